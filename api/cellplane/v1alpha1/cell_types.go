@@ -1,0 +1,187 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Cell is one control plane of the federation: an etcd, an API server and an engine. It says how the cell is reached;
+// whether the cell holds objects is decided by the CellTopology.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=cells,scope=Cluster,categories={cellplane}
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`
+// +kubebuilder:printcolumn:name="Templates",type=integer,JSONPath=`.status.objects.templates`
+// +kubebuilder:printcolumn:name="Backup-Lag",type=date,JSONPath=`.status.backup.upToDateAt`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Server",type=string,priority=1,JSONPath=`.spec.endpoint.server`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 48",message="metadata.name must be a DNS label of at most 48 characters, as it becomes part of keys, labels and user names"
+type Cell struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec says how the cell is reached.
+	// +required
+	Spec CellSpec `json:"spec"`
+
+	// Status tells how the cell is.
+	// +optional
+	Status CellStatus `json:"status,omitzero"`
+}
+
+// CellList is a list of Cell.
+//
+// +kubebuilder:object:root=true
+type CellList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []Cell `json:"items"`
+}
+
+// CellSpec says how a cell is reached.
+type CellSpec struct {
+	// Endpoint is the cell's API server.
+	// +required
+	Endpoint CellEndpoint `json:"endpoint"`
+
+	// Credentials are what gateways and controllers authenticate with.
+	// +required
+	Credentials CellCredentials `json:"credentials"`
+
+	// Etcd is the cell's store. The mover and the backup controller copy objects from store to store.
+	// +required
+	Etcd CellEtcd `json:"etcd"`
+
+	// Weight is what a CellTopology is given when this cell is added to it. Changing it moves nothing; the weight that
+	// counts is the one in the topology.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	// +kubebuilder:default=1
+	Weight int32 `json:"weight,omitempty"`
+}
+
+// CellEndpoint is an API server.
+type CellEndpoint struct {
+	// Server is the https URL of the API server.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() == 'https' && size(url(self).getHost()) > 0",message="server must be an https URL with a host"
+	Server string `json:"server"`
+
+	// CABundle are the PEM certificates that vouch for the API server.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	CABundle []byte `json:"caBundle"`
+
+	// ServerName is the name in the API server's certificate, when it differs from the host of the URL.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	ServerName string `json:"serverName,omitempty"`
+}
+
+// CellCredentials are what gateways and controllers authenticate with at a cell.
+type CellCredentials struct {
+	// SecretRef points at a Secret of type kubernetes.io/tls with the client certificate of the authenticating proxy and
+	// of the cell's controllers.
+	// +required
+	SecretRef SecretReference `json:"secretRef"`
+}
+
+// CellEtcd is the store of a cell.
+type CellEtcd struct {
+	// Endpoints are the https URLs of the members.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=2048
+	// +kubebuilder:validation:XValidation:rule="self.all(e, isURL(e) && url(e).getScheme() == 'https' && size(url(e).getHost()) > 0)",message="endpoints must be https URLs with a host"
+	Endpoints []string `json:"endpoints"`
+
+	// SecretRef points at a Secret with tls.crt, tls.key and ca.crt for the store.
+	// +required
+	SecretRef SecretReference `json:"secretRef"`
+
+	// Prefix is where the API server keeps its objects. It cannot be changed.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^/[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="prefix cannot be changed: the objects would be lost from view"
+	// +kubebuilder:default="/registry"
+	Prefix string `json:"prefix,omitempty"`
+}
+
+// SecretReference points at a Secret on the hub.
+type SecretReference struct {
+	// Namespace of the Secret.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+
+	// Name of the Secret.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// CellStatus tells how a cell is.
+type CellStatus struct {
+	// ObservedGeneration is the generation that the status speaks of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Conditions are Ready, Fenced and BackedUp.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// Version of the API server.
+	// +optional
+	Version string `json:"version,omitempty"`
+
+	// Objects counts what the cell holds.
+	// +optional
+	Objects *CellObjects `json:"objects,omitempty"`
+
+	// Backup tells how much of the cell its backup cells have.
+	// +optional
+	Backup *CellBackup `json:"backup,omitempty"`
+}
+
+// CellObjects counts what a cell holds.
+type CellObjects struct {
+	// Templates is the number of federated objects.
+	// +optional
+	Templates int64 `json:"templates,omitempty"`
+
+	// Bindings is the number of resource bindings.
+	// +optional
+	Bindings int64 `json:"bindings,omitempty"`
+
+	// Works is the number of works.
+	// +optional
+	Works int64 `json:"works,omitempty"`
+}
+
+// CellBackup tells how much of a cell its backup cells have.
+type CellBackup struct {
+	// UpToDateAt is the time up to which every write is backed up. Its age is the lag, and bounds what the loss of
+	// the cell can cost.
+	// +optional
+	UpToDateAt *metav1.Time `json:"upToDateAt,omitempty"`
+
+	// Revision of the cell's store up to which every write is backed up.
+	// +optional
+	Revision int64 `json:"revision,omitempty"`
+
+	// PendingKeys is the number of keys known to have changed since.
+	// +optional
+	PendingKeys int64 `json:"pendingKeys,omitempty"`
+}

@@ -1,0 +1,44 @@
+// Package v1alpha1 holds Cellplane's own kinds: the cells, how the slots are spread over them, and what is
+// protected from mistakes.
+//
+// +kubebuilder:object:generate=true
+// +groupName=cellplane.io
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupName is the API group of this package's kinds.
+const GroupName = "cellplane.io"
+
+var (
+	// GroupVersion is the group and version of this package's kinds.
+	GroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}
+
+	// SchemeBuilder collects what AddToScheme registers.
+	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
+
+	// AddToScheme registers this package's kinds with a scheme.
+	AddToScheme = SchemeBuilder.AddToScheme
+)
+
+// Resource qualifies a resource name with this package's group.
+func Resource(resource string) schema.GroupResource {
+	return GroupVersion.WithResource(resource).GroupResource()
+}
+
+func addKnownTypes(scheme *runtime.Scheme) error {
+	scheme.AddKnownTypes(GroupVersion,
+		&Cell{},
+		&CellList{},
+		&CellTopology{},
+		&CellTopologyList{},
+		&ProtectionPolicy{},
+		&ProtectionPolicyList{},
+	)
+	metav1.AddToGroupVersion(scheme, GroupVersion)
+	return nil
+}

@@ -1,0 +1,113 @@
+package api_test
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// rule is a case of testdata/rules.yaml.
+type rule struct {
+	// Name says what is wrong, or right.
+	Name string `json:"name"`
+	// Example is the file the case starts from, and Document the position in it.
+	Example  string `json:"example"`
+	Document int    `json:"document,omitempty"`
+	// From is a JSON patch that makes the object the case starts from.
+	From json.RawMessage `json:"from,omitempty"`
+	// Change is a JSON patch that makes the object the server is asked to accept: in place of the first if Update is
+	// set, and as a new one otherwise.
+	Change json.RawMessage `json:"change"`
+	Update bool            `json:"update,omitempty"`
+	// Wants are parts of the refusal: the field, and what is wrong with it. Without any the server accepts.
+	Wants []string `json:"wants,omitempty"`
+}
+
+func testRules(t *testing.T, s *server) {
+	content, err := os.ReadFile("testdata/rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rules []rule
+	if err := yaml.UnmarshalStrict(content, &rules); err != nil {
+		t.Fatal(err)
+	}
+	documents := examples(t)
+	for _, rule := range rules {
+		t.Run(rule.Example+"/"+rule.Name, func(t *testing.T) {
+			if rule.Document >= len(documents[rule.Example]) {
+				t.Fatalf("there is no document %d in %s", rule.Document, rule.Example)
+			}
+			before := patched(t, documents[rule.Example][rule.Document], rule.From)
+			after := patched(t, before, rule.Change)
+			if equality.Semantic.DeepEqual(before, after) {
+				t.Fatal("the case changes nothing")
+			}
+			check(t, rule, ask(t, s, rule.Update, before, after))
+		})
+	}
+}
+
+// ask lets the server judge without storing anything that outlives the case.
+func ask(t *testing.T, s *server, update bool, before, after *unstructured.Unstructured) error {
+	t.Helper()
+	client, _, object := s.place(t, after)
+	dryRun := []string{metav1.DryRunAll}
+	if !update {
+		_, err := client.Create(t.Context(), object, metav1.CreateOptions{DryRun: dryRun, FieldValidation: metav1.FieldValidationStrict})
+		return err
+	}
+	object.SetResourceVersion(s.create(t, before).GetResourceVersion())
+	_, err := client.Update(t.Context(), object, metav1.UpdateOptions{DryRun: dryRun, FieldValidation: metav1.FieldValidationStrict})
+	return err
+}
+
+func check(t *testing.T, rule rule, err error) {
+	t.Helper()
+	if len(rule.Wants) == 0 {
+		if err != nil {
+			t.Errorf("refused: %v", err)
+		}
+		return
+	}
+	if !apierrors.IsInvalid(err) {
+		t.Fatalf("got %v, want a refusal as invalid", err)
+	}
+	for _, want := range rule.Wants {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the refusal does not say %q: %v", want, err)
+		}
+	}
+}
+
+func patched(t *testing.T, object *unstructured.Unstructured, patch json.RawMessage) *unstructured.Unstructured {
+	t.Helper()
+	if len(patch) == 0 {
+		return object
+	}
+	operations, err := jsonpatch.DecodePatch(patch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := object.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err = operations.Apply(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	result := &unstructured.Unstructured{}
+	if err := result.UnmarshalJSON(content); err != nil {
+		t.Fatal(err)
+	}
+	return result
+}

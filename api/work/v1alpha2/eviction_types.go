@@ -1,0 +1,60 @@
+package v1alpha2
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+)
+
+// GracefulEvictionTask is a cluster that a template is leaving.
+type GracefulEvictionTask struct {
+	// FromCluster names the cluster.
+	// +required
+	FromCluster string `json:"fromCluster"`
+
+	// PurgeMode says what becomes of the old copy.
+	// +optional
+	// +kubebuilder:validation:Enum=Directly;Gracefully;Never
+	PurgeMode policyv1alpha1.PurgeMode `json:"purgeMode,omitempty"`
+
+	// Replicas that leave.
+	// +optional
+	Replicas *int32 `json:"replicas,omitempty"`
+
+	// Reason is a CamelCase word for programs.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`
+	Reason string `json:"reason"`
+
+	// Message is a sentence for people.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+
+	// Producer is the controller that decided.
+	// +required
+	Producer string `json:"producer"`
+
+	// GracePeriodSeconds is how long the old copy may outlast an unhealthy new one. It excludes suppressDeletion.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	GracePeriodSeconds *int32 `json:"gracePeriodSeconds,omitempty"`
+
+	// SuppressDeletion keeps the old copy until somebody sets it to false.
+	// +optional
+	SuppressDeletion *bool `json:"suppressDeletion,omitempty"`
+
+	// PreservedLabelState are labels, made from the old copy's status, for the new copy.
+	// +optional
+	PreservedLabelState map[string]string `json:"preservedLabelState,omitempty"`
+
+	// CreationTimestamp is when the task was added.
+	// +optional
+	CreationTimestamp *metav1.Time `json:"creationTimestamp,omitempty"`
+
+	// ClustersBeforeFailover are the clusters that held the template before.
+	// +optional
+	ClustersBeforeFailover []string `json:"clustersBeforeFailover,omitempty"`
+}
