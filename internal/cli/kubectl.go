@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/kubectl/pkg/cmd"
+	"k8s.io/kubectl/pkg/cmd/plugin"
+
+	"github.com/cellplane/cellplane/internal/local"
+)
+
+// newKubectl is kubectl itself. It takes all arguments as they are.
+func newKubectl() *cobra.Command {
+	return &cobra.Command{
+		Use:                "kubectl [arguments of kubectl]",
+		GroupID:            groupLocal,
+		Short:              "kubectl, built in, for the federation on this machine",
+		DisableFlagParsing: true,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := useLocalKubeconfig(); err != nil {
+				return err
+			}
+			kubectl := cmd.NewKubectlCommand(cmd.KubectlOptions{
+				PluginHandler: cmd.NewDefaultPluginHandler(plugin.ValidPluginFilenamePrefixes),
+				Arguments:     append([]string{"kubectl"}, args...),
+				ConfigFlags:   genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().WithDiscoveryBurst(300).WithDiscoveryQPS(50.0),
+				IOStreams:     genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr},
+			})
+			kubectl.SetArgs(args)
+			return kubectl.ExecuteContext(c.Context())
+		},
+	}
+}
+
+// useLocalKubeconfig makes the kubeconfig of the local federation the default,
+// unless the user has chosen one.
+func useLocalKubeconfig() error {
+	if os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" {
+		return nil
+	}
+	dir, err := federationDir("")
+	if err != nil {
+		return err
+	}
+	file := local.KubeconfigFile(dir)
+	if _, err := os.Stat(file); err != nil {
+		return nil // kubectl's own default
+	}
+	return os.Setenv(clientcmd.RecommendedConfigPathEnvVar, file)
+}

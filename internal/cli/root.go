@@ -1,0 +1,123 @@
+// Package cli is the command line of cellplane.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
+	"k8s.io/klog/v2"
+)
+
+// Main runs the command line and returns the exit code.
+func Main(args []string) int {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	defer logs.FlushLogs()
+	root := newRoot()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	var exit exitError
+	if errors.As(err, &exit) {
+		return exit.code
+	}
+	fmt.Fprintf(os.Stderr, "cellplane: %v\n", err)
+	return 1
+}
+
+// exitError ends the program with a code when all has been said already.
+type exitError struct{ code int }
+
+func (e exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
+func newRoot() *cobra.Command {
+	logging := logsapi.NewLoggingConfiguration()
+	root := &cobra.Command{
+		Use:   "cellplane",
+		Short: "Many Kubernetes clusters as one, at any size",
+		Long: `Cellplane makes many Kubernetes clusters look like one, and keeps doing so
+past the size of one control plane.
+
+Start a federation on this machine with "cellplane up", look at it with
+"cellplane status", and talk to it with "cellplane kubectl".`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+				return err
+			}
+			cmd.SetContext(klog.NewContext(cmd.Context(), klog.Background()))
+			return nil
+		},
+	}
+	logsapi.AddFlags(logging, root.PersistentFlags())
+	hideLoggingFlags(root)
+	root.AddGroup(
+		&cobra.Group{ID: groupLocal, Title: "A federation on this machine:"},
+		&cobra.Group{ID: groupParts, Title: "The parts of a federation:"},
+	)
+	root.AddCommand(newUp(), newDown(), newStatus(), newSupervise(), newKubectl(), newVersion())
+	root.SetHelpCommandGroupID("")
+	root.CompletionOptions.HiddenDefaultCmd = true
+	return root
+}
+
+// The groups of commands in the help.
+const (
+	groupLocal = "local"
+	groupParts = "parts"
+)
+
+// hideLoggingFlags keeps -v and --logging-format in sight and hides the rest.
+func hideLoggingFlags(root *cobra.Command) {
+	for _, name := range []string{"log-flush-frequency", "log-json-info-buffer-size", "log-json-split-stream", "log-text-info-buffer-size", "log-text-split-stream", "vmodule"} {
+		if flag := root.PersistentFlags().Lookup(name); flag != nil {
+			flag.Hidden = true
+		}
+	}
+}
+
+const (
+	dirName = ".cellplane"
+	dirEnv  = "CELLPLANE_DIR"
+)
+
+// addDirFlag adds --dir, which says where the local federation lives.
+func addDirFlag(cmd *cobra.Command, dir *string) {
+	cmd.Flags().StringVar(dir, "dir", "", "where the federation lives (default: $"+dirEnv+", or "+dirName+" here or in a folder above)")
+}
+
+// federationDir returns the given directory or the nearest one that exists,
+// as git does; without any it is in the working directory.
+func federationDir(given string) (string, error) {
+	if given != "" {
+		return filepath.Abs(given)
+	}
+	if dir := os.Getenv(dirEnv); dir != "" {
+		return filepath.Abs(dir)
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := here; ; dir = filepath.Dir(dir) {
+		candidate := filepath.Join(dir, dirName)
+		if info, err := os.Stat(candidate); err == nil && info.IsDir() {
+			return candidate, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return filepath.Join(here, dirName), nil
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package cli
+
+import (
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cellplane/cellplane/internal/kubebin"
+	"github.com/cellplane/cellplane/internal/local"
+)
+
+// newSupervise is what up leaves behind.
+func newSupervise() *cobra.Command {
+	var dir, bin string
+	var spec local.Spec
+	cmd := &cobra.Command{
+		Use:    "supervise",
+		Short:  "Run a local federation in the foreground, silently",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return local.Supervise(cmd.Context(), dir, spec, local.Options{Binaries: kubebin.Binaries{Dir: bin}})
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "where the federation lives")
+	cmd.Flags().StringVar(&bin, "kube-bin", "", "where the Kubernetes programs are")
+	cmd.Flags().IntVar(&spec.Cells, "cells", 0, "how many cells")
+	cmd.Flags().IntVar(&spec.Members, "members", 0, "how many member clusters")
+	cmd.Flags().IntVar(&spec.Nodes, "nodes", 0, "how many simulated nodes each member has")
+	return cmd
+}
+
+func superviseArgs(dir string, spec local.Spec, binaries kubebin.Binaries) []string {
+	return []string{
+		"supervise", "--dir", dir, "--kube-bin", binaries.Dir,
+		"--cells", strconv.Itoa(spec.Cells), "--members", strconv.Itoa(spec.Members), "--nodes", strconv.Itoa(spec.Nodes),
+	}
+}

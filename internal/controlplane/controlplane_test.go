@@ -1,0 +1,162 @@
+package controlplane
+
+import (
+	"context"
+	"crypto/tls"
+	"net/http"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+
+	"github.com/cellplane/cellplane/internal/kubebin"
+	"github.com/cellplane/cellplane/internal/pki"
+)
+
+func startMember(t *testing.T) (*ControlPlane, kubernetes.Interface) {
+	t.Helper()
+	binaries, err := kubebin.Ensure(t.Context(), func(string, int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ports, err := ChoosePorts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := New(Config{Name: "member1", Role: Member, Dir: t.TempDir(), Binaries: binaries, Ports: ports, Nodes: 2, NoFsync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	if err := c.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	client, err := c.adminClient()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, client
+}
+
+func TestMember(t *testing.T) {
+	c, client := startMember(t)
+	t.Run("reports its version", func(t *testing.T) { testVersion(t, client) })
+	t.Run("runs pods", func(t *testing.T) { testRunsPods(t, client) })
+	t.Run("lets nobody in without a certificate", func(t *testing.T) { testNoAnonymousAccess(t, c) })
+	t.Run("trusts only its own authority", func(t *testing.T) { testForeignCertificate(t, c) })
+	t.Run("heals killed processes", func(t *testing.T) { testHealing(t, c) })
+}
+
+func testVersion(t *testing.T, client kubernetes.Interface) {
+	version, err := client.Discovery().ServerVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if version.GitVersion != kubebin.Version() {
+		t.Errorf("the server reports %s, want %s", version.GitVersion, kubebin.Version())
+	}
+}
+
+func testRunsPods(t *testing.T, client kubernetes.Interface) {
+	labels := map[string]string{"app": "web"}
+	deployment := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To[int32](3),
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:1"}}},
+			},
+		},
+	}
+	if _, err := client.AppsV1().Deployments("default").Create(t.Context(), deployment, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "three replicas are available", func(ctx context.Context) (bool, error) {
+		d, err := client.AppsV1().Deployments("default").Get(ctx, "web", metav1.GetOptions{})
+		return err == nil && d.Status.AvailableReplicas == 3, err
+	})
+}
+
+func testNoAnonymousAccess(t *testing.T, c *ControlPlane) {
+	anonymous := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	for url, want := range map[string]int{
+		c.URL() + "/livez":         http.StatusOK,
+		c.URL() + "/version":       http.StatusUnauthorized,
+		c.URL() + "/api/v1/nodes":  http.StatusUnauthorized,
+		c.URL() + "/openapi/v2":    http.StatusUnauthorized,
+		c.URL() + "/metrics":       http.StatusUnauthorized,
+		c.URL() + "/livez/../apis": http.StatusUnauthorized,
+	} {
+		response, err := anonymous.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("GET %s without a certificate: %d, want %d", url, response.StatusCode, want)
+		}
+	}
+	if response, err := anonymous.Get(c.EtcdURL() + "/health"); err == nil {
+		response.Body.Close()
+		t.Error("etcd answers without a client certificate")
+	}
+}
+
+func testForeignCertificate(t *testing.T, c *ControlPlane) {
+	foreign, err := pki.EnsureCA(t.TempDir(), "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := foreign.Ensure(t.TempDir(), "admin", pki.Leaf{CommonName: "admin", Organizations: []string{"system:masters"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: c.URL(), TLSClientConfig: rest.TLSClientConfig{CAFile: c.CAFile(), CertFile: pair.CertFile, KeyFile: pair.KeyFile}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
+		t.Errorf("listing nodes with a foreign certificate: %v, want Unauthorized", err)
+	}
+}
+
+func testHealing(t *testing.T, c *ControlPlane) {
+	for _, p := range c.Processes() {
+		before := p.Status(t.Context())
+		if err := p.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, p.Name()+" is healthy again", func(ctx context.Context) (bool, error) {
+			s := p.Status(ctx)
+			return s.Healthy && s.PID != before.PID && s.Restarts == before.Restarts+1, nil
+		})
+	}
+}
+
+func eventually(t *testing.T, what string, condition func(context.Context) (bool, error)) {
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 60*time.Second, true, func(ctx context.Context) (bool, error) {
+		done, err := condition(ctx)
+		last = err
+		return done, nil
+	})
+	if err != nil {
+		t.Fatalf("waiting until %s: %v (%v)", what, err, last)
+	}
+}

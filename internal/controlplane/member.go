@@ -1,0 +1,232 @@
+package controlplane
+
+import (
+	"context"
+	_ "embed" // for the stages of simulated nodes and pods
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/cellplane/cellplane/internal/kubebin"
+	"github.com/cellplane/cellplane/internal/pki"
+	"github.com/cellplane/cellplane/internal/process"
+)
+
+// newMemberControllers returns what makes an API server a cluster.
+func (c *ControlPlane) newMemberControllers() ([]*process.Process, error) {
+	manager, err := c.newControllerManager()
+	if err != nil {
+		return nil, err
+	}
+	scheduler, err := c.newScheduler()
+	if err != nil {
+		return nil, err
+	}
+	kwok, err := c.newKwok()
+	if err != nil {
+		return nil, err
+	}
+	return []*process.Process{manager, scheduler, kwok}, nil
+}
+
+func (c *ControlPlane) newControllerManager() (*process.Process, error) {
+	args, err := c.controllerArgs(kubebin.KubeControllerManager, "system:kube-controller-manager", c.config.Ports.ControllerManager)
+	if err != nil {
+		return nil, err
+	}
+	args = append(args,
+		"--root-ca-file="+c.pki.cluster.CertFile,
+		"--service-account-private-key-file="+c.pki.tokens.KeyFile,
+		"--cluster-signing-cert-file="+c.pki.cluster.CertFile,
+		"--cluster-signing-key-file="+c.pki.cluster.KeyFile,
+		"--use-service-account-credentials=true",
+	)
+	return c.newProcess(kubebin.KubeControllerManager, args, c.controllerCheck(c.config.Ports.ControllerManager)), nil
+}
+
+func (c *ControlPlane) newScheduler() (*process.Process, error) {
+	args, err := c.controllerArgs(kubebin.KubeScheduler, "system:kube-scheduler", c.config.Ports.Scheduler)
+	if err != nil {
+		return nil, err
+	}
+	return c.newProcess(kubebin.KubeScheduler, args, c.controllerCheck(c.config.Ports.Scheduler)), nil
+}
+
+// controllerArgs returns the flags that kube-controller-manager and kube-scheduler share.
+func (c *ControlPlane) controllerArgs(program, user string, port int) ([]string, error) {
+	kubeconfig, err := c.kubeconfigFor(program, user)
+	if err != nil {
+		return nil, err
+	}
+	serving, err := c.serving(program)
+	if err != nil {
+		return nil, err
+	}
+	return []string{
+		"--kubeconfig=" + kubeconfig,
+		"--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig,
+		"--bind-address=127.0.0.1",
+		"--secure-port=" + strconv.Itoa(port),
+		"--tls-cert-file=" + serving.CertFile,
+		"--tls-private-key-file=" + serving.KeyFile,
+		"--leader-elect=false",
+		"--profiling=false",
+		"--v=1",
+	}, nil
+}
+
+func (c *ControlPlane) controllerCheck(port int) func(context.Context) error {
+	return healthCheck(fmt.Sprintf("https://127.0.0.1:%d/healthz", port), c.pki.cluster.CertFile, pki.Pair{})
+}
+
+//go:embed stages.yaml
+var stages []byte
+
+// kwokUser is who simulates the nodes.
+const kwokUser = "kwok"
+
+func (c *ControlPlane) newKwok() (*process.Process, error) {
+	kubeconfig, err := c.kubeconfigFor(kubebin.Kwok, kwokUser)
+	if err != nil {
+		return nil, err
+	}
+	serving, err := c.serving(kubebin.Kwok)
+	if err != nil {
+		return nil, err
+	}
+	config := c.path("kwok.yaml")
+	if err := os.WriteFile(config, stages, 0o600); err != nil {
+		return nil, err
+	}
+	args := []string{
+		"--config=" + config,
+		"--kubeconfig=" + kubeconfig,
+		"--manage-all-nodes=true",
+		"--node-ip=127.0.0.1",
+		"--node-port=" + strconv.Itoa(c.config.Ports.Kwok),
+		"--server-address=127.0.0.1:" + strconv.Itoa(c.config.Ports.Kwok),
+		"--tls-cert-file=" + serving.CertFile,
+		"--tls-private-key-file=" + serving.KeyFile,
+		"--node-lease-duration-seconds=40",
+		"--v=WARN",
+	}
+	check := healthCheck(fmt.Sprintf("https://127.0.0.1:%d/healthz", c.config.Ports.Kwok), c.pki.cluster.CertFile, pki.Pair{})
+	return c.newProcess(kubebin.Kwok, args, check), nil
+}
+
+// populateMember creates the simulated nodes and what kwok may do with them.
+func (c *ControlPlane) populateMember(ctx context.Context) error {
+	client, err := c.adminClient()
+	if err != nil {
+		return err
+	}
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "cellplane:kwok"},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"nodes", "pods"}, Verbs: []string{"get", "list", "watch", "update", "patch", "delete"}},
+			{APIGroups: []string{""}, Resources: []string{"nodes/status", "pods/status"}, Verbs: []string{"get", "update", "patch"}},
+			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch"}},
+			{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "update", "patch"}},
+		},
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "cellplane:kwok"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: kwokUser}},
+	}
+	if _, err := client.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); unlessExists(err) != nil {
+		return err
+	}
+	if _, err := client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); unlessExists(err) != nil {
+		return err
+	}
+	for i := range c.config.Nodes {
+		if _, err := client.CoreV1().Nodes().Create(ctx, c.simulatedNode(i), metav1.CreateOptions{}); unlessExists(err) != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func unlessExists(err error) error {
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+func (c *ControlPlane) simulatedNode(i int) *corev1.Node {
+	name := fmt.Sprintf("%s-node-%d", c.config.Name, i)
+	labels := map[string]string{
+		corev1.LabelHostname:   name,
+		corev1.LabelOSStable:   "linux",
+		corev1.LabelArchStable: "amd64",
+	}
+	if c.config.Site.Region != "" {
+		labels[corev1.LabelTopologyRegion] = c.config.Site.Region
+	}
+	if c.config.Site.Zone != "" {
+		labels[corev1.LabelTopologyZone] = c.config.Site.Zone
+	}
+	capacity := corev1.ResourceList{
+		corev1.ResourceCPU:              resource.MustParse("32"),
+		corev1.ResourceMemory:           resource.MustParse("128Gi"),
+		corev1.ResourceEphemeralStorage: resource.MustParse("500Gi"),
+		corev1.ResourcePods:             resource.MustParse("110"),
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        name,
+			Labels:      labels,
+			Annotations: map[string]string{"kwok.x-k8s.io/node": "fake", "cellplane.io/kubelet-version": kubebin.Version()},
+		},
+		Status: corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
+	}
+}
+
+// waitForNodes returns when all simulated nodes are Ready.
+func (c *ControlPlane) waitForNodes(ctx context.Context) error {
+	client, err := c.adminClient()
+	if err != nil {
+		return err
+	}
+	ready := 0
+	err = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			return false, nil // the API server may be busy starting; ctx bounds the wait
+		}
+		ready = 0
+		for _, node := range nodes.Items {
+			for _, condition := range node.Status.Conditions {
+				if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
+					ready++
+				}
+			}
+		}
+		return ready >= c.config.Nodes, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %d of %d nodes are ready: %w", c.config.Name, ready, c.config.Nodes, err)
+	}
+	return nil
+}
+
+func (c *ControlPlane) adminClient() (kubernetes.Interface, error) {
+	config, err := c.AdminConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1 // a burst of node creations at start
+	return kubernetes.NewForConfig(config)
+}

@@ -1,0 +1,58 @@
+package controlplane
+
+import (
+	"fmt"
+
+	"github.com/cellplane/cellplane/internal/ports"
+)
+
+// Ports are the ports of a control plane, chosen once and kept.
+type Ports struct {
+	Etcd              int `json:"etcd"`
+	EtcdPeer          int `json:"etcdPeer"`
+	APIServer         int `json:"apiServer"`
+	ControllerManager int `json:"controllerManager"`
+	Scheduler         int `json:"scheduler"`
+	Kwok              int `json:"kwok"`
+}
+
+type namedPort struct {
+	name   string
+	number *int
+}
+
+func (p *Ports) all() []namedPort {
+	return []namedPort{
+		{"etcd", &p.Etcd}, {"etcd peer port", &p.EtcdPeer}, {"kube-apiserver", &p.APIServer},
+		{"kube-controller-manager", &p.ControllerManager}, {"kube-scheduler", &p.Scheduler}, {"kwok", &p.Kwok},
+	}
+}
+
+// ChoosePorts picks and reserves free ports for a control plane.
+func ChoosePorts() (Ports, error) {
+	var p Ports
+	for _, port := range p.all() {
+		var err error
+		if *port.number, err = ports.Choose(); err != nil {
+			return Ports{}, err
+		}
+	}
+	return p, nil
+}
+
+// Reserve takes kept ports again, and names the one that cannot be had.
+func (p *Ports) Reserve(owner string) error {
+	for _, port := range p.all() {
+		if err := ports.Reserve(*port.number); err != nil {
+			return fmt.Errorf("port %d of %s's %s is taken: %w; free it, or start anew with `cellplane down --purge`", *port.number, owner, port.name, err)
+		}
+	}
+	return nil
+}
+
+// Release gives all ports back.
+func (p *Ports) Release() {
+	for _, port := range p.all() {
+		ports.Release(*port.number)
+	}
+}

@@ -1,0 +1,131 @@
+package controlplane
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/cellplane/cellplane/internal/kubebin"
+	"github.com/cellplane/cellplane/internal/pki"
+	"github.com/cellplane/cellplane/internal/process"
+)
+
+func (c *ControlPlane) newEtcd() (*process.Process, error) {
+	serving, err := c.pki.etcd.Ensure(c.path("pki"), "etcd", pki.Leaf{CommonName: "etcd", Hosts: loopback, Peer: true})
+	if err != nil {
+		return nil, err
+	}
+	caFile, client, err := c.EtcdFiles()
+	if err != nil {
+		return nil, err
+	}
+	peerURL := fmt.Sprintf("https://127.0.0.1:%d", c.config.Ports.EtcdPeer)
+	args := []string{
+		"--name=" + c.config.Name,
+		"--data-dir=" + c.path("etcd"),
+		"--listen-client-urls=" + c.EtcdURL(),
+		"--advertise-client-urls=" + c.EtcdURL(),
+		"--listen-peer-urls=" + peerURL,
+		"--initial-advertise-peer-urls=" + peerURL,
+		"--initial-cluster=" + c.config.Name + "=" + peerURL,
+		"--client-cert-auth=true",
+		"--trusted-ca-file=" + caFile,
+		"--cert-file=" + serving.CertFile,
+		"--key-file=" + serving.KeyFile,
+		"--peer-client-cert-auth=true",
+		"--peer-trusted-ca-file=" + caFile,
+		"--peer-cert-file=" + serving.CertFile,
+		"--peer-key-file=" + serving.KeyFile,
+		"--auto-compaction-mode=periodic",
+		"--auto-compaction-retention=5m",
+		"--quota-backend-bytes=8589934592",
+		"--log-level=warn",
+	}
+	if c.config.NoFsync {
+		args = append(args, "--unsafe-no-fsync")
+	}
+	return c.newProcess(kubebin.Etcd, args, healthCheck(c.EtcdURL()+"/health", caFile, client)), nil
+}
+
+// templatesAreData lists the admission plug-ins that would interpret a
+// template: in the hub and the cells a Pod is not a pod.
+const templatesAreData = "ServiceAccount,ResourceQuota,LimitRanger,Priority,RuntimeClass,PodSecurity,TaintNodesByCondition," +
+	"DefaultTolerationSeconds,DefaultStorageClass,StorageObjectInUseProtection,PersistentVolumeClaimResize,DefaultIngressClass"
+
+// anonymousHealth admits anonymous users to the health endpoints alone.
+const anonymousHealth = `apiVersion: apiserver.config.k8s.io/v1
+kind: AuthenticationConfiguration
+anonymous:
+  enabled: true
+  conditions:
+  - path: /livez
+  - path: /readyz
+  - path: /healthz
+`
+
+func (c *ControlPlane) newAPIServer() (*process.Process, error) {
+	serving, err := c.pki.cluster.Ensure(c.path("pki"), "apiserver", pki.Leaf{
+		CommonName: "kube-apiserver",
+		Hosts:      append([]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1"}, loopback...),
+	})
+	if err != nil {
+		return nil, err
+	}
+	kubeletClient, err := c.pki.cluster.Ensure(c.path("pki"), "apiserver-kubelet-client", pki.Leaf{CommonName: "kube-apiserver-kubelet-client", Organizations: []string{"system:masters"}})
+	if err != nil {
+		return nil, err
+	}
+	etcdCA, etcdClient, err := c.EtcdFiles()
+	if err != nil {
+		return nil, err
+	}
+	authentication := c.path("authentication.yaml")
+	if err := os.WriteFile(authentication, []byte(anonymousHealth), 0o600); err != nil {
+		return nil, err
+	}
+	args := []string{
+		"--bind-address=127.0.0.1",
+		"--secure-port=" + strconv.Itoa(c.config.Ports.APIServer),
+		"--advertise-address=127.0.0.1",
+		"--endpoint-reconciler-type=none",
+		"--etcd-servers=" + c.EtcdURL(),
+		"--etcd-cafile=" + etcdCA,
+		"--etcd-certfile=" + etcdClient.CertFile,
+		"--etcd-keyfile=" + etcdClient.KeyFile,
+		"--tls-cert-file=" + serving.CertFile,
+		"--tls-private-key-file=" + serving.KeyFile,
+		"--client-ca-file=" + c.pki.cluster.CertFile,
+		"--kubelet-certificate-authority=" + c.pki.cluster.CertFile,
+		"--kubelet-client-certificate=" + kubeletClient.CertFile,
+		"--kubelet-client-key=" + kubeletClient.KeyFile,
+		"--kubelet-preferred-address-types=InternalIP",
+		"--requestheader-client-ca-file=" + c.pki.frontProxy.CertFile,
+		"--requestheader-allowed-names=" + frontProxyName,
+		"--requestheader-username-headers=X-Remote-User",
+		"--requestheader-uid-headers=X-Remote-Uid",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + c.pki.tokens.CertFile,
+		"--service-account-signing-key-file=" + c.pki.tokens.KeyFile,
+		"--service-cluster-ip-range=10.96.0.0/12",
+		"--authentication-config=" + authentication,
+		"--authorization-mode=" + c.authorizationModes(),
+		"--enable-bootstrap-token-auth=true",
+		"--profiling=false",
+		"--v=1",
+	}
+	if c.config.Role != Member {
+		args = append(args, "--disable-admission-plugins="+templatesAreData)
+	}
+	return c.newProcess(kubebin.KubeAPIServer, args, healthCheck(c.URL()+"/readyz", c.pki.cluster.CertFile, pki.Pair{})), nil
+}
+
+func (c *ControlPlane) authorizationModes() string {
+	modes := []string{"RBAC"}
+	if c.config.Role == Member {
+		modes = append([]string{"Node"}, modes...)
+	}
+	return strings.Join(modes, ",")
+}

@@ -1,0 +1,104 @@
+package kubebin
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestPinsAreThoseOfTheKubeModule(t *testing.T) {
+	for name, embedded := range map[string][]byte{"go.mod": pinnedMod, "go.sum": pinnedSum} {
+		want, err := os.ReadFile(filepath.Join("..", "..", "kube", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(want, embedded) {
+			t.Errorf("the embedded %s differs from kube/%s: run `make generate`", name, name)
+		}
+	}
+}
+
+func TestEnsureBuildsOnceAndStampsVersions(t *testing.T) {
+	progress := func(what string, packages int) { t.Logf("building %s: %d packages", what, packages) }
+	first, err := Ensure(t.Context(), progress)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := Ensure(t.Context(), func(what string, _ int) { t.Errorf("built again: %s", what) })
+	if err != nil || second != first {
+		t.Fatalf("second Ensure = %v, %v; want %v", second, err, first)
+	}
+	for _, p := range programs {
+		out, err := exec.Command(first.Path(p.name), "--version").CombinedOutput()
+		if err != nil {
+			t.Errorf("%s --version: %v\n%s", p.name, err, out)
+		}
+		if want := strings.TrimPrefix(version(p.module), "v"); !strings.Contains(string(out), want) {
+			t.Errorf("%s reports %q, want %s", p.name, out, want)
+		}
+	}
+}
+
+func TestBuildsThatRaceWaitForEachOther(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.lock")
+	unlock, err := lock(t.Context(), path, func(string, int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting, acquired := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(acquired)
+		unlock2, err := lock(t.Context(), path, func(string, int) { close(waiting) })
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		unlock2()
+	}()
+	<-waiting
+	select {
+	case <-acquired:
+		t.Fatal("the second build did not wait for the first")
+	default:
+	}
+	unlock()
+	<-acquired
+}
+
+func TestAWaitingBuildCanBeInterrupted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.lock")
+	unlock, err := lock(t.Context(), path, func(string, int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, err := lock(ctx, path, func(string, int) { cancel() }); err == nil {
+		t.Fatal("lock was taken twice")
+	}
+}
+
+func TestAChangedPinRebuilds(t *testing.T) {
+	before, err := cacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved := pinnedSum
+	defer func() { pinnedSum = saved }()
+	pinnedSum = append(bytes.Clone(saved), "example.com/x v1.0.0 h1:x=\n"...)
+	if after, err := cacheDir(); err != nil || after == before {
+		t.Fatalf("the cache directory stays %s although a pin changed (%v)", after, err)
+	}
+}
+
+func TestGivenProgramsMustBeComplete(t *testing.T) {
+	t.Setenv(DirEnv, t.TempDir())
+	_, err := Ensure(t.Context(), func(string, int) {})
+	if err == nil || !strings.Contains(err.Error(), "has no program etcd") {
+		t.Fatalf("Ensure = %v, want an error that names the missing program", err)
+	}
+}

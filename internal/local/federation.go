@@ -1,0 +1,238 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/cellplane/cellplane/api/crds"
+	"github.com/cellplane/cellplane/internal/controlplane"
+	"github.com/cellplane/cellplane/internal/kubebin"
+	"github.com/cellplane/cellplane/internal/process"
+)
+
+// Options say how to run a federation.
+type Options struct {
+	Binaries kubebin.Binaries
+	// NoFsync trades durability for speed. For tests only.
+	NoFsync bool
+}
+
+// Federation is a federation that this process runs. Open one, then Start it.
+type Federation struct {
+	Hub     *controlplane.ControlPlane // nil without a hub
+	Cells   []*controlplane.ControlPlane
+	Members []*controlplane.ControlPlane
+
+	dir   string
+	lock  *os.File
+	state state
+}
+
+// Open prepares the federation kept in dir, or a new one of the given spec,
+// and makes this process the one that runs it. Close gives it up.
+func Open(dir string, spec Spec, options Options) (_ *Federation, err error) {
+	dir, err = filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	f := &Federation{dir: dir}
+	if f.lock, err = lockDir(dir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	if err := f.loadOrChoose(spec); err != nil {
+		return nil, err
+	}
+	if err := f.prepare(options); err != nil {
+		return nil, err
+	}
+	return f, f.writeKubeconfig()
+}
+
+// loadOrChoose loads what is kept, or chooses ports for a new federation.
+func (f *Federation) loadOrChoose(spec Spec) error {
+	kept, err := loadState(f.dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
+	case kept.Spec != spec:
+		return fmt.Errorf("the federation in %s has another shape: %+v", f.dir, kept.Spec)
+	default:
+		f.state = kept
+		for _, name := range slices.Sorted(maps.Keys(kept.Ports)) {
+			ports := kept.Ports[name]
+			if err := ports.Reserve(name); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := spec.Validate(); err != nil {
+		return err
+	}
+	f.state = state{Spec: spec, Ports: map[string]controlplane.Ports{}}
+	for _, name := range f.state.Spec.ControlPlaneNames() {
+		if f.state.Ports[name], err = controlplane.ChoosePorts(); err != nil {
+			return err
+		}
+	}
+	return f.state.save(f.dir)
+}
+
+// prepare makes the control planes, concurrently: keys and certificates cost time.
+func (f *Federation) prepare(options Options) error {
+	spec := f.state.Spec
+	f.Cells = make([]*controlplane.ControlPlane, spec.Cells)
+	f.Members = make([]*controlplane.ControlPlane, spec.Members)
+	var group errgroup.Group
+	add := func(into **controlplane.ControlPlane, role controlplane.Role, name string) {
+		group.Go(func() (err error) {
+			*into, err = controlplane.New(controlplane.Config{
+				Name:     name,
+				Role:     role,
+				Dir:      filepath.Join(f.dir, name),
+				Binaries: options.Binaries,
+				Ports:    f.state.Ports[name],
+				Nodes:    spec.Nodes,
+				NoFsync:  options.NoFsync,
+			})
+			return err
+		})
+	}
+	if !spec.WithoutHub {
+		add(&f.Hub, controlplane.Hub, HubName)
+	}
+	for i, name := range spec.cellNames() {
+		add(&f.Cells[i], controlplane.Cell, name)
+	}
+	for i, name := range spec.memberNames() {
+		add(&f.Members[i], controlplane.Member, name)
+	}
+	return group.Wait()
+}
+
+func (f *Federation) writeKubeconfig() error {
+	contexts := map[string]*rest.Config{}
+	for _, c := range f.ControlPlanes() {
+		config, err := c.AdminConfig()
+		if err != nil {
+			return err
+		}
+		contexts[c.Name()] = config
+	}
+	if len(contexts) == 0 {
+		return nil
+	}
+	data, err := clientcmd.Write(*controlplane.Kubeconfig(contexts, f.ControlPlanes()[0].Name()))
+	if err != nil {
+		return err
+	}
+	return replaceFile(KubeconfigFile(f.dir), data)
+}
+
+// Start runs all control planes and returns when they are ready; ready is
+// called as each of them becomes so. What has been started when it fails is
+// left for Close.
+func (f *Federation) Start(ctx context.Context, ready func(name string)) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, c := range f.ControlPlanes() {
+		group.Go(func() error {
+			if err := c.Start(ctx); err != nil {
+				return err
+			}
+			if err := installCRDs(ctx, c); err != nil {
+				return fmt.Errorf("installing the API of Cellplane in %s: %w", c.Name(), err)
+			}
+			ready(c.Name())
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// installCRDs teaches the hub and the cells our API; members stay as they are.
+func installCRDs(ctx context.Context, c *controlplane.ControlPlane) error {
+	if c.Role() == controlplane.Member {
+		return nil
+	}
+	config, err := c.AdminConfig()
+	if err != nil {
+		return err
+	}
+	return crds.Install(ctx, config)
+}
+
+// Stop ends all processes.
+func (f *Federation) Stop(ctx context.Context) error {
+	var group errgroup.Group
+	for _, c := range f.ControlPlanes() {
+		group.Go(func() error { return c.Stop(ctx) })
+	}
+	return group.Wait()
+}
+
+// Close gives the ports and the directory up. Stop comes first.
+func (f *Federation) Close() {
+	for _, ports := range f.state.Ports {
+		ports.Release()
+	}
+	f.lock.Close()
+}
+
+// ControlPlanes returns the hub, the cells and the members.
+func (f *Federation) ControlPlanes() []*controlplane.ControlPlane {
+	var all []*controlplane.ControlPlane
+	if f.Hub != nil {
+		all = append(all, f.Hub)
+	}
+	return slices.Concat(all, f.Cells, f.Members)
+}
+
+// Processes returns all processes.
+func (f *Federation) Processes() []*process.Process {
+	var all []*process.Process
+	for _, c := range f.ControlPlanes() {
+		all = append(all, c.Processes()...)
+	}
+	return all
+}
+
+// Process returns a process by its name, for example "cell-a/etcd".
+func (f *Federation) Process(name string) (*process.Process, error) {
+	for _, p := range f.Processes() {
+		if p.Name() == name {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("there is no process %q", name)
+}
+
+// Status returns a picture of all processes, checked concurrently.
+func (f *Federation) Status(ctx context.Context) []process.Status {
+	processes := f.Processes()
+	all := make([]process.Status, len(processes))
+	var group errgroup.Group
+	for i, p := range processes {
+		group.Go(func() error {
+			all[i] = p.Status(ctx)
+			return nil
+		})
+	}
+	_ = group.Wait() // the functions return no errors
+	return all
+}

@@ -1,0 +1,69 @@
+package local
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a control plane was seen to need when busy, rounded up.
+const (
+	hubOrCellMemory = 500 << 20
+	memberMemory    = 900 << 20
+	planeDisk       = 300 << 20
+)
+
+// CheckResources says whether there is enough free memory and disk for a
+// federation in dir.
+func CheckResources(dir string, spec Spec) error {
+	planes := int64(len(spec.ControlPlaneNames()))
+	members := int64(spec.Members)
+	need := (planes-members)*hubOrCellMemory + members*memberMemory
+	if free, err := availableMemory(); err == nil && free < need {
+		return fmt.Errorf("not enough memory: %d control planes need about %s and %s are available; use fewer with --cells and --members, or --skip-checks", planes, gibibytes(need), gibibytes(free))
+	}
+	need = planes * planeDisk
+	if free, err := freeDisk(dir); err == nil && free < need {
+		return fmt.Errorf("not enough disk: the federation needs about %s and %s are free in %s; use --dir elsewhere, or --skip-checks", gibibytes(need), gibibytes(free), dir)
+	}
+	return nil
+}
+
+func gibibytes(n int64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) }
+
+// availableMemory reads what Linux says can be had without swapping.
+func availableMemory() (int64, error) {
+	f, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if value, found := strings.CutPrefix(lines.Text(), "MemAvailable:"); found {
+			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(value, "kB")), 10, 64)
+			return kib << 10, err
+		}
+	}
+	return 0, fmt.Errorf("/proc/meminfo does not tell MemAvailable")
+}
+
+// freeDisk returns what is free where dir is or will be.
+func freeDisk(dir string) (int64, error) {
+	for {
+		var stat unix.Statfs_t
+		err := unix.Statfs(dir, &stat)
+		if err == nil {
+			return int64(stat.Bavail) * int64(stat.Bsize), nil
+		}
+		if !os.IsNotExist(err) || dir == filepath.Dir(dir) {
+			return 0, err
+		}
+		dir = filepath.Dir(dir)
+	}
+}

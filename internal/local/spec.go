@@ -1,0 +1,71 @@
+package local
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// Spec is the shape of a federation.
+type Spec struct {
+	Cells   int `json:"cells"`
+	Members int `json:"members"`
+	// Nodes is how many simulated nodes each member has.
+	Nodes int `json:"nodes"`
+	// WithoutHub leaves the hub out, for tests that need members alone.
+	WithoutHub bool `json:"withoutHub,omitempty"`
+}
+
+// DefaultSpec is what a newcomer gets.
+var DefaultSpec = Spec{Cells: 2, Members: 3, Nodes: 10}
+
+const (
+	maxCells   = 26 // cell-a … cell-z
+	maxMembers = 100
+	maxNodes   = 5000
+)
+
+// Validate says in one sentence what is wrong with a spec.
+func (s Spec) Validate() error {
+	for _, limit := range []struct {
+		name            string
+		value, min, max int
+	}{
+		{"cells", s.Cells, 0, maxCells},
+		{"members", s.Members, 0, maxMembers},
+		{"nodes", s.Nodes, 0, maxNodes},
+	} {
+		if limit.value < limit.min || limit.value > limit.max {
+			return fmt.Errorf("the number of %s must be between %d and %d, not %d", limit.name, limit.min, limit.max, limit.value)
+		}
+	}
+	return nil
+}
+
+// HubName is the name of the hub's control plane.
+const HubName = "hub"
+
+// ControlPlaneNames returns the names of the hub, the cells and the members.
+func (s Spec) ControlPlaneNames() []string {
+	var names []string
+	if !s.WithoutHub {
+		names = append(names, HubName)
+	}
+	return slices.Concat(names, s.cellNames(), s.memberNames())
+}
+
+func (s Spec) cellNames() []string {
+	names := make([]string, s.Cells)
+	for i := range names {
+		names[i] = "cell-" + string(rune('a'+i))
+	}
+	return names
+}
+
+func (s Spec) memberNames() []string {
+	names := make([]string, s.Members)
+	for i := range names {
+		names[i] = "member" + strconv.Itoa(i+1)
+	}
+	return names
+}

@@ -1,0 +1,159 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/cellplane/cellplane/internal/process"
+)
+
+// The phases of a supervised federation.
+const (
+	PhaseStarting = "starting"
+	PhaseReady    = "ready"
+	PhaseFailed   = "failed"
+	PhaseStopping = "stopping"
+)
+
+// Report is what a supervisor says about its federation.
+type Report struct {
+	PID       int              `json:"pid"`
+	Phase     string           `json:"phase"`
+	Error     string           `json:"error,omitempty"`
+	Started   time.Time        `json:"started"`
+	ReadyIn   time.Duration    `json:"readyIn,omitempty"` // how long the start took
+	Ready     []string         `json:"ready,omitempty"`   // control planes, as they become ready
+	Total     int              `json:"total"`             // control planes
+	Processes []process.Status `json:"processes,omitempty"`
+}
+
+// startTimeout bounds the start of a federation; a loaded machine may need long.
+const startTimeout = 5 * time.Minute
+
+// Supervisor runs a federation and answers questions about it over a socket.
+type Supervisor struct {
+	federation *Federation
+	stop       context.CancelFunc
+
+	mu     sync.Mutex
+	report Report
+}
+
+// Supervise runs the federation in dir until ctx ends or somebody asks it to
+// stop. It returns after all processes have ended.
+func Supervise(ctx context.Context, dir string, spec Spec, options Options) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	federation, err := Open(dir, spec, options)
+	if err != nil {
+		return err
+	}
+	defer federation.Close()
+	s := &Supervisor{federation: federation, stop: cancel}
+	s.report = Report{PID: os.Getpid(), Phase: PhaseStarting, Started: time.Now(), Total: len(federation.ControlPlanes())}
+
+	server, err := s.serve(federation.dir)
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	go s.start(ctx)
+
+	<-ctx.Done()
+	s.set(func(r *Report) { r.Phase = PhaseStopping })
+	return federation.Stop(context.WithoutCancel(ctx))
+}
+
+// start brings the federation up. If that fails the supervisor stays, with
+// everything stopped but its report, until it is told to end: whoever waits
+// for the start reads the reason there.
+func (s *Supervisor) start(ctx context.Context) {
+	began := time.Now()
+	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	err := s.federation.Start(startCtx, func(name string) {
+		s.set(func(r *Report) { r.Ready = append(r.Ready, name) })
+	})
+	if err == nil {
+		s.set(func(r *Report) { r.Phase, r.ReadyIn = PhaseReady, time.Since(began) })
+		return
+	}
+	if ctx.Err() != nil {
+		return // asked to stop half way
+	}
+	klog.FromContext(ctx).Error(err, "The federation did not start")
+	s.set(func(r *Report) { r.Phase, r.Error = PhaseFailed, err.Error() })
+	if err := s.federation.Stop(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "Stopping what had been started failed")
+	}
+}
+
+func (s *Supervisor) set(change func(*Report)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.report)
+}
+
+// serve listens on the socket in dir, which only this user can reach.
+func (s *Supervisor) serve(dir string) (*http.Server, error) {
+	path, err := socketPath(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err // we hold the lock: a socket that is there is a dead one
+	}
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listening for commands: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /report", s.handleReport)
+	mux.HandleFunc("POST /stop", func(http.ResponseWriter, *http.Request) { s.stop() })
+	mux.HandleFunc("POST /signal", s.handleSignal)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = server.Serve(listener) }()
+	return server, nil
+}
+
+func (s *Supervisor) handleReport(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	report := s.report
+	s.mu.Unlock()
+	if r.URL.Query().Has("processes") {
+		report.Processes = s.federation.Status(r.Context())
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(report)
+}
+
+func (s *Supervisor) handleSignal(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	p, err := s.federation.Process(query.Get("process"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusNotFound)
+		return
+	}
+	act, ok := map[string]func() error{
+		"kill": p.Kill, "pause": p.Pause, "resume": p.Resume, "restart": p.Restart, "halt": p.Halt, "resurrect": p.Resurrect,
+	}[query.Get("action")]
+	if !ok {
+		http.Error(w, fmt.Sprintf("there is no action %q", query.Get("action")), http.StatusBadRequest)
+		return
+	}
+	if err := act(); err != nil {
+		http.Error(w, err.Error(), http.StatusConflict)
+	}
+}

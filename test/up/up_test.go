@@ -1,0 +1,355 @@
+// Package up tests the local federation as its users meet it: through the
+// command line, with things going wrong.
+package up
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cellplane/cellplane/internal/local"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// cellplane is the program under test.
+var cellplane string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "cellplane-up-")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		cellplane = filepath.Join(dir, "cellplane")
+		build := exec.Command("go", "build", "-o", cellplane, "github.com/cellplane/cellplane/cmd/cellplane")
+		if output, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "building cellplane: %v\n%s", err, output)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// place is a directory with a federation of its own.
+type place struct {
+	*testing.T
+	dir string
+}
+
+func newPlace(t *testing.T) place {
+	testenv.Binaries(t) // so that no test measures or interrupts their build
+	p := place{T: t, dir: filepath.Join(t.TempDir(), "federation")}
+	t.Cleanup(func() {
+		_ = p.command(context.Background(), "down", "--purge").Run()
+		if left := p.processes(); len(left) > 0 {
+			t.Errorf("processes are left behind: %v", left)
+		}
+	})
+	return p
+}
+
+func (p place) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, cellplane, args...)
+	cmd.Env = append(os.Environ(), "CELLPLANE_DIR="+p.dir)
+	return cmd
+}
+
+// run expects success and returns what was printed.
+func (p place) run(args ...string) string {
+	p.Helper()
+	output, err := p.command(p.Context(), args...).CombinedOutput()
+	if err != nil {
+		p.Fatalf("cellplane %s: %v\n%s", strings.Join(args, " "), err, output)
+	}
+	return string(output)
+}
+
+// refused expects failure with one sentence that holds the given words.
+func (p place) refused(words string, args ...string) {
+	p.Helper()
+	var stderr bytes.Buffer
+	cmd := p.command(p.Context(), args...)
+	cmd.Stderr = &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		p.Fatalf("cellplane %s: %v, want a non-zero exit code", strings.Join(args, " "), err)
+	}
+	if !strings.Contains(stderr.String(), words) {
+		p.Errorf("cellplane %s says %q, want %q", strings.Join(args, " "), stderr.String(), words)
+	}
+}
+
+// report is what `status -o json` says; the exit code tells health.
+func (p place) report() (report local.Report, healthy bool) {
+	p.Helper()
+	output, err := p.command(p.Context(), "status", "-o", "json").Output()
+	if jsonErr := json.Unmarshal(output, &report); jsonErr != nil {
+		p.Fatalf("status -o json: %v (%v)\n%s", jsonErr, err, output)
+	}
+	return report, err == nil
+}
+
+// processes returns the command lines that mention the directory.
+func (p place) processes() []string {
+	var found []string
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		p.Fatal(err)
+	}
+	for _, entry := range entries {
+		line, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
+		if err == nil && bytes.Contains(line, []byte(p.dir)) {
+			found = append(found, entry.Name()+": "+strings.ReplaceAll(string(line), "\x00", " "))
+		}
+	}
+	return found
+}
+
+func (p place) noProcesses() {
+	p.Helper()
+	testenv.Eventually(p.T, "no process is left", func(context.Context) (bool, error) {
+		left := p.processes()
+		return len(left) == 0, fmt.Errorf("%v", left)
+	})
+}
+
+func TestLife(t *testing.T) {
+	p := newPlace(t)
+	p.refused("is not up", "status")
+
+	output := p.run("up", "--cells", "1", "--members", "1", "--nodes", "2")
+	if !strings.Contains(output, "Your federation is up: 3 control planes") || !strings.Contains(output, "Try next:") {
+		t.Errorf("up ends with %q", output)
+	}
+	if nodes := p.run("kubectl", "--context", "member1", "get", "nodes"); strings.Count(nodes, " Ready ") != 2 {
+		t.Errorf("member1 has these nodes:\n%s", nodes)
+	}
+	if kinds := p.run("kubectl", "--context", "cell-a", "api-resources"); !strings.Contains(kinds, "propagationpolicies") {
+		t.Errorf("cell-a serves:\n%s", kinds)
+	}
+	p.run("kubectl", "--context", "hub", "create", "configmap", "kept")
+	p.refused("is up already", "up")
+
+	t.Run("any killed child is healed", func(t *testing.T) { place{t, p.dir}.testHealing() })
+	t.Run("files are private", func(t *testing.T) { place{t, p.dir}.testPrivateFiles() })
+	t.Run("nothing listens beyond loopback", func(t *testing.T) { place{t, p.dir}.testLoopback() })
+
+	report, _ := p.report()
+	if err := syscall.Kill(report.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	p.noProcesses()
+	p.refused("is not up", "status")
+
+	p.refused("leave the flags out to resume it", "up", "--cells", "2")
+	p.run("up")
+	p.run("kubectl", "--context", "hub", "get", "configmap", "kept")
+	p.run("down")
+	p.noProcesses()
+	p.run("down", "--purge")
+	if _, err := os.Stat(p.dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("down --purge left %s: %v", p.dir, err)
+	}
+}
+
+func (p place) testHealing() {
+	before, healthy := p.report()
+	if !healthy {
+		p.Fatalf("not all is healthy: %+v", before)
+	}
+	for _, child := range before.Processes {
+		if err := syscall.Kill(child.PID, syscall.SIGKILL); err != nil {
+			p.Fatal(err)
+		}
+		testenv.Eventually(p.T, child.Name+" is healed", func(context.Context) (bool, error) {
+			now, healthy := p.report()
+			for _, s := range now.Processes {
+				if s.Name == child.Name && s.PID == child.PID {
+					return false, nil
+				}
+			}
+			return healthy, fmt.Errorf("%+v", now)
+		})
+	}
+}
+
+func (p place) testPrivateFiles() {
+	err := filepath.WalkDir(p.dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // files come and go while things run
+		}
+		info, err := entry.Info()
+		if err == nil && info.Mode().Perm()&0o077 != 0 && !strings.Contains(path, "/etcd/") {
+			p.Errorf("%s has mode %s", path, info.Mode())
+		}
+		return nil
+	})
+	if err != nil {
+		p.Fatal(err)
+	}
+	// The files of etcd have modes of its own choice; the folder that holds them is closed.
+	if info, err := os.Stat(p.dir); err != nil || info.Mode().Perm() != 0o700 {
+		p.Errorf("%s has mode %v (%v)", p.dir, info.Mode(), err)
+	}
+}
+
+func (p place) testLoopback() {
+	report, _ := p.report()
+	inodes := map[string]string{}
+	for _, child := range report.Processes {
+		fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", child.PID))
+		if err != nil {
+			p.Fatal(err)
+		}
+		for _, fd := range fds {
+			if target, err := os.Readlink(fd); err == nil && strings.HasPrefix(target, "socket:[") {
+				inodes[strings.Trim(target, "socket:[]")] = child.Name
+			}
+		}
+	}
+	listening := 0
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		data, err := os.ReadFile(table)
+		if err != nil {
+			p.Fatal(err)
+		}
+		for _, line := range strings.Split(string(data), "\n") {
+			fields := strings.Fields(line)
+			if len(fields) < 10 || fields[3] != "0A" || inodes[fields[9]] == "" {
+				continue
+			}
+			listening++
+			if !strings.HasPrefix(fields[1], "0100007F:") {
+				p.Errorf("%s listens on %s", inodes[fields[9]], fields[1])
+			}
+		}
+	}
+	if listening < len(report.Processes) {
+		p.Errorf("only %d listening sockets were found for %d processes", listening, len(report.Processes))
+	}
+}
+
+func TestInterruptedHalfWay(t *testing.T) {
+	p := newPlace(t)
+	var stderr bytes.Buffer
+	cmd := p.command(t.Context(), "up", "--cells", "0", "--members", "1", "--nodes", "1")
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "an API server is being started", func(context.Context) (bool, error) {
+		return strings.Contains(strings.Join(p.processes(), "\n"), "kube-apiserver"), nil
+	})
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || !strings.Contains(stderr.String(), "interrupted; everything has been stopped") {
+		t.Errorf("up ended with %v and %q", err, stderr.String())
+	}
+	if left := p.processes(); len(left) > 0 {
+		t.Errorf("processes are left behind: %v", left)
+	}
+}
+
+func TestForeground(t *testing.T) {
+	p := newPlace(t)
+	cmd := p.command(t.Context(), "up", "--foreground", "--cells", "0", "--members", "0")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "the federation is up", func(ctx context.Context) (bool, error) {
+		return p.command(ctx, "status").Run() == nil, nil
+	})
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	p.noProcesses()
+}
+
+func TestPortTaken(t *testing.T) {
+	p := newPlace(t)
+	p.run("up", "--cells", "0", "--members", "0")
+	p.run("down")
+	var state struct {
+		Ports map[string]struct{ APIServer int }
+	}
+	data, err := os.ReadFile(filepath.Join(p.dir, "federation.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &state); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(state.Ports["hub"].APIServer)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	p.refused("of hub's kube-apiserver is taken: another program listens on it", "up")
+}
+
+func TestChildThatCrashesAtStart(t *testing.T) {
+	p := newPlace(t)
+	p.run("up", "--cells", "0", "--members", "0")
+	p.run("down")
+	if err := os.WriteFile(filepath.Join(p.dir, "hub", "etcd", "member", "snap", "db"), []byte("garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	p.refused("hub/etcd died at start", "up")
+	if took := time.Since(began); took > time.Minute {
+		t.Errorf("it took %s to say so", took)
+	}
+	p.noProcesses()
+}
+
+func TestDamagedState(t *testing.T) {
+	p := newPlace(t)
+	p.run("up", "--cells", "0", "--members", "0")
+	p.run("down")
+	if err := os.WriteFile(filepath.Join(p.dir, "federation.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.refused("is damaged", "up")
+}
+
+func TestImpossibleWishes(t *testing.T) {
+	p := newPlace(t)
+	p.refused("the number of cells must be between 0 and 26, not 27", "up", "--cells", "27")
+	p.refused("the number of nodes must be between", "up", "--nodes", "-1")
+	p.refused("not enough memory", "up", "--cells", "26", "--members", "100")
+	p.refused("unknown flag", "up", "--shells", "2")
+	if _, err := os.Stat(p.dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a refused up left %s behind", p.dir)
+	}
+}
+
+func TestPurgeDeletesOnlyFederations(t *testing.T) {
+	p := newPlace(t)
+	if err := os.MkdirAll(p.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	precious := filepath.Join(p.dir, "precious")
+	if err := os.WriteFile(precious, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.refused("holds no federation; nothing was deleted", "down", "--purge")
+	if _, err := os.Stat(precious); err != nil {
+		t.Error(err)
+	}
+}
