@@ -1,0 +1,81 @@
+package local_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cellplane/cellplane/internal/local"
+	"github.com/cellplane/cellplane/internal/process"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+func TestSupervisor(t *testing.T) {
+	// Longer than the name of a socket may be.
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
+	options := local.Options{Binaries: testenv.Binaries(t), NoFsync: true}
+	ended := make(chan error, 1)
+	go func() { ended <- local.Supervise(context.Background(), dir, local.Spec{}, options) }()
+
+	client, err := local.NewClient(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "the federation is ready", func(ctx context.Context) (bool, error) {
+		report, err := client.Report(ctx)
+		if report.Phase == local.PhaseFailed {
+			t.Fatal(report.Error)
+		}
+		return report.Phase == local.PhaseReady, err
+	})
+	if _, err := local.Open(dir, local.Spec{}, options); !errors.Is(err, local.ErrInUse) {
+		t.Errorf("opening a federation that is up: %v, want %v", err, local.ErrInUse)
+	}
+	if err := local.Purge(dir); !errors.Is(err, local.ErrInUse) {
+		t.Errorf("purging a federation that is up: %v, want %v", err, local.ErrInUse)
+	}
+	testSignals(t, client)
+
+	if err := client.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("the supervisor ended with %v", err)
+	}
+}
+
+func testSignals(t *testing.T, client *local.Client) {
+	const name = "hub/kube-apiserver"
+	for _, step := range []struct {
+		action, state string
+		healthy       bool
+	}{
+		{"pause", process.StatePaused, false},
+		{"resume", process.StateRunning, true},
+		{"kill", process.StateRunning, true},
+		{"halt", process.StateStopped, false},
+		{"resurrect", process.StateRunning, true},
+		{"restart", process.StateRunning, true},
+	} {
+		if err := client.Signal(t.Context(), name, step.action); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Eventually(t, name+" is "+step.state+" after "+step.action, func(ctx context.Context) (bool, error) {
+			report, err := client.ReportWithProcesses(ctx)
+			for _, p := range report.Processes {
+				if p.Name == name {
+					return p.State == step.state && p.Healthy == step.healthy, nil
+				}
+			}
+			return false, err
+		})
+	}
+	if err := client.Signal(t.Context(), "hub/nothing", "kill"); err == nil || !strings.Contains(err.Error(), "no process") {
+		t.Errorf("killing a process that is not there: %v", err)
+	}
+	if err := client.Signal(t.Context(), name, "tickle"); err == nil || !strings.Contains(err.Error(), "no action") {
+		t.Errorf("an unknown action: %v", err)
+	}
+}
