@@ -199,7 +199,7 @@ func (o *upOptions) waitUntilReady(ctx context.Context, progress *progress, ende
 		case local.PhaseFailed:
 			return report, errors.New(report.Error)
 		}
-		text := fmt.Sprintf("%d control planes", report.Total)
+		text := controlPlanes(report.Total)
 		if len(report.Ready) > 0 {
 			text += fmt.Sprintf(", %d ready: %s", len(report.Ready), strings.Join(report.Ready, ", "))
 		}
@@ -209,11 +209,18 @@ func (o *upOptions) waitUntilReady(ctx context.Context, progress *progress, ende
 
 // welcome says what is there and what to try next.
 func (o *upOptions) welcome(out io.Writer, report local.Report) {
-	fmt.Fprintf(out, "Your federation is up: %d control planes ready in %.1fs.\n\n", report.Total, report.ReadyIn.Seconds())
+	fmt.Fprintf(out, "Your federation is up: %s ready in %.1fs.\n\n", controlPlanes(report.Total), report.ReadyIn.Seconds())
 	fmt.Fprintln(out, "Try next:")
 	for _, hint := range o.hints() {
 		fmt.Fprintf(out, "  %-52s # %s\n", hint[0], hint[1])
 	}
+}
+
+func controlPlanes(n int) string {
+	if n == 1 {
+		return "1 control plane"
+	}
+	return fmt.Sprintf("%d control planes", n)
 }
 
 func (o *upOptions) hints() [][2]string {

@@ -82,8 +82,12 @@ func (c *ControlPlane) prepare() error {
 	if c.apiServer, err = c.newAPIServer(); err != nil {
 		return err
 	}
-	if c.config.Role == Member {
+	switch c.config.Role {
+	case Hub:
+		c.controllers, err = c.newHubControllers()
+	case Member:
 		c.controllers, err = c.newMemberControllers()
+	case Cell: // its engine is all that runs against it
 	}
 	return err
 }
@@ -102,11 +106,10 @@ func (c *ControlPlane) Start(ctx context.Context) error {
 			return err
 		}
 	}
-	if c.config.Role != Member {
-		return nil
-	}
-	if err := c.populateMember(ctx); err != nil {
-		return fmt.Errorf("populating %s: %w", c.config.Name, err)
+	if c.config.Role == Member {
+		if err := c.populateMember(ctx); err != nil {
+			return fmt.Errorf("populating %s: %w", c.config.Name, err)
+		}
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	for _, p := range c.controllers {
@@ -115,7 +118,10 @@ func (c *ControlPlane) Start(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return c.waitForNodes(ctx)
+	if c.config.Role == Member {
+		return c.waitForNodes(ctx)
+	}
+	return nil
 }
 
 func startReady(ctx context.Context, p *process.Process) error {

@@ -23,7 +23,7 @@ import (
 
 // newMemberControllers returns what makes an API server a cluster.
 func (c *ControlPlane) newMemberControllers() ([]*process.Process, error) {
-	manager, err := c.newControllerManager()
+	manager, err := c.newControllerManager("*")
 	if err != nil {
 		return nil, err
 	}
@@ -36,57 +36,6 @@ func (c *ControlPlane) newMemberControllers() ([]*process.Process, error) {
 		return nil, err
 	}
 	return []*process.Process{manager, scheduler, kwok}, nil
-}
-
-func (c *ControlPlane) newControllerManager() (*process.Process, error) {
-	args, err := c.controllerArgs(kubebin.KubeControllerManager, "system:kube-controller-manager", c.config.Ports.ControllerManager)
-	if err != nil {
-		return nil, err
-	}
-	args = append(args,
-		"--root-ca-file="+c.pki.cluster.CertFile,
-		"--service-account-private-key-file="+c.pki.tokens.KeyFile,
-		"--cluster-signing-cert-file="+c.pki.cluster.CertFile,
-		"--cluster-signing-key-file="+c.pki.cluster.KeyFile,
-		"--use-service-account-credentials=true",
-	)
-	return c.newProcess(kubebin.KubeControllerManager, args, c.controllerCheck(c.config.Ports.ControllerManager)), nil
-}
-
-func (c *ControlPlane) newScheduler() (*process.Process, error) {
-	args, err := c.controllerArgs(kubebin.KubeScheduler, "system:kube-scheduler", c.config.Ports.Scheduler)
-	if err != nil {
-		return nil, err
-	}
-	return c.newProcess(kubebin.KubeScheduler, args, c.controllerCheck(c.config.Ports.Scheduler)), nil
-}
-
-// controllerArgs returns the flags that kube-controller-manager and kube-scheduler share.
-func (c *ControlPlane) controllerArgs(program, user string, port int) ([]string, error) {
-	kubeconfig, err := c.kubeconfigFor(program, user)
-	if err != nil {
-		return nil, err
-	}
-	serving, err := c.serving(program)
-	if err != nil {
-		return nil, err
-	}
-	return []string{
-		"--kubeconfig=" + kubeconfig,
-		"--authentication-kubeconfig=" + kubeconfig,
-		"--authorization-kubeconfig=" + kubeconfig,
-		"--bind-address=127.0.0.1",
-		"--secure-port=" + strconv.Itoa(port),
-		"--tls-cert-file=" + serving.CertFile,
-		"--tls-private-key-file=" + serving.KeyFile,
-		"--leader-elect=false",
-		"--profiling=false",
-		"--v=1",
-	}, nil
-}
-
-func (c *ControlPlane) controllerCheck(port int) func(context.Context) error {
-	return healthCheck(fmt.Sprintf("https://127.0.0.1:%d/healthz", port), c.pki.cluster.CertFile, pki.Pair{})
 }
 
 //go:embed stages.yaml

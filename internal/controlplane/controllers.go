@@ -1,0 +1,78 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/cellplane/cellplane/internal/kubebin"
+	"github.com/cellplane/cellplane/internal/pki"
+	"github.com/cellplane/cellplane/internal/process"
+)
+
+// hubControllers are those that logins need: they sign and clean up
+// certificates and tokens, and aggregate roles. The controllers that look at
+// federated objects run against the gateway.
+const hubControllers = "certificatesigningrequest-signing-controller,certificatesigningrequest-approving-controller,certificatesigningrequest-cleaner-controller," +
+	"serviceaccount-controller,serviceaccount-token-controller,legacy-serviceaccount-token-cleaner-controller," +
+	"clusterrole-aggregation-controller,bootstrap-signer-controller,token-cleaner-controller"
+
+func (c *ControlPlane) newHubControllers() ([]*process.Process, error) {
+	manager, err := c.newControllerManager(hubControllers)
+	if err != nil {
+		return nil, err
+	}
+	return []*process.Process{manager}, nil
+}
+
+func (c *ControlPlane) newControllerManager(controllers string) (*process.Process, error) {
+	args, err := c.controllerArgs(kubebin.KubeControllerManager, "system:kube-controller-manager", c.config.Ports.ControllerManager)
+	if err != nil {
+		return nil, err
+	}
+	args = append(args,
+		"--controllers="+controllers,
+		"--root-ca-file="+c.pki.cluster.CertFile,
+		"--service-account-private-key-file="+c.pki.tokens.KeyFile,
+		"--cluster-signing-cert-file="+c.pki.cluster.CertFile,
+		"--cluster-signing-key-file="+c.pki.cluster.KeyFile,
+		"--use-service-account-credentials=true",
+	)
+	return c.newProcess(kubebin.KubeControllerManager, args, c.controllerCheck(c.config.Ports.ControllerManager)), nil
+}
+
+func (c *ControlPlane) newScheduler() (*process.Process, error) {
+	args, err := c.controllerArgs(kubebin.KubeScheduler, "system:kube-scheduler", c.config.Ports.Scheduler)
+	if err != nil {
+		return nil, err
+	}
+	return c.newProcess(kubebin.KubeScheduler, args, c.controllerCheck(c.config.Ports.Scheduler)), nil
+}
+
+// controllerArgs returns the flags that kube-controller-manager and kube-scheduler share.
+func (c *ControlPlane) controllerArgs(program, user string, port int) ([]string, error) {
+	kubeconfig, err := c.kubeconfigFor(program, user)
+	if err != nil {
+		return nil, err
+	}
+	serving, err := c.serving(program)
+	if err != nil {
+		return nil, err
+	}
+	return []string{
+		"--kubeconfig=" + kubeconfig,
+		"--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig,
+		"--bind-address=127.0.0.1",
+		"--secure-port=" + strconv.Itoa(port),
+		"--tls-cert-file=" + serving.CertFile,
+		"--tls-private-key-file=" + serving.KeyFile,
+		"--leader-elect=false",
+		"--profiling=false",
+		"--v=1",
+	}, nil
+}
+
+func (c *ControlPlane) controllerCheck(port int) func(context.Context) error {
+	return healthCheck(fmt.Sprintf("https://127.0.0.1:%d/healthz", port), c.pki.cluster.CertFile, pki.Pair{})
+}
