@@ -59,7 +59,7 @@ func freeDisk(dir string) (int64, error) {
 		var stat unix.Statfs_t
 		err := unix.Statfs(dir, &stat)
 		if err == nil {
-			return int64(stat.Bavail) * int64(stat.Bsize), nil
+			return int64(stat.Bavail) * int64(stat.Bsize), nil //nolint:unconvert // other systems have other types
 		}
 		if !os.IsNotExist(err) || dir == filepath.Dir(dir) {
 			return 0, err
