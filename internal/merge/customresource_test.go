@@ -1,0 +1,94 @@
+package merge_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/cellplane/cellplane/internal/merge"
+)
+
+const gadget = `
+apiVersion: example.com/v1
+kind: Gadget
+metadata: {name: g, namespace: shop}
+spec:
+  size: 1
+  parts: [{id: a, num: 1}, {id: b, num: 2}]
+  flags: [p, q]
+  order: [1, 2]
+  any: {deep: {list: [{k: v}]}}
+`
+
+// gadgetSchema is what a member's OpenAPI document says about a custom resource.
+func gadgetSchema(t failer) managedfields.TypeConverter {
+	t.Helper()
+	text := `{"Gadget":{"type":"object","x-kubernetes-group-version-kind":[{"group":"example.com","version":"v1","kind":"Gadget"}],"properties":{
+		"apiVersion":{"type":"string"},"kind":{"type":"string"},
+		"metadata":{"type":"object","properties":{"managedFields":{"type":"array","x-kubernetes-list-type":"atomic","items":{"type":"object","x-kubernetes-preserve-unknown-fields":true}},"name":{"type":"string"},"namespace":{"type":"string"},
+			"labels":{"type":"object","additionalProperties":{"type":"string"}},"annotations":{"type":"object","additionalProperties":{"type":"string"}}}},
+		"spec":{"type":"object","properties":{
+			"size":{"type":"integer"},"colour":{"type":"string"},
+			"parts":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["id"],"items":{"type":"object","properties":{"id":{"type":"string"},"num":{"type":"integer"},"extra":{"type":"string"}}}},
+			"flags":{"type":"array","x-kubernetes-list-type":"set","items":{"type":"string"}},
+			"order":{"type":"array","x-kubernetes-list-type":"atomic","items":{"type":"integer"}},
+			"any":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}}}}`
+	var schemas map[string]*spec.Schema
+	if err := json.Unmarshal([]byte(text), &schemas); err != nil {
+		t.Fatal(err)
+	}
+	converter, err := managedfields.NewTypeConverter(schemas, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return converter
+}
+
+// Custom resources are merged by the schema of the member if it is given, and otherwise by what the managed fields
+// reveal of it.
+func TestCustomResources(t *testing.T) {
+	types := gadgetSchema(t)
+	for name, merger := range map[string]*merge.Merger{"with schema": merge.New(types), "without": merge.New()} {
+		t.Run(name, func(t *testing.T) {
+			m := newMember(types, schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Gadget"}, nil)
+			first := merge.Stamp(edited(t, gadget, func(obj map[string]any) { mustSet(obj, map[string]any{}, "spec", "dropped") }), merge.Marks{})
+			stored := first.DeepCopy()
+			unstructured.RemoveNestedField(stored.Object, "spec", "dropped")
+			m.write(t, merge.FieldManager, stored)
+			m.edit(t, "member", func(obj map[string]any) {
+				mustSet(obj, "red", "spec", "colour")
+				mustSet(obj, append(at(obj, "spec", "parts").([]any), map[string]any{"id": "m", "num": int64(9)}), "spec", "parts")
+				mustSet(obj, append(at(obj, "spec", "flags").([]any), "m"), "spec", "flags")
+			})
+			live := m.live()
+			if _, changed, err := merger.Update(live, first); changed || err != nil {
+				t.Fatalf("changed %v, err %v, want neither", changed, err)
+			}
+			manifest := merge.Stamp(edited(t, gadget, func(obj map[string]any) {
+				mustSet(obj, []any{map[string]any{"id": "b", "num": int64(3)}, map[string]any{"id": "c", "num": int64(4)}}, "spec", "parts")
+				mustSet(obj, []any{"q", "r"}, "spec", "flags")
+				mustSet(obj, []any{int64(2)}, "spec", "order")
+				unstructured.RemoveNestedField(obj, "spec", "size")
+			}), merge.Marks{})
+			merged, changed, err := merger.Update(live, manifest)
+			if err != nil || !changed {
+				t.Fatalf("changed %v, err %v", changed, err)
+			}
+			want := object(t, `{kind: Gadget, spec: {colour: red, parts: [{id: b, num: 3}, {id: m, num: 9}, {id: c, num: 4}], flags: [q, m, r], order: [2], any: {deep: {list: [{k: v}]}}}}`)
+			if diff := cmp.Diff(want.Object["spec"], merged.Object["spec"]); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if err := m.fields.Update(merged, merge.FieldManager); err != nil {
+				t.Fatal(err)
+			}
+			if _, changed, err := merger.Update(m.live(), manifest); changed || err != nil {
+				t.Errorf("second time: changed %v, err %v", changed, err)
+			}
+		})
+	}
+}
