@@ -1,0 +1,2 @@
+// Package customization interprets kinds by the Lua scripts of ResourceInterpreterCustomizations.
+package customization

@@ -1,0 +1,185 @@
+package customization
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	configv1alpha1 "github.com/cellplane/cellplane/api/config/v1alpha1"
+	"github.com/cellplane/cellplane/internal/interpreter/lua"
+)
+
+// Set is a snapshot of compiled customizations. It is immutable and safe for concurrent use.
+type Set struct {
+	runner  *lua.Runner
+	kinds   map[schema.GroupVersionKind]map[configv1alpha1.InterpreterOperation][]script
+	sources map[source]script
+}
+
+// script is a compiled script or the reason why there is none. A script that does not compile still claims its
+// operation: falling back to another layer would silently do something other than what the user asked for.
+type script struct {
+	compiled *lua.Script
+	err      error
+}
+
+type source struct{ name, function, text string }
+
+// rule is one operation a customization may hold a script for.
+type rule struct {
+	op       configv1alpha1.InterpreterOperation
+	field    string
+	function string
+	text     func(*configv1alpha1.CustomizationRules) string
+}
+
+var rules = []rule{
+	{configv1alpha1.InterpreterOperationRetain, "retention", "Retain", func(r *configv1alpha1.CustomizationRules) string {
+		if r.Retention == nil {
+			return ""
+		}
+		return r.Retention.LuaScript
+	}},
+	{configv1alpha1.InterpreterOperationInterpretReplica, "replicaResource", "GetReplicas", func(r *configv1alpha1.CustomizationRules) string {
+		if r.ReplicaResource == nil {
+			return ""
+		}
+		return r.ReplicaResource.LuaScript
+	}},
+	{configv1alpha1.InterpreterOperationInterpretComponent, "componentResource", "GetComponents", func(r *configv1alpha1.CustomizationRules) string {
+		if r.ComponentResource == nil {
+			return ""
+		}
+		return r.ComponentResource.LuaScript
+	}},
+	{configv1alpha1.InterpreterOperationReviseReplica, "replicaRevision", "ReviseReplica", func(r *configv1alpha1.CustomizationRules) string {
+		if r.ReplicaRevision == nil {
+			return ""
+		}
+		return r.ReplicaRevision.LuaScript
+	}},
+	{configv1alpha1.InterpreterOperationInterpretStatus, "statusReflection", "ReflectStatus", func(r *configv1alpha1.CustomizationRules) string {
+		if r.StatusReflection == nil {
+			return ""
+		}
+		return r.StatusReflection.LuaScript
+	}},
+	{configv1alpha1.InterpreterOperationAggregateStatus, "statusAggregation", "AggregateStatus", func(r *configv1alpha1.CustomizationRules) string {
+		if r.StatusAggregation == nil {
+			return ""
+		}
+		return r.StatusAggregation.LuaScript
+	}},
+	{configv1alpha1.InterpreterOperationInterpretHealth, "healthInterpretation", "InterpretHealth", func(r *configv1alpha1.CustomizationRules) string {
+		if r.HealthInterpretation == nil {
+			return ""
+		}
+		return r.HealthInterpretation.LuaScript
+	}},
+	{configv1alpha1.InterpreterOperationInterpretDependency, "dependencyInterpretation", "GetDependencies", func(r *configv1alpha1.CustomizationRules) string {
+		if r.DependencyInterpretation == nil {
+			return ""
+		}
+		return r.DependencyInterpretation.LuaScript
+	}},
+}
+
+// Compile builds a set. Scripts that are the same as in a previous set (which may be nil) are not compiled again.
+// A customization with mistakes does not keep the others from working: the set is complete, its operations with
+// a mistake fail when used, and the error tells of all mistakes.
+func Compile(runner *lua.Runner, customizations []*configv1alpha1.ResourceInterpreterCustomization, previous *Set) (*Set, error) {
+	set := &Set{
+		runner:  runner,
+		kinds:   map[schema.GroupVersionKind]map[configv1alpha1.InterpreterOperation][]script{},
+		sources: map[source]script{},
+	}
+	sorted := slices.Clone(customizations)
+	slices.SortFunc(sorted, func(a, b *configv1alpha1.ResourceInterpreterCustomization) int {
+		return strings.Compare(a.Name, b.Name)
+	})
+	var mistakes []error
+	for _, c := range sorted {
+		group, err := schema.ParseGroupVersion(c.Spec.Target.APIVersion)
+		if err != nil {
+			mistakes = append(mistakes, fmt.Errorf("ResourceInterpreterCustomization %s: spec.target.apiVersion: %w", c.Name, err))
+			continue
+		}
+		gvk := group.WithKind(c.Spec.Target.Kind)
+		if set.kinds[gvk] == nil {
+			set.kinds[gvk] = map[configv1alpha1.InterpreterOperation][]script{}
+		}
+		for _, r := range rules {
+			text := r.text(&c.Spec.Customizations)
+			if text == "" {
+				continue
+			}
+			compiled := set.compile(source{c.Name, r.function, text}, r, previous)
+			if compiled.err != nil {
+				mistakes = append(mistakes, compiled.err)
+			}
+			set.kinds[gvk][r.op] = append(set.kinds[gvk][r.op], compiled)
+		}
+	}
+	return set, errors.Join(mistakes...)
+}
+
+func (s *Set) compile(from source, r rule, previous *Set) script {
+	if previous != nil {
+		if known, ok := previous.sources[from]; ok {
+			s.sources[from] = known
+			return known
+		}
+	}
+	compiled, err := lua.Compile(scriptName(from.name, r), r.function, from.text)
+	if err != nil {
+		err = fmt.Errorf("ResourceInterpreterCustomization %s: spec.customizations.%s.luaScript: %w", from.name, r.field, err)
+	}
+	result := script{compiled: compiled, err: err}
+	s.sources[from] = result
+	return result
+}
+
+func scriptName(customization string, r rule) string {
+	return "ResourceInterpreterCustomization " + customization + " (" + r.field + ")"
+}
+
+// Supports tells whether a customization speaks for a kind and an operation.
+func (s *Set) Supports(gvk schema.GroupVersionKind, op configv1alpha1.InterpreterOperation) bool {
+	return s != nil && len(s.kinds[gvk][op]) > 0
+}
+
+// Validate returns the mistakes in a customization and its conflicts with others: only dependencies may be
+// interpreted by several customizations of one kind.
+func Validate(c *configv1alpha1.ResourceInterpreterCustomization, others []*configv1alpha1.ResourceInterpreterCustomization) error {
+	var mistakes []error
+	if c.Spec.Target.Kind == "" || c.Spec.Target.APIVersion == "" {
+		mistakes = append(mistakes, errors.New("spec.target: apiVersion and kind are required"))
+	}
+	if _, err := schema.ParseGroupVersion(c.Spec.Target.APIVersion); err != nil {
+		mistakes = append(mistakes, fmt.Errorf("spec.target.apiVersion: %w", err))
+	}
+	scripts := 0
+	for _, r := range rules {
+		text := r.text(&c.Spec.Customizations)
+		if text == "" {
+			continue
+		}
+		scripts++
+		if _, err := lua.Compile(scriptName(c.Name, r), r.function, text); err != nil {
+			mistakes = append(mistakes, fmt.Errorf("spec.customizations.%s.luaScript: %w", r.field, err))
+		}
+		for _, other := range others {
+			if other.Name != c.Name && other.Spec.Target == c.Spec.Target && r.text(&other.Spec.Customizations) != "" &&
+				r.op != configv1alpha1.InterpreterOperationInterpretDependency {
+				mistakes = append(mistakes, fmt.Errorf("spec.customizations.%s: ResourceInterpreterCustomization %s already defines it for this kind", r.field, other.Name))
+			}
+		}
+	}
+	if scripts == 0 {
+		mistakes = append(mistakes, errors.New("spec.customizations: at least one script is required"))
+	}
+	return errors.Join(mistakes...)
+}

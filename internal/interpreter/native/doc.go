@@ -1,0 +1,2 @@
+// Package native knows the kinds of Kubernetes itself.
+package native

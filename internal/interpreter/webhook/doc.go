@@ -1,0 +1,2 @@
+// Package webhook interprets kinds by asking the web hooks of ResourceInterpreterWebhookConfigurations.
+package webhook
