@@ -1,0 +1,57 @@
+package slots
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// fractionBits is the precision of a draw. Winning draws are around 1/n for n cells: 40 bits leave over 30 that count.
+const fractionBits = 40
+
+// draws returns −log2(u(cell, slot)) for every slot, as fixed-point numbers above zero. u is uniform in (0, 1), so a draw is
+// exponentially distributed, and the cell with the smallest draw÷weight owns the slot: the same order as the largest
+// −weight÷ln(u), with the division turned into a product.
+func draws(cell string) []uint64 {
+	key := make([]byte, len(cell)+3)
+	copy(key, cell) // the zero byte behind the name keeps ("a", slot) apart from ("a\x00…", slot)
+	numbers := make([]uint64, Count)
+	for slot := range numbers {
+		binary.BigEndian.PutUint16(key[len(cell)+1:], uint16(slot))
+		numbers[slot] = negLog2(xxhash.Sum64(key))
+	}
+	return numbers
+}
+
+// negLog2 returns −log2((h+½) ÷ 2⁶⁴) with fractionBits bits after the point, and at least the smallest such number. The half keeps
+// u away from both 0 and 1.
+func negLog2(h uint64) uint64 {
+	// 2h+1 needs 65 bits; its leading one is taken off as the whole part of the logarithm, the rest is the mantissa in [1, 2).
+	whole := uint64(64 - bits.LeadingZeros64(h)) // floor(log2(2h+1)); h = 0 gives log2(1) = 0
+	mantissa := uint64(1) << 63
+	if h != 0 {
+		lead := bits.LeadingZeros64(h)
+		mantissa = h << lead
+		if lead > 0 {
+			mantissa |= 1 << (lead - 1) // the added half
+		}
+	}
+	// Squaring a number doubles its logarithm: each square that reaches 2 yields a one bit of the fraction.
+	var fraction uint64
+	for range fractionBits {
+		hi, _ := bits.Mul64(mantissa, mantissa) // 2.62 fixed point
+		carry := hi >> 63
+		fraction = fraction<<1 | carry
+		mantissa = hi << (1 - carry)
+	}
+	log := whole<<fractionBits | fraction
+	return max(65<<fractionBits-log, 1)
+}
+
+// beats reports whether draw a with weight wa is strictly better than draw b with weight wb.
+func beats(a uint64, wa uint32, b uint64, wb uint32) bool {
+	leftHi, leftLo := bits.Mul64(a, uint64(wb))
+	rightHi, rightLo := bits.Mul64(b, uint64(wa))
+	return leftHi < rightHi || (leftHi == rightHi && leftLo < rightLo)
+}

@@ -1,0 +1,153 @@
+package splice
+
+import (
+	"slices"
+	"strconv"
+)
+
+func (e *Event) parseJSON() error {
+	var object span
+	err := eachMember(e.raw, 0, func(key []byte, value span) error {
+		switch string(key) {
+		case "type":
+			s, err := stringOf(value.of(e.raw))
+			e.Type = EventType(s)
+			return err
+		case "object":
+			object = value
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if e.Type == Error {
+		return e.parseJSONStatus(object)
+	}
+	return e.parseJSONObject(object)
+}
+
+func (e *Event) parseJSONStatus(object span) error {
+	return eachMember(e.raw[:object.end], object.start, func(key []byte, value span) (err error) {
+		raw := value.of(e.raw)
+		switch string(key) {
+		case "code":
+			e.Code, err = strconv.Atoi(string(raw))
+		case "reason":
+			var s []byte
+			s, err = stringOf(raw)
+			e.Reason = string(s)
+		}
+		return err
+	})
+}
+
+func (e *Event) parseJSONObject(object span) error {
+	var metadata, rows span
+	kind := ""
+	err := eachMember(e.raw[:object.end], object.start, func(key []byte, value span) error {
+		switch string(key) {
+		case "kind":
+			s, err := stringOf(value.of(e.raw))
+			if err != nil {
+				return err
+			}
+			kind = string(s)
+		case "metadata":
+			metadata = value
+		case "rows":
+			rows = value
+		}
+		if metadata != (span{}) && kind != "" && kind != "Table" {
+			return errStop // what follows is the bulk of the object
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	e.Object, err = e.parseMetadata(metadata)
+	if err != nil || kind != "Table" || rows == (span{}) || string(rows.of(e.raw)) == "null" {
+		return err
+	}
+	return e.parseRows(rows)
+}
+
+// parseMetadata reads an object's metadata and notes the place of its resourceVersion.
+func (e *Event) parseMetadata(metadata span) (Object, error) {
+	object, version, err := parseJSONMetadata(e.raw, metadata)
+	if err != nil {
+		return object, err
+	}
+	place := edit{span: version}
+	if version == (span{}) {
+		at := metadata.start + 1
+		place = edit{span: span{at, at}, before: `"resourceVersion":`, after: ","}
+		if e.raw[skipSpace(e.raw, at)] == '}' {
+			place.after = ""
+		}
+	}
+	e.json = append(e.json, place)
+	return object, nil
+}
+
+func (e *Event) parseRows(rows span) error {
+	tableVersion := e.Object.ResourceVersion
+	first := true
+	err := eachElement(e.raw[:rows.end], rows.start, func(row span) error {
+		object, err := jsonMember(e.raw, row, "object")
+		if err != nil {
+			return err
+		}
+		if !isObject(object.of(e.raw)) {
+			return errNoObject
+		}
+		e.objects = append(e.objects, object)
+		metadata, err := jsonMember(e.raw, object, "metadata")
+		if err != nil {
+			return err
+		}
+		parsed, err := e.parseMetadata(metadata)
+		if err != nil {
+			return err
+		}
+		if first {
+			e.Object, first = parsed, false
+		}
+		return nil
+	})
+	if e.Object.ResourceVersion == "" {
+		e.Object.ResourceVersion = tableVersion
+	}
+	// The Table's metadata usually, but not by any law, comes before its rows.
+	slices.SortFunc(e.json, func(a, b edit) int { return a.start - b.start })
+	return err
+}
+
+// appendJSON writes the event with its edits, and null in the place of the omitted values.
+func (e *Event) appendJSON(dst []byte, version string, omit []span) []byte {
+	at := 0
+	for _, place := range e.json {
+		for len(omit) > 0 && omit[0].end <= place.start {
+			dst, at = appendNull(dst, e.raw[at:omit[0].start]), omit[0].end
+			omit = omit[1:]
+		}
+		if len(omit) > 0 && omit[0].start <= place.start {
+			continue // inside of what is left out
+		}
+		dst = append(dst, e.raw[at:place.start]...)
+		dst = append(dst, place.before...)
+		dst = appendQuoted(dst, version)
+		dst = append(dst, place.after...)
+		at = place.end
+	}
+	for _, left := range omit {
+		dst, at = appendNull(dst, e.raw[at:left.start]), left.end
+	}
+	dst = append(dst, e.raw[at:]...)
+	return append(dst, '\n')
+}
+
+func appendNull(dst, before []byte) []byte {
+	return append(append(dst, before...), "null"...)
+}

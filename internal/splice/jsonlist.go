@@ -1,0 +1,156 @@
+package splice
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strconv"
+)
+
+// MergeJSON writes one JSON list made of several, reading them as it goes: of each it holds one object at a time. A failure after
+// Begin was called leaves the output incomplete, and the connection has to be aborted for the client to notice.
+//
+// The metadata comes last: only then is it known, as custom resources' lists have theirs at the end.
+func MergeJSON(w io.Writer, lists []io.Reader, options ListOptions) (Page, error) {
+	sources := make([]source, len(lists))
+	heads := make([]*jsonList, len(lists))
+	for i, r := range lists {
+		heads[i] = newJSONList(r, "items", options.MaxObject)
+		sources[i] = objectList{heads[i]}
+	}
+	m, err := newMerger(sources, options)
+	if err != nil {
+		return Page{}, err
+	}
+	out := newJSONWriter(w, options.Begin, heads)
+	out.head()
+	out.open("items")
+	if err := m.each(func(item *Item) error { return out.element(item.raw) }); err != nil {
+		return Page{}, err
+	}
+	return out.finish(m)
+}
+
+// objectList is a list of objects in JSON.
+type objectList struct{ *jsonList }
+
+func (l objectList) meta() listMeta { return l.jsonList.meta }
+
+func (l objectList) next(item *Item) (err error) {
+	item.raw, err = l.jsonList.next()
+	if err != nil {
+		return err
+	}
+	item.parse = parseJSONItem
+	item.key, err = appendJSONKey(item.key[:0], item.raw)
+	return err
+}
+
+func parseJSONItem(item *Item) (Object, error) {
+	metadata, err := jsonMember(item.raw, span{0, len(item.raw)}, "metadata")
+	if err != nil {
+		return Object{}, err
+	}
+	object, _, err := parseJSONMetadata(item.raw, metadata)
+	return object, err
+}
+
+// jsonWriter writes a list.
+type jsonWriter struct {
+	*bufio.Writer
+	lists             []*jsonList
+	kind, apiVersion  bool // have been written
+	members, elements int
+	scratch           []byte
+}
+
+func newJSONWriter(w io.Writer, begin func(), lists []*jsonList) *jsonWriter {
+	if begin != nil {
+		w = &beginWriter{Writer: w, begin: begin}
+	}
+	return &jsonWriter{Writer: bufio.NewWriterSize(w, firstBuffer), lists: lists}
+}
+
+// beginWriter calls begin before the first byte is written.
+type beginWriter struct {
+	io.Writer
+	begin func()
+}
+
+func (w *beginWriter) Write(b []byte) (int, error) {
+	if w.begin != nil {
+		w.begin()
+		w.begin = nil
+	}
+	return w.Writer.Write(b)
+}
+
+// member begins a member of the list. Errors of the buffered writer stay until the end.
+func (w *jsonWriter) member(name string) {
+	separator := byte(',')
+	if w.members == 0 {
+		separator = '{'
+	}
+	w.members++
+	_ = w.WriteByte(separator)
+	w.scratch = append(appendQuoted(w.scratch[:0], name), ':')
+	_, _ = w.Write(w.scratch)
+}
+
+// head writes what the sources have told of the type so far.
+func (w *jsonWriter) head() {
+	for _, list := range w.lists {
+		if !w.kind && list.kind != nil {
+			w.member("kind")
+			_, _ = w.Write(list.kind)
+			w.kind = true
+		}
+		if !w.apiVersion && list.apiVersion != nil {
+			w.member("apiVersion")
+			_, _ = w.Write(list.apiVersion)
+			w.apiVersion = true
+		}
+	}
+}
+
+func (w *jsonWriter) open(array string) {
+	w.member(array)
+	_ = w.WriteByte('[')
+}
+
+// element writes an object; the returned error stops a merge nobody reads.
+func (w *jsonWriter) element(raw []byte) error {
+	if w.elements > 0 {
+		_ = w.WriteByte(',')
+	}
+	w.elements++
+	_, err := w.Write(raw)
+	return err
+}
+
+// finish closes the array and writes the rest of the list.
+func (w *jsonWriter) finish(m *merger) (Page, error) {
+	page, metadata, err := m.finish()
+	if err != nil {
+		return page, err
+	}
+	_ = w.WriteByte(']')
+	w.head()
+	w.member("metadata")
+	w.scratch = append(w.scratch[:0], `{"resourceVersion":`...)
+	w.scratch = appendQuoted(w.scratch, metadata.ResourceVersion)
+	if metadata.Continue != "" {
+		w.scratch = append(w.scratch, `,"continue":`...)
+		w.scratch = appendQuoted(w.scratch, metadata.Continue)
+		if metadata.Remaining >= 0 {
+			w.scratch = append(w.scratch, `,"remainingItemCount":`...)
+			w.scratch = strconv.AppendInt(w.scratch, metadata.Remaining, 10)
+		}
+	}
+	w.scratch = append(w.scratch, "}}\n"...)
+	_, _ = w.Write(w.scratch)
+	if err := w.Flush(); err != nil {
+		return page, fmt.Errorf("writing a merged list: %w", err)
+	}
+	return page, nil
+}

@@ -1,0 +1,320 @@
+package splice
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+)
+
+const (
+	firstBuffer = 32 << 10
+	// defaultMaxValue bounds one object. etcd takes 1.5 MiB unless told otherwise, and JSON is a few times larger than protobuf.
+	defaultMaxValue = 32 << 20
+)
+
+// ErrTooLarge marks an answer of an API server with an object larger than is read.
+var ErrTooLarge = errors.New("an object is too large")
+
+// jsonStream reads JSON piece by piece, holding no more than one value.
+type jsonStream struct {
+	r   io.Reader
+	max int
+	// buf[start:end] has been read and not been used.
+	buf        []byte
+	start, end int
+	err        error
+}
+
+func newJSONStream(r io.Reader, maxValue int) *jsonStream {
+	if maxValue <= 0 {
+		maxValue = defaultMaxValue
+	}
+	return &jsonStream{r: r, max: maxValue, buf: make([]byte, firstBuffer)}
+}
+
+// fill reads more. What was in use moves, so earlier results are void.
+func (s *jsonStream) fill() error {
+	if s.err != nil {
+		return s.err
+	}
+	if s.start > 0 {
+		copy(s.buf, s.buf[s.start:s.end])
+		s.end -= s.start
+		s.start = 0
+	}
+	if s.end == len(s.buf) {
+		if len(s.buf) >= s.max {
+			return ErrTooLarge
+		}
+		s.buf = append(s.buf, make([]byte, min(len(s.buf), s.max-len(s.buf)))...)
+	}
+	for range 100 {
+		n, err := s.r.Read(s.buf[s.end:])
+		s.end += n
+		s.err = err
+		if n > 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return io.ErrNoProgress
+}
+
+// peek returns the next byte that is not white space, without using it.
+func (s *jsonStream) peek() (byte, error) {
+	for {
+		s.start += skipSpace(s.buf[s.start:s.end], 0)
+		if s.start < s.end {
+			return s.buf[s.start], nil
+		}
+		if err := s.fill(); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// expect uses up the next byte, which has to be c.
+func (s *jsonStream) expect(c byte) error {
+	got, err := s.peek()
+	if err != nil {
+		return unexpectedEOF(err)
+	}
+	if got != c {
+		return fmt.Errorf("%w: %q was expected, not %q", errJSON, c, got)
+	}
+	s.start++
+	return nil
+}
+
+// value returns the next value. It is good until the next call.
+func (s *jsonStream) value() ([]byte, error) {
+	if _, err := s.peek(); err != nil {
+		return nil, err
+	}
+	var skim skimmer
+	length := 0
+	for {
+		n, done, err := skim.feed(s.buf[s.start+length : s.end])
+		length += n
+		if err != nil {
+			return nil, err
+		}
+		if !done {
+			err = s.fill()
+			if err == nil {
+				continue
+			}
+			if !skim.scalar || !errors.Is(err, io.EOF) {
+				return nil, unexpectedEOF(err)
+			}
+		}
+		value := s.buf[s.start : s.start+length : s.start+length]
+		s.start += length
+		return value, nil
+	}
+}
+
+func unexpectedEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// jsonList reads a list, or a Table, object by object.
+type jsonList struct {
+	*jsonStream
+	array string // the member with the objects: "items" or "rows"
+	state listState
+	first bool
+	seen  bool // the array has been met
+
+	kind, apiVersion, columns []byte
+	meta                      listMeta
+}
+
+type listState int
+
+const (
+	beforeList listState = iota
+	inList
+	inArray
+	afterList
+)
+
+// listMeta is what is read of a list's metadata.
+type listMeta struct {
+	version   string
+	token     string
+	remaining int64 // −1 if not told
+}
+
+func newJSONList(r io.Reader, array string, maxValue int) *jsonList {
+	return &jsonList{jsonStream: newJSONStream(r, maxValue), array: array, meta: listMeta{remaining: -1}}
+}
+
+// next returns the next object of the array, or io.EOF when the whole list has been read. It is good until the next call.
+func (l *jsonList) next() ([]byte, error) {
+	object, err := l.step()
+	if errors.Is(err, io.EOF) && l.state == afterList {
+		return nil, io.EOF
+	}
+	return object, unexpectedEOF(err)
+}
+
+func (l *jsonList) step() ([]byte, error) {
+	for {
+		switch l.state {
+		case beforeList:
+			if err := l.expect('{'); err != nil {
+				return nil, err
+			}
+			l.state, l.first = inList, true
+		case inList:
+			if err := l.member(); err != nil {
+				return nil, err
+			}
+		case inArray:
+			more, err := l.another(']')
+			if err != nil {
+				return nil, err
+			}
+			if more {
+				return l.value()
+			}
+			l.state, l.first = inList, false
+		case afterList:
+			return nil, io.EOF
+		}
+	}
+}
+
+// another steps over the comma before the next member or element, or over the closing bracket.
+func (l *jsonList) another(closing byte) (bool, error) {
+	c, err := l.peek()
+	if err != nil {
+		return false, err
+	}
+	if c == closing {
+		l.start++
+		return false, nil
+	}
+	if !l.first {
+		if err := l.expect(','); err != nil {
+			return false, err
+		}
+	}
+	l.first = false
+	return true, nil
+}
+
+// member reads one member of the list, or goes into the array of objects.
+func (l *jsonList) member() error {
+	more, err := l.another('}')
+	if err != nil {
+		return err
+	}
+	if !more {
+		l.state = afterList
+		if !l.seen {
+			return fmt.Errorf("%w: the list has no %s", errJSON, l.array)
+		}
+		return l.onlySpaceLeft()
+	}
+	quotedKey, err := l.value()
+	if err != nil {
+		return err
+	}
+	keyBytes, err := stringOf(quotedKey)
+	if err != nil {
+		return err
+	}
+	key := string(keyBytes)
+	if err := l.expect(':'); err != nil {
+		return err
+	}
+	if key == l.array {
+		return l.enterArray()
+	}
+	value, err := l.value()
+	if err != nil {
+		return err
+	}
+	switch key {
+	case "kind":
+		l.kind = bytes.Clone(value)
+	case "apiVersion":
+		l.apiVersion = bytes.Clone(value)
+	case "columnDefinitions":
+		l.columns = bytes.Clone(value)
+	case "metadata":
+		return l.meta.parse(value)
+	}
+	return nil
+}
+
+func (l *jsonList) enterArray() error {
+	if l.seen {
+		return fmt.Errorf("%w: the list has %s twice", errJSON, l.array)
+	}
+	l.seen = true
+	c, err := l.peek()
+	if err != nil {
+		return err
+	}
+	if c == '[' {
+		l.start++
+		l.state, l.first = inArray, true
+		return nil
+	}
+	value, err := l.value()
+	if err != nil {
+		return err
+	}
+	if string(value) != "null" {
+		return fmt.Errorf("%w: %s is not an array", errJSON, l.array)
+	}
+	return nil
+}
+
+func (l *jsonList) onlySpaceLeft() error {
+	_, err := l.peek()
+	switch {
+	case err == nil:
+		return fmt.Errorf("%w: something follows the list", errJSON)
+	case errors.Is(err, io.EOF):
+		return nil
+	default:
+		return err
+	}
+}
+
+func (m *listMeta) parse(b []byte) error {
+	return eachMember(b, 0, func(key []byte, value span) error {
+		raw := value.of(b)
+		switch string(key) {
+		case "resourceVersion":
+			s, err := stringOf(raw)
+			m.version = string(s)
+			return err
+		case "continue":
+			s, err := stringOf(raw)
+			m.token = string(s)
+			return err
+		case "remainingItemCount":
+			if string(raw) == "null" {
+				return nil
+			}
+			n, err := strconv.ParseInt(string(raw), 10, 64)
+			if err != nil || n < 0 {
+				return fmt.Errorf("%w: remainingItemCount is not a count", errJSON)
+			}
+			m.remaining = n
+		}
+		return nil
+	})
+}

@@ -1,0 +1,183 @@
+package splice
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// ProtobufContentType is the content type of Kubernetes objects in protobuf.
+const ProtobufContentType = "application/vnd.kubernetes.protobuf"
+
+// maxProtoList bounds a list in protobuf.
+const maxProtoList = 1 << 30
+
+// MergeProto writes one protobuf list made of several. Protobuf tells the length of a list before the list. With neither Limit nor
+// Choose everything is shown, the length is known from the beginnings of the lists, and they are read object by object like JSON.
+// Else they are read as a whole first.
+func MergeProto(w io.Writer, lists []io.Reader, options ListOptions) (Page, error) {
+	if options.Limit == 0 && options.Choose == nil && len(lists) > 0 {
+		return streamProto(w, lists, options)
+	}
+	sources := make([]source, len(lists))
+	var typeMeta []byte
+	for i, r := range lists {
+		list, err := readProtoList(r)
+		if err != nil {
+			return Page{}, &SourceError{Source: i, Err: err}
+		}
+		if i == 0 {
+			typeMeta = list.typeMeta.of(list.body)
+		}
+		sources[i] = list
+	}
+	m, err := newMerger(sources, options)
+	if err != nil {
+		return Page{}, err
+	}
+	var items [][]byte
+	size := 0
+	if err := m.each(func(item *Item) error {
+		items = append(items, item.raw)
+		size += sizeProtoBytes(listItems, len(item.raw))
+		return nil
+	}); err != nil {
+		return Page{}, err
+	}
+	page, metadata, err := m.finish()
+	if err != nil {
+		return page, err
+	}
+	if options.Begin != nil {
+		options.Begin()
+	}
+	out := newProtoWriter(w)
+	out.head(typeMeta, metadata, size)
+	for _, item := range items {
+		if err := out.item(item); err != nil {
+			return page, err
+		}
+	}
+	return page, out.finish()
+}
+
+// protoList is a list of objects in protobuf.
+type protoList struct {
+	protoObject
+	body []byte
+	at   int // the next field of the list
+	head listMeta
+}
+
+func readProtoList(r io.Reader) (*protoList, error) {
+	body, err := io.ReadAll(io.LimitReader(r, maxProtoList+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > maxProtoList {
+		return nil, ErrTooLarge
+	}
+	object, err := openProto(body, span{0, len(body)})
+	if err != nil {
+		return nil, err
+	}
+	metadata, _, err := protoBytesField(body, object.raw, objectMetadata)
+	if err != nil {
+		return nil, err
+	}
+	head, err := parseProtoListMeta(body, metadata)
+	return &protoList{protoObject: object, body: body, at: object.raw.start, head: head}, err
+}
+
+func parseProtoListMeta(b []byte, metadata span) (listMeta, error) {
+	head := listMeta{remaining: -1}
+	err := eachField(b, metadata, func(f protoField) error {
+		switch {
+		case f.isBytes(listMetaVersion):
+			head.version = string(f.value.of(b))
+		case f.isBytes(listMetaContinue):
+			head.token = string(f.value.of(b))
+		case f.number == listMetaRemaining && f.kind == protowire.VarintType:
+			head.remaining = max(int64(f.varint), -1)
+		}
+		return nil
+	})
+	return head, err
+}
+
+func (l *protoList) meta() listMeta { return l.head }
+
+func (l *protoList) next(item *Item) error {
+	for l.at < l.raw.end {
+		f, err := protoFieldAt(l.body, l.at, l.raw.end)
+		if err != nil {
+			return err
+		}
+		l.at = f.whole.end
+		if !f.isBytes(listItems) {
+			continue
+		}
+		item.raw, item.parse = f.value.of(l.body), parseProtoItem
+		item.key, err = appendProtoKey(item.key[:0], item.raw)
+		return err
+	}
+	return io.EOF
+}
+
+func parseProtoItem(item *Item) (Object, error) {
+	metadata, _, err := protoBytesField(item.raw, span{0, len(item.raw)}, objectMetadata)
+	if err != nil {
+		return Object{}, err
+	}
+	object, _, err := parseProtoMetadata(item.raw, metadata)
+	return object, err
+}
+
+// protoWriter writes a list.
+type protoWriter struct {
+	*bufio.Writer
+	scratch []byte
+}
+
+func newProtoWriter(w io.Writer) *protoWriter {
+	return &protoWriter{Writer: bufio.NewWriterSize(w, firstBuffer)}
+}
+
+// head writes everything before the objects, which are of a size with their tags and lengths. Errors of the buffered writer stay until
+// the end.
+func (w *protoWriter) head(typeMeta []byte, metadata Metadata, size int) {
+	var meta []byte
+	meta = appendProtoString(meta, listMetaVersion, metadata.ResourceVersion)
+	meta = appendProtoString(meta, listMetaContinue, metadata.Continue)
+	if metadata.Continue != "" && metadata.Remaining >= 0 {
+		meta = protowire.AppendTag(meta, listMetaRemaining, protowire.VarintType)
+		meta = protowire.AppendVarint(meta, uint64(metadata.Remaining))
+	}
+	size += sizeProtoBytes(objectMetadata, len(meta))
+	head := append([]byte(nil), protoPrefix...)
+	head = appendProtoBytes(head, unknownTypeMeta, typeMeta)
+	head = protowire.AppendTag(head, unknownRaw, protowire.BytesType)
+	head = protowire.AppendVarint(head, uint64(size))
+	head = appendProtoBytes(head, objectMetadata, meta)
+	_, _ = w.Write(head)
+}
+
+// item writes an object; the returned error stops a merge nobody reads.
+func (w *protoWriter) item(raw []byte) error {
+	w.scratch = protowire.AppendTag(w.scratch[:0], listItems, protowire.BytesType)
+	w.scratch = protowire.AppendVarint(w.scratch, uint64(len(raw)))
+	_, _ = w.Write(w.scratch)
+	_, err := w.Write(raw)
+	return err
+}
+
+// finish writes what follows the objects.
+func (w *protoWriter) finish() error {
+	_, _ = w.Write(appendProtoString(appendProtoString(nil, unknownContentEncoding, ""), unknownContentType, ""))
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("writing a merged list: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,211 @@
+package splice
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+)
+
+var errNoObject = errors.New("a row has no object; the API server has to be asked with includeObject=Metadata")
+
+// TableOptions say how Tables are merged.
+type TableOptions struct {
+	ListOptions
+	// OmitObjects leaves the objects out of the rows, for clients that asked with includeObject=None. The API servers have to be
+	// asked with includeObject=Metadata all the same: without objects rows have no keys.
+	OmitObjects bool
+}
+
+// MergeTables writes one Table made of several, as MergeJSON does with lists. The columns are those of the first; where an API
+// server of another release has others, its cells are put in place by the columns' names.
+func MergeTables(w io.Writer, tables []io.Reader, options TableOptions) (Page, error) {
+	sources := make([]source, len(tables))
+	heads := make([]*jsonList, len(tables))
+	for i, r := range tables {
+		heads[i] = newJSONList(r, "rows", options.MaxObject)
+		sources[i] = rowList{heads[i]}
+	}
+	m, err := newMerger(sources, options.ListOptions)
+	if err != nil {
+		return Page{}, err
+	}
+	columns, err := newColumns(heads)
+	if err != nil {
+		return Page{}, err
+	}
+	out := newJSONWriter(w, options.Begin, heads)
+	out.head()
+	out.member("columnDefinitions")
+	_, _ = out.Write(columns.definitions)
+	out.open("rows")
+	err = m.each(func(item *Item) error {
+		row, err := columns.row(item.raw, item.Source, options.OmitObjects)
+		if err != nil {
+			return &SourceError{Source: item.Source, Err: err}
+		}
+		return out.element(row)
+	})
+	if err != nil {
+		return Page{}, err
+	}
+	return out.finish(m)
+}
+
+// rowList is a Table's rows.
+type rowList struct{ *jsonList }
+
+func (l rowList) meta() listMeta { return l.jsonList.meta }
+
+func (l rowList) next(item *Item) (err error) {
+	item.raw, err = l.jsonList.next()
+	if err != nil {
+		return err
+	}
+	item.parse = parseRow
+	object, err := rowObject(item.raw)
+	if err != nil {
+		return err
+	}
+	item.key, err = appendJSONKey(item.key[:0], object.of(item.raw))
+	return err
+}
+
+func rowObject(row []byte) (span, error) {
+	object, err := jsonMember(row, span{0, len(row)}, "object")
+	if err == nil && !isObject(object.of(row)) {
+		err = errNoObject
+	}
+	return object, err
+}
+
+func parseRow(item *Item) (Object, error) {
+	at, err := rowObject(item.raw)
+	if err != nil {
+		return Object{}, err
+	}
+	metadata, err := jsonMember(item.raw, at, "metadata")
+	if err != nil {
+		return Object{}, err
+	}
+	object, _, err := parseJSONMetadata(item.raw, metadata)
+	return object, err
+}
+
+// columns brings rows of all sources under the columns of the first.
+type columns struct {
+	definitions []byte
+	// places says, for a source with other columns, where the cells of each column are in its rows; −1 if nowhere. It is nil for a
+	// source with the same columns.
+	places  [][]int
+	scratch []byte
+}
+
+func newColumns(tables []*jsonList) (*columns, error) {
+	c := &columns{places: make([][]int, len(tables))}
+	var names []string
+	for i, table := range tables {
+		if table.columns == nil {
+			return nil, &SourceError{Source: i, Err: errors.New("the Table has no columns before its rows")}
+		}
+		if c.definitions == nil {
+			c.definitions = table.columns
+		}
+		own, err := columnNames(table.columns)
+		if err != nil {
+			return nil, &SourceError{Source: i, Err: err}
+		}
+		if i == 0 {
+			names = own
+			continue
+		}
+		if !bytes.Equal(c.definitions, table.columns) {
+			c.places[i] = placesOf(names, own)
+		}
+	}
+	return c, nil
+}
+
+func columnNames(definitions []byte) ([]string, error) {
+	var names []string
+	err := eachElement(definitions, 0, func(value span) error {
+		at, err := jsonMember(definitions, value, "name")
+		if err != nil {
+			return err
+		}
+		name, err := stringOf(at.of(definitions))
+		names = append(names, string(name))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading columnDefinitions: %w", err)
+	}
+	return names, nil
+}
+
+func placesOf(wanted, own []string) []int {
+	at := make(map[string]int, len(own))
+	for i, name := range own {
+		at[name] = i
+	}
+	result := make([]int, len(wanted))
+	for i, name := range wanted {
+		place, found := at[name]
+		if !found {
+			place = -1
+		}
+		result[i] = place
+	}
+	return result
+}
+
+// row returns a row as it is written. It is good until the next call.
+func (c *columns) row(raw []byte, source int, omitObject bool) ([]byte, error) {
+	if c.places[source] == nil && !omitObject {
+		return raw, nil
+	}
+	out := append(c.scratch[:0], '{')
+	err := eachMember(raw, 0, func(key []byte, value span) error {
+		content := value.of(raw)
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(appendQuoted(out, string(key)), ':')
+		switch {
+		case string(key) == "object" && omitObject:
+			out = append(out, "null"...)
+		case string(key) == "cells" && c.places[source] != nil:
+			var err error
+			out, err = appendCells(out, content, c.places[source])
+			return err
+		default:
+			out = append(out, content...)
+		}
+		return nil
+	})
+	out = append(out, '}')
+	c.scratch = out
+	return out, err
+}
+
+func appendCells(out, cells []byte, places []int) ([]byte, error) {
+	var values []span
+	if err := eachElement(cells, 0, func(value span) error {
+		values = append(values, value)
+		return nil
+	}); err != nil {
+		return out, fmt.Errorf("reading a row's cells: %w", err)
+	}
+	out = append(out, '[')
+	for i, place := range places {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		if place < 0 || place >= len(values) {
+			out = append(out, "null"...)
+			continue
+		}
+		out = append(out, values[place].of(cells)...)
+	}
+	return append(out, ']'), nil
+}
