@@ -1,15 +1,6 @@
 package controlplane
 
 import (
-	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"fmt"
-	"io"
-	"net/http"
-	"os"
-	"sync"
-
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -46,13 +37,14 @@ func (a *authorities) ensure(dir string) (err error) {
 // loopback are the names under which local servers are reached.
 var loopback = []string{"127.0.0.1", "localhost"}
 
-// serving issues a server certificate for loopback.
-func (c *ControlPlane) serving(name string) (pki.Pair, error) {
+// Serving issues a server certificate for loopback.
+func (c *ControlPlane) Serving(name string) (pki.Pair, error) {
 	return c.pki.cluster.Ensure(c.path("pki"), name+"-serving", pki.Leaf{CommonName: name, Hosts: loopback})
 }
 
-// kubeconfigFor writes the kubeconfig of a component and returns its path.
-func (c *ControlPlane) kubeconfigFor(component, user string) (string, error) {
+// KubeconfigFor writes the kubeconfig of a component, as a user without
+// groups, and returns its path.
+func (c *ControlPlane) KubeconfigFor(component, user string) (string, error) {
 	config, err := c.ClientConfig(component, pki.Leaf{CommonName: user})
 	if err != nil {
 		return "", err
@@ -72,46 +64,4 @@ func Kubeconfig(contexts map[string]*rest.Config, current string) *clientcmdapi.
 		out.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	}
 	return out
-}
-
-// healthCheck returns a check that GETs a URL with the given certificates.
-func healthCheck(url, caFile string, client pki.Pair) func(context.Context) error {
-	transport := sync.OnceValues(func() (*http.Client, error) {
-		ca, err := os.ReadFile(caFile)
-		if err != nil {
-			return nil, err
-		}
-		roots := x509.NewCertPool()
-		roots.AppendCertsFromPEM(ca)
-		config := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
-		if client.CertFile != "" {
-			cert, err := tls.LoadX509KeyPair(client.CertFile, client.KeyFile)
-			if err != nil {
-				return nil, err
-			}
-			config.Certificates = []tls.Certificate{cert}
-		}
-		// A connection per check: a kept one would outlive the server it belongs to.
-		return &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}, nil
-	})
-	return func(ctx context.Context) error {
-		client, err := transport()
-		if err != nil {
-			return err
-		}
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return err
-		}
-		response, err := client.Do(request)
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			body, _ := io.ReadAll(io.LimitReader(response.Body, 512))
-			return fmt.Errorf("%s: %s", response.Status, body)
-		}
-		return nil
-	}
 }

@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/cellplane/cellplane/internal/kubebin"
-	"github.com/cellplane/cellplane/internal/pki"
 	"github.com/cellplane/cellplane/internal/process"
 )
 
@@ -51,11 +50,11 @@ func (c *ControlPlane) newScheduler() (*process.Process, error) {
 
 // controllerArgs returns the flags that kube-controller-manager and kube-scheduler share.
 func (c *ControlPlane) controllerArgs(program, user string, port int) ([]string, error) {
-	kubeconfig, err := c.kubeconfigFor(program, user)
+	kubeconfig, err := c.KubeconfigFor(program, user)
 	if err != nil {
 		return nil, err
 	}
-	serving, err := c.serving(program)
+	serving, err := c.Serving(program)
 	if err != nil {
 		return nil, err
 	}
@@ -74,5 +73,5 @@ func (c *ControlPlane) controllerArgs(program, user string, port int) ([]string,
 }
 
 func (c *ControlPlane) controllerCheck(port int) func(context.Context) error {
-	return healthCheck(fmt.Sprintf("https://127.0.0.1:%d/healthz", port), c.pki.cluster.CertFile, pki.Pair{})
+	return process.HTTPCheck(fmt.Sprintf("https://127.0.0.1:%d/healthz", port), c.pki.cluster.CertFile, "", "")
 }

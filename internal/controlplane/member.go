@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/cellplane/cellplane/internal/kubebin"
-	"github.com/cellplane/cellplane/internal/pki"
 	"github.com/cellplane/cellplane/internal/process"
 )
 
@@ -45,11 +44,11 @@ var stages []byte
 const kwokUser = "kwok"
 
 func (c *ControlPlane) newKwok() (*process.Process, error) {
-	kubeconfig, err := c.kubeconfigFor(kubebin.Kwok, kwokUser)
+	kubeconfig, err := c.KubeconfigFor(kubebin.Kwok, kwokUser)
 	if err != nil {
 		return nil, err
 	}
-	serving, err := c.serving(kubebin.Kwok)
+	serving, err := c.Serving(kubebin.Kwok)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +68,7 @@ func (c *ControlPlane) newKwok() (*process.Process, error) {
 		"--node-lease-duration-seconds=40",
 		"--v=WARN",
 	}
-	check := healthCheck(fmt.Sprintf("https://127.0.0.1:%d/healthz", c.config.Ports.Kwok), c.pki.cluster.CertFile, pki.Pair{})
+	check := process.HTTPCheck(fmt.Sprintf("https://127.0.0.1:%d/healthz", c.config.Ports.Kwok), c.pki.cluster.CertFile, "", "")
 	return c.newProcess(kubebin.Kwok, args, check), nil
 }
 

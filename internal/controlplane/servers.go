@@ -45,7 +45,7 @@ func (c *ControlPlane) newEtcd() (*process.Process, error) {
 	if c.config.NoFsync {
 		args = append(args, "--unsafe-no-fsync")
 	}
-	return c.newProcess(kubebin.Etcd, args, healthCheck(c.EtcdURL()+"/health", caFile, client)), nil
+	return c.newProcess(kubebin.Etcd, args, process.HTTPCheck(c.EtcdURL()+"/health", caFile, client.CertFile, client.KeyFile)), nil
 }
 
 // templatesAreData lists the admission plug-ins that would interpret a
@@ -119,7 +119,7 @@ func (c *ControlPlane) newAPIServer() (*process.Process, error) {
 	if c.config.Role != Member {
 		args = append(args, "--disable-admission-plugins="+templatesAreData)
 	}
-	return c.newProcess(kubebin.KubeAPIServer, args, healthCheck(c.URL()+"/readyz", c.pki.cluster.CertFile, pki.Pair{})), nil
+	return c.newProcess(kubebin.KubeAPIServer, args, process.HTTPCheck(c.URL()+"/readyz", c.pki.cluster.CertFile, "", "")), nil
 }
 
 func (c *ControlPlane) authorizationModes() string {

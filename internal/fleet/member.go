@@ -1,0 +1,172 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+)
+
+// Member is a member cluster as an engine uses it: a client for objects of any kind, and whether it answers.
+type Member struct {
+	name       string
+	connection *MemberConnection
+	objects    dynamic.Interface
+	kinds      *kinds
+	health     *health
+
+	ctx    context.Context // ends when the member is let go
+	cancel context.CancelFunc
+}
+
+// OpenMember prepares clients for a member; nothing is sent yet. It is used until Close.
+func OpenMember(ctx context.Context, cluster *clusterv1alpha1.Cluster, secret *corev1.Secret) (*Member, error) {
+	connection, err := Connect(cluster, secret)
+	if err != nil {
+		return nil, err
+	}
+	config := connection.Config()
+	config.ContentType = runtime.ContentTypeJSON
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to cluster %s: %w", cluster.Name, err)
+	}
+	objects, err := dynamic.NewForConfigAndClient(config, client)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to cluster %s: %w", cluster.Name, err)
+	}
+	finder, err := discovery.NewDiscoveryClientForConfigAndClient(config, client)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to cluster %s: %w", cluster.Name, err)
+	}
+	m := &Member{name: cluster.Name, connection: connection, objects: objects, kinds: &kinds{discovery: finder, known: map[schema.GroupVersion]served{}}}
+	m.ctx, m.cancel = context.WithCancel(ctx)
+	m.health = newHealth(func(ctx context.Context) error {
+		return finder.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	})
+	return m, nil
+}
+
+// Name returns the name of the cluster.
+func (m *Member) Name() string { return m.name }
+
+// Close ends whatever goes on with the member.
+func (m *Member) Close() { m.cancel() }
+
+// Context ends with Close.
+func (m *Member) Context() context.Context { return m.ctx }
+
+// Update takes over new credentials and reports whether it could; if not, the member must be opened anew.
+func (m *Member) Update(cluster *clusterv1alpha1.Cluster, secret *corev1.Secret) bool {
+	return m.connection.Follow(cluster, secret)
+}
+
+// Resource returns the client for objects of a kind and how the member serves it. The error satisfies
+// meta.IsNoMatchError if it does not.
+func (m *Member) Resource(ctx context.Context, gvk schema.GroupVersionKind, namespace string) (dynamic.ResourceInterface, ServedKind, error) {
+	kind, err := m.kinds.find(ctx, gvk)
+	if err != nil {
+		return nil, kind, fmt.Errorf("asking cluster %s about %s: %w", m.name, gvk.Kind, err)
+	}
+	resource := m.objects.Resource(kind.Resource)
+	if kind.Namespaced {
+		return resource.Namespace(namespace), kind, nil
+	}
+	return resource, kind, nil
+}
+
+// Follow keeps a sink up to date with the member's objects of a resource that have the labels, until the context or
+// the member ends.
+func (m *Member) Follow(ctx context.Context, resource schema.GroupVersionResource, selector string, sink Sink) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(m.ctx, cancel)()
+	client := m.objects.Resource(resource)
+	Follow(ctx, Source{
+		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.LabelSelector = selector
+			return client.List(ctx, options)
+		},
+		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.LabelSelector = selector
+			return client.Watch(ctx, options)
+		},
+	}, sink, m.Report)
+}
+
+// ServedKind is how a member serves a kind.
+type ServedKind struct {
+	Resource   schema.GroupVersionResource
+	Namespaced bool
+}
+
+// kinds remembers how a member serves the kinds that were asked for. It asks for one group and version at a time:
+// a member may have hundreds, and a workload needs few.
+type kinds struct {
+	discovery discovery.DiscoveryInterface
+	mu        sync.Mutex
+	known     map[schema.GroupVersion]served
+}
+
+type served struct {
+	kinds map[string]ServedKind
+	asked time.Time
+}
+
+// missingAge is for how long a member is not asked again about a kind it does not serve.
+const missingAge = 3 * time.Second
+
+func (k *kinds) find(_ context.Context, gvk schema.GroupVersionKind) (ServedKind, error) {
+	gv := gvk.GroupVersion()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	group, asked := k.known[gv]
+	kind, found := group.kinds[gvk.Kind]
+	if found {
+		return kind, nil
+	}
+	missing := &meta.NoKindMatchError{GroupKind: gvk.GroupKind(), SearchedVersions: []string{gvk.Version}}
+	if asked && time.Since(group.asked) < missingAge {
+		return kind, missing
+	}
+	list, err := k.discovery.ServerResourcesForGroupVersion(gv.String())
+	if err != nil && !isNotFound(err) {
+		return kind, err
+	}
+	group = served{kinds: map[string]ServedKind{}, asked: time.Now()}
+	if list != nil {
+		for i := range list.APIResources {
+			resource := &list.APIResources[i]
+			if !isSubresource(resource.Name) {
+				group.kinds[resource.Kind] = ServedKind{Resource: gv.WithResource(resource.Name), Namespaced: resource.Namespaced}
+			}
+		}
+	}
+	k.known[gv] = group
+	if kind, found = group.kinds[gvk.Kind]; !found {
+		return kind, missing
+	}
+	return kind, nil
+}
+
+// forget makes the next question about a kind go to the member; what it serves may have changed.
+func (k *kinds) forget(gv schema.GroupVersion) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.known, gv)
+}
+
+// Forget makes the member be asked again how it serves a group and version.
+func (m *Member) Forget(gv schema.GroupVersion) { m.kinds.forget(gv) }

@@ -1,0 +1,80 @@
+package fleet
+
+import (
+	"bytes"
+	"maps"
+	"net/http"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+)
+
+// MemberConnection is a way to a member that outlives its token: clients made from its configuration always send the
+// token of the moment. Make one with Connect.
+type MemberConnection struct {
+	config  *rest.Config
+	cluster clusterv1alpha1.ClusterSpec // what config was made from
+	ca      []byte
+	token   atomic.Pointer[string]
+}
+
+// Connect returns a connection to a member. It sends nothing yet.
+func Connect(cluster *clusterv1alpha1.Cluster, secret *corev1.Secret) (*MemberConnection, error) {
+	config, err := MemberConfig(cluster, secret)
+	if err != nil {
+		return nil, err
+	}
+	c := &MemberConnection{config: config, ca: secret.Data[MemberCAKey]}
+	cluster.Spec.DeepCopyInto(&c.cluster)
+	token := config.BearerToken
+	c.token.Store(&token)
+	config.BearerToken = ""
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return &bearer{token: &c.token, next: next}
+	})
+	return c, nil
+}
+
+// Config returns a client configuration that the caller may change.
+func (c *MemberConnection) Config() *rest.Config { return rest.CopyConfig(c.config) }
+
+// Follow takes over what has changed in the Cluster and its Secret and reports whether it could: a new token is used
+// from the next request on. Anything else, like another endpoint or authority, needs a new connection and new clients.
+func (c *MemberConnection) Follow(cluster *clusterv1alpha1.Cluster, secret *corev1.Secret) bool {
+	if !c.leadsTo(&cluster.Spec, secret) {
+		return false
+	}
+	token, err := memberToken(secret)
+	if err != nil {
+		return false
+	}
+	c.token.Store(&token)
+	return true
+}
+
+func (c *MemberConnection) leadsTo(spec *clusterv1alpha1.ClusterSpec, secret *corev1.Secret) bool {
+	return c.cluster.APIEndpoint == spec.APIEndpoint &&
+		c.cluster.InsecureSkipTLSVerification == spec.InsecureSkipTLSVerification &&
+		c.cluster.ProxyURL == spec.ProxyURL &&
+		maps.Equal(c.cluster.ProxyHeader, spec.ProxyHeader) &&
+		bytes.Equal(c.ca, secret.Data[MemberCAKey])
+}
+
+// bearer sends the token of the moment.
+type bearer struct {
+	token *atomic.Pointer[string]
+	next  http.RoundTripper
+}
+
+// RoundTrip sends a request with the token.
+func (b *bearer) RoundTrip(request *http.Request) (*http.Response, error) {
+	request = request.Clone(request.Context())
+	request.Header.Set("Authorization", "Bearer "+*b.token.Load())
+	return b.next.RoundTrip(request)
+}
+
+// WrappedRoundTripper returns what the request is passed to.
+func (b *bearer) WrappedRoundTripper() http.RoundTripper { return b.next }

@@ -1,0 +1,83 @@
+// Package clusters runs what the hub does for its Clusters: completing them, collecting their status, tainting them by
+// it, and giving them the space for their Works.
+package clusters
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/cellplane/cellplane/api"
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/hub/clusterspec"
+	"github.com/cellplane/cellplane/internal/hub/clusterstatus"
+	"github.com/cellplane/cellplane/internal/hub/clustertaint"
+	"github.com/cellplane/cellplane/internal/hub/executionspace"
+	"github.com/cellplane/cellplane/internal/hub/remedy"
+)
+
+// Options of the controllers; the zero value will do.
+type Options struct {
+	Status         clusterstatus.Options
+	ExecutionSpace executionspace.Options
+}
+
+// Controllers are all that the hub does for its Clusters.
+type Controllers struct {
+	manager manager.Manager
+}
+
+// New prepares the controllers. Only one process of a federation may run them at a time: who that is, is for the caller
+// to find out.
+func New(ctx context.Context, hub *rest.Config, options Options) (*Controllers, error) {
+	hub = rest.AddUserAgent(rest.CopyConfig(hub), "clusters")
+	hub.QPS = -1 // the hub's own flow control decides
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, api.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	mgr, err := manager.New(hub, manager.Options{
+		Scheme:  scheme,
+		Logger:  klog.FromContext(ctx).V(2),
+		Metrics: metricsserver.Options{BindAddress: "0"}, // the process has one for all of its parts
+		Cache:   cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: watched},
+		// A process may stop being the leader and become it again.
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("preparing the controllers of clusters: %w", err)
+	}
+	for _, add := range []func() error{
+		func() error { return clusterspec.Add(mgr) },
+		func() error { return clusterstatus.Add(ctx, mgr, options.Status) },
+		func() error { return clustertaint.Add(mgr) },
+		func() error { return executionspace.Add(mgr, options.ExecutionSpace) },
+		func() error { return remedy.Add(mgr) },
+	} {
+		if err := add(); err != nil {
+			return nil, fmt.Errorf("preparing the controllers of clusters: %w", err)
+		}
+	}
+	return &Controllers{manager: mgr}, nil
+}
+
+// watched narrows what is cached: of all Secrets, only those with credentials of members.
+var watched = map[client.Object]cache.ByObject{
+	&corev1.Secret{}: {Namespaces: map[string]cache.Config{names.ClusterNamespace: {}}},
+}
+
+// Run runs the controllers until the context ends.
+func (c *Controllers) Run(ctx context.Context) error { return c.manager.Start(ctx) }

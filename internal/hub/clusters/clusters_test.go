@@ -1,0 +1,424 @@
+package clusters
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregator "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/cellplane/cellplane/api"
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+	"github.com/cellplane/cellplane/internal/controlplane"
+	"github.com/cellplane/cellplane/internal/hub/clusterstatus"
+	"github.com/cellplane/cellplane/internal/hub/executionspace"
+	"github.com/cellplane/cellplane/internal/kubebin"
+	"github.com/cellplane/cellplane/internal/local"
+	"github.com/cellplane/cellplane/internal/membership"
+	"github.com/cellplane/cellplane/internal/process"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// world is a hub and two members that joined it as users' clusters do: with the rights that join gives, and no more.
+type world struct {
+	hub     *rest.Config
+	objects client.Client
+	members []*controlplane.ControlPlane
+}
+
+const interval = 200 * time.Millisecond
+
+func TestClusters(t *testing.T) {
+	w := start(t)
+	t.Run("status", w.testStatus)
+	t.Run("pods", w.testPods)
+	t.Run("nothing is written that did not change", w.testIdle)
+	t.Run("new kinds", w.testNewKind)
+	t.Run("kinds that fail", w.testBrokenKind)
+	t.Run("a member that hangs", w.testHangingMember)
+	t.Run("tokens", w.testRotation)
+	t.Run("leaving", w.testLeaving)
+}
+
+func start(t *testing.T) *world {
+	hub := testenv.StartFederation(t, local.Spec{})
+	members := testenv.StartFederation(t, local.Spec{WithoutHub: true, Members: 2, Nodes: 3})
+	w := &world{hub: adminConfig(t, hub.Hub), members: members.Members}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, api.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	if w.objects, err = client.New(w.hub, client.Options{Scheme: scheme}); err != nil {
+		t.Fatal(err)
+	}
+	for _, member := range w.members {
+		if _, err := membership.Join(t.Context(), membership.Options{Hub: w.hub, Member: adminConfig(t, member), Name: member.Name(), Cells: []string{"cell-a"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	controllers, err := New(ctx, w.hub, Options{
+		Status:         clusterstatus.Options{Interval: interval, ProbeTimeout: time.Second, SuccessThreshold: time.Second, FailureThreshold: time.Second},
+		ExecutionSpace: executionspace.Options{RetryAfter: 100 * time.Millisecond},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- controllers.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+func adminConfig(t *testing.T, c *controlplane.ControlPlane) *rest.Config {
+	t.Helper()
+	config, err := c.AdminConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1
+	return config
+}
+
+func (w *world) typed(t *testing.T, member int) kubernetes.Interface {
+	t.Helper()
+	typed, err := kubernetes.NewForConfig(adminConfig(t, w.members[member]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return typed
+}
+
+func (w *world) eventually(t *testing.T, what, cluster string, done func(*clusterv1alpha1.Cluster) bool) *clusterv1alpha1.Cluster {
+	t.Helper()
+	var current *clusterv1alpha1.Cluster
+	testenv.Eventually(t, what, func(ctx context.Context) (bool, error) {
+		current = &clusterv1alpha1.Cluster{}
+		if err := w.objects.Get(ctx, client.ObjectKey{Name: cluster}, current); err != nil {
+			return false, err
+		}
+		if !done(current) {
+			return false, fmt.Errorf("the status is %+v", current.Status.Conditions)
+		}
+		return true, nil
+	})
+	return current
+}
+
+func hasCondition(kind string, status metav1.ConditionStatus, reason string) func(*clusterv1alpha1.Cluster) bool {
+	return func(c *clusterv1alpha1.Cluster) bool {
+		found := meta.FindStatusCondition(c.Status.Conditions, kind)
+		return found != nil && found.Status == status && found.Reason == reason
+	}
+}
+
+func serves(groupVersion, resource string) func(*clusterv1alpha1.Cluster) bool {
+	return func(c *clusterv1alpha1.Cluster) bool {
+		return slices.ContainsFunc(c.Status.APIEnablements, func(e clusterv1alpha1.APIEnablement) bool {
+			return e.GroupVersion == groupVersion && slices.ContainsFunc(e.Resources, func(r clusterv1alpha1.APIResource) bool { return r.Name == resource })
+		})
+	}
+}
+
+func (w *world) testStatus(t *testing.T) {
+	for _, member := range w.members {
+		cluster := w.eventually(t, member.Name()+" is ready and summed up", member.Name(), func(c *clusterv1alpha1.Cluster) bool {
+			return hasCondition(names.ClusterReady, metav1.ConditionTrue, "ClusterReady")(c) && c.Status.ResourceSummary != nil &&
+				slices.ContainsFunc(c.Status.ResourceSummary.AllocatableModelings, func(m clusterv1alpha1.AllocatableModeling) bool { return m.Count > 0 })
+		})
+		status := cluster.Status
+		if status.KubernetesVersion != kubebin.Version() {
+			t.Errorf("the version is %s", status.KubernetesVersion)
+		}
+		if !hasCondition(names.ClusterCompleteAPIEnablements, metav1.ConditionTrue, "FullAPIEnablements")(cluster) || !serves("apps/v1", "deployments")(cluster) || !serves("v1", "pods")(cluster) {
+			t.Errorf("the APIs are %+v", status.APIEnablements)
+		}
+		if serves("v1", "pods/exec")(cluster) {
+			t.Error("subresources are among the APIs")
+		}
+		if *status.NodeSummary != (clusterv1alpha1.NodeSummary{TotalNum: 3, ReadyNum: 3}) {
+			t.Errorf("the nodes are %+v", status.NodeSummary)
+		}
+		if cpu := status.ResourceSummary.Allocatable[corev1.ResourceCPU]; cpu.Value() != 96 {
+			t.Errorf("allocatable CPU is %s", cpu.String())
+		}
+		// 32 cores reach grade 6, but 128Gi only grade 5.
+		for _, modeling := range status.ResourceSummary.AllocatableModelings {
+			if want := map[bool]int{true: 3}[modeling.Grade == 5]; modeling.Count != want {
+				t.Errorf("grade %d has %d nodes, want %d", modeling.Grade, modeling.Count, want)
+			}
+		}
+		if !controllerutil.ContainsFinalizer(cluster, names.ClusterFinalizer) {
+			t.Error("nothing keeps the cluster until it is drained")
+		}
+		space := &corev1.Namespace{}
+		if err := w.objects.Get(t.Context(), client.ObjectKey{Name: "karmada-es-" + member.Name()}, space); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func (w *world) testPods(t *testing.T) {
+	pod := func(name, cpu string, selector map[string]string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
+			NodeSelector: selector,
+			Containers:   []corev1.Container{{Name: "c", Image: "i", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}},
+		}}
+	}
+	pods := w.typed(t, 0).CoreV1().Pods("default")
+	testenv.Eventually(t, "pods can be created", func(ctx context.Context) (bool, error) { // their ServiceAccount comes late
+		_, err := pods.Create(ctx, pod("fits", "1500m", nil), metav1.CreateOptions{})
+		return err == nil, err
+	})
+	if _, err := pods.Create(t.Context(), pod("waits", "250m", map[string]string{"no": "where"}), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	sums := func(allocated, allocating string) func(*clusterv1alpha1.Cluster) bool {
+		return func(c *clusterv1alpha1.Cluster) bool {
+			return c.Status.ResourceSummary.Allocated.Cpu().Cmp(resource.MustParse(allocated)) == 0 && c.Status.ResourceSummary.Allocating.Cpu().Cmp(resource.MustParse(allocating)) == 0
+		}
+	}
+	w.eventually(t, "one pod is counted as allocated, the other as allocating", "member1", sums("1500m", "250m"))
+	w.eventually(t, "nothing is counted for another member", "member2", sums("0", "0"))
+	if err := pods.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(t, "nothing is counted once they are gone", "member1", sums("0", "0"))
+}
+
+// collected returns how often the status of a cluster has been collected.
+func collected(t *testing.T, cluster string) uint64 {
+	t.Helper()
+	families, err := metrics.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() != "cluster_sync_status_duration_seconds" {
+			continue
+		}
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				if label.GetName() == "member_cluster" && label.GetValue() == cluster {
+					return metric.GetHistogram().GetSampleCount()
+				}
+			}
+		}
+	}
+	return 0
+}
+
+// someRounds returns when the status of a cluster has been collected a few times more.
+func someRounds(t *testing.T, cluster string) {
+	t.Helper()
+	since := collected(t, cluster)
+	testenv.Eventually(t, "the status of "+cluster+" has been collected some times", func(context.Context) (bool, error) {
+		return collected(t, cluster) >= since+3, nil
+	})
+}
+
+func (w *world) testIdle(t *testing.T) {
+	someRounds(t, "member2")
+	before := w.eventually(t, "member2 is there", "member2", func(*clusterv1alpha1.Cluster) bool { return true })
+	someRounds(t, "member2")
+	after := w.eventually(t, "member2 is there", "member2", func(*clusterv1alpha1.Cluster) bool { return true })
+	if before.ResourceVersion != after.ResourceVersion {
+		t.Errorf("the status of an idle member was written:\n%+v\n%+v", before, after)
+	}
+}
+
+func (w *world) testNewKind(t *testing.T) {
+	definitions, err := clientset.NewForConfig(adminConfig(t, w.members[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	preserve := true
+	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "apples.fruit.example.com"}, Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+		Group: "fruit.example.com", Scope: apiextensionsv1.NamespaceScoped,
+		Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "apples", Singular: "apple", Kind: "Apple", ListKind: "AppleList"},
+		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{
+			OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &preserve},
+		}}},
+	}}
+	if _, err := definitions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(t, "apples are served", "member1", serves("fruit.example.com/v1", "apples"))
+	if err := definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), crd.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(t, "apples are no longer served", "member1", func(c *clusterv1alpha1.Cluster) bool { return !serves("fruit.example.com/v1", "apples")(c) })
+}
+
+func (w *world) testBrokenKind(t *testing.T) {
+	services, err := aggregator.NewForConfig(adminConfig(t, w.members[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1.broken.example.com"}, Spec: apiregistrationv1.APIServiceSpec{
+		Group: "broken.example.com", Version: "v1", GroupPriorityMinimum: 1000, VersionPriority: 10, InsecureSkipTLSVerify: true,
+		Service: &apiregistrationv1.ServiceReference{Namespace: "default", Name: "nobody"},
+	}}
+	if _, err := services.ApiregistrationV1().APIServices().Create(t.Context(), broken, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	cluster := w.eventually(t, "the list of APIs is known to be incomplete", "member1",
+		hasCondition(names.ClusterCompleteAPIEnablements, metav1.ConditionFalse, "PartialAPIEnablements"))
+	if !serves("apps/v1", "deployments")(cluster) || !hasCondition(names.ClusterReady, metav1.ConditionTrue, "ClusterReady")(cluster) {
+		t.Error("one API that fails took others with it")
+	}
+	if message := meta.FindStatusCondition(cluster.Status.Conditions, names.ClusterCompleteAPIEnablements).Message; !strings.Contains(message, "broken.example.com/v1") {
+		t.Errorf("the message is %q", message)
+	}
+	if err := services.ApiregistrationV1().APIServices().Delete(t.Context(), broken.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(t, "the list is complete again", "member1", hasCondition(names.ClusterCompleteAPIEnablements, metav1.ConditionTrue, "FullAPIEnablements"))
+}
+
+func (w *world) testHangingMember(t *testing.T) {
+	apiServer := w.process(t, 0, kubebin.KubeAPIServer)
+	if err := apiServer.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	paused := true
+	defer func() {
+		if paused {
+			_ = apiServer.Resume()
+		}
+	}()
+	tainted := func(c *clusterv1alpha1.Cluster) bool {
+		return slices.ContainsFunc(c.Spec.Taints, func(taint corev1.Taint) bool {
+			return taint.Key == "cluster.karmada.io/not-ready" && taint.Effect == corev1.TaintEffectNoSchedule
+		})
+	}
+	w.eventually(t, "the member that hangs is not reachable", "member1", hasCondition(names.ClusterReady, metav1.ConditionFalse, "ClusterNotReachable"))
+	down := w.eventually(t, "it is tainted", "member1", tainted)
+	if down.Status.KubernetesVersion == "" || down.Status.NodeSummary == nil || len(down.Status.APIEnablements) == 0 {
+		t.Error("what was known of the member is forgotten")
+	}
+	// The other member is looked after as before.
+	nodes := w.typed(t, 1).CoreV1().Nodes()
+	if err := nodes.Delete(t.Context(), "member2-node-2", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(t, "the lost node of the other member is noticed", "member2", func(c *clusterv1alpha1.Cluster) bool { return c.Status.NodeSummary.TotalNum == 2 })
+	if other := w.eventually(t, "member2 is there", "member2", func(*clusterv1alpha1.Cluster) bool { return true }); !hasCondition(names.ClusterReady, metav1.ConditionTrue, "ClusterReady")(other) || tainted(other) {
+		t.Errorf("the other member is %+v", other.Status.Conditions)
+	}
+	if err := apiServer.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	paused = false
+	w.eventually(t, "the member is ready again", "member1", hasCondition(names.ClusterReady, metav1.ConditionTrue, "ClusterReady"))
+	w.eventually(t, "it is not tainted any more", "member1", func(c *clusterv1alpha1.Cluster) bool { return !tainted(c) })
+}
+
+func (w *world) process(t *testing.T, member int, program string) *process.Process {
+	t.Helper()
+	p, err := w.members[member].Process(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (w *world) testRotation(t *testing.T) {
+	before := w.eventually(t, "member1 is ready", "member1", hasCondition(names.ClusterReady, metav1.ConditionTrue, "ClusterReady"))
+	secrets := w.typed(t, 0).CoreV1().Secrets(names.ClusterNamespace)
+	former, err := secrets.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := membership.Rotate(t.Context(), membership.RotateOptions{Hub: w.hub, Cluster: "member1", Grace: 2 * interval}); err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range former.Items {
+		if _, err := secrets.Get(t.Context(), secret.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("the former token %s is still there (%v)", secret.Name, err)
+		}
+	}
+	// The API server believes in a former token for some seconds more; restarted, it does not.
+	if err := w.process(t, 0, kubebin.KubeAPIServer).Restart(); err != nil {
+		t.Fatal(err)
+	}
+	someRounds(t, "member1")
+	after := w.eventually(t, "member1 is ready with its new token", "member1", hasCondition(names.ClusterReady, metav1.ConditionTrue, "ClusterReady"))
+	if message := meta.FindStatusCondition(after.Status.Conditions, names.ClusterReady).Message; message != meta.FindStatusCondition(before.Status.Conditions, names.ClusterReady).Message {
+		t.Errorf("the message is %q", message)
+	}
+	// Its watches go on, too.
+	if err := w.typed(t, 0).CoreV1().Nodes().Delete(t.Context(), "member1-node-2", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(t, "a lost node is noticed", "member1", func(c *clusterv1alpha1.Cluster) bool { return c.Status.NodeSummary.TotalNum == 2 })
+}
+
+func (w *world) testLeaving(t *testing.T) {
+	work := &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "karmada-es-member2", Finalizers: []string{names.ExecutionFinalizer}}}
+	if err := w.objects.Create(t.Context(), work); err != nil {
+		t.Fatal(err)
+	}
+	ended, options := make(chan error, 1), membership.UnjoinOptions{Hub: w.hub, Name: "member2", Member: adminConfig(t, w.members[1])}
+	go func() { ended <- membership.Unjoin(context.Background(), options) }()
+	testenv.Eventually(t, "the work is being deleted", func(ctx context.Context) (bool, error) {
+		err := w.objects.Get(ctx, client.ObjectKeyFromObject(work), work)
+		return work.DeletionTimestamp != nil, err
+	})
+	someRounds(t, "member2") // it is looked after until it is gone
+	select {
+	case err := <-ended:
+		t.Fatalf("the cluster left before its work was done: %v", err)
+	default:
+	}
+	before := work.DeepCopy()
+	controllerutil.RemoveFinalizer(work, names.ExecutionFinalizer)
+	if err := w.objects.Patch(t.Context(), work, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range []client.Object{
+		&clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "member2"}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "karmada-es-member2"}},
+	} {
+		if err := w.objects.Get(t.Context(), client.ObjectKeyFromObject(object), object); !apierrors.IsNotFound(err) {
+			t.Errorf("%s is still there (%v)", object.GetName(), err)
+		}
+	}
+	testenv.Eventually(t, "nothing is collected any more", func(context.Context) (bool, error) { return collected(t, "member2") == 0, nil })
+	typed := w.typed(t, 1)
+	testenv.Eventually(t, "the namespace of the identities is gone from the member", func(ctx context.Context) (bool, error) {
+		_, err := typed.CoreV1().Namespaces().Get(ctx, names.ClusterNamespace, metav1.GetOptions{})
+		return apierrors.IsNotFound(err), err
+	})
+}

@@ -1,0 +1,124 @@
+package clusterstatus
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// running leaves out pods that have ended: they hold no resources.
+var running = fields.AndSelectors(
+	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
+	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
+).String()
+
+// follow keeps the ledger up to date with a member until the context ends.
+func (l *ledger) follow(ctx context.Context, client kubernetes.Interface) {
+	nodes := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return client.CoreV1().Nodes().List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return client.CoreV1().Nodes().Watch(ctx, options)
+		},
+	}
+	pods := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.FieldSelector = running
+			return client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.FieldSelector = running
+			return client.CoreV1().Pods(metav1.NamespaceAll).Watch(ctx, options)
+		},
+	}
+	var both sync.WaitGroup
+	both.Go(func() {
+		store := &store[*corev1.Node]{put: l.putNode, drop: func(n *corev1.Node) { l.dropNode(n.Name) }, replace: l.replaceNodes, lean: leanNode}
+		cache.NewReflectorWithOptions(nodes, &corev1.Node{}, store, cache.ReflectorOptions{Name: "nodes"}).RunWithContext(ctx)
+	})
+	both.Go(func() {
+		store := &store[*corev1.Pod]{put: l.putPod, drop: l.dropPod, replace: l.replacePods, lean: leanPod}
+		cache.NewReflectorWithOptions(pods, &corev1.Pod{}, store, cache.ReflectorOptions{Name: "pods"}).RunWithContext(ctx)
+	})
+	both.Wait()
+}
+
+// store hands a reflector's objects to functions, which keep of them what they like.
+type store[T runtime.Object] struct {
+	put     func(T)
+	drop    func(T)
+	replace func([]T)
+	lean    func(T) T
+}
+
+// Add takes an object that is new.
+func (s *store[T]) Add(object any) error { return s.with(object, s.put) }
+
+// Update takes an object that has changed.
+func (s *store[T]) Update(object any) error { return s.with(object, s.put) }
+
+// Delete takes an object that is gone.
+func (s *store[T]) Delete(object any) error { return s.with(object, s.drop) }
+
+// Replace takes all objects that there are.
+func (s *store[T]) Replace(objects []any, _ string) error {
+	typed := make([]T, 0, len(objects))
+	for _, object := range objects {
+		if err := s.with(object, func(one T) { typed = append(typed, one) }); err != nil {
+			return err
+		}
+	}
+	s.replace(typed)
+	return nil
+}
+
+// Resync has nothing to do.
+func (s *store[T]) Resync() error { return nil }
+
+// Transformer makes objects lean while the reflector itself keeps them, until all have come.
+func (s *store[T]) Transformer() cache.TransformFunc {
+	return func(object any) (any, error) {
+		if typed, ok := object.(T); ok {
+			return s.lean(typed), nil
+		}
+		return object, nil
+	}
+}
+
+func (s *store[T]) with(object any, do func(T)) error {
+	typed, ok := object.(T)
+	if !ok {
+		return fmt.Errorf("got a %T where only %T is expected", object, typed)
+	}
+	do(typed)
+	return nil
+}
+
+func leanNode(n *corev1.Node) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion},
+		Status:     corev1.NodeStatus{Allocatable: n.Status.Allocatable, Conditions: n.Status.Conditions},
+	}
+}
+
+// leanPod folds all requests into those of one container.
+func leanPod(p *corev1.Pod) *corev1.Pod {
+	requests := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion},
+		Spec: corev1.PodSpec{
+			NodeName:   p.Spec.NodeName,
+			Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: requests}}},
+		},
+	}
+}

@@ -1,0 +1,105 @@
+package clusterstatus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/cellplane/cellplane/internal/fleet"
+)
+
+// member is a cluster that questions are put to.
+type member struct {
+	connection *fleet.MemberConnection
+	options    Options
+	client     kubernetes.Interface
+	apis       *apis
+	ledger     *ledger // nil if resources are left alone
+}
+
+// openMember prepares clients. The function is called when there is news worth collecting before its time.
+func openMember(connection *fleet.MemberConnection, options Options, news func()) (*member, error) {
+	config := rest.AddUserAgent(connection.Config(), "cluster-status")
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	config.ContentType = runtime.ContentTypeProtobuf
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	apis, err := newAPIs(rest.AddUserAgent(connection.Config(), "cluster-status"), options.ProbeTimeout)
+	if err != nil {
+		return nil, err
+	}
+	m := &member{connection: connection, options: options, client: client, apis: apis}
+	if !options.WithoutResources {
+		m.ledger = newLedger(news)
+	}
+	return m, nil
+}
+
+// watch keeps account of nodes and pods until the context ends.
+func (m *member) watch(ctx context.Context) {
+	if m.ledger != nil {
+		m.ledger.follow(ctx, m.client)
+	}
+}
+
+// probe asks whether the member is ready.
+func (m *member) probe(ctx context.Context) metav1.Condition {
+	ctx, cancel := context.WithTimeout(ctx, m.options.ProbeTimeout)
+	defer cancel()
+	code, err := m.health(ctx, "/readyz")
+	if code == http.StatusNotFound {
+		code, err = m.health(ctx, "/healthz") // before Kubernetes 1.16
+	}
+	switch {
+	case code == http.StatusOK:
+		return condition(metav1.ConditionTrue, reasonReady, "The cluster answers and says that it is ready.")
+	case code == http.StatusUnauthorized || code == http.StatusForbidden:
+		return condition(metav1.ConditionFalse, reasonNotReady, "The cluster answers but refuses the credentials in the Secret that spec.secretRef names.")
+	case code != 0:
+		return condition(metav1.ConditionFalse, reasonNotReady, fmt.Sprintf("The cluster answers but says that it is not ready (HTTP status %d).", code))
+	case ctx.Err() != nil:
+		return condition(metav1.ConditionFalse, reasonNotReachable, fmt.Sprintf("The cluster did not answer within %s.", m.options.ProbeTimeout))
+	default:
+		return condition(metav1.ConditionFalse, reasonNotReachable, "The cluster cannot be reached: "+steady(err))
+	}
+}
+
+func (m *member) health(ctx context.Context, path string) (code int, err error) {
+	err = m.client.Discovery().RESTClient().Get().AbsPath(path).Do(ctx).StatusCode(&code).Error()
+	return code, err
+}
+
+// steady returns the text of an error without what differs each time, so that a status is not written again and again.
+func steady(err error) string {
+	var operation *net.OpError
+	if errors.As(err, &operation) {
+		return fmt.Sprintf("%s: %v", operation.Op, operation.Err)
+	}
+	return err.Error()
+}
+
+// find asks a member that is ready for everything else.
+func (m *member) find(ctx context.Context) findings {
+	var found findings
+	version, err := m.apis.discovery.ServerVersion()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot get the version of a cluster")
+	} else {
+		found.version = version.GitVersion
+	}
+	found.apis, found.complete = m.apis.refresh(ctx)
+	if m.ledger != nil && m.ledger.synced() {
+		found.summarize = m.ledger.summarize
+	}
+	return found
+}

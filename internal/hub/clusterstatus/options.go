@@ -1,0 +1,36 @@
+package clusterstatus
+
+import (
+	"cmp"
+	"time"
+)
+
+// Options are the times that matter; zero values are Karmada's defaults.
+type Options struct {
+	// Interval is how often the status of a member is collected.
+	Interval time.Duration
+	// ProbeTimeout bounds each question to a member.
+	ProbeTimeout time.Duration
+	// SuccessThreshold is how long a member must look well before it is Ready again, and FailureThreshold how long it
+	// must look bad before it is no longer.
+	SuccessThreshold time.Duration
+	FailureThreshold time.Duration
+	// MonitorInterval is how often the lease of a member with an agent is looked at, MonitorGracePeriod how old it may
+	// become, and StartupGracePeriod how long an agent may take to come up.
+	MonitorInterval    time.Duration
+	MonitorGracePeriod time.Duration
+	StartupGracePeriod time.Duration
+	// WithoutResources leaves nodes and pods alone: neither are they watched nor summed up.
+	WithoutResources bool
+}
+
+func (o Options) withDefaults() Options {
+	o.Interval = cmp.Or(o.Interval, 10*time.Second)
+	o.ProbeTimeout = cmp.Or(o.ProbeTimeout, 10*time.Second)
+	o.SuccessThreshold = cmp.Or(o.SuccessThreshold, 30*time.Second)
+	o.FailureThreshold = cmp.Or(o.FailureThreshold, 30*time.Second)
+	o.MonitorInterval = cmp.Or(o.MonitorInterval, 5*time.Second)
+	o.MonitorGracePeriod = cmp.Or(o.MonitorGracePeriod, 40*time.Second)
+	o.StartupGracePeriod = cmp.Or(o.StartupGracePeriod, 60*time.Second)
+	return o
+}

@@ -1,0 +1,227 @@
+// Package executionspace gives each Cluster the namespace in which its Works are, and keeps the Cluster until they are
+// gone when it leaves.
+package executionspace
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+)
+
+// Options say where Works are.
+type Options struct {
+	// Cells returns clients for all control planes besides the hub that hold Works; nil means that there are none.
+	Cells func(ctx context.Context) (map[string]client.Client, error)
+	// RetryAfter is how soon a space that is not empty is looked at again; 0 means after two seconds.
+	RetryAfter time.Duration
+}
+
+// Controller makes and removes execution spaces.
+type Controller struct {
+	client   client.Client
+	works    client.Client // reads what is there, and caches nothing
+	recorder events.EventRecorder
+	emptier  *emptier
+	options  Options
+}
+
+// Add registers the controller with a manager.
+func Add(mgr manager.Manager, options Options) error {
+	if options.RetryAfter == 0 {
+		options.RetryAfter = 2 * time.Second
+	}
+	if options.Cells == nil {
+		options.Cells = func(context.Context) (map[string]client.Client, error) { return nil, nil }
+	}
+	emptier, err := newEmptier(mgr.GetConfig())
+	if err != nil {
+		return err
+	}
+	works, err := client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return err
+	}
+	c := &Controller{client: mgr.GetClient(), works: works, recorder: mgr.GetEventRecorder("execution-space"), emptier: emptier, options: options}
+	return builder.ControllerManagedBy(mgr).
+		Named("execution-space").
+		For(&clusterv1alpha1.Cluster{}).
+		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(clusterOf)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
+		Complete(c)
+}
+
+func clusterOf(_ context.Context, namespace client.Object) []reconcile.Request {
+	cluster, ok := names.ClusterFromExecutionNamespace(namespace.GetName())
+	if !ok {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: cluster}}}
+}
+
+// Reconcile makes the space of a Cluster, or removes it with the Cluster. A space that somebody deletes whose Cluster is
+// gone already, as when it was let go by force, is seen off too.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	cluster := &clusterv1alpha1.Cluster{}
+	err := c.client.Get(ctx, request.NamespacedName, cluster)
+	switch {
+	case apierrors.IsNotFound(err):
+		space, err := c.space(ctx, request.Name)
+		if err != nil || space == nil || space.DeletionTimestamp == nil {
+			return reconcile.Result{}, err
+		}
+		return c.again(c.remove(ctx, request.Name))
+	case err != nil:
+		return reconcile.Result{}, err
+	case cluster.DeletionTimestamp == nil:
+		return reconcile.Result{}, c.ensure(ctx, cluster)
+	case !controllerutil.ContainsFinalizer(cluster, names.ClusterFinalizer):
+		return reconcile.Result{}, nil
+	}
+	gone, err := c.remove(ctx, cluster.Name)
+	if err != nil {
+		c.recorder.Eventf(cluster, nil, corev1.EventTypeWarning, names.EventRemoveExecutionSpaceFailed, "RemoveExecutionSpace",
+			"Namespace %s cannot be removed: %v", names.ExecutionNamespace(cluster.Name), err)
+	}
+	if err != nil || !gone {
+		return c.again(gone, err)
+	}
+	return reconcile.Result{}, c.release(ctx, cluster)
+}
+
+// again has a space looked at again that is not gone.
+func (c *Controller) again(gone bool, err error) (reconcile.Result, error) {
+	if gone || err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: c.options.RetryAfter}, nil
+}
+
+// ensure keeps the Cluster by a finalizer first, so that no space is ever left behind, and then makes the space.
+func (c *Controller) ensure(ctx context.Context, cluster *clusterv1alpha1.Cluster) error {
+	before := cluster.DeepCopy()
+	if controllerutil.AddFinalizer(cluster, names.ClusterFinalizer) {
+		// Finalizers are a list that others write to as well.
+		if err := c.client.Patch(ctx, cluster, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+			return fmt.Errorf("adding the finalizer to cluster %s: %w", cluster.Name, err)
+		}
+	}
+	found, err := c.space(ctx, cluster.Name)
+	if err != nil || found != nil {
+		return err
+	}
+	name := names.ExecutionNamespace(cluster.Name)
+	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{names.ManagedLabel: names.ManagedValue}}}
+	err = c.client.Create(ctx, space)
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	if err != nil {
+		c.recorder.Eventf(cluster, nil, corev1.EventTypeWarning, names.EventCreateExecutionSpaceFailed, "CreateExecutionSpace",
+			"Namespace %s cannot be created: %v", name, err)
+		return fmt.Errorf("creating namespace %s: %w", name, err)
+	}
+	c.recorder.Eventf(cluster, nil, corev1.EventTypeNormal, names.EventCreateExecutionSpaceSucceed, "CreateExecutionSpace", "Created namespace %s", name)
+	return nil
+}
+
+// space returns the namespace of a Cluster's Works, nil if there is none.
+func (c *Controller) space(ctx context.Context, cluster string) (*metav1.PartialObjectMetadata, error) {
+	space := &metav1.PartialObjectMetadata{}
+	space.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	err := c.client.Get(ctx, client.ObjectKey{Name: names.ExecutionNamespace(cluster)}, space)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return space, err
+}
+
+// remove deletes the space and reports whether it is gone. Works go first, wherever they are: the engines take back
+// what they stand for.
+func (c *Controller) remove(ctx context.Context, cluster string) (gone bool, err error) {
+	name := names.ExecutionNamespace(cluster)
+	cells, err := c.options.Cells(ctx)
+	if err != nil {
+		return false, fmt.Errorf("finding the cells: %w", err)
+	}
+	left := 0
+	for cell, store := range cells {
+		works, err := deleteWorks(ctx, store, name)
+		if err != nil {
+			return false, fmt.Errorf("deleting the works of cluster %s in cell %s: %w", cluster, cell, err)
+		}
+		left += works
+	}
+	space, err := c.space(ctx, cluster)
+	if err != nil {
+		return false, err
+	}
+	if space == nil {
+		return left == 0, nil
+	}
+	works, err := deleteWorks(ctx, c.works, name)
+	if err != nil {
+		return false, fmt.Errorf("deleting the works of cluster %s: %w", cluster, err)
+	}
+	if space.DeletionTimestamp == nil {
+		if err := client.IgnoreNotFound(c.client.Delete(ctx, space)); err != nil {
+			return false, fmt.Errorf("deleting namespace %s: %w", name, err)
+		}
+		return false, nil
+	}
+	if left+works > 0 {
+		return false, nil
+	}
+	return c.emptier.finalize(ctx, name)
+}
+
+// deleteWorks deletes all Works of a namespace and returns how many are still there.
+func deleteWorks(ctx context.Context, store client.Client, namespace string) (int, error) {
+	works := &metav1.PartialObjectMetadataList{}
+	works.SetGroupVersionKind(workv1alpha1.GroupVersion.WithKind("WorkList"))
+	if err := store.List(ctx, works, client.InNamespace(namespace)); err != nil {
+		if meta.IsNoMatchError(err) {
+			return 0, nil
+		}
+		return 0, err
+	}
+	for i := range works.Items {
+		if works.Items[i].DeletionTimestamp != nil {
+			continue
+		}
+		if err := client.IgnoreNotFound(store.Delete(ctx, &works.Items[i])); err != nil {
+			return 0, err
+		}
+	}
+	return len(works.Items), nil
+}
+
+// release lets the Cluster go.
+func (c *Controller) release(ctx context.Context, cluster *clusterv1alpha1.Cluster) error {
+	before := cluster.DeepCopy()
+	controllerutil.RemoveFinalizer(cluster, names.ClusterFinalizer)
+	err := c.client.Patch(ctx, cluster, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("removing the finalizer of cluster %s: %w", cluster.Name, err)
+	}
+	c.recorder.Eventf(cluster, nil, corev1.EventTypeNormal, names.EventRemoveExecutionSpaceSucceed, "RemoveExecutionSpace",
+		"Removed namespace %s", names.ExecutionNamespace(cluster.Name))
+	return nil
+}

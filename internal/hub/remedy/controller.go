@@ -1,0 +1,109 @@
+// Package remedy writes into the status of Clusters which actions the Remedies ask for. Others carry them out.
+package remedy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	remedyv1alpha1 "github.com/cellplane/cellplane/api/remedy/v1alpha1"
+)
+
+// Controller asks for actions.
+type Controller struct {
+	client client.Client
+}
+
+// Add registers the controller with a manager.
+func Add(mgr manager.Manager) error {
+	c := &Controller{client: mgr.GetClient()}
+	return builder.ControllerManagedBy(mgr).
+		Named("remedy").
+		For(&clusterv1alpha1.Cluster{}).
+		Watches(&remedyv1alpha1.Remedy{}, handler.EnqueueRequestsFromMapFunc(c.allClusters)).
+		Complete(c)
+}
+
+func (c *Controller) allClusters(ctx context.Context, _ client.Object) []reconcile.Request {
+	clusters := &clusterv1alpha1.ClusterList{}
+	if err := c.client.List(ctx, clusters); err != nil {
+		return nil
+	}
+	requests := make([]reconcile.Request, 0, len(clusters.Items))
+	for i := range clusters.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: clusters.Items[i].Name}})
+	}
+	return requests
+}
+
+// Reconcile writes the actions asked for of one Cluster.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	cluster := &clusterv1alpha1.Cluster{}
+	if err := c.client.Get(ctx, request.NamespacedName, cluster); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	remedies := &remedyv1alpha1.RemedyList{}
+	if err := c.client.List(ctx, remedies); err != nil {
+		return reconcile.Result{}, err
+	}
+	wanted := actions(cluster, remedies.Items)
+	if slices.Equal(wanted, cluster.Status.RemedyActions) {
+		return reconcile.Result{}, nil
+	}
+	before := cluster.DeepCopy()
+	cluster.Status.RemedyActions = wanted
+	// The patch has this one field in it, which nobody else writes.
+	if err := c.client.Status().Patch(ctx, cluster, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, fmt.Errorf("writing the remedy actions of cluster %s: %w", cluster.Name, err)
+	}
+	return reconcile.Result{}, nil
+}
+
+// actions returns what the remedies ask for of a Cluster, ordered and each once.
+func actions(cluster *clusterv1alpha1.Cluster, remedies []remedyv1alpha1.Remedy) []string {
+	var all []string
+	for i := range remedies {
+		spec := &remedies[i].Spec
+		if remedies[i].DeletionTimestamp != nil || !concerns(spec.ClusterAffinity, cluster.Name) || !called(spec.DecisionMatches, cluster.Status.Conditions) {
+			continue
+		}
+		for _, action := range spec.Actions {
+			all = append(all, string(action))
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func concerns(affinity *remedyv1alpha1.ClusterAffinity, cluster string) bool {
+	return affinity == nil || slices.Contains(affinity.ClusterNames, cluster)
+}
+
+// called reports whether any decision matches; without any, the actions are asked for at once.
+func called(decisions []remedyv1alpha1.DecisionMatch, conditions []metav1.Condition) bool {
+	if len(decisions) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(decisions, func(decision remedyv1alpha1.DecisionMatch) bool {
+		match := decision.ClusterConditionMatch
+		if match == nil {
+			return false
+		}
+		found := meta.FindStatusCondition(conditions, string(match.ConditionType))
+		if found == nil {
+			return false
+		}
+		equal := string(found.Status) == match.ConditionStatus
+		return equal == (match.Operator == remedyv1alpha1.ClusterConditionEqual)
+	})
+}

@@ -1,0 +1,117 @@
+package replicate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+)
+
+// inspectTimeout bounds the search of one namespace.
+const inspectTimeout = time.Minute
+
+// pageSize bounds how many objects are looked at in one request.
+const pageSize = 500
+
+// errNotEmpty means that a namespace holds something that is not ours to remove.
+var errNotEmpty = errors.New("it is not empty")
+
+// inspect goes through what a namespace of the cell holds. It returns the copies if there is nothing else, and
+// errNotEmpty otherwise. Events do not count: they expire by themselves, and nobody misses them. What cannot be found out
+// is an error, never taken for nothing.
+func (c *cell) inspect(ctx context.Context, namespace string) ([]content, error) {
+	lists, err := c.discovery.ServerPreferredNamespacedResources()
+	if err != nil {
+		return nil, fmt.Errorf("asking what kinds the cell has: %w", err)
+	}
+	var copies []content
+	for _, list := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "create"}}, lists) {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return nil, fmt.Errorf("reading what kinds the cell has: %w", err)
+		}
+		for i := range list.APIResources {
+			resource := version.WithResource(list.APIResources[i].Name)
+			if resource.Resource == "events" && (resource.Group == "" || resource.Group == "events.k8s.io") {
+				continue
+			}
+			found, err := c.inspectKind(ctx, resource, namespace)
+			if err != nil {
+				return nil, err
+			}
+			copies = append(copies, found...)
+		}
+	}
+	return copies, nil
+}
+
+// content is a copy in a namespace.
+type content struct {
+	resource schema.GroupVersionResource
+	name     string
+	uid      types.UID
+}
+
+// inspectKind goes through the objects of one kind.
+func (c *cell) inspectKind(ctx context.Context, resource schema.GroupVersionResource, namespace string) ([]content, error) {
+	var copies []content
+	for options := (metav1.ListOptions{Limit: pageSize}); ; {
+		list, err := c.metadata.Resource(resource).Namespace(namespace).List(ctx, options)
+		switch {
+		case apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err):
+			return nil, nil // the kind is gone, and its objects with it
+		case err != nil:
+			return nil, fmt.Errorf("looking for %s in namespace %s: %w", resource.GroupResource(), namespace, err)
+		}
+		for i := range list.Items {
+			object := &list.Items[i]
+			if SourceUID(object) == "" {
+				return nil, fmt.Errorf("%w: it still holds %s %s", errNotEmpty, resource.GroupResource(), object.Name)
+			}
+			copies = append(copies, content{resource: resource, name: object.Name, uid: object.UID})
+		}
+		if options.Continue = list.Continue; options.Continue == "" {
+			return copies, nil
+		}
+	}
+}
+
+// removeCopies empties a namespace that is to be made again of copies, which will be too.
+func (c *cell) removeCopies(ctx context.Context, namespace string, copies []content) error {
+	for _, object := range copies {
+		err := c.metadata.Resource(object.resource).Namespace(namespace).Delete(ctx, object.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &object.uid}})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("removing the copy of %s %s: %w", object.resource.GroupResource(), object.name, err)
+		}
+	}
+	return nil
+}
+
+// finalize does what the namespace controller of a cluster does at the end: it takes its finalizer off, and the
+// namespace goes.
+func (c *cell) finalize(ctx context.Context, have *Copy) error {
+	client := c.client.Resource(namespaces)
+	namespace, err := client.Get(ctx, have.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if namespace.GetUID() != have.UID || namespace.GetDeletionTimestamp() == nil {
+		return apierrors.NewConflict(namespaces.GroupResource(), have.Name, fmt.Errorf("it is another namespace"))
+	}
+	finalizers, _, _ := unstructured.NestedStringSlice(namespace.Object, "spec", "finalizers")
+	finalizers = slices.DeleteFunc(finalizers, func(f string) bool { return f == string(corev1.FinalizerKubernetes) })
+	if err := unstructured.SetNestedStringSlice(namespace.Object, finalizers, "spec", "finalizers"); err != nil {
+		return err
+	}
+	_, err = client.Update(ctx, namespace, metav1.UpdateOptions{FieldManager: fieldManager}, "finalize")
+	return err
+}

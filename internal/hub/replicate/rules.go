@@ -1,0 +1,164 @@
+package replicate
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	appsv1alpha1 "github.com/cellplane/cellplane/api/apps/v1alpha1"
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	configv1alpha1 "github.com/cellplane/cellplane/api/config/v1alpha1"
+	"github.com/cellplane/cellplane/api/crds"
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+)
+
+// Rule says how the objects of one resource are copied.
+type Rule struct {
+	Resource schema.GroupVersionResource
+	Kind     string
+	// Namespaced tells whether objects are in namespaces. Only says which one is copied, if not all are.
+	Namespaced bool
+	Only       string
+	// Definition names the CustomResourceDefinition without which a cell does not serve the resource, if it needs one.
+	Definition string
+	// Part says what is copied besides labels and annotations.
+	Part Part
+	// Urgent objects overtake others: much may wait for them.
+	Urgent bool
+	// Lingers tells that the copy stays while its source is being deleted.
+	Lingers bool
+	// InPlace tells that the copy of a former object becomes that of a new one of the same name, with all that is in it.
+	InPlace bool
+
+	// shared reports names that every control plane has by itself. They are adopted and never deleted. Nil means none.
+	shared func(name string) bool
+	// ignored reports names that an API server makes by itself and lets nobody else write. Nil means none.
+	ignored func(name string) bool
+	// wanted reports whether a cell is to have a copy. Nil means all of them.
+	wanted func(h *hub, cell string, source *Source) bool
+	// needs names the resources that wanted looks at, besides this one.
+	needs []schema.GroupVersionResource
+	// affects returns objects whose being wanted depends on this one.
+	affects func(h *hub, source *Source) []objectKey
+}
+
+// Part is a part of an object.
+type Part int
+
+const (
+	// Content is everything but the status.
+	Content Part = iota
+	// ContentAndStatus is everything.
+	ContentAndStatus
+	// MetadataOnly is labels and annotations.
+	MetadataOnly
+)
+
+// isNamespace and isDefinition tell the kinds that others wait for.
+func (r *Rule) isNamespace() bool  { return r.Resource == namespaces }
+func (r *Rule) isDefinition() bool { return r.Resource == definitions }
+
+func (r *Rule) shares(name string) bool { return r.shared != nil && r.shared(name) }
+
+func (r *Rule) ignores(name string) bool { return r.ignored != nil && r.ignored(name) }
+
+var (
+	namespaces  = corev1.SchemeGroupVersion.WithResource("namespaces")
+	definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	secrets     = corev1.SchemeGroupVersion.WithResource("secrets")
+	clusters    = clusterv1alpha1.GroupVersion.WithResource("clusters")
+)
+
+// Rules returns what is copied.
+func Rules() []*Rule {
+	policy, config, apps := policyv1alpha1.GroupVersion, configv1alpha1.GroupVersion, appsv1alpha1.GroupVersion
+	return []*Rule{
+		{Resource: namespaces, Kind: "Namespace", Part: MetadataOnly, Urgent: true, InPlace: true, shared: isSystemNamespace},
+		{Resource: definitions, Kind: "CustomResourceDefinition", Urgent: true, InPlace: true, shared: isOwnDefinition},
+		{Resource: corev1.SchemeGroupVersion.WithResource("resourcequotas"), Kind: "ResourceQuota", Namespaced: true},
+		{Resource: secrets, Kind: "Secret", Namespaced: true, Only: names.ClusterNamespace, wanted: wantsSecret,
+			needs: []schema.GroupVersionResource{clusters}, affects: sharedSecretOfCluster},
+		{Resource: schema.GroupVersionResource{Group: "scheduling.k8s.io", Version: "v1", Resource: "priorityclasses"}, Kind: "PriorityClass", ignored: isSystemClass},
+
+		custom(Rule{Resource: clusters, Kind: "Cluster", Part: ContentAndStatus, Lingers: true, affects: secretOfCluster}),
+		custom(Rule{Resource: policy.WithResource("propagationpolicies"), Kind: "PropagationPolicy", Namespaced: true, wanted: hasLabel(names.PropagationPolicyPermanentIDLabel)}),
+		custom(Rule{Resource: policy.WithResource("clusterpropagationpolicies"), Kind: "ClusterPropagationPolicy", wanted: hasLabel(names.ClusterPropagationPolicyPermanentIDLabel)}),
+		custom(Rule{Resource: policy.WithResource("overridepolicies"), Kind: "OverridePolicy", Namespaced: true}),
+		custom(Rule{Resource: policy.WithResource("clusteroverridepolicies"), Kind: "ClusterOverridePolicy"}),
+		custom(Rule{Resource: policy.WithResource("federatedresourcequotas"), Kind: "FederatedResourceQuota", Namespaced: true, Part: ContentAndStatus}),
+		custom(Rule{Resource: policy.WithResource("clustertaintpolicies"), Kind: "ClusterTaintPolicy"}),
+		custom(Rule{Resource: config.WithResource("resourceinterpretercustomizations"), Kind: "ResourceInterpreterCustomization"}),
+		custom(Rule{Resource: config.WithResource("resourceinterpreterwebhookconfigurations"), Kind: "ResourceInterpreterWebhookConfiguration"}),
+		custom(Rule{Resource: apps.WithResource("workloadrebalancers"), Kind: "WorkloadRebalancer"}),
+	}
+}
+
+func custom(rule Rule) *Rule {
+	rule.Definition = rule.Resource.Resource + "." + rule.Resource.Group
+	return &rule
+}
+
+// isSystemNamespace reports the namespaces that an API server makes when it starts.
+func isSystemNamespace(name string) bool {
+	switch name {
+	case metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease:
+		return true
+	}
+	return false
+}
+
+var ownDefinitions = func() sets.Set[string] {
+	all := sets.New[string]()
+	for _, definition := range crds.All() {
+		all.Insert(definition.Name)
+	}
+	return all
+}()
+
+// isOwnDefinition reports the definitions of our API. With one of them a cell would lose all objects of the kind.
+func isOwnDefinition(name string) bool { return ownDefinitions.Has(name) }
+
+// isSystemClass reports the priority classes of this prefix, which is reserved.
+func isSystemClass(name string) bool { return strings.HasPrefix(name, "system-") }
+
+// hasLabel holds objects back that lack a label: engines know a policy by its permanent ID from the first moment on.
+func hasLabel(label string) func(*hub, string, *Source) bool {
+	return func(_ *hub, _ string, source *Source) bool { return source.Labels[label] != "" }
+}
+
+// wantsSecret lets a cell have no more credentials than its engine uses: those that are made out to it, and those of a
+// cluster that has none for this cell. The tokens of impersonators stay on the hub.
+func wantsSecret(h *hub, cell string, secret *Source) bool {
+	if recipient := secret.Labels[names.CellLabel]; recipient != "" {
+		return recipient == cell
+	}
+	for _, cluster := range h.referring(secret) {
+		if !h.hasOwnSecret(cluster.Name, cell) {
+			return true
+		}
+	}
+	return false
+}
+
+// secretOfCluster returns the secret that a cluster refers to.
+func secretOfCluster(h *hub, cluster *Source) []objectKey {
+	if namespace, name, ok := secretRef(cluster); ok && namespace == names.ClusterNamespace {
+		return []objectKey{{kind: h.number(secrets), namespace: namespace, name: name}}
+	}
+	return nil
+}
+
+// sharedSecretOfCluster returns the secret that a cell would have if it had not this one.
+func sharedSecretOfCluster(h *hub, secret *Source) []objectKey {
+	if secret.Labels[names.CellLabel] == "" {
+		return nil
+	}
+	if cluster := h.kind(clusters).get("", secret.Labels[names.ClusterLabel]); cluster != nil {
+		return secretOfCluster(h, cluster)
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package membership
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/cellplane/cellplane/api/names"
+)
+
+// HubEngine is the name under which the hub's own engine is known in members, in the place of a cell's name.
+const HubEngine = "hub"
+
+// federationLabel tells which federation an identity in a member belongs to: a cluster may be a member of several.
+const federationLabel = "cellplane.io/federation"
+
+// role is what an identity is for.
+type role string
+
+const (
+	statusRole       role = "status"
+	impersonatorRole role = "impersonator"
+	registrarRole    role = "registrar"
+	engineRole       role = "engine"
+)
+
+var allRoles = []role{statusRole, impersonatorRole, engineRole, registrarRole}
+
+// identity is one of the users that the federation is in a member.
+type identity struct {
+	cluster string
+	role    role
+	cell    string // of an engine
+}
+
+// account is the name of the identity's ServiceAccount in the member. Neither clusters nor cells have dots in their
+// names, so that no two identities share one.
+func (i identity) account() string {
+	switch i.role {
+	case statusRole:
+		return "karmada-" + i.cluster
+	case engineRole:
+		return "karmada-" + i.cluster + "." + i.cell
+	default:
+		return "karmada-" + i.cluster + "-" + string(i.role)
+	}
+}
+
+// secret is the name of the Secret on the hub with the identity's token.
+func (i identity) secret() string { return strings.TrimPrefix(i.account(), "karmada-") }
+
+// roleName is the name of the ClusterRole, and of its binding, in the member.
+func (i identity) roleName() string { return roleName(i.cluster, i.role) }
+
+func roleName(cluster string, r role) string { return "karmada-" + cluster + ":" + string(r) }
+
+func (i identity) subject() rbacv1.Subject {
+	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: names.ClusterNamespace, Name: i.account()}
+}
+
+// user is what the member's API server calls the identity.
+func (i identity) user() string {
+	return "system:serviceaccount:" + names.ClusterNamespace + ":" + i.account()
+}
+
+func engine(cluster, cell string) identity {
+	return identity{cluster: cluster, role: engineRole, cell: cell}
+}
+
+// identities returns all identities of a member for the given cells. The registrar is the last, as it makes the others.
+func identities(cluster string, cells []string) []identity {
+	all := []identity{{cluster: cluster, role: statusRole}, {cluster: cluster, role: impersonatorRole}}
+	for _, cell := range withHub(cells) {
+		all = append(all, engine(cluster, cell))
+	}
+	return append(all, identity{cluster: cluster, role: registrarRole})
+}
+
+func withHub(cells []string) []string {
+	all := append([]string{HubEngine}, cells...)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// SecretName returns the name of the Secret with a cell's credentials for a cluster, on the hub and in that cell.
+func SecretName(cluster, cell string) string { return engine(cluster, cell).secret() }
+
+// longestClusterName leaves room for the names that are made from it.
+const longestClusterName = 48
+
+// ValidateName says in one sentence why a cluster cannot have a name.
+func ValidateName(cluster string) error {
+	if problems := validation.IsDNS1123Label(cluster); len(problems) > 0 || len(cluster) > longestClusterName {
+		return fmt.Errorf("a cluster cannot be called %q: its name must have at most %d lower-case letters, digits and dashes, and begin and end with a letter or digit", cluster, longestClusterName)
+	}
+	for _, r := range []role{impersonatorRole, registrarRole} {
+		if strings.HasSuffix(cluster, "-"+string(r)) {
+			return fmt.Errorf("a cluster cannot be called %q: names ending in -%s are taken by the Secrets of other clusters", cluster, r)
+		}
+	}
+	return nil
+}
+
+func validateCell(cell string) error {
+	if problems := validation.IsDNS1123Label(cell); len(problems) > 0 {
+		return fmt.Errorf("%q cannot be the name of a cell: %s", cell, strings.Join(problems, "; "))
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package membership
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// about are the paths at which an API server describes itself.
+var about = []string{"/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/version", "/healthz", "/livez", "/readyz"}
+
+// rights returns what identities of a role may do in a member, in all namespaces.
+func rights(cluster string, r role) []rbacv1.PolicyRule {
+	switch r {
+	case statusRole:
+		return []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"nodes", "pods"}, Verbs: []string{"get", "list", "watch"}},
+			{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{identifyingNamespace}, Verbs: []string{"get"}},
+			{NonResourceURLs: about, Verbs: []string{"get"}},
+		}
+	case impersonatorRole:
+		return []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"users", "groups", "serviceaccounts"}, Verbs: []string{"impersonate"}},
+			{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"uids", "userextras/*"}, Verbs: []string{"impersonate"}},
+		}
+	case engineRole:
+		return []rbacv1.PolicyRule{
+			// Templates may be of any kind, also of kinds that come later. The verbs are those of keeping objects; to
+			// impersonate, approve and sign are not among them.
+			{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}},
+			// Roles are templates too, and may grant what the engine itself cannot do.
+			{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"roles", "clusterroles"}, Verbs: []string{"bind", "escalate"}},
+			{NonResourceURLs: about, Verbs: []string{"get"}},
+		}
+	case registrarRole:
+		all := make([]string, 0, len(allRoles))
+		for _, other := range allRoles {
+			all = append(all, roleName(cluster, other))
+		}
+		return []rbacv1.PolicyRule{
+			{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, ResourceNames: []string{roleName(cluster, engineRole)}, Verbs: []string{"bind"}},
+			{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterrolebindings"}, ResourceNames: []string{roleName(cluster, engineRole)}, Verbs: []string{"get", "update"}},
+			{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles", "clusterrolebindings"}, ResourceNames: all, Verbs: []string{"delete"}},
+			{APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}, Verbs: []string{"create"}},
+		}
+	}
+	return nil
+}
+
+// registrarNamespacedRights returns what the registrar may do in the namespace of the identities. It may read their
+// tokens, and is therefore worth as much as the strongest of them.
+func registrarNamespacedRights() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, Verbs: []string{"get", "list", "create", "patch", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch", "create", "delete"}},
+	}
+}
