@@ -56,6 +56,8 @@ const (
 
 // Annotations of our own.
 const (
+	// CopiedFromHubAnnotation marks what the hub manager has copied into a cell, with the UID of its source on the hub.
+	CopiedFromHubAnnotation = "cellplane.io/copied-from-hub"
 	// BreakGlassAnnotation on an object lets requests pass that a ProtectionPolicy would refuse. Its value is the reason,
 	// which is audited; an empty reason lets nothing pass.
 	BreakGlassAnnotation = "cellplane.io/break-glass"

@@ -32,7 +32,7 @@ type Sink interface {
 }
 
 // pageSize bounds how many objects are held in full at once while a collection is listed.
-const pageSize = 500
+const pageSize = 250
 
 // The pause after a failure doubles from the first to the longest. It stays short: whoever is followed may come back
 // any moment, and one request every two seconds harms nobody.

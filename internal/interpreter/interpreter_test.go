@@ -70,7 +70,7 @@ func TestUnknownKind(t *testing.T) {
 
 // TestPrecedence lets each layer in turn say something else about the same Deployment, operation by operation.
 func TestPrecedence(t *testing.T) {
-	server := newHook(t, func(request *configv1alpha1.ResourceInterpreterRequest) *configv1alpha1.ResourceInterpreterResponse {
+	server := newHook(t, func(_ *configv1alpha1.ResourceInterpreterRequest) *configv1alpha1.ResourceInterpreterResponse {
 		healthy := false
 		n := int32(22)
 		return &configv1alpha1.ResourceInterpreterResponse{Successful: true, Replicas: &n, Healthy: &healthy}

@@ -52,9 +52,7 @@ func (i identity) account() string {
 // secret is the name of the Secret on the hub with the identity's token.
 func (i identity) secret() string { return strings.TrimPrefix(i.account(), "karmada-") }
 
-// roleName is the name of the ClusterRole, and of its binding, in the member.
-func (i identity) roleName() string { return roleName(i.cluster, i.role) }
-
+// roleName is the name of the ClusterRole of a role, and of its binding, in the member.
 func roleName(cluster string, r role) string { return "karmada-" + cluster + ":" + string(r) }
 
 func (i identity) subject() rbacv1.Subject {

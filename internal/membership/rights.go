@@ -19,7 +19,6 @@ func rights(cluster string, r role) []rbacv1.PolicyRule {
 	case impersonatorRole:
 		return []rbacv1.PolicyRule{
 			{APIGroups: []string{""}, Resources: []string{"users", "groups", "serviceaccounts"}, Verbs: []string{"impersonate"}},
-			{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"uids", "userextras/*"}, Verbs: []string{"impersonate"}},
 		}
 	case engineRole:
 		return []rbacv1.PolicyRule{

@@ -164,7 +164,7 @@ func (c *columns) row(raw []byte, source int, omitObject bool) ([]byte, error) {
 	if c.places[source] == nil && !omitObject {
 		return raw, nil
 	}
-	out := append(c.scratch[:0], '{')
+	out := append(c.scratch[:0], '{') //nolint:gocritic // scratch is given back grown, below
 	err := eachMember(raw, 0, func(key []byte, value span) error {
 		content := value.of(raw)
 		if len(out) > 1 {

@@ -114,7 +114,6 @@ type session struct {
 	client *client
 	next   []int             // the next entry of each cell's log
 	queues [][]*splice.Event // initial events still to come
-	end    []uint64
 	clock  time.Time
 }
 

@@ -15,7 +15,7 @@ func TestDefaultGrades(t *testing.T) {
 		t.Fatalf("%d grades, want 9", len(models))
 	}
 	for i, model := range models {
-		if int(model.Grade) != i || len(model.Ranges) != 2 {
+		if model.Grade != i || len(model.Ranges) != 2 {
 			t.Fatalf("grade %d is %+v", i, model)
 		}
 		for j, r := range model.Ranges {
@@ -57,7 +57,7 @@ func TestCount(t *testing.T) {
 			})
 			for _, modeling := range h.Modelings() {
 				want := 0
-				if int(modeling.Grade) == test.want {
+				if modeling.Grade == test.want {
 					want = 1
 				}
 				if modeling.Count != want {

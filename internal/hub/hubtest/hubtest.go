@@ -131,7 +131,8 @@ func (h *Hub) SetCondition(t *testing.T, cluster *clusterv1alpha1.Cluster, kind 
 				kept = append(kept, condition)
 			}
 		}
-		current.Status.Conditions = append(kept, metav1.Condition{Type: kind, Status: status, Reason: "Test", LastTransitionTime: metav1.Now()})
+		current.Status.Conditions = kept
+		current.Status.Conditions = append(current.Status.Conditions, metav1.Condition{Type: kind, Status: status, Reason: "Test", LastTransitionTime: metav1.Now()})
 		err := h.Client.Status().Update(ctx, current)
 		return err == nil, err
 	})

@@ -69,7 +69,7 @@ func (f *fixture) setCell(t *testing.T, i int) {
 	}
 }
 
-func (f *fixture) report(cell string, found Obstacle) {
+func (f *fixture) report(_ string, found Obstacle) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.reports == nil {

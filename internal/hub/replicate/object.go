@@ -13,12 +13,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cellplane/cellplane/api/names"
 )
 
 // Annotations of a copy.
 const (
 	// SourceUIDAnnotation marks a copy, with the UID of its source on the hub.
-	SourceUIDAnnotation = "cellplane.io/copied-from-hub"
+	SourceUIDAnnotation = names.CopiedFromHubAnnotation
 	// SourceGenerationAnnotation is the generation of the source.
 	SourceGenerationAnnotation = "cellplane.io/source-generation"
 	// SourceCreatedAnnotation is the time at which the source was created.

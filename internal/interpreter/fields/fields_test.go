@@ -79,7 +79,7 @@ func TestChangesLeaveTheOriginalAlone(t *testing.T) {
 				t.Fatalf("after With the field is %q, %v, %v", got, found, err)
 			}
 			removed := Without(changed, path...)
-			if _, found, _ := presence(removed, path); found {
+			if found, _ := presence(removed, path); found {
 				t.Fatalf("Without left the field in %v", removed)
 			}
 			if got, _, _ := String(changed, path...); got != "new" {

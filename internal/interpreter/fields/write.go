@@ -34,7 +34,7 @@ func with(obj map[string]any, value any, path []string, depth int) (map[string]a
 
 // Without returns obj with one field removed, or obj itself if it has no such field.
 func Without(obj map[string]any, path ...string) map[string]any {
-	if _, found, err := presence(obj, path); err != nil || !found {
+	if found, err := presence(obj, path); err != nil || !found {
 		return obj
 	}
 	return without(obj, path)
@@ -51,14 +51,14 @@ func without(obj map[string]any, path []string) map[string]any {
 	return out
 }
 
-// presence is Lookup for a field that may hold null, which With can set and Without must remove.
-func presence(obj map[string]any, path []string) (any, bool, error) {
+// presence tells whether a field is there, be it with null, which With can set and Without must remove.
+func presence(obj map[string]any, path []string) (bool, error) {
 	parent, found, err := Map(obj, path[:len(path)-1]...)
 	if err != nil || !found {
-		return nil, false, err
+		return false, err
 	}
-	value, found := parent[path[len(path)-1]]
-	return value, found, nil
+	_, found = parent[path[len(path)-1]]
+	return found, nil
 }
 
 // Object wraps the root of an object.

@@ -96,7 +96,7 @@ func (m *machine) globals() *glua.LTable {
 
 func (m *machine) global(l *glua.LState) int {
 	env, ok := l.Get(1).(*glua.LTable)
-	name := string(l.CheckString(2))
+	name := l.CheckString(2)
 	value := glua.LValue(glua.LNil)
 	if function, found := m.base[name]; found {
 		value = function
@@ -229,9 +229,9 @@ func (m *machine) table(l *glua.LState) int {
 	return 1
 }
 
-// list returns an argument that must be a table and its length, and charges for walking it.
-func (m *machine) list(l *glua.LState, n int) (*glua.LTable, int) {
-	t := l.CheckTable(n)
+// list returns the first argument, which must be a table, and its length, and charges for walking it.
+func (m *machine) list(l *glua.LState) (*glua.LTable, int) {
+	t := l.CheckTable(1)
 	length := t.MaxN()
 	m.budget.work(l, 1+length/16)
 	return t, length

@@ -283,11 +283,12 @@ func (m *machine) stringGsub(l *glua.LState) int {
 		}
 		if ok && end > at {
 			at = end
-		} else if at < len(s) {
+		} else {
+			if at >= len(s) {
+				break
+			}
 			out.WriteByte(s[at])
 			at++
-		} else {
-			break
 		}
 		if ms.anchored {
 			break

@@ -16,13 +16,13 @@ func (m *machine) tableFunctions() map[string]glua.LGFunction {
 }
 
 func (m *machine) tableLength(l *glua.LState) int {
-	_, n := m.list(l, 1)
+	_, n := m.list(l)
 	l.Push(glua.LNumber(n))
 	return 1
 }
 
 func (m *machine) tableInsert(l *glua.LState) int {
-	t, n := m.list(l, 1)
+	t, n := m.list(l)
 	at, value := n+1, l.Get(2)
 	if l.GetTop() > 2 {
 		at, value = integer(l, 2, 0), l.Get(3)
@@ -40,7 +40,7 @@ func (m *machine) tableInsert(l *glua.LState) int {
 }
 
 func (m *machine) tableRemove(l *glua.LState) int {
-	t, n := m.list(l, 1)
+	t, n := m.list(l)
 	at := integer(l, 2, n)
 	if n == 0 || at < 1 || at > n {
 		l.Push(glua.LNil)
@@ -51,7 +51,7 @@ func (m *machine) tableRemove(l *glua.LState) int {
 }
 
 func (m *machine) tableConcat(l *glua.LState) int {
-	t, n := m.list(l, 1)
+	t, n := m.list(l)
 	separator := l.OptString(2, "")
 	from, to := integer(l, 3, 1), min(integer(l, 4, n), n)
 	var out strings.Builder
@@ -71,7 +71,7 @@ func (m *machine) tableConcat(l *glua.LState) int {
 }
 
 func (m *machine) tableSort(l *glua.LState) int {
-	t, n := m.list(l, 1)
+	t, n := m.list(l)
 	var by *glua.LFunction
 	if l.Get(2) != glua.LNil {
 		by = l.CheckFunction(2)

@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/cellplane/cellplane/internal/engine"
+)
+
+// engineOptions are the flags of engine.
+type engineOptions struct {
+	cell              string
+	kubeconfig        string
+	context           string
+	hub               bool
+	leaderElect       bool
+	preemption        bool
+	skippedAPIs       []string
+	skippedNamespaces []string
+	metricsAddress    string
+	workersPerMember  int
+}
+
+func newEngine() *cobra.Command {
+	o := engineOptions{skippedNamespaces: []string{"kube-.*"}}
+	cmd := &cobra.Command{
+		Use:     "engine",
+		GroupID: groupParts,
+		Short:   "Run the federation controllers of one cell",
+		Long: `Run the federation controllers of one cell: they bring the templates in the
+cell to the member clusters that policies choose, and bring their status back.
+
+Run two or more with --leader-elect: one works, the others stand by with warm
+caches and take over within seconds.`,
+		Example: `  cellplane engine --cell cell-a --kubeconfig cell-a.kubeconfig --leader-elect
+  cellplane engine --cell hub --hub --kubeconfig hub.kubeconfig`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, err := o.complete()
+			if err != nil {
+				return err
+			}
+			return runUntilSignal(cmd.Context(), config.Run)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.cell, "cell", "", "name of the cell (required)")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig for the API server of the cell (required)")
+	flags.StringVar(&o.context, "context", "", "context of the kubeconfig to use")
+	flags.BoolVar(&o.hub, "hub", false, "also propagate cluster-scoped templates and namespaces: for the engine of the hub")
+	flags.BoolVar(&o.leaderElect, "leader-elect", false, "work only while no other engine of this cell does")
+	flags.BoolVar(&o.preemption, "policy-preemption", false, "let policies with preemption Always take templates from others")
+	flags.StringSliceVar(&o.skippedAPIs, "skipped-propagating-apis", nil, `what is never propagated: "group", "group/version" or "group/version/kind"`)
+	flags.StringSliceVar(&o.skippedNamespaces, "skipped-propagating-namespaces", o.skippedNamespaces, "regular expressions of namespaces that are not made in members")
+	flags.StringVar(&o.metricsAddress, "metrics-address", "", "loopback address for /metrics, /healthz and /readyz, like 127.0.0.1:8080 (default: none)")
+	flags.IntVar(&o.workersPerMember, "workers-per-member", 0, "requests under way to each member at most (default: a few)")
+	return cmd
+}
+
+func (o *engineOptions) complete() (*engine.Config, error) {
+	if o.cell == "" || o.kubeconfig == "" {
+		return nil, errors.New("--cell and --kubeconfig are required")
+	}
+	if err := checkLoopback(o.metricsAddress); err != nil {
+		return nil, err
+	}
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.kubeconfig}
+	client, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", o.kubeconfig, err)
+	}
+	config := &engine.Config{
+		Cell: o.cell, Config: client, Hub: o.hub, LeaderElect: o.leaderElect, Preemption: o.preemption,
+		SkippedAPIs: o.skippedAPIs, MetricsAddress: o.metricsAddress, WorkersPerMember: o.workersPerMember,
+	}
+	for _, text := range o.skippedNamespaces {
+		expression, err := regexp.Compile("^(?:" + text + ")$")
+		if err != nil {
+			return nil, fmt.Errorf("--skipped-propagating-namespaces: %w", err)
+		}
+		config.SkippedNamespaces = append(config.SkippedNamespaces, expression)
+	}
+	return config, config.Validate()
+}
+
+// checkLoopback refuses an address that others could reach: what is served there is not protected.
+func checkLoopback(address string) error {
+	if address == "" {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("--metrics-address: %w", err)
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("--metrics-address %s is not a loopback address; what is served there is not protected", address)
+	}
+	return nil
+}
+
+// runUntilSignal runs a part of a federation; being told to stop is not an error.
+func runUntilSignal(ctx context.Context, run func(context.Context) error) error {
+	if err := run(ctx); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package binding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+
+	"github.com/cellplane/cellplane/api/names"
+	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/engine/events"
+	"github.com/cellplane/cellplane/internal/engine/queue"
+	"github.com/cellplane/cellplane/internal/merge"
+	"github.com/cellplane/cellplane/internal/schedule"
+	"github.com/cellplane/cellplane/internal/slots"
+)
+
+// render returns the Works that a binding asks for. What fails for one cluster does not hold up the others.
+func (b *Controller) render(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template, targets []workv1alpha2.TargetCluster) ([]*workv1alpha1.Work, []error) {
+	obj, err := t.Object()
+	if err != nil {
+		return nil, []error{err}
+	}
+	pruned, err := b.interpreter.Prune(obj)
+	if err != nil {
+		return nil, []error{err}
+	}
+	completions, err := divideCompletions(pruned, &binding.Spec)
+	if err != nil {
+		return nil, []error{err}
+	}
+	var works []*workv1alpha1.Work
+	var failures []error
+	for i := range targets {
+		work, err := b.renderOne(ctx, binding, t, pruned, targets[i], completions)
+		if err != nil {
+			failures = append(failures, fmt.Errorf("preparing %s for cluster %s: %w", t.Key(), targets[i].Name, err))
+			continue
+		}
+		if work != nil {
+			works = append(works, work)
+		}
+	}
+	return works, failures
+}
+
+// renderOne returns the Work for one cluster, nil if the cluster does not exist.
+func (b *Controller) renderOne(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template, pruned *unstructured.Unstructured, target workv1alpha2.TargetCluster, completions map[string]int32) (*workv1alpha1.Work, error) {
+	cluster := b.cell.Clusters.Get(cell.Key{Name: target.Name})
+	if cluster == nil {
+		b.recorder.Failed(events.OfBinding(binding), "cluster:"+target.Name, names.EventClusterNotFound,
+			fmt.Sprintf("cluster %s does not exist; join it, or place the template elsewhere", target.Name))
+		return nil, nil
+	}
+	manifest := pruned
+	var err error
+	if isWorkload(&binding.Spec) {
+		if manifest, err = b.interpreter.ReviseReplica(ctx, manifest, target.Replicas); err != nil {
+			return nil, err
+		}
+	}
+	if share, divided := completions[target.Name]; divided {
+		manifest = manifest.DeepCopy()
+		if err := unstructured.SetNestedField(manifest.Object, int64(share), "spec", "completions"); err != nil {
+			return nil, err
+		}
+	}
+	manifest, trace, err := b.set.Load().Apply(manifest, cluster)
+	if err != nil {
+		b.recorder.Failed(events.OfTemplate(t), "override:"+target.Name, names.EventApplyOverridePolicyFailed, err.Error())
+		return nil, err
+	}
+	b.recorder.Succeeded(events.OfTemplate(t), "override:"+target.Name, names.EventApplyOverridePolicySucceed,
+		"override policies applied for cluster "+target.Name, false)
+
+	work := newWork(binding, t, target.Name)
+	if now := b.cell.Works.Get(cell.Key{Namespace: work.Namespace, Name: work.Name}); now != nil && now.ID != "" {
+		work.Labels[names.WorkPermanentIDLabel] = now.ID
+	}
+	for key, value := range trace.Annotations() {
+		work.Annotations[key] = value
+	}
+	stamped := merge.Stamp(manifest, merge.Marks{
+		WorkNamespace: work.Namespace, WorkName: work.Name, WorkID: work.Labels[names.WorkPermanentIDLabel],
+		BindingNamespace: binding.Namespace, BindingName: binding.Name, BindingID: bindingID(binding),
+		TemplateUID: t.UID, TemplateGeneration: t.Generation,
+		ConflictResolution: binding.Spec.ConflictResolution, Cell: b.cell.Name,
+	})
+	raw, err := stamped.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	work.Annotations[names.ConflictResolutionAnnotation] = stamped.GetAnnotations()[names.ConflictResolutionAnnotation]
+	work.Spec = workv1alpha1.WorkSpec{
+		Workload:                    workv1alpha1.WorkloadTemplate{Manifests: []workv1alpha1.Manifest{{RawExtension: runtime.RawExtension{Raw: raw, Object: stamped}}}},
+		SuspendDispatching:          suspended(binding.Spec.Suspension, target.Name),
+		PreserveResourcesOnDeletion: binding.Spec.PreserveResourcesOnDeletion,
+	}
+	return work, nil
+}
+
+func newWork(binding *workv1alpha2.ResourceBinding, t *cell.Template, cluster string) *workv1alpha1.Work {
+	work := &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{
+		Namespace:  names.ExecutionNamespace(cluster),
+		Name:       names.WorkName(t.Kind.Kind, t.Namespace, t.Name),
+		Finalizers: []string{names.ExecutionFinalizer},
+		Labels: map[string]string{
+			names.WorkPermanentIDLabel: uuid.NewString(),
+			names.SlotLabel:            slots.Of(t.Namespace, t.Name).String(),
+		},
+		// Empty ones are removed from a Work that has them.
+		Annotations: map[string]string{names.AppliedOverridesAnnotation: "", names.AppliedClusterOverridesAnnotation: ""},
+	}}
+	if binding.Namespace != "" {
+		work.Labels[names.ResourceBindingPermanentIDLabel] = bindingID(binding)
+		work.Annotations[names.ResourceBindingNamespaceAnnotation] = binding.Namespace
+		work.Annotations[names.ResourceBindingNameAnnotation] = binding.Name
+	} else {
+		work.Labels[names.ClusterResourceBindingPermanentIDLabel] = bindingID(binding)
+		work.Annotations[names.ClusterResourceBindingNameAnnotation] = binding.Name
+	}
+	return work
+}
+
+func bindingID(binding *workv1alpha2.ResourceBinding) string {
+	if binding.Namespace != "" {
+		return binding.Labels[names.ResourceBindingPermanentIDLabel]
+	}
+	return binding.Labels[names.ClusterResourceBindingPermanentIDLabel]
+}
+
+// digestOf condenses a wanted Work like one that is there.
+func digestOf(work *workv1alpha1.Work) uint64 {
+	objects := make([]cell.Object, len(work.Spec.Workload.Manifests))
+	for i := range work.Spec.Workload.Manifests {
+		objects[i] = cell.DescribeManifest(work.Spec.Workload.Manifests[i].Object.(*unstructured.Unstructured))
+	}
+	return cell.WorkDigest(work.Labels, work.Annotations, ptr.Deref(work.Spec.SuspendDispatching, false), ptr.Deref(work.Spec.PreserveResourcesOnDeletion, false), objects)
+}
+
+// isWorkload tells whether a template has replicas.
+func isWorkload(spec *workv1alpha2.ResourceBindingSpec) bool {
+	return spec.Replicas > 0 || spec.ReplicaRequirements != nil
+}
+
+// suspended returns whether changes are kept from a cluster; nil stands for no.
+func suspended(suspension *workv1alpha2.Suspension, cluster string) *bool {
+	if suspension == nil {
+		return nil
+	}
+	if ptr.Deref(suspension.Dispatching, false) {
+		return ptr.To(true)
+	}
+	if suspension.DispatchingOnClusters != nil {
+		for _, name := range suspension.DispatchingOnClusters.ClusterNames {
+			if name == cluster {
+				return ptr.To(true)
+			}
+		}
+	}
+	return nil
+}
+
+// divideCompletions shares the completions of a Job like its parallelism, the larger remainders first. It returns nil
+// for what is not a Job with divided replicas.
+func divideCompletions(obj *unstructured.Unstructured, spec *workv1alpha2.ResourceBindingSpec) (map[string]int32, error) {
+	if obj.GetKind() != "Job" || obj.GetAPIVersion() != "batch/v1" || spec.Placement == nil || !schedule.Divided(spec.Placement) {
+		return nil, nil
+	}
+	completions, found, err := unstructured.NestedInt64(obj.Object, "spec", "completions")
+	if err != nil {
+		return nil, err
+	}
+	if !found || completions < 0 || completions > 1<<31-1 {
+		return nil, nil
+	}
+	weights := map[string]int64{}
+	for i := range spec.Clusters {
+		weights[spec.Clusters[i].Name] = int64(spec.Clusters[i].Replicas)
+	}
+	return schedule.Apportion(int32(completions), weights, string(spec.Resource.UID)), nil
+}
+
+// isPassing tells whether an error goes away by itself in a moment, so that nobody need be told.
+func isPassing(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.As(err, &queue.Later{})
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

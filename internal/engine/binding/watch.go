@@ -1,0 +1,139 @@
+package binding
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/override"
+)
+
+// subscribe says what the controller watches: bindings, their Works, and what decides about clusters. Templates come
+// by way of the detector.
+func (b *Controller) subscribe() {
+	b.cell.SubscribeBindings(func(key cell.Key, old, now *workv1alpha2.ResourceBinding) {
+		if old != nil && now != nil && old.Generation == now.Generation && maps.Equal(old.Labels, now.Labels) &&
+			maps.Equal(old.Annotations, now.Annotations) && slices.Equal(old.Finalizers, now.Finalizers) &&
+			(old.DeletionTimestamp == nil) == (now.DeletionTimestamp == nil) {
+			return // only the status has changed
+		}
+		b.queue.AddNow(key)
+	})
+	b.cell.Works.Subscribe(func(_ cell.Key, old, now *cell.Work) {
+		work := now
+		if work == nil {
+			work = old
+		}
+		if work.Binding.Name == "" || (old != nil && now != nil && old.Digest == now.Digest && old.Deleting == now.Deleting) {
+			return
+		}
+		b.queue.Add(work.Binding)
+	})
+	b.cell.Clusters.Subscribe(func(_ cell.Key, old, now *clusterv1alpha1.Cluster) {
+		if old != nil && now != nil && sameForScheduling(old, now) {
+			if !apiequality.Semantic.DeepEqual(old.Status.ResourceSummary, now.Status.ResourceSummary) {
+				for _, key := range b.scheduler.Waiting() {
+					b.queue.Add(key)
+				}
+			}
+			return
+		}
+		for _, key := range b.cell.BindingKeys() {
+			b.queue.Add(key)
+		}
+	})
+}
+
+// sameForScheduling compares what placement and overrides look at.
+func sameForScheduling(a, b *clusterv1alpha1.Cluster) bool {
+	return apiequality.Semantic.DeepEqual(&a.Spec, &b.Spec) && maps.Equal(a.Labels, b.Labels) &&
+		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
+		apiequality.Semantic.DeepEqual(a.Status.APIEnablements, b.Status.APIEnablements)
+}
+
+// Overrides returns the override policies of this moment.
+func (b *Controller) Overrides() *override.Set { return b.set.Load() }
+
+// overrides holds the compiled override policies.
+type overrides struct {
+	mu       sync.Mutex
+	compiled map[override.Reference]*override.Policy
+}
+
+func (o *overrides) init(b *Controller) {
+	o.compiled = map[override.Reference]*override.Policy{}
+	b.cell.OverridePolicies.Subscribe(func(key cell.Key, _, now *policyv1alpha1.OverridePolicy) {
+		var compiled *override.Policy
+		if now != nil {
+			compiled = override.Compile(now)
+		}
+		b.overrideChanged(override.Reference{Namespace: key.Namespace, Name: key.Name}, compiled)
+	})
+	b.cell.ClusterOverridePolicies.Subscribe(func(key cell.Key, _, now *policyv1alpha1.ClusterOverridePolicy) {
+		var compiled *override.Policy
+		if now != nil {
+			compiled = override.CompileCluster(now)
+		}
+		b.overrideChanged(override.Reference{Name: key.Name}, compiled)
+	})
+}
+
+// overrideChanged puts a policy into effect and looks again at the bindings it concerns, now or before.
+func (b *Controller) overrideChanged(ref override.Reference, now *override.Policy) {
+	o := &b.overrides
+	o.mu.Lock()
+	old := o.compiled[ref]
+	if now == nil {
+		delete(o.compiled, ref)
+	} else {
+		o.compiled[ref] = now
+	}
+	b.set.Store(override.NewSet(slices.Collect(maps.Values(o.compiled))...))
+	o.mu.Unlock()
+	for _, key := range b.cell.BindingKeys() {
+		binding := b.cell.Binding(key)
+		if binding == nil || (ref.Namespace != "" && ref.Namespace != key.Namespace) {
+			continue
+		}
+		template := b.template(binding)
+		if template == nil {
+			continue
+		}
+		if outline := outlineOf(template); old.Selects(outline) || now.Selects(outline) {
+			b.queue.AddNow(key)
+		}
+	}
+}
+
+// outlineOf returns as much of a template as selectors look at.
+func outlineOf(t *cell.Template) *unstructured.Unstructured {
+	outline := &unstructured.Unstructured{Object: map[string]any{}}
+	outline.SetGroupVersionKind(t.Kind.GroupVersionKind)
+	outline.SetNamespace(t.Namespace)
+	outline.SetName(t.Name)
+	outline.SetLabels(t.Labels)
+	return outline
+}
+
+var syncDuration = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	Name: "binding_sync_work_duration_seconds", Help: "Time it takes to bring the Works of a binding up to date.",
+	Buckets: prometheus.ExponentialBuckets(0.001, 2, 12),
+}, []string{"result"})
+
+// Collectors returns the metrics of the controller.
+func Collectors() []prometheus.Collector { return []prometheus.Collector{syncDuration} }
+
+func result(err error) string {
+	if err != nil {
+		return "error"
+	}
+	return "success"
+}

@@ -1,0 +1,321 @@
+package cell
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/cellplane/cellplane/api"
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	configv1alpha1 "github.com/cellplane/cellplane/api/config/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/fleet"
+)
+
+// Cell is the picture of a cell. Make one with New, subscribe to its stores, then Start it.
+type Cell struct {
+	// Name of the cell.
+	Name string
+
+	Templates *Templates
+	Works     *Store[Work]
+	Manifests *Manifests
+
+	bindings        *Store[workv1alpha2.ResourceBinding]
+	clusterBindings *Store[workv1alpha2.ResourceBinding]
+
+	Policies                *Store[policyv1alpha1.PropagationPolicy]
+	ClusterPolicies         *Store[policyv1alpha1.ClusterPropagationPolicy]
+	OverridePolicies        *Store[policyv1alpha1.OverridePolicy]
+	ClusterOverridePolicies *Store[policyv1alpha1.ClusterOverridePolicy]
+
+	Clusters        *Store[clusterv1alpha1.Cluster]
+	Secrets         *Store[corev1.Secret] // of members
+	Namespaces      *Store[metav1.PartialObjectMetadata]
+	PriorityClasses *Store[schedulingv1.PriorityClass]
+	Customizations  *Store[configv1alpha1.ResourceInterpreterCustomization]
+	Webhooks        *Store[configv1alpha1.ResourceInterpreterWebhookConfiguration]
+	definitions     *Store[metav1.PartialObjectMetadata]
+
+	objects   dynamic.Interface
+	discovery discovery.DiscoveryInterface
+	typed     map[schema.GroupVersion]rest.Interface
+}
+
+// Options say what of a cell is kept.
+type Options struct {
+	// Name of the cell.
+	Name string
+	// ClusterScoped keeps cluster-scoped templates and bindings too, as on the hub.
+	ClusterScoped bool
+	// Skip tells which kinds are never templates, besides those that never are.
+	Skip func(schema.GroupVersionKind) bool
+}
+
+// scheme knows the kinds that are read into types.
+var scheme = newScheme()
+
+func newScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, api.AddToScheme, apiextensionsv1.AddToScheme} {
+		if err := add(s); err != nil {
+			panic(err) // two types for one kind: a mistake in this program
+		}
+	}
+	return s
+}
+
+// New prepares the picture of the cell behind a configuration. Requests are not limited in rate.
+func New(config *rest.Config, options Options) (*Cell, error) {
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst = -1, 0
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to cell %s: %w", options.Name, err)
+	}
+	c := &Cell{Name: options.Name, typed: map[schema.GroupVersion]rest.Interface{}, Manifests: newManifests()}
+	if c.objects, err = dynamic.NewForConfigAndClient(config, client); err != nil {
+		return nil, fmt.Errorf("connecting to cell %s: %w", options.Name, err)
+	}
+	if c.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(config, client); err != nil {
+		return nil, fmt.Errorf("connecting to cell %s: %w", options.Name, err)
+	}
+	for _, gv := range []schema.GroupVersion{
+		corev1.SchemeGroupVersion, schedulingv1.SchemeGroupVersion, policyv1alpha1.GroupVersion, workv1alpha1.GroupVersion,
+		workv1alpha2.GroupVersion, clusterv1alpha1.GroupVersion, configv1alpha1.GroupVersion, apiextensionsv1.SchemeGroupVersion,
+	} {
+		if c.typed[gv], err = typedClient(config, gv, client); err != nil {
+			return nil, fmt.Errorf("connecting to cell %s: %w", options.Name, err)
+		}
+	}
+	c.Templates = newTemplates(c, options)
+	c.Works = newWorks(c)
+	c.bindings = newStore(condenseBinding, dependedBy)
+	if options.ClusterScoped {
+		c.clusterBindings = newStore(condenseBinding, dependedBy)
+	}
+	c.Policies = newStore(keep[policyv1alpha1.PropagationPolicy])
+	c.ClusterPolicies = newStore(keep[policyv1alpha1.ClusterPropagationPolicy])
+	c.OverridePolicies = newStore(keep[policyv1alpha1.OverridePolicy])
+	c.ClusterOverridePolicies = newStore(keep[policyv1alpha1.ClusterOverridePolicy])
+	c.Clusters = newStore(keep[clusterv1alpha1.Cluster])
+	c.Secrets = newStore(keep[corev1.Secret])
+	c.Namespaces = newStore(keepMetadata)
+	c.PriorityClasses = newStore(keep[schedulingv1.PriorityClass])
+	c.Customizations = newStore(keep[configv1alpha1.ResourceInterpreterCustomization])
+	c.Webhooks = newStore(keep[configv1alpha1.ResourceInterpreterWebhookConfiguration])
+	c.definitions = newStore(keepMetadata)
+	c.definitions.Subscribe(func(Key, *metav1.PartialObjectMetadata, *metav1.PartialObjectMetadata) { c.Templates.Rediscover() })
+	return c, nil
+}
+
+func typedClient(base *rest.Config, gv schema.GroupVersion, client *http.Client) (rest.Interface, error) {
+	config := rest.CopyConfig(base)
+	config.GroupVersion, config.APIPath = &gv, "/apis"
+	if gv.Group == "" {
+		config.APIPath = "/api"
+	}
+	config.ContentType = runtime.ContentTypeJSON
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	return rest.RESTClientForConfigAndClient(config, client)
+}
+
+// keep keeps an object as it is, without its managed fields.
+func keep[T any, P interface {
+	*T
+	metav1.Object
+	runtime.Object
+}](obj runtime.Object, _ *T) *T {
+	value, ok := obj.(P)
+	if !ok {
+		return nil
+	}
+	value.SetManagedFields(nil)
+	return value
+}
+
+func keepMetadata(obj runtime.Object, _ *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
+	m, ok := obj.(metav1.Object)
+	if !ok {
+		return nil
+	}
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name: m.GetName(), UID: m.GetUID(), ResourceVersion: m.GetResourceVersion(), Labels: m.GetLabels(), Annotations: m.GetAnnotations(),
+		DeletionTimestamp: m.GetDeletionTimestamp(),
+	}}
+}
+
+func condenseBinding(obj runtime.Object, _ *workv1alpha2.ResourceBinding) *workv1alpha2.ResourceBinding {
+	switch binding := obj.(type) {
+	case *workv1alpha2.ResourceBinding:
+		binding.ManagedFields = nil
+		return binding
+	case *workv1alpha2.ClusterResourceBinding:
+		binding.ManagedFields = nil
+		// The two kinds differ in nothing but their scope.
+		return (*workv1alpha2.ResourceBinding)(binding)
+	default:
+		return nil
+	}
+}
+
+// dependedBy returns the labels that name the bindings which need a binding.
+func dependedBy(binding *workv1alpha2.ResourceBinding) []string {
+	var labels []string
+	for label := range binding.Labels {
+		if strings.HasPrefix(label, names.DependedByLabelPrefix) {
+			labels = append(labels, label)
+		}
+	}
+	return labels
+}
+
+// BindingsLabelled returns the bindings of both kinds that carry a label of those which need them.
+func (c *Cell) BindingsLabelled(label string) []*workv1alpha2.ResourceBinding {
+	var found []*workv1alpha2.ResourceBinding
+	for _, store := range []*Store[workv1alpha2.ResourceBinding]{c.bindings, c.clusterBindings} {
+		if store == nil {
+			continue
+		}
+		for _, key := range store.indexed(0, label) {
+			if binding := store.Get(key); binding != nil {
+				found = append(found, binding)
+			}
+		}
+	}
+	return found
+}
+
+// Bindings returns the store of a namespace's bindings: without a namespace that of the cluster-scoped ones, which is
+// nil where they are not kept.
+func (c *Cell) Bindings(namespace string) *Store[workv1alpha2.ResourceBinding] {
+	if namespace == "" {
+		return c.clusterBindings
+	}
+	return c.bindings
+}
+
+// Binding returns a binding of either kind, nil if there is none.
+func (c *Cell) Binding(key Key) *workv1alpha2.ResourceBinding {
+	store := c.Bindings(key.Namespace)
+	if store == nil {
+		return nil
+	}
+	return store.Get(key)
+}
+
+// SubscribeBindings subscribes to the bindings of both kinds.
+func (c *Cell) SubscribeBindings(f func(key Key, old, now *workv1alpha2.ResourceBinding)) {
+	c.bindings.Subscribe(f)
+	if c.clusterBindings != nil {
+		c.clusterBindings.Subscribe(f)
+	}
+}
+
+// BindingKeys returns the keys of the bindings of both kinds.
+func (c *Cell) BindingKeys() []Key {
+	keys := c.bindings.Keys()
+	if c.clusterBindings != nil {
+		keys = append(keys, c.clusterBindings.Keys()...)
+	}
+	return keys
+}
+
+// WorksOf returns the Works of a binding.
+func (c *Cell) WorksOf(binding Key) []*Work {
+	var works []*Work
+	for _, key := range c.Works.indexed(worksByBinding, binding.String()) {
+		if work := c.Works.Get(key); work != nil {
+			works = append(works, work)
+		}
+	}
+	return works
+}
+
+// WorksIn returns the keys of the Works of a cluster.
+func (c *Cell) WorksIn(cluster string) []Key { return c.Works.indexed(worksByCluster, cluster) }
+
+// Start follows everything until the context ends, and returns when all has been seen once.
+func (c *Cell) Start(ctx context.Context) error {
+	type part struct {
+		gv       schema.GroupVersion
+		resource string
+		inside   string
+		list     func() runtime.Object
+		sink     fleet.Sink
+		synced   <-chan struct{}
+	}
+	parts := []part{
+		{gv: policyv1alpha1.GroupVersion, resource: "propagationpolicies", list: func() runtime.Object { return &policyv1alpha1.PropagationPolicyList{} }, sink: c.Policies, synced: c.Policies.Synced()},
+		{gv: policyv1alpha1.GroupVersion, resource: "clusterpropagationpolicies", list: func() runtime.Object { return &policyv1alpha1.ClusterPropagationPolicyList{} }, sink: c.ClusterPolicies, synced: c.ClusterPolicies.Synced()},
+		{gv: policyv1alpha1.GroupVersion, resource: "overridepolicies", list: func() runtime.Object { return &policyv1alpha1.OverridePolicyList{} }, sink: c.OverridePolicies, synced: c.OverridePolicies.Synced()},
+		{gv: policyv1alpha1.GroupVersion, resource: "clusteroverridepolicies", list: func() runtime.Object { return &policyv1alpha1.ClusterOverridePolicyList{} }, sink: c.ClusterOverridePolicies, synced: c.ClusterOverridePolicies.Synced()},
+		{gv: clusterv1alpha1.GroupVersion, resource: "clusters", list: func() runtime.Object { return &clusterv1alpha1.ClusterList{} }, sink: c.Clusters, synced: c.Clusters.Synced()},
+		{gv: corev1.SchemeGroupVersion, resource: "secrets", inside: names.ClusterNamespace, list: func() runtime.Object { return &corev1.SecretList{} }, sink: c.Secrets, synced: c.Secrets.Synced()},
+		{gv: corev1.SchemeGroupVersion, resource: "namespaces", list: func() runtime.Object { return &corev1.NamespaceList{} }, sink: c.Namespaces, synced: c.Namespaces.Synced()},
+		{gv: schedulingv1.SchemeGroupVersion, resource: "priorityclasses", list: func() runtime.Object { return &schedulingv1.PriorityClassList{} }, sink: c.PriorityClasses, synced: c.PriorityClasses.Synced()},
+		{gv: configv1alpha1.GroupVersion, resource: "resourceinterpretercustomizations", list: func() runtime.Object { return &configv1alpha1.ResourceInterpreterCustomizationList{} }, sink: c.Customizations, synced: c.Customizations.Synced()},
+		{gv: configv1alpha1.GroupVersion, resource: "resourceinterpreterwebhookconfigurations", list: func() runtime.Object { return &configv1alpha1.ResourceInterpreterWebhookConfigurationList{} }, sink: c.Webhooks, synced: c.Webhooks.Synced()},
+		{gv: apiextensionsv1.SchemeGroupVersion, resource: "customresourcedefinitions", list: func() runtime.Object { return &apiextensionsv1.CustomResourceDefinitionList{} }, sink: c.definitions, synced: c.definitions.Synced()},
+		{gv: workv1alpha1.GroupVersion, resource: "works", list: func() runtime.Object { return &workv1alpha1.WorkList{} }, sink: c.Works, synced: c.Works.Synced()},
+		{gv: workv1alpha2.GroupVersion, resource: "resourcebindings", list: func() runtime.Object { return &workv1alpha2.ResourceBindingList{} }, sink: c.bindings, synced: c.bindings.Synced()},
+	}
+	if c.clusterBindings != nil {
+		parts = append(parts, part{gv: workv1alpha2.GroupVersion, resource: "clusterresourcebindings", list: func() runtime.Object { return &workv1alpha2.ClusterResourceBindingList{} }, sink: c.clusterBindings, synced: c.clusterBindings.Synced()})
+	}
+	logger := klog.FromContext(ctx)
+	var wait sync.WaitGroup
+	for _, p := range parts {
+		source := typedSource(c.typed[p.gv], p.resource, p.inside, p.list)
+		go fleet.Follow(ctx, source, p.sink, func(err error) { logger.Info("cannot follow, trying again", "resource", p.resource, "err", err) })
+		wait.Add(1)
+		go func() {
+			defer wait.Done()
+			select {
+			case <-p.synced:
+			case <-ctx.Done():
+			}
+		}()
+	}
+	wait.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return c.Templates.start(ctx)
+}
+
+// typedSource lists and watches a resource into types.
+func typedSource(client rest.Interface, resource, namespace string, newList func() runtime.Object) fleet.Source {
+	get := func(options *metav1.ListOptions) *rest.Request {
+		return client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).VersionedParams(options, metav1.ParameterCodec)
+	}
+	return fleet.Source{
+		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			list := newList()
+			return list, get(&options).Do(ctx).Into(list)
+		},
+		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.Watch = true
+			return get(&options).Watch(ctx)
+		},
+	}
+}

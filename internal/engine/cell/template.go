@@ -1,0 +1,174 @@
+package cell
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/merge"
+)
+
+// Kind is a kind that the cell serves, and under which resource.
+type Kind struct {
+	schema.GroupVersionKind
+	Resource   string
+	Namespaced bool
+}
+
+// GVR returns the resource of the kind.
+func (k *Kind) GVR() schema.GroupVersionResource { return k.GroupVersion().WithResource(k.Resource) }
+
+// TemplateKey names a template.
+type TemplateKey struct {
+	schema.GroupVersionKind
+	Key
+}
+
+// String says kind and name, for messages.
+func (k TemplateKey) String() string { return k.Kind + " " + k.Key.String() }
+
+// Binding returns the key of the template's binding.
+func (k TemplateKey) Binding() Key {
+	return Key{Namespace: k.Namespace, Name: names.BindingName(k.Kind, k.Name)}
+}
+
+// Template is a user's object, condensed. Its content is kept as bytes: decoding them when needed costs
+// microseconds, keeping them decoded costs ten times the memory.
+type Template struct {
+	Kind       *Kind
+	Namespace  string
+	Name       string
+	UID        types.UID
+	Version    string
+	Generation int64
+	Labels     map[string]string
+	Claim      Claim
+	// Digest condenses what the user says: all but status, claims and what the API server adds.
+	Digest   uint64
+	Deleting bool
+	// Frozen is set while the template belongs, or is about to belong, to another cell.
+	Frozen bool
+	// Created is when, in seconds.
+	Created int64
+	content []byte
+}
+
+// Key returns the template's key.
+func (t *Template) Key() TemplateKey {
+	return TemplateKey{GroupVersionKind: t.Kind.GroupVersionKind, Key: Key{Namespace: t.Namespace, Name: t.Name}}
+}
+
+// Object decodes the template, without managed fields. The caller may change it.
+func (t *Template) Object() (*unstructured.Unstructured, error) {
+	obj := &unstructured.Unstructured{}
+	if err := obj.UnmarshalJSON(t.content); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", t.Key(), err)
+	}
+	return obj, nil
+}
+
+// Claim says which policy a template belongs to. Both parts may be set for a moment; then the namespaced one counts.
+type Claim struct {
+	PolicyID, PolicyNamespace, PolicyName string
+	ClusterPolicyID, ClusterPolicyName    string
+}
+
+// Empty tells whether no policy claims the template.
+func (c Claim) Empty() bool { return c == Claim{} }
+
+// ClaimOf reads the claim from labels and annotations.
+func ClaimOf(labels, annotations map[string]string) Claim {
+	return Claim{
+		PolicyID:          labels[names.PropagationPolicyPermanentIDLabel],
+		PolicyNamespace:   annotations[names.PropagationPolicyNamespaceAnnotation],
+		PolicyName:        annotations[names.PropagationPolicyNameAnnotation],
+		ClusterPolicyID:   labels[names.ClusterPropagationPolicyPermanentIDLabel],
+		ClusterPolicyName: annotations[names.ClusterPropagationPolicyNameAnnotation],
+	}
+}
+
+// Labels returns the labels of the claim; what is not claimed has the value "".
+func (c Claim) Labels() map[string]string {
+	return map[string]string{
+		names.PropagationPolicyPermanentIDLabel:        c.PolicyID,
+		names.ClusterPropagationPolicyPermanentIDLabel: c.ClusterPolicyID,
+	}
+}
+
+// Annotations returns the annotations of the claim; what is not claimed has the value "".
+func (c Claim) Annotations() map[string]string {
+	return map[string]string{
+		names.PropagationPolicyNamespaceAnnotation:   c.PolicyNamespace,
+		names.PropagationPolicyNameAnnotation:        c.PolicyName,
+		names.ClusterPropagationPolicyNameAnnotation: c.ClusterPolicyName,
+	}
+}
+
+// condenseTemplate returns how objects of a kind are kept.
+func condenseTemplate(kind *Kind) func(runtime.Object, *Template) *Template {
+	return func(from runtime.Object, _ *Template) *Template {
+		obj, ok := from.(*unstructured.Unstructured)
+		if !ok {
+			return nil
+		}
+		labels, annotations := obj.GetLabels(), obj.GetAnnotations()
+		if labels[names.ClaimedByLabel] != "" || annotations[names.CopiedFromHubAnnotation] != "" {
+			return nil // another controller, or the hub's engine, propagates it
+		}
+		t := &Template{
+			Kind: kind, Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: obj.GetUID(),
+			Version: obj.GetResourceVersion(), Generation: obj.GetGeneration(), Labels: labels,
+			Claim: ClaimOf(labels, annotations), Digest: userDigest(obj),
+			Deleting: obj.GetDeletionTimestamp() != nil,
+			Frozen:   labels[names.RebalanceStatusLabel] != "",
+			Created:  obj.GetCreationTimestamp().Unix(),
+		}
+		t.content = contentOf(obj)
+		return t
+	}
+}
+
+// contentOf encodes an object without its managed fields, which are often the larger half.
+func contentOf(obj *unstructured.Unstructured) []byte {
+	root := obj.Object
+	if metadata, ok := root["metadata"].(map[string]any); ok && metadata["managedFields"] != nil {
+		root, metadata = maps.Clone(root), maps.Clone(metadata)
+		delete(metadata, "managedFields")
+		root["metadata"] = metadata
+	}
+	content, err := json.Marshal(root)
+	if err != nil { // what was decoded from JSON can be encoded again
+		return nil
+	}
+	return content
+}
+
+// userDigest condenses what a user can say about a template, so that our own marks on it, and status, are not taken
+// for a change.
+func userDigest(obj *unstructured.Unstructured) uint64 {
+	root := maps.Clone(obj.Object)
+	metadata, _ := root["metadata"].(map[string]any)
+	metadata = maps.Clone(metadata)
+	for _, field := range []string{"labels", "annotations"} {
+		if entries, ok := metadata[field].(map[string]any); ok {
+			entries = maps.Clone(entries)
+			maps.DeleteFunc(entries, func(key string, _ any) bool { return isClaim(key) })
+			metadata[field] = entries
+		}
+	}
+	root["metadata"] = metadata
+	return xxhash.Sum64String(merge.Fingerprint(&unstructured.Unstructured{Object: root}))
+}
+
+func isClaim(key string) bool {
+	prefix, _, _ := strings.Cut(key, "/")
+	return prefix == "propagationpolicy.karmada.io" || prefix == "clusterpropagationpolicy.karmada.io" || key == names.RebalanceStatusLabel
+}

@@ -1,0 +1,200 @@
+package cell
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+	"github.com/cellplane/cellplane/internal/merge"
+)
+
+// Work is a Work, condensed: everything but the manifests.
+type Work struct {
+	Key
+	Cluster    string
+	UID        types.UID
+	Version    string
+	Generation int64
+	// ID is the permanent identity, which marks the objects in the member.
+	ID string
+	// Binding is the binding the Work was made for; its name is empty for a Work with another origin.
+	Binding Key
+	// Objects are what the manifests describe.
+	Objects []Object
+	// Digest condenses what the Work asks for and its labels and annotations.
+	Digest    uint64
+	Suspended bool
+	Preserve  bool
+	Deleting  bool
+	Frozen    bool
+	// Finalizers are those of the Work, ours among them.
+	Finalizers []string
+	// Conditions are those of the status, and StatusDigest condenses the rest of it.
+	Conditions   []metav1.Condition
+	StatusDigest uint64
+	// Pulled is set if the cluster carries the Work by itself; then Reported is what it says.
+	Pulled   bool
+	Reported []workv1alpha1.ManifestStatus
+}
+
+// Object is what a manifest describes.
+type Object struct {
+	schema.GroupVersionKind
+	Key
+	// Fingerprint condenses the manifest.
+	Fingerprint string
+	// TemplateGeneration is the generation of the template the manifest was made from; 0 if it does not say.
+	TemplateGeneration int64
+	// Broken says why the manifest cannot be read.
+	Broken string
+}
+
+// Indexes of works.
+const (
+	worksByBinding = iota
+	worksByCluster
+)
+
+func newWorks(c *Cell) *Store[Work] {
+	return newStore(func(obj runtime.Object, before *Work) *Work {
+		work, ok := obj.(*workv1alpha1.Work)
+		if !ok {
+			return nil
+		}
+		return c.condenseWork(work, before)
+	}, func(w *Work) []string {
+		if w.Binding.Name == "" {
+			return nil
+		}
+		return []string{w.Binding.String()}
+	}, func(w *Work) []string { return []string{w.Cluster} })
+}
+
+func (c *Cell) condenseWork(work *workv1alpha1.Work, before *Work) *Work {
+	cluster, ok := names.ClusterFromExecutionNamespace(work.Namespace)
+	if !ok {
+		return nil
+	}
+	w := &Work{
+		Key: keyOf(work), Cluster: cluster, UID: work.UID, Version: work.ResourceVersion, Generation: work.Generation,
+		ID:           work.Labels[names.WorkPermanentIDLabel],
+		Binding:      bindingOfWork(work),
+		Suspended:    ptr.Deref(work.Spec.SuspendDispatching, false),
+		Preserve:     ptr.Deref(work.Spec.PreserveResourcesOnDeletion, false),
+		Deleting:     work.DeletionTimestamp != nil,
+		Finalizers:   work.Finalizers,
+		Frozen:       work.Labels[names.RebalanceStatusLabel] != "",
+		Conditions:   work.Status.Conditions,
+		StatusDigest: StatusDigest(work.Status.ManifestStatuses),
+	}
+	if member := c.Clusters.Get(Key{Name: cluster}); member != nil && member.Spec.SyncMode == clusterv1alpha1.Pull {
+		w.Pulled, w.Reported = true, work.Status.ManifestStatuses
+	}
+	if before != nil && before.UID == w.UID && before.Generation == w.Generation {
+		w.Objects = before.Objects
+	} else {
+		w.Objects = objectsOf(work.Spec.Workload.Manifests)
+		c.Manifests.Add(w.Key, w.UID, w.Generation, work.Spec.Workload.Manifests)
+	}
+	w.Digest = WorkDigest(work.Labels, work.Annotations, w.Suspended, w.Preserve, w.Objects)
+	return w
+}
+
+func bindingOfWork(work *workv1alpha1.Work) Key {
+	if name := work.Annotations[names.ResourceBindingNameAnnotation]; name != "" {
+		return Key{Namespace: work.Annotations[names.ResourceBindingNamespaceAnnotation], Name: name}
+	}
+	return Key{Name: work.Annotations[names.ClusterResourceBindingNameAnnotation]}
+}
+
+func objectsOf(manifests []workv1alpha1.Manifest) []Object {
+	objects := make([]Object, len(manifests))
+	for i := range manifests {
+		objects[i] = ObjectOf(manifests[i].Raw)
+	}
+	return objects
+}
+
+// ObjectOf returns what a manifest describes.
+func ObjectOf(manifest []byte) Object {
+	obj := &unstructured.Unstructured{}
+	if err := obj.UnmarshalJSON(manifest); err != nil {
+		return Object{Broken: err.Error()}
+	}
+	return DescribeManifest(obj)
+}
+
+// DescribeManifest returns what a decoded manifest describes.
+func DescribeManifest(obj *unstructured.Unstructured) Object {
+	generation, _ := strconv.ParseInt(obj.GetAnnotations()[names.TemplateGenerationAnnotation], 10, 64)
+	return Object{
+		GroupVersionKind: obj.GroupVersionKind(), Key: keyOf(obj),
+		Fingerprint: merge.Fingerprint(obj), TemplateGeneration: generation,
+	}
+}
+
+// WorkDigest condenses what a Work asks for, so that a wanted Work can be compared with the one there is.
+func WorkDigest(labels, annotations map[string]string, suspended, preserve bool, objects []Object) uint64 {
+	digest := xxhash.New()
+	write := func(parts ...string) {
+		for _, part := range parts {
+			_, _ = digest.WriteString(part) // a hash's writes never fail
+			_, _ = digest.Write([]byte{0})
+		}
+	}
+	for _, key := range workLabels {
+		write(labels[key])
+	}
+	for _, key := range workAnnotations {
+		write(annotations[key])
+	}
+	write(strconv.FormatBool(suspended), strconv.FormatBool(preserve))
+	for i := range objects {
+		write(objects[i].GroupVersionKind.String(), objects[i].Namespace, objects[i].Name, objects[i].Fingerprint)
+	}
+	return digest.Sum64()
+}
+
+// The labels and annotations of Works that are ours. Others may add theirs.
+var (
+	workLabels = []string{
+		names.WorkPermanentIDLabel, names.ResourceBindingPermanentIDLabel, names.ClusterResourceBindingPermanentIDLabel, names.SlotLabel,
+	}
+	workAnnotations = []string{
+		names.ResourceBindingNamespaceAnnotation, names.ResourceBindingNameAnnotation, names.ClusterResourceBindingNameAnnotation,
+		names.ConflictResolutionAnnotation, names.AppliedOverridesAnnotation, names.AppliedClusterOverridesAnnotation,
+	}
+)
+
+// StatusDigest condenses the statuses of manifests.
+func StatusDigest(statuses []workv1alpha1.ManifestStatus) uint64 {
+	if len(statuses) == 0 {
+		return 0
+	}
+	digest := xxhash.New()
+	var text strings.Builder
+	for i := range statuses {
+		s := &statuses[i]
+		text.Reset()
+		text.WriteString(strconv.Itoa(s.Identifier.Ordinal))
+		for _, part := range []string{s.Identifier.Group, s.Identifier.Version, s.Identifier.Kind, s.Identifier.Resource, s.Identifier.Namespace, s.Identifier.Name, string(s.Health)} {
+			text.WriteByte(0)
+			text.WriteString(part)
+		}
+		_, _ = digest.WriteString(text.String()) // a hash's writes never fail
+		if s.Status != nil {
+			_, _ = digest.Write(Canonical(s.Status.Raw))
+		}
+	}
+	return digest.Sum64()
+}

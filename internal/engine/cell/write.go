@@ -1,0 +1,256 @@
+package cell
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/cellplane/cellplane/api/names"
+	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+)
+
+// FieldManager is the name under which engines write to their cell.
+const FieldManager = "cellplane-engine"
+
+// patience is how long the cell may take to answer a write.
+const patience = 30 * time.Second
+
+// Every write puts its answer into the picture, so that the next stage sees it at once.
+
+// CreateBinding creates a binding.
+func (c *Cell) CreateBinding(ctx context.Context, binding *workv1alpha2.ResourceBinding) (*workv1alpha2.ResourceBinding, error) {
+	return c.writeBinding(ctx, "creating", binding, func(r *rest.Request) *rest.Request { return r }, "POST")
+}
+
+// UpdateBinding updates all but the status of a binding, unless it has been changed since.
+func (c *Cell) UpdateBinding(ctx context.Context, binding *workv1alpha2.ResourceBinding) (*workv1alpha2.ResourceBinding, error) {
+	return c.writeBinding(ctx, "updating", binding, func(r *rest.Request) *rest.Request { return r.Name(binding.Name) }, "PUT")
+}
+
+// UpdateBindingStatus updates the status of a binding, unless it has been changed since. Only the status is sent.
+func (c *Cell) UpdateBindingStatus(ctx context.Context, binding *workv1alpha2.ResourceBinding, status *workv1alpha2.ResourceBindingStatus) (*workv1alpha2.ResourceBinding, error) {
+	body := &workv1alpha2.ResourceBinding{ObjectMeta: onlyVersion(binding), Status: *status}
+	return c.writeBinding(ctx, "updating the status of", body, func(r *rest.Request) *rest.Request {
+		return r.Name(binding.Name).SubResource("status")
+	}, "PUT")
+}
+
+func (c *Cell) writeBinding(ctx context.Context, doing string, binding *workv1alpha2.ResourceBinding, request func(*rest.Request) *rest.Request, verb string) (*workv1alpha2.ResourceBinding, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	resource, body, answer := bindingResource(binding)
+	err := request(c.typed[workv1alpha2.GroupVersion].Verb(verb).NamespaceIfScoped(binding.Namespace, binding.Namespace != "").Resource(resource)).
+		Param("fieldManager", FieldManager).Body(body).Do(ctx).Into(answer)
+	if err != nil {
+		return nil, fmt.Errorf("%s binding %s: %w", doing, keyOf(binding), err)
+	}
+	store := c.Bindings(binding.Namespace)
+	store.Set(answer)
+	return condenseBinding(answer, nil), nil
+}
+
+// bindingResource returns under which resource a binding is written, in which form, and a place for the answer.
+func bindingResource(binding *workv1alpha2.ResourceBinding) (resource string, body, answer runtime.Object) {
+	if binding.Namespace != "" {
+		return "resourcebindings", binding, &workv1alpha2.ResourceBinding{}
+	}
+	return "clusterresourcebindings", (*workv1alpha2.ClusterResourceBinding)(binding), &workv1alpha2.ClusterResourceBinding{}
+}
+
+// DeleteBinding deletes a binding, if it is still the same.
+func (c *Cell) DeleteBinding(ctx context.Context, binding *workv1alpha2.ResourceBinding) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	resource, _, _ := bindingResource(binding)
+	err := c.typed[workv1alpha2.GroupVersion].Delete().NamespaceIfScoped(binding.Namespace, binding.Namespace != "").Resource(resource).Name(binding.Name).
+		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &binding.UID}}).Do(ctx).Error()
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting binding %s: %w", keyOf(binding), err)
+	}
+	return nil
+}
+
+// CreateWork creates a Work.
+func (c *Cell) CreateWork(ctx context.Context, work *workv1alpha1.Work) (*Work, error) {
+	return c.writeWork(ctx, "creating", keyOf(work), c.works("POST", work.Namespace).Body(work))
+}
+
+// UpdateWork replaces the spec of a Work and those of its labels and annotations that are given, unless it has been
+// changed since; what others wrote on it stays. An empty annotation is removed.
+func (c *Cell) UpdateWork(ctx context.Context, now *Work, wanted *workv1alpha1.Work) (*Work, error) {
+	metadata := map[string]any{"resourceVersion": now.Version, "labels": wanted.Labels, "annotations": removable(wanted.Annotations)}
+	if !slices.Contains(now.Finalizers, names.ExecutionFinalizer) {
+		metadata["finalizers"] = append(slices.Clone(now.Finalizers), names.ExecutionFinalizer)
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata, "spec": map[string]any{
+		"workload": wanted.Spec.Workload, "suspendDispatching": wanted.Spec.SuspendDispatching,
+		"preserveResourcesOnDeletion": wanted.Spec.PreserveResourcesOnDeletion,
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("updating Work %s: %w", now.Key, err)
+	}
+	return c.writeWork(ctx, "updating", now.Key, c.works("PATCH", now.Namespace).Name(now.Name).SetHeader("Content-Type", string(types.MergePatchType)).Body(patch))
+}
+
+// removable turns empty values into nulls, which remove keys in a merge patch.
+func removable(entries map[string]string) map[string]*string {
+	result := make(map[string]*string, len(entries))
+	for key, value := range entries {
+		if value == "" {
+			result[key] = nil
+		} else {
+			result[key] = &value
+		}
+	}
+	return result
+}
+
+// UpdateWorkStatus updates the status of a Work, unless it has been changed since. Only the status is sent.
+func (c *Cell) UpdateWorkStatus(ctx context.Context, now *Work, status *workv1alpha1.WorkStatus) (*Work, error) {
+	body := &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: now.Namespace, Name: now.Name, UID: now.UID, ResourceVersion: now.Version}, Status: *status}
+	return c.writeWork(ctx, "updating the status of", now.Key, c.works("PUT", now.Namespace).Name(now.Name).SubResource("status").Body(body))
+}
+
+// ReleaseWork lets a Work go: it takes our finalizer off.
+func (c *Cell) ReleaseWork(ctx context.Context, now *Work) error {
+	finalizers := slices.DeleteFunc(slices.Clone(now.Finalizers), func(f string) bool { return f == names.ExecutionFinalizer })
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": finalizers, "resourceVersion": now.Version}})
+	if err != nil {
+		return fmt.Errorf("releasing Work %s: %w", now.Key, err)
+	}
+	_, err = c.writeWork(ctx, "releasing", now.Key, c.works("PATCH", now.Namespace).Name(now.Name).SetHeader("Content-Type", string(types.MergePatchType)).Body(patch))
+	return ignoreNotFound(err)
+}
+
+// DeleteWork deletes a Work, if it is still the same.
+func (c *Cell) DeleteWork(ctx context.Context, now *Work) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := c.works("DELETE", now.Namespace).Name(now.Name).
+		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &now.UID}}).Do(ctx).Error()
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting Work %s: %w", now.Key, err)
+	}
+	return nil
+}
+
+// ReadWork reads a Work with its manifests.
+func (c *Cell) ReadWork(ctx context.Context, key Key) (*Work, error) {
+	return c.writeWork(ctx, "reading", key, c.works("GET", key.Namespace).Name(key.Name))
+}
+
+// ReadWorkStatus reads the status of a Work.
+func (c *Cell) ReadWorkStatus(ctx context.Context, key Key) (*workv1alpha1.WorkStatus, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	answer := &workv1alpha1.Work{}
+	if err := c.works("GET", key.Namespace).Name(key.Name).Do(ctx).Into(answer); err != nil {
+		return nil, fmt.Errorf("reading the status of Work %s: %w", key, err)
+	}
+	return &answer.Status, nil
+}
+
+func (c *Cell) works(verb, namespace string) *rest.Request {
+	request := c.typed[workv1alpha1.GroupVersion].Verb(verb).Namespace(namespace).Resource("works")
+	if verb == "GET" || verb == "DELETE" {
+		return request
+	}
+	return request.Param("fieldManager", FieldManager)
+}
+
+func (c *Cell) writeWork(ctx context.Context, doing string, key Key, request *rest.Request) (*Work, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	answer := &workv1alpha1.Work{}
+	if err := request.Do(ctx).Into(answer); err != nil {
+		return nil, fmt.Errorf("%s Work %s: %w", doing, key, err)
+	}
+	work := c.condenseWork(answer, nil)
+	c.Works.put(key, work, Version(answer.ResourceVersion))
+	return work, nil
+}
+
+// PatchTemplate sends a merge patch to a template, for labels and annotations.
+func (c *Cell) PatchTemplate(ctx context.Context, t *Template, patch map[string]any) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	body, err := json.Marshal(patch)
+	if err != nil {
+		return fmt.Errorf("patching %s: %w", t.Key(), err)
+	}
+	obj, err := c.template(t).Patch(ctx, t.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: FieldManager})
+	if err != nil {
+		return fmt.Errorf("patching %s: %w", t.Key(), err)
+	}
+	c.setTemplate(t, obj)
+	return nil
+}
+
+// UpdateTemplateStatus writes the status of a template, unless it has been changed since.
+func (c *Cell) UpdateTemplateStatus(ctx context.Context, t *Template, obj *unstructured.Unstructured) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	answer, err := c.template(t).UpdateStatus(ctx, obj, metav1.UpdateOptions{FieldManager: FieldManager})
+	if err != nil {
+		return fmt.Errorf("updating the status of %s: %w", t.Key(), err)
+	}
+	c.setTemplate(t, answer)
+	return nil
+}
+
+func (c *Cell) template(t *Template) dynamic.ResourceInterface {
+	resource := c.objects.Resource(t.Kind.GVR())
+	if t.Namespace == "" {
+		return resource
+	}
+	return resource.Namespace(t.Namespace)
+}
+
+func (c *Cell) setTemplate(t *Template, obj *unstructured.Unstructured) {
+	if store := c.Templates.store(t.Kind.GroupVersionKind); store != nil {
+		store.Set(obj)
+	}
+}
+
+// EnsureNamespace creates a namespace that is not there.
+func (c *Cell) EnsureNamespace(ctx context.Context, name string) error {
+	if c.Namespaces.Get(Key{Name: name}) != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	answer := &corev1.Namespace{}
+	err := c.typed[corev1.SchemeGroupVersion].Post().Resource("namespaces").Param("fieldManager", FieldManager).
+		Body(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}).Do(ctx).Into(answer)
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("creating namespace %s: %w", name, err)
+	}
+	c.Namespaces.Set(answer)
+	return nil
+}
+
+func onlyVersion(binding *workv1alpha2.ResourceBinding) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: binding.Namespace, Name: binding.Name, UID: binding.UID, ResourceVersion: binding.ResourceVersion}
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

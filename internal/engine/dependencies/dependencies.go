@@ -1,0 +1,272 @@
+// Package dependencies sends along what templates refer to: it attaches a binding to each ConfigMap, Secret or other
+// object that a template needs, and tells it which clusters need it.
+package dependencies
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/rand"
+
+	configv1alpha1 "github.com/cellplane/cellplane/api/config/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/engine/events"
+	"github.com/cellplane/cellplane/internal/engine/queue"
+)
+
+// Interpreter is what the controller asks about templates.
+type Interpreter interface {
+	Dependencies(ctx context.Context, obj *unstructured.Unstructured) ([]configv1alpha1.DependentObjectReference, error)
+}
+
+// recheck is how often is looked again for what was not there: other cells do not tell us when it comes.
+const recheck = 30 * time.Second
+
+// Controller attaches bindings.
+type Controller struct {
+	cell        *cell.Cell
+	router      Router
+	interpreter Interpreter
+	recorder    *events.Recorder
+	queue       *queue.Queue[cell.Key]
+
+	mu     sync.Mutex
+	wanted map[schema.GroupVersionKind]map[cell.Key][]reference // by kind and by the binding that refers
+	refers map[cell.Key][]schema.GroupVersionKind
+}
+
+// reference is a compiled DependentObjectReference.
+type reference struct {
+	gvk             schema.GroupVersionKind
+	namespace, name string
+	selector        labels.Selector // nil: by name
+}
+
+// New returns a controller that watches a cell.
+func New(c *cell.Cell, router Router, interpreter Interpreter, recorder *events.Recorder) *Controller {
+	d := &Controller{
+		cell: c, router: router, interpreter: interpreter, recorder: recorder, queue: queue.New[cell.Key]("dependencies"),
+		wanted: map[schema.GroupVersionKind]map[cell.Key][]reference{}, refers: map[cell.Key][]schema.GroupVersionKind{},
+	}
+	c.SubscribeBindings(func(key cell.Key, old, now *workv1alpha2.ResourceBinding) {
+		if (concerns(old) || concerns(now)) && !onlyStatus(old, now) {
+			d.queue.AddNow(key)
+		}
+	})
+	c.Templates.Subscribe(d.templateChanged)
+	return d
+}
+
+// concerns tells whether a binding sends along what its template refers to, or did.
+func concerns(binding *workv1alpha2.ResourceBinding) bool {
+	return binding != nil && (binding.Spec.PropagateDeps || binding.Annotations[names.ResourceBindingDependenciesAnnotation] != "")
+}
+
+// onlyStatus tells whether a change of a binding is one of its status.
+func onlyStatus(old, now *workv1alpha2.ResourceBinding) bool {
+	return old != nil && now != nil && old.Generation == now.Generation && maps.Equal(old.Annotations, now.Annotations) &&
+		maps.Equal(old.Labels, now.Labels) && (old.DeletionTimestamp == nil) == (now.DeletionTimestamp == nil)
+}
+
+// templateChanged looks again at the bindings whose template changed, and at those that refer to it.
+func (d *Controller) templateChanged(key cell.TemplateKey, old, now *cell.Template) {
+	if old != nil && now != nil && old.UID == now.UID && old.Digest == now.Digest && old.Deleting == now.Deleting {
+		return
+	}
+	if binding := d.cell.Binding(key.Binding()); concerns(binding) {
+		d.queue.AddNow(key.Binding())
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for binding, references := range d.wanted[key.GroupVersionKind] {
+		if slices.ContainsFunc(references, func(r reference) bool { return r.touches(key, old) || r.touches(key, now) }) {
+			d.queue.Add(binding)
+		}
+	}
+}
+
+func (r *reference) touches(key cell.TemplateKey, t *cell.Template) bool {
+	if t == nil || r.namespace != key.Namespace {
+		return false
+	}
+	if r.selector != nil {
+		return r.selector.Matches(labels.Set(t.Labels))
+	}
+	return r.name == key.Name
+}
+
+// Run works until the context ends.
+func (d *Controller) Run(ctx context.Context, workers int) { d.queue.Run(ctx, workers, d.Reconcile) }
+
+// Reconcile attaches what the template of a binding refers to, and lets go of what it no longer does.
+func (d *Controller) Reconcile(ctx context.Context, key cell.Key) error {
+	binding := d.cell.Binding(key)
+	if binding != nil && binding.Labels[names.RebalanceStatusLabel] != "" {
+		return nil
+	}
+	if binding == nil || binding.DeletionTimestamp != nil || !binding.Spec.PropagateDeps {
+		d.remember(key, nil)
+		return d.detach(ctx, key, nil)
+	}
+
+	// 1. What does the template refer to?
+	references, list, err := d.references(ctx, binding)
+	if err != nil {
+		d.recorder.Failed(events.OfBinding(binding), "dependencies", names.EventGetDependenciesFailed, err.Error())
+		return err
+	}
+	d.remember(key, references)
+	if binding, err = d.annotate(ctx, binding, list); err != nil {
+		return err
+	}
+
+	// 2. Which of that is there?
+	found, missing, err := d.resolve(ctx, references)
+	if err != nil {
+		return d.failed(binding, err)
+	}
+
+	// 3. Attach it, and let go of the rest.
+	var errs []error
+	attached := map[cell.Key]bool{}
+	for _, dependency := range found {
+		if dependency.Key.Binding() == key {
+			continue // it refers to itself
+		}
+		attached[dependency.Key.Binding()] = true
+		errs = append(errs, d.attach(ctx, binding, dependency))
+	}
+	errs = append(errs, d.detach(ctx, key, attached))
+	if err := errors.Join(errs...); err != nil {
+		return d.failed(binding, err)
+	}
+	d.recorder.Succeeded(events.OfBinding(binding), "dependencies", names.EventSyncScheduleResultToDependenciesSucceed, "the dependencies follow the binding", false)
+	if missing && len(d.router.All()) > 1 {
+		return queue.Later{After: recheck}
+	}
+	return nil
+}
+
+func (d *Controller) failed(binding *workv1alpha2.ResourceBinding, err error) error {
+	if !apierrors.IsConflict(err) && !errors.As(err, &queue.Later{}) {
+		d.recorder.Failed(events.OfBinding(binding), "dependencies", names.EventSyncScheduleResultToDependenciesFailed, err.Error())
+	}
+	return err
+}
+
+// references asks the interpreter, and returns the answer compiled and as the text that is kept on the binding.
+func (d *Controller) references(ctx context.Context, binding *workv1alpha2.ResourceBinding) ([]reference, string, error) {
+	ref := &binding.Spec.Resource
+	template := d.cell.Templates.Get(cell.TemplateKey{
+		GroupVersionKind: schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind), Key: cell.Key{Namespace: ref.Namespace, Name: ref.Name},
+	})
+	if template == nil {
+		return nil, "", nil
+	}
+	obj, err := template.Object()
+	if err != nil {
+		return nil, "", err
+	}
+	list, err := d.interpreter.Dependencies(ctx, obj)
+	if err != nil {
+		return nil, "", err
+	}
+	var references []reference
+	for i := range list {
+		r := reference{gvk: schema.FromAPIVersionAndKind(list[i].APIVersion, list[i].Kind), namespace: list[i].Namespace, name: list[i].Name}
+		if r.name == "" && list[i].LabelSelector != nil {
+			if r.selector, err = metav1.LabelSelectorAsSelector(list[i].LabelSelector); err != nil {
+				return nil, "", fmt.Errorf("dependency %d of %s: %w", i, template.Key(), err)
+			}
+		}
+		references = append(references, r)
+	}
+	if len(list) == 0 {
+		return nil, "", nil
+	}
+	text, err := json.Marshal(list)
+	return references, string(text), err
+}
+
+// remember says which templates concern a binding.
+func (d *Controller) remember(binding cell.Key, references []reference) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, gvk := range d.refers[binding] {
+		delete(d.wanted[gvk], binding)
+		if len(d.wanted[gvk]) == 0 {
+			delete(d.wanted, gvk)
+		}
+	}
+	delete(d.refers, binding)
+	for _, r := range references {
+		if d.wanted[r.gvk] == nil {
+			d.wanted[r.gvk] = map[cell.Key][]reference{}
+		}
+		d.wanted[r.gvk][binding] = append(d.wanted[r.gvk][binding], r)
+		d.refers[binding] = append(d.refers[binding], r.gvk)
+	}
+}
+
+// annotate keeps the list of dependencies on the binding.
+func (d *Controller) annotate(ctx context.Context, binding *workv1alpha2.ResourceBinding, list string) (*workv1alpha2.ResourceBinding, error) {
+	if binding.Annotations[names.ResourceBindingDependenciesAnnotation] == list {
+		return binding, nil
+	}
+	binding = binding.DeepCopy()
+	if list == "" {
+		delete(binding.Annotations, names.ResourceBindingDependenciesAnnotation)
+	} else {
+		metav1.SetMetaDataAnnotation(&binding.ObjectMeta, names.ResourceBindingDependenciesAnnotation, list)
+	}
+	return d.cell.UpdateBinding(ctx, binding)
+}
+
+// resolve returns what the references point at, and whether some point at nothing.
+func (d *Controller) resolve(ctx context.Context, references []reference) (found []*Template, missing bool, err error) {
+	for _, r := range references {
+		if r.selector != nil {
+			for _, holder := range d.router.All() {
+				some, err := holder.Templates(ctx, r.gvk, r.namespace, r.selector)
+				if err != nil {
+					return nil, false, err
+				}
+				found = append(found, some...)
+			}
+			missing = true // more may come
+			continue
+		}
+		one, err := d.router.ForObject(r.namespace, r.name).Template(ctx, cell.TemplateKey{GroupVersionKind: r.gvk, Key: cell.Key{Namespace: r.namespace, Name: r.name}})
+		if err != nil {
+			return nil, false, err
+		}
+		if one == nil {
+			missing = true
+			continue
+		}
+		found = append(found, one)
+	}
+	return found, missing, nil
+}
+
+// labelOf is the label by which the bindings attached to a binding are found.
+func labelOf(binding cell.Key) string {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(binding.String())) // a hash's writes never fail
+	return names.DependedByLabelPrefix + rand.SafeEncodeString(strconv.FormatUint(uint64(hash.Sum32()), 10))
+}

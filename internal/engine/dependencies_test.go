@@ -1,0 +1,103 @@
+package engine_test
+
+import (
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	configv1alpha1 "github.com/cellplane/cellplane/api/config/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+)
+
+func withDependencies(spec *policyv1alpha1.PropagationSpec) { spec.PropagateDeps = true }
+
+func mounting(d *appsv1.Deployment, configMap string) *appsv1.Deployment {
+	d.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+		ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: configMap}},
+	}}}
+	return d
+}
+
+// P12: what a template refers to follows it, is needed as long as anybody needs it, and follows its own changes.
+func TestDependenciesFollow(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	create(t, policy(ns, "one", []string{"Deployment"}, inMembers("member1"), withDependencies))
+	create(t, mounting(deployment(ns, "web", 1), "settings"))
+	until(t, "it is there", members["member1"], deploymentRef(ns, "web"), anything[*appsv1.Deployment])
+	parent := until(t, "the binding knows", cell, bindingRef(ns, "web-deployment"), func(b *workv1alpha2.ResourceBinding) bool {
+		return strings.Contains(b.Annotations[names.ResourceBindingDependenciesAnnotation], "settings")
+	})
+
+	// It is found although it comes later.
+	create(t, configMap(ns, "settings", map[string]string{"k": "1"}))
+	delivered(t, "member1", ns, "settings", "k", "1")
+	attached := until(t, "it has a binding", cell, bindingRef(ns, "settings-configmap"), func(b *workv1alpha2.ResourceBinding) bool { return len(b.Spec.RequiredBy) == 1 })
+	if r := attached.Spec.RequiredBy[0]; r.Name != parent.Name || r.Namespace != ns || len(r.Clusters) != 1 || r.Clusters[0].Name != "member1" {
+		t.Errorf("required by %+v", attached.Spec.RequiredBy)
+	}
+	labelled := false
+	for key, value := range attached.Labels {
+		labelled = labelled || strings.HasPrefix(key, names.DependedByLabelPrefix) && value == parent.Labels[names.ResourceBindingPermanentIDLabel]
+	}
+	if !labelled {
+		t.Errorf("labels are %v", attached.Labels)
+	}
+	edit(t, cell, configMapRef(ns, "settings"), func(cm *corev1.ConfigMap) { cm.Data["k"] = "2" })
+	delivered(t, "member1", ns, "settings", "k", "2")
+
+	// A second one needs it elsewhere, and wants to overwrite and preserve.
+	second := policy(ns, "two", []string{"Deployment"}, inMembers("member2"), withDependencies, func(spec *policyv1alpha1.PropagationSpec) {
+		spec.ConflictResolution = policyv1alpha1.ConflictOverwrite
+		spec.PreserveResourcesOnDeletion = ptr.To(true)
+		spec.ResourceSelectors[0].Name = "web2"
+	})
+	create(t, second, mounting(deployment(ns, "web2", 1), "settings"))
+	delivered(t, "member2", ns, "settings", "k", "2")
+	until(t, "the stronger wishes win", cell, bindingRef(ns, "settings-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
+		return len(b.Spec.RequiredBy) == 2 && b.Spec.ConflictResolution == policyv1alpha1.ConflictOverwrite && ptr.Deref(b.Spec.PreserveResourcesOnDeletion, false)
+	})
+	event(t, cell, ns, "settings-configmap", names.EventDependencyPolicyConflict)
+
+	// The first lets go of it: it leaves where only the first needed it.
+	edit(t, cell, second, func(p *policyv1alpha1.PropagationPolicy) { p.Spec.PreserveResourcesOnDeletion = nil })
+	until(t, "the wish is taken back", cell, bindingRef(ns, "settings-configmap"), func(b *workv1alpha2.ResourceBinding) bool { return b.Spec.PreserveResourcesOnDeletion == nil })
+	if err := cell.Delete(t.Context(), deploymentRef(ns, "web")); err != nil {
+		t.Fatal(err)
+	}
+	untilGone(t, "it has left member1", members["member1"], configMapRef(ns, "settings"))
+	delivered(t, "member2", ns, "settings", "k", "2")
+	// The second does not mount it any more.
+	edit(t, cell, deploymentRef(ns, "web2"), func(d *appsv1.Deployment) { d.Spec.Template.Spec.Volumes = nil })
+	untilGone(t, "nobody needs it", cell, bindingRef(ns, "settings-configmap"))
+	untilGone(t, "it has left member2", members["member2"], configMapRef(ns, "settings"))
+}
+
+// P12, I3: dependencies may be given by label, by a script of the user's; they are found as they come and go.
+func TestDependenciesByLabel(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	custom := &configv1alpha1.ResourceInterpreterCustomization{ObjectMeta: metav1.ObjectMeta{Name: ns}}
+	custom.Spec.Target = configv1alpha1.CustomizationTarget{APIVersion: "v1", Kind: "PodTemplate"}
+	custom.Spec.Customizations.DependencyInterpretation = &configv1alpha1.DependencyInterpretation{LuaScript: `
+function GetDependencies(obj)
+  return {{apiVersion = "v1", kind = "ConfigMap", namespace = obj.metadata.namespace, labelSelector = {matchLabels = {part = obj.metadata.name}}}}
+end`}
+	create(t, custom)
+	t.Cleanup(func() { _ = cell.Delete(t.Context(), custom) })
+	create(t, policy(ns, "p", []string{"PodTemplate"}, inMembers("member1"), withDependencies))
+	create(t, &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "app"}, Template: deployment(ns, "x", 1).Spec.Template})
+	until(t, "it is there", members["member1"], &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "app"}}, anything[*corev1.PodTemplate])
+	cm := configMap(ns, "labelled", map[string]string{"k": "1"})
+	create(t, cm)
+	edit(t, cell, cm, func(cm *corev1.ConfigMap) { cm.Labels = map[string]string{"part": "app"} })
+	delivered(t, "member1", ns, "labelled", "k", "1")
+	edit(t, cell, configMapRef(ns, "labelled"), func(cm *corev1.ConfigMap) { cm.Labels = nil })
+	untilGone(t, "without the label it goes", members["member1"], configMapRef(ns, "labelled"))
+}

@@ -1,0 +1,231 @@
+package detector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/engine/events"
+	"github.com/cellplane/cellplane/internal/engine/policies"
+	"github.com/cellplane/cellplane/internal/engine/queue"
+	"github.com/cellplane/cellplane/internal/engine/scheduler"
+)
+
+// apply writes the binding that a template and its policy ask for, clusters included, and reports whether anything
+// had to be written.
+func (d *Controller) apply(ctx context.Context, t *cell.Template, policy *policies.Policy) (bool, error) {
+	old := d.cell.Binding(t.Key().Binding())
+	if err := inTheWay(old, t); err != nil {
+		return false, err
+	}
+	binding := newBinding(t)
+	if old != nil {
+		binding = old.DeepCopy()
+	}
+	setIdentity(binding, t, old == nil)
+	setClaim(binding, claimOf(policy))
+	if err := d.setPolicy(binding, policy.Spec); err != nil {
+		return false, err
+	}
+	if err := d.setNeeds(ctx, binding, t); err != nil {
+		return false, err
+	}
+	return d.write(ctx, t, binding, old)
+}
+
+// refresh brings a binding without a policy up to date with its template.
+func (d *Controller) refresh(ctx context.Context, t *cell.Template, old *workv1alpha2.ResourceBinding) error {
+	if old.DeletionTimestamp != nil || old.Spec.Resource.UID != t.UID {
+		return nil
+	}
+	binding := old.DeepCopy()
+	setIdentity(binding, t, false)
+	if err := d.setNeeds(ctx, binding, t); err != nil {
+		return err
+	}
+	if _, err := d.write(ctx, t, binding, old); err != nil {
+		return err
+	}
+	d.bind(t.Key().Binding())
+	return nil
+}
+
+// write schedules the binding if that is due and writes it if it has changed.
+func (d *Controller) write(ctx context.Context, t *cell.Template, binding, old *workv1alpha2.ResourceBinding) (bool, error) {
+	var outcome scheduler.Outcome
+	responsible := scheduler.Responsible(binding)
+	if responsible {
+		outcome = d.scheduler.Decide(binding)
+	}
+	changed := old == nil || !sameBinding(old, binding)
+	written := old
+	var err error
+	switch {
+	case old == nil:
+		written, err = d.cell.CreateBinding(ctx, binding)
+	case changed:
+		binding.Spec.Resource.ResourceVersion = t.Version
+		written, err = d.cell.UpdateBinding(ctx, binding)
+	}
+	if err != nil {
+		return false, err
+	}
+	if responsible {
+		d.scheduler.Record(written, outcome)
+		d.tellScheduled(written, outcome)
+	}
+	return changed, nil
+}
+
+func (d *Controller) tellScheduled(binding *workv1alpha2.ResourceBinding, outcome scheduler.Outcome) {
+	about := events.OfBinding(binding)
+	if outcome.Failure != nil {
+		d.recorder.Failed(about, "schedule", names.EventScheduleBindingFailed, outcome.Failure.Message)
+		return
+	}
+	d.recorder.Succeeded(about, "schedule", names.EventScheduleBindingSucceed,
+		fmt.Sprintf("placed in %s", scheduler.Describe(binding.Spec.Clusters)), !outcome.At.IsZero())
+}
+
+// inTheWay refuses to touch a binding that is going away or belongs to another template.
+func inTheWay(old *workv1alpha2.ResourceBinding, t *cell.Template) error {
+	switch {
+	case old == nil:
+		return nil
+	case old.DeletionTimestamp != nil:
+		return queue.Later{After: time.Second} // the binding of an earlier template of that name is still being removed
+	case !belongs(old, t.Key()):
+		return fmt.Errorf("the binding %s belongs to a %s of %s, rename one of the two", old.Name, old.Spec.Resource.Kind, old.Spec.Resource.APIVersion)
+	default:
+		return nil
+	}
+}
+
+func newBinding(t *cell.Template) *workv1alpha2.ResourceBinding {
+	key := t.Key().Binding()
+	return &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+}
+
+// setIdentity ties the binding to its template.
+func setIdentity(binding *workv1alpha2.ResourceBinding, t *cell.Template, isNew bool) {
+	idLabel, finalizer := names.ResourceBindingPermanentIDLabel, names.BindingFinalizer
+	if binding.Namespace == "" {
+		idLabel, finalizer = names.ClusterResourceBindingPermanentIDLabel, names.ClusterResourceBindingFinalizer
+	}
+	if binding.Labels == nil {
+		binding.Labels = map[string]string{}
+	}
+	if binding.Labels[idLabel] == "" {
+		binding.Labels[idLabel] = uuid.NewString()
+	}
+	if !slices.Contains(binding.Finalizers, finalizer) {
+		binding.Finalizers = append(binding.Finalizers, finalizer)
+	}
+	apiVersion, kind := t.Kind.ToAPIVersionAndKind()
+	binding.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: apiVersion, Kind: kind, Name: t.Name, UID: t.UID, Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+	}}
+	version := binding.Spec.Resource.ResourceVersion
+	if isNew || version == "" {
+		version = t.Version
+	}
+	binding.Spec.Resource = workv1alpha2.ObjectReference{
+		APIVersion: apiVersion, Kind: kind, Namespace: t.Namespace, Name: t.Name, UID: t.UID, ResourceVersion: version,
+	}
+}
+
+// setClaim marks a binding like its template.
+func setClaim(binding *workv1alpha2.ResourceBinding, claim cell.Claim) {
+	if binding.Labels == nil {
+		binding.Labels = map[string]string{}
+	}
+	if binding.Annotations == nil {
+		binding.Annotations = map[string]string{}
+	}
+	set := func(entries map[string]string, wanted map[string]string) {
+		for key, value := range wanted {
+			if value == "" {
+				delete(entries, key)
+			} else {
+				entries[key] = value
+			}
+		}
+	}
+	set(binding.Labels, claim.Labels())
+	set(binding.Annotations, claim.Annotations())
+}
+
+// setPolicy copies what the policy says.
+func (d *Controller) setPolicy(binding *workv1alpha2.ResourceBinding, policy *policyv1alpha1.PropagationSpec) error {
+	spec := &binding.Spec
+	spec.PropagateDeps = policy.PropagateDeps || policy.Association
+	spec.SchedulerName = policy.SchedulerName
+	spec.Placement = policy.Placement.DeepCopy()
+	spec.Failover = policy.Failover.DeepCopy()
+	spec.ConflictResolution = policy.ConflictResolution
+	spec.PreserveResourcesOnDeletion = policy.PreserveResourcesOnDeletion
+	spec.Suspension = suspensionOf(policy.Suspension, spec.Suspension)
+	spec.SchedulePriority = nil
+	if wanted := policy.SchedulePriority; wanted != nil {
+		class := d.cell.PriorityClasses.Get(cell.Key{Name: wanted.PriorityClassName})
+		if class == nil {
+			return fmt.Errorf("schedulePriority names the PriorityClass %q, which does not exist; create it or name another", wanted.PriorityClassName)
+		}
+		spec.SchedulePriority = &workv1alpha2.SchedulePriority{Priority: class.Value}
+	}
+	return nil
+}
+
+// suspensionOf takes dispatching from the policy; scheduling is suspended by others, on the binding itself.
+func suspensionOf(policy *policyv1alpha1.Suspension, now *workv1alpha2.Suspension) *workv1alpha2.Suspension {
+	var suspension workv1alpha2.Suspension
+	if policy != nil {
+		suspension.Suspension = *policy.DeepCopy()
+	}
+	if now != nil {
+		suspension.Scheduling = now.Scheduling
+	}
+	if apiequality.Semantic.DeepEqual(suspension, workv1alpha2.Suspension{}) {
+		return nil
+	}
+	return &suspension
+}
+
+// setNeeds copies what the template asks for.
+func (d *Controller) setNeeds(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template) error {
+	obj, err := t.Object()
+	if err != nil {
+		return err
+	}
+	replicas, requirements, err := d.interpreter.Replicas(ctx, obj)
+	if err != nil {
+		d.recorder.Failed(events.OfTemplate(t), "replicas", names.EventGetReplicasFailed, err.Error())
+		return err
+	}
+	binding.Spec.Replicas, binding.Spec.ReplicaRequirements = replicas, requirements
+	return nil
+}
+
+// sameBinding compares what the detector writes.
+func sameBinding(a, b *workv1alpha2.ResourceBinding) bool {
+	return apiequality.Semantic.DeepEqual(&a.Spec, &b.Spec) && apiequality.Semantic.DeepEqual(a.Labels, b.Labels) &&
+		apiequality.Semantic.DeepEqual(a.Annotations, b.Annotations) && slices.Equal(a.Finalizers, b.Finalizers) &&
+		apiequality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences)
+}
+
+// isPassing tells whether an error goes away by itself in a moment, so that nobody need be told.
+func isPassing(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.As(err, &queue.Later{})
+}

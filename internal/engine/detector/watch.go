@@ -1,0 +1,249 @@
+package detector
+
+import (
+	"errors"
+	"sync"
+
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/engine/events"
+	"github.com/cellplane/cellplane/internal/engine/policies"
+)
+
+// subscribe says what the detector watches: templates, policies, override policies that templates wait for, priority
+// classes, and bindings that somebody else changed.
+func (d *Controller) subscribe() {
+	d.cell.Templates.Subscribe(d.templateChanged)
+	d.cell.Policies.Subscribe(func(key cell.Key, _, now *policyv1alpha1.PropagationPolicy) {
+		if now == nil || now.DeletionTimestamp != nil || d.options.PermanentIDs && now.Labels[names.PropagationPolicyPermanentIDLabel] == "" {
+			d.policyChanged(d.index.Unset(key.Namespace, key.Name), nil)
+			return
+		}
+		compiled := policies.Compile(now)
+		d.tellMistakes("PropagationPolicy", now, compiled.Mistakes)
+		d.policyChanged(d.index.Set(compiled), compiled)
+	})
+	d.cell.ClusterPolicies.Subscribe(func(key cell.Key, _, now *policyv1alpha1.ClusterPropagationPolicy) {
+		if now == nil || now.DeletionTimestamp != nil || d.options.PermanentIDs && now.Labels[names.ClusterPropagationPolicyPermanentIDLabel] == "" {
+			d.policyChanged(d.index.Unset("", key.Name), nil)
+			return
+		}
+		compiled := policies.CompileCluster(now)
+		d.tellMistakes("ClusterPropagationPolicy", now, compiled.Mistakes)
+		d.policyChanged(d.index.Set(compiled), compiled)
+	})
+	d.cell.OverridePolicies.Subscribe(func(key cell.Key, old, _ *policyv1alpha1.OverridePolicy) {
+		if old == nil {
+			d.enqueue(d.waiting.appeared(overrideNamed(key.Namespace, key.Name)))
+		}
+	})
+	d.cell.ClusterOverridePolicies.Subscribe(func(key cell.Key, old, _ *policyv1alpha1.ClusterOverridePolicy) {
+		if old == nil {
+			d.enqueue(d.waiting.appeared(overrideNamed("", key.Name)))
+		}
+	})
+	d.cell.PriorityClasses.Subscribe(func(key cell.Key, _, now *schedulingv1.PriorityClass) {
+		if now != nil {
+			d.enqueue(d.waiting.appeared(priorityClassNamed(key.Name)))
+		}
+	})
+	d.cell.SubscribeBindings(d.bindingChanged)
+}
+
+// tellMistakes tells of selectors that cannot be understood; the rest of the policy is in effect.
+func (d *Controller) tellMistakes(kind string, policy metav1.Object, mistakes []error) {
+	if len(mistakes) > 0 {
+		d.recorder.Failed(events.OfPolicy(kind, policy), "selectors", names.EventApplyPolicyFailed, errors.Join(mistakes...).Error())
+	}
+}
+
+func (d *Controller) enqueue(keys []cell.TemplateKey) {
+	for _, key := range keys {
+		d.queue.AddNow(key)
+	}
+}
+
+// templateChanged ignores what does not concern propagation, like status.
+func (d *Controller) templateChanged(key cell.TemplateKey, old, now *cell.Template) {
+	if old != nil && now != nil && old.UID == now.UID && old.Digest == now.Digest && old.Claim == now.Claim &&
+		old.Deleting == now.Deleting && old.Frozen == now.Frozen {
+		return
+	}
+	if now != nil && (old != nil && old.Digest != now.Digest || old == nil && d.cell.Templates.Known(key.GroupVersionKind)) {
+		d.touched.touch(key, now.Digest)
+	}
+	d.queue.AddNow(key)
+}
+
+// policyChanged looks again at the templates that the policy has, had or may get.
+func (d *Controller) policyChanged(old, now *policies.Policy) {
+	seen := map[cell.TemplateKey]struct{}{}
+	look := func(t *cell.Template) {
+		key := t.Key()
+		if _, done := seen[key]; !done {
+			seen[key] = struct{}{}
+			d.queue.AddNow(key)
+		}
+	}
+	for _, policy := range []*policies.Policy{old, now} {
+		if policy == nil {
+			continue
+		}
+		for _, t := range d.cell.Templates.ClaimedBy(policy.ID) {
+			look(t)
+		}
+	}
+	for _, scope := range now.Scopes() {
+		if scope.Name != "" && (scope.Namespace != "" || !d.namespaced(scope.GroupVersionKind)) {
+			if t := d.cell.Templates.Get(cell.TemplateKey{GroupVersionKind: scope.GroupVersionKind, Key: cell.Key{Namespace: scope.Namespace, Name: scope.Name}}); t != nil {
+				look(t)
+			}
+			continue
+		}
+		for _, t := range d.cell.Templates.OfKind(scope.GroupVersionKind, scope.Namespace) {
+			if now.Selects(subjectOf(t)) {
+				look(t)
+			}
+		}
+	}
+	if d.options.Preemption && lowered(old, now) {
+		// A policy that others could not take from before may now have to give.
+		for _, t := range d.cell.Templates.ClaimedBy(now.ID) {
+			look(t)
+		}
+	}
+}
+
+func (d *Controller) namespaced(gvk schema.GroupVersionKind) bool {
+	kind := d.cell.Templates.Kind(gvk)
+	return kind == nil || kind.Namespaced
+}
+
+func lowered(old, now *policies.Policy) bool {
+	return old != nil && now != nil && priority(now) < priority(old)
+}
+
+func priority(p *policies.Policy) int32 {
+	if p.Spec.Priority == nil {
+		return 0
+	}
+	return *p.Spec.Priority
+}
+
+// bindingChanged restores bindings that somebody deleted or changed, and finds those whose template is gone.
+func (d *Controller) bindingChanged(_ cell.Key, old, now *workv1alpha2.ResourceBinding) {
+	binding := now
+	if binding == nil {
+		binding = old
+	}
+	if old != nil && now != nil && old.Generation == now.Generation && sameClaim(old, now) {
+		return
+	}
+	gv, err := schema.ParseGroupVersion(binding.Spec.Resource.APIVersion)
+	if err != nil {
+		return
+	}
+	d.queue.Add(cell.TemplateKey{
+		GroupVersionKind: gv.WithKind(binding.Spec.Resource.Kind),
+		Key:              cell.Key{Namespace: binding.Spec.Resource.Namespace, Name: binding.Spec.Resource.Name},
+	})
+}
+
+func sameClaim(a, b *workv1alpha2.ResourceBinding) bool {
+	return cell.ClaimOf(a.Labels, a.Annotations) == cell.ClaimOf(b.Labels, b.Annotations)
+}
+
+// waiting remembers which templates wait for something that does not exist yet.
+type waiting struct {
+	mu        sync.Mutex
+	templates map[thing]map[cell.TemplateKey]struct{}
+}
+
+// thing is something that templates wait for.
+type thing struct {
+	kind string
+	cell.Key
+}
+
+func overrideNamed(namespace, name string) thing {
+	return thing{"override", cell.Key{Namespace: namespace, Name: name}}
+}
+
+func priorityClassNamed(name string) thing { return thing{"priorityclass", cell.Key{Name: name}} }
+
+func newWaiting() *waiting {
+	return &waiting{templates: map[thing]map[cell.TemplateKey]struct{}{}}
+}
+
+func (w *waiting) add(what thing, template cell.TemplateKey) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.templates[what] == nil {
+		w.templates[what] = map[cell.TemplateKey]struct{}{}
+	}
+	w.templates[what][template] = struct{}{}
+}
+
+// appeared returns who waited for a thing.
+func (w *waiting) appeared(what thing) []cell.TemplateKey {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var templates []cell.TemplateKey
+	for template := range w.templates[what] {
+		templates = append(templates, template)
+	}
+	delete(w.templates, what)
+	return templates
+}
+
+func (w *waiting) forget(template cell.TemplateKey) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for what, templates := range w.templates {
+		delete(templates, template)
+		if len(templates) == 0 {
+			delete(w.templates, what)
+		}
+	}
+}
+
+// touched remembers which templates their users have changed, for policies that wait for that.
+type touched struct {
+	mu      sync.Mutex
+	digests map[cell.TemplateKey]uint64
+}
+
+func newTouched() *touched { return &touched{digests: map[cell.TemplateKey]uint64{}} }
+
+func (t *touched) touch(key cell.TemplateKey, digest uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.digests[key] = digest
+}
+
+func (t *touched) since(key cell.TemplateKey, digest uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.digests[key] == digest && digest != 0
+}
+
+// done forgets a change that has taken effect.
+func (t *touched) done(key cell.TemplateKey, digest uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.digests[key] == digest {
+		delete(t.digests, key)
+	}
+}
+
+func (t *touched) forget(key cell.TemplateKey) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.digests, key)
+}

@@ -1,0 +1,267 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+
+	configv1alpha1 "github.com/cellplane/cellplane/api/config/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/engine/binding"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/engine/dependencies"
+	"github.com/cellplane/cellplane/internal/engine/detector"
+	"github.com/cellplane/cellplane/internal/engine/events"
+	"github.com/cellplane/cellplane/internal/engine/execution"
+	"github.com/cellplane/cellplane/internal/engine/namespaces"
+	"github.com/cellplane/cellplane/internal/engine/scheduler"
+	"github.com/cellplane/cellplane/internal/engine/status"
+	"github.com/cellplane/cellplane/internal/interpreter"
+)
+
+// Config says what an engine works on.
+type Config struct {
+	// Cell is the name of the cell.
+	Cell string
+	// Config is for the cell's API server.
+	Config *rest.Config
+	// Hub makes this the engine of the hub: it also propagates cluster-scoped templates and namespaces.
+	Hub bool
+	// LeaderElect lets several engines of one cell run, of which one works and the others stand by.
+	LeaderElect bool
+	// Preemption lets policies take templates from others.
+	Preemption bool
+	// SkippedAPIs are groups, group/versions or group/version/kinds that are never propagated.
+	SkippedAPIs []string
+	// SkippedNamespaces are not made in members, besides those of the control plane. Only the hub's engine makes any.
+	SkippedNamespaces []*regexp.Regexp
+	// Router finds the cells that hold what templates refer to; nil means that this cell holds everything.
+	Router func(*cell.Cell) dependencies.Router
+	// MetricsAddress is where /metrics, /healthz and /readyz are served, without TLS or authentication: it should be a
+	// loopback address. Empty means nowhere.
+	MetricsAddress string
+	// WorkersPerMember is how many requests are under way to each member at most; 0 means a few.
+	WorkersPerMember int
+}
+
+// The numbers of workers: writes to the cell mostly wait for etcd.
+const (
+	detectorWorkers  = 8
+	bindingWorkers   = 8
+	statusWorkers    = 8
+	memberWorkers    = 8
+	leaseDuration    = 3500 * time.Millisecond
+	renewDeadline    = 2500 * time.Millisecond
+	retryPeriod      = 700 * time.Millisecond
+	leaseNamePrefix  = "cellplane-engine-"
+	userAgentProgram = "cellplane-engine"
+)
+
+// Validate returns what is wrong with the configuration.
+func (c *Config) Validate() error {
+	if c.Cell == "" {
+		return errors.New("the engine needs the name of its cell")
+	}
+	if c.Config == nil {
+		return errors.New("the engine needs a configuration for the API server of its cell")
+	}
+	return nil
+}
+
+// Run runs the engine until the context ends, or until another one has taken its place.
+func (c *Config) Run(ctx context.Context) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	e, err := c.build(ctx)
+	if err != nil {
+		return err
+	}
+	if c.MetricsAddress != "" {
+		if err := e.serve(ctx, c.MetricsAddress); err != nil {
+			return err
+		}
+	}
+	if err := e.start(ctx); err != nil {
+		return err
+	}
+	if !c.LeaderElect {
+		e.lead(ctx)
+		return nil
+	}
+	return e.elect(ctx)
+}
+
+// engine is a built engine.
+type engine struct {
+	config   *Config
+	client   kubernetes.Interface
+	cell     *cell.Cell
+	run      []func(context.Context) // while leading
+	follow   func(context.Context)   // while standing by, too
+	identity string
+	logger   klog.Logger
+	ready    atomic.Bool
+	leading  atomic.Bool
+}
+
+func (c *Config) build(ctx context.Context) (*engine, error) {
+	config := rest.CopyConfig(c.Config)
+	config.UserAgent = rest.DefaultKubernetesUserAgent() + " " + userAgentProgram + "/" + c.Cell
+	config.QPS, config.Burst = -1, 0
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to cell %s: %w", c.Cell, err)
+	}
+	state, err := cell.New(config, cell.Options{Name: c.Cell, ClusterScoped: c.Hub, Skip: skipped(c.SkippedAPIs)})
+	if err != nil {
+		return nil, err
+	}
+	host, _ := os.Hostname() // only for people
+	e := &engine{config: c, client: client, cell: state, identity: host + "_" + uuid.NewString(), logger: klog.FromContext(ctx)}
+
+	recorder := events.NewRecorder(ctx, client)
+	meaning := interpreter.New(interpreter.Options{})
+	plan := scheduler.New(state)
+	var (
+		works    *status.Works
+		bindings *status.Bindings
+	)
+	execute := execution.New(state, meaning, recorder, workers(c.WorkersPerMember), func(key cell.Key) {
+		works.Changed(key)
+		if work := state.Works.Get(key); work != nil && work.Binding.Name != "" {
+			bindings.Changed(work.Binding)
+		}
+	})
+	works = status.NewWorks(state, execute.Report, recorder)
+	bindings = status.NewBindings(state, meaning, plan, execute.Report, recorder)
+	bind := binding.New(state, meaning, plan, recorder)
+	detect := detector.New(state, meaning, plan, recorder, detector.Options{Preemption: c.Preemption, PermanentIDs: c.Hub}, bind.Enqueue)
+	router := c.Router
+	if router == nil {
+		router = dependencies.Alone
+	}
+	depend := dependencies.New(state, router(state), meaning, recorder)
+	followMeaning(state, meaning, func(kinds ...schema.GroupVersionKind) { execute.Reinterpret(kinds...) })
+
+	e.follow = execute.Start
+	e.run = []func(context.Context){
+		func(ctx context.Context) { detect.Run(ctx, detectorWorkers) },
+		func(ctx context.Context) { bind.Run(ctx, bindingWorkers) },
+		execute.Run,
+		func(ctx context.Context) { works.Run(ctx, statusWorkers) },
+		func(ctx context.Context) { bindings.Run(ctx, statusWorkers) },
+		func(ctx context.Context) { depend.Run(ctx, detectorWorkers) },
+	}
+	if c.Hub {
+		spaces := namespaces.New(state, bind.Overrides, c.SkippedNamespaces)
+		e.run = append(e.run, func(ctx context.Context) { spaces.Run(ctx, detectorWorkers) })
+	}
+	return e, nil
+}
+
+func workers(configured int) int {
+	if configured > 0 {
+		return configured
+	}
+	return memberWorkers
+}
+
+// followMeaning keeps the interpreter up to date with customizations and web hooks.
+func followMeaning(state *cell.Cell, meaning *interpreter.Interpreter, changed func(...schema.GroupVersionKind)) {
+	state.Customizations.Subscribe(func(_ cell.Key, old, now *configv1alpha1.ResourceInterpreterCustomization) {
+		if err := meaning.SetCustomizations(state.Customizations.All()); err != nil {
+			klog.Background().Info("some interpreter customizations are mistaken", "err", err)
+		}
+		var kinds []schema.GroupVersionKind
+		for _, c := range []*configv1alpha1.ResourceInterpreterCustomization{old, now} {
+			if c != nil {
+				kinds = append(kinds, schema.FromAPIVersionAndKind(c.Spec.Target.APIVersion, c.Spec.Target.Kind))
+			}
+		}
+		changed(kinds...)
+	})
+	state.Webhooks.Subscribe(func(cell.Key, *configv1alpha1.ResourceInterpreterWebhookConfiguration, *configv1alpha1.ResourceInterpreterWebhookConfiguration) {
+		if err := meaning.SetWebhooks(state.Webhooks.All()); err != nil {
+			klog.Background().Info("some interpreter web hooks are mistaken", "err", err)
+		}
+	})
+}
+
+// start builds the picture of the cell and of the members.
+func (e *engine) start(ctx context.Context) error {
+	began := time.Now()
+	if err := e.cell.Start(ctx); err != nil {
+		return fmt.Errorf("starting the engine of cell %s: %w", e.config.Cell, err)
+	}
+	e.follow(ctx)
+	e.ready.Store(true)
+	// Reading everything leaves much behind that is not needed again.
+	time.AfterFunc(30*time.Second, debug.FreeOSMemory)
+	klog.FromContext(ctx).Info("ready", "cell", e.config.Cell, "templates", e.cell.Templates.Len(), "works", e.cell.Works.Len(), "took", time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+// lead works until the context ends.
+func (e *engine) lead(ctx context.Context) {
+	e.leading.Store(true)
+	defer e.leading.Store(false)
+	var wait sync.WaitGroup
+	for _, run := range e.run {
+		wait.Go(func() { run(ctx) })
+	}
+	wait.Wait()
+}
+
+// elect leads when nobody else does. Who has lost the lead must start over, with a fresh picture.
+func (e *engine) elect(ctx context.Context) error {
+	if err := e.cell.EnsureNamespace(ctx, names.SystemNamespace); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	led := make(chan struct{})
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: leaseNamePrefix + e.config.Cell},
+			Client:     e.client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: e.identity},
+		},
+		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
+		ReleaseOnCancel: true,
+		Name:            leaseNamePrefix + e.config.Cell,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(ctx context.Context) {
+				defer close(led)
+				klog.FromContext(ctx).Info("leading", "cell", e.config.Cell)
+				e.lead(ctx)
+			},
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("preparing leader election: %w", err)
+	}
+	elector.Run(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	cancel()
+	<-led
+	return fmt.Errorf("another engine leads cell %s now", e.config.Cell)
+}

@@ -1,0 +1,169 @@
+// Package events tells users what happened to their objects, once: when an outcome changes, not on every pass.
+package events
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/lru"
+
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+)
+
+// Component is the source of the events.
+const Component = "cellplane-engine"
+
+// Recorder writes events, in the background: nobody waits for them, and when there are too many some are dropped. The
+// nil Recorder writes none.
+type Recorder struct {
+	outbox chan *corev1.Event
+
+	mu   sync.Mutex
+	last *lru.Cache // subject → outcome
+}
+
+// backlog is how many events wait to be written at most, and writers how many are being written.
+const (
+	backlog = 10000
+	writers = 4
+)
+
+// remembered is for how many subjects the last outcome is known. A subject that is forgotten is told about again.
+const remembered = 20000
+
+// Subject is what an outcome is about: one aspect of one object.
+type Subject struct {
+	UID    types.UID
+	Aspect string
+}
+
+// outcome of a subject: a failure has a text.
+type outcome struct{ reason, failure string }
+
+// NewRecorder returns a recorder that writes to a cell until the context ends.
+func NewRecorder(ctx context.Context, client kubernetes.Interface) *Recorder {
+	r := &Recorder{outbox: make(chan *corev1.Event, backlog), last: lru.New(remembered)}
+	for range writers {
+		go r.write(ctx, client)
+	}
+	return r
+}
+
+func (r *Recorder) write(ctx context.Context, client kubernetes.Interface) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case event := <-r.outbox:
+			_, err := client.CoreV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
+			if err != nil && ctx.Err() == nil {
+				klog.FromContext(ctx).V(1).Info("cannot write an event", "reason", event.Reason, "about", event.InvolvedObject, "err", err)
+			}
+		}
+	}
+}
+
+// longestMessage is as much as an API server takes.
+const longestMessage = 1024
+
+func (r *Recorder) send(about *corev1.ObjectReference, severity, reason, message string) {
+	now := time.Now()
+	namespace := about.Namespace
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	if len(message) > longestMessage {
+		message = message[:longestMessage-3] + "..."
+	}
+	event := &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: about.Name + "." + strconv.FormatInt(now.UnixNano(), 16)},
+		InvolvedObject: *about, Type: severity, Reason: reason, Message: message, Count: 1,
+		Source:         corev1.EventSource{Component: Component},
+		FirstTimestamp: metav1.NewTime(now), LastTimestamp: metav1.NewTime(now),
+		ReportingController: Component,
+	}
+	select {
+	case r.outbox <- event:
+	default:
+		klog.Background().V(1).Info("too many events, one is dropped", "reason", reason, "about", about.Name)
+	}
+}
+
+// Failed tells of a failure, unless it is the last thing that was told about the aspect.
+func (r *Recorder) Failed(about *corev1.ObjectReference, aspect, reason, message string) {
+	if r.changed(about, aspect, outcome{reason, message}) {
+		r.send(about, corev1.EventTypeWarning, reason, message)
+	}
+}
+
+// Succeeded tells of a success that is news: something was done, or it failed before.
+func (r *Recorder) Succeeded(about *corev1.ObjectReference, aspect, reason, message string, done bool) {
+	if r == nil {
+		return
+	}
+	failedBefore := r.failedBefore(about, aspect)
+	changed := r.changed(about, aspect, outcome{reason: reason})
+	if done || (failedBefore && changed) {
+		r.send(about, corev1.EventTypeNormal, reason, message)
+	}
+}
+
+func (r *Recorder) failedBefore(about *corev1.ObjectReference, aspect string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last, known := r.last.Get(Subject{about.UID, aspect})
+	return known && last.(outcome).failure != ""
+}
+
+func (r *Recorder) changed(about *corev1.ObjectReference, aspect string, now outcome) bool {
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	subject := Subject{about.UID, aspect}
+	last, known := r.last.Get(subject)
+	if known && last.(outcome) == now {
+		return false
+	}
+	if !known && now.failure == "" {
+		return true // a success of something never heard of is not worth remembering
+	}
+	r.last.Add(subject, now)
+	return true
+}
+
+// OfTemplate refers to a template.
+func OfTemplate(t *cell.Template) *corev1.ObjectReference {
+	apiVersion, kind := t.Kind.ToAPIVersionAndKind()
+	return &corev1.ObjectReference{APIVersion: apiVersion, Kind: kind, Namespace: t.Namespace, Name: t.Name, UID: t.UID, ResourceVersion: t.Version}
+}
+
+// OfPolicy refers to a policy.
+func OfPolicy(kind string, p metav1.Object) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: policyv1alpha1.GroupVersion.String(), Kind: kind, Namespace: p.GetNamespace(), Name: p.GetName(), UID: p.GetUID(), ResourceVersion: p.GetResourceVersion()}
+}
+
+// OfBinding refers to a binding of either kind.
+func OfBinding(b *workv1alpha2.ResourceBinding) *corev1.ObjectReference {
+	kind := "ResourceBinding"
+	if b.Namespace == "" {
+		kind = "ClusterResourceBinding"
+	}
+	return &corev1.ObjectReference{APIVersion: workv1alpha2.GroupVersion.String(), Kind: kind, Namespace: b.Namespace, Name: b.Name, UID: b.UID, ResourceVersion: b.ResourceVersion}
+}
+
+// OfWork refers to a Work.
+func OfWork(w *cell.Work) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: workv1alpha1.GroupVersion.String(), Kind: "Work", Namespace: w.Namespace, Name: w.Name, UID: w.UID, ResourceVersion: w.Version}
+}

@@ -1,0 +1,282 @@
+package execution
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/engine/events"
+	"github.com/cellplane/cellplane/internal/engine/queue"
+	"github.com/cellplane/cellplane/internal/fleet"
+)
+
+// The pause after a member refused a Work doubles from the first to the longest. A change of the Work ends it.
+const (
+	firstPause   = time.Second
+	longestPause = time.Minute
+)
+
+// lane is all that has to do with one member.
+type lane struct {
+	e       *Controller
+	cluster string
+	queue   *queue.Queue[cell.Key]
+
+	mu          sync.Mutex
+	member      *fleet.Member
+	problem     error // why there is no member
+	leaving     bool  // whether the cluster is gone or going
+	collections map[schema.GroupVersionKind]*collection
+}
+
+func newLane(e *Controller, cluster string) *lane {
+	return &lane{
+		e: e, cluster: cluster, queue: queue.NewWithPauses[cell.Key]("execution", firstPause, longestPause),
+		problem: errors.New("cluster " + cluster + " is not connected yet"), collections: map[schema.GroupVersionKind]*collection{},
+	}
+}
+
+// subscribe says what execution watches in the cell: Works, and how to reach members. What it watches in members
+// depends on the Works.
+func (e *Controller) subscribe() {
+	e.cell.Works.Subscribe(func(key cell.Key, old, now *cell.Work) {
+		work := now
+		if work == nil {
+			work = old
+		}
+		if work.Pulled {
+			e.changed(key) // somebody else carries it; we only pass on what is said about it
+			return
+		}
+		if old != nil && now != nil && old.Digest == now.Digest && old.Deleting == now.Deleting && old.Frozen == now.Frozen {
+			return
+		}
+		l := e.lane(work.Cluster)
+		for i := range work.Objects {
+			l.follow(work.Objects[i].GroupVersionKind)
+		}
+		l.queue.AddNow(key)
+	})
+	e.cell.Clusters.Subscribe(func(key cell.Key, _, _ *clusterv1alpha1.Cluster) { e.reconnect(key.Name) })
+	e.cell.Secrets.Subscribe(func(key cell.Key, _, _ *corev1.Secret) {
+		for _, cluster := range e.cell.Clusters.All() {
+			if ref := cluster.Spec.SecretRef; ref != nil && (key.Name == ref.Name || key.Name == ref.Name+"."+e.cell.Name) {
+				e.reconnect(cluster.Name)
+			}
+		}
+	})
+}
+
+func (e *Controller) reconnect(cluster string) {
+	l := e.lane(cluster)
+	e.mu.Lock()
+	started := e.ctx != nil
+	e.mu.Unlock()
+	if started {
+		l.connect()
+	}
+}
+
+// connect opens, updates or closes the connection to the member as its Cluster and Secret say. If that changes what can
+// be done, everything for the member is looked at again.
+func (l *lane) connect() {
+	cluster := l.e.cell.Clusters.Get(cell.Key{Name: l.cluster})
+	secret, problem := l.secretOf(cluster)
+	leaving := cluster == nil || cluster.DeletionTimestamp != nil
+	if l.reconnect(cluster, secret, problem, leaving) {
+		l.enqueueAll()
+	}
+}
+
+func (l *lane) reconnect(cluster *clusterv1alpha1.Cluster, secret *corev1.Secret, problem error, leaving bool) (changed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	changed, l.leaving = l.leaving != leaving, leaving
+	if problem != nil {
+		changed = changed || l.problem == nil || l.problem.Error() != problem.Error()
+		l.problem = problem
+		l.disconnect()
+		return changed
+	}
+	if l.member != nil && l.member.Update(cluster, secret) {
+		return changed
+	}
+	l.disconnect()
+	member, err := fleet.OpenMember(l.e.ctx, cluster, secret)
+	if err != nil {
+		l.problem = err
+		return true
+	}
+	member.OnRecovery(l.enqueueAll)
+	l.member, l.problem = member, nil
+	for _, collection := range l.collections {
+		collection.start(member)
+	}
+	return true
+}
+
+// disconnect lets the member go. It is called with the lock held.
+func (l *lane) disconnect() {
+	if l.member != nil {
+		l.member.Close()
+		l.member = nil
+	}
+}
+
+// secretOf returns the credentials for the member: those of this cell, or those of all.
+func (l *lane) secretOf(cluster *clusterv1alpha1.Cluster) (*corev1.Secret, error) {
+	if cluster == nil {
+		return nil, fmt.Errorf("cluster %s does not exist; join it, or place the template elsewhere", l.cluster)
+	}
+	if cluster.Spec.SyncMode == clusterv1alpha1.Pull {
+		return nil, fmt.Errorf("cluster %s pulls its work itself", l.cluster)
+	}
+	ref := cluster.Spec.SecretRef
+	if ref == nil {
+		return nil, fmt.Errorf("cluster %s has no secretRef; join it again", l.cluster)
+	}
+	for _, name := range []string{ref.Name + "." + l.e.cell.Name, ref.Name} {
+		if secret := l.e.cell.Secrets.Get(cell.Key{Namespace: ref.Namespace, Name: name}); secret != nil {
+			return secret, nil
+		}
+	}
+	return nil, fmt.Errorf("the Secret %s/%s with the credentials of cluster %s does not exist; join it again", ref.Namespace, ref.Name, l.cluster)
+}
+
+func (l *lane) enqueueAll() {
+	for _, key := range l.e.cell.WorksIn(l.cluster) {
+		l.queue.AddNow(key)
+	}
+}
+
+func (l *lane) current() (*fleet.Member, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.member, l.problem
+}
+
+// follow keeps up with our objects of a kind in the member.
+func (l *lane) follow(gvk schema.GroupVersionKind) *collection {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.collections[gvk]
+	if c == nil {
+		c = newCollection(l, gvk)
+		l.collections[gvk] = c
+		if l.member != nil {
+			c.start(l.member)
+		}
+	}
+	return c
+}
+
+func (l *lane) reinterpret(kinds []schema.GroupVersionKind) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for gvk, c := range l.collections {
+		if l.member != nil && slices.Contains(kinds, gvk) {
+			c.forgetMeaning()
+			c.start(l.member)
+		}
+	}
+}
+
+// observed returns what is known of an object, how the member serves its kind, and whether all of the kind is known.
+func (l *lane) observed(object *cell.Object) (observed *Observed, resource string, synced bool) {
+	l.mu.Lock()
+	c, broken := l.collections[object.GroupVersionKind], l.member == nil || l.member.Broken() != nil
+	l.mu.Unlock()
+	if c == nil {
+		return nil, "", false
+	}
+	observed, resource, synced = c.get(object.Key)
+	return observed, resource, synced && !broken
+}
+
+// selector picks the objects of this cell in a member.
+func (l *lane) selector() string {
+	return labels.Set{names.ManagedLabel: names.ManagedValue, names.CellLabel: l.e.cell.Name}.String()
+}
+
+// reconcile brings a Work's objects in the member up to date.
+func (l *lane) reconcile(ctx context.Context, key cell.Key) error {
+	work := l.e.cell.Works.Get(key)
+	switch {
+	case work == nil:
+		l.e.outcomes.forget(key)
+		l.e.cell.Manifests.Forget(key)
+		return nil
+	case work.Frozen, work.Pulled:
+		return nil
+	}
+	start := time.Now()
+	member, problem := l.current()
+	if member != nil {
+		problem = member.Broken()
+	}
+	if work.Deleting {
+		return l.remove(ctx, member, problem, work)
+	}
+	if work.Suspended {
+		l.e.changed(key)
+		return nil
+	}
+	if problem != nil {
+		l.failed(work, problem) // the member's return brings us back
+		return nil
+	}
+	done, err := l.apply(ctx, member, work)
+	if done || err != nil {
+		syncDuration.WithLabelValues(l.cluster, result(err)).Observe(time.Since(start).Seconds())
+	}
+	if err == nil {
+		l.succeeded(work, done)
+		return nil
+	}
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	member.Report(err)
+	l.failed(work, err)
+	if fleet.Unreachable(err) {
+		return nil
+	}
+	return err
+}
+
+func (l *lane) succeeded(work *cell.Work, done bool) {
+	if l.e.outcomes.set(work.Key, Outcome{Digest: work.Digest, Applied: true}) || done {
+		l.e.changed(work.Key)
+	}
+	message := "applied in cluster " + l.cluster
+	l.e.recorder.Succeeded(events.OfWork(work), "sync", names.EventSyncSucceed, message, false)
+	if binding := l.e.cell.Binding(work.Binding); work.Binding.Name != "" && binding != nil {
+		l.e.recorder.Succeeded(events.OfBinding(binding), "sync:"+l.cluster, names.EventSyncSucceed, message, false)
+	}
+}
+
+func (l *lane) failed(work *cell.Work, err error) {
+	reason := "AppliedFailed"
+	var conflict *conflictError
+	if errors.As(err, &conflict) {
+		reason = "ResourceConflict"
+	}
+	if l.e.outcomes.set(work.Key, Outcome{Digest: work.Digest, Reason: reason, Message: err.Error()}) {
+		l.e.changed(work.Key)
+	}
+	message := fmt.Sprintf("cluster %s: %v", l.cluster, err)
+	l.e.recorder.Failed(events.OfWork(work), "sync", names.EventSyncFailed, message)
+	if binding := l.e.cell.Binding(work.Binding); work.Binding.Name != "" && binding != nil {
+		l.e.recorder.Failed(events.OfBinding(binding), "sync:"+l.cluster, names.EventSyncFailed, message)
+	}
+}

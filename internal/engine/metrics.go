@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/cellplane/cellplane/internal/engine/binding"
+	"github.com/cellplane/cellplane/internal/engine/detector"
+	"github.com/cellplane/cellplane/internal/engine/execution"
+)
+
+// registry returns all metrics of an engine.
+func (e *engine) registry() *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, group := range [][]prometheus.Collector{detector.Collectors(), binding.Collectors(), execution.Collectors()} {
+		registry.MustRegister(group...)
+	}
+	gauge := func(name, help string, value func() float64) {
+		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{"cell": e.config.Cell}}, value))
+	}
+	gauge("cellplane_engine_templates", "Number of objects that may be templates.", func() float64 { return float64(e.cell.Templates.Len()) })
+	gauge("cellplane_engine_works", "Number of Works.", func() float64 { return float64(e.cell.Works.Len()) })
+	gauge("cellplane_engine_leading", "Whether this engine works (1) or stands by (0).", func() float64 {
+		if e.leading.Load() {
+			return 1
+		}
+		return 0
+	})
+	return registry
+}
+
+// serve answers /healthz, /readyz and /metrics until the context ends.
+func (e *engine) serve(ctx context.Context, address string) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("listening for metrics: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(e.registry(), promhttp.HandlerOpts{}))
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !e.ready.Load() {
+			http.Error(w, "the engine has not seen everything in its cell yet", http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte("ok"))
+	})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	context.AfterFunc(ctx, func() { _ = server.Close() })
+	go func() {
+		if err := server.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			e.logger.Error(err, "serving metrics")
+		}
+	}()
+	return nil
+}

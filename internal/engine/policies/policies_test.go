@@ -1,0 +1,132 @@
+package policies
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+)
+
+var deployments = policyv1alpha1.ResourceSelector{APIVersion: "apps/v1", Kind: "Deployment"}
+
+type change func(*policyv1alpha1.PropagationSpec)
+
+func named(name string) change {
+	return func(spec *policyv1alpha1.PropagationSpec) { spec.ResourceSelectors[0].Name = name }
+}
+
+func labelled(value string) change {
+	return func(spec *policyv1alpha1.PropagationSpec) {
+		spec.ResourceSelectors[0].LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": value}}
+	}
+}
+
+func prioritised(priority int32) change {
+	return func(spec *policyv1alpha1.PropagationSpec) { spec.Priority = ptr.To(priority) }
+}
+
+func preempting(spec *policyv1alpha1.PropagationSpec) { spec.Preemption = policyv1alpha1.PreemptAlways }
+
+func inside(namespace string) change {
+	return func(spec *policyv1alpha1.PropagationSpec) { spec.ResourceSelectors[0].Namespace = namespace }
+}
+
+func pp(name string, changes ...change) *Policy {
+	p := &policyv1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+	p.Labels = map[string]string{"propagationpolicy.karmada.io/permanent-id": "pp/" + name}
+	p.Spec.ResourceSelectors = []policyv1alpha1.ResourceSelector{deployments}
+	for _, change := range changes {
+		change(&p.Spec)
+	}
+	return Compile(p)
+}
+
+func cpp(name string, changes ...change) *Policy {
+	p := &policyv1alpha1.ClusterPropagationPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	p.Labels = map[string]string{"clusterpropagationpolicy.karmada.io/permanent-id": "cpp/" + name}
+	p.Spec.ResourceSelectors = []policyv1alpha1.ResourceSelector{deployments}
+	for _, change := range changes {
+		change(&p.Spec)
+	}
+	return CompileCluster(p)
+}
+
+func TestChoose(t *testing.T) {
+	for _, test := range []struct {
+		name                 string
+		policies             []*Policy
+		claimed, claimedByCP string
+		preemption           bool
+		want, from           string
+	}{
+		{name: "nothing matches", policies: []*Policy{pp("a", named("other")), cpp("b", inside("elsewhere")), pp("c", inside("elsewhere"))}},
+		{name: "priority first", policies: []*Policy{pp("a", named("web")), pp("b", prioritised(1))}, want: "pp/b"},
+		{name: "then name over labels", policies: []*Policy{pp("a", labelled("web")), pp("b", named("web"))}, want: "pp/b"},
+		{name: "then labels over kind", policies: []*Policy{pp("a"), pp("b", labelled("web"))}, want: "pp/b"},
+		{name: "then the smaller name", policies: []*Policy{pp("b"), pp("a")}, want: "pp/a"},
+		{name: "the namespace's own comes first whatever the priority", policies: []*Policy{cpp("a", named("web"), prioritised(9)), pp("b")}, want: "pp/b"},
+		{name: "a claim stays", policies: []*Policy{pp("a", prioritised(9)), pp("b")}, claimed: "pp/b", want: "pp/b"},
+		{name: "a claim of a federation's policy stays", policies: []*Policy{pp("a"), cpp("b")}, claimedByCP: "cpp/b", want: "cpp/b"},
+		{name: "a claim that does not match any more is dropped", policies: []*Policy{pp("a"), pp("b", named("other"))}, claimed: "pp/b", want: "pp/a"},
+		{name: "a claim of nobody is dropped", policies: []*Policy{pp("a")}, claimed: "pp/gone", want: "pp/a"},
+		{name: "preemption is off", policies: []*Policy{pp("a", prioritised(9), preempting), pp("b")}, claimed: "pp/b", want: "pp/b"},
+		{name: "a higher priority takes", policies: []*Policy{pp("a", prioritised(9), preempting), pp("b")}, claimed: "pp/b", preemption: true, want: "pp/a", from: "pp/b"},
+		{name: "an equal priority does not", policies: []*Policy{pp("a", preempting), pp("b")}, claimed: "pp/b", preemption: true, want: "pp/b"},
+		{name: "who does not ask does not take", policies: []*Policy{pp("a", prioritised(9)), pp("b")}, claimed: "pp/b", preemption: true, want: "pp/b"},
+		{name: "the namespace takes from the federation", policies: []*Policy{pp("a", preempting), cpp("b", prioritised(9))}, claimedByCP: "cpp/b", preemption: true, want: "pp/a", from: "cpp/b"},
+		{name: "the federation does not take from the namespace", policies: []*Policy{cpp("a", prioritised(9), preempting), pp("b")}, claimed: "pp/b", preemption: true, want: "pp/b"},
+		{name: "an empty selection of labels is all", policies: []*Policy{pp("a", func(spec *policyv1alpha1.PropagationSpec) {
+			spec.ResourceSelectors[0].LabelSelector = &metav1.LabelSelector{}
+		})}, want: "pp/a"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			index := NewIndex()
+			for _, policy := range test.policies {
+				index.Set(policy)
+			}
+			subject := &Subject{GroupVersionKind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}, Namespace: "ns", Name: "web", Labels: map[string]string{"app": "web"}}
+			chosen, preempted := index.Choose(subject, Options{ClaimedBy: test.claimed, ClusterClaimedBy: test.claimedByCP, Preemption: test.preemption})
+			if id(chosen) != test.want || id(preempted) != test.from {
+				t.Errorf("chose %q from %q, want %q from %q", id(chosen), id(preempted), test.want, test.from)
+			}
+		})
+	}
+}
+
+func id(p *Policy) string {
+	if p == nil {
+		return ""
+	}
+	return p.ID
+}
+
+func TestIndexForgets(t *testing.T) {
+	index := NewIndex()
+	index.Set(pp("a", named("web")))
+	if old := index.Set(pp("a", named("other"))); id(old) != "pp/a" {
+		t.Errorf("the old one was %q", id(old))
+	}
+	subject := &Subject{GroupVersionKind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}, Namespace: "ns", Name: "web"}
+	if chosen, _ := index.Choose(subject, Options{ClaimedBy: "pp/a"}); chosen != nil {
+		t.Errorf("an outdated selector chose %s", chosen)
+	}
+	index.Unset("ns", "a")
+	if index.ByID("pp/a") != nil || len(index.namespaced.selectors) != 0 {
+		t.Error("something is left of a policy that is gone")
+	}
+}
+
+func TestMistakesSelectNothing(t *testing.T) {
+	p := pp("a", func(spec *policyv1alpha1.PropagationSpec) {
+		spec.ResourceSelectors = []policyv1alpha1.ResourceSelector{
+			{APIVersion: "a/b/c", Kind: "Deployment"},
+			{APIVersion: "apps/v1", Kind: "Deployment", LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Bogus"}}}},
+		}
+	})
+	if len(p.Mistakes) != 2 || len(p.Scopes()) != 0 {
+		t.Errorf("mistakes are %v, scopes %v", p.Mistakes, p.Scopes())
+	}
+}

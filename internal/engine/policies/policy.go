@@ -1,0 +1,176 @@
+package policies
+
+import (
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+)
+
+// Policy is a compiled PropagationPolicy or ClusterPropagationPolicy. It is immutable.
+type Policy struct {
+	// Namespace is empty for a ClusterPropagationPolicy.
+	Namespace, Name string
+	// ID is the permanent ID; where nobody has given one it is the UID.
+	ID      string
+	Created int64
+	Spec    *policyv1alpha1.PropagationSpec
+
+	priority  int32
+	selectors []selector
+	// Mistakes are the selectors that cannot be understood; they select nothing.
+	Mistakes []error
+}
+
+// String says kind and name, for messages.
+func (p *Policy) String() string {
+	if p.Namespace == "" {
+		return "ClusterPropagationPolicy " + p.Name
+	}
+	return "PropagationPolicy " + p.Namespace + "/" + p.Name
+}
+
+// Compile prepares a PropagationPolicy.
+func Compile(policy *policyv1alpha1.PropagationPolicy) *Policy {
+	return compile(policy.Namespace, &policy.ObjectMeta, policy.Labels[names.PropagationPolicyPermanentIDLabel], &policy.Spec)
+}
+
+// CompileCluster prepares a ClusterPropagationPolicy.
+func CompileCluster(policy *policyv1alpha1.ClusterPropagationPolicy) *Policy {
+	return compile("", &policy.ObjectMeta, policy.Labels[names.ClusterPropagationPolicyPermanentIDLabel], &policy.Spec)
+}
+
+func compile(namespace string, meta *metav1.ObjectMeta, id string, spec *policyv1alpha1.PropagationSpec) *Policy {
+	if id == "" {
+		id = string(meta.UID)
+	}
+	p := &Policy{Namespace: namespace, Name: meta.Name, ID: id, Created: meta.CreationTimestamp.Unix(), Spec: spec, priority: ptr.Deref(spec.Priority, 0)}
+	for i := range spec.ResourceSelectors {
+		s, reaches, err := compileSelector(namespace, &spec.ResourceSelectors[i])
+		if err != nil {
+			p.Mistakes = append(p.Mistakes, fmt.Errorf("resourceSelectors[%d]: %w", i, err))
+		} else if reaches {
+			p.selectors = append(p.selectors, s)
+		}
+	}
+	return p
+}
+
+// Subject is what a policy looks at in a template.
+type Subject struct {
+	schema.GroupVersionKind
+	Namespace, Name string
+	Labels          map[string]string
+}
+
+// narrowness says how precisely a selector picks a template; the more precise one wins.
+type narrowness int8
+
+const (
+	selectsNothing narrowness = iota
+	selectsKind
+	selectsLabels
+	selectsName
+)
+
+// selector is a compiled ResourceSelector.
+type selector struct {
+	gvk             schema.GroupVersionKind
+	namespace, name string // empty: any
+	labels          labels.Selector
+}
+
+// compileSelector reports false for a selector that reaches nothing: a PropagationPolicy selects in its own namespace.
+func compileSelector(policyNamespace string, spec *policyv1alpha1.ResourceSelector) (selector, bool, error) {
+	gv, err := schema.ParseGroupVersion(spec.APIVersion)
+	if err != nil {
+		return selector{}, false, fmt.Errorf("apiVersion: %w", err)
+	}
+	s := selector{gvk: gv.WithKind(spec.Kind), namespace: spec.Namespace, name: spec.Name}
+	if policyNamespace != "" {
+		if spec.Namespace != "" && spec.Namespace != policyNamespace {
+			return s, false, nil
+		}
+		s.namespace = policyNamespace
+	}
+	if spec.Name == "" && spec.LabelSelector != nil {
+		if s.labels, err = metav1.LabelSelectorAsSelector(spec.LabelSelector); err != nil {
+			return s, false, fmt.Errorf("labelSelector: %w", err)
+		}
+	}
+	return s, true, nil
+}
+
+func (s *selector) match(subject *Subject) narrowness {
+	switch {
+	case s.gvk != subject.GroupVersionKind, s.namespace != "" && s.namespace != subject.Namespace:
+		return selectsNothing
+	case s.name != "":
+		if s.name != subject.Name {
+			return selectsNothing
+		}
+		return selectsName
+	case s.labels != nil:
+		if !s.labels.Matches(labels.Set(subject.Labels)) {
+			return selectsNothing
+		}
+		return selectsLabels
+	default:
+		return selectsKind
+	}
+}
+
+// match returns how narrowly the policy selects a template.
+func (p *Policy) match(subject *Subject) narrowness {
+	best := selectsNothing
+	for i := range p.selectors {
+		best = max(best, p.selectors[i].match(subject))
+	}
+	return best
+}
+
+// Selects tells whether the policy selects a template. The nil policy selects none.
+func (p *Policy) Selects(subject *Subject) bool {
+	return p != nil && p.match(subject) != selectsNothing
+}
+
+// Scope is a part of the templates: those of a kind, in one namespace or in all, of one name or of any.
+type Scope struct {
+	schema.GroupVersionKind
+	Namespace, Name string
+}
+
+// Scopes returns where templates that the policy selects may be found.
+func (p *Policy) Scopes() []Scope {
+	if p == nil {
+		return nil
+	}
+	var scopes []Scope
+	for i := range p.selectors {
+		s := &p.selectors[i]
+		if scope := (Scope{s.gvk, s.namespace, s.name}); !slices.Contains(scopes, scope) {
+			scopes = append(scopes, scope)
+		}
+	}
+	return scopes
+}
+
+// Lazy tells whether changes of the policy wait for the next change of a template.
+func (p *Policy) Lazy() bool { return p.Spec.ActivationPreference == policyv1alpha1.LazyActivation }
+
+// Preempts tells whether the policy, if the feature is on, takes a template from the policy that has it.
+func (p *Policy) Preempts(other *Policy) bool {
+	if p.Spec.Preemption != policyv1alpha1.PreemptAlways {
+		return false
+	}
+	if p.Namespace != "" && other.Namespace == "" {
+		return true // a namespace's own policy is above those of the federation
+	}
+	return (p.Namespace == "") == (other.Namespace == "") && p.priority > other.priority
+}

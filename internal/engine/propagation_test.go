@@ -1,0 +1,239 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// namespace makes a namespace for a test in the cell.
+func namespace(t *testing.T) string {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}
+	create(t, ns)
+	return ns.Name
+}
+
+func create(t *testing.T, objects ...ctrlclient.Object) {
+	t.Helper()
+	createIn(t, cell, objects...)
+}
+
+func createIn(t *testing.T, client ctrlclient.Client, objects ...ctrlclient.Object) {
+	t.Helper()
+	for _, obj := range objects {
+		if err := client.Create(t.Context(), obj); err != nil {
+			t.Fatalf("creating %T %s: %v", obj, obj.GetName(), err)
+		}
+	}
+}
+
+// edit changes an object, as often as it takes.
+func edit[T ctrlclient.Object](t *testing.T, client ctrlclient.Client, obj T, change func(T)) {
+	t.Helper()
+	testenv.Eventually(t, fmt.Sprintf("%T %s can be changed", obj, obj.GetName()), func(ctx context.Context) (bool, error) {
+		if err := client.Get(ctx, ctrlclient.ObjectKeyFromObject(obj), obj); err != nil {
+			return false, err
+		}
+		change(obj)
+		err := client.Update(ctx, obj)
+		return err == nil, err
+	})
+}
+
+// until waits until an object satisfies a condition.
+func until[T ctrlclient.Object](t *testing.T, what string, client ctrlclient.Client, obj T, ok func(T) bool) T {
+	t.Helper()
+	testenv.Eventually(t, what, func(ctx context.Context) (bool, error) {
+		if err := client.Get(ctx, ctrlclient.ObjectKeyFromObject(obj), obj); err != nil {
+			return false, err
+		}
+		if !ok(obj) {
+			return false, fmt.Errorf("%T %s is %+v", obj, obj.GetName(), obj)
+		}
+		return true, nil
+	})
+	return obj
+}
+
+func untilGone(t *testing.T, what string, client ctrlclient.Client, obj ctrlclient.Object) {
+	t.Helper()
+	testenv.Eventually(t, what, func(ctx context.Context) (bool, error) {
+		err := client.Get(ctx, ctrlclient.ObjectKeyFromObject(obj), obj)
+		return apierrors.IsNotFound(err), err
+	})
+}
+
+func anything[T any](T) bool { return true }
+
+func deployment(ns, name string, replicas int32) *appsv1.Deployment {
+	labels := map[string]string{"app": name}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{"app": name}},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "registry.example/app:1"}}},
+			},
+		},
+	}
+}
+
+func deploymentRef(ns, name string) *appsv1.Deployment {
+	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+}
+
+func configMapRef(ns, name string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+}
+
+func configMap(ns, name string, data map[string]string) *corev1.ConfigMap {
+	cm := configMapRef(ns, name)
+	cm.Data = data
+	return cm
+}
+
+func bindingRef(ns, name string) *workv1alpha2.ResourceBinding {
+	return &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+}
+
+func workRef(cluster, kind, ns, name string) *workv1alpha1.Work {
+	return &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: names.ExecutionNamespace(cluster), Name: names.WorkName(kind, ns, name)}}
+}
+
+func selectKind(kind string) policyv1alpha1.ResourceSelector {
+	switch kind {
+	case "Deployment":
+		return policyv1alpha1.ResourceSelector{APIVersion: "apps/v1", Kind: kind}
+	case "Job":
+		return policyv1alpha1.ResourceSelector{APIVersion: "batch/v1", Kind: kind}
+	default:
+		return policyv1alpha1.ResourceSelector{APIVersion: "v1", Kind: kind}
+	}
+}
+
+// policy places the kinds in all members unless told otherwise.
+func policy(ns, name string, kinds []string, change ...func(*policyv1alpha1.PropagationSpec)) *policyv1alpha1.PropagationPolicy {
+	p := &policyv1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+	for _, kind := range kinds {
+		p.Spec.ResourceSelectors = append(p.Spec.ResourceSelectors, selectKind(kind))
+	}
+	for _, f := range change {
+		f(&p.Spec)
+	}
+	return p
+}
+
+func inMembers(clusters ...string) func(*policyv1alpha1.PropagationSpec) {
+	return func(spec *policyv1alpha1.PropagationSpec) {
+		spec.Placement.ClusterAffinity = &policyv1alpha1.ClusterAffinity{ClusterNames: clusters}
+	}
+}
+
+func TestDeploymentTravelsAndReportsBack(t *testing.T) {
+	ns := namespace(t)
+	create(t, policy(ns, "all", []string{"Deployment"}), deployment(ns, "web", 3))
+
+	for name, member := range members {
+		got := until(t, "the Deployment is in "+name, member, deploymentRef(ns, "web"), anything[*appsv1.Deployment])
+		if *got.Spec.Replicas != 3 || got.Labels[names.ManagedLabel] != "true" || got.Labels[names.CellLabel] == "" {
+			t.Errorf("%s has %d replicas and labels %v", name, *got.Spec.Replicas, got.Labels)
+		}
+	}
+	until(t, "the template adds up the members", cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) bool {
+		return d.Status.ReadyReplicas == 6 && d.Status.Replicas == 6 && d.Status.ObservedGeneration == d.Generation
+	})
+	binding := until(t, "the binding is fully applied", cell, bindingRef(ns, "web-deployment"), func(b *workv1alpha2.ResourceBinding) bool {
+		return meta.IsStatusConditionTrue(b.Status.Conditions, names.BindingFullyApplied) && meta.IsStatusConditionTrue(b.Status.Conditions, names.BindingScheduled) &&
+			b.Status.SchedulerObservedGeneration == b.Generation
+	})
+	if len(binding.Status.AggregatedStatus) != 2 || binding.Status.AggregatedStatus[0].ClusterName != "member1" || !binding.Status.AggregatedStatus[1].Applied {
+		t.Errorf("aggregated status is %+v", binding.Status.AggregatedStatus)
+	}
+	until(t, "the Work tells", cell, workRef("member1", "Deployment", ns, "web"), func(w *workv1alpha1.Work) bool {
+		return meta.IsStatusConditionTrue(w.Status.Conditions, names.WorkApplied) && len(w.Status.ManifestStatuses) == 1 &&
+			w.Status.ManifestStatuses[0].Health == workv1alpha1.ResourceHealthy
+	})
+
+	edit(t, cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "registry.example/app:2" })
+	for name, member := range members {
+		until(t, "the new image is in "+name, member, deploymentRef(ns, "web"), func(d *appsv1.Deployment) bool {
+			return d.Spec.Template.Spec.Containers[0].Image == "registry.example/app:2"
+		})
+	}
+	until(t, "the template is observed again", cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) bool {
+		return d.Status.ObservedGeneration == d.Generation && d.Status.UpdatedReplicas == 6 && d.Status.Replicas == 6
+	})
+
+	if err := cell.Delete(t.Context(), deploymentRef(ns, "web")); err != nil {
+		t.Fatal(err)
+	}
+	for name, member := range members {
+		untilGone(t, "the Deployment has left "+name, member, deploymentRef(ns, "web"))
+	}
+	untilGone(t, "the binding is gone", cell, bindingRef(ns, "web-deployment"))
+	untilGone(t, "the Work is gone", cell, workRef("member1", "Deployment", ns, "web"))
+}
+
+func TestDriftIsRepaired(t *testing.T) {
+	ns := namespace(t)
+	create(t, policy(ns, "all", []string{"ConfigMap"}, inMembers("member1")), configMap(ns, "settings", map[string]string{"a": "1"}))
+	member := members["member1"]
+	until(t, "it is there", member, configMapRef(ns, "settings"), anything[*corev1.ConfigMap])
+
+	edit(t, member, configMapRef(ns, "settings"), func(cm *corev1.ConfigMap) {
+		cm.Data["a"] = "changed"
+		cm.Data["b"] = "added"
+	})
+	until(t, "what the federation says is restored and what it does not say is kept", member, configMapRef(ns, "settings"), func(cm *corev1.ConfigMap) bool {
+		return cm.Data["a"] == "1" && cm.Data["b"] == "added"
+	})
+	if err := member.Delete(t.Context(), configMapRef(ns, "settings")); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "what was deleted is made again", member, configMapRef(ns, "settings"), func(cm *corev1.ConfigMap) bool { return cm.Data["a"] == "1" })
+	err := members["member2"].Get(t.Context(), ctrlclient.ObjectKeyFromObject(configMapRef(ns, "settings")), configMapRef(ns, "settings"))
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("member2, which was not chosen: %v", err)
+	}
+}
+
+func TestConflictResolution(t *testing.T) {
+	ns := namespace(t)
+	member := members["member1"]
+	createIn(t, member, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, configMap(ns, "mine", map[string]string{"owner": "member"}))
+	create(t, policy(ns, "all", []string{"ConfigMap"}, inMembers("member1")), configMap(ns, "mine", map[string]string{"owner": "federation"}))
+
+	until(t, "the Work says why it is not applied", cell, workRef("member1", "ConfigMap", ns, "mine"), func(w *workv1alpha1.Work) bool {
+		applied := meta.FindStatusCondition(w.Status.Conditions, names.WorkApplied)
+		return applied != nil && applied.Status == metav1.ConditionFalse && applied.Reason == "ResourceConflict"
+	})
+	until(t, "the binding says so, too", cell, bindingRef(ns, "mine-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
+		return len(b.Status.AggregatedStatus) == 1 && !b.Status.AggregatedStatus[0].Applied && b.Status.AggregatedStatus[0].AppliedMessage != ""
+	})
+	if got := until(t, "it is there", member, configMapRef(ns, "mine"), anything[*corev1.ConfigMap]); got.Data["owner"] != "member" || got.Labels[names.ManagedLabel] != "" {
+		t.Errorf("the member's own object was touched: %+v", got)
+	}
+
+	edit(t, cell, policy(ns, "all", nil), func(p *policyv1alpha1.PropagationPolicy) {
+		p.Spec.ConflictResolution = policyv1alpha1.ConflictOverwrite
+	})
+	until(t, "it is taken over", member, configMapRef(ns, "mine"), func(cm *corev1.ConfigMap) bool {
+		return cm.Data["owner"] == "federation" && cm.Labels[names.ManagedLabel] == "true"
+	})
+}

@@ -1,0 +1,346 @@
+package engine_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	configv1alpha1 "github.com/cellplane/cellplane/api/config/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/engine"
+	"github.com/cellplane/cellplane/internal/kubebin"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// An engine that starts finds everything right and writes nothing, in the cell and in the members.
+func TestRestartWritesNothing(t *testing.T) {
+	ns := namespace(t)
+	create(t, policy(ns, "all", []string{"Deployment", "ConfigMap", "Service"}, withDependencies))
+	for _, name := range []string{"a", "b", "c"} {
+		create(t, deployment(ns, name, 1), configMap(ns, name, map[string]string{"k": "v"}),
+			&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}})
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		until(t, "it is reported", cell, deploymentRef(ns, name), func(d *appsv1.Deployment) bool { return d.Status.ReadyReplicas == 2 })
+		delivered(t, "member1", ns, name, "k", "v")
+	}
+	settle(t)
+	stopEngine()
+	version := func() string {
+		return until(t, "it is there", members["member1"], configMapRef(ns, "a"), anything[*corev1.ConfigMap]).ResourceVersion
+	}
+	before, there := writes(t), version()
+	stopEngine = startEngine(context.Background(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig})
+	barrierless := configMap(ns, "after", map[string]string{"k": "v"})
+	settle(t)
+	if done := difference(before, writes(t)); total(done) != 0 {
+		t.Errorf("the engine wrote %v", done)
+	}
+	if now := version(); now != there {
+		t.Errorf("the member's object was rewritten: %s, then %s", there, now)
+	}
+	create(t, barrierless)
+	delivered(t, "member1", ns, "after", "k", "v")
+}
+
+// P24, B6, B7: a member that does not answer holds up nobody else; what it missed is done as soon as it is back.
+func TestMemberDoesNotAnswer(t *testing.T) {
+	ns := namespace(t)
+	create(t, policy(ns, "all", []string{"Deployment"}), deployment(ns, "web", 1))
+	until(t, "it is reported", cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) bool {
+		return d.Status.ReadyReplicas == 2 && d.Status.ObservedGeneration == d.Generation
+	})
+	server, err := federation.Process("member2/" + kubebin.KubeAPIServer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Halt(); err != nil {
+		t.Fatal(err)
+	}
+	resumed := false
+	resume := func() {
+		if !resumed {
+			resumed = true
+			if err := server.Resurrect(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Cleanup(resume)
+
+	edit(t, cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "registry.example/app:2" })
+	create(t, deployment(ns, "new", 1))
+	for _, name := range []string{"web", "new"} {
+		until(t, "member1 goes on", members["member1"], deploymentRef(ns, name), anything[*appsv1.Deployment])
+	}
+	until(t, "the Work says why", cell, workRef("member2", "Deployment", ns, "web"), func(w *workv1alpha1.Work) bool {
+		return meta.IsStatusConditionFalse(w.Status.Conditions, names.WorkApplied)
+	})
+	until(t, "the binding says so", cell, bindingRef(ns, "web-deployment"), func(b *workv1alpha2.ResourceBinding) bool {
+		return meta.IsStatusConditionFalse(b.Status.Conditions, names.BindingFullyApplied) && len(b.Status.AggregatedStatus) == 2 &&
+			b.Status.AggregatedStatus[0].Applied && !b.Status.AggregatedStatus[1].Applied && b.Status.AggregatedStatus[1].Status != nil
+	})
+	event(t, cell, "karmada-es-member2", names.WorkName("Deployment", ns, "web"), names.EventSyncFailed)
+	until(t, "the template is not taken for observed", cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) bool {
+		return d.Status.ObservedGeneration < d.Generation && d.Status.UpdatedReplicas >= 1
+	})
+
+	resume()
+	until(t, "the member is back", members["member2"], namespaceRef("default"), anything[*corev1.Namespace])
+	back := time.Now()
+	until(t, "what was missed is done", members["member2"], deploymentRef(ns, "new"), anything[*appsv1.Deployment])
+	if took := time.Since(back); took > 20*time.Second {
+		t.Errorf("it took %v after the member was back", took)
+	}
+	until(t, "all is observed", cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) bool { return d.Status.ObservedGeneration == d.Generation })
+	until(t, "all is applied", cell, bindingRef(ns, "web-deployment"), func(b *workv1alpha2.ResourceBinding) bool {
+		return meta.IsStatusConditionTrue(b.Status.Conditions, names.BindingFullyApplied)
+	})
+}
+
+// Two engines: one works, the other stands by and takes over.
+func TestStandbyTakesOver(t *testing.T) {
+	stopEngine()
+	defer func() {
+		stopEngine = startEngine(context.Background(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig})
+	}()
+	ns := namespace(t)
+	create(t, policy(ns, "all", []string{"ConfigMap"}, inMembers("member1")))
+	elected := engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig, LeaderElect: true}
+	stopFirst := startEngine(t.Context(), elected)
+	create(t, configMap(ns, "one", map[string]string{"k": "1"}))
+	delivered(t, "member1", ns, "one", "k", "1")
+	stopSecond := startEngine(t.Context(), elected)
+	defer stopSecond()
+	stopFirst()
+	create(t, configMap(ns, "two", map[string]string{"k": "1"}))
+	delivered(t, "member1", ns, "two", "k", "1")
+}
+
+// P6: with preemption on, a policy of higher priority takes a template from the one that has it; one whose priority
+// sinks gives it up.
+func TestPreemption(t *testing.T) {
+	stopEngine()
+	stopPreempting := startEngine(t.Context(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig, Preemption: true})
+	defer func() {
+		stopPreempting()
+		stopEngine = startEngine(context.Background(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig})
+	}()
+	ns := namespace(t)
+	preempts := func(priority int32) func(*policyv1alpha1.PropagationSpec) {
+		return func(spec *policyv1alpha1.PropagationSpec) {
+			spec.ResourceSelectors[0].Name = "cm"
+			spec.Preemption, spec.Priority = policyv1alpha1.PreemptAlways, ptr.To(priority)
+		}
+	}
+	create(t, policy(ns, "first", []string{"ConfigMap"}, inMembers("member1"), preempts(1)), configMap(ns, "cm", map[string]string{"k": "1"}))
+	delivered(t, "member1", ns, "cm", "k", "1")
+	second := policy(ns, "second", []string{"ConfigMap"}, inMembers("member2"), preempts(2))
+	create(t, second)
+	delivered(t, "member2", ns, "cm", "k", "1")
+	untilGone(t, "it has moved", members["member1"], configMapRef(ns, "cm"))
+	event(t, cell, ns, "cm", names.EventPreemptPolicySucceed)
+	edit(t, cell, second, func(p *policyv1alpha1.PropagationPolicy) { p.Spec.Priority = ptr.To(int32(0)) })
+	delivered(t, "member1", ns, "cm", "k", "1")
+}
+
+// A cluster that is gone does not keep Works, bindings or templates from going.
+func TestClusterGone(t *testing.T) {
+	ns := namespace(t)
+	cluster := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "ghost"}, Spec: clusterv1alpha1.ClusterSpec{
+		SyncMode: clusterv1alpha1.Push, APIEndpoint: "https://127.0.0.1:1",
+		SecretRef: &clusterv1alpha1.LocalSecretReference{Namespace: names.ClusterNamespace, Name: "member1"},
+	}}
+	create(t, cluster)
+	create(t, policy(ns, "p", []string{"ConfigMap"}, inMembers("ghost", "member1")), configMap(ns, "cm", map[string]string{"k": "1"}))
+	delivered(t, "member1", ns, "cm", "k", "1")
+	until(t, "the Work says why", cell, workRef("ghost", "ConfigMap", ns, "cm"), func(w *workv1alpha1.Work) bool {
+		return meta.IsStatusConditionFalse(w.Status.Conditions, names.WorkApplied)
+	})
+	if err := cell.Delete(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+	untilGone(t, "the Work is let go", cell, workRef("ghost", "ConfigMap", ns, "cm"))
+	until(t, "the binding follows", cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
+		return len(b.Spec.Clusters) == 1 && meta.IsStatusConditionTrue(b.Status.Conditions, names.BindingFullyApplied)
+	})
+}
+
+// B1, B2: a cluster that is being left keeps its Work while that is graceful; where it must go first, new clusters wait.
+func TestEviction(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	create(t, policy(ns, "p", []string{"ConfigMap"}, inMembers("member1", "member2")), configMap(ns, "cm", map[string]string{"k": "1"}))
+	delivered(t, "member1", ns, "cm", "k", "1")
+	delivered(t, "member2", ns, "cm", "k", "1")
+	edit(t, cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) {
+		b.Spec.GracefulEvictionTasks = []workv1alpha2.GracefulEvictionTask{{FromCluster: "member1", PurgeMode: policyv1alpha1.PurgeModeGracefully, Reason: "Test", Producer: "Test"}}
+	})
+	until(t, "the scheduler leaves it out", cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) bool { return len(b.Spec.Clusters) == 1 })
+	barrier(t, ns)
+	delivered(t, "member1", ns, "cm", "k", "1")
+	edit(t, cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) {
+		b.Spec.GracefulEvictionTasks[0].PurgeMode = policyv1alpha1.PurgeModeDirectly
+	})
+	untilGone(t, "it is left at once", members["member1"], configMapRef(ns, "cm"))
+}
+
+// P17: a kind that comes while the engine runs is propagated, merged and reported like any other.
+func TestNewKind(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	crd := func() *apiextensionsv1.CustomResourceDefinition {
+		return &apiextensionsv1.CustomResourceDefinition{
+			ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com"},
+			Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+				Group: "example.com", Scope: apiextensionsv1.NamespaceScoped,
+				Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Singular: "widget", Kind: "Widget", ListKind: "WidgetList"},
+				Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+					Name: "v1", Served: true, Storage: true, Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
+					Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)}},
+				}},
+			},
+		}
+	}
+	widget := func() *unstructured.Unstructured {
+		obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget"}}
+		obj.SetNamespace(ns)
+		obj.SetName("w")
+		return obj
+	}
+	create(t, crd())
+	p := policy(ns, "p", nil, inMembers("member1"))
+	p.Spec.ResourceSelectors = []policyv1alpha1.ResourceSelector{{APIVersion: "example.com/v1", Kind: "Widget"}}
+	create(t, p)
+	w := widget()
+	w.Object["spec"] = map[string]any{"size": int64(1)}
+	testenv.Eventually(t, "the cell serves widgets", func(ctx context.Context) (bool, error) {
+		err := cell.Create(ctx, w.DeepCopy())
+		return err == nil, err
+	})
+	// The member does not know the kind yet: said so, and done once it does.
+	until(t, "the Work says why", cell, workRef("member1", "Widget", ns, "w"), func(w *workv1alpha1.Work) bool {
+		applied := meta.FindStatusCondition(w.Status.Conditions, names.WorkApplied)
+		return applied != nil && applied.Status == metav1.ConditionFalse && strings.Contains(applied.Message, "Widget")
+	})
+	createIn(t, members["member1"], crd())
+	copied := until(t, "it is there", members["member1"], widget(), anything[*unstructured.Unstructured])
+	copied.Object["status"] = map[string]any{"phase": "Ready"}
+	testenv.Eventually(t, "the member's controller reports", func(ctx context.Context) (bool, error) {
+		if err := members["member1"].Get(ctx, ctrlclient.ObjectKeyFromObject(copied), copied); err != nil {
+			return false, err
+		}
+		copied.Object["status"] = map[string]any{"phase": "Ready"}
+		err := members["member1"].Status().Update(ctx, copied)
+		return err == nil, err
+	})
+	until(t, "the binding has the whole status", cell, bindingRef(ns, "w-widget"), func(b *workv1alpha2.ResourceBinding) bool {
+		return len(b.Status.AggregatedStatus) == 1 && b.Status.AggregatedStatus[0].Status != nil && strings.Contains(string(b.Status.AggregatedStatus[0].Status.Raw), "Ready")
+	})
+}
+
+// What a member refuses is said where users look, and is tried again when it changes.
+func TestMemberRefuses(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	quota := func() *corev1.ResourceQuota {
+		return &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/secrets": resource.MustParse("0")}}}
+	}
+	secret := func() *corev1.Secret { return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "s"}} }
+	createIn(t, members["member1"], namespaceRef(ns), quota())
+	create(t, policy(ns, "p", []string{"Secret"}, inMembers("member1")), secret())
+	until(t, "the binding says why", cell, bindingRef(ns, "s-secret"), func(b *workv1alpha2.ResourceBinding) bool {
+		return len(b.Status.AggregatedStatus) == 1 && strings.Contains(b.Status.AggregatedStatus[0].AppliedMessage, "quota")
+	})
+	event(t, cell, ns, "s-secret", names.EventSyncFailed)
+	if err := members["member1"].Delete(t.Context(), quota()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is there", members["member1"], secret(), anything[*corev1.Secret])
+}
+
+// Mistakes of users end in a condition or an event and harm nobody else.
+func TestMistakes(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	broken := policy(ns, "broken", []string{"ConfigMap"}, func(spec *policyv1alpha1.PropagationSpec) {
+		spec.ResourceSelectors[0].LabelSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Bogus"}}}
+	})
+	create(t, broken)
+	event(t, cell, ns, "broken", names.EventApplyPolicyFailed)
+	custom := &configv1alpha1.ResourceInterpreterCustomization{ObjectMeta: metav1.ObjectMeta{Name: ns}}
+	custom.Spec.Target = configv1alpha1.CustomizationTarget{APIVersion: "v1", Kind: "ReplicationController"}
+	custom.Spec.Customizations.ReplicaResource = &configv1alpha1.ReplicaResourceRequirement{LuaScript: "function GetReplicas(obj) while true do end end"}
+	create(t, custom)
+	t.Cleanup(func() { _ = cell.Delete(context.Background(), custom) })
+	create(t, policy(ns, "p", []string{"ReplicationController", "ConfigMap"}, inMembers("member1")))
+	create(t, &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "loops"}, Spec: corev1.ReplicationControllerSpec{Selector: map[string]string{"a": "b"}, Template: &corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "registry.example/app:1"}}},
+	}}})
+	event(t, cell, ns, "loops", names.EventApplyPolicyFailed)
+	create(t, configMap(ns, "fine", map[string]string{"k": "1"}), configMap(ns, "big", map[string]string{"k": strings.Repeat("x", 900_000)}))
+	delivered(t, "member1", ns, "fine", "k", "1")
+	delivered(t, "member1", ns, "big", "k", strings.Repeat("x", 900_000))
+
+	op := labelOverride(ns, "op", "ConfigMap", "fine", "x")
+	op.Spec.OverrideRules[0].Overriders = policyv1alpha1.Overriders{Plaintext: []policyv1alpha1.PlaintextOverrider{{Path: "/data/none/here", Operator: policyv1alpha1.OverriderOpRemove}}}
+	create(t, op)
+	event(t, cell, ns, "fine-configmap", names.EventSyncWorkFailed)
+	event(t, cell, ns, "fine", names.EventApplyOverridePolicyFailed)
+}
+
+// Templates, bindings and Works that belong to another cell, and copies of what is on the hub, are left alone.
+func TestFrozenObjects(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	create(t, policy(ns, "p", []string{"ConfigMap"}, inMembers("member1")))
+	frozen := configMap(ns, "frozen", map[string]string{"k": "1"})
+	frozen.Labels = map[string]string{names.RebalanceStatusLabel: names.RebalanceMigrating}
+	copied := configMap(ns, "copied", map[string]string{"k": "1"})
+	copied.Annotations = map[string]string{names.CopiedFromHubAnnotation: "uid-on-the-hub"}
+	create(t, frozen, copied, configMap(ns, "moving", map[string]string{"k": "1"}))
+	delivered(t, "member1", ns, "moving", "k", "1")
+	barrier(t, ns)
+	missing(t, "a binding of a frozen template", cell, bindingRef(ns, "frozen-configmap"))
+	missing(t, "a binding of a copy", cell, bindingRef(ns, "copied-configmap"))
+
+	label := map[string]string{names.RebalanceStatusLabel: names.RebalanceMigrated}
+	for _, obj := range []ctrlclient.Object{bindingRef(ns, "moving-configmap"), workRef("member1", "ConfigMap", ns, "moving"), configMapRef(ns, "moving")} {
+		edit(t, cell, obj, func(obj ctrlclient.Object) {
+			labels := obj.GetLabels()
+			if labels == nil {
+				labels = map[string]string{}
+			}
+			for key, value := range label {
+				labels[key] = value
+			}
+			obj.SetLabels(labels)
+		})
+	}
+	edit(t, cell, configMapRef(ns, "moving"), func(cm *corev1.ConfigMap) { cm.Data["k"] = "2" })
+	if err := cell.Delete(t.Context(), configMapRef(ns, "moving")); err != nil {
+		t.Fatal(err)
+	}
+	barrier(t, ns)
+	delivered(t, "member1", ns, "moving", "k", "1")
+	until(t, "the binding stays", cell, bindingRef(ns, "moving-configmap"), func(b *workv1alpha2.ResourceBinding) bool { return b.DeletionTimestamp == nil })
+
+	// Unfrozen, as in its new cell, a template is the engine's.
+	edit(t, cell, configMapRef(ns, "frozen"), func(cm *corev1.ConfigMap) { delete(cm.Labels, names.RebalanceStatusLabel) })
+	delivered(t, "member1", ns, "frozen", "k", "1")
+}

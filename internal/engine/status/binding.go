@@ -1,0 +1,258 @@
+package status
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/cellplane/cellplane/api/names"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/engine/events"
+	"github.com/cellplane/cellplane/internal/engine/execution"
+	"github.com/cellplane/cellplane/internal/engine/queue"
+	"github.com/cellplane/cellplane/internal/engine/scheduler"
+)
+
+// Reasons and messages of conditions of bindings, as users know them.
+const (
+	fullyAppliedReason   = "FullyAppliedSuccess"
+	fullyAppliedMessage  = "All works have been successfully applied"
+	partlyAppliedReason  = "FullyAppliedFailed"
+	partlyAppliedMessage = "Failed to apply all works, see status.aggregatedStatus for details"
+	scheduledMessage     = "Binding has been scheduled successfully."
+)
+
+// Interpreter is what aggregation asks.
+type Interpreter interface {
+	AggregateStatus(ctx context.Context, template *unstructured.Unstructured, items []workv1alpha2.AggregatedStatusItem) (*unstructured.Unstructured, error)
+}
+
+// Bindings keeps the status of bindings and of their templates.
+type Bindings struct {
+	cell        *cell.Cell
+	interpreter Interpreter
+	scheduler   *scheduler.Scheduler
+	report      func(*cell.Work) execution.Report
+	recorder    *events.Recorder
+	queue       *queue.Queue[cell.Key]
+	pace        *pace[cell.Key]
+	now         func() time.Time
+}
+
+// NewBindings returns a controller of bindings' and templates' status.
+func NewBindings(c *cell.Cell, interpreter Interpreter, s *scheduler.Scheduler, report func(*cell.Work) execution.Report, recorder *events.Recorder) *Bindings {
+	b := &Bindings{
+		cell: c, interpreter: interpreter, scheduler: s, report: report, recorder: recorder,
+		queue: queue.New[cell.Key]("binding-status"), pace: newPace[cell.Key](bindingRhythm), now: time.Now,
+	}
+	c.SubscribeBindings(func(key cell.Key, old, now *workv1alpha2.ResourceBinding) {
+		if now != nil && (old == nil || old.Generation != now.Generation) {
+			b.Changed(key)
+		}
+	})
+	c.Works.Subscribe(func(_ cell.Key, old, now *cell.Work) {
+		if now == nil && old.Binding.Name != "" {
+			b.Changed(old.Binding)
+		}
+	})
+	return b
+}
+
+// Changed takes note that something new is known of a binding.
+func (b *Bindings) Changed(key cell.Key) {
+	b.pace.moved(key, b.now())
+	b.queue.AddAfter(key, gather)
+}
+
+// Run works until the context ends.
+func (b *Bindings) Run(ctx context.Context, workers int) { b.queue.Run(ctx, workers, b.Reconcile) }
+
+// Reconcile brings the status of a binding and its template up to date.
+func (b *Bindings) Reconcile(ctx context.Context, key cell.Key) error {
+	binding := b.cell.Binding(key)
+	if binding == nil || binding.DeletionTimestamp != nil || binding.Labels[names.RebalanceStatusLabel] != "" {
+		b.pace.written(key)
+		return nil
+	}
+
+	// 1. What is seen?
+	items, moving := b.aggregate(binding)
+	if moving {
+		if wait := b.pace.wait(key, b.now()); wait > 0 {
+			return queue.Later{After: wait}
+		}
+	}
+
+	// 2. The template first: users wait for it.
+	if err := b.updateTemplate(ctx, binding, items); err != nil {
+		return err
+	}
+
+	// 3. The binding.
+	status := b.statusOf(binding, items)
+	if !sameStatus(&binding.Status, status) {
+		if _, err := b.cell.UpdateBindingStatus(ctx, binding, status); err != nil {
+			return ignoreNotFound(err)
+		}
+	}
+	b.pace.written(key)
+	return nil
+}
+
+// aggregate returns the state of the copies, by cluster, and whether it will change in a moment.
+func (b *Bindings) aggregate(binding *workv1alpha2.ResourceBinding) ([]workv1alpha2.AggregatedStatusItem, bool) {
+	works := b.cell.WorksOf(cell.Key{Namespace: binding.Namespace, Name: binding.Name})
+	slices.SortFunc(works, func(x, y *cell.Work) int { return strings.Compare(x.Cluster, y.Cluster) })
+	items := make([]workv1alpha2.AggregatedStatusItem, 0, len(works))
+	settled, failed := true, false
+	for _, work := range works {
+		if work.Deleting {
+			continue
+		}
+		report := b.report(work)
+		settled, failed = settled && report.Settled, failed || report.Failed()
+		items = append(items, itemOf(binding, work, &report))
+	}
+	for i := range binding.Spec.Clusters {
+		name := binding.Spec.Clusters[i].Name
+		settled = settled && slices.ContainsFunc(items, func(item workv1alpha2.AggregatedStatusItem) bool { return item.ClusterName == name })
+	}
+	return items, !settled && !failed
+}
+
+// itemOf returns the state of the copy in one cluster. What is not known now is taken from what was last written.
+func itemOf(binding *workv1alpha2.ResourceBinding, work *cell.Work, report *execution.Report) workv1alpha2.AggregatedStatusItem {
+	item := workv1alpha2.AggregatedStatusItem{ClusterName: work.Cluster, Health: workv1alpha2.ResourceUnknown}
+	if i := slices.IndexFunc(binding.Status.AggregatedStatus, func(item workv1alpha2.AggregatedStatusItem) bool { return item.ClusterName == work.Cluster }); i >= 0 {
+		item = binding.Status.AggregatedStatus[i]
+	}
+	if report.Attempted {
+		item.Applied, item.AppliedMessage = report.Outcome.Applied, report.Outcome.Message
+	}
+	if len(report.Objects) == 0 {
+		return item
+	}
+	switch observed := report.Objects[0]; {
+	case observed != nil:
+		item.Health, item.Status = workv1alpha2.ResourceHealth(observed.Health), nil
+		if observed.Status != nil {
+			item.Status = &runtime.RawExtension{Raw: observed.Status}
+		}
+	case report.Trusted:
+		item.Health, item.Status = workv1alpha2.ResourceUnknown, nil
+	}
+	return item
+}
+
+// updateTemplate writes the status that the copies add up to, if it is another than the template has.
+func (b *Bindings) updateTemplate(ctx context.Context, binding *workv1alpha2.ResourceBinding, items []workv1alpha2.AggregatedStatusItem) error {
+	ref := &binding.Spec.Resource
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	if err != nil {
+		return nil
+	}
+	template := b.cell.Templates.Get(cell.TemplateKey{GroupVersionKind: gv.WithKind(ref.Kind), Key: cell.Key{Namespace: ref.Namespace, Name: ref.Name}})
+	if template == nil || template.Frozen || template.UID != ref.UID {
+		return nil
+	}
+	obj, err := template.Object()
+	if err != nil {
+		return err
+	}
+	aggregated, err := b.interpreter.AggregateStatus(ctx, obj, items)
+	if err == nil && aggregated != obj && !apiequality.Semantic.DeepEqual(aggregated.Object["status"], obj.Object["status"]) {
+		err = b.cell.UpdateTemplateStatus(ctx, template, aggregated)
+	}
+	if err != nil {
+		if !isConflict(err) {
+			b.recorder.Failed(events.OfTemplate(template), "aggregate", names.EventAggregateStatusFailed, err.Error())
+		}
+		return ignoreNotFound(err)
+	}
+	b.recorder.Succeeded(events.OfTemplate(template), "aggregate", names.EventAggregateStatusSucceed, "the status of the members was added up", false)
+	return nil
+}
+
+// statusOf returns the status of a binding.
+func (b *Bindings) statusOf(binding *workv1alpha2.ResourceBinding, items []workv1alpha2.AggregatedStatusItem) *workv1alpha2.ResourceBindingStatus {
+	status := binding.Status.DeepCopy()
+	status.AggregatedStatus = items
+	b.setScheduled(binding, status)
+	b.setFullyApplied(binding, status)
+	return status
+}
+
+func (b *Bindings) setScheduled(binding *workv1alpha2.ResourceBinding, status *workv1alpha2.ResourceBindingStatus) {
+	outcome, decided := b.scheduler.Last(cell.Key{Namespace: binding.Namespace, Name: binding.Name})
+	if !decided || !scheduler.Responsible(binding) {
+		return
+	}
+	condition := metav1.Condition{
+		Type: names.BindingScheduled, Status: metav1.ConditionTrue, Reason: names.ReasonSuccess, Message: scheduledMessage,
+		LastTransitionTime: metav1.NewTime(b.now()),
+	}
+	if outcome.Failure != nil {
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, outcome.Failure.Reason, outcome.Failure.Message
+	}
+	meta.SetStatusCondition(&status.Conditions, condition)
+	status.SchedulerObservedGeneration = outcome.Generation
+	status.SchedulerObservedAffinityName = outcome.Affinity
+	if outcome.Failure == nil && (status.LastScheduledTime == nil || outcome.At.Truncate(time.Second).After(status.LastScheduledTime.Time)) {
+		at := outcome.At
+		if at.IsZero() {
+			at = b.now()
+		}
+		status.LastScheduledTime = &metav1.Time{Time: at.Truncate(time.Second)}
+	}
+}
+
+// setFullyApplied says whether every chosen cluster has its copy.
+func (b *Bindings) setFullyApplied(binding *workv1alpha2.ResourceBinding, status *workv1alpha2.ResourceBindingStatus) {
+	condition := metav1.Condition{
+		Type: names.BindingFullyApplied, Status: metav1.ConditionTrue, Reason: fullyAppliedReason, Message: fullyAppliedMessage,
+		LastTransitionTime: metav1.NewTime(b.now()),
+	}
+	applied := len(status.AggregatedStatus) > 0
+	for i := range binding.Spec.Clusters {
+		name := binding.Spec.Clusters[i].Name
+		applied = applied && slices.ContainsFunc(status.AggregatedStatus, func(item workv1alpha2.AggregatedStatusItem) bool { return item.ClusterName == name && item.Applied })
+	}
+	for i := range status.AggregatedStatus {
+		applied = applied && status.AggregatedStatus[i].Applied
+	}
+	if !applied {
+		if len(status.AggregatedStatus) == 0 && meta.FindStatusCondition(status.Conditions, names.BindingFullyApplied) == nil {
+			return // nothing has been tried
+		}
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, partlyAppliedReason, partlyAppliedMessage
+	}
+	meta.SetStatusCondition(&status.Conditions, condition)
+}
+
+// sameStatus compares all that matters; raw statuses by meaning, not by spelling.
+func sameStatus(a, b *workv1alpha2.ResourceBindingStatus) bool {
+	if a.SchedulerObservedGeneration != b.SchedulerObservedGeneration || a.SchedulerObservedAffinityName != b.SchedulerObservedAffinityName ||
+		!a.LastScheduledTime.Equal(b.LastScheduledTime) || conditionsDiffer(a.Conditions, b.Conditions) || len(a.AggregatedStatus) != len(b.AggregatedStatus) {
+		return false
+	}
+	return slices.EqualFunc(a.AggregatedStatus, b.AggregatedStatus, func(x, y workv1alpha2.AggregatedStatusItem) bool {
+		return x.ClusterName == y.ClusterName && x.Applied == y.Applied && x.AppliedMessage == y.AppliedMessage && x.Health == y.Health &&
+			sameRaw(x.Status, y.Status)
+	})
+}
+
+func sameRaw(a, b *runtime.RawExtension) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return string(a.Raw) == string(b.Raw) || string(cell.Canonical(a.Raw)) == string(cell.Canonical(b.Raw))
+}

@@ -1,0 +1,177 @@
+// Package status carries what is seen in members up: to the status of Works, of bindings and of templates.
+//
+// Bindings and templates are told directly what is seen; they do not wait for the status of Works to be written.
+package status
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/cellplane/cellplane/api/names"
+	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/engine/events"
+	"github.com/cellplane/cellplane/internal/engine/execution"
+	"github.com/cellplane/cellplane/internal/engine/queue"
+)
+
+// Reasons and messages of conditions of Works, as users know them.
+const (
+	appliedReason     = "AppliedSuccessful"
+	appliedMessage    = "Manifest has been successfully applied"
+	dispatchingReason = "Dispatching"
+	dispatchingNote   = "Work is being dispatched to member clusters."
+	suspendedReason   = "SuspendDispatching"
+	suspendedNote     = "Work dispatching is in a suspended state."
+)
+
+// Works keeps the status of Works.
+type Works struct {
+	cell     *cell.Cell
+	report   func(*cell.Work) execution.Report
+	recorder *events.Recorder
+	queue    *queue.Queue[cell.Key]
+	pace     *pace[cell.Key]
+	now      func() time.Time
+}
+
+// NewWorks returns a controller of Works' status.
+func NewWorks(c *cell.Cell, report func(*cell.Work) execution.Report, recorder *events.Recorder) *Works {
+	return &Works{cell: c, report: report, recorder: recorder, queue: queue.New[cell.Key]("work-status"), pace: newPace[cell.Key](workRhythm), now: time.Now}
+}
+
+// Changed takes note that something new is known of a Work.
+func (w *Works) Changed(key cell.Key) {
+	w.pace.moved(key, w.now())
+	w.queue.AddAfter(key, gather)
+}
+
+// Run works until the context ends.
+func (w *Works) Run(ctx context.Context, workers int) { w.queue.Run(ctx, workers, w.Reconcile) }
+
+// Reconcile brings the status of a Work up to date.
+func (w *Works) Reconcile(ctx context.Context, key cell.Key) error {
+	work := w.cell.Works.Get(key)
+	if work == nil || work.Frozen || work.Pulled || work.Deleting && len(work.Finalizers) == 0 {
+		w.pace.written(key)
+		return nil
+	}
+	report := w.report(work)
+	if !report.Settled && !report.Failed() && !suspensionChanged(work) {
+		if wait := w.pace.wait(key, w.now()); wait > 0 {
+			return queue.Later{After: wait}
+		}
+	}
+	status := workv1alpha1.WorkStatus{Conditions: w.conditions(work, &report)}
+	manifests, known := manifestStatuses(work, &report)
+	status.ManifestStatuses = manifests
+	if !known {
+		if !conditionsDiffer(work.Conditions, status.Conditions) {
+			w.pace.written(key)
+			return nil
+		}
+		before, err := w.cell.ReadWorkStatus(ctx, key)
+		if err != nil {
+			return ignoreNotFound(err)
+		}
+		status.ManifestStatuses = before.ManifestStatuses
+	}
+	if !conditionsDiffer(work.Conditions, status.Conditions) && work.StatusDigest == cell.StatusDigest(status.ManifestStatuses) {
+		w.pace.written(key)
+		return nil
+	}
+	if _, err := w.cell.UpdateWorkStatus(ctx, work, &status); err != nil {
+		return ignoreNotFound(err)
+	}
+	w.pace.written(key)
+	return nil
+}
+
+// suspensionChanged tells whether dispatching was paused or resumed and the status does not say so.
+func suspensionChanged(work *cell.Work) bool {
+	dispatching := meta.FindStatusCondition(work.Conditions, names.WorkDispatching)
+	return work.Suspended && (dispatching == nil || dispatching.Status == metav1.ConditionTrue) ||
+		!work.Suspended && dispatching != nil && dispatching.Status == metav1.ConditionFalse
+}
+
+// conditions returns the conditions of a Work. What is not known stays as it was.
+func (w *Works) conditions(work *cell.Work, report *execution.Report) []metav1.Condition {
+	conditions := slices.Clone(work.Conditions)
+	set := func(kind string, ok bool, reason, message string) {
+		status := metav1.ConditionFalse
+		if ok {
+			status = metav1.ConditionTrue
+		}
+		meta.SetStatusCondition(&conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(w.now()),
+		})
+	}
+	if work.Suspended {
+		set(names.WorkDispatching, false, suspendedReason, suspendedNote)
+	} else if !work.Deleting {
+		set(names.WorkDispatching, true, dispatchingReason, dispatchingNote)
+	}
+	switch {
+	case !report.Attempted:
+	case report.Outcome.Applied:
+		set(names.WorkApplied, true, appliedReason, appliedMessage)
+	default:
+		set(names.WorkApplied, false, report.Outcome.Reason, "Failed to apply all manifests: "+report.Outcome.Message)
+	}
+	return conditions
+}
+
+// manifestStatuses returns what was seen of the Work's objects, and whether that can be relied on.
+func manifestStatuses(work *cell.Work, report *execution.Report) ([]workv1alpha1.ManifestStatus, bool) {
+	var statuses []workv1alpha1.ManifestStatus
+	for i, observed := range report.Objects {
+		if observed == nil {
+			if !report.Trusted {
+				return nil, false
+			}
+			continue
+		}
+		object := &work.Objects[i]
+		status := workv1alpha1.ManifestStatus{
+			Identifier: workv1alpha1.ResourceIdentifier{
+				Ordinal: i, Group: object.Group, Version: object.Version, Kind: object.Kind, Resource: report.Resources[i],
+				Namespace: object.Namespace, Name: object.Name,
+			},
+			Health: observed.Health,
+		}
+		if observed.Status != nil {
+			status.Status = &runtime.RawExtension{Raw: observed.Status}
+		}
+		statuses = append(statuses, status)
+	}
+	return statuses, true
+}
+
+// conditionsDiffer compares conditions regardless of their times.
+func conditionsDiffer(before, now []metav1.Condition) bool {
+	if len(before) != len(now) {
+		return true
+	}
+	for i := range now {
+		old := meta.FindStatusCondition(before, now[i].Type)
+		if old == nil || old.Status != now[i].Status || old.Reason != now[i].Reason || old.Message != now[i].Message || old.ObservedGeneration != now[i].ObservedGeneration {
+			return true
+		}
+	}
+	return false
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func isConflict(err error) bool { return apierrors.IsConflict(err) }

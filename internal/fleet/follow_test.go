@@ -1,0 +1,198 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// notes is a sink that remembers names and data.
+type notes struct {
+	mu      sync.Mutex
+	data    map[string]string
+	seen    map[string]bool
+	relists int
+}
+
+func (n *notes) Set(obj runtime.Object) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	cm := obj.(*corev1.ConfigMap)
+	n.data[cm.Name] = cm.Data["k"]
+	if n.seen != nil {
+		n.seen[cm.Name] = true
+	}
+}
+
+func (n *notes) Unset(obj runtime.Object) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.data, obj.(*corev1.ConfigMap).Name)
+}
+
+func (n *notes) Relist() func(string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.seen = map[string]bool{}
+	return func(string) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.relists++
+		for name := range n.data {
+			if !n.seen[name] {
+				delete(n.data, name)
+			}
+		}
+		n.seen = nil
+	}
+}
+
+func (n *notes) are(want map[string]string, relists int) (bool, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.relists < relists || len(n.data) != len(want) {
+		return false, fmt.Errorf("%d entries after %d lists", len(n.data), n.relists)
+	}
+	for name, value := range want {
+		if n.data[name] != value {
+			return false, fmt.Errorf("%s is %q, want %q", name, n.data[name], value)
+		}
+	}
+	return true, nil
+}
+
+func TestFollow(t *testing.T) {
+	server := testenv.SharedAPIServer(t)
+	maps := server.Client(t).CoreV1().ConfigMaps(server.Namespace(t))
+	want := map[string]string{}
+	put := func(name, value string) {
+		t.Helper()
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"mine": "yes"}}, Data: map[string]string{"k": value}}
+		if _, err := maps.Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
+			if _, err = maps.Update(t.Context(), cm, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want[name] = value
+	}
+	for i := range pageSize + 10 { // more than a page
+		put(fmt.Sprintf("cm-%d", i), "1")
+	}
+
+	const mine = "mine=yes"
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	sink := &notes{data: map[string]string{}}
+	var mu sync.Mutex
+	var current watch.Interface
+	trouble := false // the next watch is refused for being too old
+	refuse := true   // the second watch is refused for no reason
+	var failures []error
+	refused := errors.New("refused")
+	go Follow(ctx, Source{
+		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.LabelSelector = mine
+			return maps.List(ctx, options)
+		},
+		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.LabelSelector = mine
+			mu.Lock()
+			defer mu.Unlock()
+			if trouble {
+				trouble = false
+				return nil, apierrors.NewResourceExpired("too old")
+			}
+			if refuse && current != nil {
+				refuse = false
+				return nil, refused
+			}
+			w, err := maps.Watch(ctx, options)
+			current = w
+			return w, err
+		},
+	}, sink, func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		failures = append(failures, err)
+	})
+	eventually := func(what string, relists int) {
+		t.Helper()
+		testenv.Eventually(t, what, func(context.Context) (bool, error) { return sink.are(want, relists) })
+	}
+	eventually("everything is listed", 1)
+	put("cm-0", "2")
+	if err := maps.Delete(t.Context(), "cm-1", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	delete(want, "cm-1")
+	eventually("changes are seen", 1)
+
+	// A watch that ends is taken up again where it was, also after a failure.
+	end := func() {
+		testenv.Eventually(t, "there is a watch to end", func(context.Context) (bool, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if current == nil {
+				return false, nil
+			}
+			current.Stop()
+			return true, nil
+		})
+	}
+	end()
+	put("cm-0", "3")
+	eventually("the watch goes on", 1)
+	mu.Lock()
+	// The end of the watch may look like a failure, too.
+	if !errors.Is(errors.Join(failures...), refused) {
+		t.Errorf("failures are %v", failures)
+	}
+	trouble = true
+	mu.Unlock()
+
+	// A position that is too old leads to another list, which tells what has gone.
+	end()
+	if err := maps.Delete(t.Context(), "cm-2", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	delete(want, "cm-2")
+	eventually("everything is listed again", 2)
+}
+
+func TestUnreachable(t *testing.T) {
+	kind := schema.GroupResource{Resource: "pods"}
+	for _, test := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{errors.New("something of ours"), false},
+		{context.Canceled, false},
+		{fmt.Errorf("creating: %w", context.DeadlineExceeded), true},
+		{fmt.Errorf("creating: %w", &url.Error{Op: "Post", URL: "https://x", Err: errors.New("connection refused")}), true},
+		{fmt.Errorf("creating: %w", apierrors.NewServiceUnavailable("starting")), true},
+		{apierrors.NewUnauthorized("who?"), true},
+		{apierrors.NewGenericServerResponse(http.StatusBadGateway, "post", kind, "x", "", 0, true), true},
+		{apierrors.NewForbidden(kind, "x", errors.New("quota")), false},
+		{apierrors.NewConflict(kind, "x", nil), false},
+		{apierrors.NewInternalError(errors.New("failed calling webhook")), false},
+		{apierrors.NewTooManyRequests("slow down", 1), false},
+	} {
+		if got := Unreachable(test.err); got != test.want {
+			t.Errorf("Unreachable(%v) = %t", test.err, got)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package schedule
+
+import (
+	"container/heap"
+	"math/bits"
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Apportion divides seats by weight with the method of Webster (Sainte-Laguë): each seat goes to whoever has the
+// highest weight/(2·seats+1). Of equals the one with fewer seats comes first, then the order is that of a hash of
+// name and salt, so that different templates favour different clusters. Nobody gets a seat without a weight.
+func Apportion(seats int32, weights map[string]int64, salt string) map[string]int32 {
+	claimants := make(queue, 0, len(weights))
+	shares := make(map[string]int32, len(weights))
+	for name, weight := range weights {
+		claimants = append(claimants, claimant{name: name, weight: uint64(max(0, weight))})
+		shares[name] = 0
+	}
+	for _, c := range apportion(seats, claimants, salt) {
+		shares[c.name] = int32(c.seats)
+	}
+	return shares
+}
+
+type claimant struct {
+	name     string
+	position int // of the caller
+	weight   uint64
+	seats    uint64
+	order    uint64
+}
+
+type queue []claimant
+
+// apportion returns the claimants with a weight and their seats, in no particular order.
+func apportion(seats int32, claimants queue, salt string) queue {
+	claimants = slices.DeleteFunc(claimants, func(c claimant) bool { return c.weight == 0 })
+	if len(claimants) == 0 {
+		return nil
+	}
+	var key []byte
+	for i := range claimants {
+		key = append(append(append(key[:0], salt...), '/'), claimants[i].name...)
+		claimants[i].order = xxhash.Sum64(key)
+	}
+	given := claimants.headStart(seats)
+	heap.Init(&claimants)
+	for ; given < int64(seats); given++ {
+		claimants[0].seats++
+		heap.Fix(&claimants, 0)
+	}
+	return claimants
+}
+
+// headStart gives out the seats that are certain, so that the number of seats does not matter to the time this takes,
+// and returns how many. With n claimants, the seats that the method gives at the divisor W/(S-n/2) add up to no more
+// than S, and it never takes seats back as there are more to give.
+func (q queue) headStart(seats int32) int64 {
+	certain := int64(seats) - int64(len(q)+1)/2
+	if certain <= 0 {
+		return 0
+	}
+	var sumHigh, sumLow uint64
+	for i := range q {
+		var carry uint64
+		sumLow, carry = bits.Add64(sumLow, q[i].weight, 0)
+		sumHigh += carry
+	}
+	if sumHigh > 0 {
+		// Weights of astronomical size: what they lose here is far below one seat.
+		for i := range q {
+			q[i].weight >>= 12
+		}
+		return q.headStart(seats)
+	}
+	given := int64(0)
+	for i := range q {
+		high, low := bits.Mul64(q[i].weight, uint64(certain))
+		share, remainder := bits.Div64(high, low, sumLow)
+		if remainder > sumLow/2 {
+			share++
+		}
+		q[i].seats = share
+		given += int64(share)
+	}
+	return given
+}
+
+// Len implements heap.Interface.
+func (q queue) Len() int { return len(q) }
+
+// Swap implements heap.Interface.
+func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+
+// Less implements heap.Interface: the next seat goes to the least.
+func (q queue) Less(i, j int) bool {
+	a, b := &q[i], &q[j]
+	// a.weight/(2a+1) > b.weight/(2b+1), multiplied out so that nothing is rounded.
+	aHigh, aLow := bits.Mul64(a.weight, 2*b.seats+1)
+	bHigh, bLow := bits.Mul64(b.weight, 2*a.seats+1)
+	switch {
+	case aHigh != bHigh:
+		return aHigh > bHigh
+	case aLow != bLow:
+		return aLow > bLow
+	case a.seats != b.seats:
+		return a.seats < b.seats
+	case a.order != b.order:
+		return a.order < b.order
+	default:
+		return a.name < b.name
+	}
+}
+
+// Push implements heap.Interface; nothing is ever pushed.
+func (q *queue) Push(any) {}
+
+// Pop implements heap.Interface; nothing is ever popped.
+func (q *queue) Pop() any { return nil }

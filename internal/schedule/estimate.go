@@ -1,0 +1,221 @@
+package schedule
+
+import (
+	"math"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+)
+
+// Estimator tells how many more replicas of a template a cluster has room for, or how many whole sets if the template
+// has several components. Unknown means that it cannot tell.
+type Estimator func(*clusterv1alpha1.Cluster, *workv1alpha2.ResourceBindingSpec) int32
+
+// Unknown is the answer of an estimator that cannot tell.
+const Unknown int32 = -1
+
+const unknown = int64(Unknown)
+
+// General is the Estimator that knows what clusters say of themselves: what their nodes have left in sum, and how many
+// nodes of each grade there are. It does not look at node selectors, affinities and tolerations of pods.
+func General(cluster *clusterv1alpha1.Cluster, spec *workv1alpha2.ResourceBindingSpec) int32 {
+	m := compileMember(cluster, 0)
+	wanted := newNeed(spec, placesSets(spec))
+	return int32(m.fit(&wanted))
+}
+
+// need is what a replica or a set takes up.
+type need struct {
+	pods  int64
+	total []amount
+	parts []part
+}
+
+// part is one pod template of a set, or the only one.
+type part struct {
+	replicas int64
+	requests []amount
+}
+
+type amount struct {
+	name  corev1.ResourceName
+	value int64
+}
+
+func newNeed(spec *workv1alpha2.ResourceBindingSpec, sets bool) need {
+	if !sets {
+		var requests []amount
+		if spec.ReplicaRequirements != nil {
+			requests = amounts(spec.ReplicaRequirements.ResourceRequest)
+		}
+		return need{pods: 1, total: requests, parts: []part{{replicas: 1, requests: requests}}}
+	}
+	var set need
+	for i := range spec.Components {
+		component := &spec.Components[i]
+		if component.Replicas <= 0 {
+			continue
+		}
+		one := part{replicas: int64(component.Replicas)}
+		if component.ReplicaRequirements != nil {
+			one.requests = amounts(component.ReplicaRequirements.ResourceRequest)
+		}
+		set.pods += one.replicas
+		set.parts = append(set.parts, one)
+		for _, request := range one.requests {
+			set.add(request.name, multiply(request.value, one.replicas))
+		}
+	}
+	return set
+}
+
+func (n *need) add(name corev1.ResourceName, value int64) {
+	for i := range n.total {
+		if n.total[i].name == name {
+			n.total[i].value = saturate(n.total[i].value, value)
+			return
+		}
+	}
+	n.total = append(n.total, amount{name, value})
+}
+
+func multiply(a, b int64) int64 {
+	if a > math.MaxInt64/b {
+		return math.MaxInt64
+	}
+	return a * b
+}
+
+func saturate(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// amounts returns what is really asked for; the number of pods is counted apart.
+func amounts(list corev1.ResourceList) []amount {
+	var requests []amount
+	for name, quantity := range list {
+		if value := units(name, &quantity); value > 0 && name != corev1.ResourcePods {
+			requests = append(requests, amount{name, value})
+		}
+	}
+	return requests
+}
+
+// units counts processors in thousandths, everything else in whole units.
+func units(name corev1.ResourceName, quantity *resource.Quantity) int64 {
+	if name == corev1.ResourceCPU {
+		return quantity.MilliValue()
+	}
+	return quantity.Value()
+}
+
+// room is what a cluster has left.
+type room struct {
+	pods int64
+	free map[corev1.ResourceName]int64
+	// nodes counts the nodes of each grade, and least is the least such a node has left. Empty if the cluster does
+	// not grade its nodes.
+	nodes []int64
+	least map[corev1.ResourceName][]int64
+}
+
+func compileRoom(cluster *clusterv1alpha1.Cluster) room {
+	summary := cluster.Status.ResourceSummary
+	if summary == nil {
+		return room{}
+	}
+	r := room{free: make(map[corev1.ResourceName]int64, len(summary.Allocatable))}
+	for name, left := range summary.Allocatable {
+		left = left.DeepCopy()
+		left.Sub(summary.Allocated[name])
+		left.Sub(summary.Allocating[name])
+		r.free[name] = max(0, units(name, &left))
+	}
+	r.pods = r.free[corev1.ResourcePods]
+	r.grade(cluster.Spec.ResourceModels, summary.AllocatableModelings)
+	return r
+}
+
+func (r *room) grade(models []clusterv1alpha1.ResourceModel, counts []clusterv1alpha1.AllocatableModeling) {
+	if len(models) == 0 || len(counts) == 0 {
+		return
+	}
+	ordered := slices.Clone(models)
+	slices.SortFunc(ordered, func(a, b clusterv1alpha1.ResourceModel) int { return a.Grade - b.Grade })
+	r.nodes, r.least = make([]int64, len(ordered)), map[corev1.ResourceName][]int64{}
+	for i := range ordered {
+		for _, count := range counts {
+			if count.Grade == ordered[i].Grade {
+				r.nodes[i] = max(0, int64(count.Count))
+			}
+		}
+		for _, bounds := range ordered[i].Ranges {
+			if r.least[bounds.Name] == nil {
+				r.least[bounds.Name] = make([]int64, len(ordered))
+			}
+			r.least[bounds.Name][i] = units(bounds.Name, &bounds.Min)
+		}
+	}
+}
+
+// fit returns how many replicas or sets there is room for.
+func (m *member) fit(wanted *need) int64 {
+	if wanted.pods == 0 {
+		return math.MaxInt32
+	}
+	r := &m.room
+	most := min(r.pods/wanted.pods, math.MaxInt32)
+	graded := true
+	for i := range wanted.parts {
+		inNodes, ok := r.fitNodes(wanted.parts[i].requests)
+		if graded = graded && ok; ok {
+			most = min(most, inNodes/wanted.parts[i].replicas)
+		}
+	}
+	// Where nodes are graded they say more than the sum does, but several parts may not each count on all of them.
+	if graded && len(wanted.parts) == 1 {
+		return most
+	}
+	for _, request := range wanted.total {
+		most = min(most, r.free[request.name]/request.value)
+	}
+	return most
+}
+
+// fitNodes counts what fits the nodes of each grade. A node is taken to have the least of its grade; so only the
+// grades count whose least is enough. It is not ok where nodes are not graded by what is asked for.
+func (r *room) fitNodes(requests []amount) (most int64, ok bool) {
+	if len(r.nodes) == 0 || len(requests) == 0 {
+		return 0, false
+	}
+	lowest := 0
+	for _, request := range requests {
+		least, graded := r.least[request.name]
+		if !graded {
+			return 0, false
+		}
+		enough := slices.IndexFunc(least, func(value int64) bool { return value >= request.value })
+		if enough < 0 {
+			enough = len(r.nodes)
+		}
+		lowest = max(lowest, enough)
+	}
+	for grade := lowest; grade < len(r.nodes); grade++ {
+		if r.nodes[grade] == 0 {
+			continue
+		}
+		perNode := int64(math.MaxInt32)
+		for _, request := range requests {
+			perNode = min(perNode, r.least[request.name][grade]/request.value)
+		}
+		most = saturate(most, multiply(perNode, r.nodes[grade]))
+	}
+	return most, true
+}

@@ -1,0 +1,163 @@
+package schedule
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cellplane/cellplane/api/names"
+)
+
+// filter drops clusters that may not hold a template.
+type filter interface {
+	// Name is what explanations call the filter.
+	Name() string
+	// Filter returns why the cluster may not hold the template, in words that follow a number of clusters; empty if
+	// it may.
+	Filter(*cycle, *candidate) string
+}
+
+// filterFunc is a filter that needs no state of its own.
+type filterFunc struct {
+	name   string
+	reason func(*cycle, *candidate) string
+}
+
+// Name implements filter.
+func (f filterFunc) Name() string { return f.name }
+
+// Filter implements filter.
+func (f filterFunc) Filter(c *cycle, at *candidate) string { return f.reason(c, at) }
+
+// defaultFilters run in this order; the first that objects gives the reason.
+var defaultFilters = []filter{
+	filterFunc{"ClusterRemoval", staying},
+	filterFunc{"ClusterAffinity", inTier},
+	filterFunc{"ClusterEviction", notEvicting},
+	filterFunc{"TaintToleration", tolerated},
+	filterFunc{"APIEnablement", enabled},
+	filterFunc{"SpreadConstraint", hasFields},
+	filterFunc{"WorkloadAffinity", withGroup},
+	filterFunc{"WorkloadAntiAffinity", apartFromGroup},
+}
+
+func staying(_ *cycle, at *candidate) string {
+	if at.cluster.DeletionTimestamp != nil {
+		return "cluster(s) being removed"
+	}
+	return ""
+}
+
+// inTier finds the first tier that wants the cluster.
+func inTier(c *cycle, at *candidate) string {
+	for tier := range c.tiers.tiers {
+		if c.tiers.tiers[tier].Matches(at.cluster) {
+			at.tier = tier
+			return ""
+		}
+	}
+	return "cluster(s) did not match the placement cluster affinity"
+}
+
+func notEvicting(_ *cycle, at *candidate) string {
+	if at.evicting {
+		return "cluster(s) had the workload evicted"
+	}
+	return ""
+}
+
+// tolerated lets a template stay where it is: whether a taint drives it away is for eviction to say.
+func tolerated(c *cycle, at *candidate) string {
+	if at.held || len(at.taints) == 0 {
+		return ""
+	}
+	if taint := untolerated(c.placement.ClusterTolerations, at.taints); taint != nil {
+		return fmt.Sprintf("cluster(s) had untolerated taint {%s}", taint.ToString())
+	}
+	return ""
+}
+
+// enabled lets a template stay in a cluster whose list of kinds may have gaps.
+func enabled(c *cycle, at *candidate) string {
+	if c.serving[at.position] || at.held && !at.completeAPIs {
+		return ""
+	}
+	return "cluster(s) did not have the API resource"
+}
+
+// hasFields drops clusters that belong to no group of a spread constraint.
+func hasFields(c *cycle, at *candidate) string {
+	for i := range c.spread.fields {
+		if len(c.spread.fields[i].keys(at.member)) == 0 {
+			return c.spread.fields[i].missing
+		}
+	}
+	return ""
+}
+
+// withGroup keeps the templates of a group together; the first of them goes anywhere.
+func withGroup(c *cycle, at *candidate) string {
+	groups := c.spec.WorkloadAffinityGroups
+	if groups == nil || groups.AffinityGroup == "" || len(c.request.AffinityClusters) == 0 || at.together {
+		return ""
+	}
+	return "cluster(s) did not hold the workload affinity group"
+}
+
+func apartFromGroup(c *cycle, at *candidate) string {
+	groups := c.spec.WorkloadAffinityGroups
+	if groups == nil || groups.AntiAffinityGroup == "" || !at.apart {
+		return ""
+	}
+	return "cluster(s) held the workload anti-affinity group"
+}
+
+// untolerated returns a taint that is not tolerated.
+func untolerated(tolerations []corev1.Toleration, taints []corev1.Taint) *corev1.Taint {
+	for i := range taints {
+		if !slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool { return tolerates(&t, &taints[i]) }) {
+			return &taints[i]
+		}
+	}
+	return nil
+}
+
+func tolerates(toleration *corev1.Toleration, taint *corev1.Taint) bool {
+	if toleration.Effect != "" && toleration.Effect != taint.Effect {
+		return false
+	}
+	if toleration.Key != "" && toleration.Key != taint.Key {
+		return false
+	}
+	switch toleration.Operator {
+	case corev1.TolerationOpExists:
+		return true
+	case corev1.TolerationOpEqual, "":
+		return toleration.Key != "" && toleration.Value == taint.Value
+	default:
+		return false
+	}
+}
+
+// noClusterFit counts why clusters were passed over.
+func (c *cycle) noClusterFit() *Failure {
+	why := map[string]int{}
+	for i := range c.candidates {
+		why[c.candidates[i].reason]++
+	}
+	var parts []string
+	for _, reason := range slices.SortedFunc(maps.Keys(why), func(a, b string) int {
+		return cmp.Or(-cmp.Compare(why[a], why[b]), strings.Compare(a, b))
+	}) {
+		parts = append(parts, fmt.Sprintf("%d %s", why[reason], reason))
+	}
+	message := fmt.Sprintf("0/%d clusters are available", len(c.candidates))
+	if len(parts) > 0 {
+		message += ": " + strings.Join(parts, ", ")
+	}
+	return &Failure{Reason: names.ReasonNoClusterFit, Message: message + "."}
+}

@@ -1,0 +1,243 @@
+package schedule
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+)
+
+// TestPlan runs the stories in testdata/plan. "clusters" sets the clusters, one a line; "plan" decides for a placement.
+func TestPlan(t *testing.T) {
+	datadriven.Walk(t, "testdata/plan", func(t *testing.T, path string) {
+		var clusters []*clusterv1alpha1.Cluster
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			switch d.Cmd {
+			case "clusters":
+				clusters = nil
+				for line := range strings.Lines(d.Input) {
+					clusters = append(clusters, parseCluster(t, line))
+				}
+				return ""
+			case "plan":
+				return runPlan(t, d, clusters)
+			default:
+				t.Fatalf("unknown command %q", d.Cmd)
+				return ""
+			}
+		})
+	})
+}
+
+func runPlan(t *testing.T, d *datadriven.TestData, clusters []*clusterv1alpha1.Cluster) string {
+	t.Helper()
+	request := Request{Spec: &workv1alpha2.ResourceBindingSpec{
+		Resource:  workv1alpha2.ObjectReference{APIVersion: "apps/v1", Kind: "Deployment"},
+		Placement: &policyv1alpha1.Placement{},
+	}, UID: "web"}
+	if err := yaml.UnmarshalStrict([]byte(d.Input), request.Spec.Placement); err != nil {
+		t.Fatalf("%s: placement: %v", d.Pos, err)
+	}
+	for _, argument := range d.CmdArgs {
+		parseArgument(t, &request, argument)
+	}
+	result, err := Plan(request, clusters)
+	if err != nil {
+		var failure *Failure
+		if !errors.As(err, &failure) {
+			t.Fatalf("%s: %T is no Failure", d.Pos, err)
+		}
+		consequence := "kept"
+		if failure.ClearsResult() {
+			consequence = "cleared"
+		}
+		return fmt.Sprintf("%s%s (%s): %s\n", explained(failure.Attempts), failure.Reason, consequence, failure.Message)
+	}
+	for _, attempt := range result.Attempts {
+		for _, verdict := range attempt.Clusters {
+			if (verdict.Reason == "" || verdict.Filter == "Selection") && verdict.Scores["ClusterLocality"] != verdict.Score {
+				t.Errorf("%s: %s: scores %v do not add up to %d", d.Pos, verdict.Cluster, verdict.Scores, verdict.Score)
+			}
+		}
+	}
+	return explained(result.Attempts) + describe(result)
+}
+
+func parseArgument(t *testing.T, request *Request, argument datadriven.CmdArg) {
+	t.Helper()
+	spec := request.Spec
+	switch argument.Key {
+	case "replicas":
+		spec.Replicas = int32(number(t, argument.Vals[0]))
+	case "have":
+		for _, value := range argument.Vals {
+			name, replicas, _ := strings.Cut(value, ":")
+			spec.Clusters = append(spec.Clusters, workv1alpha2.TargetCluster{Name: name, Replicas: int32(number(t, replicas))})
+		}
+	case "evicting":
+		for _, name := range argument.Vals {
+			spec.GracefulEvictionTasks = append(spec.GracefulEvictionTasks, workv1alpha2.GracefulEvictionTask{FromCluster: name})
+		}
+	case "cpu", "memory":
+		if spec.ReplicaRequirements == nil {
+			spec.ReplicaRequirements = &workv1alpha2.ReplicaRequirements{ResourceRequest: corev1.ResourceList{}}
+		}
+		spec.ReplicaRequirements.ResourceRequest[corev1.ResourceName(argument.Key)] = resource.MustParse(argument.Vals[0])
+	case "component": // name:replicas:cpu
+		for _, value := range argument.Vals {
+			parts := strings.Split(value, ":")
+			spec.Components = append(spec.Components, workv1alpha2.Component{
+				Name: parts[0], Replicas: int32(number(t, parts[1])),
+				ReplicaRequirements: &workv1alpha2.ComponentReplicaRequirements{ResourceRequest: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(parts[2])}},
+			})
+		}
+	case "affinity":
+		request.Affinity = argument.Vals[0]
+	case "fresh":
+		request.Fresh = true
+	case "explain":
+		request.Explain = true
+	case "together":
+		spec.WorkloadAffinityGroups = &workv1alpha2.WorkloadAffinityGroups{AffinityGroup: "app=web"}
+		request.AffinityClusters = argument.Vals
+	case "apart":
+		spec.WorkloadAffinityGroups = &workv1alpha2.WorkloadAffinityGroups{AntiAffinityGroup: "app=web"}
+		request.AntiAffinityClusters = argument.Vals
+	case "estimates": // name:replicas; other clusters are unknown to the estimator
+		known := map[string]int32{}
+		for _, value := range argument.Vals {
+			name, replicas, _ := strings.Cut(value, ":")
+			known[name] = int32(number(t, replicas))
+		}
+		request.Estimators = append(request.Estimators, func(cluster *clusterv1alpha1.Cluster, _ *workv1alpha2.ResourceBindingSpec) int32 {
+			if replicas, ok := known[cluster.Name]; ok {
+				return replicas
+			}
+			return Unknown
+		})
+	default:
+		t.Fatalf("unknown argument %q", argument.Key)
+	}
+}
+
+func parseCluster(t *testing.T, line string) *clusterv1alpha1.Cluster {
+	t.Helper()
+	words := strings.Fields(line)
+	cluster := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: words[0], Labels: map[string]string{}}}
+	for _, word := range words[1:] {
+		key, value, _ := strings.Cut(word, "=")
+		switch key {
+		case "region":
+			cluster.Spec.Region = value
+		case "provider":
+			cluster.Spec.Provider = value
+		case "zones":
+			cluster.Spec.Zones = strings.Split(value, ",")
+		case "zone":
+			cluster.Spec.Zone = value
+		case "label":
+			name, content, _ := strings.Cut(value, ":")
+			cluster.Labels[name] = content
+		case "taint":
+			name, effect, _ := strings.Cut(value, ":")
+			name, content, _ := strings.Cut(name, "=")
+			cluster.Spec.Taints = append(cluster.Spec.Taints, corev1.Taint{Key: name, Value: content, Effect: corev1.TaintEffect(effect)})
+		case "deleting":
+			cluster.DeletionTimestamp = &metav1.Time{}
+		case "serves": // what it serves, and whether the list is complete
+			cluster.Status.APIEnablements = []clusterv1alpha1.APIEnablement{{GroupVersion: "apps/v1", Resources: []clusterv1alpha1.APIResource{{Kind: value}}}}
+		case "complete":
+			cluster.Status.Conditions = []metav1.Condition{{Type: names.ClusterCompleteAPIEnablements, Status: metav1.ConditionTrue}}
+		case "pods", "cpu", "memory": // allocatable, or allocatable-allocated-allocating
+			addResource(cluster, corev1.ResourceName(key), strings.Split(value, "-"))
+		case "grade": // least cpu:nodes; the next is one grade higher
+			addGrade(t, cluster, value)
+		default:
+			t.Fatalf("unknown property %q", word)
+		}
+	}
+	return cluster
+}
+
+func addResource(cluster *clusterv1alpha1.Cluster, name corev1.ResourceName, amounts []string) {
+	summary := cluster.Status.ResourceSummary
+	if summary == nil {
+		summary = &clusterv1alpha1.ResourceSummary{Allocatable: corev1.ResourceList{}, Allocated: corev1.ResourceList{}, Allocating: corev1.ResourceList{}}
+		cluster.Status.ResourceSummary = summary
+	}
+	for i, list := range []corev1.ResourceList{summary.Allocatable, summary.Allocated, summary.Allocating} {
+		if i < len(amounts) {
+			list[name] = resource.MustParse(amounts[i])
+		}
+	}
+}
+
+func addGrade(t *testing.T, cluster *clusterv1alpha1.Cluster, value string) {
+	t.Helper()
+	least, nodes, _ := strings.Cut(value, ":")
+	grade := len(cluster.Spec.ResourceModels)
+	cluster.Spec.ResourceModels = append(cluster.Spec.ResourceModels, clusterv1alpha1.ResourceModel{
+		Grade: grade, Ranges: []clusterv1alpha1.ResourceModelRange{{Name: corev1.ResourceCPU, Min: resource.MustParse(least)}},
+	})
+	summary := cluster.Status.ResourceSummary
+	summary.AllocatableModelings = append(summary.AllocatableModelings, clusterv1alpha1.AllocatableModeling{Grade: grade, Count: number(t, nodes)})
+}
+
+func number(t *testing.T, text string) int {
+	t.Helper()
+	value, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+func describe(result Result) string {
+	var parts []string
+	if result.Affinity != "" {
+		parts = append(parts, "("+result.Affinity+")")
+	}
+	for _, target := range result.Clusters {
+		part := fmt.Sprintf("%s:%d", target.Name, target.Replicas)
+		for _, component := range target.Components {
+			part += fmt.Sprintf(" %s:%d", component.Name, component.Replicas)
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, " ") + "\n"
+}
+
+func explained(attempts []Attempt) string {
+	var text strings.Builder
+	for _, attempt := range attempts {
+		line := "group"
+		if attempt.Affinity != "" {
+			line += " " + attempt.Affinity
+		}
+		if attempt.Failure != "" {
+			line += ": " + attempt.Failure
+		}
+		fmt.Fprintln(&text, line)
+		for _, verdict := range attempt.Clusters {
+			line := fmt.Sprintf("  %s: tier=%d score=%d available=%d selected=%t replicas=%d", verdict.Cluster, verdict.Tier,
+				verdict.Score, verdict.Available, verdict.Selected, verdict.Replicas)
+			if verdict.Reason != "" {
+				line += " " + verdict.Filter + ": " + verdict.Reason
+			}
+			fmt.Fprintln(&text, line)
+		}
+	}
+	return text.String()
+}

@@ -1,0 +1,112 @@
+package schedule
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+)
+
+// Snapshot is a set of clusters, prepared for many decisions. It stays true as long as no cluster changes, and is safe
+// for concurrent use.
+type Snapshot struct {
+	members []member // in the order of names
+	index   map[string]int
+	serving sync.Map // kind → []bool
+}
+
+// member is a cluster, with what decisions ask of it at hand.
+type member struct {
+	cluster  *clusterv1alpha1.Cluster
+	position int
+	// The values of the fields by which clusters are grouped; a cluster may span several zones.
+	provider, region, zones []string
+	// completeAPIs tells that the cluster's list of kinds has no gaps.
+	completeAPIs bool
+	taints       []corev1.Taint // those that keep off workloads
+	room         room
+}
+
+// kind names what a cluster must serve.
+type kind struct{ apiVersion, kind string }
+
+// Compile prepares clusters for decisions. The clusters must not change afterwards.
+func Compile(clusters []*clusterv1alpha1.Cluster) *Snapshot {
+	return (&Snapshot{}).Update(clusters)
+}
+
+// Update prepares clusters for decisions, too, and takes over what the snapshot knows of clusters that are the same
+// object as before.
+func (s *Snapshot) Update(clusters []*clusterv1alpha1.Cluster) *Snapshot {
+	ordered := slices.Clone(clusters)
+	slices.SortFunc(ordered, func(a, b *clusterv1alpha1.Cluster) int { return strings.Compare(a.Name, b.Name) })
+	updated := &Snapshot{members: make([]member, len(ordered)), index: make(map[string]int, len(ordered))}
+	for i, cluster := range ordered {
+		if was, known := s.index[cluster.Name]; known && s.members[was].cluster == cluster {
+			updated.members[i] = s.members[was]
+			updated.members[i].position = i
+		} else {
+			updated.members[i] = compileMember(cluster, i)
+		}
+		updated.index[cluster.Name] = i
+	}
+	return updated
+}
+
+func compileMember(cluster *clusterv1alpha1.Cluster, position int) member {
+	m := member{
+		cluster: cluster, position: position,
+		provider:     present(cluster.Spec.Provider),
+		region:       present(cluster.Spec.Region),
+		zones:        cluster.Spec.Zones,
+		completeAPIs: meta.IsStatusConditionTrue(cluster.Status.Conditions, names.ClusterCompleteAPIEnablements),
+		room:         compileRoom(cluster),
+	}
+	if len(m.zones) == 0 {
+		m.zones = present(cluster.Spec.Zone)
+	}
+	for _, taint := range cluster.Spec.Taints {
+		if taint.Effect != corev1.TaintEffectPreferNoSchedule {
+			m.taints = append(m.taints, taint)
+		}
+	}
+	return m
+}
+
+func present(value string) []string {
+	if value == "" {
+		return nil
+	}
+	return []string{value}
+}
+
+// serves tells for each member whether it lists the kind. A cluster that lists nothing was never asked, and is given
+// the benefit of the doubt.
+func (s *Snapshot) serves(apiVersion, name string) []bool {
+	key := kind{apiVersion, name}
+	if known, ok := s.serving.Load(key); ok {
+		return known.([]bool)
+	}
+	serving := make([]bool, len(s.members))
+	for i := range s.members {
+		serving[i] = lists(s.members[i].cluster, key)
+	}
+	s.serving.Store(key, serving)
+	return serving
+}
+
+func lists(cluster *clusterv1alpha1.Cluster, wanted kind) bool {
+	enablements := cluster.Status.APIEnablements
+	for i := range enablements {
+		if enablements[i].GroupVersion == wanted.apiVersion &&
+			slices.ContainsFunc(enablements[i].Resources, func(r clusterv1alpha1.APIResource) bool { return r.Kind == wanted.kind }) {
+			return true
+		}
+	}
+	return len(enablements) == 0
+}
