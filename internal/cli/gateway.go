@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/cellplane/cellplane/internal/gateway"
+)
+
+func newGateway() *cobra.Command {
+	o := gateway.NewOptions()
+	cmd := &cobra.Command{
+		Use:     "gateway",
+		GroupID: groupParts,
+		Short:   "Serve one Kubernetes API over all cells",
+		Long: `Serve one Kubernetes API over the hub and all cells. Clients use it like any
+API server: kubectl, client-go, controller-runtime and Helm need no change.
+
+The gateway keeps no state that matters. Run as many as you like behind any
+TCP balancer.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			completed, err := o.Complete()
+			if err != nil {
+				return err
+			}
+			if err := completed.Validate(); err != nil {
+				return err
+			}
+			config, err := gateway.NewConfig(completed)
+			if err != nil {
+				return err
+			}
+			server, err := config.NewServer()
+			if err != nil {
+				return err
+			}
+			return server.Run(cmd.Context())
+		},
+	}
+	o.AddFlags(cmd.Flags())
+	return cmd
+}

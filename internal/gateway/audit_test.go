@@ -1,0 +1,128 @@
+package gateway_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/gateway"
+	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
+)
+
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+rules:
+- level: Metadata
+  verbs: [create, update, patch, delete, deletecollection]
+- level: None
+`
+
+// testAudit checks that changes are recorded with where they went, and refused when they cannot be recorded.
+func testAudit(t *testing.T, w *world) {
+	namespace := gatewaytest.Namespace(t, w.Federation, "audit")
+	dir := t.TempDir()
+	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "logs", "audit.log")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	audited := gatewaytest.Start(t, w.Federation, func(o *gateway.Options) {
+		o.Audit.PolicyFile, o.Audit.LogOptions.Path = policy, log
+	})
+	maps := audited.Client(t).CoreV1().ConfigMaps(namespace)
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x", Labels: map[string]string{names.DeletionProtectedLabel: names.DeletionProtectedAlways}}}
+	if _, err := maps.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := maps.Delete(t.Context(), "x", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
+		t.Fatalf("deleting a protected object: %v", err)
+	}
+	created, deleted := completed(t, log, "create"), completed(t, log, "delete")
+	cell := w.Cells[ownerOf(t, w, namespace, "x")].Name()
+	if created.Annotations["cellplane.io/cell"] != cell || created.Annotations["cellplane.io/epoch"] != "1" || created.User.Username != "cellplane-admin" {
+		t.Errorf("the record of the creation is %+v, want cell %s", created, cell)
+	}
+	if !strings.HasPrefix(deleted.Annotations["cellplane.io/admission"], "denied") || deleted.ResponseStatus.Code != 403 {
+		t.Errorf("the record of the refused deletion is %+v", deleted)
+	}
+
+	// A log that cannot be opened is one that cannot be written to.
+	if err := os.RemoveAll(filepath.Dir(log)); err != nil {
+		t.Fatal(err)
+	}
+	unwritable := gatewaytest.Start(t, w.Federation, func(o *gateway.Options) {
+		o.Audit.PolicyFile, o.Audit.LogOptions.Path = policy, filepath.Join(dir, "broken", "audit.log")
+	})
+	if err := os.RemoveAll(filepath.Join(dir, "broken")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "broken"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config := unwritable.Config(t)
+	maps = clientFor(t, config).CoreV1().ConfigMaps(namespace)
+	if _, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "y"}}, metav1.CreateOptions{}); !apierrors.IsInternalError(err) {
+		t.Errorf("a change that cannot be recorded: %v, want 500", err)
+	}
+	if _, err := w.client.CoreV1().ConfigMaps(namespace).Get(t.Context(), "y", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("it was made all the same: %v", err)
+	}
+	if _, err := maps.Get(t.Context(), "x", metav1.GetOptions{}); err != nil {
+		t.Errorf("a read, which is not recorded: %v", err)
+	}
+}
+
+// completed returns the record of a request that has ended.
+func completed(t *testing.T, log, verb string) auditv1.Event {
+	t.Helper()
+	file, err := os.Open(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		var event auditv1.Event
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			t.Fatal(err)
+		}
+		if event.Verb == verb && event.Stage == auditv1.StageResponseComplete {
+			return event
+		}
+	}
+	t.Fatalf("there is no record of a %s", verb)
+	return auditv1.Event{}
+}
+
+// TestStrictAudit checks that a policy which makes the strict mode pointless is refused.
+func TestStrictAudit(t *testing.T) {
+	for name, test := range map[string]struct {
+		policy string
+		ok     bool
+	}{
+		"keeps the stage":              {auditPolicy, true},
+		"omits it everywhere":          {strings.Replace(auditPolicy, "rules:", "omitStages: [RequestReceived]\nrules:", 1), false},
+		"omits it for changes":         {strings.Replace(auditPolicy, "deletecollection]", "deletecollection]\n  omitStages: [RequestReceived]", 1), false},
+		"omits it for reads":           {strings.Replace(auditPolicy, "- level: None", "- level: Metadata\n  verbs: [get]\n  omitStages: [RequestReceived]", 1), true},
+		"omits it for what it ignores": {strings.Replace(auditPolicy, "- level: None", "- level: None\n  omitStages: [RequestReceived]", 1), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "policy.yaml")
+			if err := os.WriteFile(file, []byte(test.policy), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			o := gateway.NewOptions()
+			o.Audit.PolicyFile, o.Audit.LogOptions.Path = file, "audit.log"
+			if err := gateway.CheckAudit(o); (err == nil) != test.ok {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}

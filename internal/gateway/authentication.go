@@ -1,0 +1,95 @@
+package gateway
+
+import (
+	"crypto/sha256"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/group"
+	"k8s.io/apiserver/pkg/authentication/request/anonymous"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/request/x509"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
+)
+
+const tokenReviewTimeout = 10 * time.Second
+
+// newAuthenticator accepts certificates of our own authority and any token that the hub accepts: service accounts', bootstrap tokens,
+// and whatever its OIDC and webhook settings admit. Nobody needs to log in to ask after our health.
+func newAuthenticator(ca dynamiccertificates.CAContentProvider, reviews authenticationclient.AuthenticationV1Interface, ttl time.Duration) (authenticator.Request, error) {
+	delegating := authenticatorfactory.DelegatingAuthenticatorConfig{
+		TokenAccessReviewClient:  reviews,
+		TokenAccessReviewTimeout: tokenReviewTimeout,
+		WebhookRetryBackoff:      genericoptions.DefaultAuthWebhookRetryBackoff(),
+		CacheTTL:                 ttl,
+	}
+	tokens, _, err := delegating.New()
+	if err != nil {
+		return nil, err
+	}
+	certificates := &certificateCache{
+		next: group.NewAuthenticatedGroupAdder(x509.NewDynamic(ca.VerifyOptions, x509.CommonNameUserConversion)),
+		ca:   ca,
+	}
+	forHealth := anonymous.NewAuthenticator([]apiserver.AnonymousAuthCondition{{Path: "/livez"}, {Path: "/readyz"}, {Path: "/healthz"}})
+	return union.NewFailOnError(union.New(certificates, tokens), forHealth), nil
+}
+
+const (
+	// certificateTTL is how long a verified certificate is believed; its own end and a change of the authority count at once.
+	certificateTTL = time.Minute
+	// certificateCacheSize bounds the cache, which is emptied when it is full.
+	certificateCacheSize = 10000
+)
+
+// certificateCache remembers verified client certificates: to verify one costs more than to forward a request.
+type certificateCache struct {
+	next authenticator.Request
+	ca   dynamiccertificates.CAContentProvider
+
+	mu      sync.RWMutex
+	bundle  [sha256.Size]byte
+	entries map[[sha256.Size]byte]certificateEntry
+}
+
+type certificateEntry struct {
+	response *authenticator.Response
+	until    time.Time
+}
+
+// AuthenticateRequest implements authenticator.Request.
+func (c *certificateCache) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return nil, false, nil
+	}
+	leaf := r.TLS.PeerCertificates[0]
+	key, bundle, now := sha256.Sum256(leaf.Raw), sha256.Sum256(c.ca.CurrentCABundleContent()), time.Now()
+	c.mu.RLock()
+	entry, found := c.entries[key]
+	current := c.bundle == bundle
+	c.mu.RUnlock()
+	if found && current && now.Before(entry.until) {
+		return entry.response, true, nil
+	}
+	response, ok, err := c.next.AuthenticateRequest(r)
+	if !ok || err != nil {
+		return response, ok, err
+	}
+	until := now.Add(certificateTTL)
+	if leaf.NotAfter.Before(until) {
+		until = leaf.NotAfter
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !current || len(c.entries) >= certificateCacheSize || c.entries == nil {
+		c.bundle, c.entries = bundle, map[[sha256.Size]byte]certificateEntry{}
+	}
+	c.entries[key] = certificateEntry{response, until}
+	return response, true, nil
+}

@@ -1,0 +1,207 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/authorization/path"
+	"k8s.io/apiserver/pkg/authorization/union"
+	genericserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/filters"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/gateway/forward"
+	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/gateway/members"
+	"github.com/cellplane/cellplane/internal/gateway/protection"
+	"github.com/cellplane/cellplane/internal/gateway/rbac"
+	"github.com/cellplane/cellplane/internal/gateway/router"
+	"github.com/cellplane/cellplane/internal/gateway/topology"
+)
+
+// watchTermination is how long watches are given to end when the gateway stops.
+const watchTermination = 5 * time.Second
+
+// Config is a gateway that can be made.
+type Config struct {
+	options CompletedOptions
+	generic *genericserver.Config
+
+	hubClient   kubernetes.Interface
+	definitions clientset.Interface
+	informers   informers.SharedInformerFactory
+	authorizer  *rbac.Authorizer
+	rights      *rbac.Keeper // nil without a state directory
+	members     *members.Directory
+	policies    *protection.Policies
+	topology    *topology.Tracker
+	kinds       *kinds.Registry
+	router      *router.Router
+}
+
+// NewConfig makes a Config of options that have been validated.
+func NewConfig(o CompletedOptions) (*Config, error) {
+	c := &Config{options: o, generic: genericserver.NewConfig(forward.Codecs)}
+	var err error
+	if c.hubClient, err = kubernetes.NewForConfig(o.hub); err != nil {
+		return nil, fmt.Errorf("preparing to talk to the hub: %w", err)
+	}
+	c.informers = informers.NewSharedInformerFactory(c.hubClient, 0)
+	hub, err := fleet.NewUpstream("hub", o.endpoint, o.Connections)
+	if err != nil {
+		return nil, err
+	}
+	source := o.source
+	if source == nil {
+		if source, err = topology.NewHubSource(o.hub); err != nil {
+			return nil, err
+		}
+	}
+	c.topology = topology.NewTracker(source, &fleet.Cells{Connections: o.Connections}, o.StateDir)
+	if c.definitions, err = clientset.NewForConfig(o.hub); err != nil {
+		return nil, fmt.Errorf("preparing to talk to the hub: %w", err)
+	}
+	c.kinds = kinds.NewRegistry(kinds.Options{Hub: hub, Cells: c.cells, Expose: c.exposes(), Definition: c.definition, Dir: o.StateDir})
+	var kept func() *rbac.Index
+	if o.StateDir != "" {
+		c.rights = rbac.NewKeeper(o.StateDir)
+		kept = c.rights.Kept
+	}
+	if c.authorizer, err = rbac.NewAuthorizer(c.informers, kept); err != nil {
+		return nil, fmt.Errorf("preparing authorization: %w", err)
+	}
+	if c.members, err = members.NewDirectory(o.hub); err != nil {
+		return nil, err
+	}
+	own, err := topology.RESTClient(o.hub)
+	if err != nil {
+		return nil, err
+	}
+	if c.policies, err = protection.NewPolicies(own, c.informers, o.StateDir); err != nil {
+		return nil, fmt.Errorf("preparing protection: %w", err)
+	}
+	c.router = router.New(router.Router{
+		Hub:             hub,
+		Topology:        c.topology,
+		Kinds:           c.kinds,
+		Members:         members.NewProxy(c.members),
+		NamespaceExists: c.namespaceExists,
+	})
+	return c, c.completeGeneric()
+}
+
+// completeGeneric fills in the generic server's configuration.
+func (c *Config) completeGeneric() error {
+	o, g := c.options, c.generic
+	g.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
+	g.FeatureGate = withoutTracing{utilfeature.DefaultFeatureGate}
+	g.EnableIndex, g.EnableDiscovery, g.SkipOpenAPIInstallation = false, false, true
+	g.MaxRequestsInFlight, g.MaxMutatingRequestsInFlight = o.MaxRequestsInFlight, o.MaxMutatingRequestsInFlight
+	g.RequestTimeout, g.ShutdownDelayDuration, g.GoawayChance = o.RequestTimeout, o.ShutdownDelay, o.GoawayChance
+	g.ShutdownWatchTerminationGracePeriod = watchTermination
+	g.LongRunningFunc = filters.BasicLongRunningRequestCheck(
+		sets.NewString("watch", "proxy"),
+		sets.NewString("attach", "exec", "proxy", "log", "portforward"),
+	)
+	if err := o.SecureServing.ApplyTo(&g.SecureServing, &g.LoopbackClientConfig); err != nil {
+		return fmt.Errorf("preparing to serve: %w", err)
+	}
+	ca, err := o.ClientCA.GetClientCAContentProvider()
+	if err != nil {
+		return fmt.Errorf("reading --client-ca-file: %w", err)
+	}
+	if err := g.Authentication.ApplyClientCert(ca, g.SecureServing); err != nil {
+		return fmt.Errorf("preparing authentication: %w", err)
+	}
+	if g.Authentication.Authenticator, err = newAuthenticator(ca, c.hubClient.AuthenticationV1(), o.TokenCacheTTL); err != nil {
+		return fmt.Errorf("preparing authentication: %w", err)
+	}
+	health, err := path.NewAuthorizer([]string{"/healthz", "/livez", "/livez/*", "/readyz", "/readyz/*"})
+	if err != nil {
+		return fmt.Errorf("preparing authorization: %w", err)
+	}
+	g.Authorization.Authorizer = union.New(authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup), health, c.authorizer)
+	if err := o.Audit.ApplyTo(g); err != nil {
+		return fmt.Errorf("preparing audit: %w", err)
+	}
+	if err := o.Features.ApplyTo(g, c.hubClient, c.informers); err != nil {
+		return fmt.Errorf("preparing flow control: %w", err)
+	}
+	g.BuildHandlerChainFunc = c.chain
+	return nil
+}
+
+// chain is every API server's, with the router at its end.
+func (c *Config) chain(own http.Handler, g *genericserver.Config) http.Handler {
+	c.router.Own = own
+	objects := router.Objects{Router: c.router, Hub: c.askHub}
+	guard := &protection.Guard{
+		Next:       c.router,
+		Policies:   c.policies,
+		Objects:    objects,
+		Authorizer: g.Authorization.Authorizer,
+		Records:    router.Records{Objects: objects},
+	}
+	return withSurface(genericserver.DefaultBuildHandlerChain(guard, g))
+}
+
+// askHub sends a request to the hub as the gateway.
+func (c *Config) askHub(ctx context.Context, method, path string, query url.Values, body []byte) ([]byte, error) {
+	r := c.hubClient.Discovery().RESTClient().Verb(method).AbsPath(path).SetHeader("Accept", "application/json").SetHeader("Content-Type", "application/json")
+	for key, values := range query {
+		for _, value := range values {
+			r = r.Param(key, value)
+		}
+	}
+	if body != nil {
+		r = r.Body(body)
+	}
+	return r.DoRaw(ctx)
+}
+
+func (c *Config) cells() []*fleet.Upstream {
+	if view := c.topology.View(); view != nil {
+		return view.Upstreams
+	}
+	return nil
+}
+
+// exposes returns which resources are announced, nil meaning all.
+func (c *Config) exposes() func(schema.GroupResource) bool {
+	if c.options.expose == nil {
+		return nil
+	}
+	return func(resource schema.GroupResource) bool { return c.options.expose[resource] }
+}
+
+func (c *Config) definition(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+	definition, err := c.definitions.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return definition, err
+}
+
+func (c *Config) namespaceExists(ctx context.Context, name string) (bool, error) {
+	namespace, err := c.hubClient.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil && namespace.Status.Phase != corev1.NamespaceTerminating, err
+}

@@ -1,0 +1,125 @@
+package gateway_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cellplane/cellplane/internal/gateway"
+	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+func testDeleteCollection(t *testing.T, w *world) {
+	namespace := gatewaytest.Namespace(t, w.Federation, "delete-collection")
+	for _, encoding := range encodings {
+		maps := w.clientWith(t, encoding).CoreV1().ConfigMaps(namespace)
+		fill(t, w.client, namespace, 12)
+		if err := maps.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "third=yes"}); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := maps.List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) != 8 {
+			t.Errorf("%s: %d are left, want 8: %v", encoding, len(left.Items), err)
+		}
+		if err := maps.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := maps.List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) != 0 {
+			t.Errorf("%s: %d are left, want none: %v", encoding, len(left.Items), err)
+		}
+	}
+}
+
+// testEvents finds events that a cell's engine has written, whatever their names hash to, in both of their groups.
+func testEvents(t *testing.T, w *world) {
+	namespace := gatewaytest.Namespace(t, w.Federation, "events")
+	for i, cell := range w.Cells {
+		events := clientFor(t, adminOf(t, cell)).CoreV1().Events(namespace)
+		for j := range 3 {
+			if _, err := events.Create(t.Context(), &corev1.Event{
+				ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("event-%d-%d", i, j)},
+				InvolvedObject: corev1.ObjectReference{Kind: "Deployment", Namespace: namespace, Name: fmt.Sprintf("web-%d", j)},
+				Reason:         "Tested",
+			}, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	list, err := w.client.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=web-1,involvedObject.kind=Deployment"})
+	if err != nil || len(list.Items) != len(w.Cells) {
+		t.Errorf("found %d events of an object, want one of each cell: %v", len(list.Items), err)
+	}
+	for i := range w.Cells {
+		name := fmt.Sprintf("event-%d-2", i)
+		if _, err := w.client.CoreV1().Events(namespace).Get(t.Context(), name, metav1.GetOptions{}); err != nil {
+			t.Error(err)
+		}
+		if _, err := w.client.EventsV1().Events(namespace).Get(t.Context(), name, metav1.GetOptions{}); err != nil {
+			t.Error(err)
+		}
+		if _, err := w.client.CoreV1().Events(namespace).Patch(t.Context(), name, types.MergePatchType, []byte(`{"count":2}`), metav1.PatchOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := w.client.CoreV1().Events(namespace).Get(t.Context(), "nothing", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("an event that is not there: %v", err)
+	}
+}
+
+// testSurfaces uses the API under its other name.
+func testSurfaces(t *testing.T, w *world) {
+	namespace := gatewaytest.Namespace(t, w.Federation, "surfaces")
+	fill(t, w.client, namespace, 5)
+	config := w.gateway.Config(t)
+	config.Host += "/federation"
+	client := clientFor(t, config)
+	if list, err := client.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 5 {
+		t.Errorf("listed %d: %v", len(list.Items), err)
+	}
+	if _, err := client.CoreV1().ConfigMaps(namespace).Get(t.Context(), "map-001", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := client.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := client.Discovery().ServerPreferredResources(); err != nil {
+		t.Error(err)
+	}
+}
+
+// testDiscovery reads all forms of discovery, and those of a gateway that announces little.
+func testDiscovery(t *testing.T, w *world) {
+	for path, part := range map[string]string{
+		"/api": `"versions":["v1"]`, "/apis": `"name":"apps"`, "/api/v1": `"name":"configmaps"`, "/apis/apps": `"version":"v1"`, "/apis/apps/v1": `"name":"deployments/scale"`,
+		"/apis/cluster.karmada.io/v1alpha1": `"name":"clusters/proxy"`, "/openapi/v3": `"paths"`, "/version": `"gitVersion"`,
+	} {
+		if body := string(w.get(t, path, nil, "application/json")); !strings.Contains(strings.ReplaceAll(body, ": ", ":"), part) {
+			t.Errorf("%s lacks %s: %.300s", path, part, body)
+		}
+	}
+	if response := w.do(t, http.MethodGet, "/apis/no.such.group/v1", nil, nil, nil); response.StatusCode != http.StatusNotFound {
+		t.Errorf("a group that is not there: %s", response.Status)
+	}
+	small := gatewaytest.Start(t, w.Federation, func(o *gateway.Options) { o.Expose = []string{"configmaps", "deployments.apps"} })
+	testenv.Eventually(t, "only what is exposed is announced", func(context.Context) (bool, error) {
+		_, lists, err := small.Client(t).Discovery().ServerGroupsAndResources()
+		var found []string
+		for _, list := range lists {
+			for _, resource := range list.APIResources {
+				if !strings.Contains(resource.Name, "/") {
+					found = append(found, resource.Name)
+				}
+			}
+		}
+		slices.Sort(found)
+		return slices.Equal(found, []string{"configmaps", "deployments"}), fmt.Errorf("%v: %w", found, err)
+	})
+}

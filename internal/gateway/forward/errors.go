@@ -1,0 +1,40 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+)
+
+var (
+	statusScheme = runtime.NewScheme()
+	// Codecs write Status and other objects of meta.
+	Codecs = serializer.NewCodecFactory(statusScheme)
+)
+
+func init() {
+	metav1.AddToGroupVersion(statusScheme, schema.GroupVersion{Version: "v1"})
+	statusScheme.AddUnversionedTypes(schema.GroupVersion{Version: "v1"}, &metav1.Status{})
+}
+
+// WriteError answers with an error in the form that the client asks for.
+func WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	responsewriters.ErrorNegotiated(err, Codecs, schema.GroupVersion{Version: "v1"}, w, r)
+}
+
+// Unreachable is the error for a control plane that does not answer. Clients may try again: it says when.
+func Unreachable(name string, err error) *apierrors.StatusError {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return apierrors.NewTimeoutError(name+" did not answer in time", 1)
+	}
+	status := apierrors.NewServiceUnavailable(name + " holds what you asked for and cannot be reached; the rest of the federation is not affected")
+	status.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+	return status
+}

@@ -1,0 +1,110 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"log"
+	"net/http"
+	"net/http/httputil"
+	"sync"
+
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+
+	"github.com/cellplane/cellplane/internal/fleet"
+)
+
+// Forwarder passes requests on as they are, upgrades and streams included.
+type Forwarder struct {
+	proxy httputil.ReverseProxy
+}
+
+// New returns a Forwarder.
+func New() *Forwarder {
+	f := &Forwarder{}
+	f.proxy = httputil.ReverseProxy{
+		Rewrite:      rewrite,
+		Transport:    sender{},
+		BufferPool:   buffers{},
+		ErrorHandler: failed,
+		ErrorLog:     log.New(quiet{}, "", 0),
+	}
+	return f
+}
+
+// destination is where a request goes.
+type destination struct {
+	upstream *fleet.Upstream
+	scope    Scope
+}
+
+type destinationKey struct{}
+
+// To passes a request on to a control plane and its answer back.
+func (f *Forwarder) To(w http.ResponseWriter, r *http.Request, upstream *fleet.Upstream, scope Scope) {
+	defer Gone(r)
+	f.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), destinationKey{}, destination{upstream, scope})))
+}
+
+// Gone, deferred, ends a request quietly whose client has gone away in the middle of the answer. A proxy panics then, for the client to
+// notice that the answer is not complete; a client that is not there notices nothing, and the log should not either.
+func Gone(r *http.Request) {
+	problem := recover()
+	if problem == nil || (problem == http.ErrAbortHandler && r.Context().Err() != nil) { //nolint:errorlint // it is panicked with as it is
+		return
+	}
+	panic(problem)
+}
+
+func rewrite(p *httputil.ProxyRequest) {
+	to, _ := p.In.Context().Value(destinationKey{}).(destination)
+	p.Out.URL.RawPath = "" // what was authorized is the path as we read it
+	Prepare(p.Out, to.scope)
+}
+
+// Prepare makes an outgoing request one of the user whose request its context belongs to.
+func Prepare(out *http.Request, scope Scope) {
+	if user, found := request.UserFrom(out.Context()); found {
+		SetIdentity(out.Header, user, scope)
+		return
+	}
+	StripIdentity(out.Header)
+}
+
+// sender sends each request to its own destination.
+type sender struct{}
+
+func (sender) RoundTrip(r *http.Request) (*http.Response, error) {
+	to, ok := r.Context().Value(destinationKey{}).(destination)
+	if !ok || to.upstream == nil {
+		return nil, errors.New("there is no connection")
+	}
+	return to.upstream.RoundTrip(r)
+}
+
+func failed(w http.ResponseWriter, r *http.Request, err error) {
+	name := "the control plane"
+	if to, ok := r.Context().Value(destinationKey{}).(destination); ok && to.upstream != nil {
+		name = to.upstream.Name()
+	}
+	if !errors.Is(err, context.Canceled) {
+		klog.FromContext(r.Context()).V(2).Info("Forwarding failed", "to", name, "path", r.URL.Path, "err", err)
+	}
+	WriteError(w, r, Unreachable(name, err))
+}
+
+// buffers are reused between answers.
+type buffers struct{}
+
+var pool = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
+
+func (buffers) Get() []byte  { return *pool.Get().(*[]byte) }
+func (buffers) Put(b []byte) { pool.Put(&b) }
+
+// quiet keeps what the proxy says about clients that went away out of the log.
+type quiet struct{}
+
+func (quiet) Write(b []byte) (int, error) {
+	klog.V(4).Info(string(b))
+	return len(b), nil
+}

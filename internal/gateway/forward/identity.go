@@ -1,0 +1,106 @@
+package forward
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/transport"
+
+	"github.com/cellplane/cellplane/internal/fleet"
+)
+
+// GatewayUser is the name under which a gateway asks control planes for itself.
+const GatewayUser = "system:cellplane:gateway"
+
+const (
+	extraPrefix = "X-Remote-Extra-"
+	// epochHeader carries the user extra names.EpochExtra, encoded as names of extras have to be: the epoch of the map that a
+	// request was routed by.
+	epochHeader = extraPrefix + "Cellplane.io%2fepoch"
+	// ownExtras begins the headers of extras that only gateways set, in lower case.
+	ownExtras = "x-remote-extra-cellplane.io"
+)
+
+// Scope says for which kind of control plane an identity is written.
+type Scope struct {
+	// Cell is set for a cell: requests to it are authorized already, which a group tells it. The hub authorizes for itself.
+	Cell bool
+	// Epoch is that of the map which led to the cell.
+	Epoch int64
+}
+
+// Hub is the scope of requests to the hub.
+var Hub = Scope{}
+
+// ToCell is the scope of requests to a cell that a map of the given epoch led to.
+func ToCell(epoch int64) Scope { return Scope{Cell: true, Epoch: epoch} }
+
+// SetIdentity makes a request one of the given user, for a control plane that trusts us to say so. Whatever the client has sent to be
+// taken for somebody is removed.
+func SetIdentity(header http.Header, u user.Info, scope Scope) {
+	StripIdentity(header)
+	header["X-Remote-User"] = []string{u.GetName()}
+	if uid := u.GetUID(); uid != "" {
+		header["X-Remote-Uid"] = []string{uid}
+	}
+	groups := u.GetGroups()
+	if slices.Contains(groups, fleet.AuthorizedGroup) {
+		groups = slices.DeleteFunc(slices.Clone(groups), func(g string) bool { return g == fleet.AuthorizedGroup })
+	}
+	if extra := u.GetExtra(); len(extra) > 0 {
+		setExtra(header, extra)
+	}
+	if scope.Cell {
+		groups = append(groups[:len(groups):len(groups)], fleet.AuthorizedGroup)
+		header[epochHeader] = []string{strconv.FormatInt(scope.Epoch, 10)}
+	}
+	if len(groups) > 0 {
+		header["X-Remote-Group"] = groups
+	}
+}
+
+// setExtra adds the user's extras, but for those that only gateways set.
+func setExtra(header http.Header, extra map[string][]string) {
+	for key, values := range ExtraHeaders(extra, extraPrefix) {
+		header[key] = values
+	}
+}
+
+// ExtraHeaders returns the headers with a prefix for a user's extras, with their names encoded as client-go does it.
+func ExtraHeaders(extra map[string][]string, prefix string) http.Header {
+	headers := http.Header{}
+	if len(extra) == 0 {
+		return headers
+	}
+	scratch := http.Request{Header: http.Header{}}
+	transport.SetAuthProxyHeaders(&scratch, "", "", nil, extra)
+	for key, values := range scratch.Header {
+		if name, ok := strings.CutPrefix(key, extraPrefix); ok && !strings.HasPrefix(strings.ToLower(key), ownExtras) {
+			headers[http.CanonicalHeaderKey(prefix+name)] = values
+		}
+	}
+	return headers
+}
+
+// StripIdentity removes all headers by which a request could name a user. Underscores count as dashes, as some proxies take them.
+func StripIdentity(header http.Header) {
+	for key := range header {
+		switch key[0] {
+		case 'X', 'x', 'I', 'i', 'A', 'a':
+		default:
+			continue
+		}
+		lower := strings.ToLower(strings.ReplaceAll(key, "_", "-"))
+		if strings.HasPrefix(lower, "x-remote-") || strings.HasPrefix(lower, "impersonate-") || lower == "authorization" {
+			delete(header, key)
+		}
+	}
+}
+
+var gatewayUser = &user.DefaultInfo{Name: GatewayUser, Groups: []string{user.AllAuthenticated}}
+
+// AsGateway makes a request one of the gateway itself.
+func AsGateway(r *http.Request, scope Scope) { SetIdentity(r.Header, gatewayUser, scope) }

@@ -1,0 +1,87 @@
+package forward_test
+
+import (
+	"maps"
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"pgregory.net/rapid"
+
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/gateway/forward"
+)
+
+// read returns who an API server takes a request for.
+func read(t interface{ Fatal(...any) }, header http.Header) user.Info {
+	reader, err := headerrequest.New([]string{"X-Remote-User"}, []string{"X-Remote-Uid"}, []string{"X-Remote-Group"}, []string{"X-Remote-Extra-"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, ok, err := reader.AuthenticateRequest(&http.Request{Header: header})
+	if err != nil || !ok {
+		t.Fatal("nobody is named", err)
+	}
+	return response.User
+}
+
+// TestIdentity checks, for any user and any headers a client may send, that a cell sees that user with the epoch and the group, and that
+// the hub sees that user and nothing else.
+func TestIdentity(t *testing.T) {
+	word := rapid.StringMatching(`[a-zA-Z0-9:._/%@ -]{1,20}`)
+	hostile := rapid.SampledFrom([]string{
+		"X-Remote-User", "x-remote-user", "X-Remote-Group", "X-Remote-Uid", "X-Remote-Extra-Scopes", "X-Remote-Extra-Cellplane.io%2fepoch",
+		"X_Remote_Group", "Impersonate-User", "Impersonate-Group", "Authorization", "X-Remote-Extra-cellplane.io%2Fepoch",
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		header := http.Header{"Accept": {"application/json"}}
+		for _, key := range rapid.SliceOf(hostile).Draw(t, "sent") {
+			if rapid.Bool().Draw(t, "canonical") {
+				key = textproto.CanonicalMIMEHeaderKey(key)
+			}
+			header[key] = append(header[key], word.Draw(t, "value"))
+		}
+		u := &user.DefaultInfo{
+			Name:   word.Draw(t, "name"),
+			UID:    rapid.SampledFrom([]string{"", "some-uid"}).Draw(t, "uid"),
+			Groups: rapid.SliceOfDistinct(rapid.OneOf(word, rapid.Just(fleet.AuthorizedGroup)), rapid.ID).Draw(t, "groups"),
+			Extra:  rapid.MapOf(rapid.SampledFrom([]string{"scopes", "example.io/key", names.EpochExtra, "cellplane.io/other"}), rapid.SliceOfN(word, 1, 2)).Draw(t, "extra"),
+		}
+		before := slices.Clone(u.Groups)
+		for _, scope := range []forward.Scope{forward.ToCell(42), forward.Hub} {
+			sent := header.Clone()
+			forward.SetIdentity(sent, u, scope)
+			got := read(t, sent)
+			wantGroups := slices.DeleteFunc(slices.Clone(u.Groups), func(g string) bool { return g == fleet.AuthorizedGroup })
+			wantExtra := map[string][]string{}
+			for key, values := range u.Extra {
+				if !strings.HasPrefix(key, "cellplane.io/") {
+					wantExtra[key] = values
+				}
+			}
+			if scope.Cell {
+				wantGroups = append(wantGroups, fleet.AuthorizedGroup)
+				wantExtra[names.EpochExtra] = []string{"42"}
+			}
+			if got.GetName() != strings.TrimSpace(u.Name) && got.GetName() != u.Name || got.GetUID() != u.UID || !slices.Equal(got.GetGroups(), wantGroups) && len(wantGroups) > 0 {
+				t.Fatalf("%+v is seen as %+v, want groups %q", u, got, wantGroups)
+			}
+			if !maps.EqualFunc(got.GetExtra(), wantExtra, slices.Equal) {
+				t.Fatalf("the extras %v are seen as %v, want %v", u.Extra, got.GetExtra(), wantExtra)
+			}
+			for key := range sent {
+				if lower := strings.ToLower(key); strings.HasPrefix(lower, "impersonate-") || lower == "authorization" || strings.Contains(key, "_") {
+					t.Fatalf("the header %s was passed on", key)
+				}
+			}
+		}
+		if !slices.Equal(before, u.Groups) {
+			t.Fatal("the user was changed")
+		}
+	})
+}

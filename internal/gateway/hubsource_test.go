@@ -1,0 +1,86 @@
+package gateway_test
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/gateway"
+	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
+	"github.com/cellplane/cellplane/internal/gateway/topology"
+)
+
+// testHubSource runs a gateway that learns of its cells from the hub.
+func testHubSource(t *testing.T, w *world) {
+	objects, err := dynamic.NewForConfig(w.gateway.Config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	create := func(resource, kind string, object any) {
+		t.Helper()
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := &unstructured.Unstructured{Object: content}
+		u.SetAPIVersion(cellplanev1alpha1.GroupVersion.String())
+		u.SetKind(kind)
+		if _, err := objects.Resource(cellplanev1alpha1.GroupVersion.WithResource(resource)).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := &cellplanev1alpha1.CellTopology{ObjectMeta: metav1.ObjectMeta{Name: cellplanev1alpha1.CellTopologyName}}
+	for i, cell := range gatewaytest.Topology(t, w.Federation).Cells {
+		if _, err := w.client.CoreV1().Secrets(names.SystemNamespace).Create(t.Context(), &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: cell.Name}, Type: corev1.SecretTypeTLS,
+			Data: map[string][]byte{corev1.TLSCertKey: cell.Endpoint.Cert, corev1.TLSPrivateKeyKey: cell.Endpoint.Key},
+		}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		secret := cellplanev1alpha1.SecretReference{Namespace: names.SystemNamespace, Name: cell.Name}
+		create("cells", "Cell", &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: cell.Name}, Spec: cellplanev1alpha1.CellSpec{
+			Endpoint:    cellplanev1alpha1.CellEndpoint{Server: cell.Endpoint.Server, CABundle: cell.Endpoint.CA},
+			Credentials: cellplanev1alpha1.CellCredentials{SecretRef: secret},
+			Etcd:        cellplanev1alpha1.CellEtcd{Endpoints: []string{w.Cells[i].EtcdURL()}, SecretRef: secret},
+		}})
+		list.Spec.Cells = append(list.Spec.Cells, cellplanev1alpha1.TopologyCell{Name: cell.Name, Weight: 1, State: cellplanev1alpha1.CellStateNormal})
+	}
+	create("celltopologies", "CellTopology", list)
+
+	namespace := gatewaytest.Namespace(t, w.Federation, "hub-source")
+	fill(t, w.client, namespace, 12)
+	state := t.TempDir()
+	followed := gatewaytest.Start(t, w.Federation, func(o *gateway.Options) { o.Source, o.StateDir = nil, state })
+	got, err := followed.Client(t).CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(got.Items) != 12 {
+		t.Errorf("listed %d: %v", len(got.Items), err)
+	}
+	info, err := os.Stat(state + "/topology.json")
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the topology is kept as %v: %v", info, err)
+	}
+	tracker := topology.NewTracker(silent{}, &fleet.Cells{}, state)
+	go func() { _ = tracker.Run(t.Context()) }()
+	<-tracker.Known()
+	if names := tracker.View().Names(); len(names) != 3 {
+		t.Errorf("kept are %v", names)
+	}
+}
+
+// silent is a source that never says anything.
+type silent struct{}
+
+// Run implements topology.Source.
+func (silent) Run(ctx context.Context, _ func(topology.Topology)) error {
+	<-ctx.Done()
+	return nil
+}

@@ -1,0 +1,155 @@
+package kinds
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/cellplane/cellplane/internal/slots"
+)
+
+// Resource is a resource that the hub serves.
+type Resource struct {
+	schema.GroupVersionResource
+	// Kind is the kind of its objects.
+	Kind string
+	// Namespaced tells whether its objects are in namespaces.
+	Namespaced bool
+	// Verbs are what can be done with it.
+	Verbs []string
+}
+
+// Can reports whether a verb is supported.
+func (r Resource) Can(verb string) bool { return slices.Contains(r.Verbs, verb) }
+
+// Catalog is what there is at one time. It never changes.
+type Catalog struct {
+	resources map[schema.GroupVersionResource]Resource
+	// Kinds are the kinds that bindings can be called after.
+	Kinds slots.Kinds
+	// announced is what clients are told.
+	announced map[string]http.Handler
+}
+
+// Lookup returns a resource.
+func (c *Catalog) Lookup(gvr schema.GroupVersionResource) (Resource, bool) {
+	resource, found := c.resources[gvr]
+	return resource, found
+}
+
+// All yields every resource in every version that is served.
+func (c *Catalog) All(yield func(Resource) bool) {
+	for _, resource := range c.resources {
+		if !yield(resource) {
+			return
+		}
+	}
+}
+
+// Handler returns what announces the resources under a discovery path, nil if there is nothing.
+func (c *Catalog) Handler(path string) http.Handler {
+	return c.announced[strings.TrimSuffix(path, "/")]
+}
+
+// documents are the two aggregated discovery documents of an API server.
+type documents struct {
+	Core   apidiscoveryv2.APIGroupDiscoveryList `json:"core"`
+	Groups apidiscoveryv2.APIGroupDiscoveryList `json:"groups"`
+}
+
+// newCatalog makes a catalog of what the hub serves; cells are asked what they serve of it.
+func newCatalog(hub documents, cells []documents, expose func(schema.GroupResource) bool) *Catalog {
+	c := &Catalog{resources: map[schema.GroupVersionResource]Resource{}}
+	served := make([]map[schema.GroupVersionResource]bool, len(cells))
+	for i, cell := range cells {
+		served[i] = map[schema.GroupVersionResource]bool{}
+		cell.each(func(r Resource) { served[i][r.GroupVersionResource] = true })
+	}
+	var all []string
+	hub.each(func(r Resource) {
+		c.resources[r.GroupVersionResource] = r
+		if r.Namespaced {
+			all = append(all, r.Kind)
+		}
+	})
+	c.Kinds = slots.NewKinds(all...)
+	announced := hub.filter(func(r Resource) bool {
+		if !expose(r.GroupResource()) {
+			return false
+		}
+		if !r.Namespaced || InNamespace(r.GroupResource(), "any") == OnHub {
+			return true
+		}
+		return !slices.ContainsFunc(served, func(cell map[schema.GroupVersionResource]bool) bool { return !cell[r.GroupVersionResource] })
+	})
+	c.announced = announced.handlers()
+	return c
+}
+
+func (d documents) each(visit func(Resource)) {
+	for _, list := range []apidiscoveryv2.APIGroupDiscoveryList{d.Core, d.Groups} {
+		for _, group := range list.Items {
+			for _, version := range group.Versions {
+				for _, resource := range version.Resources {
+					visit(resourceOf(group.Name, version.Version, resource))
+				}
+			}
+		}
+	}
+}
+
+func resourceOf(group, version string, r apidiscoveryv2.APIResourceDiscovery) Resource {
+	resource := Resource{
+		GroupVersionResource: schema.GroupVersionResource{Group: group, Version: version, Resource: r.Resource},
+		Namespaced:           r.Scope == apidiscoveryv2.ScopeNamespace,
+		Verbs:                r.Verbs,
+	}
+	if r.ResponseKind != nil {
+		resource.Kind = r.ResponseKind.Kind
+	}
+	return resource
+}
+
+// filter returns the documents with some resources only. Versions and groups without any are left out.
+func (d documents) filter(keep func(Resource) bool) documents {
+	return documents{Core: filterList(d.Core, keep), Groups: filterList(d.Groups, keep)}
+}
+
+func filterList(list apidiscoveryv2.APIGroupDiscoveryList, keep func(Resource) bool) apidiscoveryv2.APIGroupDiscoveryList {
+	var kept apidiscoveryv2.APIGroupDiscoveryList
+	for _, group := range list.Items {
+		filtered := apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: group.Name}}
+		for _, version := range group.Versions {
+			v := apidiscoveryv2.APIVersionDiscovery{Version: version.Version, Freshness: version.Freshness}
+			for _, resource := range version.Resources {
+				if keep(resourceOf(group.Name, version.Version, resource)) {
+					v.Resources = append(v.Resources, withProxy(group.Name, resource))
+				}
+			}
+			if len(v.Resources) > 0 || len(version.Resources) == 0 {
+				filtered.Versions = append(filtered.Versions, v)
+			}
+		}
+		if len(filtered.Versions) > 0 {
+			kept.Items = append(kept.Items, filtered)
+		}
+	}
+	return kept
+}
+
+// withProxy adds the subresource of clusters that only gateways serve: a CustomResourceDefinition cannot have it.
+func withProxy(group string, r apidiscoveryv2.APIResourceDiscovery) apidiscoveryv2.APIResourceDiscovery {
+	if group != "cluster.karmada.io" || r.Resource != "clusters" {
+		return r
+	}
+	r.Subresources = append(slices.Clone(r.Subresources), apidiscoveryv2.APISubresourceDiscovery{
+		Subresource:  "proxy",
+		ResponseKind: &metav1.GroupVersionKind{Kind: "ClusterProxyOptions"},
+		Verbs:        []string{"create", "delete", "get", "patch", "update"},
+	})
+	return r
+}

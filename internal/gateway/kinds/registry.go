@@ -1,0 +1,225 @@
+package kinds
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	"github.com/cellplane/cellplane/internal/fleet"
+)
+
+const (
+	// refreshEvery is how often control planes are asked whether something has changed; mostly the answer is an empty 304.
+	refreshEvery  = 3 * time.Second
+	refreshWithin = 10 * time.Second
+)
+
+// Registry keeps the Catalog up to date.
+type Registry struct {
+	hub    *fleet.Upstream
+	cells  func() []*fleet.Upstream
+	expose func(schema.GroupResource) bool
+	// definition returns a CustomResourceDefinition of the hub, nil if there is none.
+	definition func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
+	file       string // "" keeps nothing
+
+	current atomic.Pointer[Catalog]
+	known   chan struct{}
+
+	mu      sync.Mutex
+	sources map[*fleet.Upstream]*source
+	hubDocs *documents
+}
+
+// Options say where a Registry gets to know resources.
+type Options struct {
+	// Hub is the connection to the hub.
+	Hub *fleet.Upstream
+	// Cells returns the connections to the cells of the moment.
+	Cells func() []*fleet.Upstream
+	// Expose says which resources are announced; nil means all.
+	Expose func(schema.GroupResource) bool
+	// Definition returns a CustomResourceDefinition of the hub, nil if there is none.
+	Definition func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
+	// Dir is where the hub's documents are kept; an empty one means nowhere.
+	Dir string
+}
+
+// NewRegistry returns a Registry that knows nothing yet.
+func NewRegistry(o Options) *Registry {
+	if o.Expose == nil {
+		o.Expose = func(schema.GroupResource) bool { return true }
+	}
+	r := &Registry{hub: o.Hub, cells: o.Cells, expose: o.Expose, definition: o.Definition, known: make(chan struct{}), sources: map[*fleet.Upstream]*source{}}
+	if o.Dir != "" {
+		r.file = filepath.Join(o.Dir, "discovery.json")
+	}
+	return r
+}
+
+// Run keeps the catalog up to date until the context ends.
+func (r *Registry) Run(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	r.loadKept(ctx)
+	ticker := time.NewTicker(refreshEvery)
+	defer ticker.Stop()
+	failing := false
+	for {
+		err := r.refresh(ctx)
+		if err != nil && !failing && ctx.Err() == nil {
+			logger.Error(err, "Cannot learn what the hub serves; going on with what is known")
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// Catalog returns what is known, nil before anything is.
+func (r *Registry) Catalog() *Catalog { return r.current.Load() }
+
+// Known is closed when there is a Catalog.
+func (r *Registry) Known() <-chan struct{} { return r.known }
+
+// Lookup returns a resource. If it is not known the hub is asked: a definition is there some time before the hub announces it, and who
+// has made it expects to use it.
+func (r *Registry) Lookup(ctx context.Context, gvr schema.GroupVersionResource) (Resource, bool) {
+	if catalog := r.Catalog(); catalog != nil {
+		if resource, found := catalog.Lookup(gvr); found {
+			return resource, true
+		}
+	}
+	definition, err := r.definition(ctx, gvr.Resource+"."+gvr.Group)
+	if err != nil || definition == nil {
+		return Resource{}, false // with the hub down, what is not known is not there
+	}
+	for _, version := range definition.Spec.Versions {
+		if version.Name == gvr.Version && version.Served {
+			return Resource{
+				GroupVersionResource: gvr,
+				Kind:                 definition.Spec.Names.Kind,
+				Namespaced:           definition.Spec.Scope == apiextensionsv1.NamespaceScoped,
+			}, true
+		}
+	}
+	return Resource{}, false
+}
+
+// refresh asks all control planes.
+func (r *Registry) refresh(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, refreshWithin)
+	defer cancel()
+	return r.ask(ctx)
+}
+
+func (r *Registry) ask(ctx context.Context) error {
+	upstreams := []*fleet.Upstream{r.hub}
+	for _, cell := range r.cells() {
+		if cell != nil {
+			upstreams = append(upstreams, cell)
+		}
+	}
+	sources := make(map[*fleet.Upstream]*source, len(upstreams))
+	var group errgroup.Group
+	for _, upstream := range upstreams {
+		s := r.sources[upstream]
+		if s == nil {
+			s = &source{upstream: upstream}
+		}
+		sources[upstream] = s
+		group.Go(func() error {
+			s.refresh(ctx)
+			return nil
+		})
+	}
+	_ = group.Wait() // sources remember their errors
+	r.sources = sources
+
+	hub := sources[r.hub]
+	changed := false
+	for _, s := range sources {
+		changed = s.changed || changed
+	}
+	if hub.docs != nil {
+		if hub.changed || r.hubDocs == nil {
+			r.hubDocs = hub.docs
+			r.keep(ctx)
+		}
+	}
+	if r.hubDocs == nil {
+		return fmt.Errorf("asking the hub what it serves: %w", errors.Join(hub.err, errors.New("nothing is known yet")))
+	}
+	if changed || r.current.Load() == nil {
+		r.publish(upstreams[1:])
+	}
+	return hub.err
+}
+
+// publish makes the catalog. Cells that have never answered are left out: they would hide everything.
+func (r *Registry) publish(cells []*fleet.Upstream) {
+	var served []documents
+	for _, cell := range cells {
+		if s := r.sources[cell]; s != nil && s.docs != nil {
+			served = append(served, *s.docs)
+		}
+	}
+	first := r.current.Load() == nil
+	r.current.Store(newCatalog(*r.hubDocs, served, r.expose))
+	if first {
+		close(r.known)
+	}
+}
+
+// loadKept makes a first catalog of what was known before a restart.
+func (r *Registry) loadKept(ctx context.Context) {
+	if r.file == "" {
+		return
+	}
+	data, err := os.ReadFile(r.file)
+	if err != nil {
+		return
+	}
+	var docs documents
+	if err := json.Unmarshal(data, &docs); err != nil {
+		klog.FromContext(ctx).Error(err, "The kept discovery cannot be read; waiting for the hub", "file", r.file)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hubDocs == nil {
+		r.hubDocs = &docs
+		r.publish(nil)
+	}
+}
+
+func (r *Registry) keep(ctx context.Context) {
+	if r.file == "" {
+		return
+	}
+	data, err := json.Marshal(r.hubDocs)
+	if err == nil {
+		err = errors.Join(os.MkdirAll(filepath.Dir(r.file), 0o700), os.WriteFile(r.file+".new", data, 0o600))
+	}
+	if err == nil {
+		err = os.Rename(r.file+".new", r.file)
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "The discovery cannot be kept; a restart will need the hub", "file", r.file)
+	}
+}

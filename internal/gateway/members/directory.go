@@ -1,0 +1,163 @@
+package members
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/fleet"
+)
+
+// Directory knows the members and keeps the connections to them.
+type Directory struct {
+	clusters, secrets cache.SharedIndexInformer
+
+	mu   sync.Mutex
+	open map[string]*connection
+}
+
+// NewDirectory returns a Directory that follows the Clusters of the hub and their Secrets.
+func NewDirectory(hub *rest.Config) (*Directory, error) {
+	scheme := runtime.NewScheme()
+	if err := clusterv1alpha1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	config := rest.CopyConfig(hub)
+	config.APIPath = "/apis"
+	config.GroupVersion = &clusterv1alpha1.GroupVersion
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	objects, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("preparing to follow clusters: %w", err)
+	}
+	client, err := kubernetes.NewForConfig(hub)
+	if err != nil {
+		return nil, fmt.Errorf("preparing to follow clusters: %w", err)
+	}
+	d := &Directory{open: map[string]*connection{}}
+	d.clusters = cache.NewSharedIndexInformer(cache.NewListWatchFromClient(objects, "clusters", "", fields.Everything()), &clusterv1alpha1.Cluster{}, 0, nil)
+	d.secrets = cache.NewSharedIndexInformer(cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "secrets", names.ClusterNamespace, fields.Everything()), &corev1.Secret{}, 0, nil)
+	_, err = d.clusters.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: d.forget})
+	return d, err
+}
+
+// Run follows the hub until the context ends.
+func (d *Directory) Run(ctx context.Context) {
+	go d.secrets.RunWithContext(ctx)
+	d.clusters.RunWithContext(ctx)
+}
+
+func (d *Directory) forget(object any) {
+	key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object)
+	if err != nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c := d.open[key]; c != nil {
+		c.close()
+		delete(d.open, key)
+	}
+}
+
+// connection is a way to a member that requests share.
+type connection struct {
+	*fleet.MemberConnection
+	base               *url.URL
+	requests, upgrades http.RoundTripper
+}
+
+func (c *connection) close() {
+	for _, tripper := range []http.RoundTripper{c.requests, c.upgrades} {
+		closer, ok := tripper.(interface{ CloseIdleConnections() })
+		if ok {
+			closer.CloseIdleConnections()
+		}
+	}
+}
+
+// member returns the way to a member. The error can be written as it is.
+func (d *Directory) member(name string) (*member, error) {
+	object, found, err := d.clusters.GetStore().GetByKey(name)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	cluster, ok := object.(*clusterv1alpha1.Cluster)
+	if !found || !ok {
+		if !d.clusters.HasSynced() {
+			return nil, apierrors.NewServiceUnavailable("the gateway does not know the clusters yet; try again in a moment")
+		}
+		return nil, apierrors.NewNotFound(clusters, name)
+	}
+	secret, err := d.impersonator(cluster)
+	if err != nil {
+		return nil, err
+	}
+	c, err := d.connect(cluster, secret)
+	if err != nil {
+		return nil, apierrors.NewServiceUnavailable(err.Error())
+	}
+	return &member{connection: c}, nil
+}
+
+// impersonator returns the Secret with the token that may impersonate callers.
+func (d *Directory) impersonator(cluster *clusterv1alpha1.Cluster) (*corev1.Secret, error) {
+	ref := cluster.Spec.ImpersonatorSecretRef
+	if ref == nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("cluster %s cannot be reached in your name: its spec.impersonatorSecretRef is not set", cluster.Name))
+	}
+	if ref.Namespace != names.ClusterNamespace {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("cluster %s cannot be reached in your name: its impersonator's Secret must be in namespace %s", cluster.Name, names.ClusterNamespace))
+	}
+	object, found, err := d.secrets.GetStore().GetByKey(ref.Namespace + "/" + ref.Name)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	secret, ok := object.(*corev1.Secret)
+	if !found || !ok {
+		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("cluster %s cannot be reached in your name: there is no Secret %s/%s", cluster.Name, ref.Namespace, ref.Name))
+	}
+	return secret, nil
+}
+
+func (d *Directory) connect(cluster *clusterv1alpha1.Cluster, secret *corev1.Secret) (*connection, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c := d.open[cluster.Name]; c != nil {
+		if c.Follow(cluster, secret) {
+			return c, nil
+		}
+		c.close()
+	}
+	followed, err := fleet.Connect(cluster, secret)
+	if err != nil {
+		return nil, err
+	}
+	c := &connection{MemberConnection: followed}
+	if c.base, err = url.Parse(cluster.Spec.APIEndpoint); err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", cluster.Name, err)
+	}
+	if c.requests, err = rest.TransportFor(followed.Config()); err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", cluster.Name, err)
+	}
+	overHTTP1 := followed.Config()
+	overHTTP1.NextProtos = []string{"http/1.1"}
+	if c.upgrades, err = rest.TransportFor(overHTTP1); err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", cluster.Name, err)
+	}
+	d.open[cluster.Name] = c
+	return c, nil
+}

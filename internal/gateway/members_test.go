@@ -1,0 +1,118 @@
+package gateway_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
+	"github.com/cellplane/cellplane/internal/local"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// TestMemberProxy reaches a member through the gateway.
+func TestMemberProxy(t *testing.T) {
+	federation := testenv.StartFederation(t, local.Spec{Cells: 1, Members: 1, Nodes: 1})
+	g := gatewaytest.Start(t, federation, nil)
+	w := &world{Federation: federation, gateway: g, client: g.Client(t)}
+	memberConfig := adminOf(t, federation.Members[0])
+	member := clientFor(t, memberConfig)
+	join(t, w, member, memberConfig)
+
+	const proxy = "/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy"
+	through := func(config *rest.Config) kubernetes.Interface {
+		config.Host += proxy
+		return clientFor(t, config)
+	}
+	admin, frank := through(g.Config(t)), through(g.ConfigFor(t, "frank"))
+	testenv.Eventually(t, "the member is reached", func(ctx context.Context) (bool, error) {
+		nodes, err := admin.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		return err == nil && len(nodes.Items) == 1, err
+	})
+	// The caller is who the caller is.
+	review, err := admin.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil || review.Status.UserInfo.Username != "cellplane-admin" {
+		t.Errorf("the member takes us for %v: %v", review, err)
+	}
+	if _, err := admin.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{}); err != nil {
+		t.Error(err)
+	}
+	stream, err := admin.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next(t, stream)
+	stream.Stop()
+
+	status := func(config *rest.Config, path string, header http.Header) (int, string) {
+		response := send(t, config, http.MethodGet, path, header, "")
+		body, _ := io.ReadAll(response.Body)
+		return response.StatusCode, string(body)
+	}
+	if code, body := status(g.ConfigFor(t, "frank"), proxy+"/api/v1/nodes", nil); code != http.StatusForbidden || !strings.Contains(body, "clusters/proxy") {
+		t.Errorf("without a right on the hub: %d, %s", code, body)
+	}
+	if _, err := w.client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "proxy"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"cluster.karmada.io"}, Resources: []string{"clusters/proxy"}}}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "proxy"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "frank"}}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "proxy"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "frank reaches the member", func(ctx context.Context) (bool, error) {
+		review, err := frank.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		return err == nil && review.Status.UserInfo.Username == "frank", err
+	})
+	forged := http.Header{"X-Remote-User": {"root"}, "X-Remote-Group": {"system:masters"}}
+	if code, body := status(g.ConfigFor(t, "frank"), proxy+"/api/v1/nodes", forged); code != http.StatusForbidden || !strings.Contains(body, `"frank\" cannot list`) {
+		t.Errorf("without a right in the member: %d, %s", code, body)
+	}
+	if code, _ := status(g.Config(t), "/apis/cluster.karmada.io/v1alpha1/clusters/nobody/proxy/api", nil); code != http.StatusNotFound {
+		t.Errorf("a cluster that is not there: %d", code)
+	}
+}
+
+// join makes the hub know a member, with an identity in it that may impersonate and nothing else.
+func join(t *testing.T, w *world, member kubernetes.Interface, memberConfig *rest.Config) {
+	t.Helper()
+	ctx := t.Context()
+	must := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(member.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.ClusterNamespace}}, metav1.CreateOptions{}))
+	must(member.CoreV1().ServiceAccounts(names.ClusterNamespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "impersonator"}}, metav1.CreateOptions{}))
+	must(member.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "impersonator"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"impersonate"}, APIGroups: []string{"", "authentication.k8s.io"}, Resources: []string{"*"}}}}, metav1.CreateOptions{}))
+	must(member.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "impersonator"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: names.ClusterNamespace, Name: "impersonator"}}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "impersonator"}}, metav1.CreateOptions{}))
+	token, err := member.CoreV1().ServiceAccounts(names.ClusterNamespace).CreateToken(ctx, "impersonator", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	must(token, err)
+
+	must(w.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.ClusterNamespace}}, metav1.CreateOptions{}))
+	if err := rest.LoadTLSFiles(memberConfig); err != nil {
+		t.Fatal(err)
+	}
+	must(w.client.CoreV1().Secrets(names.ClusterNamespace).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "member1-impersonator"}, Data: map[string][]byte{"token": []byte(token.Status.Token), "caBundle": memberConfig.CAData}}, metav1.CreateOptions{}))
+	objects, err := dynamic.NewForConfig(w.gateway.Config(t))
+	must(objects, err)
+	cluster := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": map[string]any{"name": "member1"},
+		"spec": map[string]any{
+			"syncMode": "Push", "apiEndpoint": memberConfig.Host,
+			"impersonatorSecretRef": map[string]any{"namespace": names.ClusterNamespace, "name": "member1-impersonator"},
+		},
+	}}
+	must(objects.Resource(cluster.GroupVersionKind().GroupVersion().WithResource("clusters")).Create(ctx, cluster, metav1.CreateOptions{}))
+}

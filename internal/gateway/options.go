@@ -1,0 +1,175 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/gateway/topology"
+)
+
+// Options are the flags of a gateway.
+type Options struct {
+	// HubKubeconfig is who the gateway is at the hub: it reads RBAC, flow schemas, cells and policies, and reviews tokens.
+	HubKubeconfig string
+	// HubProxyCert and HubProxyKey are the certificate with which it forwards users' requests to the hub.
+	HubProxyCert, HubProxyKey string
+	// CellsFile is a file with the topology; without it the hub's CellTopology and Cells are followed.
+	CellsFile string
+	// StateDir is where the gateway keeps what it needs to start while the hub is down.
+	StateDir string
+	// Expose lists the resources to announce, as resource.group; none means all.
+	Expose []string
+	// Connections is the number of connections to each control plane.
+	Connections int
+
+	MaxRequestsInFlight         int
+	MaxMutatingRequestsInFlight int
+	RequestTimeout              time.Duration
+	ShutdownDelay               time.Duration
+	GoawayChance                float64
+	TokenCacheTTL               time.Duration
+
+	ClientCA      genericoptions.ClientCertAuthenticationOptions
+	SecureServing *genericoptions.SecureServingOptionsWithLoopback
+	Audit         *genericoptions.AuditOptions
+	Features      *genericoptions.FeatureOptions
+
+	// Source replaces CellsFile and the hub as the source of the topology, for tests.
+	Source topology.Source
+}
+
+// NewOptions returns the defaults.
+func NewOptions() *Options {
+	serving := genericoptions.NewSecureServingOptions()
+	serving.BindPort = 6443
+	serving.HTTP2MaxStreamsPerConnection = 1000
+	audit := genericoptions.NewAuditOptions()
+	// A change whose record cannot be written is refused.
+	audit.LogOptions.BatchOptions.Mode = genericoptions.ModeBlockingStrict
+	features := genericoptions.NewFeatureOptions()
+	features.EnableProfiling = false
+	return &Options{
+		Connections:                 4,
+		MaxRequestsInFlight:         1200,
+		MaxMutatingRequestsInFlight: 600,
+		RequestTimeout:              time.Minute,
+		TokenCacheTTL:               10 * time.Second,
+		SecureServing:               serving.WithLoopback(),
+		Audit:                       audit,
+		Features:                    features,
+	}
+}
+
+// AddFlags adds the flags.
+func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.HubKubeconfig, "hub-kubeconfig", o.HubKubeconfig, "who the gateway is at the hub, for what it reads there for itself")
+	flags.StringVar(&o.HubProxyCert, "hub-proxy-client-cert-file", o.HubProxyCert, "certificate with which users' requests are forwarded to the hub")
+	flags.StringVar(&o.HubProxyKey, "hub-proxy-client-key-file", o.HubProxyKey, "key of that certificate")
+	flags.StringVar(&o.CellsFile, "cells-file", o.CellsFile, "file that lists the cells (default: the hub's CellTopology and Cells)")
+	flags.StringVar(&o.StateDir, "state-dir", o.StateDir, "where to keep what a start while the hub is down needs; holds credentials")
+	flags.StringSliceVar(&o.Expose, "expose", o.Expose, "announce only these resources, as resource.group (default: all)")
+	flags.IntVar(&o.Connections, "upstream-connections", o.Connections, "connections to each control plane")
+	flags.IntVar(&o.MaxRequestsInFlight, "max-requests-inflight", o.MaxRequestsInFlight, "with the next flag, how many requests are served at once; the hub's flow schemas share them out")
+	flags.IntVar(&o.MaxMutatingRequestsInFlight, "max-mutating-requests-inflight", o.MaxMutatingRequestsInFlight, "added to the flag above")
+	flags.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "how long a request that is no stream may take")
+	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "how long to go on serving, but not ready, when told to stop")
+	flags.Float64Var(&o.GoawayChance, "goaway-chance", o.GoawayChance, "chance that a request moves its client to another replica, up to 0.02")
+	flags.DurationVar(&o.TokenCacheTTL, "authentication-token-webhook-cache-ttl", o.TokenCacheTTL, "how long the hub's answer about a token is believed")
+	o.ClientCA.AddFlags(flags)
+	o.SecureServing.AddFlags(flags)
+	o.Audit.AddFlags(flags)
+	o.Features.AddFlags(flags)
+}
+
+// completedOptions can be validated.
+type completedOptions struct {
+	*Options
+	hub      *rest.Config
+	endpoint fleet.Endpoint
+	source   topology.Source // nil for the hub
+	expose   map[schema.GroupResource]bool
+}
+
+// CompletedOptions are options with all defaults filled in.
+type CompletedOptions struct{ *completedOptions }
+
+// Complete reads files and fills in defaults.
+func (o *Options) Complete() (CompletedOptions, error) {
+	c := &completedOptions{Options: o}
+	completed := CompletedOptions{c}
+	if o.HubKubeconfig == "" {
+		return completed, errors.New("--hub-kubeconfig must be given")
+	}
+	var err error
+	if c.hub, err = clientcmd.BuildConfigFromFlags("", o.HubKubeconfig); err != nil {
+		return completed, fmt.Errorf("reading --hub-kubeconfig: %w", err)
+	}
+	c.hub.QPS = -1 // a handful of informers, and reviews that are cached
+	if c.endpoint, err = o.hubEndpoint(c.hub); err != nil {
+		return completed, err
+	}
+	c.source = o.Source
+	if o.CellsFile != "" {
+		if c.source, err = topology.FromFile(o.CellsFile); err != nil {
+			return completed, err
+		}
+	}
+	if len(o.Expose) > 0 {
+		c.expose = map[schema.GroupResource]bool{}
+		for _, name := range o.Expose {
+			c.expose[schema.ParseGroupResource(name)] = true
+		}
+	}
+	if err := o.SecureServing.MaybeDefaultWithSelfSignedCerts("localhost", nil, []net.IP{net.IPv4(127, 0, 0, 1)}); err != nil {
+		return completed, fmt.Errorf("making a serving certificate: %w", err)
+	}
+	return completed, nil
+}
+
+func (o *Options) hubEndpoint(hub *rest.Config) (fleet.Endpoint, error) {
+	if o.HubProxyCert == "" || o.HubProxyKey == "" {
+		return fleet.Endpoint{}, errors.New("--hub-proxy-client-cert-file and --hub-proxy-client-key-file must be given")
+	}
+	if err := rest.LoadTLSFiles(hub); err != nil {
+		return fleet.Endpoint{}, fmt.Errorf("reading --hub-kubeconfig: %w", err)
+	}
+	endpoint, err := topology.EndpointFromFiles(hub.Host, o.HubProxyCert, o.HubProxyCert, o.HubProxyKey)
+	if err != nil {
+		return fleet.Endpoint{}, fmt.Errorf("reading the certificate for the hub: %w", err)
+	}
+	endpoint.CA, endpoint.ServerName = hub.CAData, hub.ServerName
+	return endpoint, nil
+}
+
+// Validate says what is wrong.
+func (o CompletedOptions) Validate() error {
+	var errs []error
+	errs = append(errs, o.SecureServing.Validate()...)
+	errs = append(errs, o.Audit.Validate()...)
+	errs = append(errs, o.Features.Validate()...)
+	if o.ClientCA.ClientCA == "" && o.ClientCA.CAContentProvider == nil {
+		errs = append(errs, errors.New("--client-ca-file must be given: without it no user with a certificate can log in"))
+	}
+	if o.MaxRequestsInFlight <= 0 || o.MaxMutatingRequestsInFlight <= 0 {
+		errs = append(errs, errors.New("--max-requests-inflight and --max-mutating-requests-inflight must be positive"))
+	}
+	if o.GoawayChance < 0 || o.GoawayChance > 0.02 {
+		errs = append(errs, errors.New("--goaway-chance must be between 0 and 0.02"))
+	}
+	if o.RequestTimeout < time.Second {
+		errs = append(errs, errors.New("--request-timeout must be at least a second"))
+	}
+	if err := strictPolicy(o.Audit); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,202 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/cellplane/cellplane/internal/gateway"
+	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
+	"github.com/cellplane/cellplane/internal/kubebin"
+	"github.com/cellplane/cellplane/internal/local"
+	"github.com/cellplane/cellplane/internal/slots"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// ownerOf returns the place of the cell that an object belongs to.
+func ownerOf(t *testing.T, w *world, namespace, name string) int {
+	t.Helper()
+	var cells []slots.Cell
+	for _, cell := range w.Cells {
+		cells = append(cells, slots.Cell{Name: cell.Name(), Weight: 1})
+	}
+	compiled, err := slots.Compile(1, cells)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(compiled.Route(slots.Of(namespace, name)).New)
+}
+
+// TestOutages kills a cell, and then the hub.
+func TestOutages(t *testing.T) {
+	federation := testenv.StartFederation(t, local.Spec{Cells: 3})
+	state := t.TempDir()
+	options := func(o *gateway.Options) { o.StateDir = state }
+	w := &world{Federation: federation, gateway: gatewaytest.Start(t, federation, options)}
+	w.client = w.gateway.Client(t)
+	namespace := gatewaytest.Namespace(t, federation, "outages")
+	fill(t, w.client, namespace, 30)
+	giveRights(t, w, namespace)
+	t.Run("Cell", func(t *testing.T) { testCellOutage(t, w, namespace) })
+	t.Run("Hub", func(t *testing.T) { testHubOutage(t, w, namespace, state, options) })
+}
+
+// giveRights lets erin read, so that there is something to forget.
+func giveRights(t *testing.T, w *world, namespace string) {
+	t.Helper()
+	if _, err := w.client.RbacV1().Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get", "list"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.client.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "erin"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "reader"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "erin"}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func testCellOutage(t *testing.T, w *world, namespace string) {
+	maps := w.client.CoreV1().ConfigMaps(namespace)
+	list, err := maps.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Stop()
+	server, err := w.Cells[1].Process(kubebin.KubeAPIServer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Halt(); err != nil {
+		t.Fatal(err)
+	}
+	lost := 0
+	for i := range 30 {
+		name := fmt.Sprintf("map-%03d", i)
+		response := send(t, w.gateway.Config(t), http.MethodGet, "/api/v1/namespaces/"+namespace+"/configmaps/"+name, nil, "")
+		down := ownerOf(t, w, namespace, name) == 1
+		if down != (response.StatusCode == http.StatusServiceUnavailable) {
+			t.Errorf("%s, whose cell is down: %v: %s", name, down, response.Status)
+		}
+		if down {
+			lost++
+		}
+	}
+	if lost == 0 || lost == 30 {
+		t.Fatalf("%d of 30 objects are in the cell that is down", lost)
+	}
+	response := send(t, w.gateway.Config(t), http.MethodGet, "/api/v1/namespaces/"+namespace+"/configmaps", nil, "")
+	if response.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("a list without a cell: %s, want 503", response.Status)
+	}
+	response = send(t, w.gateway.Config(t), http.MethodGet, "/api/v1/namespaces/"+namespace+"/configmaps", http.Header{"Cellplane-Partial": {"true"}}, "")
+	if warnings := response.Header.Values("Warning"); response.StatusCode != http.StatusOK || len(warnings) != 1 || !strings.Contains(warnings[0], "cell-b") {
+		t.Errorf("a partial list: %s with warnings %q", response.Status, warnings)
+	}
+	// The watch goes on with the cells that are left, and hears of the others when they are back.
+	change(t, w, namespace, 0)
+	if event := next(t, stream); event.Type != watch.Modified {
+		t.Errorf("got %v", event)
+	}
+	if err := server.Resurrect(); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "the cell serves again", func(ctx context.Context) (bool, error) {
+		list, err := maps.List(ctx, metav1.ListOptions{})
+		return err == nil && len(list.Items) == 30, err
+	})
+	changed := change(t, w, namespace, 1)
+	if event := next(t, stream); event.Type != watch.Modified || event.Object.(*corev1.ConfigMap).Name != changed {
+		t.Errorf("got %v, want a change of %s", event, changed)
+	}
+}
+
+// change changes an object of a cell.
+func change(t *testing.T, w *world, namespace string, cell int) string {
+	t.Helper()
+	for i := range 30 {
+		name := fmt.Sprintf("map-%03d", i)
+		if ownerOf(t, w, namespace, name) != cell {
+			continue
+		}
+		if _, err := w.client.CoreV1().ConfigMaps(namespace).Patch(t.Context(), name, types.MergePatchType, fmt.Appendf(nil, `{"data":{"cell":"%d"}}`, cell), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	t.Fatalf("no object is in cell %d", cell)
+	return ""
+}
+
+func testHubOutage(t *testing.T, w *world, namespace, state string, options func(*gateway.Options)) {
+	erin := w.gateway.ConfigFor(t, "erin")
+	testenv.Eventually(t, "erin's right is known", func(ctx context.Context) (bool, error) {
+		_, err := clientFor(t, erin).CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
+		return err == nil, err
+	})
+	testenv.Eventually(t, "what a restart needs is kept", func(context.Context) (bool, error) {
+		kept, err := os.ReadFile(filepath.Join(state, "rbac.gob"))
+		return bytes.Contains(kept, []byte("erin")), err
+	})
+	hub, err := w.Hub.Process(kubebin.KubeAPIServer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := hub.Halt(); err != nil {
+		t.Fatal(err)
+	}
+	check := func(w *world, name string) {
+		t.Helper()
+		maps := w.client.CoreV1().ConfigMaps(namespace)
+		if _, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			t.Errorf("creating while the hub is down: %v", err)
+		}
+		if list, err := maps.List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) < 31 {
+			t.Errorf("listing while the hub is down: %v", err)
+		}
+		if err := maps.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Errorf("deleting while the hub is down: %v", err)
+		}
+		erin := clientFor(t, w.gateway.ConfigFor(t, "erin"))
+		if _, err := erin.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{}); err != nil {
+			t.Errorf("erin listing while the hub is down: %v", err)
+		}
+		if _, err := erin.CoreV1().Secrets(namespace).List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+			t.Errorf("erin listing secrets while the hub is down: %v, want it forbidden", err)
+		}
+		if _, err := w.client.Discovery().ServerPreferredResources(); err != nil {
+			t.Errorf("discovery while the hub is down: %v", err)
+		}
+		response := send(t, w.gateway.Config(t), http.MethodGet, "/api/v1/namespaces", nil, "")
+		if response.StatusCode != http.StatusServiceUnavailable {
+			t.Errorf("listing namespaces while the hub is down: %s", response.Status)
+		}
+	}
+	check(w, "hub-down")
+	w.gateway.Stop()
+	again := &world{Federation: w.Federation, gateway: gatewaytest.Start(t, w.Federation, options)}
+	again.client = again.gateway.Client(t)
+	check(again, "hub-down-again")
+	if err := hub.Resurrect(); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "the hub serves again", func(ctx context.Context) (bool, error) {
+		_, err := again.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+		return err == nil, err
+	})
+}

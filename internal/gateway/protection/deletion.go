@@ -1,0 +1,200 @@
+package protection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/gateway/kinds"
+)
+
+// lookups is how many questions a deletion of a namespace asks at once.
+const lookups = 16
+
+// errByLabel is worded as users of the label know it.
+var errByLabel = errors.New("This resource is protected, please make sure to remove the label: " + names.DeletionProtectedLabel) //nolint:staticcheck,revive // as users know it
+
+// guardDelete decides about the deletion of one object.
+func (g *Guard) guardDelete(r *http.Request, info *request.RequestInfo) error {
+	kind, ok := g.kindOf(r.Context(), info)
+	if !ok {
+		return nil
+	}
+	data, err := g.Objects.Get(r.Context(), info)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	o, err := decode(data)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	if o.protectedByLabel() {
+		return apierrors.NewForbidden(groupResource(info), info.Name, errByLabel)
+	}
+	objections := g.deletionObjections(kind.GroupKind(), o)
+	if info.Resource == "namespaces" && info.APIGroup == "" {
+		inside, err := g.guardInside(r.Context(), info)
+		if err != nil {
+			return err
+		}
+		objections = append(objections, inside...)
+	}
+	return g.decide(r, info, "deleting it", o.glass(), objections)
+}
+
+// deletionObjections returns what policies have against deleting an object.
+func (g *Guard) deletionObjections(kind schema.GroupKind, o *object) []objection {
+	var objections []objection
+	t := g.targetOf(kind, o)
+	policies := g.Policies.all()
+	for i := range policies {
+		p := &policies[i]
+		if p.deletion == nil || !p.picks(t) || (p.deletion.AllowScaledToZero && o.scaledToZero()) {
+			continue
+		}
+		objections = append(objections, objection{p, fmt.Sprintf("it protects %s %s from deletion", kind.Kind, key(o))})
+	}
+	return objections
+}
+
+func key(o *object) string {
+	if o.Metadata.Namespace == "" {
+		return o.Metadata.Name
+	}
+	return o.Metadata.Namespace + "/" + o.Metadata.Name
+}
+
+// guardCollection decides about the deletion of a collection: if one of its objects is protected, none is deleted.
+func (g *Guard) guardCollection(r *http.Request, info *request.RequestInfo) error {
+	resource, ok := g.Objects.Resource(r.Context(), gvr(info))
+	if !ok {
+		return nil
+	}
+	query := r.URL.Query()
+	objections, err := g.search(r.Context(), resource, info.Namespace, query.Get("labelSelector"), query.Get("fieldSelector"))
+	if err != nil {
+		return err
+	}
+	return g.decide(r, info, "deleting the collection", "", objections)
+}
+
+// search returns what there is against deleting the objects that selectors pick. An object protected by its label is an error.
+func (g *Guard) search(ctx context.Context, resource kinds.Resource, namespace, labelSelector, fieldSelector string) ([]objection, error) {
+	chosen, err := labels.Parse(labelSelector)
+	if err != nil {
+		return nil, nil //nolint:nilerr // the API server answers what it cannot read
+	}
+	byLabel, err := labels.NewRequirement(names.DeletionProtectedLabel, selection.Equals, []string{names.DeletionProtectedAlways})
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	query := url.Values{"labelSelector": {chosen.Add(*byLabel).String()}}
+	if fieldSelector != "" {
+		query.Set("fieldSelector", fieldSelector)
+	}
+	found, err := g.Objects.Find(ctx, resource, namespace, query, 1)
+	if err != nil {
+		return nil, err
+	}
+	for _, data := range found {
+		o, err := decode(data)
+		if err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+		return nil, apierrors.NewForbidden(resource.GroupResource(), o.Metadata.Name, errByLabel)
+	}
+	return g.searchPolicies(ctx, resource, namespace, chosen, fieldSelector)
+}
+
+// searchPolicies asks for the objects that policies pick, unless they cannot pick any of the resource.
+func (g *Guard) searchPolicies(ctx context.Context, resource kinds.Resource, namespace string, chosen labels.Selector, fieldSelector string) ([]objection, error) {
+	kind := schema.GroupKind{Group: resource.Group, Kind: resource.Kind}
+	of := target{GroupKind: kind, namespace: namespace, namespaceLabels: g.Policies.namespaceLabels(namespace)}
+	var objections []objection
+	policies := g.Policies.all()
+	for i := range policies {
+		p := &policies[i]
+		if p.deletion == nil {
+			continue
+		}
+		for _, s := range p.selectors {
+			if !s.mayPick(of) {
+				continue
+			}
+			requirements, _ := s.labels.Requirements()
+			query := url.Values{"labelSelector": {chosen.Add(requirements...).String()}}
+			if fieldSelector != "" {
+				query.Set("fieldSelector", fieldSelector)
+			}
+			limit := 1
+			if p.deletion.AllowScaledToZero {
+				limit = 0
+			}
+			found, err := g.Objects.Find(ctx, resource, namespace, query, limit)
+			if err != nil {
+				return nil, err
+			}
+			for _, data := range found {
+				o, err := decode(data)
+				if err != nil {
+					return nil, apierrors.NewInternalError(err)
+				}
+				if !p.deletion.AllowScaledToZero || !o.scaledToZero() {
+					objections = append(objections, objection{p, fmt.Sprintf("it protects %s %s from deletion", kind.Kind, key(o))})
+					break
+				}
+			}
+		}
+	}
+	return objections, nil
+}
+
+// guardInside returns what there is against deleting everything in a namespace.
+func (g *Guard) guardInside(ctx context.Context, info *request.RequestInfo) ([]objection, error) {
+	var mu sync.Mutex
+	var objections []objection
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(lookups)
+	for _, resource := range g.Objects.Namespaced() {
+		group.Go(func() error {
+			found, err := g.search(ctx, resource, info.Name, "", "")
+			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+				return nil // a kind that is going away
+			}
+			if apierrors.IsForbidden(err) {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, info.Name, fmt.Errorf("it holds a protected object: %w", err))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			objections = append(objections, found...)
+			return err
+		})
+	}
+	err := group.Wait()
+	return objections, err
+}
+
+func (g *Guard) kindOf(ctx context.Context, info *request.RequestInfo) (schema.GroupVersionKind, bool) {
+	resource, ok := g.Objects.Resource(ctx, gvr(info))
+	return schema.GroupVersionKind{Group: resource.Group, Version: resource.Version, Kind: resource.Kind}, ok
+}
+
+func gvr(info *request.RequestInfo) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
+}
+
+func groupResource(info *request.RequestInfo) schema.GroupResource { return gvr(info).GroupResource() }

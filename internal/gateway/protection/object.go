@@ -1,0 +1,52 @@
+package protection
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/cellplane/cellplane/api/names"
+)
+
+// object is what protection looks at in any object.
+type object struct {
+	Metadata struct {
+		Name        string            `json:"name"`
+		Namespace   string            `json:"namespace"`
+		UID         string            `json:"uid"`
+		Labels      map[string]string `json:"labels"`
+		Annotations map[string]string `json:"annotations"`
+	} `json:"metadata"`
+	Spec struct {
+		Replicas *int64 `json:"replicas"`
+	} `json:"spec"`
+}
+
+// decode reads an object. A spec that has replicas of another type has none.
+func decode(data []byte) (*object, error) {
+	o := &object{}
+	if err := json.Unmarshal(data, o); err == nil {
+		return o, nil
+	}
+	var bare struct {
+		Metadata json.RawMessage `json:"metadata"`
+	}
+	if err := json.Unmarshal(data, &bare); err != nil {
+		return nil, fmt.Errorf("reading an object to protect: %w", err)
+	}
+	o = &object{}
+	if err := json.Unmarshal(bare.Metadata, &o.Metadata); err != nil {
+		return nil, fmt.Errorf("reading an object to protect: %w", err)
+	}
+	return o, nil
+}
+
+// protectedByLabel reports whether the object says itself that it must not be deleted.
+func (o *object) protectedByLabel() bool {
+	return o.Metadata.Labels[names.DeletionProtectedLabel] == names.DeletionProtectedAlways
+}
+
+// glass returns the reason for which the object's protection may be overridden, "" if there is none.
+func (o *object) glass() string { return o.Metadata.Annotations[names.BreakGlassAnnotation] }
+
+// scaledToZero reports whether the object asks for no replicas.
+func (o *object) scaledToZero() bool { return o.Spec.Replicas != nil && *o.Spec.Replicas == 0 }

@@ -1,0 +1,156 @@
+package protection
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+)
+
+// Policies follows the ProtectionPolicies of the hub, and the labels of its namespaces.
+type Policies struct {
+	informer   cache.SharedIndexInformer
+	namespaces corelisters.NamespaceLister
+	file       string // "" keeps nothing
+
+	mu      sync.Mutex
+	current atomic.Pointer[[]policy]
+}
+
+// NewPolicies returns Policies that follow the hub. They are kept in a directory for a start while the hub is down; an empty one means
+// nowhere. client is one for Cellplane's own kinds.
+func NewPolicies(client rest.Interface, factory informers.SharedInformerFactory, dir string) (*Policies, error) {
+	p := &Policies{
+		informer:   cache.NewSharedIndexInformer(cache.NewListWatchFromClient(client, "protectionpolicies", "", fields.Everything()), &cellplanev1alpha1.ProtectionPolicy{}, 0, nil),
+		namespaces: factory.Core().V1().Namespaces().Lister(),
+	}
+	if dir != "" {
+		p.file = filepath.Join(dir, "protection.json")
+	}
+	_, err := p.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { p.recompile() },
+		UpdateFunc: func(any, any) { p.recompile() },
+		DeleteFunc: func(any) { p.recompile() },
+	})
+	return p, err
+}
+
+// Run follows the hub until the context ends.
+func (p *Policies) Run(ctx context.Context) {
+	p.loadKept(ctx)
+	go func() {
+		if cache.WaitForCacheSync(ctx.Done(), p.informer.HasSynced) {
+			p.recompile() // there may be none
+		}
+	}()
+	p.informer.RunWithContext(ctx)
+}
+
+// Known reports whether there is anything to decide by: what the hub says, or what it said before a restart.
+func (p *Policies) Known() bool { return p.current.Load() != nil }
+
+func (p *Policies) all() []policy {
+	if current := p.current.Load(); current != nil {
+		return *current
+	}
+	return nil
+}
+
+func (p *Policies) recompile() {
+	if !p.informer.HasSynced() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sources := make([]*cellplanev1alpha1.ProtectionPolicy, 0)
+	for _, object := range p.informer.GetStore().List() {
+		if source, ok := object.(*cellplanev1alpha1.ProtectionPolicy); ok {
+			sources = append(sources, source)
+		}
+	}
+	p.publish(sources)
+	if err := p.keep(sources); err != nil {
+		klog.Background().Error(err, "Protection policies cannot be kept; a restart will need the hub", "file", p.file)
+	}
+}
+
+func (p *Policies) publish(sources []*cellplanev1alpha1.ProtectionPolicy) {
+	compiled := make([]policy, 0, len(sources))
+	for _, source := range sources {
+		one, err := compile(source)
+		if err != nil {
+			klog.Background().Error(err, "A protection policy cannot be used")
+			continue
+		}
+		compiled = append(compiled, one)
+	}
+	slices.SortFunc(compiled, func(a, b policy) int { return strings.Compare(a.name, b.name) })
+	p.current.Store(&compiled)
+}
+
+func (p *Policies) keep(sources []*cellplanev1alpha1.ProtectionPolicy) error {
+	if p.file == "" {
+		return nil
+	}
+	data, err := json.Marshal(sources)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(p.file), 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(p.file+".new", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(p.file+".new", p.file)
+}
+
+func (p *Policies) loadKept(ctx context.Context) {
+	if p.file == "" {
+		return
+	}
+	data, err := os.ReadFile(p.file)
+	var sources []*cellplanev1alpha1.ProtectionPolicy
+	if err == nil {
+		err = json.Unmarshal(data, &sources)
+	}
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			klog.FromContext(ctx).Error(err, "The kept protection policies cannot be read; waiting for the hub", "file", p.file)
+		}
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current.Load() == nil {
+		p.publish(sources)
+	}
+}
+
+// namespaceLabels returns the labels of a namespace, as far as they are known.
+func (p *Policies) namespaceLabels(name string) labels.Set {
+	if name == "" {
+		return nil
+	}
+	namespace, err := p.namespaces.Get(name)
+	if err != nil {
+		return nil
+	}
+	return namespace.Labels
+}

@@ -1,0 +1,78 @@
+package protection
+
+import (
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+)
+
+// policy is a compiled ProtectionPolicy.
+type policy struct {
+	name      string
+	warn      bool
+	selectors []selector
+	deletion  *cellplanev1alpha1.DeletionProtection
+	scaleDown *cellplanev1alpha1.ScaleDownProtection
+}
+
+// selector picks objects.
+type selector struct {
+	groups, kinds, namespaces []string
+	namespaceLabels, labels   labels.Selector
+}
+
+// target is an object that a request is about.
+type target struct {
+	schema.GroupKind
+	namespace       string
+	namespaceLabels labels.Set
+	labels          labels.Set
+}
+
+func compile(p *cellplanev1alpha1.ProtectionPolicy) (policy, error) {
+	compiled := policy{name: p.Name, warn: p.Spec.Action == cellplanev1alpha1.ProtectionWarn, scaleDown: p.Spec.ScaleDown}
+	if d := p.Spec.Deletion; d != nil && ptr.Deref(d.Enabled, true) {
+		compiled.deletion = d
+	}
+	for _, r := range p.Spec.ResourceSelectors {
+		s := selector{groups: r.APIGroups, kinds: r.Kinds, namespaces: r.Namespaces}
+		var err error
+		if s.namespaceLabels, err = selectorOf(r.NamespaceSelector); err != nil {
+			return policy{}, fmt.Errorf("ProtectionPolicy %s: namespaceSelector: %w", p.Name, err)
+		}
+		if s.labels, err = selectorOf(r.LabelSelector); err != nil {
+			return policy{}, fmt.Errorf("ProtectionPolicy %s: labelSelector: %w", p.Name, err)
+		}
+		compiled.selectors = append(compiled.selectors, s)
+	}
+	return compiled, nil
+}
+
+func selectorOf(s *metav1.LabelSelector) (labels.Selector, error) {
+	if s == nil {
+		return labels.Everything(), nil
+	}
+	return metav1.LabelSelectorAsSelector(s)
+}
+
+// picks reports whether one of the policy's selectors picks an object.
+func (p *policy) picks(t target) bool {
+	return slices.ContainsFunc(p.selectors, func(s selector) bool { return s.mayPick(t) && s.labels.Matches(t.labels) })
+}
+
+// mayPick reports whether a selector picks objects of the kind and namespace of one, labels aside.
+func (s *selector) mayPick(t target) bool {
+	return has(s.groups, t.Group) && has(s.kinds, t.Kind) &&
+		(len(s.namespaces) == 0 || slices.Contains(s.namespaces, t.namespace)) &&
+		s.namespaceLabels.Matches(t.namespaceLabels)
+}
+
+func has(list []string, value string) bool {
+	return slices.Contains(list, value) || slices.Equal(list, []string{"*"})
+}

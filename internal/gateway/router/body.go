@@ -1,0 +1,84 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// maxBody is the largest body of a request that an API server takes.
+const maxBody = 3 << 20
+
+// readBody reads the body of a request. The error can be written as it is.
+func readBody(r *http.Request) ([]byte, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, nil
+	}
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+		return nil, unsupportedMediaType(fmt.Sprintf("bodies encoded with %.20q are not supported", encoding))
+	}
+	if r.ContentLength > maxBody {
+		return nil, tooLarge()
+	}
+	var body []byte
+	if r.ContentLength > 0 {
+		body = make([]byte, 0, r.ContentLength)
+	}
+	body, err := appendAll(body, io.LimitReader(r.Body, maxBody+1))
+	if err != nil {
+		var status apierrors.APIStatus
+		if errors.As(err, &status) {
+			return nil, err
+		}
+		return nil, apierrors.NewBadRequest("the request's body could not be read: " + err.Error())
+	}
+	if len(body) > maxBody {
+		return nil, tooLarge()
+	}
+	return body, nil
+}
+
+// appendAll reads to the end of a reader without another copy where the size was known.
+func appendAll(dst []byte, r io.Reader) ([]byte, error) {
+	for {
+		if len(dst) == cap(dst) {
+			dst = append(dst, 0)[:len(dst)]
+		}
+		n, err := r.Read(dst[len(dst):cap(dst)])
+		dst = dst[:len(dst)+n]
+		if errors.Is(err, io.EOF) {
+			return dst, nil
+		}
+		if err != nil {
+			return dst, err
+		}
+	}
+}
+
+func tooLarge() error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
+}
+
+func unsupportedMediaType(message string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType, Message: message,
+	}}
+}
+
+// mediaTypeOf returns the media type of a body, as API servers understand it.
+func mediaTypeOf(header http.Header) string {
+	contentType := header.Get("Content-Type")
+	if contentType == "" {
+		return "application/json"
+	}
+	mediaType, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return contentType
+	}
+	return mediaType
+}

@@ -1,0 +1,50 @@
+package router
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/gateway/forward"
+	"github.com/cellplane/cellplane/internal/slots"
+)
+
+// metadata reads the metadata of an object from a cell, as the gateway.
+func (rt *Router) metadata(ctx context.Context, c *call, cell slots.Index, name string) (*metav1.PartialObjectMetadata, error) {
+	data, err := rt.inCell(ctx, c, cell, http.MethodGet, c.objectPath(name), nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	object := &metav1.PartialObjectMetadata{}
+	if err := json.Unmarshal(data, object); err != nil {
+		return nil, forward.Unreachable(c.view.Name(cell), err)
+	}
+	return object, nil
+}
+
+// objectPath is the path of an object without subresources.
+func (c *call) objectPath(name string) string {
+	return c.collectionPath() + "/" + name
+}
+
+func (c *call) collectionPath() string {
+	parts := []string{"", c.APIPrefix}
+	if c.APIGroup != "" {
+		parts = append(parts, c.APIGroup)
+	}
+	parts = append(parts, c.APIVersion)
+	// A request for a namespace is resolved as one in it.
+	if c.Namespace != "" && (c.Resource != "namespaces" || c.APIGroup != "") {
+		parts = append(parts, "namespaces", c.Namespace)
+	}
+	return strings.Join(append(parts, c.Resource), "/")
+}
+
+// movedAway reports whether an object is what is left of one that now lives in another cell.
+func movedAway(object metav1.Object) bool {
+	return object.GetLabels()[names.RebalanceStatusLabel] == names.RebalanceMigrated
+}

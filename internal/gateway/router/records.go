@@ -1,0 +1,130 @@
+package router
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/gateway/protection"
+)
+
+const (
+	// dropsKey holds the drops in a record.
+	dropsKey = "drops"
+	// recordAttempts is how often a record is written again that another gateway has changed.
+	recordAttempts = 10
+)
+
+// Records remembers how replicas went down in a ConfigMap beside each object: in its cell, in the namespace of the control plane.
+type Records struct{ Objects }
+
+// List returns the drops of an object.
+func (s Records) List(ctx context.Context, info *request.RequestInfo, uid string) ([]protection.Drop, error) {
+	record, err := s.read(ctx, info, uid)
+	if err != nil {
+		return nil, err
+	}
+	return dropsIn(record), nil
+}
+
+// Add adds a drop, and forgets those older than a time.
+func (s Records) Add(ctx context.Context, info *request.RequestInfo, uid string, drop protection.Drop, keep time.Duration) error {
+	for attempt := 1; ; attempt++ {
+		record, err := s.read(ctx, info, uid)
+		if err != nil {
+			return err
+		}
+		var drops []protection.Drop
+		for _, old := range dropsIn(record) {
+			if old.Time.After(drop.Time.Add(-keep)) {
+				drops = append(drops, old)
+			}
+		}
+		err = s.write(ctx, info, record, append(drops, drop))
+		if (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)) && attempt < recordAttempts {
+			continue
+		}
+		return err
+	}
+}
+
+func dropsIn(record *corev1.ConfigMap) []protection.Drop {
+	var drops []protection.Drop
+	// A record that cannot be read is as none: it was not written by a gateway.
+	_ = json.Unmarshal([]byte(record.Data[dropsKey]), &drops)
+	return drops
+}
+
+func recordName(info *request.RequestInfo, uid string) string {
+	sum := sha256.Sum256([]byte(info.APIGroup + "/" + info.Resource + "/" + info.Namespace + "/" + info.Name + "/" + uid))
+	return "scale-down-" + hex.EncodeToString(sum[:16])
+}
+
+const recordsPath = "/api/v1/namespaces/" + names.SystemNamespace + "/configmaps"
+
+// read returns the record of an object, a new one if there is none.
+func (s Records) read(ctx context.Context, info *request.RequestInfo, uid string) (*corev1.ConfigMap, error) {
+	record := &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: recordName(info, uid)},
+	}
+	data, err := s.send(ctx, info, http.MethodGet, recordsPath+"/"+record.Name, nil)
+	if apierrors.IsNotFound(err) {
+		return record, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(data, record); err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("reading a record of replicas: %w", err))
+	}
+	return record, nil
+}
+
+func (s Records) write(ctx context.Context, info *request.RequestInfo, record *corev1.ConfigMap, drops []protection.Drop) error {
+	content, err := json.Marshal(drops)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	record.Data = map[string]string{
+		"object": fmt.Sprintf("%s %s/%s", info.Resource, info.Namespace, info.Name),
+		dropsKey: string(content),
+	}
+	body, err := json.Marshal(record)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	if record.ResourceVersion == "" {
+		_, err = s.send(ctx, info, http.MethodPost, recordsPath, body)
+	} else {
+		_, err = s.send(ctx, info, http.MethodPut, recordsPath+"/"+record.Name, body)
+	}
+	return err
+}
+
+// send sends a request to the control plane of an object.
+func (s Records) send(ctx context.Context, info *request.RequestInfo, method, path string, body []byte) ([]byte, error) {
+	c := &call{RequestInfo: info, view: s.Topology.View(), placement: s.place(ctx, info)}
+	if c.placement == kinds.OnHub {
+		return s.Objects.Hub(ctx, method, path, nil, body)
+	}
+	if c.view == nil {
+		return nil, errNoCells
+	}
+	cell, err := s.locate(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return s.inCell(ctx, c, cell, method, path, nil, body)
+}

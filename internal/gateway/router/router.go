@@ -1,0 +1,163 @@
+package router
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/gateway/forward"
+	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/gateway/topology"
+)
+
+// Router routes requests. All fields but Members must be set.
+type Router struct {
+	// Hub is the connection to the hub.
+	Hub *fleet.Upstream
+	// Topology knows the cells.
+	Topology *topology.Tracker
+	// Kinds knows the resources.
+	Kinds *kinds.Registry
+	// Own serves what is the gateway's own: health, metrics and the like.
+	Own http.Handler
+	// Members serves clusters/{name}/proxy.
+	Members http.Handler
+	// NamespaceExists tells whether the hub has a namespace that is not being deleted.
+	NamespaceExists func(ctx context.Context, namespace string) (bool, error)
+
+	forwarder *forward.Forwarder
+}
+
+// New completes a Router.
+func New(r Router) *Router {
+	r.forwarder = forward.New()
+	return &r
+}
+
+// call is one request on its way.
+type call struct {
+	*request.RequestInfo
+	view      *topology.View
+	placement kinds.Placement
+}
+
+func (c *call) groupResource() schema.GroupResource {
+	return schema.GroupResource{Group: c.APIGroup, Resource: c.Resource}
+}
+
+// ServeHTTP routes a request.
+func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	info, found := request.RequestInfoFrom(r.Context())
+	if !found {
+		forward.WriteError(w, r, apierrors.NewInternalError(errNoRequestInfo))
+		return
+	}
+	if stopping := request.ServerShutdownSignalFrom(r.Context()); stopping != nil {
+		ctx, cancel := endWith(r.Context(), stopping.ShuttingDown())
+		defer cancel()
+		r = r.WithContext(ctx)
+	}
+	switch {
+	case !info.IsResourceRequest:
+		rt.serveOther(w, r, info)
+	case isMemberProxy(info):
+		rt.Members.ServeHTTP(w, r)
+	default:
+		rt.serveResource(w, r, info)
+	}
+}
+
+// endWith returns a context that ends with a signal: watches are told to go elsewhere when the gateway stops.
+func endWith(ctx context.Context, signal <-chan struct{}) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-signal:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+func isMemberProxy(info *request.RequestInfo) bool {
+	return info.Subresource == "proxy" && info.Resource == "clusters" && info.APIGroup == "cluster.karmada.io"
+}
+
+func (rt *Router) serveResource(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
+	c := &call{RequestInfo: info, view: rt.Topology.View(), placement: rt.place(r.Context(), info)}
+	if c.placement == kinds.OnHub {
+		rt.toHub(w, r)
+		return
+	}
+	if c.view == nil {
+		forward.WriteError(w, r, apierrors.NewServiceUnavailable("the gateway does not know its cells yet; try again in a moment"))
+		return
+	}
+	switch {
+	case info.Verb == "list":
+		rt.list(w, r, c)
+	case info.Verb == "watch":
+		rt.watch(w, r, c)
+	case info.Verb == "deletecollection":
+		rt.deleteCollection(w, r, c)
+	case info.Verb == "create" && info.Name == "":
+		rt.create(w, r, c)
+	case info.Name == "" || info.Verb == "":
+		forward.WriteError(w, r, apierrors.NewMethodNotSupported(c.groupResource(), strings.ToLower(r.Method)))
+	default:
+		rt.single(w, r, c)
+	}
+}
+
+// place returns where the objects of a request live. Without a namespace in its path a request may mean a cluster-scoped resource or
+// all namespaces, which only the catalog tells; what is not in it is for the hub to refuse.
+func (rt *Router) place(ctx context.Context, info *request.RequestInfo) kinds.Placement {
+	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
+	if info.Namespace != "" {
+		return kinds.InNamespace(resource, info.Namespace)
+	}
+	known, found := rt.Kinds.Lookup(ctx, resource.WithVersion(info.APIVersion))
+	if !found || !known.Namespaced {
+		return kinds.OnHub
+	}
+	return kinds.InNamespace(resource, "")
+}
+
+// serveOther serves what is not about resources.
+func (rt *Router) serveOther(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
+	path := info.Path
+	switch {
+	case path == "/api" || path == "/apis" || strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/apis/"):
+		rt.announce(w, r, path)
+	case path == "/version" || path == "/version/" || strings.HasPrefix(path, "/openapi/") || strings.HasPrefix(path, "/.well-known/"):
+		rt.toHub(w, r)
+	default:
+		rt.Own.ServeHTTP(w, r)
+	}
+}
+
+// announce serves discovery.
+func (rt *Router) announce(w http.ResponseWriter, r *http.Request, path string) {
+	catalog := rt.Kinds.Catalog()
+	if catalog == nil {
+		forward.WriteError(w, r, apierrors.NewServiceUnavailable("the gateway does not know its API yet; try again in a moment"))
+		return
+	}
+	handler := catalog.Handler(path)
+	if handler == nil {
+		http.NotFound(w, r)
+		return
+	}
+	handler.ServeHTTP(w, r)
+}
+
+func (rt *Router) toHub(w http.ResponseWriter, r *http.Request) {
+	annotate(r.Context(), "hub", "")
+	rt.forwarder.To(w, r, rt.Hub, forward.Hub)
+}

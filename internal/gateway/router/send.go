@@ -1,0 +1,125 @@
+package router
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/cellplane/cellplane/internal/gateway/forward"
+	"github.com/cellplane/cellplane/internal/slots"
+)
+
+const (
+	// copyWait is how long a request waits for a namespace or a definition to reach its cell. Copies take milliseconds.
+	copyWait = 10 * time.Second
+	copyPoll = 25 * time.Millisecond
+	// maxStatus bounds the error answers that are looked at.
+	maxStatus = 64 << 10
+)
+
+// send passes on a request whose body has been read, and waits for what the cell has not got yet.
+func (rt *Router) send(w http.ResponseWriter, r *http.Request, c *call, cell slots.Index, body []byte) {
+	response, err := rt.exchange(r, c, cell, body)
+	if err != nil {
+		forward.WriteError(w, r, err)
+		return
+	}
+	defer response.Body.Close()
+	forward.Answer(w, response)
+}
+
+// exchange sends a request to a cell until the answer is not that the cell lacks what the hub has. The error can be written as it is.
+func (rt *Router) exchange(r *http.Request, c *call, cell slots.Index, body []byte) (*http.Response, error) {
+	annotate(r.Context(), c.view.Name(cell), strconv.FormatInt(c.view.Epoch(), 10))
+	return rt.insist(r, c, cell, body)
+}
+
+// insist is exchange for one of several cells.
+func (rt *Router) insist(r *http.Request, c *call, cell slots.Index, body []byte) (*http.Response, error) {
+	var response *http.Response
+	attempt := func(ctx context.Context) (bool, error) {
+		var err error
+		if response, err = rt.ask(r.Context(), r, c, cell, r.URL.Query(), body); err != nil {
+			return false, err
+		}
+		if response.StatusCode != http.StatusNotFound {
+			return true, nil
+		}
+		lacking, err := rt.lacking(ctx, c, cell, response)
+		return !lacking || err != nil, err
+	}
+	done, err := attempt(r.Context())
+	if !done && err == nil {
+		err = wait.PollUntilContextTimeout(r.Context(), copyPoll, copyWait, false, attempt)
+	}
+	if errors.Is(err, context.DeadlineExceeded) && response != nil {
+		err = nil // the last answer says what is missing
+	}
+	return response, err
+}
+
+// ask sends a request to a cell. The error can be written as it is.
+func (rt *Router) ask(ctx context.Context, r *http.Request, c *call, cell slots.Index, query url.Values, body []byte) (*http.Response, error) {
+	upstream := c.view.Upstreams[cell]
+	if upstream == nil {
+		return nil, forward.Unreachable(c.view.Name(cell), nil)
+	}
+	out := &http.Request{
+		Method: r.Method,
+		URL:    &url.URL{Path: r.URL.Path, RawQuery: query.Encode()},
+		Header: forward.EndToEnd(r.Header),
+		Proto:  "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}
+	out = out.WithContext(ctx)
+	if body != nil {
+		out.Body = io.NopCloser(bytes.NewReader(body))
+		out.ContentLength = int64(len(body))
+		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	}
+	forward.Prepare(out, forward.ToCell(c.view.Epoch()))
+	response, err := upstream.RoundTrip(out)
+	if err != nil {
+		return nil, forward.Unreachable(upstream.Name(), err)
+	}
+	return response, nil
+}
+
+// lacking reports whether a 404 means that the namespace or the resource has not reached the cell yet. The answer can be read again.
+func (rt *Router) lacking(ctx context.Context, c *call, cell slots.Index, response *http.Response) (bool, error) {
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxStatus))
+	response.Body.Close()
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	if err != nil {
+		return false, forward.Unreachable(c.view.Name(cell), err)
+	}
+	status := readStatus(body)
+	switch {
+	case status == nil: // the text that API servers send for paths they do not know
+		known, found := rt.Kinds.Lookup(ctx, schema.GroupVersionResource{Group: c.APIGroup, Version: c.APIVersion, Resource: c.Resource})
+		return found && known.Namespaced && c.Subresource == "", nil
+	case status.Details != nil && status.Details.Kind == "namespaces" && status.Details.Group == "" && status.Details.Name == c.Namespace:
+		exists, err := rt.NamespaceExists(ctx, c.Namespace)
+		return exists && err == nil, nil //nolint:nilerr // with the hub down, the cell's answer is the best there is
+	default:
+		return false, nil
+	}
+}
+
+func readStatus(body []byte) *metav1.Status {
+	object, err := runtime.Decode(forward.Codecs.UniversalDeserializer(), body)
+	if err != nil {
+		return nil
+	}
+	status, _ := object.(*metav1.Status)
+	return status
+}

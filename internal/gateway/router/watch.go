@@ -1,0 +1,281 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/cellplane/cellplane/internal/gateway/forward"
+	"github.com/cellplane/cellplane/internal/slots"
+	"github.com/cellplane/cellplane/internal/splice"
+	"github.com/cellplane/cellplane/internal/watchmerge"
+)
+
+// minWatch is the least time that a watch without a timeout lasts; it lasts up to twice as long, so that not all clients come back at once.
+const minWatch = 30 * time.Minute
+
+// watch serves a watch over cells.
+func (rt *Router) watch(w http.ResponseWriter, r *http.Request, c *call) {
+	q, err := rt.readQuestion(r, c)
+	if err != nil && !apierrors.IsResourceExpired(err) {
+		forward.WriteError(w, r, err)
+		return
+	}
+	accept, yaml, negotiationErr := acceptable(r)
+	if negotiationErr == nil && yaml {
+		negotiationErr = notAcceptable("a watch cannot be served as YAML")
+	}
+	if negotiationErr != nil {
+		forward.WriteError(w, r, negotiationErr)
+		return
+	}
+	if err != nil {
+		rt.expire(w, accept, err)
+		return
+	}
+	if r.Header.Get("Upgrade") != "" {
+		forward.WriteError(w, r, apierrors.NewBadRequest("watches over WebSocket are not served; use a plain request"))
+		return
+	}
+	stream := &watchStream{rt: rt, w: w, r: r, c: c, q: q, accept: accept}
+	if err := stream.run(); err != nil && !stream.begun {
+		forward.WriteError(w, r, asWatchStatus(err))
+	}
+}
+
+// expire answers a watch from a position that is gone. It has to be an event: clients retry the status 410 for ever.
+func (rt *Router) expire(w http.ResponseWriter, accept string, err error) {
+	f, contentType := form{}, "application/json"
+	if first, _ := formOf(firstClause(accept)); first.encoding == splice.Protobuf {
+		f, contentType = first, splice.ProtobufContentType+";stream=watch"
+	}
+	var status apierrors.APIStatus
+	errors.As(err, &status)
+	event, encodeErr := splice.NewErrorEvent(f.encoding, status.Status())
+	if encodeErr != nil {
+		panic(http.ErrAbortHandler)
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(http.StatusOK)
+	_, _ = w.Write(event.Append(nil, "")) // a client that has gone needs no answer
+}
+
+func firstClause(accept string) string {
+	for i := range len(accept) {
+		if accept[i] == ',' {
+			return accept[:i]
+		}
+	}
+	return accept
+}
+
+func asWatchStatus(err error) error {
+	var status *apierrors.StatusError
+	if errors.As(err, &status) {
+		return status
+	}
+	return apierrors.NewInternalError(err)
+}
+
+// watchStream is one watch over cells.
+type watchStream struct {
+	rt     *Router
+	w      http.ResponseWriter
+	r      *http.Request
+	c      *call
+	q      *question
+	accept string
+
+	omitObjects bool
+	begun       bool
+	buffer      []byte
+}
+
+// run merges the cells' watches. The first stream that opens tells the form of all: the merger needs it before it can begin.
+func (s *watchStream) run() error {
+	ctx, cancel := context.WithCancel(s.r.Context())
+	defer cancel()
+	s.omitObjects = s.q.query.Get("includeObject") == "None"
+	first, err := s.open(ctx, s.q.cells[0], s.startVersion(s.q.cells[0]), s.initial())
+	if err != nil && !errors.Is(err, watchmerge.ErrUnavailable) && !errors.Is(err, watchmerge.ErrExpired) {
+		return err
+	}
+	if errors.Is(err, watchmerge.ErrUnavailable) && s.initial() {
+		return err
+	}
+	f := s.guessForm(first)
+	merger, err := watchmerge.New(s.options(f), time.Now())
+	if err != nil {
+		return err
+	}
+	driver := watchmerge.Driver{
+		Merger: merger,
+		Open: func(ctx context.Context, cell int, version uint64, initial bool) (watchmerge.Stream, error) {
+			if slots.Index(cell) == s.q.cells[0] && first != nil {
+				stream := first
+				first = nil
+				context.AfterFunc(ctx, func() { _ = stream.Body.Close() }) // it was opened before there was this context
+				return s.events(slots.Index(cell), stream, initial), nil
+			}
+			stream, err := s.open(ctx, slots.Index(cell), strconv.FormatUint(version, 10), initial)
+			if err != nil {
+				return nil, err
+			}
+			return s.events(slots.Index(cell), stream, initial), nil
+		},
+		Begin:   func() { s.begin(f) },
+		Send:    s.send,
+		Timeout: s.timeout(),
+	}
+	return driver.Run(ctx)
+}
+
+// initial reports whether the watch begins with the state there is.
+func (s *watchStream) initial() bool {
+	return s.q.at == nil || ptr.Deref(s.q.SendInitialEvents, false)
+}
+
+func (s *watchStream) startVersion(cell slots.Index) string {
+	if s.q.at == nil {
+		return "0"
+	}
+	return strconv.FormatUint(s.q.at.Versions[cell], 10)
+}
+
+func (s *watchStream) options(f form) watchmerge.Options {
+	options := watchmerge.Options{
+		Epoch:            s.c.view.Epoch(),
+		Cells:            s.c.view.Map.Cells(),
+		InitialEventsEnd: ptr.Deref(s.q.SendInitialEvents, false),
+		Bookmarks:        s.q.AllowWatchBookmarks,
+		Encoding:         f.encoding,
+	}
+	if !s.initial() {
+		options.Start = s.q.at.Versions
+	}
+	asked := map[slots.Index]bool{}
+	for _, cell := range s.q.cells {
+		asked[cell] = true
+	}
+	for i := range options.Cells {
+		if !asked[slots.Index(i)] {
+			options.Absent = append(options.Absent, i)
+		}
+	}
+	return options
+}
+
+// timeout is how long the watch lasts.
+func (s *watchStream) timeout() time.Duration {
+	if s.q.TimeoutSeconds != nil && *s.q.TimeoutSeconds > 0 {
+		return time.Duration(*s.q.TimeoutSeconds) * time.Second
+	}
+	return minWatch + rand.N(minWatch)
+}
+
+// open asks a cell for its watch.
+func (s *watchStream) open(ctx context.Context, cell slots.Index, version string, initial bool) (*http.Response, error) {
+	request := s.r.Clone(ctx)
+	request.Header.Set("Accept", s.accept)
+	request.Header.Del("Accept-Encoding")
+	response, err := s.rt.ask(ctx, request, s.c, cell, s.query(cell, version, initial), nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", watchmerge.ErrUnavailable, err)
+	}
+	if response.StatusCode == http.StatusOK {
+		return response, nil
+	}
+	defer response.Body.Close()
+	return nil, s.refusal(cell, response)
+}
+
+// refusal is the error for a cell that does not serve the watch.
+func (s *watchStream) refusal(cell slots.Index, response *http.Response) error {
+	status := statusOf(response)
+	switch {
+	case response.StatusCode == http.StatusGone:
+		return watchmerge.ErrExpired
+	case response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= http.StatusInternalServerError:
+		return fmt.Errorf("%w: %w", watchmerge.ErrUnavailable, status)
+	default:
+		return fmt.Errorf("%s refused: %w", s.c.view.Name(cell), status)
+	}
+}
+
+func (s *watchStream) query(cell slots.Index, version string, initial bool) url.Values {
+	query := url.Values{}
+	for key, values := range s.q.query {
+		query[key] = values
+	}
+	if s.omitObjects {
+		query["includeObject"] = []string{"Metadata"}
+	}
+	query["allowWatchBookmarks"] = []string{"true"}
+	delete(query, "timeoutSeconds") // the time is kept here, for all cells at once
+	if !initial {
+		query["resourceVersion"] = []string{version}
+		delete(query, "sendInitialEvents")
+		delete(query, "resourceVersionMatch")
+		return query
+	}
+	query["sendInitialEvents"] = []string{"true"}
+	query["resourceVersionMatch"] = []string{string(metav1.ResourceVersionMatchNotOlderThan)}
+	query["resourceVersion"] = []string{s.q.versionFor(cell)}
+	return query
+}
+
+// guessForm is the form of the first stream; if there is none yet, that which the client prefers.
+func (s *watchStream) guessForm(first *http.Response) form {
+	contentType := firstClause(s.accept)
+	if first != nil {
+		contentType = first.Header.Get("Content-Type")
+	}
+	f, _ := formOf(contentType)
+	return f
+}
+
+func (s *watchStream) begin(f form) {
+	contentType := "application/json"
+	if f.encoding == splice.Protobuf {
+		contentType = splice.ProtobufContentType + ";stream=watch"
+	}
+	s.w.Header().Set("Content-Type", contentType)
+	s.w.Header().Set("Cache-Control", "no-cache, private")
+	s.w.WriteHeader(http.StatusOK)
+	s.begun = true
+	s.flush()
+}
+
+func (s *watchStream) flush() { _ = http.NewResponseController(s.w).Flush() } // a client that has gone needs no flush
+
+// send writes events.
+func (s *watchStream) send(events []watchmerge.Output) error {
+	s.buffer = s.buffer[:0]
+	for _, output := range events {
+		if s.omitObjects {
+			s.buffer = output.Event.AppendWithoutObjects(s.buffer, output.Version)
+		} else {
+			s.buffer = output.Event.Append(s.buffer, output.Version)
+		}
+	}
+	if _, err := s.w.Write(s.buffer); err != nil {
+		return err
+	}
+	if cap(s.buffer) > maxKeptBuffer {
+		s.buffer = nil // idle watches are many
+	}
+	s.flush()
+	return nil
+}
+
+// maxKeptBuffer is what a watch keeps to write its next events with.
+const maxKeptBuffer = 16 << 10

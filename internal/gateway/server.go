@@ -1,0 +1,86 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+
+	genericserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/klog/v2"
+)
+
+// Server is a gateway. Make one with Config.NewServer.
+type Server struct {
+	config  *Config
+	generic *genericserver.GenericAPIServer
+}
+
+// NewServer makes a Server, which does nothing yet.
+func (c *Config) NewServer() (*Server, error) {
+	generic, err := c.generic.Complete(nil).New("cellplane-gateway", genericserver.NewEmptyDelegate())
+	if err != nil {
+		return nil, fmt.Errorf("preparing the gateway: %w", err)
+	}
+	s := &Server{config: c, generic: generic}
+	if err := generic.AddReadyzChecks(
+		healthz.NamedCheck("topology", known(c.topology.Known(), "the cells are not known yet")),
+		healthz.NamedCheck("discovery", known(c.kinds.Known(), "what the hub serves is not known yet")),
+		healthz.NamedCheck("rbac", holds(c.authorizer.Ready, "the rights of users are not known yet")),
+		healthz.NamedCheck("protection", holds(c.policies.Known, "the protection policies are not known yet")),
+	); err != nil {
+		return nil, fmt.Errorf("preparing the gateway: %w", err)
+	}
+	return s, generic.AddPostStartHook("cellplane-follow-hub", s.follow)
+}
+
+// known is a health check that succeeds once a channel is closed.
+func known(channel <-chan struct{}, problem string) func(*http.Request) error {
+	return func(*http.Request) error {
+		select {
+		case <-channel:
+			return nil
+		default:
+			return errors.New(problem)
+		}
+	}
+}
+
+// holds is a health check that succeeds while something holds.
+func holds(condition func() bool, problem string) func(*http.Request) error {
+	return func(*http.Request) error {
+		if condition() {
+			return nil
+		}
+		return errors.New(problem)
+	}
+}
+
+// follow keeps up with the hub and the cells. None of it keeps the gateway from serving.
+func (s *Server) follow(hook genericserver.PostStartHookContext) error {
+	ctx := klog.NewContext(hook.Context, klog.Background().WithName("gateway"))
+	s.config.informers.Start(ctx.Done())
+	go s.config.kinds.Run(ctx)
+	go s.config.members.Run(ctx)
+	go s.config.policies.Run(ctx)
+	if s.config.rights != nil {
+		go s.config.rights.Run(ctx, s.config.authorizer)
+	}
+	go func() {
+		if err := s.config.topology.Run(ctx); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "The topology is no longer followed; serving with the last one")
+		}
+	}()
+	return nil
+}
+
+// Addr returns the address the gateway listens on.
+func (s *Server) Addr() net.Addr { return s.generic.SecureServingInfo.Listener.Addr() }
+
+// Run serves until the context ends, and then until what is running has ended.
+func (s *Server) Run(ctx context.Context) error {
+	tuneCollector()
+	return s.generic.PrepareRun().RunWithContext(ctx)
+}

@@ -1,0 +1,176 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/fleet"
+)
+
+// settle is how long the hub's objects must be quiet before a topology is made of them: they are changed together.
+const settle = 50 * time.Millisecond
+
+// HubSource follows the CellTopology, the Cells and the Secrets with their credentials.
+type HubSource struct {
+	topologies, cells, secrets cache.SharedIndexInformer
+	changed                    chan struct{}
+}
+
+// NewHubSource returns a source that follows the hub.
+func NewHubSource(hub *rest.Config) (*HubSource, error) {
+	objects, err := RESTClient(hub)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(hub)
+	if err != nil {
+		return nil, fmt.Errorf("preparing to follow the topology: %w", err)
+	}
+	s := &HubSource{changed: make(chan struct{}, 1)}
+	everything := fields.Everything()
+	s.topologies = informer(cache.NewListWatchFromClient(objects, "celltopologies", "", everything), &cellplanev1alpha1.CellTopology{})
+	s.cells = informer(cache.NewListWatchFromClient(objects, "cells", "", everything), &cellplanev1alpha1.Cell{})
+	s.secrets = informer(cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "secrets", names.SystemNamespace, everything), &corev1.Secret{})
+	for _, i := range s.all() {
+		if _, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(any) { s.note() },
+			UpdateFunc: func(any, any) { s.note() },
+			DeleteFunc: func(any) { s.note() },
+		}); err != nil {
+			return nil, fmt.Errorf("preparing to follow the topology: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// RESTClient returns a client for Cellplane's own kinds.
+func RESTClient(hub *rest.Config) (*rest.RESTClient, error) {
+	scheme := runtime.NewScheme()
+	if err := cellplanev1alpha1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	config := rest.CopyConfig(hub)
+	config.APIPath = "/apis"
+	config.GroupVersion = &cellplanev1alpha1.GroupVersion
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("preparing a client for %s: %w", cellplanev1alpha1.GroupVersion, err)
+	}
+	return client, nil
+}
+
+func informer(source cache.ListerWatcher, example runtime.Object) cache.SharedIndexInformer {
+	return cache.NewSharedIndexInformer(source, example, 0, cache.Indexers{})
+}
+
+func (s *HubSource) all() []cache.SharedIndexInformer {
+	return []cache.SharedIndexInformer{s.topologies, s.cells, s.secrets}
+}
+
+func (s *HubSource) note() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Run delivers the topology when it changes.
+func (s *HubSource) Run(ctx context.Context, deliver func(Topology)) error {
+	var synced []cache.InformerSynced
+	for _, i := range s.all() {
+		go i.RunWithContext(ctx)
+		synced = append(synced, i.HasSynced)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return nil
+	}
+	for {
+		topology, err := s.current()
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "The hub's topology cannot be used; serving with the last one")
+		} else {
+			deliver(topology)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.changed:
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(settle):
+		}
+	}
+}
+
+// current makes a topology of what the hub has.
+func (s *HubSource) current() (Topology, error) {
+	object, found, err := s.topologies.GetStore().GetByKey(cellplanev1alpha1.CellTopologyName)
+	if err != nil {
+		return Topology{}, err
+	}
+	source, ok := object.(*cellplanev1alpha1.CellTopology)
+	if !found || !ok {
+		return Topology{}, fmt.Errorf("there is no CellTopology %q", cellplanev1alpha1.CellTopologyName)
+	}
+	topology := Topology{Epoch: source.Generation}
+	if change := source.Status.Change; change != nil && change.Epoch == source.Generation {
+		topology.MovedSlots = change.MovedSlots
+	}
+	for _, c := range source.Spec.Cells {
+		cell := Cell{Name: c.Name, Weight: c.Weight, TargetWeight: ptr.Deref(c.TargetWeight, 0), State: c.State}
+		if c.State != cellplanev1alpha1.CellStateFailed {
+			if cell.Endpoint, err = s.endpoint(c.Name); err != nil {
+				return Topology{}, fmt.Errorf("cell %s: %w", c.Name, err)
+			}
+		}
+		topology.Cells = append(topology.Cells, cell)
+	}
+	return topology, nil
+}
+
+func (s *HubSource) endpoint(name string) (fleet.Endpoint, error) {
+	object, found, err := s.cells.GetStore().GetByKey(name)
+	if err != nil {
+		return fleet.Endpoint{}, err
+	}
+	cell, ok := object.(*cellplanev1alpha1.Cell)
+	if !found || !ok {
+		return fleet.Endpoint{}, errors.New("there is no such Cell")
+	}
+	ref := cell.Spec.Credentials.SecretRef
+	if ref.Namespace != names.SystemNamespace {
+		return fleet.Endpoint{}, fmt.Errorf("its credentials are in namespace %s; gateways read Secrets in %s alone", ref.Namespace, names.SystemNamespace)
+	}
+	object, found, err = s.secrets.GetStore().GetByKey(ref.Namespace + "/" + ref.Name)
+	if err != nil {
+		return fleet.Endpoint{}, err
+	}
+	secret, ok := object.(*corev1.Secret)
+	if !found || !ok {
+		return fleet.Endpoint{}, fmt.Errorf("there is no Secret %s/%s", ref.Namespace, ref.Name)
+	}
+	return fleet.Endpoint{
+		Server:     cell.Spec.Endpoint.Server,
+		ServerName: cell.Spec.Endpoint.ServerName,
+		CA:         cell.Spec.Endpoint.CABundle,
+		Cert:       secret.Data[corev1.TLSCertKey],
+		Key:        secret.Data[corev1.TLSPrivateKeyKey],
+	}, nil
+}

@@ -1,0 +1,16 @@
+package topology
+
+import (
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+var topologyEpoch = metrics.NewGauge(&metrics.GaugeOpts{
+	Name:           "cellplane_gateway_topology_epoch",
+	Help:           "The epoch of the topology that requests are routed by.",
+	StabilityLevel: metrics.ALPHA,
+})
+
+func init() {
+	legacyregistry.MustRegister(topologyEpoch)
+}

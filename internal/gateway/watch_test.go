@@ -1,0 +1,322 @@
+package gateway_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+	"k8s.io/utils/ptr"
+
+	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+var configMaps = corev1.SchemeGroupVersion.WithResource("configmaps")
+
+func readOK(t testing.TB, response *http.Response) []byte {
+	t.Helper()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s", response.Status, body)
+	}
+	return body
+}
+
+// next returns the next event of a watch.
+func next(t *testing.T, w watch.Interface) watch.Event {
+	t.Helper()
+	select {
+	case event, open := <-w.ResultChan():
+		if !open {
+			t.Fatal("the watch has ended")
+		}
+		return event
+	case <-time.After(30 * time.Second):
+		t.Fatal("no event came")
+	}
+	panic("unreachable")
+}
+
+func testWatch(t *testing.T, w *world) {
+	namespace := gatewaytest.Namespace(t, w.Federation, "watch")
+	fill(t, w.client, namespace, 6)
+	for _, encoding := range encodings {
+		maps := w.clientWith(t, encoding).CoreV1().ConfigMaps(namespace)
+		list, err := maps.List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stream.Stop()
+		last := list.ResourceVersion
+		var versions []string
+		for i := range 6 {
+			name := fmt.Sprintf("map-%03d", i)
+			if _, err := maps.Patch(t.Context(), name, types.MergePatchType, fmt.Appendf(nil, `{"data":{"value":"%d %s"}}`, i, encoding[:14]), metav1.PatchOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			event := next(t, stream)
+			object, ok := event.Object.(*corev1.ConfigMap)
+			if !ok || event.Type != watch.Modified || object.Name != name {
+				t.Fatalf("got %v", event)
+			}
+			if order, err := resourceversion.CompareResourceVersion(object.ResourceVersion, last); err != nil || order <= 0 {
+				t.Errorf("the version went from %s to %s: %v", last, object.ResourceVersion, err)
+			}
+			last = object.ResourceVersion
+			versions = append(versions, last)
+			// What a client has got from a watch it can write back.
+			object.Data["value"] = "written back"
+			if _, err := maps.Update(t.Context(), object, metav1.UpdateOptions{}); err != nil {
+				t.Fatalf("updating an object from a watch: %v", err)
+			}
+			if _, err := maps.Update(t.Context(), object, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+				t.Fatalf("updating it twice: %v, want a conflict", err)
+			}
+			next(t, stream)
+		}
+		// Every version of an event resumes the stream behind it.
+		for i, version := range versions {
+			resumed, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2*(6-i) - 1 {
+				if event := next(t, resumed); event.Type != watch.Modified {
+					t.Errorf("resumed from event %d: %v", i, event)
+				}
+			}
+			resumed.Stop()
+		}
+		// A deletion carries its own version.
+		if err := maps.Delete(t.Context(), "map-000", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		event := next(t, stream)
+		if event.Type != watch.Deleted {
+			t.Fatalf("got %v", event)
+		}
+		resumed, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: event.Object.(*corev1.ConfigMap).ResourceVersion, TimeoutSeconds: ptr.To[int64](1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if event, open := <-resumed.ResultChan(); open {
+			t.Errorf("after the deletion came %v", event)
+		}
+		if _, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "map-000"}, Data: map[string]string{}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// testInitialEvents watches without a position: the state comes first.
+func testInitialEvents(t *testing.T, w *world) {
+	namespace := gatewaytest.Namespace(t, w.Federation, "initial-events")
+	fill(t, w.client, namespace, 9)
+	for _, encoding := range encodings {
+		maps := w.clientWith(t, encoding).CoreV1().ConfigMaps(namespace)
+		for _, version := range []string{"", "0"} {
+			stream, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 9 {
+				if event := next(t, stream); event.Type != watch.Added {
+					t.Errorf("got %v", event)
+				}
+			}
+			stream.Stop()
+		}
+		stream, err := maps.Watch(t.Context(), metav1.ListOptions{
+			SendInitialEvents: ptr.To(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 9 {
+			if event := next(t, stream); event.Type != watch.Added {
+				t.Errorf("got %v", event)
+			}
+		}
+		end := next(t, stream)
+		object, ok := end.Object.(*corev1.ConfigMap)
+		if !ok || end.Type != watch.Bookmark || object.Annotations[metav1.InitialEventsAnnotationKey] != "true" {
+			t.Fatalf("got %v, want the end of the initial events", end)
+		}
+		stream.Stop()
+		resumed, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: object.ResourceVersion})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := maps.Patch(t.Context(), "map-001", types.MergePatchType, []byte(`{"data":{"value":"`+encoding+`"}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if event := next(t, resumed); event.Type != watch.Modified {
+			t.Errorf("got %v", event)
+		}
+		resumed.Stop()
+	}
+}
+
+// testExpiredWatch asks for positions that are not there: an event tells so, never a status.
+func testExpiredWatch(t *testing.T, w *world) {
+	namespace := gatewaytest.Namespace(t, w.Federation, "expired-watch")
+	fill(t, w.client, namespace, 3)
+	for _, encoding := range encodings {
+		maps := w.clientWith(t, encoding).CoreV1().ConfigMaps(namespace)
+		for name, version := range map[string]string{
+			"foreign":       "1" + strings.Repeat("3", 29),
+			"another epoch": "10000000042" + strings.Repeat(fmt.Sprintf("%019d", 5), 3),
+			"of an object":  "7",
+		} {
+			stream, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
+			if err != nil {
+				t.Errorf("%s: %v, want an event", name, err)
+				continue
+			}
+			event := next(t, stream)
+			status, ok := event.Object.(*metav1.Status)
+			if event.Type != watch.Error || !ok || status.Code != http.StatusGone {
+				t.Errorf("%s: got %v", name, event)
+			}
+			stream.Stop()
+		}
+	}
+	_, err := w.client.CoreV1().ConfigMaps(namespace).Watch(t.Context(), metav1.ListOptions{SendInitialEvents: ptr.To(true)})
+	if !apierrors.IsInvalid(err) {
+		t.Errorf("initial events without a match: %v, want 422", err)
+	}
+}
+
+// testInformers runs the informers that clients use against a changing set of objects and compares what they end with.
+func testInformers(t *testing.T, w *world) {
+	namespace := gatewaytest.Namespace(t, w.Federation, "informers")
+	fill(t, w.client, namespace, 40)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	watched := map[string]cache.SharedIndexInformer{}
+	deletions := map[string]*sync.Map{}
+	add := func(name string, informer cache.SharedIndexInformer) {
+		seen := &sync.Map{}
+		deletions[name] = seen
+		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(object any) {
+			key, _ := cache.DeletionHandlingMetaNamespaceKeyFunc(object)
+			seen.Store(key, true)
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		watched[name] = informer
+		go informer.RunWithContext(ctx)
+	}
+	for _, encoding := range encodings {
+		config := w.gateway.Config(t)
+		config.ContentType = encoding
+		add("typed "+encoding, informers.NewSharedInformerFactoryWithOptions(clientFor(t, config), 0, informers.WithNamespace(namespace)).Core().V1().ConfigMaps().Informer())
+		partial, err := metadata.NewForConfig(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		add("metadata "+encoding, metadatainformer.NewFilteredSharedInformerFactory(partial, 0, namespace, nil).ForResource(configMaps).Informer())
+	}
+	unstructured, err := dynamic.NewForConfig(w.gateway.Config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	add("dynamic", dynamicinformer.NewFilteredDynamicSharedInformerFactory(unstructured, 0, namespace, nil).ForResource(configMaps).Informer())
+	for name, informer := range watched {
+		testenv.Eventually(t, name+" has synced", func(context.Context) (bool, error) { return informer.HasSynced(), nil })
+		if got := len(informer.GetStore().ListKeys()); got != 40 {
+			t.Errorf("%s: synced with %d objects, want 40", name, got)
+		}
+	}
+	maps := w.client.CoreV1().ConfigMaps(namespace)
+	for i := range 40 {
+		name := fmt.Sprintf("map-%03d", i)
+		switch i % 4 {
+		case 0:
+			err = maps.Delete(ctx, name, metav1.DeleteOptions{})
+		case 1:
+			_, err = maps.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"labels":{"changed":"yes"}}}`), metav1.PatchOptions{})
+		case 2:
+			_, err = maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "more-" + name}}, metav1.CreateOptions{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, informer := range watched {
+		testenv.Eventually(t, name+" has caught up", func(context.Context) (bool, error) {
+			changed := 0
+			for _, object := range informer.GetStore().List() {
+				if object.(metav1.Object).GetLabels()["changed"] == "yes" {
+					changed++
+				}
+			}
+			keys := len(informer.GetStore().ListKeys())
+			return keys == 40 && changed == 10, fmt.Errorf("%d objects, %d changed", keys, changed)
+		})
+		count := 0
+		deletions[name].Range(func(any, any) bool { count++; return true })
+		if count != 10 {
+			t.Errorf("%s: saw %d deletions, want 10", name, count)
+		}
+	}
+}
+
+// testRetryWatcher crosses a 410 as kubectl's and others' watchers do.
+func testRetryWatcher(t *testing.T, w *world) {
+	namespace := gatewaytest.Namespace(t, w.Federation, "retry-watcher")
+	fill(t, w.client, namespace, 3)
+	maps := w.client.CoreV1().ConfigMaps(namespace)
+	source := &cache.ListWatch{WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+		return maps.Watch(ctx, options)
+	}}
+	expired, err := watchtools.NewRetryWatcherWithContext(t.Context(), "1"+strings.Repeat("3", 29), source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if event := next(t, expired); event.Type != watch.Error {
+		t.Errorf("got %v, want an error", event)
+	}
+	<-expired.Done()
+
+	list, err := maps.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	watcher, err := watchtools.NewRetryWatcherWithContext(t.Context(), list.ResourceVersion, source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Stop()
+	if err := maps.Delete(t.Context(), "map-001", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if event := next(t, watcher); event.Type != watch.Deleted {
+		t.Errorf("got %v", event)
+	}
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// way is a way to the objects.
+type way struct {
+	name   string
+	client *http.Client
+	base   string
+}
+
+// load is a kind of request.
+type load struct {
+	name    string
+	workers int
+	request func(w way, i int) (*http.Request, error)
+}
+
+const protobuf = "application/vnd.kubernetes.protobuf"
+
+func (b *bench) loads() []load {
+	get := func(accept string) func(way, int) (*http.Request, error) {
+		return func(w way, i int) (*http.Request, error) {
+			return newRequest(http.MethodGet, fmt.Sprintf("%s/api/v1/namespaces/small/configmaps/map-%d", w.base, i%b.small), accept, nil)
+		}
+	}
+	patch := func(w way, i int) (*http.Request, error) {
+		r, err := newRequest(http.MethodPatch, fmt.Sprintf("%s/api/v1/namespaces/small/configmaps/map-%d", w.base, i%b.small), "application/json", fmt.Appendf(nil, `{"data":{"value":"%d"}}`, i))
+		if err == nil {
+			r.Header.Set("Content-Type", "application/merge-patch+json")
+		}
+		return r, err
+	}
+	list := func(namespace, accept string) func(way, int) (*http.Request, error) {
+		return func(w way, _ int) (*http.Request, error) {
+			return newRequest(http.MethodGet, fmt.Sprintf("%s/api/v1/namespaces/%s/configmaps", w.base, namespace), accept, nil)
+		}
+	}
+	return []load{
+		{"GET json", b.workers, get("application/json")},
+		{"GET protobuf", b.workers, get(protobuf)},
+		{"GET json, one at a time", 1, get("application/json")},
+		{"PATCH", b.workers, patch},
+		{fmt.Sprintf("LIST %d json", b.small), 1, list("small", "application/json")},
+		{fmt.Sprintf("LIST %d protobuf", b.small), 1, list("small", protobuf)},
+		{fmt.Sprintf("LIST %d json", b.large), 1, list("large", "application/json")},
+		{fmt.Sprintf("LIST %d protobuf", b.large), 1, list("large", protobuf)},
+	}
+}
+
+func newRequest(method, url, accept string, body []byte) (*http.Request, error) {
+	r, err := http.NewRequest(method, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if body == nil {
+		r.Body, r.ContentLength = http.NoBody, 0
+	}
+	r.Header.Set("Accept", accept)
+	return r, nil
+}
+
+// compare runs a load on both ways, alternating, so that both meet the same machine.
+func (b *bench) compare(ctx context.Context, l load) error {
+	results := map[string]*result{"direct": {}, "gateway": {}}
+	const rounds = 2
+	for range rounds {
+		for _, w := range b.ways {
+			if err := b.drive(ctx, w, l, b.seconds/rounds, results[w.name]); err != nil {
+				return err
+			}
+		}
+	}
+	for _, w := range b.ways {
+		results[w.name].print(l.name, w.name)
+	}
+	direct, through := results["direct"], results["gateway"]
+	fmt.Printf("%-28s time ×%.2f, p50 %+.2f ms, gateway CPU %.0f %% of the API server's\n", "", through.perRequest()/direct.perRequest(),
+		(through.quantile(0.5)-direct.quantile(0.5)).Seconds()*1000, 100*through.gatewayCPU.Seconds()/float64(through.count())/(direct.serverCPU.Seconds()/float64(direct.count())))
+	return nil
+}
+
+// result is what a load has shown.
+type result struct {
+	mu                    sync.Mutex
+	latencies             []time.Duration
+	elapsed               time.Duration
+	serverCPU, gatewayCPU time.Duration
+}
+
+func (r *result) count() int { return max(len(r.latencies), 1) }
+
+func (r *result) perRequest() float64 { return r.elapsed.Seconds() / float64(r.count()) }
+
+func (r *result) quantile(q float64) time.Duration {
+	if len(r.latencies) == 0 {
+		return 0
+	}
+	slices.Sort(r.latencies)
+	return r.latencies[min(int(q*float64(len(r.latencies))), len(r.latencies)-1)]
+}
+
+func (r *result) print(load, way string) {
+	n := float64(r.count())
+	fmt.Printf("%-28s %-8s %9.1f %9.2f %9.2f %12.0f %12.0f\n", load, way, n/r.elapsed.Seconds(), r.quantile(0.5).Seconds()*1000,
+		r.quantile(0.99).Seconds()*1000, r.serverCPU.Seconds()*1e6/n, r.gatewayCPU.Seconds()*1e6/n)
+}
+
+// drive sends requests for some time.
+func (b *bench) drive(ctx context.Context, w way, l load, length time.Duration, into *result) error {
+	for i := range 3 * l.workers { // connections and caches
+		if err := exchange(ctx, w, l, i); err != nil {
+			return err
+		}
+	}
+	servers, gateway := b.cpu()
+	began := time.Now()
+	var group sync.WaitGroup
+	var next atomic.Int64
+	failures := make(chan error, l.workers)
+	for range l.workers {
+		group.Go(func() {
+			var own []time.Duration
+			for time.Since(began) < length && ctx.Err() == nil {
+				start := time.Now()
+				if err := exchange(ctx, w, l, int(next.Add(1))); err != nil {
+					failures <- err
+					return
+				}
+				own = append(own, time.Since(start))
+			}
+			into.mu.Lock()
+			defer into.mu.Unlock()
+			into.latencies = append(into.latencies, own...)
+		})
+	}
+	group.Wait()
+	into.elapsed += time.Since(began)
+	serversAfter, gatewayAfter := b.cpu()
+	into.serverCPU += serversAfter - servers
+	into.gatewayCPU += gatewayAfter - gateway
+	select {
+	case err := <-failures:
+		return err
+	default:
+		return ctx.Err()
+	}
+}
+
+func exchange(ctx context.Context, w way, l load, i int) error {
+	r, err := l.request(w, i)
+	if err != nil {
+		return err
+	}
+	response, err := w.client.Do(r.WithContext(ctx))
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(io.LimitReader(response.Body, 512))
+		return fmt.Errorf("%s: %s: %s", r.URL, response.Status, body)
+	}
+	_, err = io.Copy(io.Discard, response.Body)
+	return err
+}
