@@ -65,9 +65,16 @@ Start a federation on this machine with "cellplane up", look at it with
 	hideLoggingFlags(root)
 	root.AddGroup(
 		&cobra.Group{ID: groupLocal, Title: "A federation on this machine:"},
+		&cobra.Group{ID: groupClusters, Title: "Member clusters:"},
 		&cobra.Group{ID: groupParts, Title: "The parts of a federation:"},
 	)
-	root.AddCommand(newUp(), newDown(), newStatus(), newSupervise(), newKubectl(), newVersion())
+	root.AddCommand(
+		newUp(), newDown(), newStatus(), newSupervise(), newKubectl(),
+		newJoin(), newUnjoin(), newRotate(), newCordon(), newUncordon(), newTaint(),
+		newUser(),
+		newHubManager(), newEngine(), newGateway(),
+		newVersion(),
+	)
 	root.SetHelpCommandGroupID("")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	return root

@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"os"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/cellplane/cellplane/internal/kubebin"
 	"github.com/cellplane/cellplane/internal/local"
+	"github.com/cellplane/cellplane/internal/parts"
 )
 
 // newSupervise is what up leaves behind.
@@ -19,7 +21,11 @@ func newSupervise() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return local.Supervise(cmd.Context(), dir, spec, local.Options{Binaries: kubebin.Binaries{Dir: bin}})
+			options, err := federationOptions(kubebin.Binaries{Dir: bin})
+			if err != nil {
+				return err
+			}
+			return local.Supervise(cmd.Context(), dir, spec, options)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "where the federation lives")
@@ -28,6 +34,12 @@ func newSupervise() *cobra.Command {
 	cmd.Flags().IntVar(&spec.Members, "members", 0, "how many member clusters")
 	cmd.Flags().IntVar(&spec.Nodes, "nodes", 0, "how many simulated nodes each member has")
 	return cmd
+}
+
+// federationOptions has this program run the parts of Cellplane too.
+func federationOptions(binaries kubebin.Binaries) (local.Options, error) {
+	self, err := os.Executable()
+	return local.Options{Binaries: binaries, Parts: parts.Of(self)}, err
 }
 
 func superviseArgs(dir string, spec local.Spec, binaries kubebin.Binaries) []string {

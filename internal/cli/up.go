@@ -106,11 +106,15 @@ func (o *upOptions) complete() (err error) {
 }
 
 func (o *upOptions) runForeground(ctx context.Context, binaries kubebin.Binaries, progress *progress) error {
+	options, err := federationOptions(binaries)
+	if err != nil {
+		return err
+	}
 	superviseCtx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- local.Supervise(superviseCtx, o.dir, o.spec, local.Options{Binaries: binaries})
+		ended <- local.Supervise(superviseCtx, o.dir, o.spec, options)
 	}()
 	report, err := o.waitUntilReady(ctx, progress, ended)
 	if err != nil {
@@ -212,7 +216,7 @@ func (o *upOptions) welcome(out io.Writer, report local.Report) {
 	fmt.Fprintf(out, "Your federation is up: %s ready in %.1fs.\n\n", controlPlanes(report.Total), report.ReadyIn.Seconds())
 	fmt.Fprintln(out, "Try next:")
 	for _, hint := range o.hints() {
-		fmt.Fprintf(out, "  %-52s # %s\n", hint[0], hint[1])
+		fmt.Fprintf(out, "  %-54s # %s\n", hint[0], hint[1])
 	}
 }
 
@@ -225,11 +229,13 @@ func controlPlanes(n int) string {
 
 func (o *upOptions) hints() [][2]string {
 	hints := [][2]string{{"cellplane status", "every process, its health and cost"}}
-	if !o.spec.WithoutHub {
-		hints = append(hints, [2]string{"cellplane kubectl --context hub api-resources", "the API of the federation"})
+	if o.spec.Cells > 0 {
+		hints = append(hints,
+			[2]string{"cellplane kubectl get clusters", "the members, through the gateway"},
+			[2]string{"cellplane kubectl create deployment web --image nginx", "a template; a PropagationPolicy sends it to members"})
 	}
 	if o.spec.Members > 0 {
-		hints = append(hints, [2]string{"cellplane kubectl --context member1 get nodes", "a member cluster"})
+		hints = append(hints, [2]string{"cellplane kubectl --context member1 get nodes", "a member by itself"})
 	}
 	return append(hints, [2]string{"cellplane down", "stop; up resumes, down --purge forgets"})
 }

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
@@ -17,14 +19,27 @@ import (
 	"github.com/cellplane/cellplane/api/crds"
 	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/kubebin"
+	"github.com/cellplane/cellplane/internal/ports"
 	"github.com/cellplane/cellplane/internal/process"
 )
 
 // Options say how to run a federation.
 type Options struct {
 	Binaries kubebin.Binaries
+	// Parts prepares what runs on top of the control planes, or nothing.
+	Parts func(*Federation) (Parts, error)
 	// NoFsync trades durability for speed. For tests only.
 	NoFsync bool
+}
+
+// Parts are the processes that make control planes a federation.
+type Parts interface {
+	// Processes returns all of them.
+	Processes() []*process.Process
+	// Contexts are added to the kubeconfig; the first by name is the default one.
+	Contexts() map[string]*rest.Config
+	// Start runs them once the control planes are ready, until they are ready too.
+	Start(ctx context.Context) error
 }
 
 // Federation is a federation that this process runs. Open one, then Start it.
@@ -33,9 +48,11 @@ type Federation struct {
 	Cells   []*controlplane.ControlPlane
 	Members []*controlplane.ControlPlane
 
-	dir   string
-	lock  *os.File
-	state state
+	parts    Parts // may be nil
+	binaries kubebin.Binaries
+	dir      string
+	lock     *os.File
+	state    state
 }
 
 // Open prepares the federation kept in dir, or a new one of the given spec,
@@ -45,7 +62,7 @@ func Open(dir string, spec Spec, options Options) (_ *Federation, err error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Federation{dir: dir}
+	f := &Federation{dir: dir, binaries: options.Binaries}
 	if f.lock, err = lockDir(dir); err != nil {
 		return nil, err
 	}
@@ -59,6 +76,11 @@ func Open(dir string, spec Spec, options Options) (_ *Federation, err error) {
 	}
 	if err := f.prepare(options); err != nil {
 		return nil, err
+	}
+	if options.Parts != nil {
+		if f.parts, err = options.Parts(f); err != nil {
+			return nil, err
+		}
 	}
 	return f, f.writeKubeconfig()
 }
@@ -138,17 +160,33 @@ func (f *Federation) writeKubeconfig() error {
 	if len(contexts) == 0 {
 		return nil
 	}
-	data, err := clientcmd.Write(*controlplane.Kubeconfig(contexts, f.ControlPlanes()[0].Name()))
+	current := f.ControlPlanes()[0].Name()
+	if f.parts != nil {
+		extra := f.parts.Contexts()
+		maps.Copy(contexts, extra)
+		current = slices.Min(append(slices.Collect(maps.Keys(extra)), current))
+	}
+	data, err := clientcmd.Write(*controlplane.Kubeconfig(contexts, current))
 	if err != nil {
 		return err
 	}
 	return replaceFile(KubeconfigFile(f.dir), data)
 }
 
-// Start runs all control planes and returns when they are ready; ready is
-// called as each of them becomes so. What has been started when it fails is
-// left for Close.
+// Start runs everything and returns when it is ready; ready is called for each
+// control plane as it becomes so. What has been started when it fails is left
+// for Stop.
 func (f *Federation) Start(ctx context.Context, ready func(name string)) error {
+	if err := f.startControlPlanes(ctx, ready); err != nil {
+		return err
+	}
+	if f.parts == nil {
+		return nil
+	}
+	return f.parts.Start(ctx)
+}
+
+func (f *Federation) startControlPlanes(ctx context.Context, ready func(name string)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, c := range f.ControlPlanes() {
 		group.Go(func() error {
@@ -177,22 +215,59 @@ func installCRDs(ctx context.Context, c *controlplane.ControlPlane) error {
 	return crds.Install(ctx, config)
 }
 
-// Stop ends all processes.
+// Stop ends all processes, those of Cellplane itself first.
 func (f *Federation) Stop(ctx context.Context) error {
+	var parts errgroup.Group
+	for _, p := range f.partProcesses() {
+		parts.Go(func() error { return p.Stop(ctx) })
+	}
+	partsErr := parts.Wait()
 	var group errgroup.Group
 	for _, c := range f.ControlPlanes() {
 		group.Go(func() error { return c.Stop(ctx) })
 	}
-	return group.Wait()
+	return errors.Join(partsErr, group.Wait())
 }
 
 // Close gives the ports and the directory up. Stop comes first.
 func (f *Federation) Close() {
-	for _, ports := range f.state.Ports {
-		ports.Release()
+	for _, planePorts := range f.state.Ports {
+		planePorts.Release()
+	}
+	for _, port := range f.state.PartPorts {
+		ports.Release(port)
 	}
 	f.lock.Close()
 }
+
+// Dir returns where the federation lives.
+func (f *Federation) Dir() string { return f.dir }
+
+// Binaries returns the Kubernetes programs that the federation runs.
+func (f *Federation) Binaries() kubebin.Binaries { return f.binaries }
+
+// Address returns a loopback address for a server of the given name. Its port
+// is chosen once and kept.
+func (f *Federation) Address(name string) (string, error) {
+	port, kept := f.state.PartPorts[name]
+	if kept {
+		if err := ports.Reserve(port); err != nil {
+			return "", fmt.Errorf("port %d of %s is taken: %w; free it, or start anew with `cellplane down --purge`", port, name, err)
+		}
+		return loopback(port), nil
+	}
+	port, err := ports.Choose()
+	if err != nil {
+		return "", err
+	}
+	if f.state.PartPorts == nil {
+		f.state.PartPorts = map[string]int{}
+	}
+	f.state.PartPorts[name] = port
+	return loopback(port), f.state.save(f.dir)
+}
+
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // ControlPlanes returns the hub, the cells and the members.
 func (f *Federation) ControlPlanes() []*controlplane.ControlPlane {
@@ -209,7 +284,14 @@ func (f *Federation) Processes() []*process.Process {
 	for _, c := range f.ControlPlanes() {
 		all = append(all, c.Processes()...)
 	}
-	return all
+	return append(all, f.partProcesses()...)
+}
+
+func (f *Federation) partProcesses() []*process.Process {
+	if f.parts == nil {
+		return nil
+	}
+	return f.parts.Processes()
 }
 
 // Process returns a process by its name, for example "cell-a/etcd".

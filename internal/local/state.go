@@ -17,6 +17,8 @@ import (
 type state struct {
 	Spec  Spec                          `json:"spec"`
 	Ports map[string]controlplane.Ports `json:"ports"`
+	// PartPorts are the ports of the parts of Cellplane itself.
+	PartPorts map[string]int `json:"partPorts,omitempty"`
 }
 
 const (

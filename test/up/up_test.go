@@ -141,9 +141,11 @@ func TestLife(t *testing.T) {
 	if kinds := p.run("kubectl", "--context", "cell-a", "api-resources"); !strings.Contains(kinds, "propagationpolicies") {
 		t.Errorf("cell-a serves:\n%s", kinds)
 	}
-	p.run("kubectl", "--context", "hub", "create", "configmap", "kept")
+	p.run("kubectl", "create", "configmap", "kept") // by default through the gateway
 	p.refused("is up already", "up")
 
+	t.Run("workloads are propagated", func(t *testing.T) { place{t, p.dir}.testPropagation() })
+	t.Run("people can be let in", func(t *testing.T) { place{t, p.dir}.testUser() })
 	t.Run("any killed child is healed", func(t *testing.T) { place{t, p.dir}.testHealing() })
 	t.Run("files are private", func(t *testing.T) { place{t, p.dir}.testPrivateFiles() })
 	t.Run("nothing listens beyond loopback", func(t *testing.T) { place{t, p.dir}.testLoopback() })
@@ -157,12 +159,66 @@ func TestLife(t *testing.T) {
 
 	p.refused("leave the flags out to resume it", "up", "--cells", "2")
 	p.run("up")
-	p.run("kubectl", "--context", "hub", "get", "configmap", "kept")
+	p.run("kubectl", "get", "configmap", "kept")
 	p.run("down")
 	p.noProcesses()
 	p.run("down", "--purge")
 	if _, err := os.Stat(p.dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("down --purge left %s: %v", p.dir, err)
+	}
+}
+
+// testPropagation goes the way of a newcomer: a namespace, a policy and a
+// Deployment through the gateway, which then runs in the member and reports.
+func (p place) testPropagation() {
+	p.run("kubectl", "create", "namespace", "demo")
+	manifest := filepath.Join(p.TempDir(), "policy.yaml")
+	if err := os.WriteFile(manifest, []byte(`
+apiVersion: policy.karmada.io/v1alpha1
+kind: PropagationPolicy
+metadata: {name: web, namespace: demo}
+spec:
+  resourceSelectors: [{apiVersion: apps/v1, kind: Deployment}]
+  placement: {clusterAffinity: {clusterNames: [member1]}}
+`), 0o600); err != nil {
+		p.Fatal(err)
+	}
+	p.run("kubectl", "apply", "-f", manifest)
+	p.run("kubectl", "-n", "demo", "create", "deployment", "web", "--image", "nginx", "--replicas", "2")
+	p.run("kubectl", "-n", "demo", "rollout", "status", "deployment/web", "--timeout", "2m")
+	if pods := p.run("kubectl", "--context", "member1", "-n", "demo", "get", "pods"); strings.Count(pods, " Running ") != 2 {
+		p.Errorf("member1 has these pods:\n%s", pods)
+	}
+	if nodes := p.run("kubectl", "get", "--raw", "/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy/api/v1/nodes"); !strings.Contains(nodes, "member1-node-0") {
+		p.Errorf("through the proxy member1 has these nodes:\n%s", nodes)
+	}
+	p.run("kubectl", "delete", "namespace", "demo", "--timeout", "2m")
+	for _, plane := range []string{"hub", "cell-a", "member1"} {
+		testenv.Eventually(p.T, "the namespace is gone from "+plane, func(ctx context.Context) (bool, error) {
+			output, _ := p.command(ctx, "kubectl", "--context", plane, "get", "namespace", "demo").CombinedOutput()
+			return strings.Contains(string(output), "NotFound"), errors.New(string(output))
+		})
+	}
+}
+
+// testUser lets a user in, who may do what RBAC says and nothing else.
+func (p place) testUser() {
+	kubeconfig := filepath.Join(p.TempDir(), "alice.kubeconfig")
+	p.run("user", "create", "alice", "--group", "team-a", "--output", kubeconfig)
+	as := func(args ...string) (string, error) {
+		output, err := p.command(p.Context(), append([]string{"kubectl", "--kubeconfig", kubeconfig}, args...)...).CombinedOutput()
+		return string(output), err
+	}
+	if output, err := as("get", "configmaps"); err == nil || !strings.Contains(output, "Forbidden") {
+		p.Errorf("alice without rights: %v\n%s", err, output)
+	}
+	p.run("kubectl", "create", "rolebinding", "alice", "--clusterrole", "view", "--group", "team-a")
+	testenv.Eventually(p.T, "alice can read", func(context.Context) (bool, error) {
+		output, err := as("get", "configmaps")
+		return err == nil && strings.Contains(output, "kept"), errors.New(output)
+	})
+	if output, err := as("delete", "configmap", "kept"); err == nil || !strings.Contains(output, "Forbidden") {
+		p.Errorf("alice deletes with the right to read: %v\n%s", err, output)
 	}
 }
 

@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cellplane/cellplane/api"
+	"github.com/cellplane/cellplane/internal/local"
+)
+
+// hubFlags say which federation a command is about.
+type hubFlags struct {
+	kubeconfig string
+	context    string
+	dir        string
+}
+
+func (f *hubFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the hub (default: $KUBECONFIG, or that of the federation on this machine)")
+	cmd.Flags().StringVar(&f.context, "context", "", "context of the hub in that kubeconfig")
+	addDirFlag(cmd, &f.dir)
+}
+
+// config returns the configuration for the hub. What the user names goes before what is found on this machine.
+func (f *hubFlags) config() (*rest.Config, error) {
+	file, context := f.kubeconfig, f.context
+	if file == "" && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
+		dir, err := federationDir(f.dir)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := os.Stat(local.KubeconfigFile(dir)); err == nil {
+			file = local.KubeconfigFile(dir)
+			if context == "" {
+				context = local.HubName
+			}
+		}
+	}
+	config, err := loadKubeconfig(file, context)
+	if err != nil {
+		return nil, fmt.Errorf("finding the hub: %w; name its kubeconfig with --kubeconfig, or start a federation with `cellplane up`", err)
+	}
+	return config, nil
+}
+
+// client returns a client for the federation's kinds on the hub.
+func (f *hubFlags) client() (client.Client, error) {
+	config, err := f.config()
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	if err := api.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	return client.New(config, client.Options{Scheme: scheme})
+}
+
+// loadKubeconfig reads a context of a kubeconfig; empty names are those that kubectl would take.
+func loadKubeconfig(file, context string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = file
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: context}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+}

@@ -1,0 +1,252 @@
+// Package parts runs Cellplane itself on top of the control planes of a local
+// federation: it registers cells and members with the hub and starts the hub
+// manager, the gateway and the engines.
+package parts
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/cellplane/cellplane/internal/controlplane"
+	"github.com/cellplane/cellplane/internal/kubebin"
+	"github.com/cellplane/cellplane/internal/local"
+	"github.com/cellplane/cellplane/internal/process"
+)
+
+// GatewayContext is the context of the kubeconfig that leads to the gateway.
+const GatewayContext = "cellplane"
+
+// Parts are the processes of Cellplane in a local federation.
+type Parts struct {
+	federation *local.Federation
+	program    string // cellplane itself
+	processes  []*process.Process
+	gateway    *rest.Config
+}
+
+// Of returns a function that prepares the parts of a federation; program is
+// the cellplane binary that runs them. Without a hub and cells there are none.
+func Of(program string) func(*local.Federation) (local.Parts, error) {
+	return func(f *local.Federation) (local.Parts, error) {
+		if f.Hub == nil || len(f.Cells) == 0 {
+			return nil, nil
+		}
+		p := &Parts{federation: f, program: program}
+		if err := p.prepare(); err != nil {
+			return nil, fmt.Errorf("preparing the parts of Cellplane: %w", err)
+		}
+		return p, nil
+	}
+}
+
+// The names of the parts of Cellplane, which are also the commands that run them.
+const (
+	hubManager = "hub-manager"
+	gateway    = "gateway"
+	engine     = "engine"
+)
+
+// The stock controllers of the federation, and who they are.
+const (
+	controllers           = "federation/kube-controller-manager"
+	kubeControllerManager = "system:kube-controller-manager"
+)
+
+func (p *Parts) prepare() error {
+	for _, prepare := range []func() error{p.prepareHubManager, p.prepareGateway, p.prepareEngines, p.prepareControllers} {
+		if err := prepare(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Parts) prepareHubManager() error {
+	kubeconfig, err := p.federation.Hub.KubeconfigFor(hubManager, userOf(hubManager))
+	if err != nil {
+		return err
+	}
+	address, err := p.federation.Address(hubManager)
+	if err != nil {
+		return err
+	}
+	args := []string{hubManager, "--kubeconfig=" + kubeconfig, "--bind-address=" + address}
+	p.add(hubManager, p.program, args, process.HTTPCheck("http://"+address+"/healthz", "", "", ""))
+	return nil
+}
+
+func (p *Parts) prepareGateway() error {
+	hub := p.federation.Hub
+	kubeconfig, err := hub.KubeconfigFor(gateway, userOf(gateway))
+	if err != nil {
+		return err
+	}
+	frontProxy, err := hub.FrontProxy()
+	if err != nil {
+		return err
+	}
+	serving, err := hub.Serving(gateway)
+	if err != nil {
+		return err
+	}
+	address, err := p.federation.Address(gateway)
+	if err != nil {
+		return err
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	if p.gateway, err = hub.AdminConfig(); err != nil {
+		return err
+	}
+	p.gateway.Host = "https://" + address
+	args := []string{
+		gateway,
+		"--hub-kubeconfig=" + kubeconfig,
+		"--hub-proxy-client-cert-file=" + frontProxy.CertFile,
+		"--hub-proxy-client-key-file=" + frontProxy.KeyFile,
+		"--client-ca-file=" + hub.CAFile(),
+		"--tls-cert-file=" + serving.CertFile,
+		"--tls-private-key-file=" + serving.KeyFile,
+		"--bind-address=" + host,
+		"--secure-port=" + port,
+		"--state-dir=" + filepath.Join(p.federation.Dir(), gateway, "state"),
+	}
+	p.add(gateway, p.program, args, process.HTTPCheck(p.gateway.Host+"/readyz", hub.CAFile(), "", ""))
+	return nil
+}
+
+// prepareEngines prepares an engine for each cell, and one for the hub.
+func (p *Parts) prepareEngines() error {
+	for _, c := range p.engined() {
+		kubeconfig, err := c.KubeconfigFor(engine, userOf(engine))
+		if err != nil {
+			return err
+		}
+		name := c.Name() + "/" + engine
+		address, err := p.federation.Address(name)
+		if err != nil {
+			return err
+		}
+		args := []string{engine, "--cell=" + c.Name(), "--kubeconfig=" + kubeconfig, "--metrics-address=" + address}
+		if c.Role() == controlplane.Hub {
+			args = append(args, "--hub")
+		}
+		p.add(name, p.program, args, process.HTTPCheck("http://"+address+"/healthz", "", "", ""))
+	}
+	return nil
+}
+
+// prepareControllers prepares the stock controllers that look after the
+// federation's own objects: they empty namespaces and collect garbage over all
+// cells, through the gateway's view of templates alone.
+func (p *Parts) prepareControllers() error {
+	hub := p.federation.Hub
+	kubeconfig, err := hub.KubeconfigFor("federation-controllers", kubeControllerManager)
+	if err != nil {
+		return err
+	}
+	throughGateway, err := clientcmd.LoadFromFile(kubeconfig)
+	if err != nil {
+		return err
+	}
+	throughGateway.Clusters[hub.Name()].Server = p.gateway.Host + "/federation"
+	gatewayKubeconfig := filepath.Join(p.federation.Dir(), "federation", "kubeconfig")
+	if err := os.MkdirAll(filepath.Dir(gatewayKubeconfig), 0o700); err != nil {
+		return err
+	}
+	if err := clientcmd.WriteToFile(*throughGateway, gatewayKubeconfig); err != nil {
+		return err
+	}
+	serving, err := hub.Serving("federation-controllers")
+	if err != nil {
+		return err
+	}
+	address, err := p.federation.Address(controllers)
+	if err != nil {
+		return err
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	args := []string{
+		"--kubeconfig=" + gatewayKubeconfig,
+		"--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig,
+		"--controllers=namespace-controller,garbage-collector-controller",
+		"--use-service-account-credentials=true",
+		"--bind-address=" + host,
+		"--secure-port=" + port,
+		"--tls-cert-file=" + serving.CertFile,
+		"--tls-private-key-file=" + serving.KeyFile,
+		"--leader-elect=false",
+		"--profiling=false",
+		"--v=1",
+	}
+	p.add(controllers, p.federation.Binaries().Path(kubebin.KubeControllerManager), args, process.HTTPCheck("https://"+address+"/healthz", hub.CAFile(), "", ""))
+	return nil
+}
+
+// engined returns the control planes that have an engine.
+func (p *Parts) engined() []*controlplane.ControlPlane {
+	return append([]*controlplane.ControlPlane{p.federation.Hub}, p.federation.Cells...)
+}
+
+func (p *Parts) add(name, program string, args []string, check func(context.Context) error) {
+	folder, file := filepath.Split(name)
+	if folder == "" {
+		folder = file
+	}
+	p.processes = append(p.processes, process.New(process.Spec{
+		Name: name, Path: program, Args: args, Check: check,
+		LogFile: filepath.Join(p.federation.Dir(), folder, "logs", file+".log"),
+	}))
+}
+
+// Processes returns the processes of all parts.
+func (p *Parts) Processes() []*process.Process { return p.processes }
+
+// Contexts returns what the kubeconfig of the federation says besides its
+// control planes.
+func (p *Parts) Contexts() map[string]*rest.Config {
+	return map[string]*rest.Config{GatewayContext: p.gateway}
+}
+
+func userOf(part string) string { return "system:cellplane:" + part }
+
+// Start registers cells and members, gives the parts their rights and runs
+// them. It returns when they are ready.
+func (p *Parts) Start(ctx context.Context) error {
+	if err := p.register(ctx); err != nil {
+		return err
+	}
+	if err := p.grantRights(ctx); err != nil {
+		return err
+	}
+	// The stock controllers come last: they die without a gateway.
+	last := len(p.processes) - 1
+	group, groupCtx := errgroup.WithContext(ctx)
+	for _, part := range p.processes[:last] {
+		group.Go(func() error { return startReady(groupCtx, part) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return startReady(ctx, p.processes[last])
+}
+
+func startReady(ctx context.Context, part *process.Process) error {
+	if err := part.Start(ctx); err != nil {
+		return err
+	}
+	return part.WaitReady(ctx)
+}

@@ -1,0 +1,151 @@
+package parts
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/cellplane/cellplane/api"
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/controlplane"
+	"github.com/cellplane/cellplane/internal/membership"
+	"github.com/cellplane/cellplane/internal/pki"
+)
+
+// register tells the hub about its cells and members. It may be repeated.
+func (p *Parts) register(ctx context.Context) error {
+	hub, err := p.hubClient()
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{names.SystemNamespace, names.ClusterNamespace} {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := hub.Create(ctx, namespace); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	for _, cell := range p.federation.Cells {
+		if err := registerCell(ctx, hub, cell); err != nil {
+			return fmt.Errorf("registering %s: %w", cell.Name(), err)
+		}
+	}
+	if err := createTopology(ctx, hub, p.cellNames()); err != nil {
+		return fmt.Errorf("creating the topology: %w", err)
+	}
+	return p.join(ctx)
+}
+
+func (p *Parts) hubClient() (client.Client, error) {
+	config, err := p.federation.Hub.AdminConfig()
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	if err := api.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	return client.New(config, client.Options{Scheme: scheme})
+}
+
+// registerCell writes a Cell and the Secrets it refers to.
+func registerCell(ctx context.Context, hub client.Client, cell *controlplane.ControlPlane) error {
+	frontProxy, err := cell.FrontProxy()
+	if err != nil {
+		return err
+	}
+	credentials, err := writeTLSSecret(ctx, hub, cell.Name()+"-credentials", cell.CAFile(), frontProxy)
+	if err != nil {
+		return err
+	}
+	etcdCA, etcdClient, err := cell.EtcdFiles()
+	if err != nil {
+		return err
+	}
+	etcd, err := writeTLSSecret(ctx, hub, cell.Name()+"-etcd", etcdCA, etcdClient)
+	if err != nil {
+		return err
+	}
+	ca, err := os.ReadFile(cell.CAFile())
+	if err != nil {
+		return err
+	}
+	object := &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: cell.Name()}}
+	_, err = controllerutil.CreateOrUpdate(ctx, hub, object, func() error {
+		object.Spec.Endpoint = cellplanev1alpha1.CellEndpoint{Server: cell.URL(), CABundle: ca}
+		object.Spec.Credentials.SecretRef = credentials
+		object.Spec.Etcd.Endpoints = []string{cell.EtcdURL()}
+		object.Spec.Etcd.SecretRef = etcd
+		return nil
+	})
+	return err
+}
+
+func writeTLSSecret(ctx context.Context, hub client.Client, name, caFile string, pair pki.Pair) (cellplanev1alpha1.SecretReference, error) {
+	data := map[string][]byte{}
+	for key, file := range map[string]string{"ca.crt": caFile, corev1.TLSCertKey: pair.CertFile, corev1.TLSPrivateKeyKey: pair.KeyFile} {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return cellplanev1alpha1.SecretReference{}, err
+		}
+		data[key] = content
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: name}}
+	_, err := controllerutil.CreateOrUpdate(ctx, hub, secret, func() error {
+		secret.Type, secret.Data = corev1.SecretTypeTLS, data
+		return nil
+	})
+	return cellplanev1alpha1.SecretReference{Namespace: secret.Namespace, Name: secret.Name}, err
+}
+
+// createTopology makes all cells Normal, once: from then on the topology is the operator's.
+func createTopology(ctx context.Context, hub client.Client, cells []string) error {
+	if len(cells) == 0 {
+		return nil
+	}
+	topology := &cellplanev1alpha1.CellTopology{ObjectMeta: metav1.ObjectMeta{Name: cellplanev1alpha1.CellTopologyName}}
+	for _, name := range cells {
+		topology.Spec.Cells = append(topology.Spec.Cells, cellplanev1alpha1.TopologyCell{Name: name, Weight: 1, State: cellplanev1alpha1.CellStateNormal})
+	}
+	if err := hub.Create(ctx, topology); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
+}
+
+func (p *Parts) cellNames() []string {
+	var cells []string
+	for _, cell := range p.federation.Cells {
+		cells = append(cells, cell.Name())
+	}
+	return cells
+}
+
+// join takes all members into the federation.
+func (p *Parts) join(ctx context.Context) error {
+	hub, err := p.federation.Hub.AdminConfig()
+	if err != nil {
+		return err
+	}
+	for _, member := range p.federation.Members {
+		config, err := member.AdminConfig()
+		if err != nil {
+			return err
+		}
+		if _, err := membership.Join(ctx, membership.Options{Hub: hub, Member: config, Name: member.Name(), Cells: p.cellNames()}); err != nil {
+			return fmt.Errorf("joining %s: %w", member.Name(), err)
+		}
+	}
+	return nil
+}

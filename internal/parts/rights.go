@@ -1,0 +1,78 @@
+package parts
+
+import (
+	"context"
+	"fmt"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/cellplane/cellplane/internal/controlplane"
+)
+
+// grantRights lets the parts do their work. The hub manager and the engines
+// are administrators of what they manage, as objects of any kind pass through
+// their hands; the gateway only reads.
+func (p *Parts) grantRights(ctx context.Context) error {
+	for _, c := range p.engined() {
+		api, err := apiOf(c)
+		if err != nil {
+			return err
+		}
+		if err := bind(ctx, api, userOf(engine), "cluster-admin"); err != nil {
+			return fmt.Errorf("granting rights in %s: %w", c.Name(), err)
+		}
+	}
+	hub, err := apiOf(p.federation.Hub)
+	if err != nil {
+		return err
+	}
+	if err := bind(ctx, hub, userOf(hubManager), "cluster-admin"); err != nil {
+		return fmt.Errorf("granting rights to the hub manager: %w", err)
+	}
+	if err := grantGateway(ctx, hub); err != nil {
+		return fmt.Errorf("granting rights to the gateway: %w", err)
+	}
+	return nil
+}
+
+// gatewayRules are what a gateway does at the hub in its own name: it reads
+// rights, flow schemas, cells and their credentials, and what a deletion would
+// take along. Users' requests are forwarded in their names; who holds the
+// certificate for that could read as anybody, so that reading everything adds
+// no power.
+var gatewayRules = []rbacv1.PolicyRule{
+	{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch"}},
+	{APIGroups: []string{"flowcontrol.apiserver.k8s.io"}, Resources: []string{"flowschemas/status", "prioritylevelconfigurations/status"}, Verbs: []string{"update", "patch"}},
+	{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}},
+	{NonResourceURLs: []string{"*"}, Verbs: []string{"get"}},
+}
+
+func grantGateway(ctx context.Context, hub client.Client) error {
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: userOf(gateway)}}
+	if _, err := controllerutil.CreateOrUpdate(ctx, hub, role, func() error { role.Rules = gatewayRules; return nil }); err != nil {
+		return err
+	}
+	return bind(ctx, hub, userOf(gateway), role.Name)
+}
+
+// bind binds a user to a cluster role, under the user's name.
+func bind(ctx context.Context, api client.Client, user, role string) error {
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: user}}
+	_, err := controllerutil.CreateOrUpdate(ctx, api, binding, func() error {
+		binding.RoleRef = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}
+		binding.Subjects = []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}}
+		return nil
+	})
+	return err
+}
+
+func apiOf(c *controlplane.ControlPlane) (client.Client, error) {
+	config, err := c.AdminConfig()
+	if err != nil {
+		return nil, err
+	}
+	return client.New(config, client.Options{})
+}
