@@ -52,3 +52,11 @@ verify-generated:
 .PHONY: bench
 bench: build ## Measure how long a federation takes to start and what it costs when idle
 	$(GO) run ./test/benchup
+
+.PHONY: bench-engine
+bench-engine: ## Measure the engine: latency, cost, takeover, restart (flags in ARGS)
+	$(GO) run ./test/benchengine $(ARGS)
+
+.PHONY: bench-gateway
+bench-gateway: ## Compare the gateway with an API server asked directly (flags in ARGS)
+	$(GO) run ./test/benchgateway $(ARGS)

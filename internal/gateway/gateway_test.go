@@ -45,6 +45,7 @@ func TestGateway(t *testing.T) {
 		{"InitialEvents", testInitialEvents},
 		{"ExpiredWatch", testExpiredWatch},
 		{"Informers", testInformers},
+		{"InformersOfOld", testInformersOfOld},
 		{"RetryWatcher", testRetryWatcher},
 		{"VersionsIn", testVersionsIn},
 		{"Users", testUsers},

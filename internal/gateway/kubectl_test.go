@@ -192,7 +192,7 @@ func testKubectlWatch(t *testing.T, w *world) {
 		})
 		before := out.String()
 		value := strings.Join(args, "-")
-		testenv.Eventually(t, "kubectl shows a change", func(ctx context.Context) (bool, error) {
+		testenv.Eventually(t, "kubectl shows a change", func(context.Context) (bool, error) {
 			// The watch may begin after the change: then another one is needed.
 			value += "."
 			w.mustKubectl(t, "label", "configmap", "map-003", "-n", namespace, fmt.Sprintf("changed=x%d", len(value)), "--overwrite")

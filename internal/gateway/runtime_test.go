@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -27,6 +28,7 @@ import (
 // testControllerRuntime runs a controller that makes a config map for each deployment and notes it on the deployment.
 func testControllerRuntime(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "controller-runtime")
+	ctrl.SetLogger(klog.Background())
 	manager, err := ctrl.NewManager(w.gateway.Config(t), ctrl.Options{
 		Scheme:     scheme.Scheme,
 		Metrics:    metricsserver.Options{BindAddress: "0"},

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/features"
+	featurestesting "k8s.io/client-go/features/testing"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
@@ -212,9 +214,18 @@ func testExpiredWatch(t *testing.T, w *world) {
 	}
 }
 
-// testInformers runs the informers that clients use against a changing set of objects and compares what they end with.
-func testInformers(t *testing.T, w *world) {
-	namespace := gatewaytest.Namespace(t, w.Federation, "informers")
+func testInformers(t *testing.T, w *world) { w.checkInformers(t, "informers") }
+
+// testInformersOfOld are those that list before they watch.
+func testInformersOfOld(t *testing.T, w *world) {
+	featurestesting.SetFeatureDuringTest(t, features.WatchListClient, false)
+	w.checkInformers(t, "informers-of-old")
+}
+
+// checkInformers runs the informers that clients use against a changing set of objects and compares what they end with.
+func (w *world) checkInformers(t *testing.T, name string) {
+	t.Helper()
+	namespace := gatewaytest.Namespace(t, w.Federation, name)
 	fill(t, w.client, namespace, 40)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -26,7 +26,7 @@ func typical(i int) appsv1.Deployment {
 			Name: name, Namespace: fmt.Sprintf("team-%d", i%50), UID: "d290f1ee-6c54-4b01-90e6-d701748f0851", ResourceVersion: strconv.Itoa(100000 + i), Generation: 3,
 			Labels: labels, Annotations: map[string]string{"deployment.kubernetes.io/revision": "3"},
 			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: "Apply", APIVersion: "apps/v1", FieldsType: "FieldsV1",
-				FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:labels":{"f:app.kubernetes.io/name":{},"f:team":{}}},"f:spec":{"f:replicas":{},"f:selector":{},"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"main\"}":{".":{},"f:image":{},"f:name":{}}}}}}}`)}}},
+				FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:app.kubernetes.io/name":{},"f:team":{}}},"f:spec":{"f:replicas":{},"f:selector":{},"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"main\"}":{".":{},"f:image":{},"f:name":{}}}}}}}`)}},
 		},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To[int32](3), Selector: &metav1.LabelSelector{MatchLabels: labels},

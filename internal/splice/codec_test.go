@@ -147,8 +147,8 @@ func withoutTypes(items deployments) deployments {
 		out[i].TypeMeta = metav1.TypeMeta{}
 		for _, entry := range out[i].ManagedFields {
 			var compact bytes.Buffer
-			utilruntime.Must(json.Compact(&compact, entry.FieldsV1.Raw))
-			entry.FieldsV1.Raw = compact.Bytes()
+			utilruntime.Must(json.Compact(&compact, entry.FieldsV1.GetRawBytes()))
+			entry.FieldsV1.SetRawBytes(compact.Bytes())
 		}
 	}
 	return out

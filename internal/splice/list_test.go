@@ -32,7 +32,7 @@ func deployment(t *rapid.T, namespace, name string, source int) appsv1.Deploymen
 			Namespace: namespace, Name: name, UID: types.UID(namespace + name), ResourceVersion: strconv.Itoa(1000 + source),
 			Labels:        map[string]string{"source": strconv.Itoa(source), "drop": rapid.SampledFrom([]string{"", "yes", "no", "no"}).Draw(t, "drop")},
 			Annotations:   map[string]string{"text": text.Draw(t, "text"), text.Draw(t, "key"): "x", "metadata": text.Draw(t, "text")},
-			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:name":{}}}`)}}},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:name":{}}}`)}},
 		},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To(rapid.Int32().Draw(t, "replicas")),

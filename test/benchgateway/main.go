@@ -36,8 +36,9 @@ func main() {
 	flag.IntVar(&s.watches, "watches", 1000, "idle watches")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer cancel()
-	if err := run(ctx, s); err != nil {
+	err := run(ctx, s)
+	cancel()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -46,7 +46,7 @@ func (f *Forwarder) To(w http.ResponseWriter, r *http.Request, upstream *fleet.U
 	f.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), destinationKey{}, destination{upstream, scope})))
 }
 
-// Gone, deferred, ends a request quietly whose client has gone away in the middle of the answer. A proxy panics then, for the client to
+// Gone is to be deferred: it ends a request quietly whose client has gone away in the middle of the answer. A proxy panics then, for the client to
 // notice that the answer is not complete; a client that is not there notices nothing, and the log should not either.
 func Gone(r *http.Request) {
 	problem := recover()

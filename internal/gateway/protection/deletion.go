@@ -23,7 +23,7 @@ import (
 const lookups = 16
 
 // errByLabel is worded as users of the label know it.
-var errByLabel = errors.New("This resource is protected, please make sure to remove the label: " + names.DeletionProtectedLabel) //nolint:staticcheck,revive // as users know it
+var errByLabel = errors.New("This resource is protected, please make sure to remove the label: " + names.DeletionProtectedLabel) //nolint:staticcheck // as users know it
 
 // guardDelete decides about the deletion of one object.
 func (g *Guard) guardDelete(r *http.Request, info *request.RequestInfo) error {
@@ -110,8 +110,8 @@ func (g *Guard) search(ctx context.Context, resource kinds.Resource, namespace, 
 	if err != nil {
 		return nil, err
 	}
-	for _, data := range found {
-		o, err := decode(data)
+	if len(found) > 0 {
+		o, err := decode(found[0])
 		if err != nil {
 			return nil, apierrors.NewInternalError(err)
 		}

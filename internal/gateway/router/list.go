@@ -23,7 +23,7 @@ import (
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
-// PartialHeader, set to "true", asks for what there is of a list even if a cell cannot be reached. The answer then has a warning.
+// PartialHeader with the value "true" asks for what there is of a list even if a cell cannot be reached. The answer then has a warning.
 const PartialHeader = "Cellplane-Partial"
 
 // maxAnswer bounds what one cell may answer a list with in protobuf, which has to be held as a whole.

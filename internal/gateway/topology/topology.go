@@ -3,8 +3,6 @@ package topology
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/internal/fleet"
@@ -96,13 +94,4 @@ func stateOf(state cellplanev1alpha1.CellState) (slots.State, error) {
 	default:
 		return 0, fmt.Errorf("the state %q is unknown", state)
 	}
-}
-
-// Names returns the names of the cells in order.
-func (t Topology) Names() []string {
-	byName := map[string]struct{}{}
-	for _, cell := range t.Cells {
-		byName[cell.Name] = struct{}{}
-	}
-	return slices.Sorted(maps.Keys(byName))
 }

@@ -126,32 +126,33 @@ func (c *cells) Reconcile(ctx context.Context, request reconcile.Request) (recon
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading the credentials of cell %s: %w", cell.Name, err)
 	}
-	return reconcile.Result{}, c.connect(&cell, &credentials)
+	c.connect(&cell, &credentials)
+	return reconcile.Result{}, nil
 }
 
-func (c *cells) connect(cell *cellplanev1alpha1.Cell, credentials *corev1.Secret) error {
+// connect starts to use a cell. If that cannot be done it is tried again when the Cell or the Secret changes.
+func (c *cells) connect(cell *cellplanev1alpha1.Cell, credentials *corev1.Secret) {
 	c.mu.Lock()
 	known := c.known[cell.Name]
 	c.mu.Unlock()
 	if known != nil && known.problem == nil && reflect.DeepEqual(known.spec, cell.Spec) && reflect.DeepEqual(known.credentials, credentials.Data) {
-		return nil
+		return
 	}
 	config, err := CellConfig(cell, credentials)
 	if err != nil {
 		c.disconnect(cell, err)
-		return nil // it is tried again when the Cell or the Secret changes
+		return
 	}
 	works, err := client.New(config, client.Options{Scheme: c.client.Scheme()})
 	if err != nil {
 		c.disconnect(cell, err)
-		return nil
+		return
 	}
 	if err := c.set(cell.Name, config); err != nil {
 		c.disconnect(cell, err)
-		return nil
+		return
 	}
 	c.note(cell.Name, &knownCell{spec: *cell.Spec.DeepCopy(), credentials: credentials.Data, client: works})
-	return nil
 }
 
 // disconnect stops using a cell that cannot be reached as it is described.
