@@ -97,7 +97,7 @@ func (m *machine) globals() *glua.LTable {
 func (m *machine) global(l *glua.LState) int {
 	env, ok := l.Get(1).(*glua.LTable)
 	name := l.CheckString(2)
-	var value glua.LValue = glua.LNil
+	value := glua.LNil
 	if function, found := m.base[name]; found {
 		value = function
 	} else if _, found := m.modules[name]; found {
