@@ -3,6 +3,7 @@ package local
 import (
 	"bufio"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,17 +20,27 @@ const (
 )
 
 // CheckResources says whether there is enough free memory and disk for a
-// federation in dir.
+// federation in dir. What the system does not tell is taken to be enough.
 func CheckResources(dir string, spec Spec) error {
+	memory, err := availableMemory()
+	if err != nil {
+		memory = math.MaxInt64
+	}
+	disk, err := freeDisk(dir)
+	if err != nil {
+		disk = math.MaxInt64
+	}
+	return checkResources(dir, spec, memory, disk)
+}
+
+func checkResources(dir string, spec Spec, memory, disk int64) error {
 	planes := int64(len(spec.ControlPlaneNames()))
 	members := int64(spec.Members)
-	need := (planes-members)*hubOrCellMemory + members*memberMemory
-	if free, err := availableMemory(); err == nil && free < need {
-		return fmt.Errorf("not enough memory: %d control planes need about %s and %s are available; use fewer with --cells and --members, or --skip-checks", planes, gibibytes(need), gibibytes(free))
+	if need := (planes-members)*hubOrCellMemory + members*memberMemory; memory < need {
+		return fmt.Errorf("not enough memory: %d control planes need about %s and %s are available; use fewer with --cells and --members, or --skip-checks", planes, gibibytes(need), gibibytes(memory))
 	}
-	need = planes * planeDisk
-	if free, err := freeDisk(dir); err == nil && free < need {
-		return fmt.Errorf("not enough disk: the federation needs about %s and %s are free in %s; use --dir elsewhere, or --skip-checks", gibibytes(need), gibibytes(free), dir)
+	if need := planes * planeDisk; disk < need {
+		return fmt.Errorf("not enough disk: the federation needs about %s and %s are free in %s; use --dir elsewhere, or --skip-checks", gibibytes(need), gibibytes(disk), dir)
 	}
 	return nil
 }
