@@ -222,25 +222,39 @@ func (p place) testUser() {
 	}
 }
 
+// testHealing kills every child in turn. Some of the others end by themselves
+// then, because they have lost what they depend on; they are healed, too.
 func (p place) testHealing() {
-	before, healthy := p.report()
-	if !healthy {
-		p.Fatalf("not all is healthy: %+v", before)
-	}
-	for _, child := range before.Processes {
-		if err := syscall.Kill(child.PID, syscall.SIGKILL); err != nil {
-			p.Fatal(err)
-		}
+	report, _ := p.report()
+	for _, child := range report.Processes {
+		killed := p.kill(child.Name)
 		testenv.Eventually(p.T, child.Name+" is healed", func(context.Context) (bool, error) {
 			now, healthy := p.report()
-			for _, s := range now.Processes {
-				if s.Name == child.Name && s.PID == child.PID {
-					return false, nil
-				}
-			}
-			return healthy, fmt.Errorf("%+v", now)
+			return healthy && pidOf(now, child.Name) != killed, fmt.Errorf("%+v", now)
 		})
 	}
+}
+
+// kill ends a process of a healthy federation with SIGKILL and returns its pid.
+func (p place) kill(name string) (pid int) {
+	testenv.Eventually(p.T, name+" is killed", func(context.Context) (bool, error) {
+		report, healthy := p.report()
+		if pid = pidOf(report, name); !healthy || pid == 0 {
+			return false, fmt.Errorf("%+v", report)
+		}
+		err := syscall.Kill(pid, syscall.SIGKILL)
+		return err == nil, err
+	})
+	return pid
+}
+
+func pidOf(report local.Report, name string) int {
+	for _, s := range report.Processes {
+		if s.Name == name {
+			return s.PID
+		}
+	}
+	return 0
 }
 
 func (p place) testPrivateFiles() {
