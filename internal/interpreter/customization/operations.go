@@ -182,7 +182,7 @@ func (s *Set) call(ctx context.Context, obj *unstructured.Unstructured, op confi
 	if len(scripts) == 0 {
 		return "", nil, fmt.Errorf("no ResourceInterpreterCustomization defines %s for %s", op, obj.GroupVersionKind())
 	}
-	// Of several customizations that claim an operation the first by name counts; admission refuses the others.
+	// Of several customizations that claim an operation the first by name counts.
 	return s.run(ctx, scripts[0], results, args...)
 }
 
