@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/cellplane/cellplane/api/names"
 )
 
 // Count is the number of slots. It is part of the data format: changing it moves every object.
@@ -46,7 +48,7 @@ func ofLong(namespace, name string) Slot {
 }
 
 // HintLabel is the label in which a derived object, whose own name does not tell, carries the slot of its template.
-const HintLabel = "cellplane.io/slot"
+const HintLabel = names.SlotLabel
 
 var errHint = errors.New("a slot hint is a decimal number below " + strconv.Itoa(Count) + " without sign or leading zeros")
 
