@@ -13,7 +13,7 @@ func newGateway() *cobra.Command {
 		GroupID: groupParts,
 		Short:   "Serve one Kubernetes API over all cells",
 		Long: `Serve one Kubernetes API over the hub and all cells. Clients use it like any
-API server: kubectl, client-go, controller-runtime and Helm need no change.
+API server: kubectl, client-go and controller-runtime need no change.
 
 The gateway keeps no state that matters. Run as many as you like behind any
 TCP balancer.`,
