@@ -1,0 +1,5 @@
+package clustercache
+
+import "errors"
+
+var errDraft = errors.New("the store is being written")

@@ -1,0 +1,43 @@
+package clustercache
+
+import (
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Versions are (start + n) × tags + tag: the start of the Store in units of ten microseconds, the number of events since, and a tag of
+// the replica and its start. They have nineteen digits until the year 2286, fit a signed 64-bit integer, and increase from one start to the
+// next as long as fewer than a hundred thousand events a second happen on average. One of another replica has another tag.
+const (
+	tags        = 10_000
+	versionTick = 10 * time.Microsecond
+	// versionDigits is the length of every version, so that one can be written over another.
+	versionDigits = 19
+)
+
+// Incarnation is one start of one replica.
+type Incarnation struct {
+	start uint64
+	tag   uint64
+}
+
+// NewIncarnation returns the incarnation of a replica that starts now.
+func NewIncarnation(now time.Time, replica string) Incarnation {
+	start := uint64(now.UnixNano() / int64(versionTick))
+	digest := xxhash.NewWithSeed(start)
+	// A hash's writes never fail.
+	_, _ = digest.WriteString(replica)
+	return Incarnation{start: start, tag: digest.Sum64() % tags}
+}
+
+// version returns the version of the nth event.
+func (i Incarnation) version(n uint64) uint64 { return (i.start+n)*tags + i.tag }
+
+// event returns which event a version is of; ok is false if no event of this incarnation can have it.
+func (i Incarnation) event(version uint64) (n uint64, ok bool) {
+	if version%tags != i.tag || version/tags < i.start {
+		return 0, false
+	}
+	return version/tags - i.start, true
+}
