@@ -61,6 +61,10 @@ const (
 	// BreakGlassAnnotation on an object lets requests pass that a ProtectionPolicy would refuse. Its value is the reason,
 	// which is audited; an empty reason lets nothing pass.
 	BreakGlassAnnotation = "cellplane.io/break-glass"
+	// SchedulingProfileAnnotation on a policy or a binding names the SchedulingProfile that its decisions follow.
+	SchedulingProfileAnnotation = "cellplane.io/scheduling-profile"
+	// MovedAtAnnotation on a binding is when replicas were last moved between clusters at a pace, in RFC 3339.
+	MovedAtAnnotation = "cellplane.io/moved-at"
 )
 
 // Keys of the user extras that the gateway forwards.

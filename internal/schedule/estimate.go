@@ -23,7 +23,7 @@ const unknown = int64(Unknown)
 // General is the Estimator that knows what clusters say of themselves: what their nodes have left in sum, and how many
 // nodes of each grade there are. It does not look at node selectors, affinities and tolerations of pods.
 func General(cluster *clusterv1alpha1.Cluster, spec *workv1alpha2.ResourceBindingSpec) int32 {
-	m := compileMember(cluster, 0)
+	m := compileMember(cluster, nil, 0)
 	wanted := newNeed(spec, placesSets(spec))
 	return int32(m.fit(&wanted))
 }

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
@@ -26,6 +28,12 @@ type Request struct {
 	// Estimators tell how many more replicas clusters have room for; the lowest answer counts. Without any, General
 	// answers from the clusters' own summaries, and so it does for a cluster that no estimator knows.
 	Estimators []Estimator
+	// Growth tells how much of the room that Estimators see would exist only after the cluster has grown; nil means none.
+	Growth Estimator
+	// Profile is the preferences among clusters. Without one the placement alone decides.
+	Profile *cellplanev1alpha1.SchedulingProfileSpec
+	// Progress says how far earlier moves have come. A profile that moves replicas at a pace needs it.
+	Progress Progress
 	// AffinityClusters hold other templates of the affinity group in spec.workloadAffinityGroups.
 	AffinityClusters []string
 	// AntiAffinityClusters hold other templates of the anti-affinity group in spec.workloadAffinityGroups.
@@ -36,12 +44,28 @@ type Request struct {
 	Explain bool
 }
 
+// Progress says how far earlier moves have come.
+type Progress struct {
+	// Now is the time of the decision.
+	Now time.Time
+	// MovedAt is when replicas were last moved at a pace; zero if never.
+	MovedAt time.Time
+	// Ready counts the replicas that are ready in all clusters.
+	Ready int32
+}
+
 // Result is a decision.
 type Result struct {
 	// Clusters are sorted by name.
 	Clusters []workv1alpha2.TargetCluster
 	// Affinity is the group of clusters that was chosen, if the placement has groups.
 	Affinity string
+	// Moved counts the replicas that this decision moves at a pace. The caller remembers when, see Progress.MovedAt.
+	Moved int32
+	// Again is after what time another decision is due, because moves at a pace are not done; zero if they are.
+	Again time.Duration
+	// Notes are sentences about what was decided for a reason that the placement does not give.
+	Notes []string
 	// Attempts explain the decision, if that was asked for.
 	Attempts []Attempt
 }

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 )
@@ -23,6 +24,7 @@ type Snapshot struct {
 // member is a cluster, with what decisions ask of it at hand.
 type member struct {
 	cluster  *clusterv1alpha1.Cluster
+	profile  *cellplanev1alpha1.ClusterProfile // nil without one
 	position int
 	// The values of the fields by which clusters are grouped; a cluster may span several zones.
 	provider, region, zones []string
@@ -35,32 +37,37 @@ type member struct {
 // kind names what a cluster must serve.
 type kind struct{ apiVersion, kind string }
 
-// Compile prepares clusters for decisions. The clusters must not change afterwards.
-func Compile(clusters []*clusterv1alpha1.Cluster) *Snapshot {
-	return (&Snapshot{}).Update(clusters)
+// Compile prepares clusters and their profiles, if they have any, for decisions. Neither must change afterwards.
+func Compile(clusters []*clusterv1alpha1.Cluster, profiles ...*cellplanev1alpha1.ClusterProfile) *Snapshot {
+	return (&Snapshot{}).Update(clusters, profiles...)
 }
 
 // Update prepares clusters for decisions, too, and takes over what the snapshot knows of clusters that are the same
 // object as before.
-func (s *Snapshot) Update(clusters []*clusterv1alpha1.Cluster) *Snapshot {
+func (s *Snapshot) Update(clusters []*clusterv1alpha1.Cluster, profiles ...*cellplanev1alpha1.ClusterProfile) *Snapshot {
+	known := make(map[string]*cellplanev1alpha1.ClusterProfile, len(profiles))
+	for _, profile := range profiles {
+		known[profile.Name] = profile
+	}
 	ordered := slices.Clone(clusters)
 	slices.SortFunc(ordered, func(a, b *clusterv1alpha1.Cluster) int { return strings.Compare(a.Name, b.Name) })
 	updated := &Snapshot{members: make([]member, len(ordered)), index: make(map[string]int, len(ordered))}
 	for i, cluster := range ordered {
-		if was, known := s.index[cluster.Name]; known && s.members[was].cluster == cluster {
+		was, before := s.index[cluster.Name]
+		if before && s.members[was].cluster == cluster && s.members[was].profile == known[cluster.Name] {
 			updated.members[i] = s.members[was]
 			updated.members[i].position = i
 		} else {
-			updated.members[i] = compileMember(cluster, i)
+			updated.members[i] = compileMember(cluster, known[cluster.Name], i)
 		}
 		updated.index[cluster.Name] = i
 	}
 	return updated
 }
 
-func compileMember(cluster *clusterv1alpha1.Cluster, position int) member {
+func compileMember(cluster *clusterv1alpha1.Cluster, profile *cellplanev1alpha1.ClusterProfile, position int) member {
 	m := member{
-		cluster: cluster, position: position,
+		cluster: cluster, profile: profile, position: position,
 		provider:     present(cluster.Spec.Provider),
 		region:       present(cluster.Spec.Region),
 		zones:        cluster.Spec.Zones,

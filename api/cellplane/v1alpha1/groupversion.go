@@ -1,5 +1,5 @@
-// Package v1alpha1 holds Cellplane's own kinds: the cells, how the slots are spread over them, and what is
-// protected from mistakes.
+// Package v1alpha1 holds Cellplane's own kinds: the cells, how the slots are spread over them, what is protected from
+// mistakes, and what schedulers prefer and have promised.
 //
 // +kubebuilder:object:generate=true
 // +groupName=cellplane.io
@@ -36,8 +36,14 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&CellList{},
 		&CellTopology{},
 		&CellTopologyList{},
+		&ClusterLedger{},
+		&ClusterLedgerList{},
+		&ClusterProfile{},
+		&ClusterProfileList{},
 		&ProtectionPolicy{},
 		&ProtectionPolicyList{},
+		&SchedulingProfile{},
+		&SchedulingProfileList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

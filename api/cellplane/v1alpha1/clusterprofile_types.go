@@ -1,0 +1,163 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ClusterProfile tells what a member costs and how far it can grow. It has the name of its Cluster. Without one a
+// cluster is free of charge and stays as large as it is.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=clusterprofiles,scope=Cluster,categories={cellplane}
+// +kubebuilder:printcolumn:name="CPU-Hour",type=string,JSONPath=`.spec.price.perHour.cpu`
+// +kubebuilder:printcolumn:name="Currency",type=string,JSONPath=`.spec.price.currency`
+// +kubebuilder:printcolumn:name="Max-Nodes",type=integer,JSONPath=`.spec.size.maxNodes`
+// +kubebuilder:printcolumn:name="Scale-Up",type=string,JSONPath=`.spec.elasticity.scaleUpLatency`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type ClusterProfile struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec is what is known of the cluster.
+	// +required
+	Spec ClusterProfileSpec `json:"spec"`
+}
+
+// ClusterProfileList is a list of ClusterProfile.
+//
+// +kubebuilder:object:root=true
+type ClusterProfileList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []ClusterProfile `json:"items"`
+}
+
+// ClusterProfileSpec is what is known of a cluster besides what it says of itself.
+type ClusterProfileSpec struct {
+	// Price is what resources cost there.
+	// +optional
+	Price *ClusterPrice `json:"price,omitempty"`
+
+	// Elasticity says how the cluster grows; a cluster without it does not. A data centre of one's own has none, a
+	// cloud has.
+	// +optional
+	Elasticity *ClusterElasticity `json:"elasticity,omitempty"`
+
+	// Size bounds the cluster in nodes.
+	// +optional
+	Size *ClusterSize `json:"size,omitempty"`
+}
+
+// ClusterPrice is what resources cost.
+type ClusterPrice struct {
+	// PerHour is the list price of one unit for an hour: of one processor, one GiB of memory or storage, or one piece
+	// of anything else. What is not listed is free.
+	// +optional
+	PerHour map[corev1.ResourceName]resource.Quantity `json:"perHour,omitempty"`
+
+	// Currency is shown beside costs; clusters are compared by number alone.
+	// +optional
+	// +kubebuilder:validation:MaxLength=16
+	Currency string `json:"currency,omitempty"`
+
+	// Shares say how the capacity is bought. What they leave of a hundred percent is bought on demand at the list price.
+	// +optional
+	// +listType=map
+	// +listMapKey=option
+	// +kubebuilder:validation:MaxItems=3
+	// +kubebuilder:validation:XValidation:rule="self.all(s, s.percent <= 100) && (size(self) == 0 || self.map(s, s.percent).sum() <= 100)",message="shares: percent must not add up to more than 100"
+	Shares []PurchaseShare `json:"shares,omitempty"`
+}
+
+// PurchaseShare is a part of the capacity and what it costs.
+type PurchaseShare struct {
+	// Option is how this part is bought.
+	// +required
+	// +kubebuilder:validation:Enum=Reserved;OnDemand;Spot
+	Option PurchaseOption `json:"option"`
+
+	// Percent of the capacity.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	Percent int32 `json:"percent"`
+
+	// PricePercent is what this part costs, in percent of the list price. Capacity that is paid for anyway costs 0.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	// +kubebuilder:default=100
+	PricePercent *int32 `json:"pricePercent,omitempty"`
+}
+
+// PurchaseOption is how capacity is bought.
+type PurchaseOption string
+
+const (
+	// PurchaseReserved is capacity that is paid for whether it is used or not.
+	PurchaseReserved PurchaseOption = "Reserved"
+	// PurchaseOnDemand is capacity that is paid for while it is used.
+	PurchaseOnDemand PurchaseOption = "OnDemand"
+	// PurchaseSpot is capacity that the provider may take back any time.
+	PurchaseSpot PurchaseOption = "Spot"
+)
+
+// ClusterElasticity says how a cluster grows.
+type ClusterElasticity struct {
+	// NodeGroups are the kinds of nodes that an autoscaler adds.
+	// +required
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	NodeGroups []NodeGroup `json:"nodeGroups"`
+
+	// ScaleUpLatency is how long it takes until a new node runs pods.
+	// +optional
+	ScaleUpLatency *metav1.Duration `json:"scaleUpLatency,omitempty"`
+}
+
+// NodeGroup is a kind of nodes that an autoscaler adds.
+type NodeGroup struct {
+	// Name of the group.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+
+	// MaxNodes is how many nodes the group may have. Those that exist are known by the group's labels.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100000
+	MaxNodes int32 `json:"maxNodes"`
+
+	// Labels of the group's nodes.
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+
+	// Taints of the group's nodes.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Taints []corev1.Taint `json:"taints,omitempty"`
+
+	// Allocatable is what a new node has room for.
+	// +required
+	Allocatable corev1.ResourceList `json:"allocatable"`
+}
+
+// ClusterSize bounds a cluster in nodes.
+type ClusterSize struct {
+	// MaxNodes keeps new workloads off once the cluster has as many nodes, and bounds its growth.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	MaxNodes *int32 `json:"maxNodes,omitempty"`
+
+	// TargetNodes is the size that the cluster should have: below it the cluster attracts workloads, above it others do.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	TargetNodes *int32 `json:"targetNodes,omitempty"`
+}
