@@ -1,0 +1,176 @@
+package cellstore
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+)
+
+const (
+	// dialTimeout bounds how long a connection attempt takes; requests are bounded by their contexts.
+	dialTimeout = 5 * time.Second
+	// keepAlive finds connections that lead nowhere.
+	keepAlive = 10 * time.Second
+	// pageSize is how many keys are read at once, unless they are so large that fewer fit into a message.
+	pageSize = 512
+	// largestMessage is more than any page of objects of the largest size that etcd stores by default.
+	largestMessage = 1 << 30
+)
+
+// Store is a connection to the etcd of a cell.
+type Store struct {
+	// Cell is the name of the cell.
+	Cell   string
+	client *clientv3.Client
+	prefix string
+}
+
+// Open connects to the store of a cell with the credentials in a Secret of the hub. It does not wait for an answer.
+func Open(cell *cellplanev1alpha1.Cell, credentials *corev1.Secret) (*Store, error) {
+	config, err := tlsConfig(credentials)
+	if err != nil {
+		return nil, fmt.Errorf("preparing to reach the store of cell %s: %w", cell.Name, err)
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints:            cell.Spec.Etcd.Endpoints,
+		DialTimeout:          dialTimeout,
+		DialKeepAliveTime:    keepAlive,
+		DialKeepAliveTimeout: keepAlive,
+		MaxCallRecvMsgSize:   largestMessage,
+		TLS:                  config,
+		Logger:               zap.NewNop(), // errors reach whoever asks
+	})
+	if err != nil {
+		return nil, fmt.Errorf("preparing to reach the store of cell %s: %w", cell.Name, err)
+	}
+	prefix := cell.Spec.Etcd.Prefix
+	if prefix == "" {
+		prefix = "/registry"
+	}
+	return &Store{Cell: cell.Name, client: client, prefix: strings.TrimSuffix(prefix, "/") + "/"}, nil
+}
+
+// caKey is the key of the authorities in the Secret with the credentials of a store.
+const caKey = "ca.crt"
+
+func tlsConfig(credentials *corev1.Secret) (*tls.Config, error) {
+	for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, caKey} {
+		if len(credentials.Data[key]) == 0 {
+			return nil, fmt.Errorf("the Secret %s/%s has no %s", credentials.Namespace, credentials.Name, key)
+		}
+	}
+	pair, err := tls.X509KeyPair(credentials.Data[corev1.TLSCertKey], credentials.Data[corev1.TLSPrivateKeyKey])
+	if err != nil {
+		return nil, fmt.Errorf("the certificate in Secret %s/%s cannot be used: %w", credentials.Namespace, credentials.Name, err)
+	}
+	authorities := x509.NewCertPool()
+	if !authorities.AppendCertsFromPEM(credentials.Data[caKey]) {
+		return nil, fmt.Errorf("the %s in Secret %s/%s holds no certificate", caKey, credentials.Namespace, credentials.Name)
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, RootCAs: authorities}, nil
+}
+
+// Close ends the connection.
+func (s *Store) Close() error { return s.client.Close() }
+
+// Client returns the connection itself, for reading and watching. Writes go through Txn.
+func (s *Store) Client() *clientv3.Client { return s.client }
+
+// Prefix is what all keys of the cell's API server begin with. It ends in a slash.
+func (s *Store) Prefix() string { return s.prefix }
+
+// Relative returns a key of the cell's API server without the prefix, and whether it is one.
+func (s *Store) Relative(key string) (string, bool) { return strings.CutPrefix(key, s.prefix) }
+
+// Key returns the key of the cell's API server for a relative one.
+func (s *Store) Key(relative string) string { return s.prefix + relative }
+
+// Revision returns the current revision of the store.
+func (s *Store) Revision(ctx context.Context) (int64, error) {
+	response, err := s.client.Get(ctx, termKey)
+	if err != nil {
+		return 0, fmt.Errorf("reading the revision of the store of cell %s: %w", s.Cell, err)
+	}
+	return response.Header.Revision, nil
+}
+
+// KV is a stored object.
+type KV struct {
+	// Key is where it is stored.
+	Key string
+	// Value is the object as the API server has encoded it.
+	Value []byte
+	// ModRevision is the revision of its last change, which is the object's resourceVersion; 0 means that there is none.
+	ModRevision int64
+	// Lease is the etcd lease that the key ends with; 0 means that it stays.
+	Lease int64
+}
+
+// Get returns what is stored under a key; its ModRevision is 0 if nothing is. The revision is that of the store when it was read.
+func (s *Store) Get(ctx context.Context, key string) (kv KV, revision int64, err error) {
+	response, err := s.client.Get(ctx, key)
+	if err != nil {
+		return KV{}, 0, fmt.Errorf("reading %s in cell %s: %w", key, s.Cell, err)
+	}
+	kv.Key = key
+	for _, found := range response.Kvs {
+		kv = KV{Key: key, Value: found.Value, ModRevision: found.ModRevision, Lease: found.Lease}
+	}
+	return kv, response.Header.Revision, nil
+}
+
+// errStop ends an iteration from inside.
+var errStop = errors.New("stop")
+
+// Range yields everything under a prefix as it was at a revision, in the order of the keys, page by page. Revision 0 means the one of
+// the first page. An error is the last thing it yields.
+func (s *Store) Range(ctx context.Context, prefix string, revision int64) iter.Seq2[KV, error] {
+	return func(yield func(KV, error) bool) {
+		err := s.pages(ctx, prefix, revision, func(page []KV) error {
+			for _, kv := range page {
+				if !yield(kv, nil) {
+					return errStop
+				}
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errStop) {
+			yield(KV{}, fmt.Errorf("reading %s* in cell %s: %w", prefix, s.Cell, err))
+		}
+	}
+}
+
+func (s *Store) pages(ctx context.Context, prefix string, revision int64, visit func([]KV) error) error {
+	key, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
+	for {
+		response, err := s.client.Get(ctx, key, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(revision))
+		if err != nil {
+			return err
+		}
+		if revision == 0 {
+			revision = response.Header.Revision
+		}
+		page := make([]KV, len(response.Kvs))
+		for i, found := range response.Kvs {
+			page[i] = KV{Key: string(found.Key), Value: found.Value, ModRevision: found.ModRevision, Lease: found.Lease}
+		}
+		if err := visit(page); err != nil {
+			return err
+		}
+		if !response.More || len(page) == 0 {
+			return nil
+		}
+		key = page[len(page)-1].Key + "\x00"
+	}
+}

@@ -1,0 +1,162 @@
+package cellstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/controlplane"
+	"github.com/cellplane/cellplane/internal/local"
+	"github.com/cellplane/cellplane/internal/slots"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+func slotOf(namespace, name string) slots.Slot { return slots.Of(namespace, name) }
+
+// open connects to the store of a control plane.
+func open(t *testing.T, plane *controlplane.ControlPlane) *cellstore.Store {
+	t.Helper()
+	caFile, pair, err := plane.EtcdFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := map[string][]byte{}
+	for key, file := range map[string]string{"ca.crt": caFile, "tls.crt": pair.CertFile, "tls.key": pair.KeyFile} {
+		if data[key], err = os.ReadFile(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cell := &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: plane.Name()}, Spec: cellplanev1alpha1.CellSpec{Etcd: cellplanev1alpha1.CellEtcd{Endpoints: []string{plane.EtcdURL()}}}}
+	s, err := cellstore.Open(cell, &corev1.Secret{Data: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestStore(t *testing.T) {
+	plane := testenv.StartFederation(t, local.Spec{WithoutHub: true, Cells: 1}).Cells[0]
+	config, err := plane.AdminConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, plane)
+	t.Run("terms", func(t *testing.T) { testTerms(t, s) })
+	t.Run("pages", func(t *testing.T) { testPages(t, s) })
+	t.Run("objects", func(t *testing.T) { testObjects(t, s, api) })
+}
+
+func testTerms(t *testing.T, s *cellstore.Store) {
+	ctx := t.Context()
+	if err := s.RaiseTerm(ctx, 5); err != nil {
+		t.Fatal(err)
+	}
+	put := func(term cellstore.Term, revision int64) error {
+		_, err := s.Txn(ctx, term, []clientv3.Cmp{cellstore.Unchanged("/test/a", revision)}, cellstore.Put("/test/a", []byte("1")))
+		return err
+	}
+	if err := put(5, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := put(5, 0); !errors.Is(err, cellstore.ErrConflict) {
+		t.Errorf("a key that exists was made: %v", err)
+	}
+	if err := s.RaiseTerm(ctx, 7); err != nil {
+		t.Fatal(err)
+	}
+	kv, _, err := s.Get(ctx, "/test/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, term := range []cellstore.Term{5, 6, 8} {
+		if err := put(term, kv.ModRevision); !errors.Is(err, cellstore.ErrDeposed) {
+			t.Errorf("term %d: %v", term, err)
+		}
+	}
+	if err := s.RaiseTerm(ctx, 6); !errors.Is(err, cellstore.ErrDeposed) {
+		t.Errorf("the term was lowered: %v", err)
+	}
+	if err := put(7, kv.ModRevision); err != nil {
+		t.Error(err)
+	}
+}
+
+func testPages(t *testing.T, s *cellstore.Store) {
+	const count = 1300
+	for i := range count {
+		if _, err := s.Client().Put(t.Context(), fmt.Sprintf("/pages/%05d", i), "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := 0
+	for kv, err := range s.Range(t.Context(), "/pages/", 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kv.Key != fmt.Sprintf("/pages/%05d", seen) {
+			t.Fatalf("got %s after %d keys", kv.Key, seen)
+		}
+		if seen++; seen == 1 {
+			if _, err := s.Client().Put(t.Context(), "/pages/99999", "later"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if seen != count {
+		t.Errorf("%d keys of %d were seen", seen, count)
+	}
+}
+
+func testObjects(t *testing.T, s *cellstore.Store, api kubernetes.Interface) {
+	ctx := t.Context()
+	created, err := api.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "b"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, _, err := s.Get(ctx, s.Key("configmaps/default/c"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	marked, err := cellstore.WithMark(kv.Value, cellstore.Mark{Labels: map[string]string{names.RebalanceStatusLabel: names.RebalanceMigrating}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Txn(ctx, 7, []clientv3.Cmp{cellstore.Unchanged(kv.Key, kv.ModRevision)}, cellstore.Put(kv.Key, marked)); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "the API server shows the mark", func(ctx context.Context) (bool, error) {
+		read, err := api.CoreV1().ConfigMaps("default").Get(ctx, "c", metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		return read.Labels[names.RebalanceStatusLabel] == names.RebalanceMigrating && read.UID == created.UID && read.Data["a"] == "b", nil
+	})
+	for kv, err := range s.Range(ctx, s.Prefix(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		object, err := cellstore.Parse(kv.Value)
+		if err != nil {
+			t.Errorf("%s: %v", kv.Key, err)
+			continue
+		}
+		if class, _ := cellstore.Classify(object); class != cellstore.Local && object.Name != "c" {
+			t.Errorf("%s is not the federation's", kv.Key)
+		}
+	}
+}

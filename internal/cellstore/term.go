@@ -1,0 +1,99 @@
+package cellstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Term counts those who write to the stores of cells one after the other. Whoever takes over has a higher one.
+type Term int64
+
+// termKey is where a store keeps the highest term it has heard of. API servers do not see it.
+const termKey = "/cellplane/mover"
+
+// ErrDeposed means that somebody with a higher term has taken over. Whoever gets it has to stop.
+var ErrDeposed = errors.New("another hub manager has taken over")
+
+// ErrConflict means that a transaction was refused because something had changed, and was not done.
+var ErrConflict = errors.New("what is stored has changed")
+
+// Term returns the highest term that the store has heard of, 0 if none.
+func (s *Store) Term(ctx context.Context) (Term, error) {
+	term, _, err := s.term(ctx)
+	return term, err
+}
+
+func (s *Store) term(ctx context.Context) (Term, int64, error) {
+	kv, _, err := s.Get(ctx, termKey)
+	if err != nil || kv.ModRevision == 0 {
+		return 0, 0, err
+	}
+	number, err := strconv.ParseInt(string(kv.Value), 10, 64)
+	if err != nil {
+		return 0, 0, fmt.Errorf("reading the term in cell %s: %w", s.Cell, err)
+	}
+	return Term(number), kv.ModRevision, nil
+}
+
+// RaiseTerm makes the store refuse transactions of all lower terms. When it returns, no such transaction can succeed any more. It
+// returns ErrDeposed if the store has heard of a higher one.
+func (s *Store) RaiseTerm(ctx context.Context, term Term) error {
+	for {
+		current, revision, err := s.term(ctx)
+		switch {
+		case err != nil:
+			return err
+		case current > term:
+			return fmt.Errorf("raising the term in cell %s to %d, which has heard of %d: %w", s.Cell, term, current, ErrDeposed)
+		case current == term:
+			return nil
+		}
+		response, err := s.client.Txn(ctx).
+			If(clientv3.Compare(clientv3.ModRevision(termKey), "=", revision)).
+			Then(clientv3.OpPut(termKey, term.String())).
+			Commit()
+		if err != nil {
+			return fmt.Errorf("raising the term in cell %s to %d: %w", s.Cell, term, err)
+		}
+		if response.Succeeded {
+			return nil
+		}
+	}
+}
+
+// String returns the term as it is stored.
+func (t Term) String() string { return strconv.FormatInt(int64(t), 10) }
+
+// Unchanged is the condition that a key was last changed at a revision; revision 0 means that it is absent.
+func Unchanged(key string, revision int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(key), "=", revision)
+}
+
+// Put is the operation of storing a value.
+func Put(key string, value []byte) clientv3.Op { return clientv3.OpPut(key, string(value)) }
+
+// Delete is the operation of removing a key.
+func Delete(key string) clientv3.Op { return clientv3.OpDelete(key) }
+
+// Txn does all operations if all conditions hold and the term is the store's. It returns the revision at which they were done. If they
+// were not, it returns ErrDeposed or ErrConflict; after any other error they may have been.
+func (s *Store) Txn(ctx context.Context, term Term, conditions []clientv3.Cmp, operations ...clientv3.Op) (int64, error) {
+	guarded := append([]clientv3.Cmp{clientv3.Compare(clientv3.Value(termKey), "=", term.String())}, conditions...)
+	response, err := s.client.Txn(ctx).If(guarded...).Then(operations...).Else(clientv3.OpGet(termKey)).Commit()
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("writing to the store of cell %s: %w", s.Cell, err)
+	case response.Succeeded:
+		return response.Header.Revision, nil
+	}
+	for _, found := range response.Responses[0].GetResponseRange().Kvs {
+		if string(found.Value) == term.String() {
+			return 0, ErrConflict
+		}
+	}
+	return 0, fmt.Errorf("writing to the store of cell %s in term %d: %w", s.Cell, term, ErrDeposed)
+}
