@@ -65,10 +65,17 @@ const (
 	SchedulingProfileAnnotation = "cellplane.io/scheduling-profile"
 	// MovedAtAnnotation on a binding is when replicas were last moved between clusters at a pace, in RFC 3339.
 	MovedAtAnnotation = "cellplane.io/moved-at"
+	// CopiedAtAnnotation on an object that has been migrated says where its copy is, as `cell/resourceVersion`: from that version on
+	// the cell knows of it.
+	CopiedAtAnnotation = "cellplane.io/copied-at"
+	// MovedFromAnnotation on an object says where it came from, as `cell/resourceVersion`: at that version it was given up there.
+	MovedFromAnnotation = "cellplane.io/moved-from"
 )
 
 // Keys of the user extras that the gateway forwards.
 const (
 	// EpochExtra is the epoch of the topology that a request was routed by.
 	EpochExtra = "cellplane.io/epoch"
+	// ExistingExtra with the value "true" keeps a request from creating anything.
+	ExistingExtra = "cellplane.io/existing"
 )
