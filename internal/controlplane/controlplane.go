@@ -42,6 +42,9 @@ type Config struct {
 	Site Site
 	// NoFsync trades durability for speed. For tests only.
 	NoFsync bool
+	// Streams lets the simulated pods of a member answer logs, exec, attach and port-forward. What is executed runs on this machine
+	// as the user who started it. For tests only.
+	Streams bool
 }
 
 // Site is a place in the well-known topology of Kubernetes.

@@ -5,7 +5,9 @@ import (
 	_ "embed" // for the stages of simulated nodes and pods
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,6 +42,9 @@ func (c *ControlPlane) newMemberControllers() ([]*process.Process, error) {
 //go:embed stages.yaml
 var stages []byte
 
+//go:embed streams.yaml
+var streams string
+
 // kwokUser is who simulates the nodes.
 const kwokUser = "kwok"
 
@@ -53,7 +58,7 @@ func (c *ControlPlane) newKwok() (*process.Process, error) {
 		return nil, err
 	}
 	config := c.path("kwok.yaml")
-	if err := os.WriteFile(config, stages, 0o600); err != nil {
+	if err := c.writeKwokConfig(config); err != nil {
 		return nil, err
 	}
 	args := []string{
@@ -71,6 +76,25 @@ func (c *ControlPlane) newKwok() (*process.Process, error) {
 	check := process.HTTPCheck(fmt.Sprintf("https://127.0.0.1:%d/healthz", c.config.Ports.Kwok), c.pki.cluster.CertFile, "", "")
 	return c.newProcess(kubebin.Kwok, args, check), nil
 }
+
+func (c *ControlPlane) writeKwokConfig(path string) error {
+	content := stages
+	if c.config.Streams {
+		log, err := os.OpenFile(c.PodLog(), os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		if err := log.Close(); err != nil {
+			return err
+		}
+		content = slices.Concat(content, []byte("---\n"+strings.NewReplacer("{{log}}", c.PodLog(), "{{dir}}", c.config.Dir).Replace(streams)))
+	}
+	return os.WriteFile(path, content, 0o600)
+}
+
+// PodLog returns the file with the log of all simulated pods, if Streams is set. Its lines are those of a container runtime:
+// a time, stdout or stderr, F, and the text.
+func (c *ControlPlane) PodLog() string { return c.path("pods.log") }
 
 // populateMember creates the simulated nodes and what kwok may do with them.
 func (c *ControlPlane) populateMember(ctx context.Context) error {

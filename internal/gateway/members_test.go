@@ -56,6 +56,10 @@ func TestMemberProxy(t *testing.T) {
 	next(t, stream)
 	stream.Stop()
 
+	throughProxy := g.Config(t)
+	throughProxy.Host += proxy
+	t.Run("Streams", func(t *testing.T) { testStreams(t, federation.Members[0], throughProxy) })
+
 	status := func(config *rest.Config, path string, header http.Header) (int, string) {
 		response := send(t, config, http.MethodGet, path, header, "")
 		body, _ := io.ReadAll(response.Body)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
@@ -30,6 +31,8 @@ type Options struct {
 	Parts func(*Federation) (Parts, error)
 	// NoFsync trades durability for speed. For tests only.
 	NoFsync bool
+	// Streams lets simulated pods answer logs, exec, attach and port-forward by what runs on this machine. For tests only.
+	Streams bool
 }
 
 // Parts are the processes that make control planes a federation.
@@ -40,6 +43,8 @@ type Parts interface {
 	Contexts() map[string]*rest.Config
 	// Start runs them once the control planes are ready, until they are ready too.
 	Start(ctx context.Context) error
+	// AddCell prepares and runs what a cell needs that has just been started.
+	AddCell(ctx context.Context, cell *controlplane.ControlPlane) error
 }
 
 // Federation is a federation that this process runs. Open one, then Start it.
@@ -48,11 +53,14 @@ type Federation struct {
 	Cells   []*controlplane.ControlPlane
 	Members []*controlplane.ControlPlane
 
-	parts    Parts // may be nil
-	binaries kubebin.Binaries
-	dir      string
-	lock     *os.File
-	state    state
+	parts   Parts // may be nil
+	options Options
+	dir     string
+	lock    *os.File
+
+	adding sync.Mutex // one cell is added at a time
+	mu     sync.Mutex // guards Cells once the federation runs, and state
+	state  state
 }
 
 // Open prepares the federation kept in dir, or a new one of the given spec,
@@ -62,7 +70,7 @@ func Open(dir string, spec Spec, options Options) (_ *Federation, err error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Federation{dir: dir, binaries: options.Binaries}
+	f := &Federation{dir: dir, options: options}
 	if f.lock, err = lockDir(dir); err != nil {
 		return nil, err
 	}
@@ -74,7 +82,7 @@ func Open(dir string, spec Spec, options Options) (_ *Federation, err error) {
 	if err := f.loadOrChoose(spec); err != nil {
 		return nil, err
 	}
-	if err := f.prepare(options); err != nil {
+	if err := f.prepare(); err != nil {
 		return nil, err
 	}
 	if options.Parts != nil {
@@ -117,35 +125,40 @@ func (f *Federation) loadOrChoose(spec Spec) error {
 }
 
 // prepare makes the control planes, concurrently: keys and certificates cost time.
-func (f *Federation) prepare(options Options) error {
-	spec := f.state.Spec
-	f.Cells = make([]*controlplane.ControlPlane, spec.Cells)
+func (f *Federation) prepare() error {
+	spec, cells := f.state.Spec, f.state.cellNames()
+	f.Cells = make([]*controlplane.ControlPlane, len(cells))
 	f.Members = make([]*controlplane.ControlPlane, spec.Members)
 	var group errgroup.Group
 	add := func(into **controlplane.ControlPlane, role controlplane.Role, name string) {
 		group.Go(func() (err error) {
-			*into, err = controlplane.New(controlplane.Config{
-				Name:     name,
-				Role:     role,
-				Dir:      filepath.Join(f.dir, name),
-				Binaries: options.Binaries,
-				Ports:    f.state.Ports[name],
-				Nodes:    spec.Nodes,
-				NoFsync:  options.NoFsync,
-			})
+			*into, err = f.newControlPlane(role, name)
 			return err
 		})
 	}
 	if !spec.WithoutHub {
 		add(&f.Hub, controlplane.Hub, HubName)
 	}
-	for i, name := range spec.cellNames() {
+	for i, name := range cells {
 		add(&f.Cells[i], controlplane.Cell, name)
 	}
 	for i, name := range spec.memberNames() {
 		add(&f.Members[i], controlplane.Member, name)
 	}
 	return group.Wait()
+}
+
+func (f *Federation) newControlPlane(role controlplane.Role, name string) (*controlplane.ControlPlane, error) {
+	return controlplane.New(controlplane.Config{
+		Name:     name,
+		Role:     role,
+		Dir:      filepath.Join(f.dir, name),
+		Binaries: f.options.Binaries,
+		Ports:    f.state.Ports[name],
+		Nodes:    f.state.Spec.Nodes,
+		NoFsync:  f.options.NoFsync,
+		Streams:  f.options.Streams,
+	})
 }
 
 func (f *Federation) writeKubeconfig() error {
@@ -190,17 +203,24 @@ func (f *Federation) startControlPlanes(ctx context.Context, ready func(name str
 	group, ctx := errgroup.WithContext(ctx)
 	for _, c := range f.ControlPlanes() {
 		group.Go(func() error {
-			if err := c.Start(ctx); err != nil {
+			if err := startControlPlane(ctx, c); err != nil {
 				return err
-			}
-			if err := installCRDs(ctx, c); err != nil {
-				return fmt.Errorf("installing the API of Cellplane in %s: %w", c.Name(), err)
 			}
 			ready(c.Name())
 			return nil
 		})
 	}
 	return group.Wait()
+}
+
+func startControlPlane(ctx context.Context, c *controlplane.ControlPlane) error {
+	if err := c.Start(ctx); err != nil {
+		return err
+	}
+	if err := installCRDs(ctx, c); err != nil {
+		return fmt.Errorf("installing the API of Cellplane in %s: %w", c.Name(), err)
+	}
+	return nil
 }
 
 // installCRDs teaches the hub and the cells our API; members stay as they are.
@@ -244,11 +264,13 @@ func (f *Federation) Close() {
 func (f *Federation) Dir() string { return f.dir }
 
 // Binaries returns the Kubernetes programs that the federation runs.
-func (f *Federation) Binaries() kubebin.Binaries { return f.binaries }
+func (f *Federation) Binaries() kubebin.Binaries { return f.options.Binaries }
 
 // Address returns a loopback address for a server of the given name. Its port
 // is chosen once and kept.
 func (f *Federation) Address(name string) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	port, kept := f.state.PartPorts[name]
 	if kept {
 		if err := ports.Reserve(port); err != nil {
@@ -271,6 +293,8 @@ func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.It
 
 // ControlPlanes returns the hub, the cells and the members.
 func (f *Federation) ControlPlanes() []*controlplane.ControlPlane {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	var all []*controlplane.ControlPlane
 	if f.Hub != nil {
 		all = append(all, f.Hub)

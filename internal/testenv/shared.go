@@ -48,7 +48,7 @@ func init() {
 		defer cancel()
 		waitForEnd(j.While)
 	}()
-	if err := local.Supervise(ctx, j.Dir, j.Spec, local.Options{Binaries: j.Bin, NoFsync: true}); err != nil {
+	if err := local.Supervise(ctx, j.Dir, j.Spec, local.Options{Binaries: j.Bin, NoFsync: true, Streams: true}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

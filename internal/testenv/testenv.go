@@ -76,7 +76,7 @@ func SharedMembers(t testing.TB) []*ControlPlane {
 // pause and restart what it likes.
 func StartFederation(t testing.TB, spec local.Spec) *local.Federation {
 	t.Helper()
-	federation, err := local.Open(t.TempDir(), spec, local.Options{Binaries: Binaries(t), NoFsync: true})
+	federation, err := local.Open(t.TempDir(), spec, local.Options{Binaries: Binaries(t), NoFsync: true, Streams: true})
 	if err != nil {
 		t.Fatal(err)
 	}
