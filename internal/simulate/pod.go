@@ -1,15 +1,192 @@
 package simulate
 
 import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// Pod is a pod spec, prepared for simulation.
+// Pod is a pod that is to be placed many times, prepared for simulation.
 type Pod struct {
-	// Namespace of the pod.
-	Namespace string
-	// Labels of the pod.
-	Labels map[string]string
-	// Spec of the pod. Only what scheduling looks at is read.
-	Spec corev1.PodSpec
+	// Key is the same for pods that fit in the same places.
+	Key uint64
+	// Requests are what each replica takes up.
+	Requests corev1.ResourceList
+
+	namespace   string
+	labels      map[string]string
+	requests    amounts
+	affinity    nodeaffinity.RequiredNodeAffinity
+	tolerations []corev1.Toleration
+	// named tells that the pod asks for nodes by name, so that classes cannot answer for their nodes.
+	named    bool
+	ports    []hostPort
+	claims   []string
+	spread   []spreadTerm
+	together []podTerm
+	apart    []podTerm
+	priority int32
+	preempts bool
+}
+
+// FromTemplate prepares the pods of a workload in a namespace. The error says what no API server would accept.
+func FromTemplate(namespace string, template *corev1.PodTemplateSpec) (*Pod, error) {
+	return compilePod(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Labels: template.Labels}, Spec: template.Spec,
+	})
+}
+
+// FromRequirements prepares what is known of a replica when only the requirements of a binding are; nil asks for nothing
+// but a place.
+func FromRequirements(requirements *workv1alpha2.ReplicaRequirements) (*Pod, error) {
+	pod := &corev1.Pod{}
+	if requirements == nil {
+		return compilePod(pod)
+	}
+	pod.Namespace = requirements.Namespace
+	pod.Spec.PriorityClassName = requirements.PriorityClassName
+	pod.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: requirements.ResourceRequest}}}
+	claimNode(&pod.Spec, requirements.NodeClaim)
+	return compilePod(pod)
+}
+
+// FromComponent prepares what is known of a replica of a component.
+func FromComponent(requirements *workv1alpha2.ComponentReplicaRequirements) (*Pod, error) {
+	if requirements == nil {
+		return FromRequirements(nil)
+	}
+	return FromRequirements(&workv1alpha2.ReplicaRequirements{
+		NodeClaim: requirements.NodeClaim, ResourceRequest: requirements.ResourceRequest, PriorityClassName: requirements.PriorityClassName,
+	})
+}
+
+func claimNode(spec *corev1.PodSpec, claim *workv1alpha2.NodeClaim) {
+	if claim == nil {
+		return
+	}
+	spec.NodeSelector, spec.Tolerations = claim.NodeSelector, claim.Tolerations
+	if claim.HardNodeAffinity != nil {
+		spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: claim.HardNodeAffinity}}
+	}
+}
+
+func compilePod(pod *corev1.Pod) (*Pod, error) {
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	p := &Pod{
+		Requests: requests, namespace: pod.Namespace, labels: pod.Labels,
+		requests: amountsOf(requests).plusPod(), affinity: nodeaffinity.GetRequiredNodeAffinity(pod), tolerations: pod.Spec.Tolerations,
+		named: asksForNames(&pod.Spec), ports: hostPortsOf(&pod.Spec), priority: schedulinghelper.PodPriority(pod),
+		preempts: pod.Spec.PreemptionPolicy == nil || *pod.Spec.PreemptionPolicy != corev1.PreemptNever,
+	}
+	if _, err := p.affinity.Match(&corev1.Node{}); err != nil {
+		return nil, fmt.Errorf("the node affinity of the pod: %w", err)
+	}
+	for i := range pod.Spec.Volumes {
+		if claim := pod.Spec.Volumes[i].PersistentVolumeClaim; claim != nil {
+			p.claims = append(p.claims, claim.ClaimName)
+		}
+	}
+	var err error
+	if p.spread, err = compileSpread(pod); err != nil {
+		return nil, err
+	}
+	if p.together, p.apart, err = compileAffinity(pod); err != nil {
+		return nil, err
+	}
+	p.Key, err = keyOf(pod, requests)
+	return p, err
+}
+
+// keyOf hashes what placing a pod depends on.
+func keyOf(pod *corev1.Pod, requests corev1.ResourceList) (uint64, error) {
+	spec := &pod.Spec
+	claims := slices.DeleteFunc(slices.Clone(spec.Volumes), func(v corev1.Volume) bool { return v.PersistentVolumeClaim == nil })
+	text, err := json.Marshal([]any{
+		pod.Namespace, pod.Labels, requests, spec.NodeSelector, spec.Affinity, spec.Tolerations, spec.TopologySpreadConstraints,
+		hostPortsOf(spec), claims, spec.Priority, spec.PreemptionPolicy,
+	})
+	if err != nil {
+		return 0, fmt.Errorf("hashing a pod: %w", err)
+	}
+	return xxhash.Sum64(text), nil
+}
+
+// asksForNames looks for demands that only a single node can answer.
+func asksForNames(spec *corev1.PodSpec) bool {
+	if _, named := spec.NodeSelector[corev1.LabelHostname]; named {
+		return true
+	}
+	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil || spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return false
+	}
+	for _, term := range spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		if len(term.MatchFields) > 0 || slices.ContainsFunc(term.MatchExpressions, func(r corev1.NodeSelectorRequirement) bool { return r.Key == corev1.LabelHostname }) {
+			return true
+		}
+	}
+	return false
+}
+
+// tolerates tells whether no taint keeps the pod off.
+func (p *Pod) tolerates(taints []corev1.Taint) bool {
+	_, found := schedulinghelper.FindMatchingUntoleratedTaint(klog.Background(), taints, p.tolerations, func(t *corev1.Taint) bool {
+		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
+	}, false)
+	return !found
+}
+
+// hostPort is a port of a node that a pod takes.
+type hostPort struct {
+	Protocol corev1.Protocol
+	IP       string
+	Port     int32
+}
+
+func hostPortsOf(spec *corev1.PodSpec) []hostPort {
+	found := map[hostPort]bool{}
+	for _, containers := range [][]corev1.Container{spec.Containers, sidecars(spec.InitContainers)} {
+		for i := range containers {
+			for _, port := range containers[i].Ports {
+				if port.HostPort > 0 {
+					found[newHostPort(port)] = true
+				}
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(found), func(a, b hostPort) int { return int(a.Port - b.Port) })
+}
+
+func newHostPort(port corev1.ContainerPort) hostPort {
+	taken := hostPort{Protocol: port.Protocol, IP: port.HostIP, Port: port.HostPort}
+	if taken.Protocol == "" {
+		taken.Protocol = corev1.ProtocolTCP
+	}
+	if taken.IP == "" {
+		taken.IP = anyIP
+	}
+	return taken
+}
+
+const anyIP = "0.0.0.0"
+
+// sidecars are init containers that go on running.
+func sidecars(containers []corev1.Container) []corev1.Container {
+	return slices.DeleteFunc(slices.Clone(containers), func(c corev1.Container) bool {
+		return c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways
+	})
+}
+
+func (h hostPort) conflicts(other hostPort) bool {
+	return h.Port == other.Port && h.Protocol == other.Protocol && (h.IP == other.IP || h.IP == anyIP || other.IP == anyIP)
 }

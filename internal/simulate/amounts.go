@@ -1,0 +1,121 @@
+package simulate
+
+import (
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// The resources that every node has stand in a fixed place, so that comparing them is arithmetic.
+const (
+	cpu = iota
+	memory
+	storage
+	pods
+	fixed
+)
+
+var fixedNames = [fixed]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourcePods}
+
+// amounts are quantities of resources: processors in thousandths, everything else in whole units.
+type amounts struct {
+	fixed [fixed]int64
+	other map[corev1.ResourceName]int64 // nil if there are none; shared, never changed in place
+}
+
+func amountsOf(list corev1.ResourceList) amounts {
+	var a amounts
+	for name, quantity := range list {
+		if place := placeOf(name); place >= 0 {
+			a.fixed[place] = units(place, &quantity)
+			continue
+		}
+		if value := quantity.Value(); value != 0 {
+			if a.other == nil {
+				a.other = map[corev1.ResourceName]int64{}
+			}
+			a.other[name] = value
+		}
+	}
+	return a
+}
+
+func placeOf(name corev1.ResourceName) int {
+	for place, known := range fixedNames {
+		if name == known {
+			return place
+		}
+	}
+	return -1
+}
+
+func units(place int, quantity *resource.Quantity) int64 {
+	if place == cpu {
+		return quantity.MilliValue()
+	}
+	return quantity.Value()
+}
+
+// list writes amounts as an API does.
+func (a *amounts) list() corev1.ResourceList {
+	list := corev1.ResourceList{}
+	for place, value := range a.fixed {
+		switch {
+		case value == 0:
+		case place == cpu:
+			list[corev1.ResourceCPU] = *resource.NewMilliQuantity(value, resource.DecimalSI)
+		case place == pods:
+			list[corev1.ResourcePods] = *resource.NewQuantity(value, resource.DecimalSI)
+		default:
+			list[fixedNames[place]] = *resource.NewQuantity(value, resource.BinarySI)
+		}
+	}
+	for name, value := range a.other {
+		list[name] = *resource.NewQuantity(value, resource.DecimalSI)
+	}
+	return list
+}
+
+// plusPod counts the pod itself.
+func (a amounts) plusPod() amounts {
+	a.fixed[pods] = 1
+	return a
+}
+
+// plus returns the sum with a multiple of others.
+func (a amounts) plus(b *amounts, times int64) amounts {
+	for place := range a.fixed {
+		a.fixed[place] += times * b.fixed[place]
+	}
+	if len(b.other) == 0 {
+		return a
+	}
+	sum := make(map[corev1.ResourceName]int64, len(a.other)+len(b.other))
+	for name, value := range a.other {
+		sum[name] = value
+	}
+	for name, value := range b.other {
+		if sum[name] += times * value; sum[name] == 0 {
+			delete(sum, name)
+		}
+	}
+	a.other = sum
+	return a
+}
+
+// times returns how often a request is contained in what is free.
+func (a *amounts) times(request *amounts) int64 {
+	most := int64(math.MaxInt32)
+	for place, asked := range &request.fixed {
+		if asked > 0 {
+			most = min(most, a.fixed[place]/asked)
+		}
+	}
+	for name, asked := range request.other {
+		if asked > 0 {
+			most = min(most, a.other[name]/asked)
+		}
+	}
+	return max(0, most)
+}

@@ -1,0 +1,279 @@
+package simulate
+
+import (
+	"math"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// apply lowers what nodes take until all constraints between pods hold. Each constraint bounds the replicas of every
+// domain; what one takes away may narrow another, so they are applied until none takes away any more. That comes to an
+// end, as nothing is ever given back.
+func (s *simulation) apply() {
+	s.caps = make([]int64, len(s.m.nodes))
+	for at := range s.m.nodes {
+		s.caps[at] = s.capOf(at)
+	}
+	s.keepOff()
+	for {
+		before := s.total()
+		for i := range s.p.apart {
+			s.limitApart(&s.p.apart[i])
+		}
+		for i := range s.p.together {
+			s.limitTogether(&s.p.together[i])
+		}
+		for i := range s.p.spread {
+			s.limitSpread(&s.p.spread[i])
+		}
+		s.limitVolumes()
+		if s.total() == before {
+			return
+		}
+	}
+}
+
+func (s *simulation) total() int64 {
+	sum := int64(0)
+	for _, most := range s.caps {
+		sum += most
+	}
+	return sum
+}
+
+// domain is the nodes with the same value of a topology key.
+type domain struct {
+	nodes []int32
+	// here counts the pods that a term means, and room the replicas that the nodes take.
+	here, room int64
+}
+
+// domains groups nodes by a topology key; nodes that lack it are in none. Where the key names single nodes, each node
+// is a domain by itself.
+func (s *simulation) domains(key string, counts func(verdict) bool) []domain {
+	var found []domain
+	index := map[string]int{}
+	for at := range s.m.nodes {
+		n := &s.m.nodes[at]
+		if n.class == noClass || !counts(s.verdicts[n.class]) {
+			continue
+		}
+		i := len(found)
+		if key != corev1.LabelHostname {
+			value, has := s.m.classes[n.class].Labels[key]
+			if !has {
+				continue
+			}
+			known := false
+			if i, known = index[value]; !known {
+				i = len(found)
+				index[value] = i
+			}
+		}
+		if i == len(found) {
+			found = append(found, domain{})
+		}
+		found[i].nodes = append(found[i].nodes, int32(at))
+		found[i].room += s.caps[at]
+	}
+	return found
+}
+
+// census counts the pods by node that a term means.
+func (s *simulation) census(means func(*shape) bool) map[int32]int64 {
+	counted := map[int32]int64{}
+	for _, other := range s.m.shapes {
+		if !means(other) {
+			continue
+		}
+		for at, count := range other.where {
+			counted[at] += int64(count)
+		}
+	}
+	return counted
+}
+
+func (d *domain) count(census map[int32]int64) {
+	d.here = 0
+	for _, at := range d.nodes {
+		d.here += census[at]
+	}
+}
+
+// limit lets the nodes of a domain take so many replicas at most, as evenly as possible.
+func (s *simulation) limit(d *domain, most int64) {
+	if d.room <= most {
+		return
+	}
+	highest := int64(0)
+	for _, at := range d.nodes {
+		highest = max(highest, s.caps[at])
+	}
+	// The highest level at which the nodes take no more than they may.
+	low, high := int64(0), highest
+	for low < high {
+		middle := (low + high + 1) / 2
+		if s.level(d, middle) <= most {
+			low = middle
+		} else {
+			high = middle - 1
+		}
+	}
+	rest := most - s.level(d, low)
+	for _, at := range d.nodes {
+		if s.caps[at] <= low {
+			continue
+		}
+		s.caps[at] = low
+		if rest > 0 {
+			s.caps[at]++
+			rest--
+		}
+	}
+	d.room = most
+}
+
+func (s *simulation) level(d *domain, highest int64) int64 {
+	sum := int64(0)
+	for _, at := range d.nodes {
+		sum += min(s.caps[at], highest)
+	}
+	return sum
+}
+
+// limitSpread keeps the domains of a topology spread constraint at most maxSkew above the one with the fewest pods.
+// That one can be filled up to what it has room for, so the others can go as far above that.
+func (s *simulation) limitSpread(term *spreadTerm) {
+	domains := s.domains(term.key, func(v verdict) bool {
+		return v.exists && v.keys && (v.affinity || !term.honorAffinity) && (v.taints || !term.honorTaints)
+	})
+	inside := make([]bool, len(s.m.nodes))
+	census := s.census(func(other *shape) bool {
+		return other.namespace == s.p.namespace && term.selector.Matches(labels.Set(other.labels))
+	})
+	least := int64(math.MaxInt64)
+	for i := range domains {
+		d := &domains[i]
+		d.count(census)
+		for _, at := range d.nodes {
+			inside[at] = true
+		}
+		if term.self {
+			least = min(least, d.here+d.room)
+		} else {
+			least = min(least, d.here)
+		}
+	}
+	if len(domains) < term.minDomains {
+		least = 0
+	}
+	for at := range s.caps {
+		if !inside[at] {
+			s.caps[at] = 0
+		}
+	}
+	for i := range domains {
+		d := &domains[i]
+		switch {
+		case term.self:
+			s.limit(d, max(0, least+term.maxSkew-d.here))
+		case d.here-least > term.maxSkew:
+			s.limit(d, 0)
+		}
+	}
+}
+
+// limitApart keeps replicas out of domains with pods that they must stay apart from, and apart from each other if that
+// is what the term means.
+func (s *simulation) limitApart(term *podTerm) {
+	census := s.census(func(other *shape) bool { return term.matches(other.namespace, other.labels) })
+	domains := s.domains(term.key, func(v verdict) bool { return v.exists })
+	for i := range domains {
+		d := &domains[i]
+		d.count(census)
+		switch {
+		case d.here > 0:
+			s.limit(d, 0)
+		case term.self:
+			s.limit(d, 1)
+		}
+	}
+}
+
+// limitTogether keeps replicas in domains with pods that they must be with. Where there are none, the first replica
+// goes anywhere if it is one of those pods, and the others follow it.
+func (s *simulation) limitTogether(term *podTerm) {
+	census := s.census(func(other *shape) bool { return term.matches(other.namespace, other.labels) })
+	domains := s.domains(term.key, func(v verdict) bool { return v.exists })
+	some, roomiest := false, -1
+	for i := range domains {
+		d := &domains[i]
+		d.count(census)
+		some = some || d.here > 0
+		if roomiest < 0 || d.room > domains[roomiest].room {
+			roomiest = i
+		}
+	}
+	kept := make([]bool, len(s.m.nodes))
+	for i := range domains {
+		if domains[i].here > 0 || !some && term.self && i == roomiest {
+			for _, at := range domains[i].nodes {
+				kept[at] = true
+			}
+		}
+	}
+	for at := range s.caps {
+		if !kept[at] {
+			s.caps[at] = 0
+		}
+	}
+}
+
+// keepsOff tells whether pods of a shape do not want the pod near them.
+func (s *shape) keepsOff(p *Pod) bool {
+	return slices.ContainsFunc(s.apart, func(term podTerm) bool { return term.matches(p.namespace, p.labels) })
+}
+
+// keepOff keeps replicas away from pods that do not want them near.
+func (s *simulation) keepOff() {
+	for _, other := range s.m.shapes {
+		for i := range other.apart {
+			term := &other.apart[i]
+			if !term.matches(s.p.namespace, s.p.labels) {
+				continue
+			}
+			census := s.census(func(some *shape) bool { return some == other })
+			domains := s.domains(term.key, func(v verdict) bool { return v.exists })
+			for j := range domains {
+				if domains[j].count(census); domains[j].here > 0 {
+					s.limit(&domains[j], 0)
+				}
+			}
+		}
+	}
+}
+
+// limitVolumes bounds the replicas that share a volume: to one, or to one node.
+func (s *simulation) limitVolumes() {
+	for i := range s.volumes {
+		if !s.volumes[i].exclusive && !s.volumes[i].oneNode {
+			continue
+		}
+		roomiest := 0
+		for at := range s.caps {
+			if s.caps[at] > s.caps[roomiest] {
+				roomiest = at
+			}
+		}
+		for at := range s.caps {
+			switch {
+			case at != roomiest:
+				s.caps[at] = 0
+			case s.volumes[i].exclusive:
+				s.caps[at] = min(s.caps[at], 1)
+			}
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package simulate
+
+import (
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Fit is how many replicas of a pod there is room for.
+type Fit struct {
+	// Replicas fit the nodes there are, without driving away any pod.
+	Replicas int64
+	// Growth is how many more fit nodes that could be added.
+	Growth int64
+	// Classes is where they fit. Those with room for none are left out.
+	Classes []ClassFit
+}
+
+// ClassFit is how many replicas fit the nodes of one class.
+type ClassFit struct {
+	Class     string
+	Potential bool
+	Replicas  int64
+}
+
+// Total is with all growth.
+func (f *Fit) Total() int64 { return f.Replicas + f.Growth }
+
+// Fit simulates placing a pod again and again until no node takes it.
+func (m *Model) Fit(p *Pod) Fit {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	s := m.simulate(p)
+	if s.constrained() {
+		s.apply()
+	}
+	return s.sum()
+}
+
+// simulation is the state of one question.
+type simulation struct {
+	m       *Model
+	p       *Pod
+	volumes []volume
+	// verdicts are about classes, in their order.
+	verdicts []verdict
+	// caps are how many replicas each node takes; nil while nothing but the node itself matters to that.
+	caps []int64
+}
+
+// verdict is what a pod's demands of labels and taints say about a class.
+type verdict struct {
+	exists, affinity, taints bool
+	// keys tells whether the nodes have all labels by which the pod is spread.
+	keys bool
+}
+
+// allowed tells whether pods may run on the nodes at all.
+func (v verdict) allowed() bool { return v.exists && v.affinity && v.taints }
+
+func (m *Model) simulate(p *Pod) *simulation {
+	s := &simulation{m: m, p: p, volumes: m.volumesOf(p), verdicts: make([]verdict, len(m.classes))}
+	for i := range m.classes {
+		c := &m.classes[i]
+		if c.nodes == 0 || c.overdrawn {
+			continue
+		}
+		v := &s.verdicts[i]
+		v.exists, v.taints, v.keys = true, p.tolerates(c.Taints), c.hasKeys(p.spread)
+		if s.byName() {
+			v.affinity = true // each node is asked
+			continue
+		}
+		matches, err := p.affinity.Match(c.sample)
+		v.affinity = err == nil && matches
+	}
+	return s
+}
+
+func (c *class) hasKeys(terms []spreadTerm) bool {
+	for i := range terms {
+		if _, has := c.Labels[terms[i].key]; !has && terms[i].key != corev1.LabelHostname {
+			return false
+		}
+	}
+	return true
+}
+
+// byName tells that classes cannot answer for their nodes: the pod or a volume of it may name a single one.
+func (s *simulation) byName() bool { return s.p.named || len(s.volumes) > 0 }
+
+// constrained tells whether where one replica goes matters to the others.
+func (s *simulation) constrained() bool {
+	if len(s.p.spread)+len(s.p.together)+len(s.p.apart)+len(s.volumes) > 0 {
+		return true
+	}
+	for _, other := range s.m.shapes {
+		if other.keepsOff(s.p) {
+			return true
+		}
+	}
+	return false
+}
+
+// capOf is how many replicas a node takes by itself.
+func (s *simulation) capOf(at int) int64 {
+	n := &s.m.nodes[at]
+	if n.class == noClass || !s.verdicts[n.class].allowed() {
+		return 0
+	}
+	c := &s.m.classes[n.class]
+	most := int64(math.MaxInt32)
+	for place, asked := range &s.p.requests.fixed {
+		if asked > 0 {
+			most = min(most, (c.allocatable.fixed[place]-n.used.fixed[place])/asked)
+		}
+	}
+	for name, asked := range s.p.requests.other {
+		if asked > 0 {
+			most = min(most, (c.allocatable.other[name]-n.used.other[name])/asked)
+		}
+	}
+	if most <= 0 {
+		return 0
+	}
+	if len(s.p.ports) > 0 {
+		if n.takesPorts(s.p.ports) {
+			return 0
+		}
+		most = 1
+	}
+	if s.byName() && !s.reachable(n, c) {
+		return 0
+	}
+	return most
+}
+
+func (n *node) takesPorts(wanted []hostPort) bool {
+	if n.rare == nil {
+		return false
+	}
+	for taken := range n.rare.ports {
+		for _, port := range wanted {
+			if port.conflicts(taken) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// reachable asks a single node.
+func (s *simulation) reachable(n *node, c *class) bool {
+	single := &corev1.Node{}
+	single.Name, single.Labels = n.name, make(map[string]string, len(c.Labels)+1)
+	for key, value := range c.Labels {
+		single.Labels[key] = value
+	}
+	if n.name != "" {
+		single.Labels[corev1.LabelHostname] = n.name
+	}
+	if matches, err := s.p.affinity.Match(single); err != nil || !matches {
+		return false
+	}
+	for i := range s.volumes {
+		if affinity := s.volumes[i].affinity; affinity != nil {
+			if matches, err := affinity.Match(single); err != nil || !matches {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// sum adds up the nodes by class.
+func (s *simulation) sum() Fit {
+	counts := make([]int64, len(s.m.classes))
+	for at := range s.m.nodes {
+		n := &s.m.nodes[at]
+		if n.class == noClass {
+			continue
+		}
+		if s.caps != nil {
+			counts[n.class] += s.caps[at]
+		} else {
+			counts[n.class] += s.capOf(at)
+		}
+	}
+	var fit Fit
+	for i, count := range counts {
+		if count == 0 {
+			continue
+		}
+		c := &s.m.classes[i]
+		fit.Classes = append(fit.Classes, ClassFit{Class: c.Name, Potential: c.Potential, Replicas: count})
+		if c.Potential {
+			fit.Growth += count
+		} else {
+			fit.Replicas += count
+		}
+	}
+	return fit
+}
+
+// Preemptible is how many more replicas would fit if pods of lower priority were driven away, as kube-scheduler does
+// when a pod fits nowhere else and its policy allows that. It is not part of Fit: what drives away others somewhere may
+// find room in another cluster. Constraints between pods are not looked at.
+func (m *Model) Preemptible(p *Pod) int64 {
+	if !p.preempts {
+		return 0
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	s, more := m.simulate(p), int64(0)
+	for at := range m.nodes {
+		n := &m.nodes[at]
+		if n.class == noClass || !s.verdicts[n.class].allowed() {
+			continue
+		}
+		lower := n.usedBelow(p.priority)
+		free := m.classes[n.class].allocatable.plus(&n.used, -1)
+		without := free.plus(&lower, 1)
+		more += without.times(&p.requests) - free.times(&p.requests)
+	}
+	return more
+}
+
+// usedBelow is what pods of a lower priority take up.
+func (n *node) usedBelow(priority int32) amounts {
+	var lower amounts
+	if priority > 0 {
+		lower = n.used
+	}
+	if n.rare == nil {
+		return lower
+	}
+	for i := range n.rare.levels {
+		l := &n.rare.levels[i]
+		switch {
+		case priority > 0 && l.priority >= priority:
+			lower = lower.plus(&l.used, -1)
+		case priority <= 0 && l.priority < priority:
+			lower = lower.plus(&l.used, 1)
+		}
+	}
+	return lower
+}

@@ -1,0 +1,229 @@
+package simulate
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
+	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
+)
+
+// Workload names what pods belong to.
+type Workload struct{ Kind, Namespace, Name string }
+
+// shape is all that pods of one workload have in common, kept once for all of them.
+type shape struct {
+	key       string
+	workload  Workload
+	namespace string
+	labels    map[string]string
+	requests  amounts
+	ports     []hostPort
+	priority  int32
+	apart     []podTerm
+	// where counts the pods by node, and total counts all of them.
+	where map[int32]int32
+	total int
+}
+
+// placed is a pod: its shape, and its node if it has one.
+type placed struct {
+	shape *shape
+	node  int32
+}
+
+const noNode = -1
+
+// SetPod takes over a pod as it is now.
+func (m *Model) SetPod(pod *corev1.Pod) {
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		m.RemovePod(pod.UID)
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at := int32(noNode)
+	if pod.Spec.NodeName != "" {
+		at = m.place(pod.Spec.NodeName)
+	}
+	s := m.shapeOf(pod)
+	if was, known := m.pods[pod.UID]; known {
+		if was.shape == s && was.node == at {
+			return
+		}
+		m.count(was, -1)
+	}
+	now := placed{shape: s, node: at}
+	m.count(now, 1)
+	m.pods[pod.UID] = now
+	m.version++
+}
+
+// RemovePod forgets a pod.
+func (m *Model) RemovePod(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	was, known := m.pods[uid]
+	if !known {
+		return
+	}
+	delete(m.pods, uid)
+	m.count(was, -1)
+	m.version++
+}
+
+// count adds a pod to the sums or takes it out.
+func (m *Model) count(p placed, sign int32) {
+	s := p.shape
+	s.total += int(sign)
+	if p.node == noNode {
+		m.unassigned = m.unassigned.plus(&s.requests, int64(sign))
+	} else {
+		n := &m.nodes[p.node]
+		n.pods += sign
+		n.used = n.used.plus(&s.requests, int64(sign))
+		n.countRare(s, sign)
+		if s.where[p.node] += sign; s.where[p.node] == 0 {
+			delete(s.where, p.node)
+		}
+		m.vacate(p.node)
+	}
+	if s.total == 0 {
+		delete(m.shapes, s.key)
+	} else {
+		m.shapes[s.key] = s
+	}
+}
+
+func (n *node) countRare(s *shape, sign int32) {
+	if len(s.ports) == 0 && s.priority == 0 {
+		return
+	}
+	if n.rare == nil {
+		n.rare = &rareFacts{}
+	}
+	for _, port := range s.ports {
+		if n.rare.ports == nil {
+			n.rare.ports = map[hostPort]int32{}
+		}
+		if n.rare.ports[port] += sign; n.rare.ports[port] == 0 {
+			delete(n.rare.ports, port)
+		}
+	}
+	if s.priority != 0 {
+		n.rare.countLevel(s, sign)
+	}
+	if len(n.rare.ports) == 0 && len(n.rare.levels) == 0 {
+		n.rare = nil
+	}
+}
+
+func (r *rareFacts) countLevel(s *shape, sign int32) {
+	at, found := slices.BinarySearchFunc(r.levels, s.priority, func(l level, priority int32) int {
+		switch {
+		case l.priority < priority:
+			return -1
+		case l.priority > priority:
+			return 1
+		}
+		return 0
+	})
+	if !found {
+		r.levels = slices.Insert(r.levels, at, level{priority: s.priority})
+	}
+	l := &r.levels[at]
+	l.pods += sign
+	l.used = l.used.plus(&s.requests, int64(sign))
+	if l.pods == 0 {
+		r.levels = slices.Delete(r.levels, at, at+1)
+	}
+}
+
+// shapeOf finds the shape of a pod or makes one.
+func (m *Model) shapeOf(pod *corev1.Pod) *shape {
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	s := &shape{
+		workload: WorkloadOf(pod), namespace: pod.Namespace, labels: pod.Labels, requests: amountsOf(requests).plusPod(),
+		ports: hostPortsOf(&pod.Spec), priority: schedulinghelper.PodPriority(pod), where: map[int32]int32{},
+	}
+	if _, apart, err := compileAffinity(pod); err == nil {
+		s.apart = apart
+	}
+	var anti *corev1.PodAntiAffinity
+	if pod.Spec.Affinity != nil {
+		anti = pod.Spec.Affinity.PodAntiAffinity
+	}
+	text, err := json.Marshal([]any{s.workload, s.namespace, s.labels, requests, s.ports, s.priority, anti})
+	if err != nil {
+		text = []byte(pod.UID) // a shape of its own is correct, too
+	}
+	s.key = string(text)
+	if known := m.shapes[s.key]; known != nil {
+		return known
+	}
+	return s
+}
+
+// WorkloadOf returns what a pod belongs to: its controller, or the Deployment of its ReplicaSet.
+func WorkloadOf(pod *corev1.Pod) Workload {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil {
+		return Workload{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}
+	}
+	w := Workload{Kind: owner.Kind, Namespace: pod.Namespace, Name: owner.Name}
+	if hash := pod.Labels["pod-template-hash"]; w.Kind == "ReplicaSet" && hash != "" {
+		if name, cut := strings.CutSuffix(owner.Name, "-"+hash); cut {
+			w.Kind, w.Name = "Deployment", name
+		}
+	}
+	return w
+}
+
+// Bound counts the pods of a workload that have a node.
+func (m *Model) Bound(w Workload) int32 { return m.BoundAll([]Workload{w})[w] }
+
+// BoundAll counts the pods of workloads that have a node.
+func (m *Model) BoundAll(workloads []Workload) map[Workload]int32 {
+	bound := make(map[Workload]int32, len(workloads))
+	for _, w := range workloads {
+		bound[w] = 0
+	}
+	if len(bound) == 0 {
+		return bound
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, s := range m.shapes {
+		if _, wanted := bound[s.workload]; !wanted {
+			continue
+		}
+		for _, count := range s.where {
+			bound[s.workload] += count
+		}
+	}
+	return bound
+}
+
+// LeanPod returns a pod with only what a Model reads; its requests are folded into those of one container.
+func LeanPod(p *corev1.Pod) *corev1.Pod {
+	lean := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, Labels: p.Labels, OwnerReferences: p.OwnerReferences,
+		},
+		Spec: corev1.PodSpec{NodeName: p.Spec.NodeName, Priority: p.Spec.Priority, Containers: []corev1.Container{{
+			Resources: corev1.ResourceRequirements{Requests: resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})},
+		}}},
+		Status: corev1.PodStatus{Phase: p.Status.Phase},
+	}
+	for _, port := range hostPortsOf(&p.Spec) {
+		lean.Spec.Containers[0].Ports = append(lean.Spec.Containers[0].Ports, corev1.ContainerPort{HostPort: port.Port, HostIP: port.IP, Protocol: port.Protocol})
+	}
+	if p.Spec.Affinity != nil && p.Spec.Affinity.PodAntiAffinity != nil {
+		lean.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: p.Spec.Affinity.PodAntiAffinity}
+	}
+	return lean
+}

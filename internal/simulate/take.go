@@ -1,0 +1,74 @@
+package simulate
+
+import (
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Take places pods that are promised room on the nodes of a class, as kube-scheduler does by default: on those with the
+// most left. If they have not enough left, the class is not counted on any more.
+func (m *Model) Take(className string, requests corev1.ResourceList, count int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	index, known := m.classIndex[className]
+	if !known || count <= 0 {
+		return
+	}
+	m.version++
+	c := &m.classes[index]
+	wanted := amountsOf(requests).plusPod()
+	rooms, total, highest := make([]int64, len(m.nodes)), int64(0), int64(0)
+	for at := range m.nodes {
+		if n := &m.nodes[at]; n.class == index {
+			free := c.allocatable.plus(&n.used, -1)
+			rooms[at] = free.times(&wanted)
+			total += rooms[at]
+			highest = max(highest, rooms[at])
+		}
+	}
+	if total < count {
+		c.overdrawn = true
+		return
+	}
+	// The lowest level of what is left to which the nodes need not go down.
+	low, high := int64(0), highest
+	for low < high {
+		middle := (low + high + 1) / 2
+		if above(rooms, middle) >= count {
+			low = middle
+		} else {
+			high = middle - 1
+		}
+	}
+	spare := above(rooms, low) - count
+	for at := range rooms {
+		taken := rooms[at] - low
+		if taken <= 0 {
+			continue
+		}
+		if spare > 0 {
+			taken--
+			spare--
+		}
+		n := &m.nodes[at]
+		n.used = n.used.plus(&wanted, taken)
+	}
+}
+
+func above(rooms []int64, level int64) int64 {
+	sum := int64(0)
+	for _, room := range rooms {
+		sum += max(0, room-level)
+	}
+	return sum
+}
+
+// Clone returns a copy that can be changed by Take without changing the original. Pods are shared and must not change.
+func (m *Model) Clone() *Model {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	clone := &Model{
+		version: m.version, classIndex: m.classIndex, nodeIndex: m.nodeIndex, shapes: m.shapes, pods: m.pods, volumes: m.volumes,
+		classes: append([]class(nil), m.classes...), nodes: append([]node(nil), m.nodes...),
+	}
+	return clone
+}
