@@ -65,6 +65,8 @@ func TestGateway(t *testing.T) {
 		{"Discovery", testDiscovery},
 		{"Kubectl", testKubectl},
 		{"KubectlWatch", testKubectlWatch},
+		{"Helm", testHelm},
+		{"Controllers", testControllers},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, w) })
 	}

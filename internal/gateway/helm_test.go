@@ -1,0 +1,97 @@
+package gateway_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// helm builds Helm, which has a go.mod of its own: it is a client to be tested with and nothing that we depend on. It returns a
+// function that runs it.
+func (w *world) helm(t *testing.T, namespace string) func(args ...string) string {
+	t.Helper()
+	source, err := filepath.Abs("testdata/helm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	program := filepath.Join(home, "helm")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "helm.sh/helm/v3/cmd/helm")
+	build.Dir = source
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building Helm: %v: %s", err, out)
+	}
+	return func(args ...string) string {
+		t.Helper()
+		command := exec.CommandContext(t.Context(), program, append([]string{"--namespace", namespace}, args...)...)
+		command.Dir = source
+		command.Env = append(os.Environ(), "KUBECONFIG="+w.kubeconfig, "HOME="+home, "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+		out, err := command.CombinedOutput()
+		if err != nil {
+			t.Fatalf("helm %s: %v: %s", strings.Join(args, " "), err, out)
+		}
+		return string(out)
+	}
+}
+
+// testHelm lets Helm live with the gateway: its objects and its own records are spread over all cells and the hub.
+func testHelm(t *testing.T, w *world) {
+	namespace := gatewaytest.Namespace(t, w.Federation, "helm")
+	helm := w.helm(t, namespace)
+	expect := func(replicas int32, greeting string, extra bool) {
+		t.Helper()
+		deployment, err := w.client.AppsV1().Deployments(namespace).Get(t.Context(), "shop", metav1.GetOptions{})
+		if err != nil || *deployment.Spec.Replicas != replicas {
+			t.Errorf("the deployment is %v, %v; want %d replicas", deployment, err, replicas)
+		}
+		settings, err := w.client.CoreV1().ConfigMaps(namespace).Get(t.Context(), "shop-settings", metav1.GetOptions{})
+		if err != nil || settings.Data["greeting"] != greeting {
+			t.Errorf("the settings are %v, %v; want %q", settings, err, greeting)
+		}
+		_, err = w.client.CoreV1().ConfigMaps(namespace).Get(t.Context(), "shop-extra", metav1.GetOptions{})
+		if extra != (err == nil) || !extra && !apierrors.IsNotFound(err) {
+			t.Errorf("getting what only some releases have: %v", err)
+		}
+	}
+	helm("install", "shop", "chart")
+	expect(2, "hello", true)
+	if out := helm("list"); !strings.Contains(out, "shop-0.1.0") {
+		t.Errorf("helm list says %s", out)
+	}
+	helm("upgrade", "shop", "chart", "--set", "replicas=5,greeting=good morning,extra=false")
+	expect(5, "good morning", false)
+	helm("rollback", "shop", "1")
+	expect(2, "hello", true)
+	if out := helm("history", "shop"); strings.Count(out, "superseded") != 2 || strings.Count(out, "deployed") != 1 || !strings.Contains(out, "Rollback to 1") {
+		t.Errorf("helm history says %s", out)
+	}
+	if out := helm("get", "manifest", "shop"); !strings.Contains(out, "kind: Deployment") {
+		t.Errorf("helm get manifest says %s", out)
+	}
+	helm("uninstall", "shop")
+	testenv.Eventually(t, "nothing of the release is left", func(ctx context.Context) (bool, error) {
+		deployments, err := w.client.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		secrets, err := w.client.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		maps, err := w.client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		// What a hook has made stays: that is Helm's rule.
+		return len(deployments.Items) == 0 && len(secrets.Items) == 0 && len(maps.Items) == 1, nil
+	})
+}
