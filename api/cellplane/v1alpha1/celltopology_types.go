@@ -168,6 +168,31 @@ type CellTopologyStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
 	Cells []CellSlots `json:"cells,omitempty"`
+
+	// Epochs are the last epochs, the newest last. They let a client that watches go on through a change.
+	// +optional
+	// +listType=map
+	// +listMapKey=epoch
+	// +kubebuilder:validation:MaxItems=16
+	Epochs []TopologyEpoch `json:"epochs,omitempty"`
+}
+
+// TopologyEpoch says how positions of the epoch before are carried into an epoch.
+type TopologyEpoch struct {
+	// Epoch is the generation of the CellTopology.
+	// +required
+	Epoch int64 `json:"epoch"`
+
+	// From are the cells that are new in the epoch, with the revision of their stores before anything could move there.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	From map[string]int64 `json:"from,omitempty"`
+
+	// Least are the cells that have left in the epoch, with the revision of their stores after which nothing in them
+	// concerns clients. Whoever has seen less reads on there.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	Least map[string]int64 `json:"least,omitempty"`
 }
 
 // TopologyPhase is the phase of a change.
