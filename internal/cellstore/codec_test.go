@@ -251,4 +251,3 @@ func TestUnreadable(t *testing.T) {
 		}
 	}
 }
-
