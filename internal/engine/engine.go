@@ -62,6 +62,7 @@ type Config struct {
 // The numbers of workers: writes to the cell mostly wait for etcd.
 const (
 	detectorWorkers  = 8
+	schedulerWorkers = 8
 	bindingWorkers   = 8
 	statusWorkers    = 8
 	memberWorkers    = 8
@@ -137,11 +138,11 @@ func (c *Config) build(ctx context.Context) (*engine, error) {
 
 	recorder := events.NewRecorder(ctx, client)
 	meaning := interpreter.New(interpreter.Options{})
-	plan := scheduler.New(state)
 	var (
 		works    *status.Works
 		bindings *status.Bindings
 	)
+	plan := scheduler.New(state, recorder, scheduler.Options{Changed: func(key cell.Key) { bindings.Changed(key) }})
 	execute := execution.New(state, meaning, recorder, workers(c.WorkersPerMember), func(key cell.Key) {
 		works.Changed(key)
 		if work := state.Works.Get(key); work != nil && work.Binding.Name != "" {
@@ -150,7 +151,7 @@ func (c *Config) build(ctx context.Context) (*engine, error) {
 	})
 	works = status.NewWorks(state, execute.Report, recorder)
 	bindings = status.NewBindings(state, meaning, plan, execute.Report, recorder)
-	bind := binding.New(state, meaning, plan, recorder)
+	bind := binding.New(state, meaning, recorder)
 	detect := detector.New(state, meaning, plan, recorder, detector.Options{Preemption: c.Preemption, PermanentIDs: c.Hub}, bind.Enqueue)
 	router := c.Router
 	if router == nil {
@@ -162,6 +163,7 @@ func (c *Config) build(ctx context.Context) (*engine, error) {
 	e.follow = execute.Start
 	e.run = []func(context.Context){
 		func(ctx context.Context) { detect.Run(ctx, detectorWorkers) },
+		func(ctx context.Context) { plan.Run(ctx, schedulerWorkers) },
 		func(ctx context.Context) { bind.Run(ctx, bindingWorkers) },
 		execute.Run,
 		func(ctx context.Context) { works.Run(ctx, statusWorkers) },

@@ -15,13 +15,14 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/binding"
 	"github.com/cellplane/cellplane/internal/engine/detector"
 	"github.com/cellplane/cellplane/internal/engine/execution"
+	"github.com/cellplane/cellplane/internal/engine/scheduler"
 )
 
 // registry returns all metrics of an engine.
 func (e *engine) registry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, group := range [][]prometheus.Collector{detector.Collectors(), binding.Collectors(), execution.Collectors()} {
+	for _, group := range [][]prometheus.Collector{detector.Collectors(), scheduler.Collectors(), binding.Collectors(), execution.Collectors()} {
 		registry.MustRegister(group...)
 	}
 	gauge := func(name, help string, value func() float64) {

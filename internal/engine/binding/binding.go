@@ -21,7 +21,6 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/events"
 	"github.com/cellplane/cellplane/internal/engine/queue"
-	"github.com/cellplane/cellplane/internal/engine/scheduler"
 	"github.com/cellplane/cellplane/internal/override"
 )
 
@@ -35,7 +34,6 @@ type Interpreter interface {
 type Controller struct {
 	cell        *cell.Cell
 	interpreter Interpreter
-	scheduler   *scheduler.Scheduler
 	recorder    *events.Recorder
 	queue       *queue.Queue[cell.Key]
 	overrides   overrides
@@ -43,8 +41,8 @@ type Controller struct {
 }
 
 // New returns a controller that watches a cell.
-func New(c *cell.Cell, interpreter Interpreter, s *scheduler.Scheduler, recorder *events.Recorder) *Controller {
-	b := &Controller{cell: c, interpreter: interpreter, scheduler: s, recorder: recorder, queue: queue.New[cell.Key]("binding")}
+func New(c *cell.Cell, interpreter Interpreter, recorder *events.Recorder) *Controller {
+	b := &Controller{cell: c, interpreter: interpreter, recorder: recorder, queue: queue.New[cell.Key]("binding")}
 	b.overrides.init(b)
 	b.subscribe()
 	return b
@@ -72,13 +70,7 @@ func (b *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 		return b.remove(ctx, binding)
 	}
 
-	// 1. Choose clusters, if the clusters around the binding have changed.
-	binding, err := b.schedule(ctx, binding)
-	if err != nil {
-		return err
-	}
-
-	// 2. What should be where?
+	// 1. What should be where?
 	template := b.template(binding)
 	if template == nil || template.Frozen {
 		return nil // gone, or not ours: the detector decides what becomes of the binding
@@ -86,16 +78,16 @@ func (b *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	targets := targetsOf(&binding.Spec)
 	wanted, failures := b.render(ctx, binding, template, targets)
 
-	// 3. Works in clusters that are no longer chosen go, unless they are still being moved out of.
+	// 2. Works in clusters that are no longer chosen go, unless they are still being moved out of.
 	works := b.cell.WorksOf(key)
 	leaving := b.orphans(&binding.Spec, works, targets)
 	if err := b.deleteWorks(ctx, leaving); err != nil {
 		return b.failed(binding, err)
 	}
 
-	// 4. The others are created or brought up to date.
+	// 3. The others are created or brought up to date.
 	waits := purging(&binding.Spec, works)
-	err = b.write(ctx, works, wanted, waits)
+	err := b.write(ctx, works, wanted, waits)
 	syncDuration.WithLabelValues(result(err)).Observe(time.Since(start).Seconds())
 	if err = errors.Join(append(failures, err)...); err != nil {
 		return b.failed(binding, err)
@@ -113,32 +105,6 @@ func (b *Controller) failed(binding *workv1alpha2.ResourceBinding, err error) er
 		b.recorder.Failed(events.OfBinding(binding), "works", names.EventSyncWorkFailed, err.Error())
 	}
 	return err
-}
-
-// schedule decides about a binding whose surroundings have changed and returns the binding as it is now.
-func (b *Controller) schedule(ctx context.Context, binding *workv1alpha2.ResourceBinding) (*workv1alpha2.ResourceBinding, error) {
-	if !scheduler.Responsible(binding) {
-		return binding, nil
-	}
-	decided := binding.DeepCopy()
-	outcome := b.scheduler.Decide(decided)
-	about := events.OfBinding(binding)
-	if scheduler.Same(binding, decided) {
-		decided = binding
-	} else {
-		var err error
-		if decided, err = b.cell.UpdateBinding(ctx, decided); err != nil {
-			return nil, err
-		}
-	}
-	b.scheduler.Record(decided, outcome)
-	if outcome.Failure != nil {
-		b.recorder.Failed(about, "schedule", names.EventScheduleBindingFailed, outcome.Failure.Message)
-	} else {
-		b.recorder.Succeeded(about, "schedule", names.EventScheduleBindingSucceed,
-			"placed in "+scheduler.Describe(decided.Spec.Clusters), !outcome.At.IsZero() && decided != binding)
-	}
-	return decided, nil
 }
 
 // template returns the template of a binding, nil if it is gone or another one has taken its name.

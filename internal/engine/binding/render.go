@@ -146,9 +146,9 @@ func digestOf(work *workv1alpha1.Work) uint64 {
 	return cell.WorkDigest(work.Labels, work.Annotations, ptr.Deref(work.Spec.SuspendDispatching, false), ptr.Deref(work.Spec.PreserveResourcesOnDeletion, false), objects)
 }
 
-// isWorkload tells whether a template has replicas.
+// isWorkload tells whether a template has replicas that are shared among clusters. Several components go as a whole.
 func isWorkload(spec *workv1alpha2.ResourceBindingSpec) bool {
-	return spec.Replicas > 0 || spec.ReplicaRequirements != nil
+	return len(spec.Components) == 0 && (spec.Replicas > 0 || spec.ReplicaRequirements != nil)
 }
 
 // suspended returns whether changes are kept from a cluster; nil stands for no.

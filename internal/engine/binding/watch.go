@@ -37,26 +37,20 @@ func (b *Controller) subscribe() {
 		}
 		b.queue.Add(work.Binding)
 	})
-	b.cell.Clusters.Subscribe(func(_ cell.Key, old, now *clusterv1alpha1.Cluster) {
-		if old != nil && now != nil && sameForScheduling(old, now) {
-			if !apiequality.Semantic.DeepEqual(old.Status.ResourceSummary, now.Status.ResourceSummary) {
-				for _, key := range b.scheduler.Waiting() {
-					b.queue.Add(key)
-				}
-			}
+	b.cell.Clusters.Subscribe(func(key cell.Key, old, now *clusterv1alpha1.Cluster) {
+		if old != nil && now != nil && sameForRendering(old, now) {
 			return
 		}
-		for _, key := range b.cell.BindingKeys() {
-			b.queue.Add(key)
+		for _, binding := range b.cell.BindingsIn(key.Name) {
+			b.queue.Add(binding)
 		}
 	})
 }
 
-// sameForScheduling compares what placement and overrides look at.
-func sameForScheduling(a, b *clusterv1alpha1.Cluster) bool {
+// sameForRendering compares what overrides look at.
+func sameForRendering(a, b *clusterv1alpha1.Cluster) bool {
 	return apiequality.Semantic.DeepEqual(&a.Spec, &b.Spec) && maps.Equal(a.Labels, b.Labels) &&
-		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
-		apiequality.Semantic.DeepEqual(a.Status.APIEnablements, b.Status.APIEnablements)
+		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil)
 }
 
 // Overrides returns the override policies of this moment.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,6 +47,7 @@ type Cell struct {
 	OverridePolicies        *Store[policyv1alpha1.OverridePolicy]
 	ClusterOverridePolicies *Store[policyv1alpha1.ClusterOverridePolicy]
 
+	Quotas          *Store[policyv1alpha1.FederatedResourceQuota]
 	Clusters        *Store[clusterv1alpha1.Cluster]
 	Secrets         *Store[corev1.Secret] // of members
 	Namespaces      *Store[metav1.PartialObjectMetadata]
@@ -109,14 +109,15 @@ func New(config *rest.Config, options Options) (*Cell, error) {
 	}
 	c.Templates = newTemplates(c, options)
 	c.Works = newWorks(c)
-	c.bindings = newStore(condenseBinding, dependedBy)
+	c.bindings = newBindings()
 	if options.ClusterScoped {
-		c.clusterBindings = newStore(condenseBinding, dependedBy)
+		c.clusterBindings = newBindings()
 	}
 	c.Policies = newStore(keep[policyv1alpha1.PropagationPolicy])
 	c.ClusterPolicies = newStore(keep[policyv1alpha1.ClusterPropagationPolicy])
 	c.OverridePolicies = newStore(keep[policyv1alpha1.OverridePolicy])
 	c.ClusterOverridePolicies = newStore(keep[policyv1alpha1.ClusterOverridePolicy])
+	c.Quotas = newStore(keep[policyv1alpha1.FederatedResourceQuota])
 	c.Clusters = newStore(keep[clusterv1alpha1.Cluster])
 	c.Secrets = newStore(keep[corev1.Secret])
 	c.Namespaces = newStore(keepMetadata)
@@ -164,82 +165,6 @@ func keepMetadata(obj runtime.Object, _ *metav1.PartialObjectMetadata) *metav1.P
 	}}
 }
 
-func condenseBinding(obj runtime.Object, _ *workv1alpha2.ResourceBinding) *workv1alpha2.ResourceBinding {
-	switch binding := obj.(type) {
-	case *workv1alpha2.ResourceBinding:
-		binding.ManagedFields = nil
-		return binding
-	case *workv1alpha2.ClusterResourceBinding:
-		binding.ManagedFields = nil
-		// The two kinds differ in nothing but their scope.
-		return (*workv1alpha2.ResourceBinding)(binding)
-	default:
-		return nil
-	}
-}
-
-// dependedBy returns the labels that name the bindings which need a binding.
-func dependedBy(binding *workv1alpha2.ResourceBinding) []string {
-	var labels []string
-	for label := range binding.Labels {
-		if strings.HasPrefix(label, names.DependedByLabelPrefix) {
-			labels = append(labels, label)
-		}
-	}
-	return labels
-}
-
-// BindingsLabelled returns the bindings of both kinds that carry a label of those which need them.
-func (c *Cell) BindingsLabelled(label string) []*workv1alpha2.ResourceBinding {
-	var found []*workv1alpha2.ResourceBinding
-	for _, store := range []*Store[workv1alpha2.ResourceBinding]{c.bindings, c.clusterBindings} {
-		if store == nil {
-			continue
-		}
-		for _, key := range store.indexed(0, label) {
-			if binding := store.Get(key); binding != nil {
-				found = append(found, binding)
-			}
-		}
-	}
-	return found
-}
-
-// Bindings returns the store of a namespace's bindings: without a namespace that of the cluster-scoped ones, which is
-// nil where they are not kept.
-func (c *Cell) Bindings(namespace string) *Store[workv1alpha2.ResourceBinding] {
-	if namespace == "" {
-		return c.clusterBindings
-	}
-	return c.bindings
-}
-
-// Binding returns a binding of either kind, nil if there is none.
-func (c *Cell) Binding(key Key) *workv1alpha2.ResourceBinding {
-	store := c.Bindings(key.Namespace)
-	if store == nil {
-		return nil
-	}
-	return store.Get(key)
-}
-
-// SubscribeBindings subscribes to the bindings of both kinds.
-func (c *Cell) SubscribeBindings(f func(key Key, old, now *workv1alpha2.ResourceBinding)) {
-	c.bindings.Subscribe(f)
-	if c.clusterBindings != nil {
-		c.clusterBindings.Subscribe(f)
-	}
-}
-
-// BindingKeys returns the keys of the bindings of both kinds.
-func (c *Cell) BindingKeys() []Key {
-	keys := c.bindings.Keys()
-	if c.clusterBindings != nil {
-		keys = append(keys, c.clusterBindings.Keys()...)
-	}
-	return keys
-}
-
 // WorksOf returns the Works of a binding.
 func (c *Cell) WorksOf(binding Key) []*Work {
 	var works []*Work
@@ -269,6 +194,7 @@ func (c *Cell) Start(ctx context.Context) error {
 		{gv: policyv1alpha1.GroupVersion, resource: "clusterpropagationpolicies", list: func() runtime.Object { return &policyv1alpha1.ClusterPropagationPolicyList{} }, sink: c.ClusterPolicies, synced: c.ClusterPolicies.Synced()},
 		{gv: policyv1alpha1.GroupVersion, resource: "overridepolicies", list: func() runtime.Object { return &policyv1alpha1.OverridePolicyList{} }, sink: c.OverridePolicies, synced: c.OverridePolicies.Synced()},
 		{gv: policyv1alpha1.GroupVersion, resource: "clusteroverridepolicies", list: func() runtime.Object { return &policyv1alpha1.ClusterOverridePolicyList{} }, sink: c.ClusterOverridePolicies, synced: c.ClusterOverridePolicies.Synced()},
+		{gv: policyv1alpha1.GroupVersion, resource: "federatedresourcequotas", list: func() runtime.Object { return &policyv1alpha1.FederatedResourceQuotaList{} }, sink: c.Quotas, synced: c.Quotas.Synced()},
 		{gv: clusterv1alpha1.GroupVersion, resource: "clusters", list: func() runtime.Object { return &clusterv1alpha1.ClusterList{} }, sink: c.Clusters, synced: c.Clusters.Synced()},
 		{gv: corev1.SchemeGroupVersion, resource: "secrets", inside: names.ClusterNamespace, list: func() runtime.Object { return &corev1.SecretList{} }, sink: c.Secrets, synced: c.Secrets.Synced()},
 		{gv: corev1.SchemeGroupVersion, resource: "namespaces", list: func() runtime.Object { return &corev1.NamespaceList{} }, sink: c.Namespaces, synced: c.Namespaces.Synced()},

@@ -110,6 +110,17 @@ func (s *Store[T]) indexed(i int, term string) []Key {
 	return keys
 }
 
+// terms returns the terms of an index.
+func (s *Store[T]) terms(i int) []string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	terms := make([]string, 0, len(s.indexes[i].keys))
+	for term := range s.indexes[i].keys {
+		terms = append(terms, term)
+	}
+	return terms
+}
+
 // Synced is closed when the collection has been listed once.
 func (s *Store[T]) Synced() <-chan struct{} { return s.synced }
 

@@ -47,7 +47,7 @@ func (d *Controller) apply(ctx context.Context, t *cell.Template, policy *polici
 
 // refresh brings a binding without a policy up to date with its template.
 func (d *Controller) refresh(ctx context.Context, t *cell.Template, old *workv1alpha2.ResourceBinding) error {
-	if old.DeletionTimestamp != nil || old.Spec.Resource.UID != t.UID {
+	if old.DeletionTimestamp != nil || old.Spec.Resource.UID != t.UID && !awaits(old) {
 		return nil
 	}
 	binding := old.DeepCopy()
@@ -62,41 +62,13 @@ func (d *Controller) refresh(ctx context.Context, t *cell.Template, old *workv1a
 	return nil
 }
 
-// write schedules the binding if that is due and writes it if it has changed.
+// write has the binding scheduled if that is due and written if it has changed.
 func (d *Controller) write(ctx context.Context, t *cell.Template, binding, old *workv1alpha2.ResourceBinding) (bool, error) {
-	var outcome scheduler.Outcome
-	responsible := scheduler.Responsible(binding)
-	if responsible {
-		outcome = d.scheduler.Decide(binding)
-	}
-	changed := old == nil || !sameBinding(old, binding)
-	written := old
-	var err error
-	switch {
-	case old == nil:
-		written, err = d.cell.CreateBinding(ctx, binding)
-	case changed:
-		binding.Spec.Resource.ResourceVersion = t.Version
-		written, err = d.cell.UpdateBinding(ctx, binding)
-	}
+	written, err := d.scheduler.Place(ctx, scheduler.Change{Before: old, After: binding, TemplateVersion: t.Version})
 	if err != nil {
 		return false, err
 	}
-	if responsible {
-		d.scheduler.Record(written, outcome)
-		d.tellScheduled(written, outcome)
-	}
-	return changed, nil
-}
-
-func (d *Controller) tellScheduled(binding *workv1alpha2.ResourceBinding, outcome scheduler.Outcome) {
-	about := events.OfBinding(binding)
-	if outcome.Failure != nil {
-		d.recorder.Failed(about, "schedule", names.EventScheduleBindingFailed, outcome.Failure.Message)
-		return
-	}
-	d.recorder.Succeeded(about, "schedule", names.EventScheduleBindingSucceed,
-		fmt.Sprintf("placed in %s", scheduler.Describe(binding.Spec.Clusters)), !outcome.At.IsZero())
+	return written != old, nil
 }
 
 // inTheWay refuses to touch a binding that is going away or belongs to another template.
@@ -111,6 +83,11 @@ func inTheWay(old *workv1alpha2.ResourceBinding, t *cell.Template) error {
 	default:
 		return nil
 	}
+}
+
+// awaits tells whether a binding was made elsewhere for a template that had not been seen: it is needed by others.
+func awaits(binding *workv1alpha2.ResourceBinding) bool {
+	return binding.Spec.Resource.UID == "" && len(binding.Spec.RequiredBy) > 0
 }
 
 func newBinding(t *cell.Template) *workv1alpha2.ResourceBinding {
@@ -171,6 +148,9 @@ func setClaim(binding *workv1alpha2.ResourceBinding, claim cell.Claim) {
 func (d *Controller) setPolicy(binding *workv1alpha2.ResourceBinding, policy *policyv1alpha1.PropagationSpec) error {
 	spec := &binding.Spec
 	spec.PropagateDeps = policy.PropagateDeps || policy.Association
+	if spec.PropagateDeps && !slices.Contains(binding.Finalizers, names.BindingDependenciesFinalizer) {
+		binding.Finalizers = append(binding.Finalizers, names.BindingDependenciesFinalizer)
+	}
 	spec.SchedulerName = policy.SchedulerName
 	spec.Placement = policy.Placement.DeepCopy()
 	spec.Failover = policy.Failover.DeepCopy()
@@ -203,26 +183,54 @@ func suspensionOf(policy *policyv1alpha1.Suspension, now *workv1alpha2.Suspensio
 	return &suspension
 }
 
-// setNeeds copies what the template asks for.
+// setNeeds copies what the template asks for. A template of several pod templates has components; one with a single
+// component is told by its replicas alone.
 func (d *Controller) setNeeds(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template) error {
 	obj, err := t.Object()
 	if err != nil {
 		return err
 	}
-	replicas, requirements, err := d.interpreter.Replicas(ctx, obj)
-	if err != nil {
+	spec := &binding.Spec
+	if spec.Replicas, spec.ReplicaRequirements, err = d.interpreter.Replicas(ctx, obj); err != nil {
 		d.recorder.Failed(events.OfTemplate(t), "replicas", names.EventGetReplicasFailed, err.Error())
 		return err
 	}
-	binding.Spec.Replicas, binding.Spec.ReplicaRequirements = replicas, requirements
+	components, err := d.interpreter.Components(ctx, obj)
+	if err != nil {
+		d.recorder.Failed(events.OfTemplate(t), "components", names.EventGetComponentsFailed, err.Error())
+		return err
+	}
+	spec.Components = nil
+	if len(components) > 1 || len(components) == 1 && spec.Replicas == 0 {
+		spec.Components = components
+	}
+	spec.WorkloadAffinityGroups = groupsOf(spec.Placement, t.Labels)
 	return nil
 }
 
-// sameBinding compares what the detector writes.
-func sameBinding(a, b *workv1alpha2.ResourceBinding) bool {
-	return apiequality.Semantic.DeepEqual(&a.Spec, &b.Spec) && apiequality.Semantic.DeepEqual(a.Labels, b.Labels) &&
-		apiequality.Semantic.DeepEqual(a.Annotations, b.Annotations) && slices.Equal(a.Finalizers, b.Finalizers) &&
-		apiequality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences)
+// groupsOf returns the groups that a template's labels put it into, by the keys that its placement names. A template
+// without the label belongs to no group.
+func groupsOf(placement *policyv1alpha1.Placement, labels map[string]string) *workv1alpha2.WorkloadAffinityGroups {
+	if placement == nil || placement.WorkloadAffinity == nil {
+		return nil
+	}
+	group := func(key string) string {
+		if value, labelled := labels[key]; labelled && key != "" {
+			return key + "=" + value
+		}
+		return ""
+	}
+	var groups workv1alpha2.WorkloadAffinityGroups
+	if term := placement.WorkloadAffinity.Affinity; term != nil {
+		groups.AffinityGroup = group(term.GroupByLabelKey)
+	}
+	if term := placement.WorkloadAffinity.AntiAffinity; term != nil {
+		groups.AntiAffinityGroup = group(term.GroupByLabelKey)
+	}
+	if groups == (workv1alpha2.WorkloadAffinityGroups{}) {
+		return nil
+	}
+	return &groups
 }
 
 // isPassing tells whether an error goes away by itself in a moment, so that nobody need be told.

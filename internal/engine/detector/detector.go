@@ -20,6 +20,7 @@ import (
 // Interpreter is what the detector asks about templates.
 type Interpreter interface {
 	Replicas(ctx context.Context, obj *unstructured.Unstructured) (int32, *workv1alpha2.ReplicaRequirements, error)
+	Components(ctx context.Context, obj *unstructured.Unstructured) ([]workv1alpha2.Component, error)
 }
 
 // Options switch features.

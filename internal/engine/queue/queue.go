@@ -12,12 +12,17 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 )
 
 // Queue holds keys until somebody runs it; whoever stands by collects what there will be to do.
 type Queue[K comparable] struct {
 	name  string
 	queue workqueue.TypedRateLimitingInterface[K]
+	// ranked is the same queue if keys have priorities.
+	ranked   priorityqueue.PriorityQueue[K]
+	priority func(K) int
 }
 
 // The pause after a failure doubles from the first to the longest.
@@ -37,16 +42,45 @@ func NewWithPauses[K comparable](name string, first, longest time.Duration) *Que
 	return &Queue[K]{name: name, queue: workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[K]{})}
 }
 
+// NewWithPriority returns an empty queue that hands out keys of a higher priority first, those of the same in the order
+// they came.
+func NewWithPriority[K comparable](name string, first, longest time.Duration, priority func(K) int) *Queue[K] {
+	const unmeasured = "" // the library has metrics only for queues with names
+	ranked := priorityqueue.New(unmeasured, func(o *priorityqueue.Opts[K]) {
+		o.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[K](first, longest)
+	})
+	return &Queue[K]{name: name, queue: ranked, ranked: ranked, priority: priority}
+}
+
 // Add puts a key into the queue.
-func (q *Queue[K]) Add(key K) { q.queue.Add(key) }
+func (q *Queue[K]) Add(key K) { q.add(key, priorityqueue.AddOpts{}) }
 
 // AddAfter puts a key into the queue after a while.
-func (q *Queue[K]) AddAfter(key K, after time.Duration) { q.queue.AddAfter(key, after) }
+func (q *Queue[K]) AddAfter(key K, after time.Duration) {
+	q.add(key, priorityqueue.AddOpts{After: after})
+}
 
 // AddNow puts a key into the queue and forgets that it failed.
 func (q *Queue[K]) AddNow(key K) {
 	q.queue.Forget(key)
-	q.queue.Add(key)
+	q.Add(key)
+}
+
+// addRateLimited puts a key that failed into the queue again.
+func (q *Queue[K]) addRateLimited(key K) { q.add(key, priorityqueue.AddOpts{RateLimited: true}) }
+
+func (q *Queue[K]) add(key K, options priorityqueue.AddOpts) {
+	switch {
+	case q.ranked != nil:
+		options.Priority = ptr.To(q.priority(key))
+		q.ranked.AddWithOpts(options, key)
+	case options.RateLimited:
+		q.queue.AddRateLimited(key)
+	case options.After > 0:
+		q.queue.AddAfter(key, options.After)
+	default:
+		q.queue.Add(key)
+	}
 }
 
 // Len returns how many keys wait.
@@ -85,13 +119,13 @@ func (q *Queue[K]) next(ctx context.Context, reconcile func(context.Context, K) 
 		q.queue.Forget(key)
 	case errors.As(err, &later):
 		q.queue.Forget(key)
-		q.queue.AddAfter(key, later.After)
+		q.AddAfter(key, later.After)
 	case ctx.Err() != nil:
 	default:
 		if !apierrors.IsConflict(err) { // somebody was faster; the picture will catch up
 			klog.FromContext(ctx).V(1).Info("trying again", "queue", q.name, "key", key, "err", err)
 		}
-		q.queue.AddRateLimited(key)
+		q.addRateLimited(key)
 	}
 	return true
 }

@@ -1,23 +1,25 @@
-// Package scheduler writes the decisions of package schedule onto bindings: when a decision is due, what it was made
-// for, and how it ended.
+// Package scheduler puts the decisions of package schedule into effect: when a decision is due, what it was made for,
+// and how it ended. What a decision needs is held before it is written, so that no two count on the same.
 package scheduler
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/utils/lru"
 	"k8s.io/utils/ptr"
 
-	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/engine/events"
+	"github.com/cellplane/cellplane/internal/engine/queue"
 	"github.com/cellplane/cellplane/internal/schedule"
 )
 
@@ -26,42 +28,57 @@ const Name = "default-scheduler"
 
 // Scheduler decides for the bindings of a cell.
 type Scheduler struct {
-	cell *cell.Cell
-	now  func() time.Time
+	cell     *cell.Cell
+	recorder *events.Recorder
+	guards   []Guard
+	queue    *queue.Queue[cell.Key]
+	now      func() time.Time
+	// changed is told of bindings about which something new is known that the binding does not say.
+	changed func(cell.Key)
+	groups  groupLocks
+	reaches *lru.Cache // placement as JSON → reach
 
 	mu       sync.Mutex
 	outcomes map[cell.Key]Outcome
+	waiting  map[string]map[cell.Key]struct{} // by placement, as JSON
 	snapshot *schedule.Snapshot
 	stale    bool // whether a cluster has changed since the snapshot
 }
 
-// Outcome is how the last decision about a binding ended.
-type Outcome struct {
-	// Failure is nil when clusters are chosen.
-	Failure *schedule.Failure
-	// Generation of the binding that carries the decision.
-	Generation int64
-	// Affinity is the group of clusters in use.
-	Affinity string
-	// At is when clusters were last chosen anew; zero if they were found to be chosen already.
-	At time.Time
+// Guard has the last word on decisions: it knows of bounds that the clusters themselves do not tell.
+type Guard interface {
+	// Admit holds what a decision needs on top of the one before. The failure is why it cannot be had; an error is why
+	// nobody can tell. The hold may be nil.
+	Admit(ctx context.Context, before, after *workv1alpha2.ResourceBinding) (Hold, *schedule.Failure, error)
 }
 
+// Hold is what a guard keeps for a decision until it is written.
+type Hold interface {
+	// Commit says that the decision is written.
+	Commit(written *workv1alpha2.ResourceBinding)
+	// Release gives back what was held: the decision was not written.
+	Release()
+}
+
+// Options of a scheduler; the zero value will do.
+type Options struct {
+	// Guards have the last word on decisions.
+	Guards []Guard
+	// Changed is told of bindings whose outcome is another than before.
+	Changed func(cell.Key)
+}
+
+// knownPlacements is how many different placements are kept compiled.
+const knownPlacements = 4096
+
 // New returns a scheduler for a cell.
-func New(c *cell.Cell) *Scheduler {
-	s := &Scheduler{cell: c, now: time.Now, outcomes: map[cell.Key]Outcome{}, snapshot: schedule.Compile(nil), stale: true}
-	c.Clusters.Subscribe(func(cell.Key, *clusterv1alpha1.Cluster, *clusterv1alpha1.Cluster) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.stale = true
-	})
-	c.SubscribeBindings(func(key cell.Key, _, now *workv1alpha2.ResourceBinding) {
-		if now == nil {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			delete(s.outcomes, key)
-		}
-	})
+func New(c *cell.Cell, recorder *events.Recorder, options Options) *Scheduler {
+	s := &Scheduler{
+		cell: c, recorder: recorder, guards: options.Guards, now: time.Now, changed: options.Changed, reaches: lru.New(knownPlacements),
+		outcomes: map[cell.Key]Outcome{}, waiting: map[string]map[cell.Key]struct{}{}, snapshot: schedule.Compile(nil), stale: true,
+	}
+	s.queue = queue.NewWithPriority("scheduler", firstPause, longestPause, s.priority)
+	s.subscribe()
 	return s
 }
 
@@ -74,43 +91,152 @@ func Responsible(binding *workv1alpha2.ResourceBinding) bool {
 	return !suspended && binding.Spec.Placement != nil
 }
 
-// Decide chooses clusters if a decision is due. It changes the binding in place: the clusters, and the annotation that
-// says which placement they were chosen for. The outcome takes effect with Record, once the binding is written.
-func (s *Scheduler) Decide(binding *workv1alpha2.ResourceBinding) Outcome {
-	placement, err := json.Marshal(binding.Spec.Placement)
+// Change is a binding as it is and as it is to become, but for the clusters, which Place chooses.
+type Change struct {
+	// Before is nil for a new binding.
+	Before, After *workv1alpha2.ResourceBinding
+	// TemplateVersion is noted on the binding when anything else is written; empty leaves the old one.
+	TemplateVersion string
+}
+
+// Place chooses clusters for a binding if that is due and writes it if anything has changed: all of it in one write,
+// which fails if somebody else was faster. It returns the binding as it is then.
+func (s *Scheduler) Place(ctx context.Context, change Change) (*workv1alpha2.ResourceBinding, error) {
+	after := change.After
+	if !Responsible(after) {
+		return s.write(ctx, change)
+	}
+	defer s.groups.lock(after)()
+
+	// 1. Decide.
+	start := time.Now()
+	d := s.decide(after)
+	algorithmDuration.Observe(time.Since(start).Seconds())
+
+	// 2. Hold what the decision needs.
+	holds, err := s.admit(ctx, change.Before, after, &d)
 	if err != nil {
-		return Outcome{Failure: &schedule.Failure{Reason: names.ReasonSchedulerError, Message: err.Error()}}
+		attempts.WithLabelValues(resultError).Inc()
+		return nil, err
 	}
-	triggered := s.triggered(binding)
-	fresh := triggered || binding.Annotations[names.AppliedPlacementAnnotation] != string(placement)
-	if !fresh && !s.due(binding) {
-		return Outcome{Affinity: binding.Status.SchedulerObservedAffinityName}
-	}
-	request := schedule.Request{Spec: &binding.Spec, UID: binding.Spec.Resource.UID, Fresh: triggered, Snapshot: s.clusters()}
-	if !fresh {
-		request.Affinity = binding.Status.SchedulerObservedAffinityName
-	}
-	result, err := schedule.Plan(request, nil)
+	d.apply(after)
+
+	// 3. Write it down.
+	written, err := s.write(ctx, change)
 	if err != nil {
-		failure := &schedule.Failure{Reason: names.ReasonSchedulerError, Message: err.Error()}
-		errors.As(err, &failure)
-		if failure.ClearsResult() {
-			binding.Spec.Clusters = nil
-		}
-		return Outcome{Failure: failure, Affinity: binding.Status.SchedulerObservedAffinityName}
+		holds.release()
+		return nil, err
 	}
-	outcome := Outcome{Affinity: result.Affinity}
-	if fresh || !sameTargets(binding.Spec.Clusters, result.Clusters) {
-		outcome.At = s.now()
+	holds.commit(written)
+	s.record(written, &d)
+	s.tell(written, &d, change.Before)
+	attempts.WithLabelValues(resultOf(&d.Outcome)).Inc()
+	endToEndDuration.Observe(time.Since(start).Seconds())
+	return written, nil
+}
+
+func (s *Scheduler) write(ctx context.Context, change Change) (*workv1alpha2.ResourceBinding, error) {
+	if change.Before == nil {
+		return s.cell.CreateBinding(ctx, change.After)
 	}
-	if !sameTargets(binding.Spec.Clusters, result.Clusters) {
-		binding.Spec.Clusters = result.Clusters
+	if same(change.Before, change.After) {
+		return change.Before, nil
+	}
+	if change.TemplateVersion != "" {
+		change.After.Spec.Resource.ResourceVersion = change.TemplateVersion
+	}
+	return s.cell.UpdateBinding(ctx, change.After)
+}
+
+// same compares all that is written, but the status.
+func same(a, b *workv1alpha2.ResourceBinding) bool {
+	return apiequality.Semantic.DeepEqual(&a.Spec, &b.Spec) && apiequality.Semantic.DeepEqual(a.Labels, b.Labels) &&
+		apiequality.Semantic.DeepEqual(a.Annotations, b.Annotations) && slices.Equal(a.Finalizers, b.Finalizers) &&
+		apiequality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences)
+}
+
+// decision is what becomes of a binding.
+type decision struct {
+	Outcome
+	placement string // as JSON
+	made      bool   // whether clusters were chosen, perhaps the same ones
+	clears    bool   // whether earlier choices are taken back
+	targets   []workv1alpha2.TargetCluster
+}
+
+// apply writes a decision onto a binding: the clusters, and the placement they were chosen for.
+func (d *decision) apply(binding *workv1alpha2.ResourceBinding) {
+	if d.clears {
+		binding.Spec.Clusters = nil
+	}
+	if !d.made {
+		return
+	}
+	if !sameTargets(binding.Spec.Clusters, d.targets) {
+		binding.Spec.Clusters = d.targets
 	}
 	if binding.Annotations == nil {
 		binding.Annotations = map[string]string{}
 	}
-	binding.Annotations[names.AppliedPlacementAnnotation] = string(placement)
-	return outcome
+	binding.Annotations[names.AppliedPlacementAnnotation] = d.placement
+}
+
+// decide chooses clusters if a decision is due.
+func (s *Scheduler) decide(binding *workv1alpha2.ResourceBinding) decision {
+	key := cell.Key{Namespace: binding.Namespace, Name: binding.Name}
+	placement, err := json.Marshal(binding.Spec.Placement)
+	if err != nil {
+		return decision{Outcome: Outcome{Failure: &schedule.Failure{Reason: names.ReasonSchedulerError, Message: err.Error()}}}
+	}
+	last, _ := s.Last(key)
+	d := decision{placement: string(placement), Outcome: Outcome{Affinity: last.Affinity}}
+	if d.Affinity == "" {
+		d.Affinity = binding.Status.SchedulerObservedAffinityName
+	}
+	triggered := s.triggered(binding)
+	fresh := triggered || binding.Annotations[names.AppliedPlacementAnnotation] != d.placement
+	if !fresh && !s.due(binding) {
+		return d
+	}
+	request := schedule.Request{
+		Spec: &binding.Spec, UID: binding.Spec.Resource.UID, Fresh: triggered, Snapshot: s.clusters(),
+	}
+	request.AffinityClusters, request.AntiAffinityClusters = s.groupClusters(binding)
+	if !fresh {
+		request.Affinity = d.Affinity
+	}
+	d.input = inputOf(&request, d.placement)
+	if !fresh && d.input == last.input && request.Snapshot == last.snapshot && sameTargets(last.targets, binding.Spec.Clusters) {
+		d.Failure = last.Failure
+		return d // nothing has changed since
+	}
+	d.snapshot = request.Snapshot
+	result, err := schedule.Plan(request, nil)
+	if err != nil {
+		d.Failure = &schedule.Failure{Reason: names.ReasonSchedulerError, Message: err.Error()}
+		errors.As(err, &d.Failure)
+		d.clears = d.Failure.ClearsResult()
+		return d
+	}
+	d.made, d.targets, d.Affinity = true, result.Clusters, result.Affinity
+	d.Outcome.targets = result.Clusters
+	if fresh || !sameTargets(binding.Spec.Clusters, result.Clusters) {
+		d.At = s.now()
+	}
+	return d
+}
+
+// inputOf condenses what a decision is made from, but for the clusters.
+func inputOf(request *schedule.Request, placement string) uint64 {
+	spec := request.Spec
+	rest, err := json.Marshal([]any{
+		spec.Replicas, spec.ReplicaRequirements, spec.Components, spec.GracefulEvictionTasks, spec.WorkloadAffinityGroups,
+		request.Affinity, request.AffinityClusters, request.AntiAffinityClusters,
+	})
+	if err != nil {
+		return 0
+	}
+	return xxhash.Sum64(append(rest, placement...))
 }
 
 // triggered tells whether somebody asked for a decision from scratch since the last one.
@@ -120,9 +246,7 @@ func (s *Scheduler) triggered(binding *workv1alpha2.ResourceBinding) bool {
 		return false
 	}
 	last := binding.Status.LastScheduledTime
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if outcome := s.outcomes[cell.Key{Namespace: binding.Namespace, Name: binding.Name}]; !outcome.At.IsZero() && asked.Time.Before(outcome.At) {
+	if outcome, _ := s.Last(cell.Key{Namespace: binding.Namespace, Name: binding.Name}); !outcome.At.IsZero() && asked.Time.Before(outcome.At) {
 		return false // decided since, though the status does not say so yet
 	}
 	return last == nil || asked.After(last.Time)
@@ -155,19 +279,6 @@ func (s *Scheduler) clusters() *schedule.Snapshot {
 	return s.snapshot
 }
 
-// Waiting returns the bindings that found no place, and that more room in a cluster may help.
-func (s *Scheduler) Waiting() []cell.Key {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var waiting []cell.Key
-	for key, outcome := range s.outcomes {
-		if outcome.Failure != nil {
-			waiting = append(waiting, key)
-		}
-	}
-	return waiting
-}
-
 // sameTargets compares decisions regardless of their order.
 func sameTargets(a, b []workv1alpha2.TargetCluster) bool {
 	if len(a) != len(b) {
@@ -184,51 +295,4 @@ func sameTargets(a, b []workv1alpha2.TargetCluster) bool {
 		}
 	}
 	return true
-}
-
-// Record takes note of an outcome for the binding as it was written.
-func (s *Scheduler) Record(binding *workv1alpha2.ResourceBinding, outcome Outcome) {
-	key := cell.Key{Namespace: binding.Namespace, Name: binding.Name}
-	outcome.Generation = binding.Generation
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if outcome.At.IsZero() {
-		outcome.At = s.outcomes[key].At
-	}
-	s.outcomes[key] = outcome
-}
-
-// Last returns the outcome of the last decision about a binding, if there was one.
-func (s *Scheduler) Last(key cell.Key) (Outcome, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	outcome, known := s.outcomes[key]
-	return outcome, known
-}
-
-// Describe names clusters and their shares, for messages.
-func Describe(targets []workv1alpha2.TargetCluster) string {
-	if len(targets) == 0 {
-		return "no cluster"
-	}
-	const most = 20
-	var parts []string
-	for i := range targets {
-		if i == most {
-			parts = append(parts, fmt.Sprintf("and %d more", len(targets)-most))
-			break
-		}
-		part := targets[i].Name
-		if targets[i].Replicas > 0 {
-			part += ":" + strconv.Itoa(int(targets[i].Replicas))
-		}
-		parts = append(parts, part)
-	}
-	return strings.Join(parts, ", ")
-}
-
-// Same tells whether a decision left a binding as it was.
-func Same(before, after *workv1alpha2.ResourceBinding) bool {
-	return sameTargets(before.Spec.Clusters, after.Spec.Clusters) &&
-		before.Annotations[names.AppliedPlacementAnnotation] == after.Annotations[names.AppliedPlacementAnnotation]
 }

@@ -1,0 +1,54 @@
+package scheduler
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/engine/queue"
+)
+
+// The pause after an attempt that could not be written doubles from the first to the longest.
+const (
+	firstPause   = 20 * time.Millisecond
+	longestPause = 10 * time.Second
+)
+
+// retryPeriod is after how long a binding without a place is looked at again though nothing around it has changed.
+const retryPeriod = 5 * time.Minute
+
+// Run decides about bindings whose surroundings change until the context ends.
+func (s *Scheduler) Run(ctx context.Context, workers int) { s.queue.Run(ctx, workers, s.Reconcile) }
+
+// Enqueue has a binding looked at.
+func (s *Scheduler) Enqueue(key cell.Key) { s.queue.AddNow(key) }
+
+// Reconcile decides about a binding if a decision is due.
+func (s *Scheduler) Reconcile(ctx context.Context, key cell.Key) error {
+	binding := s.cell.Binding(key)
+	if binding == nil || binding.DeletionTimestamp != nil || binding.Labels[names.RebalanceStatusLabel] != "" || !Responsible(binding) {
+		return nil
+	}
+	_, err := s.Place(ctx, Change{Before: binding, After: binding.DeepCopy()})
+	if errors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if outcome, _ := s.Last(key); outcome.Failure != nil {
+		return queue.Later{After: retryPeriod}
+	}
+	return nil
+}
+
+// priority of a binding: those with a higher one are decided about first.
+func (s *Scheduler) priority(key cell.Key) int {
+	if binding := s.cell.Binding(key); binding != nil && binding.Spec.SchedulePriority != nil {
+		return int(binding.Spec.SchedulePriority.Priority)
+	}
+	return 0
+}

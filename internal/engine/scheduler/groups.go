@@ -1,0 +1,86 @@
+package scheduler
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+)
+
+// groupLocks let the bindings of one group be decided about one after the other: each must see where the others are.
+type groupLocks [64]sync.Mutex
+
+// lock locks the groups of a binding; the function unlocks them.
+func (l *groupLocks) lock(binding *workv1alpha2.ResourceBinding) (unlock func()) {
+	groups := binding.Spec.WorkloadAffinityGroups
+	if groups == nil {
+		return func() {}
+	}
+	var stripes []int
+	for _, group := range []string{groups.AffinityGroup, groups.AntiAffinityGroup} {
+		if group != "" {
+			stripes = append(stripes, int(xxhash.Sum64String(binding.Namespace+"/"+group)%uint64(len(l))))
+		}
+	}
+	slices.Sort(stripes) // everybody in the same order
+	stripes = slices.Compact(stripes)
+	for _, stripe := range stripes {
+		l[stripe].Lock()
+	}
+	return func() {
+		for _, stripe := range stripes {
+			l[stripe].Unlock()
+		}
+	}
+}
+
+// groupClusters returns the clusters that hold other templates of a binding's groups: those it wants to be with, and
+// those it wants to be apart from.
+func (s *Scheduler) groupClusters(binding *workv1alpha2.ResourceBinding) (together, apart []string) {
+	groups := binding.Spec.WorkloadAffinityGroups
+	if groups == nil {
+		return nil, nil
+	}
+	of := func(group string, member func(*workv1alpha2.WorkloadAffinityGroups) string) []string {
+		if group == "" {
+			return nil
+		}
+		var clusters []string
+		for _, key := range s.cell.BindingsOfGroup(binding.Namespace, group) {
+			other := s.cell.Binding(key)
+			if other == nil || key.Name == binding.Name || other.DeletionTimestamp != nil || member(other.Spec.WorkloadAffinityGroups) != group {
+				continue
+			}
+			for i := range other.Spec.Clusters {
+				clusters = append(clusters, other.Spec.Clusters[i].Name)
+			}
+		}
+		slices.Sort(clusters)
+		return slices.Compact(clusters)
+	}
+	together = of(groups.AffinityGroup, func(g *workv1alpha2.WorkloadAffinityGroups) string { return g.AffinityGroup })
+	apart = of(groups.AntiAffinityGroup, func(g *workv1alpha2.WorkloadAffinityGroups) string { return g.AntiAffinityGroup })
+	return together, apart
+}
+
+// groupChanged looks again at the bindings without a place that share a group with one that has moved.
+func (s *Scheduler) groupChanged(key cell.Key, binding *workv1alpha2.ResourceBinding) {
+	if binding == nil || binding.Spec.WorkloadAffinityGroups == nil {
+		return
+	}
+	groups := binding.Spec.WorkloadAffinityGroups
+	for _, group := range []string{groups.AffinityGroup, groups.AntiAffinityGroup} {
+		if group == "" {
+			continue
+		}
+		for _, other := range s.cell.BindingsOfGroup(key.Namespace, group) {
+			if outcome, _ := s.Last(other); other != key && outcome.Failure != nil {
+				incoming.WithLabelValues("GroupChanged").Inc()
+				s.queue.AddNow(other)
+			}
+		}
+	}
+}

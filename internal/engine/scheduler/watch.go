@@ -1,0 +1,158 @@
+package scheduler
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/affinity"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/schedule"
+)
+
+// subscribe says what the scheduler watches: bindings, and clusters as far as they concern bindings.
+func (s *Scheduler) subscribe() {
+	s.cell.SubscribeBindings(func(key cell.Key, old, now *workv1alpha2.ResourceBinding) {
+		if now == nil {
+			s.forget(key)
+			s.groupChanged(key, old)
+			return
+		}
+		if old != nil && old.Generation == now.Generation && maps.Equal(old.Annotations, now.Annotations) && maps.Equal(old.Labels, now.Labels) {
+			return // only the status has changed
+		}
+		if old == nil || !sameTargets(old.Spec.Clusters, now.Spec.Clusters) {
+			s.groupChanged(key, now)
+		}
+		incoming.WithLabelValues("BindingChanged").Inc()
+		s.queue.AddNow(key)
+	})
+	s.cell.Clusters.Subscribe(func(_ cell.Key, old, now *clusterv1alpha1.Cluster) {
+		s.mu.Lock()
+		s.stale = true
+		s.mu.Unlock()
+		switch {
+		case old == nil || now == nil || !sameForScheduling(old, now):
+			s.clusterChanged(old, now)
+		case !apiequality.Semantic.DeepEqual(old.Status.ResourceSummary, now.Status.ResourceSummary):
+			s.roomChanged(old, now)
+		}
+	})
+}
+
+// sameForScheduling compares what placements look at.
+func sameForScheduling(a, b *clusterv1alpha1.Cluster) bool {
+	return apiequality.Semantic.DeepEqual(&a.Spec, &b.Spec) && maps.Equal(a.Labels, b.Labels) &&
+		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
+		apiequality.Semantic.DeepEqual(a.Status.APIEnablements, b.Status.APIEnablements)
+}
+
+// clusterChanged looks again at the bindings whose placement reaches the cluster, as it is or as it was.
+func (s *Scheduler) clusterChanged(old, now *clusterv1alpha1.Cluster) {
+	for _, placement := range s.cell.Placements() {
+		if !s.reach(placement).either(old, now) {
+			continue
+		}
+		keys := s.cell.BindingsPlaced(placement)
+		incoming.WithLabelValues("ClusterChanged").Add(float64(len(keys)))
+		for _, key := range keys {
+			s.queue.AddNow(key)
+		}
+	}
+}
+
+// roomChanged looks again at the bindings without a place that the cluster now has more room for.
+func (s *Scheduler) roomChanged(old, now *clusterv1alpha1.Cluster) {
+	s.mu.Lock()
+	waiting := make(map[string][]cell.Key, len(s.waiting))
+	for placement, keys := range s.waiting {
+		waiting[placement] = slices.Collect(maps.Keys(keys))
+	}
+	s.mu.Unlock()
+	helped := map[string]bool{} // by what is asked for
+	for placement, keys := range waiting {
+		if !s.reach(placement).either(nil, now) {
+			continue
+		}
+		for _, key := range keys {
+			binding := s.cell.Binding(key)
+			if binding == nil {
+				continue
+			}
+			asked := needOf(&binding.Spec)
+			helps, known := helped[asked]
+			if !known {
+				helps = schedule.General(now, &binding.Spec) > schedule.General(old, &binding.Spec)
+				helped[asked] = helps
+			}
+			if helps {
+				incoming.WithLabelValues("RoomChanged").Inc()
+				s.queue.AddNow(key)
+			}
+		}
+	}
+}
+
+// needOf tells what bindings ask for apart.
+func needOf(spec *workv1alpha2.ResourceBindingSpec) string {
+	text, err := json.Marshal([]any{spec.ReplicaRequirements, spec.Components})
+	if err != nil {
+		return fmt.Sprint(err)
+	}
+	return string(text)
+}
+
+// reach is which clusters a placement may choose.
+type reach struct {
+	matchers []affinity.Matcher
+	all      bool // every cluster: the placement is not known, or is not understood
+}
+
+func (r *reach) either(clusters ...*clusterv1alpha1.Cluster) bool {
+	return slices.ContainsFunc(clusters, func(cluster *clusterv1alpha1.Cluster) bool {
+		return cluster != nil && (r.all || slices.ContainsFunc(r.matchers, func(m affinity.Matcher) bool { return m.Matches(cluster) }))
+	})
+}
+
+// reach compiles a placement given as JSON.
+func (s *Scheduler) reach(placement string) *reach {
+	if known, ok := s.reaches.Get(placement); ok {
+		return known.(*reach)
+	}
+	compiled := compileReach(placement)
+	s.reaches.Add(placement, compiled)
+	return compiled
+}
+
+func compileReach(text string) *reach {
+	placement := policyv1alpha1.Placement{}
+	if text == "" || json.Unmarshal([]byte(text), &placement) != nil {
+		return &reach{all: true}
+	}
+	wanted := []*policyv1alpha1.ClusterAffinity{placement.ClusterAffinity}
+	if len(placement.ClusterAffinities) > 0 {
+		wanted = nil
+	}
+	for i := range placement.ClusterAffinities {
+		group := &placement.ClusterAffinities[i]
+		wanted = append(wanted, &group.ClusterAffinity)
+		for j := range group.OverflowAffinities {
+			wanted = append(wanted, &group.OverflowAffinities[j].ClusterAffinity)
+		}
+	}
+	compiled := &reach{}
+	for _, one := range wanted {
+		matcher, err := affinity.Compile(one)
+		if err != nil {
+			return &reach{all: true}
+		}
+		compiled.matchers = append(compiled.matchers, matcher)
+	}
+	return compiled
+}
