@@ -79,6 +79,12 @@ func (c *Client) Signal(ctx context.Context, process, action string) error {
 	return err
 }
 
+// AddCell starts another cell and waits until it is ready.
+func (c *Client) AddCell(ctx context.Context, name string) error {
+	_, err := c.do(ctx, http.MethodPost, "/cells?"+url.Values{"name": {name}}.Encode())
+	return err
+}
+
 func (c *Client) do(ctx context.Context, method, path string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://supervisor"+path, nil)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -17,9 +18,14 @@ import (
 type state struct {
 	Spec  Spec                          `json:"spec"`
 	Ports map[string]controlplane.Ports `json:"ports"`
+	// Added are the cells that were added since.
+	Added []string `json:"added,omitempty"`
 	// PartPorts are the ports of the parts of Cellplane itself.
 	PartPorts map[string]int `json:"partPorts,omitempty"`
 }
+
+// cellNames returns the cells of the spec and those added since.
+func (s state) cellNames() []string { return slices.Concat(s.Spec.cellNames(), s.Added) }
 
 const (
 	stateFile  = "federation.json"

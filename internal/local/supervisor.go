@@ -123,6 +123,7 @@ func (s *Supervisor) serve(dir string) (*http.Server, error) {
 	mux.HandleFunc("GET /report", s.handleReport)
 	mux.HandleFunc("POST /stop", func(http.ResponseWriter, *http.Request) { s.stop() })
 	mux.HandleFunc("POST /signal", s.handleSignal)
+	mux.HandleFunc("POST /cells", s.handleAddCell)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = server.Serve(listener) }()
 	return server, nil
@@ -156,4 +157,22 @@ func (s *Supervisor) handleSignal(w http.ResponseWriter, r *http.Request) {
 	if err := act(); err != nil {
 		http.Error(w, err.Error(), http.StatusConflict)
 	}
+}
+
+func (s *Supervisor) handleAddCell(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	phase := s.report.Phase
+	s.mu.Unlock()
+	if phase != PhaseReady {
+		http.Error(w, "the federation is "+phase, http.StatusConflict)
+		return
+	}
+	// A command that is interrupted must not leave half a cell.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), startTimeout)
+	defer cancel()
+	if err := s.federation.AddCell(ctx, r.URL.Query().Get("name")); err != nil {
+		http.Error(w, err.Error(), http.StatusConflict)
+		return
+	}
+	s.set(func(r *Report) { r.Total = len(s.federation.ControlPlanes()) })
 }

@@ -37,12 +37,22 @@ func TestSupervisor(t *testing.T) {
 		t.Errorf("purging a federation that is up: %v, want %v", err, local.ErrInUse)
 	}
 	testSignals(t, client)
+	testAddCell(t, client)
 
 	if err := client.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-ended; err != nil {
 		t.Errorf("the supervisor ended with %v", err)
+	}
+	// What was added is there again when the federation is resumed.
+	resumed, err := local.Open(dir, local.Spec{}, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resumed.Close()
+	if len(resumed.Cells) != 1 || resumed.Cells[0].Name() != "cell-x" {
+		t.Errorf("resumed with %d cells", len(resumed.Cells))
 	}
 }
 
@@ -77,5 +87,32 @@ func testSignals(t *testing.T, client *local.Client) {
 	}
 	if err := client.Signal(t.Context(), name, "tickle"); err == nil || !strings.Contains(err.Error(), "no action") {
 		t.Errorf("an unknown action: %v", err)
+	}
+}
+
+// testAddCell adds a cell to a federation that runs.
+func testAddCell(t *testing.T, client *local.Client) {
+	for range 2 { // the second time it is there already
+		if err := client.AddCell(t.Context(), "cell-x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	report, err := client.ReportWithProcesses(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, p := range report.Processes {
+		if strings.HasPrefix(p.Name, "cell-x/") && p.Healthy {
+			found = append(found, p.Name)
+		}
+	}
+	if len(found) != 2 || report.Total != 2 {
+		t.Errorf("of %d control planes the new cell runs %v", report.Total, found)
+	}
+	for name, want := range map[string]string{"hub": "another control plane", "Cell_X": "cannot be the name of a cell"} {
+		if err := client.AddCell(t.Context(), name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("adding %q: %v, want %q", name, err, want)
+		}
 	}
 }

@@ -5,10 +5,13 @@ package parts
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
@@ -27,8 +30,10 @@ const GatewayContext = "cellplane"
 type Parts struct {
 	federation *local.Federation
 	program    string // cellplane itself
-	processes  []*process.Process
 	gateway    *rest.Config
+
+	mu        sync.Mutex
+	processes []*process.Process
 }
 
 // Of returns a function that prepares the parts of a federation; program is
@@ -127,22 +132,28 @@ func (p *Parts) prepareGateway() error {
 // prepareEngines prepares an engine for each cell, and one for the hub.
 func (p *Parts) prepareEngines() error {
 	for _, c := range p.engined() {
-		kubeconfig, err := c.KubeconfigFor(engine, userOf(engine))
-		if err != nil {
+		if _, err := p.prepareEngine(c); err != nil {
 			return err
 		}
-		name := c.Name() + "/" + engine
-		address, err := p.federation.Address(name)
-		if err != nil {
-			return err
-		}
-		args := []string{engine, "--cell=" + c.Name(), "--kubeconfig=" + kubeconfig, "--metrics-address=" + address}
-		if c.Role() == controlplane.Hub {
-			args = append(args, "--hub")
-		}
-		p.add(name, p.program, args, process.HTTPCheck("http://"+address+"/healthz", "", "", ""))
 	}
 	return nil
+}
+
+func (p *Parts) prepareEngine(c *controlplane.ControlPlane) (*process.Process, error) {
+	kubeconfig, err := c.KubeconfigFor(engine, userOf(engine))
+	if err != nil {
+		return nil, err
+	}
+	name := c.Name() + "/" + engine
+	address, err := p.federation.Address(name)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{engine, "--cell=" + c.Name(), "--kubeconfig=" + kubeconfig, "--metrics-address=" + address}
+	if c.Role() == controlplane.Hub {
+		args = append(args, "--hub")
+	}
+	return p.add(name, p.program, args, process.HTTPCheck("http://"+address+"/healthz", "", "", "")), nil
 }
 
 // prepareControllers prepares the stock controllers that look after the
@@ -201,19 +212,27 @@ func (p *Parts) engined() []*controlplane.ControlPlane {
 	return append([]*controlplane.ControlPlane{p.federation.Hub}, p.federation.Cells...)
 }
 
-func (p *Parts) add(name, program string, args []string, check func(context.Context) error) {
+func (p *Parts) add(name, program string, args []string, check func(context.Context) error) *process.Process {
 	folder, file := filepath.Split(name)
 	if folder == "" {
 		folder = file
 	}
-	p.processes = append(p.processes, process.New(process.Spec{
+	part := process.New(process.Spec{
 		Name: name, Path: program, Args: args, Check: check,
 		LogFile: filepath.Join(p.federation.Dir(), folder, "logs", file+".log"),
-	}))
+	})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.processes = append(p.processes, part)
+	return part
 }
 
 // Processes returns the processes of all parts.
-func (p *Parts) Processes() []*process.Process { return p.processes }
+func (p *Parts) Processes() []*process.Process {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.processes)
+}
 
 // Contexts returns what the kubeconfig of the federation says besides its
 // control planes.
@@ -233,15 +252,46 @@ func (p *Parts) Start(ctx context.Context) error {
 		return err
 	}
 	// The stock controllers come last: they die without a gateway.
-	last := len(p.processes) - 1
+	processes := p.Processes()
+	last := len(processes) - 1
 	group, groupCtx := errgroup.WithContext(ctx)
-	for _, part := range p.processes[:last] {
+	for _, part := range processes[:last] {
 		group.Go(func() error { return startReady(groupCtx, part) })
 	}
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return startReady(ctx, p.processes[last])
+	return startReady(ctx, processes[last])
+}
+
+// AddCell registers a cell that has just been started and runs its engine. The
+// topology is the operator's to change.
+func (p *Parts) AddCell(ctx context.Context, cell *controlplane.ControlPlane) error {
+	hub, err := p.hubClient()
+	if err != nil {
+		return err
+	}
+	if err := registerCell(ctx, hub, cell); err != nil {
+		return fmt.Errorf("registering %s: %w", cell.Name(), err)
+	}
+	if err := grantEngine(ctx, cell); err != nil {
+		return err
+	}
+	part, err := p.prepareEngine(cell)
+	if err != nil {
+		return err
+	}
+	if err := startReady(ctx, part); err != nil {
+		p.forget(part)
+		return errors.Join(err, part.Stop(context.WithoutCancel(ctx)))
+	}
+	return nil
+}
+
+func (p *Parts) forget(part *process.Process) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.processes = slices.DeleteFunc(p.processes, func(other *process.Process) bool { return other == part })
 }
 
 func startReady(ctx context.Context, part *process.Process) error {

@@ -17,12 +17,8 @@ import (
 // their hands; the gateway only reads.
 func (p *Parts) grantRights(ctx context.Context) error {
 	for _, c := range p.engined() {
-		api, err := apiOf(c)
-		if err != nil {
+		if err := grantEngine(ctx, c); err != nil {
 			return err
-		}
-		if err := bind(ctx, api, userOf(engine), "cluster-admin"); err != nil {
-			return fmt.Errorf("granting rights in %s: %w", c.Name(), err)
 		}
 	}
 	hub, err := apiOf(p.federation.Hub)
@@ -34,6 +30,17 @@ func (p *Parts) grantRights(ctx context.Context) error {
 	}
 	if err := grantGateway(ctx, hub); err != nil {
 		return fmt.Errorf("granting rights to the gateway: %w", err)
+	}
+	return nil
+}
+
+func grantEngine(ctx context.Context, c *controlplane.ControlPlane) error {
+	api, err := apiOf(c)
+	if err != nil {
+		return err
+	}
+	if err := bind(ctx, api, userOf(engine), "cluster-admin"); err != nil {
+		return fmt.Errorf("granting rights in %s: %w", c.Name(), err)
 	}
 	return nil
 }
