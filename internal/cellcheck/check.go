@@ -1,0 +1,249 @@
+// Package cellcheck compares what the stores of all cells hold with what the topology says they should: every federated object in
+// exactly one cell, the right one, and a current copy of it with its keeper.
+//
+// It reads while everything goes on, so that what it finds may be on its way. A finding counts only if it is still there after a while
+// although the object has not changed.
+package cellcheck
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/hub/backup"
+	"github.com/cellplane/cellplane/internal/slots"
+)
+
+// Problem is what is wrong with an object.
+type Problem string
+
+// The problems.
+const (
+	// NoCopy means that its keeper has no copy of it.
+	NoCopy Problem = "its keeper has no copy"
+	// OldCopy means that the copy differs.
+	OldCopy Problem = "its copy differs"
+	// NeedlessCopy means that there is a copy but no object, or the copy is with the wrong keeper.
+	NeedlessCopy Problem = "there is a copy of what is not there"
+	// Doubled means that it is in two cells.
+	Doubled Problem = "it is in two cells"
+	// Misplaced means that it is in a cell that does not own its slot.
+	Misplaced Problem = "it is in a cell that does not own it"
+)
+
+// Finding is something that is not as it should be.
+type Finding struct {
+	// Problem says what is wrong.
+	Problem Problem
+	// Key is where the object is stored, without the prefix.
+	Key string
+	// Cell is where the object is, or was; Other is its keeper, or the other cell that has it.
+	Cell, Other string
+}
+
+// String says it in one line.
+func (f Finding) String() string {
+	return fmt.Sprintf("%s: %s (%s, %s)", f.Key, f.Problem, f.Cell, f.Other)
+}
+
+// Report is the result of a check.
+type Report struct {
+	// Objects, Copies and Leftovers count what was looked at: federated objects, their copies, and what moves have left behind.
+	Objects, Copies, Leftovers int
+	// Findings are in the order of their keys.
+	Findings []Finding
+}
+
+// pause is how long findings are given to disappear before they are looked at again.
+const pause = 100 * time.Millisecond
+
+// Check compares all stores, by name of the cell, with a topology. What is found is looked at again until it is gone or settle is over.
+func Check(ctx context.Context, topology *slots.Map, stores map[string]*cellstore.Store, settle time.Duration) (Report, error) {
+	deadline := time.Now().Add(settle)
+	for {
+		report, err := once(ctx, topology, stores)
+		if err != nil || len(report.Findings) == 0 || time.Now().After(deadline) {
+			return report, err
+		}
+		select {
+		case <-ctx.Done():
+			return report, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// check is one look at everything.
+type check struct {
+	topology *slots.Map
+	stores   map[string]*cellstore.Store
+	report   Report
+
+	owners map[string]slots.Index            // of each object
+	wanted map[slots.Index]map[string]copied // by keeper, then cell + "/" + key
+}
+
+// copied is the copy that there should be.
+type copied struct {
+	cell string
+	sum  uint64
+}
+
+func once(ctx context.Context, topology *slots.Map, stores map[string]*cellstore.Store) (Report, error) {
+	c := &check{topology: topology, stores: stores, owners: map[string]slots.Index{}, wanted: map[slots.Index]map[string]copied{}}
+	for i := range topology.Cells() {
+		if err := c.objects(ctx, slots.Index(i)); err != nil {
+			return Report{}, err
+		}
+	}
+	for i := range topology.Cells() {
+		if err := c.copies(ctx, slots.Index(i)); err != nil {
+			return Report{}, err
+		}
+	}
+	if err := c.confirm(ctx); err != nil {
+		return Report{}, err
+	}
+	slices.SortFunc(c.report.Findings, func(a, b Finding) int { return strings.Compare(a.String(), b.String()) })
+	return c.report, nil
+}
+
+func (c *check) store(i slots.Index) *cellstore.Store {
+	if c.topology.Cell(i).State == slots.Failed {
+		return nil
+	}
+	return c.stores[c.topology.Name(i)]
+}
+
+// objects looks at the objects of a cell.
+func (c *check) objects(ctx context.Context, cell slots.Index) error {
+	store := c.store(cell)
+	if store == nil {
+		return nil
+	}
+	for kv, err := range store.Range(ctx, store.Prefix(), 0) {
+		if err != nil {
+			return err
+		}
+		object, err := cellstore.Parse(kv.Value)
+		if err != nil {
+			continue // no object of the API
+		}
+		class, slot := cellstore.Classify(object)
+		if !class.Federated() {
+			continue
+		}
+		key, _ := store.Relative(kv.Key)
+		c.object(cell, key, object, slot, kv.Value)
+	}
+	return nil
+}
+
+func (c *check) object(cell slots.Index, key string, object *cellstore.Object, slot slots.Slot, value []byte) {
+	route, status := c.topology.Route(slot), object.Labels[names.RebalanceStatusLabel]
+	if status == names.RebalanceMigrated {
+		c.report.Leftovers++
+		return
+	}
+	c.report.Objects++
+	if cell != route.Old && cell != route.New {
+		c.find(Misplaced, key, c.topology.Name(cell), c.topology.Name(route.New))
+		return
+	}
+	if other, twice := c.owners[key]; twice && status == "" {
+		c.find(Doubled, key, c.topology.Name(cell), c.topology.Name(other))
+	}
+	if status == "" {
+		c.owners[key] = cell
+	}
+	keeper := backup.Keeper(c.topology, cell, object)
+	if keeper == slots.None {
+		return
+	}
+	if c.wanted[keeper] == nil {
+		c.wanted[keeper] = map[string]copied{}
+	}
+	name := c.topology.Name(cell)
+	c.wanted[keeper][name+"/"+key] = copied{name, xxhash.Sum64(value)}
+}
+
+// copies looks at what a cell keeps of others.
+func (c *check) copies(ctx context.Context, keeper slots.Index) error {
+	store, wanted := c.store(keeper), c.wanted[keeper]
+	if store == nil {
+		return nil
+	}
+	name := c.topology.Name(keeper)
+	for kv, err := range store.Range(ctx, backup.Root, 0) {
+		if err != nil {
+			return err
+		}
+		full := strings.TrimPrefix(kv.Key, backup.Root)
+		cell, key, _ := strings.Cut(full, "/")
+		if i, member := c.topology.Index(cell); member && c.topology.Cell(i).State == slots.Failed {
+			continue // it waits for its promotion
+		}
+		c.report.Copies++
+		want, needed := wanted[full]
+		delete(wanted, full)
+		switch {
+		case !needed:
+			c.find(NeedlessCopy, key, cell, name)
+		case want.sum != xxhash.Sum64(kv.Value):
+			c.find(OldCopy, key, cell, name)
+		}
+	}
+	for full, want := range wanted {
+		c.find(NoCopy, strings.TrimPrefix(full, want.cell+"/"), want.cell, name)
+	}
+	return nil
+}
+
+func (c *check) find(problem Problem, key, cell, other string) {
+	c.report.Findings = append(c.report.Findings, Finding{Problem: problem, Key: key, Cell: cell, Other: other})
+}
+
+// confirm looks again at what may have changed between reading an object and reading its copy.
+func (c *check) confirm(ctx context.Context) error {
+	var confirmed []Finding
+	for _, finding := range c.report.Findings {
+		persists, err := c.persists(ctx, finding)
+		if err != nil {
+			return err
+		}
+		if persists {
+			confirmed = append(confirmed, finding)
+		}
+	}
+	c.report.Findings = confirmed
+	return nil
+}
+
+func (c *check) persists(ctx context.Context, finding Finding) (bool, error) {
+	source, keeper := c.stores[finding.Cell], c.stores[finding.Other]
+	if finding.Problem == Doubled || finding.Problem == Misplaced || keeper == nil {
+		return true, nil
+	}
+	kept, _, err := keeper.Get(ctx, backup.Root+finding.Cell+"/"+finding.Key)
+	if err != nil {
+		return false, err
+	}
+	if source == nil {
+		return finding.Problem == NeedlessCopy && kept.ModRevision != 0, nil
+	}
+	stored, _, err := source.Get(ctx, source.Key(finding.Key))
+	if err != nil {
+		return false, err
+	}
+	if finding.Problem == NeedlessCopy {
+		return kept.ModRevision != 0, nil
+	}
+	return stored.ModRevision != 0 && !bytes.Equal(stored.Value, kept.Value), nil
+}

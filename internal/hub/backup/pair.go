@@ -1,0 +1,304 @@
+package backup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+
+	"github.com/cellplane/cellplane/internal/cellstore"
+)
+
+const (
+	// batch is how many keys one transaction writes. etcd allows 128 operations by default.
+	batch = 100
+	// batchBytes bounds a transaction; etcd takes 1.5 MiB by default, and an object may be as large.
+	batchBytes = 512 << 10
+	// maxPending is how many keys may wait for a keeper that cannot be reached, before it is compared anew instead.
+	maxPending = 100_000
+)
+
+// change is the newest that is known of a key.
+type change struct {
+	value []byte // nil for a deletion
+	seen  time.Time
+}
+
+// pair carries the copies of one cell to one keeper.
+type pair struct {
+	source string // the cell's name
+	keeper *cellstore.Store
+	term   cellstore.Term
+	now    func() time.Time
+
+	wake chan struct{}
+
+	mu      sync.Mutex
+	pending map[string]change // by key without prefix
+	through int64             // the source's revision up to which everything is pending or written
+	tooMany bool
+
+	written int64 // the source's revision up to which everything is written
+	synced  bool
+}
+
+func newPair(source string, keeper *cellstore.Store, term cellstore.Term, revision int64) *pair {
+	return &pair{
+		source: source, keeper: keeper, term: term, now: time.Now, wake: make(chan struct{}, 1),
+		pending: map[string]change{}, through: revision,
+	}
+}
+
+// note takes a change that the watch of the source has brought.
+func (p *pair) note(key string, value []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.pending) >= maxPending {
+		p.tooMany = true
+		return
+	}
+	c := change{value: value, seen: p.now()}
+	if earlier, waiting := p.pending[key]; waiting {
+		c.seen = earlier.seen // the lag is that of the oldest change
+	}
+	p.pending[key] = c
+}
+
+// reach notes that all changes up to a revision have been noted.
+func (p *pair) reach(revision int64) {
+	p.mu.Lock()
+	p.through = max(p.through, revision)
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns everything that is pending.
+func (p *pair) take() (changes map[string]change, through int64, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.tooMany {
+		return nil, 0, fmt.Errorf("more than %d changes wait for it", maxPending)
+	}
+	changes, through = p.pending, p.through
+	p.pending = map[string]change{}
+	return changes, through, nil
+}
+
+// giveBack returns changes that could not be written, unless there are newer ones.
+func (p *pair) giveBack(changes map[string]change) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key, c := range changes {
+		if newer, waiting := p.pending[key]; waiting {
+			newer.seen = c.seen
+			p.pending[key] = newer
+			continue
+		}
+		p.pending[key] = c
+	}
+}
+
+// compare brings the keeper to what the source was at a revision, but for copies it should no longer have: those it returns.
+func (p *pair) compare(ctx context.Context, wanted func(yield func(key string, value []byte) error) error) (stale []string, err error) {
+	kept := map[string]uint64{}
+	prefix := Prefix(p.source)
+	for kv, err := range p.keeper.Range(ctx, prefix, 0) {
+		if err != nil {
+			return nil, err
+		}
+		kept[kv.Key[len(prefix):]] = xxhash.Sum64(kv.Value)
+	}
+	w := writer{pair: p}
+	err = wanted(func(key string, value []byte) error {
+		sum, found := kept[key]
+		delete(kept, key)
+		if found && sum == xxhash.Sum64(value) {
+			return nil
+		}
+		return w.put(ctx, key, value)
+	})
+	if err == nil {
+		err = w.flush(ctx)
+	}
+	for key := range kept {
+		stale = append(stale, key)
+	}
+	return stale, err
+}
+
+// remove deletes copies that the keeper should no longer have.
+func (p *pair) remove(ctx context.Context, keys []string) error {
+	w := writer{pair: p}
+	for _, key := range keys {
+		if err := w.put(ctx, key, nil); err != nil {
+			return err
+		}
+	}
+	return w.flush(ctx)
+}
+
+// retryDelay is how soon a keeper that did not answer is tried again.
+var retryDelay = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 8, Cap: 5 * time.Second}
+
+// follow writes what is noted until the context ends. Its error means that the keeper has to be compared anew.
+func (p *pair) follow(ctx context.Context) error {
+	delay := retryDelay
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.wake:
+		}
+		err := p.write(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			delay = retryDelay
+			continue
+		case errors.Is(err, cellstore.ErrDeposed) || errors.Is(err, errCompareAnew):
+			return err
+		}
+		klog.FromContext(ctx).V(1).Info("A keeper of backups does not answer; trying again", "cell", p.source, "keeper", p.keeper.Cell, "err", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(delay.Step()):
+		}
+		p.reach(0) // wake up again
+	}
+}
+
+var errCompareAnew = errors.New("the keeper has to be compared anew")
+
+// write writes everything that is pending.
+func (p *pair) write(ctx context.Context) error {
+	changes, through, err := p.take()
+	if err != nil {
+		return fmt.Errorf("%w: %w", errCompareAnew, err)
+	}
+	w := writer{pair: p}
+	for key, c := range changes {
+		if err = w.put(ctx, key, c.value); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = w.flushAt(ctx, through)
+	}
+	if err != nil {
+		p.giveBack(changes)
+		return err
+	}
+	now := p.now()
+	for _, c := range changes {
+		lagSeconds.WithLabelValues(p.source, p.keeper.Cell).Observe(now.Sub(c.seen).Seconds())
+	}
+	copiedKeys.WithLabelValues(p.source, p.keeper.Cell).Add(float64(len(changes)))
+	p.mu.Lock()
+	p.written = through
+	p.mu.Unlock()
+	return nil
+}
+
+// standing is how far a pair is.
+type standing struct {
+	synced  bool
+	written int64
+	pending int
+	oldest  time.Time // of what is pending
+}
+
+func (p *pair) standing() standing {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := standing{synced: p.synced, written: p.written, pending: len(p.pending)}
+	for _, c := range p.pending {
+		if s.oldest.IsZero() || c.seen.Before(s.oldest) {
+			s.oldest = c.seen
+		}
+	}
+	return s
+}
+
+func (p *pair) markSynced() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.synced = true
+}
+
+// Progress is what a keeper knows of how far its copies of a cell reach. It is stored beside them.
+type Progress struct {
+	// Revision of the cell's store up to which every write is copied.
+	Revision int64 `json:"revision"`
+	// Time at which that was so.
+	Time time.Time `json:"time"`
+}
+
+// ProgressOf returns how far a keeper's copies of a cell reach; the zero Progress if it has never had any.
+func ProgressOf(ctx context.Context, keeper *cellstore.Store, cell string) (Progress, error) {
+	var progress Progress
+	kv, _, err := keeper.Get(ctx, progressKey(cell))
+	if err != nil || kv.ModRevision == 0 {
+		return progress, err
+	}
+	if err := json.Unmarshal(kv.Value, &progress); err != nil {
+		return progress, fmt.Errorf("reading how far the backup of cell %s in cell %s reaches: %w", cell, keeper.Cell, err)
+	}
+	return progress, nil
+}
+
+// progressKey is where a keeper keeps its Progress for a cell.
+func progressKey(cell string) string { return "/cellplane/backup-progress/" + cell }
+
+// writer gathers keys into transactions.
+type writer struct {
+	*pair
+	operations []clientv3.Op
+	bytes      int
+}
+
+func (w *writer) put(ctx context.Context, key string, value []byte) error {
+	if len(w.operations) > 0 && (len(w.operations) >= batch || w.bytes+len(value) > batchBytes) {
+		if err := w.flush(ctx); err != nil {
+			return err
+		}
+	}
+	full := Prefix(w.source) + key
+	if value == nil {
+		w.operations = append(w.operations, cellstore.Delete(full))
+	} else {
+		w.operations = append(w.operations, cellstore.Put(full, value))
+	}
+	w.bytes += len(value)
+	return nil
+}
+
+func (w *writer) flush(ctx context.Context) error {
+	if len(w.operations) == 0 {
+		return nil
+	}
+	_, err := w.keeper.Txn(ctx, w.term, nil, w.operations...)
+	w.operations, w.bytes = w.operations[:0], 0
+	return err
+}
+
+// flushAt writes what is left together with how far the copies now reach.
+func (w *writer) flushAt(ctx context.Context, revision int64) error {
+	progress, err := json.Marshal(Progress{Revision: revision, Time: w.now()})
+	if err != nil {
+		return err
+	}
+	w.operations = append(w.operations, cellstore.Put(progressKey(w.source), progress))
+	return w.flush(ctx)
+}

@@ -1,0 +1,55 @@
+package backup
+
+import (
+	"testing"
+	"time"
+)
+
+// TestPending tells what becomes of changes that wait for a keeper.
+func TestPending(t *testing.T) {
+	now := time.Unix(100, 0)
+	p := newPair("cell-a", nil, 1, 10)
+	p.now = func() time.Time { return now }
+	p.note("a", []byte("1"))
+	now = now.Add(time.Second)
+	p.note("a", []byte("2"))
+	p.note("b", nil)
+	p.reach(12)
+
+	taken, through, err := p.take()
+	if err != nil || through != 12 || len(taken) != 2 {
+		t.Fatalf("took %v through %d (%v)", taken, through, err)
+	}
+	if a := taken["a"]; string(a.value) != "2" || !a.seen.Equal(time.Unix(100, 0)) {
+		t.Errorf("a is %q since %v; want the newest value since the oldest change", a.value, a.seen)
+	}
+	if s := p.standing(); s.pending != 0 {
+		t.Errorf("%d keys are pending after all were taken", s.pending)
+	}
+
+	// What could not be written comes back, but not over what is newer.
+	now = now.Add(time.Second)
+	p.note("a", []byte("3"))
+	p.giveBack(taken)
+	taken, _, _ = p.take()
+	if a := taken["a"]; string(a.value) != "3" || !a.seen.Equal(time.Unix(100, 0)) {
+		t.Errorf("a is %q since %v", a.value, a.seen)
+	}
+	if b, waiting := taken["b"]; !waiting || b.value != nil {
+		t.Errorf("the deletion of b was forgotten: %v", taken)
+	}
+}
+
+// TestTooManyPending shows that a keeper that is away for long costs bounded memory.
+func TestTooManyPending(t *testing.T) {
+	p := newPair("cell-a", nil, 1, 10)
+	for i := range maxPending + 10 {
+		p.note(string(rune('a'+i%26))+time.Duration(i).String(), nil)
+	}
+	if s := p.standing(); s.pending > maxPending {
+		t.Errorf("%d keys are pending", s.pending)
+	}
+	if _, _, err := p.take(); err == nil {
+		t.Error("changes were forgotten, and nobody is told to compare anew")
+	}
+}

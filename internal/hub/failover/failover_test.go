@@ -1,0 +1,289 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/cellcheck"
+	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/controlplane"
+	"github.com/cellplane/cellplane/internal/hub/backup"
+	"github.com/cellplane/cellplane/internal/local"
+	"github.com/cellplane/cellplane/internal/slots"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+const (
+	term    = cellstore.Term(7)
+	objects = 60
+)
+
+// world is three cells and the controller that backs them up.
+type world struct {
+	cells      []*controlplane.ControlPlane
+	clients    map[string]kubernetes.Interface
+	stores     map[string]*cellstore.Store
+	controller *backup.Controller
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{clients: map[string]kubernetes.Interface{}, stores: map[string]*cellstore.Store{}}
+	w.cells = testenv.StartFederation(t, local.Spec{Cells: 3, WithoutHub: true}).Cells
+	for _, cell := range w.cells {
+		config, err := cell.AdminConfig()
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.QPS = -1
+		w.clients[cell.Name()] = kubernetes.NewForConfigOrDie(config)
+		store := openStore(t, cell)
+		w.stores[cell.Name()] = store
+		if err := store.RaiseTerm(t.Context(), term); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.controller = &backup.Controller{Term: term, Open: func(_ context.Context, cell string) (*cellstore.Store, error) { return w.stores[cell], nil }}
+	return w
+}
+
+func openStore(t *testing.T, cell *controlplane.ControlPlane) *cellstore.Store {
+	t.Helper()
+	ca, pair, err := cell.EtcdFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := &corev1.Secret{Data: map[string][]byte{}}
+	for key, file := range map[string]string{"ca.crt": ca, corev1.TLSCertKey: pair.CertFile, corev1.TLSPrivateKeyKey: pair.KeyFile} {
+		if secret.Data[key], err = os.ReadFile(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	object := &v1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: cell.Name()}}
+	object.Spec.Etcd.Endpoints = []string{cell.EtcdURL()}
+	store, err := cellstore.Open(object, secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return store
+}
+
+func (w *world) compile(t *testing.T, epoch int64, failed ...string) *slots.Map {
+	t.Helper()
+	var list []slots.Cell
+	for _, cell := range w.cells {
+		c := slots.Cell{Name: cell.Name(), Weight: 1}
+		for _, name := range failed {
+			if name == c.Name {
+				c.State = slots.Failed
+			}
+		}
+		list = append(list, c)
+	}
+	m, err := slots.Compile(epoch, list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func (w *world) put(t *testing.T, m *slots.Map, name, text string) {
+	t.Helper()
+	cell := m.Name(m.Route(slots.Of(metav1.NamespaceDefault, name)).New)
+	maps := w.clients[cell].CoreV1().ConfigMaps(metav1.NamespaceDefault)
+	wanted := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"text": text}}
+	if _, err := maps.Update(t.Context(), wanted, metav1.UpdateOptions{}); err == nil {
+		return
+	}
+	if _, err := maps.Create(t.Context(), wanted, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// verified waits until the checker finds nothing.
+func (w *world) verified(t *testing.T, m *slots.Map) cellcheck.Report {
+	t.Helper()
+	report, err := cellcheck.Check(t.Context(), m, w.stores, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, finding := range report.Findings {
+		t.Error(finding)
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+	return report
+}
+
+// TestLossOfACell tells the story of a cell: backed up, lost, taken over, returned, emptied.
+func TestLossOfACell(t *testing.T) {
+	w := newWorld(t)
+	healthy := w.compile(t, 1)
+	for i := range objects {
+		w.put(t, healthy, fmt.Sprintf("early-%d", i), "one")
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.controller.Run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	w.controller.Set(healthy)
+
+	// What was there before and what comes later are both copied: created, changed and deleted.
+	if report := w.verified(t, healthy); report.Objects < objects || report.Copies != report.Objects {
+		t.Fatalf("%d objects have %d copies", report.Objects, report.Copies)
+	}
+	for i := range objects {
+		w.put(t, healthy, fmt.Sprintf("late-%d", i), "one")
+		w.put(t, healthy, fmt.Sprintf("early-%d", i), "two")
+	}
+	owner := healthy.Name(healthy.Route(slots.Of(metav1.NamespaceDefault, "late-0")).New)
+	if err := w.clients[owner].CoreV1().ConfigMaps(metav1.NamespaceDefault).Delete(ctx, "late-0", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	before := w.verified(t, healthy)
+	if before.Objects < 2*objects-1 {
+		t.Fatalf("the checker saw %d objects", before.Objects)
+	}
+
+	// The cell is lost. Its API server goes on for a moment with nobody to copy what it takes.
+	const lost = "cell-b"
+	failed := w.compile(t, 2, lost)
+	w.controller.Set(failed)
+	unlucky := nameIn(healthy, lost, "unlucky")
+	testenv.Eventually(t, "the controller has let go of the lost cell", func(context.Context) (bool, error) {
+		_, followed := w.controller.Standings()[lost]
+		return !followed, nil
+	})
+	w.put(t, healthy, unlucky, "nobody knows")
+
+	stores := map[string]*cellstore.Store{}
+	for name, store := range w.stores {
+		if name != lost {
+			stores[name] = store
+		}
+	}
+	promotion := Promotion{Topology: failed, Failed: lost, Stores: stores, Term: term}
+	promoted, err := promotion.Run(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(promoted.Contested) > 0 || promoted.Objects == 0 {
+		t.Errorf("promoted %d objects, contested %v", promoted.Objects, promoted.Contested)
+	}
+	if again, err := promotion.Run(ctx); err != nil || again.Objects != 0 {
+		t.Errorf("promoting again brought %d objects to life (%v)", again.Objects, err)
+	}
+	for i := range objects {
+		w.read(t, failed, fmt.Sprintf("early-%d", i), "two")
+		if i > 0 {
+			w.read(t, failed, fmt.Sprintf("late-%d", i), "one")
+		}
+	}
+	if after := w.verified(t, failed); after.Objects != before.Objects {
+		t.Errorf("there are %d objects, there were %d", after.Objects, before.Objects)
+	}
+
+	w.testDeposed(t, failed, stores)
+	w.testReturn(t, lost, unlucky, stores)
+}
+
+// testDeposed attacks with a promotion of an earlier term.
+func (w *world) testDeposed(t *testing.T, failed *slots.Map, stores map[string]*cellstore.Store) {
+	keeper := stores["cell-a"]
+	if _, err := keeper.Txn(t.Context(), term, nil, cellstore.Put(backup.Prefix("cell-b")+"configmaps/default/forged", []byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"forged","namespace":"default"}}`))); err != nil {
+		t.Fatal(err)
+	}
+	old := Promotion{Topology: failed, Failed: "cell-b", Stores: stores, Term: term - 1}
+	if promoted, err := old.Run(t.Context()); !errors.Is(err, cellstore.ErrDeposed) || promoted.Objects != 0 {
+		t.Errorf("a hub manager that was deposed promoted %d objects: %v", promoted.Objects, err)
+	}
+	if _, err := keeper.Txn(t.Context(), term, nil, cellstore.Delete(backup.Prefix("cell-b")+"configmaps/default/forged")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testReturn brings the cell back: what only it had is on disk, and it is empty.
+func (w *world) testReturn(t *testing.T, lost, unlucky string, stores map[string]*cellstore.Store) {
+	var list []slots.Cell
+	for _, cell := range w.cells {
+		c := slots.Cell{Name: cell.Name(), Weight: 1}
+		if c.Name == lost {
+			c.State = slots.In
+		}
+		list = append(list, c)
+	}
+	returning, err := slots.Compile(3, list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	emptying := Emptying{Topology: returning, Returning: w.stores[lost], Stores: stores, Term: term, Dir: t.TempDir(), Now: time.Now()}
+	emptied, err := emptying.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(emptied.Salvaged) != 1 || !strings.Contains(emptied.Salvaged[0], unlucky) {
+		t.Fatalf("salvaged %v, want %s alone", emptied.Salvaged, unlucky)
+	}
+	content, err := os.ReadFile(emptied.Salvaged[0])
+	if err != nil || !strings.Contains(string(content), "text: nobody knows") {
+		t.Errorf("what was salvaged reads %q (%v)", content, err)
+	}
+	for _, file := range append(emptied.Salvaged, emptied.Snapshot, filepath.Dir(emptied.Snapshot)) {
+		info, err := os.Stat(file)
+		if err != nil || info.Mode().Perm()&0o077 != 0 || info.Size() == 0 {
+			t.Errorf("%s: %v, %v", file, info, err)
+		}
+	}
+	left, err := w.clients[lost].CoreV1().ConfigMaps(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, item := range left.Items {
+		if item.Annotations[names.CopiedFromHubAnnotation] == "" && item.Name != "kube-root-ca.crt" {
+			t.Errorf("the cell still has %s", item.Name)
+		}
+	}
+	if again, err := emptying.Run(t.Context()); err != nil || again.Removed != 0 || again.Snapshot != "" {
+		t.Errorf("emptying it again removed %d objects (%v)", again.Removed, err)
+	}
+}
+
+func (w *world) read(t *testing.T, m *slots.Map, name, text string) {
+	t.Helper()
+	cell := m.Name(m.Route(slots.Of(metav1.NamespaceDefault, name)).New)
+	object, err := w.clients[cell].CoreV1().ConfigMaps(metav1.NamespaceDefault).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if object.Data["text"] != text {
+		t.Errorf("%s in %s reads %q, want %q", name, cell, object.Data["text"], text)
+	}
+}
+
+// nameIn returns a name that a cell owns.
+func nameIn(m *slots.Map, cell, prefix string) string {
+	for i := 0; ; i++ {
+		name := fmt.Sprintf("%s-%d", prefix, i)
+		if m.Name(m.Route(slots.Of(metav1.NamespaceDefault, name)).New) == cell {
+			return name
+		}
+	}
+}
