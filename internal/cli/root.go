@@ -66,11 +66,13 @@ Start a federation on this machine with "cellplane up", look at it with
 	root.AddGroup(
 		&cobra.Group{ID: groupLocal, Title: "A federation on this machine:"},
 		&cobra.Group{ID: groupClusters, Title: "Member clusters:"},
+		&cobra.Group{ID: groupCells, Title: "Cells of the control plane:"},
 		&cobra.Group{ID: groupParts, Title: "The parts of a federation:"},
 	)
 	root.AddCommand(
 		newUp(), newDown(), newStatus(), newSupervise(), newKubectl(),
 		newJoin(), newUnjoin(), newRotate(), newCordon(), newUncordon(), newTaint(),
+		newCells(),
 		newUser(),
 		newHubManager(), newEngine(), newGateway(),
 		newVersion(),

@@ -1,0 +1,194 @@
+package cells
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+)
+
+// Edit is a change of a topology.
+type Edit func(*v1alpha1.CellTopologySpec) error
+
+// Add lets a cell join with a weight.
+func Add(name string, weight int32) Edit {
+	return func(spec *v1alpha1.CellTopologySpec) error {
+		if weight < 1 {
+			return fmt.Errorf("the weight of a cell is at least 1, not %d", weight)
+		}
+		if cell := find(spec, name); cell != nil {
+			switch cell.State {
+			case v1alpha1.CellStateFailed:
+				return fmt.Errorf("%s has failed; bring it back with `cellplane cells rejoin %s`", name, name)
+			case v1alpha1.CellStateIn:
+				return fmt.Errorf("%s is joining already", name)
+			default:
+				return fmt.Errorf("%s is in the topology already; change its share with `cellplane cells weight %s`", name, name)
+			}
+		}
+		if err := idle(spec); err != nil {
+			return err
+		}
+		spec.Cells = append(spec.Cells, v1alpha1.TopologyCell{Name: name, Weight: weight, State: v1alpha1.CellStateIn})
+		return nil
+	}
+}
+
+// Drain lets a cell leave: its objects move to the others first.
+func Drain(name string) Edit {
+	return func(spec *v1alpha1.CellTopologySpec) error {
+		cell, err := present(spec, name)
+		if err != nil {
+			return err
+		}
+		switch cell.State {
+		case v1alpha1.CellStateOut:
+			return fmt.Errorf("%s is being drained already", name)
+		case v1alpha1.CellStateFailed:
+			return fmt.Errorf("%s has failed and owns nothing", name)
+		}
+		if err := idle(spec); err != nil {
+			return err
+		}
+		if others(spec, name) == 0 {
+			return fmt.Errorf("%s is the only cell; add another before it can be drained", name)
+		}
+		cell.State = v1alpha1.CellStateOut
+		return nil
+	}
+}
+
+// Weight gives a cell another share.
+func Weight(name string, weight int32) Edit {
+	return func(spec *v1alpha1.CellTopologySpec) error {
+		if weight < 1 {
+			return fmt.Errorf("the weight of a cell is at least 1, not %d; use `cellplane cells drain %s` to empty it", weight, name)
+		}
+		cell, err := present(spec, name)
+		if err != nil {
+			return err
+		}
+		if cell.State == v1alpha1.CellStateFailed {
+			return fmt.Errorf("%s has failed and owns nothing", name)
+		}
+		if err := idle(spec); err != nil {
+			return err
+		}
+		if cell.Weight == weight {
+			return fmt.Errorf("%s has weight %d already", name, weight)
+		}
+		cell.TargetWeight = ptr.To(weight)
+		return nil
+	}
+}
+
+// Fail declares a cell lost: its backup cells take its share over.
+func Fail(name string) Edit {
+	return func(spec *v1alpha1.CellTopologySpec) error {
+		cell, err := present(spec, name)
+		if err != nil {
+			return err
+		}
+		if cell.State == v1alpha1.CellStateFailed {
+			return fmt.Errorf("%s has been declared failed already", name)
+		}
+		if others(spec, name) == 0 {
+			return fmt.Errorf("%s is the only cell, so there is nobody to take its share over; restore its store instead", name)
+		}
+		cell.State, cell.TargetWeight = v1alpha1.CellStateFailed, nil
+		return nil
+	}
+}
+
+// Rejoin lets a failed cell join again, empty.
+func Rejoin(name string) Edit {
+	return func(spec *v1alpha1.CellTopologySpec) error {
+		cell, err := present(spec, name)
+		if err != nil {
+			return err
+		}
+		if cell.State != v1alpha1.CellStateFailed {
+			return fmt.Errorf("%s has not failed: its state is %s", name, cell.State)
+		}
+		if err := idle(spec); err != nil {
+			return err
+		}
+		cell.State = v1alpha1.CellStateIn
+		return nil
+	}
+}
+
+// TurnBack gives the change under way up: what has moved moves back.
+func TurnBack(spec *v1alpha1.CellTopologySpec) error {
+	if Running(spec) == "" {
+		return fmt.Errorf("no change is under way")
+	}
+	for i := range spec.Cells {
+		cell := &spec.Cells[i]
+		switch {
+		case cell.State == v1alpha1.CellStateIn:
+			cell.State = v1alpha1.CellStateOut
+		case cell.State == v1alpha1.CellStateOut:
+			cell.State = v1alpha1.CellStateIn
+		case cell.TargetWeight != nil:
+			cell.Weight, cell.TargetWeight = *cell.TargetWeight, ptr.To(cell.Weight)
+		}
+	}
+	return nil
+}
+
+// Running says which change is under way, and nothing if none is.
+func Running(spec *v1alpha1.CellTopologySpec) string {
+	var parts []string
+	for _, cell := range spec.Cells {
+		switch {
+		case cell.State == v1alpha1.CellStateIn:
+			parts = append(parts, cell.Name+" is joining")
+		case cell.State == v1alpha1.CellStateOut:
+			parts = append(parts, cell.Name+" is leaving")
+		case cell.TargetWeight != nil:
+			parts = append(parts, fmt.Sprintf("%s goes from weight %d to %d", cell.Name, cell.Weight, *cell.TargetWeight))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func idle(spec *v1alpha1.CellTopologySpec) error {
+	if running := Running(spec); running != "" {
+		return fmt.Errorf("another change is under way: %s; wait for its end, or turn it back with `cellplane cells abort`", running)
+	}
+	return nil
+}
+
+func present(spec *v1alpha1.CellTopologySpec, name string) (*v1alpha1.TopologyCell, error) {
+	if cell := find(spec, name); cell != nil {
+		return cell, nil
+	}
+	names := make([]string, len(spec.Cells))
+	for i, cell := range spec.Cells {
+		names[i] = cell.Name
+	}
+	return nil, fmt.Errorf("there is no cell %s in the topology; its cells are %s", name, strings.Join(names, ", "))
+}
+
+func find(spec *v1alpha1.CellTopologySpec, name string) *v1alpha1.TopologyCell {
+	i := slices.IndexFunc(spec.Cells, func(c v1alpha1.TopologyCell) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &spec.Cells[i]
+}
+
+// others counts the cells besides one that could own its share.
+func others(spec *v1alpha1.CellTopologySpec, name string) int {
+	n := 0
+	for _, cell := range spec.Cells {
+		if cell.Name != name && (cell.State == v1alpha1.CellStateNormal || cell.State == v1alpha1.CellStateIn) {
+			n++
+		}
+	}
+	return n
+}

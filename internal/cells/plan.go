@@ -1,0 +1,108 @@
+package cells
+
+import (
+	"fmt"
+
+	"github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/internal/slots"
+)
+
+// Plan is what an edit would do.
+type Plan struct {
+	// Shares are those of all cells, in name order.
+	Shares []Share
+	// Flows are the slots that would change their cell.
+	Flows []slots.Flow
+}
+
+// Share is the part of all slots that a cell owns, between 0 and 1.
+type Share struct {
+	Cell          string
+	Before, After float64
+	// Ideal is what its weight entitles it to after the edit.
+	Ideal float64
+}
+
+// Moved returns the part of all slots that changes its cell.
+func (p Plan) Moved() float64 {
+	var sum float64
+	for _, flow := range p.Flows {
+		sum += flow.Share()
+	}
+	return sum
+}
+
+// Foresee returns what an edit of a topology would do. The topology is left as it is.
+func Foresee(topology v1alpha1.CellTopologySpec, edit Edit) (Plan, error) {
+	edited := topology.DeepCopy()
+	if err := edit(edited); err != nil {
+		return Plan{}, err
+	}
+	before, err := Compile(0, &topology)
+	if err != nil {
+		return Plan{}, err
+	}
+	after, err := Compile(0, edited)
+	if err != nil {
+		return Plan{}, err
+	}
+	return Plan{Shares: shares(before, after, edited), Flows: slots.Moves(before, after)}, nil
+}
+
+// Compile returns the map of a topology.
+func Compile(epoch int64, topology *v1alpha1.CellTopologySpec) (*slots.Map, error) {
+	list := make([]slots.Cell, len(topology.Cells))
+	for i, cell := range topology.Cells {
+		list[i] = slots.Cell{Name: cell.Name, Weight: cell.Weight}
+		if cell.TargetWeight != nil {
+			list[i].TargetWeight = *cell.TargetWeight
+		}
+		switch cell.State {
+		case v1alpha1.CellStateNormal, "":
+			list[i].State = slots.Normal
+		case v1alpha1.CellStateIn:
+			list[i].State = slots.In
+		case v1alpha1.CellStateOut:
+			list[i].State = slots.Out
+		case v1alpha1.CellStateFailed:
+			list[i].State = slots.Failed
+		default:
+			return nil, fmt.Errorf("cell %s has the unknown state %q", cell.Name, cell.State)
+		}
+	}
+	return slots.Compile(epoch, list)
+}
+
+func shares(before, after *slots.Map, edited *v1alpha1.CellTopologySpec) []Share {
+	owned := map[string]float64{}
+	for _, holding := range before.Balance() {
+		owned[holding.Cell] = float64(holding.After) / slots.Count
+	}
+	ideal := idealShares(edited)
+	balance := after.Balance()
+	result := make([]Share, len(balance))
+	for i, holding := range balance {
+		result[i] = Share{Cell: holding.Cell, Before: owned[holding.Cell], After: float64(holding.After) / slots.Count, Ideal: ideal[holding.Cell]}
+	}
+	return result
+}
+
+// idealShares divides the slots by weight alone.
+func idealShares(topology *v1alpha1.CellTopologySpec) map[string]float64 {
+	weights, sum := map[string]float64{}, 0.0
+	for _, cell := range topology.Cells {
+		if cell.State == v1alpha1.CellStateOut || cell.State == v1alpha1.CellStateFailed {
+			continue
+		}
+		weight := float64(cell.Weight)
+		if cell.TargetWeight != nil {
+			weight = float64(*cell.TargetWeight)
+		}
+		weights[cell.Name] = weight
+		sum += weight
+	}
+	for name := range weights {
+		weights[name] /= sum
+	}
+	return weights
+}

@@ -1,0 +1,242 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/internal/cells"
+	"github.com/cellplane/cellplane/internal/local"
+)
+
+// cellsChange are the flags of the commands that change the topology.
+type cellsChange struct {
+	hub  hubFlags
+	wait bool
+}
+
+func (o *cellsChange) add(cmd *cobra.Command) {
+	o.hub.add(cmd)
+	cmd.Flags().BoolVar(&o.wait, "wait", true, "follow the change until it is complete")
+}
+
+// run edits the topology and follows what comes of it.
+func (o *cellsChange) run(ctx context.Context, out io.Writer, edit cells.Edit) error {
+	api, err := o.hub.client()
+	if err != nil {
+		return err
+	}
+	if err := editTopology(ctx, api, edit); err != nil {
+		return err
+	}
+	if !o.wait {
+		fmt.Fprintln(out, "The change has begun; follow it with `cellplane cells watch`.")
+		return nil
+	}
+	return followChange(ctx, api, o.hub.heldRequests(), out)
+}
+
+// editTopology edits the topology as it is now, again if somebody else has changed it meanwhile.
+func editTopology(ctx context.Context, api client.Client, edit cells.Edit) error {
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		topology, err := readTopology(ctx, api)
+		if err != nil {
+			return err
+		}
+		if err := edit(&topology.Spec); err != nil {
+			return err
+		}
+		err = api.Update(ctx, topology)
+		if apierrors.IsInvalid(err) {
+			return fmt.Errorf("the hub refused the change: %w", err)
+		}
+		return err
+	})
+}
+
+func newCellsAdd() *cobra.Command {
+	var o cellsChange
+	var manifest cellManifest
+	var weight int32
+	cmd := &cobra.Command{
+		Use:   "add CELL",
+		Short: "Let a cell join and take its share",
+		Long: `Let a cell join: it takes its share of the objects from the others, one by one,
+while clients go on. In a federation of "cellplane up" the cell is started too.
+Elsewhere say how it is reached, unless the hub has a Cell of that name already.`,
+		Example: `  cellplane cells add cell-c
+  cellplane cells add cell-c --weight 2 --server https://cell-c:6443 --ca-file ca.crt --client-cert-file front-proxy.crt \
+    --client-key-file front-proxy.key --etcd https://etcd-c:2379 --etcd-ca-file etcd-ca.crt --etcd-cert-file etcd.crt --etcd-key-file etcd.key`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := args[0]
+			if err := o.prepare(cmd.Context(), cmd.OutOrStdout(), name, weight, manifest); err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), cmd.OutOrStdout(), cells.Add(name, weight))
+		},
+	}
+	o.add(cmd)
+	manifest.add(cmd)
+	cmd.Flags().Int32Var(&weight, "weight", 1, "its share, relative to the others'")
+	return cmd
+}
+
+// prepare sees to it that the hub has a Cell to add.
+func (o *cellsChange) prepare(ctx context.Context, out io.Writer, name string, weight int32, manifest cellManifest) error {
+	api, err := o.hub.client()
+	if err != nil {
+		return err
+	}
+	topology, err := readTopology(ctx, api)
+	if err != nil {
+		return err
+	}
+	if err := cells.Add(name, weight)(&topology.Spec); err != nil {
+		return err // before anything is started in vain
+	}
+	if manifest.given() {
+		return manifest.apply(ctx, o.hub, name, weight)
+	}
+	err = api.Get(ctx, types.NamespacedName{Name: name}, &v1alpha1.Cell{})
+	switch {
+	case err == nil:
+		return nil
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("looking for the Cell %s: %w", name, err)
+	}
+	dir, err := federationDir(o.hub.dir)
+	if err != nil {
+		return err
+	}
+	if !local.InUse(dir) {
+		return fmt.Errorf("the hub has no Cell %s; say how it is reached with --server and the flags beside it, or create a Cell", name)
+	}
+	supervisor, err := local.NewClient(dir)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "Starting %s…\n", name)
+	return supervisor.AddCell(ctx, name)
+}
+
+func newCellsDrain() *cobra.Command {
+	return changeCommand("drain CELL", "Empty a cell and let it leave", `Empty a cell: its objects move to the other cells, each to the one that keeps its
+backup, while clients go on. Then the cell leaves the topology.`, 1, func(args []string) (cells.Edit, error) { return cells.Drain(args[0]), nil })
+}
+
+func newCellsWeight() *cobra.Command {
+	return changeCommand("weight CELL WEIGHT", "Give a cell another share", "", 2, func(args []string) (cells.Edit, error) {
+		weight, err := parseWeight(args[1])
+		return cells.Weight(args[0], weight), err
+	})
+}
+
+func newCellsFailover() *cobra.Command {
+	return changeCommand("failover CELL", "Take a dead cell's share over", `Declare a cell lost. Its engine loses its identity in every member, and its share
+falls to the cells that keep its backup. Writes that had not reached the backup
+are reported when the cell comes back, and kept.`, 1, func(args []string) (cells.Edit, error) { return cells.Fail(args[0]), nil })
+}
+
+func newCellsRejoin() *cobra.Command {
+	return changeCommand("rejoin CELL", "Let a failed cell join again", `Let a cell that had failed join again. A snapshot of its store is kept, what it
+held that its backup had not is reported and kept as files, and the cell is
+emptied before it takes its share.`, 1, func(args []string) (cells.Edit, error) { return cells.Rejoin(args[0]), nil })
+}
+
+func newCellsAbort() *cobra.Command {
+	return changeCommand("abort", "Turn the change under way back", "", 0, func([]string) (cells.Edit, error) { return cells.TurnBack, nil })
+}
+
+func changeCommand(use, short, long string, args int, edit func([]string) (cells.Edit, error)) *cobra.Command {
+	var o cellsChange
+	cmd := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Long:  long,
+		Args:  cobra.ExactArgs(args),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			wanted, err := edit(args)
+			if err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), cmd.OutOrStdout(), wanted)
+		},
+	}
+	o.add(cmd)
+	return cmd
+}
+
+func parseWeight(text string) (int32, error) {
+	weight, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no weight; use a whole number from 1 on", text)
+	}
+	return int32(weight), nil
+}
+
+func newCellsWatch() *cobra.Command {
+	var hub hubFlags
+	cmd := &cobra.Command{
+		Use:   "watch",
+		Short: "Follow the change under way",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			api, err := hub.client()
+			if err != nil {
+				return err
+			}
+			return followChange(cmd.Context(), api, hub.heldRequests(), cmd.OutOrStdout())
+		},
+	}
+	hub.add(cmd)
+	return cmd
+}
+
+// followInterval is how often the progress of a change is shown.
+const followInterval = 250 * time.Millisecond
+
+// followChange shows a change until it is complete. Interrupting it leaves the change to go on.
+func followChange(ctx context.Context, api client.Client, held func(context.Context) string, out io.Writer) error {
+	progress := newProgress(out)
+	defer progress.end()
+	ticker := time.NewTicker(followInterval)
+	defer ticker.Stop()
+	var pace pace
+	for {
+		topology, err := readTopology(ctx, api)
+		switch {
+		case ctx.Err() != nil:
+			return errors.New("interrupted; the change goes on, follow it with `cellplane cells watch`")
+		case err != nil:
+			progress.show("waiting", "the hub cannot be reached: "+err.Error())
+		case settled(topology):
+			progress.end()
+			fmt.Fprintf(out, "Done: epoch %d, %s.\n", topology.Generation, pace.summary())
+			return nil
+		default:
+			stage, text := describeChange(topology, &pace, time.Now())
+			progress.show(stage, text+held(ctx))
+		}
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
+	}
+}
+
+// settled reports whether nothing remains to be done for the topology as it is.
+func settled(topology *v1alpha1.CellTopology) bool {
+	return topology.Status.ObservedGeneration == topology.Generation && topology.Status.Phase == v1alpha1.TopologyStable &&
+		cells.Running(&topology.Spec) == ""
+}
