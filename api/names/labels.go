@@ -71,6 +71,8 @@ const (
 	CellLabel = "cellplane.io/cell"
 	// ClusterLabel names the member that an object is for or from.
 	ClusterLabel = "cellplane.io/cluster"
+	// DependedFromLabelPrefix is followed by the name of a cell: templates there need the binding, which lives elsewhere.
+	DependedFromLabelPrefix = "depended-from.cellplane.io/"
 )
 
 // Values of RebalanceStatusLabel.

@@ -8,7 +8,7 @@ import (
 	"regexp"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/rest"
 
 	"github.com/cellplane/cellplane/internal/engine"
 )
@@ -18,6 +18,8 @@ type engineOptions struct {
 	cell              string
 	kubeconfig        string
 	context           string
+	federation        string
+	hubKubeconfig     string
 	hub               bool
 	leaderElect       bool
 	preemption        bool
@@ -53,6 +55,8 @@ caches and take over within seconds.`,
 	flags.StringVar(&o.cell, "cell", "", "name of the cell (required)")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig for the API server of the cell (required)")
 	flags.StringVar(&o.context, "context", "", "context of the kubeconfig to use")
+	flags.StringVar(&o.federation, "federation-kubeconfig", "", "kubeconfig for the gateway's /federation: what templates refer to in other cells is sent along")
+	flags.StringVar(&o.hubKubeconfig, "hub-kubeconfig", "", "kubeconfig for the hub, for what templates refer to there; needs --federation-kubeconfig")
 	flags.BoolVar(&o.hub, "hub", false, "also propagate cluster-scoped templates and namespaces: for the engine of the hub")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "work only while no other engine of this cell does")
 	flags.BoolVar(&o.preemption, "policy-preemption", false, "let policies with preemption Always take templates from others")
@@ -70,13 +74,23 @@ func (o *engineOptions) complete() (*engine.Config, error) {
 	if err := checkLoopback(o.metricsAddress); err != nil {
 		return nil, err
 	}
-	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.kubeconfig}
-	client, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context}).ClientConfig()
+	if o.hubKubeconfig != "" && o.federation == "" {
+		return nil, errors.New("--hub-kubeconfig needs --federation-kubeconfig")
+	}
+	client, err := optionalKubeconfig(o.kubeconfig, o.context)
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", o.kubeconfig, err)
+		return nil, err
+	}
+	federation, err := optionalKubeconfig(o.federation, "")
+	if err != nil {
+		return nil, err
+	}
+	hub, err := optionalKubeconfig(o.hubKubeconfig, "")
+	if err != nil {
+		return nil, err
 	}
 	config := &engine.Config{
-		Cell: o.cell, Config: client, Hub: o.hub, LeaderElect: o.leaderElect, Preemption: o.preemption,
+		Cell: o.cell, Config: client, Federation: federation, HubAPI: hub, Hub: o.hub, LeaderElect: o.leaderElect, Preemption: o.preemption,
 		SkippedAPIs: o.skippedAPIs, MetricsAddress: o.metricsAddress, WorkersPerMember: o.workersPerMember,
 	}
 	for _, text := range o.skippedNamespaces {
@@ -87,6 +101,18 @@ func (o *engineOptions) complete() (*engine.Config, error) {
 		config.SkippedNamespaces = append(config.SkippedNamespaces, expression)
 	}
 	return config, config.Validate()
+}
+
+// optionalKubeconfig reads a kubeconfig; no file means none.
+func optionalKubeconfig(file, context string) (*rest.Config, error) {
+	if file == "" {
+		return nil, nil
+	}
+	config, err := loadKubeconfig(file, context)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", file, err)
+	}
+	return config, nil
 }
 
 // checkLoopback refuses an address that others could reach: what is served there is not protected.

@@ -50,8 +50,10 @@ type Config struct {
 	SkippedAPIs []string
 	// SkippedNamespaces are not made in members, besides those of the control plane. Only the hub's engine makes any.
 	SkippedNamespaces []*regexp.Regexp
-	// Router finds the cells that hold what templates refer to; nil means that this cell holds everything.
-	Router func(*cell.Cell) dependencies.Router
+	// Federation is for the gateway's view of templates alone, and HubAPI for the hub: what templates refer to and
+	// another cell holds is sent along through them. Without Federation this cell holds everything; the hub's engine
+	// needs no HubAPI.
+	Federation, HubAPI *rest.Config
 	// MetricsAddress is where /metrics, /healthz and /readyz are served, without TLS or authentication: it should be a
 	// loopback address. Empty means nowhere.
 	MetricsAddress string
@@ -133,6 +135,12 @@ func (c *Config) build(ctx context.Context) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	var elsewhere *dependencies.Elsewhere
+	if c.Federation != nil {
+		if elsewhere, err = dependencies.NewElsewhere(c.Cell, c.Federation, c.HubAPI); err != nil {
+			return nil, err
+		}
+	}
 	host, _ := os.Hostname() // only for people
 	e := &engine{config: c, client: client, cell: state, identity: host + "_" + uuid.NewString(), logger: klog.FromContext(ctx)}
 
@@ -153,11 +161,7 @@ func (c *Config) build(ctx context.Context) (*engine, error) {
 	bindings = status.NewBindings(state, meaning, plan, execute.Report, recorder)
 	bind := binding.New(state, meaning, recorder)
 	detect := detector.New(state, meaning, plan, recorder, detector.Options{Preemption: c.Preemption, PermanentIDs: c.Hub}, bind.Enqueue)
-	router := c.Router
-	if router == nil {
-		router = dependencies.Alone
-	}
-	depend := dependencies.New(state, router(state), meaning, recorder)
+	depend := dependencies.New(state, elsewhere, meaning, recorder)
 	followMeaning(state, meaning, func(kinds ...schema.GroupVersionKind) { execute.Reinterpret(kinds...) })
 
 	e.follow = execute.Start

@@ -153,6 +153,11 @@ func (p *Parts) prepareEngine(c *controlplane.ControlPlane) (*process.Process, e
 	if c.Role() == controlplane.Hub {
 		args = append(args, "--hub")
 	}
+	elsewhere, err := p.elsewhere(c)
+	if err != nil {
+		return nil, err
+	}
+	args = append(args, elsewhere...)
 	return p.add(name, p.program, args, process.HTTPCheck("http://"+address+"/healthz", "", "", "")), nil
 }
 
@@ -275,6 +280,9 @@ func (p *Parts) AddCell(ctx context.Context, cell *controlplane.ControlPlane) er
 		return fmt.Errorf("registering %s: %w", cell.Name(), err)
 	}
 	if err := grantEngine(ctx, cell); err != nil {
+		return err
+	}
+	if err := grantElsewhere(ctx, hub, cell); err != nil {
 		return err
 	}
 	part, err := p.prepareEngine(cell)

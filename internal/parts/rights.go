@@ -28,6 +28,11 @@ func (p *Parts) grantRights(ctx context.Context) error {
 	if err := bind(ctx, hub, userOf(hubManager), "cluster-admin"); err != nil {
 		return fmt.Errorf("granting rights to the hub manager: %w", err)
 	}
+	for _, c := range p.engined() {
+		if err := grantElsewhere(ctx, hub, c); err != nil {
+			return err
+		}
+	}
 	if err := grantGateway(ctx, hub); err != nil {
 		return fmt.Errorf("granting rights to the gateway: %w", err)
 	}

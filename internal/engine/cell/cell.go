@@ -57,6 +57,7 @@ type Cell struct {
 	definitions     *Store[metav1.PartialObjectMetadata]
 
 	objects   dynamic.Interface
+	remote    *BindingClient
 	discovery discovery.DiscoveryInterface
 	typed     map[schema.GroupVersion]rest.Interface
 }
@@ -107,6 +108,7 @@ func New(config *rest.Config, options Options) (*Cell, error) {
 			return nil, fmt.Errorf("connecting to cell %s: %w", options.Name, err)
 		}
 	}
+	c.remote = &BindingClient{c.typed[workv1alpha2.GroupVersion]}
 	c.Templates = newTemplates(c, options)
 	c.Works = newWorks(c)
 	c.bindings = newBindings()
@@ -242,6 +244,20 @@ func typedSource(client rest.Interface, resource, namespace string, newList func
 		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.Watch = true
 			return get(&options).Watch(ctx)
+		},
+	}
+}
+
+// labelled restricts a source to what a label selector picks.
+func labelled(source fleet.Source, selector string) fleet.Source {
+	return fleet.Source{
+		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.LabelSelector = selector
+			return source.List(ctx, options)
+		},
+		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.LabelSelector = selector
+			return source.Watch(ctx, options)
 		},
 	}
 }

@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -31,55 +30,31 @@ const patience = 30 * time.Second
 
 // CreateBinding creates a binding.
 func (c *Cell) CreateBinding(ctx context.Context, binding *workv1alpha2.ResourceBinding) (*workv1alpha2.ResourceBinding, error) {
-	return c.writeBinding(ctx, "creating", binding, func(r *rest.Request) *rest.Request { return r }, "POST")
+	return c.keepBinding(c.remote.Create(ctx, binding))
 }
 
 // UpdateBinding updates all but the status of a binding, unless it has been changed since.
 func (c *Cell) UpdateBinding(ctx context.Context, binding *workv1alpha2.ResourceBinding) (*workv1alpha2.ResourceBinding, error) {
-	return c.writeBinding(ctx, "updating", binding, func(r *rest.Request) *rest.Request { return r.Name(binding.Name) }, "PUT")
+	return c.keepBinding(c.remote.Update(ctx, binding))
 }
 
 // UpdateBindingStatus updates the status of a binding, unless it has been changed since. Only the status is sent.
 func (c *Cell) UpdateBindingStatus(ctx context.Context, binding *workv1alpha2.ResourceBinding, status *workv1alpha2.ResourceBindingStatus) (*workv1alpha2.ResourceBinding, error) {
-	body := &workv1alpha2.ResourceBinding{ObjectMeta: onlyVersion(binding), Status: *status}
-	return c.writeBinding(ctx, "updating the status of", body, func(r *rest.Request) *rest.Request {
-		return r.Name(binding.Name).SubResource("status")
-	}, "PUT")
-}
-
-func (c *Cell) writeBinding(ctx context.Context, doing string, binding *workv1alpha2.ResourceBinding, request func(*rest.Request) *rest.Request, verb string) (*workv1alpha2.ResourceBinding, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	resource, body, answer := bindingResource(binding)
-	err := request(c.typed[workv1alpha2.GroupVersion].Verb(verb).NamespaceIfScoped(binding.Namespace, binding.Namespace != "").Resource(resource)).
-		Param("fieldManager", FieldManager).Body(body).Do(ctx).Into(answer)
-	if err != nil {
-		return nil, fmt.Errorf("%s binding %s: %w", doing, keyOf(binding), err)
-	}
-	store := c.Bindings(binding.Namespace)
-	store.Set(answer)
-	return condenseBinding(answer, nil), nil
-}
-
-// bindingResource returns under which resource a binding is written, in which form, and a place for the answer.
-func bindingResource(binding *workv1alpha2.ResourceBinding) (resource string, body, answer runtime.Object) {
-	if binding.Namespace != "" {
-		return "resourcebindings", binding, &workv1alpha2.ResourceBinding{}
-	}
-	return "clusterresourcebindings", (*workv1alpha2.ClusterResourceBinding)(binding), &workv1alpha2.ClusterResourceBinding{}
+	return c.keepBinding(c.remote.updateStatus(ctx, &workv1alpha2.ResourceBinding{ObjectMeta: onlyVersion(binding), Status: *status}))
 }
 
 // DeleteBinding deletes a binding, if it is still the same.
 func (c *Cell) DeleteBinding(ctx context.Context, binding *workv1alpha2.ResourceBinding) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	resource, _, _ := bindingResource(binding)
-	err := c.typed[workv1alpha2.GroupVersion].Delete().NamespaceIfScoped(binding.Namespace, binding.Namespace != "").Resource(resource).Name(binding.Name).
-		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &binding.UID}}).Do(ctx).Error()
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting binding %s: %w", keyOf(binding), err)
+	return c.remote.Delete(ctx, binding, &metav1.Preconditions{UID: &binding.UID})
+}
+
+func (c *Cell) keepBinding(binding *workv1alpha2.ResourceBinding, err error) (*workv1alpha2.ResourceBinding, error) {
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	_, kept, _ := bindingResource(binding)
+	c.Bindings(binding.Namespace).Set(kept)
+	return binding, nil
 }
 
 // CreateWork creates a Work.

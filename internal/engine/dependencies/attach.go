@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -21,51 +22,74 @@ import (
 )
 
 // attach tells the binding of a dependency which clusters need it. A dependency without a binding gets one.
-func (d *Controller) attach(ctx context.Context, needing *workv1alpha2.ResourceBinding, dependency *Template) error {
-	key := dependency.Key.Binding()
-	holder := d.router.ForObject(dependency.Key.Namespace, dependency.Key.Name)
-	old, err := holder.Binding(ctx, key)
+func (d *Controller) attach(ctx context.Context, needing *workv1alpha2.ResourceBinding, dependency *dependency) error {
+	key := dependency.Binding()
+	if p, elsewhere := dependency.in.(*place); elsewhere {
+		if seen := p.known.get(key); seen != nil && seen.DeletionTimestamp == nil {
+			if wanted, _ := d.attachedTo(needing, dependency, seen); same(seen, wanted) {
+				return nil
+			}
+		}
+	}
+	old, err := dependency.in.binding(ctx, key)
 	if err != nil {
 		return err
 	}
 	if old != nil && old.DeletionTimestamp != nil {
 		return queue.Later{After: time.Second} // the binding of an earlier one of that name is still being removed
 	}
+	attached, differ := d.attachedTo(needing, dependency, old)
+	if differ {
+		d.recorder.Failed(events.OfBinding(attached), "combine", names.EventDependencyPolicyConflict,
+			fmt.Sprintf("bindings that need %s differ about conflictResolution or preserveResourcesOnDeletion; Overwrite and true win", dependency.TemplateKey))
+	}
+	switch {
+	case old == nil:
+		return dependency.in.create(ctx, attached)
+	case same(old, attached):
+		return nil
+	default:
+		return dependency.in.update(ctx, attached)
+	}
+}
+
+// attachedTo returns the binding of a dependency as it should be, and whether those that need it differ about it.
+func (d *Controller) attachedTo(needing *workv1alpha2.ResourceBinding, dependency *dependency, old *workv1alpha2.ResourceBinding) (*workv1alpha2.ResourceBinding, bool) {
 	attached := newAttached(dependency)
 	if old != nil {
 		attached = old.DeepCopy()
 	}
 	metav1.SetMetaDataLabel(&attached.ObjectMeta, labelOf(keyOf(needing)), bindingID(needing))
+	if mark := dependency.in.mark(); mark != "" {
+		metav1.SetMetaDataLabel(&attached.ObjectMeta, mark, "true")
+	}
 	setSnapshot(attached, needing)
-	if d.combine(attached, needing) {
-		d.recorder.Failed(events.OfBinding(attached), "combine", names.EventDependencyPolicyConflict,
-			fmt.Sprintf("bindings that need %s differ about conflictResolution or preserveResourcesOnDeletion; Overwrite and true win", dependency.Key))
-	}
-	switch {
-	case old == nil:
-		_, err = holder.CreateBinding(ctx, attached)
-	case !apiequality.Semantic.DeepEqual(old.Spec, attached.Spec) || !apiequality.Semantic.DeepEqual(old.Labels, attached.Labels):
-		_, err = holder.UpdateBinding(ctx, attached)
-	}
-	return err
+	return attached, d.combine(attached, needing)
 }
 
-func newAttached(t *Template) *workv1alpha2.ResourceBinding {
-	key := t.Key.Binding()
-	apiVersion, kind := t.Key.ToAPIVersionAndKind()
+// same compares what attaching changes.
+func same(a, b *workv1alpha2.ResourceBinding) bool {
+	return apiequality.Semantic.DeepEqual(a.Spec, b.Spec) && maps.Equal(a.Labels, b.Labels)
+}
+
+// newAttached returns a binding for a dependency. It has no owner before the engine of the dependency knows that.
+func newAttached(t *dependency) *workv1alpha2.ResourceBinding {
+	key := t.Binding()
+	apiVersion, kind := t.ToAPIVersionAndKind()
 	idLabel, finalizer := names.ResourceBindingPermanentIDLabel, names.BindingFinalizer
 	if key.Namespace == "" {
 		idLabel, finalizer = names.ClusterResourceBindingPermanentIDLabel, names.ClusterResourceBindingFinalizer
 	}
-	return &workv1alpha2.ResourceBinding{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{idLabel: uuid.NewString()}, Finalizers: []string{finalizer},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: t.Key.Name, UID: t.UID, Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)}},
-		},
+	binding := &workv1alpha2.ResourceBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{idLabel: uuid.NewString()}, Finalizers: []string{finalizer}},
 		Spec: workv1alpha2.ResourceBindingSpec{Resource: workv1alpha2.ObjectReference{
-			APIVersion: apiVersion, Kind: kind, Namespace: t.Key.Namespace, Name: t.Key.Name, UID: t.UID, ResourceVersion: t.Version,
+			APIVersion: apiVersion, Kind: kind, Namespace: t.Namespace, Name: t.Name, UID: t.uid, ResourceVersion: t.version,
 		}},
 	}
+	if t.uid != "" {
+		binding.OwnerReferences = []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: t.Name, UID: t.uid, Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)}}
+	}
+	return binding
 }
 
 // setSnapshot records which clusters a binding needs the attached one in.
@@ -129,33 +153,44 @@ func hasPolicy(binding *workv1alpha2.ResourceBinding) bool {
 func (d *Controller) detach(ctx context.Context, needing cell.Key, keep map[cell.Key]bool) error {
 	label := labelOf(needing)
 	var errs []error
-	for _, holder := range d.router.All() {
-		attached, err := holder.Attached(ctx, label)
-		if err != nil {
-			errs = append(errs, err)
-			continue
+	for _, holder := range d.holders() {
+		attached, all := holder.attached(label)
+		if !all {
+			errs = append(errs, queue.Later{After: time.Second})
 		}
 		for _, binding := range attached {
-			if keep[keyOf(binding)] || binding.DeletionTimestamp != nil {
-				continue
+			if !keep[keyOf(binding)] && binding.DeletionTimestamp == nil {
+				errs = append(errs, d.letGo(ctx, holder, keyOf(binding), needing, label))
 			}
-			errs = append(errs, d.letGo(ctx, holder, binding, needing, label))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (d *Controller) letGo(ctx context.Context, holder Holder, binding *workv1alpha2.ResourceBinding, needing cell.Key, label string) error {
+func (d *Controller) letGo(ctx context.Context, holder holder, key, needing cell.Key, label string) error {
+	binding, err := holder.binding(ctx, key)
+	if err != nil || binding == nil || binding.DeletionTimestamp != nil || binding.Labels[label] == "" {
+		return err
+	}
 	binding = binding.DeepCopy()
 	delete(binding.Labels, label)
 	if i := indexOf(binding, needing); i >= 0 {
 		binding.Spec.RequiredBy = slices.Delete(binding.Spec.RequiredBy, i, i+1)
 	}
 	if len(binding.Spec.RequiredBy) == 0 && !hasPolicy(binding) {
-		return holder.DeleteBinding(ctx, binding)
+		return holder.remove(ctx, binding)
 	}
-	_, err := holder.UpdateBinding(ctx, binding)
-	return err
+	if !d.neededFromHere(binding) {
+		delete(binding.Labels, holder.mark())
+	}
+	return holder.update(ctx, binding)
+}
+
+// neededFromHere tells whether a binding of this cell needs another one.
+func (d *Controller) neededFromHere(attached *workv1alpha2.ResourceBinding) bool {
+	return slices.ContainsFunc(attached.Spec.RequiredBy, func(s workv1alpha2.BindingSnapshot) bool {
+		return d.cell.Binding(cell.Key{Namespace: s.Namespace, Name: s.Name}) != nil
+	})
 }
 
 func keyOf(binding *workv1alpha2.ResourceBinding) cell.Key {

@@ -34,13 +34,14 @@ type Interpreter interface {
 	Dependencies(ctx context.Context, obj *unstructured.Unstructured) ([]configv1alpha1.DependentObjectReference, error)
 }
 
-// recheck is how often is looked again for what was not there: other cells do not tell us when it comes.
+// recheck is how often is looked again for what is given by label: other cells do not tell us when it comes.
 const recheck = 30 * time.Second
 
 // Controller attaches bindings.
 type Controller struct {
 	cell        *cell.Cell
-	router      Router
+	home        home
+	elsewhere   *Elsewhere
 	interpreter Interpreter
 	recorder    *events.Recorder
 	queue       *queue.Queue[cell.Key]
@@ -57,10 +58,10 @@ type reference struct {
 	selector        labels.Selector // nil: by name
 }
 
-// New returns a controller that watches a cell.
-func New(c *cell.Cell, router Router, interpreter Interpreter, recorder *events.Recorder) *Controller {
+// New returns a controller that watches a cell. Without an elsewhere, nil, the cell holds everything.
+func New(c *cell.Cell, elsewhere *Elsewhere, interpreter Interpreter, recorder *events.Recorder) *Controller {
 	d := &Controller{
-		cell: c, router: router, interpreter: interpreter, recorder: recorder, queue: queue.New[cell.Key]("dependencies"),
+		cell: c, home: home{c}, elsewhere: elsewhere, interpreter: interpreter, recorder: recorder, queue: queue.New[cell.Key]("dependencies"),
 		wanted: map[schema.GroupVersionKind]map[cell.Key][]reference{}, refers: map[cell.Key][]schema.GroupVersionKind{},
 	}
 	c.SubscribeBindings(func(key cell.Key, old, now *workv1alpha2.ResourceBinding) {
@@ -110,18 +111,40 @@ func (r *reference) touches(key cell.TemplateKey, t *cell.Template) bool {
 	return r.name == key.Name
 }
 
+// holders returns all places where bindings are attached.
+func (d *Controller) holders() []holder {
+	all := []holder{d.home}
+	for _, p := range d.elsewhere.places() {
+		all = append(all, p)
+	}
+	return all
+}
+
 // Run works until the context ends.
-func (d *Controller) Run(ctx context.Context, workers int) { d.queue.Run(ctx, workers, d.Reconcile) }
+func (d *Controller) Run(ctx context.Context, workers int) {
+	d.elsewhere.follow(ctx, d.lost)
+	d.queue.Run(ctx, workers, d.Reconcile)
+}
+
+// lost looks again at the bindings that need one which is gone: it went with its object, which may come back.
+func (d *Controller) lost(attached *workv1alpha2.ResourceBinding) {
+	for i := range attached.Spec.RequiredBy {
+		d.queue.AddNow(cell.Key{Namespace: attached.Spec.RequiredBy[i].Namespace, Name: attached.Spec.RequiredBy[i].Name})
+	}
+}
 
 // Reconcile attaches what the template of a binding refers to, and lets go of what it no longer does.
 func (d *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	binding := d.cell.Binding(key)
-	if binding != nil && binding.Labels[names.RebalanceStatusLabel] != "" {
+	switch {
+	case binding == nil:
+		d.remember(key, nil) // its finalizer saw to it that all was let go of, or it lives in another cell now
 		return nil
-	}
-	if binding == nil || binding.DeletionTimestamp != nil || !binding.Spec.PropagateDeps {
+	case binding.Labels[names.RebalanceStatusLabel] != "":
+		return nil
+	case binding.DeletionTimestamp != nil || !binding.Spec.PropagateDeps:
 		d.remember(key, nil)
-		return d.detach(ctx, key, nil)
+		return d.release(ctx, binding)
 	}
 
 	// 1. What does the template refer to?
@@ -136,7 +159,7 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	}
 
 	// 2. Which of that is there?
-	found, missing, err := d.resolve(ctx, references)
+	found, recheckLater, err := d.resolve(ctx, references)
 	if err != nil {
 		return d.failed(binding, err)
 	}
@@ -145,10 +168,10 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	var errs []error
 	attached := map[cell.Key]bool{}
 	for _, dependency := range found {
-		if dependency.Key.Binding() == key {
+		if dependency.Binding() == key {
 			continue // it refers to itself
 		}
-		attached[dependency.Key.Binding()] = true
+		attached[dependency.Binding()] = true
 		errs = append(errs, d.attach(ctx, binding, dependency))
 	}
 	errs = append(errs, d.detach(ctx, key, attached))
@@ -156,8 +179,24 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 		return d.failed(binding, err)
 	}
 	d.recorder.Succeeded(events.OfBinding(binding), "dependencies", names.EventSyncScheduleResultToDependenciesSucceed, "the dependencies follow the binding", false)
-	if missing && len(d.router.All()) > 1 {
+	if recheckLater {
 		return queue.Later{After: recheck}
+	}
+	return nil
+}
+
+// release lets go of everything that is attached to a binding, and then of the binding.
+func (d *Controller) release(ctx context.Context, binding *workv1alpha2.ResourceBinding) error {
+	if err := d.detach(ctx, keyOf(binding), nil); err != nil {
+		return d.failed(binding, err)
+	}
+	if !slices.Contains(binding.Finalizers, names.BindingDependenciesFinalizer) {
+		return nil
+	}
+	binding = binding.DeepCopy()
+	binding.Finalizers = slices.DeleteFunc(binding.Finalizers, func(f string) bool { return f == names.BindingDependenciesFinalizer })
+	if _, err := d.cell.UpdateBinding(ctx, binding); err != nil && !apierrors.IsNotFound(err) {
+		return err
 	}
 	return nil
 }
@@ -237,31 +276,37 @@ func (d *Controller) annotate(ctx context.Context, binding *workv1alpha2.Resourc
 	return d.cell.UpdateBinding(ctx, binding)
 }
 
-// resolve returns what the references point at, and whether some point at nothing.
-func (d *Controller) resolve(ctx context.Context, references []reference) (found []*Template, missing bool, err error) {
+// resolve returns what the references point at, and whether more may come that nobody tells us of.
+func (d *Controller) resolve(ctx context.Context, references []reference) (found []*dependency, more bool, err error) {
 	for _, r := range references {
-		if r.selector != nil {
-			for _, holder := range d.router.All() {
-				some, err := holder.Templates(ctx, r.gvk, r.namespace, r.selector)
-				if err != nil {
-					return nil, false, err
-				}
-				found = append(found, some...)
+		kind := d.cell.Templates.Kind(r.gvk)
+		elsewhere := d.elsewhere.of(kind, r.namespace)
+		if r.selector == nil {
+			key := cell.TemplateKey{GroupVersionKind: r.gvk, Key: cell.Key{Namespace: r.namespace, Name: r.name}}
+			if one := d.home.template(key); one != nil {
+				found = append(found, one)
+			} else if elsewhere != nil {
+				found = append(found, elsewhere.named(key))
 			}
-			missing = true // more may come
 			continue
 		}
-		one, err := d.router.ForObject(r.namespace, r.name).Template(ctx, cell.TemplateKey{GroupVersionKind: r.gvk, Key: cell.Key{Namespace: r.namespace, Name: r.name}})
+		here := d.home.templates(r.gvk, r.namespace, r.selector)
+		found = append(found, here...)
+		if elsewhere == nil || kind == nil {
+			continue
+		}
+		more = true
+		all, err := elsewhere.templates(ctx, kind, r.namespace, r.selector)
 		if err != nil {
 			return nil, false, err
 		}
-		if one == nil {
-			missing = true
-			continue
+		for _, one := range all {
+			if !slices.ContainsFunc(here, func(h *dependency) bool { return h.TemplateKey == one.TemplateKey }) {
+				found = append(found, one)
+			}
 		}
-		found = append(found, one)
 	}
-	return found, missing, nil
+	return found, more, nil
 }
 
 // labelOf is the label by which the bindings attached to a binding are found.

@@ -245,7 +245,7 @@ func (d *Controller) gone(ctx context.Context, key cell.TemplateKey) error {
 // deleteBinding deletes the binding of a template that is gone or going; nil means gone.
 func (d *Controller) deleteBinding(ctx context.Context, key cell.TemplateKey, t *cell.Template) error {
 	binding := d.cell.Binding(key.Binding())
-	if binding == nil || binding.DeletionTimestamp != nil || !belongs(binding, key) || binding.Labels[names.RebalanceStatusLabel] != "" {
+	if binding == nil || binding.DeletionTimestamp != nil || !belongs(binding, key) || binding.Labels[names.RebalanceStatusLabel] != "" || awaits(binding) {
 		return nil
 	}
 	if t != nil && t.UID != binding.Spec.Resource.UID {

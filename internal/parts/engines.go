@@ -1,0 +1,59 @@
+package parts
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/cellplane/cellplane/internal/controlplane"
+	"github.com/cellplane/cellplane/internal/engine/dependencies"
+)
+
+// engineElsewhere is who the engine of a control plane is outside of it: each has a name of its own, so that one can be
+// shut out by itself.
+func engineElsewhere(c *controlplane.ControlPlane) string { return userOf(engine) + ":" + c.Name() }
+
+// elsewhere returns the flags by which an engine reaches what its own control plane does not hold.
+func (p *Parts) elsewhere(c *controlplane.ControlPlane) ([]string, error) {
+	hub := p.federation.Hub
+	atHub, err := hub.KubeconfigFor(engine+"-"+c.Name(), engineElsewhere(c))
+	if err != nil {
+		return nil, err
+	}
+	config, err := clientcmd.LoadFromFile(atHub)
+	if err != nil {
+		return nil, err
+	}
+	config.Clusters[hub.Name()].Server = p.gateway.Host + "/federation"
+	atGateway := filepath.Join(p.federation.Dir(), "federation", engine+"-"+c.Name()+".kubeconfig")
+	if err := os.MkdirAll(filepath.Dir(atGateway), 0o700); err != nil {
+		return nil, err
+	}
+	if err := clientcmd.WriteToFile(*config, atGateway); err != nil {
+		return nil, err
+	}
+	flags := []string{"--federation-kubeconfig=" + atGateway}
+	if c.Role() != controlplane.Hub {
+		flags = append(flags, "--hub-kubeconfig="+atHub)
+	}
+	return flags, nil
+}
+
+// grantElsewhere lets the engine of a control plane attach bindings outside of it.
+func grantElsewhere(ctx context.Context, hub client.Client, c *controlplane.ControlPlane) error {
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: userOf(engine) + ":elsewhere"}}
+	if _, err := controllerutil.CreateOrUpdate(ctx, hub, role, func() error { role.Rules = dependencies.Rules(); return nil }); err != nil {
+		return fmt.Errorf("granting rights to the engine of %s: %w", c.Name(), err)
+	}
+	if err := bind(ctx, hub, engineElsewhere(c), role.Name); err != nil {
+		return fmt.Errorf("granting rights to the engine of %s: %w", c.Name(), err)
+	}
+	return nil
+}
