@@ -61,10 +61,20 @@ const (
 	// BreakGlassAnnotation on an object lets requests pass that a ProtectionPolicy would refuse. Its value is the reason,
 	// which is audited; an empty reason lets nothing pass.
 	BreakGlassAnnotation = "cellplane.io/break-glass"
+	// FailBackAnnotation on a policy or a binding brings workloads back to the clusters they were evicted from, once these
+	// have been well for as long as it says, like "10m".
+	FailBackAnnotation = "cellplane.io/fail-back"
+	// EvictedFromAnnotation on a binding lists the clusters that it was evicted from and wants to go back to.
+	EvictedFromAnnotation = "cellplane.io/evicted-from"
+	// QuotaUsedAnnotation on a FederatedResourceQuota is what each cell uses of it, as JSON.
+	QuotaUsedAnnotation = "cellplane.io/quota-used"
 	// SchedulingProfileAnnotation on a policy or a binding names the SchedulingProfile that its decisions follow.
 	SchedulingProfileAnnotation = "cellplane.io/scheduling-profile"
 	// MovedAtAnnotation on a binding is when replicas were last moved between clusters at a pace, in RFC 3339.
 	MovedAtAnnotation = "cellplane.io/moved-at"
+	// UnfencedCellsAnnotation on a Cluster lists failed cells, separated by commas, that may still have an identity there. While it
+	// does, no engine writes to the cluster.
+	UnfencedCellsAnnotation = "cellplane.io/unfenced-cells"
 	// CopiedAtAnnotation on an object that has been migrated says where its copy is, as `cell/resourceVersion`: from that version on
 	// the cell knows of it.
 	CopiedAtAnnotation = "cellplane.io/copied-at"

@@ -138,6 +138,9 @@ func (l *lane) secretOf(cluster *clusterv1alpha1.Cluster) (*corev1.Secret, error
 	if cluster == nil {
 		return nil, fmt.Errorf("cluster %s does not exist; join it, or place the template elsewhere", l.cluster)
 	}
+	if cells := cluster.Annotations[names.UnfencedCellsAnnotation]; cells != "" {
+		return nil, fmt.Errorf("cluster %s is not written to before the failed %s has lost its identity there", l.cluster, cells)
+	}
 	if cluster.Spec.SyncMode == clusterv1alpha1.Pull {
 		return nil, fmt.Errorf("cluster %s pulls its work itself", l.cluster)
 	}

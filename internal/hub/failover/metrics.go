@@ -1,0 +1,20 @@
+package failover
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+var (
+	promotedObjects = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "cellplane_failover_promoted_objects_total",
+		Help: "Objects of failed cells that were brought to life from their copies, by cell.",
+	}, []string{"cell"})
+	promotionSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "cellplane_failover_promotion_seconds",
+		Help:    "Time that promotions took which brought something to life.",
+		Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+	})
+)
+
+func init() { metrics.Registry.MustRegister(promotedObjects, promotionSeconds) }

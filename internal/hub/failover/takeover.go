@@ -1,0 +1,250 @@
+package failover
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/slots"
+)
+
+// Takeover does what a failed cell, or one that returns, asks of the hub manager.
+type Takeover struct {
+	// Hub leads to the hub, and Client reads and writes it.
+	Hub    *rest.Config
+	Client client.Client
+	// Events are about Cells.
+	Events events.EventRecorder
+	// Cells returns clients for the cells that can be reached.
+	Cells func(ctx context.Context) map[string]client.Client
+	// Open returns the connection to the store of a cell.
+	Open func(ctx context.Context, cell string) (*cellstore.Store, error)
+	// Term is that of the hub manager.
+	Term cellstore.Term
+	// StateDir is where snapshots and salvaged objects are kept.
+	StateDir string
+}
+
+// The reasons of the condition Fenced and of events.
+const (
+	reasonFenced     = "IdentityRevoked"
+	reasonUnfenced   = "MembersUnreachable"
+	reasonReadmitted = "Emptied"
+	reasonPromoted   = "BackupPromoted"
+	reasonContested  = "BackupContested"
+	reasonSalvaged   = "WritesSalvaged"
+)
+
+// Do takes the share of a failed cell over. It may be repeated, and does little if everything has been done.
+func (t *Takeover) Do(ctx context.Context, topology *slots.Map, failed string) error {
+	cell := &cellplanev1alpha1.Cell{}
+	if err := t.Client.Get(ctx, types.NamespacedName{Name: failed}, cell); err != nil {
+		return fmt.Errorf("reading the failed cell %s: %w", failed, err)
+	}
+	if !meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellFenced) {
+		if err := t.fence(ctx, topology, cell); err != nil {
+			return err
+		}
+	}
+	stores, err := t.stores(ctx, topology)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	promotion := Promotion{Topology: topology, Failed: failed, Stores: stores, Term: t.Term}
+	promoted, err := promotion.Run(ctx)
+	promotedObjects.WithLabelValues(failed).Add(float64(promoted.Objects))
+	if err != nil {
+		return err
+	}
+	if promoted.Objects > 0 {
+		promotionSeconds.Observe(time.Since(began).Seconds())
+		t.Events.Eventf(cell, nil, corev1.EventTypeNormal, reasonPromoted, "Failover", "%d objects of the cell live on in other cells", promoted.Objects)
+	}
+	if len(promoted.Contested) > 0 {
+		t.Events.Eventf(cell, nil, corev1.EventTypeWarning, reasonContested, "Failover", "%d copies stay copies, as their places are taken: %s",
+			len(promoted.Contested), someOf(promoted.Contested))
+	}
+	return nil
+}
+
+// fence takes the cell's identity away in all members. Members where that fails are closed for all engines first.
+func (t *Takeover) fence(ctx context.Context, topology *slots.Map, cell *cellplanev1alpha1.Cell) error {
+	var members clusterv1alpha1.ClusterList
+	if err := t.Client.List(ctx, &members); err != nil {
+		return fmt.Errorf("listing clusters: %w", err)
+	}
+	all := make([]string, len(members.Items))
+	for i := range members.Items {
+		all[i] = members.Items[i].Name
+	}
+	unfenced := Fence(ctx, t.Hub, cell.Name, all)
+	for i := range members.Items {
+		member := &members.Items[i]
+		if err := t.close(ctx, topology, member, cell.Name, slices.Contains(unfenced, member.Name)); err != nil {
+			return err
+		}
+	}
+	condition := metav1.Condition{Type: names.CellFenced, Status: metav1.ConditionTrue, Reason: reasonFenced, Message: "The cell has no identity in any member."}
+	if len(unfenced) > 0 {
+		condition = metav1.Condition{
+			Type: names.CellFenced, Status: metav1.ConditionFalse, Reason: reasonUnfenced,
+			Message: fmt.Sprintf("The cell may still have an identity in %s, which cannot be reached; nothing is written there until it is taken away.", someOf(unfenced)),
+		}
+	}
+	return t.setCondition(ctx, cell, condition)
+}
+
+// close forbids, or allows again, that engines write to a member because of a cell that was not fenced there.
+func (t *Takeover) close(ctx context.Context, topology *slots.Map, member *clusterv1alpha1.Cluster, cell string, closed bool) error {
+	unfenced := splitNames(member.Annotations[names.UnfencedCellsAnnotation])
+	if slices.Contains(unfenced, cell) == closed {
+		return nil
+	}
+	if closed {
+		unfenced = append(unfenced, cell)
+	} else {
+		unfenced = slices.DeleteFunc(unfenced, func(name string) bool { return name == cell })
+	}
+	var value any // null removes it
+	if len(unfenced) > 0 {
+		value = strings.Join(unfenced, ",")
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{names.UnfencedCellsAnnotation: value}}})
+	if err != nil {
+		return err
+	}
+	if err := t.Client.Patch(ctx, member, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if !closed {
+		return nil
+	}
+	return t.waitClosed(ctx, topology, member.Name, cell)
+}
+
+// closedWait is how long the copies of a Cluster may take to reach the cells. They take milliseconds.
+const closedWait = 30 * time.Second
+
+// waitClosed waits until every cell knows that a member is closed.
+func (t *Takeover) waitClosed(ctx context.Context, topology *slots.Map, member, cell string) error {
+	for name, reader := range t.Cells(ctx) {
+		if i, listed := topology.Index(name); !listed || topology.Cell(i).State == slots.Failed {
+			continue
+		}
+		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, closedWait, true, func(ctx context.Context) (bool, error) {
+			var known clusterv1alpha1.Cluster
+			if err := reader.Get(ctx, types.NamespacedName{Name: member}, &known); err != nil {
+				return false, nil //nolint:nilerr // the cell may be back in a moment
+			}
+			return slices.Contains(splitNames(known.Annotations[names.UnfencedCellsAnnotation]), cell), nil
+		})
+		if err != nil {
+			return fmt.Errorf("waiting until cell %s knows that cluster %s is closed: %w", name, member, err)
+		}
+	}
+	return nil
+}
+
+// Readmit prepares a cell for joining again, if it had failed before: it is emptied, and what only it had is kept.
+func (t *Takeover) Readmit(ctx context.Context, topology *slots.Map, name string) error {
+	cell := &cellplanev1alpha1.Cell{}
+	if err := t.Client.Get(ctx, types.NamespacedName{Name: name}, cell); err != nil {
+		return fmt.Errorf("reading the returning cell %s: %w", name, err)
+	}
+	if fenced := meta.FindStatusCondition(cell.Status.Conditions, names.CellFenced); fenced == nil || fenced.Reason == reasonReadmitted {
+		return nil // it has never failed
+	}
+	returning, err := t.Open(ctx, name)
+	if err != nil {
+		return err
+	}
+	if err := returning.RaiseTerm(ctx, t.Term); err != nil {
+		return err
+	}
+	stores, err := t.stores(ctx, topology)
+	if err != nil {
+		return err
+	}
+	delete(stores, name)
+	emptying := Emptying{Topology: topology, Returning: returning, Stores: stores, Term: t.Term, Dir: t.StateDir, Now: time.Now()}
+	emptied, err := emptying.Run(ctx)
+	if err != nil {
+		return err
+	}
+	if len(emptied.Salvaged) > 0 {
+		t.Events.Eventf(cell, nil, corev1.EventTypeWarning, reasonSalvaged, "Rejoin", "%d objects had not reached the backup when the cell was given up; they are kept as %s",
+			len(emptied.Salvaged), someOf(emptied.Salvaged))
+		for _, file := range emptied.Salvaged {
+			klog.FromContext(ctx).Info("Kept what had not reached the backup", "cell", name, "file", file)
+		}
+	}
+	message := "The cell was empty when it returned."
+	if emptied.Snapshot != "" {
+		message = fmt.Sprintf("%d objects were removed; the snapshot %s has them, %d had not reached the backup.", emptied.Removed, emptied.Snapshot, len(emptied.Salvaged))
+	}
+	return t.setCondition(ctx, cell, metav1.Condition{Type: names.CellFenced, Status: metav1.ConditionFalse, Reason: reasonReadmitted, Message: message})
+}
+
+// stores returns the connections to all cells that have not failed.
+func (t *Takeover) stores(ctx context.Context, topology *slots.Map) (map[string]*cellstore.Store, error) {
+	stores := map[string]*cellstore.Store{}
+	for i := range topology.Cells() {
+		cell := topology.Cell(slots.Index(i))
+		if cell.State == slots.Failed {
+			continue
+		}
+		store, err := t.Open(ctx, cell.Name)
+		if err != nil {
+			return nil, err
+		}
+		stores[cell.Name] = store
+	}
+	return stores, nil
+}
+
+func (t *Takeover) setCondition(ctx context.Context, cell *cellplanev1alpha1.Cell, condition metav1.Condition) error {
+	condition.ObservedGeneration = cell.Generation
+	before := cell.DeepCopy()
+	if !meta.SetStatusCondition(&cell.Status.Conditions, condition) {
+		return nil
+	}
+	if err := t.Client.Status().Patch(ctx, cell, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("writing the condition %s of cell %s: %w", condition.Type, cell.Name, err)
+	}
+	return nil
+}
+
+func splitNames(list string) []string {
+	if list == "" {
+		return nil
+	}
+	return strings.Split(list, ",")
+}
+
+// mentioned is how many names a message lists.
+const mentioned = 5
+
+func someOf(all []string) string {
+	if len(all) <= mentioned {
+		return strings.Join(all, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(all[:mentioned], ", "), len(all)-mentioned)
+}
