@@ -33,6 +33,7 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/rbac"
 	"github.com/cellplane/cellplane/internal/gateway/router"
 	"github.com/cellplane/cellplane/internal/gateway/topology"
+	"github.com/cellplane/cellplane/internal/gateway/views"
 )
 
 // watchTermination is how long watches are given to end when the gateway stops.
@@ -53,6 +54,7 @@ type Config struct {
 	topology    *topology.Tracker
 	kinds       *kinds.Registry
 	router      *router.Router
+	views       *views.Views // nil if the objects of members are not shown
 }
 
 // NewConfig makes a Config of options that have been validated.
@@ -152,7 +154,7 @@ func (c *Config) chain(own http.Handler, g *genericserver.Config) http.Handler {
 	c.router.Own = own
 	objects := router.Objects{Router: c.router, Hub: c.askHub}
 	guard := &protection.Guard{
-		Next:       c.router,
+		Next:       c.memberViews(c.router, objects),
 		Policies:   c.policies,
 		Objects:    objects,
 		Authorizer: g.Authorization.Authorizer,

@@ -43,6 +43,9 @@ type Options struct {
 	Audit         *genericoptions.AuditOptions
 	Features      *genericoptions.FeatureOptions
 
+	// Views are where the objects of members are.
+	Views ViewOptions
+
 	// Source replaces CellsFile and the hub as the source of the topology, for tests.
 	Source topology.Source
 }
@@ -84,6 +87,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "how long to go on serving, but not ready, when told to stop")
 	flags.Float64Var(&o.GoawayChance, "goaway-chance", o.GoawayChance, "chance that a request moves its client to another replica, up to 0.02")
 	flags.DurationVar(&o.TokenCacheTTL, "authentication-token-webhook-cache-ttl", o.TokenCacheTTL, "how long the hub's answer about a token is believed")
+	o.Views.addFlags(flags)
 	o.ClientCA.AddFlags(flags)
 	o.SecureServing.AddFlags(flags)
 	o.Audit.AddFlags(flags)
@@ -97,6 +101,7 @@ type completedOptions struct {
 	endpoint fleet.Endpoint
 	source   topology.Source // nil for the hub
 	expose   map[schema.GroupResource]bool
+	views    completedViews
 }
 
 // CompletedOptions are options with all defaults filled in.
@@ -115,6 +120,9 @@ func (o *Options) Complete() (CompletedOptions, error) {
 	}
 	c.hub.QPS = -1 // a handful of informers, and reviews that are cached
 	if c.endpoint, err = o.hubEndpoint(c.hub); err != nil {
+		return completed, err
+	}
+	if c.views, err = o.Views.complete(c.hub, o.Connections); err != nil {
 		return completed, err
 	}
 	c.source = o.Source

@@ -65,6 +65,9 @@ func (s *Server) follow(hook genericserver.PostStartHookContext) error {
 	go s.config.kinds.Run(ctx)
 	go s.config.members.Run(ctx)
 	go s.config.policies.Run(ctx)
+	if s.config.views != nil {
+		go s.config.views.Run(ctx)
+	}
 	if s.config.rights != nil {
 		go s.config.rights.Run(ctx, s.config.authorizer)
 	}

@@ -1,0 +1,320 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/fleet"
+)
+
+// Times are how long things take.
+type Times struct {
+	// StaleAfter is how long the objects of a member that cannot be followed are shown.
+	StaleAfter time.Duration
+	// RemovedAfter is how long those of a Cluster are shown that is no longer there: it may be registered again.
+	RemovedAfter time.Duration
+	// Probe is how often a member is asked for a sign of life, and ProbeTimeout how long it may take to give one.
+	Probe, ProbeTimeout time.Duration
+}
+
+// Options say what is followed.
+type Options struct {
+	// Hub is where the Clusters and the credentials for them are read.
+	Hub *rest.Config
+	// Templates, if not nil, is the gateway's surface of templates.
+	Templates *rest.Config
+	// Clusters selects the members by the labels of their Clusters; nil means all.
+	Clusters labels.Selector
+	// Kinds are what is followed of each.
+	Kinds []Kind
+	// Times are how long things take.
+	Times Times
+}
+
+// Kind is a resource that is followed.
+type Kind struct {
+	// Path is where API servers have it, such as /api/v1/pods.
+	Path string
+	// Templates tells whether it is also followed at the gateway.
+	Templates bool
+	// Feed returns the feed for a member; that of templates is called "".
+	Feed func(cluster string) Feed
+}
+
+// Members follows the members of a federation.
+type Members struct {
+	options           Options
+	clusters, secrets cache.SharedIndexInformer
+
+	mu        sync.Mutex
+	ctx       context.Context // of Run
+	sources   map[string]*source
+	templates *source
+	ready     bool
+}
+
+// New returns Members that follow nobody yet.
+func New(options Options) (*Members, error) {
+	m := &Members{options: options, sources: map[string]*source{}}
+	scheme := runtime.NewScheme()
+	if err := clusterv1alpha1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	config := rest.CopyConfig(options.Hub)
+	config.APIPath = "/apis"
+	config.GroupVersion = &clusterv1alpha1.GroupVersion
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	objects, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("preparing to follow clusters: %w", err)
+	}
+	client, err := kubernetes.NewForConfig(options.Hub)
+	if err != nil {
+		return nil, fmt.Errorf("preparing to follow clusters: %w", err)
+	}
+	m.clusters = cache.NewSharedIndexInformer(cache.NewListWatchFromClient(objects, "clusters", "", fields.Everything()), &clusterv1alpha1.Cluster{}, 0, nil)
+	m.secrets = cache.NewSharedIndexInformer(cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "secrets", names.ClusterNamespace, fields.Everything()), &corev1.Secret{}, 0, nil)
+	if _, err := m.clusters.AddEventHandler(handler(func(name string) { m.reconcile(name) })); err != nil {
+		return nil, err
+	}
+	_, err = m.secrets.AddEventHandler(handler(m.reconcileFor))
+	return m, err
+}
+
+func handler(changed func(name string)) cache.ResourceEventHandler {
+	notify := func(object any) {
+		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
+			changed(key)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{AddFunc: notify, UpdateFunc: func(_, object any) { notify(object) }, DeleteFunc: notify}
+}
+
+// Run follows the members until the context ends.
+func (m *Members) Run(ctx context.Context) error {
+	m.mu.Lock()
+	m.ctx = ctx
+	m.mu.Unlock()
+	if m.options.Templates != nil {
+		if err := m.followTemplates(ctx); err != nil {
+			return err
+		}
+	}
+	go m.secrets.RunWithContext(ctx)
+	go func() {
+		// Clusters cannot be followed without the credentials for them.
+		if cache.WaitForCacheSync(ctx.Done(), m.secrets.HasSynced) {
+			m.clusters.RunWithContext(ctx)
+		}
+	}()
+	ticker := time.NewTicker(m.options.Times.Probe)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			m.stop()
+			return nil
+		case <-ticker.C:
+			m.sweep()
+		}
+	}
+}
+
+func (m *Members) followTemplates(ctx context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.templates = m.newSource("", func(k Kind) bool { return k.Templates })
+	return m.templates.start(ctx, m.options.Templates)
+}
+
+func (m *Members) newSource(name string, wanted func(Kind) bool) *source {
+	s := &source{name: name, times: m.options.Times}
+	for _, kind := range m.options.Kinds {
+		if wanted(kind) {
+			s.feeds = append(s.feeds, &feed{to: kind.Feed(name)})
+			s.paths = append(s.paths, kind.Path)
+		}
+	}
+	return s
+}
+
+// Ready reports whether everything that can be shown is: each member was listed once, or could not be.
+func (m *Members) Ready() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ready || !m.clusters.HasSynced() || !m.secrets.HasSynced() {
+		return m.ready
+	}
+	for _, object := range m.clusters.GetStore().List() {
+		cluster, ok := object.(*clusterv1alpha1.Cluster)
+		if !ok || !m.selects(cluster) {
+			continue
+		}
+		if s := m.sources[cluster.Name]; s == nil || (s.current != nil && !s.settled()) {
+			return false
+		}
+	}
+	if m.templates != nil && !m.templates.settled() {
+		return false
+	}
+	m.ready = true
+	return true
+}
+
+// Client returns what asks a member, and where; ok is false for one that is not followed.
+func (m *Members) Client(cluster string) (target Target, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.sources[cluster]
+	if s == nil || s.current == nil {
+		return Target{}, false
+	}
+	return Target{Client: s.current.client, Base: s.current.base}, true
+}
+
+// Names returns the names of the members that are followed.
+func (m *Members) Names() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make([]string, 0, len(m.sources))
+	for name, s := range m.sources {
+		if s.current != nil {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+func (m *Members) selects(cluster *clusterv1alpha1.Cluster) bool {
+	return m.options.Clusters == nil || m.options.Clusters.Matches(labels.Set(cluster.Labels))
+}
+
+// reconcileFor follows those members anew whose credentials have changed.
+func (m *Members) reconcileFor(secret string) {
+	for _, object := range m.clusters.GetStore().List() {
+		cluster, ok := object.(*clusterv1alpha1.Cluster)
+		if ok && cluster.Spec.SecretRef != nil && cluster.Spec.SecretRef.Namespace+"/"+cluster.Spec.SecretRef.Name == secret {
+			m.reconcile(cluster.Name)
+		}
+	}
+}
+
+// reconcile follows a member as its Cluster says.
+func (m *Members) reconcile(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	object, found, err := m.clusters.GetStore().GetByKey(name)
+	cluster, ok := object.(*clusterv1alpha1.Cluster)
+	if err != nil || !found || !ok || !m.selects(cluster) {
+		m.leave(name)
+		return
+	}
+	s := m.sources[name]
+	if s == nil {
+		s = m.newSource(name, func(Kind) bool { return true })
+		m.sources[name] = s
+	}
+	s.left = time.Time{}
+	if err := m.follow(s, cluster); err != nil {
+		klog.FromContext(m.ctx).Error(err, "A member cannot be followed", "cluster", name)
+		for _, f := range s.feeds {
+			f.lost(time.Now())
+		}
+	}
+}
+
+// follow makes a source follow a Cluster.
+func (m *Members) follow(s *source, cluster *clusterv1alpha1.Cluster) error {
+	secret, err := m.secret(cluster)
+	if err != nil {
+		return err
+	}
+	if s.current != nil && s.uid == cluster.UID && s.connection.Follow(cluster, secret) {
+		return nil
+	}
+	connection, err := fleet.Connect(cluster, secret)
+	if err != nil {
+		return err
+	}
+	if err := s.start(m.ctx, rest.AddUserAgent(connection.Config(), "cluster-gateway")); err != nil {
+		return err
+	}
+	s.connection, s.uid = connection, cluster.UID
+	return nil
+}
+
+func (m *Members) secret(cluster *clusterv1alpha1.Cluster) (*corev1.Secret, error) {
+	ref := cluster.Spec.SecretRef
+	if ref == nil {
+		return nil, fmt.Errorf("cluster %s has no spec.secretRef", cluster.Name)
+	}
+	object, _, err := m.secrets.GetStore().GetByKey(ref.Namespace + "/" + ref.Name)
+	if err != nil {
+		return nil, err
+	}
+	secret, ok := object.(*corev1.Secret)
+	if !ok {
+		return nil, fmt.Errorf("cluster %s: there is no Secret %s/%s", cluster.Name, ref.Namespace, ref.Name)
+	}
+	return secret, nil
+}
+
+// leave is for a Cluster that is gone. Its objects stay for a moment: if it is registered again, only what differs is news.
+func (m *Members) leave(name string) {
+	s := m.sources[name]
+	if s == nil || !s.left.IsZero() {
+		return
+	}
+	s.left = time.Now()
+	s.stop()
+	for _, f := range s.feeds {
+		f.lost(s.left)
+	}
+}
+
+// sweep lets go of what is not followed any more.
+func (m *Members) sweep() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, s := range m.sources {
+		if s.current != nil {
+			continue // it looks after itself
+		}
+		if s.left.IsZero() {
+			s.expire(m.ctx)
+			continue
+		}
+		if time.Since(s.left) >= m.options.Times.RemovedAfter {
+			for _, f := range s.feeds {
+				f.forget()
+			}
+			delete(m.sources, name)
+		}
+	}
+}
+
+// stop ends all streams.
+func (m *Members) stop() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range m.sources {
+		s.stop()
+	}
+	if m.templates != nil {
+		m.templates.stop()
+	}
+}

@@ -1,0 +1,60 @@
+package clustergateway
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cellplane/cellplane/internal/clustercache"
+)
+
+// storeCollector tells what the stores hold, by resource.
+type storeCollector map[string]*clustercache.Store
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("cellplane_cluster_gateway_"+name, help, append([]string{"resource"}, labels...), nil)
+}
+
+var (
+	objectsMetric      = describe("objects", "Objects that are kept, those that are not shown included.")
+	shadowedMetric     = describe("shadowed_objects", "Objects that are not shown, as another cluster has one of the same name.", "cluster")
+	staleMetric        = describe("stale_cluster", "1 for a cluster that cannot be followed.", "cluster")
+	historyMetric      = describe("history_events", "Events that watches can be resumed from.")
+	encodedMetric      = describe("encoded_bytes", "Size of the objects before compression.")
+	compressedMetric   = describe("compressed_bytes", "Size of the objects as they are kept.")
+	reservedMetric     = describe("reserved_bytes", "Memory taken for objects and indexes.")
+	dictionariesMetric = describe("dictionaries", "Compression dictionaries in use.")
+	watchersMetric     = describe("watchers", "Watches that are served.")
+	cutMetric          = describe("cut_watchers_total", "Watches that were cut for being slow.")
+)
+
+// Describe implements prometheus.Collector.
+func (c storeCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, metric := range []*prometheus.Desc{objectsMetric, shadowedMetric, staleMetric, historyMetric, encodedMetric, compressedMetric, reservedMetric, dictionariesMetric, watchersMetric, cutMetric} {
+		out <- metric
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c storeCollector) Collect(out chan<- prometheus.Metric) {
+	for resource, store := range c {
+		stats := store.Stats()
+		gauge := func(metric *prometheus.Desc, value float64, labels ...string) {
+			out <- prometheus.MustNewConstMetric(metric, prometheus.GaugeValue, value, append([]string{resource}, labels...)...)
+		}
+		gauge(objectsMetric, float64(stats.Objects))
+		gauge(historyMetric, float64(stats.History))
+		gauge(encodedMetric, float64(stats.EncodedBytes))
+		gauge(compressedMetric, float64(stats.CompressedBytes))
+		gauge(reservedMetric, float64(stats.ReservedBytes))
+		gauge(dictionariesMetric, float64(stats.Dictionaries))
+		gauge(watchersMetric, float64(stats.Watchers))
+		out <- prometheus.MustNewConstMetric(cutMetric, prometheus.CounterValue, float64(stats.CutWatchers), resource)
+		for _, cluster := range store.Clusters() {
+			stale := 0.0
+			if !cluster.Stale.IsZero() {
+				stale = 1
+			}
+			gauge(staleMetric, stale, cluster.Name)
+			gauge(shadowedMetric, float64(cluster.Shadowed), cluster.Name)
+		}
+	}
+}

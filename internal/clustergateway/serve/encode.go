@@ -1,0 +1,258 @@
+package serve
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/cellplane/cellplane/internal/clustercache"
+)
+
+// envelope begins everything that is encoded as protobuf.
+const envelope = "k8s\x00"
+
+// encoder writes the objects of a resource in a form.
+type encoder struct {
+	*resource
+	form
+	now time.Time
+}
+
+// object returns an object on its own, as the answer to a get or inside of a watch event.
+func (e *encoder) object(o clustercache.Object) ([]byte, error) {
+	switch {
+	case e.shape == table:
+		return e.tableOf(o, true)
+	case e.isProtobuf():
+		raw, err := e.item(o)
+		if err != nil {
+			return nil, err
+		}
+		return enveloped(e.itemKind(), raw), nil
+	default:
+		return e.item(o)
+	}
+}
+
+// itemKind is what the objects of an answer are.
+func (e *encoder) itemKind() schema.GroupVersionKind {
+	if e.shape == metadataOnly {
+		return e.version.WithKind("PartialObjectMetadata")
+	}
+	return e.kind
+}
+
+// listKind is what a list of them is.
+func (e *encoder) listKind() schema.GroupVersionKind {
+	switch e.shape {
+	case table:
+		return e.version.WithKind("Table")
+	case metadataOnly:
+		return e.version.WithKind("PartialObjectMetadataList")
+	default:
+		return e.kind.GroupVersion().WithKind(e.kind.Kind + "List")
+	}
+}
+
+// item returns an object as it is inside of a list: without an envelope in protobuf, and as a row of a Table.
+func (e *encoder) item(o clustercache.Object) ([]byte, error) {
+	switch {
+	case e.shape == table:
+		return e.row(o)
+	case e.shape == metadataOnly:
+		return e.metadata(o)
+	case !e.isProtobuf():
+		object, err := e.decode(o.Raw)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(object)
+	case e.convert == nil:
+		return o.Raw, nil
+	default:
+		object, err := e.decode(o.Raw)
+		if err != nil {
+			return nil, err
+		}
+		message, ok := object.(interface{ Marshal() ([]byte, error) })
+		if !ok {
+			return nil, fmt.Errorf("%s cannot be encoded as protobuf", e.kind.Kind)
+		}
+		return message.Marshal()
+	}
+}
+
+// metadata returns the metadata of an object alone. It is the first field of every object.
+func (e *encoder) metadata(o clustercache.Object) ([]byte, error) {
+	encoded, err := metadataOf(o.Raw)
+	if err != nil {
+		return nil, err
+	}
+	if e.isProtobuf() {
+		return protowire.AppendBytes(protowire.AppendTag(nil, objectMetadata, protowire.BytesType), encoded), nil
+	}
+	partial, err := e.partial(encoded)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(partial)
+}
+
+func (e *encoder) partial(encoded []byte) (*metav1.PartialObjectMetadata, error) {
+	partial := &metav1.PartialObjectMetadata{}
+	if err := partial.ObjectMeta.Unmarshal(encoded); err != nil {
+		return nil, fmt.Errorf("decoding metadata: %w", err)
+	}
+	version := e.version
+	if version.Empty() {
+		version = metav1.SchemeGroupVersion
+	}
+	partial.SetGroupVersionKind(version.WithKind("PartialObjectMetadata"))
+	return partial, nil
+}
+
+// row returns an object as a row of a Table.
+func (e *encoder) row(o clustercache.Object) ([]byte, error) {
+	object, err := e.decodeCached(o.Raw)
+	if err != nil {
+		return nil, err
+	}
+	row := metav1.TableRow{Cells: e.printer.Cells(object, o.Cluster, e.now)}
+	switch e.include {
+	case metav1.IncludeNone:
+	case metav1.IncludeObject:
+		if e.convert != nil {
+			if object, err = e.decode(o.Raw); err != nil {
+				return nil, err
+			}
+		}
+		row.Object.Object = object
+	default:
+		encoded, err := metadataOf(o.Raw)
+		if err != nil {
+			return nil, err
+		}
+		if row.Object.Object, err = e.partial(encoded); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(row)
+}
+
+// tableOf returns a Table with one row.
+func (e *encoder) tableOf(o clustercache.Object, headers bool) ([]byte, error) {
+	row, err := e.row(o)
+	if err != nil {
+		return nil, err
+	}
+	return e.tableAround(row, formatVersion(o.Version), headers)
+}
+
+// tableAround returns a Table with one row that is encoded already.
+func (e *encoder) tableAround(row []byte, version string, headers bool) ([]byte, error) {
+	t := struct {
+		metav1.TypeMeta   `json:",inline"`
+		metav1.ListMeta   `json:"metadata"`
+		ColumnDefinitions []metav1.TableColumnDefinition `json:"columnDefinitions"`
+		Rows              []json.RawMessage              `json:"rows"`
+	}{ListMeta: metav1.ListMeta{ResourceVersion: version}, Rows: []json.RawMessage{row}}
+	t.APIVersion, t.Kind = e.listKind().ToAPIVersionAndKind()
+	if headers {
+		t.ColumnDefinitions = e.printer.Columns
+	}
+	return json.Marshal(t)
+}
+
+// bookmark returns what stands in for an object in a bookmark.
+func (e *encoder) bookmark(version uint64, initialEnd bool) ([]byte, error) {
+	meta := metav1.ObjectMeta{ResourceVersion: formatVersion(version)}
+	if initialEnd {
+		meta.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	}
+	encoded, err := meta.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	raw := protowire.AppendBytes(protowire.AppendTag(nil, objectMetadata, protowire.BytesType), encoded)
+	if e.shape != table {
+		return e.object(clustercache.Object{Raw: raw, Version: version})
+	}
+	partial, err := e.partial(encoded)
+	if err != nil {
+		return nil, err
+	}
+	row, err := json.Marshal(metav1.TableRow{Cells: make([]any, len(e.printer.Columns)), Object: runtime.RawExtension{Object: partial}})
+	if err != nil {
+		return nil, err
+	}
+	return e.tableAround(row, formatVersion(version), false)
+}
+
+// writeEvent frames a watch event. The object is encoded already.
+func (e *encoder) writeEvent(w io.Writer, kind string, object []byte) error {
+	if !e.isProtobuf() {
+		for _, part := range []string{`{"type":"`, kind, `","object":`} {
+			if _, err := io.WriteString(w, part); err != nil {
+				return err
+			}
+		}
+		if _, err := w.Write(object); err != nil {
+			return err
+		}
+		_, err := io.WriteString(w, "}\n")
+		return err
+	}
+	extension := protowire.SizeTag(1) + protowire.SizeBytes(len(object))
+	size := protowire.SizeTag(1) + protowire.SizeBytes(len(kind)) + protowire.SizeTag(2) + protowire.SizeBytes(extension)
+	frame := binary.BigEndian.AppendUint32(make([]byte, 0, 4+size), uint32(size))
+	frame = protowire.AppendString(protowire.AppendTag(frame, 1, protowire.BytesType), kind)
+	frame = protowire.AppendVarint(protowire.AppendTag(frame, 2, protowire.BytesType), uint64(extension))
+	frame = protowire.AppendBytes(protowire.AppendTag(frame, 1, protowire.BytesType), object)
+	_, err := w.Write(frame)
+	return err
+}
+
+// enveloped puts an encoded object into the envelope of API servers.
+func enveloped(kind schema.GroupVersionKind, raw []byte) []byte {
+	apiVersion, name := kind.ToAPIVersionAndKind()
+	unknown := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: apiVersion, Kind: name}, Raw: raw}
+	out := make([]byte, len(envelope)+unknown.Size())
+	copy(out, envelope)
+	n, _ := unknown.MarshalToSizedBuffer(out[len(envelope):]) // the buffer has just the size
+	return out[:len(envelope)+n]
+}
+
+const objectMetadata = 1
+
+// metadataOf returns the encoded metadata of an object.
+func metadataOf(raw []byte) ([]byte, error) {
+	for len(raw) > 0 {
+		number, wire, n := protowire.ConsumeTag(raw)
+		if n < 0 {
+			return nil, protowire.ParseError(n)
+		}
+		raw = raw[n:]
+		if number == objectMetadata && wire == protowire.BytesType {
+			value, n := protowire.ConsumeBytes(raw)
+			if n < 0 {
+				return nil, protowire.ParseError(n)
+			}
+			return value, nil
+		}
+		if n = protowire.ConsumeFieldValue(number, wire, raw); n < 0 {
+			return nil, protowire.ParseError(n)
+		}
+		raw = raw[n:]
+	}
+	return nil, nil
+}
+
+func formatVersion(version uint64) string { return strconv.FormatUint(version, 10) }

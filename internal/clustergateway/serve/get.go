@@ -1,0 +1,90 @@
+package serve
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"sigs.k8s.io/yaml"
+)
+
+// get answers with one object.
+func (s *Server) get(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, e *encoder, warnings warner) {
+	if version := r.URL.Query().Get("resourceVersion"); version != "" && version != "0" {
+		n, err := strconv.ParseUint(version, 10, 64)
+		if err != nil {
+			refuse(w, r, apierrors.NewBadRequest("resourceVersion: "+err.Error()))
+			return
+		}
+		if err := check(e.store, n); err != nil {
+			refuse(w, r, err)
+			return
+		}
+	}
+	object, err := e.store.Get("", info.Namespace, info.Name)
+	if err != nil {
+		refuse(w, r, err)
+		return
+	}
+	warnings.object(e.resource, object, e.store.Clusters())
+	body, err := e.object(object)
+	if err == nil {
+		body, err = e.dress(body)
+	}
+	if err != nil {
+		refuse(w, r, apierrors.NewInternalError(err))
+		return
+	}
+	out := newCompressor(w, r, e.mediaType)
+	if _, err := out.Write(body); err != nil {
+		failed(r, err)
+	}
+	if err := out.Close(); err != nil {
+		failed(r, err)
+	}
+}
+
+// dress makes JSON what the client wants to look at.
+func (e *encoder) dress(body []byte) ([]byte, error) {
+	switch {
+	case e.mediaType == runtime.ContentTypeYAML:
+		return yaml.JSONToYAML(body)
+	case e.pretty && e.mediaType == runtime.ContentTypeJSON:
+		var out bytes.Buffer
+		err := json.Indent(&out, body, "", "  ")
+		return out.Bytes(), err
+	default:
+		return body, nil
+	}
+}
+
+// versionsSubresource is where gateways ask which version of a member an object was shown with.
+const versionsSubresource = "memberversion"
+
+// MemberVersion is the answer to that question.
+type MemberVersion struct {
+	// Cluster is the member, and empty for a template.
+	Cluster string `json:"cluster"`
+	// ResourceVersion is that of the member.
+	ResourceVersion string `json:"resourceVersion"`
+}
+
+// memberVersion tells which member, and which version there, the client saw that got a version from here.
+func (s *Server) memberVersion(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, res *resource) {
+	version, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
+	if err != nil {
+		refuse(w, r, apierrors.NewBadRequest("version: "+err.Error()))
+		return
+	}
+	cluster, memberVersion, ok := res.store.MemberVersion(info.Namespace, info.Name, version)
+	if !ok {
+		refuse(w, r, expired())
+		return
+	}
+	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+	_ = json.NewEncoder(w).Encode(MemberVersion{Cluster: cluster, ResourceVersion: memberVersion}) // a client that is gone needs no answer
+}

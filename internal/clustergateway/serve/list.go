@@ -1,0 +1,160 @@
+package serve
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/cellplane/cellplane/internal/clustercache"
+)
+
+// list answers with a list.
+func (s *Server) list(w http.ResponseWriter, r *http.Request, q *question, e *encoder) {
+	options := clustercache.ListOptions{Filter: q.filter, Limit: int(q.Limit), Continue: q.Continue}
+	if err := check(e.store, q.version); err != nil {
+		refuse(w, r, err)
+		return
+	}
+	if q.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
+		options.Version = q.version
+	}
+	list, err := e.store.List(options)
+	if err != nil {
+		refuse(w, r, err)
+		return
+	}
+	defer list.Close()
+	switch {
+	case e.isProtobuf() && e.shape == whole && e.convert == nil:
+		out := newCompressor(w, r, e.mediaType)
+		err = list.WriteProtobuf(out)
+		if err == nil {
+			err = out.Close()
+		}
+	case e.isProtobuf():
+		err = e.bufferedList(w, r, list, e.appendProtobuf)
+	case e.pretty || e.mediaType == runtime.ContentTypeYAML:
+		err = e.bufferedList(w, r, list, e.appendText)
+	default:
+		out := newCompressor(w, r, e.mediaType)
+		buffered := bufio.NewWriterSize(out, 64<<10)
+		if err = e.writeJSON(buffered, list, q.Limit > 0); err == nil {
+			err = buffered.Flush()
+		}
+		if err == nil {
+			err = out.Close()
+		}
+	}
+	if err != nil {
+		failed(r, err)
+	}
+}
+
+// bufferedList answers with a list that must be known as a whole before its first byte.
+func (e *encoder) bufferedList(w http.ResponseWriter, r *http.Request, list *clustercache.List, encode func(*clustercache.List) ([]byte, error)) error {
+	body, err := encode(list)
+	if err != nil {
+		if _, ok := err.(apierrors.APIStatus); !ok { //nolint:errorlint // those of the store are not wrapped
+			err = apierrors.NewInternalError(err)
+		}
+		refuse(w, r, err)
+		return nil
+	}
+	out := newCompressor(w, r, e.mediaType)
+	if _, err := out.Write(body); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+func (e *encoder) appendText(list *clustercache.List) ([]byte, error) {
+	var out bytes.Buffer
+	if err := e.writeJSON(&out, list, true); err != nil {
+		return nil, err
+	}
+	return e.dress(out.Bytes())
+}
+
+// appendProtobuf makes a list of what is not kept encoded as it is wanted.
+func (e *encoder) appendProtobuf(list *clustercache.List) ([]byte, error) {
+	const listMetadata, listItems = 1, 2
+	var items []byte
+	for object, err := range list.Objects() {
+		if err != nil {
+			return nil, err
+		}
+		item, err := e.item(object)
+		if err != nil {
+			return nil, err
+		}
+		items = protowire.AppendBytes(protowire.AppendTag(items, listItems, protowire.BytesType), item)
+	}
+	meta := listMeta(list)
+	encoded, err := meta.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	raw := protowire.AppendBytes(protowire.AppendTag(make([]byte, 0, len(items)+len(encoded)+16), listMetadata, protowire.BytesType), encoded)
+	return enveloped(e.listKind(), append(raw, items...)), nil
+}
+
+// listMeta returns the metadata of a list that has been read to its end.
+func listMeta(list *clustercache.List) metav1.ListMeta {
+	token, remaining := list.Continue()
+	return metav1.ListMeta{ResourceVersion: formatVersion(list.Version()), Continue: token, RemainingItemCount: remaining}
+}
+
+// writeJSON writes a list object by object. The metadata of a page is known at its end only and comes after the items then.
+func (e *encoder) writeJSON(w io.Writer, list *clustercache.List, isPage bool) error {
+	apiVersion, kind := e.listKind().ToAPIVersionAndKind()
+	head := `{"kind":"` + kind + `","apiVersion":"` + apiVersion + `"`
+	if !isPage {
+		head += `,"metadata":{"resourceVersion":"` + formatVersion(list.Version()) + `"}`
+	}
+	items := "items"
+	if e.shape == table {
+		columns, err := json.Marshal(e.printer.Columns)
+		if err != nil {
+			return err
+		}
+		items = "rows"
+		head += `,"columnDefinitions":` + string(columns)
+	}
+	if _, err := io.WriteString(w, head+`,"`+items+`":[`); err != nil {
+		return err
+	}
+	separator := []byte(nil)
+	for object, err := range list.Objects() {
+		if err != nil {
+			return err
+		}
+		item, err := e.item(object)
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(separator); err != nil {
+			return err
+		}
+		if _, err := w.Write(item); err != nil {
+			return err
+		}
+		separator = []byte{','}
+	}
+	tail := []byte("]")
+	if isPage {
+		meta, err := json.Marshal(listMeta(list))
+		if err != nil {
+			return err
+		}
+		tail = append(append(tail, `,"metadata":`...), meta...)
+	}
+	_, err := w.Write(append(tail, '}', '\n'))
+	return err
+}

@@ -1,0 +1,92 @@
+package serve
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metascheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/cellplane/cellplane/internal/clustercache"
+)
+
+// question is a list or a watch.
+type question struct {
+	internalversion.ListOptions
+	filter clustercache.Filter
+	// version is what ResourceVersion says, 0 for "" and "0".
+	version uint64
+}
+
+// readQuestion reads the options of a list or a watch. The error can be written as it is.
+func readQuestion(r *http.Request, info *request.RequestInfo, res *resource) (*question, error) {
+	q := &question{}
+	query := r.URL.Query()
+	if len(query["shardSelector"]) > 0 {
+		return nil, apierrors.NewBadRequest("shardSelector is not supported")
+	}
+	if err := metascheme.ParameterCodec.DecodeParameters(query, metav1.SchemeGroupVersion, &q.ListOptions); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	q.Watch = q.Watch || info.Verb == "watch"
+	internalversion.SetListOptionsDefaults(&q.ListOptions, true)
+	if errs := validation.ValidateListOptions(&q.ListOptions, true); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
+	}
+	selected, err := res.selector(q.FieldSelector)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if info.Name != "" { // of a path like watch/pods/name, or of the field selector itself
+		named := fields.OneTermEqualSelector("metadata.name", info.Name)
+		if selected == nil || selected.Empty() {
+			selected = named
+		} else if name, ok := selected.RequiresExactMatch("metadata.name"); !ok || name != info.Name {
+			return nil, apierrors.NewBadRequest("fieldSelector metadata.name doesn't match requested name")
+		}
+	}
+	q.filter = clustercache.Filter{Namespace: info.Namespace, Labels: q.LabelSelector, Fields: selected}
+	if q.ResourceVersion != "" {
+		if q.version, err = strconv.ParseUint(q.ResourceVersion, 10, 64); err != nil {
+			if isNumber(q.ResourceVersion) {
+				return q, expired() // of the merged lists of other surfaces
+			}
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("Invalid value: %q: it is not a resourceVersion", q.ResourceVersion))
+		}
+	}
+	if q.Continue != "" && q.version != 0 {
+		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+	}
+	return q, nil
+}
+
+func isNumber(text string) bool {
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return text != "" && text[0] != '0'
+}
+
+// check returns a 410 error if a version is not one that the store has given out.
+func check(store *clustercache.Store, version uint64) error {
+	if version == 0 {
+		return nil
+	}
+	if version > store.Version() {
+		return expired()
+	}
+	return store.Expired(version)
+}
+
+func expired() *apierrors.StatusError {
+	return apierrors.NewResourceExpired("the resourceVersion is too old or was not handed out here; list again and go on from there")
+}

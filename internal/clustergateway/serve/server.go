@@ -1,0 +1,113 @@
+package serve
+
+import (
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+
+	"github.com/cellplane/cellplane/internal/clustercache"
+	"github.com/cellplane/cellplane/internal/clustergateway/views"
+)
+
+// Server answers requests for member objects.
+type Server struct {
+	resources map[schema.GroupVersionResource]*resource
+	// Ready reports whether everything that there is can be shown. Until then nothing is: what is missing would look as if it were not
+	// there.
+	Ready func() bool
+	// Metrics serves metrics.k8s.io; it may be nil.
+	Metrics http.Handler
+	// Stopping is closed when watches are to go elsewhere.
+	Stopping <-chan struct{}
+}
+
+// New returns a Server that serves nothing yet.
+func New() *Server { return &Server{resources: map[schema.GroupVersionResource]*resource{}} }
+
+// Add serves what is in a store as a view. It must not be called any more when requests come in.
+func (s *Server) Add(view views.View, kind clustercache.Kind, store *clustercache.Store) {
+	for _, r := range resources(view, kind, store) {
+		s.resources[r.GroupVersionResource] = r
+	}
+}
+
+var resolver = &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	info, err := resolver.NewRequestInfo(r)
+	if err != nil {
+		refuse(w, r, apierrors.NewBadRequest(err.Error()))
+		return
+	}
+	if !s.Ready() {
+		refuse(w, r, unready())
+		return
+	}
+	if s.Metrics != nil && info.APIGroup == "metrics.k8s.io" {
+		s.Metrics.ServeHTTP(w, r)
+		return
+	}
+	gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
+	res, found := s.resources[gvr]
+	switch {
+	case !info.IsResourceRequest || !found:
+		http.NotFound(w, r)
+	case r.Method != http.MethodGet:
+		refuse(w, r, apierrors.NewMethodNotSupported(gvr.GroupResource(), info.Verb))
+	case info.Subresource == versionsSubresource:
+		s.memberVersion(w, r, info, res)
+	case info.Subresource != "":
+		http.NotFound(w, r)
+	default:
+		s.serve(w, r, info, res)
+	}
+}
+
+func unready() error {
+	err := apierrors.NewServiceUnavailable("the clusters are being read; try again in a moment")
+	err.ErrStatus.Details.RetryAfterSeconds = 1
+	return err
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, res *resource) {
+	f, err := formOf(r)
+	if err != nil {
+		refuse(w, r, err)
+		return
+	}
+	e := &encoder{resource: res, form: f, now: time.Now()}
+	warnings := warner{w.Header()}
+	switch info.Verb {
+	case "get":
+		s.get(w, r, info, e, warnings)
+	case "list", "watch":
+		q, err := readQuestion(r, info, res)
+		switch {
+		case err != nil && !(q != nil && q.Watch):
+			refuse(w, r, err)
+		case q.Watch:
+			warnings.stale(res.store.Clusters())
+			s.watch(w, r, q, e, err)
+		default:
+			warnings.stale(res.store.Clusters())
+			warnings.shadowed(res, res.store.Clusters())
+			s.list(w, r, q, e)
+		}
+	default:
+		refuse(w, r, apierrors.NewMethodNotSupported(res.GroupResource(), info.Verb))
+	}
+}
+
+// failed is for an answer that cannot be finished: the client must not take what it got for all.
+func failed(r *http.Request, err error) {
+	if r.Context().Err() == nil {
+		klog.FromContext(r.Context()).V(2).Info("An answer could not be finished", "path", r.URL.Path, "err", err)
+	}
+	panic(http.ErrAbortHandler)
+}

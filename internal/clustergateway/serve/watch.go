@@ -1,0 +1,230 @@
+package serve
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/cellplane/cellplane/internal/clustercache"
+)
+
+const (
+	// defaultWatch is how long a watch is served at least whose client does not say.
+	defaultWatch = 30 * time.Minute
+	// bookmarkInterval is how often a client that wants to know is told how far an idle watch has come.
+	bookmarkInterval = time.Minute
+	// ahead is how many events wait for a client. One that is further behind is the store's to cut.
+	ahead = 128
+	// stuck is how long a client may leave what it is sent unread.
+	stuck = 30 * time.Second
+)
+
+// watch answers with a stream of events. What is wrong with the version that the client gave is an event, too.
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, q *question, e *encoder, problem error) {
+	if e.mediaType == runtime.ContentTypeYAML {
+		e.mediaType = runtime.ContentTypeJSON
+	}
+	initial := q.SendInitialEvents != nil && *q.SendInitialEvents
+	options := clustercache.WatchOptions{Filter: q.filter, From: q.version}
+	switch {
+	case initial:
+		if problem == nil {
+			problem = check(e.store, q.version)
+		}
+		options.From = 0
+	case q.version == 0:
+		options.From = e.store.Version()
+	}
+	timeout := watchTime(q)
+	if q.AllowWatchBookmarks {
+		// A watch that ends soon deserves one before its end.
+		options.Bookmarks = min(bookmarkInterval, max(timeout*4/5, time.Second))
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), timeout)
+	defer cancel()
+	go func() {
+		select {
+		case <-s.Stopping:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	var watcher *clustercache.Watcher
+	if problem == nil {
+		watcher, problem = e.store.Watch(options)
+	}
+	out := newEventWriter(w, e)
+	if problem != nil {
+		if !isExpired(problem) {
+			refuse(w, r, problem)
+			return
+		}
+		out.begin()
+		out.problem(problem)
+		return
+	}
+	defer watcher.Close()
+	out.endOfInitial = q.AllowWatchBookmarks && initial
+	out.begin()
+	out.follow(ctx, watcher)
+}
+
+func watchTime(q *question) time.Duration {
+	if q.TimeoutSeconds != nil && *q.TimeoutSeconds > 0 {
+		return time.Duration(*q.TimeoutSeconds) * time.Second
+	}
+	// Watches end at different times, so that they are not all opened again together.
+	return defaultWatch + rand.N(defaultWatch)
+}
+
+func isExpired(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
+
+// eventWriter writes the events of a watch.
+type eventWriter struct {
+	*encoder
+	w        http.ResponseWriter
+	control  *http.ResponseController
+	buffered *bufio.Writer
+	// endOfInitial tells whether the client wants to know where the initial events end.
+	endOfInitial bool
+	// headed tells whether a Table with headers was sent.
+	headed bool
+}
+
+func newEventWriter(w http.ResponseWriter, e *encoder) *eventWriter {
+	return &eventWriter{encoder: e, w: w, control: http.NewResponseController(w), buffered: bufio.NewWriterSize(w, 32<<10)}
+}
+
+func (o *eventWriter) begin() {
+	contentType := o.mediaType
+	if o.isProtobuf() {
+		contentType += ";stream=watch"
+	}
+	o.w.Header().Set("Content-Type", contentType)
+	o.w.WriteHeader(http.StatusOK)
+	_ = o.control.Flush() // a client that is gone is noticed at the next event
+}
+
+// follow writes events until there are no more or the client is gone.
+func (o *eventWriter) follow(ctx context.Context, watcher *clustercache.Watcher) {
+	ctx, cancel := context.WithCancel(ctx)
+	events := make(chan *clustercache.Event, ahead)
+	var problem error
+	go func() {
+		defer close(events)
+		for {
+			event, err := watcher.Next(ctx)
+			if err != nil {
+				problem = err
+				return
+			}
+			select {
+			case events <- event:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	defer func() {
+		cancel()
+		for range events { //nolint:revive // the reader must have ended before the watcher is closed
+		}
+	}()
+	for event := range events {
+		if err := o.event(event); err != nil {
+			return
+		}
+		if len(events) == 0 {
+			if err := o.flush(); err != nil {
+				return
+			}
+		}
+	}
+	if isExpired(problem) {
+		o.problem(problem)
+	}
+}
+
+func (o *eventWriter) flush() error {
+	// A connection without deadlines is one that a test made up.
+	if err := o.control.SetWriteDeadline(time.Now().Add(stuck)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	if err := o.buffered.Flush(); err != nil {
+		return err
+	}
+	return o.control.Flush()
+}
+
+func (o *eventWriter) event(event *clustercache.Event) error {
+	if event.Type == watch.Bookmark {
+		if event.InitialEventsEnd && !o.endOfInitial {
+			return nil
+		}
+		object, err := o.bookmark(event.Version, event.InitialEventsEnd)
+		if err != nil {
+			return err
+		}
+		return o.writeEvent(o.buffered, string(watch.Bookmark), object)
+	}
+	headers := o.shape == table && !o.headed
+	key := o.kind.Group + ";" + o.key()
+	if headers {
+		key += ";headers"
+		o.headed = true
+	}
+	encoded, err := event.Encoded(key, func(w io.Writer) error {
+		object, err := o.eventObject(event.Object, headers)
+		if err != nil {
+			return err
+		}
+		return o.writeEvent(w, string(event.Type), object)
+	})
+	if err != nil {
+		return err
+	}
+	_, err = o.buffered.Write(encoded)
+	return err
+}
+
+func (o *eventWriter) eventObject(object clustercache.Object, headers bool) ([]byte, error) {
+	if o.shape != table {
+		return o.object(object)
+	}
+	// Rows tell how old something is, so that they are made when they are.
+	at := *o.encoder
+	at.now = time.Now()
+	return at.tableOf(object, headers)
+}
+
+// problem writes an error as the last event.
+func (o *eventWriter) problem(err error) {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		status = apierrors.NewInternalError(err)
+	}
+	content := status.Status()
+	var object []byte
+	var failure error
+	if o.isProtobuf() {
+		if object, failure = content.Marshal(); failure == nil {
+			object = enveloped(schema.GroupVersionKind{Version: "v1", Kind: "Status"}, object)
+		}
+	} else {
+		content.APIVersion, content.Kind = "v1", "Status"
+		object, failure = json.Marshal(content)
+	}
+	if failure == nil && o.writeEvent(o.buffered, string(watch.Error), object) == nil {
+		_ = o.flush() // it was the last word
+	}
+}

@@ -1,0 +1,169 @@
+package clustergateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+	genericserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/klog/v2"
+
+	"github.com/cellplane/cellplane/internal/clustercache"
+	"github.com/cellplane/cellplane/internal/clustergateway/ingest"
+	"github.com/cellplane/cellplane/internal/clustergateway/serve"
+	"github.com/cellplane/cellplane/internal/clustergateway/views"
+)
+
+// shutdownTime is how long requests are given to end.
+const shutdownTime = 10 * time.Second
+
+// Server is a cluster-gateway. Make one with New.
+type Server struct {
+	options  CompletedOptions
+	serving  *genericserver.SecureServingInfo
+	stores   map[string]*clustercache.Store // by resource.group
+	members  *ingest.Members
+	api      *serve.Server
+	trust    *trust
+	stopping chan struct{}
+}
+
+// New makes a Server of options that have been validated. It does nothing yet.
+func New(o CompletedOptions) (*Server, error) {
+	s := &Server{options: o, stores: map[string]*clustercache.Store{}, stopping: make(chan struct{})}
+	if err := o.SecureServing.ApplyTo(&s.serving); err != nil {
+		return nil, fmt.Errorf("preparing to serve: %w", err)
+	}
+	ca, err := o.ClientCA.GetClientCAContentProvider()
+	if err != nil {
+		return nil, fmt.Errorf("reading --client-ca-file: %w", err)
+	}
+	s.serving.ClientCA = ca
+	s.trust = newTrust(ca, o.ClientNames)
+	s.api = serve.New()
+	if err := s.openStores(); err != nil {
+		return nil, err
+	}
+	s.members, err = ingest.New(ingest.Options{Hub: o.hub, Templates: o.templates, Clusters: o.clusters, Kinds: s.followed(), Times: o.times()})
+	if err != nil {
+		return nil, err
+	}
+	s.api.Ready, s.api.Stopping = s.members.Ready, s.stopping
+	s.api.Metrics = serve.NewMetrics(s.members)
+	return s, nil
+}
+
+func (s *Server) openStores() error {
+	incarnation := clustercache.NewIncarnation(time.Now(), s.options.Replica)
+	for _, view := range s.options.views {
+		kind := kinds[name(view)]
+		store, err := clustercache.New(clustercache.Options{
+			Kind:              kind,
+			Incarnation:       incarnation,
+			KeepManagedFields: s.options.KeepManagedFields,
+			KeepLastApplied:   s.options.KeepLastApplied,
+			History:           s.options.History,
+		})
+		if err != nil {
+			return fmt.Errorf("preparing to keep %s: %w", view.Resource.Resource, err)
+		}
+		s.stores[name(view)] = store
+		s.api.Add(view, kind, store)
+	}
+	return nil
+}
+
+// kinds are how views are cached.
+var kinds = map[string]clustercache.Kind{
+	"pods":             clustercache.Pods(),
+	"events":           clustercache.Events(),
+	"nodes":            clustercache.Nodes(),
+	"replicasets.apps": clustercache.ReplicaSets(),
+}
+
+func name(view views.View) string { return view.Resource.GroupResource().String() }
+
+// followed returns what is followed of the members.
+func (s *Server) followed() []ingest.Kind {
+	all := make([]ingest.Kind, 0, len(s.options.views))
+	for _, view := range s.options.views {
+		store := s.stores[name(view)]
+		all = append(all, ingest.Kind{
+			Path:      views.Path(view.Resource),
+			Templates: view.Templates,
+			Feed:      func(cluster string) ingest.Feed { return store.Feed(cluster) },
+		})
+	}
+	return all
+}
+
+// Addr returns the address that is listened on.
+func (s *Server) Addr() net.Addr { return s.serving.Listener.Addr() }
+
+// Run serves until the context ends, and then until what is running has ended.
+func (s *Server) Run(ctx context.Context) error {
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithName("cluster-gateway"))
+	stopped, _, err := s.serving.Serve(s.handler(), shutdownTime, ctx.Done())
+	if err != nil {
+		return fmt.Errorf("serving: %w", err)
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.members.Run(groupCtx) })
+	group.Go(func() error { return s.serveMetrics(groupCtx) })
+	group.Go(func() error {
+		<-groupCtx.Done()
+		close(s.stopping)
+		return nil
+	})
+	err = group.Wait()
+	<-stopped
+	for _, store := range s.stores {
+		store.Close()
+	}
+	return err
+}
+
+// handler serves the API to gateways, and whether it is ready to anybody.
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	alive := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) }
+	mux.HandleFunc("GET /livez", alive)
+	mux.HandleFunc("GET /healthz", alive)
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if !s.members.Ready() {
+			http.Error(w, "the members are being read", http.StatusServiceUnavailable)
+			return
+		}
+		alive(w, r)
+	})
+	mux.Handle("/", s.trust.only(s.api))
+	return mux
+}
+
+// serveMetrics serves metrics, if anywhere, until the context ends.
+func (s *Server) serveMetrics(ctx context.Context) error {
+	if s.options.MetricsAddress == "" {
+		return nil
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), storeCollector(s.stores))
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.options.MetricsAddress)
+	if err != nil {
+		return fmt.Errorf("listening at %s: %w; choose another address with --metrics-address", s.options.MetricsAddress, err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: shutdownTime}
+	context.AfterFunc(ctx, func() { _ = server.Close() })
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving metrics: %w", err)
+	}
+	return nil
+}

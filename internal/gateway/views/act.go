@@ -1,0 +1,150 @@
+package views
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/gateway/forward"
+)
+
+// act does something to an object, where it is.
+func (v *Views) act(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
+	shown, err := v.metadata(r.Context(), info)
+	if apierrors.IsNotFound(err) {
+		v.Next.ServeHTTP(w, r) // nobody has it, or it is a template that the cache has not got yet
+		return
+	}
+	if err != nil {
+		forward.WriteError(w, r, err)
+		return
+	}
+	target := destination{info: info, shown: shown, cluster: shown.Annotations[names.ClusterAnnotation]}
+	if target.cluster != "" && info.Subresource == "" && (info.Verb == "delete" || info.Verb == "patch") {
+		if target.template, err = v.templateOf(r.Context(), info, shown); err != nil {
+			forward.WriteError(w, r, err)
+			return
+		}
+	}
+	if r, err = v.translated(r, target); err != nil {
+		forward.WriteError(w, r, err)
+		return
+	}
+	if target.cluster == "" || target.template != nil {
+		v.Next.ServeHTTP(w, r)
+		return
+	}
+	v.toMember(w, r, target.cluster)
+}
+
+// destination is where something is done.
+type destination struct {
+	info *request.RequestInfo
+	// shown is the metadata of the object as the caller may have seen it.
+	shown *metav1.PartialObjectMetadata
+	// cluster is the member that the object is in; empty for a template.
+	cluster string
+	// template is what the object was made from, if the action is meant for that.
+	template *metav1.PartialObjectMetadata
+}
+
+// toMember passes a request on to a member, in the name of the caller.
+func (v *Views) toMember(w http.ResponseWriter, r *http.Request, cluster string) {
+	info := &request.RequestInfo{
+		IsResourceRequest: true, Verb: "get", APIPrefix: "apis", APIGroup: "cluster.karmada.io", APIVersion: "v1alpha1",
+		Resource: "clusters", Subresource: "proxy", Name: cluster,
+		Parts: append([]string{"clusters", cluster, "proxy"}, strings.Split(strings.Trim(r.URL.Path, "/"), "/")...),
+	}
+	v.Members.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
+}
+
+// metadata returns the metadata of the object that a request is about, as the cache shows it.
+func (v *Views) metadata(ctx context.Context, info *request.RequestInfo) (*metav1.PartialObjectMetadata, error) {
+	object := &metav1.PartialObjectMetadata{}
+	return object, v.getJSON(ctx, callerOf(ctx), objectPath(info), "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", object)
+}
+
+// getJSON asks the cluster-gateways for something.
+func (v *Views) getJSON(ctx context.Context, caller, path, accept string, into any) error {
+	response, err := v.shares[0].ask(ctx, caller, func() *http.Request {
+		r := get(ctx, path, nil)
+		r.Header.Set("Accept", accept)
+		return r
+	})
+	if err != nil {
+		return err
+	}
+	return readJSON(response, into)
+}
+
+// maxAnswer bounds what is read for our own purposes.
+const maxAnswer = 64 << 20
+
+func readJSON(response *http.Response, into any) error {
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return forward.Unreachable("the cluster-gateway", err)
+	}
+	if response.StatusCode != http.StatusOK {
+		var status metav1.Status
+		if json.Unmarshal(body, &status) == nil && status.Code != 0 {
+			return &apierrors.StatusError{ErrStatus: status}
+		}
+		return apierrors.NewGenericServerResponse(response.StatusCode, "get", schema.GroupResource{}, "", string(bytes.TrimSpace(body)), 0, true)
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	return nil
+}
+
+// templateOf returns the template that an object was made from, nil if it was made from none that is still there.
+func (v *Views) templateOf(ctx context.Context, info *request.RequestInfo, shown *metav1.PartialObjectMetadata) (*metav1.PartialObjectMetadata, error) {
+	uid := shown.Annotations[names.TemplateUIDAnnotation]
+	if uid == "" {
+		return nil, nil
+	}
+	data, err := v.Template(ctx, info)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	template := &metav1.PartialObjectMetadata{}
+	if err := json.Unmarshal(data, template); err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	if string(template.UID) != uid {
+		return nil, nil
+	}
+	return template, nil
+}
+
+// objectPath is the path of the object that a request is about, without its subresource.
+func objectPath(info *request.RequestInfo) string { return collectionPath(info) + "/" + info.Name }
+
+func collectionPath(info *request.RequestInfo) string {
+	parts := []string{"", info.APIPrefix}
+	if info.APIGroup != "" {
+		parts = append(parts, info.APIGroup)
+	}
+	parts = append(parts, info.APIVersion)
+	if info.Namespace != "" {
+		parts = append(parts, "namespaces", info.Namespace)
+	}
+	return strings.Join(append(parts, info.Resource), "/")
+}
+
+var errStale = errors.New("the object has been modified; please apply your changes to the latest version and try again")

@@ -1,0 +1,119 @@
+package views
+
+import (
+	"context"
+	"hash/fnv"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+
+	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/gateway/forward"
+)
+
+const (
+	// probeInterval is how often replicas are asked whether they are ready, and probeTimeout how long they may take to say so.
+	probeInterval = 2 * time.Second
+	probeTimeout  = 3 * time.Second
+)
+
+// replica is a cluster-gateway.
+type replica struct {
+	upstream *fleet.Upstream
+	ready    atomic.Bool
+}
+
+// share is the cluster-gateways with the same clusters.
+type share struct{ replicas []*replica }
+
+// choose returns the replicas in the order in which a caller's requests should try them. It stays the same while they are ready, at
+// every gateway: versions that one replica has given out mean nothing to another.
+func (s *share) choose(caller string) []*replica {
+	chosen := slices.Clone(s.replicas)
+	score := func(r *replica) uint64 {
+		hash := fnv.New64a()
+		// A hash's writes never fail.
+		_, _ = io.WriteString(hash, r.upstream.Name()+"\x00"+caller)
+		return hash.Sum64()
+	}
+	slices.SortStableFunc(chosen, func(a, b *replica) int {
+		switch aReady, bReady := a.ready.Load(), b.ready.Load(); {
+		case aReady != bReady && aReady:
+			return -1
+		case aReady != bReady:
+			return 1
+		case score(a) < score(b):
+			return -1
+		case score(a) > score(b):
+			return 1
+		default:
+			return 0
+		}
+	})
+	return chosen
+}
+
+// watch keeps account of which replicas are ready until the context ends.
+func (s *share) watch(ctx context.Context) {
+	for _, r := range s.replicas {
+		go func() {
+			ticker := time.NewTicker(probeInterval)
+			defer ticker.Stop()
+			for {
+				r.probe(ctx)
+				select {
+				case <-ctx.Done():
+					return
+				case <-ticker.C:
+				}
+			}
+		}()
+	}
+}
+
+func (r *replica) probe(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	response, err := r.upstream.RoundTrip(get(ctx, "/readyz", nil))
+	ready := err == nil && response.StatusCode == http.StatusOK
+	if err == nil {
+		_, _ = io.Copy(io.Discard, response.Body)
+		response.Body.Close()
+	}
+	if r.ready.Swap(ready) != ready {
+		klog.FromContext(ctx).Info("A cluster-gateway has changed its mind", "replica", r.upstream.Name(), "ready", ready)
+	}
+}
+
+// get makes a request of the gateway's own.
+func get(ctx context.Context, path string, query url.Values) *http.Request {
+	r := &http.Request{
+		Method: http.MethodGet, URL: &url.URL{Path: path, RawQuery: query.Encode()}, Header: http.Header{"Accept": {"application/json"}},
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}
+	return r.WithContext(ctx)
+}
+
+// ask sends a request to the first replica that answers. make makes the request anew for each.
+func (s *share) ask(ctx context.Context, caller string, make func() *http.Request) (*http.Response, error) {
+	for _, r := range s.choose(caller) {
+		response, err := r.upstream.RoundTrip(make())
+		if err == nil {
+			return response, nil
+		}
+		if ctx.Err() != nil {
+			return nil, forward.Unreachable("the cluster-gateway", ctx.Err())
+		}
+		r.ready.Store(false)
+		klog.FromContext(ctx).V(2).Info("A cluster-gateway does not answer", "replica", r.upstream.Name(), "err", err)
+	}
+	unavailable := apierrors.NewServiceUnavailable("no cluster-gateway can be reached; clusters/NAME/proxy shows single clusters")
+	unavailable.ErrStatus.Details.RetryAfterSeconds = 1
+	return nil, unavailable
+}

@@ -1,0 +1,221 @@
+package views
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/splice"
+)
+
+const (
+	// maxBody is the largest body of a request that an API server takes.
+	maxBody = 3 << 20
+	// cacheDigits is the length of every version that a cache gives out. Those of API servers never get as long.
+	cacheDigits = 19
+)
+
+// translated returns a request with the versions in its body as they are where it goes. The error can be written as it is.
+func (v *Views) translated(r *http.Request, to destination) (*http.Request, error) {
+	if !hasBody(r, to) {
+		return r, nil
+	}
+	body, err := readBody(r)
+	if err != nil {
+		return r, err
+	}
+	kind := bodyKind(to)
+	contentType := r.Header.Get("Content-Type")
+	translate := func(version string) (string, error) { return v.versionAt(r.Context(), to, version) }
+	if body, err = kind.Rewrite(contentType, body, translate); err == nil && to.info.Verb == "update" {
+		body, err = stripped(contentType, body)
+	}
+	if err == nil && kind == splice.DeleteOptionsBody && to.template != nil {
+		body, contentType, err = preconditioned(contentType, body, to)
+	}
+	if err != nil {
+		return r, asStatus(err, to)
+	}
+	clone := r.Clone(r.Context())
+	clone.Body, clone.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	if contentType != "" {
+		clone.Header.Set("Content-Type", contentType)
+	}
+	return clone, nil
+}
+
+func hasBody(r *http.Request, to destination) bool {
+	if r.Header.Get("Upgrade") != "" || to.info.Subresource == "proxy" || r.Body == nil || r.Body == http.NoBody {
+		return false
+	}
+	switch to.info.Verb {
+	case "create", "update", "patch", "delete":
+		return true
+	default:
+		return false
+	}
+}
+
+func readBody(r *http.Request) ([]byte, error) {
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("bodies encoded with %.20q are not supported", encoding))
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	if err != nil {
+		return nil, apierrors.NewBadRequest("the request's body could not be read: " + err.Error())
+	}
+	if len(body) > maxBody {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
+	}
+	return body, nil
+}
+
+func bodyKind(to destination) splice.Body {
+	switch {
+	case to.info.Verb == "delete":
+		return splice.DeleteOptionsBody
+	case to.info.Subresource == "eviction":
+		return splice.EvictionBody
+	default:
+		return splice.ObjectBody
+	}
+}
+
+func asStatus(err error, to destination) error {
+	var status apierrors.APIStatus
+	switch {
+	case errors.As(err, &status):
+		return err
+	case errors.Is(err, errStale):
+		return apierrors.NewConflict(schema.GroupResource{Group: to.info.APIGroup, Resource: to.info.Resource}, to.info.Name, errStale)
+	default:
+		return apierrors.NewBadRequest(err.Error())
+	}
+}
+
+// versionAt returns the version that stands for one of the cache's where a request goes. Any other is left for the API server to judge.
+func (v *Views) versionAt(ctx context.Context, to destination, version string) (string, error) {
+	if len(version) != cacheDigits {
+		return version, nil
+	}
+	cluster, memberVersion, err := v.memberVersion(ctx, to, version)
+	if err != nil {
+		return "", err
+	}
+	if cluster != to.cluster {
+		return "", errStale
+	}
+	if to.template == nil {
+		return memberVersion, nil
+	}
+	// What the caller has seen is the object of the member, and what it changes is the template. Both must be as they were.
+	if version != to.shown.ResourceVersion && memberVersion != to.shown.Annotations[names.MemberVersionAnnotation] {
+		return "", errStale
+	}
+	return to.template.ResourceVersion, nil
+}
+
+// memberVersion asks all cluster-gateways whose version it is: the one that gave it out may not be the one that is asked now.
+func (v *Views) memberVersion(ctx context.Context, to destination, version string) (cluster, memberVersion string, err error) {
+	for _, s := range v.shares {
+		for _, r := range s.choose(callerOf(ctx)) {
+			response, err := r.upstream.RoundTrip(get(ctx, objectPath(to.info)+"/memberversion", url.Values{"version": {version}}))
+			if err != nil {
+				continue
+			}
+			var found struct {
+				Cluster         string `json:"cluster"`
+				ResourceVersion string `json:"resourceVersion"`
+			}
+			if readJSON(response, &found) == nil {
+				return found.Cluster, found.ResourceVersion, nil
+			}
+		}
+	}
+	return "", "", errStale
+}
+
+var codecs = serializer.NewCodecFactory(clientscheme.Scheme)
+
+// stripped returns a whole object without what the cache has added to it.
+func stripped(contentType string, body []byte) ([]byte, error) {
+	mediaType, _, err := mime.ParseMediaType(contentType)
+	if contentType == "" {
+		mediaType, err = runtime.ContentTypeJSON, nil
+	}
+	if err != nil || !bytes.Contains(body, []byte(names.ClusterAnnotation)) {
+		return body, nil //nolint:nilerr // the API server answers what it cannot read
+	}
+	switch mediaType {
+	case runtime.ContentTypeJSON:
+		object := &unstructured.Unstructured{}
+		if err := json.Unmarshal(body, &object.Object); err != nil {
+			return body, nil //nolint:nilerr // as above
+		}
+		strip(object)
+		return json.Marshal(object.Object)
+	case runtime.ContentTypeProtobuf:
+		object, _, err := codecs.UniversalDeserializer().Decode(body, nil, nil)
+		if err != nil {
+			return body, nil //nolint:nilerr // as above
+		}
+		described, err := meta.Accessor(object)
+		if err != nil {
+			return body, nil //nolint:nilerr // as above
+		}
+		strip(described)
+		info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+		return runtime.Encode(info.Serializer, object)
+	default:
+		return body, nil
+	}
+}
+
+func strip(object metav1.Object) {
+	annotations := object.GetAnnotations()
+	for _, name := range []string{names.ClusterAnnotation, names.MemberVersionAnnotation, names.StaleSinceAnnotation} {
+		delete(annotations, name)
+	}
+	if len(annotations) == 0 {
+		annotations = nil
+	}
+	object.SetAnnotations(annotations)
+}
+
+// preconditioned returns the options of a deletion that is meant for the object of a member, for its template.
+func preconditioned(contentType string, body []byte, to destination) ([]byte, string, error) {
+	options := &metav1.DeleteOptions{}
+	object, _, err := codecs.UniversalDeserializer().Decode(body, &deleteOptions, options)
+	if err != nil {
+		return body, contentType, nil //nolint:nilerr // the API server answers what it cannot read
+	}
+	options, ok := object.(*metav1.DeleteOptions)
+	if !ok || options.Preconditions == nil || options.Preconditions.UID == nil {
+		return body, contentType, nil
+	}
+	if *options.Preconditions.UID != to.shown.UID {
+		return body, contentType, nil // it is refused as it is
+	}
+	options.Preconditions.UID = &to.template.UID
+	options.APIVersion, options.Kind = "v1", "DeleteOptions"
+	changed, err := json.Marshal(options)
+	return changed, runtime.ContentTypeJSON, err
+}
+
+var deleteOptions = schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}

@@ -1,0 +1,102 @@
+package views
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/gateway/forward"
+	"github.com/cellplane/cellplane/internal/gateway/router"
+)
+
+// Options say what is shown and where it is.
+type Options struct {
+	// Shares are the cluster-gateways: the replicas of each share have the same clusters.
+	Shares [][]*fleet.Upstream
+	// Resources are the member views, in every group and version they are served in.
+	Resources map[schema.GroupVersionResource]bool
+	// Next serves everything else: templates and what is not a view.
+	Next http.Handler
+	// Members serves clusters/{name}/proxy.
+	Members http.Handler
+	// Template reads the JSON of the template that a request is about, as the gateway.
+	Template func(ctx context.Context, info *request.RequestInfo) ([]byte, error)
+}
+
+// Views is a handler for the objects of members.
+type Views struct {
+	Options
+	shares []*share
+}
+
+// New returns Views.
+func New(options Options) *Views {
+	v := &Views{Options: options}
+	for _, replicas := range options.Shares {
+		s := &share{}
+		for _, upstream := range replicas {
+			s.replicas = append(s.replicas, &replica{upstream: upstream})
+		}
+		v.shares = append(v.shares, s)
+	}
+	return v
+}
+
+// Run keeps account of the cluster-gateways until the context ends.
+func (v *Views) Run(ctx context.Context) {
+	for _, s := range v.shares {
+		s.watch(ctx)
+	}
+	<-ctx.Done()
+}
+
+// ServeHTTP serves what is about objects of members and passes on the rest.
+func (v *Views) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	info, found := request.RequestInfoFrom(r.Context())
+	if !found {
+		forward.WriteError(w, r, apierrors.NewInternalError(errors.New("the request was not resolved before it was routed")))
+		return
+	}
+	if !v.shows(r, info) {
+		v.Next.ServeHTTP(w, r)
+		return
+	}
+	switch {
+	case info.APIGroup == metricsGroup:
+		v.read(w, r, info)
+	case info.Subresource == "" && (info.Verb == "get" || info.Verb == "list" || info.Verb == "watch"):
+		v.read(w, r, info)
+	case info.Verb == "deletecollection":
+		v.deleteCollection(w, r, info)
+	case info.Name == "":
+		v.Next.ServeHTTP(w, r) // what is created is a template
+	default:
+		v.act(w, r, info)
+	}
+}
+
+// metricsGroup is the API group of what pods and nodes use. It is asked for at the members, and read only.
+const metricsGroup = "metrics.k8s.io"
+
+// shows reports whether a request is about a member view.
+func (v *Views) shows(r *http.Request, info *request.RequestInfo) bool {
+	if !info.IsResourceRequest || len(v.shares) == 0 || router.OnFederationSurface(r.Context()) {
+		return false
+	}
+	if info.APIGroup == metricsGroup {
+		return info.Subresource == "" && (info.Verb == "get" || info.Verb == "list")
+	}
+	return v.Resources[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
+}
+
+func callerOf(ctx context.Context) string {
+	if caller, found := request.UserFrom(ctx); found {
+		return caller.GetName()
+	}
+	return ""
+}
