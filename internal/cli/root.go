@@ -74,7 +74,7 @@ Start a federation on this machine with "cellplane up", look at it with
 		newJoin(), newUnjoin(), newRotate(), newCordon(), newUncordon(), newTaint(),
 		newCells(),
 		newUser(),
-		newHubManager(), newEngine(), newGateway(),
+		newHubManager(), newEngine(), newGateway(), newClusterGateway(),
 		newVersion(),
 	)
 	root.SetHelpCommandGroupID("")
