@@ -25,8 +25,11 @@ type Field struct {
 	Paths [][]protowire.Number
 	// Type is how the value is encoded.
 	Type FieldType
-	// Indexed fields are looked up, others are compared with. At most four fields of a kind can be indexed.
+	// Indexed fields are looked up, others are compared with. At most two fields of a kind can be indexed.
 	Indexed bool
+	// Distinct fields have about as many values as there are objects. They are compared with in the object itself, which costs most to
+	// ask for and nothing to hold.
+	Distinct bool
 }
 
 // FieldType is how the value of a Field is encoded.
@@ -54,7 +57,7 @@ func Pods() Kind {
 			{Name: "spec.serviceAccountName", Paths: path(2, 8)},
 			{Name: "spec.hostNetwork", Paths: path(2, 11), Type: BoolField},
 			{Name: "status.phase", Paths: path(3, 1)},
-			{Name: "status.podIP", Paths: path(3, 6)},
+			{Name: "status.podIP", Paths: path(3, 6), Distinct: true},
 			{Name: "status.nominatedNodeName", Paths: path(3, 11)},
 		},
 	}
@@ -72,7 +75,7 @@ func Events() Kind {
 			{Name: "involvedObject.name", Paths: path(2, 3), Indexed: true},
 			{Name: "involvedObject.uid", Paths: path(2, 4), Indexed: true},
 			{Name: "involvedObject.apiVersion", Paths: path(2, 5)},
-			{Name: "involvedObject.resourceVersion", Paths: path(2, 6)},
+			{Name: "involvedObject.resourceVersion", Paths: path(2, 6), Distinct: true},
 			{Name: "involvedObject.fieldPath", Paths: path(2, 7)},
 			{Name: "reason", Paths: path(3)},
 			{Name: "reportingComponent", Paths: path(14)},

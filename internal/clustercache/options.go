@@ -22,10 +22,29 @@ type Options struct {
 	// PinnedHistory is how many events stay at most while a list or the initial events of a watch are being read. One that takes longer
 	// is cut off. The default is 1 048 576.
 	PinnedHistory int
-	// TrainingSamples is how many objects a compression dictionary is made of. The default is 2 000.
+	// TrainingSamples is how many objects a compression dictionary is made of. The default is 1 000.
 	TrainingSamples int
 	// Now is the clock; the default is time.Now.
 	Now func() time.Time
+}
+
+func (o *Options) complete() {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Incarnation == (Incarnation{}) {
+		o.Incarnation = NewIncarnation(o.Now(), "")
+	}
+	if o.History <= 0 {
+		o.History = 1 << 16
+	}
+	if o.PinnedHistory <= 0 {
+		o.PinnedHistory = 1 << 20
+	}
+	o.PinnedHistory = max(o.PinnedHistory, o.History)
+	if o.TrainingSamples <= 0 {
+		o.TrainingSamples = 1000
+	}
 }
 
 // Filter says which objects are asked for.

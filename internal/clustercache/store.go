@@ -1,161 +1,315 @@
 package clustercache
 
 import (
-	"context"
-	"io"
-	"iter"
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/cellplane/cellplane/internal/clustercache/ordered"
+	"github.com/cellplane/cellplane/internal/clustercache/slab"
+	"github.com/cellplane/cellplane/internal/clustercache/wire"
 )
 
 // Store holds the objects of one kind of all members. Its methods may be called at any time from anywhere.
-type Store struct{}
+//
+// Of one namespace and name there is one key, and of every key a chain of entries: what the members have of it now, and what was shown
+// of it at the versions in the history. Everything is found by key: the indexes lead from a term (a namespace, a node) to the keys of which some
+// entry has that term, and whoever reads checks which entry was visible at its version and whether that one has it.
+type Store struct {
+	options  Options
+	kind     Kind
+	resource schema.GroupResource
+	fields   fieldPlan
+	edit     wire.Edit
+
+	// mu protects all that follows. It is held for short: objects are compressed before and decompressed after.
+	mu         sync.RWMutex
+	arena      slab.Arena
+	keys       slab.Table[key]
+	entries    slab.Table[entry]
+	namespaces *slab.Interner
+	// namespaceOrder are the namespaces by name.
+	namespaceOrder []uint32
+	attributes     attributes
+	byNamespace    *ordered.Set
+	templates      *templates
+	clusters       map[string]*cluster
+	clusterIDs     []*cluster
+	history        history
+	pins           pins
+	shown          int
+	shadowed       int
+	encodedBytes   int64
+	closed         bool
+
+	broadcast broadcast
+	// watchers counts the watches, and cut those that were cut.
+	watchers, cut atomic.Int64
+}
+
+// key is a namespace and name.
+type key struct {
+	namespace uint32
+	name      slab.Ref
+	head      uint32
+}
+
+// Event numbers of entries that were not shown yet, and of those that still are there.
+const (
+	unborn = ^uint64(0)
+	never  = ^uint64(0)
+)
+
+// entry is an object of a member, in one of its states.
+type entry struct {
+	// born and died are the events between which the entry was shown.
+	born, died uint64
+	// uid is a hash of the object's UID, and version its resourceVersion, or a hash of that if it is no number.
+	uid, version uint64
+	key          uint32
+	next         uint32
+	blob         slab.Ref
+	template     uint32
+	terms        terms
+	created      uint32
+	size         uint32
+	seen         uint16
+	hashed       bool
+}
+
+// terms are what an entry is found by.
+type terms struct {
+	labels  uint32
+	fields  uint32
+	owner   uint32
+	indexed [maxIndexed]uint32
+	cluster uint16
+}
+
+// cluster is a member.
+type cluster struct {
+	id       uint16
+	name     string
+	pass     uint16 // counts Begins: what was seen in the current pass stays
+	objects  int
+	shadowed int
+	synced   bool
+	stale    time.Time
+	// fed is false before the first feed and after Drop. The number stays with the name.
+	fed bool
+}
+
+const (
+	maxClusters = 1<<16 - 1
+	// maxIndexed is how many fields of a kind can be indexed.
+	maxIndexed = 2
+)
 
 // New returns an empty Store.
-func New(options Options) (*Store, error) { return nil, errDraft }
+func New(options Options) (*Store, error) {
+	options.complete()
+	plan, err := planFields(options.Kind.Fields)
+	if err != nil {
+		return nil, fmt.Errorf("the kind %s: %w", options.Kind.GroupVersionKind.Kind, err)
+	}
+	templates, err := newTemplates(options.TrainingSamples)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		options: options, kind: options.Kind, fields: plan,
+		resource:  schema.GroupResource{Group: options.Kind.GroupVersionKind.Group, Resource: options.Kind.Resource},
+		templates: templates,
+		clusters:  map[string]*cluster{},
+		edit:      wire.Edit{KeepManagedFields: options.KeepManagedFields, KeepLastApplied: options.KeepLastApplied},
+	}
+	s.templates.arena = &s.arena
+	s.namespaces = slab.NewInterner(&s.arena)
+	s.byNamespace = ordered.NewSet(s.compareKeys)
+	s.attributes.init(&s.arena, s.compareKeys)
+	s.history.init(options.History, options.PinnedHistory)
+	s.broadcast.init()
+	return s, nil
+}
 
 // Close gives the Store's memory back. Nothing may use the Store afterwards.
-func (s *Store) Close() {}
+func (s *Store) Close() {
+	s.templates.codec.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.closed = true
+	s.attributes.close()
+	s.byNamespace.Close()
+	s.namespaces.Close()
+	s.templates.table.Close()
+	s.entries.Close()
+	s.keys.Close()
+	s.arena.Close()
+}
 
 // Version returns the version of the last event.
-func (s *Store) Version() uint64 { return 0 }
+func (s *Store) Version() uint64 {
+	return s.options.Incarnation.version(s.history.last.Load())
+}
 
 // Expired returns a 410 error if a version is not of this Store, or too old to continue from.
-func (s *Store) Expired(version uint64) error { return errDraft }
-
-// Get returns an object. An empty cluster asks for the one that is shown, wherever it lives; with a cluster also a shadowed one is found.
-// The error is a 404 if there is none.
-func (s *Store) Get(cluster, namespace, name string) (Object, error) { return Object{}, errDraft }
-
-// MemberVersion returns the member and the member's resourceVersion of the object that was shown with a version. It is not known any
-// more after the object has changed and that change has left the history; a write based on such a version conflicts.
-func (s *Store) MemberVersion(namespace, name string, version uint64) (cluster, memberVersion string, ok bool) {
-	return "", "", false
+func (s *Store) Expired(version uint64) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	_, err := s.eventOf(version)
+	return err
 }
 
-// List begins a list. The caller must Close it.
-func (s *Store) List(options ListOptions) (*List, error) { return nil, errDraft }
+// eventOf returns the number of the event a version is of.
+func (s *Store) eventOf(version uint64) (uint64, error) {
+	n, ok := s.options.Incarnation.event(version)
+	if !ok || n > s.history.last.Load() {
+		return 0, apierrors.NewResourceExpired(fmt.Sprintf("the resource version %d was not given out by this replica; list again", version))
+	}
+	if !s.history.retains(n) {
+		return 0, s.expired(n)
+	}
+	return n, nil
+}
 
-// Watch begins a watch. The caller must Close it.
-func (s *Store) Watch(options WatchOptions) (*Watcher, error) { return nil, errDraft }
+func (s *Store) expired(n uint64) error {
+	return apierrors.NewResourceExpired(fmt.Sprintf("the resource version %d is too old; list again", s.options.Incarnation.version(n)))
+}
 
 // Clusters returns the state of every member that has a feed, by name.
-func (s *Store) Clusters() []ClusterState { return nil }
+func (s *Store) Clusters() []ClusterState {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	states := make([]ClusterState, 0, len(s.clusters))
+	for _, c := range s.clusters {
+		if c.fed {
+			states = append(states, ClusterState{Name: c.name, Objects: c.objects, Shadowed: c.shadowed, Synced: c.synced, Stale: c.stale})
+		}
+	}
+	slices.SortFunc(states, func(a, b ClusterState) int { return cmp.Compare(a.Name, b.Name) })
+	return states
+}
 
 // Stats returns what the Store holds and costs.
-func (s *Store) Stats() Stats { return Stats{} }
-
-// ClusterState is the state of a member.
-type ClusterState struct {
-	// Name is the member's name.
-	Name string
-	// Objects counts its objects, shadowed ones included.
-	Objects int
-	// Shadowed counts those of them that are not shown, as another member has one of the same name.
-	Shadowed int
-	// Synced tells whether a list of it was complete once.
-	Synced bool
-	// Stale is since when it cannot be followed, or zero.
-	Stale time.Time
+func (s *Store) Stats() Stats {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return Stats{
+		Objects:         s.shown + s.shadowed,
+		Shadowed:        s.shadowed,
+		History:         s.history.len(),
+		EncodedBytes:    s.encodedBytes,
+		CompressedBytes: s.arena.Used(),
+		ReservedBytes: s.arena.Reserved() + s.keys.Reserved() + s.entries.Reserved() + s.namespaces.Reserved() + s.byNamespace.Reserved() +
+			s.attributes.reserved() + s.templates.table.Reserved(),
+		Dictionaries: s.templates.codec.Generations(),
+		Watchers:     int(s.watchers.Load()),
+		CutWatchers:  int(s.cut.Load()),
+	}
 }
 
-// Stats say what a Store holds and costs.
-type Stats struct {
-	// Objects counts the objects, shadowed ones included.
-	Objects int
-	// Shadowed counts those that are not shown.
-	Shadowed int
-	// History counts the events that can be continued from.
-	History int
-	// EncodedBytes is the size of the objects, and CompressedBytes what it takes to hold them.
-	EncodedBytes, CompressedBytes int64
-	// ReservedBytes is the memory the Store has taken from the system, all in but for a few tables.
-	ReservedBytes int64
-	// Dictionaries counts the compression dictionaries in use.
-	Dictionaries int
-	// Watchers counts the watches, and CutWatchers those that were cut for being slow.
-	Watchers, CutWatchers int
+// compareKeys orders keys by namespace and name.
+func (s *Store) compareKeys(a, b uint32) int {
+	ka, kb := s.keys.At(a), s.keys.At(b)
+	if ka.namespace != kb.namespace {
+		return bytes.Compare(s.namespaces.Get(ka.namespace), s.namespaces.Get(kb.namespace))
+	}
+	return bytes.Compare(s.arena.Get(ka.name), s.arena.Get(kb.name))
 }
 
-// Feed fills a Store with the objects of one member. It must not be used by two goroutines at once.
-type Feed struct{}
-
-// Feed returns the feed of a member. Feeds of different members do not wait for each other.
-func (s *Store) Feed(cluster string) *Feed { return nil }
-
-// Begin says that everything there is follows: what is not applied until End leaves then. It may be called again to start over.
-func (f *Feed) Begin() {}
-
-// Apply puts in an object: the encoded protobuf as it comes inside of the envelope (runtime.Unknown.Raw). The bytes are not kept. An
-// object of the same UID and resourceVersion as before is no change.
-func (f *Feed) Apply(raw []byte) error { return errDraft }
-
-// ApplyObject puts in a decoded object.
-func (f *Feed) ApplyObject(object runtime.Object) error { return errDraft }
-
-// Delete takes out the object of a DELETED event, encoded like that of Apply. If another object of its name is there by now, that stays.
-func (f *Feed) Delete(raw []byte) error { return errDraft }
-
-// DeleteObject takes out an object whatever its UID. It is no error if there is none.
-func (f *Feed) DeleteObject(namespace, name string) {}
-
-// End says that everything was applied since Begin. The rest leaves; the member is synced and no longer stale.
-func (f *Feed) End() {}
-
-// MarkStale says since when the member cannot be followed. Watchers see nothing of it: the objects did not change. End and Fresh undo it.
-func (f *Feed) MarkStale(since time.Time) {}
-
-// Fresh says that the member is followed again and nothing was missed.
-func (f *Feed) Fresh() {}
-
-// Drop takes out all objects of the member and forgets it. The Feed may be used again afterwards, as if new.
-func (f *Feed) Drop() {}
-
-// List is a list under way: one version of the objects a Filter selects, in the order of their namespace and name.
-type List struct{}
-
-// Version returns the version that the list shows, the same on every page.
-func (l *List) Version() uint64 { return 0 }
-
-// Objects yields the objects once. What an Object refers to is valid until the next one; Clone keeps it. An error (410, when reading took so
-// long that the version left the history) ends it.
-func (l *List) Objects() iter.Seq2[Object, error] { return nil }
-
-// Continue returns the token for the page after this one, or nothing if this is the last, and how many objects are left, which is known only
-// without selectors. It must be called after Objects.
-func (l *List) Continue() (token string, remaining *int64) { return "", nil }
-
-// WriteProtobuf writes the list instead of yielding Objects: in the envelope, as an API server answers it. Nothing is decoded.
-func (l *List) WriteProtobuf(w io.Writer) error { return errDraft }
-
-// Close ends the list.
-func (l *List) Close() {}
-
-// Watcher is a watch under way.
-type Watcher struct{}
-
-// Next waits for the next event. The error is a 410 if the watcher is too slow, which ends it, or that of the context.
-func (w *Watcher) Next(ctx context.Context) (*Event, error) { return nil, errDraft }
-
-// Close ends the watch.
-func (w *Watcher) Close() {}
-
-// Event is an event of a watch. All watchers that see the same event share it: it must not be changed.
-type Event struct {
-	// Type is ADDED, MODIFIED, DELETED or BOOKMARK, as it concerns the watcher's selection.
-	Type watch.EventType
-	// Version is where a watch continues after the event. It is the resourceVersion of the Object, too.
-	Version uint64
-	// InitialEventsEnd marks the bookmark after the initial events.
-	InitialEventsEnd bool
-	// Object is the object after the event, or for DELETED as it was before. A bookmark has none.
-	Object Object
+// findKey returns the key of a namespace and name, or 0.
+func (s *Store) findKey(namespace, name []byte) uint32 {
+	id, ok := s.namespaces.Lookup(namespace)
+	if !ok {
+		return 0
+	}
+	var found uint32
+	s.byNamespace.Ascend(id, func(k uint32) bool { return bytes.Compare(s.arena.Get(s.keys.At(k).name), name) < 0 }, func(k uint32) bool {
+		if bytes.Equal(s.arena.Get(s.keys.At(k).name), name) {
+			found = k
+		}
+		return false
+	})
+	return found
 }
 
-// Encoded returns what encode writes. It is called once for an event and a format, whoever asks; initial events and bookmarks, which one
-// watcher alone sees, are encoded each time.
-func (e *Event) Encoded(format string, encode func(io.Writer) error) ([]byte, error) {
-	return nil, errDraft
+// ensureKey returns the key of a namespace and name, which may be new and without entries.
+func (s *Store) ensureKey(namespace, name []byte) (uint32, error) {
+	if found := s.findKey(namespace, name); found != 0 {
+		return found, nil
+	}
+	ref, err := s.arena.Put(name)
+	if err != nil {
+		return 0, err
+	}
+	id, fresh, err := s.namespaces.Acquire(namespace)
+	if err != nil {
+		s.arena.Free(ref)
+		return 0, err
+	}
+	if fresh {
+		s.namespaceOrder = slices.Insert(s.namespaceOrder, s.namespacePlace(namespace), id)
+	}
+	k := s.keys.New()
+	*s.keys.At(k) = key{namespace: id, name: ref}
+	s.byNamespace.Insert(id, k)
+	return k, nil
 }
+
+// releaseKey forgets a key without entries.
+func (s *Store) releaseKey(id uint32) {
+	k := s.keys.At(id)
+	if k.head != 0 {
+		return
+	}
+	s.byNamespace.Delete(k.namespace, id)
+	s.namespaces.Release(k.namespace, func() {
+		at := s.namespacePlace(s.namespaces.Get(k.namespace))
+		s.namespaceOrder = slices.Delete(s.namespaceOrder, at, at+1)
+	})
+	s.arena.Free(k.name)
+	s.keys.Free(id)
+}
+
+// namespacePlace returns where in the order of namespaces one is or would be.
+func (s *Store) namespacePlace(namespace []byte) int {
+	at, _ := slices.BinarySearchFunc(s.namespaceOrder, namespace, func(id uint32, name []byte) int {
+		return bytes.Compare(s.namespaces.Get(id), name)
+	})
+	return at
+}
+
+// visible returns the entry of a key that was shown after an event, or nil.
+func (s *Store) visible(k uint32, n uint64) *entry {
+	for id := s.keys.At(k).head; id != 0; {
+		e := s.entries.At(id)
+		if e.born <= n && n < e.died && e.born != unborn {
+			return e
+		}
+		id = e.next
+	}
+	return nil
+}
+
+// of returns the entry of a key that a member has now, or 0.
+func (s *Store) of(k uint32, cluster uint16) uint32 {
+	for id := s.keys.At(k).head; id != 0; {
+		e := s.entries.At(id)
+		if e.died == never && e.terms.cluster == cluster {
+			return id
+		}
+		id = e.next
+	}
+	return 0
+}
+

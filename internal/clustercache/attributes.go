@@ -1,0 +1,227 @@
+package clustercache
+
+import (
+	"cmp"
+	"encoding/binary"
+
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/clustercache/ordered"
+	"github.com/cellplane/cellplane/internal/clustercache/slab"
+	"github.com/cellplane/cellplane/internal/clustercache/wire"
+)
+
+// attributes are what entries are found by besides their key: interned, and indexed.
+//
+// Labels are interned as sets: the pods of a workload have the same ones. A label leads to the sets that have it, and a set to its
+// keys, which takes an eighth of what leading from every label to its keys would.
+type attributes struct {
+	labels    *slab.Interner // one label: key, separator, value
+	labelSets *slab.Interner // numbers of labels, four bytes each, in the order of their keys
+	fieldSets *slab.Interner
+	owners    *slab.Interner
+	values    [maxIndexed]*slab.Interner
+
+	// setsByLabel leads from labels to sets, all others from a term to keys.
+	setsByLabel *ordered.Set
+	byLabels    *ordered.Set
+	byOwner     *ordered.Set
+	byValue     [maxIndexed]*ordered.Set
+	byCluster   *ordered.Set
+
+	scratch, labelScratch []byte
+}
+
+func (a *attributes) init(arena *slab.Arena, compareKeys func(a, b uint32) int) {
+	a.labels, a.labelSets, a.fieldSets, a.owners = slab.NewInterner(arena), slab.NewInterner(arena), slab.NewInterner(arena), slab.NewInterner(arena)
+	a.setsByLabel = ordered.NewSet(cmp.Compare[uint32])
+	a.byLabels, a.byOwner, a.byCluster = ordered.NewSet(compareKeys), ordered.NewSet(compareKeys), ordered.NewSet(compareKeys)
+	for i := range maxIndexed {
+		a.values[i], a.byValue[i] = slab.NewInterner(arena), ordered.NewSet(compareKeys)
+	}
+}
+
+func (a *attributes) interners() []*slab.Interner {
+	return append([]*slab.Interner{a.labels, a.labelSets, a.fieldSets, a.owners}, a.values[:]...)
+}
+
+func (a *attributes) sets() []*ordered.Set {
+	return append([]*ordered.Set{a.setsByLabel, a.byLabels, a.byOwner, a.byCluster}, a.byValue[:]...)
+}
+
+func (a *attributes) close() {
+	for _, interner := range a.interners() {
+		interner.Close()
+	}
+	for _, set := range a.sets() {
+		set.Close()
+	}
+}
+
+func (a *attributes) reserved() int64 {
+	var reserved int64
+	for _, interner := range a.interners() {
+		reserved += interner.Reserved()
+	}
+	for _, set := range a.sets() {
+		reserved += set.Reserved()
+	}
+	return reserved
+}
+
+// acquire interns what an object is found by.
+func (a *attributes) acquire(p *prepared) (t terms, err error) {
+	t.cluster = p.cluster.id
+	defer func() {
+		if err != nil {
+			a.release(t)
+		}
+	}()
+	if t.labels, err = a.acquireLabels(p.object.Labels); err != nil {
+		return t, err
+	}
+	if t.fields, _, err = a.fieldSets.Acquire(p.together); err != nil {
+		return t, err
+	}
+	if t.owner, _, err = a.owners.Acquire(p.object.Owner); err != nil {
+		return t, err
+	}
+	for i, field := range p.plan.indexed {
+		if t.indexed[i], _, err = a.values[i].Acquire(p.values[field]); err != nil {
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+func (a *attributes) acquireLabels(labels []wire.Pair) (uint32, error) {
+	a.scratch = a.scratch[:0]
+	release := func() {
+		for b := a.scratch; len(b) > 0; b = b[4:] {
+			a.labels.Release(binary.LittleEndian.Uint32(b), nil)
+		}
+	}
+	for _, label := range labels {
+		if string(label.Key) == names.ClusterLabel {
+			continue // the virtual label of that name counts
+		}
+		a.labelScratch = append(append(append(a.labelScratch[:0], label.Key...), separator...), label.Value...)
+		id, _, err := a.labels.Acquire(a.labelScratch)
+		if err != nil {
+			release()
+			return 0, err
+		}
+		a.scratch = binary.LittleEndian.AppendUint32(a.scratch, id)
+	}
+	set, fresh, err := a.labelSets.Acquire(a.scratch)
+	if err != nil || !fresh {
+		// A set has one reference to each of its labels, however many entries have the set.
+		release()
+		return set, err
+	}
+	for b := a.scratch; len(b) > 0; b = b[4:] {
+		a.setsByLabel.Insert(binary.LittleEndian.Uint32(b), set)
+	}
+	return set, nil
+}
+
+// retain adds references to what an entry is found by.
+func (a *attributes) retain(t terms) {
+	a.labelSets.Retain(t.labels)
+	a.fieldSets.Retain(t.fields)
+	a.owners.Retain(t.owner)
+	for i, id := range t.indexed {
+		a.values[i].Retain(id)
+	}
+}
+
+// release gives up the references of acquire or retain.
+func (a *attributes) release(t terms) {
+	a.labelSets.Release(t.labels, func() {
+		for b := a.labelSets.Get(t.labels); len(b) > 0; b = b[4:] {
+			label := binary.LittleEndian.Uint32(b)
+			a.setsByLabel.Delete(label, t.labels)
+			a.labels.Release(label, nil)
+		}
+	})
+	a.fieldSets.Release(t.fields, nil)
+	a.owners.Release(t.owner, nil)
+	for i, id := range t.indexed {
+		a.values[i].Release(id, nil)
+	}
+}
+
+// index makes a key be found by terms, of which those that another of its entries has are there already; unindex undoes it.
+func (a *attributes) index(k uint32, t terms, others func(func(*terms) bool) bool) {
+	if !others(func(o *terms) bool { return o.labels == t.labels }) {
+		a.byLabels.Insert(t.labels, k)
+	}
+	if t.owner != 0 && !others(func(o *terms) bool { return o.owner == t.owner }) {
+		a.byOwner.Insert(t.owner, k)
+	}
+	for i, id := range t.indexed {
+		if id != 0 && !others(func(o *terms) bool { return o.indexed[i] == id }) {
+			a.byValue[i].Insert(id, k)
+		}
+	}
+	if !others(func(o *terms) bool { return o.cluster == t.cluster }) {
+		a.byCluster.Insert(uint32(t.cluster), k)
+	}
+}
+
+func (a *attributes) unindex(k uint32, t terms, others func(func(*terms) bool) bool) {
+	if !others(func(o *terms) bool { return o.labels == t.labels }) {
+		a.byLabels.Delete(t.labels, k)
+	}
+	if t.owner != 0 && !others(func(o *terms) bool { return o.owner == t.owner }) {
+		a.byOwner.Delete(t.owner, k)
+	}
+	for i, id := range t.indexed {
+		if id != 0 && !others(func(o *terms) bool { return o.indexed[i] == id }) {
+			a.byValue[i].Delete(id, k)
+		}
+	}
+	if !others(func(o *terms) bool { return o.cluster == t.cluster }) {
+		a.byCluster.Delete(uint32(t.cluster), k)
+	}
+}
+
+// labelSet are an object's labels, as selectors read them, with the virtual one of its cluster.
+type labelSet struct {
+	pairs   []string // key, value, key, value
+	cluster string
+}
+
+func (a *attributes) labelSet(t *terms, cluster string) labelSet {
+	set := a.labelSets.Get(t.labels)
+	l := labelSet{cluster: cluster, pairs: make([]string, 0, len(set)/2)}
+	for ; len(set) > 0; set = set[4:] {
+		key, value := cutLabel(a.labels.Get(binary.LittleEndian.Uint32(set)))
+		l.pairs = append(l.pairs, key, value)
+	}
+	return l
+}
+
+// Lookup returns the value of a label and whether there is one.
+func (l labelSet) Lookup(name string) (string, bool) {
+	if name == names.ClusterLabel {
+		return l.cluster, true
+	}
+	for i := 0; i < len(l.pairs); i += 2 {
+		if l.pairs[i] == name {
+			return l.pairs[i+1], true
+		}
+	}
+	return "", false
+}
+
+// Has tells whether there is a label.
+func (l labelSet) Has(name string) bool {
+	_, ok := l.Lookup(name)
+	return ok
+}
+
+// Get returns the value of a label.
+func (l labelSet) Get(name string) string {
+	value, _ := l.Lookup(name)
+	return value
+}

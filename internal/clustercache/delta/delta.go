@@ -1,0 +1,199 @@
+package delta
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/bits"
+)
+
+// A delta is the length of what it decodes to, and operations until that length is reached. Each begins with a varint: its two low bits say which
+// operation, the others its length.
+const (
+	opCopy    = iota // length bytes of the template, from where a signed varint leads on from the end of the copy before
+	opLiteral        // length bytes follow
+	opHex            // length pairs of lower-case hexadecimal digits, packed
+	opUID            // length UIDs in their usual form, packed to 16 bytes each
+	opBits    = 2
+	opMask    = 1<<opBits - 1
+)
+
+const (
+	// minMatch is how many bytes are hashed. A copy takes about three bytes.
+	minMatch = 6
+	// minHex is the fewest digits worth an operation.
+	minHex = 12
+
+	hashBits = 12
+	uidSize  = 36
+)
+
+// MaxSize is the longest byte string that is encoded or decoded.
+const MaxSize = 16 << 20
+
+var errMalformed = errors.New("malformed delta")
+
+// Template is what byte strings are encoded against.
+type Template struct {
+	content []byte
+	// index finds places of the content by the hash of what begins there.
+	index []uint16
+}
+
+// indexed is how much of a template's content can be found by index.
+const indexed = 1<<16 - 1
+
+// NewTemplate returns a template of content, which must not be changed any more.
+func NewTemplate(content []byte) *Template {
+	t := &Template{content: content, index: make([]uint16, 1<<hashBits)}
+	// From the end on, so that of places alike the first stays.
+	for i := min(len(content)-8, indexed-1); i >= 0; i-- {
+		t.index[hash(binary.LittleEndian.Uint64(content[i:]))] = uint16(i + 1)
+	}
+	return t
+}
+
+func hash(x uint64) uint32 {
+	const prime = 227718039650203
+	return uint32(x << (64 - 8*minMatch) * prime >> (64 - hashBits))
+}
+
+// Append appends the delta that leads from the template to b.
+func (t *Template) Append(dst, b []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(b)))
+	literal, copied := 0, 0 // where the bytes not yet written begin, and where in the template the last copy ended
+	for i := 0; i < len(b); {
+		from, n := t.match(b, i, copied+i-literal)
+		if n == 0 {
+			i++
+			continue
+		}
+		// What is alike before belongs to the copy, too.
+		for i > literal && from > 0 && b[i-1] == t.content[from-1] {
+			i, from, n = i-1, from-1, n+1
+		}
+		dst = appendLiteral(dst, b[literal:i])
+		dst = binary.AppendUvarint(dst, uint64(n)<<opBits|opCopy)
+		dst = binary.AppendVarint(dst, int64(from-copied))
+		i, copied = i+n, from+n
+		literal = i
+	}
+	return appendLiteral(dst, b[literal:])
+}
+
+// match finds what of b at i is in the template, first of all where the template would go on.
+func (t *Template) match(b []byte, i, at int) (from, n int) {
+	if at < len(t.content) {
+		if n := alike(t.content[at:], b[i:]); n >= 4 {
+			return at, n
+		}
+	}
+	if i+8 > len(b) {
+		return 0, 0
+	}
+	place := t.index[hash(binary.LittleEndian.Uint64(b[i:]))]
+	if place == 0 {
+		return 0, 0
+	}
+	from = int(place) - 1
+	if n = alike(t.content[from:], b[i:]); n < minMatch {
+		return 0, 0
+	}
+	return from, n
+}
+
+// alike returns how many bytes a and b have in common from the start.
+func alike(a, b []byte) int {
+	n := min(len(a), len(b))
+	i := 0
+	for ; i+8 <= n; i += 8 {
+		if x := binary.LittleEndian.Uint64(a[i:]) ^ binary.LittleEndian.Uint64(b[i:]); x != 0 {
+			return i + bits.TrailingZeros64(x)>>3
+		}
+	}
+	for i < n && a[i] == b[i] {
+		i++
+	}
+	return i
+}
+
+// appendLiteral writes bytes that the template does not have.
+func appendLiteral(dst, b []byte) []byte {
+	plain := 0
+	for i := 0; i < len(b); {
+		if isUID(b[i:]) {
+			dst = appendPlain(dst, b[plain:i])
+			dst = append(dst, 1<<opBits|opUID)
+			dst = appendPacked(dst, b[i:i+8])
+			for _, part := range [...][2]int{{9, 13}, {14, 18}, {19, 23}, {24, 36}} {
+				dst = appendPacked(dst, b[i+part[0]:i+part[1]])
+			}
+			i += uidSize
+			plain = i
+			continue
+		}
+		n := 0
+		for i+n < len(b) && digit(b[i+n]) >= 0 {
+			n++
+		}
+		if n < minHex {
+			i += max(n, 1)
+			continue
+		}
+		n &^= 1
+		dst = appendPlain(dst, b[plain:i])
+		dst = binary.AppendUvarint(dst, uint64(n/2)<<opBits|opHex)
+		dst = appendPacked(dst, b[i:i+n])
+		i += n
+		plain = i
+	}
+	return appendPlain(dst, b[plain:])
+}
+
+func appendPlain(dst, b []byte) []byte {
+	if len(b) == 0 {
+		return dst
+	}
+	return append(binary.AppendUvarint(dst, uint64(len(b))<<opBits|opLiteral), b...)
+}
+
+func appendPacked(dst, digits []byte) []byte {
+	for i := 0; i < len(digits); i += 2 {
+		dst = append(dst, byte(digit(digits[i])<<4|digit(digits[i+1])))
+	}
+	return dst
+}
+
+func isUID(b []byte) bool {
+	if len(b) < uidSize || b[8] != '-' || b[13] != '-' || b[18] != '-' || b[23] != '-' {
+		return false
+	}
+	for i, c := range b[:uidSize] {
+		if i != 8 && i != 13 && i != 18 && i != 23 && digit(c) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// digit returns the value of a lower-case hexadecimal digit, or -1.
+func digit(c byte) int {
+	switch {
+	case c >= '0' && c <= '9':
+		return int(c - '0')
+	case c >= 'a' && c <= 'f':
+		return int(c-'a') + 10
+	}
+	return -1
+}
+
+const digits = "0123456789abcdef"
+
+// AppendWhole appends the delta that leads from a template to all of it.
+func AppendWhole(dst []byte, size int) []byte {
+	dst = binary.AppendUvarint(dst, uint64(size))
+	if size == 0 {
+		return dst
+	}
+	dst = binary.AppendUvarint(dst, uint64(size)<<opBits|opCopy)
+	return binary.AppendVarint(dst, 0)
+}

@@ -1,5 +1,0 @@
-package clustercache
-
-import "errors"
-
-var errDraft = errors.New("the store is being written")

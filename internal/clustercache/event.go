@@ -1,0 +1,189 @@
+package clustercache
+
+import (
+	"bytes"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// Event is an event of a watch. All watchers that see the same event share it: it must not be changed.
+type Event struct {
+	// Type is ADDED, MODIFIED, DELETED or BOOKMARK, as it concerns the watcher's selection.
+	Type watch.EventType
+	// Version is where a watch continues after the event. It is the resourceVersion of the Object, too.
+	Version uint64
+	// InitialEventsEnd marks the bookmark after the initial events.
+	InitialEventsEnd bool
+	// Object is the object after the event, or for DELETED as it was before. A bookmark has none.
+	Object Object
+
+	encoded sync.Map // format → *encoding
+}
+
+type encoding struct {
+	once  sync.Once
+	bytes []byte
+	err   error
+}
+
+// Encoded returns what encode writes. It is called once for an event and a format, whoever asks; initial events and bookmarks, which one
+// watcher alone sees, are encoded for each.
+func (e *Event) Encoded(format string, encode func(io.Writer) error) ([]byte, error) {
+	found, ok := e.encoded.Load(format)
+	if !ok {
+		found, _ = e.encoded.LoadOrStore(format, new(encoding))
+	}
+	one := found.(*encoding)
+	one.once.Do(func() {
+		var buffer bytes.Buffer
+		one.err = encode(&buffer)
+		one.bytes = buffer.Bytes()
+	})
+	return one.bytes, one.err
+}
+
+// change is an event of the Store, as it is before it is known whom it concerns how.
+type change struct {
+	n             uint64
+	before, after *state
+	// alike is true if no filter but one of distinct fields can tell before from after.
+	alike bool
+
+	mu     sync.Mutex
+	events [3]*Event // added, modified, deleted
+}
+
+// state is an object before or after a change, with what filters ask for.
+type state struct {
+	namespace, name, owner string
+	labels                 labelSet
+	indexed                [maxIndexed]string
+	together               []byte
+
+	reading reading
+	once    sync.Once
+	object  Object
+	err     error
+}
+
+// newState copies an entry. The caller holds the lock.
+func newState(s *Store, e *entry) *state {
+	k := s.keys.At(e.key)
+	st := &state{
+		namespace: string(s.namespaces.Get(k.namespace)), name: string(s.arena.Get(k.name)), owner: string(s.attributes.owners.Get(e.terms.owner)),
+		labels:   s.attributes.labelSet(&e.terms, s.clusterIDs[e.terms.cluster].name),
+		together: bytes.Clone(s.attributes.fieldSets.Get(e.terms.fields)),
+	}
+	for i, id := range e.terms.indexed {
+		st.indexed[i] = string(s.attributes.values[i].Get(id))
+	}
+	st.reading.load(s, e)
+	return st
+}
+
+// decoded returns the object with the version of a change.
+func (st *state) decoded(s *Store, n uint64) (Object, error) {
+	st.once.Do(func() {
+		st.reading.loads[0].event = n
+		st.object, st.err = st.reading.object(s, 0)
+	})
+	return st.object, st.err
+}
+
+// selected tells whether a filter selects the object.
+func (st *state) selected(s *Store, c *compiled, n uint64) (bool, error) {
+	if c.nothing || c.namespace != "" && c.namespace != st.namespace || c.name != "" && c.name != st.name || c.owner != "" && c.owner != st.owner {
+		return false, nil
+	}
+	for _, r := range c.indexed {
+		if (st.indexed[r.i] == r.value) != r.equal {
+			return false, nil
+		}
+	}
+	for _, r := range c.together {
+		if (string(joined(st.together, r.i)) == r.value) != r.equal {
+			return false, nil
+		}
+	}
+	if !c.keySelected(st.namespace, st.name) || c.labels != nil && !c.labels.Matches(st.labels) {
+		return false, nil
+	}
+	if len(c.distinct) == 0 {
+		return true, nil
+	}
+	object, err := st.decoded(s, n)
+	if err != nil {
+		return false, err
+	}
+	return c.distinctMatch(&s.fields, object.Raw)
+}
+
+// event returns what a change is to those whom it concerns in one way.
+func (c *change) event(s *Store, of watch.EventType) (*Event, error) {
+	slot, from := 0, c.after
+	switch of {
+	case watch.Modified:
+		slot = 1
+	case watch.Deleted:
+		slot, from = 2, c.before
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.events[slot] == nil {
+		object, err := from.decoded(s, c.n)
+		if err != nil {
+			return nil, err
+		}
+		c.events[slot] = &Event{Type: of, Version: s.options.Incarnation.version(c.n), Object: object}
+	}
+	return c.events[slot], nil
+}
+
+// recentChanges is how many changes stay decompressed for all watchers.
+const recentChanges = 1 << 10
+
+// changes are the recent changes that some watcher has asked for.
+type changes struct {
+	mu    sync.Mutex
+	slots [recentChanges]atomic.Pointer[change]
+}
+
+// change returns the nth change. The error is a 410 if it has left the history.
+func (s *Store) change(n uint64) (*change, error) {
+	slot := &s.broadcast.changes.slots[n%recentChanges]
+	if c := slot.Load(); c != nil && c.n == n {
+		return c, nil
+	}
+	// One watcher loads a change while the others wait for it.
+	s.broadcast.changes.mu.Lock()
+	defer s.broadcast.changes.mu.Unlock()
+	latest := slot.Load()
+	if latest != nil && latest.n == n {
+		return latest, nil
+	}
+	c, err := s.loadChange(n)
+	if err == nil && (latest == nil || latest.n < n) {
+		slot.Store(c)
+	}
+	return c, err
+}
+
+func (s *Store) loadChange(n uint64) (*change, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if n < s.history.first {
+		return nil, s.expired(n - 1)
+	}
+	r := s.history.at(n)
+	c := &change{n: n, alike: r.before != 0 && r.after != 0 && s.entries.At(r.before).terms == s.entries.At(r.after).terms}
+	if r.before != 0 {
+		c.before = newState(s, s.entries.At(r.before))
+	}
+	if r.after != 0 {
+		c.after = newState(s, s.entries.At(r.after))
+	}
+	return c, nil
+}

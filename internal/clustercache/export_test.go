@@ -1,0 +1,50 @@
+package clustercache
+
+import (
+	"context"
+	"fmt"
+)
+
+// Pending returns the next event there is, or nil.
+func (w *Watcher) Pending() (*Event, error) {
+	if w.initial != nil {
+		return w.nextInitial()
+	}
+	return w.pending(context.Background())
+}
+
+// Trim lets all history leave.
+func (s *Store) Trim() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	usual := s.history.usual
+	s.history.usual = 0
+	for s.history.len() > 0 {
+		s.history.trim(never, s.forget)
+	}
+	s.history.usual = usual
+}
+
+// Leftovers says what an empty store still holds.
+func (s *Store) Leftovers() error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	a := &s.attributes
+	counts := map[string]int{
+		"bytes": int(s.arena.Used()), "keys": s.keys.Len(), "entries": s.entries.Len(), "templates": s.templates.table.Len(), "groups": len(s.templates.groups),
+		"namespaces": s.namespaces.Len(), "namespace order": len(s.namespaceOrder), "by namespace": s.byNamespace.Len(),
+		"pins": len(s.pins.counts), "shown": s.shown, "shadowed": s.shadowed, "encoded bytes": int(s.encodedBytes),
+	}
+	for i, interner := range a.interners() {
+		counts[fmt.Sprint("interner ", i)] = interner.Len()
+	}
+	for i, set := range a.sets() {
+		counts[fmt.Sprint("index ", i)] = set.Len()
+	}
+	for name, count := range counts {
+		if count != 0 {
+			return fmt.Errorf("%s: %d", name, count)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,315 @@
+package clustercache
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/clustercache/delta"
+	"github.com/cellplane/cellplane/internal/clustercache/dictionary"
+	"github.com/cellplane/cellplane/internal/clustercache/wire"
+)
+
+// Feed fills a Store with the objects of one member. It must not be used by two goroutines at once, nor may two feeds of one member.
+type Feed struct {
+	store   *Store
+	cluster *cluster
+	prepared
+	removed wire.Object
+}
+
+// prepared is an object ready to be taken in, and memory for the next one.
+type prepared struct {
+	plan    *fieldPlan
+	cluster *cluster
+	object  wire.Object
+	edit    wire.Edit
+	edited  []byte
+	// values are those of all fields, together those that are kept as one.
+	values       [][]byte
+	together     []byte
+	uid, version uint64
+	hashed       bool
+
+	group uint64
+	// The object is kept as a difference from a template, or is one: then template is 0 and compressed is set.
+	template       uint32
+	serial         uint64
+	difference     []byte
+	compressed     []byte
+	generation     *dictionary.Generation
+	templateBuffer []byte
+}
+
+// Feed returns the feed of a member. Feeds of different members do not wait for each other.
+func (s *Store) Feed(cluster string) *Feed {
+	return &Feed{store: s, cluster: s.member(cluster), prepared: prepared{plan: &s.fields, edit: s.edit}}
+}
+
+// member returns a member, which may be new.
+func (s *Store) member(name string) *cluster {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.clusters[name]
+	if c == nil {
+		c = &cluster{id: uint16(len(s.clusterIDs)), name: name}
+		s.clusters[name] = c
+		s.clusterIDs = append(s.clusterIDs, c)
+	}
+	c.fed = true
+	return c
+}
+
+// Begin says that everything there is follows: what is not applied until End leaves then. It may be called again to start over.
+func (f *Feed) Begin() {
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	f.cluster.fed = true
+	f.cluster.pass++
+}
+
+// Apply puts in an object: the encoded protobuf as it comes inside of the envelope (runtime.Unknown.Raw). The bytes are not kept. An
+// object of the same UID and resourceVersion as before is no change.
+func (f *Feed) Apply(raw []byte) error {
+	if err := f.apply(raw); err != nil {
+		return fmt.Errorf("taking in an object of the kind %s from cluster %s: %w", f.store.kind.GroupVersionKind.Kind, f.cluster.name, err)
+	}
+	return nil
+}
+
+func (f *Feed) apply(raw []byte) error {
+	s := f.store
+	if len(s.clusterIDs) > maxClusters {
+		return errors.New("there are too many clusters")
+	}
+	if err := f.parse(raw); err != nil {
+		return err
+	}
+	if s.kind.Namespaced == (len(f.object.Namespace) == 0) {
+		return fmt.Errorf("%q has the wrong namespace %q", f.object.Name, f.object.Namespace)
+	}
+	if f.unchanged() {
+		return nil
+	}
+	if err := f.compress(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	err := s.take(f.cluster, &f.prepared)
+	s.mu.Unlock()
+	s.broadcast.signal()
+	return err
+}
+
+// ApplyObject puts in a decoded object.
+func (f *Feed) ApplyObject(object runtime.Object) error {
+	encoder, ok := object.(interface{ Marshal() ([]byte, error) })
+	if !ok {
+		return fmt.Errorf("%T has no protobuf encoding", object)
+	}
+	raw, err := encoder.Marshal()
+	if err != nil {
+		return fmt.Errorf("encoding a %T: %w", object, err)
+	}
+	return f.Apply(raw)
+}
+
+// Delete takes out the object of a DELETED event, encoded like that of Apply. If another object of its name is there by now, that stays.
+func (f *Feed) Delete(raw []byte) error {
+	if err := f.removed.Parse(raw); err != nil {
+		return fmt.Errorf("deleting an object of the kind %s of cluster %s: %w", f.store.kind.GroupVersionKind.Kind, f.cluster.name, err)
+	}
+	f.delete(f.removed.Namespace, f.removed.Name, func(e *entry) bool { return e.uid == xxhash.Sum64(f.removed.UID) })
+	return nil
+}
+
+// DeleteObject takes out an object whatever its UID. It is no error if there is none.
+func (f *Feed) DeleteObject(namespace, name string) {
+	f.delete([]byte(namespace), []byte(name), func(*entry) bool { return true })
+}
+
+func (f *Feed) delete(namespace, name []byte, meant func(*entry) bool) {
+	s := f.store
+	s.mu.Lock()
+	if k := s.findKey(namespace, name); k != 0 {
+		if id := s.of(k, f.cluster.id); id != 0 && meant(s.entries.At(id)) {
+			s.settle(k, id, 0)
+		}
+	}
+	s.mu.Unlock()
+	s.broadcast.signal()
+}
+
+// End says that everything was applied since Begin. The rest leaves; the member is synced and no longer stale.
+func (f *Feed) End() {
+	pass := f.cluster.pass
+	f.sweep(func(e *entry) bool { return e.seen != pass })
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	f.cluster.synced, f.cluster.stale = true, time.Time{}
+}
+
+// MarkStale says since when the member cannot be followed. Watchers see nothing of it: the objects did not change. End and Fresh undo it.
+func (f *Feed) MarkStale(since time.Time) {
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	f.cluster.stale = since
+}
+
+// Fresh says that the member is followed again and nothing was missed.
+func (f *Feed) Fresh() { f.MarkStale(time.Time{}) }
+
+// Drop takes out all objects of the member and forgets it. The Feed may be used again afterwards, as if new.
+func (f *Feed) Drop() {
+	f.sweep(func(*entry) bool { return true })
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	f.cluster.fed, f.cluster.synced, f.cluster.stale = false, false, time.Time{}
+}
+
+// sweepStep is how many keys are looked at before others get the lock.
+const sweepStep = 256
+
+// sweep takes out those objects of the member that are to go.
+func (f *Feed) sweep(goes func(*entry) bool) {
+	s := f.store
+	var at position
+	for more := true; more; {
+		s.mu.Lock()
+		var gone []uint32
+		looked := 0
+		more = false
+		s.attributes.byCluster.Ascend(uint32(f.cluster.id), s.upTo(at), func(k uint32) bool {
+			if looked == sweepStep {
+				more = true
+				return false
+			}
+			looked++
+			at = s.positionOf(k)
+			if id := s.of(k, f.cluster.id); id != 0 && goes(s.entries.At(id)) {
+				gone = append(gone, id)
+			}
+			return true
+		})
+		for _, id := range gone {
+			s.settle(s.entries.At(id).key, id, 0)
+		}
+		s.mu.Unlock()
+		s.broadcast.signal()
+	}
+}
+
+// parse reads and edits an object.
+func (p *prepared) parse(raw []byte) error {
+	if err := p.object.Parse(raw); err != nil {
+		return err
+	}
+	version := string(p.object.Version)
+	p.uid = xxhash.Sum64(p.object.UID)
+	number, err := strconv.ParseUint(version, 10, 64)
+	p.version, p.hashed = number, err != nil || strconv.FormatUint(number, 10) != version
+	if p.hashed {
+		p.version = xxhash.Sum64(p.object.Version)
+	}
+	return nil
+}
+
+// unchanged tells whether the Store has the very object, and then notes that it was seen.
+func (f *Feed) unchanged() bool {
+	s := f.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.findKey(f.object.Namespace, f.object.Name)
+	if k == 0 {
+		return false
+	}
+	id := s.of(k, f.cluster.id)
+	if id == 0 {
+		return false
+	}
+	e := s.entries.At(id)
+	if e.uid != f.uid || e.version != f.version || e.hashed != f.hashed {
+		return false
+	}
+	e.seen = f.cluster.pass
+	return true
+}
+
+// compress makes an object ready to be taken in.
+func (f *Feed) compress() error {
+	p, s := &f.prepared, f.store
+	p.cluster = f.cluster
+	p.edit.Annotations = append(p.edit.Annotations[:0], wire.Annotation{Key: names.MemberVersionAnnotation, Value: string(p.object.Version)})
+	if f.cluster.name != "" {
+		p.edit.Annotations = append(p.edit.Annotations, wire.Annotation{Key: names.ClusterAnnotation, Value: f.cluster.name})
+	}
+	var err error
+	if p.edited, err = p.object.Append(p.edited[:0], &p.edit); err != nil {
+		return err
+	}
+	if p.values, err = p.plan.values(p.values, p.edited); err != nil {
+		return err
+	}
+	if p.together, err = p.plan.join(p.together[:0], p.values); err != nil {
+		return err
+	}
+	p.group = p.groupOf()
+	p.template, p.generation, p.compressed = 0, nil, p.compressed[:0]
+
+	s.mu.RLock()
+	id := s.templates.groups[p.group]
+	var loaded loadedTemplate
+	if id != 0 {
+		loaded, p.templateBuffer = s.templates.load(id, p.templateBuffer[:0])
+	}
+	s.mu.RUnlock()
+	if id != 0 {
+		hot, err := s.templates.open(&loaded)
+		if err != nil {
+			return fmt.Errorf("opening a template: %w", err)
+		}
+		p.difference = hot.index().Append(p.difference[:0], p.edited)
+		if worthwhile(len(p.difference), len(p.edited)) {
+			p.template, p.serial = id, loaded.serial
+			return nil
+		}
+	}
+	p.becomeTemplate(s.templates)
+	return nil
+}
+
+// becomeTemplate makes the object a template.
+func (p *prepared) becomeTemplate(t *templates) {
+	p.template = 0
+	p.compressed, p.generation = t.codec.Compress(p.compressed[:0], p.edited)
+	p.difference = delta.AppendWhole(p.difference[:0], len(p.edited))
+}
+
+// groupOf returns which objects this one is similar to.
+func (p *prepared) groupOf() uint64 {
+	digest := xxhash.New()
+	// A hash's writes never fail.
+	write := func(b []byte) {
+		_, _ = digest.Write(b)
+		_, _ = digest.WriteString(separator)
+	}
+	write([]byte(p.cluster.name))
+	switch {
+	case len(p.object.Owner) > 0:
+		write(p.object.Owner)
+	case len(p.object.Labels) > 0:
+		write(p.object.Namespace)
+		for _, label := range p.object.Labels {
+			write(label.Key)
+			write(label.Value)
+		}
+	default:
+		write(p.together)
+	}
+	return digest.Sum64()
+}

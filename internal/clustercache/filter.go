@@ -1,0 +1,215 @@
+package clustercache
+
+import (
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/cellplane/cellplane/api/names"
+)
+
+// compiled is a Filter taken apart.
+type compiled struct {
+	namespace string
+	name      string // what metadata.name must be, unless empty
+	owner     string
+	labels    labels.Selector // nil selects all
+	all       bool            // there are no requirements on fields
+	// indexed, together and distinct are the requirements on such fields.
+	indexed, together, distinct []requirement
+	unequal                     []unequalKey
+	// nothing is true if no object can be selected.
+	nothing bool
+}
+
+// requirement is on the ith field of its sort.
+type requirement struct {
+	i     int
+	value string
+	equal bool
+}
+
+// unequalKey is the requirement that the name, or else the namespace, is not a value.
+type unequalKey struct {
+	name  bool
+	value string
+}
+
+func (s *Store) compile(f Filter) (*compiled, error) {
+	c := &compiled{namespace: f.Namespace, owner: f.Owner}
+	if f.Labels != nil && !f.Labels.Empty() {
+		c.labels = f.Labels
+	}
+	if f.Labels != nil {
+		_, selectable := f.Labels.Requirements()
+		c.nothing = !selectable
+	}
+	if f.Fields == nil || f.Fields.Empty() {
+		c.all = true
+		return c, nil
+	}
+	for _, r := range f.Fields.Requirements() {
+		if err := s.require(c, r); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (s *Store) require(c *compiled, r fields.Requirement) error {
+	equal := r.Operator != selection.NotEquals
+	switch {
+	case r.Field == nameField && equal:
+		c.nothing = c.nothing || r.Value == "" || c.name != "" && c.name != r.Value
+		c.name = r.Value
+		return nil
+	case r.Field == namespaceField && equal:
+		c.nothing = c.nothing || c.namespace != "" && c.namespace != r.Value || (r.Value == "") == s.kind.Namespaced
+		c.namespace = r.Value
+		return nil
+	case r.Field == nameField || r.Field == namespaceField:
+		c.unequal = append(c.unequal, unequalKey{r.Field == nameField, r.Value})
+		return nil
+	}
+	field := s.fields.index(r.Field)
+	if field < 0 {
+		return apierrors.NewBadRequest(fmt.Sprintf("the field %q of %s cannot be selected by", r.Field, s.kind.Resource))
+	}
+	if i := slices.Index(s.fields.indexed, field); i >= 0 {
+		c.indexed = append(c.indexed, requirement{i, r.Value, equal})
+	} else if i := slices.Index(s.fields.together, field); i >= 0 {
+		c.together = append(c.together, requirement{i, r.Value, equal})
+	} else {
+		c.distinct = append(c.distinct, requirement{field, r.Value, equal})
+	}
+	return nil
+}
+
+// everything tells whether all objects, or all of a namespace, are selected.
+func (c *compiled) everything() bool {
+	return c.labels == nil && c.all && c.owner == "" && !c.nothing
+}
+
+// matcher checks entries against a filter. It remembers which sets of labels are selected, so it must not outlive the pin of the version it is
+// used for.
+type matcher struct {
+	*compiled
+	labelSets map[uint64]bool
+}
+
+// matches tells whether an entry is selected, but for distinct fields. The caller holds the lock.
+func (m *matcher) matches(s *Store, e *entry) bool {
+	c := m.compiled
+	k := s.keys.At(e.key)
+	if c.namespace != "" && string(s.namespaces.Get(k.namespace)) != c.namespace || c.name != "" && string(s.arena.Get(k.name)) != c.name {
+		return false
+	}
+	if c.owner != "" && string(s.attributes.owners.Get(e.terms.owner)) != c.owner {
+		return false
+	}
+	for _, r := range c.indexed {
+		if (string(s.attributes.values[r.i].Get(e.terms.indexed[r.i])) == r.value) != r.equal {
+			return false
+		}
+	}
+	for _, r := range c.together {
+		if (string(joined(s.attributes.fieldSets.Get(e.terms.fields), r.i)) == r.value) != r.equal {
+			return false
+		}
+	}
+	if len(c.unequal) > 0 && !c.keySelected(string(s.namespaces.Get(k.namespace)), string(s.arena.Get(k.name))) {
+		return false
+	}
+	return c.labels == nil || m.labelsMatch(s, e)
+}
+
+// keySelected checks the requirements that a name or namespace not be something.
+func (c *compiled) keySelected(namespace, name string) bool {
+	for _, r := range c.unequal {
+		if r.name && r.value == name || !r.name && r.value == namespace {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *matcher) labelsMatch(s *Store, e *entry) bool {
+	set := uint64(e.terms.labels)<<16 | uint64(e.terms.cluster)
+	matches, known := m.labelSets[set]
+	if !known {
+		matches = m.labels.Matches(s.attributes.labelSet(&e.terms, s.clusterIDs[e.terms.cluster].name))
+		if m.labelSets == nil {
+			m.labelSets = map[uint64]bool{}
+		}
+		m.labelSets[set] = matches
+	}
+	return matches
+}
+
+// distinctMatch checks the requirements on distinct fields of an encoded object.
+func (c *compiled) distinctMatch(plan *fieldPlan, raw []byte) (bool, error) {
+	for _, r := range c.distinct {
+		value, err := plan.fields[r.i].value(raw)
+		if err != nil {
+			return false, err
+		}
+		if (string(value) == r.value) != r.equal {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// labelSetsOf returns the sets of labels that satisfy a requirement by index, and how many keys they have; ok is false if it cannot be answered
+// so, or if there are too many.
+func (s *Store) labelSetsOf(r labels.Requirement) (sets []uint32, keys int, ok bool) {
+	switch r.Operator() {
+	case selection.Equals, selection.DoubleEquals, selection.In:
+	default:
+		return nil, 0, false
+	}
+	if r.Key() == names.ClusterLabel {
+		return nil, 0, false
+	}
+	few := true
+	for _, value := range r.ValuesUnsorted() {
+		label, known := s.attributes.labels.Lookup([]byte(r.Key() + separator + value))
+		if !known {
+			continue
+		}
+		s.attributes.setsByLabel.Ascend(label, nil, func(set uint32) bool {
+			sets = append(sets, set)
+			keys += s.attributes.labelSets.Refs(set)
+			few = len(sets) <= maxLabelSets
+			return few
+		})
+	}
+	return sets, keys, few
+}
+
+// maxLabelSets is how many sets of labels are looked up at most for a list. A label of more is too common for an index to help.
+const maxLabelSets = 4096
+
+// clustersOf returns the members that satisfy a requirement on the virtual label, and how many objects they have; ok is false if it is none.
+func (s *Store) clustersOf(r labels.Requirement) (ids []uint32, keys int, ok bool) {
+	if r.Key() != names.ClusterLabel {
+		return nil, 0, false
+	}
+	switch r.Operator() {
+	case selection.Equals, selection.DoubleEquals, selection.In:
+	default:
+		return nil, 0, false
+	}
+	for _, value := range r.ValuesUnsorted() {
+		if c := s.clusters[value]; c != nil && !slices.Contains(ids, uint32(c.id)) {
+			ids = append(ids, uint32(c.id))
+			keys += c.objects
+		}
+	}
+	return ids, keys, true
+}
+

@@ -1,0 +1,195 @@
+package clustercache
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// List is a list under way: one version of the objects a Filter selects, in the order of their namespace and name.
+type List struct {
+	store *Store
+	event uint64
+	// keys are those of the objects, found when the list began.
+	keys      []uint32
+	token     string
+	remaining *int64
+	// stale is since when members cannot be followed whose objects are to say so.
+	stale  map[uint16]time.Time
+	closed bool
+}
+
+// readStep is how many objects are copied before others get the lock.
+const readStep = 64
+
+// List begins a list. The caller must Close it.
+func (s *Store) List(options ListOptions) (*List, error) { return s.list(options, markStale) }
+
+func (s *Store) list(options ListOptions, mark staleness) (*List, error) {
+	filter, err := s.compile(options.Filter)
+	if err != nil {
+		return nil, err
+	}
+	from, err := decodeToken(options.Continue)
+	if err != nil {
+		return nil, err
+	}
+	version := options.Version
+	if options.Continue != "" {
+		if version != 0 {
+			return nil, apierrors.NewBadRequest("a list is continued at its own resource version; leave the resource version out")
+		}
+		version = from.Version
+	}
+	l := &List{store: s}
+	if err := l.pin(version, mark, filter, &from); err != nil {
+		return nil, err
+	}
+	if err := l.gather(filter, options.Limit, from); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// pin keeps the version the list shows from leaving the history too early, and counts what there is on its first page.
+func (l *List) pin(version uint64, mark staleness, filter *compiled, from *token) (err error) {
+	s := l.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.event = s.history.last.Load()
+	if version != 0 {
+		if l.event, err = s.eventOf(version); err != nil {
+			return err
+		}
+	} else if filter.everything() && filter.namespace == "" {
+		from.Total = s.shown
+	}
+	s.pins.add(l.event)
+	if mark == markStale {
+		l.stale = s.staleClusters()
+	}
+	return nil
+}
+
+// gather finds the keys of the list's objects.
+func (l *List) gather(filter *compiled, limit int, from token) error {
+	g := gathering{store: l.store, matcher: matcher{compiled: filter}, event: l.event, from: position{from.Namespace, from.Name}}
+	if limit > 0 {
+		g.limit = limit + 1 // one more tells whether it is the last page
+	}
+	if err := g.run(); err != nil {
+		return err
+	}
+	l.keys = g.keys
+	if limit <= 0 || len(g.keys) <= limit {
+		return nil
+	}
+	l.keys = g.keys[:limit]
+	l.store.mu.RLock()
+	last := l.store.positionOf(l.keys[limit-1])
+	l.store.mu.RUnlock()
+	next := token{Version: l.Version(), Namespace: last.namespace, Name: last.name, Total: from.Total, Served: from.Served + limit}
+	l.token = next.encode()
+	if from.Total > 0 {
+		remaining := int64(max(next.Total-next.Served, 1))
+		l.remaining = &remaining
+	}
+	return nil
+}
+
+// Version returns the version that the list shows, the same on every page.
+func (l *List) Version() uint64 { return l.store.options.Incarnation.version(l.event) }
+
+// Len returns how many objects the list has.
+func (l *List) Len() int { return len(l.keys) }
+
+// Continue returns the token for the page after this one, or nothing if this is the last, and how many objects are left, which is known only
+// without a namespace and selectors.
+func (l *List) Continue() (token string, remaining *int64) { return l.token, l.remaining }
+
+// Objects yields the objects. What an Object refers to is valid until the next one; Clone keeps it. An error (410, when reading took so
+// long that the version left the history) ends it.
+func (l *List) Objects() iter.Seq2[Object, error] {
+	return func(yield func(Object, error) bool) {
+		r := l.reading()
+		for keys := l.keys; len(keys) > 0; {
+			step := keys[:min(readStep, len(keys))]
+			keys = keys[len(step):]
+			if err := l.load(r, step); err != nil {
+				yield(Object{}, err)
+				return
+			}
+			for i := range r.loads {
+				object, err := r.object(l.store, i)
+				if !yield(object, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (l *List) reading() *reading { return &reading{stale: l.stale} }
+
+// load copies the entries of keys.
+func (l *List) load(r *reading, keys []uint32) error {
+	s := l.store
+	r.reset()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if !s.history.retains(l.event) {
+		return s.expired(l.event)
+	}
+	for _, k := range keys {
+		r.load(s, s.visible(k, l.event))
+	}
+	return nil
+}
+
+// Close ends the list.
+func (l *List) Close() {
+	if l.closed {
+		return
+	}
+	l.closed = true
+	l.store.mu.Lock()
+	defer l.store.mu.Unlock()
+	l.store.pins.remove(l.event)
+}
+
+// token is where the next page of a list begins.
+type token struct {
+	Version   uint64 `json:"v"`
+	Namespace string `json:"ns,omitempty"`
+	Name      string `json:"n"`
+	// Total is how many objects the list has, if that is known, and Served how many of them were on the pages so far.
+	Total  int `json:"t,omitempty"`
+	Served int `json:"s,omitempty"`
+}
+
+func (t token) encode() string {
+	b, err := json.Marshal(t)
+	if err != nil {
+		panic(fmt.Sprintf("strings and numbers cannot be encoded: %v", err))
+	}
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func decodeToken(encoded string) (t token, err error) {
+	if encoded == "" {
+		return t, nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(encoded)
+	if err == nil {
+		err = json.Unmarshal(b, &t)
+	}
+	if err != nil || t.Name == "" || t.Total < 0 || t.Served < 0 {
+		return token{}, apierrors.NewBadRequest("the continue token is not one of this API's; list again")
+	}
+	return t, nil
+}

@@ -1,0 +1,213 @@
+package clustercache
+
+import "math"
+
+// take puts a prepared object in. The caller holds the lock.
+func (s *Store) take(c *cluster, p *prepared) error {
+	k, err := s.ensureKey(p.object.Namespace, p.object.Name)
+	if err != nil {
+		return err
+	}
+	id, err := s.newEntry(k, p)
+	if err != nil {
+		s.releaseKey(k)
+		return err
+	}
+	s.settle(k, s.before(k, id), id)
+	return nil
+}
+
+// before returns the entry that an entry takes the place of, or 0.
+func (s *Store) before(k, id uint32) uint32 {
+	cluster := s.entries.At(id).terms.cluster
+	for other := s.keys.At(k).head; other != 0; other = s.entries.At(other).next {
+		if e := s.entries.At(other); other != id && e.died == never && e.terms.cluster == cluster {
+			return other
+		}
+	}
+	return 0
+}
+
+// settle decides which entry of a key is shown after one is gone and another has come, of the same member; either may be 0. The entry that is gone
+// is forgotten once nobody can see it any more.
+func (s *Store) settle(k, gone, come uint32) {
+	shown := s.shownOf(k)
+	if gone != 0 && gone != shown {
+		s.forget(gone)
+		gone = 0
+	}
+	best := s.bestOf(k, gone)
+	switch {
+	case best == shown:
+	case shown == 0:
+		s.emit(0, best)
+	case shown == gone && best == come && best != 0 && s.entries.At(gone).uid == s.entries.At(come).uid:
+		s.emit(gone, come)
+	default:
+		if shown != gone {
+			s.keepShadowed(shown)
+		}
+		// To clients it is another object under the same name, so one goes and one comes.
+		s.emit(shown, 0)
+		if best != 0 {
+			s.emit(0, best)
+		}
+	}
+	s.history.trim(s.pins.min(), s.forget)
+}
+
+// shownOf returns the entry of a key that is shown now, or 0.
+func (s *Store) shownOf(k uint32) uint32 {
+	for id := s.keys.At(k).head; id != 0; id = s.entries.At(id).next {
+		if e := s.entries.At(id); e.died == never && e.born != unborn {
+			return id
+		}
+	}
+	return 0
+}
+
+// bestOf returns which of the entries that members have now is to be shown, or 0: that created first, or of the first cluster by name. What
+// is in no cluster is a template, which is shown for want of anything else.
+func (s *Store) bestOf(k, but uint32) uint32 {
+	var best uint32
+	for id := s.keys.At(k).head; id != 0; id = s.entries.At(id).next {
+		e := s.entries.At(id)
+		if id == but || e.died != never {
+			continue
+		}
+		if best == 0 || s.precedes(e, s.entries.At(best)) {
+			best = id
+		}
+	}
+	return best
+}
+
+func (s *Store) precedes(a, b *entry) bool {
+	ofA, ofB := s.clusterIDs[a.terms.cluster].name, s.clusterIDs[b.terms.cluster].name
+	if (ofA == "") != (ofB == "") {
+		return ofB == ""
+	}
+	if a.created != b.created {
+		return a.created < b.created
+	}
+	return ofA < ofB
+}
+
+// emit makes one entry be shown instead of another; either may be 0.
+func (s *Store) emit(before, after uint32) {
+	n := s.history.add(record{before, after})
+	if before != 0 {
+		e := s.entries.At(before)
+		e.died = n
+		s.clusterIDs[e.terms.cluster].objects--
+		s.shown--
+		s.encodedBytes -= int64(e.size)
+	}
+	if after != 0 {
+		e := s.entries.At(after)
+		e.born = n
+		s.clusterIDs[e.terms.cluster].shadowed--
+		s.shadowed--
+		s.shown++
+	}
+}
+
+// newEntry makes an entry of a prepared object. It is not shown yet.
+func (s *Store) newEntry(k uint32, p *prepared) (id uint32, err error) {
+	t := s.templates
+	defer func() {
+		if err != nil && p.generation != nil {
+			t.codec.Release(p.generation)
+		}
+	}()
+	if p.template != 0 && t.table.At(p.template).serial != p.serial {
+		// The template went since. That is rare enough to compress under the lock.
+		p.becomeTemplate(t)
+	}
+	blob, err := s.arena.Put(p.difference)
+	if err != nil {
+		return 0, err
+	}
+	found, err := s.attributes.acquire(p)
+	if err != nil {
+		s.arena.Free(blob)
+		return 0, err
+	}
+	template := p.template
+	if template != 0 {
+		t.retain(template)
+	} else if template, err = t.add(p.group, p.compressed, p.generation); err != nil {
+		s.attributes.release(found)
+		s.arena.Free(blob)
+		return 0, err
+	}
+	return s.link(k, entry{
+		uid: p.uid, version: p.version, hashed: p.hashed, blob: blob, template: template, terms: found,
+		created: uint32(min(max(p.object.Created, 0), math.MaxUint32)), size: uint32(len(p.edited)), seen: p.cluster.pass,
+	}), nil
+}
+
+// keepShadowed makes a copy of an entry that is no longer to be shown but still is in its member.
+func (s *Store) keepShadowed(id uint32) {
+	e := *s.entries.At(id)
+	blob, err := s.arena.Put(s.arena.Get(e.blob))
+	if err != nil {
+		// Without room for the copy the object is missing until its member is listed again.
+		return
+	}
+	e.blob = blob
+	s.attributes.retain(e.terms)
+	s.templates.retain(e.template)
+	s.link(e.key, e)
+}
+
+// link adds an entry that is not shown to its key.
+func (s *Store) link(k uint32, e entry) uint32 {
+	e.key, e.born, e.died = k, unborn, never
+	s.attributes.index(k, e.terms, s.othersOf(k, 0))
+	e.next = s.keys.At(k).head
+	id := s.entries.New()
+	*s.entries.At(id) = e
+	s.keys.At(k).head = id
+	c := s.clusterIDs[e.terms.cluster]
+	c.objects++
+	c.shadowed++
+	s.shadowed++
+	s.encodedBytes += int64(e.size)
+	return id
+}
+
+// forget takes out an entry that nobody can see any more.
+func (s *Store) forget(id uint32) {
+	e := *s.entries.At(id)
+	if e.died == never {
+		c := s.clusterIDs[e.terms.cluster]
+		c.objects--
+		c.shadowed--
+		s.shadowed--
+		s.encodedBytes -= int64(e.size)
+	}
+	at := &s.keys.At(e.key).head
+	for *at != id {
+		at = &s.entries.At(*at).next
+	}
+	*at = e.next
+	s.attributes.unindex(e.key, e.terms, s.othersOf(e.key, id))
+	s.attributes.release(e.terms)
+	s.arena.Free(e.blob)
+	s.templates.release(e.template)
+	s.entries.Free(id)
+	s.releaseKey(e.key)
+}
+
+// othersOf tells whether an entry of a key, but for one, has terms such as asked for.
+func (s *Store) othersOf(k, but uint32) func(func(*terms) bool) bool {
+	return func(has func(*terms) bool) bool {
+		for id := s.keys.At(k).head; id != 0; id = s.entries.At(id).next {
+			if id != but && has(&s.entries.At(id).terms) {
+				return true
+			}
+		}
+		return false
+	}
+}
