@@ -24,7 +24,7 @@ type ClassFit struct {
 }
 
 // Total is with all growth.
-func (f *Fit) Total() int64 { return f.Replicas + f.Growth }
+func (f Fit) Total() int64 { return f.Replicas + f.Growth }
 
 // Fit simulates placing a pod again and again until no node takes it.
 func (m *Model) Fit(p *Pod) Fit {

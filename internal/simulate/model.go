@@ -23,6 +23,8 @@ type Model struct {
 	pods       map[types.UID]placed
 	volumes    map[string]volume // by namespace/claim
 	unassigned amounts           // of pods without a node
+
+	nodesKnown, podsKnown bool
 }
 
 // node is what is known under the name of a node. Pods may come before their node, and stay after it.
@@ -201,4 +203,49 @@ func (m *Model) newClass(described Class) int32 {
 	m.classes[index] = created
 	m.classIndex[described.Name] = index
 	return index
+}
+
+// ReplaceNodes takes over all nodes that there are.
+func (m *Model) ReplaceNodes(nodes []*corev1.Node) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	kept := make(map[string]bool, len(nodes))
+	for _, n := range nodes {
+		kept[n.Name] = true
+		m.join(m.place(n.Name), describe(n))
+	}
+	for name, at := range m.nodeIndex {
+		if !kept[name] {
+			m.leave(at)
+			m.vacate(at)
+		}
+	}
+	m.nodesKnown = true
+	m.version++
+}
+
+// ReplacePods takes over all pods that there are.
+func (m *Model) ReplacePods(pods []*corev1.Pod) {
+	kept := make(map[types.UID]bool, len(pods))
+	for _, pod := range pods {
+		kept[pod.UID] = true
+		m.SetPod(pod)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for uid, was := range m.pods {
+		if !kept[uid] {
+			delete(m.pods, uid)
+			m.count(was, -1)
+		}
+	}
+	m.podsKnown = true
+	m.version++
+}
+
+// Synced tells whether all nodes and pods have been seen once.
+func (m *Model) Synced() bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.nodesKnown && m.podsKnown
 }

@@ -168,7 +168,9 @@ func TestPriority(t *testing.T) {
 			t.Errorf("priority %d: %d more by preemption, want %d", priority, more, want)
 		}
 	}
-	never := spec(t, 1, func(p *corev1.Pod) { p.Spec.Priority, p.Spec.PreemptionPolicy = ptr.To(int32(101)), ptr.To(corev1.PreemptNever) })
+	never := spec(t, 1, func(p *corev1.Pod) {
+		p.Spec.Priority, p.Spec.PreemptionPolicy = ptr.To(int32(101)), ptr.To(corev1.PreemptNever)
+	})
 	if more := m.Preemptible(never); more != 0 {
 		t.Errorf("%d more by preemption that the pod forbids", more)
 	}

@@ -54,6 +54,37 @@ func (m *Model) Take(className string, requests corev1.ResourceList, count int64
 	}
 }
 
+// RoomIn returns how many pods with some requests fit the nodes of a class, whatever else they demand.
+func (m *Model) RoomIn(className string, requests corev1.ResourceList) int64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	index, known := m.classIndex[className]
+	if !known || m.classes[index].overdrawn {
+		return 0
+	}
+	wanted, total := amountsOf(requests).plusPod(), int64(0)
+	for at := range m.nodes {
+		if n := &m.nodes[at]; n.class == index {
+			free := m.classes[index].allocatable.plus(&n.used, -1)
+			total += free.times(&wanted)
+		}
+	}
+	return total
+}
+
+// Share leaves out all nodes but every n-th, beginning with one of the first n. Who each counts on another share of the
+// same nodes cannot get into another's way.
+func (m *Model) Share(first, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for at := range m.nodes {
+		if at%n != first {
+			m.nodes[at].class = noClass
+		}
+	}
+	m.version++
+}
+
 func above(rooms []int64, level int64) int64 {
 	sum := int64(0)
 	for _, room := range rooms {

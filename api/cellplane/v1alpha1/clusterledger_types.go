@@ -25,7 +25,11 @@ type ClusterLedger struct {
 	// +kubebuilder:validation:MaxItems=1024
 	Classes []LedgerNodeClass `json:"classes,omitempty"`
 
-	// ObservedAt is when the nodes were last seen to differ.
+	// Revision counts how often the classes were seen to differ.
+	// +optional
+	Revision int64 `json:"revision,omitempty"`
+
+	// ObservedAt is when that was last.
 	// +optional
 	ObservedAt metav1.Time `json:"observedAt,omitzero"`
 

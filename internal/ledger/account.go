@@ -1,0 +1,74 @@
+package ledger
+
+import (
+	"sync"
+	"time"
+
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/internal/simulate"
+)
+
+// Account is a ledger, prepared for questions. It does not change and is safe for concurrent use.
+type Account struct {
+	ledger *cellplanev1alpha1.ClusterLedger
+	nodes  *simulate.Model // as observed
+	free   *simulate.Model // with all promises taken
+	fits   sync.Map        // key of a pod → simulate.Fit
+}
+
+// Open prepares a ledger for questions. It must not change afterwards. What is known of the same nodes is taken over from
+// an earlier account, if there is one.
+func Open(l *cellplanev1alpha1.ClusterLedger, before *Account, now time.Time) *Account {
+	a := &Account{ledger: l}
+	if before != nil && before.ledger.UID == l.UID && before.ledger.Revision == l.Revision {
+		a.nodes = before.nodes
+	} else {
+		a.nodes = modelOf(l)
+	}
+	a.free = withoutPromises(a.nodes, l, now)
+	return a
+}
+
+// Room tells how many more of a pod there is room for.
+func (a *Account) Room(pod *simulate.Pod) simulate.Fit {
+	if known, ok := a.fits.Load(pod.Key); ok {
+		return known.(simulate.Fit)
+	}
+	fit := a.free.Fit(pod)
+	a.fits.Store(pod.Key, fit)
+	return fit
+}
+
+// Known tells whether anything is known of the cluster's nodes.
+func (a *Account) Known() bool { return a != nil && len(a.ledger.Classes) > 0 }
+
+func modelOf(l *cellplanev1alpha1.ClusterLedger) *simulate.Model {
+	m := simulate.NewModel()
+	for i := range l.Classes {
+		c := &l.Classes[i]
+		described := simulate.Class{Name: c.Name, Labels: c.Labels, Taints: c.Taints, Allocatable: c.Allocatable, Potential: c.Potential}
+		for j := range c.Nodes {
+			m.AddNodes(described, c.Nodes[j].Free, int(c.Nodes[j].Count))
+		}
+	}
+	return m
+}
+
+func withoutPromises(nodes *simulate.Model, l *cellplanev1alpha1.ClusterLedger, now time.Time) *simulate.Model {
+	if len(l.Reservations) == 0 {
+		return nodes
+	}
+	free := nodes.Clone()
+	for i := range l.Reservations {
+		if r := &l.Reservations[i]; now.Before(r.Expires.Time) {
+			take(free, r)
+		}
+	}
+	return free
+}
+
+func take(free *simulate.Model, r *cellplanev1alpha1.Reservation) {
+	for j := range r.Pods {
+		free.Take(r.Pods[j].Class, r.Requests, int64(r.Pods[j].Count))
+	}
+}
