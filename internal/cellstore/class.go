@@ -51,7 +51,10 @@ func Classify(o *Object) (Class, slots.Slot) {
 // identityLabel is on the leases by which API servers of one control plane know each other.
 const identityLabel = "apiserver.kubernetes.io/identity"
 
-// isNative reports what an API server makes for itself, in every control plane.
+// fenceLease is the lease in which a cell keeps the lowest epoch it accepts.
+const fenceLease = "cellplane-fence"
+
+// isNative reports what every control plane has of its own.
 func (o *Object) isNative() bool {
 	switch o.Namespace {
 	case metav1.NamespaceDefault:
@@ -59,7 +62,7 @@ func (o *Object) isNative() bool {
 	case metav1.NamespaceSystem:
 		switch o.Kind {
 		case "Lease":
-			return o.Labels[identityLabel] != ""
+			return o.Labels[identityLabel] != "" || o.Name == fenceLease
 		case "ConfigMap":
 			return o.Name == "extension-apiserver-authentication" || o.Name == "kube-apiserver-legacy-service-account-token-tracking"
 		}

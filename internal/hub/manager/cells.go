@@ -23,12 +23,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/internal/fence"
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
 // UserName is who the hub manager is in a cell. A cell's own RBAC is empty until the hub manager fills it, so that it
 // comes as one of the masters: who has the certificate of the authenticating proxy may name anybody.
-const UserName = "system:cellplane:hub-manager"
+const UserName = fence.Mover
 
 // CellConfig returns a client configuration for a cell, from its Cell and the Secret with its credentials.
 func CellConfig(cell *cellplanev1alpha1.Cell, credentials *corev1.Secret) (*rest.Config, error) {
@@ -53,10 +54,13 @@ func CellConfig(cell *cellplanev1alpha1.Cell, credentials *corev1.Secret) (*rest
 	return config, nil
 }
 
-// prepareCell lets a cell serve what gateways forward.
+// prepareCell lets a cell serve what gateways forward, and refuse what it must not.
 func prepareCell(ctx context.Context, _ string, config *rest.Config) error {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
+		return err
+	}
+	if err := fence.Install(ctx, client); err != nil {
 		return err
 	}
 	return fleet.GrantGateways(ctx, client)

@@ -1,0 +1,123 @@
+package fence
+
+import (
+	"fmt"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apply "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
+
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/fleet"
+)
+
+// What refusals begin with, behind the words of the API server. Gateways look for them.
+const (
+	// StaleEpoch refuses a request that was routed by a former topology.
+	StaleEpoch = "cellplane: stale epoch"
+	// Absent refuses to create what is to be created in another cell.
+	Absent = "cellplane: absent here"
+	// Frozen refuses to change an object that is on its way to another cell.
+	Frozen = "cellplane: frozen"
+	// Reserved refuses to set what only the hub manager sets.
+	Reserved = "cellplane: reserved"
+)
+
+// Mover is the user that the hub manager is in a cell. Freezes do not bind it.
+const Mover = "system:cellplane:hub-manager"
+
+const (
+	// leaseName and leaseNamespace are where a cell keeps its floor: in a namespace that every API server has from the start.
+	leaseName      = "cellplane-fence"
+	leaseNamespace = metav1.NamespaceSystem
+	// floorAnnotation is the lowest epoch that the cell accepts.
+	floorAnnotation = names.EpochExtra
+)
+
+// Fragments of expressions.
+var (
+	throughGateway = fmt.Sprintf("(has(request.userInfo.groups) && '%s' in request.userInfo.groups)", fleet.AuthorizedGroup)
+	isMover        = fmt.Sprintf("(request.userInfo.username == '%s' && !%s)", Mover, throughGateway)
+	hasExtra       = "(has(request.userInfo.extra) && '%s' in request.userInfo.extra)"
+	hasEpoch       = fmt.Sprintf(hasExtra, names.EpochExtra)
+	existingOnly   = fmt.Sprintf("(%s && 'true' in request.userInfo.extra['%s'])", fmt.Sprintf(hasExtra, names.ExistingExtra), names.ExistingExtra)
+	marked         = fmt.Sprintf("(%%[1]s != null && has(%%[1]s.metadata) && has(%%[1]s.metadata.labels) && '%s' in %%[1]s.metadata.labels)", names.RebalanceStatusLabel)
+)
+
+// policy is one of the fence's policies.
+type policy struct {
+	name string
+	// when says which requests it is about, and rules what they must fulfil.
+	when   string
+	rules  []rule
+	params bool
+}
+
+type rule struct {
+	expression string
+	// message is an expression too.
+	message string
+}
+
+func policies() []policy {
+	return []policy{
+		{
+			name: "cellplane-epoch",
+			when: throughGateway,
+			rules: []rule{{
+				expression: fmt.Sprintf("%s && request.userInfo.extra['%s'].all(e, int(e) >= int(params.metadata.annotations['%s']))", hasEpoch, names.EpochExtra, floorAnnotation),
+				message:    fmt.Sprintf("'%s, this cell accepts ' + params.metadata.annotations['%s'] + ' and later'", StaleEpoch, floorAnnotation),
+			}},
+			params: true,
+		},
+		{
+			name: "cellplane-existing-only",
+			when: existingOnly,
+			rules: []rule{
+				{expression: "request.operation != 'CREATE'", message: fmt.Sprintf("'%s, new objects of this name are made in another cell'", Absent)},
+				{expression: "!(has(request.subResource) && request.subResource == 'scale')", message: fmt.Sprintf("'%s, the object can be scaled once it has moved'", Frozen)},
+			},
+		},
+		{
+			name: "cellplane-frozen",
+			when: "!" + isMover,
+			rules: []rule{
+				{expression: "!" + fmt.Sprintf(marked, "oldObject"), message: fmt.Sprintf("'%s, the object moves to another cell'", Frozen)},
+				{expression: fmt.Sprintf(marked, "oldObject") + " || !" + fmt.Sprintf(marked, "object"), message: fmt.Sprintf("'%s, the label %s is set by the hub manager alone'", Reserved, names.RebalanceStatusLabel)},
+				{expression: fmt.Sprintf("!(request.resource.group == 'coordination.k8s.io' && request.resource.resource == 'leases' && request.name == '%s' && request.namespace == '%s')", leaseName, leaseNamespace),
+					message: fmt.Sprintf("'%s, the fence is raised by the hub manager alone'", Reserved)},
+			},
+		},
+	}
+}
+
+// everything matches all writes of all resources and subresources.
+func everything() *apply.MatchResourcesApplyConfiguration {
+	return apply.MatchResources().
+		WithMatchPolicy(admissionregistrationv1.Equivalent).
+		WithResourceRules(apply.NamedRuleWithOperations().
+			WithAPIGroups("*").WithAPIVersions("*").WithResources("*/*").WithScope(admissionregistrationv1.AllScopes).
+			WithOperations(admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete))
+}
+
+func (p policy) apply() *apply.ValidatingAdmissionPolicyApplyConfiguration {
+	spec := apply.ValidatingAdmissionPolicySpec().
+		WithFailurePolicy(admissionregistrationv1.Fail).
+		WithMatchConstraints(everything()).
+		WithMatchConditions(apply.MatchCondition().WithName("concerned").WithExpression(p.when))
+	for _, r := range p.rules {
+		spec.WithValidations(apply.Validation().WithExpression(r.expression).WithMessageExpression(r.message).WithReason(metav1.StatusReasonForbidden))
+	}
+	if p.params {
+		spec.WithParamKind(apply.ParamKind().WithAPIVersion("coordination.k8s.io/v1").WithKind("Lease"))
+	}
+	return apply.ValidatingAdmissionPolicy(p.name).WithSpec(spec)
+}
+
+func (p policy) bind() *apply.ValidatingAdmissionPolicyBindingApplyConfiguration {
+	spec := apply.ValidatingAdmissionPolicyBindingSpec().WithPolicyName(p.name).WithValidationActions(admissionregistrationv1.Deny)
+	if p.params {
+		spec.WithParamRef(apply.ParamRef().WithNamespace(leaseNamespace).WithName(leaseName).WithParameterNotFoundAction(admissionregistrationv1.DenyAction))
+	}
+	return apply.ValidatingAdmissionPolicyBinding(p.name).WithSpec(spec)
+}
