@@ -54,6 +54,8 @@ type Config struct {
 	// another cell holds is sent along through them. Without Federation this cell holds everything; the hub's engine
 	// needs no HubAPI.
 	Federation, HubAPI *rest.Config
+	// Failover says how workloads leave clusters; the zero value will do.
+	Failover Failover
 	// MetricsAddress is where /metrics, /healthz and /readyz are served, without TLS or authentication: it should be a
 	// loopback address. Empty means nowhere.
 	MetricsAddress string
@@ -168,6 +170,7 @@ func (c *Config) build(ctx context.Context) (*engine, error) {
 	e.run = []func(context.Context){
 		func(ctx context.Context) { detect.Run(ctx, detectorWorkers) },
 		func(ctx context.Context) { plan.Run(ctx, schedulerWorkers) },
+		c.Failover.controllers(state, plan, recorder),
 		func(ctx context.Context) { bind.Run(ctx, bindingWorkers) },
 		execute.Run,
 		func(ctx context.Context) { works.Run(ctx, statusWorkers) },

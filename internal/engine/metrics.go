@@ -12,17 +12,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/cellplane/cellplane/internal/engine/appfailover"
 	"github.com/cellplane/cellplane/internal/engine/binding"
 	"github.com/cellplane/cellplane/internal/engine/detector"
+	"github.com/cellplane/cellplane/internal/engine/eviction"
 	"github.com/cellplane/cellplane/internal/engine/execution"
 	"github.com/cellplane/cellplane/internal/engine/scheduler"
+	"github.com/cellplane/cellplane/internal/engine/tainteviction"
 )
 
 // registry returns all metrics of an engine.
 func (e *engine) registry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, group := range [][]prometheus.Collector{detector.Collectors(), scheduler.Collectors(), binding.Collectors(), execution.Collectors()} {
+	for _, group := range [][]prometheus.Collector{detector.Collectors(), scheduler.Collectors(), tainteviction.Collectors(), eviction.Collectors(), appfailover.Collectors(), binding.Collectors(), execution.Collectors()} {
 		registry.MustRegister(group...)
 	}
 	gauge := func(name, help string, value func() float64) {

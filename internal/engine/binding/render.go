@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/cell"
@@ -73,6 +76,7 @@ func (b *Controller) renderOne(ctx context.Context, binding *workv1alpha2.Resour
 			return nil, err
 		}
 	}
+	manifest = carryState(&binding.Spec, target.Name, manifest)
 	manifest, trace, err := b.set.Load().Apply(manifest, cluster)
 	if err != nil {
 		b.recorder.Failed(events.OfTemplate(t), "override:"+target.Name, names.EventApplyOverridePolicyFailed, err.Error())
@@ -105,6 +109,26 @@ func (b *Controller) renderOne(ctx context.Context, binding *workv1alpha2.Resour
 		PreserveResourcesOnDeletion: binding.Spec.PreserveResourcesOnDeletion,
 	}
 	return work, nil
+}
+
+// carryState labels the new copy of a workload with what was saved of the old one's status. That makes sense only where
+// there is one copy at a time: the old one is gone before the new one comes, and there is one new one.
+func carryState(spec *workv1alpha2.ResourceBindingSpec, cluster string, manifest *unstructured.Unstructured) *unstructured.Unstructured {
+	if len(spec.GracefulEvictionTasks) == 0 || len(spec.Clusters) != 1 {
+		return manifest
+	}
+	last := &spec.GracefulEvictionTasks[len(spec.GracefulEvictionTasks)-1]
+	if last.PurgeMode != policyv1alpha1.PurgeModeDirectly || len(last.PreservedLabelState) == 0 || slices.Contains(last.ClustersBeforeFailover, cluster) {
+		return manifest
+	}
+	manifest = manifest.DeepCopy()
+	labels := manifest.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	maps.Copy(labels, last.PreservedLabelState)
+	manifest.SetLabels(labels)
+	return manifest
 }
 
 func newWork(binding *workv1alpha2.ResourceBinding, t *cell.Template, cluster string) *workv1alpha1.Work {

@@ -36,6 +36,7 @@ func (d *Controller) apply(ctx context.Context, t *cell.Template, policy *polici
 	}
 	setIdentity(binding, t, old == nil)
 	setClaim(binding, claimOf(policy))
+	setWishes(binding, policy)
 	if err := d.setPolicy(binding, policy.Spec); err != nil {
 		return false, err
 	}
@@ -142,6 +143,17 @@ func setClaim(binding *workv1alpha2.ResourceBinding, claim cell.Claim) {
 	}
 	set(binding.Labels, claim.Labels())
 	set(binding.Annotations, claim.Annotations())
+}
+
+// setWishes copies the annotations of a policy that say how it wants to be scheduled.
+func setWishes(binding *workv1alpha2.ResourceBinding, policy *policies.Policy) {
+	for _, key := range []string{names.FailBackAnnotation, names.SchedulingProfileAnnotation} {
+		if value := policy.Wishes[key]; value != "" {
+			binding.Annotations[key] = value
+		} else {
+			delete(binding.Annotations, key)
+		}
+	}
 }
 
 // setPolicy copies what the policy says.

@@ -21,6 +21,8 @@ type Policy struct {
 	ID      string
 	Created int64
 	Spec    *policyv1alpha1.PropagationSpec
+	// Wishes are the annotations that say how a policy's templates are scheduled, besides its placement.
+	Wishes map[string]string
 
 	priority  int32
 	selectors []selector
@@ -51,6 +53,14 @@ func compile(namespace string, meta *metav1.ObjectMeta, id string, spec *policyv
 		id = string(meta.UID)
 	}
 	p := &Policy{Namespace: namespace, Name: meta.Name, ID: id, Created: meta.CreationTimestamp.Unix(), Spec: spec, priority: ptr.Deref(spec.Priority, 0)}
+	for _, key := range []string{names.FailBackAnnotation, names.SchedulingProfileAnnotation} {
+		if value := meta.Annotations[key]; value != "" {
+			if p.Wishes == nil {
+				p.Wishes = map[string]string{}
+			}
+			p.Wishes[key] = value
+		}
+	}
 	for i := range spec.ResourceSelectors {
 		s, reaches, err := compileSelector(namespace, &spec.ResourceSelectors[i])
 		if err != nil {

@@ -1,0 +1,68 @@
+package eviction
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/cellplane/cellplane/api/names"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/engine/events"
+	"github.com/cellplane/cellplane/internal/engine/queue"
+)
+
+// Controller ends evictions whose old copy is not needed any more.
+type Controller struct {
+	cell     *cell.Cell
+	recorder *events.Recorder
+	grace    time.Duration
+	now      func() time.Time
+	queue    *queue.Queue[cell.Key]
+}
+
+// New returns a controller that watches a cell. A grace period of 0 means the default one.
+func New(c *cell.Cell, recorder *events.Recorder, grace time.Duration) *Controller {
+	if grace <= 0 {
+		grace = DefaultGracePeriod
+	}
+	e := &Controller{cell: c, recorder: recorder, grace: grace, now: time.Now, queue: queue.New[cell.Key]("eviction")}
+	c.SubscribeBindings(func(key cell.Key, _, now *workv1alpha2.ResourceBinding) {
+		if now != nil && len(now.Spec.GracefulEvictionTasks) > 0 {
+			e.queue.AddNow(key)
+		}
+	})
+	return e
+}
+
+// Run works until the context ends.
+func (e *Controller) Run(ctx context.Context, workers int) { e.queue.Run(ctx, workers, e.Reconcile) }
+
+// Reconcile ends the tasks of a binding that are over. The copies go with them.
+func (e *Controller) Reconcile(ctx context.Context, key cell.Key) error {
+	binding := e.cell.Binding(key)
+	if binding == nil || binding.DeletionTimestamp != nil || binding.Labels[names.RebalanceStatusLabel] != "" {
+		return nil
+	}
+	before := binding.Spec.GracefulEvictionTasks
+	tasks, next := assess(binding, e.now(), e.grace)
+	if len(tasks) < len(before) {
+		binding = binding.DeepCopy()
+		binding.Spec.GracefulEvictionTasks = tasks
+		if _, err := e.cell.UpdateBinding(ctx, binding); err != nil {
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return err
+		}
+		ended.Add(float64(len(before) - len(tasks)))
+		e.recorder.Succeeded(events.OfBinding(binding), "eviction", names.EventEvictWorkloadFromClusterSucceed,
+			fmt.Sprintf("%d of %d old copies are let go", len(before)-len(tasks), len(before)), true)
+	}
+	if next > 0 {
+		return queue.Later{After: next}
+	}
+	return nil
+}

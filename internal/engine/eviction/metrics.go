@@ -1,0 +1,10 @@
+package eviction
+
+import "github.com/prometheus/client_golang/prometheus"
+
+var ended = prometheus.NewCounter(prometheus.CounterOpts{
+	Name: "cellplane_engine_evictions_ended_total", Help: "Number of evictions whose old copy was let go.",
+})
+
+// Collectors returns the metrics of the controller.
+func Collectors() []prometheus.Collector { return []prometheus.Collector{ended} }

@@ -1,0 +1,270 @@
+// Package tainteviction moves workloads out of clusters with taints of the effect NoExecute that they do not tolerate, or
+// not for so long. How fast depends on how many clusters fail: losing one is a reason to move, losing most of them is
+// rather a sign that something between them and us is broken.
+package tainteviction
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/engine/events"
+	"github.com/cellplane/cellplane/internal/engine/eviction"
+	"github.com/cellplane/cellplane/internal/engine/queue"
+	"github.com/cellplane/cellplane/internal/engine/scheduler"
+)
+
+// Options of the controller; the zero value will do.
+type Options struct {
+	// PurgeMode is what becomes of old copies where the policy does not say; empty means Gracefully.
+	PurgeMode policyv1alpha1.PurgeMode
+	// Rates say how fast workloads are evicted.
+	Rates Rates
+}
+
+// Controller evicts workloads from tainted clusters.
+type Controller struct {
+	cell      *cell.Cell
+	scheduler *scheduler.Scheduler
+	recorder  *events.Recorder
+	options   Options
+	pace      *pace
+	queue     *queue.Queue[cell.Key]
+	now       func() time.Time
+
+	mu     sync.Mutex
+	seen   map[string]time.Time // taints of clusters, by when they were first seen
+	booked map[cell.Key]slot
+}
+
+// New returns a controller that watches a cell.
+func New(c *cell.Cell, s *scheduler.Scheduler, recorder *events.Recorder, options Options) *Controller {
+	t := &Controller{
+		cell: c, scheduler: s, recorder: recorder, options: options, pace: newPace(options.Rates),
+		queue: queue.New[cell.Key]("taint-eviction"), now: time.Now, seen: map[string]time.Time{}, booked: map[cell.Key]slot{},
+	}
+	c.Clusters.Subscribe(t.clusterChanged)
+	c.SubscribeBindings(func(key cell.Key, old, now *workv1alpha2.ResourceBinding) {
+		if now == nil {
+			t.forget(key)
+		}
+		if now != nil && (old == nil || old.Generation != now.Generation) && t.concerned(now) {
+			t.queue.AddNow(key)
+		}
+	})
+	return t
+}
+
+// Run works until the context ends.
+func (t *Controller) Run(ctx context.Context, workers int) { t.queue.Run(ctx, workers, t.Reconcile) }
+
+// clusterChanged adapts the pace and looks at the workloads of a cluster whose taints have changed.
+func (t *Controller) clusterChanged(key cell.Key, old, now *clusterv1alpha1.Cluster) {
+	if old == nil || now == nil || fails(old) != fails(now) || old.Spec.Region != now.Spec.Region {
+		t.pace.adapt(t.cell.Clusters.All())
+	}
+	taints := executing(now)
+	t.note(key.Name, taints)
+	if len(taints) == 0 || slices.EqualFunc(executing(old), taints, sameTaint) {
+		return
+	}
+	for _, binding := range t.cell.BindingsIn(key.Name) {
+		t.queue.AddNow(binding)
+	}
+}
+
+// executing returns the taints that drive workloads out.
+func executing(cluster *clusterv1alpha1.Cluster) []corev1.Taint {
+	if cluster == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(cluster.Spec.Taints), func(taint corev1.Taint) bool { return taint.Effect != corev1.TaintEffectNoExecute })
+}
+
+func sameTaint(a, b corev1.Taint) bool {
+	return a.Key == b.Key && a.Value == b.Value && a.TimeAdded.Equal(b.TimeAdded)
+}
+
+// concerned tells whether a binding is in a cluster that drives workloads out.
+func (t *Controller) concerned(binding *workv1alpha2.ResourceBinding) bool {
+	return slices.ContainsFunc(binding.Spec.Clusters, func(target workv1alpha2.TargetCluster) bool {
+		return len(executing(t.cell.Clusters.Get(cell.Key{Name: target.Name}))) > 0
+	})
+}
+
+// Reconcile moves a workload out of clusters whose taints it does not tolerate any longer. The eviction and the choice of
+// other clusters are one write.
+func (t *Controller) Reconcile(ctx context.Context, key cell.Key) error {
+	binding := t.cell.Binding(key)
+	if binding == nil || binding.DeletionTimestamp != nil || binding.Labels[names.RebalanceStatusLabel] != "" || binding.Spec.Placement == nil {
+		return nil // what only follows others leaves with them
+	}
+	start := t.now()
+
+	// 1. Which clusters must be left, and when?
+	leaving, next := t.leaving(binding)
+	if len(leaving) == 0 {
+		t.forget(key)
+		return later(next)
+	}
+
+	// 2. Are there not too many evictions?
+	if wait := t.turn(key, leaving); wait > 0 {
+		waiting.Inc()
+		return queue.Later{After: wait}
+	}
+
+	// 3. Leave them, for other ones.
+	after := binding.DeepCopy()
+	for _, e := range leaving {
+		eviction.Evict(after, t.evictionOf(binding, e), t.now())
+	}
+	written, err := t.scheduler.Place(ctx, scheduler.Change{Before: binding, After: after})
+	evictions.WithLabelValues(kindOf(binding)).Inc()
+	duration.Observe(time.Since(start).Seconds())
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		if !apierrors.IsConflict(err) {
+			failures.WithLabelValues(kindOf(binding)).Inc()
+			t.recorder.Failed(events.OfBinding(binding), "eviction", names.EventEvictWorkloadFromClusterFailed, err.Error())
+		}
+		return err
+	}
+	for _, e := range leaving {
+		t.recorder.Succeeded(events.OfBinding(written), "eviction", names.EventEvictWorkloadFromClusterSucceed,
+			fmt.Sprintf("evicted from %s, which has the taint %s; now in %s", e.cluster.Name, e.taint.ToString(), scheduler.Describe(written.Spec.Clusters)), true)
+	}
+	return later(next)
+}
+
+// turn returns how long a workload has to wait until it is its turn.
+func (t *Controller) turn(key cell.Key, leaving []departure) time.Duration {
+	t.mu.Lock()
+	booked := t.booked[key]
+	t.mu.Unlock()
+	now := t.now()
+	var last slot
+	for _, e := range leaving {
+		s, ok := t.pace.book(e.cluster, booked, now)
+		if !ok {
+			return pauseWhenStopped
+		}
+		if s.at.After(last.at) {
+			last = s
+		}
+	}
+	wait := last.at.Sub(now)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if wait > 0 {
+		t.booked[key] = last
+	} else {
+		delete(t.booked, key)
+	}
+	return wait
+}
+
+func later(after time.Duration) error {
+	if after == forever {
+		return nil
+	}
+	return queue.Later{After: max(after, time.Millisecond)}
+}
+
+// forget gives up the turn of a workload.
+func (t *Controller) forget(key cell.Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.booked, key)
+}
+
+// departure is a cluster that must be left.
+type departure struct {
+	cluster *clusterv1alpha1.Cluster
+	taint   *corev1.Taint
+}
+
+// leaving returns the clusters that must be left now, and after how long the next one must.
+func (t *Controller) leaving(binding *workv1alpha2.ResourceBinding) (now []departure, next time.Duration) {
+	next = forever
+	for i := range binding.Spec.Clusters {
+		cluster := t.cell.Clusters.Get(cell.Key{Name: binding.Spec.Clusters[i].Name})
+		if cluster == nil {
+			continue
+		}
+		taint, left := leave(cluster, binding.Spec.Placement.ClusterTolerations, func(taint *corev1.Taint) time.Time { return t.firstSeen(cluster.Name, taint) }, t.now())
+		switch {
+		case taint == nil:
+		case left <= 0:
+			now = append(now, departure{cluster, taint})
+		default:
+			next = min(next, left)
+		}
+	}
+	return now, next
+}
+
+func (t *Controller) evictionOf(binding *workv1alpha2.ResourceBinding, d departure) eviction.Eviction {
+	e := eviction.Eviction{
+		Cluster: d.cluster.Name, PurgeMode: t.options.PurgeMode,
+		Reason: names.EvictionReasonTaintUntolerated, Producer: names.EvictionProducerTaintManager,
+		Message: fmt.Sprintf("The taint %s of cluster %s is not tolerated.", d.taint.ToString(), d.cluster.Name),
+	}
+	if failover := binding.Spec.Failover; failover != nil && failover.Cluster != nil {
+		if failover.Cluster.PurgeMode != "" {
+			e.PurgeMode = failover.Cluster.PurgeMode
+		}
+		e.Preserve = failover.Cluster.StatePreservation
+	}
+	return e
+}
+
+// note keeps when taints were first seen, and forgets those that are gone.
+func (t *Controller) note(cluster string, taints []corev1.Taint) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known := map[string]bool{}
+	for i := range taints {
+		id := taintID(cluster, &taints[i])
+		known[id] = true
+		if _, there := t.seen[id]; !there {
+			t.seen[id] = t.now()
+		}
+	}
+	for id := range t.seen {
+		if belongs(id, cluster) && !known[id] {
+			delete(t.seen, id)
+		}
+	}
+}
+
+func (t *Controller) firstSeen(cluster string, taint *corev1.Taint) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if at, known := t.seen[taintID(cluster, taint)]; known {
+		return at
+	}
+	return t.now()
+}
+
+func taintID(cluster string, taint *corev1.Taint) string {
+	return cluster + "/" + taint.Key + "=" + taint.Value
+}
+
+func belongs(id, cluster string) bool {
+	return len(id) > len(cluster) && id[:len(cluster)] == cluster && id[len(cluster)] == '/'
+}
+
+func kindOf(binding *workv1alpha2.ResourceBinding) string { return binding.Spec.Resource.Kind }
