@@ -22,6 +22,7 @@ import (
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/fence"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -34,6 +35,8 @@ type Takeover struct {
 	Events events.EventRecorder
 	// Cells returns clients for the cells that can be reached.
 	Cells func(ctx context.Context) map[string]client.Client
+	// Fence returns the fence of a cell.
+	Fence func(ctx context.Context, cell string) (*fence.Cell, error)
 	// Open returns the connection to the store of a cell.
 	Open func(ctx context.Context, cell string) (*cellstore.Store, error)
 	// Term is that of the hub manager.
@@ -59,7 +62,8 @@ func (t *Takeover) Do(ctx context.Context, topology *slots.Map, failed string) e
 		return fmt.Errorf("reading the failed cell %s: %w", failed, err)
 	}
 	if !meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellFenced) {
-		if err := t.fence(ctx, topology, cell); err != nil {
+		t.closeCell(ctx, failed)
+		if err := t.revoke(ctx, topology, cell); err != nil {
 			return err
 		}
 	}
@@ -85,8 +89,24 @@ func (t *Takeover) Do(ctx context.Context, topology *slots.Map, failed string) e
 	return nil
 }
 
-// fence takes the cell's identity away in all members. Members where that fails are closed for all engines first.
-func (t *Takeover) fence(ctx context.Context, topology *slots.Map, cell *cellplanev1alpha1.Cell) error {
+// closeTimeout is how long a failed cell that may still answer is waited for.
+const closeTimeout = 3 * time.Second
+
+// closeCell has a failed cell refuse all writes of gateways, should it still answer.
+func (t *Takeover) closeCell(ctx context.Context, failed string) {
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	cell, err := t.Fence(ctx, failed)
+	if err == nil {
+		err = cell.Raise(ctx, fence.Closed)
+	}
+	if err != nil {
+		klog.FromContext(ctx).V(1).Info("A failed cell cannot be told that it is; nobody routes to it any more", "cell", failed, "reason", err.Error())
+	}
+}
+
+// revoke takes the cell's identity away in all members. Members where that fails are closed for all engines.
+func (t *Takeover) revoke(ctx context.Context, topology *slots.Map, cell *cellplanev1alpha1.Cell) error {
 	var members clusterv1alpha1.ClusterList
 	if err := t.Client.List(ctx, &members); err != nil {
 		return fmt.Errorf("listing clusters: %w", err)
@@ -95,7 +115,7 @@ func (t *Takeover) fence(ctx context.Context, topology *slots.Map, cell *cellpla
 	for i := range members.Items {
 		all[i] = members.Items[i].Name
 	}
-	unfenced := Fence(ctx, t.Hub, cell.Name, all)
+	unfenced := revokeAll(ctx, t.Hub, cell.Name, all)
 	for i := range members.Items {
 		member := &members.Items[i]
 		if err := t.close(ctx, topology, member, cell.Name, slices.Contains(unfenced, member.Name)); err != nil {
@@ -195,6 +215,13 @@ func (t *Takeover) Readmit(ctx context.Context, topology *slots.Map, name string
 		for _, file := range emptied.Salvaged {
 			klog.FromContext(ctx).Info("Kept what had not reached the backup", "cell", name, "file", file)
 		}
+	}
+	closed, err := t.Fence(ctx, name)
+	if err == nil {
+		err = closed.Reopen(ctx, topology.Epoch())
+	}
+	if err != nil {
+		return err
 	}
 	message := "The cell was empty when it returned."
 	if emptied.Snapshot != "" {
