@@ -11,10 +11,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/internal/simulate"
 )
 
@@ -30,6 +32,7 @@ type Keeper struct {
 
 	mu     sync.Mutex
 	models map[string]*simulate.Model
+	owners map[string]types.UID
 	told   map[string]telling
 }
 
@@ -52,15 +55,15 @@ func NewKeeper(hub *rest.Config, interval time.Duration) (*Keeper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the ledgers on the hub: %w", err)
 	}
-	return &Keeper{client: client, interval: interval, models: map[string]*simulate.Model{}, told: map[string]telling{}}, nil
+	return &Keeper{client: client, interval: interval, models: map[string]*simulate.Model{}, owners: map[string]types.UID{}, told: map[string]telling{}}, nil
 }
 
 // Open returns an empty model for a cluster, in place of the one that there was. Whoever watches the cluster feeds it.
-func (k *Keeper) Open(cluster string) *simulate.Model {
+func (k *Keeper) Open(cluster string, uid types.UID) *simulate.Model {
 	m := simulate.NewModel()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.models[cluster] = m
+	k.models[cluster], k.owners[cluster] = m, uid
 	delete(k.told, cluster)
 	return m
 }
@@ -71,6 +74,7 @@ func (k *Keeper) Close(cluster string, m *simulate.Model) {
 	defer k.mu.Unlock()
 	if k.models[cluster] == m {
 		delete(k.models, cluster)
+		delete(k.owners, cluster)
 		delete(k.told, cluster)
 	}
 }
@@ -145,7 +149,7 @@ func (k *Keeper) settle(ctx context.Context, cluster string, m *simulate.Model, 
 	}
 	l := known.DeepCopy()
 	if l == nil {
-		l = &cellplanev1alpha1.ClusterLedger{ObjectMeta: metav1.ObjectMeta{Name: cluster}}
+		l = k.newLedger(cluster)
 	}
 	// Pods are counted before nodes are looked at: one that comes in between is then counted twice, never forgotten.
 	seen := &Observation{Classes: l.Classes, Holders: holders, Bound: boundOf(m, l)}
@@ -171,6 +175,17 @@ func (k *Keeper) settle(ctx context.Context, cluster string, m *simulate.Model, 
 	}
 	k.note(cluster, version, profile, now)
 	return nil
+}
+
+// newLedger returns an empty ledger that goes when its cluster does.
+func (k *Keeper) newLedger(cluster string) *cellplanev1alpha1.ClusterLedger {
+	l := &cellplanev1alpha1.ClusterLedger{ObjectMeta: metav1.ObjectMeta{Name: cluster}}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if uid := k.owners[cluster]; uid != "" {
+		l.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1alpha1.GroupVersion.String(), Kind: "Cluster", Name: cluster, UID: uid}}
+	}
+	return l
 }
 
 func (k *Keeper) rested(cluster string, now time.Time) bool {

@@ -1,10 +1,12 @@
-// Package clusters runs what the hub does for its Clusters: completing them, collecting their status, tainting them by
-// it, and giving them the space for their Works.
+// Package clusters runs what the hub does for its Clusters: completing them, collecting their status, keeping account of
+// their room, tainting them, and giving them the space for their Works.
 package clusters
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,6 +27,7 @@ import (
 	"github.com/cellplane/cellplane/internal/hub/clustertaint"
 	"github.com/cellplane/cellplane/internal/hub/executionspace"
 	"github.com/cellplane/cellplane/internal/hub/remedy"
+	"github.com/cellplane/cellplane/internal/ledger"
 )
 
 // Options of the controllers; the zero value will do.
@@ -59,6 +62,16 @@ func New(ctx context.Context, hub *rest.Config, options Options) (*Controllers, 
 	})
 	if err != nil {
 		return nil, fmt.Errorf("preparing the controllers of clusters: %w", err)
+	}
+	if options.Status.Models == nil && !options.Status.WithoutResources {
+		keeper, err := ledger.NewKeeper(hub, cmp.Or(options.Status.Interval, 10*time.Second))
+		if err != nil {
+			return nil, err
+		}
+		options.Status.Models = keeper
+		if err := mgr.Add(manager.RunnableFunc(keeper.Run)); err != nil {
+			return nil, fmt.Errorf("preparing the ledgers of clusters: %w", err)
+		}
 	}
 	for _, add := range []func() error{
 		func() error { return clusterspec.Add(mgr) },

@@ -163,7 +163,7 @@ func (c *Controller) newCollector(cluster *clusterv1alpha1.Cluster, s source) *c
 	}
 	connection, err := fleet.Connect(cluster, s.secret)
 	if err == nil {
-		n.member, err = openMember(connection, c.options, n.wakeUp)
+		n.member, err = openMember(cluster.Name, cluster.UID, connection, c.options, n.wakeUp)
 	}
 	if err != nil {
 		n.source = source{reason: err.Error()}

@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/cellplane/cellplane/internal/simulate"
 )
 
 // running leaves out pods that have ended: they hold no resources.
@@ -43,14 +45,42 @@ func (l *ledger) follow(ctx context.Context, client kubernetes.Interface) {
 	}
 	var both sync.WaitGroup
 	both.Go(func() {
-		store := &store[*corev1.Node]{put: l.putNode, drop: func(n *corev1.Node) { l.dropNode(n.Name) }, replace: l.replaceNodes, lean: leanNode}
+		store := l.nodeStore()
 		cache.NewReflectorWithOptions(nodes, &corev1.Node{}, store, cache.ReflectorOptions{Name: "nodes"}).RunWithContext(ctx)
 	})
 	both.Go(func() {
-		store := &store[*corev1.Pod]{put: l.putPod, drop: l.dropPod, replace: l.replacePods, lean: leanPod}
+		store := l.podStore()
 		cache.NewReflectorWithOptions(pods, &corev1.Pod{}, store, cache.ReflectorOptions{Name: "pods"}).RunWithContext(ctx)
 	})
 	both.Wait()
+}
+
+// nodeStore feeds the ledger with nodes, and the model if there is one.
+func (l *ledger) nodeStore() *store[*corev1.Node] {
+	model := l.model
+	if model == nil {
+		return &store[*corev1.Node]{put: l.putNode, drop: func(n *corev1.Node) { l.dropNode(n.Name) }, replace: l.replaceNodes, lean: leanNode}
+	}
+	return &store[*corev1.Node]{
+		put:     func(n *corev1.Node) { l.putNode(n); model.SetNode(n) },
+		drop:    func(n *corev1.Node) { l.dropNode(n.Name); model.RemoveNode(n.Name) },
+		replace: func(all []*corev1.Node) { l.replaceNodes(all); model.ReplaceNodes(all) },
+		lean:    simulate.LeanNode,
+	}
+}
+
+// podStore feeds the ledger with pods, and the model if there is one.
+func (l *ledger) podStore() *store[*corev1.Pod] {
+	model := l.model
+	if model == nil {
+		return &store[*corev1.Pod]{put: l.putPod, drop: l.dropPod, replace: l.replacePods, lean: leanPod}
+	}
+	return &store[*corev1.Pod]{
+		put:     func(p *corev1.Pod) { l.putPod(p); model.SetPod(p) },
+		drop:    func(p *corev1.Pod) { l.dropPod(p); model.RemovePod(p.UID) },
+		replace: func(all []*corev1.Pod) { l.replacePods(all); model.ReplacePods(all) },
+		lean:    simulate.LeanPod,
+	}
 }
 
 // store hands a reflector's objects to functions, which keep of them what they like.

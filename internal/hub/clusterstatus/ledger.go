@@ -10,12 +10,14 @@ import (
 
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/internal/hub/grade"
+	"github.com/cellplane/cellplane/internal/simulate"
 )
 
 // ledger keeps account of what the nodes of a member offer and its pods ask for. It keeps sums, and of a pod only what
 // is needed to take it out of them again.
 type ledger struct {
-	news func() // called once, when both nodes and pods are known
+	news  func()          // called once, when both nodes and pods are known
+	model *simulate.Model // fed with the same; nil if nobody asks for it
 
 	mu         sync.Mutex
 	nodes      map[string]*node

@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -23,10 +24,12 @@ type member struct {
 	client     kubernetes.Interface
 	apis       *apis
 	ledger     *ledger // nil if resources are left alone
+	name       string
+	uid        types.UID
 }
 
 // openMember prepares clients. The function is called when there is news worth collecting before its time.
-func openMember(connection *fleet.MemberConnection, options Options, news func()) (*member, error) {
+func openMember(name string, uid types.UID, connection *fleet.MemberConnection, options Options, news func()) (*member, error) {
 	config := rest.AddUserAgent(connection.Config(), "cluster-status")
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	config.ContentType = runtime.ContentTypeProtobuf
@@ -38,7 +41,7 @@ func openMember(connection *fleet.MemberConnection, options Options, news func()
 	if err != nil {
 		return nil, err
 	}
-	m := &member{connection: connection, options: options, client: client, apis: apis}
+	m := &member{name: name, uid: uid, connection: connection, options: options, client: client, apis: apis}
 	if !options.WithoutResources {
 		m.ledger = newLedger(news)
 	}
@@ -47,9 +50,14 @@ func openMember(connection *fleet.MemberConnection, options Options, news func()
 
 // watch keeps account of nodes and pods until the context ends.
 func (m *member) watch(ctx context.Context) {
-	if m.ledger != nil {
-		m.ledger.follow(ctx, m.client)
+	if m.ledger == nil {
+		return
 	}
+	if models := m.options.Models; models != nil {
+		m.ledger.model = models.Open(m.name, m.uid)
+		defer models.Close(m.name, m.ledger.model)
+	}
+	m.ledger.follow(ctx, m.client)
 }
 
 // probe asks whether the member is ready.

@@ -3,6 +3,10 @@ package clusterstatus
 import (
 	"cmp"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cellplane/cellplane/internal/simulate"
 )
 
 // Options are the times that matter; zero values are Karmada's defaults.
@@ -22,6 +26,16 @@ type Options struct {
 	StartupGracePeriod time.Duration
 	// WithoutResources leaves nodes and pods alone: neither are they watched nor summed up.
 	WithoutResources bool
+	// Models are fed with the nodes and pods of members, beside the summaries. Nil means that nobody asks for them.
+	Models Models
+}
+
+// Models are what is known of members node by node.
+type Models interface {
+	// Open returns an empty model for a cluster, in place of the one that there was.
+	Open(cluster string, uid types.UID) *simulate.Model
+	// Close forgets the model of a cluster, unless another has taken its place.
+	Close(cluster string, m *simulate.Model)
 }
 
 func (o Options) withDefaults() Options {

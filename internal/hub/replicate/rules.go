@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	appsv1alpha1 "github.com/cellplane/cellplane/api/apps/v1alpha1"
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	configv1alpha1 "github.com/cellplane/cellplane/api/config/v1alpha1"
 	"github.com/cellplane/cellplane/api/crds"
@@ -76,6 +77,7 @@ var (
 // Rules returns what is copied.
 func Rules() []*Rule {
 	policy, config, apps := policyv1alpha1.GroupVersion, configv1alpha1.GroupVersion, appsv1alpha1.GroupVersion
+	own := cellplanev1alpha1.GroupVersion
 	return []*Rule{
 		{Resource: namespaces, Kind: "Namespace", Part: MetadataOnly, Urgent: true, InPlace: true, shared: isSystemNamespace},
 		{Resource: definitions, Kind: "CustomResourceDefinition", Urgent: true, InPlace: true, shared: isOwnDefinition},
@@ -94,6 +96,8 @@ func Rules() []*Rule {
 		custom(Rule{Resource: config.WithResource("resourceinterpretercustomizations"), Kind: "ResourceInterpreterCustomization"}),
 		custom(Rule{Resource: config.WithResource("resourceinterpreterwebhookconfigurations"), Kind: "ResourceInterpreterWebhookConfiguration"}),
 		custom(Rule{Resource: apps.WithResource("workloadrebalancers"), Kind: "WorkloadRebalancer"}),
+		custom(Rule{Resource: own.WithResource("clusterprofiles"), Kind: "ClusterProfile"}),
+		custom(Rule{Resource: own.WithResource("schedulingprofiles"), Kind: "SchedulingProfile"}),
 	}
 }
 
