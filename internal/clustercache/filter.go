@@ -212,4 +212,3 @@ func (s *Store) clustersOf(r labels.Requirement) (ids []uint32, keys int, ok boo
 	}
 	return ids, keys, true
 }
-

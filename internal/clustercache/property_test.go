@@ -138,9 +138,9 @@ func (w *world) replace(t *rapid.T) {
 	}
 	feed.Begin()
 	after := map[string]*corev1.Pod{}
-	for key, pod := range w.model.members[cluster] {
+	for _, key := range slices.Sorted(maps.Keys(w.model.members[cluster])) {
 		if rapid.Bool().Draw(t, "stays") {
-			after[key] = pod
+			after[key] = w.model.members[cluster][key]
 		}
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "new") {

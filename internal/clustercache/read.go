@@ -231,4 +231,3 @@ func (s *Store) compareTo(k uint32, at position) int {
 	}
 	return bytes.Compare(s.arena.Get(found.name), []byte(at.name))
 }
-

@@ -312,4 +312,3 @@ func (s *Store) of(k uint32, cluster uint16) uint32 {
 	}
 	return 0
 }
-
