@@ -31,6 +31,7 @@ type Parts struct {
 	federation *local.Federation
 	program    string // cellplane itself
 	gateway    *rest.Config
+	cache      string // the address of the cluster-gateway
 
 	mu        sync.Mutex
 	processes []*process.Process
@@ -65,7 +66,7 @@ const (
 )
 
 func (p *Parts) prepare() error {
-	for _, prepare := range []func() error{p.prepareHubManager, p.prepareGateway, p.prepareEngines, p.prepareControllers} {
+	for _, prepare := range []func() error{p.prepareHubManager, p.prepareGateway, p.prepareClusterGateway, p.prepareEngines, p.prepareControllers} {
 		if err := prepare(); err != nil {
 			return err
 		}
@@ -109,6 +110,9 @@ func (p *Parts) prepareGateway() error {
 	if err != nil {
 		return err
 	}
+	if p.cache, err = p.federation.Address(clusterGateway); err != nil {
+		return err
+	}
 	if p.gateway, err = hub.AdminConfig(); err != nil {
 		return err
 	}
@@ -124,6 +128,7 @@ func (p *Parts) prepareGateway() error {
 		"--bind-address=" + host,
 		"--secure-port=" + port,
 		"--state-dir=" + filepath.Join(p.federation.Dir(), gateway, "state"),
+		"--cluster-gateway=https://" + p.cache,
 	}
 	p.add(gateway, p.program, args, process.HTTPCheck(p.gateway.Host+"/readyz", hub.CAFile(), "", ""))
 	return nil

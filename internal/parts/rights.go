@@ -36,6 +36,9 @@ func (p *Parts) grantRights(ctx context.Context) error {
 	if err := grantGateway(ctx, hub); err != nil {
 		return fmt.Errorf("granting rights to the gateway: %w", err)
 	}
+	if err := grantClusterGateway(ctx, hub); err != nil {
+		return fmt.Errorf("granting rights to the cluster-gateway: %w", err)
+	}
 	return nil
 }
 

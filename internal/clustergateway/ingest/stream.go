@@ -25,10 +25,10 @@ import (
 )
 
 const (
-	// firstPause doubles up to longestPause while a stream cannot be opened.
+	// firstPause doubles up to longestPause while a stream cannot be opened. For what will not change soon, as a member that does not serve the
+	// kind or does not let us read it, it doubles up to refusedPause.
 	firstPause   = 50 * time.Millisecond
 	longestPause = 2 * time.Second
-	// refusedPause is for what will not change soon: a member that does not serve the kind, or does not let us read it.
 	refusedPause = 30 * time.Second
 	// pageSize is how many objects are listed at once from a member that cannot stream them.
 	pageSize = 500
@@ -80,12 +80,12 @@ func (s *stream) run(ctx context.Context) {
 		position = next
 		s.feed.lost(time.Now())
 		s.failed(err)
-		if isRefused(err) {
-			sleep(ctx, refusedPause)
-			continue
-		}
 		sleep(ctx, pause)
-		pause = min(2*pause, longestPause)
+		longest := longestPause
+		if isRefused(err) {
+			longest = refusedPause
+		}
+		pause = min(2*pause, longest)
 	}
 }
 
@@ -189,14 +189,21 @@ func (s *stream) take(frame []byte) (version string, end bool, err error) {
 	}
 	switch watch.EventType(e.kind) {
 	case watch.Added, watch.Modified:
-		err = s.feed.apply(e.raw)
+		s.note(s.feed.apply(e.raw))
 	case watch.Deleted:
-		err = s.feed.delete(e.raw)
+		s.note(s.feed.delete(e.raw))
 	case watch.Bookmark:
 	default:
 		err = fmt.Errorf("%w: an event of type %.20q", errMalformed, e.kind)
 	}
 	return version, end, err
+}
+
+// note tells of an object that could not be taken in. The others are not to suffer from it.
+func (s *stream) note(err error) {
+	if err != nil {
+		s.failed(err)
+	}
 }
 
 // list lists everything there is, in pages.
@@ -209,9 +216,7 @@ func (s *stream) list(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("listing: %w", err)
 		}
 		for _, item := range p.items {
-			if err := s.feed.apply(item); err != nil {
-				return "", fmt.Errorf("listing: %w", err)
-			}
+			s.note(s.feed.apply(item))
 		}
 		if p.marker == "" {
 			s.feed.end()
@@ -306,7 +311,7 @@ func explain(ctx context.Context, path string) func(error) {
 		logger := klog.FromContext(ctx)
 		switch {
 		case apierrors.IsForbidden(err):
-			logger.Error(err, "The member does not let us read; repeat `cellplane join` to renew our rights there", "path", path)
+			logger.Info("The member does not let us read; if that stays so, repeat `cellplane join` to renew our rights there", "path", path, "err", err)
 		case fleet.Unreachable(err):
 			logger.V(2).Info("The member cannot be followed", "path", path, "err", err)
 		default:

@@ -45,7 +45,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, q *question, e *en
 	default:
 		out := newCompressor(w, r, e.mediaType)
 		buffered := bufio.NewWriterSize(out, 64<<10)
-		if err = e.writeJSON(buffered, list, q.Limit > 0); err == nil {
+		if err = e.writeJSON(buffered, list); err == nil {
 			err = buffered.Flush()
 		}
 		if err == nil {
@@ -76,7 +76,7 @@ func (e *encoder) bufferedList(w http.ResponseWriter, r *http.Request, list *clu
 
 func (e *encoder) appendText(list *clustercache.List) ([]byte, error) {
 	var out bytes.Buffer
-	if err := e.writeJSON(&out, list, true); err != nil {
+	if err := e.writeJSON(&out, list); err != nil {
 		return nil, err
 	}
 	return e.dress(out.Bytes())
@@ -105,32 +105,31 @@ func (e *encoder) appendProtobuf(list *clustercache.List) ([]byte, error) {
 	return enveloped(e.listKind(), append(raw, items...)), nil
 }
 
-// listMeta returns the metadata of a list that has been read to its end.
+// listMeta returns the metadata of a list.
 func listMeta(list *clustercache.List) metav1.ListMeta {
 	token, remaining := list.Continue()
 	return metav1.ListMeta{ResourceVersion: formatVersion(list.Version()), Continue: token, RemainingItemCount: remaining}
 }
 
-// writeJSON writes a list object by object. The metadata of a page is known at its end only and comes after the items then.
-func (e *encoder) writeJSON(w io.Writer, list *clustercache.List, isPage bool) error {
+// writeJSON writes a list object by object.
+func (e *encoder) writeJSON(w io.Writer, list *clustercache.List) error {
 	apiVersion, kind := e.listKind().ToAPIVersionAndKind()
-	head := `{"kind":"` + kind + `","apiVersion":"` + apiVersion + `"`
-	if !isPage {
-		head += `,"metadata":{"resourceVersion":"` + formatVersion(list.Version()) + `"}`
+	meta, err := json.Marshal(listMeta(list))
+	if err != nil {
+		return err
 	}
-	items := "items"
+	head, items := `{"kind":"`+kind+`","apiVersion":"`+apiVersion+`","metadata":`+string(meta), "items"
 	if e.shape == table {
 		columns, err := json.Marshal(e.printer.Columns)
 		if err != nil {
 			return err
 		}
-		items = "rows"
-		head += `,"columnDefinitions":` + string(columns)
+		head, items = head+`,"columnDefinitions":`+string(columns), "rows"
 	}
 	if _, err := io.WriteString(w, head+`,"`+items+`":[`); err != nil {
 		return err
 	}
-	separator := []byte(nil)
+	separator := ""
 	for object, err := range list.Objects() {
 		if err != nil {
 			return err
@@ -139,22 +138,14 @@ func (e *encoder) writeJSON(w io.Writer, list *clustercache.List, isPage bool) e
 		if err != nil {
 			return err
 		}
-		if _, err := w.Write(separator); err != nil {
+		if _, err := io.WriteString(w, separator); err != nil {
 			return err
 		}
 		if _, err := w.Write(item); err != nil {
 			return err
 		}
-		separator = []byte{','}
+		separator = ","
 	}
-	tail := []byte("]")
-	if isPage {
-		meta, err := json.Marshal(listMeta(list))
-		if err != nil {
-			return err
-		}
-		tail = append(append(tail, `,"metadata":`...), meta...)
-	}
-	_, err := w.Write(append(tail, '}', '\n'))
+	_, err = io.WriteString(w, "]}\n")
 	return err
 }
