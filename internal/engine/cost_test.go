@@ -65,6 +65,23 @@ func TestCost(t *testing.T) {
 	updated := difference(before, writes(t))
 	t.Logf("update: %.1f writes each: %v; cell CPU %v each", total(updated)/float64(n), perObject(updated, n), cpu/time.Duration(n))
 	checkCost(t, "a new image", updated, n, map[string]float64{"PUT deployments": 1, "PATCH works": 2}, 7)
+
+	before = writes(t)
+	for i := range n {
+		if err := cell.Delete(t.Context(), deploymentRef(ns, fmt.Sprintf("d%d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range n {
+		untilGone(t, "the binding is gone", cell, bindingRef(ns, fmt.Sprintf("d%d-deployment", i)))
+	}
+	settle(t)
+	deleted := difference(before, writes(t))
+	t.Logf("delete: %.1f writes each: %v", total(deleted)/float64(n), perObject(deleted, n))
+	// Somebody is told twice in the worst case, and nothing is tried that cannot succeed.
+	checkCost(t, "a deletion", deleted, n, map[string]float64{
+		"DELETE deployments": 1, "DELETE resourcebindings": 1, "PUT resourcebindings": 1, "DELETE works": 2, "PATCH works": 2,
+	}, 7)
 }
 
 // checkCost compares writes with what they should be. How often the status of something that moves is written depends

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"regexp"
 	"runtime/debug"
@@ -15,12 +16,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 
-	configv1alpha1 "github.com/cellplane/cellplane/api/config/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/engine/binding"
 	"github.com/cellplane/cellplane/internal/engine/cell"
@@ -70,11 +71,17 @@ const (
 	bindingWorkers   = 8
 	statusWorkers    = 8
 	memberWorkers    = 8
-	leaseDuration    = 3500 * time.Millisecond
-	renewDeadline    = 2500 * time.Millisecond
-	retryPeriod      = 700 * time.Millisecond
 	leaseNamePrefix  = "cellplane-engine-"
 	userAgentProgram = "cellplane-engine"
+)
+
+// A dead leader is replaced after leaseDuration and a retry: within five seconds. A living one has as long as it can
+// get to renew, so that a busy machine does not cost it the lead.
+const (
+	leaseDuration  = 3800 * time.Millisecond
+	renewDeadline  = 3300 * time.Millisecond
+	retryPeriod    = 400 * time.Millisecond
+	requestTimeout = 1500 * time.Millisecond // two tries fit
 )
 
 // Validate returns what is wrong with the configuration.
@@ -164,7 +171,11 @@ func (c *Config) build(ctx context.Context) (*engine, error) {
 	bind := binding.New(state, meaning, recorder)
 	detect := detector.New(state, meaning, plan, recorder, detector.Options{Preemption: c.Preemption, PermanentIDs: c.Hub}, bind.Enqueue)
 	depend := dependencies.New(state, elsewhere, meaning, recorder)
-	followMeaning(state, meaning, func(kinds ...schema.GroupVersionKind) { execute.Reinterpret(kinds...) })
+	followMeaning(state, meaning, func(concerned func(schema.GroupVersionKind) bool) {
+		execute.Reinterpret(concerned)
+		detect.Reinterpret(concerned)
+		depend.Reinterpret(concerned)
+	})
 
 	e.follow = execute.Start
 	e.run = []func(context.Context){
@@ -189,27 +200,6 @@ func workers(configured int) int {
 		return configured
 	}
 	return memberWorkers
-}
-
-// followMeaning keeps the interpreter up to date with customizations and web hooks.
-func followMeaning(state *cell.Cell, meaning *interpreter.Interpreter, changed func(...schema.GroupVersionKind)) {
-	state.Customizations.Subscribe(func(_ cell.Key, old, now *configv1alpha1.ResourceInterpreterCustomization) {
-		if err := meaning.SetCustomizations(state.Customizations.All()); err != nil {
-			klog.Background().Info("some interpreter customizations are mistaken", "err", err)
-		}
-		var kinds []schema.GroupVersionKind
-		for _, c := range []*configv1alpha1.ResourceInterpreterCustomization{old, now} {
-			if c != nil {
-				kinds = append(kinds, schema.FromAPIVersionAndKind(c.Spec.Target.APIVersion, c.Spec.Target.Kind))
-			}
-		}
-		changed(kinds...)
-	})
-	state.Webhooks.Subscribe(func(cell.Key, *configv1alpha1.ResourceInterpreterWebhookConfiguration, *configv1alpha1.ResourceInterpreterWebhookConfiguration) {
-		if err := meaning.SetWebhooks(state.Webhooks.All()); err != nil {
-			klog.Background().Info("some interpreter web hooks are mistaken", "err", err)
-		}
-	})
 }
 
 // start builds the picture of the cell and of the members.
@@ -237,9 +227,27 @@ func (e *engine) lead(ctx context.Context) {
 	wait.Wait()
 }
 
+// electionClient has a connection of its own: renewing the lease must not wait behind large objects.
+func (e *engine) electionClient() (coordinationv1.CoordinationV1Interface, error) {
+	config := rest.CopyConfig(e.config.Config)
+	config.UserAgent = rest.DefaultKubernetesUserAgent() + " " + userAgentProgram + "/" + e.config.Cell
+	config.Dial = (&net.Dialer{Timeout: requestTimeout, KeepAlive: 15 * time.Second}).DialContext
+	config.Timeout = requestTimeout
+	config.QPS = -1
+	client, err := coordinationv1.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("preparing leader election: %w", err)
+	}
+	return client, nil
+}
+
 // elect leads when nobody else does. Who has lost the lead must start over, with a fresh picture.
 func (e *engine) elect(ctx context.Context) error {
 	if err := e.cell.EnsureNamespace(ctx, names.SystemNamespace); err != nil {
+		return err
+	}
+	client, err := e.electionClient()
+	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -248,7 +256,7 @@ func (e *engine) elect(ctx context.Context) error {
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: leaseNamePrefix + e.config.Cell},
-			Client:     e.client.CoordinationV1(),
+			Client:     client,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: e.identity},
 		},
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,

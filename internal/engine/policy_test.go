@@ -264,7 +264,7 @@ func TestTemplateDecidesAboutConflicts(t *testing.T) {
 	delivered(t, "member1", ns, "cm", "k", "federation")
 }
 
-// P11, P28: what is preserved stays, without our marks.
+// P11: what is preserved stays, without our marks.
 func TestPreserveOnDeletion(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -287,6 +287,39 @@ func TestPreserveOnDeletion(t *testing.T) {
 	}
 	if got.Labels["mine"] != "yes" {
 		t.Errorf("labels are %v", got.Labels)
+	}
+}
+
+// P28: a workload that runs in a member is brought under the federation without a restart, and given back as it was.
+func TestMigrationAndRollback(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	member := members["member1"]
+	createIn(t, member, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, deployment(ns, "legacy", 1))
+	running := until(t, "it runs", member, deploymentRef(ns, "legacy"), func(d *appsv1.Deployment) bool { return d.Status.ReadyReplicas == 1 })
+	var before corev1.PodList
+	if err := member.List(t.Context(), &before, ctrlclient.InNamespace(ns)); err != nil || len(before.Items) != 1 {
+		t.Fatalf("%d pods: %v", len(before.Items), err)
+	}
+
+	create(t, policy(ns, "migrate", []string{"Deployment"}, inMembers("member1"), func(spec *policyv1alpha1.PropagationSpec) {
+		spec.ConflictResolution = policyv1alpha1.ConflictOverwrite
+		spec.PreserveResourcesOnDeletion = ptr.To(true)
+	}), deployment(ns, "legacy", 1))
+	until(t, "the federation has it", member, deploymentRef(ns, "legacy"), func(d *appsv1.Deployment) bool { return d.Labels[names.ManagedLabel] == "true" })
+	until(t, "its status is reported", cell, deploymentRef(ns, "legacy"), func(d *appsv1.Deployment) bool { return d.Status.ReadyReplicas == 1 })
+
+	if err := cell.Delete(t.Context(), deploymentRef(ns, "legacy")); err != nil {
+		t.Fatal(err)
+	}
+	untilGone(t, "the federation has let go of it", cell, workRef("member1", "Deployment", ns, "legacy"))
+	back := until(t, "it is given back", member, deploymentRef(ns, "legacy"), func(d *appsv1.Deployment) bool { return d.Labels[names.ManagedLabel] == "" })
+	if back.UID != running.UID {
+		t.Errorf("it was %s and is %s", running.UID, back.UID)
+	}
+	var after corev1.PodList
+	if err := member.List(t.Context(), &after, ctrlclient.InNamespace(ns)); err != nil || len(after.Items) != 1 || after.Items[0].UID != before.Items[0].UID {
+		t.Errorf("the pods are others: %v", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,24 @@ func TestRestartWritesNothing(t *testing.T) {
 	}
 	create(t, barrierless)
 	delivered(t, "member1", ns, "after", "k", "v")
+}
+
+// P7: what happens while no engine runs counts like what it sees. A change of a lazy policy alone still waits; one of
+// the template takes it along.
+func TestLazyWhileAway(t *testing.T) {
+	ns := namespace(t)
+	p := policy(ns, "lazy", []string{"Deployment"}, inMembers("member1"), func(spec *policyv1alpha1.PropagationSpec) { spec.ActivationPreference = policyv1alpha1.LazyActivation })
+	create(t, p, deployment(ns, "same", 1), deployment(ns, "changed", 1))
+	for _, name := range []string{"same", "changed"} {
+		until(t, "it is there", members["member1"], deploymentRef(ns, name), anything[*appsv1.Deployment])
+	}
+	stopEngine()
+	edit(t, cell, p, func(p *policyv1alpha1.PropagationPolicy) { inMembers("member2")(&p.Spec) })
+	edit(t, cell, deploymentRef(ns, "changed"), func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](2) })
+	stopEngine = startEngine(context.Background(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig})
+	until(t, "the policy came along with the change", members["member2"], deploymentRef(ns, "changed"), func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == 2 })
+	barrier(t, ns)
+	missing(t, "what has not changed", members["member2"], deploymentRef(ns, "same"))
 }
 
 // P24, B6, B7: a member that does not answer holds up nobody else; what it missed is done as soon as it is back.
@@ -198,6 +217,30 @@ func TestEviction(t *testing.T) {
 		b.Spec.GracefulEvictionTasks[0].PurgeMode = policyv1alpha1.PurgeModeDirectly
 	})
 	untilGone(t, "it is left at once", members["member1"], configMapRef(ns, "cm"))
+}
+
+// B2: where a cluster must be left first, the next one gets nothing before the old Work is gone.
+func TestPurgeFirst(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	p := policy(ns, "p", []string{"ConfigMap"}, inMembers("member1"))
+	create(t, p, configMap(ns, "cm", map[string]string{"k": "1"}))
+	delivered(t, "member1", ns, "cm", "k", "1")
+	edit(t, cell, workRef("member1", "ConfigMap", ns, "cm"), func(w *workv1alpha1.Work) { w.Finalizers = append(w.Finalizers, "example.com/hold") })
+	edit(t, cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) {
+		b.Spec.GracefulEvictionTasks = []workv1alpha2.GracefulEvictionTask{{FromCluster: "member1", PurgeMode: policyv1alpha1.PurgeModeDirectly, Reason: "Test", Producer: "Test"}}
+	})
+	edit(t, cell, p, func(p *policyv1alpha1.PropagationPolicy) { inMembers("member2")(&p.Spec) })
+	until(t, "it is to be in member2", cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
+		return len(b.Spec.Clusters) == 1 && b.Spec.Clusters[0].Name == "member2"
+	})
+	until(t, "the old Work is going", cell, workRef("member1", "ConfigMap", ns, "cm"), func(w *workv1alpha1.Work) bool { return w.DeletionTimestamp != nil })
+	barrier(t, ns)
+	missing(t, "while the old Work is there, the new one", cell, workRef("member2", "ConfigMap", ns, "cm"))
+	edit(t, cell, workRef("member1", "ConfigMap", ns, "cm"), func(w *workv1alpha1.Work) {
+		w.Finalizers = slices.DeleteFunc(w.Finalizers, func(f string) bool { return f == "example.com/hold" })
+	})
+	delivered(t, "member2", ns, "cm", "k", "1")
 }
 
 // P17: a kind that comes while the engine runs is propagated, merged and reported like any other.

@@ -6,6 +6,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -13,6 +15,7 @@ import (
 
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/testenv"
@@ -43,6 +46,37 @@ func TestLoadBalancerStatus(t *testing.T) {
 	until(t, "the template has both", cell, ref(), func(s *corev1.Service) bool {
 		ingress := s.Status.LoadBalancer.Ingress
 		return len(ingress) == 2 && ingress[0].IP == "192.0.2.1" && ingress[1].IP == "192.0.2.2"
+	})
+}
+
+// B3: the conditions of a Work say how its objects are doing.
+func TestWorkConditions(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	create(t, policy(ns, "p", []string{"Deployment"}, inMembers("member1")), deployment(ns, "web", 1))
+	expect := func(what string, want map[string]metav1.ConditionStatus) {
+		t.Helper()
+		until(t, what, cell, workRef("member1", "Deployment", ns, "web"), func(w *workv1alpha1.Work) bool {
+			for kind, status := range want {
+				if !meta.IsStatusConditionPresentAndEqual(w.Status.Conditions, kind, status) {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	expect("it is at rest", map[string]metav1.ConditionStatus{
+		names.WorkApplied: metav1.ConditionTrue, names.WorkDispatching: metav1.ConditionTrue, names.WorkAvailable: metav1.ConditionTrue,
+		names.WorkProgressing: metav1.ConditionFalse, names.WorkDegraded: metav1.ConditionFalse,
+	})
+	// The selector of a Deployment cannot be changed: the member refuses it.
+	broken := &policyv1alpha1.OverridePolicy{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "broken"}}
+	broken.Spec.OverrideRules = []policyv1alpha1.RuleWithCluster{{Overriders: policyv1alpha1.Overriders{Plaintext: []policyv1alpha1.PlaintextOverrider{
+		{Path: "/spec/selector/matchLabels/app", Operator: policyv1alpha1.OverriderOpReplace, Value: apiextensionsv1.JSON{Raw: []byte(`"other"`)}},
+	}}}}
+	create(t, broken)
+	expect("it is refused", map[string]metav1.ConditionStatus{
+		names.WorkApplied: metav1.ConditionFalse, names.WorkAvailable: metav1.ConditionTrue, names.WorkDegraded: metav1.ConditionTrue,
 	})
 }
 

@@ -92,10 +92,10 @@ func (i *Interpreter) Supports(gvk schema.GroupVersionKind, op configv1alpha1.In
 
 func (i *Interpreter) layerFor(gvk schema.GroupVersionKind, op configv1alpha1.InterpreterOperation) layer {
 	if set := i.customizations.Load(); set.Supports(gvk, op) {
-		return set
+		return measured{set, byCustomization}
 	}
 	if set := i.webhooks.Load(); set.Supports(gvk, op) {
-		return set
+		return measured{set, byWebhook}
 	}
 	if kind := builtIn[gvk]; kind.Supports(gvk, op) {
 		return kind

@@ -100,6 +100,19 @@ func (t *Templates) OfKind(gvk schema.GroupVersionKind, namespace string) []*Tem
 	return inside
 }
 
+// OfKinds returns the templates of the kinds that a function picks, in no order.
+func (t *Templates) OfKinds(picked func(schema.GroupVersionKind) bool) []*Template {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	var found []*Template
+	for gvk, f := range t.kinds {
+		if picked(gvk) {
+			found = append(found, f.store.All()...)
+		}
+	}
+	return found
+}
+
 // ClaimedBy returns the templates that carry the permanent ID of a policy of either kind.
 func (t *Templates) ClaimedBy(id string) []*Template {
 	t.mu.RLock()

@@ -105,7 +105,11 @@ func (c *Cell) ReleaseWork(ctx context.Context, now *Work) error {
 	if err != nil {
 		return fmt.Errorf("releasing Work %s: %w", now.Key, err)
 	}
-	_, err = c.writeWork(ctx, "releasing", now.Key, c.works("PATCH", now.Namespace).Name(now.Name).SetHeader("Content-Type", string(types.MergePatchType)).Body(patch))
+	released, err := c.writeWork(ctx, "releasing", now.Key, c.works("PATCH", now.Namespace).Name(now.Name).SetHeader("Content-Type", string(types.MergePatchType)).Body(patch))
+	if err == nil && len(finalizers) == 0 {
+		// The API server answers with the Work as it last was, but nothing holds it any more.
+		c.Works.remove(now.Key, Version(released.Version))
+	}
 	return ignoreNotFound(err)
 }
 
@@ -113,10 +117,13 @@ func (c *Cell) ReleaseWork(ctx context.Context, now *Work) error {
 func (c *Cell) DeleteWork(ctx context.Context, now *Work) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	err := c.works("DELETE", now.Namespace).Name(now.Name).
-		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &now.UID}}).Do(ctx).Error()
+	answer, err := c.works("DELETE", now.Namespace).Name(now.Name).
+		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &now.UID}}).Do(ctx).Get()
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting Work %s: %w", now.Key, err)
+	}
+	if work, held := answer.(*workv1alpha1.Work); held && err == nil {
+		c.Works.put(now.Key, c.condenseWork(work, now), Version(work.ResourceVersion))
 	}
 	return nil
 }

@@ -84,6 +84,15 @@ func onlyStatus(old, now *workv1alpha2.ResourceBinding) bool {
 		maps.Equal(old.Labels, now.Labels) && (old.DeletionTimestamp == nil) == (now.DeletionTimestamp == nil)
 }
 
+// Reinterpret looks again at what the templates of the kinds concerned refer to.
+func (d *Controller) Reinterpret(concerned func(schema.GroupVersionKind) bool) {
+	for _, t := range d.cell.Templates.OfKinds(concerned) {
+		if key := t.Key().Binding(); concerns(d.cell.Binding(key)) {
+			d.queue.Add(key)
+		}
+	}
+}
+
 // templateChanged looks again at the bindings whose template changed, and at those that refer to it.
 func (d *Controller) templateChanged(key cell.TemplateKey, old, now *cell.Template) {
 	if old != nil && now != nil && old.UID == now.UID && old.Digest == now.Digest && old.Deleting == now.Deleting {

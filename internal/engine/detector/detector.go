@@ -263,5 +263,18 @@ func belongs(binding *workv1alpha2.ResourceBinding, key cell.TemplateKey) bool {
 
 // awake tells whether a lazy policy takes effect: the template itself has changed since the policy last did.
 func (d *Controller) awake(t *cell.Template, policy *policies.Policy) bool {
-	return d.touched.since(t.Key(), t.Digest) || (d.cell.Binding(t.Key().Binding()) == nil && policy.Created < t.Created)
+	return d.touched.since(t.Key(), t.Digest) || (d.cell.Binding(t.Key().Binding()) == nil && policy.Created < t.Created) || d.changedUnseen(t)
+}
+
+// changedUnseen tells whether a template has changed while no engine was looking: its Works are made from an older
+// generation. Of kinds that do not count generations it cannot be told; they wait for their next change.
+func (d *Controller) changedUnseen(t *cell.Template) bool {
+	for _, work := range d.cell.WorksOf(t.Key().Binding()) {
+		for i := range work.Objects {
+			if made := work.Objects[i].TemplateGeneration; made > 0 && made < t.Generation {
+				return true
+			}
+		}
+	}
+	return false
 }

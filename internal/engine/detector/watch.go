@@ -69,6 +69,16 @@ func (d *Controller) enqueue(keys []cell.TemplateKey) {
 	}
 }
 
+// Reinterpret looks again at the templates of the kinds concerned that are propagated, because what they mean has
+// changed.
+func (d *Controller) Reinterpret(concerned func(schema.GroupVersionKind) bool) {
+	for _, t := range d.cell.Templates.OfKinds(concerned) {
+		if d.cell.Binding(t.Key().Binding()) != nil {
+			d.queue.Add(t.Key())
+		}
+	}
+}
+
 // templateChanged ignores what does not concern propagation, like status.
 func (d *Controller) templateChanged(key cell.TemplateKey, old, now *cell.Template) {
 	if old != nil && now != nil && old.UID == now.UID && old.Digest == now.Digest && old.Claim == now.Claim &&

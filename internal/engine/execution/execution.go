@@ -103,12 +103,12 @@ func (e *Controller) lane(cluster string) *lane {
 	return l
 }
 
-// Reinterpret looks again at all objects of a kind, because what they mean has changed.
-func (e *Controller) Reinterpret(kinds ...schema.GroupVersionKind) {
+// Reinterpret looks again at all objects of the kinds concerned, because what they mean has changed.
+func (e *Controller) Reinterpret(concerned func(schema.GroupVersionKind) bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, l := range e.lanes {
-		l.reinterpret(kinds)
+		l.reinterpret(concerned)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -183,11 +182,11 @@ func (l *lane) follow(gvk schema.GroupVersionKind) *collection {
 	return c
 }
 
-func (l *lane) reinterpret(kinds []schema.GroupVersionKind) {
+func (l *lane) reinterpret(concerned func(schema.GroupVersionKind) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for gvk, c := range l.collections {
-		if l.member != nil && slices.Contains(kinds, gvk) {
+		if l.member != nil && concerned(gvk) {
 			c.forgetMeaning()
 			c.start(l.member)
 		}

@@ -124,7 +124,30 @@ func (w *Works) conditions(work *cell.Work, report *execution.Report) []metav1.C
 	default:
 		set(names.WorkApplied, false, report.Outcome.Reason, "Failed to apply all manifests: "+report.Outcome.Message)
 	}
+	if report.Attempted && !work.Suspended {
+		w.setState(set, report)
+	}
 	return conditions
+}
+
+// setState says how the objects of a Work are doing. It changes only together with what is seen of them, so that it
+// costs no write of its own.
+func (w *Works) setState(set func(kind string, ok bool, reason, message string), report *execution.Report) {
+	if report.Trusted {
+		there := !slices.Contains(report.Objects, nil)
+		set(names.WorkAvailable, there, choose(there, "ObjectsExist", "ObjectsMissing"), choose(there, "All objects exist in the member cluster", "Some objects do not exist in the member cluster"))
+	}
+	moving := report.Outcome.Applied && !report.Settled
+	set(names.WorkProgressing, moving, choose(moving, "InProgress", "AtRest"), choose(moving, "The objects are on their way to the desired state", "No further change is expected"))
+	failed := report.Failed()
+	set(names.WorkDegraded, failed, choose(failed, "ObjectsDiffer", "ObjectsAgree"), choose(failed, "Some objects differ from their manifests", "The objects agree with their manifests"))
+}
+
+func choose(first bool, a, b string) string {
+	if first {
+		return a
+	}
+	return b
 }
 
 // manifestStatuses returns what was seen of the Work's objects, and whether that can be relied on.
