@@ -60,3 +60,7 @@ bench-engine: ## Measure the engine: latency, cost, takeover, restart (flags in 
 .PHONY: bench-gateway
 bench-gateway: ## Compare the gateway with an API server asked directly (flags in ARGS)
 	$(GO) run ./test/benchgateway $(ARGS)
+
+.PHONY: bench-cells
+bench-cells: build ## Measure moving, backing up and failing over cells (flags in ARGS)
+	$(GO) run ./test/benchcells $(ARGS)

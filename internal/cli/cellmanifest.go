@@ -9,12 +9,9 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	"github.com/cellplane/cellplane/api"
 	"github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 )
@@ -64,15 +61,7 @@ func (m *cellManifest) apply(ctx context.Context, hub hubFlags, name string, wei
 	if err := m.validate(); err != nil {
 		return err
 	}
-	config, err := hub.config()
-	if err != nil {
-		return err
-	}
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), api.AddToScheme(scheme)); err != nil {
-		return err
-	}
-	writer, err := client.New(config, client.Options{Scheme: scheme})
+	writer, err := hub.client()
 	if err != nil {
 		return err
 	}

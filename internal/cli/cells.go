@@ -36,7 +36,7 @@ follow the change until it is complete, and can be interrupted: the change goes
 on, and "cellplane cells watch" follows it again.`,
 	}
 	cmd.AddCommand(newCellsList(), newCellsAdd(), newCellsDrain(), newCellsWeight(), newCellsFailover(), newCellsRejoin(),
-		newCellsAbort(), newCellsWatch(), newCellsPlan())
+		newCellsAbort(), newCellsWatch(), newCellsPlan(), newCellsVerify())
 	return cmd
 }
 

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -49,14 +51,14 @@ func (f *hubFlags) config() (*rest.Config, error) {
 	return config, nil
 }
 
-// client returns a client for the federation's kinds on the hub.
+// client returns a client for the hub that knows the federation's kinds and Kubernetes' own.
 func (f *hubFlags) client() (client.Client, error) {
 	config, err := f.config()
 	if err != nil {
 		return nil, err
 	}
 	scheme := runtime.NewScheme()
-	if err := api.AddToScheme(scheme); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), api.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	return client.New(config, client.Options{Scheme: scheme})

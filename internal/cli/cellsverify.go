@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/internal/cellcheck"
+	"github.com/cellplane/cellplane/internal/cells"
+	"github.com/cellplane/cellplane/internal/cellstore"
+)
+
+func newCellsVerify() *cobra.Command {
+	var hub hubFlags
+	settle := 10 * time.Second
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Compare all cells and their backups with the topology",
+		Long: `Read the stores of all cells and name every federated object that is in a wrong
+cell, in two cells, or whose backup is missing or differs. It can run at any
+time: what is only on its way is looked at again. The exit code is 0 only if all
+is as it should be.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			report, err := verifyCells(cmd.Context(), hub, settle)
+			if err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			for _, finding := range report.Findings {
+				fmt.Fprintln(out, finding)
+			}
+			fmt.Fprintf(out, "%d objects, %d backups, %d left behind by moves, %d problems\n", report.Objects, report.Copies, report.Leftovers, len(report.Findings))
+			if len(report.Findings) > 0 {
+				return exitError{code: 1}
+			}
+			return nil
+		},
+	}
+	hub.add(cmd)
+	cmd.Flags().DurationVar(&settle, "settle", settle, "how long a problem must last to be one")
+	return cmd
+}
+
+func verifyCells(ctx context.Context, hub hubFlags, settle time.Duration) (cellcheck.Report, error) {
+	api, err := hub.client()
+	if err != nil {
+		return cellcheck.Report{}, err
+	}
+	topology, err := readTopology(ctx, api)
+	if err != nil {
+		return cellcheck.Report{}, err
+	}
+	compiled, err := cells.Compile(topology.Generation, &topology.Spec)
+	if err != nil {
+		return cellcheck.Report{}, err
+	}
+	stores := map[string]*cellstore.Store{}
+	defer func() {
+		for _, store := range stores {
+			_ = store.Close()
+		}
+	}()
+	for _, listed := range topology.Spec.Cells {
+		if listed.State == v1alpha1.CellStateFailed {
+			continue
+		}
+		var cell v1alpha1.Cell
+		var secret corev1.Secret
+		err := api.Get(ctx, types.NamespacedName{Name: listed.Name}, &cell)
+		if err == nil {
+			ref := cell.Spec.Etcd.SecretRef
+			err = api.Get(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, &secret)
+		}
+		if err == nil {
+			stores[listed.Name], err = cellstore.Open(&cell, &secret)
+		}
+		if err != nil {
+			return cellcheck.Report{}, fmt.Errorf("reaching the store of cell %s: %w", listed.Name, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, settle+10*time.Minute)
+	defer cancel()
+	report, err := cellcheck.Check(ctx, compiled, stores, settle)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return report, errors.New("a store does not answer; see `cellplane cells list`")
+	}
+	return report, err
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cellplane/cellplane/internal/slots"
+)
+
+// writes are the latencies of a load, of objects that move and of others.
+type writes struct {
+	mu             sync.Mutex
+	moving, others []time.Duration
+	failed         int
+	lastError      error
+}
+
+func (r *writes) note(moving bool, took time.Duration, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case err != nil:
+		r.failed, r.lastError = r.failed+1, err
+	case moving:
+		r.moving = append(r.moving, took)
+	default:
+		r.others = append(r.others, took)
+	}
+}
+
+func quantile(all []time.Duration, q float64) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return all[min(int(q*float64(len(all))), len(all)-1)]
+}
+
+func (r *writes) print(when string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, part := range []struct {
+		what string
+		all  []time.Duration
+	}{{"objects that move", r.moving}, {"others", r.others}} {
+		fmt.Printf("%-8s %-18s %6d writes  p50 %7.1f ms  p99 %7.1f ms\n", when, part.what, len(part.all),
+			quantile(part.all, 0.5).Seconds()*1000, quantile(part.all, 0.99).Seconds()*1000)
+	}
+	if r.failed > 0 {
+		fmt.Printf("%-8s %d writes FAILED, the last one: %v\n", when, r.failed, r.lastError)
+	}
+}
+
+// load writes random objects at a steady rate until the context ends. Half of the writes go to objects that move, if there are any.
+func (w *world) write(ctx context.Context, moving map[slots.Slot]bool, into *writes) {
+	isMoving := func(i int) bool { return moving[slots.Of(namespace, nameOf(i))] }
+	ticker := time.NewTicker(time.Second / time.Duration(w.rate))
+	defer ticker.Stop()
+	var group sync.WaitGroup
+	defer group.Wait()
+	free := make(chan struct{}, w.workers*4)
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		i := rand.IntN(w.objects)
+		for tries := 0; tries < 1000 && len(moving) > 0 && isMoving(i) != (n%2 == 0); tries++ {
+			i = rand.IntN(w.objects)
+		}
+		select {
+		case free <- struct{}{}:
+		default:
+			continue // too many are under way; those are what counts
+		}
+		group.Go(func() {
+			defer func() { <-free }()
+			began := time.Now()
+			patch := fmt.Appendf(nil, `{"data":{"n":"%d"}}`, n)
+			_, err := w.gateway.CoreV1().ConfigMaps(namespace).Patch(context.WithoutCancel(ctx), nameOf(i), types.MergePatchType, patch, metav1.PatchOptions{})
+			into.note(isMoving(i), time.Since(began), err)
+		})
+	}
+}
+
+// writeFor writes for some time.
+func (w *world) writeFor(ctx context.Context, moving map[slots.Slot]bool) *writes {
+	ctx, cancel := context.WithTimeout(ctx, w.settings.load)
+	defer cancel()
+	var result writes
+	w.write(ctx, moving, &result)
+	return &result
+}
