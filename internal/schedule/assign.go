@@ -44,7 +44,7 @@ func Divided(placement *policyv1alpha1.Placement) bool {
 // assign gives each selected cluster its replicas.
 func (c *cycle) assign(selected []*candidate) *Failure {
 	switch {
-	case c.sets || c.strategy == duplicated || c.spec.Replicas <= 0:
+	case c.isSet || c.strategy == duplicated || c.spec.Replicas <= 0:
 		for _, at := range selected {
 			at.replicas = max(0, c.spec.Replicas)
 		}
@@ -103,56 +103,102 @@ func (c *cycle) assignByCapacity(selected []*candidate) *Failure {
 		at.replicas = at.assigned
 	}
 	wanted := int64(c.spec.Replicas)
-	tiers := byTier(selected)
+	steps := byStep(selected)
 	switch {
 	case c.request.Fresh:
 		for _, at := range selected {
 			at.replicas = 0
 		}
-		return c.grow(tiers, wanted, (*candidate).capacity)
+		return c.grow(steps, wanted, (*candidate).capacity)
 	case assigned < wanted:
-		return c.grow(tiers, wanted-assigned, func(at *candidate) int64 { return at.available })
+		if failure := c.grow(steps, wanted-assigned, func(at *candidate) int64 { return at.available }); failure != nil {
+			return failure
+		}
 	case assigned > wanted:
-		c.shrink(tiers, assigned-wanted)
+		c.shrink(steps, assigned-wanted)
 	}
+	c.move(steps)
 	return nil
 }
 
-func byTier(selected []*candidate) [][]*candidate {
-	var tiers [][]*candidate
+// byStep groups clusters in the order in which they are filled.
+func byStep(selected []*candidate) [][]*candidate {
+	var steps [][]*candidate
 	for _, at := range selected {
-		for at.tier >= len(tiers) {
-			tiers = append(tiers, nil)
+		for at.step >= len(steps) {
+			steps = append(steps, nil)
 		}
-		tiers[at.tier] = append(tiers[at.tier], at)
+		steps[at.step] = append(steps[at.step], at)
 	}
-	return tiers
+	return steps
 }
 
-// grow fills tier by tier.
-func (c *cycle) grow(tiers [][]*candidate, missing int64, room func(*candidate) int64) *Failure {
-	rooms, total := make([]int64, len(tiers)), int64(0)
-	for i, tier := range tiers {
-		c.estimate(tier)
-		for _, at := range tier {
-			rooms[i] += room(at)
+// grow fills step by step. With a profile the room that exists is filled before clusters have to grow for it.
+func (c *cycle) grow(steps [][]*candidate, missing int64, room func(*candidate) int64) *Failure {
+	total := int64(0)
+	for _, step := range steps {
+		c.estimate(step)
+		total += sum(step, room)
+	}
+	pending := max(0, missing-total)
+	var waiting *candidate
+	if pending > 0 {
+		if waiting = c.gatherIn(steps); waiting == nil {
+			return unschedulable("clusters have room for %d of %d more replicas", total, missing)
 		}
-		total += rooms[i]
 	}
-	if total < missing {
-		return unschedulable("clusters have room for %d of %d more replicas", total, missing)
+	missing -= pending
+	for _, step := range steps {
+		missing -= c.fill(step, missing, room)
 	}
-	for i, tier := range tiers {
-		here := min(missing, rooms[i])
-		c.share(tier, here, room)
-		missing -= here
+	if waiting != nil {
+		waiting.replicas += int32(pending)
+		c.note("%d replicas fit nowhere and wait in cluster %s, which can grow", pending, waiting.cluster.Name)
 	}
 	return nil
 }
 
-// shrink empties the tiers from the last on.
-func (c *cycle) shrink(tiers [][]*candidate, excess int64) {
-	for _, tier := range slices.Backward(tiers) {
+// fill shares out replicas in one step and returns how many.
+func (c *cycle) fill(step []*candidate, missing int64, room func(*candidate) int64) int64 {
+	if c.request.Profile == nil {
+		here := min(missing, sum(step, room))
+		c.share(step, here, room)
+		return here
+	}
+	existing := func(at *candidate) int64 { return max(0, room(at)-at.growth) }
+	here := min(missing, sum(step, existing))
+	c.share(step, here, existing)
+	grown := func(at *candidate) int64 { return min(room(at), at.growth) }
+	growing := min(missing-here, sum(step, grown))
+	if growing > 0 && c.gathers() {
+		step = c.fewest(step, growing, grown)
+	}
+	c.share(step, growing, grown)
+	return here + growing
+}
+
+// gathers tells whether replicas that need growth go to as few clusters as possible.
+func (c *cycle) gathers() bool {
+	return c.request.Profile != nil && c.request.Profile.Clusters != nil && c.request.Profile.Clusters.GatherPending
+}
+
+// gatherIn returns the cluster in which replicas wait that fit nowhere, nil if none can grow.
+func (c *cycle) gatherIn(steps [][]*candidate) *candidate {
+	if !c.gathers() {
+		return nil
+	}
+	growable := slices.DeleteFunc(slices.Concat(steps...), func(at *candidate) bool { return !at.growable() || c.draining(at) })
+	if len(growable) == 0 {
+		return nil
+	}
+	return slices.MinFunc(growable, func(a, b *candidate) int {
+		return cmp.Or(-cmp.Compare(min(a.assigned, 1), min(b.assigned, 1)), cmp.Compare(a.step, b.step), -cmp.Compare(a.score, b.score), cmp.Compare(a.position, b.position))
+	})
+}
+
+// shrink empties the steps from the last on.
+func (c *cycle) shrink(steps [][]*candidate, excess int64) {
+	for _, tier := range slices.Backward(steps) {
 		held := int64(0)
 		for _, at := range tier {
 			held += int64(at.assigned)
@@ -169,22 +215,29 @@ func (c *cycle) shrink(tiers [][]*candidate, excess int64) {
 	}
 }
 
-// share adds replicas to the clusters of a tier by their room, which is enough. To aggregate, as few clusters as
-// possible get any: first those in use, then the roomiest.
+// share adds replicas to clusters by their room, which is enough. To aggregate, as few clusters as possible get any.
 func (c *cycle) share(tier []*candidate, replicas int64, room func(*candidate) int64) {
 	if replicas == 0 {
 		return
 	}
 	if c.strategy == aggregated {
-		tier = fewest(tier, replicas, room)
+		tier = c.fewest(tier, replicas, room)
 	}
 	c.divide(int32(replicas), tier, func(i int) int64 { return room(tier[i]) })
 }
 
-func fewest(tier []*candidate, replicas int64, room func(*candidate) int64) []*candidate {
+// fewest returns as few clusters as have room: those in use come first, then, if a profile has preferences, the best,
+// then the roomiest.
+func (c *cycle) fewest(tier []*candidate, replicas int64, room func(*candidate) int64) []*candidate {
+	preference := func(at *candidate) int64 {
+		if c.request.Profile == nil || c.request.Profile.Clusters == nil {
+			return 0
+		}
+		return at.score
+	}
 	ordered := slices.Clone(tier)
 	slices.SortFunc(ordered, func(a, b *candidate) int {
-		return cmp.Or(-cmp.Compare(min(a.replicas, 1), min(b.replicas, 1)), -cmp.Compare(room(a), room(b)), cmp.Compare(a.position, b.position))
+		return cmp.Or(-cmp.Compare(min(a.replicas, 1), min(b.replicas, 1)), -cmp.Compare(preference(a), preference(b)), -cmp.Compare(room(a), room(b)), cmp.Compare(a.position, b.position))
 	})
 	for i, at := range ordered {
 		if replicas -= room(at); replicas <= 0 {

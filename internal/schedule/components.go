@@ -19,7 +19,7 @@ func components(spec *workv1alpha2.ResourceBindingSpec) []workv1alpha2.TargetCom
 // oneCluster tells whether the components go into a single cluster: because the spread constraints say so, or because
 // the placement divides replicas, and a set cannot be divided.
 func (c *cycle) oneCluster() bool {
-	return c.sets && (c.strategy != duplicated || c.spread.cluster.least == 1 && c.spread.cluster.most == 1)
+	return c.isSet && (c.strategy != duplicated || c.spread.cluster.least == 1 && c.spread.cluster.most == 1)
 }
 
 // selectForSet returns the best cluster with room for all components.

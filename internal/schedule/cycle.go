@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"time"
 
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
@@ -16,8 +18,10 @@ type cycle struct {
 	placement *policyv1alpha1.Placement
 	snapshot  *Snapshot
 	strategy  strategy
-	// sets is true for a template of several components, which are placed together.
-	sets bool
+	// isSet is true for a template of several components, which are placed together.
+	isSet bool
+	// sites are the profile's preferences between data centres, nil if there are none.
+	sites *cellplanev1alpha1.SitePreferences
 
 	filters    []filter
 	scorers    []scorer
@@ -25,6 +29,13 @@ type cycle struct {
 	serving    []bool
 	spread     spread
 	candidates []candidate // one per cluster, in the order of names
+
+	// Of the attempt: the highest price of all clusters, what is moved at a pace and when to go on, and what there is to
+	// say about it.
+	highestPrice float64
+	moved        int32
+	again        time.Duration
+	notes        []string
 }
 
 // candidate is a cluster and what is known of it so far.
@@ -36,9 +47,12 @@ type candidate struct {
 
 	// Of the attempt.
 	tier           int
+	step           int // the order in which clusters are filled
+	site           string
 	filter, reason string
 	score          int64
 	available      int64 // unknown until asked for
+	growth         int64 // how much of that exists only after the cluster has grown
 	selected       bool
 	replicas       int32
 }
@@ -54,11 +68,14 @@ func newCycle(request *Request, snapshot *Snapshot) *cycle {
 	}
 	c := &cycle{
 		request: request, spec: spec, placement: placement, snapshot: snapshot,
-		strategy: strategyOf(placement), sets: placesSets(spec),
-		filters: defaultFilters, scorers: defaultScorers,
+		strategy: strategyOf(placement), isSet: placesSets(spec),
+		filters: defaultFilters, scorers: scorersOf(request.Profile),
 		serving:    snapshot.serves(spec.Resource.APIVersion, spec.Resource.Kind),
 		spread:     newSpread(placement.SpreadConstraints),
 		candidates: make([]candidate, len(snapshot.members)),
+	}
+	if request.Profile != nil {
+		c.sites = request.Profile.Sites
 	}
 	for i := range snapshot.members {
 		c.candidates[i].member = &snapshot.members[i]
@@ -92,6 +109,7 @@ func (c *cycle) attempt(group *term) ([]workv1alpha2.TargetCluster, *Failure) {
 		return nil, c.noClusterFit()
 	}
 	c.score(eligible)
+	c.orderSites(eligible)
 	selected, failure := c.selectClusters(eligible)
 	if failure != nil {
 		return nil, failure
@@ -102,15 +120,18 @@ func (c *cycle) attempt(group *term) ([]workv1alpha2.TargetCluster, *Failure) {
 	if failure := c.assign(selected); failure != nil {
 		return nil, failure
 	}
+	c.noteBurst(selected)
 	return c.targets(selected), nil
 }
 
 // filter returns the clusters that may hold the template, and notes why the others may not.
 func (c *cycle) filter() []*candidate {
 	eligible := make([]*candidate, 0, len(c.candidates))
+	c.moved, c.again, c.notes = 0, 0, nil
 	for i := range c.candidates {
 		at := &c.candidates[i]
 		at.tier, at.filter, at.reason, at.score, at.available, at.selected, at.replicas = 0, "", "", 0, unknown, false, 0
+		at.step, at.site, at.growth = 0, "", 0
 		if c.passes(at) {
 			eligible = append(eligible, at)
 		}
@@ -129,6 +150,12 @@ func (c *cycle) passes(at *candidate) bool {
 }
 
 func (c *cycle) score(eligible []*candidate) {
+	c.highestPrice = 0
+	if len(c.scorers) > 1 {
+		for _, at := range eligible {
+			c.highestPrice = max(c.highestPrice, HourlyPrice(at.profile, c.spec))
+		}
+	}
 	for _, at := range eligible {
 		for _, scorer := range c.scorers {
 			at.score += scorer.Score(c, at)
@@ -137,7 +164,7 @@ func (c *cycle) score(eligible []*candidate) {
 }
 
 // workload tells whether the template has replicas to find room for.
-func (c *cycle) workload() bool { return c.spec.Replicas > 0 || c.sets }
+func (c *cycle) workload() bool { return c.spec.Replicas > 0 || c.isSet }
 
 // estimate notes how much room each cluster has.
 func (c *cycle) estimate(eligible []*candidate) {
@@ -147,12 +174,15 @@ func (c *cycle) estimate(eligible []*candidate) {
 		}
 		return
 	}
-	wanted := newNeed(c.spec, c.sets)
+	wanted := newNeed(c.spec, c.isSet)
 	for _, at := range eligible {
 		if at.available != unknown {
 			continue
 		}
 		at.available = c.room(at, &wanted)
+		if c.request.Growth != nil {
+			at.growth = min(at.available, max(0, int64(c.request.Growth(at.cluster, c.spec))))
+		}
 	}
 }
 
@@ -173,10 +203,10 @@ func (c *cycle) room(at *candidate, wanted *need) int64 {
 	return lowest
 }
 
-// rank orders clusters from the best: earlier tiers first, then by score, capacity and name.
+// rank orders clusters from the best: those to be filled earlier first, then by score, capacity and name.
 func rank(eligible []*candidate) {
 	slices.SortFunc(eligible, func(a, b *candidate) int {
-		return cmp.Or(cmp.Compare(a.tier, b.tier), -cmp.Compare(a.score, b.score), -cmp.Compare(a.capacity(), b.capacity()), cmp.Compare(a.position, b.position))
+		return cmp.Or(cmp.Compare(a.step, b.step), -cmp.Compare(a.score, b.score), -cmp.Compare(a.capacity(), b.capacity()), cmp.Compare(a.position, b.position))
 	})
 }
 
@@ -184,11 +214,11 @@ func (c *cycle) targets(selected []*candidate) []workv1alpha2.TargetCluster {
 	slices.SortFunc(selected, func(a, b *candidate) int { return cmp.Compare(a.position, b.position) })
 	targets := make([]workv1alpha2.TargetCluster, 0, len(selected))
 	for _, at := range selected {
-		if c.strategy != duplicated && c.spec.Replicas > 0 && at.replicas == 0 && !c.sets {
+		if c.strategy != duplicated && c.spec.Replicas > 0 && at.replicas == 0 && !c.isSet {
 			continue
 		}
 		target := workv1alpha2.TargetCluster{Name: at.cluster.Name, Replicas: at.replicas}
-		if c.sets {
+		if c.isSet {
 			target.Components = components(c.spec)
 		}
 		targets = append(targets, target)

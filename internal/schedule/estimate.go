@@ -120,6 +120,9 @@ func units(name corev1.ResourceName, quantity *resource.Quantity) int64 {
 type room struct {
 	pods int64
 	free map[corev1.ResourceName]int64
+	// total and allPods are what there would be if nothing ran.
+	total   map[corev1.ResourceName]int64
+	allPods int64
 	// nodes counts the nodes of each grade, and least is the least such a node has left. Empty if the cluster does
 	// not grade its nodes.
 	nodes []int64
@@ -131,14 +134,15 @@ func compileRoom(cluster *clusterv1alpha1.Cluster) room {
 	if summary == nil {
 		return room{}
 	}
-	r := room{free: make(map[corev1.ResourceName]int64, len(summary.Allocatable))}
+	r := room{free: make(map[corev1.ResourceName]int64, len(summary.Allocatable)), total: make(map[corev1.ResourceName]int64, len(summary.Allocatable))}
 	for name, left := range summary.Allocatable {
+		r.total[name] = units(name, &left)
 		left = left.DeepCopy()
 		left.Sub(summary.Allocated[name])
 		left.Sub(summary.Allocating[name])
 		r.free[name] = max(0, units(name, &left))
 	}
-	r.pods = r.free[corev1.ResourcePods]
+	r.pods, r.allPods = r.free[corev1.ResourcePods], r.total[corev1.ResourcePods]
 	r.grade(cluster.Spec.ResourceModels, summary.AllocatableModelings)
 	return r
 }

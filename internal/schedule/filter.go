@@ -43,6 +43,9 @@ var defaultFilters = []filter{
 	filterFunc{"SpreadConstraint", hasFields},
 	filterFunc{"WorkloadAffinity", withGroup},
 	filterFunc{"WorkloadAntiAffinity", apartFromGroup},
+	filterFunc{"ClusterSize", withinSize},
+	filterFunc{"SpotShare", withinSpot},
+	filterFunc{"SiteDrain", notDraining},
 }
 
 func staying(_ *cycle, at *candidate) string {

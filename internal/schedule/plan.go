@@ -102,7 +102,9 @@ func Plan(request Request, clusters []*clusterv1alpha1.Cluster) (Result, error) 
 			attempts = append(attempts, c.explain(&terms[i], failure))
 		}
 		if failure == nil {
-			return Result{Clusters: targets, Affinity: terms[i].name, Attempts: attempts}, nil
+			return Result{
+				Clusters: targets, Affinity: terms[i].name, Moved: c.moved, Again: c.again, Notes: c.notes, Attempts: attempts,
+			}, nil
 		}
 		failures = append(failures, failure)
 	}

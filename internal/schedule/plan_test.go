@@ -6,33 +6,49 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// TestPlan runs the stories in testdata/plan. "clusters" sets the clusters, one a line; "plan" decides for a placement.
+// TestPlan runs the stories in testdata/plan. "clusters" sets the clusters, one a line, "profile" sets preferences, and
+// "plan" decides for a placement.
 func TestPlan(t *testing.T) {
 	datadriven.Walk(t, "testdata/plan", func(t *testing.T, path string) {
 		var clusters []*clusterv1alpha1.Cluster
+		var profile *cellplanev1alpha1.SchedulingProfileSpec
+		var profiles []*cellplanev1alpha1.ClusterProfile
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			switch d.Cmd {
 			case "clusters":
-				clusters = nil
+				clusters, profiles = nil, nil
 				for line := range strings.Lines(d.Input) {
-					clusters = append(clusters, parseCluster(t, line))
+					cluster, facts := parseMember(t, line)
+					clusters = append(clusters, cluster)
+					if facts != nil {
+						profiles = append(profiles, facts)
+					}
+				}
+				return ""
+			case "profile":
+				profile = &cellplanev1alpha1.SchedulingProfileSpec{}
+				if err := yaml.UnmarshalStrict([]byte(d.Input), profile); err != nil {
+					t.Fatalf("%s: profile: %v", d.Pos, err)
 				}
 				return ""
 			case "plan":
-				return runPlan(t, d, clusters)
+				return runPlan(t, d, Compile(clusters, profiles...), profile)
 			default:
 				t.Fatalf("unknown command %q", d.Cmd)
 				return ""
@@ -41,19 +57,19 @@ func TestPlan(t *testing.T) {
 	})
 }
 
-func runPlan(t *testing.T, d *datadriven.TestData, clusters []*clusterv1alpha1.Cluster) string {
+func runPlan(t *testing.T, d *datadriven.TestData, snapshot *Snapshot, profile *cellplanev1alpha1.SchedulingProfileSpec) string {
 	t.Helper()
 	request := Request{Spec: &workv1alpha2.ResourceBindingSpec{
 		Resource:  workv1alpha2.ObjectReference{APIVersion: "apps/v1", Kind: "Deployment"},
 		Placement: &policyv1alpha1.Placement{},
-	}, UID: "web"}
+	}, UID: "web", Snapshot: snapshot, Profile: profile, Progress: Progress{Now: time.Unix(1_000_000, 0)}}
 	if err := yaml.UnmarshalStrict([]byte(d.Input), request.Spec.Placement); err != nil {
 		t.Fatalf("%s: placement: %v", d.Pos, err)
 	}
 	for _, argument := range d.CmdArgs {
 		parseArgument(t, &request, argument)
 	}
-	result, err := Plan(request, clusters)
+	result, err := Plan(request, nil)
 	if err != nil {
 		var failure *Failure
 		if !errors.As(err, &failure) {
@@ -67,12 +83,20 @@ func runPlan(t *testing.T, d *datadriven.TestData, clusters []*clusterv1alpha1.C
 	}
 	for _, attempt := range result.Attempts {
 		for _, verdict := range attempt.Clusters {
-			if (verdict.Reason == "" || verdict.Filter == "Selection") && verdict.Scores["ClusterLocality"] != verdict.Score {
+			if (verdict.Reason == "" || verdict.Filter == "Selection") && total(verdict.Scores) != verdict.Score {
 				t.Errorf("%s: %s: scores %v do not add up to %d", d.Pos, verdict.Cluster, verdict.Scores, verdict.Score)
 			}
 		}
 	}
 	return explained(result.Attempts) + describe(result)
+}
+
+func total(scores map[string]int64) int64 {
+	sum := int64(0)
+	for _, score := range scores {
+		sum += score
+	}
+	return sum
 }
 
 func parseArgument(t *testing.T, request *Request, argument datadriven.CmdArg) {
@@ -115,6 +139,19 @@ func parseArgument(t *testing.T, request *Request, argument datadriven.CmdArg) {
 	case "apart":
 		spec.WorkloadAffinityGroups = &workv1alpha2.WorkloadAffinityGroups{AntiAffinityGroup: "app=web"}
 		request.AntiAffinityClusters = argument.Vals
+	case "ready":
+		request.Progress.Ready = int32(number(t, argument.Vals[0]))
+	case "moved": // so many seconds ago
+		request.Progress.MovedAt = request.Progress.Now.Add(-time.Duration(number(t, argument.Vals[0])) * time.Second)
+	case "growth": // name:replicas
+		grown := map[string]int32{}
+		for _, value := range argument.Vals {
+			name, replicas, _ := strings.Cut(value, ":")
+			grown[name] = int32(number(t, replicas))
+		}
+		request.Growth = func(cluster *clusterv1alpha1.Cluster, _ *workv1alpha2.ResourceBindingSpec) int32 {
+			return grown[cluster.Name]
+		}
 	case "estimates": // name:replicas; other clusters are unknown to the estimator
 		known := map[string]int32{}
 		for _, value := range argument.Vals {
@@ -134,11 +171,24 @@ func parseArgument(t *testing.T, request *Request, argument datadriven.CmdArg) {
 
 func parseCluster(t *testing.T, line string) *clusterv1alpha1.Cluster {
 	t.Helper()
+	cluster, _ := parseMember(t, line)
+	return cluster
+}
+
+// parseMember reads a cluster, and its profile if it has one.
+func parseMember(t *testing.T, line string) (*clusterv1alpha1.Cluster, *cellplanev1alpha1.ClusterProfile) {
+	t.Helper()
 	words := strings.Fields(line)
 	cluster := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: words[0], Labels: map[string]string{}}}
+	facts := &cellplanev1alpha1.ClusterProfile{ObjectMeta: metav1.ObjectMeta{Name: words[0]}}
 	for _, word := range words[1:] {
 		key, value, _ := strings.Cut(word, "=")
+		if parseFact(t, facts, key, value) {
+			continue
+		}
 		switch key {
+		case "nodes":
+			cluster.Status.NodeSummary = &clusterv1alpha1.NodeSummary{TotalNum: int32(number(t, value))}
 		case "region":
 			cluster.Spec.Region = value
 		case "provider":
@@ -168,7 +218,37 @@ func parseCluster(t *testing.T, line string) *clusterv1alpha1.Cluster {
 			t.Fatalf("unknown property %q", word)
 		}
 	}
-	return cluster
+	if facts.Spec == (cellplanev1alpha1.ClusterProfileSpec{}) {
+		facts = nil
+	}
+	return cluster, facts
+}
+
+// parseFact reads what stands in the profile of a cluster.
+func parseFact(t *testing.T, facts *cellplanev1alpha1.ClusterProfile, key, value string) bool {
+	t.Helper()
+	spec := &facts.Spec
+	if spec.Price == nil && (key == "price" || key == "spot") {
+		spec.Price = &cellplanev1alpha1.ClusterPrice{}
+	}
+	if spec.Size == nil && (key == "max" || key == "target") {
+		spec.Size = &cellplanev1alpha1.ClusterSize{}
+	}
+	switch key {
+	case "price": // of a processor
+		spec.Price.PerHour = map[corev1.ResourceName]resource.Quantity{corev1.ResourceCPU: resource.MustParse(value)}
+	case "spot":
+		spec.Price.Shares = []cellplanev1alpha1.PurchaseShare{{Option: cellplanev1alpha1.PurchaseSpot, Percent: int32(number(t, value))}}
+	case "elastic": // up to so many nodes
+		spec.Elasticity = &cellplanev1alpha1.ClusterElasticity{NodeGroups: []cellplanev1alpha1.NodeGroup{{Name: "general", MaxNodes: int32(number(t, value))}}}
+	case "max":
+		spec.Size.MaxNodes = ptr.To(int32(number(t, value)))
+	case "target":
+		spec.Size.TargetNodes = ptr.To(int32(number(t, value)))
+	default:
+		return false
+	}
+	return true
 }
 
 func addResource(cluster *clusterv1alpha1.Cluster, name corev1.ResourceName, amounts []string) {
@@ -216,7 +296,14 @@ func describe(result Result) string {
 		}
 		parts = append(parts, part)
 	}
-	return strings.Join(parts, " ") + "\n"
+	text := strings.Join(parts, " ") + "\n"
+	for _, note := range result.Notes {
+		text += "note: " + note + "\n"
+	}
+	if result.Moved > 0 || result.Again > 0 {
+		text += fmt.Sprintf("moved %d, again after %s\n", result.Moved, result.Again)
+	}
+	return text
 }
 
 func explained(attempts []Attempt) string {
@@ -233,6 +320,9 @@ func explained(attempts []Attempt) string {
 		for _, verdict := range attempt.Clusters {
 			line := fmt.Sprintf("  %s: tier=%d score=%d available=%d selected=%t replicas=%d", verdict.Cluster, verdict.Tier,
 				verdict.Score, verdict.Available, verdict.Selected, verdict.Replicas)
+			if verdict.Site != "" {
+				line += fmt.Sprintf(" site=%s step=%d growth=%d price=%.2f", verdict.Site, verdict.Step, verdict.Growth, verdict.Price)
+			}
 			if verdict.Reason != "" {
 				line += " " + verdict.Filter + ": " + verdict.Reason
 			}

@@ -25,6 +25,6 @@ func (locality) Score(_ *cycle, at *candidate) int64 {
 	return 0
 }
 
-// defaultScorers are all there are. An affinity selects clusters and has no preferences among them, so it has no
-// scorer.
+// defaultScorers are those that count without a profile. An affinity selects clusters and has no preferences among them,
+// so it has no scorer.
 var defaultScorers = []scorer{locality{}}

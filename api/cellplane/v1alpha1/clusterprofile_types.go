@@ -151,7 +151,7 @@ type NodeGroup struct {
 
 // ClusterSize bounds a cluster in nodes.
 type ClusterSize struct {
-	// MaxNodes keeps new workloads off once the cluster has as many nodes, and bounds its growth.
+	// MaxNodes bounds the growth of the cluster. A cluster that has more nodes gets no new workloads.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxNodes *int32 `json:"maxNodes,omitempty"`

@@ -128,7 +128,7 @@ type Drain struct {
 
 // Pace bounds how replicas are moved.
 type Pace struct {
-	// Replicas moved in one step, in percent of the workload, rounded up.
+	// StepPercent is how many replicas move in one step, in percent of the workload, rounded up.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100

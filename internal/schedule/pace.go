@@ -1,0 +1,108 @@
+package schedule
+
+import (
+	"slices"
+	"time"
+
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+)
+
+// move takes replicas out of sites that are being emptied, and back from elastic sites when the others have room. It
+// moves no more than the pace allows, and only while enough replicas are ready.
+func (c *cycle) move(steps [][]*candidate) {
+	if c.sites == nil || c.request.Fresh {
+		return
+	}
+	all := slices.Concat(steps...)
+	if drain := c.sites.Drain; drain != nil {
+		c.moveFrom(all, c.draining, func(*candidate) bool { return true }, &drain.Pace, "out of sites that are being drained")
+	}
+	if burst := c.sites.Burst; burst != nil && burst.ComeBack != nil {
+		c.moveFrom(all, func(at *candidate) bool { return at.elastic() && !c.draining(at) }, func(at *candidate) bool { return !at.elastic() }, burst.ComeBack, "back from elastic sites")
+	}
+}
+
+// moveFrom moves replicas from some clusters to the room that others have without growing.
+func (c *cycle) moveFrom(all []*candidate, leaves, takes func(*candidate) bool, pace *cellplanev1alpha1.Pace, what string) {
+	var from, to []*candidate
+	going, room := int64(0), int64(0)
+	for _, at := range all {
+		switch {
+		case leaves(at) && at.replicas > 0:
+			from = append(from, at)
+			going += int64(at.replicas)
+		case takes(at) && !c.draining(at):
+			to = append(to, at)
+			room += c.left(at)
+		}
+	}
+	possible := min(going, room)
+	if possible == 0 {
+		return
+	}
+	allowed, again := c.allowance(pace)
+	moving := min(possible, allowed)
+	if moving < going {
+		c.again = earliest(c.again, again)
+	}
+	if moving == 0 {
+		return
+	}
+	c.moved += int32(moving)
+	c.note("%d of %d replicas moved %s", moving, going, what)
+	c.thin(from, going-moving)
+	for _, step := range byStep(to) {
+		here := min(moving, sum(step, c.left))
+		c.share(step, here, c.left)
+		moving -= here
+	}
+}
+
+// thin lets clusters keep only some of their replicas.
+func (c *cycle) thin(clusters []*candidate, kept int64) {
+	had := make(map[*candidate]int64, len(clusters))
+	for _, at := range clusters {
+		had[at] = int64(at.replicas)
+		at.replicas = 0
+	}
+	c.share(clusters, kept, func(at *candidate) int64 { return had[at] })
+}
+
+// left is the room that a cluster has besides what this decision gives it, without growing.
+func (c *cycle) left(at *candidate) int64 {
+	return max(0, at.available-at.growth-max(0, int64(at.replicas-at.assigned)))
+}
+
+// allowance is how many replicas may move now, and when to ask again.
+func (c *cycle) allowance(pace *cellplanev1alpha1.Pace) (int64, time.Duration) {
+	progress, replicas := &c.request.Progress, int64(c.spec.Replicas)
+	interval := pace.Interval.Duration
+	if interval <= 0 {
+		interval = defaultInterval
+	}
+	if rest := interval - progress.Now.Sub(progress.MovedAt); !progress.MovedAt.IsZero() && rest > 0 {
+		return 0, rest
+	}
+	unavailable := max(0, replicas-int64(progress.Ready))
+	mayLack := max(1, replicas*int64(pace.MaxUnavailablePercent)/100)
+	step := (replicas*int64(max(1, pace.StepPercent)) + 99) / 100
+	return max(0, min(step-int64(c.moved), mayLack-unavailable-int64(c.moved))), interval
+}
+
+// defaultInterval is the least time between steps if a profile does not say.
+const defaultInterval = 30 * time.Second
+
+func earliest(a, b time.Duration) time.Duration {
+	if a == 0 {
+		return b
+	}
+	return min(a, b)
+}
+
+func sum(clusters []*candidate, of func(*candidate) int64) int64 {
+	total := int64(0)
+	for _, at := range clusters {
+		total += of(at)
+	}
+	return total
+}

@@ -1,0 +1,237 @@
+package schedule
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/utils/ptr"
+
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+)
+
+// ParseProfiles reads SchedulingProfiles from YAML documents, as a configuration file has them.
+func ParseProfiles(text []byte) ([]*cellplanev1alpha1.SchedulingProfile, error) {
+	var profiles []*cellplanev1alpha1.SchedulingProfile
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
+	for {
+		profile := &cellplanev1alpha1.SchedulingProfile{}
+		if err := decoder.Decode(profile); errors.Is(err, io.EOF) {
+			return profiles, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("reading scheduling profiles: %w", err)
+		}
+		if profile.Kind == "" && profile.Name == "" {
+			continue // an empty document
+		}
+		if profile.Kind != "SchedulingProfile" || profile.APIVersion != cellplanev1alpha1.GroupVersion.String() || profile.Name == "" {
+			return nil, fmt.Errorf("reading scheduling profiles: want a SchedulingProfile of %s with a name, got %s %q of %q", cellplanev1alpha1.GroupVersion, profile.Kind, profile.Name, profile.APIVersion)
+		}
+		profiles = append(profiles, profile)
+	}
+}
+
+// HourlyPrice is what one replica costs in a cluster for an hour, at the average of how its capacity is bought. For a
+// template of several components it is the price of a set.
+func HourlyPrice(profile *cellplanev1alpha1.ClusterProfile, spec *workv1alpha2.ResourceBindingSpec) float64 {
+	if profile == nil || profile.Spec.Price == nil {
+		return 0
+	}
+	if !placesSets(spec) {
+		if spec.ReplicaRequirements == nil {
+			return 0
+		}
+		return priceOf(profile.Spec.Price, spec.ReplicaRequirements.ResourceRequest)
+	}
+	sum := 0.0
+	for i := range spec.Components {
+		if required := spec.Components[i].ReplicaRequirements; required != nil {
+			sum += float64(spec.Components[i].Replicas) * priceOf(profile.Spec.Price, required.ResourceRequest)
+		}
+	}
+	return sum
+}
+
+func priceOf(price *cellplanev1alpha1.ClusterPrice, requests corev1.ResourceList) float64 {
+	sum := 0.0
+	for name, perHour := range price.PerHour {
+		if request, asked := requests[name]; asked {
+			sum += perHour.AsApproximateFloat64() * pricedUnits(name, request.AsApproximateFloat64())
+		}
+	}
+	return sum * shareFactor(price.Shares)
+}
+
+// pricedUnits counts what is measured in bytes by the GiB.
+func pricedUnits(name corev1.ResourceName, amount float64) float64 {
+	switch name {
+	case corev1.ResourceMemory, corev1.ResourceStorage, corev1.ResourceEphemeralStorage:
+		return amount / (1 << 30)
+	default:
+		return amount
+	}
+}
+
+// shareFactor is the average price in parts of the list price.
+func shareFactor(shares []cellplanev1alpha1.PurchaseShare) float64 {
+	rest, sum := 100.0, 0.0
+	for i := range shares {
+		percent := float64(shares[i].Percent)
+		rest -= percent
+		sum += percent * float64(ptr.Deref(shares[i].PricePercent, 100))
+	}
+	return (sum + max(0, rest)*100) / 10_000
+}
+
+// elastic tells whether the cluster can be made larger.
+func (m *member) elastic() bool { return m.profile != nil && m.profile.Spec.Elasticity != nil }
+
+// growable tells whether an elastic cluster is not yet as large as it may become.
+func (m *member) growable() bool {
+	if !m.elastic() {
+		return false
+	}
+	largest := int64(m.size())
+	for i := range m.profile.Spec.Elasticity.NodeGroups {
+		largest += int64(m.profile.Spec.Elasticity.NodeGroups[i].MaxNodes)
+	}
+	if size := m.profile.Spec.Size; size != nil && size.MaxNodes != nil {
+		largest = min(largest, int64(*size.MaxNodes))
+	}
+	return int64(m.size()) < largest
+}
+
+// size is the number of nodes.
+func (m *member) size() int32 {
+	if m.cluster.Status.NodeSummary == nil {
+		return 0
+	}
+	return m.cluster.Status.NodeSummary.TotalNum
+}
+
+// spotPercent is the share of capacity that the provider may take back.
+func (m *member) spotPercent() int32 {
+	if m.profile == nil || m.profile.Spec.Price == nil {
+		return 0
+	}
+	for _, share := range m.profile.Spec.Price.Shares {
+		if share.Option == cellplanev1alpha1.PurchaseSpot {
+			return share.Percent
+		}
+	}
+	return 0
+}
+
+// latency is how long the cluster takes to grow, in seconds.
+func (m *member) latency() float64 {
+	if !m.elastic() || m.profile.Spec.Elasticity.ScaleUpLatency == nil {
+		return 0
+	}
+	return m.profile.Spec.Elasticity.ScaleUpLatency.Seconds()
+}
+
+// withinSize keeps new templates off clusters that have more nodes than they should.
+func withinSize(_ *cycle, at *candidate) string {
+	if at.held || at.profile == nil || at.profile.Spec.Size == nil || at.profile.Spec.Size.MaxNodes == nil {
+		return ""
+	}
+	if at.size() > *at.profile.Spec.Size.MaxNodes {
+		return "cluster(s) had more nodes than their profile allows"
+	}
+	return ""
+}
+
+// withinSpot keeps templates off clusters that may be taken away, if the profile says so.
+func withinSpot(c *cycle, at *candidate) string {
+	if c.sites == nil || c.sites.MaxSpotPercent == nil || at.spotPercent() <= *c.sites.MaxSpotPercent {
+		return ""
+	}
+	return "cluster(s) had a larger share of spot capacity than the profile allows"
+}
+
+// notDraining keeps new templates off sites that are being emptied.
+func notDraining(c *cycle, at *candidate) string {
+	if c.sites == nil || at.held || !c.draining(at) {
+		return ""
+	}
+	return "cluster(s) were in a site that is being drained"
+}
+
+// scorersOf returns the scorers that a profile wants.
+func scorersOf(profile *cellplanev1alpha1.SchedulingProfileSpec) []scorer {
+	if profile == nil || profile.Clusters == nil || len(profile.Clusters.Scores) == 0 {
+		return defaultScorers
+	}
+	weights := map[string]int32{locality{}.Name(): 1}
+	for _, score := range profile.Clusters.Scores {
+		weights[score.Name] = score.Weight
+	}
+	var wanted []scorer
+	for _, known := range []scorer{locality{}, sizeScorer{}, freeScorer{}, priceScorer{}} {
+		if weight := weights[known.Name()]; weight > 0 {
+			wanted = append(wanted, weighted{known, int64(weight)})
+		}
+	}
+	return wanted
+}
+
+// weighted makes a scorer count several times.
+type weighted struct {
+	scorer
+	weight int64
+}
+
+// Score implements scorer.
+func (w weighted) Score(c *cycle, at *candidate) int64 { return w.weight * w.scorer.Score(c, at) }
+
+// sizeScorer prefers clusters that are below the size they should have.
+type sizeScorer struct{}
+
+// Name implements scorer.
+func (sizeScorer) Name() string { return "ClusterSize" }
+
+// Score implements scorer.
+func (sizeScorer) Score(_ *cycle, at *candidate) int64 {
+	if at.profile == nil || at.profile.Spec.Size == nil || at.profile.Spec.Size.TargetNodes == nil {
+		return maxScore / 2
+	}
+	target := int64(*at.profile.Spec.Size.TargetNodes)
+	return max(0, min(maxScore, maxScore*(target-int64(at.size()))/target))
+}
+
+// freeScorer prefers clusters with the largest share of processors and memory that is free.
+type freeScorer struct{}
+
+// Name implements scorer.
+func (freeScorer) Name() string { return "FreeResources" }
+
+// Score implements scorer.
+func (freeScorer) Score(_ *cycle, at *candidate) int64 {
+	sum, counted := int64(0), int64(0)
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if total := at.member.room.total[name]; total > 0 {
+			sum += int64(maxScore * float64(at.member.room.free[name]) / float64(total))
+			counted++
+		}
+	}
+	return sum / max(counted, 1)
+}
+
+// priceScorer prefers clusters that cost little for this template.
+type priceScorer struct{}
+
+// Name implements scorer.
+func (priceScorer) Name() string { return "Price" }
+
+// Score implements scorer.
+func (priceScorer) Score(c *cycle, at *candidate) int64 {
+	if c.highestPrice == 0 {
+		return maxScore
+	}
+	return int64(math.Round(maxScore * (1 - HourlyPrice(at.profile, c.spec)/c.highestPrice)))
+}
