@@ -138,7 +138,11 @@ func (r *cellRow) tell(cell *v1alpha1.Cell, now time.Time) {
 	if cell.Status.Objects != nil {
 		r.Templates = &cell.Status.Objects.Templates
 	}
-	if backup := cell.Status.Backup; backup != nil && backup.UpToDateAt != nil {
+	switch backup := cell.Status.Backup; {
+	case backup == nil || backup.UpToDateAt == nil:
+	case backup.PendingKeys == 0:
+		r.BackupLag = "none"
+	default:
 		r.BackupLag = max(now.Sub(backup.UpToDateAt.Time), 0).Round(100 * time.Millisecond).String()
 	}
 	ready := meta.FindStatusCondition(cell.Status.Conditions, names.CellReady)

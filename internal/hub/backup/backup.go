@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -216,6 +217,7 @@ func (c *Controller) Standings() map[string]Standing {
 			}
 			pendingKeys.WithLabelValues(name, keeper).Set(float64(pair.pending))
 		}
+		slices.Sort(standing.Waiting)
 		all[name] = standing
 	}
 	return all
