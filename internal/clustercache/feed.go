@@ -32,6 +32,7 @@ type prepared struct {
 	edited  []byte
 	// values are those of all fields, together those that are kept as one.
 	values       [][]byte
+	found        [][]byte
 	together     []byte
 	uid, version uint64
 	hashed       bool
@@ -252,7 +253,7 @@ func (f *Feed) compress() error {
 	if p.edited, err = p.object.Append(p.edited[:0], &p.edit); err != nil {
 		return err
 	}
-	if p.values, err = p.plan.values(p.values, p.edited); err != nil {
+	if p.values, p.found, err = p.plan.values(p.values, p.found, p.edited); err != nil {
 		return err
 	}
 	if p.together, err = p.plan.join(p.together[:0], p.values); err != nil {

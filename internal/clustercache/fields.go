@@ -25,11 +25,15 @@ type fieldPlan struct {
 	indexed  []int
 	together []int
 	distinct []int
+	// finder finds the values of all paths of all fields, one after the other.
+	finder *wire.Finder
 }
 
 func planFields(all []Field) (fieldPlan, error) {
 	p := fieldPlan{fields: all}
+	var paths [][]protowire.Number
 	for i, f := range all {
+		paths = append(paths, f.Paths...)
 		switch {
 		case len(f.Paths) == 0 || slices.ContainsFunc(f.Paths, func(path []protowire.Number) bool { return len(path) == 0 }):
 			return p, fmt.Errorf("the field %s has no path", f.Name)
@@ -44,6 +48,7 @@ func planFields(all []Field) (fieldPlan, error) {
 	if len(p.indexed) > maxIndexed {
 		return p, fmt.Errorf("%d fields are indexed, at most %d can be", len(p.indexed), maxIndexed)
 	}
+	p.finder = wire.NewFinder(paths)
 	return p, nil
 }
 
@@ -52,40 +57,41 @@ func (p *fieldPlan) index(name string) int {
 	return slices.IndexFunc(p.fields, func(f Field) bool { return f.Name == name })
 }
 
-// values reads all fields of an object into values.
-func (p *fieldPlan) values(values [][]byte, raw []byte) ([][]byte, error) {
-	values = values[:0]
-	for i := range p.fields {
-		value, err := p.fields[i].value(raw)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", p.fields[i].Name, err)
-		}
-		values = append(values, value)
+// values reads all fields of an object. Both results use the memory of what is given.
+func (p *fieldPlan) values(values, found [][]byte, raw []byte) (_, _ [][]byte, err error) {
+	if found, err = p.finder.Find(found, raw); err != nil {
+		return nil, nil, err
 	}
-	return values, nil
+	values = values[:0]
+	at := 0
+	for i := range p.fields {
+		f := &p.fields[i]
+		values = append(values, f.choose(found[at:at+len(f.Paths)]))
+		at += len(f.Paths)
+	}
+	return values, found, nil
 }
 
-func (f *Field) value(raw []byte) ([]byte, error) {
-	for _, path := range f.Paths {
-		value, err := wire.Value(raw, path)
-		if err != nil {
-			return nil, err
+// choose returns the first value that is not empty, or that of a field without one.
+func (f *Field) choose(found [][]byte) []byte {
+	for _, value := range found {
+		switch {
+		case len(value) == 0:
+		case f.Type == BoolField && string(value) == "0":
+			return []byte("false")
+		case f.Type == BoolField:
+			return []byte("true")
+		default:
+			return value
 		}
-		if len(value) == 0 {
-			continue
-		}
-		if f.Type == BoolField {
-			return fmt.Append(nil, string(value) != "0"), nil
-		}
-		return value, nil
 	}
 	switch f.Type {
 	case BoolField:
-		return []byte("false"), nil
+		return []byte("false")
 	case IntField:
-		return []byte("0"), nil
+		return []byte("0")
 	default:
-		return nil, nil
+		return nil
 	}
 }
 

@@ -152,12 +152,12 @@ func (m *matcher) labelsMatch(s *Store, e *entry) bool {
 
 // distinctMatch checks the requirements on distinct fields of an encoded object.
 func (c *compiled) distinctMatch(plan *fieldPlan, raw []byte) (bool, error) {
+	values, _, err := plan.values(nil, nil, raw)
+	if err != nil {
+		return false, err
+	}
 	for _, r := range c.distinct {
-		value, err := plan.fields[r.i].value(raw)
-		if err != nil {
-			return false, err
-		}
-		if (string(value) == r.value) != r.equal {
+		if (string(values[r.i]) == r.value) != r.equal {
 			return false, nil
 		}
 	}

@@ -136,7 +136,7 @@ func (s *Store) newEntry(k uint32, p *prepared) (id uint32, err error) {
 	template := p.template
 	if template != 0 {
 		t.retain(template)
-	} else if template, err = t.add(p.group, p.compressed, p.generation); err != nil {
+	} else if template, err = t.add(p.group, p.edited, p.compressed, p.generation); err != nil {
 		s.attributes.release(found)
 		s.arena.Free(blob)
 		return 0, err

@@ -1,6 +1,7 @@
 package clustercache
 
 import (
+	"bytes"
 	"sync"
 
 	"github.com/cellplane/cellplane/internal/clustercache/delta"
@@ -41,8 +42,8 @@ func newTemplates(samples int) (*templates, error) {
 	return &templates{codec: codec, groups: map[uint64]uint32{}}, nil
 }
 
-// add takes a compressed template in, with one reference, as that of its group.
-func (t *templates) add(group uint64, compressed []byte, generation *dictionary.Generation) (uint32, error) {
+// add takes a template in, with one reference, as that of its group. Siblings are likely to follow.
+func (t *templates) add(group uint64, content, compressed []byte, generation *dictionary.Generation) (uint32, error) {
 	blob, err := t.arena.Put(compressed)
 	if err != nil {
 		return 0, err
@@ -51,6 +52,7 @@ func (t *templates) add(group uint64, compressed []byte, generation *dictionary.
 	t.serial++
 	*t.table.At(id) = template{group: group, serial: t.serial, blob: blob, refs: 1, generation: generation.ID}
 	t.groups[group] = id
+	t.hot.put(t.serial, &hotTemplate{content: bytes.Clone(content)})
 	return id, nil
 }
 

@@ -23,7 +23,9 @@ const (
 	// minHex is the fewest digits worth an operation.
 	minHex = 12
 
-	hashBits = 12
+	hashBits = 11
+	// stride is the distance of indexed places. A copy is extended to both sides, so not every place is needed.
+	stride = 2
 	uidSize  = 36
 )
 
@@ -46,7 +48,7 @@ const indexed = 1<<16 - 1
 func NewTemplate(content []byte) *Template {
 	t := &Template{content: content, index: make([]uint16, 1<<hashBits)}
 	// From the end on, so that of places alike the first stays.
-	for i := min(len(content)-8, indexed-1); i >= 0; i-- {
+	for i := min(len(content)-8, indexed-1) &^ (stride - 1); i >= 0; i -= stride {
 		t.index[hash(binary.LittleEndian.Uint64(content[i:]))] = uint16(i + 1)
 	}
 	return t

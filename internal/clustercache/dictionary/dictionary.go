@@ -190,7 +190,8 @@ func build(samples [][]byte) (generation *Generation) {
 }
 
 func newGeneration(content []byte) (*Generation, error) {
-	encoding := []zstd.EOption{zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false), zstd.WithSingleSegment(true), zstd.WithWindowSize(128 << 10)}
+	// Without entropy coding the result is a sixth larger, and read twice as fast.
+	encoding := []zstd.EOption{zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithNoEntropyCompression(true), zstd.WithEncoderCRC(false), zstd.WithSingleSegment(true), zstd.WithWindowSize(128 << 10)}
 	decoding := []zstd.DOption{zstd.WithDecoderMaxMemory(maxDecoded), zstd.WithDecoderConcurrency(0)}
 	if content != nil {
 		encoding = append(encoding, zstd.WithEncoderDict(content))

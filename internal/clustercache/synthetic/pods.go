@@ -2,7 +2,6 @@ package synthetic
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,15 +26,53 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // Pod returns the ith pod in one of its revisions. The same numbers give the same pod; another revision differs in status and
 // resourceVersion.
 func Pod(i, revision int) *corev1.Pod {
-	workload := i / PodsPerWorkload
-	w := newWorkload(workload)
-	r := random("pod", i)
-	created := epoch.Add(time.Duration(r.IntN(200*24*3600)) * time.Second)
-	pod := &corev1.Pod{ObjectMeta: w.meta(r, i%PodsPerWorkload, created)}
-	pod.ResourceVersion = fmt.Sprint(100_000_000 + i*7 + revision*1_000_003)
-	w.spec(r, i, &pod.Spec)
-	w.status(r, &pod.Spec, &pod.Status, created, revision)
+	return newWorkload(i / PodsPerWorkload).pod(newIndividual(i, revision))
+}
+
+func (w workload) pod(one individual) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: w.meta(one)}
+	w.spec(one, &pod.Spec)
+	w.status(one, &pod.Spec, &pod.Status)
 	return pod
+}
+
+// individual is what tells a pod from the others of its workload. Every part is of the same length for all pods.
+type individual struct {
+	ordinal     int
+	suffix      string
+	uid         types.UID
+	version     string
+	created     time.Time
+	ready       time.Time
+	node        string
+	host        string
+	address     string
+	access      string
+	network     string
+	containers  [3]string
+	restartedAt string
+}
+
+func newIndividual(i, revision int) individual {
+	r := random("pod", i)
+	one := individual{
+		ordinal: i % PodsPerWorkload,
+		suffix:  letters(r, 5),
+		uid:     uid(r),
+		version: fmt.Sprint(1_000_000_000 + i*7 + revision*1_000_003),
+		created: epoch.Add(time.Duration(r.IntN(200*24*3600)) * time.Second),
+		node:    Node(i),
+		address: address(r),
+		access:  letters(r, 5),
+		network: digest(r),
+	}
+	one.host = address(random("host "+one.node, 0))
+	one.ready = one.created.Add(time.Duration(5+r.IntN(90)+revision%1000) * time.Second)
+	one.restartedAt = one.created.Format(time.RFC3339)
+	for c := range one.containers {
+		one.containers[c] = digest(r)
+	}
+	return one
 }
 
 // Namespace returns the namespace of the ith pod.
@@ -56,7 +93,7 @@ func App(i int) string { return newWorkload(i / PodsPerWorkload).name }
 
 func nodeName(n int) string {
 	r := random("node", n)
-	return fmt.Sprintf("ip-10-%d-%d-%d.eu-central-1.compute.internal", n>>16&0xff, n>>8&0xff, r.IntN(4)<<6|n&0x3f)
+	return fmt.Sprintf("ip-10-%03d-%03d-%03d.eu-central-1.compute.internal", n>>14&0xff, n>>6&0xff, r.IntN(4)<<6|n&0x3f)
 }
 
 // workload is what the pods of a ReplicaSet or StatefulSet have in common.
@@ -90,14 +127,15 @@ func newWorkload(number int) workload {
 	}
 }
 
-func (w workload) meta(r *rand.Rand, ordinal int, created time.Time) metav1.ObjectMeta {
+func (w workload) meta(one individual) metav1.ObjectMeta {
 	meta := metav1.ObjectMeta{
-		Name:              fmt.Sprintf("%s-%s-%s", w.name, w.hash, letters(r, 5)),
+		Name:              fmt.Sprintf("%s-%s-%s", w.name, w.hash, one.suffix),
 		GenerateName:      fmt.Sprintf("%s-%s-", w.name, w.hash),
 		Namespace:         w.namespace,
-		UID:               uid(r),
+		UID:               one.uid,
+		ResourceVersion:   one.version,
 		Generation:        1,
-		CreationTimestamp: metav1.NewTime(created),
+		CreationTimestamp: metav1.NewTime(one.created),
 		Labels: map[string]string{
 			"app":                          w.name,
 			"app.kubernetes.io/name":       w.name,
@@ -113,9 +151,9 @@ func (w workload) meta(r *rand.Rand, ordinal int, created time.Time) metav1.Obje
 			"checksum/config":                        digest(random("config", w.number)),
 			"prometheus.io/scrape":                   "true",
 			"prometheus.io/port":                     "9090",
-			"kubectl.kubernetes.io/restartedAt":      created.Format(time.RFC3339),
-			"cni.projectcalico.org/containerID":      digest(r),
-			"cni.projectcalico.org/podIP":            address(r) + "/32",
+			"kubectl.kubernetes.io/restartedAt":      one.restartedAt,
+			"cni.projectcalico.org/containerID":      one.network,
+			"cni.projectcalico.org/podIP":            one.address + "/32",
 			"sidecar.istio.io/status":                `{"initContainers":["istio-init"],"containers":["istio-proxy"],"revision":"default"}`,
 			"cluster-autoscaler.kubernetes.io/evict": "true",
 		},
@@ -124,12 +162,12 @@ func (w workload) meta(r *rand.Rand, ordinal int, created time.Time) metav1.Obje
 		}},
 	}
 	if w.statefulSet {
-		meta.Name, meta.GenerateName = fmt.Sprintf("%s-%d", w.name, ordinal), w.name+"-"
+		meta.Name, meta.GenerateName = fmt.Sprintf("%s-%d", w.name, one.ordinal), w.name+"-"
 		meta.OwnerReferences[0].Kind, meta.OwnerReferences[0].Name = "StatefulSet", w.name
 		delete(meta.Labels, "pod-template-hash")
 		meta.Labels["controller-revision-hash"] = w.name + "-" + w.hash
 		meta.Labels["statefulset.kubernetes.io/pod-name"] = meta.Name
-		meta.Labels["apps.kubernetes.io/pod-index"] = fmt.Sprint(ordinal)
+		meta.Labels["apps.kubernetes.io/pod-index"] = fmt.Sprint(one.ordinal)
 	}
 	return meta
 }

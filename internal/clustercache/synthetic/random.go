@@ -53,6 +53,7 @@ func uid(r *rand.Rand) types.UID {
 
 func digest(r *rand.Rand) string { return hex.EncodeToString(randomBytes(r, 32)) }
 
+// address is one of those with as many digits as possible.
 func address(r *rand.Rand) string {
-	return fmt.Sprintf("10.%d.%d.%d", r.IntN(256), r.IntN(256), r.IntN(256))
+	return fmt.Sprintf("10.%d.%d.%d", 100+r.IntN(156), 100+r.IntN(156), 100+r.IntN(156))
 }

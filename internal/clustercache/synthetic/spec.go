@@ -9,15 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-func (w workload) spec(r *rand.Rand, i int, spec *corev1.PodSpec) {
-	access := "kube-api-access-" + letters(r, 5)
+func (w workload) spec(one individual, spec *corev1.PodSpec) {
+	access := "kube-api-access-" + one.access
 	*spec = corev1.PodSpec{
 		RestartPolicy:                 corev1.RestartPolicyAlways,
 		TerminationGracePeriodSeconds: new(int64(30)),
 		DNSPolicy:                     corev1.DNSClusterFirst,
 		ServiceAccountName:            w.name,
 		DeprecatedServiceAccount:      w.name,
-		NodeName:                      Node(i),
+		NodeName:                      one.node,
 		SecurityContext:               &corev1.PodSecurityContext{RunAsNonRoot: new(true), FSGroup: new(int64(10001))},
 		SchedulerName:                 "default-scheduler",
 		Priority:                      new(int32(0)),

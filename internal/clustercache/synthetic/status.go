@@ -1,19 +1,17 @@
 package synthetic
 
 import (
-	"math/rand/v2"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func (w workload) status(r *rand.Rand, spec *corev1.PodSpec, status *corev1.PodStatus, created time.Time, revision int) {
-	host, ip := address(random("host", len(spec.NodeName)+int(spec.NodeName[6]))), address(r)
-	ready := created.Add(time.Duration(5+r.IntN(90)+revision) * time.Second)
+func (w workload) status(one individual, spec *corev1.PodSpec, status *corev1.PodStatus) {
+	created, ready := one.created, one.ready
 	*status = corev1.PodStatus{
 		Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable,
-		HostIP: host, HostIPs: []corev1.HostIP{{IP: host}}, PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}},
+		HostIP: one.host, HostIPs: []corev1.HostIP{{IP: one.host}}, PodIP: one.address, PodIPs: []corev1.PodIP{{IP: one.address}},
 		StartTime: new(metav1.NewTime(created.Add(time.Second))),
 	}
 	for _, condition := range []struct {
@@ -33,8 +31,8 @@ func (w workload) status(r *rand.Rand, spec *corev1.PodSpec, status *corev1.PodS
 			image = random(container.Image, 0)
 		}
 		status.ContainerStatuses = append(status.ContainerStatuses, corev1.ContainerStatus{
-			Name: container.Name, Ready: true, Started: new(true), Image: container.Image, RestartCount: int32(revision % 3),
-			ImageID: container.Image + "@sha256:" + digest(image), ContainerID: "containerd://" + digest(r),
+			Name: container.Name, Ready: true, Started: new(true), Image: container.Image,
+			ImageID: container.Image + "@sha256:" + digest(image), ContainerID: "containerd://" + one.containers[c],
 			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(ready.Add(-time.Second))}},
 		})
 	}

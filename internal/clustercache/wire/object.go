@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -184,31 +183,4 @@ func seconds(message []byte) (int64, error) {
 		}
 	}
 	return value, nil
-}
-
-// Value returns what a path of field numbers leads to: the bytes of a string, or an integer or boolean in decimal; nil if there is nothing.
-func Value(raw []byte, path []protowire.Number) ([]byte, error) {
-	var found field
-	for message := raw; len(message) > 0; {
-		f, after, err := next(message)
-		if err != nil {
-			return nil, err
-		}
-		message = after
-		if f.number == path[0] {
-			found = f
-		}
-	}
-	switch {
-	case found.number == 0:
-		return nil, nil
-	case len(path) > 1 && found.kind == protowire.BytesType:
-		return Value(found.value, path[1:])
-	case len(path) > 1:
-		return nil, fmt.Errorf("%w: field %d is no message", errMalformed, path[0])
-	case found.kind == protowire.VarintType:
-		return strconv.AppendInt(nil, int64(found.varint), 10), nil
-	default:
-		return found.value, nil
-	}
 }

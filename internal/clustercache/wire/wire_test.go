@@ -129,24 +129,24 @@ func TestValues(t *testing.T) {
 	pod.Spec.HostNetwork = true
 	pod.Status.ContainerStatuses = nil
 	raw := marshal(t, pod)
-	for _, test := range []struct {
-		path []protowire.Number
-		want string
-	}{
-		{[]protowire.Number{2, 10}, pod.Spec.NodeName},
-		{[]protowire.Number{2, 11}, "1"},
-		{[]protowire.Number{3, 1}, "Running"},
-		{[]protowire.Number{3, 99}, ""},
-		{[]protowire.Number{9, 9}, ""},
-		{[]protowire.Number{1, 7}, "1"},
-	} {
-		got, err := wire.Value(raw, test.path)
-		if err != nil || string(got) != test.want {
-			t.Errorf("%v: got %q, %v, want %q", test.path, got, err, test.want)
+	want := []string{pod.Spec.NodeName, "1", "Running", "", "", "1", pod.Name}
+	finder := wire.NewFinder([][]protowire.Number{{2, 10}, {2, 11}, {3, 1}, {3, 99}, {9, 9}, {1, 7}, {1, 1}})
+	values, err := finder.Find([][]byte{[]byte("left over")}, raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, value := range values {
+		if string(value) != want[i] {
+			t.Errorf("path %d: got %q, want %q", i, value, want[i])
 		}
 	}
-	if _, err := wire.Value(raw, []protowire.Number{1, 7, 1}); err == nil {
+	if _, err := wire.NewFinder([][]protowire.Number{{1, 7, 1}}).Find(nil, raw); err == nil {
 		t.Error("a number is taken for a message")
+	}
+	// Of a field that is there twice the last counts, as it does to a decoder.
+	again := append(slices.Clone(raw), 3<<3|2, 9, 1<<3|2, 7)
+	if values, err = finder.Find(values, append(again, "Pending"...)); err != nil || string(values[2]) != "Pending" {
+		t.Errorf("got %q, %v", values[2], err)
 	}
 }
 
@@ -216,9 +216,7 @@ func FuzzParse(f *testing.F) {
 		if err := wire.Stamp(edited, 1234567890123456789); err != nil {
 			t.Fatal(err)
 		}
-		for _, path := range [][]protowire.Number{{2, 10}, {3, 1}, {1, 1}} {
-			_, _ = wire.Value(edited, path)
-		}
+		values, findErr := wire.NewFinder([][]protowire.Number{{2, 10}, {3, 1}, {1, 1}}).Find(nil, edited)
 		var before, after corev1.Pod
 		if before.Unmarshal(raw) != nil {
 			return
@@ -228,6 +226,9 @@ func FuzzParse(f *testing.F) {
 		}
 		if before.Name != string(o.Name) || before.Namespace != string(o.Namespace) || before.ResourceVersion != string(o.Version) || len(before.Labels) != len(o.Labels) {
 			t.Fatalf("a decoder reads %v", before.ObjectMeta)
+		}
+		if findErr != nil || string(values[0]) != before.Spec.NodeName || string(values[1]) != string(before.Status.Phase) || string(values[2]) != before.Name {
+			t.Fatalf("a decoder reads %v, found were %q, %v", before, values, findErr)
 		}
 		before.ResourceVersion = "1234567890123456789"
 		metav1.SetMetaDataAnnotation(&before.ObjectMeta, "k", "v")
