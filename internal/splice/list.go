@@ -16,6 +16,8 @@ type ListOptions struct {
 	// key, also with a single candidate, which a move between cells may have left behind. The candidates are good for the duration
 	// of the call. It may be nil if no object is in two lists; one that is makes the merge fail then.
 	Choose func(candidates []*Item) int
+	// Opened, if set, is called before Choose with the sources' list resourceVersions.
+	Opened func(versions []string)
 	// Finish returns the merged list's metadata. It is called once, when it is known where the list ends: without Limit and Choose
 	// that can be before its objects have been read, with nothing but Versions and Drained set.
 	Finish func(Page) (Metadata, error)
@@ -119,6 +121,13 @@ func newMerger(sources []source, options ListOptions) (*merger, error) {
 		if err := m.advance(i); err != nil {
 			return nil, err
 		}
+	}
+	if options.Opened != nil {
+		versions := make([]string, len(sources))
+		for i, source := range sources {
+			versions[i] = source.meta().version
+		}
+		options.Opened(versions)
 	}
 	return m, nil
 }

@@ -14,11 +14,14 @@
 // never deleted, doubled or stepped back. An object says by its label what to think of it:
 //
 //	             old cell                 new cell
-//	freeze       migrating: shown
-//	copy                                  migrating: not shown, the old one is
-//	commit       migrated: never shown
-//	activate                              no label: shown from here on
-//	clean up     deleted: not shown
+//	freeze       migrating: the object as it was
+//	copy                                  migrating: the old one counts
+//	commit       migrated: the copy counts
+//	activate                              no label: the object
+//	clean up     deleted, migrated
+//
+// Events of objects with the label are not shown: only the mover writes those, and it changes nothing but the label. Initial events
+// have to show such an object once, from one of its cells.
 //
 // The cells' streams are read at different speeds, so what happened later may arrive earlier. What must not be overtaken is expressed
 // as a Dependency: "not before that cell has reached that resourceVersion". The Merger holds an event, and with it the stream

@@ -43,6 +43,8 @@ type Driver struct {
 	Begin func()
 	// Send passes events on to the client.
 	Send func([]Output) error
+	// End, if set, ends the watch when it is closed, as if its time were over.
+	End <-chan struct{}
 	// Timeout is how long the watch lasts; 0 means until the context is done.
 	Timeout time.Duration
 	// Clock is the time; nil means the real one.
@@ -99,7 +101,7 @@ type report struct {
 
 func (r *run) start(ctx context.Context) {
 	for i := range r.readers {
-		if r.Merger.cells[i].absent {
+		if r.Merger.cells[i].absent || r.Merger.cells[i].done() {
 			r.readers[i].asked = true
 			continue
 		}
@@ -185,6 +187,8 @@ func (r *run) loop(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-timeout:
+			return r.send(r.Merger.Last(r.Clock.Now()))
+		case <-r.End:
 			return r.send(r.Merger.Last(r.Clock.Now()))
 		case <-ticker.C():
 			if err := r.send(r.Merger.Tick(r.Clock.Now())); err != nil {

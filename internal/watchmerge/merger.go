@@ -24,6 +24,9 @@ type Options struct {
 	Cells int
 	// Absent are the cells that have failed. They have no stream, and their field of the position stays as it is.
 	Absent []int
+	// Left are cells that are no longer part of the topology, with the resourceVersions after which nothing in them concerns anybody.
+	// One that is resumed below that is read until it has got there; the others are as absent, and at least there.
+	Left map[int]uint64
 	// Start is the position to resume, with a resourceVersion for every cell. Without it the watch begins with initial events; the
 	// cells have to be asked with sendInitialEvents=true, and always with allowWatchBookmarks=true.
 	Start []uint64
@@ -87,6 +90,8 @@ const (
 
 type cell struct {
 	absent bool
+	// until is how far the cell is read; 0 means for as long as the watch lasts.
+	until uint64
 	// complete is set when all initial events have been seen.
 	complete bool
 	// version is what has been seen of the cell.
@@ -94,6 +99,9 @@ type cell struct {
 	// held is the next event, kept until its dependency is met.
 	held *heldEvent
 }
+
+// done reports whether a cell that has left has been read as far as it has to be.
+func (c *cell) done() bool { return c.until != 0 && c.version >= c.until }
 
 type heldEvent struct {
 	event   *splice.Event
@@ -113,6 +121,12 @@ func New(options Options, now time.Time) (*Merger, error) {
 		}
 		m.cells[i].absent, m.cells[i].complete = true, true
 	}
+	for i, least := range options.Left {
+		if i < 0 || i >= options.Cells {
+			return nil, fmt.Errorf("merging the watches of %d cells: there is no cell number %d", options.Cells, i)
+		}
+		m.leave(i, least)
+	}
 	m.moves.begin(options)
 	if options.Start != nil {
 		m.phase = live
@@ -120,7 +134,7 @@ func New(options Options, now time.Time) (*Merger, error) {
 			if options.Start[i] == 0 && !m.cells[i].absent {
 				return nil, fmt.Errorf("merging the watches of %d cells: the position does not say where to resume cell number %d", options.Cells, i)
 			}
-			m.cells[i].version, m.cells[i].complete = options.Start[i], true
+			m.cells[i].version, m.cells[i].complete = max(options.Start[i], m.cells[i].version), true
 		}
 	}
 	if options.Stages != nil && len(options.Stages) != options.Cells {
@@ -132,9 +146,18 @@ func New(options Options, now time.Time) (*Merger, error) {
 	return m, nil
 }
 
+// leave lets a cell that has left be read as far as it has to be.
+func (m *Merger) leave(i int, least uint64) {
+	if m.options.Start != nil && m.options.Start[i] < least && m.options.Start[i] != 0 {
+		m.cells[i].until = least
+		return
+	}
+	m.cells[i].absent, m.cells[i].complete, m.cells[i].version = true, true, least
+}
+
 // MayOpen reports whether the stream of a cell may be opened.
 func (m *Merger) MayOpen(i int) bool {
-	if m.cells[i].absent {
+	if m.cells[i].absent || m.cells[i].done() {
 		return false
 	}
 	for j := range m.cells {
@@ -150,7 +173,7 @@ func (m *Merger) MayOpen(i int) bool {
 func (m *Merger) Wants(i int) bool {
 	c := &m.cells[i]
 	switch {
-	case c.absent || c.held != nil:
+	case c.absent || c.held != nil || c.done():
 		return false
 	case m.phase == initial:
 		return !c.complete && m.MayOpen(i)
@@ -289,7 +312,7 @@ func (m *Merger) release() error {
 }
 
 func (m *Merger) met(after Dependency) bool {
-	if after.Version == 0 || after.Cell < 0 || after.Cell >= len(m.cells) || m.cells[after.Cell].absent {
+	if after.Version == 0 || after.Cell < 0 || after.Cell >= len(m.cells) || m.cells[after.Cell].absent || m.cells[after.Cell].done() {
 		return true
 	}
 	return m.reached(after.Cell) >= after.Version

@@ -115,6 +115,8 @@ type session struct {
 	next   []int             // the next entry of each cell's log
 	queues [][]*splice.Event // initial events still to come
 	clock  time.Time
+	// resumed is set if the client saw something before this merger began.
+	resumed bool
 }
 
 func (s *session) options() Options {
@@ -157,6 +159,7 @@ func (s *session) resume() {
 	options := s.options()
 	options.Start = s.client.at.Versions
 	s.begin(options)
+	s.resumed = true
 	for i, version := range options.Start {
 		s.seek(i, version)
 	}
@@ -167,6 +170,7 @@ func (s *session) begin(options Options) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	s.resumed = false
 	s.merger, s.next, s.queues = merger, make([]int, len(s.w.logs)), make([][]*splice.Event, len(s.w.logs))
 }
 
@@ -200,6 +204,9 @@ func (s *session) offer(i int) {
 			version = rapid.Uint64Range(version, max(version, s.w.logs[i][s.next[i]].rv-1)).Draw(s.t, "progress")
 		}
 		e = bookmark(s.tb, version, false)
+	case s.resumed && s.w.replaced(i, s.w.logs[i][s.next[i]]):
+		e = bookmark(s.tb, s.w.logs[i][s.next[i]].rv, true)
+		s.next[i]++
 	default:
 		e = event(s.tb, s.w.logs[i][s.next[i]])
 		s.next[i]++
@@ -319,22 +326,5 @@ func TestMovingObjectsInMergedWatch(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := &session{t: rt, tb: t, w: history(rt, 2, true)}
 		s.run(4)
-	})
-}
-
-// Without dependencies a merger still keeps older events of the old cell from the client, as long as the watch is not resumed; a
-// watch has to begin with all cells at one time.
-func TestMovingObjectsWithoutDependencies(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		w := history(rt, 2, false)
-		s := &session{t: rt, tb: t, w: w}
-		s.client = &client{t: rt, w: w, store: map[string]seen{}, live: map[string]bool{}}
-		options := s.options()
-		options.Start = slices.Repeat([]uint64{10}, len(w.logs))
-		s.begin(options)
-		for cells := s.wanted(); len(cells) > 0; cells = s.wanted() {
-			s.offer(rapid.SampledFrom(cells).Draw(rt, "cell"))
-		}
-		s.check()
 	})
 }

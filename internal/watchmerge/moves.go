@@ -42,9 +42,9 @@ type Moves interface {
 	// Side returns the part of a cell in the move of an object.
 	Side(cell int, object *splice.Object) Side
 	// After returns what an event depends on: for an object that is Migrated, the arrival of its copy in the new cell; for one that
-	// has arrived and has no status, the commit in the old cell; for one created in the new cell, any version of the old cell at
-	// which it was absent for good. Where the dependency is not known, an event of the new cell hides all of the old cell's that
-	// come after it in the same watch, but not in one that resumes there.
+	// has arrived and has no status, the commit in the old cell. An object created in the new cell depends on nothing that anybody
+	// has written down: it hides what the old cell still has to tell about another one of its name, in the same watch. A watch that
+	// resumes has to be spared such events by whoever reads the old cell.
 	After(cell int, event *splice.Event) Dependency
 }
 
@@ -52,8 +52,9 @@ type Moves interface {
 // the initial events.
 type moveState struct {
 	moves Moves
-	// overtaken are the keys of objects shown from the new cell while the old cell may still send older events of them.
-	overtaken map[string]struct{}
+	// overtaken are the UIDs, by key, of objects made in the new cell while the old cell may still send events of another one; or "" if
+	// whatever the old cell still sends is older.
+	overtaken map[string]string
 
 	// arrived are the keys shown from new cells, migrated those not shown from old ones.
 	arrived, migrated map[string]struct{}
@@ -65,7 +66,7 @@ type moveState struct {
 
 func (s *moveState) begin(options Options) {
 	s.moves = options.Moves
-	s.overtaken = map[string]struct{}{}
+	s.overtaken = map[string]string{}
 	if options.Start == nil {
 		s.arrived, s.migrated, s.copies = map[string]struct{}{}, map[string]struct{}{}, map[string]*splice.Event{}
 		s.required = make([]uint64, options.Cells)
@@ -87,37 +88,39 @@ func (s *moveState) after(i int, event *splice.Event) Dependency {
 	return s.moves.After(i, event)
 }
 
-// shows reports whether a live event is for the client.
+// shows reports whether a live event is for the client. What has a status says nothing new: nobody but the mover writes such objects,
+// and it changes nothing but the status. That also holds long after the change, when nobody knows of the move any more.
 func (s *moveState) shows(i int, event *splice.Event) bool {
-	status := event.Object.Label(StatusLabel)
-	if status == Migrated {
-		return false // also long after the change, when nobody knows of the move any more
+	if event.Object.Label(StatusLabel) != "" {
+		return false
 	}
 	switch s.side(i, event) {
 	case Leaves:
-		_, overtaken := s.overtaken[event.Object.Key()]
-		return !overtaken
+		uid, overtaken := s.overtaken[event.Object.Key()]
+		return !overtaken || uid == event.Object.UID
 	case Arrives:
-		if status != "" {
-			return false
+		if event.Type == splice.Added {
+			s.overtake(i, event, event.Object.UID)
 		}
-		s.overtake(i, event)
 	}
 	return true
 }
 
-// overtake notes that events of the old cell are out of date, if it is not certain that they all have been seen.
-func (s *moveState) overtake(i int, event *splice.Event) {
-	if s.moves.After(i, event).Version != 0 {
-		return
+// overtake notes that events of the old cell about any object of the name but one are out of date.
+func (s *moveState) overtake(i int, event *splice.Event, uid string) {
+	if s.moves.After(i, event).Version == 0 {
+		s.overtaken[event.Object.Key()] = uid
 	}
-	s.overtaken[event.Object.Key()] = struct{}{}
 }
 
 // showsInitially reports whether an event is for the client before there are positions. The cells' initial events are in no order to
 // each other, so what depends on another cell is noted, and seen to at the end.
 func (s *moveState) showsInitially(i int, event *splice.Event) bool {
 	key, status := event.Object.Key(), event.Object.Label(StatusLabel)
+	if status != "" && event.Type == splice.Deleted {
+		delete(s.copies, key)
+		return false // it was the mover's
+	}
 	if status == Migrated {
 		s.migrated[key] = struct{}{}
 		s.require(i, event)
@@ -131,7 +134,7 @@ func (s *moveState) showsInitially(i int, event *splice.Event) bool {
 		delete(s.copies, key)
 		if status == "" {
 			s.arrived[key] = struct{}{}
-			s.overtake(i, event)
+			s.overtake(i, event, "")
 			s.require(i, event)
 			return true
 		}

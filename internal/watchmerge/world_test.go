@@ -54,7 +54,6 @@ type truth struct {
 	stage    stage
 	alive    bool
 	current  object
-	gone     string // the dependency on its last change in the old cell, once it cannot come back there
 }
 
 type stage int
@@ -105,7 +104,7 @@ func (w *world) step(t *rapid.T, key string) {
 		}
 		w.last++
 		w.born[w.last] = w.now + 1
-		o.alive, o.current = true, object{key: key, incarnation: w.last, after: o.gone}
+		o.alive, o.current = true, object{key: key, incarnation: w.last} // nobody writes down what it depends on
 		w.write(t, owner, splice.Added, o.current)
 	case what == "move" && o.from != o.to && o.stage < activated:
 		w.move(t, o)
@@ -114,10 +113,7 @@ func (w *world) step(t *rapid.T, key string) {
 	case what == "delete":
 		w.dead[o.current.incarnation] = true
 		o.alive = false
-		rv := w.write(t, owner, splice.Deleted, o.current)
-		if owner == o.from && o.from != o.to {
-			o.gone = w.dependency(owner, rv)
-		}
+		w.write(t, owner, splice.Deleted, o.current)
 	default:
 		o.current.content++
 		w.write(t, owner, splice.Modified, o.current)
@@ -138,7 +134,6 @@ func (w *world) move(t *rapid.T, o *truth) {
 		left.status = Migrated
 		rv := w.write(t, o.from, splice.Modified, left)
 		o.current.after = w.dependency(o.from, rv)
-		o.gone = o.current.after
 	case committed:
 		o.current.status = ""
 		w.write(t, o.to, splice.Modified, o.current)
@@ -157,6 +152,13 @@ func (w *world) cleanUp(t *rapid.T) {
 			}
 		}
 	}
+}
+
+// replaced reports whether another object of the name is in the new cell when a cell's event is read. Whoever resumes a watch asks that
+// about the past of the old cell.
+func (w *world) replaced(cell int, e entry) bool {
+	o := w.objects[e.key]
+	return cell == o.from && o.from != o.to && o.stage == activated && o.alive && o.current.incarnation != e.incarnation
 }
 
 // state returns a cell's objects at a time.

@@ -20,6 +20,8 @@ const (
 	// epochHeader carries the user extra names.EpochExtra, encoded as names of extras have to be: the epoch of the map that a
 	// request was routed by.
 	epochHeader = extraPrefix + "Cellplane.io%2fepoch"
+	// existingHeader carries the user extra names.ExistingExtra: the request must not create anything.
+	existingHeader = extraPrefix + "Cellplane.io%2fexisting"
 	// ownExtras begins the headers of extras that only gateways set, in lower case.
 	ownExtras = "x-remote-extra-cellplane.io"
 )
@@ -30,6 +32,8 @@ type Scope struct {
 	Cell bool
 	// Epoch is that of the map which led to the cell.
 	Epoch int64
+	// Existing keeps the request from creating anything: new objects of its slot are made in another cell.
+	Existing bool
 }
 
 // Hub is the scope of requests to the hub.
@@ -56,6 +60,9 @@ func SetIdentity(header http.Header, u user.Info, scope Scope) {
 	if scope.Cell {
 		groups = append(groups[:len(groups):len(groups)], fleet.AuthorizedGroup)
 		header[epochHeader] = []string{strconv.FormatInt(scope.Epoch, 10)}
+		if scope.Existing {
+			header[existingHeader] = []string{"true"}
+		}
 	}
 	if len(groups) > 0 {
 		header["X-Remote-Group"] = groups

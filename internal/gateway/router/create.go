@@ -4,11 +4,10 @@ import (
 	"net/http"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/storage/names"
 
 	"github.com/cellplane/cellplane/internal/gateway/forward"
-	"github.com/cellplane/cellplane/internal/slots"
-	"github.com/cellplane/cellplane/internal/splice"
 )
 
 // nameAttempts is how many names are tried for an object that leaves it to the server: as many as API servers try.
@@ -39,9 +38,12 @@ func (rt *Router) create(w http.ResponseWriter, r *http.Request, c *call) {
 			forward.WriteError(w, r, err)
 			return
 		}
-		response, err := rt.exchange(r, c, rt.cellFor(c, identity), named)
+		response, err := rt.write(r, c, &newWrite{rt: rt, r: r, c: c, identity: identity, body: named})
+		if apierrors.IsAlreadyExists(err) && attempt < nameAttempts {
+			continue
+		}
 		if err != nil {
-			forward.WriteError(w, r, err)
+			forward.WriteError(w, r, asStatus(err, c))
 			return
 		}
 		if response.StatusCode == http.StatusConflict && attempt < nameAttempts {
@@ -55,23 +57,13 @@ func (rt *Router) create(w http.ResponseWriter, r *http.Request, c *call) {
 }
 
 func (rt *Router) createNamed(w http.ResponseWriter, r *http.Request, c *call, identity identity, body []byte) {
-	cell := rt.cellFor(c, identity)
-	body, err := rt.rewriteBody(splice.ObjectBody, r.Header.Get("Content-Type"), body, c.view, cell)
+	response, err := rt.write(r, c, &newWrite{rt: rt, r: r, c: c, identity: identity, body: body})
 	if err != nil {
 		forward.WriteError(w, r, asStatus(err, c))
 		return
 	}
-	rt.send(w, r, c, cell, body)
-}
-
-// cellFor returns the cell in which an object is made: that of the slot it carries as a hint, that of its template if it is a binding,
-// or else that of its name.
-func (rt *Router) cellFor(c *call, identity identity) slots.Index {
-	slot := slots.Of(c.Namespace, identity.name)
-	if hinted, ok := rt.hintedSlot(c, identity.name, identity.slot); ok {
-		slot = hinted
-	}
-	return c.view.Locate(slot).New
+	defer response.Body.Close()
+	forward.Answer(w, response)
 }
 
 // qualified returns a resource as tokens and messages name it.

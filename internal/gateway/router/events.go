@@ -2,6 +2,8 @@ package router
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"io"
 	"net/http"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
 	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/splice"
+	"github.com/cellplane/cellplane/internal/watchmerge"
 )
 
 // maxEvent bounds an event of a cell's watch.
@@ -19,18 +22,29 @@ const maxEvent = 16 << 20
 // cellEvents are the events of a cell's watch, without those about objects that are not the cell's to show.
 type cellEvents struct {
 	*splice.EventReader
+	ctx     context.Context // that of the stream
 	body    io.ReadCloser
-	c       *call
+	s       *watchStream
 	cell    slots.Index
 	initial bool
+	// past is how far the cell had got when a watch was resumed.
+	past uint64
 }
 
-func (s *watchStream) events(cell slots.Index, response *http.Response, initial bool) *cellEvents {
+func (s *watchStream) events(ctx context.Context, cell slots.Index, response *http.Response, initial bool) (*cellEvents, error) {
 	f, _ := formOf(response.Header.Get("Content-Type"))
-	return &cellEvents{
+	events := &cellEvents{
 		EventReader: splice.NewEventReader(response.Body, f.encoding, maxEvent),
-		body:        response.Body, c: s.c, cell: cell, initial: initial,
+		ctx:         ctx, body: response.Body, s: s, cell: cell, initial: initial,
 	}
+	if !initial && s.moves.any() {
+		var err error
+		if events.past, err = s.rt.versionOf(ctx, s.c, cell); err != nil {
+			_ = response.Body.Close()
+			return nil, fmt.Errorf("%w: %w", watchmerge.ErrUnavailable, err)
+		}
+	}
+	return events, nil
 }
 
 // Next returns the next event.
@@ -41,17 +55,37 @@ func (e *cellEvents) Next() (*splice.Event, error) {
 			_ = e.body.Close() // it has ended
 			return nil, err
 		}
-		switch {
-		case event.Type == splice.Bookmark:
+		if event.Type == splice.Bookmark {
 			e.initial = e.initial && !event.InitialEventsEnd
 			return event, nil
-		case event.Type == splice.Error || e.c.placement != kinds.ByName || e.c.owns(e.cell, event.Object.Key()):
+		}
+		shown, err := e.shows(event)
+		switch {
+		case err != nil:
+			_ = e.body.Close()
+			return nil, err
+		case shown:
 			return event, nil
 		case !e.initial:
 			// Only the version is news: another end of initial events, long after the first, tells the merger nothing else.
 			return &splice.Event{Type: splice.Bookmark, InitialEventsEnd: true, Object: event.Object}, nil
 		}
 	}
+}
+
+// shows reports whether an object may be the cell's to show.
+func (e *cellEvents) shows(event *splice.Event) (bool, error) {
+	if event.Type == splice.Error {
+		return true, nil
+	}
+	if e.initial {
+		return e.s.c.placement != kinds.ByName || e.s.c.owns(e.cell, event.Object.Key()), nil
+	}
+	if e.s.c.placement == kinds.ByName && !e.s.moves.owns(e.cell, &event.Object) {
+		return false, nil
+	}
+	replaced, err := e.s.moves.replaced(e.ctx, e.cell, event, e.past)
+	return !replaced, err
 }
 
 // statusOf reads an answer that is an error.

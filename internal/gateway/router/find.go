@@ -6,82 +6,129 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// hintedSlot returns the slot of an object whose own name does not tell.
-func (rt *Router) hintedSlot(c *call, name, label string) (slots.Slot, bool) {
-	switch c.placement {
+// slotOf returns the slot of an object of the call's resource. A derived object takes that of its template, which a label tells, or
+// the name of a binding.
+func (rt *Router) slotOf(c *call, name, label string) slots.Slot {
+	return rt.slotIn(c.placement, c.Namespace, name, label)
+}
+
+func (rt *Router) slotIn(placement kinds.Placement, namespace, name, label string) slots.Slot {
+	switch placement {
 	case kinds.Anywhere:
-		slot, err := slots.ParseHint(label)
-		return slot, err == nil
+		if slot, err := slots.ParseHint(label); err == nil {
+			return slot
+		}
 	case kinds.ByTemplate:
 		if catalog := rt.Kinds.Catalog(); catalog != nil {
-			if candidates := catalog.Kinds.OfBinding(c.Namespace, name); len(candidates) > 0 {
-				return candidates[0], true
+			if candidates := catalog.Kinds.OfBinding(namespace, name); len(candidates) > 0 {
+				return candidates[0]
 			}
 		}
 	}
-	return 0, false
+	return slots.Of(namespace, name)
 }
 
-// find looks for an object that may be in several cells: first where it most likely is, then everywhere. An object that is nowhere
-// belongs to the first of them.
-func (rt *Router) find(ctx context.Context, c *call) (slots.Index, error) {
-	likely := rt.likely(c)
-	for _, cell := range likely {
-		found, err := rt.holds(ctx, c, cell)
-		if err != nil {
-			return 0, err
-		}
-		if found {
-			return cell, nil
-		}
+// state is what a cell has of an object.
+type state int
+
+const (
+	// absent: nothing, or what a move has left behind.
+	absent state = iota
+	// active: the object.
+	active
+	// frozen: an object on its way to another cell, or its copy there that is not active yet.
+	frozen
+)
+
+// sight is what has been seen of an object.
+type sight struct {
+	cell  slots.Index
+	state state
+	// version is the object's resourceVersion, and uid tells it from others of its name.
+	version, uid string
+}
+
+// look asks a cell for an object, as the gateway: whether the user may see it has been decided before.
+func (rt *Router) look(ctx context.Context, c *call, cell slots.Index, name string) (sight, error) {
+	object, err := rt.metadata(ctx, c, cell, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return sight{cell: cell}, nil
+	case err != nil:
+		return sight{cell: cell}, err
 	}
-	if c.placement == kinds.ByName {
-		return likely[len(likely)-1], nil
+	return sight{cell: cell, state: stateOf(object.Labels[names.RebalanceStatusLabel]), version: object.ResourceVersion, uid: string(object.UID)}, nil
+}
+
+func stateOf(status string) state {
+	switch status {
+	case names.RebalanceMigrated:
+		return absent
+	case "":
+		return active
+	default:
+		return frozen
 	}
-	others := c.view.Cells()
-	found := make([]bool, len(others))
+}
+
+// find looks for the call's object where it can be. An object that is nowhere is absent in the cell where it would be made.
+func (rt *Router) find(ctx context.Context, c *call) (sight, error) {
+	seen, err := rt.findOn(ctx, c, c.view.Locate(rt.slotOf(c, c.Name, "")))
+	if err != nil || seen.state != absent || c.placement == kinds.ByName {
+		return seen, err
+	}
+	return rt.findElsewhere(ctx, c, seen)
+}
+
+// findOn looks for an object on its way. It is in the new cell, or in the old one; if it is in neither it may have gone from one to the
+// other meanwhile, but it never goes back.
+func (rt *Router) findOn(ctx context.Context, c *call, route slots.Route) (sight, error) {
+	seen, err := rt.look(ctx, c, route.New, c.Name)
+	if err != nil || seen.state == active || !route.Moving() {
+		return seen, err
+	}
+	if seen, err = rt.look(ctx, c, route.Old, c.Name); err != nil || seen.state != absent {
+		return seen, err
+	}
+	return rt.look(ctx, c, route.New, c.Name)
+}
+
+// findElsewhere asks all cells for a derived object whose name tells too little.
+func (rt *Router) findElsewhere(ctx context.Context, c *call, nowhere sight) (sight, error) {
+	cells := c.view.Cells()
+	seen := make([]sight, len(cells))
 	var group errgroup.Group
-	for i, cell := range others {
+	for i, cell := range cells {
 		group.Go(func() (err error) {
-			found[i], err = rt.holds(ctx, c, cell)
+			seen[i], err = rt.look(ctx, c, cell, c.Name)
 			return err
 		})
 	}
 	err := group.Wait()
-	for i, cell := range others {
-		if found[i] {
-			return cell, nil
+	best := nowhere
+	for _, s := range seen {
+		if s.state == active || (s.state == frozen && best.state == absent) {
+			best = s
 		}
 	}
-	return likely[0], err
+	if best.state != absent {
+		err = nil
+	}
+	return best, err
 }
 
-// likely returns the cells in which an object most likely is. For one that moves they are the old one and the new one.
-func (rt *Router) likely(c *call) []slots.Index {
-	slot := slots.Of(c.Namespace, c.Name)
-	if hinted, ok := rt.hintedSlot(c, c.Name, ""); ok {
-		slot = hinted
+// locate returns the cell of an object.
+func (rt *Router) locate(ctx context.Context, c *call) (slots.Index, error) {
+	if c.placement == kinds.ByName {
+		if route := c.view.Locate(slots.Of(c.Namespace, c.Name)); !route.Moving() {
+			return route.New, nil
+		}
 	}
-	route := c.view.Locate(slot)
-	if route.Moving() {
-		return []slots.Index{route.Old, route.New}
-	}
-	return []slots.Index{route.New}
-}
-
-// holds asks a cell whether it has an object that has not moved away. The answer is the gateway's own question: whether the user may
-// see the object has been decided before.
-func (rt *Router) holds(ctx context.Context, c *call, cell slots.Index) (bool, error) {
-	metadata, err := rt.metadata(ctx, c, cell, c.Name)
-	switch {
-	case apierrors.IsNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, err
-	}
-	return !movedAway(metadata), nil
+	seen, err := rt.find(ctx, c)
+	return seen.cell, err
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/klog/v2"
 
@@ -31,33 +32,69 @@ const maxAnswer = 1 << 30
 
 // list serves a list over cells.
 func (rt *Router) list(w http.ResponseWriter, r *http.Request, c *call) {
+	var held hold
+	defer held.end()
+	for {
+		err := rt.listOnce(w, r, c)
+		if errors.Is(err, errStaleMap) {
+			err = held.newer(r.Context(), rt.Topology, c)
+			if err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			forward.WriteError(w, r, err)
+		}
+		return
+	}
+}
+
+// listOnce serves a list by the map at hand. It returns an error if it has not written anything, which is errStaleMap if the map is no
+// longer in force.
+func (rt *Router) listOnce(w http.ResponseWriter, r *http.Request, c *call) error {
 	q, err := rt.readQuestion(r, c)
 	if err != nil {
-		forward.WriteError(w, r, err)
-		return
+		return err
 	}
 	accept, yaml, err := acceptable(r)
 	if err != nil {
-		forward.WriteError(w, r, err)
-		return
+		return err
 	}
 	answers, err := rt.askAll(r, c, q, accept)
 	if err != nil {
-		forward.WriteError(w, r, err)
-		return
+		return err
 	}
 	defer answers.close()
+	if !q.isOfThen() {
+		if err := rt.confirmAll(r.Context(), c, answers.cells); err != nil {
+			return err
+		}
+	}
 	if refused := answers.refused(); refused != nil {
 		forward.Answer(w, refused)
-		return
+		return nil
 	}
 	form, err := answers.form()
 	if err != nil {
-		forward.WriteError(w, r, apierrors.NewInternalError(err))
-		return
+		return apierrors.NewInternalError(err)
 	}
 	form.yaml = yaml
 	rt.merge(w, r, c, q, answers, form)
+	return nil
+}
+
+// isOfThen reports whether a list shows a state of the past, which is as it is.
+func (q *question) isOfThen() bool {
+	return (q.token != nil && q.token.Position != nil) || q.ResourceVersionMatch == metav1.ResourceVersionMatchExact
+}
+
+// confirmAll confirms what cells have answered.
+func (rt *Router) confirmAll(ctx context.Context, c *call, cells []slots.Index) error {
+	var group errgroup.Group
+	for _, cell := range cells {
+		group.Go(func() error { return rt.confirm(ctx, c, cell) })
+	}
+	return group.Wait()
 }
 
 // answers are what cells answered a list with, in the order of their indexes.
@@ -110,7 +147,8 @@ type peekedBody struct {
 	io.Closer
 }
 
-// askAll asks the cells concurrently. The error can be written as it is.
+// askAll asks the cells concurrently; while objects move, each cell that they move to before the one they come from. Then an object that
+// is not in the answer of the one is in that of the other. The error can be written as it is.
 func (rt *Router) askAll(r *http.Request, c *call, q *question, accept string) (*answers, error) {
 	cells := q.remaining()
 	partial := r.Header.Get(PartialHeader) == "true"
@@ -119,18 +157,26 @@ func (rt *Router) askAll(r *http.Request, c *call, q *question, accept string) (
 	request := r.Clone(r.Context())
 	request.Header.Set("Accept", accept)
 	request.Header.Del("Accept-Encoding") // what is to be merged must not be compressed
-	group, ctx := errgroup.WithContext(r.Context())
-	for i, cell := range cells {
-		group.Go(func() (err error) {
-			responses[i], err = rt.askList(ctx, r.Context(), request, c, cell, q.listQuery(cell))
-			failures[i] = err
-			if partial && isUnreachable(err) {
-				return nil
-			}
-			return err
-		})
+	ask := func(stage []int) error {
+		group, ctx := errgroup.WithContext(r.Context())
+		for _, i := range stage {
+			group.Go(func() (err error) {
+				responses[i], err = rt.askList(ctx, r.Context(), request, c, cells[i], q.listQuery(c, cells[i]))
+				failures[i] = err
+				if partial && isUnreachable(err) {
+					return nil
+				}
+				return err
+			})
+		}
+		return group.Wait()
 	}
-	err := group.Wait()
+	var err error
+	for _, stage := range stagesOf(c, cells) {
+		if err = ask(stage); err != nil {
+			break
+		}
+	}
 	a := &answers{}
 	for i, response := range responses {
 		if response != nil {
@@ -147,6 +193,23 @@ func (rt *Router) askAll(r *http.Request, c *call, q *question, accept string) (
 		return nil, err
 	}
 	return a, nil
+}
+
+// stagesOf puts cells into the order in which they are asked, each by its place in the list.
+func stagesOf(c *call, cells []slots.Index) [][]int {
+	if !c.view.Moving() {
+		all := make([]int, len(cells))
+		for i := range cells {
+			all[i] = i
+		}
+		return [][]int{all}
+	}
+	of := c.view.Stages()
+	stages := make([][]int, slices.Max(of)+1)
+	for i, cell := range cells {
+		stages[of[cell]] = append(stages[of[cell]], i)
+	}
+	return stages
 }
 
 func isUnreachable(err error) bool {
@@ -184,7 +247,7 @@ func (q *question) remaining() []slots.Index {
 }
 
 // listQuery returns the query for a cell.
-func (q *question) listQuery(cell slots.Index) url.Values {
+func (q *question) listQuery(c *call, cell slots.Index) url.Values {
 	query := url.Values{}
 	for key, values := range q.query {
 		query[key] = values
@@ -198,6 +261,12 @@ func (q *question) listQuery(cell slots.Index) url.Values {
 			version = q.token.Position.Versions[cell]
 		}
 		query["continue"] = []string{q.token.ForCell(version)}
+		return query
+	}
+	if c.view.Moving() && !q.isOfThen() {
+		// What caches remember of several cells need not fit together.
+		delete(query, "resourceVersion")
+		delete(query, "resourceVersionMatch")
 		return query
 	}
 	if version := q.versionFor(cell); version != "" {
@@ -221,9 +290,11 @@ func (rt *Router) merge(w http.ResponseWriter, r *http.Request, c *call, q *ques
 	if !form.yaml {
 		out = stream
 	}
+	cut := rt.cutOf(c, q, a.cells)
 	options := splice.ListOptions{
 		Limit:  int(q.Limit),
-		Choose: rt.chooser(c, a.cells),
+		Opened: cut.opened,
+		Choose: cut.choose,
 		Finish: func(page splice.Page) (splice.Metadata, error) { return rt.finish(c, q, a, page) },
 		Begin: func() {
 			begun = true
@@ -311,6 +382,9 @@ func (rt *Router) finish(c *call, q *question, a *answers, page splice.Page) (sp
 	if q.token != nil && q.token.Position != nil {
 		at = *q.token.Position // every page shows what the first one showed
 	} else {
+		for cell, least := range c.view.Left() {
+			at.Versions[cell] = least
+		}
 		for i, version := range page.Versions {
 			n, err := strconv.ParseUint(version, 10, 64)
 			if err != nil {

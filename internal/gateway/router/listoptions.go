@@ -1,11 +1,13 @@
 package router
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/gateway/topology"
 	"github.com/cellplane/cellplane/internal/position"
 	"github.com/cellplane/cellplane/internal/slots"
 )
@@ -27,6 +30,8 @@ type question struct {
 	cells []slots.Index
 	// at is the position that the client gave, with a version for every cell; nil if it gave none.
 	at *position.Position
+	// passed are the topologies that were in force since the position was handed out.
+	passed []*topology.View
 	// token is where a paged list goes on.
 	token *position.Token
 }
@@ -43,23 +48,59 @@ func (rt *Router) readQuestion(r *http.Request, c *call) (*question, error) {
 	if errs := validation.ValidateListOptions(&q.ListOptions, true); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
 	}
-	q.cells = rt.asked(c)
-	if q.Continue != "" {
-		token, err := position.ParseToken(q.Continue, c.qualified(), c.Namespace)
-		if err != nil {
-			return nil, apierrors.NewBadRequest("continue key is not valid: " + err.Error())
-		}
-		if token.Position != nil {
-			carried, err := rt.Topology.Carry(*token.Position, c.view)
-			if err != nil {
-				return nil, expired()
-			}
-			token.Position = &carried
-		}
-		q.token = &token
+	if err := rt.readToken(r.Context(), c, q); err != nil {
+		return nil, err
 	}
-	return q, rt.readPosition(c, q)
+	if err := rt.readPosition(r.Context(), c, q); err != nil {
+		return nil, err
+	}
+	q.cells = rt.asked(c)
+	return q, nil
 }
+
+// readToken reads where a paged list goes on. Pages show one state of the cells, which is understood only by the map of then.
+func (rt *Router) readToken(ctx context.Context, c *call, q *question) error {
+	if q.Continue == "" {
+		return nil
+	}
+	token, err := position.ParseToken(q.Continue, c.qualified(), c.Namespace)
+	if err != nil {
+		return apierrors.NewBadRequest("continue key is not valid: " + err.Error())
+	}
+	if token.Position != nil {
+		carried, err := rt.carry(ctx, c, *token.Position)
+		if err != nil {
+			return err
+		}
+		if len(carried.Passed) > 0 && !topology.SameOwners(carried.Passed[0], c.view) {
+			return expired()
+		}
+		token.Position = &carried.Position
+	}
+	q.token = &token
+	return nil
+}
+
+// carry brings a position to the map in force. A position of a map that only other gateways have yet is waited for.
+func (rt *Router) carry(ctx context.Context, c *call, p position.Position) (topology.Carried, error) {
+	if p.Epoch > c.view.Epoch() {
+		waiting, cancel := context.WithTimeout(ctx, aheadWait)
+		defer cancel()
+		view, found := rt.Topology.Await(waiting, func(v *topology.View) bool { return v.Epoch() >= p.Epoch })
+		if !found {
+			return topology.Carried{}, errStaleMap
+		}
+		c.view = view
+	}
+	carried, err := rt.Topology.Carry(p, c.view)
+	if err != nil {
+		return topology.Carried{}, expired()
+	}
+	return carried, nil
+}
+
+// aheadWait is how long a request waits for a map that another gateway has.
+const aheadWait = 5 * time.Second
 
 // asked returns the cells to ask. A selection of one name, which RequestInfo has read from the field selector, is in one cell.
 func (rt *Router) asked(c *call) []slots.Index {
@@ -73,7 +114,7 @@ func (rt *Router) asked(c *call) []slots.Index {
 }
 
 // readPosition reads the resourceVersion of the options.
-func (rt *Router) readPosition(c *call, q *question) error {
+func (rt *Router) readPosition(ctx context.Context, c *call, q *question) error {
 	kind, err := position.Classify(q.ResourceVersion)
 	switch {
 	case errors.Is(err, position.ErrForeign):
@@ -84,22 +125,27 @@ func (rt *Router) readPosition(c *call, q *question) error {
 	switch kind {
 	case position.Plain:
 		// An object's own version says something about its cell, and nothing about others.
-		if len(q.cells) != 1 || c.view.Map.Cells() > 1 && c.Name == "" {
+		cells := rt.asked(c)
+		if len(cells) != 1 || c.view.Map.Cells() > 1 && c.Name == "" {
 			return expired()
 		}
 		version, _ := strconv.ParseUint(q.ResourceVersion, 10, 64)
 		at := position.Position{Epoch: c.view.Epoch(), Versions: make([]uint64, c.view.Map.Cells())}
-		at.Versions[q.cells[0]] = version
+		at.Versions[cells[0]] = version
 		q.at = &at
 	case position.Merged:
 		at, err := position.Parse(q.ResourceVersion)
 		if err != nil {
 			return expired()
 		}
-		if at, err = rt.Topology.Carry(at, c.view); err != nil {
+		carried, err := rt.carry(ctx, c, at)
+		if err != nil {
+			return err
+		}
+		if q.ResourceVersionMatch == metav1.ResourceVersionMatchExact && len(carried.Passed) > 0 && !topology.SameOwners(carried.Passed[0], c.view) {
 			return expired()
 		}
-		q.at = &at
+		q.at, q.passed = &carried.Position, carried.Passed
 	}
 	return nil
 }

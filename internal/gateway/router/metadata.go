@@ -8,7 +8,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/slots"
 )
@@ -42,9 +41,4 @@ func (c *call) collectionPath() string {
 		parts = append(parts, "namespaces", c.Namespace)
 	}
 	return strings.Join(append(parts, c.Resource), "/")
-}
-
-// movedAway reports whether an object is what is left of one that now lives in another cell.
-func movedAway(object metav1.Object) bool {
-	return object.GetLabels()[names.RebalanceStatusLabel] == names.RebalanceMigrated
 }

@@ -15,9 +15,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
@@ -42,11 +45,57 @@ func (o Objects) Get(ctx context.Context, info *request.RequestInfo) ([]byte, er
 	if c.view == nil {
 		return nil, errNoCells
 	}
-	cell, err := o.locate(ctx, c)
-	if err != nil {
-		return nil, err
+	return retried(ctx, o.Router, c, func() ([]byte, error) { return o.get(ctx, c) })
+}
+
+// retried tries to read something until the map that it was read by is in force, and what moves stands still.
+func retried[T any](ctx context.Context, rt *Router, c *call, read func() (T, error)) (T, error) {
+	var held hold
+	defer held.end()
+	for {
+		got, err := read()
+		switch {
+		case errors.Is(err, errStaleMap):
+			err = held.newer(ctx, rt.Topology, c)
+		case errors.Is(err, errWait):
+			err = held.look(ctx)
+		default:
+			return got, err
+		}
+		if err != nil {
+			return got, err
+		}
 	}
-	return o.inCell(ctx, c, cell, http.MethodGet, c.objectPath(info.Name), nil, nil)
+}
+
+// get reads an object where it is.
+func (o Objects) get(ctx context.Context, c *call) ([]byte, error) {
+	seen := sight{state: active}
+	var err error
+	if seen.cell, err = o.locateFast(c); err != nil {
+		if seen, err = o.find(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	data, err := o.inCell(ctx, c, seen.cell, http.MethodGet, c.objectPath(c.Name), nil, nil)
+	switch {
+	case apierrors.IsNotFound(err):
+		if stale := o.confirm(ctx, c, seen.cell); stale != nil {
+			return nil, stale
+		}
+	case err == nil && stateOf(statusIn("application/json", data)) == absent:
+		return nil, errWait
+	}
+	return data, err
+}
+
+// locateFast returns the cell of an object whose name tells it.
+func (o Objects) locateFast(c *call) (slots.Index, error) {
+	route := c.view.Locate(o.slotOf(c, c.Name, ""))
+	if c.placement != kinds.ByName || route.Moving() {
+		return 0, errWait
+	}
+	return route.New, nil
 }
 
 // Find returns the JSON of the objects of a resource that selectors pick, at most limit of each control plane; 0 means all.
@@ -66,20 +115,54 @@ func (o Objects) Find(ctx context.Context, resource kinds.Resource, namespace st
 	if c.view == nil {
 		return nil, errNoCells
 	}
+	return retried(ctx, o.Router, c, func() ([][]byte, error) { return o.findIn(ctx, c, query) })
+}
+
+// findIn lists what cells have. A cell that objects move from is asked before the one they move to: what has left the one is in the
+// other by then.
+func (o Objects) findIn(ctx context.Context, c *call, query url.Values) ([][]byte, error) {
+	query = cloneQuery(query)
+	query.Set("labelSelector", strings.TrimPrefix(query.Get("labelSelector")+","+names.RebalanceStatusLabel+"!="+names.RebalanceMigrated, ","))
 	cells := c.view.Cells()
 	found := make([][][]byte, len(cells))
-	group, ctx := errgroup.WithContext(ctx)
-	for i, cell := range cells {
-		group.Go(func() error {
-			data, err := o.inCell(ctx, c, cell, http.MethodGet, c.collectionPath(), query, nil)
-			if err == nil {
-				found[i], err = itemsOf(data)
-			}
-			return err
-		})
+	stages := stagesOf(c, cells)
+	slices.Reverse(stages)
+	for _, stage := range stages {
+		group, ctx := errgroup.WithContext(ctx)
+		for _, i := range stage {
+			group.Go(func() error {
+				data, err := o.inCell(ctx, c, cells[i], http.MethodGet, c.collectionPath(), query, nil)
+				if err == nil {
+					found[i], err = itemsOf(data)
+				}
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return nil, err
+		}
 	}
-	err := group.Wait()
-	return slices.Concat(found...), err
+	if err := o.confirmAll(ctx, c, cells); err != nil {
+		return nil, err
+	}
+	if !c.view.Moving() {
+		return slices.Concat(found...), nil
+	}
+	return withoutCopies(slices.Concat(found...)), nil
+}
+
+// withoutCopies leaves one of the objects that are in two cells.
+func withoutCopies(objects [][]byte) [][]byte {
+	seen := map[types.UID]bool{}
+	return slices.DeleteFunc(objects, func(object []byte) bool {
+		var decoded metav1.PartialObjectMetadata
+		if json.Unmarshal(object, &decoded) != nil || decoded.UID == "" {
+			return false
+		}
+		again := seen[decoded.UID]
+		seen[decoded.UID] = true
+		return again
+	})
 }
 
 // collection is a request for all objects of a resource.
@@ -153,7 +236,7 @@ func (rt *Router) inCell(ctx context.Context, c *call, cell slots.Index, method,
 	if upstream == nil {
 		return nil, forward.Unreachable(c.view.Name(cell), nil)
 	}
-	return exchangeJSON(ctx, upstream, forward.ToCell(c.view.Epoch()), method, path, query, body)
+	return exchangeJSON(ctx, upstream, c.scope(), method, path, query, body)
 }
 
 // exchangeJSON sends a request as the gateway. An answer that is an error is returned as one.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/fence"
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
 	"github.com/cellplane/cellplane/internal/gateway/protection"
 )
@@ -81,13 +82,38 @@ func (s Records) read(ctx context.Context, info *request.RequestInfo, uid string
 	}
 	data, err := s.send(ctx, info, http.MethodGet, recordsPath+"/"+record.Name, nil)
 	if apierrors.IsNotFound(err) {
-		return record, nil
+		return s.readElsewhere(ctx, info, record)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if err := json.Unmarshal(data, record); err != nil {
 		return nil, apierrors.NewInternalError(fmt.Errorf("reading a record of replicas: %w", err))
+	}
+	return record, nil
+}
+
+// readElsewhere looks for a record in the other cells: the object may have come from one of them, and records do not move along. What is
+// found becomes a new record in the object's cell.
+func (s Records) readElsewhere(ctx context.Context, info *request.RequestInfo, record *corev1.ConfigMap) (*corev1.ConfigMap, error) {
+	c := &call{RequestInfo: info, view: s.Topology.View(), placement: s.place(ctx, info)}
+	if c.placement == kinds.OnHub || c.view == nil {
+		return record, nil
+	}
+	for _, cell := range c.view.Cells() {
+		data, err := s.inCell(ctx, c, cell, http.MethodGet, recordsPath+"/"+record.Name, nil, nil)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		var other corev1.ConfigMap
+		if err == nil {
+			err = json.Unmarshal(data, &other)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("looking for a record of replicas in %s: %w", c.view.Name(cell), err)
+		}
+		record.Data = other.Data
+		return record, nil
 	}
 	return record, nil
 }
@@ -122,9 +148,16 @@ func (s Records) send(ctx context.Context, info *request.RequestInfo, method, pa
 	if c.view == nil {
 		return nil, errNoCells
 	}
-	cell, err := s.locate(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	return s.inCell(ctx, c, cell, method, path, nil, body)
+	return retried(ctx, s.Router, c, func() ([]byte, error) {
+		cell, err := s.locate(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		c.leg = &leg{cell: cell, epoch: c.view.Latest()}
+		data, err := s.inCell(ctx, c, cell, method, path, nil, body)
+		if fence.Refusal(err) == fence.StaleEpoch {
+			return nil, errStaleMap
+		}
+		return data, err
+	})
 }

@@ -30,12 +30,13 @@ type Router struct {
 	// NamespaceExists tells whether the hub has a namespace that is not being deleted.
 	NamespaceExists func(ctx context.Context, namespace string) (bool, error)
 
-	forwarder *forward.Forwarder
+	forwarder     *forward.Forwarder
+	confirmations *confirmations
 }
 
 // New completes a Router.
 func New(r Router) *Router {
-	r.forwarder = forward.New()
+	r.forwarder, r.confirmations = forward.New(), &confirmations{}
 	return &r
 }
 
@@ -44,6 +45,8 @@ type call struct {
 	*request.RequestInfo
 	view      *topology.View
 	placement kinds.Placement
+	// leg is the way that a request to a cell goes now; nil for one that does not change anything.
+	leg *leg
 }
 
 func (c *call) groupResource() schema.GroupResource {

@@ -27,17 +27,6 @@ const (
 	maxStatus = 64 << 10
 )
 
-// send passes on a request whose body has been read, and waits for what the cell has not got yet.
-func (rt *Router) send(w http.ResponseWriter, r *http.Request, c *call, cell slots.Index, body []byte) {
-	response, err := rt.exchange(r, c, cell, body)
-	if err != nil {
-		forward.WriteError(w, r, err)
-		return
-	}
-	defer response.Body.Close()
-	forward.Answer(w, response)
-}
-
 // exchange sends a request to a cell until the answer is not that the cell lacks what the hub has. The error can be written as it is.
 func (rt *Router) exchange(r *http.Request, c *call, cell slots.Index, body []byte) (*http.Response, error) {
 	annotate(r.Context(), c.view.Name(cell), strconv.FormatInt(c.view.Epoch(), 10))
@@ -86,7 +75,7 @@ func (rt *Router) ask(ctx context.Context, r *http.Request, c *call, cell slots.
 		out.ContentLength = int64(len(body))
 		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	}
-	forward.Prepare(out, forward.ToCell(c.view.Epoch()))
+	forward.Prepare(out, c.scope())
 	response, err := upstream.RoundTrip(out)
 	if err != nil {
 		return nil, forward.Unreachable(upstream.Name(), err)

@@ -1,45 +1,50 @@
 package router
 
 import (
-	"context"
 	"net/http"
 	"strconv"
 
 	"github.com/cellplane/cellplane/internal/gateway/forward"
-	"github.com/cellplane/cellplane/internal/gateway/kinds"
 	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
 // single serves a request for one object.
 func (rt *Router) single(w http.ResponseWriter, r *http.Request, c *call) {
-	cell, err := rt.locate(r.Context(), c)
+	switch {
+	case isRead(r, c):
+		rt.read(w, r, c)
+	case hasBody(r, c):
+		rt.change(w, r, c)
+	default:
+		cell, err := rt.locate(r.Context(), c)
+		if err != nil {
+			forward.WriteError(w, r, err)
+			return
+		}
+		rt.toCell(w, r, c, cell)
+	}
+}
+
+// change serves a request that changes one object.
+func (rt *Router) change(w http.ResponseWriter, r *http.Request, c *call) {
+	body, err := readBody(r)
 	if err != nil {
 		forward.WriteError(w, r, err)
 		return
 	}
-	if !hasBody(r, c) {
-		rt.toCell(w, r, c, cell)
-		return
-	}
-	body, err := readBody(r)
-	if err == nil {
-		body, err = rt.rewriteBody(bodyKind(c), r.Header.Get("Content-Type"), body, c.view, cell)
-	}
+	response, err := rt.write(r, c, &namedWrite{rt: rt, r: r, c: c, body: body})
 	if err != nil {
 		forward.WriteError(w, r, asStatus(err, c))
 		return
 	}
-	rt.send(w, r, c, cell, body)
+	defer response.Body.Close()
+	forward.Answer(w, response)
 }
 
-// locate returns the cell of an object.
-func (rt *Router) locate(ctx context.Context, c *call) (slots.Index, error) {
-	route := c.view.Locate(slots.Of(c.Namespace, c.Name))
-	if c.placement == kinds.ByName && !route.Moving() {
-		return route.New, nil
-	}
-	return rt.find(ctx, c)
+// isRead reports whether a request reads an object, and not what comes as a stream.
+func isRead(r *http.Request, c *call) bool {
+	return c.Verb == "get" && r.Method == http.MethodGet && r.Header.Get("Upgrade") == "" && (c.Subresource == "" || c.Subresource == "status" || c.Subresource == "scale")
 }
 
 // hasBody reports whether a request has a body to look at. What is a stream is passed on as it comes.
@@ -74,5 +79,5 @@ func (rt *Router) toCell(w http.ResponseWriter, r *http.Request, c *call, cell s
 		forward.WriteError(w, r, forward.Unreachable(c.view.Name(cell), nil))
 		return
 	}
-	rt.forwarder.To(w, r, upstream, forward.ToCell(c.view.Epoch()))
+	rt.forwarder.To(w, r, upstream, c.scope())
 }

@@ -65,10 +65,11 @@ func (rt *Router) versionIn(view *topology.View, cell slots.Index, version strin
 	if err != nil {
 		return "", err
 	}
-	if p, err = rt.Topology.Carry(p, view); err != nil || p.Versions[cell] == 0 {
+	carried, err := rt.Topology.Carry(p, view)
+	if err != nil || carried.Versions[cell] == 0 {
 		return "", errStale
 	}
-	return strconv.FormatUint(p.Versions[cell], 10), nil
+	return strconv.FormatUint(carried.Versions[cell], 10), nil
 }
 
 // asStatus makes an error one that can be answered with.

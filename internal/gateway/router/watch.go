@@ -1,12 +1,14 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -26,6 +28,9 @@ const minWatch = 30 * time.Minute
 // watch serves a watch over cells.
 func (rt *Router) watch(w http.ResponseWriter, r *http.Request, c *call) {
 	q, err := rt.readQuestion(r, c)
+	if err == nil && !q.resumable() {
+		err = expired()
+	}
 	if err != nil && !apierrors.IsResourceExpired(err) {
 		forward.WriteError(w, r, err)
 		return
@@ -42,14 +47,20 @@ func (rt *Router) watch(w http.ResponseWriter, r *http.Request, c *call) {
 		rt.expire(w, accept, err)
 		return
 	}
-	if r.Header.Get("Upgrade") != "" {
-		forward.WriteError(w, r, apierrors.NewBadRequest("watches over WebSocket are not served; use a plain request"))
-		return
-	}
-	stream := &watchStream{rt: rt, w: w, r: r, c: c, q: q, accept: accept}
+	stream := &watchStream{rt: rt, w: w, r: r, c: c, q: q, accept: accept, moves: rt.movesOf(c, q)}
 	if err := stream.run(); err != nil && !stream.begun {
 		forward.WriteError(w, r, asWatchStatus(err))
 	}
+}
+
+// resumable reports whether the position, if there is one, tells where to resume each cell.
+func (q *question) resumable() bool {
+	for _, cell := range q.cells {
+		if q.at != nil && q.at.Versions[cell] == 0 && !ptr.Deref(q.SendInitialEvents, false) {
+			return false
+		}
+	}
+	return true
 }
 
 // expire answers a watch from a position that is gone. It has to be an event: clients retry the status 410 for ever.
@@ -94,6 +105,7 @@ type watchStream struct {
 	c      *call
 	q      *question
 	accept string
+	moves  *moves
 
 	omitObjects bool
 	begun       bool
@@ -105,7 +117,8 @@ func (s *watchStream) run() error {
 	ctx, cancel := context.WithCancel(s.r.Context())
 	defer cancel()
 	s.omitObjects = s.q.query.Get("includeObject") == "None"
-	first, err := s.open(ctx, s.q.cells[0], s.startVersion(s.q.cells[0]), s.initial())
+	firstCell := s.firstCell()
+	first, err := s.open(ctx, firstCell, s.startVersion(firstCell), s.initial())
 	if err != nil && !errors.Is(err, watchmerge.ErrUnavailable) && !errors.Is(err, watchmerge.ErrExpired) {
 		return err
 	}
@@ -119,24 +132,31 @@ func (s *watchStream) run() error {
 	}
 	driver := watchmerge.Driver{
 		Merger: merger,
+		End:    s.ending(ctx),
 		Open: func(ctx context.Context, cell int, version uint64, initial bool) (watchmerge.Stream, error) {
-			if slots.Index(cell) == s.q.cells[0] && first != nil {
+			if slots.Index(cell) == firstCell && first != nil {
 				stream := first
 				first = nil
 				context.AfterFunc(ctx, func() { _ = stream.Body.Close() }) // it was opened before there was this context
-				return s.events(slots.Index(cell), stream, initial), nil
+				return s.events(ctx, slots.Index(cell), stream, initial)
 			}
 			stream, err := s.open(ctx, slots.Index(cell), strconv.FormatUint(version, 10), initial)
 			if err != nil {
 				return nil, err
 			}
-			return s.events(slots.Index(cell), stream, initial), nil
+			return s.events(ctx, slots.Index(cell), stream, initial)
 		},
 		Begin:   func() { s.begin(f) },
 		Send:    s.send,
 		Timeout: s.timeout(),
 	}
 	return driver.Run(ctx)
+}
+
+// firstCell is one that may be asked before all others.
+func (s *watchStream) firstCell() slots.Index {
+	stages := s.c.view.Stages()
+	return slices.MinFunc(s.q.cells, func(a, b slots.Index) int { return cmp.Compare(stages[a], stages[b]) })
 }
 
 // initial reports whether the watch begins with the state there is.
@@ -152,9 +172,11 @@ func (s *watchStream) startVersion(cell slots.Index) string {
 }
 
 func (s *watchStream) options(f form) watchmerge.Options {
+	view := s.c.view
 	options := watchmerge.Options{
-		Epoch:            s.c.view.Epoch(),
-		Cells:            s.c.view.Map.Cells(),
+		Epoch:            view.Epoch(),
+		Cells:            view.Map.Cells(),
+		Left:             map[int]uint64{},
 		InitialEventsEnd: ptr.Deref(s.q.SendInitialEvents, false),
 		Bookmarks:        s.q.AllowWatchBookmarks,
 		Encoding:         f.encoding,
@@ -162,12 +184,22 @@ func (s *watchStream) options(f form) watchmerge.Options {
 	if !s.initial() {
 		options.Start = s.q.at.Versions
 	}
+	if s.moves.any() {
+		options.Moves = s.moves
+	}
+	if view.Moving() {
+		options.Stages = view.Stages()
+	}
+	left := view.Left()
+	for cell, least := range left {
+		options.Left[int(cell)] = least
+	}
 	asked := map[slots.Index]bool{}
 	for _, cell := range s.q.cells {
 		asked[cell] = true
 	}
 	for i := range options.Cells {
-		if !asked[slots.Index(i)] {
+		if _, hasLeft := left[slots.Index(i)]; !asked[slots.Index(i)] && !hasLeft {
 			options.Absent = append(options.Absent, i)
 		}
 	}
@@ -188,6 +220,9 @@ func (s *watchStream) open(ctx context.Context, cell slots.Index, version string
 	request.Header.Set("Accept", s.accept)
 	request.Header.Del("Accept-Encoding")
 	response, err := s.rt.ask(ctx, request, s.c, cell, s.query(cell, version, initial), nil)
+	if _, left := s.c.view.Left()[cell]; left && err != nil {
+		return nil, watchmerge.ErrExpired // it may never come back
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", watchmerge.ErrUnavailable, err)
 	}
@@ -221,6 +256,9 @@ func (s *watchStream) query(cell slots.Index, version string, initial bool) url.
 	}
 	query["allowWatchBookmarks"] = []string{"true"}
 	delete(query, "timeoutSeconds") // the time is kept here, for all cells at once
+	if _, left := s.c.view.Left()[cell]; left {
+		query["timeoutSeconds"] = []string{lastReads} // API servers send a bookmark shortly before the end
+	}
 	if !initial {
 		query["resourceVersion"] = []string{version}
 		delete(query, "sendInitialEvents")
@@ -257,8 +295,42 @@ func (s *watchStream) begin(f form) {
 
 func (s *watchStream) flush() { _ = http.NewResponseController(s.w).Flush() } // a client that has gone needs no flush
 
-// send writes events.
+// lastReads is how many seconds a watch of a cell that has left lasts.
+const lastReads = "3"
+
+// spread is the time over which watches end when there is another map, so that their clients do not come back all at once.
+const spread = 300 * time.Millisecond
+
+// ending is closed when the watch is to go on by another map.
+func (s *watchStream) ending(ctx context.Context) <-chan struct{} {
+	end := make(chan struct{})
+	go func() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.c.view.Superseded():
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(rand.N(spread)):
+			close(end)
+		}
+	}()
+	return end
+}
+
+// errSuperseded ends a watch whose initial events were read by a map that was no longer in force.
+var errSuperseded = errors.New("the cells have been rearranged")
+
+// send writes events. Before the client is told that it has seen everything, that has to be confirmed.
 func (s *watchStream) send(events []watchmerge.Output) error {
+	for _, output := range events {
+		if output.Event.Type == splice.Bookmark && output.Event.InitialEventsEnd {
+			if err := s.rt.confirmAll(s.r.Context(), s.c, s.q.cells); err != nil {
+				return fmt.Errorf("%w: %w", errSuperseded, err)
+			}
+		}
+	}
 	s.buffer = s.buffer[:0]
 	for _, output := range events {
 		if s.omitObjects {

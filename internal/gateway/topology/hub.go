@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -129,10 +131,11 @@ func (s *HubSource) current() (Topology, error) {
 	if !found || !ok {
 		return Topology{}, fmt.Errorf("there is no CellTopology %q", cellplanev1alpha1.CellTopologyName)
 	}
-	topology := Topology{Epoch: source.Generation}
+	topology := Topology{Epoch: source.Generation, Ready: isReady(source)}
 	if change := source.Status.Change; change != nil && change.Epoch == source.Generation {
 		topology.MovedSlots = change.MovedSlots
 	}
+	s.addEpoch(&topology, source)
 	for _, c := range source.Spec.Cells {
 		cell := Cell{Name: c.Name, Weight: c.Weight, TargetWeight: ptr.Deref(c.TargetWeight, 0), State: c.State}
 		if c.State != cellplanev1alpha1.CellStateFailed {
@@ -143,6 +146,44 @@ func (s *HubSource) current() (Topology, error) {
 		topology.Cells = append(topology.Cells, cell)
 	}
 	return topology, nil
+}
+
+// isReady reports whether the hub manager has done what the epoch needs. A cell that has failed is left to its heirs when they have
+// taken over.
+func isReady(source *cellplanev1alpha1.CellTopology) bool {
+	if source.Status.ObservedGeneration != source.Generation {
+		return false
+	}
+	switch source.Status.Phase {
+	case cellplanev1alpha1.TopologyStable, cellplanev1alpha1.TopologyMoving, cellplanev1alpha1.TopologyMoved:
+		return true
+	default:
+		return false
+	}
+}
+
+// addEpoch adds how positions are carried into the epoch.
+func (s *HubSource) addEpoch(topology *Topology, source *cellplanev1alpha1.CellTopology) {
+	present := map[string]bool{}
+	for _, c := range source.Spec.Cells {
+		present[c.Name] = true
+	}
+	for _, epoch := range source.Status.Epochs {
+		if epoch.Epoch != source.Generation {
+			continue
+		}
+		topology.From = map[string]uint64{}
+		for name, revision := range epoch.From {
+			topology.From[name] = uint64(max(revision, 0))
+		}
+		for _, name := range slices.Sorted(maps.Keys(epoch.Least)) {
+			if present[name] {
+				continue
+			}
+			endpoint, _ := s.endpoint(name) // a cell that is gone cannot be asked any more
+			topology.Left = append(topology.Left, LeftCell{Name: name, Least: uint64(max(epoch.Least[name], 0)), Endpoint: endpoint})
+		}
+	}
 }
 
 func (s *HubSource) endpoint(name string) (fleet.Endpoint, error) {

@@ -17,6 +17,7 @@ type Static Topology
 
 // Run delivers the topology once.
 func (s Static) Run(ctx context.Context, deliver func(Topology)) error {
+	s.Ready = true
 	deliver(Topology(s))
 	<-ctx.Done()
 	return nil

@@ -2,11 +2,8 @@ package topology
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -14,7 +11,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/cellplane/cellplane/internal/fleet"
-	"github.com/cellplane/cellplane/internal/position"
 )
 
 // keptEpochs is how many earlier topologies a Tracker remembers, for clients that resume from positions of then.
@@ -28,15 +24,18 @@ type Tracker struct {
 
 	current atomic.Pointer[View]
 	known   chan struct{}
-	once    sync.Once
 
 	mu      sync.Mutex
-	history []*View // oldest first, the current one last
+	changed chan struct{} // closed and replaced whenever there is another View
+	history []*View       // oldest first, the current one last
+	kept    []Topology    // what history was made of
+	// latest is the highest epoch that has been delivered, ready or not.
+	latest int64
 }
 
 // NewTracker returns a Tracker that keeps the topology in a directory; an empty one means nowhere.
 func NewTracker(source Source, connections *fleet.Cells, dir string) *Tracker {
-	t := &Tracker{source: source, connections: connections, known: make(chan struct{})}
+	t := &Tracker{source: source, connections: connections, known: make(chan struct{}), changed: make(chan struct{})}
 	if dir != "" {
 		t.file = filepath.Join(dir, "topology.json")
 	}
@@ -49,7 +48,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 	kept, err := t.load()
 	switch {
 	case err == nil:
-		t.take(ctx, kept)
+		t.restore(ctx, kept)
 	case !errors.Is(err, fs.ErrNotExist):
 		logger.Error(err, "The kept topology cannot be read; waiting for the hub", "file", t.file)
 	}
@@ -57,39 +56,93 @@ func (t *Tracker) Run(ctx context.Context) error {
 		if !t.take(ctx, topology) {
 			return
 		}
-		if err := t.save(topology); err != nil {
+		if err := t.save(); err != nil {
 			logger.Error(err, "The topology cannot be kept; a restart will need the hub", "file", t.file)
 		}
 	})
 }
 
-// take makes a topology the current one, unless it makes no sense or is older than what is known.
+// take makes a topology the current one, unless it makes no sense or is older than what is known. One that is not ready only announces
+// itself, unless there is nothing better.
 func (t *Tracker) take(ctx context.Context, topology Topology) bool {
-	logger := klog.FromContext(ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if last := t.current.Load(); last != nil && topology.Epoch < last.Epoch() {
+	last := t.current.Load()
+	if last != nil && topology.Epoch < t.latest {
 		return false
+	}
+	if last != nil && topology.Epoch == last.Epoch() {
+		topology.Ready = topology.Ready || last.ready // an epoch in force stays so
+		topology.MovedSlots = union(topology.MovedSlots, last.moved)
+	}
+	if last != nil && !topology.Ready && last.ready {
+		return t.announce(ctx, last, topology)
 	}
 	view, invalid, unconnected := compile(topology, t.connections)
 	if invalid != nil {
-		logger.Error(invalid, "The topology is not valid; serving with the last one", "epoch", topology.Epoch)
+		klog.FromContext(ctx).Error(invalid, "The topology is not valid; serving with the last one", "epoch", topology.Epoch)
 		return false
 	}
 	if unconnected != nil {
-		logger.Error(unconnected, "Some cells cannot be connected to", "epoch", topology.Epoch)
+		klog.FromContext(ctx).V(2).Info("Some cells cannot be connected to", "epoch", topology.Epoch, "err", unconnected)
 	}
-	if n := len(t.history); n > 0 && t.history[n-1].Epoch() == view.Epoch() {
-		t.history = t.history[:n-1]
-	}
-	t.history = append(t.history, view)
-	if len(t.history) > keptEpochs {
-		t.history = t.history[1:]
-	}
-	t.current.Store(view)
-	topologyEpoch.Set(float64(topology.Epoch))
-	t.once.Do(func() { close(t.known) })
+	t.adopt(view, topology)
 	return true
+}
+
+// announce notes that a later epoch is coming.
+func (t *Tracker) announce(ctx context.Context, last *View, topology Topology) bool {
+	ahead, err := topology.compile()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "The topology is not valid; serving with the last one", "epoch", topology.Epoch)
+		return false
+	}
+	t.latest = topology.Epoch
+	view := *last
+	view.ahead = ahead
+	t.history[len(t.history)-1] = &view
+	t.publish(&view)
+	return false // what is kept on disk is what requests are routed by
+}
+
+// adopt routes requests by a view from now on.
+func (t *Tracker) adopt(view *View, topology Topology) {
+	last := t.current.Load()
+	if n := len(t.history); n > 0 && t.history[n-1].Epoch() == view.Epoch() {
+		view.superseded = t.history[n-1].superseded
+		t.history, t.kept = t.history[:n-1], t.kept[:n-1]
+	}
+	t.history, t.kept = append(t.history, view), append(t.kept, topology)
+	if len(t.history) > keptEpochs {
+		t.history, t.kept = t.history[1:], t.kept[1:]
+	}
+	t.latest = max(t.latest, view.Epoch())
+	t.publish(view)
+	topologyEpoch.Set(float64(view.Epoch()))
+	switch {
+	case last == nil:
+		close(t.known)
+	case last.superseded != view.superseded:
+		close(last.superseded)
+	}
+}
+
+func (t *Tracker) publish(view *View) {
+	t.current.Store(view)
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// union joins two bitmaps.
+func union(a, b []byte) []byte {
+	if len(a) < len(b) {
+		a, b = b, a
+	}
+	joined := append([]byte(nil), a...)
+	for i, bits := range b {
+		joined[i] |= bits
+	}
+	return joined
 }
 
 // View returns the current View, nil before the first.
@@ -98,57 +151,19 @@ func (t *Tracker) View() *View { return t.current.Load() }
 // Known is closed when there is a View.
 func (t *Tracker) Known() <-chan struct{} { return t.known }
 
-// Carry brings a position of an earlier epoch to that of view. It is ErrForeign if the epoch is not remembered or objects have changed
-// their cells since: what a client saw before would then no longer follow from the position.
-func (t *Tracker) Carry(p position.Position, view *View) (position.Position, error) {
-	if p.Epoch == view.Epoch() && len(p.Versions) == view.Map.Cells() {
-		return p, nil
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, old := range t.history {
-		if old.Epoch() != p.Epoch {
-			continue
+// Await waits for a View that is good enough, and returns the current one when there is none before the context ends.
+func (t *Tracker) Await(ctx context.Context, enough func(*View) bool) (*View, bool) {
+	for {
+		t.mu.Lock()
+		view, changed := t.current.Load(), t.changed
+		t.mu.Unlock()
+		if view != nil && enough(view) {
+			return view, true
 		}
-		if !sameOwners(old, view) {
-			break
+		select {
+		case <-ctx.Done():
+			return view, false
+		case <-changed:
 		}
-		return p.Carry(view.Epoch(), old.Names(), view.Names())
 	}
-	return position.Position{}, fmt.Errorf("a position of epoch %d: %w", p.Epoch, position.ErrForeign)
-}
-
-func (t *Tracker) load() (Topology, error) {
-	var topology Topology
-	if t.file == "" {
-		return topology, fs.ErrNotExist
-	}
-	data, err := os.ReadFile(t.file)
-	if err != nil {
-		return topology, err
-	}
-	return topology, json.Unmarshal(data, &topology)
-}
-
-// save keeps a topology. The file holds credentials, so that only its owner may read it.
-func (t *Tracker) save(topology Topology) error {
-	if t.file == "" {
-		return nil
-	}
-	data, err := json.Marshal(topology)
-	if err != nil {
-		return err
-	}
-	return replaceFile(t.file, data)
-}
-
-func replaceFile(path string, data []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	scratch := path + ".new"
-	if err := os.WriteFile(scratch, data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(scratch, path)
 }

@@ -1,0 +1,89 @@
+package topology
+
+import (
+	"context"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"k8s.io/klog/v2"
+
+	"github.com/cellplane/cellplane/internal/fleet"
+)
+
+// keptFile is what a Tracker keeps on disk: the current topology, and earlier ones without how their cells were reached.
+type keptFile struct {
+	Topology
+	History []Topology `json:"history,omitempty"`
+}
+
+func (t *Tracker) load() (keptFile, error) {
+	var kept keptFile
+	if t.file == "" {
+		return kept, fs.ErrNotExist
+	}
+	data, err := os.ReadFile(t.file)
+	if err != nil {
+		return kept, err
+	}
+	return kept, json.Unmarshal(data, &kept)
+}
+
+// restore takes what was kept. Earlier topologies only serve to carry positions, so that nobody connects to their cells.
+func (t *Tracker) restore(ctx context.Context, kept keptFile) {
+	t.mu.Lock()
+	for _, earlier := range kept.History {
+		view, invalid, _ := compile(earlier, nil)
+		if invalid != nil {
+			klog.FromContext(ctx).Error(invalid, "An earlier topology that was kept is not valid; watches of then begin anew", "epoch", earlier.Epoch)
+			t.history, t.kept = nil, nil
+			continue
+		}
+		close(view.superseded)
+		t.history, t.kept = append(t.history, view), append(t.kept, earlier)
+	}
+	t.mu.Unlock()
+	t.take(ctx, kept.Topology)
+}
+
+// save keeps the topologies. The file holds credentials, so that only its owner may read it.
+func (t *Tracker) save() error {
+	if t.file == "" {
+		return nil
+	}
+	t.mu.Lock()
+	last := len(t.kept) - 1
+	kept := keptFile{Topology: t.kept[last]}
+	for _, earlier := range t.kept[:last] {
+		kept.History = append(kept.History, earlier.withoutEndpoints())
+	}
+	t.mu.Unlock()
+	data, err := json.Marshal(kept)
+	if err != nil {
+		return err
+	}
+	return replaceFile(t.file, data)
+}
+
+func (t Topology) withoutEndpoints() Topology {
+	t.Cells, t.Left = append([]Cell(nil), t.Cells...), append([]LeftCell(nil), t.Left...)
+	for i := range t.Cells {
+		t.Cells[i].Endpoint = fleet.Endpoint{}
+	}
+	for i := range t.Left {
+		t.Left[i].Endpoint = fleet.Endpoint{}
+	}
+	return t
+}
+
+func replaceFile(path string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	scratch := path + ".new"
+	if err := os.WriteFile(scratch, data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(scratch, path)
+}
