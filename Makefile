@@ -64,3 +64,7 @@ bench-gateway: ## Compare the gateway with an API server asked directly (flags i
 .PHONY: bench-cells
 bench-cells: build ## Measure moving, backing up and failing over cells (flags in ARGS)
 	$(GO) run ./test/benchcells $(ARGS)
+
+.PHONY: bench-cluster-gateway
+bench-cluster-gateway: ## Measure the cache of member objects, up to ten million pods (flags in ARGS)
+	$(GO) run ./test/benchclustergateway $(ARGS)

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"github.com/cellplane/cellplane/internal/clustercache"
+	"github.com/cellplane/cellplane/internal/clustercache/synthetic"
+	"github.com/cellplane/cellplane/internal/kubebin"
+	"github.com/cellplane/cellplane/internal/local"
+)
+
+// writers is how many pods are created at once.
+const writers = 32
+
+// compare has a kube-apiserver and the cluster-gateway's server list the same pods, over the same kind of connection.
+func compare(ctx context.Context, s settings) error {
+	dir, err := os.MkdirTemp("", "cellplane-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	binaries, err := kubebin.Ensure(ctx, func(string, int) {})
+	if err != nil {
+		return err
+	}
+	federation, err := local.Open(dir, local.Spec{WithoutHub: true, Cells: 1}, local.Options{Binaries: binaries, NoFsync: true})
+	if err != nil {
+		return err
+	}
+	defer federation.Close()
+	if err := federation.Start(ctx, func(string) {}); err != nil {
+		return err
+	}
+	config, err := federation.Cells[0].AdminConfig()
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	if err := createPods(ctx, config, s.large); err != nil {
+		return err
+	}
+	direct, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return err
+	}
+	apiServer := endpoint{"kube-apiserver", direct, config.Host}
+	store, err := clustercache.New(clustercache.Options{Kind: clustercache.Pods()})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	if err := copyPods(ctx, apiServer, store); err != nil {
+		return err
+	}
+	server := httptest.NewUnstartedServer(handler(store))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	return sideBySide(ctx, s.large, apiServer, endpoint{"cluster-gateway", server.Client(), server.URL})
+}
+
+// createPods makes pods that are kept as they are: nothing runs against a cell.
+func createPods(ctx context.Context, config *rest.Config, count int) error {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	for i := 0; i < count; i += synthetic.PodsPerNamespace {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: synthetic.Namespace(i)}}
+		if _, err := client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for i := range count {
+		group.Go(func() error {
+			pod := synthetic.Pod(i, 0)
+			status := pod.Status
+			pod.ResourceVersion, pod.UID = "", ""
+			created, err := client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+			if err != nil {
+				return fmt.Errorf("creating a pod: %w", err)
+			}
+			created.Status = status
+			if _, err := client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, created, metav1.UpdateOptions{}); err != nil {
+				return fmt.Errorf("writing a pod's status: %w", err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// copyPods fills a store with what an endpoint lists.
+func copyPods(ctx context.Context, from endpoint, store *clustercache.Store) error {
+	body, err := from.list(ctx, "")
+	if err != nil {
+		return err
+	}
+	decoded, err := runtime.Decode(scheme.Codecs.UniversalDeserializer(), body)
+	if err != nil {
+		return err
+	}
+	list, ok := decoded.(*corev1.PodList)
+	if !ok {
+		return fmt.Errorf("%T is no list of pods", decoded)
+	}
+	feed := store.Feed("member-000")
+	feed.Begin()
+	for i := range list.Items {
+		if err := feed.ApplyObject(&list.Items[i]); err != nil {
+			return err
+		}
+	}
+	feed.End()
+	return nil
+}
+
+// endpoint is who serves pods.
+type endpoint struct {
+	name   string
+	client *http.Client
+	url    string
+}
+
+// list returns all pods in protobuf, uncompressed.
+func (e endpoint) list(ctx context.Context, query string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, e.url+"/api/v1/pods"+query, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", runtime.ContentTypeProtobuf)
+	request.Header.Set("Accept-Encoding", "identity")
+	response, err := e.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s answered %s: %.200s", e.name, response.Status, body)
+	}
+	return body, nil
+}
+
+// sideBySide lists in turn, so that whatever else the machine does slows down both.
+func sideBySide(ctx context.Context, pods int, endpoints ...endpoint) error {
+	const runs = 15
+	times := make([][]time.Duration, len(endpoints))
+	sizes := make([]int, len(endpoints))
+	for range runs {
+		for i, e := range endpoints {
+			start := time.Now()
+			// The version 0 is answered from the watch cache.
+			body, err := e.list(ctx, "?resourceVersion=0")
+			if err != nil {
+				return err
+			}
+			times[i] = append(times[i], time.Since(start))
+			sizes[i] = len(body)
+		}
+	}
+	fmt.Printf("%d pods, side by side\n", pods)
+	for i, e := range endpoints {
+		slices.Sort(times[i])
+		report("list all as protobuf from "+e.name, "median %v, fastest %v (%.1f MB)", quantile(times[i], 0.5).Round(100*time.Microsecond), times[i][0].Round(100*time.Microsecond), float64(sizes[i])/1e6)
+	}
+	report("times faster than kube-apiserver", "%.1f", quantile(times[0], 0.5).Seconds()/quantile(times[1], 0.5).Seconds())
+	return nil
+}
