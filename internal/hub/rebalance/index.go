@@ -1,0 +1,255 @@
+package rebalance
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/slots"
+)
+
+// progressInterval is how often a store is asked how far a watch is.
+const progressInterval = 50 * time.Millisecond
+
+// index knows the objects of a cell that have to leave it, slot by slot, and keeps up with the store. It remembers keys, not values:
+// a value is read when its object moves.
+type index struct {
+	store *cellstore.Store
+	// leaves and arrives report whether objects of a slot leave the cell, or come to it.
+	leaves, arrives func(slots.Slot) bool
+	// touched is called with each slot in which something is to be done.
+	touched func(slots.Slot)
+
+	mu    sync.Mutex
+	known map[string]indexed
+	// slots are the keys of each slot that leaves.
+	slots map[slots.Slot]map[string]struct{}
+	// copies are the keys of each slot that arrives whose objects are not active yet. They are not followed.
+	copies      map[slots.Slot][]string
+	left, total int64
+	// lastLeft is the revision at which the last object was given up.
+	lastLeft int64
+	revision int64
+	advanced chan struct{} // closed and replaced when the revision grows
+}
+
+// indexed is what is remembered of an object.
+type indexed struct {
+	class cellstore.Class
+	slot  slots.Slot
+	left  bool
+}
+
+func newIndex(store *cellstore.Store) *index {
+	return &index{
+		store: store, known: map[string]indexed{}, slots: map[slots.Slot]map[string]struct{}{}, copies: map[slots.Slot][]string{},
+		advanced: make(chan struct{}),
+	}
+}
+
+// fill reads the whole store.
+func (x *index) fill(ctx context.Context) error {
+	revision, err := x.store.Revision(ctx)
+	if err != nil {
+		return err
+	}
+	for kv, err := range x.store.Range(ctx, x.store.Prefix(), revision) {
+		if err != nil {
+			return err
+		}
+		if err := x.note(kv, true); err != nil {
+			return err
+		}
+	}
+	x.advance(revision)
+	return nil
+}
+
+// follow keeps up with the store until the context ends. It returns nil only then.
+func (x *index) follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watch := x.store.Client().Watch(clientv3.WithRequireLeader(ctx), x.store.Prefix(), clientv3.WithPrefix(), clientv3.WithRev(x.seen()+1))
+	for response := range watch {
+		if err := response.Err(); err != nil {
+			return fmt.Errorf("following the store of cell %s: %w", x.store.Cell, err)
+		}
+		for _, event := range response.Events {
+			var err error
+			if event.Type == clientv3.EventTypeDelete {
+				x.forget(string(event.Kv.Key))
+			} else {
+				err = x.note(cellstore.KV{Key: string(event.Kv.Key), Value: event.Kv.Value, ModRevision: event.Kv.ModRevision}, false)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		x.advance(response.Header.Revision)
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("following the store of cell %s: the watch has ended", x.store.Cell)
+}
+
+// note takes an object in. What cannot be read stops everything: it might have to move.
+func (x *index) note(kv cellstore.KV, filling bool) error {
+	object, err := cellstore.Parse(kv.Value)
+	if err != nil {
+		return fmt.Errorf("reading %s in cell %s: %w", kv.Key, x.store.Cell, err)
+	}
+	class, slot := cellstore.Classify(object)
+	if class == cellstore.Local {
+		return nil
+	}
+	status := object.Labels[names.RebalanceStatusLabel]
+	if filling && status == names.RebalanceMigrating && class.Federated() && x.arrives(slot) {
+		x.mu.Lock()
+		x.copies[slot] = append(x.copies[slot], kv.Key)
+		x.mu.Unlock()
+		x.touched(slot)
+	}
+	if !x.leaves(slot) {
+		return nil
+	}
+	entry := indexed{class: class, slot: slot, left: status == names.RebalanceMigrated}
+	x.mu.Lock()
+	x.remove(kv.Key)
+	x.known[kv.Key] = entry
+	if x.slots[slot] == nil {
+		x.slots[slot] = map[string]struct{}{}
+	}
+	x.slots[slot][kv.Key] = struct{}{}
+	if class.Federated() {
+		x.total++
+		if entry.left {
+			x.left++
+			x.lastLeft = max(x.lastLeft, kv.ModRevision)
+		}
+	}
+	x.mu.Unlock()
+	if !entry.left {
+		x.touched(slot)
+	}
+	return nil
+}
+
+func (x *index) forget(key string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.remove(key)
+}
+
+func (x *index) remove(key string) {
+	entry, found := x.known[key]
+	if !found {
+		return
+	}
+	delete(x.known, key)
+	delete(x.slots[entry.slot], key)
+	if entry.class.Federated() {
+		x.total--
+		if entry.left {
+			x.left--
+		}
+	}
+}
+
+func (x *index) advance(revision int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if revision > x.revision {
+		x.revision = revision
+		close(x.advanced)
+		x.advanced = make(chan struct{})
+	}
+}
+
+func (x *index) seen() int64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.revision
+}
+
+// until waits for the index to have seen a revision.
+func (x *index) until(ctx context.Context, revision int64) error {
+	for {
+		x.mu.Lock()
+		seen, advanced := x.revision, x.advanced
+		x.mu.Unlock()
+		if seen >= revision {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-advanced:
+		}
+	}
+}
+
+// catchUp waits for the index to have seen all that the store has stored by now.
+func (x *index) catchUp(ctx context.Context) error {
+	revision, err := x.store.Revision(ctx)
+	if err != nil {
+		return err
+	}
+	for x.seen() < revision {
+		// Writes to other keys do not show in the watch: the store is asked how far it is.
+		if err := x.store.Client().RequestProgress(clientv3.WithRequireLeader(ctx)); err != nil {
+			return fmt.Errorf("following the store of cell %s: %w", x.store.Cell, err)
+		}
+		waiting, cancel := context.WithTimeout(ctx, progressInterval)
+		_ = x.until(waiting, revision) // if it takes longer the store is asked again
+		cancel()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remaining returns the keys of a slot that have not left, in order: federated objects, and Works.
+func (x *index) remaining(slot slots.Slot) (objects, works []string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(x.slots[slot])) {
+		switch entry := x.known[key]; {
+		case entry.left:
+		case entry.class == cellstore.Work:
+			works = append(works, key)
+		default:
+			objects = append(objects, key)
+		}
+	}
+	return objects, works
+}
+
+// inactive returns the keys of copies of a slot that a former mover has not activated.
+func (x *index) inactive(slot slots.Slot) []string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Clone(x.copies[slot])
+}
+
+// takeCopies forgets them, because they are active now.
+func (x *index) takeCopies(slot slots.Slot) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.copies, slot)
+}
+
+// count returns how many federated objects have left and how many there are, and the revision with which the last one left.
+func (x *index) count() (left, total, last int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.left, x.total, x.lastLeft
+}

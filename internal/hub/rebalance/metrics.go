@@ -1,0 +1,37 @@
+package rebalance
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+var (
+	steps = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "cellplane", Subsystem: "rebalance", Name: "steps_total",
+		Help: "Steps taken by objects that move between cells, by step. An object has moved when it is activated.",
+	}, []string{"step"})
+	failures = prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "cellplane", Subsystem: "rebalance", Name: "slot_failures_total",
+		Help: "Attempts to move the objects of a slot that failed and were repeated.",
+	})
+	objects = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "cellplane", Subsystem: "rebalance", Name: "objects",
+		Help: "Objects of the change under way, by whether they have moved, are moving or wait.",
+	}, []string{"state"})
+	phases = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "cellplane", Subsystem: "topology", Name: "phase",
+		Help: "1 for the phase in which the topology is.",
+	}, []string{"phase"})
+	epochs = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "cellplane", Subsystem: "topology", Name: "epoch",
+		Help: "The epoch of the topology, and the one that all cells insist on.",
+	}, []string{"of"})
+	leftovers = prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "cellplane", Subsystem: "rebalance", Name: "leftovers_removed_total",
+		Help: "Objects removed from cells that they had left.",
+	})
+)
+
+func init() {
+	metrics.Registry.MustRegister(steps, failures, objects, phases, epochs, leftovers)
+}

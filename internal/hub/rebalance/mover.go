@@ -1,0 +1,379 @@
+package rebalance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+	"k8s.io/klog/v2"
+
+	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/slots"
+)
+
+// Mover moves the objects of one change. Everything it has to know after a crash is on the objects, so that another one can go on
+// at any time: it only needs a higher term.
+type Mover struct {
+	// Topology is that of the change.
+	Topology *slots.Map
+	// Stores are those of all cells that take part, by name. Their terms have been raised.
+	Stores map[string]*cellstore.Store
+	// Term is that of the hub manager.
+	Term cellstore.Term
+	// Window is how many objects move at once.
+	Window int
+	// Verify reads a copy through the API server of its cell and returns an error unless it is what the cell it came from serves.
+	Verify func(ctx context.Context, from, to string, object *cellstore.Object, stored cellstore.KV) error
+	// Moved is called with each slot whose objects have all moved, in no order. It may be nil.
+	Moved func(slots.Slot)
+	// Written, if not nil, is called after each transaction. An error ends the run, as a crash would.
+	Written func(step Step, cell, key string) error
+
+	indexes map[string]*index
+	window  *semaphore.Weighted
+
+	mu      sync.Mutex
+	pending map[slots.Slot]struct{}
+	busy    map[slots.Slot]struct{}
+	wake    chan struct{}
+}
+
+// retryAfter is how long a slot waits after something went wrong with it.
+const retryAfter = 500 * time.Millisecond
+
+// Run moves everything and returns when nothing is left to move. What it is doing when it fails is finished by the next run.
+func (m *Mover) Run(ctx context.Context) error {
+	m.window = semaphore.NewWeighted(int64(m.Window))
+	m.pending, m.busy, m.wake = map[slots.Slot]struct{}{}, map[slots.Slot]struct{}{}, make(chan struct{}, 1)
+	if err := m.fill(ctx); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, x := range m.indexes {
+		group.Go(func() error { return x.follow(ctx) })
+	}
+	group.Go(func() error {
+		defer cancel()
+		return m.move(ctx)
+	})
+	return group.Wait()
+}
+
+// fill reads all cells that take part and finds the slots without objects, which have moved already.
+func (m *Mover) fill(ctx context.Context) error {
+	m.mu.Lock()
+	m.indexes = map[string]*index{}
+	m.mu.Unlock()
+	group, ctx := errgroup.WithContext(ctx)
+	for name, store := range m.Stores {
+		cell, found := m.Topology.Index(name)
+		if !found {
+			continue
+		}
+		x := newIndex(store)
+		x.leaves = func(slot slots.Slot) bool { return m.leaves(cell, slot) }
+		x.arrives = func(slot slots.Slot) bool { r := m.Topology.Route(slot); return r.Moving() && r.New == cell }
+		x.touched = m.touch
+		m.mu.Lock()
+		m.indexes[name] = x
+		m.mu.Unlock()
+		group.Go(func() error { return x.fill(ctx) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for slot := range slots.Slot(slots.Count) {
+		m.mu.Lock()
+		_, pending := m.pending[slot]
+		m.mu.Unlock()
+		if m.Topology.Route(slot).Moving() && !pending && m.Moved != nil {
+			m.Moved(slot)
+		}
+	}
+	return nil
+}
+
+// leaves reports whether objects of a slot leave a cell. A cell that is emptied keeps nothing, not even what it should not have had.
+func (m *Mover) leaves(cell slots.Index, slot slots.Slot) bool {
+	route := m.Topology.Route(slot)
+	return route.New != cell && (route.Old == cell || m.Topology.Cell(cell).State == slots.Out)
+}
+
+// Progress returns how many objects have moved and how many there are to move.
+func (m *Mover) Progress() (moved, total int64) {
+	for _, x := range m.sources() {
+		left, all, _ := x.count()
+		moved, total = moved+left, total+all
+	}
+	return moved, total
+}
+
+// Least returns, for each cell that has lost objects, the revision at which the last one was given up.
+func (m *Mover) Least() map[string]int64 {
+	least := map[string]int64{}
+	for name, x := range m.sources() {
+		if _, _, last := x.count(); last > 0 {
+			least[name] = last
+		}
+	}
+	return least
+}
+
+func (m *Mover) sources() map[string]*index {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.indexes
+}
+
+// touch remembers that there is something to do in a slot.
+func (m *Mover) touch(slot slots.Slot) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pending[slot] = struct{}{}
+	m.stir()
+}
+
+func (m *Mover) stir() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns a slot to work on. Without one it tells whether all work has ended.
+func (m *Mover) take() (slot slots.Slot, found, idle bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for slot := range m.pending {
+		if _, busy := m.busy[slot]; !busy {
+			delete(m.pending, slot)
+			m.busy[slot] = struct{}{}
+			return slot, true, false
+		}
+	}
+	return 0, false, len(m.busy) == 0
+}
+
+func (m *Mover) release(slot slots.Slot) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.busy, slot)
+	m.stir()
+}
+
+// move works on slots until the stores hold nothing more to move.
+func (m *Mover) move(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for {
+		slot, found, idle := m.take()
+		switch {
+		case found:
+			weight := m.weight(slot)
+			if err := m.window.Acquire(ctx, weight); err != nil {
+				return errors.Join(group.Wait(), err)
+			}
+			group.Go(func() error {
+				defer m.window.Release(weight)
+				defer m.release(slot)
+				return m.unit(ctx, slot)
+			})
+			continue
+		case idle:
+			settled, err := m.settled(ctx)
+			if err != nil {
+				return errors.Join(group.Wait(), err)
+			}
+			if settled {
+				return group.Wait()
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(group.Wait(), ctx.Err())
+		case <-m.wake:
+		}
+	}
+}
+
+// settled looks once more when nothing seems to be left: an engine may have stored a binding on its own.
+func (m *Mover) settled(ctx context.Context) (bool, error) {
+	for _, x := range m.indexes {
+		if err := x.catchUp(ctx); err != nil {
+			return false, err
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.pending) == 0, nil
+}
+
+// weight is how much of the window a slot takes: one for each object, and no more than there is.
+func (m *Mover) weight(slot slots.Slot) int64 {
+	count := 0
+	for _, x := range m.indexes {
+		objects, _ := x.remaining(slot)
+		count += len(objects)
+	}
+	return int64(min(max(count, 1), m.Window))
+}
+
+// unit moves a slot. Unless another mover has taken over, what goes wrong is tried again.
+func (m *Mover) unit(ctx context.Context, slot slots.Slot) error {
+	for {
+		err := m.slot(ctx, slot)
+		switch {
+		case err == nil:
+			if objects, _ := m.left(slot); len(objects) == 0 && m.Moved != nil {
+				m.Moved(slot)
+			}
+			return nil
+		case errors.Is(err, cellstore.ErrDeposed), errors.Is(err, errStopped), ctx.Err() != nil:
+			return err
+		}
+		failures.Inc()
+		klog.FromContext(ctx).Error(err, "Moving the objects of a slot failed and will be tried again", "slot", slot)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(retryAfter):
+		}
+	}
+}
+
+// left returns what has not left yet in any cell, with the cell.
+func (m *Mover) left(slot slots.Slot) (objects, works []located) {
+	for name, x := range m.indexes {
+		keys, workKeys := x.remaining(slot)
+		for _, key := range keys {
+			objects = append(objects, located{name, key})
+		}
+		for _, key := range workKeys {
+			works = append(works, located{name, key})
+		}
+	}
+	return objects, works
+}
+
+// located is a key in a cell.
+type located struct{ cell, key string }
+
+// slot moves all objects of a slot together: the engine of the new cell sees none of them in use before it has all of them.
+func (m *Mover) slot(ctx context.Context, slot slots.Slot) error {
+	target := m.Topology.Name(m.Topology.Route(slot).New)
+	passengers := map[located]*passenger{}
+	// 1. Freeze and copy everything, also what turns up meanwhile: from the freeze on the old engine makes nothing new.
+	for {
+		added, err := m.board(ctx, slot, target, passengers)
+		if err != nil {
+			return err
+		}
+		if !added {
+			break
+		}
+	}
+	// 2. The old cell's Works stand back from now on.
+	_, works := m.left(slot)
+	if err := m.markWorks(ctx, works); err != nil {
+		return err
+	}
+	// 3. Hand over, and only then put to use.
+	all := make([]*passenger, 0, len(passengers))
+	for _, p := range passengers {
+		all = append(all, p)
+	}
+	if err := m.each(ctx, all, func(ctx context.Context, p *passenger) error {
+		return p.advance(ctx, func(s Step) bool { return s != Activate })
+	}); err != nil {
+		return err
+	}
+	bindings := slices.DeleteFunc(slices.Clone(all), func(p *passenger) bool { return !p.isBinding() })
+	others := slices.DeleteFunc(slices.Clone(all), func(p *passenger) bool { return p.isBinding() })
+	for _, batch := range [][]*passenger{bindings, others} {
+		if err := m.each(ctx, batch, func(ctx context.Context, p *passenger) error {
+			return p.advance(ctx, func(Step) bool { return true })
+		}); err != nil {
+			return err
+		}
+	}
+	return m.arrived(ctx, slot, all)
+}
+
+// board freezes and copies what is in the old cells and not among the passengers yet. It reports whether there was anything.
+func (m *Mover) board(ctx context.Context, slot slots.Slot, target string, passengers map[located]*passenger) (bool, error) {
+	waiting, _ := m.left(slot)
+	for _, key := range m.indexes[target].inactive(slot) {
+		// A copy that a former mover has left inactive: its original may have gone.
+		relative, _ := m.Stores[target].Relative(key)
+		source := m.Topology.Name(m.Topology.Route(slot).Old)
+		waiting = append(waiting, located{source, m.Stores[source].Key(relative)})
+	}
+	var boarding []*passenger
+	for _, l := range waiting {
+		if passengers[l] != nil || l.cell == target {
+			continue
+		}
+		relative, _ := m.Stores[l.cell].Relative(l.key)
+		p := &passenger{m: m, relative: relative, old: side{store: m.Stores[l.cell]}, new: side{store: m.Stores[target]}}
+		passengers[l] = p
+		boarding = append(boarding, p)
+	}
+	if len(boarding) == 0 {
+		return false, nil
+	}
+	err := m.each(ctx, boarding, func(ctx context.Context, p *passenger) error {
+		if err := p.load(ctx); err != nil {
+			return err
+		}
+		return p.advance(ctx, Step.beforeCommit)
+	})
+	if err != nil {
+		return false, err
+	}
+	for _, p := range boarding {
+		if err := m.indexes[p.old.store.Cell].until(ctx, p.old.kv.ModRevision); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// arrived waits until the indexes know what this slot's commits did, so that nobody looks at it again because of them.
+func (m *Mover) arrived(ctx context.Context, slot slots.Slot, all []*passenger) error {
+	for _, p := range all {
+		if err := m.indexes[p.old.store.Cell].until(ctx, p.old.kv.ModRevision); err != nil {
+			return err
+		}
+	}
+	m.indexes[m.Topology.Name(m.Topology.Route(slot).New)].takeCopies(slot)
+	m.mu.Lock()
+	delete(m.pending, slot)
+	m.mu.Unlock()
+	// Whatever is in the index by now is seen here, and whatever comes later says so itself.
+	if objects, works := m.left(slot); len(objects)+len(works) > 0 {
+		m.touch(slot)
+	}
+	return nil
+}
+
+// each does something with several objects at once.
+func (m *Mover) each(ctx context.Context, all []*passenger, do func(context.Context, *passenger) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(m.Window)
+	for _, p := range all {
+		group.Go(func() error {
+			if err := do(ctx, p); err != nil {
+				return fmt.Errorf("moving %s from cell %s to cell %s: %w", p.relative, p.old.store.Cell, p.new.store.Cell, err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}

@@ -1,0 +1,506 @@
+package rebalance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/controlplane"
+	"github.com/cellplane/cellplane/internal/local"
+	"github.com/cellplane/cellplane/internal/slots"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// yard is some cells without a hub.
+type yard struct {
+	stores  map[string]*cellstore.Store
+	configs map[string]*rest.Config
+	readers map[string]*reader
+	term    cellstore.Term
+}
+
+func newYard(t *testing.T, cells int) *yard {
+	t.Helper()
+	y := &yard{stores: map[string]*cellstore.Store{}, configs: map[string]*rest.Config{}, readers: map[string]*reader{}}
+	for _, plane := range testenv.StartFederation(t, local.Spec{WithoutHub: true, Cells: cells}).Cells {
+		config, err := plane.AdminConfig()
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.QPS = -1
+		y.configs[plane.Name()] = config
+		y.stores[plane.Name()] = openStore(t, plane)
+		if y.readers[plane.Name()], err = newReader(plane.Name(), config); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return y
+}
+
+func openStore(t *testing.T, plane *controlplane.ControlPlane) *cellstore.Store {
+	t.Helper()
+	caFile, pair, err := plane.EtcdFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := map[string][]byte{}
+	for key, file := range map[string]string{"ca.crt": caFile, "tls.crt": pair.CertFile, "tls.key": pair.KeyFile} {
+		if data[key], err = os.ReadFile(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cell := &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: plane.Name()}, Spec: cellplanev1alpha1.CellSpec{Etcd: cellplanev1alpha1.CellEtcd{Endpoints: []string{plane.EtcdURL()}}}}
+	store, err := cellstore.Open(cell, &corev1.Secret{Data: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return store
+}
+
+// mover returns one with a new, higher term.
+func (y *yard) mover(t *testing.T, topology *slots.Map) *Mover {
+	t.Helper()
+	y.term++
+	for _, store := range y.stores {
+		if err := store.RaiseTerm(t.Context(), y.term); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &Mover{
+		Topology: topology, Stores: y.stores, Term: y.term, Window: 64,
+		Verify: func(ctx context.Context, from, to string, object *cellstore.Object, stored cellstore.KV) error {
+			return verify(ctx, y.readers[from], y.readers[to], object, stored)
+		},
+	}
+}
+
+// joining is a topology in which the last of the cells joins; turned back, it leaves.
+func joining(t *testing.T, back bool, cells ...string) *slots.Map {
+	t.Helper()
+	list := make([]slots.Cell, len(cells))
+	for i, name := range cells {
+		list[i] = slots.Cell{Name: name, Weight: 1}
+	}
+	list[len(list)-1].State = slots.In
+	if back {
+		list[len(list)-1].State = slots.Out
+	}
+	topology, err := slots.Compile(2, list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topology
+}
+
+// names that move and names that stay when cell-b joins cell-a.
+func (y *yard) sample(t *testing.T, topology *slots.Map, namespace string, moving, staying int) (move, stay []string) {
+	t.Helper()
+	for i := 0; len(move) < moving || len(stay) < staying; i++ {
+		name := fmt.Sprintf("app-%d", i)
+		if topology.Route(slots.Of(namespace, name)).Moving() {
+			move = append(move, name)
+		} else {
+			stay = append(stay, name)
+		}
+	}
+	return move[:moving], stay[:staying]
+}
+
+var (
+	bindingsResource = schema.GroupVersionResource{Group: "work.karmada.io", Version: "v1alpha2", Resource: "resourcebindings"}
+	worksResource    = schema.GroupVersionResource{Group: "work.karmada.io", Version: "v1alpha1", Resource: "works"}
+)
+
+// populate makes workloads with everything that belongs to them in a cell.
+func (y *yard) populate(t *testing.T, cell, namespace string, workloads ...string) {
+	t.Helper()
+	ctx := t.Context()
+	for _, name := range []string{namespace, "karmada-es-m1"} {
+		for _, config := range y.configs {
+			client, err := kubernetes.NewForConfig(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		}
+	}
+	client, err := kubernetes.NewForConfig(y.configs[cell])
+	if err != nil {
+		t.Fatal(err)
+	}
+	custom, err := dynamic.NewForConfig(y.configs[cell])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range workloads {
+		labels := map[string]string{"app": name}
+		if _, err := client.AppsV1().Deployments(namespace).Create(ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.io/keep"}}, Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}},
+		}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		binding := &unstructured.Unstructured{}
+		if err := json.Unmarshal(fmt.Appendf(nil, `{"apiVersion":"work.karmada.io/v1alpha2","kind":"ResourceBinding","metadata":{"name":"%s-deployment"},"spec":{"resource":{"apiVersion":"apps/v1","kind":"Deployment","namespace":"%s","name":"%s"},"clusters":[{"name":"m1","replicas":2}]}}`, name, namespace, name), binding); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := custom.Resource(bindingsResource).Namespace(namespace).Create(ctx, binding, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		work := &unstructured.Unstructured{}
+		if err := json.Unmarshal(fmt.Appendf(nil, `{"apiVersion":"work.karmada.io/v1alpha1","kind":"Work","metadata":{"name":"%s.%s","labels":{"cellplane.io/slot":"%s"}},"spec":{"workload":{"manifests":[]}}}`, name, namespace, slots.Of(namespace, name)), work); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := custom.Resource(worksResource).Namespace("karmada-es-m1").Create(ctx, work, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// contents returns the federated objects of a cell: their values without the marks of moves, by key, and how they stand.
+func (y *yard) contents(t *testing.T, cell, namespace string) (values map[string]string, standings map[string]Standing) {
+	t.Helper()
+	values, standings = map[string]string{}, map[string]Standing{}
+	for kv, err := range y.stores[cell].Range(t.Context(), y.stores[cell].Prefix(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		object, err := cellstore.Parse(kv.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if class, _ := cellstore.Classify(object); class == cellstore.Local || (object.Namespace != namespace && !strings.HasSuffix(object.Name, "."+namespace)) {
+			continue
+		}
+		plain, err := cellstore.WithMark(kv.Value, cellstore.Mark{Labels: status(""), Annotations: map[string]string{names.CopiedAtAnnotation: "", names.MovedFromAnnotation: ""}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := side{kv: kv}
+		if standings[kv.Key], err = s.standing(); err != nil {
+			t.Fatal(err)
+		}
+		values[kv.Key] = string(plain)
+	}
+	return values, standings
+}
+
+func isWork(key string) bool { return strings.Contains(key, "/works/") }
+
+// checkMoved checks that everything that was in the old cell is in the new one, unchanged, and left in the old one.
+func (y *yard) checkMoved(t *testing.T, before map[string]string, from, to, namespace string, moved []string) {
+	t.Helper()
+	oldValues, oldStandings := y.contents(t, from, namespace)
+	newValues, newStandings := y.contents(t, to, namespace)
+	for key, value := range before {
+		moves := slices.ContainsFunc(moved, func(name string) bool {
+			return strings.HasSuffix(key, "/"+name) || strings.HasSuffix(key, "/"+name+"-deployment") || strings.HasSuffix(key, "/"+name+"."+namespace)
+		})
+		switch {
+		case !moves:
+			if oldStandings[key] != Active || newStandings[key] != Absent || oldValues[key] != value {
+				t.Errorf("%s should have stayed: %v in %s, %v in %s", key, oldStandings[key], from, newStandings[key], to)
+			}
+		case isWork(key):
+			if newStandings[key] != Absent || oldStandings[key] != Left {
+				t.Errorf("the Work %s: %v in %s, %v in %s", key, oldStandings[key], from, newStandings[key], to)
+			}
+		default:
+			if newStandings[key] != Active || oldStandings[key] != Left || newValues[key] != value {
+				t.Errorf("%s should have moved: %v in %s, %v in %s, unchanged %t", key, oldStandings[key], from, newStandings[key], to, newValues[key] == value)
+			}
+		}
+	}
+}
+
+func TestMover(t *testing.T) {
+	y := newYard(t, 2)
+	t.Run("moves", func(t *testing.T) { testMoves(t, y) })
+	t.Run("crashes", func(t *testing.T) { testCrashes(t, y) })
+	t.Run("turned back", func(t *testing.T) { testTurnedBack(t, y) })
+	t.Run("deposed", func(t *testing.T) { testDeposed(t, y) })
+	t.Run("objects being deleted", func(t *testing.T) { testDeleting(t, y) })
+	t.Run("hidden writes", func(t *testing.T) { testHiddenWrites(t, y) })
+	t.Run("late bindings", func(t *testing.T) { testLate(t, y) })
+}
+
+func testMoves(t *testing.T, y *yard) {
+	topology := joining(t, false, "cell-a", "cell-b")
+	move, stay := y.sample(t, topology, "moves", 4, 2)
+	y.populate(t, "cell-a", "moves", append(move, stay...)...)
+	before, _ := y.contents(t, "cell-a", "moves")
+	m := y.mover(t, topology)
+	var moved slotSet
+	m.Moved = moved.add
+	if err := m.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	y.checkMoved(t, before, "cell-a", "cell-b", "moves", move)
+	for slot := range slots.Slot(slots.Count) {
+		if topology.Route(slot).Moving() != moved.has(slot) {
+			t.Errorf("slot %v: moving %t, reported %t", slot, topology.Route(slot).Moving(), moved.has(slot))
+		}
+	}
+	if done, total := m.Progress(); done != total || done < 8 {
+		t.Errorf("%d of %d objects have moved", done, total)
+	}
+	// The positions tell a watcher how both ends fit together.
+	key := y.stores["cell-a"].Key("deployments/moves/" + move[0])
+	left, _, err := y.stores["cell-a"].Get(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	arrived, _, err := y.stores["cell-b"].Get(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	object, err := cellstore.Parse(arrived.Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := object.Annotations[names.MovedFromAnnotation], fmt.Sprintf("cell-a/%d", left.ModRevision); got != want {
+		t.Errorf("moved from %s, want %s", got, want)
+	}
+	if least := m.Least(); least["cell-a"] < left.ModRevision || least["cell-b"] != 0 {
+		t.Errorf("the last commits are %v", least)
+	}
+}
+
+// testCrashes stops a mover after each of its transactions in turn, and lets another one finish.
+func testCrashes(t *testing.T, y *yard) {
+	topology := joining(t, false, "cell-a", "cell-b")
+	for after := 1; ; after++ {
+		namespace := fmt.Sprintf("crash-%d", after)
+		move, stay := y.sample(t, topology, namespace, 1, 1)
+		y.populate(t, "cell-a", namespace, append(move, stay...)...)
+		before, _ := y.contents(t, "cell-a", namespace)
+		m := y.mover(t, topology)
+		done := 0
+		m.Window = 1 // one after the other
+		m.Written = func(step Step, _, _ string) error {
+			if done++; done == after {
+				return fmt.Errorf("killed after transaction %d, %v", after, step)
+			}
+			return nil
+		}
+		err := m.Run(t.Context())
+		if err == nil {
+			if after < 9 { // a template and a binding of four steps each, and a Work
+				t.Errorf("there were only %d transactions", done)
+			}
+			return
+		}
+		if !errors.Is(err, errStopped) {
+			t.Fatal(err)
+		}
+		if err := y.mover(t, topology).Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		y.checkMoved(t, before, "cell-a", "cell-b", namespace, move)
+	}
+}
+
+// testTurnedBack stops a mover after each of its transactions and turns the change back.
+func testTurnedBack(t *testing.T, y *yard) {
+	forth, back := joining(t, false, "cell-a", "cell-b"), joining(t, true, "cell-a", "cell-b")
+	for after := 1; ; after++ {
+		namespace := fmt.Sprintf("back-%d", after)
+		move, _ := y.sample(t, forth, namespace, 1, 0)
+		y.populate(t, "cell-a", namespace, move...)
+		before, _ := y.contents(t, "cell-a", namespace)
+		m := y.mover(t, forth)
+		done := 0
+		m.Window = 1
+		m.Written = func(_ Step, _, key string) error {
+			if !strings.Contains(key, namespace) {
+				return nil // of an earlier round
+			}
+			if done++; done == after {
+				return errors.New("killed")
+			}
+			return nil
+		}
+		stopped := m.Run(t.Context())
+		if err := y.mover(t, back).Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		values, standings := y.contents(t, "cell-a", namespace)
+		_, there := y.contents(t, "cell-b", namespace)
+		for key, value := range before {
+			if isWork(key) {
+				continue
+			}
+			if standings[key] != Active || values[key] != value || there[key] == Active || there[key] == Frozen {
+				t.Errorf("after transaction %d, %s is %v in cell-a and %v in cell-b", after, key, standings[key], there[key])
+			}
+		}
+		if stopped == nil {
+			return
+		}
+	}
+}
+
+func testDeposed(t *testing.T, y *yard) {
+	topology := joining(t, false, "cell-a", "cell-b")
+	move, _ := y.sample(t, topology, "deposed", 1, 0)
+	y.populate(t, "cell-a", "deposed", move...)
+	before, _ := y.contents(t, "cell-a", "deposed")
+	old := y.mover(t, topology)
+	started, going := make(chan struct{}), make(chan struct{})
+	first := true
+	old.Window = 1
+	old.Written = func(Step, string, string) error {
+		if first {
+			first = false
+			close(started)
+			<-going // paused while another one takes over and finishes
+		}
+		return nil
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- old.Run(t.Context()) }()
+	<-started
+	if err := y.mover(t, topology).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	values, _ := y.contents(t, "cell-a", "deposed")
+	close(going)
+	if err := <-ended; !errors.Is(err, cellstore.ErrDeposed) {
+		t.Errorf("the mover that was paused ended with %v", err)
+	}
+	if after, _ := y.contents(t, "cell-a", "deposed"); !maps.Equal(values, after) {
+		t.Error("the mover that was paused has written")
+	}
+	y.checkMoved(t, before, "cell-a", "cell-b", "deposed", move)
+}
+
+func testDeleting(t *testing.T, y *yard) {
+	ctx := t.Context()
+	topology := joining(t, false, "cell-a", "cell-b")
+	move, _ := y.sample(t, topology, "deleting", 1, 0)
+	y.populate(t, "cell-a", "deleting", move...)
+	from, to := clientOf(t, y.configs["cell-a"]), clientOf(t, y.configs["cell-b"])
+	if err := from.AppsV1().Deployments("deleting").Delete(ctx, move[0], metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	before, err := from.AppsV1().Deployments("deleting").Get(ctx, move[0], metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := y.mover(t, topology).Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	after, err := to.AppsV1().Deployments("deleting").Get(ctx, move[0], metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.UID != before.UID || !after.DeletionTimestamp.Equal(before.DeletionTimestamp) || !slices.Equal(after.Finalizers, before.Finalizers) || len(after.ManagedFields) != len(before.ManagedFields) {
+		t.Errorf("it arrived as %+v", after.ObjectMeta)
+	}
+	if _, err := to.AppsV1().Deployments("deleting").Patch(ctx, move[0], "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "it goes with its last finalizer", func(ctx context.Context) (bool, error) {
+		_, err := to.AppsV1().Deployments("deleting").Get(ctx, move[0], metav1.GetOptions{})
+		return err != nil && strings.Contains(err.Error(), "not found"), err
+	})
+}
+
+func clientOf(t *testing.T, config *rest.Config) kubernetes.Interface {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// testHiddenWrites scales an object between its copy and its commit: the label does not show in a Scale, so that only the transaction
+// of the commit can notice.
+func testHiddenWrites(t *testing.T, y *yard) {
+	ctx := t.Context()
+	topology := joining(t, false, "cell-a", "cell-b")
+	move, _ := y.sample(t, topology, "hidden", 1, 0)
+	y.populate(t, "cell-a", "hidden", move...)
+	from, to := clientOf(t, y.configs["cell-a"]), clientOf(t, y.configs["cell-b"])
+	m := y.mover(t, topology)
+	var once bool
+	m.Window = 1
+	m.Written = func(step Step, _, key string) error {
+		if step != Copy || once || !strings.Contains(key, "/deployments/") {
+			return nil
+		}
+		once = true
+		_, err := from.AppsV1().Deployments("hidden").Patch(ctx, move[0], "application/merge-patch+json", []byte(`{"spec":{"replicas":7}}`), metav1.PatchOptions{}, "scale")
+		return err
+	}
+	if err := m.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	after, err := to.AppsV1().Deployments("hidden").Get(ctx, move[0], metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !once || *after.Spec.Replicas != 7 || after.Labels[names.RebalanceStatusLabel] != "" {
+		t.Errorf("scaled %t, it arrived with %d replicas and labels %v", once, *after.Spec.Replicas, after.Labels)
+	}
+}
+
+// testLate stores a binding while its template moves, as an engine may that does not know yet.
+func testLate(t *testing.T, y *yard) {
+	ctx := t.Context()
+	topology := joining(t, false, "cell-a", "cell-b")
+	move, _ := y.sample(t, topology, "late", 2, 0)
+	y.populate(t, "cell-a", "late", move[:1]...)
+	store := y.stores["cell-a"]
+	key := store.Key("work.karmada.io/resourcebindings/late/" + move[0] + "-deployment")
+	binding, _, err := store.Get(ctx, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Client().Delete(ctx, key); err != nil {
+		t.Fatal(err)
+	}
+	m := y.mover(t, topology)
+	var steps []string
+	m.Window = 1
+	m.Written = func(step Step, cell, written string) error {
+		steps = append(steps, fmt.Sprintf("%v %s", step, written[strings.LastIndex(written, "/")+1:]))
+		if step != Freeze || !strings.Contains(written, "/deployments/") {
+			return nil
+		}
+		_, err := store.Txn(ctx, y.term, []clientv3.Cmp{cellstore.Unchanged(key, 0)}, cellstore.Put(key, binding.Value))
+		return err
+	}
+	if err := m.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	_, standings := y.contents(t, "cell-b", "late")
+	if standings[key] != Active {
+		t.Errorf("the binding is %v in the new cell", standings[key])
+	}
+	activated := slices.Index(steps, "activate "+move[0])
+	if copied := slices.Index(steps, "copy "+move[0]+"-deployment"); copied < 0 || copied > activated {
+		t.Logf("the binding came after its template was in use: %v", steps)
+	}
+}

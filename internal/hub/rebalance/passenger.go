@@ -1,0 +1,251 @@
+package rebalance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/cellstore"
+)
+
+// passenger is an object on its way.
+type passenger struct {
+	m *Mover
+	// relative is its key without the prefix of either store.
+	relative string
+	old, new side
+	verified bool
+}
+
+// side is what one of the two cells holds of an object.
+type side struct {
+	store *cellstore.Store
+	kv    cellstore.KV
+}
+
+func (s *side) read(ctx context.Context, relative string) (err error) {
+	s.kv, _, err = s.store.Get(ctx, s.store.Key(relative))
+	return err
+}
+
+// standing returns what the cell holds.
+func (s *side) standing() (Standing, error) {
+	if s.kv.ModRevision == 0 {
+		return Absent, nil
+	}
+	if !bytes.Contains(s.kv.Value, []byte(names.RebalanceStatusLabel)) {
+		return Active, nil
+	}
+	object, err := cellstore.Parse(s.kv.Value)
+	if err != nil {
+		return 0, err
+	}
+	switch object.Labels[names.RebalanceStatusLabel] {
+	case names.RebalanceMigrating:
+		return Frozen, nil
+	case names.RebalanceMigrated:
+		return Left, nil
+	default:
+		return Active, nil
+	}
+}
+
+// load reads what both cells hold.
+func (p *passenger) load(ctx context.Context) error {
+	p.verified = false
+	if err := p.old.read(ctx, p.relative); err != nil {
+		return err
+	}
+	return p.new.read(ctx, p.relative)
+}
+
+func (p *passenger) situation() (Situation, error) {
+	var s Situation
+	var err error
+	if s.Old, err = p.old.standing(); err != nil {
+		return s, err
+	}
+	if s.New, err = p.new.standing(); err != nil {
+		return s, err
+	}
+	s.Equal, s.Verified = bytes.Equal(p.old.kv.Value, p.new.kv.Value), p.verified
+	return s, nil
+}
+
+// advance takes the object as far as allowed. If something has changed meanwhile it looks again.
+func (p *passenger) advance(ctx context.Context, allowed func(Step) bool) error {
+	for {
+		situation, err := p.situation()
+		if err != nil {
+			return err
+		}
+		step := situation.Next()
+		if step == Done || !allowed(step) {
+			return nil
+		}
+		err = p.take(ctx, step)
+		if errors.Is(err, cellstore.ErrConflict) {
+			// Somebody was faster. It cannot be a client once the object is frozen, except with a request that hides what it is about.
+			err = p.load(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		steps.WithLabelValues(step.String()).Inc()
+	}
+}
+
+// take does one step.
+func (p *passenger) take(ctx context.Context, step Step) error {
+	switch step {
+	case Freeze:
+		return p.mark(ctx, step, &p.old, cellstore.Mark{Labels: status(names.RebalanceMigrating)})
+	case Copy:
+		p.verified = false
+		return p.write(ctx, step, &p.new, p.old.kv.Value)
+	case Verify:
+		return p.verify(ctx)
+	case Commit:
+		return p.mark(ctx, step, &p.old, cellstore.Mark{
+			Labels:      status(names.RebalanceMigrated),
+			Annotations: map[string]string{names.CopiedAtAnnotation: position(&p.new)},
+		})
+	case Activate:
+		mark := cellstore.Mark{Labels: status(""), Annotations: map[string]string{names.CopiedAtAnnotation: ""}}
+		if p.old.kv.ModRevision != 0 { // otherwise it has never been anywhere else
+			mark.Annotations[names.MovedFromAnnotation] = position(&p.old)
+		}
+		return p.mark(ctx, step, &p.new, mark)
+	case Discard:
+		return p.mark(ctx, step, &p.old, cellstore.Mark{
+			Labels:      status(names.RebalanceMigrated),
+			Annotations: map[string]string{names.CopiedAtAnnotation: position(&p.new)},
+		})
+	default:
+		return nil
+	}
+}
+
+func status(value string) map[string]string {
+	return map[string]string{names.RebalanceStatusLabel: value}
+}
+
+// position names a version of an object in a cell.
+func position(s *side) string { return fmt.Sprintf("%s/%d", s.store.Cell, s.kv.ModRevision) }
+
+// mark changes labels and annotations of what a side holds.
+func (p *passenger) mark(ctx context.Context, step Step, s *side, mark cellstore.Mark) error {
+	value, err := cellstore.WithMark(s.kv.Value, mark)
+	if err != nil {
+		return err
+	}
+	return p.write(ctx, step, s, value)
+}
+
+// write stores a value on a side if that has not changed since it was read.
+func (p *passenger) write(ctx context.Context, step Step, s *side, value []byte) error {
+	key := s.store.Key(p.relative)
+	revision, err := s.store.Txn(ctx, p.m.Term, []clientv3.Cmp{cellstore.Unchanged(key, s.kv.ModRevision)}, cellstore.Put(key, value))
+	if err != nil {
+		return err
+	}
+	s.kv = cellstore.KV{Key: key, Value: value, ModRevision: revision}
+	return p.m.written(step, s.store.Cell, key)
+}
+
+// verify reads the copy through the new cell's API server.
+func (p *passenger) verify(ctx context.Context) error {
+	object, err := cellstore.Parse(p.new.kv.Value)
+	if err != nil {
+		return err
+	}
+	if err := p.m.Verify(ctx, p.old.store.Cell, p.new.store.Cell, object, p.new.kv); err != nil {
+		return err
+	}
+	p.verified = true
+	return nil
+}
+
+func (p *passenger) isBinding() bool { return strings.HasPrefix(p.relative, bindingsPrefix) }
+
+// bindingsPrefix begins the keys of bindings.
+const bindingsPrefix = "work.karmada.io/resourcebindings/"
+
+// errStopped is what a hook stops a run with.
+var errStopped = errors.New("stopped")
+
+func (m *Mover) written(step Step, cell, key string) error {
+	if m.Written == nil {
+		return nil
+	}
+	if err := m.Written(step, cell, key); err != nil {
+		return fmt.Errorf("%w: %w", errStopped, err)
+	}
+	return nil
+}
+
+// Bounds of a transaction on Works. etcd takes 128 operations and 1.5 MiB by default.
+const (
+	batchWorks = 64
+	batchBytes = 1 << 20
+)
+
+// markWorks makes the old cell's engine stand back from Works. Nobody watches them but engines, so that several may be written at one
+// revision.
+func (m *Mover) markWorks(ctx context.Context, works []located) error {
+	byCell := map[string][]string{}
+	for _, w := range works {
+		byCell[w.cell] = append(byCell[w.cell], w.key)
+	}
+	for cell, keys := range byCell {
+		for len(keys) > 0 {
+			taken, err := m.markBatch(ctx, m.Stores[cell], keys)
+			if errors.Is(err, cellstore.ErrConflict) {
+				continue // the engine has written one of them; it is read anew
+			}
+			if err != nil {
+				return fmt.Errorf("marking Works in cell %s: %w", cell, err)
+			}
+			keys = keys[taken:]
+		}
+	}
+	return nil
+}
+
+// markBatch marks as many of the Works as fit into a transaction.
+func (m *Mover) markBatch(ctx context.Context, store *cellstore.Store, keys []string) (taken int, err error) {
+	var conditions []clientv3.Cmp
+	var puts []clientv3.Op
+	size := 0
+	for _, key := range keys[:min(len(keys), batchWorks)] {
+		kv, _, err := store.Get(ctx, key)
+		if err != nil {
+			return 0, err
+		}
+		if taken > 0 && size+len(kv.Value) > batchBytes {
+			break
+		}
+		taken++
+		if kv.ModRevision == 0 {
+			continue
+		}
+		value, err := cellstore.WithMark(kv.Value, cellstore.Mark{Labels: status(names.RebalanceMigrated)})
+		if err != nil {
+			return 0, err
+		}
+		size += len(value)
+		conditions, puts = append(conditions, cellstore.Unchanged(key, kv.ModRevision)), append(puts, cellstore.Put(key, value))
+	}
+	if len(puts) == 0 {
+		return taken, nil
+	}
+	if _, err := store.Txn(ctx, m.Term, conditions, puts...); err != nil {
+		return 0, err
+	}
+	return taken, m.written(Done, store.Cell, keys[0])
+}

@@ -1,0 +1,112 @@
+package rebalance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+
+	"github.com/cellplane/cellplane/internal/cellstore"
+)
+
+// reader reads objects through the API server of a cell, as they are encoded there.
+type reader struct {
+	cell   string
+	client *rest.RESTClient
+	mapper *restmapper.DeferredDiscoveryRESTMapper
+	mu     sync.Mutex // the mapper is not made for several callers
+}
+
+func newReader(cell string, config *rest.Config) (*reader, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1 // the cell's own flow control decides
+	config.NegotiatedSerializer = serializer.WithoutConversionCodecFactory{CodecFactory: clientgoscheme.Codecs}
+	client, err := rest.UnversionedRESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("preparing to read from cell %s: %w", cell, err)
+	}
+	resources, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("preparing to read from cell %s: %w", cell, err)
+	}
+	return &reader{cell: cell, client: client, mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(resources))}, nil
+}
+
+// path returns where the API server serves an object in the version in which it is stored.
+func (r *reader) path(object *cellstore.Object) (string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	mapping, err := r.mapper.RESTMapping(object.GroupKind(), object.Version)
+	if meta.IsNoMatchError(err) {
+		r.mapper.Reset() // it may be known by now
+		mapping, err = r.mapper.RESTMapping(object.GroupKind(), object.Version)
+	}
+	if err != nil {
+		return "", fmt.Errorf("cell %s does not serve %s: %w", r.cell, object.GroupVersionKind, err)
+	}
+	root := "/apis/" + object.Group + "/" + object.Version
+	if object.Group == "" {
+		root = "/api/" + object.Version
+	}
+	return strings.Join([]string{root, "namespaces", object.Namespace, mapping.Resource.Resource, object.Name}, "/"), nil
+}
+
+const (
+	mediaJSON  = "application/json"
+	mediaProto = "application/vnd.kubernetes.protobuf"
+)
+
+// read returns an object without its resourceVersion, not older than a revision.
+func (r *reader) read(ctx context.Context, object *cellstore.Object, media string, revision int64) ([]byte, error) {
+	path, err := r.path(object)
+	if err != nil {
+		return nil, err
+	}
+	request := r.client.Verb(http.MethodGet).AbsPath(path).SetHeader("Accept", media)
+	if revision > 0 {
+		request.Param("resourceVersion", strconv.FormatInt(revision, 10))
+	}
+	served, err := request.DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s through the API server of cell %s: %w", object, r.cell, err)
+	}
+	return cellstore.WithoutVersion(served)
+}
+
+var errDiffers = errors.New("the copy is not served as the original is; it stays frozen until that is cleared up")
+
+// verify compares what the new cell serves with what was stored there. An object that was stored long ago may be served with
+// defaults that came later: then it has to be what the old cell serves.
+func verify(ctx context.Context, from, to *reader, object *cellstore.Object, stored cellstore.KV) error {
+	media := mediaJSON
+	if bytes.HasPrefix(stored.Value, []byte("k8s\x00")) {
+		media = mediaProto
+	}
+	served, err := to.read(ctx, object, media, stored.ModRevision)
+	if err != nil {
+		return err
+	}
+	if bytes.Equal(bytes.TrimSpace(served), bytes.TrimSpace(stored.Value)) {
+		return nil
+	}
+	original, err := from.read(ctx, object, media, 0)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(served, original) {
+		return errDiffers
+	}
+	return nil
+}
