@@ -14,8 +14,6 @@ import (
 	"k8s.io/klog/v2"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
-	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
-	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/schedule"
 	"github.com/cellplane/cellplane/internal/simulate"
@@ -83,24 +81,9 @@ func (s *Store) Run(ctx context.Context) {
 
 // Estimators tell how many more of a pod clusters have room for, promises subtracted: with all that could grow, and
 // how much of that is growth. Without a pod the requirements of the binding count. Both answer schedule.Unknown for a
-// cluster without a ledger.
+// cluster without a ledger. They serve one decision.
 func (s *Store) Estimators(pod *simulate.Pod) (room, growth schedule.Estimator) {
-	ask := func(part func(simulate.Fit) int64) schedule.Estimator {
-		var once sync.Once
-		return func(cluster *clusterv1alpha1.Cluster, spec *workv1alpha2.ResourceBindingSpec) int32 {
-			once.Do(func() {
-				if pod == nil && len(spec.Components) == 0 {
-					pod, _ = simulate.FromRequirements(spec.ReplicaRequirements) // for what cannot be read the general estimate answers
-				}
-			})
-			account := s.Account(cluster.Name)
-			if pod == nil || !account.Known() {
-				return schedule.Unknown
-			}
-			return replicas(part(account.Room(pod)))
-		}
-	}
-	return ask(simulate.Fit.Total), ask(func(f simulate.Fit) int64 { return f.Growth })
+	return Estimators(s.Account, pod)
 }
 
 // Account returns what is known of a cluster, nil if nothing is.

@@ -1,0 +1,333 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	yamlutil "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/interpreter"
+	"github.com/cellplane/cellplane/internal/local"
+	"github.com/cellplane/cellplane/internal/schedule"
+)
+
+func newSchedule() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "schedule",
+		GroupID: groupClusters,
+		Short:   "See where workloads go, and why",
+		Args:    cobra.NoArgs,
+	}
+	cmd.AddCommand(newScheduleExplain(), newScheduleSimulate())
+	return cmd
+}
+
+// scheduleFlags are those of both commands.
+type scheduleFlags struct {
+	kubeconfig, context, dir, namespace, output string
+}
+
+func (f *scheduleFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the federation (default: $KUBECONFIG, or that of the federation on this machine)")
+	flags.StringVar(&f.context, "context", "", "context in that kubeconfig")
+	flags.StringVarP(&f.namespace, "namespace", "n", "default", "namespace of the workload")
+	flags.StringVarP(&f.output, "output", "o", "", "json for the machine-readable form")
+	addDirFlag(cmd, &f.dir)
+}
+
+func (f *scheduleFlags) config() (*rest.Config, error) {
+	if f.output != "" && f.output != "json" {
+		return nil, fmt.Errorf("--output must be json, not %q", f.output)
+	}
+	file := f.kubeconfig
+	if file == "" && os.Getenv("KUBECONFIG") == "" {
+		dir, err := federationDir(f.dir)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := os.Stat(local.KubeconfigFile(dir)); err == nil {
+			file = local.KubeconfigFile(dir)
+		}
+	}
+	config, err := loadKubeconfig(file, f.context)
+	if err != nil {
+		return nil, fmt.Errorf("finding the federation: %w; name its kubeconfig with --kubeconfig, or start one with `cellplane up`", err)
+	}
+	return config, nil
+}
+
+func newScheduleExplain() *cobra.Command {
+	var flags scheduleFlags
+	cmd := &cobra.Command{
+		Use:   "explain KIND/NAME",
+		Short: "Show why a workload runs where it does",
+		Long: `Show why a workload runs where it does: what became of each cluster in each of
+the three tiers of a decision. The decision is made again with what is known
+now; nothing is changed.`,
+		Example: `  cellplane schedule explain deploy/web
+  cellplane schedule explain statefulset/db -n shop -o json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return explainWorkload(cmd.Context(), cmd.OutOrStdout(), &flags, args[0])
+		},
+	}
+	flags.add(cmd)
+	return cmd
+}
+
+func explainWorkload(ctx context.Context, out io.Writer, flags *scheduleFlags, argument string) error {
+	resource, name, ok := strings.Cut(argument, "/")
+	if !ok || resource == "" || name == "" {
+		return fmt.Errorf("%q does not name a workload; write its kind and name, like deploy/web", argument)
+	}
+	config, err := flags.config()
+	if err != nil {
+		return err
+	}
+	kind, err := kindOf(config, resource)
+	if err != nil {
+		return err
+	}
+	world, err := readFederation(ctx, config)
+	if err != nil {
+		return err
+	}
+	binding := &workv1alpha2.ResourceBinding{}
+	err = world.client.Get(ctx, client.ObjectKey{Namespace: flags.namespace, Name: names.BindingName(kind.Kind, name)}, binding)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading what was decided for %s %s/%s: %w", kind.Kind, flags.namespace, name, err)
+	}
+	if err != nil {
+		return fmt.Errorf("nothing was decided for %s %s/%s: either there is none, or no policy selects it", kind.Kind, flags.namespace, name)
+	}
+	report, err := world.decide(&question{
+		title: fmt.Sprintf("%s %s/%s", kind.Kind, flags.namespace, name), spec: &binding.Spec, affinity: binding.Status.SchedulerObservedAffinityName,
+		profile: profileName(binding.Annotations, binding.Spec.SchedulerName), ready: readyReplicas(&binding.Spec, &binding.Status), running: true,
+	})
+	if err != nil {
+		return err
+	}
+	return report.print(out, flags.output)
+}
+
+// kindOf finds a kind by what users call it.
+func kindOf(config *rest.Config, resource string) (schema.GroupVersionKind, error) {
+	finder, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return schema.GroupVersionKind{}, err
+	}
+	cached := memory.NewMemCacheClient(finder)
+	mapper := restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(cached), cached, nil)
+	partial := schema.ParseGroupResource(resource).WithVersion("")
+	kind, err := mapper.KindFor(partial)
+	if err != nil {
+		return kind, fmt.Errorf("finding the kind %q: %w", resource, err)
+	}
+	return kind, nil
+}
+
+// profileName is what a binding or policy calls its profile.
+func profileName(annotations map[string]string, schedulerName string) string {
+	if name := annotations[names.SchedulingProfileAnnotation]; name != "" {
+		return name
+	}
+	if schedulerName == defaultScheduler {
+		return ""
+	}
+	return schedulerName
+}
+
+// defaultScheduler is what bindings that follow no profile may name.
+const defaultScheduler = "default-scheduler"
+
+// readyReplicas counts what clusters report. Clusters that report nothing of the kind are taken to be ready.
+func readyReplicas(spec *workv1alpha2.ResourceBindingSpec, status *workv1alpha2.ResourceBindingStatus) int32 {
+	ready := map[string]int32{}
+	for i := range status.AggregatedStatus {
+		item := &status.AggregatedStatus[i]
+		if item.Status == nil {
+			continue
+		}
+		var reported struct{ Replicas, ReadyReplicas *int32 }
+		if err := json.Unmarshal(item.Status.Raw, &reported); err != nil {
+			continue
+		}
+		if reported.Replicas != nil || reported.ReadyReplicas != nil {
+			ready[item.ClusterName] = ptr.Deref(reported.ReadyReplicas, 0) // none are not mentioned
+		}
+	}
+	total := int32(0)
+	for i := range spec.Clusters {
+		if count, known := ready[spec.Clusters[i].Name]; known {
+			total += min(count, spec.Clusters[i].Replicas)
+		} else {
+			total += spec.Clusters[i].Replicas
+		}
+	}
+	return total
+}
+
+func newScheduleSimulate() *cobra.Command {
+	var flags scheduleFlags
+	var file, profile string
+	replicas := int32(-1)
+	cmd := &cobra.Command{
+		Use:   "simulate -f FILE",
+		Short: "Tell whether a workload would fit, where, and at what cost",
+		Long: `Tell whether a workload would fit, where, and at what cost. Nothing is created.
+
+The file holds the workload, and may hold the policy that is to place it; without
+one its replicas are divided by what clusters have room for.`,
+		Example: `  cellplane schedule simulate -f web.yaml --replicas 500
+  cellplane schedule simulate -f web.yaml --profile own-first -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return simulateWorkload(cmd.Context(), cmd.OutOrStdout(), &flags, file, profile, replicas)
+		},
+	}
+	flags.add(cmd)
+	cmd.Flags().StringVarP(&file, "filename", "f", "", "file with the workload, and perhaps its policy; - for the standard input (required)")
+	cmd.Flags().Int32Var(&replicas, "replicas", replicas, "replicas to place (default: as the workload says)")
+	cmd.Flags().StringVar(&profile, "profile", "", "SchedulingProfile to follow (default: as the policy says)")
+	return cmd
+}
+
+func simulateWorkload(ctx context.Context, out io.Writer, flags *scheduleFlags, file, profile string, replicas int32) error {
+	if file == "" {
+		return errors.New("name a file with the workload, like -f web.yaml")
+	}
+	config, err := flags.config()
+	if err != nil {
+		return err
+	}
+	workload, policy, err := readWorkload(file)
+	if err != nil {
+		return err
+	}
+	asked, err := ask(ctx, workload, policy, flags.namespace, replicas)
+	if err != nil {
+		return err
+	}
+	if profile != "" {
+		asked.profile = profile
+	}
+	world, err := readFederation(ctx, config)
+	if err != nil {
+		return err
+	}
+	report, err := world.decide(asked)
+	if err != nil {
+		return err
+	}
+	if err := report.print(out, flags.output); err != nil {
+		return err
+	}
+	if report.Failure != "" {
+		return exitError{code: 2}
+	}
+	return nil
+}
+
+// readWorkload reads a workload and its policy, if there is one.
+func readWorkload(file string) (*unstructured.Unstructured, *policyv1alpha1.PropagationPolicy, error) {
+	var reader io.Reader = os.Stdin
+	if file != "-" {
+		opened, err := os.Open(file)
+		if err != nil {
+			return nil, nil, err
+		}
+		defer opened.Close()
+		reader = opened
+	}
+	var workload *unstructured.Unstructured
+	var policy *policyv1alpha1.PropagationPolicy
+	decoder := yamlutil.NewYAMLOrJSONDecoder(reader, 4096)
+	for {
+		object := map[string]any{}
+		if err := decoder.Decode(&object); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, nil, fmt.Errorf("reading %s: %w", file, err)
+		}
+		found := &unstructured.Unstructured{Object: object}
+		switch {
+		case len(object) == 0:
+		case found.GroupVersionKind().Group == policyv1alpha1.GroupName:
+			policy = &policyv1alpha1.PropagationPolicy{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, policy); err != nil {
+				return nil, nil, fmt.Errorf("reading the policy in %s: %w", file, err)
+			}
+		case workload == nil:
+			workload = found
+		default:
+			return nil, nil, fmt.Errorf("%s holds both %s %s and %s %s; one workload at a time can be simulated", file, workload.GetKind(), workload.GetName(), found.GetKind(), found.GetName())
+		}
+	}
+	if workload == nil {
+		return nil, nil, fmt.Errorf("%s holds no workload", file)
+	}
+	return workload, policy, nil
+}
+
+// ask makes of a workload and a policy what a scheduler would see.
+func ask(ctx context.Context, workload *unstructured.Unstructured, policy *policyv1alpha1.PropagationPolicy, namespace string, replicas int32) (*question, error) {
+	meaning := interpreter.New(interpreter.Options{})
+	found, requirements, err := meaning.Replicas(ctx, workload)
+	if err != nil {
+		return nil, fmt.Errorf("reading the replicas of %s %s: %w", workload.GetKind(), workload.GetName(), err)
+	}
+	if replicas >= 0 {
+		found = replicas
+	}
+	if workload.GetNamespace() != "" {
+		namespace = workload.GetNamespace()
+	}
+	asked := &question{title: fmt.Sprintf("%s %s/%s", workload.GetKind(), namespace, workload.GetName()), spec: &workv1alpha2.ResourceBindingSpec{
+		Resource: workv1alpha2.ObjectReference{APIVersion: workload.GetAPIVersion(), Kind: workload.GetKind(), Namespace: namespace, Name: workload.GetName()},
+		Replicas: found, ReplicaRequirements: requirements,
+		Placement: &policyv1alpha1.Placement{ReplicaScheduling: &policyv1alpha1.ReplicaSchedulingStrategy{
+			ReplicaSchedulingType: policyv1alpha1.ReplicaSchedulingTypeDivided,
+			WeightPreference:      &policyv1alpha1.ClusterPreferences{DynamicWeight: policyv1alpha1.DynamicWeightByAvailableReplicas},
+		}},
+	}}
+	if policy != nil {
+		asked.spec.Placement, asked.profile = &policy.Spec.Placement, profileName(policy.Annotations, policy.Spec.SchedulerName)
+	}
+	asked.pod, err = podOf(workload, namespace)
+	return asked, err
+}
+
+// question is what is to be decided.
+type question struct {
+	title    string
+	spec     *workv1alpha2.ResourceBindingSpec
+	affinity string
+	profile  string
+	pod      *podTemplate
+	ready    int32
+	running  bool
+}
+
+func (q *question) progress(now time.Time) schedule.Progress {
+	return schedule.Progress{Now: now, Ready: q.ready}
+}
