@@ -159,7 +159,11 @@ func (c *Config) build(ctx context.Context) (*engine, error) {
 		works    *status.Works
 		bindings *status.Bindings
 	)
-	plan := scheduler.New(state, recorder, scheduler.Options{Changed: func(key cell.Key) { bindings.Changed(key) }})
+	promises, err := c.ledger()
+	if err != nil {
+		return nil, err
+	}
+	plan := scheduler.New(state, recorder, scheduler.Options{Ledger: promises, Changed: func(key cell.Key) { bindings.Changed(key) }})
 	execute := execution.New(state, meaning, recorder, workers(c.WorkersPerMember), func(key cell.Key) {
 		works.Changed(key)
 		if work := state.Works.Get(key); work != nil && work.Binding.Name != "" {
@@ -178,6 +182,12 @@ func (c *Config) build(ctx context.Context) (*engine, error) {
 	})
 
 	e.follow = execute.Start
+	if promises != nil {
+		e.follow = func(ctx context.Context) {
+			followLedgers(ctx, promises)
+			execute.Start(ctx)
+		}
+	}
 	e.run = []func(context.Context){
 		func(ctx context.Context) { detect.Run(ctx, detectorWorkers) },
 		func(ctx context.Context) { plan.Run(ctx, schedulerWorkers) },

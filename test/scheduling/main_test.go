@@ -24,7 +24,6 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/engine"
-	"github.com/cellplane/cellplane/internal/engine/tainteviction"
 	"github.com/cellplane/cellplane/internal/kubebin"
 	"github.com/cellplane/cellplane/internal/local"
 )
@@ -86,7 +85,7 @@ func runTests(m *testing.M) (code int, err error) {
 			return 1, fmt.Errorf("connecting to %s: %w", at.plane.Name(), err)
 		}
 	}
-	stop := startEngine(ctx, engine.Config{Cell: "cell-a", Config: cellConfig, Failover: engine.Failover{Taints: tainteviction.Options{}}})
+	stop := startEngine(ctx, engine.Config{Cell: "cell-a", Config: cellConfig, HubAPI: hubConfig})
 	defer stop()
 	return m.Run(), nil
 }

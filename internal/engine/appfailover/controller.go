@@ -68,7 +68,7 @@ func (a *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 		a.forget(key)
 		return nil
 	}
-	if binding.Labels[names.RebalanceStatusLabel] != "" || !scheduler.Responsible(binding) {
+	if binding.Labels[names.RebalanceStatusLabel] != "" || !a.scheduler.Responsible(binding) {
 		return nil
 	}
 	about := events.OfBinding(binding)

@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/cellplane/cellplane/api"
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	configv1alpha1 "github.com/cellplane/cellplane/api/config/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
@@ -49,6 +50,8 @@ type Cell struct {
 
 	Quotas          *Store[policyv1alpha1.FederatedResourceQuota]
 	Clusters        *Store[clusterv1alpha1.Cluster]
+	ClusterProfiles *Store[cellplanev1alpha1.ClusterProfile]
+	Profiles        *Store[cellplanev1alpha1.SchedulingProfile]
 	Secrets         *Store[corev1.Secret] // of members
 	Namespaces      *Store[metav1.PartialObjectMetadata]
 	PriorityClasses *Store[schedulingv1.PriorityClass]
@@ -103,6 +106,7 @@ func New(config *rest.Config, options Options) (*Cell, error) {
 	for _, gv := range []schema.GroupVersion{
 		corev1.SchemeGroupVersion, schedulingv1.SchemeGroupVersion, policyv1alpha1.GroupVersion, workv1alpha1.GroupVersion,
 		workv1alpha2.GroupVersion, clusterv1alpha1.GroupVersion, configv1alpha1.GroupVersion, apiextensionsv1.SchemeGroupVersion,
+		cellplanev1alpha1.GroupVersion,
 	} {
 		if c.typed[gv], err = typedClient(config, gv, client); err != nil {
 			return nil, fmt.Errorf("connecting to cell %s: %w", options.Name, err)
@@ -121,6 +125,8 @@ func New(config *rest.Config, options Options) (*Cell, error) {
 	c.ClusterOverridePolicies = newStore(keep[policyv1alpha1.ClusterOverridePolicy])
 	c.Quotas = newStore(keep[policyv1alpha1.FederatedResourceQuota])
 	c.Clusters = newStore(keep[clusterv1alpha1.Cluster])
+	c.ClusterProfiles = newStore(keep[cellplanev1alpha1.ClusterProfile])
+	c.Profiles = newStore(keep[cellplanev1alpha1.SchedulingProfile])
 	c.Secrets = newStore(keep[corev1.Secret])
 	c.Namespaces = newStore(keepMetadata)
 	c.PriorityClasses = newStore(keep[schedulingv1.PriorityClass])
@@ -198,6 +204,8 @@ func (c *Cell) Start(ctx context.Context) error {
 		{gv: policyv1alpha1.GroupVersion, resource: "clusteroverridepolicies", list: func() runtime.Object { return &policyv1alpha1.ClusterOverridePolicyList{} }, sink: c.ClusterOverridePolicies, synced: c.ClusterOverridePolicies.Synced()},
 		{gv: policyv1alpha1.GroupVersion, resource: "federatedresourcequotas", list: func() runtime.Object { return &policyv1alpha1.FederatedResourceQuotaList{} }, sink: c.Quotas, synced: c.Quotas.Synced()},
 		{gv: clusterv1alpha1.GroupVersion, resource: "clusters", list: func() runtime.Object { return &clusterv1alpha1.ClusterList{} }, sink: c.Clusters, synced: c.Clusters.Synced()},
+		{gv: cellplanev1alpha1.GroupVersion, resource: "clusterprofiles", list: func() runtime.Object { return &cellplanev1alpha1.ClusterProfileList{} }, sink: c.ClusterProfiles, synced: c.ClusterProfiles.Synced()},
+		{gv: cellplanev1alpha1.GroupVersion, resource: "schedulingprofiles", list: func() runtime.Object { return &cellplanev1alpha1.SchedulingProfileList{} }, sink: c.Profiles, synced: c.Profiles.Synced()},
 		{gv: corev1.SchemeGroupVersion, resource: "secrets", inside: names.ClusterNamespace, list: func() runtime.Object { return &corev1.SecretList{} }, sink: c.Secrets, synced: c.Secrets.Synced()},
 		{gv: corev1.SchemeGroupVersion, resource: "namespaces", list: func() runtime.Object { return &corev1.NamespaceList{} }, sink: c.Namespaces, synced: c.Namespaces.Synced()},
 		{gv: schedulingv1.SchemeGroupVersion, resource: "priorityclasses", list: func() runtime.Object { return &schedulingv1.PriorityClassList{} }, sink: c.PriorityClasses, synced: c.PriorityClasses.Synced()},

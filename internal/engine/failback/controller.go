@@ -103,7 +103,7 @@ func (f *Controller) Run(ctx context.Context, workers int) { f.queue.Run(ctx, wo
 // Reconcile has a workload scheduled anew if a cluster that it was evicted from has been well for long enough.
 func (f *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	binding := f.cell.Binding(key)
-	if binding == nil || binding.DeletionTimestamp != nil || binding.Labels[names.RebalanceStatusLabel] != "" || !scheduler.Responsible(binding) {
+	if binding == nil || binding.DeletionTimestamp != nil || binding.Labels[names.RebalanceStatusLabel] != "" || !f.scheduler.Responsible(binding) {
 		return nil
 	}
 	left := eviction.Left(binding)

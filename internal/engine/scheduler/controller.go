@@ -29,7 +29,7 @@ func (s *Scheduler) Enqueue(key cell.Key) { s.queue.AddNow(key) }
 // Reconcile decides about a binding if a decision is due.
 func (s *Scheduler) Reconcile(ctx context.Context, key cell.Key) error {
 	binding := s.cell.Binding(key)
-	if binding == nil || binding.DeletionTimestamp != nil || binding.Labels[names.RebalanceStatusLabel] != "" || !Responsible(binding) {
+	if binding == nil || binding.DeletionTimestamp != nil || binding.Labels[names.RebalanceStatusLabel] != "" || !s.Responsible(binding) {
 		return nil
 	}
 	_, err := s.Place(ctx, Change{Before: binding, After: binding.DeepCopy()})
@@ -39,10 +39,14 @@ func (s *Scheduler) Reconcile(ctx context.Context, key cell.Key) error {
 	if err != nil {
 		return err
 	}
-	if outcome, _ := s.Last(key); outcome.Failure != nil {
+	switch outcome, _ := s.Last(key); {
+	case outcome.Failure != nil:
 		return queue.Later{After: retryPeriod}
+	case outcome.again > 0:
+		return queue.Later{After: outcome.again}
+	default:
+		return nil
 	}
-	return nil
 }
 
 // priority of a binding: those with a higher one are decided about first.

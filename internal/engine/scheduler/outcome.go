@@ -24,9 +24,16 @@ type Outcome struct {
 	Affinity string
 	// At is when clusters were last chosen anew; zero if they were found to be chosen already.
 	At time.Time
+	// Notes are sentences about what was decided for a reason that the placement does not give.
+	Notes []string
+
+	// Of moves at a pace: when the last one was, and after how long the next one is due.
+	movedAt time.Time
+	again   time.Duration
 
 	// What the decision was made from, and what came out.
 	input    uint64
+	freed    int
 	snapshot *schedule.Snapshot
 	targets  []workv1alpha2.TargetCluster
 }
@@ -50,7 +57,8 @@ func (s *Scheduler) record(binding *workv1alpha2.ResourceBinding, d *decision) {
 		outcome.At = last.At
 	}
 	if outcome.snapshot == nil { // nothing was decided
-		outcome.input, outcome.snapshot, outcome.targets = last.input, last.snapshot, last.targets
+		outcome.Notes, outcome.movedAt = last.Notes, last.movedAt
+		outcome.input, outcome.freed, outcome.snapshot, outcome.targets = last.input, last.freed, last.snapshot, last.targets
 	}
 	s.outcomes[key] = outcome
 	s.setWaiting(key, d.placement, outcome.Failure != nil)
@@ -99,7 +107,7 @@ func (s *Scheduler) tell(binding *workv1alpha2.ResourceBinding, d *decision, bef
 		s.recorder.Failed(about, "schedule", names.EventScheduleBindingFailed, d.Failure.Message)
 		return
 	}
-	s.recorder.Succeeded(about, "schedule", names.EventScheduleBindingSucceed, "placed in "+Describe(binding.Spec.Clusters),
+	s.recorder.Succeeded(about, "schedule", names.EventScheduleBindingSucceed, strings.Join(append([]string{"placed in " + Describe(binding.Spec.Clusters)}, d.Notes...), "; "),
 		!d.At.IsZero() && (before == nil || before.Generation != binding.Generation || before.ResourceVersion != binding.ResourceVersion))
 }
 
@@ -156,7 +164,7 @@ func (s *Scheduler) admit(ctx context.Context, before, after *workv1alpha2.Resou
 		}
 		if failure != nil {
 			held.release()
-			d.Failure, d.made, d.clears, d.At, d.snapshot = failure, false, false, time.Time{}, nil
+			d.refuse(failure)
 			return nil, nil
 		}
 		if hold != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/events"
 	"github.com/cellplane/cellplane/internal/engine/queue"
+	"github.com/cellplane/cellplane/internal/ledger"
 	"github.com/cellplane/cellplane/internal/schedule"
 )
 
@@ -36,13 +37,15 @@ type Scheduler struct {
 	// changed is told of bindings about which something new is known that the binding does not say.
 	changed func(cell.Key)
 	groups  groupLocks
-	reaches *lru.Cache // placement as JSON → reach
+	ledger  *ledger.Store // nil where there is none
+	reaches *lru.Cache    // placement as JSON → reach
 
 	mu       sync.Mutex
 	outcomes map[cell.Key]Outcome
 	waiting  map[string]map[cell.Key]struct{} // by placement, as JSON
 	snapshot *schedule.Snapshot
 	stale    bool // whether a cluster has changed since the snapshot
+	freed    int  // counts how often clusters may have got more room
 }
 
 // Guard has the last word on decisions: it knows of bounds that the clusters themselves do not tell.
@@ -64,6 +67,8 @@ type Hold interface {
 type Options struct {
 	// Guards have the last word on decisions.
 	Guards []Guard
+	// Ledger knows what of the clusters' room is promised; nil means nobody does.
+	Ledger *ledger.Store
 	// Changed is told of bindings whose outcome is another than before.
 	Changed func(cell.Key)
 }
@@ -77,14 +82,19 @@ func New(c *cell.Cell, recorder *events.Recorder, options Options) *Scheduler {
 		cell: c, recorder: recorder, guards: options.Guards, now: time.Now, changed: options.Changed, reaches: lru.New(knownPlacements),
 		outcomes: map[cell.Key]Outcome{}, waiting: map[string]map[cell.Key]struct{}{}, snapshot: schedule.Compile(nil), stale: true,
 	}
+	if options.Ledger != nil {
+		s.ledger = options.Ledger
+		s.guards = append(s.guards, &promises{c, options.Ledger})
+		s.ledger.Subscribe(s.roomFreed)
+	}
 	s.queue = queue.NewWithPriority("scheduler", firstPause, longestPause, s.priority)
 	s.subscribe()
 	return s
 }
 
-// Responsible tells whether the binding is ours to decide about.
-func Responsible(binding *workv1alpha2.ResourceBinding) bool {
-	if name := binding.Spec.SchedulerName; name != "" && name != Name {
+// Responsible tells whether the binding is ours to decide about. A SchedulingProfile is a scheduler of ours, too.
+func (s *Scheduler) Responsible(binding *workv1alpha2.ResourceBinding) bool {
+	if name := binding.Spec.SchedulerName; name != "" && name != Name && s.cell.Profiles.Get(cell.Key{Name: name}) == nil {
 		return false
 	}
 	suspended := binding.Spec.Suspension != nil && ptr.Deref(binding.Spec.Suspension.Scheduling, false)
@@ -103,36 +113,55 @@ type Change struct {
 // which fails if somebody else was faster. It returns the binding as it is then.
 func (s *Scheduler) Place(ctx context.Context, change Change) (*workv1alpha2.ResourceBinding, error) {
 	after := change.After
-	if !Responsible(after) {
+	if !s.Responsible(after) {
 		return s.write(ctx, change)
 	}
 	defer s.groups.lock(after)()
 
-	// 1. Decide.
+	// 1. Decide, and hold what the decision needs. What has gone in the meantime is asked for elsewhere.
 	start := time.Now()
-	d := s.decide(after)
-	algorithmDuration.Observe(time.Since(start).Seconds())
-
-	// 2. Hold what the decision needs.
-	holds, err := s.admit(ctx, change.Before, after, &d)
+	d, holds, err := s.settle(ctx, change.Before, after)
 	if err != nil {
 		attempts.WithLabelValues(resultError).Inc()
 		return nil, err
 	}
 	d.apply(after)
 
-	// 3. Write it down.
+	// 2. Write it down.
 	written, err := s.write(ctx, change)
 	if err != nil {
 		holds.release()
 		return nil, err
 	}
 	holds.commit(written)
-	s.record(written, &d)
-	s.tell(written, &d, change.Before)
+	s.record(written, d)
+	s.tell(written, d, change.Before)
 	attempts.WithLabelValues(resultOf(&d.Outcome)).Inc()
 	endToEndDuration.Observe(time.Since(start).Seconds())
 	return written, nil
+}
+
+// mostDecisions is how often a decision is made anew because others were faster.
+const mostDecisions = 8
+
+// settle makes a decision that the guards agree to.
+func (s *Scheduler) settle(ctx context.Context, before, after *workv1alpha2.ResourceBinding) (*decision, holds, error) {
+	for n := 1; ; n++ {
+		start := time.Now()
+		d := s.decide(after)
+		algorithmDuration.Observe(time.Since(start).Seconds())
+		held, err := s.admit(ctx, before, after, &d)
+		outdated := &outdatedError{}
+		switch {
+		case err == nil:
+			return &d, held, nil
+		case !errors.As(err, &outdated):
+			return nil, nil, err
+		case n == mostDecisions:
+			d.refuse(&schedule.Failure{Reason: names.ReasonUnschedulable, Message: outdated.Error() + "; others are faster."})
+			return &d, nil, nil
+		}
+	}
 }
 
 func (s *Scheduler) write(ctx context.Context, change Change) (*workv1alpha2.ResourceBinding, error) {
@@ -181,6 +210,11 @@ func (d *decision) apply(binding *workv1alpha2.ResourceBinding) {
 	binding.Annotations[names.AppliedPlacementAnnotation] = d.placement
 }
 
+// refuse turns a decision into a failure that leaves the clusters as they are.
+func (d *decision) refuse(failure *schedule.Failure) {
+	d.Failure, d.made, d.clears, d.At, d.snapshot = failure, false, false, time.Time{}, nil
+}
+
 // decide chooses clusters if a decision is due.
 func (s *Scheduler) decide(binding *workv1alpha2.ResourceBinding) decision {
 	key := cell.Key{Namespace: binding.Namespace, Name: binding.Name}
@@ -195,18 +229,28 @@ func (s *Scheduler) decide(binding *workv1alpha2.ResourceBinding) decision {
 	}
 	triggered := s.triggered(binding)
 	fresh := triggered || binding.Annotations[names.AppliedPlacementAnnotation] != d.placement
-	if !fresh && !s.due(binding) {
+	profile, failure := s.profile(binding)
+	if failure != nil {
+		d.Failure = failure
+		return d
+	}
+	if !fresh && !paced(profile) && !s.due(binding) {
 		return d
 	}
 	request := schedule.Request{
-		Spec: &binding.Spec, UID: binding.Spec.Resource.UID, Fresh: triggered, Snapshot: s.clusters(),
+		Spec: &binding.Spec, UID: binding.Spec.Resource.UID, Fresh: triggered, Snapshot: s.clusters(), Profile: profile,
+		Progress: schedule.Progress{Now: s.now(), MovedAt: last.movedAt, Ready: readyReplicas(binding)},
 	}
 	request.AffinityClusters, request.AntiAffinityClusters = s.groupClusters(binding)
 	if !fresh {
 		request.Affinity = d.Affinity
 	}
-	d.input = inputOf(&request, d.placement)
-	if !fresh && d.input == last.input && request.Snapshot == last.snapshot && sameTargets(last.targets, binding.Spec.Clusters) {
+	if s.ledger != nil {
+		room, growth := s.ledger.Estimators(podOf(s.cell, binding))
+		request.Estimators, request.Growth = []schedule.Estimator{room}, growth
+	}
+	d.input, d.freed = inputOf(&request, d.placement), s.roomEpoch()
+	if !fresh && !paced(profile) && d.input == last.input && d.freed == last.freed && request.Snapshot == last.snapshot && sameTargets(last.targets, binding.Spec.Clusters) {
 		d.Failure = last.Failure
 		return d // nothing has changed since
 	}
@@ -219,7 +263,10 @@ func (s *Scheduler) decide(binding *workv1alpha2.ResourceBinding) decision {
 		return d
 	}
 	d.made, d.targets, d.Affinity = true, result.Clusters, result.Affinity
-	d.Outcome.targets = result.Clusters
+	d.Outcome.targets, d.again, d.Notes = result.Clusters, result.Again, result.Notes
+	if d.movedAt = last.movedAt; result.Moved > 0 {
+		d.movedAt = s.now()
+	}
 	if fresh || !sameTargets(binding.Spec.Clusters, result.Clusters) {
 		d.At = s.now()
 	}
@@ -231,7 +278,7 @@ func inputOf(request *schedule.Request, placement string) uint64 {
 	spec := request.Spec
 	rest, err := json.Marshal([]any{
 		spec.Replicas, spec.ReplicaRequirements, spec.Components, spec.GracefulEvictionTasks, spec.WorkloadAffinityGroups,
-		request.Affinity, request.AffinityClusters, request.AntiAffinityClusters,
+		request.Profile, request.Affinity, request.AffinityClusters, request.AntiAffinityClusters,
 	})
 	if err != nil {
 		return 0
@@ -274,7 +321,7 @@ func (s *Scheduler) clusters() *schedule.Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stale {
-		s.snapshot, s.stale = s.snapshot.Update(s.cell.Clusters.All()), false
+		s.snapshot, s.stale = s.snapshot.Update(s.cell.Clusters.All(), s.cell.ClusterProfiles.All()...), false
 	}
 	return s.snapshot
 }

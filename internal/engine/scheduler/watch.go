@@ -8,7 +8,9 @@ import (
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/affinity"
@@ -22,6 +24,9 @@ func (s *Scheduler) subscribe() {
 		if now == nil {
 			s.forget(key)
 			s.groupChanged(key, old)
+			if s.ledger != nil && old != nil && old.Labels[names.RebalanceStatusLabel] == "" {
+				s.ledger.Release(workloadOf(old), "")
+			}
 			return
 		}
 		if old != nil && old.Generation == now.Generation && maps.Equal(old.Annotations, now.Annotations) && maps.Equal(old.Labels, now.Labels) {
@@ -32,6 +37,13 @@ func (s *Scheduler) subscribe() {
 		}
 		incoming.WithLabelValues("BindingChanged").Inc()
 		s.queue.AddNow(key)
+	})
+	s.cell.Profiles.Subscribe(func(key cell.Key, _, _ *cellplanev1alpha1.SchedulingProfile) { s.preferencesChanged(key.Name) })
+	s.cell.ClusterProfiles.Subscribe(func(key cell.Key, _, _ *cellplanev1alpha1.ClusterProfile) {
+		s.mu.Lock()
+		s.stale = true
+		s.mu.Unlock()
+		s.roomFreed(key.Name)
 	})
 	s.cell.Clusters.Subscribe(func(_ cell.Key, old, now *clusterv1alpha1.Cluster) {
 		s.mu.Lock()
@@ -44,6 +56,17 @@ func (s *Scheduler) subscribe() {
 			s.roomChanged(old, now)
 		}
 	})
+}
+
+// preferencesChanged looks again at the bindings that follow a profile.
+func (s *Scheduler) preferencesChanged(profile string) {
+	for _, key := range s.cell.BindingKeys() {
+		binding := s.cell.Binding(key)
+		if binding != nil && (binding.Annotations[names.SchedulingProfileAnnotation] == profile || binding.Spec.SchedulerName == profile) {
+			incoming.WithLabelValues("ProfileChanged").Inc()
+			s.queue.AddNow(key)
+		}
+	}
 }
 
 // sameForScheduling compares what placements look at.
@@ -97,6 +120,34 @@ func (s *Scheduler) roomChanged(old, now *clusterv1alpha1.Cluster) {
 			}
 		}
 	}
+}
+
+// roomFreed looks again at the bindings without a place that may choose a cluster of which somebody has given back room.
+func (s *Scheduler) roomFreed(cluster string) {
+	now := s.cell.Clusters.Get(cell.Key{Name: cluster})
+	s.mu.Lock()
+	s.freed++
+	waiting := make(map[string][]cell.Key, len(s.waiting))
+	for placement, keys := range s.waiting {
+		waiting[placement] = slices.Collect(maps.Keys(keys))
+	}
+	s.mu.Unlock()
+	for placement, keys := range waiting {
+		if !s.reach(placement).either(now) {
+			continue
+		}
+		incoming.WithLabelValues("RoomFreed").Add(float64(len(keys)))
+		for _, key := range keys {
+			s.queue.AddNow(key)
+		}
+	}
+}
+
+// roomEpoch tells decisions apart between which clusters may have got more room.
+func (s *Scheduler) roomEpoch() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.freed
 }
 
 // needOf tells what bindings ask for apart.

@@ -193,7 +193,7 @@ func (b *Bindings) statusOf(binding *workv1alpha2.ResourceBinding, items []workv
 
 func (b *Bindings) setScheduled(binding *workv1alpha2.ResourceBinding, status *workv1alpha2.ResourceBindingStatus) {
 	outcome, decided := b.scheduler.Last(cell.Key{Namespace: binding.Namespace, Name: binding.Name})
-	if !decided || !scheduler.Responsible(binding) {
+	if !decided || !b.scheduler.Responsible(binding) {
 		return
 	}
 	condition := metav1.Condition{

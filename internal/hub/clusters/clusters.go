@@ -27,6 +27,7 @@ import (
 	"github.com/cellplane/cellplane/internal/hub/clustertaint"
 	"github.com/cellplane/cellplane/internal/hub/executionspace"
 	"github.com/cellplane/cellplane/internal/hub/remedy"
+	"github.com/cellplane/cellplane/internal/hub/workloadrebalancer"
 	"github.com/cellplane/cellplane/internal/ledger"
 )
 
@@ -79,6 +80,9 @@ func New(ctx context.Context, hub *rest.Config, options Options) (*Controllers, 
 		func() error { return clustertaint.Add(mgr) },
 		func() error { return executionspace.Add(mgr, options.ExecutionSpace) },
 		func() error { return remedy.Add(mgr) },
+		func() error {
+			return workloadrebalancer.Add(mgr, workloadrebalancer.Options{Cells: options.ExecutionSpace.Cells})
+		},
 	} {
 		if err := add(); err != nil {
 			return nil, fmt.Errorf("preparing the controllers of clusters: %w", err)

@@ -1,0 +1,42 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/cellplane/cellplane/internal/ledger"
+)
+
+// ledgerPatience is how long an engine waits for the ledgers before it works without them: the hub may be away.
+const ledgerPatience = 10 * time.Second
+
+// followLedgers follows the ledgers until the context ends, and returns when they are known.
+func followLedgers(ctx context.Context, promises *ledger.Store) {
+	go promises.Run(ctx)
+	patience := time.NewTimer(ledgerPatience)
+	defer patience.Stop()
+	select {
+	case <-promises.Synced():
+	case <-ctx.Done():
+	case <-patience.C:
+		klog.FromContext(ctx).Info("the hub does not tell what room is promised; going on with what clusters say of themselves")
+	}
+}
+
+// ledger returns the ledgers of clusters, which are on the hub. Without a way to the hub there are none: then decisions
+// rely on what clusters say of themselves.
+func (c *Config) ledger() (*ledger.Store, error) {
+	hub := c.HubAPI
+	if c.Hub {
+		hub = c.Config
+	}
+	if hub == nil {
+		return nil, nil
+	}
+	hub = rest.CopyConfig(hub)
+	hub.QPS = -1
+	return ledger.NewStore(ledger.Options{Hub: hub, Holder: c.Cell})
+}

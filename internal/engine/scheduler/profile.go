@@ -1,0 +1,61 @@
+package scheduler
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/schedule"
+)
+
+// profile returns the preferences that a binding follows: those its annotation names, else those its scheduler does.
+func (s *Scheduler) profile(binding *workv1alpha2.ResourceBinding) (*cellplanev1alpha1.SchedulingProfileSpec, *schedule.Failure) {
+	wanted := binding.Annotations[names.SchedulingProfileAnnotation]
+	name := cmp.Or(wanted, binding.Spec.SchedulerName)
+	if name == "" {
+		return nil, nil
+	}
+	if profile := s.cell.Profiles.Get(cell.Key{Name: name}); profile != nil {
+		return &profile.Spec, nil
+	}
+	if wanted == "" {
+		return nil, nil
+	}
+	return nil, &schedule.Failure{
+		Reason:  names.ReasonSchedulerError,
+		Message: fmt.Sprintf("There is no SchedulingProfile %q; create it, or take the annotation %s off the policy.", wanted, names.SchedulingProfileAnnotation),
+	}
+}
+
+// paced tells whether a profile moves replicas step by step, so that decisions are due without anything changing.
+func paced(profile *cellplanev1alpha1.SchedulingProfileSpec) bool {
+	return profile != nil && profile.Sites != nil &&
+		(profile.Sites.Drain != nil || profile.Sites.Burst != nil && profile.Sites.Burst.ComeBack != nil)
+}
+
+// readyReplicas counts the replicas that are ready in all clusters, as far as statuses tell.
+func readyReplicas(binding *workv1alpha2.ResourceBinding) int32 {
+	ready := int32(0)
+	for i := range binding.Status.AggregatedStatus {
+		ready += readyIn(&binding.Status.AggregatedStatus[i])
+	}
+	return ready
+}
+
+// readyIn counts the replicas that are ready in one cluster.
+func readyIn(item *workv1alpha2.AggregatedStatusItem) int32 {
+	if item.Status == nil {
+		return 0
+	}
+	var status struct {
+		ReadyReplicas int32 `json:"readyReplicas"`
+	}
+	if json.Unmarshal(item.Status.Raw, &status) != nil {
+		return 0
+	}
+	return status.ReadyReplicas
+}

@@ -1,0 +1,152 @@
+package scheduling_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
+
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/engine"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// ledger gives a cluster nodes with 4 CPUs each.
+func ledger(t *testing.T, cluster string, nodes int32) {
+	t.Helper()
+	free := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourcePods: resource.MustParse("110"), corev1.ResourceMemory: resource.MustParse("64Gi")}
+	l := &cellplanev1alpha1.ClusterLedger{
+		ObjectMeta: metav1.ObjectMeta{Name: cluster}, Holders: []string{"cell-a", "cell-b"}, ObservedAt: metav1.Now(),
+		Classes: []cellplanev1alpha1.LedgerNodeClass{{Name: "node", Allocatable: free, Nodes: []cellplanev1alpha1.LedgerNodes{{Count: nodes, Free: free}}}},
+	}
+	if err := hub.Create(t.Context(), l); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = hub.Delete(context.Background(), l) })
+}
+
+// Two cells that schedule at once against tight capacity never promise more than there is, and use all of it. What is
+// given back is used by who waits, whichever cell it is in.
+func TestNoOvercommitBetweenCells(t *testing.T) {
+	const clusters, nodes, workloads, replicas = 2, 5, 15, 2 // 40 CPUs for 60
+	w := newWorld(t, "a", "b")
+	for _, name := range w.clusters {
+		ledger(t, w.full(name), nodes)
+	}
+	// The other cell knows the same clusters, under the same names.
+	v := &world{T: t, client: other, ns: w.ns}
+	v.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}})
+	for _, name := range w.clusters {
+		v.join(name)
+	}
+	t.Cleanup(func() {
+		for _, name := range v.clusters {
+			_ = other.Delete(context.Background(), &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: v.full(name)}})
+		}
+	})
+	stop := startEngine(context.Background(), engine.Config{Cell: "cell-b", Config: otherConfig, HubAPI: hubConfig})
+	defer stop()
+	worlds := map[string]*world{"w": w, "v": v}
+	var wait sync.WaitGroup
+	for prefix, at := range worlds {
+		at.policy(aggregated)
+		for i := range workloads {
+			wait.Go(func() { at.create(at.deployment(fmt.Sprintf("%s-%d", prefix, i), replicas)) })
+		}
+	}
+	wait.Wait()
+
+	settled := func() (placed map[string]int32, waiting []ctrlclient.ObjectKey) {
+		testenv.Eventually(t, "all are decided about", func(ctx context.Context) (bool, error) {
+			placed, waiting = map[string]int32{}, nil
+			for _, at := range worlds {
+				var list workv1alpha2.ResourceBindingList
+				if err := at.client.List(ctx, &list, ctrlclient.InNamespace(at.ns)); err != nil {
+					return false, err
+				}
+				for i := range list.Items {
+					b := &list.Items[i]
+					condition := meta.FindStatusCondition(b.Status.Conditions, names.BindingScheduled)
+					if condition == nil || b.Status.SchedulerObservedGeneration != b.Generation {
+						return false, fmt.Errorf("%s is not decided about", b.Name)
+					}
+					if condition.Status != metav1.ConditionTrue {
+						waiting = append(waiting, keyOf(b))
+					}
+					for _, target := range b.Spec.Clusters {
+						placed[target.Name] += target.Replicas
+					}
+				}
+				if len(list.Items) == 0 {
+					return false, nil
+				}
+			}
+			total := int32(0)
+			for cluster, count := range placed {
+				if total += count; count > nodes*4 {
+					t.Fatalf("cluster %s was given %d replicas, and has room for %d", cluster, count, nodes*4)
+				}
+			}
+			return total == clusters*nodes*4, fmt.Errorf("%d replicas are placed in %v", total, placed)
+		})
+		return placed, waiting
+	}
+	_, waiting := settled()
+	if want := 2*workloads - clusters*nodes*4/replicas; len(waiting) != want {
+		t.Errorf("%d workloads wait, want %d", len(waiting), want)
+	}
+	promised := int32(0)
+	for _, name := range w.clusters {
+		l := &cellplanev1alpha1.ClusterLedger{}
+		if err := hub.Get(t.Context(), ctrlclient.ObjectKey{Name: w.full(name)}, l); err != nil {
+			t.Fatal(err)
+		}
+		for i := range l.Reservations {
+			promised += l.Reservations[i].Total
+		}
+	}
+	if promised != clusters*nodes*4 {
+		t.Errorf("the ledgers promise %d replicas, want %d", promised, clusters*nodes*4)
+	}
+
+	// One workload goes; another takes its room.
+	var list workv1alpha2.ResourceBindingList
+	if err := w.client.List(t.Context(), &list, ctrlclient.InNamespace(w.ns)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		if b := &list.Items[i]; len(b.Spec.Clusters) > 0 {
+			if err := w.client.Delete(t.Context(), w.deployment(b.Spec.Resource.Name, 0)); err != nil {
+				t.Fatal(err)
+			}
+			for _, target := range b.Spec.Clusters {
+				w.untilNoWork(target.Name[len(w.ns)+1:], b.Spec.Resource.Name)
+			}
+			break
+		}
+	}
+	testenv.Eventually(t, "one less waits", func(context.Context) (bool, error) {
+		_, now := settled()
+		return len(now) == len(waiting)-1, fmt.Errorf("%d wait", len(now))
+	})
+}
+
+// A workload whose replicas do not depend on capacity goes where its policy says, room or not.
+func TestDuplicatedIgnoresTheLedger(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "a")
+	ledger(t, w.full("a"), 1)
+	w.policy(func(*policyv1alpha1.PropagationPolicy) {})
+	w.create(w.deployment("web", 50))
+	w.untilPlaced("web", "a:50")
+}
