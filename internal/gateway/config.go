@@ -79,7 +79,7 @@ func NewConfig(o CompletedOptions) (*Config, error) {
 	if c.definitions, err = clientset.NewForConfig(o.hub); err != nil {
 		return nil, fmt.Errorf("preparing to talk to the hub: %w", err)
 	}
-	c.kinds = kinds.NewRegistry(kinds.Options{Hub: hub, Cells: c.cells, Expose: c.exposes(), Definition: c.definition, Dir: o.StateDir})
+	c.kinds = kinds.NewRegistry(kinds.Options{Hub: hub, Cells: c.cells, Expose: c.exposes(), Definition: c.definition, Metrics: c.hasMetrics, Dir: o.StateDir})
 	var kept func() *rbac.Index
 	if o.StateDir != "" {
 		c.rights = rbac.NewKeeper(o.StateDir)

@@ -91,6 +91,11 @@ func (o *ViewOptions) complete(hub *rest.Config, connections int) (completedView
 	return c, nil
 }
 
+// hasMetrics reports whether there are metrics of members to show.
+func (c *Config) hasMetrics() bool {
+	return len(c.options.views.shares) > 0 && c.members != nil && c.members.Serve("metrics.k8s.io/v1beta1")
+}
+
 // memberViews shows the objects of members in front of next.
 func (c *Config) memberViews(next http.Handler, objects router.Objects) http.Handler {
 	if len(c.options.views.shares) == 0 {

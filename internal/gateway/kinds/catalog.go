@@ -62,7 +62,7 @@ type documents struct {
 }
 
 // newCatalog makes a catalog of what the hub serves; cells are asked what they serve of it.
-func newCatalog(hub documents, cells []documents, expose func(schema.GroupResource) bool) *Catalog {
+func newCatalog(hub documents, cells []documents, expose func(schema.GroupResource) bool, withMetrics bool) *Catalog {
 	c := &Catalog{resources: map[schema.GroupVersionResource]Resource{}}
 	served := make([]map[schema.GroupVersionResource]bool, len(cells))
 	for i, cell := range cells {
@@ -86,6 +86,9 @@ func newCatalog(hub documents, cells []documents, expose func(schema.GroupResour
 		}
 		return !slices.ContainsFunc(served, func(cell map[schema.GroupVersionResource]bool) bool { return !cell[r.GroupVersionResource] })
 	})
+	if withMetrics {
+		announced = announced.withMetrics()
+	}
 	c.announced = announced.handlers()
 	return c
 }

@@ -32,6 +32,7 @@ type Registry struct {
 	expose func(schema.GroupResource) bool
 	// definition returns a CustomResourceDefinition of the hub, nil if there is none.
 	definition func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
+	metrics    func() bool
 	file       string // "" keeps nothing
 
 	current atomic.Pointer[Catalog]
@@ -40,6 +41,8 @@ type Registry struct {
 	mu      sync.Mutex
 	sources map[*fleet.Upstream]*source
 	hubDocs *documents
+	// withMetrics tells whether metrics were to be announced when the catalog was made.
+	withMetrics bool
 }
 
 // Options say where a Registry gets to know resources.
@@ -52,6 +55,8 @@ type Options struct {
 	Expose func(schema.GroupResource) bool
 	// Definition returns a CustomResourceDefinition of the hub, nil if there is none.
 	Definition func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
+	// Metrics says whether there are metrics of members to announce; nil means never.
+	Metrics func() bool
 	// Dir is where the hub's documents are kept; an empty one means nowhere.
 	Dir string
 }
@@ -61,7 +66,7 @@ func NewRegistry(o Options) *Registry {
 	if o.Expose == nil {
 		o.Expose = func(schema.GroupResource) bool { return true }
 	}
-	r := &Registry{hub: o.Hub, cells: o.Cells, expose: o.Expose, definition: o.Definition, known: make(chan struct{}), sources: map[*fleet.Upstream]*source{}}
+	r := &Registry{hub: o.Hub, cells: o.Cells, expose: o.Expose, definition: o.Definition, metrics: o.Metrics, known: make(chan struct{}), sources: map[*fleet.Upstream]*source{}}
 	if o.Dir != "" {
 		r.file = filepath.Join(o.Dir, "discovery.json")
 	}
@@ -156,6 +161,9 @@ func (r *Registry) ask(ctx context.Context) error {
 	for _, s := range sources {
 		changed = s.changed || changed
 	}
+	if withMetrics := r.metrics != nil && r.metrics(); withMetrics != r.withMetrics {
+		r.withMetrics, changed = withMetrics, true
+	}
 	if hub.docs != nil {
 		if hub.changed || r.hubDocs == nil {
 			r.hubDocs = hub.docs
@@ -180,7 +188,7 @@ func (r *Registry) publish(cells []*fleet.Upstream) {
 		}
 	}
 	first := r.current.Load() == nil
-	r.current.Store(newCatalog(*r.hubDocs, served, r.expose))
+	r.current.Store(newCatalog(*r.hubDocs, served, r.expose, r.withMetrics))
 	if first {
 		close(r.known)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/cellplane/cellplane/internal/fleet"
@@ -114,6 +115,6 @@ func (s *share) ask(ctx context.Context, caller string, make func() *http.Reques
 		klog.FromContext(ctx).V(2).Info("A cluster-gateway does not answer", "replica", r.upstream.Name(), "err", err)
 	}
 	unavailable := apierrors.NewServiceUnavailable("no cluster-gateway can be reached; clusters/NAME/proxy shows single clusters")
-	unavailable.ErrStatus.Details.RetryAfterSeconds = 1
+	unavailable.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 	return nil, unavailable
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,7 +45,7 @@ func (v *Views) translated(r *http.Request, to destination) (*http.Request, erro
 	contentType := r.Header.Get("Content-Type")
 	translate := func(version string) (string, error) { return v.versionAt(r.Context(), to, version) }
 	if body, err = kind.Rewrite(contentType, body, translate); err == nil && to.info.Verb == "update" {
-		body, err = stripped(contentType, body)
+		body, err = restored(contentType, body, v.hidden(r, to))
 	}
 	if err == nil && kind == splice.DeleteOptionsBody && to.template != nil {
 		body, contentType, err = preconditioned(contentType, body, to)
@@ -153,13 +154,30 @@ func (v *Views) memberVersion(ctx context.Context, to destination, version strin
 
 var codecs = serializer.NewCodecFactory(clientscheme.Scheme)
 
-// stripped returns a whole object without what the cache has added to it.
-func stripped(contentType string, body []byte) ([]byte, error) {
+// hidden returns the annotation of kubectl apply that an object in a member has and the cache does not show, which an update of the whole
+// object would take away.
+func (v *Views) hidden(r *http.Request, to destination) func() string {
+	return func() string {
+		if to.cluster == "" {
+			return "" // it is shown of templates only when it is kept, and then of all
+		}
+		result, request := inner(r, to.info, http.MethodGet, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", nil)
+		v.toMember(result, request, to.cluster)
+		var live metav1.PartialObjectMetadata
+		if result.code != http.StatusOK || json.Unmarshal(result.body.Bytes(), &live) != nil {
+			return "" // the update says what is wrong
+		}
+		return live.Annotations[corev1.LastAppliedConfigAnnotation]
+	}
+}
+
+// restored returns a whole object without what the cache has added to it and with what it has hidden.
+func restored(contentType string, body []byte, hidden func() string) ([]byte, error) {
 	mediaType, _, err := mime.ParseMediaType(contentType)
 	if contentType == "" {
 		mediaType, err = runtime.ContentTypeJSON, nil
 	}
-	if err != nil || !bytes.Contains(body, []byte(names.ClusterAnnotation)) {
+	if err != nil || !bytes.Contains(body, []byte(names.MemberVersionAnnotation)) {
 		return body, nil //nolint:nilerr // the API server answers what it cannot read
 	}
 	switch mediaType {
@@ -168,7 +186,7 @@ func stripped(contentType string, body []byte) ([]byte, error) {
 		if err := json.Unmarshal(body, &object.Object); err != nil {
 			return body, nil //nolint:nilerr // as above
 		}
-		strip(object)
+		restore(object, hidden)
 		return json.Marshal(object.Object)
 	case runtime.ContentTypeProtobuf:
 		object, _, err := codecs.UniversalDeserializer().Decode(body, nil, nil)
@@ -179,7 +197,7 @@ func stripped(contentType string, body []byte) ([]byte, error) {
 		if err != nil {
 			return body, nil //nolint:nilerr // as above
 		}
-		strip(described)
+		restore(described, hidden)
 		info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 		return runtime.Encode(info.Serializer, object)
 	default:
@@ -187,10 +205,15 @@ func stripped(contentType string, body []byte) ([]byte, error) {
 	}
 }
 
-func strip(object metav1.Object) {
+func restore(object metav1.Object, hidden func() string) {
 	annotations := object.GetAnnotations()
 	for _, name := range []string{names.ClusterAnnotation, names.MemberVersionAnnotation, names.StaleSinceAnnotation} {
 		delete(annotations, name)
+	}
+	if _, given := annotations[corev1.LastAppliedConfigAnnotation]; !given {
+		if value := hidden(); value != "" {
+			annotations[corev1.LastAppliedConfigAnnotation] = value
+		}
 	}
 	if len(annotations) == 0 {
 		annotations = nil
