@@ -47,6 +47,9 @@ type prepared struct {
 	templateBuffer []byte
 }
 
+// maxObject is the size of the largest object that is taken in. API servers take a few megabytes at most.
+const maxObject = delta.MaxSize / 2
+
 // Feed returns the feed of a member. Feeds of different members do not wait for each other.
 func (s *Store) Feed(cluster string) *Feed {
 	return &Feed{store: s, cluster: s.member(cluster), prepared: prepared{plan: &s.fields, edit: s.edit}}
@@ -87,6 +90,9 @@ func (f *Feed) apply(raw []byte) error {
 	s := f.store
 	if len(s.clusterIDs) > maxClusters {
 		return errors.New("there are too many clusters")
+	}
+	if len(raw) > maxObject {
+		return fmt.Errorf("%d bytes are more than any API server stores", len(raw))
 	}
 	if err := f.parse(raw); err != nil {
 		return err

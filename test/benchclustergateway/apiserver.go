@@ -52,6 +52,7 @@ func compare(ctx context.Context, s settings) error {
 		return err
 	}
 	config.QPS = -1
+	config.WarningHandler = rest.NoWarnings{}
 	if err := createPods(ctx, config, s.large); err != nil {
 		return err
 	}

@@ -48,14 +48,15 @@ func (w workload) container(r *rand.Rand, c int, access string) corev1.Container
 	if c > 0 {
 		image = [...]string{"", "docker.io/istio/proxyv2:1.24.2", "quay.io/prometheus/statsd-exporter:v0.28.0"}[c]
 	}
+	memory := int64(64 << 20 * (1 + r.IntN(32)))
 	container := corev1.Container{
 		Name: name, Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
-		Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: int32(8080 + c), Protocol: corev1.ProtocolTCP},
-			{Name: "metrics", ContainerPort: int32(9090 + c), Protocol: corev1.ProtocolTCP}},
+		Ports: []corev1.ContainerPort{{Name: fmt.Sprint("http-", c), ContainerPort: int32(8080 + c), Protocol: corev1.ProtocolTCP},
+			{Name: fmt.Sprint("metrics-", c), ContainerPort: int32(9090 + c), Protocol: corev1.ProtocolTCP}},
 		Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(int64(50*(1+r.IntN(20))), resource.DecimalSI),
-				corev1.ResourceMemory: *resource.NewQuantity(int64(64<<20*(1+r.IntN(32))), resource.BinarySI)},
-			Limits: corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(int64(128<<20*(1+r.IntN(32))), resource.BinarySI)},
+				corev1.ResourceMemory: *resource.NewQuantity(memory, resource.BinarySI)},
+			Limits: corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(2*memory, resource.BinarySI)},
 		},
 		LivenessProbe:            probe("/healthz", 8080+c),
 		ReadinessProbe:           probe("/ready", 8080+c),
