@@ -36,10 +36,11 @@ func newSupervise() *cobra.Command {
 	return cmd
 }
 
-// federationOptions has this program run the parts of Cellplane too.
+// federationOptions has this program run the parts of Cellplane too. Simulated pods can be looked into: what is executed in
+// one runs on this machine, as its user.
 func federationOptions(binaries kubebin.Binaries) (local.Options, error) {
 	self, err := os.Executable()
-	return local.Options{Binaries: binaries, Parts: parts.Of(self)}, err
+	return local.Options{Binaries: binaries, Parts: parts.Of(self), Streams: true}, err
 }
 
 func superviseArgs(dir string, spec local.Spec, binaries kubebin.Binaries) []string {

@@ -43,7 +43,7 @@ type Config struct {
 	// NoFsync trades durability for speed. For tests only.
 	NoFsync bool
 	// Streams lets the simulated pods of a member answer logs, exec, attach and port-forward. What is executed runs on this machine
-	// as the user who started it. For tests only.
+	// as the user who started it.
 	Streams bool
 }
 

@@ -31,7 +31,7 @@ type Options struct {
 	Parts func(*Federation) (Parts, error)
 	// NoFsync trades durability for speed. For tests only.
 	NoFsync bool
-	// Streams lets simulated pods answer logs, exec, attach and port-forward by what runs on this machine. For tests only.
+	// Streams lets simulated pods answer logs, exec, attach and port-forward by what runs on this machine, as its user.
 	Streams bool
 }
 
