@@ -41,7 +41,10 @@ func (p *Parts) register(ctx context.Context) error {
 	if err := createTopology(ctx, hub, p.cellNames()); err != nil {
 		return fmt.Errorf("creating the topology: %w", err)
 	}
-	return p.join(ctx)
+	if err := p.join(ctx); err != nil {
+		return err
+	}
+	return p.placeMembers(ctx, hub)
 }
 
 func (p *Parts) hubClient() (client.Client, error) {
