@@ -11,8 +11,12 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/group"
 	"k8s.io/apiserver/pkg/authentication/request/anonymous"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	"k8s.io/apiserver/pkg/authentication/request/x509"
+	"k8s.io/apiserver/pkg/authentication/token/cache"
+	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
@@ -20,9 +24,9 @@ import (
 
 const tokenReviewTimeout = 10 * time.Second
 
-// newAuthenticator accepts certificates of our own authority and any token that the hub accepts: service accounts', bootstrap tokens,
-// and whatever its OIDC and webhook settings admit. Nobody needs to log in to ask after our health.
-func newAuthenticator(ca dynamiccertificates.CAContentProvider, reviews authenticationclient.AuthenticationV1Interface, ttl time.Duration) (authenticator.Request, error) {
+// newAuthenticator accepts certificates of our own authority, tokens that we can judge ourselves, and any token that the hub accepts:
+// service accounts', bootstrap tokens, and whatever its OIDC and webhook settings admit. Nobody needs to log in to ask after our health.
+func newAuthenticator(ca dynamiccertificates.CAContentProvider, own []authenticator.Token, reviews authenticationclient.AuthenticationV1Interface, ttl time.Duration) (authenticator.Request, error) {
 	delegating := authenticatorfactory.DelegatingAuthenticatorConfig{
 		TokenAccessReviewClient:  reviews,
 		TokenAccessReviewTimeout: tokenReviewTimeout,
@@ -37,8 +41,13 @@ func newAuthenticator(ca dynamiccertificates.CAContentProvider, reviews authenti
 		next: group.NewAuthenticatedGroupAdder(x509.NewDynamic(ca.VerifyOptions, x509.CommonNameUserConversion)),
 		ca:   ca,
 	}
+	known := []authenticator.Request{certificates}
+	if len(own) > 0 {
+		judged := cache.New(tokenunion.New(own...), false, ttl, ttl)
+		known = append(known, group.NewAuthenticatedGroupAdder(union.New(bearertoken.New(judged), websocket.NewProtocolAuthenticator(judged))))
+	}
 	forHealth := anonymous.NewAuthenticator([]apiserver.AnonymousAuthCondition{{Path: "/livez"}, {Path: "/readyz"}, {Path: "/healthz"}})
-	return union.NewFailOnError(union.New(certificates, tokens), forHealth), nil
+	return union.NewFailOnError(union.New(append(known, tokens)...), forHealth), nil
 }
 
 const (

@@ -26,12 +26,14 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/gateway/documents"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
 	"github.com/cellplane/cellplane/internal/gateway/members"
 	"github.com/cellplane/cellplane/internal/gateway/protection"
 	"github.com/cellplane/cellplane/internal/gateway/rbac"
 	"github.com/cellplane/cellplane/internal/gateway/router"
+	"github.com/cellplane/cellplane/internal/gateway/tokens"
 	"github.com/cellplane/cellplane/internal/gateway/topology"
 	"github.com/cellplane/cellplane/internal/gateway/views"
 )
@@ -50,11 +52,14 @@ type Config struct {
 	authorizer  *rbac.Authorizer
 	rights      *rbac.Keeper // nil without a state directory
 	members     *members.Directory
+	documents   *documents.Documents
 	policies    *protection.Policies
 	topology    *topology.Tracker
 	kinds       *kinds.Registry
 	router      *router.Router
 	views       *views.Views // nil if the objects of members are not shown
+	// stop ends what works in the background from the beginning.
+	stop context.CancelFunc
 }
 
 // NewConfig makes a Config of options that have been validated.
@@ -88,7 +93,8 @@ func NewConfig(o CompletedOptions) (*Config, error) {
 	if c.authorizer, err = rbac.NewAuthorizer(c.informers, kept); err != nil {
 		return nil, fmt.Errorf("preparing authorization: %w", err)
 	}
-	if c.members, err = members.NewDirectory(o.hub); err != nil {
+	c.documents = documents.New(hub, o.StateDir)
+	if c.members, err = members.NewDirectory(o.hub, o.StateDir); err != nil {
 		return nil, err
 	}
 	own, err := topology.RESTClient(o.hub)
@@ -103,6 +109,7 @@ func NewConfig(o CompletedOptions) (*Config, error) {
 		Topology:        c.topology,
 		Kinds:           c.kinds,
 		Members:         members.NewProxy(c.members),
+		Documents:       c.documents,
 		NamespaceExists: c.namespaceExists,
 	})
 	return c, c.completeGeneric()
@@ -131,7 +138,13 @@ func (c *Config) completeGeneric() error {
 	if err := g.Authentication.ApplyClientCert(ca, g.SecureServing); err != nil {
 		return fmt.Errorf("preparing authentication: %w", err)
 	}
-	if g.Authentication.Authenticator, err = newAuthenticator(ca, c.hubClient.AuthenticationV1(), o.TokenCacheTTL); err != nil {
+	var ctx context.Context
+	ctx, c.stop = context.WithCancel(context.Background())
+	own, err := tokens.New(ctx, o.Tokens)
+	if err != nil {
+		return fmt.Errorf("preparing authentication: %w", err)
+	}
+	if g.Authentication.Authenticator, err = newAuthenticator(ca, own, c.hubClient.AuthenticationV1(), o.TokenCacheTTL); err != nil {
 		return fmt.Errorf("preparing authentication: %w", err)
 	}
 	health, err := path.NewAuthorizer([]string{"/healthz", "/livez", "/livez/*", "/readyz", "/readyz/*"})

@@ -2,8 +2,10 @@ package gateway_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -35,6 +37,29 @@ func testDeleteCollection(t *testing.T, w *world) {
 		if left, err := maps.List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) != 0 {
 			t.Errorf("%s: %d are left, want none: %v", encoding, len(left.Items), err)
 		}
+	}
+	testDeletePages(t, w, namespace)
+}
+
+// testDeletePages deletes with a limit: what a list with that limit shows goes, and its token leads on.
+func testDeletePages(t *testing.T, w *world, namespace string) {
+	t.Helper()
+	fill(t, w.client, namespace, 12)
+	query := url.Values{"limit": {"5"}}
+	for _, want := range []int{7, 2, 0} {
+		response := w.do(t, http.MethodDelete, "/api/v1/namespaces/"+namespace+"/configmaps", query, nil, nil)
+		var page metav1.PartialObjectMetadataList
+		if err := json.Unmarshal(readOK(t, response), &page); err != nil {
+			t.Fatal(err)
+		}
+		left, err := w.client.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(left.Items) != want {
+			t.Fatalf("%d are left, want %d: %v", len(left.Items), want, err)
+		}
+		if (want > 0) != (page.Continue != "") {
+			t.Errorf("with %d left, the token is %q", want, page.Continue)
+		}
+		query.Set("continue", page.Continue)
 	}
 }
 

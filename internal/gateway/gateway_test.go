@@ -31,6 +31,7 @@ func TestGateway(t *testing.T) {
 	gatewaytest.Namespace(t, federation, names.SystemNamespace)
 	w := &world{Federation: federation, gateway: gatewaytest.Start(t, federation, nil)}
 	w.client, w.kubeconfig = w.gateway.Client(t), w.gateway.Kubeconfig(t)
+	bookmarks := beginBookmarks(t, w)
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, *world)
@@ -58,6 +59,7 @@ func TestGateway(t *testing.T) {
 		{"Replicas", testReplicas},
 		{"Audit", testAudit},
 		{"Login", testLogin},
+		{"OwnTokens", testOwnTokens},
 		{"HubSource", testHubSource},
 		{"DeleteCollection", testDeleteCollection},
 		{"Events", testEvents},
@@ -65,8 +67,12 @@ func TestGateway(t *testing.T) {
 		{"Discovery", testDiscovery},
 		{"Kubectl", testKubectl},
 		{"KubectlWatch", testKubectlWatch},
+		{"WebSocketWatch", testWebSocketWatch},
+		{"IdleWatches", testIdleWatches},
+		{"Overload", testOverload},
 		{"Helm", testHelm},
 		{"Controllers", testControllers},
+		{"Bookmarks", bookmarks},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, w) })
 	}

@@ -1,9 +1,12 @@
 package gateway_test
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,7 +20,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/gateway"
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
+	"github.com/cellplane/cellplane/internal/kubebin"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
@@ -25,7 +30,8 @@ import (
 // TestMemberProxy reaches a member through the gateway.
 func TestMemberProxy(t *testing.T) {
 	federation := testenv.StartFederation(t, local.Spec{Cells: 1, Members: 1, Nodes: 1})
-	g := gatewaytest.Start(t, federation, nil)
+	state := t.TempDir()
+	g := gatewaytest.Start(t, federation, func(o *gateway.Options) { o.StateDir = state })
 	w := &world{Federation: federation, gateway: g, client: g.Client(t)}
 	memberConfig := adminOf(t, federation.Members[0])
 	member := clientFor(t, memberConfig)
@@ -84,6 +90,47 @@ func TestMemberProxy(t *testing.T) {
 	}
 	if code, _ := status(g.Config(t), "/apis/cluster.karmada.io/v1alpha1/clusters/nobody/proxy/api", nil); code != http.StatusNotFound {
 		t.Errorf("a cluster that is not there: %d", code)
+	}
+	t.Run("WithoutHub", func(t *testing.T) { testMemberWithoutHub(t, w, state, proxy) })
+}
+
+// testMemberWithoutHub reaches the member while the hub is down, also with a gateway that has started since.
+func testMemberWithoutHub(t *testing.T, w *world, state, proxy string) {
+	file := filepath.Join(state, "members.json")
+	testenv.Eventually(t, "what reaches the member is kept", func(context.Context) (bool, error) {
+		for _, other := range []string{"rbac.gob", "protection.json", "discovery.json"} {
+			if _, err := os.Stat(filepath.Join(state, other)); err != nil {
+				return false, err
+			}
+		}
+		kept, err := os.ReadFile(file)
+		return bytes.Contains(kept, []byte("member1-impersonator")), err
+	})
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file with credentials is %v: %v", info, err)
+	}
+	hub, err := w.Hub.Process(kubebin.KubeAPIServer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := hub.Halt(); err != nil {
+		t.Fatal(err)
+	}
+	reach := func(g *gatewaytest.Gateway) {
+		t.Helper()
+		config := g.Config(t)
+		config.Host += proxy
+		testenv.Eventually(t, "the member is reached without the hub", func(ctx context.Context) (bool, error) {
+			nodes, err := clientFor(t, config).CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+			return err == nil && len(nodes.Items) == 1, err
+		})
+	}
+	reach(w.gateway)
+	w.gateway.Stop()
+	again := gatewaytest.Start(t, w.Federation, func(o *gateway.Options) { o.StateDir = state })
+	reach(again)
+	if response := send(t, again.Config(t), http.MethodGet, "/apis/cluster.karmada.io/v1alpha1/clusters/nobody/proxy/api", nil, ""); response.StatusCode != http.StatusNotFound {
+		t.Errorf("a cluster that is not there: %s", response.Status)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/gateway/tokens"
 	"github.com/cellplane/cellplane/internal/gateway/topology"
 )
 
@@ -38,6 +39,8 @@ type Options struct {
 	GoawayChance                float64
 	TokenCacheTTL               time.Duration
 
+	// Tokens are those that the gateway judges without the hub.
+	Tokens        tokens.Options
 	ClientCA      genericoptions.ClientCertAuthenticationOptions
 	SecureServing *genericoptions.SecureServingOptionsWithLoopback
 	Audit         *genericoptions.AuditOptions
@@ -66,6 +69,7 @@ func NewOptions() *Options {
 		MaxMutatingRequestsInFlight: 600,
 		RequestTimeout:              time.Minute,
 		TokenCacheTTL:               10 * time.Second,
+		Tokens:                      tokens.NewOptions(),
 		SecureServing:               serving.WithLoopback(),
 		Audit:                       audit,
 		Features:                    features,
@@ -86,7 +90,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "how long a request that is no stream may take")
 	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "how long to go on serving, but not ready, when told to stop")
 	flags.Float64Var(&o.GoawayChance, "goaway-chance", o.GoawayChance, "chance that a request moves its client to another replica, up to 0.02")
-	flags.DurationVar(&o.TokenCacheTTL, "authentication-token-webhook-cache-ttl", o.TokenCacheTTL, "how long the hub's answer about a token is believed")
+	flags.DurationVar(&o.TokenCacheTTL, "authentication-token-webhook-cache-ttl", o.TokenCacheTTL, "how long the answer about a token is believed")
+	o.Tokens.AddFlags(flags)
 	o.Views.addFlags(flags)
 	o.ClientCA.AddFlags(flags)
 	o.SecureServing.AddFlags(flags)
@@ -164,6 +169,7 @@ func (o CompletedOptions) Validate() error {
 	errs = append(errs, o.SecureServing.Validate()...)
 	errs = append(errs, o.Audit.Validate()...)
 	errs = append(errs, o.Features.Validate()...)
+	errs = append(errs, o.Tokens.Validate()...)
 	if o.ClientCA.ClientCA == "" && o.ClientCA.CAContentProvider == nil {
 		errs = append(errs, errors.New("--client-ca-file must be given: without it no user with a certificate can log in"))
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -50,6 +51,7 @@ func TestOutages(t *testing.T) {
 	fill(t, w.client, namespace, 30)
 	giveRights(t, w, namespace)
 	t.Run("Cell", func(t *testing.T) { testCellOutage(t, w, namespace) })
+	t.Run("HungCell", func(t *testing.T) { testHungCell(t, w, namespace) })
 	t.Run("Hub", func(t *testing.T) { testHubOutage(t, w, namespace, state, options) })
 }
 
@@ -126,6 +128,61 @@ func testCellOutage(t *testing.T, w *world, namespace string) {
 	}
 }
 
+// testHungCell stops a cell's API server in the middle of everything: its connections stay open, and nothing comes over them. Whoever
+// asks for its objects is told so long before the request's time is over, and the others notice nothing.
+func testHungCell(t *testing.T, w *world, namespace string) {
+	server, err := w.Cells[1].Process(kubebin.KubeAPIServer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	resumed := false
+	defer func() {
+		if !resumed {
+			_ = server.Resume() // the test has failed already
+		}
+	}()
+	var hung, well string
+	for i := range 30 {
+		name := fmt.Sprintf("map-%03d", i)
+		if ownerOf(t, w, namespace, name) == 1 {
+			hung = name
+		} else {
+			well = name
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 55*time.Second) // a request may take a minute
+	defer cancel()
+	answered := make(chan error, 1)
+	go func() {
+		answered <- clientFor(t, w.gateway.Config(t)).CoreV1().RESTClient().Get().Namespace(namespace).Resource("configmaps").Name(hung).MaxRetries(0).Do(ctx).Error()
+	}()
+	maps := w.client.CoreV1().ConfigMaps(namespace)
+	for done := false; !done; {
+		select {
+		case err := <-answered:
+			if !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "cell-b") {
+				t.Errorf("an object of a cell that hangs: %v, want 503 with the cell's name", err)
+			}
+			done = true
+		default:
+			if _, err := maps.Get(t.Context(), well, metav1.GetOptions{}); err != nil {
+				t.Fatalf("an object of another cell: %v", err)
+			}
+		}
+	}
+	if err := server.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	resumed = true
+	testenv.Eventually(t, "the cell's objects are there again", func(ctx context.Context) (bool, error) {
+		_, err := maps.Get(ctx, hung, metav1.GetOptions{})
+		return err == nil, err
+	})
+}
+
 // change changes an object of a cell.
 func change(t *testing.T, w *world, namespace string, cell int) string {
 	t.Helper()
@@ -152,6 +209,11 @@ func testHubOutage(t *testing.T, w *world, namespace, state string, options func
 	testenv.Eventually(t, "what a restart needs is kept", func(context.Context) (bool, error) {
 		kept, err := os.ReadFile(filepath.Join(state, "rbac.gob"))
 		return bytes.Contains(kept, []byte("erin")), err
+	})
+	documents := []string{"/version", "/openapi/v2", "/openapi/v3", "/openapi/v3/apis/apps/v1", "/openapi/v3/api/v1"}
+	testenv.Eventually(t, "the hub's documents are kept", func(context.Context) (bool, error) {
+		kept, err := filepath.Glob(filepath.Join(state, "documents", "*"))
+		return len(kept) > 50, err
 	})
 	hub, err := w.Hub.Process(kubebin.KubeAPIServer)
 	if err != nil {
@@ -181,6 +243,17 @@ func testHubOutage(t *testing.T, w *world, namespace, state string, options func
 		}
 		if _, err := w.client.Discovery().ServerPreferredResources(); err != nil {
 			t.Errorf("discovery while the hub is down: %v", err)
+		}
+		for _, path := range documents {
+			for _, accept := range []string{"application/json", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf,application/json"} {
+				response := send(t, w.gateway.Config(t), http.MethodGet, path, http.Header{"Accept": {accept}}, "")
+				if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") == "" {
+					t.Errorf("%s while the hub is down: %s", path, response.Status)
+				}
+			}
+		}
+		if _, err := w.client.Discovery().ServerVersion(); err != nil {
+			t.Errorf("the version while the hub is down: %v", err)
 		}
 		response := send(t, w.gateway.Config(t), http.MethodGet, "/api/v1/namespaces", nil, "")
 		if response.StatusCode != http.StatusServiceUnavailable {

@@ -64,6 +64,7 @@ func (s *Server) follow(hook genericserver.PostStartHookContext) error {
 	s.config.informers.Start(ctx.Done())
 	go s.config.kinds.Run(ctx)
 	go s.config.members.Run(ctx)
+	go s.config.documents.Run(ctx)
 	go s.config.policies.Run(ctx)
 	if s.config.views != nil {
 		go s.config.views.Run(ctx)
@@ -85,5 +86,6 @@ func (s *Server) Addr() net.Addr { return s.generic.SecureServingInfo.Listener.A
 // Run serves until the context ends, and then until what is running has ended.
 func (s *Server) Run(ctx context.Context) error {
 	tuneCollector()
+	defer s.config.stop()
 	return s.generic.PrepareRun().RunWithContext(ctx)
 }

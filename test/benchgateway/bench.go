@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,6 +79,9 @@ func (b *bench) compare(ctx context.Context, l load) error {
 	const rounds = 2
 	for range rounds {
 		for _, w := range b.ways {
+			if w.name == "gateway" && b.profile != "" {
+				go b.takeProfile(ctx, w, l)
+			}
 			if err := b.drive(ctx, w, l, b.seconds/rounds, results[w.name]); err != nil {
 				return err
 			}
@@ -88,6 +94,28 @@ func (b *bench) compare(ctx context.Context, l load) error {
 	fmt.Printf("%-28s time ×%.2f, p50 %+.2f ms, gateway CPU %.0f %% of the API server's\n", "", through.perRequest()/direct.perRequest(),
 		(through.quantile(0.5)-direct.quantile(0.5)).Seconds()*1000, 100*through.gatewayCPU.Seconds()/float64(through.count())/(direct.serverCPU.Seconds()/float64(direct.count())))
 	return nil
+}
+
+// takeProfile writes a CPU profile of the gateway while a load runs.
+func (b *bench) takeProfile(ctx context.Context, w way, l load) {
+	seconds := max(int((b.seconds / 3).Seconds()), 1)
+	r, err := newRequest(http.MethodGet, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", w.base, seconds), "*/*", nil)
+	if err != nil {
+		return
+	}
+	response, err := w.client.Do(r.WithContext(ctx))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "profiling:", err)
+		return
+	}
+	defer response.Body.Close()
+	profile, err := io.ReadAll(response.Body)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(b.profile, strings.ReplaceAll(l.name, " ", "-")+".pprof"), profile, 0o600)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "profiling:", err)
+	}
 }
 
 // result is what a load has shown.

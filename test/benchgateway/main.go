@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"time"
 )
 
@@ -18,6 +19,8 @@ type settings struct {
 	small   int
 	large   int
 	watches int
+	only    string
+	profile string
 }
 
 func main() {
@@ -34,6 +37,8 @@ func main() {
 	flag.IntVar(&s.small, "small", 1000, "objects in the small list")
 	flag.IntVar(&s.large, "large", 10000, "objects in the large list")
 	flag.IntVar(&s.watches, "watches", 1000, "idle watches")
+	flag.StringVar(&s.only, "only", "", "run only loads whose name begins so")
+	flag.StringVar(&s.profile, "profile", "", "directory for a CPU profile of the gateway under each load")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, s)
@@ -52,9 +57,15 @@ func run(ctx context.Context, s settings) error {
 	defer b.stop()
 	fmt.Printf("%-28s %-8s %9s %9s %9s %12s %12s\n", "load", "way", "req/s", "p50 ms", "p99 ms", "server µs", "gateway µs")
 	for _, load := range b.loads() {
+		if !strings.HasPrefix(load.name, s.only) {
+			continue
+		}
 		if err := b.compare(ctx, load); err != nil {
 			return fmt.Errorf("%s: %w", load.name, err)
 		}
+	}
+	if s.only != "" {
+		return nil
 	}
 	return b.watchLoad(ctx)
 }

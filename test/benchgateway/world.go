@@ -128,7 +128,7 @@ func (b *bench) startGateway(ctx context.Context) error {
 	certs := filepath.Join(b.dir, "gateway")
 	b.gateway = exec.Command(self, gatewayCommand, "--hub-kubeconfig="+kubeconfig, "--hub-proxy-client-cert-file="+proxy.CertFile, "--hub-proxy-client-key-file="+proxy.KeyFile,
 		"--cells-file="+file, "--client-ca-file="+hub.CAFile(), "--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(port), "--cert-dir="+certs, "--state-dir="+certs)
-	if profile := os.Getenv("BENCH_PROFILING"); profile != "" {
+	if b.profile != "" {
 		b.gateway.Args = append(b.gateway.Args, "--profiling")
 	}
 	b.gateway.Stderr = os.Stderr

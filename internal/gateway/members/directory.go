@@ -19,18 +19,23 @@ import (
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/gateway/keep"
 )
 
 // Directory knows the members and keeps the connections to them.
 type Directory struct {
 	clusters, secrets cache.SharedIndexInformer
+	kept              *keep.Value[known]
+
+	changed chan struct{}
 
 	mu   sync.Mutex
 	open map[string]*connection
 }
 
-// NewDirectory returns a Directory that follows the Clusters of the hub and their Secrets.
-func NewDirectory(hub *rest.Config) (*Directory, error) {
+// NewDirectory returns a Directory that follows the Clusters of the hub and their Secrets. They are kept in a directory for a start
+// while the hub is down; an empty one means nowhere.
+func NewDirectory(hub *rest.Config, dir string) (*Directory, error) {
 	scheme := runtime.NewScheme()
 	if err := clusterv1alpha1.AddToScheme(scheme); err != nil {
 		return nil, err
@@ -47,16 +52,19 @@ func NewDirectory(hub *rest.Config) (*Directory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing to follow clusters: %w", err)
 	}
-	d := &Directory{open: map[string]*connection{}}
+	d := &Directory{open: map[string]*connection{}, kept: keep.NewValue[known](dir, "members.json"), changed: make(chan struct{}, 1)}
 	d.clusters = cache.NewSharedIndexInformer(cache.NewListWatchFromClient(objects, "clusters", "", fields.Everything()), &clusterv1alpha1.Cluster{}, 0, nil)
 	d.secrets = cache.NewSharedIndexInformer(cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "secrets", names.ClusterNamespace, fields.Everything()), &corev1.Secret{}, 0, nil)
-	_, err = d.clusters.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: d.forget})
-	return d, err
+	if _, err = d.clusters.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: d.forget}); err != nil {
+		return nil, err
+	}
+	return d, d.noteChanges()
 }
 
 // Run follows the hub until the context ends.
 func (d *Directory) Run(ctx context.Context) {
 	go d.secrets.RunWithContext(ctx)
+	go d.keep(ctx)
 	d.clusters.RunWithContext(ctx)
 }
 
@@ -91,16 +99,9 @@ func (c *connection) close() {
 
 // member returns the way to a member. The error can be written as it is.
 func (d *Directory) member(name string) (*member, error) {
-	object, found, err := d.clusters.GetStore().GetByKey(name)
+	cluster, err := d.cluster(name)
 	if err != nil {
-		return nil, apierrors.NewInternalError(err)
-	}
-	cluster, ok := object.(*clusterv1alpha1.Cluster)
-	if !found || !ok {
-		if !d.clusters.HasSynced() {
-			return nil, apierrors.NewServiceUnavailable("the gateway does not know the clusters yet; try again in a moment")
-		}
-		return nil, apierrors.NewNotFound(clusters, name)
+		return nil, err
 	}
 	secret, err := d.impersonator(cluster)
 	if err != nil {
@@ -122,12 +123,11 @@ func (d *Directory) impersonator(cluster *clusterv1alpha1.Cluster) (*corev1.Secr
 	if ref.Namespace != names.ClusterNamespace {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("cluster %s cannot be reached in your name: its impersonator's Secret must be in namespace %s", cluster.Name, names.ClusterNamespace))
 	}
-	object, found, err := d.secrets.GetStore().GetByKey(ref.Namespace + "/" + ref.Name)
+	secret, err := d.secret(ref.Namespace, ref.Name)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	secret, ok := object.(*corev1.Secret)
-	if !found || !ok {
+	if secret == nil {
 		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("cluster %s cannot be reached in your name: there is no Secret %s/%s", cluster.Name, ref.Namespace, ref.Name))
 	}
 	return secret, nil

@@ -25,35 +25,35 @@ const lookups = 16
 // errByLabel is worded as users of the label know it.
 var errByLabel = errors.New("This resource is protected, please make sure to remove the label: " + names.DeletionProtectedLabel) //nolint:staticcheck // as users know it
 
-// guardDelete decides about the deletion of one object.
-func (g *Guard) guardDelete(r *http.Request, info *request.RequestInfo) error {
+// guardDelete decides about the deletion of one object, and returns it.
+func (g *Guard) guardDelete(r *http.Request, info *request.RequestInfo) (*object, error) {
 	kind, ok := g.kindOf(r.Context(), info)
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	data, err := g.Objects.Get(r.Context(), info)
 	if apierrors.IsNotFound(err) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	o, err := decode(data)
 	if err != nil {
-		return apierrors.NewInternalError(err)
+		return nil, apierrors.NewInternalError(err)
 	}
 	if o.protectedByLabel() {
-		return apierrors.NewForbidden(groupResource(info), info.Name, errByLabel)
+		return nil, apierrors.NewForbidden(groupResource(info), info.Name, errByLabel)
 	}
 	objections := g.deletionObjections(kind.GroupKind(), o)
 	if info.Resource == "namespaces" && info.APIGroup == "" {
 		inside, err := g.guardInside(r.Context(), info)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		objections = append(objections, inside...)
 	}
-	return g.decide(r, info, "deleting it", o.glass(), objections)
+	return o, g.decide(r, info, "deleting it", o.glass(), objections)
 }
 
 // deletionObjections returns what policies have against deleting an object.
@@ -78,7 +78,8 @@ func key(o *object) string {
 	return o.Metadata.Namespace + "/" + o.Metadata.Name
 }
 
-// guardCollection decides about the deletion of a collection: if one of its objects is protected, none is deleted.
+// guardCollection decides about the deletion of a collection: if one of its objects is protected, none is deleted. What is protected by
+// its label from then on is left out.
 func (g *Guard) guardCollection(r *http.Request, info *request.RequestInfo) error {
 	resource, ok := g.Objects.Resource(r.Context(), gvr(info))
 	if !ok {
@@ -89,7 +90,26 @@ func (g *Guard) guardCollection(r *http.Request, info *request.RequestInfo) erro
 	if err != nil {
 		return err
 	}
-	return g.decide(r, info, "deleting the collection", "", objections)
+	if err := g.decide(r, info, "deleting the collection", "", objections); err != nil {
+		return err
+	}
+	return leaveOutProtected(r)
+}
+
+// leaveOutProtected adds to the selector of a request that objects must not be protected by their label.
+func leaveOutProtected(r *http.Request) error {
+	query := r.URL.Query()
+	chosen, err := labels.Parse(query.Get("labelSelector"))
+	if err != nil || query.Get("continue") != "" {
+		return nil //nolint:nilerr // the API server answers what it cannot read, and a token belongs to its selector
+	}
+	unprotected, err := labels.NewRequirement(names.DeletionProtectedLabel, selection.NotEquals, []string{names.DeletionProtectedAlways})
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	query.Set("labelSelector", chosen.Add(*unprotected).String())
+	r.URL.RawQuery = query.Encode()
+	return nil
 }
 
 // search returns what there is against deleting the objects that selectors pick. An object protected by its label is an error.

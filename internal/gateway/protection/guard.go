@@ -54,30 +54,81 @@ type Guard struct {
 // ServeHTTP refuses a request or passes it on.
 func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	info, found := request.RequestInfoFrom(r.Context())
-	if !found || !info.IsResourceRequest {
+	if !found || !info.IsResourceRequest || !guarded(info) {
 		g.Next.ServeHTTP(w, r)
 		return
 	}
-	var err error
-	switch {
-	case !guarded(info):
-	case !g.Policies.Known():
-		err = apierrors.NewServiceUnavailable("the gateway does not know the protection policies yet; try again in a moment")
-	case info.Verb == "delete":
-		err = g.guardDelete(r, info)
-	case info.Verb == "deletecollection":
-		err = g.guardCollection(r, info)
-	default:
-		err = g.guardScale(r, info)
-	}
-	if err != nil {
+	if err := g.guard(w, r, info); err != nil {
 		if apierrors.IsForbidden(err) {
 			audit.AddAuditAnnotation(r.Context(), decisionAnnotation, "denied: "+err.Error())
 		}
 		forward.WriteError(w, r, err)
-		return
 	}
-	g.Next.ServeHTTP(w, r)
+}
+
+// judgements is how often an object is judged again that has changed between the judgement and the change.
+const judgements = 8
+
+// guard judges a request and passes it on, on the condition that its object is still the one that was judged. The error can be written
+// as it is; with one, nothing has been answered.
+func (g *Guard) guard(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) error {
+	if !g.Policies.Known() {
+		return apierrors.NewServiceUnavailable("the gateway does not know the protection policies yet; try again in a moment")
+	}
+	if info.Verb == "deletecollection" {
+		if err := g.guardCollection(r, info); err != nil {
+			return err
+		}
+		g.Next.ServeHTTP(w, r)
+		return nil
+	}
+	if info.Verb != "delete" && !g.anyScaleDown() {
+		g.Next.ServeHTTP(w, r)
+		return nil
+	}
+	body, err := readBody(r)
+	if err != nil {
+		return err
+	}
+	c := &change{Request: r, info: info, body: body}
+	for attempt := 1; ; attempt++ {
+		judged, err := g.judge(c)
+		if err != nil {
+			return err
+		}
+		if !c.pinned {
+			g.Next.ServeHTTP(w, c.send())
+			return nil
+		}
+		answer := &conflictWriter{w: w, header: http.Header{}}
+		g.Next.ServeHTTP(answer, c.send())
+		if !answer.conflict || attempt == judgements || !g.changedSince(r.Context(), info, judged) {
+			answer.release()
+			return nil
+		}
+	}
+}
+
+// judge judges a change and pins it to the version of the object that was judged, which it returns: nil if there is nothing to protect.
+func (g *Guard) judge(c *change) (*object, error) {
+	if c.info.Verb == "delete" {
+		judged, err := g.guardDelete(c.Request, c.info)
+		if err != nil {
+			return nil, err
+		}
+		return judged, c.pin(judged)
+	}
+	return g.guardScale(c)
+}
+
+// changedSince reports whether an object is not the one that was judged.
+func (g *Guard) changedSince(ctx context.Context, info *request.RequestInfo, judged *object) bool {
+	data, err := g.Objects.Get(ctx, info)
+	if err != nil {
+		return false
+	}
+	now, err := decode(data)
+	return err == nil && (now.Metadata.UID != judged.Metadata.UID || now.Metadata.ResourceVersion != judged.Metadata.ResourceVersion)
 }
 
 // guarded reports whether a request can delete something or scale it down.

@@ -3,66 +3,68 @@ package protection
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// maxBody is the largest body of a request that an API server takes.
-const maxBody = 3 << 20
-
-// guardScale decides about a change of an object that policies protect from being scaled down.
-func (g *Guard) guardScale(r *http.Request, info *request.RequestInfo) error {
-	if !g.anyScaleDown() {
-		return nil
-	}
+// guardScale decides about a change of an object that policies protect from being scaled down, and returns that object.
+func (g *Guard) guardScale(c *change) (*object, error) {
+	r, info := c.Request, c.info
+	c.unpin()
 	kind, ok := g.kindOf(r.Context(), info)
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	data, err := g.Objects.Get(r.Context(), info)
 	if apierrors.IsNotFound(err) {
-		return nil // a patch may create it
+		return nil, nil // a patch may create it
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	before, err := decode(data)
 	if err != nil {
-		return apierrors.NewInternalError(err)
+		return nil, apierrors.NewInternalError(err)
 	}
 	if before.Spec.Replicas == nil {
-		return nil
+		return nil, nil
 	}
 	concerned := g.scaleDownPolicies(g.targetOf(kind.GroupKind(), before))
 	if len(concerned) == 0 {
-		return nil
+		return nil, nil
 	}
-	after, err := g.dryRun(r)
+	// What is rehearsed is what will be sent.
+	if err := c.pin(before); err != nil {
+		return nil, err
+	}
+	after, err := g.dryRun(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if after == nil || after.Spec.Replicas == nil || *after.Spec.Replicas >= *before.Spec.Replicas {
-		return nil
+		return before, nil
 	}
 	drop := Drop{Time: time.Now(), From: *before.Spec.Replicas, To: *after.Spec.Replicas}
-	objections, windowed, err := g.scaleDownObjections(r, info, before, drop, concerned)
+	objections, windowed, err := g.scaleDownObjections(c, before, drop, concerned)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	what := fmt.Sprintf("going from %d to %d replicas", drop.From, drop.To)
 	if err := g.decide(r, info, what, before.glass(), objections); err != nil {
-		return err
+		return nil, err
 	}
-	if !windowed || isDryRun(r) {
-		return nil
+	if !windowed || isDryRun(r) || c.notes(drop) {
+		return before, nil
 	}
 	// The drop is noted before it happens: what is then not done counts all the same, which errs on the safe side.
-	return g.Records.Add(r.Context(), info, before.Metadata.UID, drop, longest(concerned))
+	if err := g.Records.Add(r.Context(), info, before.Metadata.UID, drop, longest(concerned)); err != nil {
+		return nil, err
+	}
+	c.noted = &drop
+	return before, nil
 }
 
 func isDryRun(r *http.Request) bool { return r.URL.Query().Get("dryRun") != "" }
@@ -100,13 +102,14 @@ func longest(policies []*policy) time.Duration {
 }
 
 // scaleDownObjections returns what policies have against a drop, and whether one of them counts drops over time.
-func (g *Guard) scaleDownObjections(r *http.Request, info *request.RequestInfo, before *object, drop Drop, policies []*policy) (objections []objection, windowed bool, err error) {
+func (g *Guard) scaleDownObjections(c *change, before *object, drop Drop, policies []*policy) (objections []objection, windowed bool, err error) {
 	var history []Drop
 	if longest(policies) > 0 {
 		windowed = true
-		if history, err = g.Records.List(r.Context(), info, before.Metadata.UID); err != nil {
+		if history, err = g.Records.List(c.Context(), c.info, before.Metadata.UID); err != nil {
 			return nil, true, err
 		}
+		history = c.withoutNoted(history)
 	}
 	for _, p := range policies {
 		if limit := p.scaleDown.MaxDecrease; limit != nil {
@@ -151,19 +154,8 @@ func portion(limit intstr.IntOrString, whole int64) int64 {
 }
 
 // dryRun finds out what a request would make of its object. It returns nil if the request is going to fail by itself.
-func (g *Guard) dryRun(r *http.Request) (*object, error) {
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
-	if err != nil {
-		return nil, apierrors.NewBadRequest("the request's body could not be read: " + err.Error())
-	}
-	if len(body) > maxBody {
-		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
-	}
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	r.ContentLength = int64(len(body))
-
-	rehearsal := r.Clone(r.Context())
-	rehearsal.Body = io.NopCloser(bytes.NewReader(body))
+func (g *Guard) dryRun(c *change) (*object, error) {
+	rehearsal := c.send().Clone(c.Context())
 	query := rehearsal.URL.Query()
 	query.Set("dryRun", "All")
 	rehearsal.URL.RawQuery = query.Encode()

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/gateway/documents"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
 	"github.com/cellplane/cellplane/internal/gateway/topology"
@@ -27,6 +28,8 @@ type Router struct {
 	Own http.Handler
 	// Members serves clusters/{name}/proxy.
 	Members http.Handler
+	// Documents serves what the hub says about itself.
+	Documents http.Handler
 	// NamespaceExists tells whether the hub has a namespace that is not being deleted.
 	NamespaceExists func(ctx context.Context, namespace string) (bool, error)
 
@@ -106,7 +109,7 @@ func (rt *Router) serveResource(w http.ResponseWriter, r *http.Request, info *re
 	case info.Verb == "list":
 		rt.list(w, r, c)
 	case info.Verb == "watch":
-		rt.watch(w, r, c)
+		rt.serveWatch(w, r, c)
 	case info.Verb == "deletecollection":
 		rt.deleteCollection(w, r, c)
 	case info.Verb == "create" && info.Name == "":
@@ -138,7 +141,9 @@ func (rt *Router) serveOther(w http.ResponseWriter, r *http.Request, info *reque
 	switch {
 	case path == "/api" || path == "/apis" || strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/apis/"):
 		rt.announce(w, r, path)
-	case path == "/version" || path == "/version/" || strings.HasPrefix(path, "/openapi/") || strings.HasPrefix(path, "/.well-known/"):
+	case documents.Serves(path):
+		rt.Documents.ServeHTTP(w, r)
+	case strings.HasPrefix(path, "/.well-known/") || strings.HasPrefix(path, "/openid/"):
 		rt.toHub(w, r)
 	default:
 		rt.Own.ServeHTTP(w, r)

@@ -1,0 +1,217 @@
+package gateway_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+
+	"github.com/cellplane/cellplane/internal/gateway"
+	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+const idleWatches = 1000
+
+// testIdleWatches opens many watches: nobody is in their way, and each hears of what it is for.
+func testIdleWatches(t *testing.T, w *world) {
+	namespace := gatewaytest.Namespace(t, w.Federation, "idle-watches")
+	fill(t, w.client, namespace, 6)
+	client, err := rest.HTTPClientFor(w.gateway.Config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var heard atomic.Int64
+	for i := range idleWatches {
+		url := fmt.Sprintf("%s/api/v1/namespaces/%s/configmaps?watch=1&labelSelector=for%%3D%d", w.gateway.URL(), namespace, i%10)
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response.StatusCode != http.StatusOK {
+			t.Fatalf("watch %d: %s", i, response.Status)
+		}
+		go func() {
+			defer response.Body.Close()
+			for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+				heard.Add(1)
+			}
+		}()
+	}
+	maps := w.client.CoreV1().ConfigMaps(namespace)
+	for i := range 6 { // of no interest to any of them
+		if _, err := maps.Patch(t.Context(), fmt.Sprintf("map-%03d", i), types.MergePatchType, []byte(`{"data":{"value":"beside watches"}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list, err := maps.List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 6 {
+		t.Errorf("listing beside watches: %d, %v", len(list.Items), err)
+	}
+	if got := heard.Load(); got != 0 {
+		t.Errorf("watches heard %d events that were not for them", got)
+	}
+	if _, err := maps.Patch(t.Context(), "map-000", types.MergePatchType, []byte(`{"metadata":{"labels":{"for":"7"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "every watch has heard of what it is for", func(context.Context) (bool, error) {
+		got := heard.Load()
+		return got == idleWatches/10, fmt.Errorf("%d have heard", got)
+	})
+}
+
+// testOverload sends far more than a gateway may serve at once: what is too much is told to come back, administrators are served all
+// the time, and when it is over all is as before.
+func testOverload(t *testing.T, w *world) {
+	namespace := gatewaytest.Namespace(t, w.Federation, "overload")
+	fill(t, w.client, namespace, 6)
+	if _, err := w.client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "gwen"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "gwen"}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	small := gatewaytest.Start(t, w.Federation, func(o *gateway.Options) { o.MaxRequestsInFlight, o.MaxMutatingRequestsInFlight = 2, 2 })
+	config := small.ConfigFor(t, "gwen")
+	testenv.Eventually(t, "gwen's right is known", func(ctx context.Context) (bool, error) {
+		_, err := clientFor(t, config).CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
+		return err == nil, err
+	})
+	path := small.URL() + "/api/v1/namespaces/" + namespace + "/configmaps"
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := occupy(t, client, path)
+	var served, refused, other atomic.Int64
+	var flood sync.WaitGroup
+	for range 600 {
+		flood.Go(func() {
+			response, err := client.Get(path)
+			if err != nil {
+				other.Add(1)
+				return
+			}
+			defer response.Body.Close()
+			_, _ = io.Copy(io.Discard, response.Body)
+			switch {
+			case response.StatusCode == http.StatusOK:
+				served.Add(1)
+			case response.StatusCode == http.StatusTooManyRequests && response.Header.Get("Retry-After") != "":
+				refused.Add(1)
+			default:
+				other.Add(1)
+			}
+		})
+	}
+	testenv.Eventually(t, "some are told to come back", func(context.Context) (bool, error) { return refused.Load() > 0, nil })
+	if _, err := small.Client(t).CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Errorf("an administrator during the flood: %v", err)
+	}
+	release()
+	flood.Wait()
+	if other.Load() != 0 {
+		t.Errorf("%d requests were answered neither with 200 nor with 429 (%d and %d were)", other.Load(), served.Load(), refused.Load())
+	}
+	if _, err := clientFor(t, config).CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Errorf("after the flood: %v", err)
+	}
+}
+
+// occupy keeps every seat taken, by requests whose bodies do not come, until it is told to release them.
+func occupy(t *testing.T, client *http.Client, path string) (release func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var held sync.WaitGroup
+	for range 30 {
+		body, writer := io.Pipe()
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, path, io.MultiReader(bytes.NewReader([]byte(`{"metadata":`)), body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		context.AfterFunc(ctx, func() { writer.CloseWithError(ctx.Err()) })
+		request.Header.Set("Content-Type", "application/json")
+		held.Go(func() {
+			if response, err := client.Do(request); err == nil {
+				response.Body.Close()
+			}
+		})
+	}
+	t.Cleanup(cancel)
+	return func() {
+		cancel()
+		held.Wait()
+	}
+}
+
+// beginBookmarks begins a watch of something that never changes and returns what waits for its bookmarks: its versions must not fall out
+// of the window, however long nothing happens. The tests between are what happens elsewhere.
+func beginBookmarks(t *testing.T, w *world) func(*testing.T, *world) {
+	t.Helper()
+	namespace := gatewaytest.Namespace(t, w.Federation, "bookmarks")
+	fill(t, w.client, namespace, 3)
+	maps := w.client.CoreV1().ConfigMaps(namespace)
+	list, err := maps.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion, AllowWatchBookmarks: true, TimeoutSeconds: ptr.To[int64](900)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(t *testing.T, w *world) {
+		defer stream.Stop()
+		for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+			if _, err := w.client.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere-" + name}}, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last := list.ResourceVersion
+		for last == list.ResourceVersion {
+			select {
+			case event := <-stream.ResultChan():
+				object, ok := event.Object.(*corev1.ConfigMap)
+				if !ok || event.Type != watch.Bookmark {
+					t.Fatalf("got %v, want a bookmark", event)
+				}
+				if order, err := resourceversion.CompareResourceVersion(object.ResourceVersion, last); err != nil || order <= 0 {
+					t.Errorf("the version went from %s to %s: %v", last, object.ResourceVersion, err)
+				}
+				last = object.ResourceVersion
+			case <-time.After(3 * time.Minute):
+				t.Fatal("no bookmark came")
+			}
+		}
+		resumed, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: last})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resumed.Stop()
+		if err := maps.Delete(t.Context(), "map-000", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if event := next(t, resumed); event.Type != watch.Deleted {
+			t.Errorf("resumed from a bookmark: got %v", event)
+		}
+	}
+}

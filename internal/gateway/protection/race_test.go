@@ -1,0 +1,280 @@
+package protection
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// server is a real API server with a Guard before it. Between the judgement and the change something else happens.
+type server struct {
+	client  kubernetes.Interface
+	proxy   http.Handler
+	guard   *Guard
+	between func() // is called before each change, rehearsals aside
+}
+
+// ServeHTTP is what comes after the guard.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !isDryRun(r) && s.between != nil {
+		s.between()
+	}
+	s.proxy.ServeHTTP(w, r)
+}
+
+// Get implements Objects.
+func (s *server) Get(ctx context.Context, info *request.RequestInfo) ([]byte, error) {
+	path := strings.TrimSuffix(info.Path, "/"+info.Subresource)
+	return s.client.Discovery().RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(ctx)
+}
+
+// Find implements Objects.
+func (s *server) Find(context.Context, kinds.Resource, string, url.Values, int) ([][]byte, error) {
+	return nil, nil
+}
+
+// Resource implements Objects.
+func (s *server) Resource(_ context.Context, gvr schema.GroupVersionResource) (kinds.Resource, bool) {
+	return kinds.Resource{GroupVersionResource: gvr, Kind: "Deployment", Namespaced: true}, true
+}
+
+// Namespaced implements Objects.
+func (s *server) Namespaced() []kinds.Resource { return nil }
+
+func startServer(t *testing.T, policies ...*cellplanev1alpha1.ProtectionPolicy) *server {
+	t.Helper()
+	config := testenv.SharedAPIServer(t).RESTConfig()
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := url.Parse(config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{proxy: &httputil.ReverseProxy{Transport: transport, Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(to) }}}
+	if s.client, err = kubernetes.NewForConfig(config); err != nil {
+		t.Fatal(err)
+	}
+	known := &Policies{namespaces: corelisters.NewNamespaceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}))}
+	known.publish(policies)
+	s.guard = &Guard{Next: s, Policies: known, Objects: s, Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		return authorizer.DecisionNoOpinion, "", nil
+	})}
+	return s
+}
+
+// do sends a request through the guard.
+func (s *server) do(t *testing.T, verb, method, path, contentType string, body []byte) (int, string) {
+	t.Helper()
+	resolver := request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+	r := httptest.NewRequest(method, path, bytes.NewReader(body))
+	if contentType != "" {
+		r.Header.Set("Content-Type", contentType)
+	}
+	info, err := resolver.NewRequestInfo(r)
+	if err != nil || info.Verb != verb {
+		t.Fatalf("%s is taken for %v, %v", path, info, err)
+	}
+	ctx := request.WithUser(request.WithRequestInfo(t.Context(), info), &user.DefaultInfo{Name: "someone"})
+	w := httptest.NewRecorder()
+	s.guard.ServeHTTP(w, r.WithContext(ctx))
+	answer, _ := io.ReadAll(w.Result().Body)
+	return w.Code, string(answer)
+}
+
+func (s *server) deployment(t *testing.T, namespace string, replicas int32) *appsv1.Deployment {
+	t.Helper()
+	labels := map[string]string{"app": "x"}
+	created, err := s.client.AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "d-"},
+		Spec: appsv1.DeploymentSpec{Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return created
+}
+
+// once returns a function that patches an object the first time.
+func (s *server) once(t *testing.T, d *appsv1.Deployment, patch string) func() {
+	done := false
+	return func() {
+		if done {
+			return
+		}
+		done = true
+		if _, err := s.client.AppsV1().Deployments(d.Namespace).Patch(t.Context(), d.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestProtectedMeanwhile protects an object after its deletion was judged and before it is done.
+func TestProtectedMeanwhile(t *testing.T) {
+	s := startServer(t)
+	namespace := newNamespace(t, s.client)
+	options := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
+	inJSON, err := json.Marshal(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inProtobuf, err := runtime.Encode(protobufEncoder(t), &options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name, query, contentType string
+		body                     []byte
+	}{
+		{"nothing", "", "", nil},
+		{"options in the query", "?propagationPolicy=Background", "", nil},
+		{"JSON", "", "application/json", inJSON},
+		{"YAML", "", "application/yaml", []byte("propagationPolicy: Background\n")},
+		{"protobuf", "", runtime.ContentTypeProtobuf, inProtobuf},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for _, protects := range []bool{true, false} {
+				d := s.deployment(t, namespace, 3)
+				path := "/apis/apps/v1/namespaces/" + namespace + "/deployments/" + d.Name
+				patch := `{"metadata":{"labels":{"other":"change"}}}`
+				if protects {
+					patch = `{"metadata":{"labels":{"resourcetemplate.karmada.io/deletion-protected":"Always"}}}`
+				}
+				s.between = s.once(t, d, patch)
+				code, answer := s.do(t, "delete", http.MethodDelete, path+test.query, test.contentType, test.body)
+				_, err := s.client.AppsV1().Deployments(namespace).Get(t.Context(), d.Name, metav1.GetOptions{})
+				switch {
+				case protects && (code != http.StatusForbidden || err != nil):
+					t.Errorf("an object protected meanwhile: %d %s; it is there: %v", code, answer, err)
+				case !protects && (code != http.StatusOK || !apierrors.IsNotFound(err)):
+					t.Errorf("an object changed meanwhile: %d %s; it is gone: %v", code, answer, err)
+				}
+			}
+		})
+	}
+	t.Run("of another version", func(t *testing.T) {
+		d := s.deployment(t, namespace, 3)
+		s.between = nil
+		code, answer := s.do(t, "delete", http.MethodDelete, "/apis/apps/v1/namespaces/"+namespace+"/deployments/"+d.Name, "application/json", []byte(`{"preconditions":{"resourceVersion":"1"}}`))
+		if code != http.StatusConflict {
+			t.Errorf("got %d %s, want the client's own conflict", code, answer)
+		}
+	})
+}
+
+// TestScaledMeanwhile scales an object up after a change of it was judged and before it is done: what looked like a small step is a
+// large one then.
+func TestScaledMeanwhile(t *testing.T) {
+	half := intstr.FromString("50%")
+	s := startServer(t, &cellplanev1alpha1.ProtectionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "half"}, Spec: cellplanev1alpha1.ProtectionPolicySpec{
+		ResourceSelectors: []cellplanev1alpha1.ProtectedResources{{APIGroups: []string{"apps"}, Kinds: []string{"Deployment"}}},
+		ScaleDown:         &cellplanev1alpha1.ScaleDownProtection{MaxDecrease: &half},
+	}})
+	namespace := newNamespace(t, s.client)
+	replaced := func(d *appsv1.Deployment, encode func(runtime.Object) ([]byte, error)) []byte {
+		d = d.DeepCopy()
+		d.TypeMeta = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}
+		d.ResourceVersion, d.Spec.Replicas = "", ptr.To[int32](6)
+		body, err := encode(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return body
+	}
+	for _, test := range []struct {
+		name, verb, method, path, contentType string
+		body                                  func(*appsv1.Deployment) []byte
+	}{
+		{"merge patch", "patch", http.MethodPatch, "", string(types.MergePatchType), fixed(`{"spec":{"replicas":6}}`)},
+		{"strategic merge patch", "patch", http.MethodPatch, "", string(types.StrategicMergePatchType), fixed(`{"metadata":{"labels":{"a":"b"}},"spec":{"replicas":6}}`)},
+		{"JSON patch", "patch", http.MethodPatch, "", string(types.JSONPatchType), fixed(`[{"op":"replace","path":"/spec/replicas","value":6}]`)},
+		{"apply", "patch", http.MethodPatch, "?fieldManager=x&force=true", string(types.ApplyYAMLPatchType), func(d *appsv1.Deployment) []byte {
+			return fmt.Appendf(nil, "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: %s\nspec:\n  replicas: 6\n", d.Name)
+		}},
+		{"scale", "patch", http.MethodPatch, "/scale", string(types.MergePatchType), fixed(`{"spec":{"replicas":6}}`)},
+		{"replacement in JSON", "update", http.MethodPut, "", "application/json", func(d *appsv1.Deployment) []byte {
+			return replaced(d, func(o runtime.Object) ([]byte, error) { return json.Marshal(o) })
+		}},
+		{"replacement in protobuf", "update", http.MethodPut, "", runtime.ContentTypeProtobuf, func(d *appsv1.Deployment) []byte {
+			return replaced(d, func(o runtime.Object) ([]byte, error) { return runtime.Encode(protobufEncoder(t), o) })
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for _, raised := range []bool{true, false} {
+				d := s.deployment(t, namespace, 10)
+				patch := `{"metadata":{"annotations":{"other":"change"}}}`
+				if raised {
+					patch = `{"spec":{"replicas":100}}`
+				}
+				s.between = s.once(t, d, patch)
+				code, answer := s.do(t, test.verb, test.method, "/apis/apps/v1/namespaces/"+namespace+"/deployments/"+d.Name+test.path, test.contentType, test.body(d))
+				now, err := s.client.AppsV1().Deployments(namespace).Get(t.Context(), d.Name, metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				switch {
+				case raised && (code != http.StatusForbidden || *now.Spec.Replicas != 100):
+					t.Errorf("from 100 to 6 replicas: %d %s; there are %d", code, answer, *now.Spec.Replicas)
+				case !raised && (code != http.StatusOK || *now.Spec.Replicas != 6):
+					t.Errorf("from 10 to 6 replicas: %d %s; there are %d", code, answer, *now.Spec.Replicas)
+				}
+			}
+		})
+	}
+}
+
+func newNamespace(t *testing.T, client kubernetes.Interface) string {
+	t.Helper()
+	created, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "protection-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return created.Name
+}
+
+func fixed(body string) func(*appsv1.Deployment) []byte {
+	return func(*appsv1.Deployment) []byte { return []byte(body) }
+}
+
+func protobufEncoder(t *testing.T) runtime.Encoder {
+	t.Helper()
+	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	if !ok {
+		t.Fatal("there is no protobuf")
+	}
+	return scheme.Codecs.EncoderForVersion(info.Serializer, schema.GroupVersions{appsv1.SchemeGroupVersion, corev1.SchemeGroupVersion})
+}

@@ -1,0 +1,140 @@
+package tokens
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/apis/apiserver/install"
+	"k8s.io/apiserver/pkg/apis/apiserver/validation"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	webhookutil "k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
+	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
+	"k8s.io/utils/ptr"
+)
+
+// signingAlgs are those that an AuthenticationConfiguration, which cannot say, accepts: all that are asymmetric.
+var signingAlgs = []string{"RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512"}
+
+var (
+	scheme = runtime.NewScheme()
+	codecs = serializer.NewCodecFactory(scheme, serializer.EnableStrict)
+)
+
+func init() { install.Install(scheme) }
+
+// New returns what judges tokens, in the order in which it is asked; there may be nothing. It works until the context ends.
+func New(ctx context.Context, o Options) ([]authenticator.Token, error) {
+	issuers, algs, err := o.issuers()
+	if err != nil {
+		return nil, err
+	}
+	var all []authenticator.Token
+	for _, issuer := range issuers {
+		one, err := newOIDC(ctx, issuer, algs)
+		if err != nil {
+			return nil, fmt.Errorf("preparing the issuer %s: %w", issuer.Issuer.URL, err)
+		}
+		all = append(all, one)
+	}
+	if o.WebhookConfigFile != "" {
+		one, err := newWebhook(o)
+		if err != nil {
+			return nil, fmt.Errorf("preparing the webhook for tokens: %w", err)
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// issuers returns the issuers of the file or of the flags, and the algorithms they may use.
+func (o *Options) issuers() ([]apiserver.JWTAuthenticator, []string, error) {
+	switch {
+	case o.ConfigFile != "":
+		config, err := load(o.ConfigFile)
+		if err != nil {
+			return nil, nil, fmt.Errorf("reading --authentication-config: %w", err)
+		}
+		return config.JWT, signingAlgs, nil
+	case o.OIDC.IssuerURL != "":
+		issuer, err := o.OIDC.issuer()
+		if err != nil {
+			return nil, nil, fmt.Errorf("reading --oidc-ca-file: %w", err)
+		}
+		return []apiserver.JWTAuthenticator{issuer}, o.OIDC.SigningAlgs, nil
+	default:
+		return nil, nil, nil
+	}
+}
+
+func load(path string) (*apiserver.AuthenticationConfiguration, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	config := &apiserver.AuthenticationConfiguration{}
+	if err := runtime.DecodeInto(codecs.UniversalDecoder(), data, config); err != nil {
+		return nil, err
+	}
+	if config.Anonymous != nil {
+		return nil, fmt.Errorf("%s: anonymous cannot be set: a gateway tells nobody anything but its health", path)
+	}
+	if errs := validation.ValidateAuthenticationConfiguration(authenticationcel.NewDefaultCompiler(), config, nil); len(errs) > 0 {
+		return nil, fmt.Errorf("%s: %w", path, errs.ToAggregate())
+	}
+	return config, nil
+}
+
+// issuer is what the flags mean, in the words of a file.
+func (o *OIDC) issuer() (apiserver.JWTAuthenticator, error) {
+	prefix := o.UsernamePrefix
+	switch {
+	case prefix == "-":
+		prefix = ""
+	case prefix == "" && o.UsernameClaim != "email":
+		prefix = o.IssuerURL + "#"
+	}
+	issuer := apiserver.JWTAuthenticator{
+		Issuer:        apiserver.Issuer{URL: o.IssuerURL, Audiences: []string{o.ClientID}},
+		ClaimMappings: apiserver.ClaimMappings{Username: apiserver.PrefixedClaimOrExpression{Claim: o.UsernameClaim, Prefix: ptr.To(prefix)}},
+	}
+	if o.GroupsClaim != "" {
+		issuer.ClaimMappings.Groups = apiserver.PrefixedClaimOrExpression{Claim: o.GroupsClaim, Prefix: ptr.To(o.GroupsPrefix)}
+	}
+	for claim, value := range o.RequiredClaims {
+		issuer.ClaimValidationRules = append(issuer.ClaimValidationRules, apiserver.ClaimValidationRule{Claim: claim, RequiredValue: value})
+	}
+	if o.CAFile == "" {
+		return issuer, nil
+	}
+	ca, err := os.ReadFile(o.CAFile)
+	issuer.Issuer.CertificateAuthority = string(ca)
+	return issuer, err
+}
+
+func newOIDC(ctx context.Context, issuer apiserver.JWTAuthenticator, algs []string) (authenticator.Token, error) {
+	options := oidc.Options{JWTAuthenticator: issuer, SupportedSigningAlgs: algs, APIServerID: "cellplane-gateway"}
+	if issuer.Issuer.CertificateAuthority != "" {
+		ca, err := dynamiccertificates.NewStaticCAContent("issuer", []byte(issuer.Issuer.CertificateAuthority))
+		if err != nil {
+			return nil, err
+		}
+		options.CAContentProvider = ca
+	}
+	return oidc.New(ctx, options)
+}
+
+func newWebhook(o Options) (authenticator.Token, error) {
+	config, err := webhookutil.LoadKubeconfig(o.WebhookConfigFile, nil)
+	if err != nil {
+		return nil, err
+	}
+	return webhook.New(config, o.WebhookVersion, nil, *genericoptions.DefaultAuthWebhookRetryBackoff())
+}

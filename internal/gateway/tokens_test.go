@@ -1,0 +1,208 @@
+package gateway_test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gopkg.in/go-jose/go-jose.v2"
+	"gopkg.in/go-jose/go-jose.v2/jwt"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/cellplane/cellplane/internal/controlplane"
+	"github.com/cellplane/cellplane/internal/gateway"
+	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// issuer is an OpenID Connect issuer.
+type issuer struct {
+	*httptest.Server
+	key *rsa.PrivateKey
+}
+
+func newIssuer(t *testing.T) *issuer {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := &issuer{key: key}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, map[string]any{"issuer": i.URL, "jwks_uri": i.URL + "/keys", "response_types_supported": []string{"id_token"}})
+	})
+	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "1", Algorithm: "RS256", Use: "sig"}}})
+	})
+	i.Server = httptest.NewTLSServer(mux)
+	t.Cleanup(i.Close)
+	return i
+}
+
+func writeJSON(w http.ResponseWriter, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(value) // a client that has gone needs no answer
+}
+
+func caFile(t *testing.T, server *httptest.Server) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// token signs claims, beside those that every token has.
+func (i *issuer) token(t *testing.T, key *rsa.PrivateKey, claims map[string]any) string {
+	t.Helper()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: key, KeyID: "1"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]any{"iss": i.URL, "aud": "cellplane", "exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix()}
+	for name, value := range claims {
+		all[name] = value
+	}
+	token, err := jwt.Signed(signer).Claims(all).CompactSerialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// testOwnTokens lets users in with tokens of an OpenID Connect issuer, by flags and by a file, and with those that a webhook knows.
+func testOwnTokens(t *testing.T, w *world) {
+	provider := newIssuer(t)
+	other, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := provider.token(t, provider.key, map[string]any{"sub": "hal", "groups": []string{"crew"}})
+	refused := map[string]string{
+		"nonsense":         "nonsense",
+		"signed by nobody": provider.token(t, other, map[string]any{"sub": "hal"}),
+		"expired":          provider.token(t, provider.key, map[string]any{"sub": "hal", "exp": time.Now().Add(-time.Hour).Unix()}),
+		"for others":       provider.token(t, provider.key, map[string]any{"sub": "hal", "aud": "others"}),
+		"of others":        provider.token(t, provider.key, map[string]any{"sub": "hal", "iss": "https://issuer.example"}),
+	}
+	ca := caFile(t, provider.Server)
+	t.Run("OIDC by flags", func(t *testing.T) {
+		g := gatewaytest.Start(t, w.Federation, func(o *gateway.Options) {
+			o.Tokens.OIDC.IssuerURL, o.Tokens.OIDC.ClientID, o.Tokens.OIDC.CAFile = provider.URL, "cellplane", ca
+			o.Tokens.OIDC.UsernamePrefix, o.Tokens.OIDC.GroupsClaim, o.Tokens.OIDC.GroupsPrefix = "oidc:", "groups", "oidc:"
+		})
+		checkTokens(t, g, good, "oidc:hal", "oidc:crew", refused)
+	})
+	t.Run("OIDC by a file", func(t *testing.T) {
+		certificate, err := os.ReadFile(ca)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := map[string]any{
+			"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration",
+			"jwt": []any{map[string]any{
+				"issuer": map[string]any{"url": provider.URL, "audiences": []string{"cellplane"}, "certificateAuthority": string(certificate)},
+				"claimMappings": map[string]any{
+					"username": map[string]any{"expression": "'file:' + claims.sub"},
+					"groups":   map[string]any{"claim": "groups", "prefix": "file:"},
+				},
+			}},
+		}
+		data, err := json.Marshal(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(t.TempDir(), "authentication.yaml")
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		g := gatewaytest.Start(t, w.Federation, func(o *gateway.Options) { o.Tokens.ConfigFile = file })
+		checkTokens(t, g, good, "file:hal", "file:crew", refused)
+	})
+	t.Run("Webhook", func(t *testing.T) {
+		hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var review authenticationv1.TokenReview
+			if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			review.Status.Authenticated = review.Spec.Token == "open-sesame"
+			if review.Status.Authenticated {
+				review.Status.User = authenticationv1.UserInfo{Username: "ali", Groups: []string{"baba"}}
+			}
+			writeJSON(w, review)
+		}))
+		defer hook.Close()
+		file := filepath.Join(t.TempDir(), "webhook.kubeconfig")
+		target := &rest.Config{Host: hook.URL, TLSClientConfig: rest.TLSClientConfig{CAFile: caFile(t, hook)}}
+		if err := clientcmd.WriteToFile(*controlplane.Kubeconfig(map[string]*rest.Config{"webhook": target}, "webhook"), file); err != nil {
+			t.Fatal(err)
+		}
+		g := gatewaytest.Start(t, w.Federation, func(o *gateway.Options) { o.Tokens.WebhookConfigFile = file })
+		checkTokens(t, g, "open-sesame", "ali", "baba", map[string]string{"another": "sesame"})
+	})
+	t.Run("Options that do not fit", func(t *testing.T) {
+		options := gatewaytest.Options(t, w.Federation)
+		options.Tokens.OIDC.IssuerURL = provider.URL
+		options.Tokens.WebhookVersion = "v7"
+		completed, err := options.Complete()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := completed.Validate(); err == nil {
+			t.Error("an issuer without an audience was taken")
+		}
+	})
+}
+
+// checkTokens checks who a token makes its bearer, on the hub and in cells, that the hub's own tokens are still taken, and that others are
+// not.
+func checkTokens(t *testing.T, g *gatewaytest.Gateway, good, name, group string, refused map[string]string) {
+	t.Helper()
+	with := func(token string) *rest.Config {
+		return &rest.Config{Host: g.URL(), BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: g.CA()}}
+	}
+	testenv.Eventually(t, "the token is taken", func(ctx context.Context) (bool, error) {
+		review, err := clientFor(t, with(good)).AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		if err != nil {
+			return false, err
+		}
+		if user := review.Status.UserInfo; user.Username != name || !slices.Contains(user.Groups, group) || !slices.Contains(user.Groups, "system:authenticated") {
+			t.Fatalf("the token's bearer is %v", user)
+		}
+		return true, nil
+	})
+	_, err := clientFor(t, with(good)).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), fmt.Sprintf("%q", name)) {
+		t.Errorf("listing without a right: %v", err)
+	}
+	for what, token := range refused {
+		if _, err := clientFor(t, with(token)).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
+			t.Errorf("a token that is %s: %v, want 401", what, err)
+		}
+	}
+	token, err := g.Client(t).CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := clientFor(t, with(token.Status.Token)).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); err != nil {
+		t.Errorf("a token of the hub: %v", err)
+	}
+}
