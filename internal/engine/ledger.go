@@ -4,9 +4,12 @@ import (
 	"context"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	"github.com/cellplane/cellplane/internal/ledger"
 )
 
@@ -39,4 +42,12 @@ func (c *Config) ledger() (*ledger.Store, error) {
 	hub = rest.CopyConfig(hub)
 	hub.QPS = -1
 	return ledger.NewStore(ledger.Options{Hub: hub, Holder: c.Cell})
+}
+
+// HubRules are the rights that the engine of a cell needs on the hub to keep to what is promised and to quotas.
+func HubRules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{APIGroups: []string{cellplanev1alpha1.GroupVersion.Group}, Resources: []string{"clusterledgers"}, Verbs: []string{"get", "list", "watch", "update"}},
+		{APIGroups: []string{policyv1alpha1.GroupVersion.Group}, Resources: []string{"federatedresourcequotas"}, Verbs: []string{"get", "list", "watch", "update"}},
+	}
 }

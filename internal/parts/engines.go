@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/cellplane/cellplane/internal/controlplane"
+	cellengine "github.com/cellplane/cellplane/internal/engine"
 	"github.com/cellplane/cellplane/internal/engine/dependencies"
 )
 
@@ -49,7 +50,7 @@ func (p *Parts) elsewhere(c *controlplane.ControlPlane) ([]string, error) {
 // grantElsewhere lets the engine of a control plane attach bindings outside of it.
 func grantElsewhere(ctx context.Context, hub client.Client, c *controlplane.ControlPlane) error {
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: userOf(engine) + ":elsewhere"}}
-	if _, err := controllerutil.CreateOrUpdate(ctx, hub, role, func() error { role.Rules = dependencies.Rules(); return nil }); err != nil {
+	if _, err := controllerutil.CreateOrUpdate(ctx, hub, role, func() error { role.Rules = append(dependencies.Rules(), cellengine.HubRules()...); return nil }); err != nil {
 		return fmt.Errorf("granting rights to the engine of %s: %w", c.Name(), err)
 	}
 	if err := bind(ctx, hub, engineElsewhere(c), role.Name); err != nil {
