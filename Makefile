@@ -68,3 +68,7 @@ bench-cells: build ## Measure moving, backing up and failing over cells (flags i
 .PHONY: bench-cluster-gateway
 bench-cluster-gateway: ## Measure the cache of member objects, up to ten million pods (flags in ARGS)
 	$(GO) run ./test/benchclustergateway $(ARGS)
+
+.PHONY: bench-scheduler
+bench-scheduler: ## Measure decisions and simulation of the scheduler (flags in ARGS)
+	$(GO) run ./test/benchscheduler $(ARGS)
