@@ -17,8 +17,12 @@ var errNoRequestInfo = errors.New("the request was not resolved before it was ro
 
 // annotate notes in the audit record which control plane took a request.
 func annotate(ctx context.Context, cell, epoch string) {
-	if audit.AuditContextFrom(ctx) == nil {
+	record := audit.AuditContextFrom(ctx)
+	if record == nil {
 		return
+	}
+	if _, noted := record.GetEventAnnotation(cellAnnotation); noted {
+		return // a part of a request that has been noted
 	}
 	audit.AddAuditAnnotation(ctx, cellAnnotation, cell)
 	if epoch != "" {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,13 +26,7 @@ const (
 	maxStatus = 64 << 10
 )
 
-// exchange sends a request to a cell until the answer is not that the cell lacks what the hub has. The error can be written as it is.
-func (rt *Router) exchange(r *http.Request, c *call, cell slots.Index, body []byte) (*http.Response, error) {
-	annotate(r.Context(), c.view.Name(cell), strconv.FormatInt(c.view.Epoch(), 10))
-	return rt.insist(r, c, cell, body)
-}
-
-// insist is exchange for one of several cells.
+// insist sends a request to a cell until the answer is not that the cell lacks what the hub has. The error can be written as it is.
 func (rt *Router) insist(r *http.Request, c *call, cell slots.Index, body []byte) (*http.Response, error) {
 	var response *http.Response
 	attempt := func(ctx context.Context) (bool, error) {

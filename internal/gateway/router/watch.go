@@ -301,9 +301,13 @@ const lastReads = "3"
 // spread is the time over which watches end when there is another map, so that their clients do not come back all at once.
 const spread = 300 * time.Millisecond
 
+// leastWatch is how long a watch lasts at least: clients take one that ends within a second, without an event, for a failure, and list
+// again.
+const leastWatch = 1200 * time.Millisecond
+
 // ending is closed when the watch is to go on by another map.
 func (s *watchStream) ending(ctx context.Context) <-chan struct{} {
-	end := make(chan struct{})
+	end, begun := make(chan struct{}), time.Now()
 	go func() {
 		select {
 		case <-ctx.Done():
@@ -312,7 +316,7 @@ func (s *watchStream) ending(ctx context.Context) <-chan struct{} {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(rand.N(spread)):
+		case <-time.After(max(rand.N(spread), leastWatch-time.Since(begun))):
 			close(end)
 		}
 	}()

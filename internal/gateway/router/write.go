@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,7 +33,7 @@ var (
 )
 
 // errUnknown answers a create whose fate is not known: it was stored, but perhaps after the cell had lost the right to it.
-var errUnknown = apierrors.NewTimeoutError("the cells were rearranged while the object was being created, and it may or may not exist; look before you try again", 1)
+var errUnknown = apierrors.NewTimeoutError("the cells were rearranged while the object was being created, and it may or may not exist; look before you try again", 0)
 
 // write sends a request until a cell that may decide about it has. Cells refuse what was sent by a map that is no longer in force, and
 // changes of objects that are on their way to another cell; then the way is found anew. The error can be written as it is.
@@ -69,7 +70,7 @@ func (rt *Router) attempt(r *http.Request, c *call, way leg, w writing) (*http.R
 	c.leg = &way
 	defer func() { c.leg = nil }()
 	sent := time.Now()
-	response, err := rt.exchange(r, c, way.cell, body)
+	response, err := rt.insist(r, c, way.cell, body)
 	if err != nil {
 		return nil, err
 	}
@@ -77,6 +78,7 @@ func (rt *Router) attempt(r *http.Request, c *call, way leg, w writing) (*http.R
 		response.Body.Close()
 		return nil, err
 	}
+	annotate(r.Context(), c.view.Name(way.cell), strconv.FormatInt(way.epoch, 10))
 	return response, nil
 }
 

@@ -1,0 +1,161 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// clients use objects through gateways. They do not use a Kubernetes client: that asks again by itself, which a history must not hide.
+type clients struct {
+	http      *http.Client
+	gateways  []string // their addresses
+	namespace string
+	keys      int
+	history   *history
+
+	mu sync.Mutex
+	// strange are answers that nobody should get.
+	strange []string
+	count   map[outcome]int
+}
+
+// seen is what a client knows of an object.
+type seen struct{ value, version string }
+
+// run does one thing after the other until the context ends.
+func (c *clients) run(ctx context.Context, id int, random *rand.Rand) {
+	last := map[string]seen{}
+	for n := 0; ctx.Err() == nil; n++ {
+		q := question{key: fmt.Sprintf("key-%d", random.IntN(c.keys)), value: fmt.Sprintf("%d-%d", id, n)}
+		known := last[q.key]
+		q.verb = []verb{create, read, read, update, update, patch, remove}[random.IntN(7)]
+		if q.verb == update {
+			if known.version == "" {
+				q.verb = read
+			}
+			q.expected = known.value
+		}
+		gateway := c.gateways[random.IntN(len(c.gateways))]
+		var now seen
+		a := c.history.ask(id, q, func() (a answer, counts bool) {
+			a, now, counts = c.send(ctx, gateway, q, known.version)
+			return a, counts
+		})
+		c.mu.Lock()
+		c.count[a.outcome]++
+		c.mu.Unlock()
+		switch {
+		case a.outcome == done && q.verb != remove:
+			last[q.key] = now
+		default:
+			delete(last, q.key)
+		}
+		pause(ctx, time.Duration(random.IntN(20))*time.Millisecond)
+	}
+}
+
+// pause waits between two questions, as people do.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// patience bounds an operation.
+const patience = 20 * time.Second
+
+// send asks a question. counts is false if it certainly was not heard.
+func (c *clients) send(ctx context.Context, gateway string, q question, version string) (a answer, now seen, counts bool) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience) // a question that has been asked is waited for
+	defer cancel()
+	method, path, contentType := http.MethodGet, gateway+"/api/v1/namespaces/"+c.namespace+"/configmaps", "application/json"
+	var body any
+	switch q.verb {
+	case create:
+		method, body = http.MethodPost, configMap(q, "")
+	case update:
+		method, body, path = http.MethodPut, configMap(q, version), path+"/"+q.key
+	case patch:
+		method, body, path, contentType = http.MethodPatch, map[string]any{"data": map[string]string{"value": q.value}}, path+"/"+q.key, "application/merge-patch+json"
+	case remove:
+		method, path = http.MethodDelete, path+"/"+q.key
+	default:
+		path += "/" + q.key
+	}
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		panic(err)
+	}
+	if body == nil {
+		encoded = nil
+	}
+	request, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(encoded))
+	if err != nil {
+		panic(err)
+	}
+	request.Header.Set("Content-Type", contentType)
+	response, err := c.http.Do(request)
+	if err != nil {
+		return answer{outcome: unknown}, seen{}, true
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		return answer{outcome: unknown}, seen{}, true
+	}
+	return c.judge(q, response.StatusCode, content)
+}
+
+func configMap(q question, version string) any {
+	metadata := map[string]string{"name": q.key}
+	if version != "" {
+		metadata["resourceVersion"] = version
+	}
+	return map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": map[string]string{"value": q.value}}
+}
+
+// judge reads an answer.
+func (c *clients) judge(q question, code int, content []byte) (answer, seen, bool) {
+	switch {
+	case code < 300:
+		var object struct {
+			Metadata metav1.ObjectMeta `json:"metadata"`
+			Data     map[string]string `json:"data"`
+		}
+		if err := json.Unmarshal(content, &object); err != nil {
+			return answer{outcome: unknown}, seen{}, true
+		}
+		a := answer{outcome: done}
+		if q.verb == read {
+			a.value = object.Data["value"]
+		}
+		return a, seen{object.Data["value"], object.Metadata.ResourceVersion}, true
+	case code == http.StatusNotFound:
+		return answer{outcome: missing}, seen{}, true
+	case code == http.StatusConflict:
+		var status metav1.Status
+		_ = json.Unmarshal(content, &status) // what cannot be read is no AlreadyExists
+		if status.Reason == metav1.StatusReasonAlreadyExists {
+			return answer{outcome: exists}, seen{}, true
+		}
+		return answer{outcome: conflict}, seen{}, true
+	case code == http.StatusTooManyRequests:
+		return answer{outcome: unknown}, seen{}, false
+	case code >= http.StatusInternalServerError:
+		return answer{outcome: unknown}, seen{}, true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.strange = append(c.strange, fmt.Sprintf("%s %s: %d: %.300s", q.verb, q.key, code, content))
+	return answer{outcome: unknown}, seen{}, true
+}
