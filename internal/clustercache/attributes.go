@@ -204,7 +204,7 @@ func (a *attributes) labelSet(t *terms, cluster string) labelSet {
 // Lookup returns the value of a label and whether there is one.
 func (l labelSet) Lookup(name string) (string, bool) {
 	if name == names.ClusterLabel {
-		return l.cluster, true
+		return l.cluster, l.cluster != templatesName
 	}
 	for i := 0; i < len(l.pairs); i += 2 {
 		if l.pairs[i] == name {

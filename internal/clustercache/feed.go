@@ -50,7 +50,11 @@ type prepared struct {
 // maxObject is the size of the largest object that is taken in. API servers take a few megabytes at most.
 const maxObject = delta.MaxSize / 2
 
-// Feed returns the feed of a member. Feeds of different members do not wait for each other.
+// templatesName is what stands in for a member's name with the federation's own objects.
+const templatesName = ""
+
+// Feed returns the feed of a member. Feeds of different members do not wait for each other. The feed without a name is for the federation's own
+// objects, the templates: they are shown while no member has one of their name, and say nothing about a cluster.
 func (s *Store) Feed(cluster string) *Feed {
 	return &Feed{store: s, cluster: s.member(cluster), prepared: prepared{plan: &s.fields, edit: s.edit}}
 }

@@ -214,3 +214,30 @@ func TestLargeObjects(t *testing.T) {
 		}
 	}
 }
+
+func TestAListThatContinuesAnywhere(t *testing.T) {
+	store := newStore(t, clustercache.Options{})
+	feed := store.Feed("m1")
+	for _, name := range []string{"a", "b", "c"} {
+		apply(t, feed, simplePod(name, 1))
+	}
+	at := store.Version()
+	feed.DeleteObject("default", "c")
+	for version, want := range map[uint64]string{0: "b", at: "bc"} {
+		list, err := store.List(clustercache.ListOptions{Continue: clustercache.ContinueAfter(version, "default", "a")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for object, err := range list.Objects() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got += object.Name
+		}
+		if _, remaining := list.Continue(); got != want || remaining != nil {
+			t.Errorf("after a at version %d: got %q, %v remaining, want %q", version, got, remaining, want)
+		}
+		list.Close()
+	}
+}

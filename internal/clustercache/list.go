@@ -66,7 +66,7 @@ func (l *List) pin(version uint64, mark staleness, filter *compiled, from *token
 		if l.event, err = s.eventOf(version); err != nil {
 			return err
 		}
-	} else if filter.everything() && filter.namespace == "" {
+	} else if *from == (token{}) && filter.everything() && filter.namespace == "" {
 		from.Total = s.shown
 	}
 	s.pins.add(l.event)
@@ -162,7 +162,7 @@ func (l *List) Close() {
 	l.store.pins.remove(l.event)
 }
 
-// token is where the next page of a list begins.
+// token is where the next page of a list begins, and which version it shows; 0 is whatever there is then.
 type token struct {
 	Version   uint64 `json:"v"`
 	Namespace string `json:"ns,omitempty"`
@@ -188,7 +188,7 @@ func decodeToken(encoded string) (t token, err error) {
 	if err == nil {
 		err = json.Unmarshal(b, &t)
 	}
-	if err != nil || t.Name == "" || t.Total < 0 || t.Served < 0 {
+	if err != nil || t.Name == "" && t.Namespace == "" || t.Total < 0 || t.Served < 0 {
 		return token{}, apierrors.NewBadRequest("the continue token is not one of this API's; list again")
 	}
 	return t, nil

@@ -31,7 +31,8 @@ func (m *model) shown() map[string]shownPod {
 	shown := map[string]shownPod{}
 	for _, cluster := range slices.Sorted(maps.Keys(m.members)) {
 		for key, pod := range m.members[cluster] {
-			if before, ok := shown[key]; !ok || pod.CreationTimestamp.Before(&before.CreationTimestamp) {
+			// The templates come first and give way to all others.
+			if before, ok := shown[key]; !ok || before.cluster == "" || pod.CreationTimestamp.Before(&before.CreationTimestamp) {
 				shown[key] = shownPod{pod, cluster}
 			}
 		}
@@ -39,12 +40,18 @@ func (m *model) shown() map[string]shownPod {
 	return shown
 }
 
-func (m *model) shadowed() int {
-	count := -len(m.shown())
-	for _, pods := range m.members {
-		count += len(pods)
+// counts returns how many pods there are, and how many of them are shadowed by other members.
+func (m *model) counts() (all, shadowed int) {
+	shown := m.shown()
+	for cluster, pods := range m.members {
+		all += len(pods)
+		for key := range pods {
+			if cluster != "" && shown[key].cluster != cluster {
+				shadowed++
+			}
+		}
 	}
-	return count
+	return all, shadowed
 }
 
 type shownPod struct {
@@ -68,7 +75,9 @@ func (s selection) matches(p shownPod) bool {
 	if set == nil {
 		set = labels.Set{}
 	}
-	set[names.ClusterLabel] = p.cluster
+	if p.cluster != "" {
+		set[names.ClusterLabel] = p.cluster
+	}
 	values := fields.Set{
 		"metadata.name": p.Name, "metadata.namespace": p.Namespace, "spec.nodeName": p.Spec.NodeName, "status.phase": string(p.Status.Phase),
 		"status.podIP": p.Status.PodIP, "spec.hostNetwork": strconv.FormatBool(p.Spec.HostNetwork),
@@ -97,7 +106,7 @@ func (s selection) of(shown map[string]shownPod) []string {
 }
 
 var (
-	clusterNames   = rapid.SampledFrom([]string{"m1", "m2", "m3"})
+	clusterNames   = rapid.SampledFrom([]string{"m1", "m2", "m3", ""})
 	namespaceNames = rapid.SampledFrom([]string{"a", "a-b", "b"})
 	podNames       = rapid.SampledFrom([]string{"p", "p-0", "p-1", "q", "r"})
 	nodeNames      = rapid.SampledFrom([]string{"", "n1", "n2"})
@@ -132,7 +141,7 @@ func drawPod(t *rapid.T, version int) *corev1.Pod {
 
 func drawSelection(t *rapid.T) selection {
 	s := selection{
-		labelText: rapid.SampledFrom([]string{"", "", "app=x", "app=y,tier=x", "app in (x,y)", "!app", "app!=x", "tier", "cellplane.io/cluster=m1",
+		labelText: rapid.SampledFrom([]string{"", "", "app=x", "app=y,tier=x", "app in (x,y)", "!app", "app!=x", "tier", "cellplane.io/cluster=m1", "!cellplane.io/cluster",
 			"cellplane.io/cluster in (m2,m3)", "cellplane.io/cluster!=m1,app=x", "app=z", "cellplane.io/cluster=m9"}).Draw(t, "labels"),
 		fieldText: rapid.SampledFrom([]string{"", "", "spec.nodeName=n1", "spec.nodeName!=n1", "spec.nodeName=", "status.phase=Running", "status.podIP=10.0.0.1", "metadata.name=p",
 			"metadata.name!=p", "metadata.namespace=a", "metadata.namespace!=a", "spec.hostNetwork=true", "status.podIP!=10.0.0.1,spec.nodeName=n2", "spec.nodeName=n9"}).Draw(t, "fields"),

@@ -17,7 +17,7 @@ type Options struct {
 	KeepManagedFields bool
 	// KeepLastApplied keeps the annotation of kubectl apply, which is dropped otherwise.
 	KeepLastApplied bool
-	// History is how many events stay for watches and pages to continue from. The default is 65 536.
+	// History is how many events stay for watches and pages to continue from. The default is 131 072.
 	History int
 	// PinnedHistory is how many events stay at most while a list or the initial events of a watch are being read. One that takes longer
 	// is cut off. The default is 1 048 576.
@@ -36,7 +36,7 @@ func (o *Options) complete() {
 		o.Incarnation = NewIncarnation(o.Now(), "")
 	}
 	if o.History <= 0 {
-		o.History = 1 << 16
+		o.History = 1 << 17
 	}
 	if o.PinnedHistory <= 0 {
 		o.PinnedHistory = 1 << 20

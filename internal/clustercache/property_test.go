@@ -321,8 +321,8 @@ func (w *world) get(t *rapid.T) {
 // check compares what can be seen at any time.
 func (w *world) check(t *rapid.T) {
 	stats := w.store.Stats()
-	if want := w.model.shadowed(); stats.Shadowed != want || stats.Objects != want+len(w.model.shown()) {
-		t.Fatalf("%d objects, %d shadowed, want %d", stats.Objects, stats.Shadowed, want)
+	if all, shadowed := w.model.counts(); stats.Shadowed != shadowed || stats.Objects != all {
+		t.Fatalf("%d objects, %d shadowed, want %d and %d", stats.Objects, stats.Shadowed, all, shadowed)
 	}
 	states := w.store.Clusters()
 	if len(states) != len(w.feeds) {

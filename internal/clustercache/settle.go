@@ -13,6 +13,7 @@ func (s *Store) take(c *cluster, p *prepared) error {
 		s.releaseKey(k)
 		return err
 	}
+	c.fed = true
 	s.settle(k, s.before(k, id), id)
 	return nil
 }
@@ -66,7 +67,8 @@ func (s *Store) shownOf(k uint32) uint32 {
 	return 0
 }
 
-// bestOf returns which of the entries that members have now is to be shown, or 0: that created first, or of the first cluster by name. What
+// bestOf returns which of the entries that members have now is to be shown, or 0: that created first, or of the first cluster by name; a
+// template only if no member has any. What
 // is in no cluster is a template, which is shown for want of anything else.
 func (s *Store) bestOf(k, but uint32) uint32 {
 	var best uint32
@@ -83,6 +85,10 @@ func (s *Store) bestOf(k, but uint32) uint32 {
 }
 
 func (s *Store) precedes(a, b *entry) bool {
+	nameA, nameB := s.clusterIDs[a.terms.cluster].name, s.clusterIDs[b.terms.cluster].name
+	if (nameA == templatesName) != (nameB == templatesName) {
+		return nameB == templatesName
+	}
 	ofA, ofB := s.clusterIDs[a.terms.cluster].name, s.clusterIDs[b.terms.cluster].name
 	if (ofA == "") != (ofB == "") {
 		return ofB == ""

@@ -20,7 +20,7 @@ type ClusterState struct {
 type Stats struct {
 	// Objects counts the objects, shadowed ones included.
 	Objects int
-	// Shadowed counts those that are not shown.
+	// Shadowed counts those that are not shown as another member has one of the same name.
 	Shadowed int
 	// History counts the events that can be continued from.
 	History int

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/clustercache/ordered"
 	"github.com/cellplane/cellplane/internal/clustercache/slab"
 	"github.com/cellplane/cellplane/internal/clustercache/wire"
@@ -128,7 +129,8 @@ func New(options Options) (*Store, error) {
 		resource:  schema.GroupResource{Group: options.Kind.GroupVersionKind.Group, Resource: options.Kind.Resource},
 		templates: templates,
 		clusters:  map[string]*cluster{},
-		edit:      wire.Edit{KeepManagedFields: options.KeepManagedFields, KeepLastApplied: options.KeepLastApplied},
+		edit: wire.Edit{KeepManagedFields: options.KeepManagedFields, KeepLastApplied: options.KeepLastApplied,
+			Drop: []string{names.ClusterAnnotation, names.MemberVersionAnnotation, names.StaleSinceAnnotation}},
 	}
 	s.templates.arena = &s.arena
 	s.namespaces = slab.NewInterner(&s.arena)
@@ -174,7 +176,7 @@ func (s *Store) Expired(version uint64) error {
 func (s *Store) eventOf(version uint64) (uint64, error) {
 	n, ok := s.options.Incarnation.event(version)
 	if !ok || n > s.history.last.Load() {
-		return 0, apierrors.NewResourceExpired(fmt.Sprintf("the resource version %d was not given out by this replica; list again", version))
+		return 0, foreign(version)
 	}
 	if !s.history.retains(n) {
 		return 0, s.expired(n)
@@ -184,6 +186,18 @@ func (s *Store) eventOf(version uint64) (uint64, error) {
 
 func (s *Store) expired(n uint64) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("the resource version %d is too old; list again", s.options.Incarnation.version(n)))
+}
+
+// Foreign returns a 410 error if a version is not one that this Store has given out. Unlike Expired it does not mind how old it is.
+func (s *Store) Foreign(version uint64) error {
+	if n, ok := s.options.Incarnation.event(version); !ok || n > s.history.last.Load() {
+		return foreign(version)
+	}
+	return nil
+}
+
+func foreign(version uint64) error {
+	return apierrors.NewResourceExpired(fmt.Sprintf("the resource version %d was not given out by this replica; list again", version))
 }
 
 // Clusters returns the state of every member that has a feed, by name.
@@ -204,9 +218,13 @@ func (s *Store) Clusters() []ClusterState {
 func (s *Store) Stats() Stats {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	shadowed := s.shadowed
+	if t := s.clusters[templatesName]; t != nil {
+		shadowed -= t.shadowed
+	}
 	return Stats{
 		Objects:         s.shown + s.shadowed,
-		Shadowed:        s.shadowed,
+		Shadowed:        shadowed,
 		History:         s.history.len(),
 		EncodedBytes:    s.encodedBytes,
 		CompressedBytes: s.arena.Used(),

@@ -233,8 +233,13 @@ func TestForeignVersions(t *testing.T) {
 			t.Errorf("listing at %s: got %v", name, err)
 		}
 	}
-	if err := other.Expired(other.Version()); err != nil {
-		t.Error(err)
+	for name, err := range map[string]error{"the last": other.Expired(other.Version()), "not foreign": other.Foreign(other.Version()), "of the first event": other.Foreign(other.Version() - 49*10_000)} {
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := other.Foreign(one.Version()); !apierrors.IsResourceExpired(err) {
+		t.Errorf("got %v", err)
 	}
 	if got := len(fmt.Sprint(one.Version())); got != 19 {
 		t.Errorf("a version has %d digits", got)

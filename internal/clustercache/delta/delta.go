@@ -25,8 +25,8 @@ const (
 
 	hashBits = 11
 	// stride is the distance of indexed places. A copy is extended to both sides, so not every place is needed.
-	stride = 2
-	uidSize  = 36
+	stride  = 2
+	uidSize = 36
 )
 
 // MaxSize is the longest byte string that is encoded or decoded.

@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -18,6 +19,8 @@ type Edit struct {
 	KeepManagedFields, KeepLastApplied bool
 	// Annotations are set.
 	Annotations []Annotation
+	// Drop are annotations that are dropped.
+	Drop []string
 }
 
 // Annotation is an annotation.
@@ -91,6 +94,7 @@ func (e *Edit) drops(f field) (bool, error) {
 				return true, nil
 			}
 		}
+		return slices.Contains(e.Drop, string(key)), nil
 	}
 	return false, nil
 }

@@ -73,6 +73,9 @@ func TestEdits(t *testing.T) {
 			delete(pod.Annotations, lastApplied)
 		}},
 		{"keeps", wire.Edit{KeepManagedFields: true, KeepLastApplied: true}, func(*corev1.Pod) {}},
+		{"drops annotations", wire.Edit{KeepManagedFields: true, KeepLastApplied: true, Drop: []string{"cluster", "other"}}, func(pod *corev1.Pod) {
+			delete(pod.Annotations, "cluster")
+		}},
 		{"annotates", wire.Edit{KeepManagedFields: true, Annotations: []wire.Annotation{{Key: "cluster", Value: "m1"}, {Key: "empty"}}}, func(pod *corev1.Pod) {
 			delete(pod.Annotations, lastApplied)
 			pod.Annotations["cluster"], pod.Annotations["empty"] = "m1", ""
