@@ -10,6 +10,11 @@ import (
 // Estimators estimate from the accounts of clusters, as Store.Estimators do.
 func Estimators(accounts func(cluster string) *Account, pod *simulate.Pod) (room, growth schedule.Estimator) {
 	asked := pod != nil
+	// Both are asked about a cluster one after the other.
+	var last struct {
+		cluster string
+		fit     simulate.Fit
+	}
 	fit := func(cluster string, spec *workv1alpha2.ResourceBindingSpec) (simulate.Fit, bool) {
 		if !asked {
 			asked = true
@@ -17,11 +22,15 @@ func Estimators(accounts func(cluster string) *Account, pod *simulate.Pod) (room
 				pod, _ = simulate.FromRequirements(spec.ReplicaRequirements) // for what cannot be read the general estimate answers
 			}
 		}
+		if last.cluster == cluster {
+			return last.fit, true
+		}
 		account := accounts(cluster)
 		if pod == nil || !account.Known() {
 			return simulate.Fit{}, false
 		}
-		return account.Room(pod), true
+		last.cluster, last.fit = cluster, account.Room(pod)
+		return last.fit, true
 	}
 	room = func(cluster *clusterv1alpha1.Cluster, spec *workv1alpha2.ResourceBindingSpec) int32 {
 		if found, known := fit(cluster.Name, spec); known {
