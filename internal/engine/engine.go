@@ -30,6 +30,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/events"
 	"github.com/cellplane/cellplane/internal/engine/execution"
 	"github.com/cellplane/cellplane/internal/engine/namespaces"
+	"github.com/cellplane/cellplane/internal/engine/quota"
 	"github.com/cellplane/cellplane/internal/engine/scheduler"
 	"github.com/cellplane/cellplane/internal/engine/status"
 	"github.com/cellplane/cellplane/internal/interpreter"
@@ -68,6 +69,7 @@ type Config struct {
 const (
 	detectorWorkers  = 8
 	schedulerWorkers = 8
+	quotaWorkers     = 2
 	bindingWorkers   = 8
 	statusWorkers    = 8
 	memberWorkers    = 8
@@ -158,18 +160,24 @@ func (c *Config) build(ctx context.Context) (*engine, error) {
 	var (
 		works    *status.Works
 		bindings *status.Bindings
+		shares   *quota.Controller
 	)
 	promises, err := c.ledger()
 	if err != nil {
 		return nil, err
 	}
-	plan := scheduler.New(state, recorder, scheduler.Options{Ledger: promises, Changed: func(key cell.Key) { bindings.Changed(key) }})
+	quotas, err := c.quotas(state)
+	if err != nil {
+		return nil, err
+	}
+	plan := scheduler.New(state, recorder, scheduler.Options{Ledger: promises, Guards: []scheduler.Guard{quotas}, Changed: func(key cell.Key) { bindings.Changed(key) }})
 	execute := execution.New(state, meaning, recorder, workers(c.WorkersPerMember), func(key cell.Key) {
 		works.Changed(key)
 		if work := state.Works.Get(key); work != nil && work.Binding.Name != "" {
 			bindings.Changed(work.Binding)
 		}
 	})
+	shares = quota.New(state, quotas, plan, execute.Report, c.Hub)
 	works = status.NewWorks(state, execute.Report, recorder)
 	bindings = status.NewBindings(state, meaning, plan, execute.Report, recorder)
 	bind := binding.New(state, meaning, recorder)
@@ -192,6 +200,7 @@ func (c *Config) build(ctx context.Context) (*engine, error) {
 		func(ctx context.Context) { detect.Run(ctx, detectorWorkers) },
 		func(ctx context.Context) { plan.Run(ctx, schedulerWorkers) },
 		c.Failover.controllers(state, plan, recorder),
+		func(ctx context.Context) { shares.Run(ctx, quotaWorkers) },
 		func(ctx context.Context) { bind.Run(ctx, bindingWorkers) },
 		execute.Run,
 		func(ctx context.Context) { works.Run(ctx, statusWorkers) },

@@ -46,6 +46,21 @@ func (s *Scheduler) Last(key cell.Key) (Outcome, bool) {
 	return outcome, known
 }
 
+// Refused returns the bindings that found no place for a reason.
+func (s *Scheduler) Refused(reason string) []cell.Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var refused []cell.Key
+	for _, keys := range s.waiting {
+		for key := range keys {
+			if failure := s.outcomes[key].Failure; failure != nil && failure.Reason == reason {
+				refused = append(refused, key)
+			}
+		}
+	}
+	return refused
+}
+
 // record takes note of a decision for the binding as it was written.
 func (s *Scheduler) record(binding *workv1alpha2.ResourceBinding, d *decision) {
 	key := cell.Key{Namespace: binding.Namespace, Name: binding.Name}

@@ -1,0 +1,256 @@
+package quota
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/engine/execution"
+	"github.com/cellplane/cellplane/internal/engine/queue"
+	"github.com/cellplane/cellplane/internal/engine/scheduler"
+	"github.com/cellplane/cellplane/internal/merge"
+	"github.com/cellplane/cellplane/internal/slots"
+)
+
+// Controller keeps what stands on quotas true. On the hub it also gives clusters their shares and adds up the status.
+type Controller struct {
+	cell      *cell.Cell
+	guard     *Guard
+	scheduler *scheduler.Scheduler
+	report    func(*cell.Work) execution.Report
+	hub       bool
+	queue     *queue.Queue[cell.Key]
+}
+
+// gather is how long changes of a namespace's workloads are gathered.
+const gather = time.Second
+
+// resync is how often a quota is looked at though nothing changed.
+const resync = 5 * time.Minute
+
+// New returns a controller that watches a cell; hub tells that it is the hub itself, whose Works the report is about.
+func New(c *cell.Cell, guard *Guard, s *scheduler.Scheduler, report func(*cell.Work) execution.Report, hub bool) *Controller {
+	q := &Controller{cell: c, guard: guard, scheduler: s, report: report, hub: hub, queue: queue.New[cell.Key]("quota")}
+	c.Quotas.Subscribe(func(key cell.Key, old, now *policyv1alpha1.FederatedResourceQuota) {
+		q.queue.AddNow(key)
+		if old != nil && now != nil && equality.Semantic.DeepEqual(&old.Spec, &now.Spec) && old.Annotations[names.QuotaUsedAnnotation] == now.Annotations[names.QuotaUsedAnnotation] {
+			return
+		}
+		q.wake(key.Namespace)
+	})
+	c.SubscribeBindings(func(key cell.Key, old, now *workv1alpha2.ResourceBinding) {
+		if old != nil && now != nil && old.Generation == now.Generation {
+			return
+		}
+		for _, quota := range guard.quotasOf(key.Namespace) {
+			q.queue.AddAfter(cell.Key{Namespace: quota.Namespace, Name: quota.Name}, gather)
+		}
+	})
+	if hub {
+		c.Works.Subscribe(func(_ cell.Key, old, now *cell.Work) { q.Changed(now); q.Changed(old) })
+	}
+	return q
+}
+
+// Changed looks again at the quota that a Work carries a share of.
+func (q *Controller) Changed(work *cell.Work) {
+	if q.hub && work != nil && work.Binding.Name == "" && len(work.Objects) == 1 && work.Objects[0].Kind == "ResourceQuota" {
+		q.queue.Add(work.Objects[0].Key)
+	}
+}
+
+// wake looks again at the workloads that a quota has kept out.
+func (q *Controller) wake(namespace string) {
+	for _, key := range q.scheduler.Refused(names.ReasonQuotaExceeded) {
+		if key.Namespace == namespace {
+			q.scheduler.Enqueue(key)
+		}
+	}
+}
+
+// Run works until the context ends.
+func (q *Controller) Run(ctx context.Context, workers int) { q.queue.Run(ctx, workers, q.Reconcile) }
+
+// Reconcile brings what stands on a quota up to date, and on the hub the shares of clusters and the status.
+func (q *Controller) Reconcile(ctx context.Context, key cell.Key) error {
+	quota := q.cell.Quotas.Get(key)
+	if quota == nil || quota.DeletionTimestamp != nil {
+		if !q.hub {
+			return nil
+		}
+		return q.give(ctx, key, nil)
+	}
+	corrected, err := q.guard.correct(ctx, key)
+	if err != nil {
+		return err
+	}
+	if corrected {
+		q.wake(key.Namespace)
+	}
+	if q.hub {
+		if err := q.give(ctx, key, quota); err != nil {
+			return err
+		}
+		if err := q.tell(ctx, key); err != nil {
+			return err
+		}
+	}
+	return queue.Later{After: resync}
+}
+
+// give brings the ResourceQuotas of clusters up to date; without a quota there are none.
+func (q *Controller) give(ctx context.Context, key cell.Key, quota *policyv1alpha1.FederatedResourceQuota) error {
+	var errs []error
+	for _, cluster := range q.cell.Clusters.All() {
+		var share corev1.ResourceList
+		if quota != nil && cluster.DeletionTimestamp == nil {
+			if i := slices.IndexFunc(quota.Spec.StaticAssignments, func(a policyv1alpha1.StaticClusterAssignment) bool { return a.ClusterName == cluster.Name }); i >= 0 {
+				share = quota.Spec.StaticAssignments[i].Hard
+			}
+		}
+		now := q.cell.Works.Get(workKey(cluster.Name, key))
+		switch {
+		case share != nil:
+			errs = append(errs, q.send(ctx, cluster.Name, quota, share, now))
+		case now != nil && now.Binding.Name == "" && !now.Deleting && !now.Frozen:
+			errs = append(errs, q.cell.DeleteWork(ctx, now))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func workKey(cluster string, quota cell.Key) cell.Key {
+	return cell.Key{Namespace: names.ExecutionNamespace(cluster), Name: names.WorkName("ResourceQuota", quota.Namespace, quota.Name)}
+}
+
+// send brings the share of one cluster up to date.
+func (q *Controller) send(ctx context.Context, cluster string, quota *policyv1alpha1.FederatedResourceQuota, share corev1.ResourceList, now *cell.Work) error {
+	if now != nil && now.Deleting {
+		return nil // its end brings us back
+	}
+	key := workKey(cluster, cell.Key{Namespace: quota.Namespace, Name: quota.Name})
+	id := uuid.NewString()
+	if now != nil && now.ID != "" {
+		id = now.ID
+	}
+	manifest, err := manifestOf(quota, share)
+	if err != nil {
+		return err
+	}
+	stamped := merge.Stamp(manifest, merge.Marks{WorkNamespace: key.Namespace, WorkName: key.Name, WorkID: id, TemplateUID: quota.UID, Cell: q.cell.Name})
+	raw, err := stamped.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	work := &workv1alpha1.Work{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: key.Namespace, Name: key.Name, Finalizers: []string{names.ExecutionFinalizer},
+			Labels: map[string]string{
+				names.WorkPermanentIDLabel: id, names.SlotLabel: slots.Of(quota.Namespace, quota.Name).String(),
+				names.FederatedResourceQuotaNamespaceLabel: quota.Namespace, names.FederatedResourceQuotaNameLabel: quota.Name,
+			},
+		},
+		Spec: workv1alpha1.WorkSpec{Workload: workv1alpha1.WorkloadTemplate{Manifests: []workv1alpha1.Manifest{{RawExtension: runtime.RawExtension{Raw: raw}}}}},
+	}
+	if now == nil {
+		if err := q.cell.EnsureNamespace(ctx, key.Namespace); err != nil {
+			return err
+		}
+		_, err = q.cell.CreateWork(ctx, work)
+		return err
+	}
+	if now.Digest == cell.WorkDigest(work.Labels, nil, false, false, []cell.Object{cell.DescribeManifest(stamped)}) {
+		return nil
+	}
+	_, err = q.cell.UpdateWork(ctx, now, work)
+	return err
+}
+
+func manifestOf(quota *policyv1alpha1.FederatedResourceQuota, share corev1.ResourceList) (*unstructured.Unstructured, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&corev1.ResourceQuota{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ResourceQuota"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: quota.Namespace, Name: quota.Name},
+		Spec:       corev1.ResourceQuotaSpec{Hard: share},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("describing the share of FederatedResourceQuota %s/%s: %w", quota.Namespace, quota.Name, err)
+	}
+	manifest := &unstructured.Unstructured{Object: content}
+	unstructured.RemoveNestedField(manifest.Object, "status")
+	unstructured.RemoveNestedField(manifest.Object, "metadata", "creationTimestamp")
+	return manifest, nil
+}
+
+// tell adds up the status of a quota: what clusters with a share of their own say, and without any what cells use.
+func (q *Controller) tell(ctx context.Context, key cell.Key) error {
+	fresh := &policyv1alpha1.FederatedResourceQuota{}
+	if err := q.guard.hub.Get(ctx, key, fresh); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	status := policyv1alpha1.FederatedResourceQuotaStatus{Overall: fresh.Spec.Overall, OverallUsed: recordOf(fresh).total("")}
+	if len(fresh.Spec.StaticAssignments) > 0 {
+		status.OverallUsed = corev1.ResourceList{}
+	}
+	for i := range fresh.Spec.StaticAssignments {
+		cluster := fresh.Spec.StaticAssignments[i].ClusterName
+		reported := q.shareStatus(workKey(cluster, key))
+		if reported == nil {
+			continue
+		}
+		status.AggregatedStatus = append(status.AggregatedStatus, policyv1alpha1.ClusterQuotaStatus{ClusterName: cluster, ResourceQuotaStatus: *reported})
+		for name, quantity := range within(plainly(reported.Used), fresh.Spec.Overall) {
+			total := status.OverallUsed[name]
+			total.Add(quantity)
+			status.OverallUsed[name] = total
+		}
+	}
+	slices.SortFunc(status.AggregatedStatus, func(a, b policyv1alpha1.ClusterQuotaStatus) int { return strings.Compare(a.ClusterName, b.ClusterName) })
+	if equality.Semantic.DeepEqual(fresh.Status, status) {
+		return nil
+	}
+	fresh.Status = status
+	return q.guard.hub.Status().Update(ctx, fresh)
+}
+
+// plainly calls amounts by the names that pods use.
+func plainly(list corev1.ResourceList) corev1.ResourceList {
+	result := corev1.ResourceList{}
+	for name, quantity := range list {
+		result[plain(name)] = quantity
+	}
+	return result
+}
+
+// shareStatus returns what a cluster says of its share, nil if nothing.
+func (q *Controller) shareStatus(key cell.Key) *corev1.ResourceQuotaStatus {
+	work := q.cell.Works.Get(key)
+	if work == nil {
+		return nil
+	}
+	report := q.report(work)
+	if len(report.Objects) != 1 || report.Objects[0] == nil || report.Objects[0].Status == nil {
+		return nil
+	}
+	status := &corev1.ResourceQuotaStatus{}
+	if json.Unmarshal(report.Objects[0].Status, status) != nil {
+		return nil
+	}
+	return status
+}

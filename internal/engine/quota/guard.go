@@ -1,0 +1,207 @@
+package quota
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/engine/scheduler"
+	"github.com/cellplane/cellplane/internal/schedule"
+)
+
+// Guard keeps decisions within quotas. It implements scheduler.Guard.
+type Guard struct {
+	cell *cell.Cell
+	hub  client.Client
+
+	mu       sync.Mutex
+	bindings map[string]map[cell.Key]corev1.ResourceList // what bindings use, by namespace
+	underway map[cell.Key]corev1.ResourceList            // what bindings will use whose decisions are being written
+	locks    map[string]*sync.Mutex                      // by namespace
+}
+
+// NewGuard returns a guard that watches a cell. The quotas themselves are on the hub.
+func NewGuard(c *cell.Cell, hub client.Client) *Guard {
+	g := &Guard{cell: c, hub: hub, bindings: map[string]map[cell.Key]corev1.ResourceList{}, underway: map[cell.Key]corev1.ResourceList{}, locks: map[string]*sync.Mutex{}}
+	c.SubscribeBindings(func(key cell.Key, _, now *workv1alpha2.ResourceBinding) {
+		if key.Namespace == "" {
+			return
+		}
+		used := usageOf(now)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if len(used) == 0 {
+			delete(g.bindings[key.Namespace], key)
+			return
+		}
+		if g.bindings[key.Namespace] == nil {
+			g.bindings[key.Namespace] = map[cell.Key]corev1.ResourceList{}
+		}
+		g.bindings[key.Namespace][key] = used
+	})
+	return g
+}
+
+// quotasOf returns the quotas of a namespace.
+func (g *Guard) quotasOf(namespace string) []*policyv1alpha1.FederatedResourceQuota {
+	var quotas []*policyv1alpha1.FederatedResourceQuota
+	for _, quota := range g.cell.Quotas.All() {
+		if quota.Namespace == namespace && quota.DeletionTimestamp == nil {
+			quotas = append(quotas, quota)
+		}
+	}
+	return quotas
+}
+
+// Admit lets a decision pass that stays within all quotas of its namespace, or asks for nothing more than before.
+func (g *Guard) Admit(ctx context.Context, before, after *workv1alpha2.ResourceBinding) (scheduler.Hold, *schedule.Failure, error) {
+	quotas := g.quotasOf(after.Namespace)
+	if len(quotas) == 0 {
+		return nil, nil, nil
+	}
+	was, will := usageOf(before), usageOf(after)
+	if same(was, will) {
+		return nil, nil, nil
+	}
+	lock := g.lock(after.Namespace)
+	lock.Lock()
+	defer lock.Unlock()
+	key := cell.Key{Namespace: after.Namespace, Name: after.Name}
+	g.setUnderway(key, will)
+	for _, quota := range quotas {
+		failure, err := g.book(ctx, quota, was, will)
+		if failure != nil || err != nil {
+			g.setUnderway(key, nil)
+			return nil, failure, err
+		}
+	}
+	return &hold{g, key}, nil, nil
+}
+
+// mostTries is how often a quota is read again because another cell was faster.
+const mostTries = 20
+
+// book writes down on the hub what this cell is about to use of a quota, if that is within it.
+func (g *Guard) book(ctx context.Context, quota *policyv1alpha1.FederatedResourceQuota, was, will corev1.ResourceList) (*schedule.Failure, error) {
+	for range mostTries {
+		fresh := &policyv1alpha1.FederatedResourceQuota{}
+		if err := g.hub.Get(ctx, client.ObjectKeyFromObject(quota), fresh); err != nil {
+			if apierrors.IsNotFound(err) {
+				return nil, nil
+			}
+			return nil, fmt.Errorf("reading the FederatedResourceQuota %s/%s: %w", quota.Namespace, quota.Name, err)
+		}
+		overall := fresh.Spec.Overall
+		mine := within(g.usage(quota.Namespace), overall)
+		total := recordOf(fresh).total(g.cell.Name)
+		for name, quantity := range mine {
+			sum := total[name]
+			sum.Add(quantity)
+			total[name] = sum
+		}
+		if much := exceeded(overall, total, within(was, overall), within(will, overall)); much != "" {
+			return &schedule.Failure{
+				Reason:  names.ReasonQuotaExceeded,
+				Message: fmt.Sprintf("FederatedResourceQuota %s would be exceeded: %s. Raise it, or free some of it.", fresh.Name, much),
+			}, nil
+		}
+		_, err := g.write(ctx, fresh, mine)
+		if err == nil {
+			return nil, nil
+		}
+		if !apierrors.IsConflict(err) {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("the FederatedResourceQuota %s/%s changes too often", quota.Namespace, quota.Name)
+}
+
+// write writes down what this cell uses and tells whether that was news.
+func (g *Guard) write(ctx context.Context, quota *policyv1alpha1.FederatedResourceQuota, used corev1.ResourceList) (bool, error) {
+	changed, err := set(quota, g.cell.Name, used)
+	if err != nil || !changed {
+		return false, err
+	}
+	if err := g.hub.Update(ctx, quota); err != nil {
+		return false, fmt.Errorf("writing what is used of the FederatedResourceQuota %s/%s: %w", quota.Namespace, quota.Name, err)
+	}
+	return true, nil
+}
+
+// correct brings what stands on a quota in line with what is really used: decisions that were never written, and
+// workloads that are gone, still count until then. It tells whether anything had to be written.
+func (g *Guard) correct(ctx context.Context, key cell.Key) (bool, error) {
+	lock := g.lock(key.Namespace)
+	lock.Lock()
+	defer lock.Unlock()
+	fresh := &policyv1alpha1.FederatedResourceQuota{}
+	if err := g.hub.Get(ctx, key, fresh); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return g.write(ctx, fresh, within(g.usage(key.Namespace), fresh.Spec.Overall))
+}
+
+// usage adds up what this cell uses, and is about to use, in a namespace.
+func (g *Guard) usage(namespace string) corev1.ResourceList {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	sum := corev1.ResourceList{}
+	count := func(used corev1.ResourceList) {
+		for name, quantity := range used {
+			total := sum[name]
+			total.Add(quantity)
+			sum[name] = total
+		}
+	}
+	for key, used := range g.bindings[namespace] {
+		if _, changes := g.underway[key]; !changes {
+			count(used)
+		}
+	}
+	for key, used := range g.underway {
+		if key.Namespace == namespace {
+			count(used)
+		}
+	}
+	return sum
+}
+
+func (g *Guard) lock(namespace string) *sync.Mutex {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.locks[namespace] == nil {
+		g.locks[namespace] = &sync.Mutex{}
+	}
+	return g.locks[namespace]
+}
+
+// setUnderway notes what a binding will use; nil forgets it.
+func (g *Guard) setUnderway(key cell.Key, used corev1.ResourceList) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if used == nil {
+		delete(g.underway, key)
+		return
+	}
+	g.underway[key] = used
+}
+
+// hold counts what a decision needs until it is written; from then on the binding itself counts.
+type hold struct {
+	guard *Guard
+	key   cell.Key
+}
+
+// Commit implements scheduler.Hold.
+func (h *hold) Commit(*workv1alpha2.ResourceBinding) { h.guard.setUnderway(h.key, nil) }
+
+// Release implements scheduler.Hold.
+func (h *hold) Release() { h.guard.setUnderway(h.key, nil) }

@@ -1,0 +1,155 @@
+package quota
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+)
+
+// usageOf returns what the replicas of a binding ask for in all the clusters they are placed in.
+func usageOf(binding *workv1alpha2.ResourceBinding) corev1.ResourceList {
+	if binding == nil || binding.DeletionTimestamp != nil {
+		return nil
+	}
+	used := corev1.ResourceList{}
+	spec := &binding.Spec
+	for i := range spec.Clusters {
+		target := &spec.Clusters[i]
+		if len(spec.Components) == 0 {
+			if spec.ReplicaRequirements != nil {
+				add(used, spec.ReplicaRequirements.ResourceRequest, target.Replicas)
+			}
+			add(used, onePod, target.Replicas)
+			continue
+		}
+		for j := range spec.Components {
+			component := &spec.Components[j]
+			share := slices.IndexFunc(target.Components, func(t workv1alpha2.TargetComponent) bool { return t.Name == component.Name })
+			if share < 0 {
+				continue
+			}
+			if component.ReplicaRequirements != nil {
+				add(used, component.ReplicaRequirements.ResourceRequest, target.Components[share].Replicas)
+			}
+			add(used, onePod, target.Components[share].Replicas)
+		}
+	}
+	return used
+}
+
+var onePod = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}
+
+// add adds something several times.
+func add(sum, what corev1.ResourceList, times int32) {
+	for name, quantity := range what {
+		if name == corev1.ResourcePods && len(what) > 1 {
+			continue // pods are counted apart
+		}
+		more := quantity.DeepCopy()
+		more.Mul(int64(times))
+		total := sum[name]
+		total.Add(more)
+		sum[name] = total
+	}
+}
+
+// within keeps of what is used what a quota bounds, under the names that it uses.
+func within(used, overall corev1.ResourceList) corev1.ResourceList {
+	counted := corev1.ResourceList{}
+	for name := range overall {
+		if quantity, uses := used[plain(name)]; uses {
+			counted[name] = quantity
+		}
+	}
+	return counted
+}
+
+// plain is the name under which pods ask for what a quota may bound by another name.
+func plain(name corev1.ResourceName) corev1.ResourceName {
+	if name == "count/pods" {
+		return corev1.ResourcePods
+	}
+	return corev1.ResourceName(strings.TrimPrefix(string(name), "requests."))
+}
+
+// exceeded says what is asked for beyond a bound, among what grows; empty if nothing is.
+func exceeded(overall, total, before, after corev1.ResourceList) string {
+	var parts []string
+	for name, bound := range overall {
+		grows, was := after[name], before[name]
+		if grows.Cmp(was) <= 0 {
+			continue
+		}
+		if sum := total[name]; sum.Cmp(bound) > 0 {
+			parts = append(parts, fmt.Sprintf("%s %s of %s", name, sum.String(), bound.String()))
+		}
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+// record is what each cell uses of a quota.
+type record map[string]corev1.ResourceList
+
+// recordOf reads what stands on a quota. What cannot be read is written anew by who uses it.
+func recordOf(quota *policyv1alpha1.FederatedResourceQuota) record {
+	r := record{}
+	if text := quota.Annotations[names.QuotaUsedAnnotation]; text != "" && json.Unmarshal([]byte(text), &r) != nil {
+		return record{}
+	}
+	return r
+}
+
+// total adds up what all cells use, but one.
+func (r record) total(except string) corev1.ResourceList {
+	sum := corev1.ResourceList{}
+	for cell, used := range r {
+		if cell != except {
+			for name, quantity := range used {
+				total := sum[name]
+				total.Add(quantity)
+				sum[name] = total
+			}
+		}
+	}
+	return sum
+}
+
+// set writes what a cell uses onto a quota and tells whether that is news.
+func set(quota *policyv1alpha1.FederatedResourceQuota, cell string, used corev1.ResourceList) (bool, error) {
+	r := recordOf(quota)
+	if same(r[cell], used) {
+		return false, nil
+	}
+	r[cell] = used
+	text, err := json.Marshal(r)
+	if err != nil {
+		return false, err
+	}
+	if quota.Annotations == nil {
+		quota.Annotations = map[string]string{}
+	}
+	quota.Annotations[names.QuotaUsedAnnotation] = string(text)
+	return true, nil
+}
+
+// same compares amounts; none is as good as nothing.
+func same(a, b corev1.ResourceList) bool {
+	covers := func(x, y corev1.ResourceList) bool {
+		for name, quantity := range x {
+			if other := y[name]; quantity.Cmp(other) != 0 {
+				return false
+			}
+		}
+		return true
+	}
+	return covers(a, b) && covers(b, a)
+}
