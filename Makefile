@@ -61,6 +61,10 @@ bench-engine: ## Measure the engine: latency, cost, takeover, restart (flags in 
 bench-gateway: ## Compare the gateway with an API server asked directly (flags in ARGS)
 	$(GO) run ./test/benchgateway $(ARGS)
 
+.PHONY: chaos
+chaos: ## Move and kill cells, gateways and hub managers under load, and check all answers (flags in ARGS, such as -chaos.seed)
+	$(GO) test ./test/chaos -count=1 -timeout=0 -v -run=TestChaos -args -chaos.duration=1m -chaos.runs=10 $(ARGS)
+
 .PHONY: bench-cells
 bench-cells: build ## Measure moving, backing up and failing over cells (flags in ARGS)
 	$(GO) run ./test/benchcells $(ARGS)

@@ -1,0 +1,171 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/position"
+	"github.com/cellplane/cellplane/internal/slots"
+)
+
+func cellsOf(states ...cellplanev1alpha1.CellState) []Cell {
+	var cells []Cell
+	for i, state := range states {
+		if state != "" {
+			cells = append(cells, Cell{Name: string(rune('a' + i)), Weight: 1, State: state})
+		}
+	}
+	return cells
+}
+
+const (
+	normal = cellplanev1alpha1.CellStateNormal
+	in     = cellplanev1alpha1.CellStateIn
+	out    = cellplanev1alpha1.CellStateOut
+	failed = cellplanev1alpha1.CellStateFailed
+)
+
+func tracked(t *testing.T, topologies ...Topology) *Tracker {
+	t.Helper()
+	tracker := NewTracker(nil, &fleet.Cells{}, "")
+	for _, topology := range topologies {
+		tracker.take(t.Context(), topology)
+	}
+	return tracker
+}
+
+func TestCarry(t *testing.T) {
+	stable := Topology{Epoch: 1, Ready: true, Cells: cellsOf(normal, normal)}
+	joining := Topology{Epoch: 2, Ready: true, Cells: cellsOf(normal, normal, in), From: map[string]uint64{"c": 50}}
+	joined := Topology{Epoch: 3, Ready: true, Cells: cellsOf(normal, normal, normal)}
+	leaving := Topology{Epoch: 4, Ready: true, Cells: cellsOf(out, normal, normal)}
+	gone := Topology{Epoch: 5, Ready: true, Cells: cellsOf("", normal, normal), Left: []LeftCell{{Name: "a", Least: 90}}}
+	again := Topology{Epoch: 6, Ready: true, Cells: cellsOf(in, normal, normal), From: map[string]uint64{"a": 95}}
+	back := Topology{Epoch: 3, Ready: true, Cells: cellsOf(normal, normal, out)}
+	lost := Topology{Epoch: 3, Ready: true, Cells: cellsOf(failed, normal, normal)}
+	unsaid := joining
+	unsaid.From = nil
+	for _, test := range []struct {
+		name       string
+		topologies []Topology
+		from       position.Position
+		want       []uint64 // nil means that it cannot be carried
+		passed     int
+	}{
+		{"the same epoch", []Topology{stable}, position.Position{Epoch: 1, Versions: []uint64{10, 20}}, []uint64{10, 20}, 0},
+		{"a cell joins", []Topology{stable, joining}, position.Position{Epoch: 1, Versions: []uint64{10, 20}}, []uint64{10, 20, 50}, 1},
+		{"nobody says where it begins", []Topology{stable, unsaid}, position.Position{Epoch: 1, Versions: []uint64{10, 20}}, nil, 0},
+		{"a cell has joined", []Topology{stable, joining, joined}, position.Position{Epoch: 1, Versions: []uint64{10, 20}}, []uint64{10, 20, 50}, 2},
+		{"a change that nobody saw", []Topology{stable, {Epoch: 3, Ready: true, Cells: joined.Cells, From: joining.From}}, position.Position{Epoch: 1, Versions: []uint64{10, 20}}, nil, 0},
+		{"a change is turned back", []Topology{stable, joining, back}, position.Position{Epoch: 2, Versions: []uint64{10, 20, 60}}, []uint64{10, 20, 60}, 1},
+		{"a cell has left", []Topology{joined, leaving, gone}, position.Position{Epoch: 4, Versions: []uint64{80, 20, 60}}, []uint64{80, 20, 60}, 1},
+		{"everything in it was seen", []Topology{joined, leaving, gone, again}, position.Position{Epoch: 5, Versions: []uint64{90, 20, 60}}, []uint64{95, 20, 60}, 1},
+		{"something in it was not", []Topology{joined, leaving, gone, again}, position.Position{Epoch: 5, Versions: []uint64{89, 20, 60}}, nil, 0},
+		{"a cell has failed", []Topology{stable, joining, lost}, position.Position{Epoch: 2, Versions: []uint64{10, 20, 60}}, nil, 0},
+		{"an epoch that is not remembered", []Topology{joined}, position.Position{Epoch: 1, Versions: []uint64{10, 20}}, nil, 0},
+		{"a position of another shape", []Topology{stable, joining}, position.Position{Epoch: 1, Versions: []uint64{10}}, nil, 0},
+		{"an epoch to come", []Topology{stable}, position.Position{Epoch: 9, Versions: []uint64{10, 20}}, nil, 0},
+	} {
+		tracker := tracked(t, test.topologies...)
+		got, err := tracker.Carry(test.from, tracker.View())
+		switch {
+		case test.want == nil:
+			if !errors.Is(err, position.ErrForeign) {
+				t.Errorf("%s: %v, %v", test.name, got, err)
+			}
+		case err != nil || got.Epoch != tracker.View().Epoch() || len(got.Passed) != test.passed || position.Compare(got.Position, position.Position{Epoch: got.Epoch, Versions: test.want}) != 0:
+			t.Errorf("%s: %+v, %v; want %v", test.name, got, err, test.want)
+		}
+	}
+}
+
+// Requests are routed by the newest epoch that is in force.
+func TestTake(t *testing.T) {
+	tracker := tracked(t, Topology{Epoch: 1, Ready: true, Cells: cellsOf(normal, normal)})
+	first := tracker.View()
+	coming := Topology{Epoch: 2, Cells: cellsOf(normal, normal, in), From: map[string]uint64{"c": 5}}
+	tracker.take(t.Context(), coming)
+	view := tracker.View()
+	if view.Epoch() != 1 || view.Latest() != 2 {
+		t.Fatalf("routed by %d, knowing %d", view.Epoch(), view.Latest())
+	}
+	settled := 0
+	for slot := range slots.Slot(slots.Count) {
+		if view.Settled(slot) {
+			settled++
+		}
+	}
+	if settled == 0 || settled == slots.Count {
+		t.Errorf("%d slots stay where they are", settled)
+	}
+	select {
+	case <-first.Superseded():
+		t.Error("superseded by an epoch that is not in force")
+	default:
+	}
+	waited := make(chan int64, 1)
+	go func() {
+		view, _ := tracker.Await(context.Background(), func(v *View) bool { return v.Epoch() > 1 })
+		waited <- view.Epoch()
+	}()
+	coming.Ready = true
+	tracker.take(t.Context(), coming)
+	if epoch := <-waited; epoch != 2 {
+		t.Errorf("waited for %d", epoch)
+	}
+	<-first.Superseded()
+	// What was in force stays so, and what has moved does not come back.
+	moved := coming
+	moved.MovedSlots = []byte{1}
+	tracker.take(t.Context(), moved)
+	coming.Ready = false
+	tracker.take(t.Context(), coming)
+	if view := tracker.View(); !view.Ready() || view.moved[0] != 1 {
+		t.Errorf("ready: %v, moved %v", view.Ready(), view.moved)
+	}
+	if tracker.take(t.Context(), Topology{Epoch: 1, Ready: true, Cells: cellsOf(normal)}) {
+		t.Error("an earlier epoch was taken")
+	}
+}
+
+// A Tracker that starts anew carries positions as before.
+func TestHistoryIsKept(t *testing.T) {
+	dir := t.TempDir()
+	source := make(chan Topology)
+	tracker := NewTracker(channel(source), &fleet.Cells{}, dir)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = tracker.Run(ctx) }()
+	source <- Topology{Epoch: 1, Ready: true, Cells: cellsOf(normal)}
+	source <- Topology{Epoch: 2, Ready: true, Cells: cellsOf(normal, in), From: map[string]uint64{"b": 7}}
+	if _, found := tracker.Await(t.Context(), func(v *View) bool { return v.Epoch() == 2 }); !found {
+		t.Fatal("not taken")
+	}
+	cancel()
+	<-ended
+	tracker = NewTracker(channel(source), &fleet.Cells{}, dir)
+	go func() { _ = tracker.Run(t.Context()) }()
+	<-tracker.Known()
+	got, err := tracker.Carry(position.Position{Epoch: 1, Versions: []uint64{3}}, tracker.View())
+	if err != nil || got.Versions[0] != 3 || got.Versions[1] != 7 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// channel is a Source.
+type channel chan Topology
+
+// Run implements Source.
+func (c channel) Run(ctx context.Context, deliver func(Topology)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case t := <-c:
+			deliver(t)
+		}
+	}
+}
