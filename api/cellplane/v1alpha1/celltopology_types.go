@@ -162,6 +162,11 @@ type CellTopologyStatus struct {
 	// +optional
 	Change *TopologyChange `json:"change,omitempty"`
 
+	// LeftoversSince is when the last change ended that left copies behind. They are removed when the grace period has
+	// passed since then.
+	// +optional
+	LeftoversSince *metav1.Time `json:"leftoversSince,omitempty"`
+
 	// Cells tells what each cell holds.
 	// +optional
 	// +listType=map

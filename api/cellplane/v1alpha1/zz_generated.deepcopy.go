@@ -344,6 +344,10 @@ func (in *CellTopologyStatus) DeepCopyInto(out *CellTopologyStatus) {
 		*out = new(TopologyChange)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.LeftoversSince != nil {
+		in, out := &in.LeftoversSince, &out.LeftoversSince
+		*out = (*in).DeepCopy()
+	}
 	if in.Cells != nil {
 		in, out := &in.Cells, &out.Cells
 		*out = make([]CellSlots, len(*in))

@@ -1,0 +1,59 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/hub/rebalance"
+)
+
+// changing follows the topology of the cells.
+type changing struct {
+	connections *rebalance.Connections
+	controller  *rebalance.Controller
+	observer    *rebalance.Observer
+}
+
+func newChanging(ctx context.Context, c *Config, copying *copying) (*changing, error) {
+	term, err := c.term(ctx)
+	if err != nil {
+		return nil, err
+	}
+	mgr := copying.manager
+	connections := &rebalance.Connections{Hub: mgr.GetClient(), Secrets: mgr.GetAPIReader(), Config: CellConfig}
+	return &changing{
+		connections: connections,
+		controller: &rebalance.Controller{
+			Hub: mgr.GetClient(), HubConfig: c.Hub, Fresh: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("hub-manager"),
+			Cells: connections, Term: term,
+		},
+		observer: &rebalance.Observer{Hub: mgr.GetClient(), Cells: connections},
+	}, nil
+}
+
+// term returns the term of this replica's leadership: the version that the hub gave to the lease with which it leads. Whoever leads
+// later has a higher one, as versions only grow.
+func (c *Config) term(ctx context.Context) (cellstore.Term, error) {
+	client, err := kubernetes.NewForConfig(c.Hub)
+	if err != nil {
+		return 0, fmt.Errorf("preparing to reach the hub: %w", err)
+	}
+	lease, err := client.CoordinationV1().Leases(names.SystemNamespace).Get(ctx, LeaseName, metav1.GetOptions{})
+	if err != nil {
+		return 0, fmt.Errorf("reading the lease of the hub manager: %w", err)
+	}
+	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity != c.Identity {
+		return 0, ErrLeaseLost
+	}
+	term, err := strconv.ParseInt(lease.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("reading the version of the hub manager's lease: %w", err)
+	}
+	return cellstore.Term(term), nil
+}

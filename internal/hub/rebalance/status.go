@@ -1,0 +1,99 @@
+package rebalance
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+)
+
+// fieldManager is who writes the status of the topology.
+const fieldManager = "cellplane-rebalance"
+
+// status returns a copy of what is known to be published.
+func (c *change) status() *cellplanev1alpha1.CellTopologyStatus {
+	return c.topology.Status.DeepCopy()
+}
+
+func setSettled(status *cellplanev1alpha1.CellTopologyStatus, epoch int64, value metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: names.TopologySettled, Status: value, Reason: reason, Message: message, ObservedGeneration: epoch})
+}
+
+// publish writes the status, unless the topology has another epoch by now. Conditions of others are theirs.
+func (c *change) publish(ctx context.Context, status *cellplanev1alpha1.CellTopologyStatus) error {
+	owned := *status
+	owned.Conditions = nil
+	if settled := meta.FindStatusCondition(status.Conditions, names.TopologySettled); settled != nil {
+		owned.Conditions = []metav1.Condition{*settled}
+	}
+	for {
+		patch, err := json.Marshal(map[string]any{
+			"apiVersion": cellplanev1alpha1.GroupVersion.String(),
+			"kind":       "CellTopology",
+			"metadata":   map[string]any{"name": c.topology.Name, "resourceVersion": c.topology.ResourceVersion},
+			"status":     owned,
+		})
+		if err != nil {
+			return fmt.Errorf("encoding the status of the topology: %w", err)
+		}
+		written := &cellplanev1alpha1.CellTopology{ObjectMeta: metav1.ObjectMeta{Name: c.topology.Name}}
+		err = c.Hub.Status().Patch(ctx, written, client.RawPatch(types.ApplyPatchType, patch), &client.SubResourcePatchOptions{
+			PatchOptions: client.PatchOptions{FieldManager: fieldManager, Force: ptr.To(true)},
+		})
+		if err == nil {
+			c.topology.Status, c.topology.ResourceVersion = written.Status, written.ResourceVersion
+			c.observe()
+			return nil
+		}
+		if !apierrors.IsConflict(err) {
+			return fmt.Errorf("publishing the state of the topology: %w", err)
+		}
+		fresh := &cellplanev1alpha1.CellTopology{}
+		if err := c.Fresh.Get(ctx, client.ObjectKeyFromObject(c.topology), fresh); err != nil {
+			return fmt.Errorf("reading the topology: %w", err)
+		}
+		if fresh.Generation != c.topology.Generation || fresh.UID != c.topology.UID {
+			return fmt.Errorf("publishing the state of the topology: %w", errEpochOver)
+		}
+		c.topology.ResourceVersion = fresh.ResourceVersion
+	}
+}
+
+var errEpochOver = fmt.Errorf("the topology has been edited")
+
+// observe has the metrics tell what was published.
+func (c *change) observe() {
+	phases.Reset()
+	phases.WithLabelValues(string(c.topology.Status.Phase)).Set(1)
+	epochs.WithLabelValues("topology").Set(float64(c.topology.Generation))
+	epochs.WithLabelValues("fence").Set(float64(c.topology.Status.FencedEpoch))
+}
+
+// blocked tells what stands in the way of a change.
+func (c *Controller) blocked(ctx context.Context, topology *cellplanev1alpha1.CellTopology, problem error) {
+	c.event(topology, corev1.EventTypeWarning, "Blocked", "Rebalance", "%v", problem)
+	change := &change{Controller: c, topology: topology}
+	if topology.Status.ObservedGeneration != topology.Generation {
+		return // the status speaks of another epoch
+	}
+	status := change.status()
+	setSettled(status, topology.Generation, metav1.ConditionFalse, "Blocked", problem.Error())
+	_ = change.publish(ctx, status) // it is logged as well
+}
+
+func (c *Controller) event(about runtime.Object, kind, reason, action, message string, args ...any) {
+	if c.Events != nil {
+		c.Events.Eventf(about, nil, kind, reason, action, message, args...)
+	}
+}
