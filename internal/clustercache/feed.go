@@ -21,6 +21,8 @@ type Feed struct {
 	cluster *cluster
 	prepared
 	removed wire.Object
+	// refused is true for a member too many: it stays empty.
+	refused bool
 }
 
 // prepared is an object ready to be taken in, and memory for the next one.
@@ -56,21 +58,25 @@ const templatesName = ""
 // Feed returns the feed of a member. Feeds of different members do not wait for each other. The feed without a name is for the federation's own
 // objects, the templates: they are shown while no member has one of their name, and say nothing about a cluster.
 func (s *Store) Feed(cluster string) *Feed {
-	return &Feed{store: s, cluster: s.member(cluster), prepared: prepared{plan: &s.fields, edit: s.edit}}
+	member, refused := s.member(cluster)
+	return &Feed{store: s, cluster: member, refused: refused, prepared: prepared{plan: &s.fields, edit: s.edit}}
 }
 
-// member returns a member, which may be new.
-func (s *Store) member(name string) *cluster {
+// member returns a member, which may be new, or refuses to know any more.
+func (s *Store) member(name string) (c *cluster, refused bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.clusters[name]
+	c = s.clusters[name]
 	if c == nil {
+		if len(s.clusterIDs) == maxClusters {
+			return &cluster{name: name}, true
+		}
 		c = &cluster{id: uint16(len(s.clusterIDs)), name: name}
 		s.clusters[name] = c
 		s.clusterIDs = append(s.clusterIDs, c)
 	}
 	c.fed = true
-	return c
+	return c, false
 }
 
 // Begin says that everything there is follows: what is not applied until End leaves then. It may be called again to start over.
@@ -92,7 +98,7 @@ func (f *Feed) Apply(raw []byte) error {
 
 func (f *Feed) apply(raw []byte) error {
 	s := f.store
-	if len(s.clusterIDs) > maxClusters {
+	if f.refused {
 		return errors.New("there are too many clusters")
 	}
 	if len(raw) > maxObject {
@@ -145,6 +151,9 @@ func (f *Feed) DeleteObject(namespace, name string) {
 }
 
 func (f *Feed) delete(namespace, name []byte, meant func(*entry) bool) {
+	if f.refused {
+		return
+	}
 	s := f.store
 	s.mu.Lock()
 	if k := s.findKey(namespace, name); k != 0 {
@@ -188,6 +197,9 @@ const sweepStep = 256
 
 // sweep takes out those objects of the member that are to go.
 func (f *Feed) sweep(goes func(*entry) bool) {
+	if f.refused {
+		return
+	}
 	s := f.store
 	var at position
 	for more := true; more; {
