@@ -78,8 +78,10 @@ const (
 
 // restart stops both engines and starts them again with everything in place.
 func (b *bench) restart(ctx context.Context) (*section, error) {
+	idle := 0
 	if missing := b.options.restart - b.workloads; b.options.full && missing > 0 {
-		progress("creating %d more, without replicas", missing)
+		idle = missing
+		progress("creating %d more, paused and without replicas", missing)
 		if _, err := b.createMany(ctx, "idle", missing, 0); err != nil {
 			return nil, err
 		}
@@ -113,7 +115,11 @@ func (b *bench) restart(ctx context.Context) (*section, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &section{Title: fmt.Sprintf("Restart of both engines with %d workloads", b.workloads)}
+	title := fmt.Sprintf("Restart of both engines with %d workloads", b.workloads)
+	if idle > 0 {
+		title += fmt.Sprintf(", %d of them paused and without replicas", idle)
+	}
+	s := &section{Title: title}
 	s.Writes, s.WritesEach = after.writes.since(before.writes), "in all"
 	s.add("until both are ready and one leads", leading.Seconds(), unitSeconds)
 	s.add("until both are quiet", quiet.Seconds(), unitSeconds)

@@ -42,7 +42,7 @@ func main() {
 	flag.IntVar(&o.writers, "writers", 20, "how many clients create and update at once")
 	flag.IntVar(&o.kills, "kills", 3, "how often the active engine is killed")
 	flag.BoolVar(&o.full, "full", false, "restart the engines with -restart-n workloads instead of those that are there")
-	flag.IntVar(&o.restart, "restart-n", 10000, "workloads when the engines are restarted, with -full; those that are added have no replicas")
+	flag.IntVar(&o.restart, "restart-n", 10000, "workloads when the engines are restarted, with -full; those that are added have no replicas and are paused")
 	flag.StringVar(&o.program, "program", "", "cellplane binary to measure (default: built from ./cmd/cellplane)")
 	flag.StringVar(&o.dir, "dir", "", "new directory for the federation, which is kept (default: a temporary one)")
 	flag.StringVar(&o.out, "out", "", "file for the figures as JSON")

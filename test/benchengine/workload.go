@@ -29,7 +29,8 @@ func everywhere() *policyv1alpha1.PropagationPolicy {
 	}
 }
 
-// deployment is of the size that small services have.
+// deployment is of the size that small services have. One without replicas is paused, so that members do nothing about
+// it.
 func deployment(name string, replicas int32) *appsv1.Deployment {
 	selector := map[string]string{"app.kubernetes.io/name": name}
 	labels := maps.Clone(selector)
@@ -42,6 +43,7 @@ func deployment(name string, replicas int32) *appsv1.Deployment {
 		},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &replicas,
+			Paused:   replicas == 0,
 			Selector: &metav1.LabelSelector{MatchLabels: selector},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
