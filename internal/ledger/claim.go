@@ -21,6 +21,8 @@ type Claim struct {
 	More int32
 	// Pod is what one of the pods asks for.
 	Pod *simulate.Pod
+	// Waits tells that pods without room wait in the cluster until it has grown: room is promised for as many as there is.
+	Waits bool
 }
 
 // Refusal is the error of a claim that there is no room for any more.

@@ -48,7 +48,14 @@ func add(l *cellplanev1alpha1.ClusterLedger, free *simulate.Model, claim *Claim,
 		return refusal
 	}
 	fit := free.Fit(claim.Pod)
-	if fit.Total() < int64(claim.More) {
+	missing := int64(claim.More)
+	switch {
+	case fit.Total() >= missing:
+	case claim.Waits && fit.Total() > 0:
+		missing = fit.Total()
+	case claim.Waits:
+		return nil
+	default:
 		refusal.Left = int32(fit.Total())
 		return refusal
 	}
@@ -59,7 +66,6 @@ func add(l *cellplanev1alpha1.ClusterLedger, free *simulate.Model, claim *Claim,
 	r := &l.Reservations[at]
 	r.Holder, r.Total, r.Expires = t.holder, claim.Total, metav1.NewTime(t.expires)
 	r.Requests = larger(r.Requests, claim.Pod.Requests)
-	missing := int64(claim.More)
 	// Nodes that exist come first: nobody knows when the others do.
 	slices.SortStableFunc(fit.Classes, func(a, b simulate.ClassFit) int { return cmp.Compare(asInt(a.Potential), asInt(b.Potential)) })
 	for _, c := range fit.Classes {

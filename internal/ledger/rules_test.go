@@ -211,6 +211,15 @@ func TestPromisesEnd(t *testing.T) {
 	}
 
 	l = fresh()
+	waiting := claim("late", 5, 5, pod)
+	waiting.Waits = true
+	for range 2 { // the second finds nothing left at all
+		if err := promise(t, l, start, waiting)[0]; err != nil || room(l, start) != 0 || outstanding(&l.Reservations[1]) != 2 {
+			t.Errorf("5 of which 3 wait: %v %+v", err, l.Reservations)
+		}
+	}
+
+	l = fresh()
 	err := promise(t, l, start, claim("db", 1, 1, pod), claim("cache", 2, 2, pod))[0]
 	refusal, ok := err.(*Refusal)
 	if !ok || refusal.Asked != 2 || refusal.Left != 1 {
