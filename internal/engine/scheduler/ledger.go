@@ -41,7 +41,7 @@ func (p *promises) Admit(ctx context.Context, before, after *workv1alpha2.Resour
 		return &promise{p.store, claims}, nil, nil
 	case !errors.As(err, &refusal):
 		return nil, nil, err
-	case byCapacity(&after.Spec):
+	case ByCapacity(&after.Spec):
 		return nil, nil, &outdatedError{refusal}
 	default:
 		return nil, nil, nil
@@ -71,7 +71,9 @@ func (p *promises) claims(before, after *workv1alpha2.ResourceBinding) []ledger.
 	var claims []ledger.Claim
 	claim := func(cluster, component string, total, earlier int32, pod *simulate.Pod) {
 		if total != earlier && pod != nil {
-			claims = append(claims, ledger.Claim{Cluster: cluster, Workload: workload, Component: component, Total: total, More: total - earlier, Pod: pod})
+			claims = append(claims, ledger.Claim{
+				Cluster: cluster, Workload: workload, Component: component, Total: total, More: total - earlier, Pod: pod, Waits: p.waits(after, cluster),
+			})
 		}
 	}
 	if len(spec.Components) == 0 {
@@ -126,8 +128,8 @@ func workloadOf(binding *workv1alpha2.ResourceBinding) cellplanev1alpha1.Workloa
 	return cellplanev1alpha1.WorkloadReference{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}
 }
 
-// byCapacity tells whether the room of clusters decides where replicas go.
-func byCapacity(spec *workv1alpha2.ResourceBindingSpec) bool {
+// ByCapacity tells whether the room of clusters decides where replicas go.
+func ByCapacity(spec *workv1alpha2.ResourceBindingSpec) bool {
 	if len(spec.Components) > 0 {
 		return true
 	}
