@@ -170,5 +170,6 @@ func userDigest(obj *unstructured.Unstructured) uint64 {
 
 func isClaim(key string) bool {
 	prefix, _, _ := strings.Cut(key, "/")
-	return prefix == "propagationpolicy.karmada.io" || prefix == "clusterpropagationpolicy.karmada.io" || key == names.RebalanceStatusLabel
+	return prefix == "propagationpolicy.karmada.io" || prefix == "clusterpropagationpolicy.karmada.io" ||
+		key == names.RebalanceStatusLabel || key == names.MovedFromAnnotation || key == names.CopiedAtAnnotation
 }

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/interpreter/fields"
 )
 
@@ -30,6 +31,8 @@ func Prune(template *unstructured.Unstructured) (*unstructured.Unstructured, err
 			delete(metadata, name)
 		}
 		root["metadata"] = metadata
+		// Where a template came from is the control plane's business; in a member it would look like a change.
+		root = fields.Without(root, "metadata", "annotations", names.MovedFromAnnotation)
 	}
 	version := template.GetAPIVersion()
 	switch kind := template.GetKind(); {
