@@ -55,10 +55,12 @@ const barWidth = 24
 func describeChange(topology *v1alpha1.CellTopology, p *pace, now time.Time) (stage, text string) {
 	status := &topology.Status
 	change := status.Change
+	if change != nil {
+		p.see(change, now)
+	}
 	if status.ObservedGeneration != topology.Generation || change == nil || change.Epoch != topology.Generation {
 		return "waiting", fmt.Sprintf("for the hub manager to take up epoch %d", topology.Generation)
 	}
-	p.see(change, now)
 	switch status.Phase {
 	case v1alpha1.TopologyFencing:
 		return "fencing", "cells are told to refuse older maps"

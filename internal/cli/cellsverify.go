@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/grpclog"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -61,6 +63,7 @@ func verifyCells(ctx context.Context, hub hubFlags, settle time.Duration) (cellc
 	if err != nil {
 		return cellcheck.Report{}, err
 	}
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)) // it tells of connections that nobody needs any more
 	stores := map[string]*cellstore.Store{}
 	defer func() {
 		for _, store := range stores {

@@ -83,7 +83,10 @@ func (p *Parts) prepareHubManager() error {
 	if err != nil {
 		return err
 	}
-	args := []string{hubManager, "--kubeconfig=" + kubeconfig, "--bind-address=" + address}
+	args := []string{
+		hubManager, "--kubeconfig=" + kubeconfig, "--bind-address=" + address,
+		"--state-dir=" + filepath.Join(p.federation.Dir(), hubManager, "state"),
+	}
 	p.add(hubManager, p.program, args, process.HTTPCheck("http://"+address+"/healthz", "", "", ""))
 	return nil
 }

@@ -89,6 +89,19 @@ func (t *Takeover) Do(ctx context.Context, topology *slots.Map, failed string) e
 	return nil
 }
 
+// MakeUp takes the identity of a failed cell away in members that could not be reached before.
+func (t *Takeover) MakeUp(ctx context.Context, topology *slots.Map, failed string) error {
+	cell := &cellplanev1alpha1.Cell{}
+	if err := t.Client.Get(ctx, types.NamespacedName{Name: failed}, cell); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	fenced := meta.FindStatusCondition(cell.Status.Conditions, names.CellFenced)
+	if fenced == nil || fenced.Status == metav1.ConditionTrue {
+		return nil // it is for Do to begin
+	}
+	return t.revoke(ctx, topology, cell)
+}
+
 // closeTimeout is how long a failed cell that may still answer is waited for.
 const closeTimeout = 3 * time.Second
 

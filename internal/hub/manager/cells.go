@@ -188,6 +188,19 @@ func (c *cells) problem(name string) error {
 	return nil
 }
 
+// reachable returns clients for the cells that can be connected to.
+func (c *cells) reachable(context.Context) map[string]client.Client {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clients := make(map[string]client.Client, len(c.known))
+	for name, cell := range c.known {
+		if cell.client != nil {
+			clients[name] = cell.client
+		}
+	}
+	return clients
+}
+
 // clients returns clients for all cells, or says which one there is none for.
 func (c *cells) clients(ctx context.Context) (map[string]client.Client, error) {
 	var all cellplanev1alpha1.CellList

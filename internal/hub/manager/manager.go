@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -33,9 +34,13 @@ type Config struct {
 	Identity    string
 	BindAddress string
 	CopyWorkers int
-	Election    Election
-	Admission   admission.Options
-	Clusters    clusters.Options
+	// StateDir is where snapshots of cells that return are kept.
+	StateDir string
+	// AutoFailoverAfter is how long a cell must be silent to be given up; 0 means never.
+	AutoFailoverAfter time.Duration
+	Election          Election
+	Admission         admission.Options
+	Clusters          clusters.Options
 }
 
 // ErrLeaseLost means that another replica may be working. The process should end and be started anew.
@@ -71,6 +76,12 @@ func (c *Config) work(ctx context.Context, board *board) error {
 	if err != nil {
 		return err
 	}
+	changing, err := newChanging(ctx, c, copying)
+	if err != nil {
+		return err
+	}
+	defer changing.connections.Close()
+	safeguarding := newSafeguarding(c, copying, changing)
 	withdraw, err := board.show(copying.replicator)
 	if err != nil {
 		return err
@@ -79,6 +90,9 @@ func (c *Config) work(ctx context.Context, board *board) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return copying.run(ctx) })
 	group.Go(func() error { return caring.Run(ctx) })
+	group.Go(func() error { return changing.controller.Run(ctx) })
+	group.Go(func() error { return changing.observer.Run(ctx) })
+	group.Go(func() error { return safeguarding.run(ctx) })
 	return group.Wait()
 }
 

@@ -25,6 +25,10 @@ type Options struct {
 	BindAddress string
 	// CopyWorkers is how many objects are written to one cell at once.
 	CopyWorkers int
+	// StateDir is where snapshots of cells that return are kept.
+	StateDir string
+	// AutoFailoverAfter is how long a cell must be silent to be given up; 0 means never.
+	AutoFailoverAfter time.Duration
 
 	Election  Election
 	Admission admission.Options
@@ -43,6 +47,7 @@ func NewOptions() *Options {
 	return &Options{
 		BindAddress: "127.0.0.1:10361",
 		CopyWorkers: 16,
+		StateDir:    "/var/lib/cellplane/hub-manager",
 		Election:    Election{LeaseDuration: 6 * time.Second, RenewDeadline: 4 * time.Second, RetryPeriod: time.Second},
 	}
 }
@@ -53,6 +58,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Context, "context", o.Context, "context of the kubeconfig that is the hub (default: its current one)")
 	flags.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "address to serve /healthz, /readyz, /metrics and /replication at, without authentication; empty for none")
 	flags.IntVar(&o.CopyWorkers, "copy-workers", o.CopyWorkers, "how many objects are written to one cell at once")
+	flags.StringVar(&o.StateDir, "state-dir", o.StateDir, "where a snapshot of a failed cell that returns is kept, and what had not reached its backup")
+	flags.DurationVar(&o.AutoFailoverAfter, "auto-failover-after", o.AutoFailoverAfter, "give a cell up that has not answered for so long while all others do; 0 leaves that to the operator")
 	flags.DurationVar(&o.Election.LeaseDuration, "leader-elect-lease-duration", o.Election.LeaseDuration, "time after which another replica takes over from one that is silent")
 	flags.DurationVar(&o.Election.RenewDeadline, "leader-elect-renew-deadline", o.Election.RenewDeadline, "time after which a replica that cannot renew its lease stops")
 	flags.DurationVar(&o.Election.RetryPeriod, "leader-elect-retry-period", o.Election.RetryPeriod, "time between attempts to get or renew the lease")
@@ -93,17 +100,24 @@ func (o *Options) Complete() (Completed, error) {
 	c := &completed{Options: *o, hub: hub, identity: host + "_" + uuid.NewString()}
 	defaults := NewOptions()
 	c.CopyWorkers = cmp.Or(c.CopyWorkers, defaults.CopyWorkers)
+	c.StateDir = cmp.Or(c.StateDir, defaults.StateDir)
 	if c.Election == (Election{}) {
 		c.Election = defaults.Election
 	}
 	return Completed{c}, nil
 }
 
+// leastSilence is the shortest time after which a cell may be given up by itself.
+const leastSilence = 30 * time.Second
+
 // Validate says in one sentence each what is wrong.
 func (c Completed) Validate() error {
 	var errs []error
 	if c.CopyWorkers < 1 || c.CopyWorkers > 1024 {
 		errs = append(errs, fmt.Errorf("--copy-workers must be between 1 and 1024, not %d", c.CopyWorkers))
+	}
+	if c.AutoFailoverAfter != 0 && c.AutoFailoverAfter < leastSilence {
+		errs = append(errs, fmt.Errorf("--auto-failover-after must be at least %s, or 0 for never, not %s: a cell that restarts is silent too", leastSilence, c.AutoFailoverAfter))
 	}
 	if c.BindAddress != "" {
 		if _, _, err := net.SplitHostPort(c.BindAddress); err != nil {
@@ -119,7 +133,7 @@ func (c Completed) Validate() error {
 // Config returns what can be run. The options must be valid.
 func (c Completed) Config() *Config {
 	return &Config{
-		Hub: c.hub, Identity: c.identity, BindAddress: c.BindAddress, CopyWorkers: c.CopyWorkers,
+		Hub: c.hub, Identity: c.identity, BindAddress: c.BindAddress, CopyWorkers: c.CopyWorkers, StateDir: c.StateDir, AutoFailoverAfter: c.AutoFailoverAfter,
 		Election: c.Election, Admission: c.Admission, Clusters: c.Clusters,
 	}
 }

@@ -149,7 +149,9 @@ func (c *change) carry(ctx context.Context, status *cellplanev1alpha1.CellTopolo
 	}
 	entry := cellplanev1alpha1.TopologyEpoch{Epoch: epoch}
 	for _, cell := range c.topology.Spec.Cells {
-		known := slices.ContainsFunc(before.Cells, func(known cellplanev1alpha1.CellSlots) bool { return known.Name == cell.Name })
+		known := slices.ContainsFunc(before.Cells, func(known cellplanev1alpha1.CellSlots) bool {
+			return known.Name == cell.Name && known.Slots+known.TargetSlots > 0 // one that had failed begins anew
+		})
 		if known || c.cells[cell.Name] == nil {
 			continue
 		}
