@@ -1,0 +1,135 @@
+package cells
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// TestCellsComeGoAndDie is the life of a federation as its operator makes it and its users must not notice. The steps build on each
+// other; after each of them nothing may be lost, doubled or disturbed.
+func TestCellsComeGoAndDie(t *testing.T) {
+	w := newWorld(t)
+	w.createWorkloads()
+	w.startWatching()
+	w.startWriting()
+	for _, step := range []struct {
+		name string
+		do   func(t *testing.T)
+	}{
+		{"bad input", w.testBadInput},
+		{"a cell joins", w.testAdd},
+		{"a cell gets more", w.testWeight},
+		{"a cell leaves", w.testDrain},
+		{"a change is turned back", w.testAbort},
+		{"a cell dies", w.testFailover},
+		{"a cell returns", w.testRejoin},
+		{"a cell is cut off", w.testCutOff},
+	} {
+		if !t.Run(step.name, func(t *testing.T) {
+			was := w.T
+			w.T = t
+			defer func() { w.T = was }()
+			step.do(t)
+			w.checkWrites()
+			w.checkMembers()
+			w.checkStores()
+		}) {
+			t.FailNow()
+		}
+	}
+}
+
+func (w *world) testBadInput(*testing.T) {
+	for _, test := range []struct{ args, want string }{
+		{"cells add cell-a", "cell-a is in the topology already"},
+		{"cells add Cell_X", "cannot be the name of a cell"},
+		{"cells add cell-c --weight 0", "at least 1, not 0"},
+		{"cells drain cell-x", "there is no cell cell-x in the topology; its cells are cell-a, cell-b"},
+		{"cells weight cell-a many", `"many" is no weight`},
+		{"cells rejoin cell-a", "has not failed"},
+		{"cells abort", "no change is under way"},
+		{"cells plan drain cell-x", "there is no cell cell-x"},
+	} {
+		w.refused(test.want, strings.Fields(test.args)...)
+	}
+	if out := w.run("cells", "plan", "add", "cell-c"); !strings.Contains(out, "Nothing has been changed.") || !strings.Contains(out, "cell-c") {
+		w.Errorf("the plan reads\n%s", out)
+	}
+}
+
+func (w *world) testAdd(*testing.T) {
+	w.completes("cells", "add", "cell-c")
+	if out := w.run("cells", "list"); !strings.Contains(out, "cell-c") || strings.Contains(out, "under way") {
+		w.Errorf("the list reads\n%s", out)
+	}
+	w.noDisturbance()
+	w.update("nginx:2")
+}
+
+func (w *world) testWeight(*testing.T) {
+	w.completes("cells", "weight", "cell-c", "3")
+	w.noDisturbance()
+}
+
+func (w *world) testDrain(*testing.T) {
+	w.completes("cells", "drain", "cell-a")
+	w.noDisturbance()
+	w.update("nginx:3")
+}
+
+func (w *world) testAbort(*testing.T) {
+	w.run("cells", "add", "cell-a", "--wait=false")
+	w.refused("another change is under way: cell-a is joining", "cells", "drain", "cell-b")
+	w.completes("cells", "abort")
+	w.noDisturbance()
+	w.completes("cells", "add", "cell-a")
+	w.noDisturbance()
+}
+
+// testFailover kills all processes of a cell at once.
+func (w *world) testFailover(*testing.T) {
+	w.pauseWriting() // what the backup has not received may be lost, and is looked at when the cell returns
+	w.settleBackup()
+	w.signal("cell-b/", "halt")
+	w.completes("cells", "failover", "cell-b")
+	w.resumeWriting()
+	w.update("nginx:4")
+	w.beganAnew() // as after the restore of any etcd
+}
+
+func (w *world) testRejoin(*testing.T) {
+	w.signal("cell-b/", "resurrect")
+	w.completes("cells", "rejoin", "cell-b")
+	w.noDisturbance()
+	w.update("nginx:5")
+}
+
+// testCutOff pauses a cell as a whole, gives it up, goes on without it and lets it wake up: it must not get through to members.
+func (w *world) testCutOff(t *testing.T) {
+	w.pauseWriting()
+	w.settleBackup()
+	w.signal("cell-c/", "pause")
+	w.completes("cells", "failover", "cell-c")
+	w.resumeWriting()
+	w.update("nginx:6")
+	w.signal("cell-c/", "resume")
+	engine := "cell-c/engine"
+	testenv.Eventually(t, "the cell that was cut off is awake", func(ctx context.Context) (bool, error) { return w.healthy(ctx, engine) })
+	// It would repair what it takes for drift. That it cannot is seen from the Work, or from the cell's silence.
+	w.refusedByMembers("cell-c")
+	w.checkImages("nginx:6")
+}
+
+func (w *world) checkImages(image string) {
+	w.Helper()
+	for _, member := range w.members {
+		for name, got := range w.imagesIn(member) {
+			if got != image {
+				w.Errorf("%s in a member has image %s, want %s", name, got, image)
+			}
+		}
+	}
+}

@@ -1,0 +1,379 @@
+package cells
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+
+	"github.com/cellplane/cellplane/internal/membership"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+const (
+	namespace = "shop"
+	workloads = 12
+	notes     = 40
+	writers   = 3
+)
+
+func workload(i int) string { return fmt.Sprintf("web-%d", i) }
+func note(i int) string     { return fmt.Sprintf("note-%d", i) }
+
+const policy = `{"apiVersion":"policy.karmada.io/v1alpha1","kind":"PropagationPolicy","metadata":{"name":"everywhere","namespace":"shop"},
+"spec":{"resourceSelectors":[{"apiVersion":"apps/v1","kind":"Deployment"}],"placement":{"clusterAffinity":{"clusterNames":["member1","member2"]}}}}`
+
+// users are those who use the federation while its cells change.
+type users struct {
+	mu       sync.Mutex
+	written  map[string]int // the last acknowledged number of each note
+	unsure   map[string]int // one that may have been written
+	paused   sync.RWMutex   // held by writers while they write
+	writeErr error
+
+	problems []string // what an informer saw
+	lists    atomic.Int64
+}
+
+func (w *world) createWorkloads() {
+	w.Helper()
+	ctx := w.Context()
+	if _, err := w.gateway.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	if err := w.gateway.CoreV1().RESTClient().Post().AbsPath("/apis/policy.karmada.io/v1alpha1/namespaces/shop/propagationpolicies").Body([]byte(policy)).SetHeader("Content-Type", "application/json").Do(ctx).Error(); err != nil {
+		w.Fatal(err)
+	}
+	for i := range workloads {
+		labels := map[string]string{"app": workload(i)}
+		deployment := &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Name: workload(i)},
+			Spec: appsv1.DeploymentSpec{
+				Replicas: ptr.To(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
+				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "nginx:1"}}}},
+			},
+		}
+		if _, err := w.gateway.AppsV1().Deployments(namespace).Create(ctx, deployment, metav1.CreateOptions{}); err != nil {
+			w.Fatal(err)
+		}
+	}
+	w.settle("nginx:1")
+	w.before = w.inMembers()
+	if len(w.before) != 2*2*workloads {
+		w.Fatalf("there are %d objects in the members, want a Deployment and a pod of each workload in both", len(w.before))
+	}
+}
+
+// settle waits until all workloads run an image in all members and say so.
+func (w *world) settle(image string) {
+	w.Helper()
+	for i := range workloads {
+		testenv.Eventually(w, workload(i)+" runs "+image, func(ctx context.Context) (bool, error) {
+			deployment, err := w.gateway.AppsV1().Deployments(namespace).Get(ctx, workload(i), metav1.GetOptions{})
+			if err != nil || deployment.Status.ObservedGeneration != deployment.Generation || deployment.Status.UpdatedReplicas != 2 || deployment.Status.AvailableReplicas != 2 {
+				return false, err
+			}
+			for _, member := range w.members {
+				there, err := member.AppsV1().Deployments(namespace).Get(ctx, workload(i), metav1.GetOptions{})
+				if err != nil || there.Spec.Template.Spec.Containers[0].Image != image || there.Status.ObservedGeneration != there.Generation || there.Status.Replicas != 1 || there.Status.UpdatedReplicas != 1 || there.Status.AvailableReplicas != 1 {
+					return false, err
+				}
+			}
+			return true, nil
+		})
+	}
+}
+
+// update gives all workloads another image and waits until it is everywhere: the engines are at work.
+func (w *world) update(image string) {
+	w.Helper()
+	for i := range workloads {
+		patch := fmt.Appendf(nil, `{"spec":{"template":{"spec":{"containers":[{"name":"web","image":%q}]}}}}`, image)
+		if _, err := w.gateway.AppsV1().Deployments(namespace).Patch(w.Context(), workload(i), types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			w.Fatalf("updating %s: %v", workload(i), err)
+		}
+	}
+	w.settle(image)
+	w.before = w.inMembers() // pods are new now
+}
+
+// inMembers returns what runs in the members.
+func (w *world) inMembers() map[string]string {
+	w.Helper()
+	found := map[string]string{}
+	for i, member := range w.members {
+		deployments, err := member.AppsV1().Deployments(namespace).List(w.Context(), metav1.ListOptions{})
+		if err != nil {
+			w.Fatal(err)
+		}
+		for _, d := range deployments.Items {
+			found[fmt.Sprintf("member%d/%s", i+1, d.Name)] = string(d.UID)
+		}
+		pods, err := member.CoreV1().Pods(namespace).List(w.Context(), metav1.ListOptions{})
+		if err != nil {
+			w.Fatal(err)
+		}
+		for _, p := range pods.Items {
+			if p.DeletionTimestamp == nil {
+				found[fmt.Sprintf("member%d/pod/%s", i+1, p.Name)] = string(p.UID)
+			}
+		}
+	}
+	return found
+}
+
+// checkMembers compares what runs in the members with what ran there.
+func (w *world) checkMembers() {
+	w.Helper()
+	now := w.inMembers()
+	if maps.Equal(now, w.before) {
+		return
+	}
+	for name, uid := range w.before {
+		if now[name] != uid {
+			w.Errorf("%s was %s and is %q", name, uid, now[name])
+		}
+	}
+	for name := range now {
+		if w.before[name] == "" {
+			w.Errorf("%s is new", name)
+		}
+	}
+}
+
+func (w *world) imagesIn(member kubernetes.Interface) map[string]string {
+	w.Helper()
+	deployments, err := member.AppsV1().Deployments(namespace).List(w.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	images := map[string]string{}
+	for _, d := range deployments.Items {
+		images[d.Name] = d.Spec.Template.Spec.Containers[0].Image
+	}
+	return images
+}
+
+// startWriting has writers count up in notes until the test ends.
+func (w *world) startWriting() {
+	w.written, w.unsure = map[string]int{}, map[string]int{}
+	for i := range notes {
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: note(i)}, Data: map[string]string{"n": "0"}}
+		if _, err := w.gateway.CoreV1().ConfigMaps(namespace).Create(w.Context(), object, metav1.CreateOptions{}); err != nil {
+			w.Fatal(err)
+		}
+		w.written[note(i)] = 0
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	for n := range writers {
+		group.Go(func() {
+			for round := 1; ctx.Err() == nil; round++ {
+				for i := n; i < notes && ctx.Err() == nil; i += writers {
+					w.count(ctx, note(i))
+				}
+			}
+		})
+	}
+	w.Cleanup(func() {
+		stop()
+		group.Wait()
+	})
+}
+
+// count adds one to a note, guarded by its resourceVersion: a stale read would make it conflict, a lost write go back.
+func (w *world) count(ctx context.Context, name string) {
+	w.paused.RLock()
+	defer w.paused.RUnlock()
+	maps := w.gateway.CoreV1().ConfigMaps(namespace)
+	w.mu.Lock()
+	last, doubtful := w.written[name], w.unsure[name]
+	w.mu.Unlock()
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		object, err := maps.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		n, err := strconv.Atoi(object.Data["n"])
+		if err != nil {
+			return err
+		}
+		if n != last && n != doubtful {
+			w.complain("%s reads %d; the last acknowledged number is %d", name, n, last)
+		}
+		object.Data["n"] = strconv.Itoa(n + 1)
+		w.mu.Lock()
+		w.unsure[name] = n + 1
+		w.mu.Unlock()
+		if _, err := maps.Update(ctx, object, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+		w.mu.Lock()
+		w.written[name] = n + 1
+		w.mu.Unlock()
+		return nil
+	})
+	// While a cell is down its notes cannot be written, which those who write are told; nobody is told otherwise.
+	if err != nil && ctx.Err() == nil && !apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err) && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) {
+		w.complain("writing %s: %v", name, err)
+	}
+}
+
+func (w *world) complain(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.problems) < 50 {
+		w.problems = append(w.problems, fmt.Sprintf(format, args...))
+	}
+}
+
+func (w *world) pauseWriting()  { w.paused.Lock() }
+func (w *world) resumeWriting() { w.paused.Unlock() }
+
+// checkWrites compares all notes with what was acknowledged.
+func (w *world) checkWrites() {
+	w.Helper()
+	w.pauseWriting()
+	defer w.resumeWriting()
+	list, err := w.gateway.CoreV1().ConfigMaps(namespace).List(w.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seen := map[string]string{}
+	for _, object := range list.Items {
+		seen[object.Name] = object.Data["n"]
+	}
+	for name, n := range w.written {
+		if got := seen[name]; got != strconv.Itoa(n) && got != strconv.Itoa(w.unsure[name]) {
+			w.Errorf("%s reads %q; acknowledged was %d", name, got, n)
+		}
+	}
+	for _, problem := range w.problems {
+		w.Error(problem)
+	}
+	w.problems = nil
+}
+
+// startWatching runs informers through the gateway for as long as the test lasts.
+func (w *world) startWatching() {
+	config := rest.CopyConfig(w.config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &counting{next, &w.lists} })
+	factory := informers.NewSharedInformerFactoryWithOptions(kubernetes.NewForConfigOrDie(config), 0, informers.WithNamespace(namespace))
+	handler := cache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(old, now any) {
+			before, after := old.(metav1.Object), now.(metav1.Object)
+			if before.GetUID() != after.GetUID() {
+				w.complain("an informer saw %s with another UID", after.GetName())
+			}
+			if before.GetGeneration() > after.GetGeneration() {
+				w.complain("an informer saw %s go back from generation %d to %d", after.GetName(), before.GetGeneration(), after.GetGeneration())
+			}
+			if a, b := countOf(old), countOf(now); a > b {
+				w.complain("an informer saw %s go back from %d to %d", after.GetName(), a, b)
+			}
+		},
+		DeleteFunc: func(object any) {
+			if tombstone, missed := object.(cache.DeletedFinalStateUnknown); missed {
+				object = tombstone.Obj
+			}
+			w.complain("an informer saw %s deleted", object.(metav1.Object).GetName())
+		},
+	}
+	for _, informer := range []cache.SharedIndexInformer{factory.Apps().V1().Deployments().Informer(), factory.Core().V1().ConfigMaps().Informer()} {
+		if _, err := informer.AddEventHandler(handler); err != nil {
+			w.Fatal(err)
+		}
+	}
+	stop := make(chan struct{})
+	factory.Start(stop)
+	factory.WaitForCacheSync(w.Context().Done())
+	w.Cleanup(func() {
+		close(stop)
+		factory.Shutdown()
+	})
+}
+
+func countOf(object any) int {
+	if m, ok := object.(*corev1.ConfigMap); ok {
+		n, _ := strconv.Atoi(m.Data["n"])
+		return n
+	}
+	return 0
+}
+
+// counting counts requests that begin from nothing: lists, and watches that ask for all.
+type counting struct {
+	next  http.RoundTripper
+	lists *atomic.Int64
+}
+
+func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
+	if query := r.URL.Query(); query.Get("sendInitialEvents") == "true" || query.Get("watch") == "" {
+		c.lists.Add(1)
+	}
+	return c.next.RoundTrip(r)
+}
+
+// began is how many informers have begun.
+const began = 2
+
+// beganAnew waits until all informers have begun anew.
+func (w *world) beganAnew() {
+	w.Helper()
+	testenv.Eventually(w, "informers have begun anew", func(context.Context) (bool, error) { return w.lists.Load() >= 2*began, nil })
+	w.lists.Store(began)
+}
+
+// noDisturbance expects that no informer had to begin anew since it was last asked.
+func (w *world) noDisturbance() {
+	w.Helper()
+	if n := w.lists.Swap(began); n > began {
+		w.Errorf("informers began anew %d times", n-began)
+	}
+}
+
+// refusedByMembers waits until the identity of a cell in the members is refused.
+func (w *world) refusedByMembers(cell string) {
+	w.Helper()
+	for i := range w.members {
+		member := fmt.Sprintf("member%d", i+1)
+		testenv.Eventually(w, cell+" has lost its identity in "+member, func(ctx context.Context) (bool, error) {
+			secret, err := w.cellClient(cell).CoreV1().Secrets("karmada-cluster").Get(ctx, membership.SecretName(member, cell), metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return true, nil // it was told, and has forgotten it
+			}
+			if err != nil {
+				return false, err
+			}
+			config := rest.CopyConfig(w.context(member))
+			config.CertData, config.CertFile, config.KeyData, config.KeyFile = nil, "", nil, ""
+			config.BearerToken = string(secret.Data["token"])
+			_, err = kubernetes.NewForConfigOrDie(config).AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})
+			return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err), nil
+		})
+	}
+}
+
+func (w *world) cellClient(cell string) kubernetes.Interface {
+	config := w.context(cell)
+	config.Timeout = 10 * time.Second
+	return kubernetes.NewForConfigOrDie(config)
+}

@@ -1,0 +1,169 @@
+// Package cells tests how the cells of a federation come, go and die while people use it: by the command line, with real members.
+package cells
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/cellplane/cellplane/internal/local"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// cellplane is the program under test.
+var cellplane string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "cellplane-cells-")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		cellplane = filepath.Join(dir, "cellplane")
+		build := exec.Command("go", "build", "-o", cellplane, "github.com/cellplane/cellplane/cmd/cellplane")
+		if output, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "building cellplane: %v\n%s", err, output)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// world is a federation with two cells and two members, and those who use it.
+type world struct {
+	*testing.T
+	dir        string
+	supervisor *local.Client
+	gateway    kubernetes.Interface
+	config     *rest.Config // of the gateway
+	members    []kubernetes.Interface
+
+	before map[string]string // what is in the members, by name, with its UID
+	users
+}
+
+func newWorld(t *testing.T) *world {
+	testenv.Binaries(t) // built before the clock runs
+	w := &world{T: t, dir: filepath.Join(t.TempDir(), "federation")}
+	t.Cleanup(func() { _ = w.command(context.Background(), "down", "--purge").Run() })
+	w.run("up", "--cells", "2", "--members", "2", "--nodes", "2", "--skip-checks")
+	var err error
+	if w.supervisor, err = local.NewClient(w.dir); err != nil {
+		t.Fatal(err)
+	}
+	w.config = w.context("cellplane")
+	w.gateway = kubernetes.NewForConfigOrDie(w.config)
+	for i := range 2 {
+		w.members = append(w.members, kubernetes.NewForConfigOrDie(w.context(fmt.Sprintf("member%d", i+1))))
+	}
+	return w
+}
+
+func (w *world) context(name string) *rest.Config {
+	w.Helper()
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: local.KubeconfigFile(w.dir)}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: name}).ClientConfig()
+	if err != nil {
+		w.Fatal(err)
+	}
+	config.QPS = -1
+	return config
+}
+
+func (w *world) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, cellplane, args...)
+	cmd.Env = append(os.Environ(), "CELLPLANE_DIR="+w.dir)
+	return cmd
+}
+
+// run expects success and returns what was printed.
+func (w *world) run(args ...string) string {
+	w.Helper()
+	output, err := w.command(w.Context(), args...).CombinedOutput()
+	if err != nil {
+		w.Fatalf("cellplane %s: %v\n%s", strings.Join(args, " "), err, output)
+	}
+	return string(output)
+}
+
+// changeWithin bounds a change; on a busy machine it takes seconds.
+const changeWithin = 4 * time.Minute
+
+// completes runs a command that follows a change to its end.
+func (w *world) completes(args ...string) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), changeWithin)
+	defer cancel()
+	output, err := w.command(ctx, args...).CombinedOutput()
+	if err != nil || !strings.Contains(string(output), "Done: epoch") {
+		state, _ := w.command(w.Context(), "kubectl", "--context", "hub", "get", "celltopologies,cells", "-o", "yaml").CombinedOutput()
+		w.Fatalf("cellplane %s: %v\n%s\n%s", strings.Join(args, " "), err, output, state)
+	}
+}
+
+// refused expects failure with one sentence that holds the given words.
+func (w *world) refused(words string, args ...string) {
+	w.Helper()
+	var stderr bytes.Buffer
+	cmd := w.command(w.Context(), args...)
+	cmd.Stderr = &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || !strings.Contains(stderr.String(), words) {
+		w.Errorf("cellplane %s: %v, says %q, want %q", strings.Join(args, " "), err, stderr.String(), words)
+	}
+}
+
+// signal does something to all processes whose names have a prefix.
+func (w *world) signal(prefix, action string) {
+	w.Helper()
+	report, err := w.supervisor.ReportWithProcesses(w.Context())
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, p := range report.Processes {
+		if !strings.HasPrefix(p.Name, prefix) {
+			continue
+		}
+		if err := w.supervisor.Signal(w.Context(), p.Name, action); err != nil {
+			w.Fatalf("%s %s: %v", action, p.Name, err)
+		}
+	}
+}
+
+func (w *world) healthy(ctx context.Context, process string) (bool, error) {
+	report, err := w.supervisor.ReportWithProcesses(ctx)
+	for _, p := range report.Processes {
+		if p.Name == process {
+			return p.Healthy, nil
+		}
+	}
+	return false, err
+}
+
+// checkStores runs the checker.
+func (w *world) checkStores() {
+	w.Helper()
+	output, err := w.command(w.Context(), "cells", "verify", "--settle", "60s").CombinedOutput()
+	if err != nil {
+		w.Errorf("the stores are not as they should be: %v\n%s", err, output)
+	}
+}
+
+// settleBackup waits until the backup has everything.
+func (w *world) settleBackup() {
+	w.Helper()
+	w.run("cells", "verify", "--settle", "60s")
+}
