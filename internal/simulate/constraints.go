@@ -53,6 +53,9 @@ type domain struct {
 // domains groups nodes by a topology key; nodes that lack it are in none. Where the key names single nodes, each node
 // is a domain by itself.
 func (s *simulation) domains(key string, counts func(verdict) bool) []domain {
+	if key == corev1.LabelHostname {
+		return s.singles(counts)
+	}
 	var found []domain
 	index := map[string]int{}
 	for at := range s.m.nodes {
@@ -60,23 +63,31 @@ func (s *simulation) domains(key string, counts func(verdict) bool) []domain {
 		if n.class == noClass || !counts(s.verdicts[n.class]) {
 			continue
 		}
-		i := len(found)
-		if key != corev1.LabelHostname {
-			value, has := s.m.classes[n.class].Labels[key]
-			if !has {
-				continue
-			}
-			known := false
-			if i, known = index[value]; !known {
-				i = len(found)
-				index[value] = i
-			}
+		value, has := s.m.classes[n.class].Labels[key]
+		if !has {
+			continue
 		}
-		if i == len(found) {
+		i, known := index[value]
+		if !known {
+			i = len(found)
+			index[value] = i
 			found = append(found, domain{})
 		}
 		found[i].nodes = append(found[i].nodes, int32(at))
 		found[i].room += s.caps[at]
+	}
+	return found
+}
+
+// singles makes every node a domain.
+func (s *simulation) singles(counts func(verdict) bool) []domain {
+	nodes := make([]int32, len(s.m.nodes))
+	found := make([]domain, 0, len(s.m.nodes))
+	for at := range s.m.nodes {
+		if n := &s.m.nodes[at]; n.class != noClass && counts(s.verdicts[n.class]) {
+			nodes[at] = int32(at)
+			found = append(found, domain{nodes: nodes[at : at+1], room: s.caps[at]})
+		}
 	}
 	return found
 }
@@ -97,6 +108,9 @@ func (s *simulation) census(means func(*shape) bool) map[int32]int64 {
 
 func (d *domain) count(census map[int32]int64) {
 	d.here = 0
+	if len(census) == 0 {
+		return
+	}
 	for _, at := range d.nodes {
 		d.here += census[at]
 	}
