@@ -338,6 +338,14 @@ func (c *change) finish(ctx context.Context, mover *Mover, moved *slotSet, took 
 	status.Change.MovedSlots = moved.bitmap()
 	status.LeftoversSince = now()
 	next := cellplanev1alpha1.TopologyEpoch{Epoch: c.topology.Generation + 1, Least: mover.Least()}
+	// A cell that leaves has to be read to its end: users may have deleted the last objects in it.
+	for _, name := range c.in(cellplanev1alpha1.CellStateOut) {
+		revision, err := c.cells[name].store.Revision(ctx)
+		if err != nil {
+			return err
+		}
+		next.Least[name] = revision
+	}
 	status.Epochs = slices.DeleteFunc(status.Epochs, func(e cellplanev1alpha1.TopologyEpoch) bool { return e.Epoch >= next.Epoch })
 	status.Epochs = append(status.Epochs, next)
 	if extra := len(status.Epochs) - keptEpochs; extra > 0 {
