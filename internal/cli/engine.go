@@ -26,6 +26,7 @@ type engineOptions struct {
 	skippedAPIs       []string
 	skippedNamespaces []string
 	metricsAddress    string
+	peerAddress       string
 	workersPerMember  int
 }
 
@@ -63,6 +64,7 @@ caches and take over within seconds.`,
 	flags.StringSliceVar(&o.skippedAPIs, "skipped-propagating-apis", nil, `what is never propagated: "group", "group/version" or "group/version/kind"`)
 	flags.StringSliceVar(&o.skippedNamespaces, "skipped-propagating-namespaces", o.skippedNamespaces, "regular expressions of namespaces that are not made in members")
 	flags.StringVar(&o.metricsAddress, "metrics-address", "", "loopback address for /metrics, /healthz and /readyz, like 127.0.0.1:8080 (default: none)")
+	flags.StringVar(&o.peerAddress, "peer-address", "", "address, as IP and port, at which the other engines of this cell notice if this one dies; nothing is sent there (default: a loopback address, for engines on one host)")
 	flags.IntVar(&o.workersPerMember, "workers-per-member", 0, "requests under way to each member at most (default: a few)")
 	return cmd
 }
@@ -91,7 +93,7 @@ func (o *engineOptions) complete() (*engine.Config, error) {
 	}
 	config := &engine.Config{
 		Cell: o.cell, Config: client, Federation: federation, HubAPI: hub, Hub: o.hub, LeaderElect: o.leaderElect, Preemption: o.preemption,
-		SkippedAPIs: o.skippedAPIs, MetricsAddress: o.metricsAddress, WorkersPerMember: o.workersPerMember,
+		SkippedAPIs: o.skippedAPIs, MetricsAddress: o.metricsAddress, PeerAddress: o.peerAddress, GovernMemory: true, WorkersPerMember: o.workersPerMember,
 	}
 	for _, text := range o.skippedNamespaces {
 		expression, err := regexp.Compile("^(?:" + text + ")$")

@@ -4,25 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
 	"regexp"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
-	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 
-	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/engine/binding"
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/dependencies"
@@ -58,9 +51,15 @@ type Config struct {
 	Federation, HubAPI *rest.Config
 	// Failover says how workloads leave clusters; the zero value will do.
 	Failover Failover
+	// PeerAddress is where the other engines of the cell hold a connection, to notice at once if this one dies; nothing
+	// is sent on it. Empty means a loopback address, which helps engines on one host.
+	PeerAddress string
 	// MetricsAddress is where /metrics, /healthz and /readyz are served, without TLS or authentication: it should be a
 	// loopback address. Empty means nowhere.
 	MetricsAddress string
+	// GovernMemory bounds the memory of the process by the number of templates. It is for processes that are nothing but
+	// an engine.
+	GovernMemory bool
 	// WorkersPerMember is how many requests are under way to each member at most; 0 means a few.
 	WorkersPerMember int
 }
@@ -73,17 +72,7 @@ const (
 	bindingWorkers   = 8
 	statusWorkers    = 8
 	memberWorkers    = 8
-	leaseNamePrefix  = "cellplane-engine-"
 	userAgentProgram = "cellplane-engine"
-)
-
-// A dead leader is replaced after leaseDuration and a retry: within five seconds. A living one has as long as it can
-// get to renew, so that a busy machine does not cost it the lead.
-const (
-	leaseDuration  = 3800 * time.Millisecond
-	renewDeadline  = 3300 * time.Millisecond
-	retryPeriod    = 400 * time.Millisecond
-	requestTimeout = 1500 * time.Millisecond // two tries fit
 )
 
 // Validate returns what is wrong with the configuration.
@@ -111,6 +100,9 @@ func (c *Config) Run(ctx context.Context) error {
 			return err
 		}
 	}
+	if c.GovernMemory {
+		go governMemory(ctx, e.cell.Templates.Len)
+	}
 	if err := e.start(ctx); err != nil {
 		return err
 	}
@@ -123,22 +115,23 @@ func (c *Config) Run(ctx context.Context) error {
 
 // engine is a built engine.
 type engine struct {
-	config   *Config
-	client   kubernetes.Interface
-	cell     *cell.Cell
-	run      []func(context.Context) // while leading
-	follow   func(context.Context)   // while standing by, too
-	identity string
-	logger   klog.Logger
-	ready    atomic.Bool
-	leading  atomic.Bool
+	config  *Config
+	client  kubernetes.Interface
+	cell    *cell.Cell
+	run     []func(context.Context) // while leading
+	follow  func(context.Context)   // while standing by, too
+	logger  klog.Logger
+	ready   atomic.Bool
+	leading atomic.Bool
 }
 
 func (c *Config) build(ctx context.Context) (*engine, error) {
 	config := rest.CopyConfig(c.Config)
 	config.UserAgent = rest.DefaultKubernetesUserAgent() + " " + userAgentProgram + "/" + c.Cell
 	config.QPS, config.Burst = -1, 0
-	client, err := kubernetes.NewForConfig(config)
+	builtIn := rest.CopyConfig(config) // for kinds that need not be sent as JSON
+	builtIn.ContentType = runtime.ContentTypeProtobuf
+	client, err := kubernetes.NewForConfig(builtIn)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to cell %s: %w", c.Cell, err)
 	}
@@ -152,8 +145,7 @@ func (c *Config) build(ctx context.Context) (*engine, error) {
 			return nil, err
 		}
 	}
-	host, _ := os.Hostname() // only for people
-	e := &engine{config: c, client: client, cell: state, identity: host + "_" + uuid.NewString(), logger: klog.FromContext(ctx)}
+	e := &engine{config: c, client: client, cell: state, logger: klog.FromContext(ctx)}
 
 	recorder := events.NewRecorder(ctx, client)
 	meaning := interpreter.New(interpreter.Options{})
@@ -244,60 +236,4 @@ func (e *engine) lead(ctx context.Context) {
 		wait.Go(func() { run(ctx) })
 	}
 	wait.Wait()
-}
-
-// electionClient has a connection of its own: renewing the lease must not wait behind large objects.
-func (e *engine) electionClient() (coordinationv1.CoordinationV1Interface, error) {
-	config := rest.CopyConfig(e.config.Config)
-	config.UserAgent = rest.DefaultKubernetesUserAgent() + " " + userAgentProgram + "/" + e.config.Cell
-	config.Dial = (&net.Dialer{Timeout: requestTimeout, KeepAlive: 15 * time.Second}).DialContext
-	config.Timeout = requestTimeout
-	config.QPS = -1
-	client, err := coordinationv1.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("preparing leader election: %w", err)
-	}
-	return client, nil
-}
-
-// elect leads when nobody else does. Who has lost the lead must start over, with a fresh picture.
-func (e *engine) elect(ctx context.Context) error {
-	if err := e.cell.EnsureNamespace(ctx, names.SystemNamespace); err != nil {
-		return err
-	}
-	client, err := e.electionClient()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	led := make(chan struct{})
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: leaseNamePrefix + e.config.Cell},
-			Client:     client,
-			LockConfig: resourcelock.ResourceLockConfig{Identity: e.identity},
-		},
-		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
-		ReleaseOnCancel: true,
-		Name:            leaseNamePrefix + e.config.Cell,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(ctx context.Context) {
-				defer close(led)
-				klog.FromContext(ctx).Info("leading", "cell", e.config.Cell)
-				e.lead(ctx)
-			},
-			OnStoppedLeading: func() {},
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("preparing leader election: %w", err)
-	}
-	elector.Run(ctx)
-	if ctx.Err() != nil {
-		return nil
-	}
-	cancel()
-	<-led
-	return fmt.Errorf("another engine leads cell %s now", e.config.Cell)
 }

@@ -44,6 +44,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if kubeconfig := os.Getenv(engineProcess); kubeconfig != "" {
+		runEngineProcess(kubeconfig)
+		return
+	}
 	code, err := runTests(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
