@@ -110,6 +110,11 @@ func (c *Cell) condenseWork(work *workv1alpha1.Work, before *Work) *Work {
 	return w
 }
 
+// takeStatus takes the status over from an earlier state of the same Work.
+func (w *Work) takeStatus(from *Work) {
+	w.Conditions, w.StatusDigest, w.Reported = from.Conditions, from.StatusDigest, from.Reported
+}
+
 func bindingOfWork(work *workv1alpha1.Work) Key {
 	if name := work.Annotations[names.ResourceBindingNameAnnotation]; name != "" {
 		return Key{Namespace: work.Annotations[names.ResourceBindingNamespaceAnnotation], Name: name}
@@ -120,6 +125,10 @@ func bindingOfWork(work *workv1alpha1.Work) Key {
 func objectsOf(manifests []workv1alpha1.Manifest) []Object {
 	objects := make([]Object, len(manifests))
 	for i := range manifests {
+		if decoded, ok := manifests[i].Object.(*unstructured.Unstructured); ok {
+			objects[i] = DescribeManifest(decoded) // one that we have just made
+			continue
+		}
 		objects[i] = ObjectOf(manifests[i].Raw)
 	}
 	return objects

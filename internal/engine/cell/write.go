@@ -59,13 +59,20 @@ func (c *Cell) keepBinding(binding *workv1alpha2.ResourceBinding, err error) (*w
 
 // CreateWork creates a Work.
 func (c *Cell) CreateWork(ctx context.Context, work *workv1alpha1.Work) (*Work, error) {
-	return c.writeWork(ctx, "creating", keyOf(work), c.works("POST", work.Namespace).Body(work))
+	return c.writeWork(ctx, "creating", keyOf(work), c.works("POST", work.Namespace).Body(work), func(answer *metav1.ObjectMeta) *Work {
+		written := &workv1alpha1.Work{ObjectMeta: *answer, Spec: work.Spec}
+		return c.condenseWork(written, nil)
+	})
 }
 
 // UpdateWork replaces the spec of a Work and those of its labels and annotations that are given, unless it has been
 // changed since; what others wrote on it stays. An empty annotation is removed.
 func (c *Cell) UpdateWork(ctx context.Context, now *Work, wanted *workv1alpha1.Work) (*Work, error) {
-	metadata := map[string]any{"resourceVersion": now.Version, "labels": wanted.Labels, "annotations": removable(wanted.Annotations)}
+	metadata := map[string]any{
+		"resourceVersion": now.Version, "labels": wanted.Labels, "annotations": removable(wanted.Annotations),
+		// Who set which field of a Work is of no use to anybody: from here on the API server need not work it out.
+		"managedFields": []any{map[string]any{}},
+	}
 	if !slices.Contains(now.Finalizers, names.ExecutionFinalizer) {
 		metadata["finalizers"] = append(slices.Clone(now.Finalizers), names.ExecutionFinalizer)
 	}
@@ -76,7 +83,11 @@ func (c *Cell) UpdateWork(ctx context.Context, now *Work, wanted *workv1alpha1.W
 	if err != nil {
 		return nil, fmt.Errorf("updating Work %s: %w", now.Key, err)
 	}
-	return c.writeWork(ctx, "updating", now.Key, c.works("PATCH", now.Namespace).Name(now.Name).SetHeader("Content-Type", string(types.MergePatchType)).Body(patch))
+	return c.writeWork(ctx, "updating", now.Key, c.works("PATCH", now.Namespace).Name(now.Name).SetHeader("Content-Type", string(types.MergePatchType)).Body(patch), func(answer *metav1.ObjectMeta) *Work {
+		written := c.condenseWork(&workv1alpha1.Work{ObjectMeta: *answer, Spec: wanted.Spec}, nil)
+		written.takeStatus(now)
+		return written
+	})
 }
 
 // removable turns empty values into nulls, which remove keys in a merge patch.
@@ -95,7 +106,11 @@ func removable(entries map[string]string) map[string]*string {
 // UpdateWorkStatus updates the status of a Work, unless it has been changed since. Only the status is sent.
 func (c *Cell) UpdateWorkStatus(ctx context.Context, now *Work, status *workv1alpha1.WorkStatus) (*Work, error) {
 	body := &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: now.Namespace, Name: now.Name, UID: now.UID, ResourceVersion: now.Version}, Status: *status}
-	return c.writeWork(ctx, "updating the status of", now.Key, c.works("PUT", now.Namespace).Name(now.Name).SubResource("status").Body(body))
+	return c.writeWork(ctx, "updating the status of", now.Key, c.works("PUT", now.Namespace).Name(now.Name).SubResource("status").Body(body), func(answer *metav1.ObjectMeta) *Work {
+		written := *now
+		written.Version, written.Conditions, written.StatusDigest = answer.ResourceVersion, status.Conditions, StatusDigest(status.ManifestStatuses)
+		return &written
+	})
 }
 
 // ReleaseWork lets a Work go: it takes our finalizer off.
@@ -105,7 +120,11 @@ func (c *Cell) ReleaseWork(ctx context.Context, now *Work) error {
 	if err != nil {
 		return fmt.Errorf("releasing Work %s: %w", now.Key, err)
 	}
-	released, err := c.writeWork(ctx, "releasing", now.Key, c.works("PATCH", now.Namespace).Name(now.Name).SetHeader("Content-Type", string(types.MergePatchType)).Body(patch))
+	released, err := c.writeWork(ctx, "releasing", now.Key, c.works("PATCH", now.Namespace).Name(now.Name).SetHeader("Content-Type", string(types.MergePatchType)).Body(patch), func(answer *metav1.ObjectMeta) *Work {
+		written := *now
+		written.Version, written.Finalizers = answer.ResourceVersion, finalizers
+		return &written
+	})
 	if err == nil && len(finalizers) == 0 {
 		// The API server answers with the Work as it last was, but nothing holds it any more.
 		c.Works.remove(now.Key, Version(released.Version))
@@ -130,7 +149,15 @@ func (c *Cell) DeleteWork(ctx context.Context, now *Work) error {
 
 // ReadWork reads a Work with its manifests.
 func (c *Cell) ReadWork(ctx context.Context, key Key) (*Work, error) {
-	return c.writeWork(ctx, "reading", key, c.works("GET", key.Namespace).Name(key.Name))
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	answer := &workv1alpha1.Work{}
+	if err := c.works("GET", key.Namespace).Name(key.Name).Do(ctx).Into(answer); err != nil {
+		return nil, fmt.Errorf("reading Work %s: %w", key, err)
+	}
+	work := c.condenseWork(answer, nil)
+	c.Works.put(key, work, Version(answer.ResourceVersion))
+	return work, nil
 }
 
 // ReadWorkStatus reads the status of a Work.
@@ -152,15 +179,25 @@ func (c *Cell) works(verb, namespace string) *rest.Request {
 	return request.Param("fieldManager", FieldManager)
 }
 
-func (c *Cell) writeWork(ctx context.Context, doing string, key Key, request *rest.Request) (*Work, error) {
+// onlyMetadata asks for nothing but the metadata of what was written: the rest we know, and Works are large.
+const onlyMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+
+// writeWork sends a write and keeps the Work that results, which is made from the metadata in the answer.
+func (c *Cell) writeWork(ctx context.Context, doing string, key Key, request *rest.Request, result func(answer *metav1.ObjectMeta) *Work) (*Work, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	answer := &workv1alpha1.Work{}
-	if err := request.Do(ctx).Into(answer); err != nil {
+	raw, err := request.SetHeader("Accept", onlyMetadata).Do(ctx).Raw()
+	if err != nil {
 		return nil, fmt.Errorf("%s Work %s: %w", doing, key, err)
 	}
-	work := c.condenseWork(answer, nil)
-	c.Works.put(key, work, Version(answer.ResourceVersion))
+	var answer struct {
+		Metadata metav1.ObjectMeta `json:"metadata"`
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		return nil, fmt.Errorf("%s Work %s: reading the answer: %w", doing, key, err)
+	}
+	work := result(&answer.Metadata)
+	c.Works.put(key, work, Version(answer.Metadata.ResourceVersion))
 	return work, nil
 }
 

@@ -8,15 +8,23 @@ import (
 // What is still moving is written when it has been quiet for a while, or has moved for long; what has come to rest, or
 // has failed, is written at once. A rollout so costs a few writes, not one for every pod. Few people look at Works,
 // so that they may lag behind more.
+//
+// When much moves at once, each takes longer to come to rest and is looked at less: both times grow, up to a factor.
 var (
-	bindingRhythm = rhythm{quiet: 5 * time.Second, longest: 15 * time.Second}
-	workRhythm    = rhythm{quiet: 45 * time.Second, longest: 90 * time.Second}
+	bindingRhythm = rhythm{quiet: 5 * time.Second, longest: 15 * time.Second, stretch: 6}
+	workRhythm    = rhythm{quiet: 45 * time.Second, longest: 90 * time.Second, stretch: 2}
 )
+
+// crowd is how many keys may move before times begin to grow.
+const crowd = 50
 
 // gather is how long is waited in any case: members often answer together.
 const gather = 10 * time.Millisecond
 
-type rhythm struct{ quiet, longest time.Duration }
+type rhythm struct {
+	quiet, longest time.Duration
+	stretch        int // how much longer at most
+}
 
 // pace remembers since when keys have had something to write.
 type pace[K comparable] struct {
@@ -49,7 +57,8 @@ func (p *pace[K]) wait(key K, now time.Time) time.Duration {
 	if !moving {
 		return 0
 	}
-	return max(0, min(m.last.Add(p.quiet).Sub(now), m.first.Add(p.longest).Sub(now)))
+	factor := time.Duration(max(1, min(len(p.moves)/crowd, p.stretch)))
+	return max(0, min(m.last.Add(factor*p.quiet).Sub(now), m.first.Add(factor*p.longest).Sub(now)))
 }
 
 // written starts over with a key.

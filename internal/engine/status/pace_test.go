@@ -1,6 +1,7 @@
 package status
 
 import (
+	"strconv"
 	"testing"
 	"time"
 )
@@ -24,6 +25,20 @@ func TestPace(t *testing.T) {
 	}
 	if wait := p.wait("k", after(9*time.Second)); wait != 0 {
 		t.Errorf("what is due waits %v", wait)
+	}
+	// In a crowd everything waits longer, within bounds.
+	crowded := newPace[string](rhythm{quiet: 2 * time.Second, longest: 5 * time.Second, stretch: 3})
+	for i := range 2 * crowd {
+		crowded.moved(strconv.Itoa(i), start)
+	}
+	if wait := crowded.wait("0", start); wait != 4*time.Second {
+		t.Errorf("in a crowd it waits %v", wait)
+	}
+	for i := range 100 * crowd {
+		crowded.moved(strconv.Itoa(i), start)
+	}
+	if wait := crowded.wait("0", start); wait != 6*time.Second {
+		t.Errorf("in a big crowd it waits %v", wait)
 	}
 	p.written("k")
 	p.moved("k", after(20*time.Second))
