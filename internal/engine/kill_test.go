@@ -76,6 +76,7 @@ func TestLeaderIsKilledUnderLoad(t *testing.T) {
 	if err := cell.Delete(t.Context(), lease); ctrlclient.IgnoreNotFound(err) != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = cell.Delete(context.Background(), lease) }) // nobody is left who could give it up
 	leader := startEngineProcess(t)
 	first := leads("")
 	startEngineProcess(t)

@@ -208,7 +208,7 @@ func TestEviction(t *testing.T) {
 	delivered(t, "member1", ns, "cm", "k", "1")
 	delivered(t, "member2", ns, "cm", "k", "1")
 	edit(t, cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) {
-		b.Spec.GracefulEvictionTasks = []workv1alpha2.GracefulEvictionTask{{FromCluster: "member1", PurgeMode: policyv1alpha1.PurgeModeGracefully, Reason: "Test", Producer: "Test"}}
+		b.Spec.GracefulEvictionTasks = []workv1alpha2.GracefulEvictionTask{{FromCluster: "member1", PurgeMode: policyv1alpha1.PurgeModeGracefully, SuppressDeletion: ptr.To(true), Reason: "Test", Producer: "Test"}}
 	})
 	until(t, "the scheduler leaves it out", cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) bool { return len(b.Spec.Clusters) == 1 })
 	barrier(t, ns)
@@ -228,7 +228,7 @@ func TestPurgeFirst(t *testing.T) {
 	delivered(t, "member1", ns, "cm", "k", "1")
 	edit(t, cell, workRef("member1", "ConfigMap", ns, "cm"), func(w *workv1alpha1.Work) { w.Finalizers = append(w.Finalizers, "example.com/hold") })
 	edit(t, cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) {
-		b.Spec.GracefulEvictionTasks = []workv1alpha2.GracefulEvictionTask{{FromCluster: "member1", PurgeMode: policyv1alpha1.PurgeModeDirectly, Reason: "Test", Producer: "Test"}}
+		b.Spec.GracefulEvictionTasks = []workv1alpha2.GracefulEvictionTask{{FromCluster: "member1", PurgeMode: policyv1alpha1.PurgeModeDirectly, SuppressDeletion: ptr.To(true), Reason: "Test", Producer: "Test"}}
 	})
 	edit(t, cell, p, func(p *policyv1alpha1.PropagationPolicy) { inMembers("member2")(&p.Spec) })
 	until(t, "it is to be in member2", cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
