@@ -53,7 +53,7 @@ func compare(ctx context.Context, s settings) error {
 	}
 	config.QPS = -1
 	config.WarningHandler = rest.NoWarnings{}
-	if err := createPods(ctx, config, s.large); err != nil {
+	if err := createPods(ctx, config, 0, s.large); err != nil {
 		return err
 	}
 	direct, err := rest.HTTPClientFor(config)
@@ -77,12 +77,12 @@ func compare(ctx context.Context, s settings) error {
 }
 
 // createPods makes pods that are kept as they are: nothing runs against a cell.
-func createPods(ctx context.Context, config *rest.Config, count int) error {
+func createPods(ctx context.Context, config *rest.Config, first, end int) error {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
 	}
-	for i := 0; i < count; i += synthetic.PodsPerNamespace {
+	for i := first / synthetic.PodsPerNamespace * synthetic.PodsPerNamespace; i < end; i += synthetic.PodsPerNamespace {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: synthetic.Namespace(i)}}
 		if _, err := client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
@@ -90,7 +90,7 @@ func createPods(ctx context.Context, config *rest.Config, count int) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
-	for i := range count {
+	for i := first; i < end; i++ {
 		group.Go(func() error {
 			pod := synthetic.Pod(i, 0)
 			status := pod.Status
@@ -111,7 +111,7 @@ func createPods(ctx context.Context, config *rest.Config, count int) error {
 
 // copyPods fills a store with what an endpoint lists.
 func copyPods(ctx context.Context, from endpoint, store *clustercache.Store) error {
-	body, err := from.list(ctx, "")
+	body, err := from.get(ctx, "", runtime.ContentTypeProtobuf)
 	if err != nil {
 		return err
 	}
@@ -141,13 +141,13 @@ type endpoint struct {
 	url    string
 }
 
-// list returns all pods in protobuf, uncompressed.
-func (e endpoint) list(ctx context.Context, query string) ([]byte, error) {
+// get returns a list of pods, uncompressed.
+func (e endpoint) get(ctx context.Context, query, accept string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, e.url+"/api/v1/pods"+query, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
-	request.Header.Set("Accept", runtime.ContentTypeProtobuf)
+	request.Header.Set("Accept", accept)
 	request.Header.Set("Accept-Encoding", "identity")
 	response, err := e.client.Do(request)
 	if err != nil {
@@ -173,7 +173,7 @@ func sideBySide(ctx context.Context, pods int, endpoints ...endpoint) error {
 		for i, e := range endpoints {
 			start := time.Now()
 			// The version 0 is answered from the watch cache.
-			body, err := e.list(ctx, "?resourceVersion=0")
+			body, err := e.get(ctx, "?resourceVersion=0", runtime.ContentTypeProtobuf)
 			if err != nil {
 				return err
 			}

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // settings are the sizes of a run.
@@ -22,20 +23,33 @@ type settings struct {
 	watchers  int
 	updates   int
 	apiServer bool
+	through   int
+	rate      int
+	rateTime  time.Duration
 }
 
 // sizeCommand makes this program measure one size, so that every size has a process, and its memory, to itself.
 const sizeCommand = "size"
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == gatewayCommand {
+		if err := runGateway(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	var s settings
 	flags := flag.NewFlagSet(os.Args[0], flag.ExitOnError)
-	flags.StringVar(&s.pods, "pods", "100000,1000000,10000000", "how many pods the cache holds, one run for each")
+	flags.StringVar(&s.pods, "pods", "100000,1000000,10000000", "how many pods the cache holds, one run for each; empty leaves this out")
 	flags.IntVar(&s.large, "large", 10000, "pods in the large list")
 	flags.IntVar(&s.samples, "samples", 2000, "how often small lists are read")
 	flags.IntVar(&s.watchers, "watchers", 100, "watches that events are fanned out to")
 	flags.IntVar(&s.updates, "updates", 20000, "updates taken in, alone and with watches")
 	flags.BoolVar(&s.apiServer, "apiserver", true, "compare with a kube-apiserver")
+	flags.IntVar(&s.through, "through", 60000, "pods that a cluster-gateway reads from API servers; 0 leaves this out")
+	flags.IntVar(&s.rate, "rate", 1000, "updates a second while the latency of watches is measured")
+	flags.DurationVar(&s.rateTime, "rate-time", 10*time.Second, "how long it is measured")
 	args := os.Args[1:]
 	one := len(args) > 0 && args[0] == sizeCommand
 	if one {
@@ -64,6 +78,9 @@ func run(ctx context.Context, s settings, args []string) error {
 		return err
 	}
 	for size := range strings.SplitSeq(s.pods, ",") {
+		if size == "" {
+			continue
+		}
 		if _, err := strconv.Atoi(size); err != nil {
 			return fmt.Errorf("-pods: %q is no number", size)
 		}
@@ -74,10 +91,17 @@ func run(ctx context.Context, s settings, args []string) error {
 			return fmt.Errorf("measuring %s pods: %w", size, err)
 		}
 	}
-	if !s.apiServer {
-		return nil
+	if s.apiServer {
+		if err := compare(ctx, s); err != nil {
+			return fmt.Errorf("comparing with kube-apiserver: %w", err)
+		}
 	}
-	return compare(ctx, s)
+	if s.through > 0 {
+		if err := throughAPIServers(ctx, s); err != nil {
+			return fmt.Errorf("reading from API servers: %w", err)
+		}
+	}
+	return nil
 }
 
 // report prints a line of the result.

@@ -20,6 +20,9 @@ import (
 	"github.com/cellplane/cellplane/internal/clustergateway/views"
 )
 
+// tableContentType asks for what kubectl prints.
+const tableContentType = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
 // reads measures lists.
 func (c *cache) reads(ctx context.Context) error {
 	small := []struct {
@@ -43,7 +46,7 @@ func (c *cache) reads(ctx context.Context) error {
 	}
 	server := handler(c.store)
 	for _, format := range []struct{ name, accept string }{
-		{"protobuf", runtime.ContentTypeProtobuf}, {"JSON", runtime.ContentTypeJSON}, {"Table", "application/json;as=Table;v=v1;g=meta.k8s.io"},
+		{"protobuf", runtime.ContentTypeProtobuf}, {"JSON", runtime.ContentTypeJSON}, {"Table", tableContentType},
 	} {
 		if err := c.largeList(ctx, server, format.name, format.accept); err != nil {
 			return fmt.Errorf("listing %d pods as %s: %w", c.large, format.name, err)

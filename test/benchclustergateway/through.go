@@ -1,0 +1,306 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/clustergateway"
+	"github.com/cellplane/cellplane/internal/controlplane"
+	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/gateway/forward"
+	"github.com/cellplane/cellplane/internal/kubebin"
+	"github.com/cellplane/cellplane/internal/local"
+	"github.com/cellplane/cellplane/internal/pki"
+)
+
+const (
+	// gatewayCommand makes this program a cluster-gateway.
+	gatewayCommand = "cluster-gateway"
+	members        = 3
+)
+
+// runGateway is a cluster-gateway in a process of its own.
+func runGateway(args []string) error {
+	options := clustergateway.NewOptions()
+	flags := pflag.NewFlagSet(gatewayCommand, pflag.ContinueOnError)
+	options.AddFlags(flags)
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	completed, err := options.Complete()
+	if err != nil {
+		return err
+	}
+	if err := completed.Validate(); err != nil {
+		return err
+	}
+	server, err := clustergateway.New(completed)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer cancel()
+	return server.Run(ctx)
+}
+
+// federation is members with pods, and a cluster-gateway that follows them.
+type federation struct {
+	settings
+	*local.Federation
+	dir     string
+	members []*rest.Config
+	gateway *exec.Cmd
+	client  endpoint
+}
+
+// throughAPIServers measures a cluster-gateway that reads its pods from real API servers.
+func throughAPIServers(ctx context.Context, s settings) error {
+	dir, err := os.MkdirTemp("", "cellplane-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	s.through -= s.through % members // each has as many
+	f := &federation{settings: s, dir: dir}
+	if err := f.open(ctx); err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.join(ctx); err != nil {
+		return err
+	}
+	fmt.Printf("%d pods of %d API servers\n", s.through, members)
+	for i, member := range f.members {
+		if err := createPods(ctx, member, i*s.through/members, (i+1)*s.through/members); err != nil {
+			return err
+		}
+	}
+	start := time.Now()
+	if err := f.startGateway(); err != nil {
+		return err
+	}
+	defer f.stopGateway()
+	if err := f.waitForPods(ctx); err != nil {
+		return err
+	}
+	report("cold start until all pods are shown", "%v", time.Since(start).Round(time.Millisecond))
+	if err := f.reportMemory(); err != nil {
+		return err
+	}
+	for _, format := range []struct{ name, accept string }{
+		{"protobuf", runtime.ContentTypeProtobuf}, {"JSON", runtime.ContentTypeJSON}, {"Table", tableContentType},
+	} {
+		if err := f.listOnce(ctx, format.name, format.accept); err != nil {
+			return err
+		}
+	}
+	if err := f.latency(ctx); err != nil {
+		return err
+	}
+	return f.reportMemory()
+}
+
+// open starts the control planes. Cells are the members: nothing runs against them that would change the pods.
+func (f *federation) open(ctx context.Context) error {
+	binaries, err := kubebin.Ensure(ctx, func(string, int) {})
+	if err != nil {
+		return err
+	}
+	if f.Federation, err = local.Open(filepath.Join(f.dir, "federation"), local.Spec{Cells: members}, local.Options{Binaries: binaries, NoFsync: true}); err != nil {
+		return err
+	}
+	if err := f.Start(ctx, func(string) {}); err != nil {
+		f.Close()
+		return err
+	}
+	return nil
+}
+
+// join registers the members with the hub.
+func (f *federation) join(ctx context.Context) error {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clusterv1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+		return err
+	}
+	config, err := f.Hub.AdminConfig()
+	if err != nil {
+		return err
+	}
+	hub, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return err
+	}
+	if err := hub.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.ClusterNamespace}}); err != nil {
+		return err
+	}
+	for _, cell := range f.Cells {
+		config, err := cell.AdminConfig()
+		if err != nil {
+			return err
+		}
+		config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
+		f.members = append(f.members, config)
+		token, err := newToken(ctx, config)
+		if err != nil {
+			return err
+		}
+		authority, err := os.ReadFile(cell.CAFile())
+		if err != nil {
+			return err
+		}
+		meta := metav1.ObjectMeta{Namespace: names.ClusterNamespace, Name: cell.Name()}
+		if err := hub.Create(ctx, &corev1.Secret{ObjectMeta: meta, Data: map[string][]byte{fleet.MemberTokenKey: []byte(token), fleet.MemberCAKey: authority}}); err != nil {
+			return err
+		}
+		if err := hub.Create(ctx, &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: cell.Name()}, Spec: clusterv1alpha1.ClusterSpec{
+			SyncMode: clusterv1alpha1.Push, APIEndpoint: cell.URL(), SecretRef: &clusterv1alpha1.LocalSecretReference{Namespace: meta.Namespace, Name: meta.Name},
+		}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newToken returns a token that may read everything in a member. No controller is needed for it.
+func newToken(ctx context.Context, config *rest.Config) (string, error) {
+	member, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return "", err
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "cluster-gateway"}}
+	if _, err := member.CoreV1().ServiceAccounts(account.Namespace).Create(ctx, account, metav1.CreateOptions{}); err != nil {
+		return "", err
+	}
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: account.Name},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: account.Namespace, Name: account.Name}}}
+	if _, err := member.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
+		return "", err
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(24 * 3600))}}
+	token, err := member.CoreV1().ServiceAccounts(account.Namespace).CreateToken(ctx, account.Name, request, metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	return token.Status.Token, nil
+}
+
+func (f *federation) startGateway() error {
+	hub, err := f.Hub.AdminConfig()
+	if err != nil {
+		return err
+	}
+	kubeconfig := filepath.Join(f.dir, "hub.kubeconfig")
+	if err := clientcmd.WriteToFile(*controlplane.Kubeconfig(map[string]*rest.Config{"hub": hub}, "hub"), kubeconfig); err != nil {
+		return err
+	}
+	serving, err := f.Hub.Serving("cluster-gateway")
+	if err != nil {
+		return err
+	}
+	config, err := f.Hub.ClientConfig("gateway", pki.Leaf{CommonName: forward.GatewayUser})
+	if err != nil {
+		return err
+	}
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	config.Host = "https://127.0.0.1:" + strconv.Itoa(port)
+	direct, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return err
+	}
+	f.client = endpoint{"cluster-gateway", direct, config.Host}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	f.gateway = exec.Command(self, gatewayCommand, "--hub-kubeconfig="+kubeconfig, "--client-ca-file="+f.Hub.CAFile(), "--bind-address=127.0.0.1",
+		"--secure-port="+strconv.Itoa(port), "--tls-cert-file="+serving.CertFile, "--tls-private-key-file="+serving.KeyFile)
+	f.gateway.Stderr = os.Stderr
+	f.gateway.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return f.gateway.Start()
+}
+
+func (f *federation) stopGateway() {
+	// A process that has ended already is as well.
+	_ = f.gateway.Process.Signal(syscall.SIGTERM)
+	_ = f.gateway.Wait()
+}
+
+func freePort() (int, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port, nil
+}
+
+// waitForPods waits until the cluster-gateway shows all of them. It shows none before it has read every member.
+func (f *federation) waitForPods(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		_, err := f.client.get(ctx, "?limit=1", runtime.ContentTypeProtobuf)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the cluster-gateway shows nothing: %w", err)
+		case <-ticker.C:
+		}
+	}
+}
+
+func (f *federation) reportMemory() error {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.gateway.Process.Pid))
+	if err != nil {
+		return err
+	}
+	rss, peak := statusBytes(string(status), "VmRSS:"), statusBytes(string(status), "VmHWM:")
+	report("memory of the cluster-gateway", "RSS %.0f MiB, peak %.0f MiB", float64(rss)/(1<<20), float64(peak)/(1<<20))
+	return nil
+}
+
+func (f *federation) listOnce(ctx context.Context, name, accept string) error {
+	const runs = 5
+	times := make([]time.Duration, runs)
+	size := 0
+	for i := range times {
+		start := time.Now()
+		body, err := f.client.get(ctx, "?limit="+strconv.Itoa(f.large), accept)
+		if err != nil {
+			return err
+		}
+		times[i], size = time.Since(start), len(body)
+	}
+	report(fmt.Sprintf("list %d pods as %s over HTTPS", min(f.large, f.through), name), "median %v (%.1f MB)", quantile(times, 0.5).Round(100*time.Microsecond), float64(size)/1e6)
+	return nil
+}
