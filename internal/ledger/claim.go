@@ -26,7 +26,7 @@ type Claim struct {
 }
 
 // Refusal is the error of a claim that there is no room for any more.
-type Refusal struct {
+type Refusal struct { //nolint:errname // it is an answer, too
 	// Cluster that lacks room.
 	Cluster string
 	// Asked is how many pods were claimed and Left for how many there is room.

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -221,8 +222,8 @@ func TestPromisesEnd(t *testing.T) {
 
 	l = fresh()
 	err := promise(t, l, start, claim("db", 1, 1, pod), claim("cache", 2, 2, pod))[0]
-	refusal, ok := err.(*Refusal)
-	if !ok || refusal.Asked != 2 || refusal.Left != 1 {
+	var refusal *Refusal
+	if !errors.As(err, &refusal) || refusal.Asked != 2 || refusal.Left != 1 {
 		t.Errorf("2 of 1 left: %v", err)
 	}
 	if len(l.Reservations) != 1 {

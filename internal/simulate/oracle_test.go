@@ -114,11 +114,11 @@ func (w *world) most() int {
 	best, seen := 0, map[string]bool{}
 	var try func(placed []*corev1.Pod, perNode []int)
 	try = func(placed []*corev1.Pod, perNode []int) {
-		if key := fmt.Sprint(perNode); seen[key] {
+		key := fmt.Sprint(perNode)
+		if seen[key] {
 			return
-		} else {
-			seen[key] = true
 		}
+		seen[key] = true
 		best = max(best, len(placed)-len(w.pods))
 		for i, n := range w.nodes {
 			if !w.takes(n, placed) {
