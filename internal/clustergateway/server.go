@@ -55,7 +55,7 @@ func New(o CompletedOptions) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.api.Ready, s.api.Stopping = s.members.Ready, s.stopping
+	s.api.Ready, s.api.Shown, s.api.Stopping = s.members.Ready, s.members.Shown, s.stopping
 	s.api.Metrics = serve.NewMetrics(s.members)
 	return s, nil
 }

@@ -45,6 +45,7 @@ func TestMemberViews(t *testing.T) {
 		{"Drain", testDrain},
 		{"DeleteCollection", testDeleteCollection},
 		{"Metrics", testMetrics},
+		{"Shares", testShares},
 		{"ReplicaSwitch", testReplicaSwitch},
 		{"MemberRestart", testMemberRestart},
 		{"Partition", testPartition},

@@ -76,7 +76,7 @@ func newWorld(t *testing.T) *world {
 	w.gateway = gatewaytest.Run(t, w.Federation, options)
 	w.client, w.kubeconfig = w.gateway.Client(t), w.gateway.Kubeconfig(t)
 	for _, r := range w.replicas {
-		w.start(t, r)
+		w.start(t, r, nil)
 	}
 	testenv.Eventually(t, "members are shown", func(ctx context.Context) (bool, error) {
 		nodes, err := w.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
@@ -127,8 +127,8 @@ func newReplica(t testing.TB, name string) *replica {
 
 func (r *replica) url() string { return "https://" + r.listener.Addr().String() }
 
-// start runs a cluster-gateway until the test ends.
-func (w *world) start(t testing.TB, r *replica) {
+// start runs a cluster-gateway until the test ends. change, which may be nil, may change its options.
+func (w *world) start(t testing.TB, r *replica, change func(*clustergateway.Options)) {
 	t.Helper()
 	dir := t.TempDir()
 	options := clustergateway.NewOptions()
@@ -150,6 +150,9 @@ func (w *world) start(t testing.TB, r *replica) {
 	pair, err := w.Hub.Serving("cluster-gateway")
 	check(t, err)
 	options.SecureServing.ServerCert.CertKey.CertFile, options.SecureServing.ServerCert.CertKey.KeyFile = pair.CertFile, pair.KeyFile
+	if change != nil {
+		change(options)
+	}
 	completed, err := options.Complete()
 	check(t, err)
 	check(t, completed.Validate())

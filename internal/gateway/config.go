@@ -58,6 +58,7 @@ type Config struct {
 	kinds       *kinds.Registry
 	router      *router.Router
 	views       *views.Views // nil if the objects of members are not shown
+	shares      *topology.Tracker
 	// stop ends what works in the background from the beginning.
 	stop context.CancelFunc
 }

@@ -1,11 +1,14 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -15,6 +18,7 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/gateway/members"
 	"github.com/cellplane/cellplane/internal/gateway/router"
+	"github.com/cellplane/cellplane/internal/gateway/topology"
 	"github.com/cellplane/cellplane/internal/gateway/views"
 )
 
@@ -39,6 +43,7 @@ func (o *ViewOptions) addFlags(flags *pflag.FlagSet) {
 // completedViews are where the cluster-gateways are, and what they show.
 type completedViews struct {
 	shares    [][]*fleet.Upstream
+	endpoints [][]fleet.Endpoint
 	resources map[schema.GroupVersionResource]bool
 }
 
@@ -78,15 +83,16 @@ func (o *ViewOptions) complete(hub *rest.Config, connections int) (completedView
 	}
 	for _, share := range o.ClusterGateways {
 		var replicas []*fleet.Upstream
+		var endpoints []fleet.Endpoint
 		for address := range strings.SplitSeq(share, ",") {
 			endpoint.Server = strings.TrimSpace(address)
 			upstream, err := fleet.NewUpstream("cluster-gateway "+endpoint.Server, endpoint, connections)
 			if err != nil {
 				return c, err
 			}
-			replicas = append(replicas, upstream)
+			replicas, endpoints = append(replicas, upstream), append(endpoints, endpoint)
 		}
-		c.shares = append(c.shares, replicas)
+		c.shares, c.endpoints = append(c.shares, replicas), append(c.endpoints, endpoints)
 	}
 	return c, nil
 }
@@ -98,15 +104,54 @@ func (c *Config) hasMetrics() bool {
 
 // memberViews shows the objects of members in front of next.
 func (c *Config) memberViews(next http.Handler, objects router.Objects) http.Handler {
-	if len(c.options.views.shares) == 0 {
+	shares := c.options.views
+	if len(shares.shares) == 0 {
 		return next
 	}
+	source := &shareSource{endpoints: shares.endpoints}
+	c.shares = topology.NewTracker(source, &fleet.Cells{Connections: c.options.Connections}, "")
 	c.views = views.New(views.Options{
-		Shares:    c.options.views.shares,
-		Resources: c.options.views.resources,
-		Next:      next,
-		Members:   members.NewProxy(c.members),
-		Template:  objects.Get,
+		Shares:    shares.shares,
+		Resources: shares.resources,
+		Merged: router.NewMerged(router.Router{
+			Hub: c.router.Hub, Topology: c.shares, Kinds: c.kinds, NamespaceExists: c.namespaceExists,
+		}),
+		Next:     next,
+		Members:  members.NewProxy(c.members),
+		Template: objects.Get,
 	})
+	source.ready = c.views.Ready
 	return c.views
+}
+
+// shareSource makes the shares of the cluster-gateways the cells of a topology, for what is merged over them.
+type shareSource struct {
+	endpoints [][]fleet.Endpoint
+	ready     func() []int
+}
+
+// shareInterval is how often it is looked which replicas are ready.
+const shareInterval = time.Second
+
+// Run implements topology.Source. Another replica of a share is another epoch: it does not know the versions of the one before.
+func (s *shareSource) Run(ctx context.Context, deliver func(topology.Topology)) error {
+	ticker := time.NewTicker(shareInterval)
+	defer ticker.Stop()
+	var last []int
+	for epoch := int64(1); ; {
+		if chosen := s.ready(); !slices.Equal(chosen, last) {
+			t := topology.Topology{Epoch: epoch, Ready: true}
+			for i, replica := range chosen {
+				t.Cells = append(t.Cells, topology.Cell{Name: fmt.Sprintf("share-%03d", i), Weight: 1, Endpoint: s.endpoints[i][replica]})
+			}
+			deliver(t)
+			last = chosen
+			epoch++
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
 }

@@ -68,6 +68,7 @@ func (s *Server) follow(hook genericserver.PostStartHookContext) error {
 	go s.config.policies.Run(ctx)
 	if s.config.views != nil {
 		go s.config.views.Run(ctx)
+		go func() { _ = s.config.shares.Run(ctx) }() // its source never fails
 	}
 	if s.config.rights != nil {
 		go s.config.rights.Run(ctx, s.config.authorizer)

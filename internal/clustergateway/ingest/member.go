@@ -28,6 +28,9 @@ type source struct {
 	uid     types.UID
 	// connection is nil for the templates.
 	connection *fleet.MemberConnection
+	// foreign is set for a member that another share of the cluster-gateways shows. Of its objects only the names matter here: where one of
+	// ours has the same, all shares must agree which is shown.
+	foreign bool
 	// left is when it was taken out of the federation, or zero.
 	left time.Time
 }
@@ -83,7 +86,7 @@ func (s *source) follow(ctx context.Context, r *run) {
 	var all sync.WaitGroup
 	streams := make([]*stream, len(s.feeds))
 	for i, f := range s.feeds {
-		streams[i] = &stream{client: r.client, base: r.base, path: s.paths[i], feed: f, failed: explain(ctx, s.paths[i]), await: h.await}
+		streams[i] = &stream{client: r.client, base: r.base, path: s.paths[i], feed: f, failed: explain(ctx, s.paths[i]), await: h.await, metadataOnly: s.foreign}
 		all.Go(func() { streams[i].run(ctx) })
 	}
 	all.Go(func() { s.watchOver(ctx, r, h, streams) })

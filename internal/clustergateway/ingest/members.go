@@ -37,7 +37,7 @@ type Options struct {
 	Hub *rest.Config
 	// Templates, if not nil, is the gateway's surface of templates.
 	Templates *rest.Config
-	// Clusters selects the members by the labels of their Clusters; nil means all.
+	// Clusters selects the members to show by the labels of their Clusters; nil means all. Of others only the metadata is followed.
 	Clusters labels.Selector
 	// Kinds are what is followed of each.
 	Kinds []Kind
@@ -65,11 +65,12 @@ type Members struct {
 	sources   map[string]*source
 	templates *source
 	ready     bool
+	shown     chan struct{} // closed when the set of members that are shown changes
 }
 
 // New returns Members that follow nobody yet.
 func New(options Options) (*Members, error) {
-	m := &Members{options: options, sources: map[string]*source{}}
+	m := &Members{options: options, sources: map[string]*source{}, shown: make(chan struct{})}
 	scheme := runtime.NewScheme()
 	if err := clusterv1alpha1.AddToScheme(scheme); err != nil {
 		return nil, err
@@ -161,7 +162,7 @@ func (m *Members) Ready() bool {
 	}
 	for _, object := range m.clusters.GetStore().List() {
 		cluster, ok := object.(*clusterv1alpha1.Cluster)
-		if !ok || !m.selects(cluster) {
+		if !ok {
 			continue
 		}
 		if s := m.sources[cluster.Name]; s == nil || (s.current != nil && !s.settled()) {
@@ -186,17 +187,33 @@ func (m *Members) Client(cluster string) (target Target, ok bool) {
 	return Target{Client: s.current.client, Base: s.current.base}, true
 }
 
-// Names returns the names of the members that are followed.
+// Names returns the names of the members that are followed and shown.
 func (m *Members) Names() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := make([]string, 0, len(m.sources))
 	for name, s := range m.sources {
-		if s.current != nil {
+		if s.current != nil && !s.foreign {
 			all = append(all, name)
 		}
 	}
 	return all
+}
+
+// Shown returns the members whose objects are shown, and what is closed when there are others; all says that nobody is left out.
+func (m *Members) Shown() (clusters []string, all bool, changed <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.options.Clusters == nil || m.options.Clusters.Empty() {
+		return nil, true, m.shown
+	}
+	clusters = []string{""} // the templates, where there are any
+	for name, s := range m.sources {
+		if !s.foreign {
+			clusters = append(clusters, name)
+		}
+	}
+	return clusters, false, m.shown
 }
 
 func (m *Members) selects(cluster *clusterv1alpha1.Cluster) bool {
@@ -219,14 +236,25 @@ func (m *Members) reconcile(name string) {
 	defer m.mu.Unlock()
 	object, found, err := m.clusters.GetStore().GetByKey(name)
 	cluster, ok := object.(*clusterv1alpha1.Cluster)
-	if err != nil || !found || !ok || !m.selects(cluster) {
+	if err != nil || !found || !ok {
 		m.leave(name)
 		return
 	}
-	s := m.sources[name]
+	s, foreign := m.sources[name], !m.selects(cluster)
+	if s != nil && s.foreign != foreign {
+		// What is kept of it is not what is to be shown of it.
+		s.stop()
+		for _, f := range s.feeds {
+			f.forget()
+		}
+		s = nil
+	}
 	if s == nil {
 		s = m.newSource(name, func(Kind) bool { return true })
+		s.foreign = foreign
 		m.sources[name] = s
+		close(m.shown)
+		m.shown = make(chan struct{})
 	}
 	s.left = time.Time{}
 	if err := m.follow(s, cluster); err != nil {

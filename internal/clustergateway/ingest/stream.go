@@ -50,6 +50,8 @@ type stream struct {
 	// await returns when it makes sense to try, which is not while the member gives no signs of life.
 	await func(context.Context)
 
+	// metadataOnly leaves out all but the metadata of objects.
+	metadataOnly bool
 	// lists is set for a member that cannot send everything in a watch.
 	lists bool
 
@@ -251,7 +253,7 @@ func (s *stream) get(ctx context.Context, query url.Values) (*http.Response, err
 	if err != nil {
 		return nil, err
 	}
-	request.Header.Set("Accept", runtime.ContentTypeProtobuf)
+	request.Header.Set("Accept", s.accept(query))
 	response, err := s.client.Do(request)
 	if err != nil {
 		return nil, err
@@ -270,6 +272,17 @@ func (s *stream) get(ctx context.Context, query url.Values) (*http.Response, err
 		}
 	}
 	return nil, apierrors.NewGenericServerResponse(response.StatusCode, "get", schema.GroupResource{}, "", string(body), 0, true)
+}
+
+func (s *stream) accept(query url.Values) string {
+	switch {
+	case !s.metadataOnly:
+		return runtime.ContentTypeProtobuf
+	case query.Has("watch"):
+		return runtime.ContentTypeProtobuf + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+	default:
+		return runtime.ContentTypeProtobuf + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	}
 }
 
 // statuses reads the errors of members.

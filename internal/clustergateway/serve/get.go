@@ -26,6 +26,9 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, info *request.Reque
 		}
 	}
 	object, err := e.store.Get("", info.Namespace, info.Name)
+	if err == nil && !s.shows(object.Cluster) {
+		err = apierrors.NewNotFound(e.GroupResource(), info.Name)
+	}
 	if err != nil {
 		refuse(w, r, err)
 		return

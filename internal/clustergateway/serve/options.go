@@ -1,9 +1,12 @@
 package serve
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -23,6 +26,8 @@ type question struct {
 	filter clustercache.Filter
 	// version is what ResourceVersion says, 0 for "" and "0".
 	version uint64
+	// changed is closed when other clusters are shown than those in the filter.
+	changed <-chan struct{}
 }
 
 // readQuestion reads the options of a list or a watch. The error can be written as it is.
@@ -61,10 +66,30 @@ func readQuestion(r *http.Request, info *request.RequestInfo, res *resource) (*q
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("Invalid value: %q: it is not a resourceVersion", q.ResourceVersion))
 		}
 	}
+	q.Continue = ownToken(q.Continue, info.Namespace, res.namespaced)
 	if q.Continue != "" && q.version != 0 {
 		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	}
 	return q, nil
+}
+
+// ownToken translates a token in the form of API servers, which gateways send that merge what several of us show. What is no such token is
+// left for the store to judge.
+func ownToken(given, namespace string, namespaced bool) string {
+	var token struct {
+		APIVersion string `json:"v"`
+		Version    int64  `json:"rv"` // -1 is whatever there is
+		Start      string `json:"start"`
+	}
+	decoded, err := base64.RawURLEncoding.DecodeString(given)
+	if err != nil || json.Unmarshal(decoded, &token) != nil || token.APIVersion != "meta.k8s.io/v1" {
+		return given
+	}
+	name := strings.TrimSuffix(token.Start, "\x00")
+	if namespaced && namespace == "" {
+		namespace, name, _ = strings.Cut(name, "/")
+	}
+	return clustercache.ContinueAfter(uint64(max(token.Version, 0)), namespace, name)
 }
 
 func isNumber(text string) bool {

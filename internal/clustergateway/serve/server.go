@@ -2,15 +2,19 @@ package serve
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/clustercache"
 	"github.com/cellplane/cellplane/internal/clustergateway/views"
 )
@@ -21,6 +25,8 @@ type Server struct {
 	// Ready reports whether everything that there is can be shown. Until then nothing is: what is missing would look as if it were not
 	// there.
 	Ready func() bool
+	// Shown returns the clusters that are shown, and what is closed when there are others; all says that nobody is left out.
+	Shown func() (clusters []string, all bool, changed <-chan struct{})
 	// Metrics serves metrics.k8s.io; it may be nil.
 	Metrics http.Handler
 	// Stopping is closed when watches are to go elsewhere.
@@ -89,6 +95,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, info *request.Req
 		s.get(w, r, info, e, warnings)
 	case "list", "watch":
 		q, err := readQuestion(r, info, res)
+		if q != nil {
+			q.changed = s.limit(&q.filter)
+		}
 		switch {
 		case err != nil && !(q != nil && q.Watch):
 			refuse(w, r, err)
@@ -103,6 +112,31 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, info *request.Req
 	default:
 		refuse(w, r, apierrors.NewMethodNotSupported(res.GroupResource(), info.Verb))
 	}
+}
+
+// limit limits a filter to the clusters that are shown. It returns what is closed when these are others.
+func (s *Server) limit(filter *clustercache.Filter) <-chan struct{} {
+	clusters, all, changed := s.Shown()
+	if all {
+		return nil
+	}
+	// Names of clusters are values of labels.
+	ours, err := labels.NewRequirement(names.ClusterLabel, selection.In, clusters)
+	if err != nil {
+		filter.Labels = labels.Nothing()
+		return changed
+	}
+	if filter.Labels == nil {
+		filter.Labels = labels.NewSelector()
+	}
+	filter.Labels = filter.Labels.Add(*ours)
+	return changed
+}
+
+// shows reports whether objects of a cluster are shown.
+func (s *Server) shows(cluster string) bool {
+	clusters, all, _ := s.Shown()
+	return all || slices.Contains(clusters, cluster)
 }
 
 // failed is for an answer that cannot be finished: the client must not take what it got for all.

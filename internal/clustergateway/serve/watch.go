@@ -56,6 +56,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q *question, e *e
 		select {
 		case <-s.Stopping:
 			cancel()
+		case <-q.changed:
+			cancel() // the client goes on with those that are shown then
 		case <-ctx.Done():
 		}
 	}()

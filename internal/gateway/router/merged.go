@@ -15,6 +15,13 @@ import (
 // these servers.
 type Merged struct{ *Router }
 
+// NewMerged completes a Merged.
+func NewMerged(r Router) Merged {
+	rt := New(r)
+	rt.confirmations = nil // nothing moves between such servers
+	return Merged{rt}
+}
+
 // ServeHTTP serves a list or a watch.
 func (m Merged) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	info, found := request.RequestInfoFrom(r.Context())

@@ -74,17 +74,23 @@ func (v *Views) metadata(ctx context.Context, info *request.RequestInfo) (*metav
 	return object, v.getJSON(ctx, callerOf(ctx), objectPath(info), "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", object)
 }
 
-// getJSON asks the cluster-gateways for something.
+// getJSON asks the cluster-gateways for something that one of them has.
 func (v *Views) getJSON(ctx context.Context, caller, path, accept string, into any) error {
-	response, err := v.shares[0].ask(ctx, caller, func() *http.Request {
-		r := get(ctx, path, nil)
-		r.Header.Set("Accept", accept)
-		return r
-	})
-	if err != nil {
-		return err
+	var err error
+	for _, s := range v.shares {
+		response, failure := s.ask(ctx, caller, func() *http.Request {
+			r := get(ctx, path, nil)
+			r.Header.Set("Accept", accept)
+			return r
+		})
+		if failure != nil {
+			return failure
+		}
+		if err = readJSON(response, into); !apierrors.IsNotFound(err) {
+			return err
+		}
 	}
-	return readJSON(response, into)
+	return err
 }
 
 // maxAnswer bounds what is read for our own purposes.

@@ -29,23 +29,27 @@ func (v *Views) deleteCollection(w http.ResponseWriter, r *http.Request, info *r
 	}
 	query := r.URL.Query()
 	query.Del("dryRun") // which is for the deletions
-	var list metav1.PartialObjectMetadataList
-	response, err := v.shares[0].ask(r.Context(), callerOf(r.Context()), func() *http.Request {
-		out := get(r.Context(), collectionPath(info), query)
-		out.Header.Set("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
-		return out
-	})
-	if err == nil {
-		err = readJSON(response, &list)
-	}
-	if err != nil {
-		forward.WriteError(w, r, err)
-		return
+	var items []metav1.PartialObjectMetadata
+	for _, s := range v.shares {
+		var list metav1.PartialObjectMetadataList
+		response, err := s.ask(r.Context(), callerOf(r.Context()), func() *http.Request {
+			out := get(r.Context(), collectionPath(info), query)
+			out.Header.Set("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
+			return out
+		})
+		if err == nil {
+			err = readJSON(response, &list)
+		}
+		if err != nil {
+			forward.WriteError(w, r, err)
+			return
+		}
+		items = append(items, list.Items...)
 	}
 	var group errgroup.Group
 	group.SetLimit(deletionsAtOnce)
-	for i := range list.Items {
-		group.Go(func() error { return v.deleteOne(r, info, &list.Items[i], body) })
+	for i := range items {
+		group.Go(func() error { return v.deleteOne(r, info, &items[i], body) })
 	}
 	if err := group.Wait(); err != nil {
 		forward.WriteError(w, r, err)

@@ -2,6 +2,7 @@ package views
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/url"
@@ -17,23 +18,69 @@ func (v *Views) read(w http.ResponseWriter, r *http.Request, info *request.Reque
 	audit.AddAuditAnnotation(r.Context(), "cellplane.io/cluster-gateway", "true")
 	ctx, cancel := untilStopping(r.Context())
 	defer cancel()
-	response, err := v.shares[0].ask(ctx, callerOf(ctx), func() *http.Request { return forwarded(ctx, r) })
-	if err != nil {
-		forward.WriteError(w, r, err)
+	r = r.WithContext(ctx)
+	switch {
+	case len(v.shares) > 1 && info.APIGroup == metricsGroup && info.Name == "":
+		v.mergeMetrics(w, r)
+	case len(v.shares) > 1 && info.Verb != "get":
+		v.Merged.ServeHTTP(w, r)
+	default:
+		v.readFirst(w, r, info)
+	}
+}
+
+// readFirst answers with what the first share has to say that knows what is asked for.
+func (v *Views) readFirst(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
+	ctx := r.Context()
+	for i, s := range v.shares {
+		response, err := s.ask(ctx, callerOf(ctx), func() *http.Request { return forwarded(ctx, r) })
+		if err != nil {
+			forward.WriteError(w, r, err)
+			return
+		}
+		defer response.Body.Close()
+		switch {
+		case response.StatusCode == http.StatusNotFound && i < len(v.shares)-1:
+			continue
+		case response.StatusCode == http.StatusNotFound && info.Verb == "get" && info.APIGroup != metricsGroup:
+			// A template that has just been created may not have reached the cache yet.
+			v.Next.ServeHTTP(w, r)
+		case info.Verb == "watch":
+			forward.AnswerHeader(w, response)
+			stream(w, response.Body)
+		default:
+			forward.Answer(w, response)
+		}
 		return
 	}
-	defer response.Body.Close()
-	if info.Verb == "get" && response.StatusCode == http.StatusNotFound && info.APIGroup != metricsGroup {
-		// A template that has just been created may not have reached the cache yet.
-		v.Next.ServeHTTP(w, r)
+}
+
+// mergeMetrics answers with the metrics that all shares know of.
+func (v *Views) mergeMetrics(w http.ResponseWriter, r *http.Request) {
+	var merged map[string]any
+	items := []any{}
+	var failure error
+	for _, s := range v.shares {
+		response, err := s.ask(r.Context(), callerOf(r.Context()), func() *http.Request { return get(r.Context(), r.URL.Path, r.URL.Query()) })
+		var list map[string]any
+		if err == nil {
+			err = readJSON(response, &list)
+		}
+		if err != nil {
+			failure = err // a share whose members have none is no reason to hide the others'
+			continue
+		}
+		merged = list
+		some, _ := list["items"].([]any)
+		items = append(items, some...)
+	}
+	if merged == nil {
+		forward.WriteError(w, r, failure)
 		return
 	}
-	if info.Verb != "watch" {
-		forward.Answer(w, response)
-		return
-	}
-	forward.AnswerHeader(w, response)
-	stream(w, response.Body)
+	merged["items"] = items
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(merged) // a client that is gone needs no answer
 }
 
 // forwarded is a client's request as it is sent on.

@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +23,7 @@ import (
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/position"
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
@@ -112,10 +114,11 @@ func asStatus(err error, to destination) error {
 
 // versionAt returns the version that stands for one of the cache's where a request goes. Any other is left for the API server to judge.
 func (v *Views) versionAt(ctx context.Context, to destination, version string) (string, error) {
-	if len(version) != cacheDigits {
+	versions, ok := v.cacheVersions(version)
+	if !ok {
 		return version, nil
 	}
-	cluster, memberVersion, err := v.memberVersion(ctx, to, version)
+	cluster, memberVersion, err := v.memberVersion(ctx, to, versions)
 	if err != nil {
 		return "", err
 	}
@@ -126,17 +129,36 @@ func (v *Views) versionAt(ctx context.Context, to destination, version string) (
 		return memberVersion, nil
 	}
 	// What the caller has seen is the object of the member, and what it changes is the template. Both must be as they were.
-	if version != to.shown.ResourceVersion && memberVersion != to.shown.Annotations[names.MemberVersionAnnotation] {
+	if memberVersion != to.shown.Annotations[names.MemberVersionAnnotation] {
 		return "", errStale
 	}
 	return to.template.ResourceVersion, nil
 }
 
+// cacheVersions returns what a version is at each share; ok is false if it is not of a cache. Events of a watch over several shares have the
+// versions of all.
+func (v *Views) cacheVersions(version string) (versions []string, ok bool) {
+	if len(version) == cacheDigits {
+		for range v.shares {
+			versions = append(versions, version)
+		}
+		return versions, true
+	}
+	at, err := position.Parse(version)
+	if err != nil || len(v.shares) < 2 || len(at.Versions) != len(v.shares) {
+		return nil, false
+	}
+	for _, one := range at.Versions {
+		versions = append(versions, strconv.FormatUint(one, 10))
+	}
+	return versions, true
+}
+
 // memberVersion asks all cluster-gateways whose version it is: the one that gave it out may not be the one that is asked now.
-func (v *Views) memberVersion(ctx context.Context, to destination, version string) (cluster, memberVersion string, err error) {
-	for _, s := range v.shares {
+func (v *Views) memberVersion(ctx context.Context, to destination, versions []string) (cluster, memberVersion string, err error) {
+	for i, s := range v.shares {
 		for _, r := range s.choose(callerOf(ctx)) {
-			response, err := r.upstream.RoundTrip(get(ctx, objectPath(to.info)+"/memberversion", url.Values{"version": {version}}))
+			response, err := r.upstream.RoundTrip(get(ctx, objectPath(to.info)+"/memberversion", url.Values{"version": {versions[i]}}))
 			if err != nil {
 				continue
 			}

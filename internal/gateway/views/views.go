@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,6 +21,8 @@ type Options struct {
 	Shares [][]*fleet.Upstream
 	// Resources are the member views, in every group and version they are served in.
 	Resources map[schema.GroupVersionResource]bool
+	// Merged serves lists and watches over all shares, if there are several.
+	Merged http.Handler
 	// Next serves everything else: templates and what is not a view.
 	Next http.Handler
 	// Members serves clusters/{name}/proxy.
@@ -92,6 +95,15 @@ func (v *Views) shows(r *http.Request, info *request.RequestInfo) bool {
 		return info.Subresource == "" && (info.Verb == "get" || info.Verb == "list")
 	}
 	return v.Resources[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
+}
+
+// Ready returns for each share the index of its first replica that is ready, or 0.
+func (v *Views) Ready() []int {
+	chosen := make([]int, len(v.shares))
+	for i, s := range v.shares {
+		chosen[i] = max(slices.IndexFunc(s.replicas, func(r *replica) bool { return r.ready.Load() }), 0)
+	}
+	return chosen
 }
 
 func callerOf(ctx context.Context) string {

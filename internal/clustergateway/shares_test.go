@@ -1,0 +1,124 @@
+package clustergateway_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/ptr"
+
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/internal/clustergateway"
+	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// testShares has two cluster-gateways with one member each, and a gateway that merges them.
+func testShares(t *testing.T, whole *world) {
+	hub, err := dynamic.NewForConfig(whole.config(t, whole.Hub))
+	check(t, err)
+	clusters := hub.Resource(clusterv1alpha1.GroupVersion.WithResource("clusters"))
+	w := &world{Federation: whole.Federation, members: whole.members, kubeconfig: whole.kubeconfig}
+	options := gatewaytest.Options(t, w.Federation)
+	for i := range w.members {
+		check(t, second(clusters.Patch(t.Context(), fmt.Sprintf("member%d", i+1), types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"share":"s%d"}}}`, i), metav1.PatchOptions{})))
+		r := newReplica(t, fmt.Sprintf("share-%d", i))
+		w.start(t, r, func(o *clustergateway.Options) {
+			o.Clusters = fmt.Sprintf("share=s%d", i)
+			if i > 0 {
+				o.TemplatesKubeconfig = "" // somebody has to show them, and only one
+			}
+		})
+		w.replicas = append(w.replicas, r)
+	}
+	w.addViews(t, options)
+	options.Views.ClusterGateways = []string{w.replicas[0].url(), w.replicas[1].url()}
+	w.gateway = gatewaytest.Run(t, w.Federation, options)
+	w.client, w.kubeconfig = w.gateway.Client(t), w.gateway.Kubeconfig(t)
+	testenv.Eventually(t, "the nodes of both members are shown", func(ctx context.Context) (bool, error) {
+		nodes, err := w.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		return err == nil && len(nodes.Items) == 4, err
+	})
+	for i, r := range w.replicas {
+		nodes, err := w.direct(t, r).CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(nodes.Items) != 2 || nodes.Items[0].Name != fmt.Sprintf("member%d-node-0", i+1) {
+			t.Errorf("share %d shows %v, %v", i, nodes, err)
+		}
+	}
+	w.checkInformers(t, "shares-informers")
+	t.Run("Pages", func(t *testing.T) { checkSharedPages(t, w) })
+	t.Run("Collision", func(t *testing.T) { checkSharedCollision(t, w) })
+	t.Run("Concurrency", func(t *testing.T) { checkSharedUpdate(t, w) })
+}
+
+func checkSharedPages(t *testing.T, w *world) {
+	namespace := w.namespace(t, "shares-pages")
+	for i := range 7 {
+		w.run(t, i%2, namespace, fmt.Sprintf("pod-%d", i), nil)
+		w.eventuallyPod(t, "the pod is shown", namespace, fmt.Sprintf("pod-%d", i), in(fmt.Sprintf("member%d", i%2+1)))
+	}
+	seen, token, version := "", "", ""
+	for first := true; first || token != ""; first = false {
+		page, err := w.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{Limit: 2, Continue: token})
+		check(t, err)
+		for _, pod := range page.Items {
+			seen += pod.Name + " "
+		}
+		if version != "" && page.ResourceVersion != version {
+			t.Errorf("pages show %s and %s", version, page.ResourceVersion)
+		}
+		token, version = page.Continue, page.ResourceVersion
+	}
+	if want := "pod-0 pod-1 pod-2 pod-3 pod-4 pod-5 pod-6 "; seen != want {
+		t.Errorf("the pages show %q, want %q", seen, want)
+	}
+}
+
+// checkSharedCollision has pods of the same name in members of different shares.
+func checkSharedCollision(t *testing.T, w *world) {
+	namespace := w.namespace(t, "shares-collision")
+	follower := w.follow(t, namespace)[0]
+	first := w.run(t, 1, namespace, "web-0", nil)
+	w.eventuallyPod(t, "the first is shown", namespace, "web-0", in("member2"))
+	testenv.Eventually(t, "another second has begun", func(context.Context) (bool, error) {
+		return time.Now().Unix() > first.CreationTimestamp.Unix(), nil // creation times are of whole seconds
+	})
+	w.run(t, 0, namespace, "web-0", nil)
+	w.run(t, 0, namespace, "web-1", nil)
+	follower.eventually(t, "the first is still the one that is shown", func(held map[string]metav1.Object) bool {
+		return len(held) == 2 && held["web-1"] != nil && held["web-0"].GetUID() == first.UID
+	})
+	list, err := w.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 2 || list.Items[0].UID != first.UID {
+		t.Errorf("the list is %v, %v", list, err)
+	}
+	check(t, w.members[1].CoreV1().Pods(namespace).Delete(t.Context(), "web-0", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
+	w.eventuallyPod(t, "the other is shown", namespace, "web-0", in("member1"))
+}
+
+// checkSharedUpdate changes a pod based on an event of a merged watch.
+func checkSharedUpdate(t *testing.T, w *world) {
+	namespace := w.namespace(t, "shares-update")
+	follower := w.follow(t, namespace)[0]
+	w.run(t, 1, namespace, "one", nil)
+	testenv.Eventually(t, "the pod is labelled", func(ctx context.Context) (bool, error) {
+		object, found, err := follower.informer.GetStore().GetByKey(namespace + "/one")
+		if err != nil || !found {
+			return false, err
+		}
+		version := object.(metav1.Object).GetResourceVersion()
+		if len(version) < 30 {
+			return false, fmt.Errorf("the version %s is not one of a merged watch", version)
+		}
+		_, err = w.client.CoreV1().Pods(namespace).Patch(ctx, "one", types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"labels":{"changed":"yes"}}}`, version), metav1.PatchOptions{})
+		return err == nil, err
+	})
+	pod, err := w.members[1].CoreV1().Pods(namespace).Get(t.Context(), "one", metav1.GetOptions{})
+	if err != nil || pod.Labels["changed"] != "yes" {
+		t.Errorf("the member has %v, %v", pod, err)
+	}
+}
