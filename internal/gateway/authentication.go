@@ -1,7 +1,7 @@
 package gateway
 
 import (
-	"crypto/sha256"
+	"bytes"
 	"net/http"
 	"sync"
 	"time"
@@ -63,8 +63,8 @@ type certificateCache struct {
 	ca   dynamiccertificates.CAContentProvider
 
 	mu      sync.RWMutex
-	bundle  [sha256.Size]byte
-	entries map[[sha256.Size]byte]certificateEntry
+	bundle  []byte
+	entries map[string]certificateEntry // by the certificate
 }
 
 type certificateEntry struct {
@@ -78,10 +78,10 @@ func (c *certificateCache) AuthenticateRequest(r *http.Request) (*authenticator.
 		return nil, false, nil
 	}
 	leaf := r.TLS.PeerCertificates[0]
-	key, bundle, now := sha256.Sum256(leaf.Raw), sha256.Sum256(c.ca.CurrentCABundleContent()), time.Now()
+	bundle, now := c.ca.CurrentCABundleContent(), time.Now()
 	c.mu.RLock()
-	entry, found := c.entries[key]
-	current := c.bundle == bundle
+	entry, found := c.entries[string(leaf.Raw)]
+	current := bytes.Equal(c.bundle, bundle) // mostly they are the same bytes, and nothing is compared
 	c.mu.RUnlock()
 	if found && current && now.Before(entry.until) {
 		return entry.response, true, nil
@@ -97,8 +97,8 @@ func (c *certificateCache) AuthenticateRequest(r *http.Request) (*authenticator.
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !current || len(c.entries) >= certificateCacheSize || c.entries == nil {
-		c.bundle, c.entries = bundle, map[[sha256.Size]byte]certificateEntry{}
+		c.bundle, c.entries = bundle, map[string]certificateEntry{}
 	}
-	c.entries[key] = certificateEntry{response, until}
+	c.entries[string(leaf.Raw)] = certificateEntry{response, until}
 	return response, true, nil
 }

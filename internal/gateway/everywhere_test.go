@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/gateway"
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 	"github.com/cellplane/cellplane/internal/testenv"
@@ -147,4 +148,43 @@ func testDiscovery(t *testing.T, w *world) {
 		slices.Sort(found)
 		return slices.Equal(found, []string{"configmaps", "deployments"}), fmt.Errorf("%v: %w", found, err)
 	})
+}
+
+// testControlPlaneNamespaces looks for what cells have for themselves, or as copies of the hub's: nobody sees it.
+func testControlPlaneNamespaces(t *testing.T, w *world) {
+	namespace := gatewaytest.Namespace(t, w.Federation, "beside-control-plane")
+	secrets := w.client.CoreV1().Secrets("")
+	copyEverywhere := func(name string) {
+		t.Helper()
+		for _, cell := range w.Cells {
+			if _, err := clientFor(t, adminOf(t, cell)).CoreV1().Secrets(names.SystemNamespace).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	copyEverywhere("copied-before")
+	list, err := secrets.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		if list.Items[i].Namespace == names.SystemNamespace {
+			t.Errorf("a list shows %s of the control plane", list.Items[i].Name)
+		}
+	}
+	stream, err := secrets.Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Stop()
+	copyEverywhere("copied-later")
+	for i := range 6 { // some in each cell
+		name := fmt.Sprintf("seen-%d", i)
+		if _, err := w.client.CoreV1().Secrets(namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if secret, ok := next(t, stream).Object.(*corev1.Secret); !ok || secret.Name != name {
+			t.Errorf("a watch shows %v, want %s", secret, name)
+		}
+	}
 }

@@ -15,7 +15,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -100,14 +99,19 @@ func testStreams(t *testing.T, member *controlplane.ControlPlane, config *rest.C
 		if err != nil {
 			t.Fatal(err)
 		}
-		testPortForward(t, spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, forward))
+		dialer := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, forward)
+		testPortForward(t, func(stop, ready chan struct{}) (*portforward.PortForwarder, error) {
+			return portforward.New(dialer, []string{"0:8080"}, stop, ready, io.Discard, io.Discard)
+		})
 	})
 	t.Run("PortForward over WebSocket", func(t *testing.T) {
 		dialer, err := portforward.NewSPDYOverWebsocketDialer(forward, config)
 		if err != nil {
 			t.Fatal(err)
 		}
-		testPortForward(t, dialer)
+		testPortForward(t, func(stop, ready chan struct{}) (*portforward.PortForwarder, error) {
+			return portforward.New(dialer, []string{"0:8080"}, stop, ready, io.Discard, io.Discard)
+		})
 	})
 }
 
@@ -167,10 +171,10 @@ func testLogs(t *testing.T, member *controlplane.ControlPlane, client kubernetes
 	}
 }
 
-func testPortForward(t *testing.T, dialer httpstream.Dialer) {
+func testPortForward(t *testing.T, open func(stop, ready chan struct{}) (*portforward.PortForwarder, error)) {
 	t.Helper()
 	stop, ready := make(chan struct{}), make(chan struct{})
-	forwarder, err := portforward.New(dialer, []string{"0:8080"}, stop, ready, io.Discard, io.Discard)
+	forwarder, err := open(stop, ready)
 	if err != nil {
 		t.Fatal(err)
 	}

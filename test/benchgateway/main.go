@@ -67,5 +67,12 @@ func run(ctx context.Context, s settings) error {
 	if s.only != "" {
 		return nil
 	}
-	return b.watchLoad(ctx)
+	if err := b.watchLoad(ctx); err != nil {
+		return err
+	}
+	if err := b.splicing(ctx); err != nil {
+		return err
+	}
+	b.printCPU()
+	return nil
 }

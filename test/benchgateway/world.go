@@ -262,6 +262,20 @@ func (b *bench) cpu() (servers, gateway time.Duration) {
 	return servers, cpuOf(b.gateway.Process.Pid)
 }
 
+// printCPU prints the CPU time of every process over the whole run.
+func (b *bench) printCPU() {
+	fmt.Println("CPU seconds of every process, filling included:")
+	for _, plane := range append([]*controlplane.ControlPlane{b.federation.Hub}, b.federation.Cells...) {
+		for _, program := range []string{kubebin.Etcd, kubebin.KubeAPIServer} {
+			if p, err := plane.Process(program); err == nil {
+				fmt.Printf("  %-28s %8.1f\n", plane.Name()+"/"+program, cpuOf(p.Status(context.Background()).PID).Seconds())
+			}
+		}
+	}
+	fmt.Printf("  %-28s %8.1f\n", gatewayCommand, cpuOf(b.gateway.Process.Pid).Seconds())
+	fmt.Printf("  %-28s %8.1f\n", "this client", cpuOf(os.Getpid()).Seconds())
+}
+
 // cpuOf reads user and system time of a process, which the kernel counts in hundredths of a second.
 func cpuOf(pid int) time.Duration {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

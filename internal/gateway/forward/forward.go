@@ -3,9 +3,11 @@ package forward
 import (
 	"context"
 	"errors"
+	"io"
 	"log"
 	"net/http"
 	"net/http/httputil"
+	"net/url"
 	"sync"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -43,7 +45,38 @@ type destinationKey struct{}
 // To passes a request on to a control plane and its answer back.
 func (f *Forwarder) To(w http.ResponseWriter, r *http.Request, upstream *fleet.Upstream, scope Scope) {
 	defer Gone(r)
+	if r.Header.Get("Upgrade") == "" {
+		plain(w, r, upstream, scope)
+		return
+	}
 	f.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), destinationKey{}, destination{upstream, scope})))
+}
+
+// plain passes on what is no upgrade, which is nearly everything, without what upgrades need.
+func plain(w http.ResponseWriter, r *http.Request, upstream *fleet.Upstream, scope Scope) {
+	out := (&http.Request{
+		Method: r.Method, URL: &url.URL{Path: r.URL.Path, RawQuery: r.URL.RawQuery}, Header: EndToEnd(r.Header),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: r.ContentLength,
+	}).WithContext(r.Context())
+	if r.Body != nil && r.ContentLength != 0 {
+		out.Body = io.NopCloser(r.Body) // it is the server's to close
+	}
+	Prepare(out, scope)
+	response, err := upstream.RoundTrip(out)
+	if err != nil {
+		WriteError(w, r, failure(r, upstream.Name(), err))
+		return
+	}
+	defer response.Body.Close()
+	Answer(w, response)
+}
+
+// failure is the error to answer with.
+func failure(r *http.Request, name string, err error) error {
+	if !errors.Is(err, context.Canceled) {
+		klog.FromContext(r.Context()).V(2).Info("Forwarding failed", "to", name, "path", r.URL.Path, "err", err)
+	}
+	return Unreachable(name, err)
 }
 
 // Gone is to be deferred: it ends a request quietly whose client has gone away in the middle of the answer. A proxy panics then, for the client to
@@ -87,10 +120,7 @@ func failed(w http.ResponseWriter, r *http.Request, err error) {
 	if to, ok := r.Context().Value(destinationKey{}).(destination); ok && to.upstream != nil {
 		name = to.upstream.Name()
 	}
-	if !errors.Is(err, context.Canceled) {
-		klog.FromContext(r.Context()).V(2).Info("Forwarding failed", "to", name, "path", r.URL.Path, "err", err)
-	}
-	WriteError(w, r, Unreachable(name, err))
+	WriteError(w, r, failure(r, name, err))
 }
 
 // buffers are reused between answers.

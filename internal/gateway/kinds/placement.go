@@ -43,7 +43,7 @@ var exceptions = map[schema.GroupResource]Placement{
 
 // InNamespace returns where the objects of a namespaced resource live. Namespaces of the control plane itself are on the hub as a whole.
 func InNamespace(resource schema.GroupResource, namespace string) Placement {
-	if namespace == names.SystemNamespace || namespace == names.ClusterNamespace {
+	if OfControlPlane(namespace) {
 		return OnHub
 	}
 	if placement, found := exceptions[resource]; found {
@@ -53,4 +53,10 @@ func InNamespace(resource schema.GroupResource, namespace string) Placement {
 		return OnHub
 	}
 	return ByName
+}
+
+// OfControlPlane reports whether a namespace is one of the control plane itself. What cells have in it are copies of the hub's objects
+// and things of their own, which are nobody else's to see.
+func OfControlPlane(namespace string) bool {
+	return namespace == names.SystemNamespace || namespace == names.ClusterNamespace
 }

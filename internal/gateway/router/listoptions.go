@@ -83,12 +83,15 @@ func (rt *Router) readToken(ctx context.Context, c *call, q *question) error {
 
 // carry brings a position to the map in force. A position of a map that only other gateways have yet is waited for.
 func (rt *Router) carry(ctx context.Context, c *call, p position.Position) (topology.Carried, error) {
+	if p.Epoch > c.view.Epoch()+aheadMost {
+		return topology.Carried{}, expired() // nobody has that map
+	}
 	if p.Epoch > c.view.Epoch() {
 		waiting, cancel := context.WithTimeout(ctx, aheadWait)
 		defer cancel()
 		view, found := rt.Topology.Await(waiting, func(v *topology.View) bool { return v.Epoch() >= p.Epoch })
 		if !found {
-			return topology.Carried{}, errStaleMap
+			return topology.Carried{}, expired()
 		}
 		c.view = view
 	}
@@ -101,6 +104,9 @@ func (rt *Router) carry(ctx context.Context, c *call, p position.Position) (topo
 
 // aheadWait is how long a request waits for a map that another gateway has.
 const aheadWait = 5 * time.Second
+
+// aheadMost is by how many maps another gateway may be ahead of this one; a position that is further ahead was not handed out here.
+const aheadMost = 16
 
 // asked returns the cells to ask. A selection of one name, which RequestInfo has read from the field selector, is in one cell.
 func (rt *Router) asked(c *call) []slots.Index {

@@ -98,6 +98,9 @@ func (m *moves) After(cell int, event *splice.Event) watchmerge.Dependency {
 
 // owns reports whether an object may be, or have been, in a cell.
 func (m *moves) owns(cell slots.Index, object *splice.Object) bool {
+	if kinds.OfControlPlane(object.Namespace) {
+		return false
+	}
 	slot, name := slots.Of(object.Namespace, object.Name), m.c.view.Name(cell)
 	for _, view := range m.views {
 		if route := view.Route(slot); name == view.Name(route.New) || name == view.Name(route.Old) {

@@ -44,7 +44,7 @@ func (s *cut) choose(candidates []*splice.Item) int {
 		cell := s.cells[candidate.Source]
 		if s.c.placement == kinds.ByName {
 			route := s.c.view.Locate(slotOfKey(candidate.Key()))
-			if cell != route.New && cell != route.Old {
+			if cell != route.New && cell != route.Old || inControlPlane(candidate.Key()) {
 				continue
 			}
 			if len(candidates) == 1 && !route.Moving() {
@@ -106,7 +106,13 @@ func placeIn(annotation string) (cell string, version uint64, ok bool) {
 // owns reports whether the object of a key may be in a cell.
 func (c *call) owns(cell slots.Index, key string) bool {
 	route := c.view.Locate(slotOfKey(key))
-	return cell == route.New || cell == route.Old
+	return (cell == route.New || cell == route.Old) && !inControlPlane(key)
+}
+
+// inControlPlane reports whether the object of a key is in a namespace of the control plane.
+func inControlPlane(key string) bool {
+	namespace, _, _ := strings.Cut(key, "/")
+	return kinds.OfControlPlane(namespace)
 }
 
 // slotOfKey returns the slot of a key `namespace/name`.

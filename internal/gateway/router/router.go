@@ -63,7 +63,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		forward.WriteError(w, r, apierrors.NewInternalError(errNoRequestInfo))
 		return
 	}
-	if stopping := request.ServerShutdownSignalFrom(r.Context()); stopping != nil {
+	if stopping := request.ServerShutdownSignalFrom(r.Context()); stopping != nil && lasts(info) {
 		ctx, cancel := endWith(r.Context(), stopping.ShuttingDown())
 		defer cancel()
 		r = r.WithContext(ctx)
@@ -76,6 +76,21 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		rt.serveResource(w, r, info)
 	}
+}
+
+// lasts reports whether a request may last: what is short ends by itself.
+func lasts(info *request.RequestInfo) bool {
+	switch {
+	case info.Verb == "watch":
+		return true
+	case info.Subresource == "":
+		return false
+	}
+	switch info.Subresource {
+	case "proxy", "log", "exec", "attach", "portforward":
+		return true
+	}
+	return false
 }
 
 // endWith returns a context that ends with a signal: watches are told to go elsewhere when the gateway stops.

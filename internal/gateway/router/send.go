@@ -31,7 +31,7 @@ func (rt *Router) insist(r *http.Request, c *call, cell slots.Index, body []byte
 	var response *http.Response
 	attempt := func(ctx context.Context) (bool, error) {
 		var err error
-		if response, err = rt.ask(r.Context(), r, c, cell, r.URL.Query(), body); err != nil {
+		if response, err = rt.askAs(r.Context(), r, c, cell, r.URL.RawQuery, body); err != nil {
 			return false, err
 		}
 		if response.StatusCode != http.StatusNotFound {
@@ -50,15 +50,20 @@ func (rt *Router) insist(r *http.Request, c *call, cell slots.Index, body []byte
 	return response, err
 }
 
-// ask sends a request to a cell. The error can be written as it is.
+// ask sends a request to a cell, with another query. The error can be written as it is.
 func (rt *Router) ask(ctx context.Context, r *http.Request, c *call, cell slots.Index, query url.Values, body []byte) (*http.Response, error) {
+	return rt.askAs(ctx, r, c, cell, query.Encode(), body)
+}
+
+// askAs is ask with a query that is encoded already.
+func (rt *Router) askAs(ctx context.Context, r *http.Request, c *call, cell slots.Index, query string, body []byte) (*http.Response, error) {
 	upstream := c.view.Upstreams[cell]
 	if upstream == nil {
 		return nil, forward.Unreachable(c.view.Name(cell), nil)
 	}
 	out := &http.Request{
 		Method: r.Method,
-		URL:    &url.URL{Path: r.URL.Path, RawQuery: query.Encode()},
+		URL:    &url.URL{Path: r.URL.Path, RawQuery: query},
 		Header: forward.EndToEnd(r.Header),
 		Proto:  "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"golang.org/x/net/websocket"
-	"k8s.io/apimachinery/pkg/util/httpstream/wsstream"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/cellplane/cellplane/internal/splice"
 )
