@@ -80,10 +80,14 @@ func (w *world) testDrain(*testing.T) {
 	w.update("nginx:3")
 }
 
+// testAbort turns a change back that cannot get on, because the joining cell does not answer.
 func (w *world) testAbort(*testing.T) {
+	w.signal("cell-a/kube-apiserver", "pause")
 	w.run("cells", "add", "cell-a", "--wait=false")
 	w.refused("another change is under way: cell-a is joining", "cells", "drain", "cell-b")
-	w.completes("cells", "abort")
+	w.run("cells", "abort", "--wait=false")
+	w.signal("cell-a/kube-apiserver", "resume")
+	w.completes("cells", "watch")
 	w.noDisturbance()
 	w.completes("cells", "add", "cell-a")
 	w.noDisturbance()
