@@ -165,7 +165,14 @@ func (o *eventWriter) flush() error {
 	if err := o.buffered.Flush(); err != nil {
 		return err
 	}
-	return o.control.Flush()
+	if err := o.control.Flush(); err != nil {
+		return err
+	}
+	// An idle watch has nothing to write, and is not to end for that.
+	if err := o.control.SetWriteDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
 }
 
 func (o *eventWriter) event(event *clustercache.Event) error {
