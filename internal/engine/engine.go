@@ -19,6 +19,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/binding"
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/dependencies"
+	"github.com/cellplane/cellplane/internal/engine/descheduler"
 	"github.com/cellplane/cellplane/internal/engine/detector"
 	"github.com/cellplane/cellplane/internal/engine/events"
 	"github.com/cellplane/cellplane/internal/engine/execution"
@@ -54,6 +55,8 @@ type Config struct {
 	// PeerAddress is where the other engines of the cell hold a connection, to notice at once if this one dies; nothing
 	// is sent on it. Empty means a loopback address, which helps engines on one host.
 	PeerAddress string
+	// Descheduler moves replicas whose pods find no node to clusters with room; nil leaves them.
+	Descheduler *descheduler.Options
 	// MetricsAddress is where /metrics, /healthz and /readyz are served, without TLS or authentication: it should be a
 	// loopback address. Empty means nowhere.
 	MetricsAddress string
@@ -66,13 +69,14 @@ type Config struct {
 
 // The numbers of workers: writes to the cell mostly wait for etcd.
 const (
-	detectorWorkers  = 8
-	schedulerWorkers = 8
-	quotaWorkers     = 2
-	bindingWorkers   = 8
-	statusWorkers    = 8
-	memberWorkers    = 8
-	userAgentProgram = "cellplane-engine"
+	detectorWorkers   = 8
+	schedulerWorkers  = 8
+	quotaWorkers      = 2
+	descheduleWorkers = 2
+	bindingWorkers    = 8
+	statusWorkers     = 8
+	memberWorkers     = 8
+	userAgentProgram  = "cellplane-engine"
 )
 
 // Validate returns what is wrong with the configuration.
@@ -167,6 +171,8 @@ func (c *Config) build(ctx context.Context) (*engine, error) {
 		works.Changed(key)
 		if work := state.Works.Get(key); work != nil && work.Binding.Name != "" {
 			bindings.Changed(work.Binding)
+		} else {
+			shares.Changed(work)
 		}
 	})
 	shares = quota.New(state, quotas, plan, execute.Report, c.Hub)
@@ -198,6 +204,10 @@ func (c *Config) build(ctx context.Context) (*engine, error) {
 		func(ctx context.Context) { works.Run(ctx, statusWorkers) },
 		func(ctx context.Context) { bindings.Run(ctx, statusWorkers) },
 		func(ctx context.Context) { depend.Run(ctx, detectorWorkers) },
+	}
+	if c.Descheduler != nil {
+		move := descheduler.New(state, plan, recorder, c.Descheduler.Complete(descheduler.InMembers(state, execute.Member)))
+		e.run = append(e.run, func(ctx context.Context) { move.Run(ctx, descheduleWorkers) })
 	}
 	if c.Hub {
 		spaces := namespaces.New(state, bind.Overrides, c.SkippedNamespaces)

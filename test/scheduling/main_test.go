@@ -24,6 +24,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/engine"
+	"github.com/cellplane/cellplane/internal/engine/descheduler"
 	"github.com/cellplane/cellplane/internal/kubebin"
 	"github.com/cellplane/cellplane/internal/local"
 )
@@ -85,7 +86,7 @@ func runTests(m *testing.M) (code int, err error) {
 			return 1, fmt.Errorf("connecting to %s: %w", at.plane.Name(), err)
 		}
 	}
-	stop := startEngine(ctx, engine.Config{Cell: "cell-a", Config: cellConfig, HubAPI: hubConfig})
+	stop := startEngine(ctx, engine.Config{Cell: "cell-a", Config: cellConfig, HubAPI: hubConfig, Descheduler: &descheduler.Options{Interval: time.Second, Pending: pendingPods}})
 	defer stop()
 	return m.Run(), nil
 }

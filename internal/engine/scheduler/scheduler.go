@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/lru"
 	"k8s.io/utils/ptr"
 
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/cell"
@@ -107,6 +108,9 @@ type Change struct {
 	Before, After *workv1alpha2.ResourceBinding
 	// TemplateVersion is noted on the binding when anything else is written; empty leaves the old one.
 	TemplateVersion string
+	// Full are clusters that have no room for more replicas, whatever they say. A change that takes replicas off them is
+	// made only if there is room for these elsewhere.
+	Full []string
 }
 
 // Place chooses clusters for a binding if that is due and writes it if anything has changed: all of it in one write,
@@ -120,10 +124,13 @@ func (s *Scheduler) Place(ctx context.Context, change Change) (*workv1alpha2.Res
 
 	// 1. Decide, and hold what the decision needs. What has gone in the meantime is asked for elsewhere.
 	start := time.Now()
-	d, holds, err := s.settle(ctx, change.Before, after)
+	d, holds, err := s.settle(ctx, &change)
 	if err != nil {
 		attempts.WithLabelValues(resultError).Inc()
 		return nil, err
+	}
+	if d.Failure != nil && len(change.Full) > 0 {
+		return change.Before, nil
 	}
 	d.apply(after)
 
@@ -145,10 +152,11 @@ func (s *Scheduler) Place(ctx context.Context, change Change) (*workv1alpha2.Res
 const mostDecisions = 8
 
 // settle makes a decision that the guards agree to.
-func (s *Scheduler) settle(ctx context.Context, before, after *workv1alpha2.ResourceBinding) (*decision, holds, error) {
+func (s *Scheduler) settle(ctx context.Context, change *Change) (*decision, holds, error) {
+	before, after := change.Before, change.After
 	for n := 1; ; n++ {
 		start := time.Now()
-		d := s.decide(after)
+		d := s.decide(after, change.Full)
 		algorithmDuration.Observe(time.Since(start).Seconds())
 		held, err := s.admit(ctx, before, after, &d)
 		outdated := &outdatedError{}
@@ -216,7 +224,7 @@ func (d *decision) refuse(failure *schedule.Failure) {
 }
 
 // decide chooses clusters if a decision is due.
-func (s *Scheduler) decide(binding *workv1alpha2.ResourceBinding) decision {
+func (s *Scheduler) decide(binding *workv1alpha2.ResourceBinding, full []string) decision {
 	key := cell.Key{Namespace: binding.Namespace, Name: binding.Name}
 	placement, err := json.Marshal(binding.Spec.Placement)
 	if err != nil {
@@ -248,6 +256,14 @@ func (s *Scheduler) decide(binding *workv1alpha2.ResourceBinding) decision {
 	if s.ledger != nil {
 		room, growth := s.ledger.Estimators(podOf(s.cell, binding))
 		request.Estimators, request.Growth = []schedule.Estimator{room}, growth
+	}
+	if len(full) > 0 {
+		request.Estimators = append(request.Estimators, func(cluster *clusterv1alpha1.Cluster, _ *workv1alpha2.ResourceBindingSpec) int32 {
+			if slices.Contains(full, cluster.Name) {
+				return 0
+			}
+			return schedule.Unknown
+		})
 	}
 	d.input, d.freed = inputOf(&request, d.placement), s.roomEpoch()
 	if !fresh && !paced(profile) && d.input == last.input && d.freed == last.freed && request.Snapshot == last.snapshot && sameTargets(last.targets, binding.Spec.Clusters) {

@@ -1,0 +1,72 @@
+package scheduling_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// Every workload of a lost cluster is placed elsewhere and has a Work there. How long it takes to place them at first and
+// to move them is printed; SCHEDULING_LOSS_N=5000 makes it a benchmark.
+func TestLosingACluster(t *testing.T) {
+	n := 40
+	if text := os.Getenv("SCHEDULING_LOSS_N"); text != "" {
+		n, _ = strconv.Atoi(text)
+	}
+	w := newWorld(t, "a")
+	w.room("a", int64(n+10))
+	w.policy(aggregated, oneCluster)
+	all := func(what, cluster string) {
+		t.Helper()
+		testenv.Eventually(t, what, func(ctx context.Context) (bool, error) {
+			var works workv1alpha1.WorkList
+			// A list of names alone would do, but the cache of the API server serves either.
+			if err := w.client.List(ctx, &works, ctrlclient.InNamespace(names.ExecutionNamespace(w.full(cluster))), ctrlclient.Limit(int64(n+1))); err != nil {
+				return false, err
+			}
+			return len(works.Items) == n, fmt.Errorf("%d of %d Works are there", len(works.Items), n)
+		})
+	}
+	start := time.Now()
+	var wait sync.WaitGroup
+	for worker := range 8 {
+		wait.Go(func() {
+			for i := worker; i < n; i += 8 {
+				w.create(w.deployment(fmt.Sprintf("d-%d", i), 1))
+			}
+		})
+	}
+	wait.Wait()
+	all("all are placed", "a")
+	placed := time.Since(start)
+
+	w.join("b")
+	w.room("b", int64(n+10))
+	start = time.Now()
+	w.taint("a", noExecute("lost"))
+	all("all are moved", "b")
+	moved := time.Since(start)
+	t.Logf("%d workloads: placed in %v (%.0f/s), moved in %v (%.0f/s)", n, placed, float64(n)/placed.Seconds(), moved, float64(n)/moved.Seconds())
+	var bindings workv1alpha2.ResourceBindingList
+	if err := w.client.List(t.Context(), &bindings, ctrlclient.InNamespace(w.ns)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range bindings.Items {
+		b := &bindings.Items[i]
+		if w.placed(b) != "b:1" || len(b.Spec.GracefulEvictionTasks) != 1 || b.Spec.GracefulEvictionTasks[0].PurgeMode != policyv1alpha1.PurgeModeGracefully {
+			t.Errorf("%s is in %s with %+v", b.Name, w.placed(b), b.Spec.GracefulEvictionTasks)
+		}
+	}
+}
