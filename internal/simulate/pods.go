@@ -51,14 +51,16 @@ func (m *Model) SetPod(pod *corev1.Pod) {
 		at = m.place(pod.Spec.NodeName)
 	}
 	s := m.shapeOf(pod)
-	if was, known := m.pods[pod.UID]; known {
-		if was.shape == s && was.node == at {
-			return
-		}
+	was, known := m.pods[pod.UID]
+	now := placed{shape: s, node: at}
+	if known && was == now {
+		return
+	}
+	// The pod is counted anew before it is taken out, so that its node does not lose its place in between.
+	m.count(now, 1)
+	if known {
 		m.count(was, -1)
 	}
-	now := placed{shape: s, node: at}
-	m.count(now, 1)
 	m.pods[pod.UID] = now
 	m.version++
 }
