@@ -242,6 +242,7 @@ func TestMover(t *testing.T) {
 	t.Run("objects being deleted", func(t *testing.T) { testDeleting(t, y) })
 	t.Run("hidden writes", func(t *testing.T) { testHiddenWrites(t, y) })
 	t.Run("late bindings", func(t *testing.T) { testLate(t, y) })
+	t.Run("services", func(t *testing.T) { testServices(t, y) })
 }
 
 func testMoves(t *testing.T, y *yard) {
@@ -501,6 +502,6 @@ func testLate(t *testing.T, y *yard) {
 	}
 	activated := slices.Index(steps, "activate "+move[0])
 	if copied := slices.Index(steps, "copy "+move[0]+"-deployment"); copied < 0 || copied > activated {
-		t.Logf("the binding came after its template was in use: %v", steps)
+		t.Errorf("the binding came after its template was in use: %v", steps)
 	}
 }

@@ -1,0 +1,497 @@
+package rebalance_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cellplane/cellplane/api"
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/cells"
+	"github.com/cellplane/cellplane/internal/controlplane"
+	"github.com/cellplane/cellplane/internal/engine"
+	"github.com/cellplane/cellplane/internal/hub/manager"
+	"github.com/cellplane/cellplane/internal/hub/rebalance"
+	"github.com/cellplane/cellplane/internal/local"
+	"github.com/cellplane/cellplane/internal/membership"
+	"github.com/cellplane/cellplane/internal/slots"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+const shop = "shop"
+
+// site is a federation of a hub, three cells and a member, with the hub manager and the cells' engines in this process.
+type site struct {
+	federation *local.Federation
+	hub        client.WithWatch
+	cells      map[string]client.WithWatch
+	member     client.WithWatch
+}
+
+func clientFor(t *testing.T, plane *controlplane.ControlPlane) client.WithWatch {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, api.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	made, err := client.NewWithWatch(configFor(t, plane), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+func configFor(t *testing.T, plane *controlplane.ControlPlane) *rest.Config {
+	t.Helper()
+	config, err := plane.AdminConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1
+	return config
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	s := &site{federation: testenv.StartFederation(t, local.Spec{Cells: 3, Members: 1, Nodes: 2}), cells: map[string]client.WithWatch{}}
+	s.hub, s.member = clientFor(t, s.federation.Hub), clientFor(t, s.federation.Members[0])
+	for _, name := range []string{names.SystemNamespace, names.ClusterNamespace, shop} {
+		s.create(t, s.hub, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	for _, plane := range s.federation.Cells {
+		s.cells[plane.Name()] = clientFor(t, plane)
+		s.register(t, plane)
+	}
+	topology := &cellplanev1alpha1.CellTopology{ObjectMeta: metav1.ObjectMeta{Name: cellplanev1alpha1.CellTopologyName}}
+	for _, name := range []string{"cell-a", "cell-b"} {
+		topology.Spec.Cells = append(topology.Spec.Cells, cellplanev1alpha1.TopologyCell{Name: name, Weight: 1, State: cellplanev1alpha1.CellStateNormal})
+	}
+	topology.Spec.Migration.GracePeriod = &metav1.Duration{Duration: time.Hour}
+	s.create(t, s.hub, topology)
+	s.run(t, func(ctx context.Context) error {
+		config := &manager.Config{Hub: configFor(t, s.federation.Hub), Identity: "test", CopyWorkers: 8, Election: manager.NewOptions().Election}
+		return config.Run(ctx)
+	})
+	if _, err := membership.Join(t.Context(), membership.Options{
+		Hub: configFor(t, s.federation.Hub), Member: configFor(t, s.federation.Members[0]), Name: "member1", Cells: []string{"cell-a", "cell-b"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, plane := range s.federation.Cells {
+		s.run(t, func(ctx context.Context) error {
+			config := engine.Config{Cell: plane.Name(), Config: configFor(t, plane)}
+			return config.Run(ctx)
+		})
+	}
+	return s
+}
+
+// run runs a part until the test is over.
+func (s *site) run(t *testing.T, part func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- part(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil && ctx.Err() == nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (s *site) create(t *testing.T, in client.Client, object client.Object) {
+	t.Helper()
+	if err := in.Create(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// register tells the hub about a cell.
+func (s *site) register(t *testing.T, plane *controlplane.ControlPlane) {
+	t.Helper()
+	read := func(file string) []byte {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	proxy, err := plane.FrontProxy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	etcdCA, etcdPair, err := plane.EtcdFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string]map[string][]byte{
+		plane.Name():           {"tls.crt": read(proxy.CertFile), "tls.key": read(proxy.KeyFile)},
+		plane.Name() + "-etcd": {"tls.crt": read(etcdPair.CertFile), "tls.key": read(etcdPair.KeyFile), "ca.crt": read(etcdCA)},
+	} {
+		s.create(t, s.hub, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: name}, Type: corev1.SecretTypeTLS, Data: data})
+	}
+	cell := &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: plane.Name()}}
+	cell.Spec.Endpoint = cellplanev1alpha1.CellEndpoint{Server: plane.URL(), CABundle: read(plane.CAFile())}
+	cell.Spec.Credentials.SecretRef = cellplanev1alpha1.SecretReference{Namespace: names.SystemNamespace, Name: plane.Name()}
+	cell.Spec.Etcd.Endpoints = []string{plane.EtcdURL()}
+	cell.Spec.Etcd.SecretRef = cellplanev1alpha1.SecretReference{Namespace: names.SystemNamespace, Name: plane.Name() + "-etcd"}
+	s.create(t, s.hub, cell)
+}
+
+// edit edits the topology and waits for the change to have ended.
+func (s *site) edit(t *testing.T, edit cells.Edit) *cellplanev1alpha1.CellTopology {
+	t.Helper()
+	s.change(t, edit)
+	return s.awaitStable(t)
+}
+
+func (s *site) change(t *testing.T, edit cells.Edit) {
+	t.Helper()
+	testenv.Eventually(t, "the topology is edited", func(ctx context.Context) (bool, error) {
+		topology := s.topology(ctx, t)
+		if err := edit(&topology.Spec); err != nil {
+			t.Fatal(err)
+		}
+		err := s.hub.Update(ctx, topology)
+		return err == nil, err
+	})
+}
+
+func (s *site) topology(ctx context.Context, t *testing.T) *cellplanev1alpha1.CellTopology {
+	t.Helper()
+	topology := &cellplanev1alpha1.CellTopology{}
+	if err := s.hub.Get(ctx, types.NamespacedName{Name: cellplanev1alpha1.CellTopologyName}, topology); err != nil {
+		t.Fatal(err)
+	}
+	return topology
+}
+
+func (s *site) awaitStable(t *testing.T) *cellplanev1alpha1.CellTopology {
+	t.Helper()
+	var topology *cellplanev1alpha1.CellTopology
+	testenv.Eventually(t, "no change is under way", func(ctx context.Context) (bool, error) {
+		topology = s.topology(ctx, t)
+		return topology.Status.ObservedGeneration == topology.Generation && topology.Status.Phase == cellplanev1alpha1.TopologyStable &&
+			topology.Status.FencedEpoch == topology.Generation && cells.Running(&topology.Spec) == "", fmt.Errorf("the status is %+v", topology.Status)
+	})
+	return topology
+}
+
+// owners compiles the map of the moment.
+func (s *site) owners(t *testing.T) *slots.Map {
+	t.Helper()
+	topology := s.topology(t.Context(), t)
+	compiled, err := cells.Compile(topology.Generation, &topology.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return compiled
+}
+
+func workload(name string) *appsv1.Deployment {
+	labels := map[string]string{"app": name}
+	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name, Labels: labels}, Spec: appsv1.DeploymentSpec{
+		Replicas: ptr.To(int32(1)),
+		Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}},
+	}}
+}
+
+// picture is what identifies the objects of workloads.
+type picture map[string]string
+
+// inCell takes a picture of a workload in a cell.
+func (s *site) inCell(ctx context.Context, t *testing.T, cell, name string) (picture, error) {
+	t.Helper()
+	var template appsv1.Deployment
+	if err := s.cells[cell].Get(ctx, types.NamespacedName{Namespace: shop, Name: name}, &template); err != nil {
+		return nil, err
+	}
+	var binding workv1alpha2.ResourceBinding
+	if err := s.cells[cell].Get(ctx, types.NamespacedName{Namespace: shop, Name: name + "-deployment"}, &binding); err != nil {
+		return nil, err
+	}
+	return picture{
+		"template": fmt.Sprint(template.UID, template.CreationTimestamp, template.Generation, len(template.ManagedFields)),
+		"binding":  fmt.Sprint(binding.UID, binding.CreationTimestamp, binding.Generation, binding.Spec.Clusters),
+	}, nil
+}
+
+// inMember takes a picture of all workloads and pods in the member.
+func (s *site) inMember(ctx context.Context, t *testing.T) picture {
+	t.Helper()
+	p := picture{}
+	var deployments appsv1.DeploymentList
+	if err := s.member.List(ctx, &deployments, client.InNamespace(shop)); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range deployments.Items {
+		spec, err := json.Marshal(d.Spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Its generation may grow with the engine's own annotations, which count for Deployments.
+		p["deployment "+d.Name] = fmt.Sprint(d.UID, string(spec))
+	}
+	var pods corev1.PodList
+	if err := s.member.List(ctx, &pods, client.InNamespace(shop)); err != nil {
+		t.Fatal(err)
+	}
+	for _, pod := range pods.Items {
+		p["pod "+pod.Name] = string(pod.UID)
+	}
+	return p
+}
+
+// checkMember checks that the member has what it had.
+func (s *site) checkMember(t *testing.T, before picture) {
+	t.Helper()
+	if diff := cmp.Diff(before, s.inMember(t.Context(), t)); diff != "" {
+		t.Errorf("the member has changed:\n%s", diff)
+	}
+}
+
+// deletions collects what is deleted in the member from now on.
+func (s *site) deletions(t *testing.T) func() []string {
+	t.Helper()
+	var mu sync.Mutex
+	var gone []string
+	for _, list := range []client.ObjectList{&appsv1.DeploymentList{}, &corev1.PodList{}, &corev1.NamespaceList{}} {
+		watcher, err := s.member.Watch(t.Context(), list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(watcher.Stop)
+		go func() {
+			for event := range watcher.ResultChan() {
+				if object, err := meta.Accessor(event.Object); event.Type == watch.Deleted && err == nil {
+					mu.Lock()
+					gone = append(gone, fmt.Sprintf("%T %s", event.Object, object.GetName()))
+					mu.Unlock()
+				}
+			}
+		}()
+	}
+	return func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(gone)
+	}
+}
+
+func TestChange(t *testing.T) {
+	s := newSite(t)
+	s.awaitStable(t)
+	s.create(t, s.hub, &policyv1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: "all"}, Spec: policyv1alpha1.PropagationSpec{
+		ResourceSelectors: []policyv1alpha1.ResourceSelector{{APIVersion: "apps/v1", Kind: "Deployment"}},
+		Placement:         policyv1alpha1.Placement{ClusterAffinity: &policyv1alpha1.ClusterAffinity{ClusterNames: []string{"member1"}}},
+	}})
+	owners := s.owners(t)
+	home := map[string]string{}
+	for i := range 10 {
+		name := fmt.Sprintf("web-%d", i)
+		home[name] = owners.Name(owners.Route(slots.Of(shop, name)).New)
+		testenv.Eventually(t, "the namespace is in the cell", func(ctx context.Context) (bool, error) {
+			err := s.cells[home[name]].Create(ctx, workload(name))
+			return err == nil, err
+		})
+	}
+	s.awaitPods(t, len(home))
+	s.awaitStatus(t, home)
+	gone := s.deletions(t)
+	t.Run("a cell joins", func(t *testing.T) { s.testJoin(t, home) })
+	t.Run("the new engine takes over", func(t *testing.T) { s.testTakeOver(t, home) })
+	t.Run("a cell is drained", func(t *testing.T) { s.testDrain(t, home) })
+	t.Run("leftovers go", func(t *testing.T) { s.testCleanUp(t, home) })
+	t.Run("encryption is refused", func(t *testing.T) { s.testEncrypted(t) })
+	if deleted := gone(); len(deleted) > 0 {
+		t.Errorf("in the member these were deleted: %v", deleted)
+	}
+}
+
+func (s *site) awaitPods(t *testing.T, count int) {
+	t.Helper()
+	testenv.Eventually(t, "all pods run in the member", func(ctx context.Context) (bool, error) {
+		var pods corev1.PodList
+		err := s.member.List(ctx, &pods, client.InNamespace(shop))
+		running := 0
+		for _, pod := range pods.Items {
+			if pod.Status.Phase == corev1.PodRunning {
+				running++
+			}
+		}
+		return running == count, fmt.Errorf("%d run: %w", running, err)
+	})
+}
+
+// awaitStatus waits until the cells know how their workloads are, so that nothing more is on its way.
+func (s *site) awaitStatus(t *testing.T, home map[string]string) {
+	t.Helper()
+	for name, cell := range home {
+		testenv.Eventually(t, name+" is known to be ready", func(ctx context.Context) (bool, error) {
+			var d appsv1.Deployment
+			err := s.cells[cell].Get(ctx, types.NamespacedName{Namespace: shop, Name: name}, &d)
+			return d.Status.AvailableReplicas == 1 && d.Status.ObservedGeneration == d.Generation, fmt.Errorf("its status is %+v: %w", d.Status, err)
+		})
+	}
+}
+
+// follow moves on to the owners of the moment, checks that workloads are there unchanged, and returns how many have moved.
+func (s *site) follow(t *testing.T, home map[string]string, before map[string]picture) int {
+	t.Helper()
+	owners, moved := s.owners(t), 0
+	for _, name := range slices.Sorted(maps.Keys(home)) {
+		cell := owners.Name(owners.Route(slots.Of(shop, name)).New)
+		if cell != home[name] {
+			moved++
+		}
+		after, err := s.inCell(t.Context(), t, cell, name)
+		if err != nil {
+			t.Errorf("%s should be in %s: %v", name, cell, err)
+		}
+		if diff := cmp.Diff(before[name], after); diff != "" {
+			t.Errorf("%s has changed:\n%s", name, diff)
+		}
+		home[name] = cell
+	}
+	return moved
+}
+
+func (s *site) pictures(t *testing.T, home map[string]string) map[string]picture {
+	t.Helper()
+	all := map[string]picture{}
+	for name, cell := range home {
+		var err error
+		if all[name], err = s.inCell(t.Context(), t, cell, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+func (s *site) testJoin(t *testing.T, home map[string]string) {
+	member, before := s.inMember(t.Context(), t), s.pictures(t, home)
+	topology := s.edit(t, cells.Add("cell-c", 1))
+	if moved := s.follow(t, home, before); moved == 0 || moved == len(home) {
+		t.Errorf("%d of %d workloads have moved", moved, len(home))
+	}
+	s.awaitLabels(t, home)
+	s.checkMember(t, member)
+	epoch := topology.Generation
+	carried := topology.Status.Epochs
+	if len(carried) < 2 || carried[len(carried)-2].From["cell-c"] == 0 || carried[len(carried)-1].Epoch != epoch || len(carried[len(carried)-1].Least) == 0 {
+		t.Errorf("positions are carried by %+v", carried)
+	}
+	var cell cellplanev1alpha1.Cell
+	testenv.Eventually(t, "the cell's status is told", func(ctx context.Context) (bool, error) {
+		err := s.hub.Get(ctx, types.NamespacedName{Name: "cell-c"}, &cell)
+		return err == nil && meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellReady) && cell.Status.Version != "" && cell.Status.Objects != nil, err
+	})
+}
+
+// awaitLabels waits until each member object belongs to the engine of its workload's cell.
+func (s *site) awaitLabels(t *testing.T, home map[string]string) {
+	t.Helper()
+	for name, cell := range home {
+		testenv.Eventually(t, name+" in the member belongs to "+cell, func(ctx context.Context) (bool, error) {
+			var d appsv1.Deployment
+			err := s.member.Get(ctx, types.NamespacedName{Namespace: shop, Name: name}, &d)
+			return d.Labels[names.CellLabel] == cell, fmt.Errorf("its labels are %v: %w", d.Labels, err)
+		})
+	}
+}
+
+func (s *site) testTakeOver(t *testing.T, home map[string]string) {
+	for name, cell := range home {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"template":{"spec":{"priorityClassName":""}},"minReadySeconds":7}}`))
+		if err := s.cells[cell].Patch(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name}}, patch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name := range home {
+		testenv.Eventually(t, name+" is up to date in the member", func(ctx context.Context) (bool, error) {
+			var d appsv1.Deployment
+			err := s.member.Get(ctx, types.NamespacedName{Namespace: shop, Name: name}, &d)
+			return d.Spec.MinReadySeconds == 7, err
+		})
+	}
+	s.awaitStatus(t, home)
+}
+
+func (s *site) testDrain(t *testing.T, home map[string]string) {
+	before := s.pictures(t, home)
+	member := s.inMember(t.Context(), t)
+	topology := s.edit(t, cells.Drain("cell-a"))
+	if slices.ContainsFunc(topology.Spec.Cells, func(c cellplanev1alpha1.TopologyCell) bool { return c.Name == "cell-a" }) {
+		t.Error("the drained cell is still in the topology")
+	}
+	if moved := s.follow(t, home, before); moved == 0 {
+		t.Error("nothing has moved")
+	}
+	s.awaitLabels(t, home)
+	s.checkMember(t, member)
+}
+
+func (s *site) testCleanUp(t *testing.T, home map[string]string) {
+	member := s.inMember(t.Context(), t)
+	s.change(t, func(spec *cellplanev1alpha1.CellTopologySpec) error {
+		spec.Migration.GracePeriod = &metav1.Duration{Duration: time.Millisecond}
+		return nil
+	})
+	testenv.Eventually(t, "everything is settled", func(ctx context.Context) (bool, error) {
+		topology := s.topology(ctx, t)
+		return topology.Status.ObservedGeneration == topology.Generation && meta.IsStatusConditionTrue(topology.Status.Conditions, names.TopologySettled), nil
+	})
+	for cell, api := range s.cells {
+		var left appsv1.DeploymentList
+		if err := api.List(t.Context(), &left, client.HasLabels{names.RebalanceStatusLabel}); err != nil {
+			t.Fatal(err)
+		}
+		if len(left.Items) > 0 {
+			t.Errorf("cell %s still holds %d objects that have left", cell, len(left.Items))
+		}
+	}
+	s.testTakeOver(t, home) // every engine goes on
+	s.checkMember(t, member)
+}
+
+func (s *site) testEncrypted(t *testing.T) {
+	store := rebalance.OpenStore(t, s.federation.Cells[1])
+	if _, err := store.Client().Put(t.Context(), "/registry/secrets/shop/sealed", "k8s:enc:aescbc:v1:key1:..."); err != nil {
+		t.Fatal(err)
+	}
+	s.change(t, cells.Weight("cell-b", 3))
+	testenv.Eventually(t, "the change is refused", func(ctx context.Context) (bool, error) {
+		settled := meta.FindStatusCondition(s.topology(ctx, t).Status.Conditions, names.TopologySettled)
+		return settled != nil && settled.Reason == "Blocked", fmt.Errorf("settled is %+v", settled)
+	})
+	if _, err := store.Client().Delete(t.Context(), "/registry/secrets/shop/sealed"); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitStable(t)
+}

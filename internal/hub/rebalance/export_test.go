@@ -1,0 +1,4 @@
+package rebalance
+
+// OpenStore lets the tests of the whole reach beneath an API server.
+var OpenStore = openStore
