@@ -143,7 +143,7 @@ func (g *Guard) search(ctx context.Context, resource kinds.Resource, namespace, 
 // searchPolicies asks for the objects that policies pick, unless they cannot pick any of the resource.
 func (g *Guard) searchPolicies(ctx context.Context, resource kinds.Resource, namespace string, chosen labels.Selector, fieldSelector string) ([]objection, error) {
 	kind := schema.GroupKind{Group: resource.Group, Kind: resource.Kind}
-	of := target{GroupKind: kind, namespace: namespace, namespaceLabels: g.Policies.namespaceLabels(namespace)}
+	of := target{GroupKind: kind, namespace: namespace, namespaceLabels: g.Policies.namespaceLabels(namespace), unknownNamespace: g.Policies.namespacesUnknown()}
 	var objections []objection
 	policies := g.Policies.all()
 	for i := range policies {

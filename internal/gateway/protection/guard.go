@@ -190,5 +190,6 @@ func (g *Guard) targetOf(kind schema.GroupKind, o *object) target {
 		return t
 	}
 	t.namespaceLabels = g.Policies.namespaceLabels(o.Metadata.Namespace)
+	t.unknownNamespace = g.Policies.namespacesUnknown()
 	return t
 }

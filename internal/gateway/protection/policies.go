@@ -27,7 +27,9 @@ import (
 type Policies struct {
 	informer   cache.SharedIndexInformer
 	namespaces corelisters.NamespaceLister
-	file       string // "" keeps nothing
+	// unheard reports whether the hub has not told yet which namespaces there are; nil means it has.
+	unheard func() bool
+	file    string // "" keeps nothing
 
 	mu      sync.Mutex
 	current atomic.Pointer[[]policy]
@@ -40,6 +42,8 @@ func NewPolicies(client rest.Interface, factory informers.SharedInformerFactory,
 		informer:   cache.NewSharedIndexInformer(cache.NewListWatchFromClient(client, "protectionpolicies", "", fields.Everything()), &cellplanev1alpha1.ProtectionPolicy{}, 0, nil),
 		namespaces: factory.Core().V1().Namespaces().Lister(),
 	}
+	synced := factory.Core().V1().Namespaces().Informer().HasSynced
+	p.unheard = func() bool { return !synced() }
 	if dir != "" {
 		p.file = filepath.Join(dir, "protection.json")
 	}
@@ -142,6 +146,10 @@ func (p *Policies) loadKept(ctx context.Context) {
 		p.publish(sources)
 	}
 }
+
+// namespacesUnknown reports whether the labels of namespaces are not known: the gateway has started while the hub is down. Policies then
+// pick objects as if their selectors of namespaces picked all of them.
+func (p *Policies) namespacesUnknown() bool { return p.unheard != nil && p.unheard() }
 
 // namespaceLabels returns the labels of a namespace, as far as they are known.
 func (p *Policies) namespaceLabels(name string) labels.Set {

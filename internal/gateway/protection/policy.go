@@ -33,6 +33,8 @@ type target struct {
 	namespace       string
 	namespaceLabels labels.Set
 	labels          labels.Set
+	// unknownNamespace is set if the namespace's labels are not known.
+	unknownNamespace bool
 }
 
 func compile(p *cellplanev1alpha1.ProtectionPolicy) (policy, error) {
@@ -70,7 +72,7 @@ func (p *policy) picks(t target) bool {
 func (s *selector) mayPick(t target) bool {
 	return has(s.groups, t.Group) && has(s.kinds, t.Kind) &&
 		(len(s.namespaces) == 0 || slices.Contains(s.namespaces, t.namespace)) &&
-		s.namespaceLabels.Matches(t.namespaceLabels)
+		(t.unknownNamespace || s.namespaceLabels.Matches(t.namespaceLabels))
 }
 
 func has(list []string, value string) bool {
