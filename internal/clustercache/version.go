@@ -7,13 +7,11 @@ import (
 )
 
 // Versions are (start + n) × tags + tag: the start of the Store in units of ten microseconds, the number of events since, and a tag of
-// the replica and its start. They have nineteen digits until the year 2286, fit a signed 64-bit integer, and increase from one start to the
+// the replica and its start. They have nineteen digits until the year 2286, so that one can be written over another, fit a signed 64-bit integer, and increase from one start to the
 // next as long as fewer than a hundred thousand events a second happen on average. One of another replica has another tag.
 const (
 	tags        = 10_000
 	versionTick = 10 * time.Microsecond
-	// versionDigits is the length of every version, so that one can be written over another.
-	versionDigits = 19
 )
 
 // Incarnation is one start of one replica.

@@ -74,13 +74,16 @@ func (t *Template) Append(dst, b []byte) []byte {
 			i, from, n = i-1, from-1, n+1
 		}
 		dst = appendLiteral(dst, b[literal:i])
-		dst = binary.AppendUvarint(dst, uint64(n)<<opBits|opCopy)
+		dst = binary.AppendUvarint(dst, operation(opCopy, n))
 		dst = binary.AppendVarint(dst, int64(from-copied))
 		i, copied = i+n, from+n
 		literal = i
 	}
 	return appendLiteral(dst, b[literal:])
 }
+
+// operation is what an operation begins with.
+func operation(op uint64, length int) uint64 { return uint64(length)<<opBits | op }
 
 // match finds what of b at i is in the template, first of all where the template would go on.
 func (t *Template) match(b []byte, i, at int) (from, n int) {
@@ -196,6 +199,6 @@ func AppendWhole(dst []byte, size int) []byte {
 	if size == 0 {
 		return dst
 	}
-	dst = binary.AppendUvarint(dst, uint64(size)<<opBits|opCopy)
+	dst = binary.AppendUvarint(dst, operation(opCopy, size))
 	return binary.AppendVarint(dst, 0)
 }

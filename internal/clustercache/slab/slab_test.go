@@ -109,7 +109,7 @@ func TestTableKeepsRecords(t *testing.T) {
 					held[id] = next
 				}
 			},
-			"free": func(t *rapid.T) {
+			"free": func(*rapid.T) {
 				for id := range held {
 					table.Free(id)
 					delete(held, id)

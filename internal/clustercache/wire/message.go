@@ -65,10 +65,6 @@ func entry(message []byte) (key, value []byte, err error) {
 	return key, value, nil
 }
 
-func appendBytes(dst []byte, number protowire.Number, value []byte) []byte {
-	return protowire.AppendBytes(protowire.AppendTag(dst, number, protowire.BytesType), value)
-}
-
 func appendEntry(dst []byte, number protowire.Number, key, value string) []byte {
 	dst = protowire.AppendTag(dst, number, protowire.BytesType)
 	dst = protowire.AppendVarint(dst, uint64(2+protowire.SizeBytes(len(key))+protowire.SizeBytes(len(value))))

@@ -23,7 +23,7 @@ func fullPod() *corev1.Pod {
 	pod.Annotations[lastApplied] = `{"a":"b"}`
 	pod.Annotations["cluster"] = "forged"
 	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "v1", Time: new(metav1.NewTime(time.Unix(1, 0))), FieldsType: "FieldsV1",
-		FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:x":{}}`)}}}
+		FieldsV1: metav1.NewFieldsV1(`{"f:x":{}}`)}}
 	return pod
 }
 
