@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
@@ -196,8 +198,8 @@ func newScheduleSimulate() *cobra.Command {
 		Short: "Tell whether a workload would fit, where, and at what cost",
 		Long: `Tell whether a workload would fit, where, and at what cost. Nothing is created.
 
-The file holds the workload, and may hold the policy that is to place it; without
-one its replicas are divided by what clusters have room for.`,
+The file holds the workload, and may hold the policy that is to place it and its
+profile; without a policy its replicas are divided by what clusters have room for.`,
 		Example: `  cellplane schedule simulate -f web.yaml --replicas 500
   cellplane schedule simulate -f web.yaml --profile own-first -o json`,
 		Args: cobra.NoArgs,
@@ -220,7 +222,7 @@ func simulateWorkload(ctx context.Context, out io.Writer, flags *scheduleFlags, 
 	if err != nil {
 		return err
 	}
-	workload, policy, err := readWorkload(file)
+	workload, policy, profiles, err := readWorkload(file)
 	if err != nil {
 		return err
 	}
@@ -235,6 +237,7 @@ func simulateWorkload(ctx context.Context, out io.Writer, flags *scheduleFlags, 
 	if err != nil {
 		return err
 	}
+	maps.Copy(world.profiles, profiles)
 	report, err := world.decide(asked)
 	if err != nil {
 		return err
@@ -248,26 +251,27 @@ func simulateWorkload(ctx context.Context, out io.Writer, flags *scheduleFlags, 
 	return nil
 }
 
-// readWorkload reads a workload and its policy, if there is one.
-func readWorkload(file string) (*unstructured.Unstructured, *policyv1alpha1.PropagationPolicy, error) {
+// readWorkload reads a workload, and its policy and profiles, if there are any.
+func readWorkload(file string) (*unstructured.Unstructured, *policyv1alpha1.PropagationPolicy, map[string]*cellplanev1alpha1.SchedulingProfile, error) {
 	var reader io.Reader = os.Stdin
 	if file != "-" {
 		opened, err := os.Open(file)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		defer opened.Close()
 		reader = opened
 	}
 	var workload *unstructured.Unstructured
 	var policy *policyv1alpha1.PropagationPolicy
+	profiles := map[string]*cellplanev1alpha1.SchedulingProfile{}
 	decoder := yamlutil.NewYAMLOrJSONDecoder(reader, 4096)
 	for {
 		object := map[string]any{}
 		if err := decoder.Decode(&object); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			return nil, nil, fmt.Errorf("reading %s: %w", file, err)
+			return nil, nil, nil, fmt.Errorf("reading %s: %w", file, err)
 		}
 		found := &unstructured.Unstructured{Object: object}
 		switch {
@@ -275,18 +279,24 @@ func readWorkload(file string) (*unstructured.Unstructured, *policyv1alpha1.Prop
 		case found.GroupVersionKind().Group == policyv1alpha1.GroupName:
 			policy = &policyv1alpha1.PropagationPolicy{}
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, policy); err != nil {
-				return nil, nil, fmt.Errorf("reading the policy in %s: %w", file, err)
+				return nil, nil, nil, fmt.Errorf("reading the policy in %s: %w", file, err)
 			}
+		case found.GroupVersionKind().Group == cellplanev1alpha1.GroupName && found.GetKind() == "SchedulingProfile":
+			profile := &cellplanev1alpha1.SchedulingProfile{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, profile); err != nil {
+				return nil, nil, nil, fmt.Errorf("reading the profile in %s: %w", file, err)
+			}
+			profiles[profile.Name] = profile
 		case workload == nil:
 			workload = found
 		default:
-			return nil, nil, fmt.Errorf("%s holds both %s %s and %s %s; one workload at a time can be simulated", file, workload.GetKind(), workload.GetName(), found.GetKind(), found.GetName())
+			return nil, nil, nil, fmt.Errorf("%s holds both %s %s and %s %s; one workload at a time can be simulated", file, workload.GetKind(), workload.GetName(), found.GetKind(), found.GetName())
 		}
 	}
 	if workload == nil {
-		return nil, nil, fmt.Errorf("%s holds no workload", file)
+		return nil, nil, nil, fmt.Errorf("%s holds no workload", file)
 	}
-	return workload, policy, nil
+	return workload, policy, profiles, nil
 }
 
 // ask makes of a workload and a policy what a scheduler would see.

@@ -84,7 +84,7 @@ func askExample(t *testing.T, text string, replicas int32) *question {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	workload, policy, err := readWorkload(file)
+	workload, policy, _, err := readWorkload(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ Tier 2: clusters that may run it
   cloud1   0      0     8     
 
 Tier 3: room for more, node by node
-  CLUSTER  NODES                           FITS                        PROMISED TO OTHERS
+  CLUSTER  NODES                           FITS                        PROMISED
   member1  2                               8                           0
   member2  1                               4                           0
   cloud1   1, and 9 that could be added    40, of which 36 by growing  0
@@ -186,7 +186,7 @@ func TestScheduleMistakes(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := readWorkload(file); err == nil || !strings.Contains(err.Error(), file) {
+		if _, _, _, err := readWorkload(file); err == nil || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -194,6 +194,17 @@ func TestScheduleMistakes(t *testing.T) {
 	asked.profile = "unknown"
 	if _, err := exampleFederation().decide(asked); err == nil || !strings.Contains(err.Error(), "no SchedulingProfile unknown") {
 		t.Errorf("a profile that does not exist: %v", err)
+	}
+}
+
+// TestScheduleExample reads the example that the documentation speaks of.
+func TestScheduleExample(t *testing.T) {
+	workload, policy, profiles, err := readWorkload("../../docs/examples/burst.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if workload.GetName() != "render" || policy == nil || profiles[profileName(policy.Annotations, "")] == nil {
+		t.Errorf("got %v, %v and %v", workload, policy, profiles)
 	}
 }
 

@@ -270,7 +270,7 @@ func (r *decisionReport) printNodes(p *printer, eligible []schedule.Verdict) {
 		return
 	}
 	p.line("\nTier 3: room for more, node by node")
-	p.line("  CLUSTER\tNODES\tFITS\tPROMISED TO OTHERS")
+	p.line("  CLUSTER\tNODES\tFITS\tPROMISED")
 	for _, verdict := range eligible {
 		nodes, known := r.Nodes[verdict.Cluster]
 		described, promised := "by the cluster's own summary", ""
