@@ -38,7 +38,7 @@ func drawObject(t *rapid.T) runtime.Object {
 		object.DeletionTimestamp = &at
 	}
 	if rapid.Bool().Draw(t, "managed") {
-		object.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationApply, FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:labels":{".":{}}}}`)}}}
+		object.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationApply, FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{".":{}}}}`)}}
 	}
 	switch rapid.IntRange(0, 2).Draw(t, "kind") {
 	case 0:

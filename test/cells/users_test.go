@@ -41,11 +41,10 @@ const policy = `{"apiVersion":"policy.karmada.io/v1alpha1","kind":"PropagationPo
 
 // users are those who use the federation while its cells change.
 type users struct {
-	mu       sync.Mutex
-	written  map[string]int // the last acknowledged number of each note
-	unsure   map[string]int // one that may have been written
-	paused   sync.RWMutex   // held by writers while they write
-	writeErr error
+	mu      sync.Mutex
+	written map[string]int // the last acknowledged number of each note
+	unsure  map[string]int // one that may have been written
+	paused  sync.RWMutex   // held by writers while they write
 
 	problems []string // what an informer saw
 	lists    atomic.Int64

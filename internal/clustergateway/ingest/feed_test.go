@@ -9,14 +9,14 @@ import (
 // recorder notes what a feed is told.
 type recorder struct{ told []string }
 
-func (r *recorder) note(what string)       { r.told = append(r.told, what) }
-func (r *recorder) Begin()                 { r.note("begin") }
-func (r *recorder) Apply([]byte) error     { r.note("apply"); return nil }
-func (r *recorder) Delete([]byte) error    { r.note("delete"); return nil }
-func (r *recorder) End()                   { r.note("end") }
-func (r *recorder) MarkStale(at time.Time) { r.note("stale") }
-func (r *recorder) Fresh()                 { r.note("fresh") }
-func (r *recorder) Drop()                  { r.note("drop") }
+func (r *recorder) note(what string)    { r.told = append(r.told, what) }
+func (r *recorder) Begin()              { r.note("begin") }
+func (r *recorder) Apply([]byte) error  { r.note("apply"); return nil }
+func (r *recorder) Delete([]byte) error { r.note("delete"); return nil }
+func (r *recorder) End()                { r.note("end") }
+func (r *recorder) MarkStale(time.Time) { r.note("stale") }
+func (r *recorder) Fresh()              { r.note("fresh") }
+func (r *recorder) Drop()               { r.note("drop") }
 
 func TestFeed(t *testing.T) {
 	start := time.Now()

@@ -61,7 +61,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, q *question, e *en
 func (e *encoder) bufferedList(w http.ResponseWriter, r *http.Request, list *clustercache.List, encode func(*clustercache.List) ([]byte, error)) error {
 	body, err := encode(list)
 	if err != nil {
-		if _, ok := err.(apierrors.APIStatus); !ok { //nolint:errorlint // those of the store are not wrapped
+		if _, ok := err.(apierrors.APIStatus); !ok { // those of the store are not wrapped
 			err = apierrors.NewInternalError(err)
 		}
 		refuse(w, r, err)

@@ -139,7 +139,7 @@ func (o *eventWriter) follow(ctx context.Context, watcher *clustercache.Watcher)
 	}()
 	defer func() {
 		cancel()
-		for range events { //nolint:revive // the reader must have ended before the watcher is closed
+		for range events { // the reader must have ended before the watcher is closed
 		}
 	}()
 	for event := range events {
