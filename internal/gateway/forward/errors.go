@@ -3,6 +3,7 @@ package forward
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,6 +28,18 @@ func init() {
 // WriteError answers with an error in the form that the client asks for.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	responsewriters.ErrorNegotiated(err, Codecs, schema.GroupVersion{Version: "v1"}, w, r)
+}
+
+// Unanswered is the error for a request that a control plane may have got without answering it. A write may have been done, so that
+// nobody is told to repeat it, which clients would do by themselves.
+func Unanswered(name, method string, err error) *apierrors.StatusError {
+	var dial *net.OpError
+	if method == http.MethodGet || method == http.MethodHead || (errors.As(err, &dial) && dial.Op == "dial") {
+		return Unreachable(name, err)
+	}
+	status := apierrors.NewTimeoutError(name+" did not answer; whether it has done what you asked for is not known", 0)
+	status.ErrStatus.Details = nil
+	return status
 }
 
 // Unreachable is the error for a control plane that does not answer. Clients may try again: it says when.

@@ -76,7 +76,7 @@ func failure(r *http.Request, name string, err error) error {
 	if !errors.Is(err, context.Canceled) {
 		klog.FromContext(r.Context()).V(2).Info("Forwarding failed", "to", name, "path", r.URL.Path, "err", err)
 	}
-	return Unreachable(name, err)
+	return Unanswered(name, r.Method, err)
 }
 
 // Gone is to be deferred: it ends a request quietly whose client has gone away in the middle of the answer. A proxy panics then, for the client to

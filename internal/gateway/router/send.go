@@ -76,7 +76,7 @@ func (rt *Router) askAs(ctx context.Context, r *http.Request, c *call, cell slot
 	forward.Prepare(out, c.scope())
 	response, err := upstream.RoundTrip(out)
 	if err != nil {
-		return nil, forward.Unreachable(upstream.Name(), err)
+		return nil, forward.Unanswered(upstream.Name(), r.Method, err)
 	}
 	return response, nil
 }
