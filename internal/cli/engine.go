@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	"github.com/cellplane/cellplane/internal/engine"
+	"github.com/cellplane/cellplane/internal/engine/descheduler"
 )
 
 // engineOptions are the flags of engine.
@@ -28,10 +32,15 @@ type engineOptions struct {
 	metricsAddress    string
 	peerAddress       string
 	workersPerMember  int
+	failover          engine.Failover
+	taintEviction     bool
+	purgeMode         string
+	deschedule        bool
+	descheduler       descheduler.Options
 }
 
 func newEngine() *cobra.Command {
-	o := engineOptions{skippedNamespaces: []string{"kube-.*"}}
+	o := engineOptions{skippedNamespaces: []string{"kube-.*"}, taintEviction: true, purgeMode: string(policyv1alpha1.PurgeModeGracefully)}
 	cmd := &cobra.Command{
 		Use:     "engine",
 		GroupID: groupParts,
@@ -66,7 +75,20 @@ caches and take over within seconds.`,
 	flags.StringVar(&o.metricsAddress, "metrics-address", "", "loopback address for /metrics, /healthz and /readyz, like 127.0.0.1:8080 (default: none)")
 	flags.StringVar(&o.peerAddress, "peer-address", "", "address, as IP and port, at which the other engines of this cell notice if this one dies; nothing is sent there (default: a loopback address, for engines on one host)")
 	flags.IntVar(&o.workersPerMember, "workers-per-member", 0, "requests under way to each member at most (default: a few)")
+	o.addFailoverFlags(flags)
 	return cmd
+}
+
+// addFailoverFlags adds the flags that say when workloads leave clusters.
+func (o *engineOptions) addFailoverFlags(flags *pflag.FlagSet) {
+	flags.BoolVar(&o.taintEviction, "enable-no-execute-taint-eviction", o.taintEviction, "evict workloads from clusters with NoExecute taints that they do not tolerate")
+	flags.StringVar(&o.purgeMode, "no-execute-taint-eviction-purge-mode", o.purgeMode, "what becomes of evicted copies where the policy does not say: Gracefully or Directly")
+	flags.Float64Var(&o.failover.Taints.Rates.Normal, "resource-eviction-rate", 200, "evictions per second while most clusters are well")
+	flags.Float64Var(&o.failover.Taints.Rates.Disrupted, "secondary-resource-eviction-rate", 2, "evictions per second from a region where most clusters fail")
+	flags.DurationVar(&o.failover.GracePeriod, "graceful-eviction-timeout", 10*time.Minute, "how long an evicted copy outlasts a new one that does not become healthy")
+	flags.BoolVar(&o.deschedule, "descheduler", false, "move replicas whose pods find no node to clusters with room")
+	flags.DurationVar(&o.descheduler.Interval, "descheduling-interval", 2*time.Minute, "how often the descheduler looks for them")
+	flags.DurationVar(&o.descheduler.Age, "unschedulable-threshold", 5*time.Minute, "for how long a pod must have found no node")
 }
 
 func (o *engineOptions) complete() (*engine.Config, error) {
@@ -95,6 +117,9 @@ func (o *engineOptions) complete() (*engine.Config, error) {
 		Cell: o.cell, Config: client, Federation: federation, HubAPI: hub, Hub: o.hub, LeaderElect: o.leaderElect, Preemption: o.preemption,
 		SkippedAPIs: o.skippedAPIs, MetricsAddress: o.metricsAddress, PeerAddress: o.peerAddress, GovernMemory: true, WorkersPerMember: o.workersPerMember,
 	}
+	if err := o.completeFailover(config); err != nil {
+		return nil, err
+	}
 	for _, text := range o.skippedNamespaces {
 		expression, err := regexp.Compile("^(?:" + text + ")$")
 		if err != nil {
@@ -103,6 +128,22 @@ func (o *engineOptions) complete() (*engine.Config, error) {
 		config.SkippedNamespaces = append(config.SkippedNamespaces, expression)
 	}
 	return config, config.Validate()
+}
+
+func (o *engineOptions) completeFailover(config *engine.Config) error {
+	mode := policyv1alpha1.PurgeMode(o.purgeMode)
+	if mode != policyv1alpha1.PurgeModeGracefully && mode != policyv1alpha1.PurgeModeDirectly {
+		return fmt.Errorf("--no-execute-taint-eviction-purge-mode must be %s or %s, not %q", policyv1alpha1.PurgeModeGracefully, policyv1alpha1.PurgeModeDirectly, o.purgeMode)
+	}
+	if rates := o.failover.Taints.Rates; rates.Normal <= 0 || rates.Disrupted <= 0 {
+		return errors.New("--resource-eviction-rate and --secondary-resource-eviction-rate must be above 0")
+	}
+	config.Failover = o.failover
+	config.Failover.WithoutTaints, config.Failover.Taints.PurgeMode = !o.taintEviction, mode
+	if o.deschedule {
+		config.Descheduler = &o.descheduler
+	}
+	return nil
 }
 
 // optionalKubeconfig reads a kubeconfig; no file means none.

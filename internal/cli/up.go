@@ -232,7 +232,9 @@ func (o *upOptions) hints() [][2]string {
 	if o.spec.Cells > 0 {
 		hints = append(hints,
 			[2]string{"cellplane kubectl get clusters", "the members, through the gateway"},
-			[2]string{"cellplane kubectl create deployment web --image nginx", "a template; a PropagationPolicy sends it to members"})
+			[2]string{"cellplane kubectl apply -f docs/examples/web.yaml", "a workload and a policy that sends it to members"},
+			[2]string{"cellplane kubectl get pods -A", "the pods of all members"},
+			[2]string{"cellplane cells add cell-c", "a third cell takes its share"})
 	}
 	if o.spec.Members > 0 {
 		hints = append(hints, [2]string{"cellplane kubectl --context member1 get nodes", "a member by itself"})
