@@ -99,6 +99,10 @@ func (c *change) fence(ctx context.Context) error {
 		status.Phase = cellplanev1alpha1.TopologyPromoting
 		status.Change = nil
 	}
+	// What a cell that returns still has goes before watches begin to read it.
+	if err := c.admit(ctx); err != nil {
+		return err
+	}
 	if err := c.carry(ctx, status); err != nil {
 		return err
 	}
@@ -143,11 +147,12 @@ func (c *change) carry(ctx context.Context, status *cellplanev1alpha1.CellTopolo
 		}
 		status.Epochs = status.Epochs[:i]
 	}
-	if before.ObservedGeneration != epoch-1 || len(c.lost()) > 0 {
-		status.Epochs = nil // what was between is not known, or is lost
+	if before.ObservedGeneration == 0 || len(c.lost()) > 0 {
+		status.Epochs = nil // what was before is not known, or is lost
 		return nil
 	}
-	entry := cellplanev1alpha1.TopologyEpoch{Epoch: epoch}
+	// Epochs that were passed over have never been in force.
+	entry := cellplanev1alpha1.TopologyEpoch{Epoch: epoch, From: c.unused(status)}
 	for _, cell := range c.topology.Spec.Cells {
 		known := slices.ContainsFunc(before.Cells, func(known cellplanev1alpha1.CellSlots) bool {
 			return known.Name == cell.Name && known.Slots+known.TargetSlots > 0 // one that had failed begins anew
@@ -171,6 +176,19 @@ func (c *change) carry(ctx context.Context, status *cellplanev1alpha1.CellTopolo
 	return nil
 }
 
+// unused returns where cells began in the epoch before, if that was never ready: nobody has used it, so that positions come from the
+// one before it, and nothing has moved since.
+func (c *change) unused(status *cellplanev1alpha1.CellTopologyStatus) map[string]int64 {
+	before := c.topology.Status.Phase
+	last := len(status.Epochs) - 1
+	if last < 0 || status.Epochs[last].Epoch != c.topology.Status.ObservedGeneration || (before != cellplanev1alpha1.TopologyFencing && before != cellplanev1alpha1.TopologyPromoting) {
+		return nil
+	}
+	begun := maps.Clone(status.Epochs[last].From)
+	maps.DeleteFunc(begun, func(name string, _ int64) bool { return c.cells[name] == nil })
+	return begun
+}
+
 // keptEpochs is how many epochs the status speaks of.
 const keptEpochs = 16
 
@@ -192,14 +210,22 @@ func (c *change) holdings() []cellplanev1alpha1.CellSlots {
 	return all
 }
 
+// admit prepares the cells that join.
+func (c *change) admit(ctx context.Context) error {
+	for _, name := range c.in(cellplanev1alpha1.CellStateIn) {
+		if c.Admit == nil {
+			return nil
+		}
+		if err := c.Admit(ctx, c.compiled, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // prepareTargets makes sure that the cells can take what they get.
 func (c *change) prepareTargets(ctx context.Context) error {
 	for _, name := range c.in(cellplanev1alpha1.CellStateIn) {
-		if c.Admit != nil {
-			if err := c.Admit(ctx, c.compiled, name); err != nil {
-				return err
-			}
-		}
 		if err := c.grantAll(ctx, name); err != nil {
 			return err
 		}
