@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,6 +31,10 @@ const settle = 50 * time.Millisecond
 type HubSource struct {
 	topologies, cells, secrets cache.SharedIndexInformer
 	changed                    chan struct{}
+
+	mu       sync.Mutex
+	versions []*cellplanev1alpha1.CellTopology // that have not been looked at
+	last     *cellplanev1alpha1.CellTopology
 }
 
 // NewHubSource returns a source that follows the hub.
@@ -49,8 +54,8 @@ func NewHubSource(hub *rest.Config) (*HubSource, error) {
 	s.secrets = informer(cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "secrets", names.SystemNamespace, everything), &corev1.Secret{})
 	for _, i := range s.all() {
 		if _, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(any) { s.note() },
-			UpdateFunc: func(any, any) { s.note() },
+			AddFunc:    func(object any) { s.push(object) },
+			UpdateFunc: func(_, object any) { s.push(object) },
 			DeleteFunc: func(any) { s.note() },
 		}); err != nil {
 			return nil, fmt.Errorf("preparing to follow the topology: %w", err)
@@ -102,10 +107,12 @@ func (s *HubSource) Run(ctx context.Context, deliver func(Topology)) error {
 		return nil
 	}
 	for {
-		topology, err := s.current()
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "The hub's topology cannot be used; serving with the last one")
-		} else {
+		for _, version := range s.unseen() {
+			topology, err := s.topologyOf(version)
+			if err != nil {
+				klog.FromContext(ctx).Error(err, "The hub's topology cannot be used; serving with the last one")
+				continue
+			}
 			deliver(topology)
 		}
 		select {
@@ -121,17 +128,34 @@ func (s *HubSource) Run(ctx context.Context, deliver func(Topology)) error {
 	}
 }
 
-// current makes a topology of what the hub has.
-func (s *HubSource) current() (Topology, error) {
-	object, found, err := s.topologies.GetStore().GetByKey(cellplanev1alpha1.CellTopologyName)
-	if err != nil {
-		return Topology{}, err
+// unseen returns the versions of the CellTopology that have come since it was last asked, oldest first; the last one again if only
+// something else has changed. None is left out: an epoch may be over in no time, but positions are carried from one to the next.
+func (s *HubSource) unseen() []*cellplanev1alpha1.CellTopology {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	versions := s.versions
+	if n := len(versions); n > 0 {
+		s.versions, s.last = nil, versions[n-1]
+		return versions
 	}
-	source, ok := object.(*cellplanev1alpha1.CellTopology)
-	if !found || !ok {
-		return Topology{}, fmt.Errorf("there is no CellTopology %q", cellplanev1alpha1.CellTopologyName)
+	if s.last == nil {
+		return nil
 	}
-	topology := Topology{Epoch: source.Generation, Ready: isReady(source)}
+	return []*cellplanev1alpha1.CellTopology{s.last}
+}
+
+func (s *HubSource) push(object any) {
+	if topology, ok := object.(*cellplanev1alpha1.CellTopology); ok && topology.Name == cellplanev1alpha1.CellTopologyName {
+		s.mu.Lock()
+		s.versions = append(s.versions, topology)
+		s.mu.Unlock()
+	}
+	s.note()
+}
+
+// topologyOf makes a topology of a version of the CellTopology and the cells as they are.
+func (s *HubSource) topologyOf(source *cellplanev1alpha1.CellTopology) (topology Topology, err error) {
+	topology = Topology{Epoch: source.Generation, Ready: isReady(source)}
 	if change := source.Status.Change; change != nil && change.Epoch == source.Generation {
 		topology.MovedSlots = change.MovedSlots
 	}
