@@ -59,8 +59,10 @@ type Federation struct {
 	lock    *os.File
 
 	adding sync.Mutex // one cell is added at a time
-	mu     sync.Mutex // guards Cells once the federation runs, and state
+	mu     sync.Mutex // guards Cells once the federation runs, and what follows
 	state  state
+	// reserved are the parts whose ports this process has reserved.
+	reserved map[string]bool
 }
 
 // Open prepares the federation kept in dir, or a new one of the given spec,
@@ -272,6 +274,13 @@ func (f *Federation) Address(name string) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	port, kept := f.state.PartPorts[name]
+	if kept && f.reserved[name] {
+		return loopback(port), nil
+	}
+	if f.reserved == nil {
+		f.reserved = map[string]bool{}
+	}
+	f.reserved[name] = true
 	if kept {
 		if err := ports.Reserve(port); err != nil {
 			return "", fmt.Errorf("port %d of %s is taken: %w; free it, or start anew with `cellplane down --purge`", port, name, err)

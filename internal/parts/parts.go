@@ -5,19 +5,24 @@ package parts
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/cellplane/cellplane/internal/controlplane"
+	"github.com/cellplane/cellplane/internal/hub/manager"
 	"github.com/cellplane/cellplane/internal/kubebin"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/process"
@@ -274,7 +279,35 @@ func (p *Parts) Start(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
+	if err := p.waitWorking(ctx); err != nil {
+		return err
+	}
 	return startReady(ctx, processes[last])
+}
+
+// waitWorking waits until the hub manager does its work: only then the hub completes and checks policies.
+func (p *Parts) waitWorking(ctx context.Context) error {
+	address, err := p.federation.Address(hubManager)
+	if err != nil {
+		return err
+	}
+	err = wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/replication", nil)
+		if err != nil {
+			return false, err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return false, nil //nolint:nilerr // it is restarted if it has died
+		}
+		defer response.Body.Close()
+		var report manager.Report
+		return json.NewDecoder(response.Body).Decode(&report) == nil && report.Working, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the hub manager to begin its work: %w", err)
+	}
+	return nil
 }
 
 // AddCell registers a cell that has just been started and runs its engine. The
