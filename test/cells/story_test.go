@@ -1,11 +1,8 @@
 package cells
 
 import (
-	"context"
 	"strings"
 	"testing"
-
-	"github.com/cellplane/cellplane/internal/testenv"
 )
 
 // TestCellsComeGoAndDie is the life of a federation as its operator makes it and its users must not notice. The steps build on each
@@ -26,7 +23,6 @@ func TestCellsComeGoAndDie(t *testing.T) {
 		{"a change is turned back", w.testAbort},
 		{"a cell dies", w.testFailover},
 		{"a cell returns", w.testRejoin},
-		{"a cell is cut off", w.testCutOff},
 	} {
 		if !t.Run(step.name, func(t *testing.T) {
 			was := w.T
@@ -99,6 +95,7 @@ func (w *world) testFailover(*testing.T) {
 	w.settleBackup()
 	w.signal("cell-b/", "halt")
 	w.completes("cells", "failover", "cell-b")
+	w.gatewayKnows()
 	w.resumeWriting()
 	w.update("nginx:4")
 	w.beganAnew() // as after the restore of any etcd
@@ -109,31 +106,4 @@ func (w *world) testRejoin(*testing.T) {
 	w.completes("cells", "rejoin", "cell-b")
 	w.noDisturbance()
 	w.update("nginx:5")
-}
-
-// testCutOff pauses a cell as a whole, gives it up, goes on without it and lets it wake up: it must not get through to members.
-func (w *world) testCutOff(t *testing.T) {
-	w.pauseWriting()
-	w.settleBackup()
-	w.signal("cell-c/", "pause")
-	w.completes("cells", "failover", "cell-c")
-	w.resumeWriting()
-	w.update("nginx:6")
-	w.signal("cell-c/", "resume")
-	engine := "cell-c/engine"
-	testenv.Eventually(t, "the cell that was cut off is awake", func(ctx context.Context) (bool, error) { return w.healthy(ctx, engine) })
-	// It would repair what it takes for drift. That it cannot is seen from the Work, or from the cell's silence.
-	w.refusedByMembers("cell-c")
-	w.checkImages("nginx:6")
-}
-
-func (w *world) checkImages(image string) {
-	w.Helper()
-	for _, member := range w.members {
-		for name, got := range w.imagesIn(member) {
-			if got != image {
-				w.Errorf("%s in a member has image %s, want %s", name, got, image)
-			}
-		}
-	}
 }

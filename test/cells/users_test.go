@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +21,6 @@ import (
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 
-	"github.com/cellplane/cellplane/internal/membership"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
@@ -154,19 +152,6 @@ func (w *world) checkMembers() {
 			w.Errorf("%s is new", name)
 		}
 	}
-}
-
-func (w *world) imagesIn(member kubernetes.Interface) map[string]string {
-	w.Helper()
-	deployments, err := member.AppsV1().Deployments(namespace).List(w.Context(), metav1.ListOptions{})
-	if err != nil {
-		w.Fatal(err)
-	}
-	images := map[string]string{}
-	for _, d := range deployments.Items {
-		images[d.Name] = d.Spec.Template.Spec.Containers[0].Image
-	}
-	return images
 }
 
 // startWriting has writers count up in notes until the test ends.
@@ -347,32 +332,4 @@ func (w *world) noDisturbance() {
 	if n := w.lists.Swap(began); n > began {
 		w.Errorf("informers began anew %d times", n-began)
 	}
-}
-
-// refusedByMembers waits until the identity of a cell in the members is refused.
-func (w *world) refusedByMembers(cell string) {
-	w.Helper()
-	for i := range w.members {
-		member := fmt.Sprintf("member%d", i+1)
-		testenv.Eventually(w, cell+" has lost its identity in "+member, func(ctx context.Context) (bool, error) {
-			secret, err := w.cellClient(cell).CoreV1().Secrets("karmada-cluster").Get(ctx, membership.SecretName(member, cell), metav1.GetOptions{})
-			if apierrors.IsNotFound(err) {
-				return true, nil // it was told, and has forgotten it
-			}
-			if err != nil {
-				return false, err
-			}
-			config := rest.CopyConfig(w.context(member))
-			config.CertData, config.CertFile, config.KeyData, config.KeyFile = nil, "", nil, ""
-			config.BearerToken = string(secret.Data["token"])
-			_, err = kubernetes.NewForConfigOrDie(config).AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})
-			return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err), nil
-		})
-	}
-}
-
-func (w *world) cellClient(cell string) kubernetes.Interface {
-	config := w.context(cell)
-	config.Timeout = 10 * time.Second
-	return kubernetes.NewForConfigOrDie(config)
 }

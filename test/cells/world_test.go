@@ -143,16 +143,6 @@ func (w *world) signal(prefix, action string) {
 	}
 }
 
-func (w *world) healthy(ctx context.Context, process string) (bool, error) {
-	report, err := w.supervisor.ReportWithProcesses(ctx)
-	for _, p := range report.Processes {
-		if p.Name == process {
-			return p.Healthy, nil
-		}
-	}
-	return false, err
-}
-
 // checkStores runs the checker.
 func (w *world) checkStores() {
 	w.Helper()
@@ -166,4 +156,14 @@ func (w *world) checkStores() {
 func (w *world) settleBackup() {
 	w.Helper()
 	w.run("cells", "verify", "--settle", "60s")
+}
+
+// gatewayKnows waits until the gateway routes by the topology of the hub.
+func (w *world) gatewayKnows() {
+	w.Helper()
+	epoch := w.run("kubectl", "--context", "hub", "get", "celltopology", "default", "-o", "jsonpath={.metadata.generation}")
+	testenv.Eventually(w, "the gateway routes by epoch "+epoch, func(ctx context.Context) (bool, error) {
+		metrics, err := w.gateway.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+		return strings.Contains(string(metrics), "\ncellplane_gateway_topology_epoch "+epoch+"\n"), err
+	})
 }
