@@ -171,7 +171,7 @@ func (d *desk) swap(ctx context.Context, s *Store, l *cellplanev1alpha1.ClusterL
 	written, err := putLedger(ctx, s.client, l)
 	if apierrors.IsConflict(err) {
 		if written, err = getLedger(ctx, s.client, d.cluster); err == nil {
-			d.learn(written)
+			s.learn(d, written)
 			return errOvertaken
 		}
 	}
@@ -182,7 +182,7 @@ func (d *desk) swap(ctx context.Context, s *Store, l *cellplanev1alpha1.ClusterL
 	if err != nil {
 		return err
 	}
-	d.learn(written)
+	s.learn(d, written)
 	return nil
 }
 

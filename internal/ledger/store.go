@@ -200,7 +200,12 @@ func (s *Store) Set(obj runtime.Object) {
 		s.seen[l.Name] = true
 	}
 	s.mu.Unlock()
-	if s.desk(l.Name, true).learn(l) {
+	s.learn(s.desk(l.Name, true), l)
+}
+
+// learn takes over a ledger, be it told by the watch or by the answer to a write: whichever comes second is no news.
+func (s *Store) learn(d *desk, l *cellplanev1alpha1.ClusterLedger) {
+	if d.learn(l) {
 		s.announce(l.Name)
 	}
 }
