@@ -1,6 +1,7 @@
 package clustercache
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 
@@ -68,29 +69,55 @@ func (a *attributes) reserved() int64 {
 	return reserved
 }
 
-// acquire interns what an object is found by.
-func (a *attributes) acquire(p *prepared) (t terms, err error) {
+// acquire interns what an object is found by. An update rarely changes that: like, which may be nil, is what it was found by before.
+func (a *attributes) acquire(p *prepared, like *terms) (t terms, err error) {
 	t.cluster = p.cluster.id
+	if like == nil {
+		like = &terms{}
+	}
 	defer func() {
 		if err != nil {
 			a.release(t)
 		}
 	}()
-	if t.labels, err = a.acquireLabels(p.object.Labels); err != nil {
+	if a.sameLabels(like.labels, p.object.Labels) {
+		t.labels = like.labels
+		a.labelSets.Retain(t.labels)
+	} else if t.labels, err = a.acquireLabels(p.object.Labels); err != nil {
 		return t, err
 	}
-	if t.fields, _, err = a.fieldSets.Acquire(p.together); err != nil {
+	if t.fields, err = a.fieldSets.AcquireLike(p.together, like.fields); err != nil {
 		return t, err
 	}
-	if t.owner, _, err = a.owners.Acquire(p.object.Owner); err != nil {
+	if t.owner, err = a.owners.AcquireLike(p.object.Owner, like.owner); err != nil {
 		return t, err
 	}
 	for i, field := range p.plan.indexed {
-		if t.indexed[i], _, err = a.values[i].Acquire(p.values[field]); err != nil {
+		if t.indexed[i], err = a.values[i].AcquireLike(p.values[field], like.indexed[i]); err != nil {
 			return t, err
 		}
 	}
 	return t, nil
+}
+
+// sameLabels tells whether a set is that of an object's labels.
+func (a *attributes) sameLabels(id uint32, labels []wire.Pair) bool {
+	set := a.labelSets.Get(id)
+	for _, label := range labels {
+		if string(label.Key) == names.ClusterLabel {
+			continue // the virtual label of that name counts
+		}
+		if len(set) == 0 {
+			return false
+		}
+		pair := a.labels.Get(binary.LittleEndian.Uint32(set))
+		at := len(label.Key)
+		if len(pair) != at+len(separator)+len(label.Value) || !bytes.Equal(pair[:at], label.Key) || pair[at] != separator[0] || !bytes.Equal(pair[at+1:], label.Value) {
+			return false
+		}
+		set = set[4:]
+	}
+	return len(set) == 0
 }
 
 func (a *attributes) acquireLabels(labels []wire.Pair) (uint32, error) {

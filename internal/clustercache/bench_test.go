@@ -2,7 +2,11 @@ package clustercache_test
 
 import (
 	"io"
+	"math/rand/v2"
+	"runtime"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cellplane/cellplane/internal/clustercache"
 	"github.com/cellplane/cellplane/internal/clustercache/synthetic"
@@ -45,6 +49,64 @@ func BenchmarkApply(b *testing.B) {
 		}
 		i++
 	}
+}
+
+// BenchmarkUpdate takes in updates of pods all over the store, whose templates are not at hand, while as many events leave the history. What counts
+// is the CPU time of an update: the machine may be busy.
+func BenchmarkUpdate(b *testing.B) {
+	store, err := clustercache.New(clustercache.Options{Kind: clustercache.Pods(), History: 1024})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(store.Close)
+	feed := store.Feed("member")
+	fill(b, feed, 2*benchPods)
+	// Each run over the updates brings the pods to another revision.
+	var updates [][]byte
+	for revision := range 2 {
+		r := rand.New(rand.NewPCG(1, 2))
+		for range 8192 {
+			raw, err := synthetic.Pod(r.IntN(2*benchPods), 1+revision).Marshal()
+			if err != nil {
+				b.Fatal(err)
+			}
+			updates = append(updates, raw)
+		}
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	b.ReportAllocs()
+	i := 0
+	start := threadTime(b)
+	for b.Loop() {
+		if err := feed.Apply(updates[i%len(updates)]); err != nil {
+			b.Fatal(err)
+		}
+		i++
+	}
+	b.ReportMetric(float64(threadTime(b)-start)/float64(i), "cpu-ns/op")
+}
+
+func fill(b *testing.B, feed *clustercache.Feed, pods int) {
+	b.Helper()
+	var encoder synthetic.Encoder
+	for i := range pods {
+		raw, err := encoder.Encode(i, 0)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := feed.Apply(raw); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func threadTime(b *testing.B) int64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now); err != nil {
+		b.Fatal(err)
+	}
+	return now.Nano()
 }
 
 func BenchmarkListNamespace(b *testing.B) {

@@ -43,6 +43,7 @@ type prepared struct {
 	// The object is kept as a difference from a template, or is one: then template is 0 and compressed is set.
 	template       uint32
 	serial         uint64
+	open           openTemplate
 	difference     []byte
 	compressed     []byte
 	generation     *dictionary.Generation
@@ -110,14 +111,15 @@ func (f *Feed) apply(raw []byte) error {
 	if s.kind.Namespaced == (len(f.object.Namespace) == 0) {
 		return fmt.Errorf("%q has the wrong namespace %q", f.object.Name, f.object.Namespace)
 	}
-	if f.unchanged() {
+	k, unchanged := f.unchanged()
+	if unchanged {
 		return nil
 	}
 	if err := f.compress(); err != nil {
 		return err
 	}
 	s.mu.Lock()
-	err := s.take(f.cluster, &f.prepared)
+	err := s.take(f.cluster, k, &f.prepared)
 	s.mu.Unlock()
 	s.broadcast.signal()
 	return err
@@ -242,25 +244,24 @@ func (p *prepared) parse(raw []byte) error {
 	return nil
 }
 
-// unchanged tells whether the Store has the very object, and then notes that it was seen.
-func (f *Feed) unchanged() bool {
+// unchanged tells whether the Store has the very object, and then notes that it was seen; and which key it has or would have another by, or 0.
+func (f *Feed) unchanged() (k uint32, same bool) {
 	s := f.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.findKey(f.object.Namespace, f.object.Name)
-	if k == 0 {
-		return false
+	if k = s.findKey(f.object.Namespace, f.object.Name); k == 0 {
+		return 0, false
 	}
 	id := s.of(k, f.cluster.id)
 	if id == 0 {
-		return false
+		return k, false
 	}
 	e := s.entries.At(id)
 	if e.uid != f.uid || e.version != f.version || e.hashed != f.hashed {
-		return false
+		return k, false
 	}
 	e.seen = f.cluster.pass
-	return true
+	return k, true
 }
 
 // compress makes an object ready to be taken in.
@@ -292,11 +293,10 @@ func (f *Feed) compress() error {
 	}
 	s.mu.RUnlock()
 	if id != 0 {
-		hot, err := s.templates.open(&loaded)
-		if err != nil {
+		if err := p.open.open(&loaded); err != nil {
 			return fmt.Errorf("opening a template: %w", err)
 		}
-		p.difference = hot.index().Append(p.difference[:0], p.edited)
+		p.difference = p.open.encoder.Append(p.difference[:0], p.edited)
 		if worthwhile(len(p.difference), len(p.edited)) {
 			p.template, p.serial = id, loaded.serial
 			return nil
@@ -315,7 +315,8 @@ func (p *prepared) becomeTemplate(t *templates) {
 
 // groupOf returns which objects this one is similar to.
 func (p *prepared) groupOf() uint64 {
-	digest := xxhash.New()
+	var digest xxhash.Digest
+	digest.Reset()
 	// A hash's writes never fail.
 	write := func(b []byte) {
 		_, _ = digest.Write(b)

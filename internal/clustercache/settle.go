@@ -2,31 +2,28 @@ package clustercache
 
 import "math"
 
-// take puts a prepared object in. The caller holds the lock.
-func (s *Store) take(c *cluster, p *prepared) error {
-	k, err := s.ensureKey(p.object.Namespace, p.object.Name)
-	if err != nil {
-		return err
+// take puts a prepared object in. probably is its key, or 0 if there was none a moment ago. The caller holds the lock.
+func (s *Store) take(c *cluster, probably uint32, p *prepared) error {
+	k := probably
+	if k == 0 || !s.isKey(k, p.object.Namespace, p.object.Name) {
+		var err error
+		if k, err = s.ensureKey(p.object.Namespace, p.object.Name); err != nil {
+			return err
+		}
 	}
-	id, err := s.newEntry(k, p)
+	before := s.of(k, c.id)
+	var like *terms
+	if before != 0 {
+		like = &s.entries.At(before).terms
+	}
+	id, err := s.newEntry(k, p, like)
 	if err != nil {
 		s.releaseKey(k)
 		return err
 	}
 	c.fed = true
-	s.settle(k, s.before(k, id), id)
+	s.settle(k, before, id)
 	return nil
-}
-
-// before returns the entry that an entry takes the place of, or 0.
-func (s *Store) before(k, id uint32) uint32 {
-	cluster := s.entries.At(id).terms.cluster
-	for other := s.keys.At(k).head; other != 0; other = s.entries.At(other).next {
-		if e := s.entries.At(other); other != id && e.died == never && e.terms.cluster == cluster {
-			return other
-		}
-	}
-	return 0
 }
 
 // settle decides which entry of a key is shown after one is gone and another has come, of the same member; either may be 0. The entry that is gone
@@ -68,8 +65,7 @@ func (s *Store) shownOf(k uint32) uint32 {
 }
 
 // bestOf returns which of the entries that members have now is to be shown, or 0: that created first, or of the first cluster by name; a
-// template only if no member has any. What
-// is in no cluster is a template, which is shown for want of anything else.
+// template only if no member has any.
 func (s *Store) bestOf(k, but uint32) uint32 {
 	var best uint32
 	for id := s.keys.At(k).head; id != 0; id = s.entries.At(id).next {
@@ -89,14 +85,10 @@ func (s *Store) precedes(a, b *entry) bool {
 	if (nameA == templatesName) != (nameB == templatesName) {
 		return nameB == templatesName
 	}
-	ofA, ofB := s.clusterIDs[a.terms.cluster].name, s.clusterIDs[b.terms.cluster].name
-	if (ofA == "") != (ofB == "") {
-		return ofB == ""
-	}
 	if a.created != b.created {
 		return a.created < b.created
 	}
-	return ofA < ofB
+	return nameA < nameB
 }
 
 // emit makes one entry be shown instead of another; either may be 0.
@@ -118,8 +110,8 @@ func (s *Store) emit(before, after uint32) {
 	}
 }
 
-// newEntry makes an entry of a prepared object. It is not shown yet.
-func (s *Store) newEntry(k uint32, p *prepared) (id uint32, err error) {
+// newEntry makes an entry of a prepared object. It is not shown yet. Its terms are probably those of the entry that it takes the place of, if any.
+func (s *Store) newEntry(k uint32, p *prepared, like *terms) (id uint32, err error) {
 	t := s.templates
 	defer func() {
 		if err != nil && p.generation != nil {
@@ -134,7 +126,7 @@ func (s *Store) newEntry(k uint32, p *prepared) (id uint32, err error) {
 	if err != nil {
 		return 0, err
 	}
-	found, err := s.attributes.acquire(p)
+	found, err := s.attributes.acquire(p, like)
 	if err != nil {
 		s.arena.Free(blob)
 		return 0, err

@@ -261,6 +261,12 @@ func (s *Store) findKey(namespace, name []byte) uint32 {
 	return found
 }
 
+// isKey tells whether a key is there and is that of a namespace and name.
+func (s *Store) isKey(k uint32, namespace, name []byte) bool {
+	at := s.keys.At(k)
+	return bytes.Equal(s.arena.Get(at.name), name) && bytes.Equal(s.namespaces.Get(at.namespace), namespace)
+}
+
 // ensureKey returns the key of a namespace and name, which may be new and without entries.
 func (s *Store) ensureKey(namespace, name []byte) (uint32, error) {
 	if found := s.findKey(namespace, name); found != 0 {

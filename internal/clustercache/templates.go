@@ -107,16 +107,35 @@ func (t *templates) open(l *loadedTemplate) (*hotTemplate, error) {
 }
 
 // hotTemplate is a decompressed template.
-type hotTemplate struct {
+type hotTemplate struct{ content []byte }
+
+// openTemplate is the template that a feed has encoded against last. Siblings often come one after the other, and when they do not, the memory of one
+// serves the next.
+type openTemplate struct {
+	encoder delta.Template
+	serial  uint64 // 0 is none
 	content []byte
-	once    sync.Once
-	indexed *delta.Template
 }
 
-// index returns the template for encoding.
-func (h *hotTemplate) index() *delta.Template {
-	h.once.Do(func() { h.indexed = delta.NewTemplate(h.content) })
-	return h.indexed
+// open makes it a template that was loaded.
+func (o *openTemplate) open(l *loadedTemplate) error {
+	if o.serial == l.serial {
+		return nil
+	}
+	o.serial = 0
+	content := o.content
+	if l.hot != nil {
+		content = l.hot.content
+	} else {
+		var err error
+		if content, err = l.generation.Decompress(o.content[:0], l.compressed); err != nil {
+			return err
+		}
+		o.content = content
+	}
+	o.encoder.Reset(content)
+	o.serial = l.serial
+	return nil
 }
 
 const (

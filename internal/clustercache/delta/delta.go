@@ -34,24 +34,40 @@ const MaxSize = 16 << 20
 
 var errMalformed = errors.New("malformed delta")
 
-// Template is what byte strings are encoded against.
+// Template is what byte strings are encoded against. It must not be used by two goroutines at once.
 type Template struct {
 	content []byte
-	// index finds places of the content by the hash of what begins there.
-	index []uint16
+	// index finds places of the content by the hash of what begins there. It is made when it is needed: strings that differ from the content
+	// by pieces of the same length do without.
+	index   []uint16
+	indexed bool
 }
 
-// indexed is how much of a template's content can be found by index.
-const indexed = 1<<16 - 1
+const (
+	// reach is how much of a template's content can be found by index.
+	reach = 1<<16 - 1
+	// patience is for how many bytes that differ it is hoped that those behind them are where they are in the template. The longest identifiers
+	// of one length are shorter.
+	patience = 80
+)
 
 // NewTemplate returns a template of content, which must not be changed any more.
-func NewTemplate(content []byte) *Template {
-	t := &Template{content: content, index: make([]uint16, 1<<hashBits)}
-	// From the end on, so that of places alike the first stays.
-	for i := min(len(content)-8, indexed-1) &^ (stride - 1); i >= 0; i -= stride {
-		t.index[hash(binary.LittleEndian.Uint64(content[i:]))] = uint16(i + 1)
+func NewTemplate(content []byte) *Template { return &Template{content: content} }
+
+// Reset makes it a template of other content, and uses its memory again.
+func (t *Template) Reset(content []byte) { t.content, t.indexed = content, false }
+
+func (t *Template) makeIndex() {
+	if t.index == nil {
+		t.index = make([]uint16, 1<<hashBits)
+	} else {
+		clear(t.index)
 	}
-	return t
+	// From the end on, so that of places alike the first stays.
+	for i := min(len(t.content)-8, reach-1) &^ (stride - 1); i >= 0; i -= stride {
+		t.index[hash(binary.LittleEndian.Uint64(t.content[i:]))] = uint16(i + 1)
+	}
+	t.indexed = true
 }
 
 func hash(x uint64) uint32 {
@@ -66,7 +82,10 @@ func (t *Template) Append(dst, b []byte) []byte {
 	for i := 0; i < len(b); {
 		from, n := t.match(b, i, copied+i-literal)
 		if n == 0 {
-			i++
+			if i++; !t.indexed && i-literal == patience {
+				t.makeIndex()
+				i = literal
+			}
 			continue
 		}
 		// What is alike before belongs to the copy, too.
@@ -87,12 +106,11 @@ func operation(op uint64, length int) uint64 { return uint64(length)<<opBits | o
 
 // match finds what of b at i is in the template, first of all where the template would go on.
 func (t *Template) match(b []byte, i, at int) (from, n int) {
-	if at < len(t.content) {
-		if n := alike(t.content[at:], b[i:]); n >= 4 {
-			return at, n
-		}
+	const least = 4
+	if at+least <= len(t.content) && i+least <= len(b) && binary.LittleEndian.Uint32(t.content[at:]) == binary.LittleEndian.Uint32(b[i:]) {
+		return at, least + alike(t.content[at+least:], b[i+least:])
 	}
-	if i+8 > len(b) {
+	if !t.indexed || i+8 > len(b) {
 		return 0, 0
 	}
 	place := t.index[hash(binary.LittleEndian.Uint64(b[i:]))]
@@ -181,15 +199,17 @@ func isUID(b []byte) bool {
 }
 
 // digit returns the value of a lower-case hexadecimal digit, or -1.
-func digit(c byte) int {
-	switch {
-	case c >= '0' && c <= '9':
-		return int(c - '0')
-	case c >= 'a' && c <= 'f':
-		return int(c-'a') + 10
+func digit(c byte) int { return int(values[c]) }
+
+var values = func() (v [256]int8) {
+	for i := range v {
+		v[i] = -1
 	}
-	return -1
-}
+	for i := range digits {
+		v[digits[i]] = int8(i)
+	}
+	return v
+}()
 
 const digits = "0123456789abcdef"
 

@@ -50,6 +50,16 @@ func (n *Interner) Acquire(b []byte) (id uint32, fresh bool, err error) {
 	return id, true, nil
 }
 
+// AcquireLike is Acquire for a byte string that probably is that of a number.
+func (n *Interner) AcquireLike(b []byte, probably uint32) (id uint32, err error) {
+	if probably != 0 && bytes.Equal(n.Get(probably), b) {
+		n.Retain(probably)
+		return probably, nil
+	}
+	id, _, err = n.Acquire(b)
+	return id, err
+}
+
 // Retain adds a reference to a number that has one.
 func (n *Interner) Retain(id uint32) {
 	if id != 0 {
