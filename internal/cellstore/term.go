@@ -79,21 +79,26 @@ func Put(key string, value []byte) clientv3.Op { return clientv3.OpPut(key, stri
 // Delete is the operation of removing a key.
 func Delete(key string) clientv3.Op { return clientv3.OpDelete(key) }
 
-// Txn does all operations if all conditions hold and the term is the store's. It returns the revision at which they were done. If they
-// were not, it returns ErrDeposed or ErrConflict; after any other error they may have been.
+// Txn does all operations if all conditions hold and nobody has a higher term. It returns the revision at which they were done. If
+// they were not, it returns ErrDeposed or ErrConflict; after any other error they may have been. A store that has not heard of the
+// term yet, because its cell has just joined or another manager was its last, hears of it first.
 func (s *Store) Txn(ctx context.Context, term Term, conditions []clientv3.Cmp, operations ...clientv3.Op) (int64, error) {
 	guarded := append([]clientv3.Cmp{clientv3.Compare(clientv3.Value(termKey), "=", term.String())}, conditions...)
-	response, err := s.client.Txn(ctx).If(guarded...).Then(operations...).Else(clientv3.OpGet(termKey)).Commit()
-	switch {
-	case err != nil:
-		return 0, fmt.Errorf("writing to the store of cell %s: %w", s.Cell, err)
-	case response.Succeeded:
-		return response.Header.Revision, nil
-	}
-	for _, found := range response.Responses[0].GetResponseRange().Kvs {
-		if string(found.Value) == term.String() {
-			return 0, ErrConflict
+	for {
+		response, err := s.client.Txn(ctx).If(guarded...).Then(operations...).Else(clientv3.OpGet(termKey)).Commit()
+		switch {
+		case err != nil:
+			return 0, fmt.Errorf("writing to the store of cell %s: %w", s.Cell, err)
+		case response.Succeeded:
+			return response.Header.Revision, nil
+		}
+		for _, found := range response.Responses[0].GetResponseRange().Kvs {
+			if string(found.Value) == term.String() {
+				return 0, ErrConflict
+			}
+		}
+		if err := s.RaiseTerm(ctx, term); err != nil {
+			return 0, fmt.Errorf("writing to the store of cell %s: %w", s.Cell, err)
 		}
 	}
-	return 0, fmt.Errorf("writing to the store of cell %s in term %d: %w", s.Cell, term, ErrDeposed)
 }
