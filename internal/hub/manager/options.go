@@ -48,7 +48,7 @@ func NewOptions() *Options {
 		BindAddress: "127.0.0.1:10361",
 		CopyWorkers: 16,
 		StateDir:    "/var/lib/cellplane/hub-manager",
-		Election:    Election{LeaseDuration: 6 * time.Second, RenewDeadline: 4 * time.Second, RetryPeriod: time.Second},
+		Election:    Election{LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second},
 	}
 }
 
