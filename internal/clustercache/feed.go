@@ -21,6 +21,8 @@ type Feed struct {
 	cluster *cluster
 	prepared
 	removed wire.Object
+	// marked is how far MarkObjects has come.
+	marked position
 	// refused is true for a member too many: it stays empty.
 	refused bool
 }
@@ -174,13 +176,52 @@ func (f *Feed) End() {
 	f.store.mu.Lock()
 	defer f.store.mu.Unlock()
 	f.cluster.synced, f.cluster.stale = true, time.Time{}
+	f.marked = position{}
 }
 
-// MarkStale says since when the member cannot be followed. Watchers see nothing of it: the objects did not change. End and Fresh undo it.
+// MarkStale says since when the member cannot be followed; End and Fresh undo it. What clients see of the objects changes with MarkObjects.
 func (f *Feed) MarkStale(since time.Time) {
 	f.store.mu.Lock()
 	defer f.store.mu.Unlock()
 	f.cluster.stale = since
+	f.marked = position{}
+}
+
+// MarkObjects looks at some of the member's objects, as many as the limit, and has them say whether the member can be followed. Each that says
+// something else than before is an event. It returns how many it has looked at, and whether there are more, which the next call goes on with. A
+// member may have many objects, and is lost at once: how fast watchers hear of it is the caller's to decide.
+func (f *Feed) MarkObjects(limit int) (looked int, more bool) {
+	if f.refused {
+		return 0, false
+	}
+	s := f.store
+	s.mu.Lock()
+	var since uint32
+	if !f.cluster.stale.IsZero() {
+		since = uint32(f.cluster.stale.Unix())
+	}
+	var wrong []uint32
+	s.attributes.byCluster.Ascend(uint32(f.cluster.id), s.upTo(f.marked), func(k uint32) bool {
+		if looked == limit {
+			more = true
+			return false
+		}
+		looked++
+		f.marked = s.positionOf(k)
+		if id := s.of(k, f.cluster.id); id != 0 && (s.entries.At(id).stale == 0) != (since == 0) {
+			wrong = append(wrong, id)
+		}
+		return true
+	})
+	if !more {
+		f.marked = position{}
+	}
+	for _, id := range wrong {
+		s.mark(id, since)
+	}
+	s.mu.Unlock()
+	s.broadcast.signal()
+	return looked, more
 }
 
 // Fresh says that the member is followed again and nothing was missed.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
@@ -18,18 +17,14 @@ type List struct {
 	keys      []uint32
 	token     string
 	remaining *int64
-	// stale is since when members cannot be followed whose objects are to say so.
-	stale  map[uint16]time.Time
-	closed bool
+	closed    bool
 }
 
 // readStep is how many objects are copied before others get the lock.
 const readStep = 64
 
 // List begins a list. The caller must Close it.
-func (s *Store) List(options ListOptions) (*List, error) { return s.list(options, markStale) }
-
-func (s *Store) list(options ListOptions, mark staleness) (*List, error) {
+func (s *Store) List(options ListOptions) (*List, error) {
 	filter, err := s.compile(options.Filter)
 	if err != nil {
 		return nil, err
@@ -46,7 +41,7 @@ func (s *Store) list(options ListOptions, mark staleness) (*List, error) {
 		version = from.Version
 	}
 	l := &List{store: s}
-	if err := l.pin(version, mark, filter, &from); err != nil {
+	if err := l.pin(version, filter, &from); err != nil {
 		return nil, err
 	}
 	if err := l.gather(filter, options.Limit, from); err != nil {
@@ -57,7 +52,7 @@ func (s *Store) list(options ListOptions, mark staleness) (*List, error) {
 }
 
 // pin keeps the version the list shows from leaving the history too early, and counts what there is on its first page.
-func (l *List) pin(version uint64, mark staleness, filter *compiled, from *token) (err error) {
+func (l *List) pin(version uint64, filter *compiled, from *token) (err error) {
 	s := l.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,9 +65,6 @@ func (l *List) pin(version uint64, mark staleness, filter *compiled, from *token
 		from.Total = s.shown
 	}
 	s.pins.add(l.event)
-	if mark == markStale {
-		l.stale = s.staleClusters()
-	}
 	return nil
 }
 
@@ -116,7 +108,7 @@ func (l *List) Continue() (token string, remaining *int64) { return l.token, l.r
 // long that the version left the history) ends it.
 func (l *List) Objects() iter.Seq2[Object, error] {
 	return func(yield func(Object, error) bool) {
-		r := l.reading()
+		r := &reading{}
 		for keys := l.keys; len(keys) > 0; {
 			step := keys[:min(readStep, len(keys))]
 			keys = keys[len(step):]
@@ -133,8 +125,6 @@ func (l *List) Objects() iter.Seq2[Object, error] {
 		}
 	}
 }
-
-func (l *List) reading() *reading { return &reading{stale: l.stale} }
 
 // load copies the entries of keys.
 func (l *List) load(r *reading, keys []uint32) error {

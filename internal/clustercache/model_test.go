@@ -61,7 +61,7 @@ type shownPod struct {
 
 // identity tells states of pods apart.
 func (p shownPod) identity() string {
-	return fmt.Sprintf("%s@%s %s %s", keyOf(p.Pod), p.cluster, p.UID, p.ResourceVersion)
+	return fmt.Sprintf("%s@%s %s %s %s", keyOf(p.Pod), p.cluster, p.UID, p.ResourceVersion, p.Annotations[names.StaleSinceAnnotation])
 }
 
 // selection is a filter, and the same in the model's words.

@@ -17,10 +17,10 @@ type Object struct {
 	Version uint64
 	// MemberVersion is the object's resourceVersion in its member.
 	MemberVersion string
-	// Stale is since when the member cannot be followed; it is zero for a member that can.
+	// Stale is since when the member cannot be followed; it is zero for a member that can, or whose objects do not say so yet.
 	Stale time.Time
 	// Raw is the object encoded as protobuf, without an envelope. It carries Version as its resourceVersion, and the annotations that
-	// name the cluster, the MemberVersion, and (in answers of Get and List) since when it is stale.
+	// name the cluster, the MemberVersion, and since when it is stale.
 	Raw []byte
 }
 

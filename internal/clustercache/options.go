@@ -7,6 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
+// DefaultHistory is how many events of a kind watches and pages can continue from, unless somebody says otherwise.
+const DefaultHistory = 1 << 16
+
 // Options are the options of a Store. All but Kind have useful zero values.
 type Options struct {
 	// Kind is what the Store holds.
@@ -17,7 +20,7 @@ type Options struct {
 	KeepManagedFields bool
 	// KeepLastApplied keeps the annotation of kubectl apply, which is dropped otherwise.
 	KeepLastApplied bool
-	// History is how many events stay for watches and pages to continue from. The default is 131 072.
+	// History is how many events stay for watches and pages to continue from. The default is DefaultHistory.
 	History int
 	// PinnedHistory is how many events stay at most while a list or the initial events of a watch are being read. One that takes longer
 	// is cut off. The default is 1 048 576.
@@ -36,7 +39,7 @@ func (o *Options) complete() {
 		o.Incarnation = NewIncarnation(o.Now(), "")
 	}
 	if o.History <= 0 {
-		o.History = 1 << 17
+		o.History = DefaultHistory
 	}
 	if o.PinnedHistory <= 0 {
 		o.PinnedHistory = 1 << 20

@@ -30,6 +30,7 @@ func TestStoreIsLikeTheModel(t *testing.T) {
 			"delete":   w.delete,
 			"replace":  w.replace,
 			"stale":    w.markStale,
+			"mark":     w.markObjects,
 			"drop":     w.drop,
 			"list":     w.list,
 			"page":     w.page,
@@ -169,7 +170,39 @@ func (w *world) markStale(t *rapid.T) {
 		w.feed(cluster).MarkStale(w.stale[cluster])
 	}
 	if w.store.Version() != before {
-		t.Fatal("staleness is an event")
+		t.Fatal("staleness is an event before objects say so")
+	}
+}
+
+func (w *world) markObjects(t *rapid.T) {
+	cluster := clusterNames.Draw(t, "cluster")
+	feed, limit := w.feed(cluster), rapid.IntRange(1, 3).Draw(t, "limit")
+	since := ""
+	if at := w.stale[cluster]; !at.IsZero() {
+		since = at.UTC().Format(time.RFC3339)
+	}
+	looked := 0
+	for more := true; more; {
+		var n int
+		n, more = feed.MarkObjects(limit)
+		if looked += n; n > limit {
+			t.Fatalf("looked at %d objects at once, want at most %d", n, limit)
+		}
+	}
+	pods := w.model.members[cluster]
+	if looked < len(pods) {
+		t.Fatalf("looked at %d of %d objects", looked, len(pods))
+	}
+	for key, pod := range pods {
+		if (pod.Annotations[names.StaleSinceAnnotation] == "") == (since == "") {
+			continue // it says so already, maybe since another time
+		}
+		marked := pod.DeepCopy()
+		marked.Annotations = map[string]string{names.StaleSinceAnnotation: since}
+		if since == "" {
+			marked.Annotations = nil
+		}
+		pods[key] = marked
 	}
 }
 
@@ -201,7 +234,7 @@ func (w *world) list(t *rapid.T) {
 		t.Fatalf("in protobuf: %d objects of version %s", len(decoded.Items), decoded.ResourceVersion)
 	}
 	for i := range decoded.Items {
-		if got[i] != w.checkPod(t, &decoded.Items[i], true) {
+		if got[i] != w.checkPod(&decoded.Items[i]) {
 			t.Fatalf("in protobuf: %v", decoded.Items[i])
 		}
 	}
@@ -306,7 +339,7 @@ func (w *world) get(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := w.checkObject(t, object, true); got != want.identity() {
+	if got := w.checkObject(t, object); got != want.identity() {
 		t.Fatalf("got %s, want %s", got, want.identity())
 	}
 	if cluster != "" {
@@ -419,7 +452,7 @@ func (i *informer) receive(t *rapid.T, w *world, event *clustercache.Event) {
 	if i.synced {
 		i.last = event.Version
 	}
-	identity := w.checkObject(t, event.Object, false)
+	identity := w.checkObject(t, event.Object)
 	key := event.Object.Namespace + "/" + event.Object.Name
 	var pod corev1.Pod
 	if err := pod.Unmarshal(event.Object.Raw); err != nil {
@@ -446,7 +479,7 @@ func (w *world) identities(t *rapid.T, list *clustercache.List) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		identities = append(identities, w.checkObject(t, object, true))
+		identities = append(identities, w.checkObject(t, object))
 	}
 	if list.Len() != len(identities) {
 		t.Fatalf("%d objects, announced were %d", len(identities), list.Len())
@@ -455,7 +488,7 @@ func (w *world) identities(t *rapid.T, list *clustercache.List) []string {
 }
 
 // checkObject checks that an object is as it should be, and returns its identity.
-func (w *world) checkObject(t *rapid.T, object clustercache.Object, marked bool) string {
+func (w *world) checkObject(t *rapid.T, object clustercache.Object) string {
 	var pod corev1.Pod
 	if err := pod.Unmarshal(object.Raw); err != nil {
 		t.Fatal(err)
@@ -464,19 +497,11 @@ func (w *world) checkObject(t *rapid.T, object clustercache.Object, marked bool)
 		pod.ResourceVersion != fmt.Sprint(object.Version) || pod.Annotations[names.MemberVersionAnnotation] != object.MemberVersion {
 		t.Fatalf("%+v is %v", object, pod)
 	}
-	return w.checkPod(t, &pod, marked)
+	return w.checkPod(&pod)
 }
 
-func (w *world) checkPod(t *rapid.T, pod *corev1.Pod, marked bool) string {
-	cluster := pod.Annotations[names.ClusterAnnotation]
-	want := ""
-	if since := w.stale[cluster]; marked && !since.IsZero() {
-		want = since.UTC().Format(time.RFC3339)
-	}
-	if got := pod.Annotations[names.StaleSinceAnnotation]; got != want {
-		t.Fatalf("stale since %q, want %q", got, want)
-	}
+func (w *world) checkPod(pod *corev1.Pod) string {
 	original := pod.DeepCopy()
 	original.ResourceVersion = pod.Annotations[names.MemberVersionAnnotation]
-	return shownPod{original, cluster}.identity()
+	return shownPod{original, pod.Annotations[names.ClusterAnnotation]}.identity()
 }

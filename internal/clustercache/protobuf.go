@@ -70,7 +70,7 @@ func (l *List) protobufMetadata() []byte {
 // itemsSize returns how many bytes writeItems writes: an envelope says how long its content is.
 func (l *List) itemsSize() (int, error) {
 	size := 0
-	r := l.reading()
+	r := &reading{}
 	for keys := l.keys; len(keys) > 0; {
 		step := keys[:min(gatherStep, len(keys))]
 		keys = keys[len(step):]
@@ -96,7 +96,7 @@ func (l *List) itemsSize() (int, error) {
 	return size, nil
 }
 
-// sizeOf returns the size of objects, but for those that are to be marked as stale.
+// sizeOf returns the size of objects, but for those that say that they are stale.
 func (l *List) sizeOf(keys []uint32) (size int, stale []uint32, err error) {
 	s := l.store
 	s.mu.RLock()
@@ -106,7 +106,7 @@ func (l *List) sizeOf(keys []uint32) (size int, stale []uint32, err error) {
 	}
 	for _, k := range keys {
 		e := s.visible(k, l.event)
-		if _, marked := l.stale[e.terms.cluster]; marked {
+		if e.stale != 0 {
 			stale = append(stale, k)
 			continue
 		}
@@ -118,7 +118,7 @@ func (l *List) sizeOf(keys []uint32) (size int, stale []uint32, err error) {
 func itemSize(size int) int { return 1 + protowire.SizeBytes(size) }
 
 func (l *List) writeItems(w *bufio.Writer, size int) error {
-	r := l.reading()
+	r := &reading{}
 	var head []byte
 	for keys := l.keys; len(keys) > 0; {
 		step := keys[:min(readStep, len(keys))]

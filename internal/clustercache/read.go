@@ -19,7 +19,6 @@ func (s *Store) Get(cluster, namespace, name string) (Object, error) {
 	var r reading
 	s.mu.RLock()
 	if e := s.lookup(cluster, namespace, name); e != nil {
-		r.stale = s.staleClusters()
 		r.load(s, e)
 	}
 	s.mu.RUnlock()
@@ -70,33 +69,8 @@ func (s *Store) MemberVersion(namespace, name string, version uint64) (cluster, 
 	return object.Cluster, object.MemberVersion, err == nil
 }
 
-// staleClusters returns since when members cannot be followed. The caller holds the lock.
-func (s *Store) staleClusters() map[uint16]time.Time {
-	var stale map[uint16]time.Time
-	for _, c := range s.clusterIDs {
-		if c.stale.IsZero() {
-			continue
-		}
-		if stale == nil {
-			stale = map[uint16]time.Time{}
-		}
-		stale[c.id] = c.stale
-	}
-	return stale
-}
-
-// staleness says whether objects of a member that cannot be followed say so.
-type staleness int
-
-const (
-	plain staleness = iota
-	markStale
-)
-
 // reading are entries on their way out of the Store: copied under its lock, and decompressed after. Its memory is used again.
 type reading struct {
-	// stale is since when members cannot be followed whose objects are to say so.
-	stale  map[uint16]time.Time
 	loads  []load
 	buffer []byte
 	// templates are those of the loads, one after the other. Neighbours often share one.
@@ -125,7 +99,10 @@ func (r *reading) reset() {
 // load copies an entry. The caller holds the lock.
 func (r *reading) load(s *Store, e *entry) {
 	k, c := s.keys.At(e.key), s.clusterIDs[e.terms.cluster]
-	l := load{cluster: c.name, stale: r.stale[e.terms.cluster], event: e.born, version: e.version, hashed: e.hashed, size: e.size}
+	l := load{cluster: c.name, event: e.born, version: e.version, hashed: e.hashed, size: e.size}
+	if e.stale != 0 {
+		l.stale = time.Unix(int64(e.stale), 0)
+	}
 	if e.born == unborn {
 		// A shadowed object was never shown with a version. That of the last event says how new the answer is.
 		l.event = s.history.last.Load()

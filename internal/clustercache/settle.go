@@ -147,16 +147,36 @@ func (s *Store) newEntry(k uint32, p *prepared, like *terms) (id uint32, err err
 
 // keepShadowed makes a copy of an entry that is no longer to be shown but still is in its member.
 func (s *Store) keepShadowed(id uint32) {
+	// Without room for the copy the object is missing until its member is listed again.
+	_, _ = s.copy(id)
+}
+
+// mark makes an object say since when its member cannot be followed, or no longer say so.
+func (s *Store) mark(id, since uint32) {
+	if s.entries.At(id).born == unborn {
+		s.entries.At(id).stale = since // nobody watches what is not shown
+		return
+	}
+	marked, err := s.copy(id)
+	if err != nil {
+		return // without room for the copy the object stays as it is
+	}
+	s.entries.At(marked).stale = since
+	s.emit(id, marked)
+	s.history.trim(s.pins.min(), s.forget)
+}
+
+// copy makes a copy of an entry. It is not shown yet.
+func (s *Store) copy(id uint32) (uint32, error) {
 	e := *s.entries.At(id)
 	blob, err := s.arena.Put(s.arena.Get(e.blob))
 	if err != nil {
-		// Without room for the copy the object is missing until its member is listed again.
-		return
+		return 0, err
 	}
 	e.blob = blob
 	s.attributes.retain(e.terms)
 	s.templates.retain(e.template)
-	s.link(e.key, e)
+	return s.link(e.key, e), nil
 }
 
 // link adds an entry that is not shown to its key.

@@ -83,6 +83,8 @@ type entry struct {
 	size         uint32
 	seen         uint16
 	hashed       bool
+	// stale is since when the object says that its member cannot be followed, in seconds since 1970, or 0.
+	stale uint32
 }
 
 // terms are what an entry is found by.

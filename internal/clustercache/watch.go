@@ -34,10 +34,10 @@ func (s *Store) Watch(options WatchOptions) (*Watcher, error) {
 	}
 	w := &Watcher{store: s, filter: filter, bookmarks: options.Bookmarks, quiet: s.options.Now()}
 	if options.From == 0 {
-		if w.initial, err = s.list(ListOptions{Filter: options.Filter}, plain); err != nil {
+		if w.initial, err = s.List(ListOptions{Filter: options.Filter}); err != nil {
 			return nil, err
 		}
-		w.at, w.keys, w.reading = w.initial.event, w.initial.keys, w.initial.reading()
+		w.at, w.keys, w.reading = w.initial.event, w.initial.keys, &reading{}
 	} else {
 		s.mu.RLock()
 		w.at, err = s.eventOf(options.From)

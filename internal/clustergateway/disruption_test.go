@@ -122,12 +122,20 @@ func testPartition(t *testing.T, w *world) {
 	})
 	w.changed(t, followers, namespace, 0, "in-the-other-member")
 	for _, f := range followers {
+		testenv.Eventually(t, f.name+" has heard of stale pods", func(context.Context) (bool, error) { return f.stale() == 3, nil })
 		f.eventually(t, "the stale pods leave", func(held map[string]metav1.Object) bool { return len(held) == 3 })
 	}
 	check(t, server.Resume())
 	resumed = true
 	for _, f := range followers {
-		f.eventually(t, "they are back", func(held map[string]metav1.Object) bool { return len(held) == 6 })
+		f.eventually(t, "they are back, and not stale", func(held map[string]metav1.Object) bool {
+			for _, pod := range held {
+				if pod.GetAnnotations()[names.StaleSinceAnnotation] != "" {
+					return false
+				}
+			}
+			return len(held) == 6
+		})
 	}
 	w.changed(t, followers, namespace, 1, "after-the-partition")
 	expectDeletions(t, followers, 3)

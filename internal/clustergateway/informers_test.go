@@ -31,6 +31,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
@@ -46,12 +47,13 @@ type follower struct {
 
 	mu               sync.Mutex
 	added, deleted   map[string]int
+	marked           map[string]int // as stale
 	updated, resyncs int
 }
 
 func newFollower(t testing.TB, name string, informer cache.SharedIndexInformer) *follower {
 	t.Helper()
-	f := &follower{name: name, informer: informer, added: map[string]int{}, deleted: map[string]int{}}
+	f := &follower{name: name, informer: informer, added: map[string]int{}, deleted: map[string]int{}, marked: map[string]int{}}
 	note := func(counts map[string]int) func(any) {
 		return func(object any) {
 			key, _ := cache.DeletionHandlingMetaNamespaceKeyFunc(object)
@@ -65,6 +67,9 @@ func newFollower(t testing.TB, name string, informer cache.SharedIndexInformer) 
 		UpdateFunc: func(before, after any) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
+			if after.(metav1.Object).GetAnnotations()[names.StaleSinceAnnotation] != "" {
+				f.marked[after.(metav1.Object).GetName()]++
+			}
 			if before.(metav1.Object).GetResourceVersion() == after.(metav1.Object).GetResourceVersion() {
 				f.resyncs++
 			} else {
@@ -91,6 +96,13 @@ func (f *follower) deletions() int {
 	return n
 }
 
+// stale returns how many objects were told of as stale.
+func (f *follower) stale() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.marked)
+}
+
 // eventually waits until the informer holds exactly what it should.
 func (f *follower) eventually(t testing.TB, what string, wanted func(map[string]metav1.Object) bool) {
 	t.Helper()
@@ -100,11 +112,11 @@ func (f *follower) eventually(t testing.TB, what string, wanted func(map[string]
 			described := object.(metav1.Object)
 			held[described.GetName()] = described
 		}
-		var names []string
+		var all []string
 		for name := range held {
-			names = append(names, name)
+			all = append(all, name)
 		}
-		return wanted(held), fmt.Errorf("it holds %s", strings.Join(names, " "))
+		return wanted(held), fmt.Errorf("it holds %s", strings.Join(all, " "))
 	})
 }
 

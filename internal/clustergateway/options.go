@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/cellplane/cellplane/internal/clustercache"
 	"github.com/cellplane/cellplane/internal/clustergateway/ingest"
 	"github.com/cellplane/cellplane/internal/clustergateway/views"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
@@ -60,7 +61,7 @@ func NewOptions() *Options {
 		RemovedAfter:  30 * time.Second,
 		ProbeInterval: 5 * time.Second,
 		ProbeTimeout:  3 * time.Second,
-		History:       1 << 16,
+		History:       clustercache.DefaultHistory,
 		ClientNames:   []string{forward.GatewayUser},
 		SecureServing: serving,
 	}

@@ -12,6 +12,7 @@ type Feed interface {
 	Delete(raw []byte) error
 	End()
 	MarkStale(since time.Time)
+	MarkObjects(limit int) (looked int, more bool)
 	Fresh()
 	Drop()
 }
@@ -24,6 +25,7 @@ type feed struct {
 	stale   time.Time // since when; zero if it is followed
 	settled bool      // it was listed once, or could not be
 	dropped bool      // what was in it is gone, and must be listed again
+	telling bool      // its objects do not all say yet whether it is stale
 }
 
 func (f *feed) apply(raw []byte) error {
@@ -51,6 +53,7 @@ func (f *feed) end() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.to.End()
+	f.telling = f.telling || !f.stale.IsZero()
 	f.stale, f.settled = time.Time{}, true
 }
 
@@ -63,7 +66,7 @@ func (f *feed) resumed() bool {
 	}
 	if !f.stale.IsZero() {
 		f.to.Fresh()
-		f.stale = time.Time{}
+		f.stale, f.telling = time.Time{}, true
 	}
 	return true
 }
@@ -74,9 +77,19 @@ func (f *feed) lost(now time.Time) {
 	defer f.mu.Unlock()
 	f.settled = true
 	if f.stale.IsZero() {
-		f.stale = now
+		f.stale, f.telling = now, true
 		f.to.MarkStale(now)
 	}
+}
+
+// tell has some objects say whether the member is stale, if they do not all say so yet. It returns how many it has looked at.
+func (f *feed) tell(limit int) (looked int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.telling {
+		looked, f.telling = f.to.MarkObjects(limit)
+	}
+	return looked
 }
 
 // expire drops what has been stale for too long. It reports whether it did.
@@ -98,7 +111,7 @@ func (f *feed) forget() {
 
 func (f *feed) drop() {
 	f.to.Drop()
-	f.dropped = true
+	f.dropped, f.telling = true, false
 }
 
 func (f *feed) isSettled() bool {

@@ -122,17 +122,52 @@ func (m *Members) Run(ctx context.Context) error {
 			m.clusters.RunWithContext(ctx)
 		}
 	}()
-	ticker := time.NewTicker(m.options.Times.Probe)
-	defer ticker.Stop()
+	sweep, tell := time.NewTicker(m.options.Times.Probe), time.NewTicker(tellInterval)
+	defer sweep.Stop()
+	defer tell.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			m.stop()
 			return nil
-		case <-ticker.C:
+		case <-sweep.C:
 			m.sweep()
+		case <-tell.C:
+			m.tell()
 		}
 	}
+}
+
+// Watchers hear of at most so many objects at once that have become stale, or are no longer: a member with tens of thousands is lost in one moment,
+// and what happens in the others is not to wait for that, nor to be pushed out of the history by it.
+const (
+	tellInterval = 100 * time.Millisecond
+	toldAtOnce   = 256
+)
+
+// tell has some objects of members say whether those can be followed.
+func (m *Members) tell() {
+	left := toldAtOnce
+	for _, f := range m.shownFeeds() { // in any order, so that all get their turn
+		if left -= f.tell(left); left <= 0 {
+			return
+		}
+	}
+}
+
+func (m *Members) shownFeeds() []*feed {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []*feed
+	for _, s := range m.sources {
+		if !s.foreign {
+			all = append(all, s.feeds...)
+		}
+	}
+	if m.templates != nil {
+		all = append(all, m.templates.feeds...)
+	}
+	return all
 }
 
 func (m *Members) followTemplates(ctx context.Context) error {

@@ -20,7 +20,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, info *request.Reque
 			refuse(w, r, apierrors.NewBadRequest("resourceVersion: "+err.Error()))
 			return
 		}
-		if err := check(e.store, n); err != nil {
+		if err := e.store.Foreign(n); err != nil {
 			refuse(w, r, err)
 			return
 		}

@@ -18,9 +18,11 @@ import (
 // list answers with a list.
 func (s *Server) list(w http.ResponseWriter, r *http.Request, q *question, e *encoder) {
 	options := clustercache.ListOptions{Filter: q.filter, Limit: int(q.Limit), Continue: q.Continue}
-	if err := check(e.store, q.version); err != nil {
-		refuse(w, r, err)
-		return
+	if q.version != 0 {
+		if err := e.store.Foreign(q.version); err != nil {
+			refuse(w, r, err)
+			return
+		}
 	}
 	if q.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
 		options.Version = q.version

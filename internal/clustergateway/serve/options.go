@@ -101,17 +101,6 @@ func isNumber(text string) bool {
 	return text != "" && text[0] != '0'
 }
 
-// check returns a 410 error if a version is not one that the store has given out.
-func check(store *clustercache.Store, version uint64) error {
-	if version == 0 {
-		return nil
-	}
-	if version > store.Version() {
-		return expired()
-	}
-	return store.Expired(version)
-}
-
 func expired() *apierrors.StatusError {
 	return apierrors.NewResourceExpired("the resourceVersion is too old or was not handed out here; list again and go on from there")
 }

@@ -38,8 +38,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q *question, e *e
 	options := clustercache.WatchOptions{Filter: q.filter, From: q.version}
 	switch {
 	case initial:
-		if problem == nil {
-			problem = check(e.store, q.version)
+		if problem == nil && q.version != 0 {
+			problem = e.store.Foreign(q.version)
 		}
 		options.From = 0
 	case q.version == 0:
