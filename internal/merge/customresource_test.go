@@ -2,13 +2,16 @@ package merge_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+	"sigs.k8s.io/yaml"
 
 	"github.com/cellplane/cellplane/internal/merge"
 )
@@ -90,5 +93,53 @@ func TestCustomResources(t *testing.T) {
 				t.Errorf("second time: changed %v, err %v", changed, err)
 			}
 		})
+	}
+}
+
+// The definition of a custom kind says how its lists are merged, also where managed fields reveal nothing: keys that
+// are left out have their defaults, and what is nested is told apart as well.
+func TestDefinition(t *testing.T) {
+	var definition apiextensionsv1.CustomResourceDefinition
+	if err := yaml.Unmarshal([]byte(`
+metadata: {name: gates.example.org}
+spec:
+  group: example.org
+  names: {kind: Gate, plural: gates}
+  versions:
+  - name: v1
+    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {
+      ports: {type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [port, protocol], items: {type: object, properties: {
+        port: {type: integer}, protocol: {type: string, default: TCP}, name: {type: string},
+        tags: {type: array, x-kubernetes-list-type: set, items: {type: string}}}}},
+      size: {x-kubernetes-int-or-string: true},
+      anything: {type: object, x-kubernetes-preserve-unknown-fields: true},
+      order: {type: array, items: {type: integer}}}}}}}
+  - name: v2
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+  - name: v3
+`), &definition); err != nil {
+		t.Fatal(err)
+	}
+	live := `{apiVersion: example.org/%s, kind: Gate, metadata: {name: g}, spec: {ports: [
+		{port: 80, protocol: TCP, name: web, tags: [a, member]}, {port: 80, protocol: UDP, name: member}], size: 1, order: [1, 2], anything: {x: [1]}}}`
+	desired := `{apiVersion: example.org/%s, kind: Gate, metadata: {name: g}, spec: {ports: [{port: 80, name: front, tags: [a, b]}], size: 10%%, order: [3], anything: {y: 1}}}`
+	for version, ports := range map[string]string{
+		"v1": `[{port: 80, protocol: TCP, name: front, tags: [a, member, b]}, {port: 80, protocol: UDP, name: member}]`,
+		"v2": `[{port: 80, name: front, tags: [a, b]}]`, // nothing is known: the federation's list is one value
+		"v3": `[{port: 80, name: front, tags: [a, b]}]`,
+		"v4": `[{port: 80, name: front, tags: [a, b]}]`,
+	} {
+		types, err := merge.TypesOf(&definition, version)
+		if err != nil {
+			t.Fatalf("%s: %v", version, err)
+		}
+		merged, changed, err := merge.New(types).Update(object(t, fmt.Sprintf(live, version)), merge.Stamp(object(t, fmt.Sprintf(desired, version)), merge.Marks{}))
+		if err != nil || !changed {
+			t.Fatalf("%s: changed %v, err %v", version, changed, err)
+		}
+		want := object(t, `{kind: Gate, spec: {ports: `+ports+`, size: 10%, order: [3], anything: {x: [1], y: 1}}}`)
+		if diff := cmp.Diff(want.Object["spec"], merged.Object["spec"]); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", version, diff)
+		}
 	}
 }

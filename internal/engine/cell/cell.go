@@ -168,7 +168,7 @@ func keepMetadata(obj runtime.Object, _ *metav1.PartialObjectMetadata) *metav1.P
 		return nil
 	}
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Name: m.GetName(), UID: m.GetUID(), ResourceVersion: m.GetResourceVersion(), Labels: m.GetLabels(), Annotations: m.GetAnnotations(),
+		Name: m.GetName(), UID: m.GetUID(), ResourceVersion: m.GetResourceVersion(), Generation: m.GetGeneration(), Labels: m.GetLabels(), Annotations: m.GetAnnotations(),
 		DeletionTimestamp: m.GetDeletionTimestamp(),
 	}}
 }

@@ -221,7 +221,11 @@ func (l *lane) merge(ctx context.Context, live, desired *unstructured.Unstructur
 	if err != nil {
 		return nil, false, err
 	}
-	return merge.Update(live, retained)
+	merger, err := l.e.schemas.merger(ctx, desired.GroupVersionKind())
+	if err != nil {
+		return nil, false, err
+	}
+	return merger.Update(live, retained)
 }
 
 // mayUpdate tells whether an object is ours, or may become so.

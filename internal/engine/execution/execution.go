@@ -32,6 +32,7 @@ type Controller struct {
 	cell        *cell.Cell
 	interpreter Interpreter
 	recorder    *events.Recorder
+	schemas     *schemas
 	workers     int
 	// changed is told of Works of which something new is known.
 	changed func(work cell.Key)
@@ -47,7 +48,7 @@ type Controller struct {
 
 // New returns a controller that watches a cell. Changed is called with Works of which something new is known.
 func New(c *cell.Cell, interpreter Interpreter, recorder *events.Recorder, workersPerMember int, changed func(work cell.Key)) *Controller {
-	e := &Controller{cell: c, interpreter: interpreter, recorder: recorder, workers: workersPerMember, changed: changed, lanes: map[string]*lane{}}
+	e := &Controller{cell: c, interpreter: interpreter, recorder: recorder, schemas: newSchemas(c), workers: workersPerMember, changed: changed, lanes: map[string]*lane{}}
 	e.outcomes.of = map[cell.Key]Outcome{}
 	e.subscribe()
 	return e
@@ -140,6 +141,12 @@ func (o *outcomes) set(work cell.Key, outcome Outcome) bool {
 	before, known := o.of[work]
 	o.of[work] = outcome
 	return !known || before != outcome
+}
+
+// applied tells whether a Work has been applied as it is now. That a member does not answer does not undo it.
+func (o *outcomes) applied(work *cell.Work) bool {
+	outcome, known := o.get(work.Key)
+	return known && outcome.Applied && outcome.Digest == work.Digest
 }
 
 func (o *outcomes) forget(work cell.Key) {
