@@ -156,6 +156,7 @@ func (c *Config) build(ctx context.Context) (*engine, error) {
 	var (
 		works    *status.Works
 		bindings *status.Bindings
+		bind     *binding.Controller
 		shares   *quota.Controller
 	)
 	promises, err := c.ledger()
@@ -177,8 +178,8 @@ func (c *Config) build(ctx context.Context) (*engine, error) {
 	})
 	shares = quota.New(state, quotas, plan, execute.Report, c.Hub)
 	works = status.NewWorks(state, execute.Report, recorder)
-	bindings = status.NewBindings(state, meaning, plan, execute.Report, recorder)
-	bind := binding.New(state, meaning, recorder)
+	bindings = status.NewBindings(state, meaning, plan, execute.Report, func(key cell.Key) string { return bind.Problem(key) }, recorder)
+	bind = binding.New(state, meaning, recorder, func(key cell.Key) { bindings.Changed(key) })
 	detect := detector.New(state, meaning, plan, recorder, detector.Options{Preemption: c.Preemption, PermanentIDs: c.Hub}, bind.Enqueue)
 	depend := dependencies.New(state, elsewhere, meaning, recorder)
 	followMeaning(state, meaning, func(concerned func(schema.GroupVersionKind) bool) {

@@ -7,12 +7,12 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
@@ -36,13 +36,15 @@ type Controller struct {
 	interpreter Interpreter
 	recorder    *events.Recorder
 	queue       *queue.Queue[cell.Key]
+	problems    problems
 	overrides   overrides
 	set         atomic.Pointer[override.Set]
 }
 
-// New returns a controller that watches a cell.
-func New(c *cell.Cell, interpreter Interpreter, recorder *events.Recorder) *Controller {
-	b := &Controller{cell: c, interpreter: interpreter, recorder: recorder, queue: queue.New[cell.Key]("binding")}
+// New returns a controller that watches a cell. Changed is told of bindings of which [Controller.Problem] has something
+// new to say.
+func New(c *cell.Cell, interpreter Interpreter, recorder *events.Recorder, changed func(binding cell.Key)) *Controller {
+	b := &Controller{cell: c, interpreter: interpreter, recorder: recorder, queue: queue.New[cell.Key]("binding"), problems: problems{changed: changed, of: map[cell.Key]string{}}}
 	b.overrides.init(b)
 	b.subscribe()
 	return b
@@ -63,6 +65,7 @@ func (b *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	binding := b.cell.Binding(key)
 	switch {
 	case binding == nil:
+		b.problems.set(key, "")
 		return b.deleteWorks(ctx, b.cell.WorksOf(key))
 	case binding.Labels[names.RebalanceStatusLabel] != "":
 		return nil
@@ -92,6 +95,7 @@ func (b *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	if err = errors.Join(append(failures, err)...); err != nil {
 		return b.failed(binding, err)
 	}
+	b.problems.set(key, "")
 	b.recorder.Succeeded(events.OfBinding(binding), "works", names.EventSyncWorkSucceed,
 		"the Works of the binding are up to date", false)
 	if waits {
@@ -103,19 +107,15 @@ func (b *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 func (b *Controller) failed(binding *workv1alpha2.ResourceBinding, err error) error {
 	if !isPassing(err) {
 		b.recorder.Failed(events.OfBinding(binding), "works", names.EventSyncWorkFailed, err.Error())
+		b.problems.set(cell.Key{Namespace: binding.Namespace, Name: binding.Name}, describe(err))
 	}
 	return err
 }
 
-// template returns the template of a binding, nil if it is gone or another one has taken its name.
+// template returns the template of a binding, nil if it is gone or going.
 func (b *Controller) template(binding *workv1alpha2.ResourceBinding) *cell.Template {
-	ref := &binding.Spec.Resource
-	gv, err := schema.ParseGroupVersion(ref.APIVersion)
-	if err != nil {
-		return nil
-	}
-	template := b.cell.Templates.Get(cell.TemplateKey{GroupVersionKind: gv.WithKind(ref.Kind), Key: cell.Key{Namespace: ref.Namespace, Name: ref.Name}})
-	if template == nil || template.Deleting || (ref.UID != "" && ref.UID != template.UID) {
+	template := b.cell.TemplateOf(binding)
+	if template == nil || template.Deleting {
 		return nil
 	}
 	return template
@@ -158,19 +158,22 @@ func purging(spec *workv1alpha2.ResourceBindingSpec, works []*cell.Work) bool {
 	})
 }
 
-// write creates and updates Works, all at once.
+// write creates and updates Works, all at once. What goes wrong is told in the order of the clusters, so that the same
+// failure has the same words.
 func (b *Controller) write(ctx context.Context, works []*cell.Work, wanted []*workv1alpha1.Work, onlyKnown bool) error {
-	var group errgroup.Group
-	for _, work := range wanted {
+	var group sync.WaitGroup
+	errs := make([]error, len(wanted))
+	for n, work := range wanted {
 		i := slices.IndexFunc(works, func(w *cell.Work) bool { return w.Namespace == work.Namespace && w.Name == work.Name })
 		switch {
 		case i >= 0:
-			group.Go(func() error { return b.update(ctx, works[i], work) })
+			group.Go(func() { errs[n] = b.update(ctx, works[i], work) })
 		case !onlyKnown:
-			group.Go(func() error { return b.create(ctx, work) })
+			group.Go(func() { errs[n] = b.create(ctx, work) })
 		}
 	}
-	return group.Wait()
+	group.Wait()
+	return errors.Join(errs...)
 }
 
 // update brings a Work up to date, if it is not.

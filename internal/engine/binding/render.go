@@ -21,6 +21,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/events"
 	"github.com/cellplane/cellplane/internal/engine/queue"
+	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/merge"
 	"github.com/cellplane/cellplane/internal/schedule"
 	"github.com/cellplane/cellplane/internal/slots"
@@ -215,7 +216,7 @@ func divideCompletions(obj *unstructured.Unstructured, spec *workv1alpha2.Resour
 
 // isPassing tells whether an error goes away by itself in a moment, so that nobody need be told.
 func isPassing(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.As(err, &queue.Later{})
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.As(err, &queue.Later{}) || fleet.Unreachable(err)
 }
 
 func ignoreNotFound(err error) error {

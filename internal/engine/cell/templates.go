@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/cellplane/cellplane/api/names"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
@@ -56,6 +57,20 @@ func (t *Templates) Get(key TemplateKey) *Template {
 		return store.Get(key.Key)
 	}
 	return nil
+}
+
+// TemplateOf returns the template of a binding, nil if there is none or another one has taken its name.
+func (c *Cell) TemplateOf(binding *workv1alpha2.ResourceBinding) *Template {
+	ref := &binding.Spec.Resource
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	if err != nil {
+		return nil
+	}
+	template := c.Templates.Get(TemplateKey{GroupVersionKind: gv.WithKind(ref.Kind), Key: Key{Namespace: ref.Namespace, Name: ref.Name}})
+	if template == nil || (ref.UID != "" && ref.UID != template.UID) {
+		return nil
+	}
+	return template
 }
 
 // Kind returns how the cell serves a kind of templates, nil if it does not.

@@ -187,6 +187,9 @@ func (c *Cell) writeWork(ctx context.Context, doing string, key Key, request *re
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	raw, err := request.SetHeader("Accept", onlyMetadata).Do(ctx).Raw()
+	if apierrors.IsRequestEntityTooLargeError(err) {
+		return nil, fmt.Errorf("%s Work %s: it is too large for the API server; make the template smaller: %w", doing, key, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s Work %s: %w", doing, key, err)
 	}

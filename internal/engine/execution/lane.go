@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"sync"
 	"time"
 
@@ -234,7 +235,9 @@ func (l *lane) reconcile(ctx context.Context, key cell.Key) error {
 		return nil
 	}
 	if problem != nil {
-		l.failed(work, problem) // the member's return brings us back
+		if !l.e.outcomes.applied(work) {
+			l.failed(work, problem) // the member's return brings us back
+		}
 		return nil
 	}
 	done, err := l.apply(ctx, member, work)
@@ -260,11 +263,9 @@ func (l *lane) succeeded(work *cell.Work, done bool) {
 	if l.e.outcomes.set(work.Key, Outcome{Digest: work.Digest, Applied: true}) || done {
 		l.e.changed(work.Key)
 	}
-	message := "applied in cluster " + l.cluster
-	l.e.recorder.Succeeded(events.OfWork(work), "sync", names.EventSyncSucceed, message, false)
-	if binding := l.e.cell.Binding(work.Binding); work.Binding.Name != "" && binding != nil {
-		l.e.recorder.Succeeded(events.OfBinding(binding), "sync:"+l.cluster, names.EventSyncSucceed, message, false)
-	}
+	l.concerned(work, func(about *corev1.ObjectReference, aspect string) {
+		l.e.recorder.Succeeded(about, aspect, names.EventSyncSucceed, "applied in cluster "+l.cluster, false)
+	})
 }
 
 func (l *lane) failed(work *cell.Work, err error) {
@@ -273,12 +274,39 @@ func (l *lane) failed(work *cell.Work, err error) {
 	if errors.As(err, &conflict) {
 		reason = "ResourceConflict"
 	}
+	if fleet.Unreachable(err) {
+		err = silence(err)
+	}
 	if l.e.outcomes.set(work.Key, Outcome{Digest: work.Digest, Reason: reason, Message: err.Error()}) {
 		l.e.changed(work.Key)
 	}
-	message := fmt.Sprintf("cluster %s: %v", l.cluster, err)
-	l.e.recorder.Failed(events.OfWork(work), "sync", names.EventSyncFailed, message)
-	if binding := l.e.cell.Binding(work.Binding); work.Binding.Name != "" && binding != nil {
-		l.e.recorder.Failed(events.OfBinding(binding), "sync:"+l.cluster, names.EventSyncFailed, message)
+	l.concerned(work, func(about *corev1.ObjectReference, aspect string) {
+		l.e.recorder.Failed(about, aspect, names.EventSyncFailed, fmt.Sprintf("cluster %s: %v", l.cluster, err))
+	})
+}
+
+// silence says that a member does not answer, and why, without the request that found out: the words stay the same
+// while the member is gone, so that they are written once.
+func silence(err error) error {
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		err = failed.Err
+	}
+	return fmt.Errorf("the member does not answer: %w", err)
+}
+
+// concerned calls a function with every object at which users look to learn what became of a Work.
+func (l *lane) concerned(work *cell.Work, tell func(about *corev1.ObjectReference, aspect string)) {
+	tell(events.OfWork(work), "sync")
+	if work.Binding.Name == "" {
+		return
+	}
+	binding := l.e.cell.Binding(work.Binding)
+	if binding == nil {
+		return
+	}
+	tell(events.OfBinding(binding), "sync:"+l.cluster)
+	if template := l.e.cell.TemplateOf(binding); template != nil {
+		tell(events.OfTemplate(template), "sync:"+l.cluster)
 	}
 }

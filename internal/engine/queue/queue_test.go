@@ -2,9 +2,12 @@ package queue_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cellplane/cellplane/internal/engine/queue"
@@ -56,4 +59,41 @@ func TestLaterIsCutShort(t *testing.T) {
 	if rounds != 3 {
 		t.Errorf("the key was worked on %d times, want 3", rounds)
 	}
+}
+
+// What fails for a day is tried with pauses that grow up to a bound, not in a loop; and when somebody knows that it is
+// worth a try, it waits for no pause.
+func TestLongFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const longest = time.Hour
+		q := queue.NewWithPauses[string]("test", time.Second, longest)
+		ctx, cancel := context.WithCancel(t.Context())
+		var tries atomic.Int32
+		var repaired atomic.Bool
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			q.Run(ctx, 2, func(context.Context, string) error {
+				if tries.Add(1); !repaired.Load() {
+					return errors.New("still broken")
+				}
+				return nil
+			})
+		}()
+		q.Add("key")
+		<-time.After(24 * time.Hour)
+		// 12 pauses grow from a second to an hour; the others are an hour each.
+		if n := tries.Load(); n < 24 || n > 24+13 {
+			t.Errorf("it was tried %d times in a day", n)
+		}
+		repaired.Store(true)
+		before := tries.Load()
+		q.AddNow("key")
+		synctest.Wait()
+		if n := tries.Load(); n != before+1 {
+			t.Errorf("it was tried %d times when it was worth it, want once, at once", n-before)
+		}
+		cancel()
+		<-done
+	})
 }

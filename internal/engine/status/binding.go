@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/cellplane/cellplane/api/names"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
@@ -42,16 +41,18 @@ type Bindings struct {
 	interpreter Interpreter
 	scheduler   *scheduler.Scheduler
 	report      func(*cell.Work) execution.Report
+	problem     func(binding cell.Key) string
 	recorder    *events.Recorder
 	queue       *queue.Queue[cell.Key]
 	pace        *pace[cell.Key]
 	now         func() time.Time
 }
 
-// NewBindings returns a controller of bindings' and templates' status.
-func NewBindings(c *cell.Cell, interpreter Interpreter, s *scheduler.Scheduler, report func(*cell.Work) execution.Report, recorder *events.Recorder) *Bindings {
+// NewBindings returns a controller of bindings' and templates' status. Report says what became of Works, and problem why
+// a binding has not got the Works that it asks for, if so.
+func NewBindings(c *cell.Cell, interpreter Interpreter, s *scheduler.Scheduler, report func(*cell.Work) execution.Report, problem func(binding cell.Key) string, recorder *events.Recorder) *Bindings {
 	b := &Bindings{
-		cell: c, interpreter: interpreter, scheduler: s, report: report, recorder: recorder,
+		cell: c, interpreter: interpreter, scheduler: s, report: report, problem: problem, recorder: recorder,
 		queue: queue.New[cell.Key]("binding-status"), pace: newPace[cell.Key](bindingRhythm), now: time.Now,
 	}
 	c.SubscribeBindings(func(key cell.Key, old, now *workv1alpha2.ResourceBinding) {
@@ -86,7 +87,8 @@ func (b *Bindings) Reconcile(ctx context.Context, key cell.Key) error {
 
 	// 1. What is seen?
 	items, moving := b.aggregate(binding)
-	if moving {
+	problem := b.problem(key)
+	if moving && problem == "" {
 		if wait := b.pace.wait(key, b.now()); wait > 0 {
 			return queue.Later{After: wait}
 		}
@@ -98,7 +100,7 @@ func (b *Bindings) Reconcile(ctx context.Context, key cell.Key) error {
 	}
 
 	// 3. The binding.
-	status := b.statusOf(binding, items)
+	status := b.statusOf(binding, items, problem)
 	if !sameStatus(&binding.Status, status) {
 		if _, err := b.cell.UpdateBindingStatus(ctx, binding, status); err != nil {
 			return ignoreNotFound(err)
@@ -155,13 +157,8 @@ func itemOf(binding *workv1alpha2.ResourceBinding, work *cell.Work, report *exec
 
 // updateTemplate writes the status that the copies add up to, if it is another than the template has.
 func (b *Bindings) updateTemplate(ctx context.Context, binding *workv1alpha2.ResourceBinding, items []workv1alpha2.AggregatedStatusItem) error {
-	ref := &binding.Spec.Resource
-	gv, err := schema.ParseGroupVersion(ref.APIVersion)
-	if err != nil {
-		return nil
-	}
-	template := b.cell.Templates.Get(cell.TemplateKey{GroupVersionKind: gv.WithKind(ref.Kind), Key: cell.Key{Namespace: ref.Namespace, Name: ref.Name}})
-	if template == nil || template.Frozen || template.UID != ref.UID {
+	template := b.cell.TemplateOf(binding)
+	if template == nil || template.Frozen || template.UID != binding.Spec.Resource.UID {
 		return nil
 	}
 	obj, err := template.Object()
@@ -183,11 +180,11 @@ func (b *Bindings) updateTemplate(ctx context.Context, binding *workv1alpha2.Res
 }
 
 // statusOf returns the status of a binding.
-func (b *Bindings) statusOf(binding *workv1alpha2.ResourceBinding, items []workv1alpha2.AggregatedStatusItem) *workv1alpha2.ResourceBindingStatus {
+func (b *Bindings) statusOf(binding *workv1alpha2.ResourceBinding, items []workv1alpha2.AggregatedStatusItem, problem string) *workv1alpha2.ResourceBindingStatus {
 	status := binding.Status.DeepCopy()
 	status.AggregatedStatus = items
 	b.setScheduled(binding, status)
-	b.setFullyApplied(binding, status)
+	b.setFullyApplied(binding, status, problem)
 	return status
 }
 
@@ -215,13 +212,13 @@ func (b *Bindings) setScheduled(binding *workv1alpha2.ResourceBinding, status *w
 	}
 }
 
-// setFullyApplied says whether every chosen cluster has its copy.
-func (b *Bindings) setFullyApplied(binding *workv1alpha2.ResourceBinding, status *workv1alpha2.ResourceBindingStatus) {
+// setFullyApplied says whether every chosen cluster has its copy, and has it from the Work it should have.
+func (b *Bindings) setFullyApplied(binding *workv1alpha2.ResourceBinding, status *workv1alpha2.ResourceBindingStatus, problem string) {
 	condition := metav1.Condition{
 		Type: names.BindingFullyApplied, Status: metav1.ConditionTrue, Reason: fullyAppliedReason, Message: fullyAppliedMessage,
 		LastTransitionTime: metav1.NewTime(b.now()),
 	}
-	applied := len(status.AggregatedStatus) > 0
+	applied := len(status.AggregatedStatus) > 0 && problem == ""
 	for i := range binding.Spec.Clusters {
 		name := binding.Spec.Clusters[i].Name
 		applied = applied && slices.ContainsFunc(status.AggregatedStatus, func(item workv1alpha2.AggregatedStatusItem) bool { return item.ClusterName == name && item.Applied })
@@ -230,10 +227,13 @@ func (b *Bindings) setFullyApplied(binding *workv1alpha2.ResourceBinding, status
 		applied = applied && status.AggregatedStatus[i].Applied
 	}
 	if !applied {
-		if len(status.AggregatedStatus) == 0 && meta.FindStatusCondition(status.Conditions, names.BindingFullyApplied) == nil {
+		if len(status.AggregatedStatus) == 0 && problem == "" && meta.FindStatusCondition(status.Conditions, names.BindingFullyApplied) == nil {
 			return // nothing has been tried
 		}
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, partlyAppliedReason, partlyAppliedMessage
+		if problem != "" {
+			condition.Message = problem
+		}
 	}
 	meta.SetStatusCondition(&status.Conditions, condition)
 }
