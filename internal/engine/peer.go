@@ -28,6 +28,7 @@ const (
 	peerCheck    = 200 * time.Millisecond
 	peerDial     = 2 * time.Second
 	peersAtMost  = 16
+	peerDoubts   = 3 // how often one that still answers after a connection ended is looked at again
 	hostSplitter = "_"
 	addrSplitter = "@"
 )
@@ -140,16 +141,22 @@ func (w *peerWatch) diedWhileWatched(ctx context.Context, address string) bool {
 	if w.connected != nil {
 		w.connected()
 	}
-	stop := context.AfterFunc(ctx, func() { _ = connection.Close() })
-	_, _ = io.Copy(io.Discard, io.LimitReader(connection, 1)) // it ends with the process
-	stop()
-	_ = connection.Close()
-	again, err := dialer.DialContext(ctx, "tcp", address)
-	if err == nil {
-		_ = again.Close()
-		return false
+	// A process that ends may close a connection before it stops listening: who still answers is looked at again.
+	for range peerDoubts {
+		hold(ctx, connection)
+		if connection, err = dialer.DialContext(ctx, "tcp", address); err != nil {
+			return errors.Is(err, syscall.ECONNREFUSED)
+		}
 	}
-	return errors.Is(err, syscall.ECONNREFUSED)
+	_ = connection.Close()
+	return false
+}
+
+// hold returns when a connection ends.
+func hold(ctx context.Context, connection net.Conn) {
+	defer context.AfterFunc(ctx, func() { _ = connection.Close() })()
+	_, _ = io.Copy(io.Discard, io.LimitReader(connection, 1))
+	_ = connection.Close()
 }
 
 // giveUpLease releases a lease in the name of its holder, if that is still the same.
