@@ -101,3 +101,43 @@ end`}
 	edit(t, cell, configMapRef(ns, "labelled"), func(cm *corev1.ConfigMap) { cm.Labels = nil })
 	untilGone(t, "without the label it goes", members["member1"], configMapRef(ns, "labelled"))
 }
+
+// §6: a dependency with a policy of its own is where the policy says and where it is needed; what is no longer needed
+// leaves only where the policy does not say.
+func TestDependencyWithAPolicyOfItsOwn(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	create(t, policy(ns, "own", []string{"ConfigMap"}, inMembers("member2")), configMap(ns, "settings", map[string]string{"k": "1"}))
+	delivered(t, "member2", ns, "settings", "k", "1")
+	create(t, policy(ns, "web", []string{"Deployment"}, inMembers("member1"), withDependencies), mounting(deployment(ns, "web", 1), "settings"))
+	delivered(t, "member1", ns, "settings", "k", "1")
+	binding := until(t, "the scheduler's decision is kept apart", cell, bindingRef(ns, "settings-configmap"), func(b *workv1alpha2.ResourceBinding) bool { return len(b.Spec.RequiredBy) == 1 })
+	if len(binding.Spec.Clusters) != 1 || binding.Spec.Clusters[0].Name != "member2" {
+		t.Errorf("its own policy places it in %+v", binding.Spec.Clusters)
+	}
+	edit(t, cell, configMapRef(ns, "settings"), func(cm *corev1.ConfigMap) { cm.Data["k"] = "2" })
+	delivered(t, "member1", ns, "settings", "k", "2")
+	delivered(t, "member2", ns, "settings", "k", "2")
+	if err := cell.Delete(t.Context(), deploymentRef(ns, "web")); err != nil {
+		t.Fatal(err)
+	}
+	untilGone(t, "it is not needed in member1", members["member1"], configMapRef(ns, "settings"))
+	delivered(t, "member2", ns, "settings", "k", "2")
+}
+
+// P7: what a lazy policy says waits for the template's next change for its dependencies, too.
+func TestLazyDependencies(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	p := policy(ns, "lazy", []string{"Deployment"}, inMembers("member1"), withDependencies, func(spec *policyv1alpha1.PropagationSpec) {
+		spec.ActivationPreference = policyv1alpha1.LazyActivation
+	})
+	create(t, p, configMap(ns, "settings", map[string]string{"k": "1"}), mounting(deployment(ns, "web", 1), "settings"))
+	delivered(t, "member1", ns, "settings", "k", "1")
+	edit(t, cell, p, func(p *policyv1alpha1.PropagationPolicy) { inMembers("member2")(&p.Spec) })
+	barrier(t, ns)
+	missing(t, "the dependency", members["member2"], configMapRef(ns, "settings"))
+	edit(t, cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](2) })
+	delivered(t, "member2", ns, "settings", "k", "1")
+	untilGone(t, "it has moved", members["member1"], configMapRef(ns, "settings"))
+}

@@ -10,6 +10,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
@@ -65,6 +66,17 @@ func TestNamespacesTravel(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "it leaves the members", members["member1"], namespaceRef("hub-travels"), func(ns *corev1.Namespace) bool { return ns.DeletionTimestamp != nil })
+}
+
+// P15: a cluster that joins gets the namespaces that are there.
+func TestNamespacesOfANewCluster(t *testing.T) {
+	t.Parallel()
+	createIn(t, hub, namespaceRef("hub-was-first"))
+	until(t, "the members have it", members["member1"], namespaceRef("hub-was-first"), anything[*corev1.Namespace])
+	late := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Spec: clusterv1alpha1.ClusterSpec{SyncMode: clusterv1alpha1.Pull}}
+	createIn(t, hub, late)
+	t.Cleanup(func() { _ = hub.Delete(context.Background(), late) })
+	until(t, "the new cluster is to have it", hub, workRef("late", "Namespace", "", "hub-was-first"), anything[*workv1alpha1.Work])
 }
 
 // P1, P18: the hub's engine propagates cluster-scoped templates through ClusterResourceBindings.

@@ -237,3 +237,29 @@ func TestConflictResolution(t *testing.T) {
 		return cm.Data["owner"] == "federation" && cm.Labels[names.ManagedLabel] == "true"
 	})
 }
+
+// P23: what is in a member and not ours is not deleted either, whether it was there first or was taken from us.
+func TestOnlyOurOwnIsDeleted(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	member := members["member1"]
+	createIn(t, member, namespaceRef(ns), configMap(ns, "theirs", map[string]string{"owner": "member"}))
+	create(t, policy(ns, "all", []string{"ConfigMap"}, inMembers("member1")), configMap(ns, "theirs", map[string]string{"owner": "federation"}), configMap(ns, "taken", map[string]string{"owner": "federation"}))
+	until(t, "the Work says that it is not applied", cell, workRef("member1", "ConfigMap", ns, "theirs"), func(w *workv1alpha1.Work) bool {
+		return meta.IsStatusConditionFalse(w.Status.Conditions, names.WorkApplied)
+	})
+	delivered(t, "member1", ns, "taken", "owner", "federation")
+	edit(t, member, configMapRef(ns, "taken"), func(cm *corev1.ConfigMap) {
+		for _, label := range []string{names.ManagedLabel, names.WorkPermanentIDLabel, names.ResourceBindingPermanentIDLabel} {
+			delete(cm.Labels, label)
+		}
+	})
+	for _, name := range []string{"theirs", "taken"} {
+		if err := cell.Delete(t.Context(), configMapRef(ns, name)); err != nil {
+			t.Fatal(err)
+		}
+		untilGone(t, "the Work is gone", cell, workRef("member1", "ConfigMap", ns, name))
+	}
+	delivered(t, "member1", ns, "theirs", "owner", "member")
+	delivered(t, "member1", ns, "taken", "owner", "federation")
+}
