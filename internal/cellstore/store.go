@@ -130,6 +130,26 @@ func (s *Store) Get(ctx context.Context, key string) (kv KV, revision int64, err
 	return kv, response.Header.Revision, nil
 }
 
+// GetAll returns what is stored under several keys, in their order, all as it was at one revision.
+func (s *Store) GetAll(ctx context.Context, keys []string) ([]KV, error) {
+	gets := make([]clientv3.Op, len(keys))
+	for i, key := range keys {
+		gets[i] = clientv3.OpGet(key)
+	}
+	response, err := s.client.Txn(ctx).Then(gets...).Commit()
+	if err != nil {
+		return nil, fmt.Errorf("reading %d keys in cell %s: %w", len(keys), s.Cell, err)
+	}
+	all := make([]KV, len(keys))
+	for i, key := range keys {
+		all[i].Key = key
+		for _, found := range response.Responses[i].GetResponseRange().Kvs {
+			all[i] = KV{Key: key, Value: found.Value, ModRevision: found.ModRevision, Lease: found.Lease}
+		}
+	}
+	return all, nil
+}
+
 // errStop ends an iteration from inside.
 var errStop = errors.New("stop")
 
@@ -173,4 +193,13 @@ func (s *Store) pages(ctx context.Context, prefix string, revision int64, visit 
 		}
 		key = page[len(page)-1].Key + "\x00"
 	}
+}
+
+// Through returns the revision up to which a watch has delivered everything with a response. The header tells it only if there are no
+// events: with events it is the store's revision, which a watch that is still catching up has not reached.
+func Through(response clientv3.WatchResponse) int64 {
+	if n := len(response.Events); n > 0 {
+		return response.Events[n-1].Kv.ModRevision
+	}
+	return response.Header.Revision
 }

@@ -58,6 +58,8 @@ func TestStore(t *testing.T) {
 	s := open(t, plane)
 	t.Run("terms", func(t *testing.T) { testTerms(t, s) })
 	t.Run("pages", func(t *testing.T) { testPages(t, s) })
+	t.Run("several keys", func(t *testing.T) { testGetAll(t, s) })
+	t.Run("watches that catch up", func(t *testing.T) { testThrough(t, s) })
 	t.Run("objects", func(t *testing.T) { testObjects(t, s, api) })
 }
 
@@ -123,6 +125,59 @@ func testPages(t *testing.T, s *cellstore.Store) {
 	}
 	if seen != count {
 		t.Errorf("%d keys of %d were seen", seen, count)
+	}
+}
+
+func testGetAll(t *testing.T, s *cellstore.Store) {
+	for _, key := range []string{"/several/a", "/several/c"} {
+		if _, err := s.Client().Put(t.Context(), key, "value of "+key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := s.GetAll(t.Context(), []string{"/several/c", "/several/b", "/several/a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"value of /several/c", "", "value of /several/a"} {
+		if got := all[i]; string(got.Value) != want || (got.ModRevision != 0) != (want != "") || got.Key != []string{"/several/c", "/several/b", "/several/a"}[i] {
+			t.Errorf("got %q at %d for %s", got.Value, got.ModRevision, got.Key)
+		}
+	}
+}
+
+// testThrough watches from the past: etcd sends that in portions, and tells with each how far the store is, not the watch.
+func testThrough(t *testing.T, s *cellstore.Store) {
+	const count = 2500
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	before, err := s.Client().Put(ctx, "/through/first", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last int64
+	for i := range count {
+		put, err := s.Client().Put(ctx, fmt.Sprintf("/through/%d", i%7), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = put.Header.Revision
+	}
+	through, seen := before.Header.Revision, 0
+	for response := range s.Client().Watch(ctx, "/through/", clientv3.WithPrefix(), clientv3.WithRev(through+1)) {
+		if err := response.Err(); err != nil {
+			t.Fatal(err)
+		}
+		seen += len(response.Events)
+		through = cellstore.Through(response)
+		if want := before.Header.Revision + int64(seen); through != want {
+			t.Fatalf("after %d events everything through %d is said to be seen, want %d", seen, through, want)
+		}
+		if through >= last {
+			break
+		}
+	}
+	if seen != count {
+		t.Errorf("%d events of %d were seen", seen, count)
 	}
 }
 

@@ -18,9 +18,14 @@ func Prefix(cell string) string { return Root + cell + "/" }
 // federated, is what a move has left behind, does not belong where it is, or there is no other cell.
 func Keeper(topology *slots.Map, cell slots.Index, object *cellstore.Object) slots.Index {
 	class, slot := cellstore.Classify(object)
-	if !class.Federated() || object.Labels[names.RebalanceStatusLabel] == names.RebalanceMigrated {
+	if !class.Federated() || isLeftover(object) {
 		return slots.None
 	}
+	return keeperOf(topology, cell, slot)
+}
+
+// keeperOf returns the cell that keeps the copies of a slot's objects in a cell.
+func keeperOf(topology *slots.Map, cell slots.Index, slot slots.Slot) slots.Index {
 	switch route := topology.Route(slot); cell {
 	case route.New:
 		return route.Backup
@@ -29,6 +34,11 @@ func Keeper(topology *slots.Map, cell slots.Index, object *cellstore.Object) slo
 	default:
 		return slots.None
 	}
+}
+
+// isLeftover reports whether an object is what a move has left behind.
+func isLeftover(object *cellstore.Object) bool {
+	return object.Labels[names.RebalanceStatusLabel] == names.RebalanceMigrated
 }
 
 // ignored reports keys that are never federated, by their first segments: they need not be parsed. Works are the most frequent writes

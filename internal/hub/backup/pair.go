@@ -21,6 +21,11 @@ const (
 	batch = 100
 	// batchBytes bounds a transaction; etcd takes 1.5 MiB by default, and an object may be as large.
 	batchBytes = 512 << 10
+	// writeInterval is the least time between two writes to a keeper that carry copies. What changes meanwhile goes together, the newest
+	// value of each key; it is most of the lag, and what is lost at worst if a cell is lost.
+	writeInterval = 500 * time.Millisecond
+	// idleInterval is how often a keeper is told how far it is if nothing has changed that it keeps. It loses nothing by knowing less.
+	idleInterval = 10 * time.Second
 	// maxPending is how many keys may wait for a keeper that cannot be reached, before it is compared anew instead.
 	maxPending = 100_000
 )
@@ -47,6 +52,8 @@ type pair struct {
 
 	written int64 // the source's revision up to which everything is written
 	synced  bool
+
+	told time.Time // when the keeper was last told how far it is; only the goroutine that writes uses it
 }
 
 func newPair(source string, keeper *cellstore.Store, term cellstore.Term, revision int64) *pair {
@@ -159,33 +166,48 @@ func (p *pair) follow(ctx context.Context) error {
 			return nil
 		case <-p.wake:
 		}
-		err := p.write(ctx)
+		carried, err := p.write(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err == nil:
 			delay = retryDelay
+			if carried && !rest(ctx, writeInterval) {
+				return nil
+			}
 			continue
 		case errors.Is(err, cellstore.ErrDeposed) || errors.Is(err, errCompareAnew):
 			return err
 		}
 		klog.FromContext(ctx).V(1).Info("A keeper of backups does not answer; trying again", "cell", p.source, "keeper", p.keeper.Cell, "err", err)
-		select {
-		case <-ctx.Done():
+		if !rest(ctx, delay.Step()) {
 			return nil
-		case <-time.After(delay.Step()):
 		}
 		p.reach(0) // wake up again
 	}
 }
 
+// rest waits, and reports whether there is anything to do after it.
+func rest(ctx context.Context, duration time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(duration):
+		return true
+	}
+}
+
 var errCompareAnew = errors.New("the keeper has to be compared anew")
 
-// write writes everything that is pending.
-func (p *pair) write(ctx context.Context) error {
+// write writes everything that is pending, and reports whether there was anything that had to reach the keeper.
+func (p *pair) write(ctx context.Context) (carried bool, err error) {
 	changes, through, err := p.take()
 	if err != nil {
-		return fmt.Errorf("%w: %w", errCompareAnew, err)
+		return false, fmt.Errorf("%w: %w", errCompareAnew, err)
+	}
+	if len(changes) == 0 && p.now().Sub(p.told) < idleInterval {
+		p.reached(through)
+		return false, nil
 	}
 	w := writer{pair: p}
 	for key, c := range changes {
@@ -198,17 +220,23 @@ func (p *pair) write(ctx context.Context) error {
 	}
 	if err != nil {
 		p.giveBack(changes)
-		return err
+		return false, err
 	}
-	now := p.now()
+	p.told = p.now()
+	lag := lagSeconds.WithLabelValues(p.source, p.keeper.Cell)
 	for _, c := range changes {
-		lagSeconds.WithLabelValues(p.source, p.keeper.Cell).Observe(now.Sub(c.seen).Seconds())
+		lag.Observe(p.told.Sub(c.seen).Seconds())
 	}
 	copiedKeys.WithLabelValues(p.source, p.keeper.Cell).Add(float64(len(changes)))
+	p.reached(through)
+	return true, nil
+}
+
+// reached notes that the keeper has everything up to a revision.
+func (p *pair) reached(revision int64) {
 	p.mu.Lock()
-	p.written = through
-	p.mu.Unlock()
-	return nil
+	defer p.mu.Unlock()
+	p.written = revision
 }
 
 // standing is how far a pair is.

@@ -40,6 +40,22 @@ func TestPending(t *testing.T) {
 	}
 }
 
+// TestIdle shows that a keeper is left alone while nothing changes that it keeps.
+func TestIdle(t *testing.T) {
+	now := time.Unix(100, 0)
+	p := newPair("cell-a", nil, 1, 10) // nothing can be written to this keeper
+	p.now = func() time.Time { return now }
+	p.told = now
+	now = now.Add(idleInterval - 1)
+	p.reach(20)
+	if carried, err := p.write(t.Context()); carried || err != nil {
+		t.Errorf("wrote %t, %v", carried, err)
+	}
+	if s := p.standing(); s.written != 20 {
+		t.Errorf("everything up to %d is said to be written", s.written)
+	}
+}
+
 // TestTooManyPending shows that a keeper that is away for long costs bounded memory.
 func TestTooManyPending(t *testing.T) {
 	p := newPair("cell-a", nil, 1, 10)

@@ -117,7 +117,7 @@ func (s *source) wanted(ctx context.Context, keeper slots.Index, revision int64,
 			return err
 		}
 		relative, _ := s.store.Relative(kv.Key)
-		if k, _ := s.keeperOf(ctx, relative, kv.Value); k == keeper {
+		if k, kept := s.keeperOf(ctx, relative, kv.Value); kept && k == keeper {
 			if err := yield(relative, kv.Value); err != nil {
 				return err
 			}
@@ -126,9 +126,9 @@ func (s *source) wanted(ctx context.Context, keeper slots.Index, revision int64,
 	return nil
 }
 
-// keeperOf returns who keeps the copy of what is stored under a key; slots.None if nobody does. federated is false for what never
-// is backed up.
-func (s *source) keeperOf(ctx context.Context, relative string, value []byte) (keeper slots.Index, federated bool) {
+// keeperOf returns whose business it is what is stored under a key, slots.None if nobody's, and whether that one is to keep a copy: it is
+// not if the object has just left.
+func (s *source) keeperOf(ctx context.Context, relative string, value []byte) (keeper slots.Index, kept bool) {
 	if ignored(relative) {
 		return slots.None, false
 	}
@@ -138,8 +138,11 @@ func (s *source) keeperOf(ctx context.Context, relative string, value []byte) (k
 		klog.FromContext(ctx).V(4).Info("Not backed up, as it is no object", "cell", s.store.Cell, "key", relative, "reason", err)
 		return slots.None, false
 	}
-	class, _ := cellstore.Classify(object)
-	return Keeper(s.topology, s.cell, object), class.Federated()
+	class, slot := cellstore.Classify(object)
+	if !class.Federated() {
+		return slots.None, false
+	}
+	return keeperOf(s.topology, s.cell, slot), !isLeftover(object)
 }
 
 // progressInterval is how often an idle watch is asked how far it is.
@@ -171,30 +174,33 @@ func (s *source) watch(ctx context.Context, pairs map[slots.Index]*pair, revisio
 			for _, event := range response.Events {
 				s.pass(ctx, pairs, event)
 			}
+			through := cellstore.Through(response)
 			for _, p := range pairs {
-				p.reach(response.Header.Revision)
+				p.reach(through)
 			}
 		}
 	}
 }
 
-// pass passes a change on to whoever keeps the object. Who kept what is gone is not worth finding out: all are told.
+// pass passes a change on to whoever keeps the object. Who kept what has been deleted is not worth finding out: all are told.
 func (s *source) pass(ctx context.Context, pairs map[slots.Index]*pair, event *clientv3.Event) {
 	relative, _ := s.store.Relative(string(event.Kv.Key))
 	if ignored(relative) {
 		return
 	}
-	if event.Type == clientv3.EventTypePut {
-		keeper, federated := s.keeperOf(ctx, relative, event.Kv.Value)
-		if !federated {
-			return
+	if event.Type == clientv3.EventTypeDelete {
+		for _, p := range pairs {
+			p.note(relative, nil)
 		}
-		if p := pairs[keeper]; p != nil {
-			p.note(relative, event.Kv.Value)
-			return
-		}
+		return
 	}
-	for _, p := range pairs {
+	keeper, kept := s.keeperOf(ctx, relative, event.Kv.Value)
+	p := pairs[keeper]
+	switch {
+	case p == nil: // what nobody should have is found by comparing
+	case kept:
+		p.note(relative, event.Kv.Value)
+	default:
 		p.note(relative, nil)
 	}
 }
