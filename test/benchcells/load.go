@@ -35,6 +35,12 @@ func (r *writes) note(moving bool, took time.Duration, err error) {
 	}
 }
 
+func (r *writes) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.moving) + len(r.others)
+}
+
 func quantile(all []time.Duration, q float64) time.Duration {
 	if len(all) == 0 {
 		return 0

@@ -20,14 +20,12 @@ import (
 
 // backupCost compares writes with and without the hub manager, which is what backs them up.
 func (w *world) backupCost(ctx context.Context) error {
-	perWrite := func() (time.Duration, *writes) {
+	perWrite := func(when string) (time.Duration, *writes) {
 		before := w.cpu(ctx)
 		result := w.writeFor(ctx, nil)
-		var sum time.Duration
-		for name, now := range w.cpu(ctx) {
-			sum += now - before[name]
-		}
-		return sum / time.Duration(max(len(result.others), 1)), result
+		spent := w.cpu(ctx).since(before)
+		spent.print(when, "write", len(result.others))
+		return spent.sum() / time.Duration(max(len(result.others), 1)), result
 	}
 	managers := w.processes("hub-manager")
 	for _, p := range managers {
@@ -35,7 +33,7 @@ func (w *world) backupCost(ctx context.Context) error {
 			return err
 		}
 	}
-	without, _ := perWrite()
+	without, _ := perWrite("without backup")
 	for _, p := range managers {
 		if err := p.Resume(); err != nil {
 			return err
@@ -45,7 +43,7 @@ func (w *world) backupCost(ctx context.Context) error {
 		}
 	}
 	time.Sleep(w.settings.load) // it takes its lease back and catches up
-	with, result := perWrite()
+	with, result := perWrite("with backup")
 	result.print("backed up")
 	lag, err := w.backupLag(ctx)
 	if err != nil {
@@ -121,15 +119,18 @@ func (w *world) addCell(ctx context.Context) error {
 			moving[slot] = true
 		}
 	}
-	w.writeFor(ctx, moving).print("before")
-
+	idle := w.idle(ctx)
+	loaded := w.cpu(ctx)
+	calm := w.writeFor(ctx, moving)
+	calm.print("before")
+	load := w.cpu(ctx).since(loaded).less(idle, w.settings.load.Seconds())
 	before := w.cpu(ctx)
 	loadCtx, stop := context.WithCancel(ctx)
 	defer stop()
 	var during writes
-	loaded := make(chan struct{})
+	ended := make(chan struct{})
 	go func() {
-		defer close(loaded)
+		defer close(ended)
 		w.write(loadCtx, moving, &during)
 	}()
 	began := time.Now()
@@ -139,31 +140,28 @@ func (w *world) addCell(ctx context.Context) error {
 	var moved int64
 	var firstMove, lastMove time.Time
 	err = w.settled(ctx, func(t *v1alpha1.CellTopology) {
-		change := t.Status.Change
-		if change == nil || change.MovedObjects == 0 {
-			return
-		}
-		if firstMove.IsZero() {
+		if t.Status.Phase == v1alpha1.TopologyMoving && firstMove.IsZero() {
 			firstMove = time.Now()
 		}
-		if change.MovedObjects > moved {
+		if change := t.Status.Change; change != nil && change.MovedObjects > moved {
 			moved, lastMove = change.MovedObjects, time.Now()
 		}
 	})
 	took := time.Since(began)
 	stop()
-	<-loaded
+	<-ended
 	if err != nil {
 		return err
 	}
 	during.print("during")
+	spent := w.cpu(ctx).since(before)
+	spent = spent.less(idle, time.Since(began).Seconds())
 	w.writeFor(ctx, moving).print("after")
 	fmt.Printf("%d objects moved in %.1f s, %.0f/s while moving (target: at least 1000/s); the whole change took %.1f s\n", moved, lastMove.Sub(firstMove).Seconds(), float64(moved)/max(lastMove.Sub(firstMove).Seconds(), 0.001), took.Seconds())
-	var sum time.Duration
-	for name, now := range w.cpu(ctx) {
-		sum += now - before[name]
-	}
-	fmt.Printf("CPU of everything from the change's begin to the end of the load after it: %.1f s\n\n", sum.Seconds())
+	fmt.Printf("CPU of everything during the change, with its %d writes: %.1f s\n", during.count(), spent.sum().Seconds())
+	load.print("of the load before the change", "write", calm.count())
+	spent.less(load, float64(during.count())/float64(max(calm.count(), 1))).print("of the change without the writes", "object moved", int(moved))
+	fmt.Println()
 	return nil
 }
 

@@ -167,7 +167,7 @@ func (w *world) change(ctx context.Context, edit cells.Edit) (moving map[slots.S
 
 // settled waits until no change is under way, and calls see with every look at the topology before.
 func (w *world) settled(ctx context.Context, see func(*v1alpha1.CellTopology)) error {
-	ticker := time.NewTicker(20 * time.Millisecond)
+	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	for {
 		topology, err := w.topology(ctx)
@@ -184,15 +184,6 @@ func (w *world) settled(ctx context.Context, see func(*v1alpha1.CellTopology)) e
 		case <-ticker.C:
 		}
 	}
-}
-
-// cpu returns the CPU time of all processes, by program.
-func (w *world) cpu(ctx context.Context) map[string]time.Duration {
-	sums := map[string]time.Duration{}
-	for _, p := range w.federation.Status(ctx) {
-		sums[p.Name[strings.LastIndexByte(p.Name, '/')+1:]] += p.CPU
-	}
-	return sums
 }
 
 func (w *world) processes(prefix string) []*process.Process {
