@@ -106,10 +106,8 @@ func (c *cycle) assignByCapacity(selected []*candidate) *Failure {
 	steps := byStep(selected)
 	switch {
 	case c.request.Fresh:
-		for _, at := range selected {
-			at.replicas = 0
-		}
-		return c.grow(steps, wanted, (*candidate).capacity)
+		staying := c.leaveAtPace(selected, wanted)
+		return c.grow(byStep(c.notDrained(selected)), wanted-staying, (*candidate).capacity)
 	case assigned < wanted:
 		if failure := c.grow(steps, wanted-assigned, func(at *candidate) int64 { return at.available }); failure != nil {
 			return failure

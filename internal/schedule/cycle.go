@@ -30,10 +30,11 @@ type cycle struct {
 	spread     spread
 	candidates []candidate // one per cluster, in the order of names
 
-	// Of the attempt: the highest price of all clusters, what is moved at a pace and when to go on, and what there is to
-	// say about it.
+	// Of the attempt: the highest price of all clusters, what is moved at a pace, what lacks room to be moved to, when to
+	// go on, and what there is to say about it.
 	highestPrice float64
 	moved        int32
+	stranded     int32
 	again        time.Duration
 	notes        []string
 }
@@ -110,10 +111,12 @@ func (c *cycle) attempt(group *term) ([]workv1alpha2.TargetCluster, *Failure) {
 	}
 	c.score(eligible)
 	c.orderSites(eligible)
+	held := slices.Clone(eligible) // selecting may exchange what is in eligible
 	selected, failure := c.selectClusters(eligible)
 	if failure != nil {
 		return nil, failure
 	}
+	selected = c.withDrained(held, selected)
 	for _, chosen := range selected {
 		chosen.selected = true
 	}
@@ -127,7 +130,7 @@ func (c *cycle) attempt(group *term) ([]workv1alpha2.TargetCluster, *Failure) {
 // filter returns the clusters that may hold the template, and notes why the others may not.
 func (c *cycle) filter() []*candidate {
 	eligible := make([]*candidate, 0, len(c.candidates))
-	c.moved, c.again, c.notes = 0, 0, nil
+	c.moved, c.stranded, c.again, c.notes = 0, 0, 0, nil
 	for i := range c.candidates {
 		at := &c.candidates[i]
 		at.tier, at.filter, at.reason, at.score, at.available, at.selected, at.replicas = 0, "", "", 0, unknown, false, 0

@@ -37,6 +37,7 @@ func (c *cycle) moveFrom(all []*candidate, leaves, takes func(*candidate) bool, 
 		}
 	}
 	possible := min(going, room)
+	c.stranded += int32(going - possible)
 	if possible == 0 {
 		return
 	}
@@ -56,6 +57,60 @@ func (c *cycle) moveFrom(all []*candidate, leaves, takes func(*candidate) bool, 
 		c.share(step, here, c.left)
 		moving -= here
 	}
+}
+
+// leaveAtPace is for decisions from scratch: it takes all replicas off clusters but for those in sites that are being
+// drained, which leave at their pace all the same. It returns how many stay there.
+func (c *cycle) leaveAtPace(selected []*candidate, wanted int64) (staying int64) {
+	var from []*candidate
+	held, room := int64(0), int64(0)
+	for _, at := range selected {
+		at.replicas = 0
+		if c.draining(at) {
+			at.replicas = at.assigned
+			held += int64(at.assigned)
+			from = append(from, at)
+		} else {
+			room += at.capacity() - at.growth
+		}
+	}
+	going := min(held, wanted)
+	if going == 0 {
+		c.thin(from, 0)
+		return 0
+	}
+	allowed, again := c.allowance(&c.sites.Drain.Pace)
+	possible := max(0, min(going, room-(wanted-going)))
+	c.stranded += int32(going - possible)
+	moving := min(possible, allowed)
+	if moving < going {
+		c.again = earliest(c.again, again)
+	}
+	if moving > 0 {
+		c.moved += int32(moving)
+		c.note("%d of %d replicas moved out of sites that are being drained", moving, going)
+	}
+	c.thin(from, going-moving)
+	return going - moving
+}
+
+// notDrained returns the clusters of sites that stay.
+func (c *cycle) notDrained(selected []*candidate) []*candidate {
+	return slices.DeleteFunc(slices.Clone(selected), c.draining)
+}
+
+// withDrained adds the clusters that are being drained to those that were selected. They are on their way out, so that
+// spread constraints do not count them, but what they hold must not leave all at once.
+func (c *cycle) withDrained(eligible, selected []*candidate) []*candidate {
+	if c.sites == nil || c.sites.Drain == nil || !c.strategy.byCapacity() || c.spec.Replicas <= 0 {
+		return selected
+	}
+	for _, at := range eligible {
+		if at.assigned > 0 && c.draining(at) && !slices.Contains(selected, at) {
+			selected = append(selected, at)
+		}
+	}
+	return selected
 }
 
 // thin lets clusters keep only some of their replicas.

@@ -64,6 +64,8 @@ type Result struct {
 	Moved int32
 	// Again is after what time another decision is due, because moves at a pace are not done; zero if they are.
 	Again time.Duration
+	// Stranded counts the replicas that would move as soon as there is room elsewhere.
+	Stranded int32
 	// Notes are sentences about what was decided for a reason that the placement does not give.
 	Notes []string
 	// Attempts explain the decision, if that was asked for.
@@ -103,7 +105,7 @@ func Plan(request Request, clusters []*clusterv1alpha1.Cluster) (Result, error) 
 		}
 		if failure == nil {
 			return Result{
-				Clusters: targets, Affinity: terms[i].name, Moved: c.moved, Again: c.again, Notes: c.notes, Attempts: attempts,
+				Clusters: targets, Affinity: terms[i].name, Moved: c.moved, Again: c.again, Stranded: c.stranded, Notes: c.notes, Attempts: attempts,
 			}, nil
 		}
 		failures = append(failures, failure)

@@ -303,6 +303,9 @@ func describe(result Result) string {
 	if result.Moved > 0 || result.Again > 0 {
 		text += fmt.Sprintf("moved %d, again after %s\n", result.Moved, result.Again)
 	}
+	if result.Stranded > 0 {
+		text += fmt.Sprintf("%d would move if there was room\n", result.Stranded)
+	}
 	return text
 }
 
