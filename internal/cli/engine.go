@@ -15,6 +15,7 @@ import (
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	"github.com/cellplane/cellplane/internal/engine"
 	"github.com/cellplane/cellplane/internal/engine/descheduler"
+	"github.com/cellplane/cellplane/internal/schedule/profilefile"
 )
 
 // engineOptions are the flags of engine.
@@ -37,6 +38,7 @@ type engineOptions struct {
 	purgeMode         string
 	deschedule        bool
 	descheduler       descheduler.Options
+	profiles          string
 }
 
 func newEngine() *cobra.Command {
@@ -75,6 +77,7 @@ caches and take over within seconds.`,
 	flags.StringVar(&o.metricsAddress, "metrics-address", "", "loopback address for /metrics, /healthz and /readyz, like 127.0.0.1:8080 (default: none)")
 	flags.StringVar(&o.peerAddress, "peer-address", "", "address, as IP and port, at which the other engines of this cell notice if this one dies; nothing is sent there (default: a loopback address, for engines on one host)")
 	flags.IntVar(&o.workersPerMember, "workers-per-member", 0, "requests under way to each member at most (default: a few)")
+	flags.StringVar(&o.profiles, "scheduling-profiles", "", "YAML file with SchedulingProfiles that policies may name; profiles in the cell come first")
 	o.addFailoverFlags(flags)
 	return cmd
 }
@@ -116,6 +119,9 @@ func (o *engineOptions) complete() (*engine.Config, error) {
 	config := &engine.Config{
 		Cell: o.cell, Config: client, Federation: federation, HubAPI: hub, Hub: o.hub, LeaderElect: o.leaderElect, Preemption: o.preemption,
 		SkippedAPIs: o.skippedAPIs, MetricsAddress: o.metricsAddress, PeerAddress: o.peerAddress, GovernMemory: true, WorkersPerMember: o.workersPerMember,
+	}
+	if config.Profiles, err = profilefile.Read(o.profiles); err != nil {
+		return nil, fmt.Errorf("--scheduling-profiles: %w", err)
 	}
 	if err := o.completeFailover(config); err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/internal/engine/binding"
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/dependencies"
@@ -55,6 +56,8 @@ type Config struct {
 	// PeerAddress is where the other engines of the cell hold a connection, to notice at once if this one dies; nothing
 	// is sent on it. Empty means a loopback address, which helps engines on one host.
 	PeerAddress string
+	// Profiles are SchedulingProfiles that every policy may name, besides those in the cell.
+	Profiles []*cellplanev1alpha1.SchedulingProfile
 	// Descheduler moves replicas whose pods find no node to clusters with room; nil leaves them.
 	Descheduler *descheduler.Options
 	// MetricsAddress is where /metrics, /healthz and /readyz are served, without TLS or authentication: it should be a
@@ -67,10 +70,11 @@ type Config struct {
 	WorkersPerMember int
 }
 
-// The numbers of workers: writes to the cell mostly wait for etcd.
+// The numbers of workers: writes to the cell mostly wait for etcd. Those that place bindings are more: what they reserve
+// while a ledger is being written is written together.
 const (
-	detectorWorkers   = 8
-	schedulerWorkers  = 8
+	detectorWorkers   = 16
+	schedulerWorkers  = 32
 	quotaWorkers      = 2
 	descheduleWorkers = 2
 	bindingWorkers    = 8
@@ -167,7 +171,7 @@ func (c *Config) build(ctx context.Context) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	plan := scheduler.New(state, recorder, scheduler.Options{Ledger: promises, Guards: []scheduler.Guard{quotas}, Changed: func(key cell.Key) { bindings.Changed(key) }})
+	plan := scheduler.New(state, recorder, scheduler.Options{Ledger: promises, Profiles: c.Profiles, Guards: []scheduler.Guard{quotas}, Changed: func(key cell.Key) { bindings.Changed(key) }})
 	execute := execution.New(state, meaning, recorder, workers(c.WorkersPerMember), func(key cell.Key) {
 		works.Changed(key)
 		if work := state.Works.Get(key); work != nil && work.Binding.Name != "" {

@@ -37,6 +37,8 @@ func getLedger(ctx context.Context, client rest.Interface, name string) (*cellpl
 
 // putLedger writes a ledger, if it is still the one that was read.
 func putLedger(ctx context.Context, client rest.Interface, l *cellplanev1alpha1.ClusterLedger) (*cellplanev1alpha1.ClusterLedger, error) {
+	// Who set which of thousands of fields is of no use to anybody: the API server need not work it out.
+	l.ManagedFields = []metav1.ManagedFieldsEntry{{}}
 	written := &cellplanev1alpha1.ClusterLedger{}
 	err := client.Put().Resource(resourceName).Name(l.Name).Body(l).Do(ctx).Into(written)
 	written.ManagedFields = nil

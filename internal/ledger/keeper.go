@@ -136,15 +136,23 @@ func (k *Keeper) observed() map[string]*simulate.Model {
 	return models
 }
 
-// settle brings one ledger up to date. While nobody waits for its promises to end it is written at most once in an
-// interval.
+// promisedPause is how often a ledger with promises is written at most. What is promised and runs already counts twice
+// until then, which is safe; writing it for every pod that starts would keep schedulers from writing.
+const promisedPause = 2 * time.Second
+
+// settle brings one ledger up to date. It is written at most once in an interval, or a bit more often while promises are
+// to end.
 func (k *Keeper) settle(ctx context.Context, cluster string, m *simulate.Model, holders []string, now time.Time) error {
 	known, synced := k.ledgers.get(cluster)
 	profile, profilesKnown := k.profiles.get(cluster)
 	if !synced || !profilesKnown {
 		return nil
 	}
-	if known != nil && len(known.Reservations) == 0 && !k.rested(cluster, now) {
+	pause := k.interval
+	if known != nil && len(known.Reservations) > 0 {
+		pause = min(pause, promisedPause)
+	}
+	if known != nil && !k.rested(cluster, now, pause) {
 		return nil
 	}
 	l := known.DeepCopy()
@@ -188,10 +196,10 @@ func (k *Keeper) newLedger(cluster string) *cellplanev1alpha1.ClusterLedger {
 	return l
 }
 
-func (k *Keeper) rested(cluster string, now time.Time) bool {
+func (k *Keeper) rested(cluster string, now time.Time, pause time.Duration) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return now.Sub(k.told[cluster].at) >= k.interval
+	return now.Sub(k.told[cluster].at) >= pause
 }
 
 func (k *Keeper) changed(cluster string, version uint64, profile *cellplanev1alpha1.ClusterProfile) bool {

@@ -1,40 +1,14 @@
 package schedule
 
 import (
-	"bytes"
-	"errors"
-	"fmt"
-	"io"
 	"math"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/utils/ptr"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
-
-// ParseProfiles reads SchedulingProfiles from YAML documents, as a configuration file has them.
-func ParseProfiles(text []byte) ([]*cellplanev1alpha1.SchedulingProfile, error) {
-	var profiles []*cellplanev1alpha1.SchedulingProfile
-	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
-	for {
-		profile := &cellplanev1alpha1.SchedulingProfile{}
-		if err := decoder.Decode(profile); errors.Is(err, io.EOF) {
-			return profiles, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("reading scheduling profiles: %w", err)
-		}
-		if profile.Kind == "" && profile.Name == "" {
-			continue // an empty document
-		}
-		if profile.Kind != "SchedulingProfile" || profile.APIVersion != cellplanev1alpha1.GroupVersion.String() || profile.Name == "" {
-			return nil, fmt.Errorf("reading scheduling profiles: want a SchedulingProfile of %s with a name, got %s %q of %q", cellplanev1alpha1.GroupVersion, profile.Kind, profile.Name, profile.APIVersion)
-		}
-		profiles = append(profiles, profile)
-	}
-}
 
 // HourlyPrice is what one replica costs in a cluster for an hour, at the average of how its capacity is bought. For a
 // template of several components it is the price of a set.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/lru"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
@@ -22,8 +23,10 @@ import (
 
 // promises is the guard that reserves room in the ledgers of clusters before a decision is written.
 type promises struct {
-	cell  *cell.Cell
-	store *ledger.Store
+	cell     *cell.Cell
+	store    *ledger.Store
+	profiles *profiles
+	pods     *pods
 }
 
 // Admit reserves what a decision needs more than the one before, and gives back what it needs less. Where capacity decides,
@@ -77,7 +80,7 @@ func (p *promises) claims(before, after *workv1alpha2.ResourceBinding) []ledger.
 		}
 	}
 	if len(spec.Components) == 0 {
-		pod := podOf(p.cell, after)
+		pod := p.pods.of(after)
 		eachCluster(was, spec.Clusters, func(cluster string, earlier, now *workv1alpha2.TargetCluster) {
 			claim(cluster, "", now.Replicas, earlier.Replicas, pod)
 		})
@@ -141,13 +144,26 @@ func ByCapacity(spec *workv1alpha2.ResourceBindingSpec) bool {
 		strategy.WeightPreference != nil && strategy.WeightPreference.DynamicWeight != ""
 }
 
-// podOf returns what a replica of a binding asks for: all that its pod template says where there is one, else what the
+// pods know what replicas of bindings ask for. Templates are taken apart once.
+type pods struct {
+	cell  *cell.Cell
+	known *lru.Cache // template → knownPod
+}
+
+// knownPod is the pod of one version of a template.
+type knownPod struct {
+	version string
+	pod     *simulate.Pod
+}
+
+// rememberedPods is of how many templates the pods are kept.
+const rememberedPods = 10000
+
+// of returns what a replica of a binding asks for: all that its pod template says where there is one, else what the
 // binding knows. Nil means that nobody can tell.
-func podOf(c *cell.Cell, binding *workv1alpha2.ResourceBinding) *simulate.Pod {
-	if template := podTemplateOf(c, &binding.Spec.Resource); template != nil {
-		if pod, err := simulate.FromTemplate(binding.Spec.Resource.Namespace, template); err == nil {
-			return pod
-		}
+func (p *pods) of(binding *workv1alpha2.ResourceBinding) *simulate.Pod {
+	if pod := p.ofTemplate(&binding.Spec.Resource); pod != nil {
+		return pod
 	}
 	pod, err := simulate.FromRequirements(binding.Spec.ReplicaRequirements)
 	if err != nil {
@@ -156,16 +172,34 @@ func podOf(c *cell.Cell, binding *workv1alpha2.ResourceBinding) *simulate.Pod {
 	return pod
 }
 
-// podTemplateOf returns the pod template of a built-in workload, nil for anything else.
-func podTemplateOf(c *cell.Cell, ref *workv1alpha2.ObjectReference) *corev1.PodTemplateSpec {
+// ofTemplate returns the pod of a built-in workload, nil for anything else.
+func (p *pods) ofTemplate(ref *workv1alpha2.ObjectReference) *simulate.Pod {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil || gv.Group != "apps" && gv.Group != "batch" {
 		return nil
 	}
-	t := c.Templates.Get(cell.TemplateKey{GroupVersionKind: gv.WithKind(ref.Kind), Key: cell.Key{Namespace: ref.Namespace, Name: ref.Name}})
+	key := cell.TemplateKey{GroupVersionKind: gv.WithKind(ref.Kind), Key: cell.Key{Namespace: ref.Namespace, Name: ref.Name}}
+	t := p.cell.Templates.Get(key)
 	if t == nil {
 		return nil
 	}
+	if known, ok := p.known.Get(key); ok && known.(knownPod).version == t.Version {
+		return known.(knownPod).pod
+	}
+	template := podTemplateOf(t)
+	if template == nil {
+		return nil
+	}
+	pod, err := simulate.FromTemplate(ref.Namespace, template)
+	if err != nil {
+		return nil
+	}
+	p.known.Add(key, knownPod{t.Version, pod})
+	return pod
+}
+
+// podTemplateOf returns the pod template of a workload, nil if it has none.
+func podTemplateOf(t *cell.Template) *corev1.PodTemplateSpec {
 	obj, err := t.Object()
 	if err != nil {
 		return nil

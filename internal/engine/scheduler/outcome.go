@@ -30,6 +30,8 @@ type Outcome struct {
 	// Of moves at a pace: when the last one was, and after how long the next one is due.
 	movedAt time.Time
 	again   time.Duration
+	// stranded tells that replicas would move if there was room for them elsewhere.
+	stranded bool
 
 	// What the decision was made from, and what came out.
 	input    uint64
@@ -72,18 +74,19 @@ func (s *Scheduler) record(binding *workv1alpha2.ResourceBinding, d *decision) {
 		outcome.At = last.At
 	}
 	if outcome.snapshot == nil { // nothing was decided
-		outcome.Notes, outcome.movedAt = last.Notes, last.movedAt
+		outcome.Notes, outcome.movedAt, outcome.stranded = last.Notes, last.movedAt, last.stranded
 		outcome.input, outcome.freed, outcome.snapshot, outcome.targets = last.input, last.freed, last.snapshot, last.targets
 	}
 	s.outcomes[key] = outcome
-	s.setWaiting(key, d.placement, outcome.Failure != nil)
+	s.setWaiting(key, d.placement, outcome.Failure != nil || outcome.stranded)
 	s.mu.Unlock()
 	if s.changed != nil && known && (message(last.Failure) != message(outcome.Failure) || last.Affinity != outcome.Affinity || !last.At.Equal(outcome.At)) {
 		s.changed(key)
 	}
 }
 
-// setWaiting files a binding that found no place under its placement. It is called with the lock held.
+// setWaiting files a binding that waits for room under its placement: all of it, or a part that is to move. It is called
+// with the lock held.
 func (s *Scheduler) setWaiting(key cell.Key, placement string, waits bool) {
 	if waits {
 		if s.waiting[placement] == nil {

@@ -12,6 +12,25 @@ import (
 	"github.com/cellplane/cellplane/internal/schedule"
 )
 
+// profiles are the SchedulingProfiles of the cell, and those that the engine was configured with.
+type profiles struct {
+	cell       *cell.Cell
+	configured []*cellplanev1alpha1.SchedulingProfile
+}
+
+// get returns a profile, nil if there is none of that name.
+func (p *profiles) get(name string) *cellplanev1alpha1.SchedulingProfile {
+	if profile := p.cell.Profiles.Get(cell.Key{Name: name}); profile != nil {
+		return profile
+	}
+	for _, profile := range p.configured {
+		if profile.Name == name {
+			return profile
+		}
+	}
+	return nil
+}
+
 // profile returns the preferences that a binding follows: those its annotation names, else those its scheduler does.
 func (s *Scheduler) profile(binding *workv1alpha2.ResourceBinding) (*cellplanev1alpha1.SchedulingProfileSpec, *schedule.Failure) {
 	wanted := binding.Annotations[names.SchedulingProfileAnnotation]
@@ -19,7 +38,7 @@ func (s *Scheduler) profile(binding *workv1alpha2.ResourceBinding) (*cellplanev1
 	if name == "" {
 		return nil, nil
 	}
-	if profile := s.cell.Profiles.Get(cell.Key{Name: name}); profile != nil {
+	if profile := s.profiles.get(name); profile != nil {
 		return &profile.Spec, nil
 	}
 	if wanted == "" {
@@ -37,11 +56,17 @@ func paced(profile *cellplanev1alpha1.SchedulingProfileSpec) bool {
 		(profile.Sites.Drain != nil || profile.Sites.Burst != nil && profile.Sites.Burst.ComeBack != nil)
 }
 
-// readyReplicas counts the replicas that are ready in all clusters, as far as statuses tell.
+// readyReplicas counts the replicas that are ready in the clusters they are placed in, as far as statuses tell. Those that
+// were just taken off a cluster may still run there, and count no longer.
 func readyReplicas(binding *workv1alpha2.ResourceBinding) int32 {
 	ready := int32(0)
 	for i := range binding.Status.AggregatedStatus {
-		ready += readyIn(&binding.Status.AggregatedStatus[i])
+		item := &binding.Status.AggregatedStatus[i]
+		for j := range binding.Spec.Clusters {
+			if target := &binding.Spec.Clusters[j]; target.Name == item.ClusterName {
+				ready += min(readyIn(item), target.Replicas)
+			}
+		}
 	}
 	return ready
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/lru"
 	"k8s.io/utils/ptr"
 
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
@@ -36,17 +37,20 @@ type Scheduler struct {
 	queue    *queue.Queue[cell.Key]
 	now      func() time.Time
 	// changed is told of bindings about which something new is known that the binding does not say.
-	changed func(cell.Key)
-	groups  groupLocks
-	ledger  *ledger.Store // nil where there is none
-	reaches *lru.Cache    // placement as JSON → reach
+	changed  func(cell.Key)
+	groups   groupLocks
+	ledger   *ledger.Store // nil where there is none
+	profiles profiles
+	pods     pods
+	reaches  *lru.Cache // placement as JSON → reach
 
 	mu       sync.Mutex
 	outcomes map[cell.Key]Outcome
 	waiting  map[string]map[cell.Key]struct{} // by placement, as JSON
 	snapshot *schedule.Snapshot
-	stale    bool // whether a cluster has changed since the snapshot
-	freed    int  // counts how often clusters may have got more room
+	stale    bool                // whether a cluster has changed since the snapshot
+	freed    int                 // counts how often clusters may have got more room
+	roomier  map[string]struct{} // clusters of which nobody who waits has been told yet
 }
 
 // Guard has the last word on decisions: it knows of bounds that the clusters themselves do not tell.
@@ -70,6 +74,8 @@ type Options struct {
 	Guards []Guard
 	// Ledger knows what of the clusters' room is promised; nil means nobody does.
 	Ledger *ledger.Store
+	// Profiles are known besides those in the cell, which come first where names are equal.
+	Profiles []*cellplanev1alpha1.SchedulingProfile
 	// Changed is told of bindings whose outcome is another than before.
 	Changed func(cell.Key)
 }
@@ -81,11 +87,13 @@ const knownPlacements = 4096
 func New(c *cell.Cell, recorder *events.Recorder, options Options) *Scheduler {
 	s := &Scheduler{
 		cell: c, recorder: recorder, guards: options.Guards, now: time.Now, changed: options.Changed, reaches: lru.New(knownPlacements),
-		outcomes: map[cell.Key]Outcome{}, waiting: map[string]map[cell.Key]struct{}{}, snapshot: schedule.Compile(nil), stale: true,
+		outcomes: map[cell.Key]Outcome{}, waiting: map[string]map[cell.Key]struct{}{}, roomier: map[string]struct{}{}, snapshot: schedule.Compile(nil), stale: true,
 	}
+	s.profiles = profiles{c, options.Profiles}
+	s.pods = pods{c, lru.New(rememberedPods)}
 	if options.Ledger != nil {
 		s.ledger = options.Ledger
-		s.guards = append(s.guards, &promises{c, options.Ledger})
+		s.guards = append(s.guards, &promises{c, options.Ledger, &s.profiles, &s.pods})
 		s.ledger.Subscribe(s.roomFreed)
 	}
 	s.queue = queue.NewWithPriority("scheduler", firstPause, longestPause, s.priority)
@@ -95,7 +103,7 @@ func New(c *cell.Cell, recorder *events.Recorder, options Options) *Scheduler {
 
 // Responsible tells whether the binding is ours to decide about. A SchedulingProfile is a scheduler of ours, too.
 func (s *Scheduler) Responsible(binding *workv1alpha2.ResourceBinding) bool {
-	if name := binding.Spec.SchedulerName; name != "" && name != Name && s.cell.Profiles.Get(cell.Key{Name: name}) == nil {
+	if name := binding.Spec.SchedulerName; name != "" && name != Name && s.profiles.get(name) == nil {
 		return false
 	}
 	suspended := binding.Spec.Suspension != nil && ptr.Deref(binding.Spec.Suspension.Scheduling, false)
@@ -254,7 +262,7 @@ func (s *Scheduler) decide(binding *workv1alpha2.ResourceBinding, full []string)
 		request.Affinity = d.Affinity
 	}
 	if s.ledger != nil {
-		room, growth := s.ledger.Estimators(podOf(s.cell, binding))
+		room, growth := s.ledger.Estimators(s.pods.of(binding))
 		request.Estimators, request.Growth = []schedule.Estimator{room}, growth
 	}
 	if len(full) > 0 {
@@ -280,6 +288,7 @@ func (s *Scheduler) decide(binding *workv1alpha2.ResourceBinding, full []string)
 	}
 	d.made, d.targets, d.Affinity = true, result.Clusters, result.Affinity
 	d.Outcome.targets, d.again, d.Notes = result.Clusters, result.Again, result.Notes
+	d.stranded = result.Stranded > 0
 	if d.movedAt = last.movedAt; result.Moved > 0 {
 		d.movedAt = s.now()
 	}

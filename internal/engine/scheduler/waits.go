@@ -15,7 +15,7 @@ func (p *promises) waits(binding *workv1alpha2.ResourceBinding, cluster string) 
 	if name == "" {
 		return false
 	}
-	profile := p.cell.Profiles.Get(cell.Key{Name: name})
+	profile := p.profiles.get(name)
 	if profile == nil || profile.Spec.Clusters == nil || !profile.Spec.Clusters.GatherPending {
 		return false
 	}

@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -15,7 +14,6 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/affinity"
 	"github.com/cellplane/cellplane/internal/engine/cell"
-	"github.com/cellplane/cellplane/internal/schedule"
 )
 
 // subscribe says what the scheduler watches: bindings, and clusters as far as they concern bindings.
@@ -88,75 +86,6 @@ func (s *Scheduler) clusterChanged(old, now *clusterv1alpha1.Cluster) {
 			s.queue.AddNow(key)
 		}
 	}
-}
-
-// roomChanged looks again at the bindings without a place that the cluster now has more room for.
-func (s *Scheduler) roomChanged(old, now *clusterv1alpha1.Cluster) {
-	s.mu.Lock()
-	waiting := make(map[string][]cell.Key, len(s.waiting))
-	for placement, keys := range s.waiting {
-		waiting[placement] = slices.Collect(maps.Keys(keys))
-	}
-	s.mu.Unlock()
-	helped := map[string]bool{} // by what is asked for
-	for placement, keys := range waiting {
-		if !s.reach(placement).either(nil, now) {
-			continue
-		}
-		for _, key := range keys {
-			binding := s.cell.Binding(key)
-			if binding == nil {
-				continue
-			}
-			asked := needOf(&binding.Spec)
-			helps, known := helped[asked]
-			if !known {
-				helps = schedule.General(now, &binding.Spec) > schedule.General(old, &binding.Spec)
-				helped[asked] = helps
-			}
-			if helps {
-				incoming.WithLabelValues("RoomChanged").Inc()
-				s.queue.AddNow(key)
-			}
-		}
-	}
-}
-
-// roomFreed looks again at the bindings without a place that may choose a cluster of which somebody has given back room.
-func (s *Scheduler) roomFreed(cluster string) {
-	now := s.cell.Clusters.Get(cell.Key{Name: cluster})
-	s.mu.Lock()
-	s.freed++
-	waiting := make(map[string][]cell.Key, len(s.waiting))
-	for placement, keys := range s.waiting {
-		waiting[placement] = slices.Collect(maps.Keys(keys))
-	}
-	s.mu.Unlock()
-	for placement, keys := range waiting {
-		if !s.reach(placement).either(now) {
-			continue
-		}
-		incoming.WithLabelValues("RoomFreed").Add(float64(len(keys)))
-		for _, key := range keys {
-			s.queue.AddNow(key)
-		}
-	}
-}
-
-// roomEpoch tells decisions apart between which clusters may have got more room.
-func (s *Scheduler) roomEpoch() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.freed
-}
-
-// needOf tells what bindings ask for apart.
-func needOf(spec *workv1alpha2.ResourceBindingSpec) string {
-	text, err := json.Marshal([]any{spec.ReplicaRequirements, spec.Components})
-	if err != nil {
-		return fmt.Sprint(err)
-	}
-	return string(text)
 }
 
 // reach is which clusters a placement may choose.

@@ -1,0 +1,219 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/ledger"
+	"github.com/cellplane/cellplane/internal/schedule"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// unreachable is a control plane that nothing is asked of.
+var unreachable = &rest.Config{Host: "https://127.0.0.1:1"}
+
+// newPicture returns a cell of which only the picture is used.
+func newPicture(t *testing.T) *cell.Cell {
+	t.Helper()
+	c, err := cell.New(unreachable, cell.Options{Name: "cell-a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func schedulingProfile(name string, spec cellplanev1alpha1.SchedulingProfileSpec) *cellplanev1alpha1.SchedulingProfile {
+	return &cellplanev1alpha1.SchedulingProfile{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1"}, Spec: spec}
+}
+
+// TestProfileOf finds the profile of a binding: by the annotation, then by the scheduler's name; in the cell, then among
+// those that the engine was configured with.
+func TestProfileOf(t *testing.T) {
+	gathers := cellplanev1alpha1.SchedulingProfileSpec{Clusters: &cellplanev1alpha1.ClusterChoice{GatherPending: true}}
+	drains := cellplanev1alpha1.SchedulingProfileSpec{Sites: &cellplanev1alpha1.SitePreferences{Drain: &cellplanev1alpha1.Drain{Sites: []string{"old"}}}}
+	c := newPicture(t)
+	s := New(c, nil, Options{Profiles: []*cellplanev1alpha1.SchedulingProfile{schedulingProfile("both", drains), schedulingProfile("in-file", drains)}})
+	c.Profiles.Set(schedulingProfile("both", gathers))
+	c.Profiles.Set(schedulingProfile("in-cell", gathers))
+	for _, test := range []struct {
+		annotation, scheduler string
+		responsible           bool
+		want                  *cellplanev1alpha1.SchedulingProfileSpec
+		fails                 bool
+	}{
+		{responsible: true},
+		{scheduler: Name, responsible: true},
+		{scheduler: "somebody-else"},
+		{scheduler: "in-cell", responsible: true, want: &gathers},
+		{scheduler: "in-file", responsible: true, want: &drains},
+		{scheduler: "both", responsible: true, want: &gathers},
+		{annotation: "in-file", responsible: true, want: &drains},
+		{annotation: "in-file", scheduler: "in-cell", responsible: true, want: &drains},
+		{annotation: "missing", responsible: true, fails: true},
+	} {
+		t.Run(fmt.Sprintf("annotation %q, scheduler %q", test.annotation, test.scheduler), func(t *testing.T) {
+			b := &workv1alpha2.ResourceBinding{Spec: workv1alpha2.ResourceBindingSpec{SchedulerName: test.scheduler, Placement: &policyv1alpha1.Placement{}}}
+			if test.annotation != "" {
+				b.Annotations = map[string]string{names.SchedulingProfileAnnotation: test.annotation}
+			}
+			if got := s.Responsible(b); got != test.responsible {
+				t.Fatalf("responsible: %t", got)
+			}
+			if !test.responsible {
+				return
+			}
+			got, failure := s.profile(b)
+			if (failure != nil) != test.fails {
+				t.Fatalf("failure: %v", failure)
+			}
+			switch {
+			case test.want == nil && got != nil, test.want != nil && (got == nil || (got.Clusters == nil) != (test.want.Clusters == nil)):
+				t.Errorf("the profile is %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+// TestWaits tells where replicas may wait for a cluster to grow: only with a profile that gathers them, and only where
+// the cluster can grow.
+func TestWaits(t *testing.T) {
+	c := newPicture(t)
+	s := New(c, nil, Options{})
+	c.Profiles.Set(schedulingProfile("gathers", cellplanev1alpha1.SchedulingProfileSpec{Clusters: &cellplanev1alpha1.ClusterChoice{GatherPending: true}}))
+	c.Profiles.Set(schedulingProfile("scatters", cellplanev1alpha1.SchedulingProfileSpec{}))
+	fixed := &cellplanev1alpha1.ClusterProfile{ObjectMeta: metav1.ObjectMeta{Name: "fixed", ResourceVersion: "1"}}
+	elastic := &cellplanev1alpha1.ClusterProfile{ObjectMeta: metav1.ObjectMeta{Name: "elastic", ResourceVersion: "1"}}
+	elastic.Spec.Elasticity = &cellplanev1alpha1.ClusterElasticity{}
+	c.ClusterProfiles.Set(fixed)
+	c.ClusterProfiles.Set(elastic)
+	p := &promises{cell: c, profiles: &s.profiles}
+	for _, test := range []struct {
+		annotation, scheduler, cluster string
+		want                           bool
+	}{
+		{cluster: "elastic"},
+		{annotation: "gathers", cluster: "elastic", want: true},
+		{scheduler: "gathers", cluster: "elastic", want: true},
+		{annotation: "gathers", cluster: "fixed"},
+		{annotation: "gathers", cluster: "without-profile"},
+		{annotation: "scatters", cluster: "elastic"},
+		{annotation: "missing", cluster: "elastic"},
+		{annotation: "scatters", scheduler: "gathers", cluster: "elastic"},
+	} {
+		b := &workv1alpha2.ResourceBinding{Spec: workv1alpha2.ResourceBindingSpec{SchedulerName: test.scheduler}}
+		if test.annotation != "" {
+			b.Annotations = map[string]string{names.SchedulingProfileAnnotation: test.annotation}
+		}
+		if got := p.waits(b, test.cluster); got != test.want {
+			t.Errorf("annotation %q, scheduler %q, cluster %s: %t", test.annotation, test.scheduler, test.cluster, got)
+		}
+	}
+}
+
+// TestReadyReplicas counts no more replicas as ready in a cluster than are placed there: after a step of a drain the old
+// copies are reported for a while.
+func TestReadyReplicas(t *testing.T) {
+	b := &workv1alpha2.ResourceBinding{}
+	b.Spec.Clusters = []workv1alpha2.TargetCluster{{Name: "old", Replicas: 6}, {Name: "new", Replicas: 2}, {Name: "silent", Replicas: 3}}
+	for cluster, status := range map[string]string{"old": `{"readyReplicas":8}`, "new": `{"readyReplicas":1}`, "left": `{"readyReplicas":5}`, "silent": `"?"`} {
+		b.Status.AggregatedStatus = append(b.Status.AggregatedStatus, workv1alpha2.AggregatedStatusItem{ClusterName: cluster, Status: &runtime.RawExtension{Raw: []byte(status)}})
+	}
+	if got := readyReplicas(b); got != 7 {
+		t.Errorf("%d are ready, want 6 and 1", got)
+	}
+}
+
+// waitingWorld has bindings that found no place, in clusters of which the ledgers are known.
+func waitingWorld(t *testing.T, bindings int) (s *Scheduler, store *ledger.Store, woken func() int64) {
+	t.Helper()
+	c := newPicture(t)
+	store, err := ledger.NewStore(ledger.Options{Hub: unreachable, Holder: "cell-a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = New(c, nil, Options{Ledger: store})
+	for _, name := range []string{"a", "b"} {
+		c.Clusters.Set(&clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1"}})
+		store.Set(fullLedger(name, 0, "1"))
+	}
+	for i := range bindings {
+		b := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("b", i), ResourceVersion: "1"}}
+		b.Spec.Placement = &policyv1alpha1.Placement{ClusterAffinity: &policyv1alpha1.ClusterAffinity{ClusterNames: []string{"a"}}}
+		b.Spec.Replicas = 1
+		b.Spec.ReplicaRequirements = &workv1alpha2.ReplicaRequirements{ResourceRequest: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}
+		c.Bindings("ns").Set(b)
+		s.record(b, &decision{placement: `{"clusterAffinity":{"clusterNames":["a"]}}`, Outcome: Outcome{Failure: &schedule.Failure{Reason: names.ReasonUnschedulable}}})
+	}
+	var count atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.queue.Run(ctx, 4, func(context.Context, cell.Key) error { count.Add(1); return nil })
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	// What was queued when the bindings came is none of the test's business.
+	testenv.Eventually(t, "the queue is empty", func(context.Context) (bool, error) { return count.Load() >= int64(bindings) && s.queue.Len() == 0, nil })
+	count.Store(0)
+	return s, store, count.Load
+}
+
+// fullLedger has one node with so many processors left.
+func fullLedger(cluster string, left int64, version string) *cellplanev1alpha1.ClusterLedger {
+	size := corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(64, resource.DecimalSI), corev1.ResourcePods: resource.MustParse("110")}
+	free := size.DeepCopy()
+	free[corev1.ResourceCPU] = *resource.NewQuantity(left, resource.DecimalSI)
+	l := &cellplanev1alpha1.ClusterLedger{ObjectMeta: metav1.ObjectMeta{Name: cluster, UID: "u", ResourceVersion: version}, Classes: []cellplanev1alpha1.LedgerNodeClass{{
+		Name: "n", Allocatable: size, Nodes: []cellplanev1alpha1.LedgerNodes{{Count: 1, Free: free}},
+	}}}
+	_, _ = fmt.Sscan(version, &l.Revision)
+	return l
+}
+
+// TestRoomFreedWakes looks again at bindings only when a cluster that they may choose has room for them, and once for
+// many pieces of room that are given back together.
+func TestRoomFreedWakes(t *testing.T) {
+	const bindings, pieces = 200, 500
+	s, store, woken := waitingWorld(t, bindings)
+	gathered := func() {
+		t.Helper()
+		testenv.Eventually(t, "all news is told", func(context.Context) (bool, error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return len(s.roomier) == 0 && s.queue.Len() == 0, nil
+		})
+	}
+	for i := range pieces {
+		store.Set(fullLedger("a", 0, fmt.Sprint(10+i)))  // it changes, but has no room
+		store.Set(fullLedger("b", 60, fmt.Sprint(10+i))) // it has, but they may not choose it
+	}
+	gathered()
+	if woken() != 0 {
+		t.Errorf("%d bindings were looked at though nothing can help them", woken())
+	}
+	began := time.Now()
+	for i := range pieces {
+		store.Set(fullLedger("a", 1, fmt.Sprint(1000+i)))
+	}
+	testenv.Eventually(t, "all are looked at", func(context.Context) (bool, error) { return woken() >= bindings, fmt.Errorf("%d are", woken()) })
+	gathered()
+	// Gathering takes at least a tenth of a second with so many bindings.
+	if most := int64(bindings) * (int64(time.Since(began)/(bindings*gatheringByOne)) + 1); woken() > most {
+		t.Errorf("%d bindings were looked at %d times for %d pieces, want %d at most", bindings, woken(), pieces, most)
+	}
+}
