@@ -74,5 +74,5 @@ bench-cluster-gateway: ## Measure the cache of member objects, up to ten million
 	$(GO) run ./test/benchclustergateway $(ARGS)
 
 .PHONY: bench-scheduler
-bench-scheduler: ## Measure decisions and simulation of the scheduler (flags in ARGS)
+bench-scheduler: ## Measure decisions and simulation, placing in a real cell and losing a cluster (flags in ARGS)
 	$(GO) run ./test/benchscheduler $(ARGS)

@@ -1,14 +1,18 @@
-// Command benchscheduler measures the scheduler without a federation: how many placements are decided in a second for
-// federations of different sizes, how long a cold simulation takes, and what a node costs in memory.
+// Command benchscheduler measures the scheduler. Without a federation: how many placements are decided in a second for
+// federations of different sizes, how long a cold simulation takes, and what a node costs in memory. In a real cell: how
+// many bindings are placed in a second, and how long it takes to replace a lost cluster.
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 )
@@ -20,12 +24,19 @@ type options struct {
 	cold     int
 	duration time.Duration
 	cores    int
+
+	// Of the real cell: how many bindings are placed, how many workloads a cluster has that is lost, how many clients
+	// create them, and where a profile of the processor time of this process goes.
+	bindings, workloads, writers int
+	profile                      string
 }
 
 func main() {
 	o, err := parse(os.Args[1:])
 	if err == nil {
-		err = run(o)
+		ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		err = run(ctx, o)
+		cancel()
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "benchscheduler: %v\n", err)
@@ -40,7 +51,11 @@ func parse(args []string) (*options, error) {
 	flags.IntVar(&o.nodes, "nodes", 1000, "nodes of each cluster")
 	flags.IntVar(&o.cold, "cold", 500_000, "nodes of the cold simulation")
 	flags.DurationVar(&o.duration, "duration", 3*time.Second, "how long each figure is measured")
-	flags.IntVar(&o.cores, "cores", 1, "processors to use")
+	flags.IntVar(&o.cores, "cores", 1, "processors to use for decisions")
+	flags.IntVar(&o.bindings, "bindings", 2000, "bindings that are placed in a real cell; 0 leaves the cell out")
+	flags.IntVar(&o.workloads, "workloads", 5000, "workloads of the cluster that is lost")
+	flags.IntVar(&o.writers, "writers", 16, "clients that create workloads")
+	flags.StringVar(&o.profile, "cpuprofile", "", "file for a profile of the processor time of engine and clients")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
@@ -54,11 +69,15 @@ func parse(args []string) (*options, error) {
 	if o.nodes < 1 || o.cold < 1 || o.cores < 1 || o.duration <= 0 {
 		return nil, fmt.Errorf("--nodes, --cold, --cores and --duration must be above zero")
 	}
+	if o.bindings < 0 || o.workloads < 1 || o.writers < 1 {
+		return nil, fmt.Errorf("--bindings must not be below zero, --workloads and --writers must be above")
+	}
 	return o, nil
 }
 
-func run(o *options) error {
-	runtime.GOMAXPROCS(o.cores)
+func run(ctx context.Context, o *options) error {
+	all := runtime.GOMAXPROCS(o.cores)
+	defer runtime.GOMAXPROCS(all)
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	defer out.Flush()
 	fmt.Fprintf(out, "Decisions on %d processor(s), simulation cached\n", o.cores)
@@ -83,5 +102,12 @@ func run(o *options) error {
 	fmt.Fprintf(out, "\nSimulation of one pod against %d nodes, cold\t%s\t\n", o.cold, cold.plain.Round(100*time.Microsecond))
 	fmt.Fprintf(out, "The same with spreading over zones and nodes\t%s\t\n", cold.spread.Round(100*time.Microsecond))
 	fmt.Fprintf(out, "Memory of the node model, by node\t%d bytes\t\n", cold.bytesPerNode)
-	return nil
+	if o.bindings == 0 {
+		return nil
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	runtime.GOMAXPROCS(all)
+	return measureCell(ctx, o, out)
 }

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime/pprof"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/cellplane/cellplane/api"
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/controlplane"
+	"github.com/cellplane/cellplane/internal/engine"
+	"github.com/cellplane/cellplane/internal/kubebin"
+	"github.com/cellplane/cellplane/internal/ledger"
+	"github.com/cellplane/cellplane/internal/local"
+	"github.com/cellplane/cellplane/internal/process"
+)
+
+// measuredCell is a real hub and a real cell with an engine, whose members exist as objects and ledgers.
+type measuredCell struct {
+	client  ctrlclient.WithWatch
+	members *members
+	writes  *writes
+	// cpu tells what processor time each process has taken.
+	cpu func() map[string]time.Duration
+}
+
+const (
+	startBound = 10 * time.Minute
+	stopBound  = time.Minute
+	// stepBound is far above what any step may take: a machine may be busy.
+	stepBound = 15 * time.Minute
+)
+
+// measureCell starts a hub, a cell and an engine, and prints what the steps took.
+func measureCell(ctx context.Context, o *options, out io.Writer) (err error) {
+	ctrllog.SetLogger(klog.Background())
+	dir, err := os.MkdirTemp("", "cellplane-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	binaries, err := kubebin.Ensure(ctx, func(string, int) {})
+	if err != nil {
+		return err
+	}
+	planes, err := local.Open(filepath.Join(dir, "federation"), local.Spec{Cells: 1}, local.Options{Binaries: binaries})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopBound)
+		defer cancel()
+		err = errors.Join(err, planes.Stop(ctx))
+		planes.Close()
+	}()
+	starting, cancel := context.WithTimeout(ctx, startBound)
+	defer cancel()
+	if err := planes.Start(starting, func(string) {}); err != nil {
+		return err
+	}
+	c, stop, err := openCell(ctx, planes)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	c.cpu = func() map[string]time.Duration {
+		used := map[string]time.Duration{}
+		for _, status := range planes.Status(ctx) {
+			used[status.Name] = status.CPU
+		}
+		if own, err := process.UsageOf(os.Getpid()); err == nil {
+			used["engine, keeper and clients"] = own.CPU
+		}
+		return used
+	}
+	if o.profile != "" {
+		file, err := os.Create(o.profile)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		if err := pprof.StartCPUProfile(file); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	return c.run(ctx, o, out)
+}
+
+// openCell connects to the control planes and starts an engine and a keeper of ledgers in this process.
+func openCell(ctx context.Context, planes *local.Federation) (_ *measuredCell, stop func(), err error) {
+	hub, _, err := connect(ctx, planes.Hub)
+	if err != nil {
+		return nil, nil, err
+	}
+	cell, client, err := connect(ctx, planes.Cells[0])
+	if err != nil {
+		return nil, nil, err
+	}
+	keeper, err := ledger.NewKeeper(hub, 10*time.Second)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := &measuredCell{client: client, members: newMembers(keeper), writes: newWrites()}
+	ctx, cancel := context.WithCancel(ctx)
+	var group errgroup.Group
+	counted, countedHub := rest.CopyConfig(cell), rest.CopyConfig(hub)
+	counted.Wrap(c.writes.count)
+	countedHub.Wrap(c.writes.count)
+	config := engine.Config{Cell: "cell-a", Config: counted, HubAPI: countedHub}
+	group.Go(func() error { return keeper.Run(ctx) })
+	group.Go(func() error { return config.Run(ctx) })
+	c.members.follow(ctx, client)
+	return c, func() { cancel(); _ = group.Wait() }, nil
+}
+
+func connect(ctx context.Context, plane *controlplane.ControlPlane) (*rest.Config, ctrlclient.WithWatch, error) {
+	config, err := plane.AdminConfig()
+	if err != nil {
+		return nil, nil, err
+	}
+	config.QPS = -1
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, api.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, nil, err
+		}
+	}
+	client, err := ctrlclient.NewWithWatch(config, ctrlclient.Options{Scheme: scheme})
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, name := range []string{names.ClusterNamespace, names.SystemNamespace} {
+		if err := client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			return nil, nil, fmt.Errorf("creating namespace %s in %s: %w", name, plane.Name(), err)
+		}
+	}
+	return config, client, nil
+}
+
+// roundTripper is a function that sends a request.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+)
+
+const (
+	namespace = "bench"
+	// lost is the cluster that is lost; the others take over.
+	lost   = "lost"
+	others = 9
+)
+
+func other(cluster string) bool { return cluster != lost }
+
+// run measures step by step.
+func (c *measuredCell) run(ctx context.Context, o *options, out io.Writer) error {
+	if err := c.prepare(ctx); err != nil {
+		return fmt.Errorf("preparing the cell: %w", err)
+	}
+	var used map[string]time.Duration
+	begin := func() time.Time {
+		c.writes.take(1)
+		used = c.cpu()
+		return time.Now()
+	}
+	report := func(what string, n int, bindings, works time.Duration) {
+		fmt.Fprintf(out, "%s\t%d\t%s\t%.0f/s\t\n", what, n, bindings.Round(time.Millisecond), float64(n)/bindings.Seconds())
+		fmt.Fprintf(out, "… with their Works\t%d\t%s\t%.0f/s\t\n", n, works.Round(time.Millisecond), float64(n)/works.Seconds())
+		fmt.Fprintf(out, "writes of the engine for each: %s\n", c.writes.take(n))
+		fmt.Fprintf(out, "processor time for each: %s\n", difference(used, c.cpu(), n))
+	}
+	fmt.Fprintf(out, "\nIn a real cell, one hub, %d clusters with ledgers\t\t\t\t\n", others+1)
+
+	// 1. Bindings wait because no cluster takes them. Then all do.
+	if err := c.create(ctx, "wait", o.bindings, o.writers); err != nil {
+		return err
+	}
+	if err := c.untilRefused(ctx, o.bindings); err != nil {
+		return err
+	}
+	began := begin()
+	for i := range others {
+		if err := c.taint(ctx, member(i)); err != nil {
+			return err
+		}
+	}
+	bindings, works, err := c.until(ctx, began, "wait-", o.bindings, other)
+	if err != nil {
+		return fmt.Errorf("placing what waits: %w", err)
+	}
+	report("waiting bindings placed", o.bindings, bindings, works)
+
+	// 2. Workloads are created, all in one cluster.
+	began = begin()
+	var creating errgroup.Group
+	creating.Go(func() error { return c.create(ctx, "move", o.workloads, o.writers) })
+	bindings, works, err = c.until(ctx, began, "move-", o.workloads, func(cluster string) bool { return cluster == lost })
+	if err := creating.Wait(); err != nil {
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("placing what is created: %w", err)
+	}
+	report("new workloads placed", o.workloads, bindings, works)
+
+	// 3. The cluster is lost.
+	began = begin()
+	if err := c.taint(ctx, lost, corev1.Taint{Key: "lost", Effect: corev1.TaintEffectNoExecute, TimeAdded: ptr.To(metav1.Now())}); err != nil {
+		return err
+	}
+	bindings, works, err = c.until(ctx, began, "move-", o.workloads, other)
+	if err != nil {
+		return fmt.Errorf("moving what was in the lost cluster: %w", err)
+	}
+	report("workloads of a lost cluster placed elsewhere", o.workloads, bindings, works)
+	return nil
+}
+
+// difference tells what processor time each process has taken meanwhile, by binding.
+func difference(before, after map[string]time.Duration, n int) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		if took := (after[name] - before[name]) / time.Duration(n); took > 0 {
+			parts = append(parts, fmt.Sprintf("%s %s", name, took.Round(10*time.Microsecond)))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (c *measuredCell) until(ctx context.Context, began time.Time, prefix string, n int, wanted func(string) bool) (bindings, works time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, stepBound)
+	defer cancel()
+	return c.members.until(ctx, began, prefix, n, wanted)
+}
+
+func member(i int) string { return fmt.Sprint("member-", i) }
+
+// prepare makes clusters, which take nothing yet but for the one that will be lost, and policies.
+func (c *measuredCell) prepare(ctx context.Context) error {
+	closed := corev1.Taint{Key: "closed", Effect: corev1.TaintEffectNoSchedule}
+	all := []string{lost}
+	for i := range others {
+		all = append(all, member(i))
+	}
+	if err := c.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
+		return err
+	}
+	for _, name := range all {
+		cluster := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"name": name}}}
+		cluster.Spec.SyncMode, cluster.Spec.Region = clusterv1alpha1.Pull, "region"
+		if name != lost {
+			cluster.Spec.Taints = []corev1.Taint{closed}
+		}
+		if err := c.client.Create(ctx, cluster); err != nil {
+			return err
+		}
+		c.members.add(name)
+	}
+	for prefix, affinities := range map[string][]policyv1alpha1.ClusterAffinityTerm{
+		"wait": {{AffinityName: "others", ClusterAffinity: policyv1alpha1.ClusterAffinity{ExcludeClusters: []string{lost}}}},
+		"move": {
+			{AffinityName: "first", ClusterAffinity: policyv1alpha1.ClusterAffinity{ClusterNames: []string{lost}}},
+			{AffinityName: "others", ClusterAffinity: policyv1alpha1.ClusterAffinity{ExcludeClusters: []string{lost}}},
+		},
+	} {
+		p := &policyv1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: prefix}}
+		p.Spec.ResourceSelectors = []policyv1alpha1.ResourceSelector{{APIVersion: "apps/v1", Kind: "Deployment", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"step": prefix}}}}
+		p.Spec.Placement.ClusterAffinities = affinities
+		p.Spec.Placement.SpreadConstraints = []policyv1alpha1.SpreadConstraint{{SpreadByField: policyv1alpha1.SpreadByFieldCluster, MinGroups: 1, MaxGroups: 1}}
+		p.Spec.Placement.ReplicaScheduling = &policyv1alpha1.ReplicaSchedulingStrategy{
+			ReplicaSchedulingType: policyv1alpha1.ReplicaSchedulingTypeDivided, ReplicaDivisionPreference: policyv1alpha1.ReplicaDivisionPreferenceAggregated,
+		}
+		if err := c.client.Create(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// create creates Deployments with several writers.
+func (c *measuredCell) create(ctx context.Context, step string, n, writers int) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for writer := range writers {
+		group.Go(func() error {
+			for i := writer; i < n; i += writers {
+				if err := c.client.Create(ctx, deployment(step, i)); err != nil {
+					return fmt.Errorf("creating a Deployment: %w", err)
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func deployment(step string, i int) *appsv1.Deployment {
+	name := fmt.Sprint(step, "-", i)
+	labels := map[string]string{"app": name, "step": step}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
+		Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](2), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "registry.example/app:1", Resources: corev1.ResourceRequirements{Requests: request()}}}},
+		}},
+	}
+}
+
+// untilRefused waits until all bindings say that no cluster takes them, so that nothing but placing them is left to do.
+func (c *measuredCell) untilRefused(ctx context.Context, n int) error {
+	ctx, cancel := context.WithTimeout(ctx, stepBound)
+	defer cancel()
+	for {
+		var list workv1alpha2.ResourceBindingList
+		if err := c.client.List(ctx, &list, ctrlclient.InNamespace(namespace)); err != nil {
+			return fmt.Errorf("waiting until bindings are refused: %w", err)
+		}
+		refused := 0
+		for i := range list.Items {
+			if condition := meta.FindStatusCondition(list.Items[i].Status.Conditions, names.BindingScheduled); condition != nil && condition.Reason == names.ReasonNoClusterFit {
+				refused++
+			}
+		}
+		if refused == n {
+			return nil
+		}
+		pause(ctx, 500*time.Millisecond)
+	}
+}
+
+// taint sets the taints of a cluster.
+func (c *measuredCell) taint(ctx context.Context, name string, taints ...corev1.Taint) error {
+	cluster := &clusterv1alpha1.Cluster{}
+	if err := c.client.Get(ctx, ctrlclient.ObjectKey{Name: name}, cluster); err != nil {
+		return err
+	}
+	cluster.Spec.Taints = taints
+	return c.client.Update(ctx, cluster)
+}
