@@ -27,6 +27,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/descheduler"
 	"github.com/cellplane/cellplane/internal/kubebin"
 	"github.com/cellplane/cellplane/internal/local"
+	"github.com/cellplane/cellplane/internal/schedule/profilefile"
 )
 
 // One hub and two cells serve all tests of the package. An engine runs for the first cell; tests that need others start
@@ -86,7 +87,11 @@ func runTests(m *testing.M) (code int, err error) {
 			return 1, fmt.Errorf("connecting to %s: %w", at.plane.Name(), err)
 		}
 	}
-	stop := startEngine(ctx, engine.Config{Cell: "cell-a", Config: cellConfig, HubAPI: hubConfig, Descheduler: &descheduler.Options{Interval: time.Second, Pending: pendingPods}})
+	profiles, err := profilefile.Parse([]byte(leaveRetired))
+	if err != nil {
+		return 1, err
+	}
+	stop := startEngine(ctx, engine.Config{Cell: "cell-a", Config: cellConfig, HubAPI: hubConfig, Profiles: profiles, Descheduler: &descheduler.Options{Interval: time.Second, Pending: pendingPods}})
 	defer stop()
 	return m.Run(), nil
 }
