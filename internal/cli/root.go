@@ -71,7 +71,7 @@ Start a federation on this machine with "cellplane up", look at it with
 	)
 	root.AddCommand(
 		newUp(), newDown(), newStatus(), newSupervise(), newKubectl(),
-		newJoin(), newUnjoin(), newRotate(), newCordon(), newUncordon(), newTaint(), newSchedule(),
+		newJoin(), newUnjoin(), newRotate(), newCordon(), newUncordon(), newTaint(), newSchedule(), newInterpret(),
 		newCells(),
 		newUser(),
 		newHubManager(), newEngine(), newGateway(), newClusterGateway(),
