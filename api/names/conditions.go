@@ -83,6 +83,8 @@ const (
 	CellReady = "Ready"
 	// CellFenced tells whether the cell is kept from acting on members, after it was given up.
 	CellFenced = "Fenced"
+	// CellPromoted tells whether the copies of the cell's objects have come to life, after it was given up.
+	CellPromoted = "Promoted"
 	// CellBackedUp tells whether the backup follows the cell closely.
 	CellBackedUp = "BackedUp"
 )

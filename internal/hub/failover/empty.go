@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/hub/backup"
+	"github.com/cellplane/cellplane/internal/hub/rebalance"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -32,6 +34,8 @@ type Emptying struct {
 	Stores map[string]*cellstore.Store
 	// Term is that of the hub manager.
 	Term cellstore.Term
+	// Doubtful tells that not every copy of the cell came to life, because cells that kept some had failed too.
+	Doubtful bool
 	// Dir is where the snapshot and what only the cell had are kept.
 	Dir string
 	// Now is the time, for the names of files.
@@ -101,10 +105,18 @@ func (e *Emptying) survey(ctx context.Context) (lost []cellstore.KV, doomed []st
 			continue
 		}
 		doomed = append(doomed, kv.Key)
-		if !class.Federated() || isLeftover(kv.Value) {
+		if !class.Federated() || standing(object) == rebalance.Left {
 			continue
 		}
-		if kv.ModRevision > e.reachedFor(slot, reached) && !e.has(ctx, slot, kv) {
+		received := kv.ModRevision <= e.reachedFor(slot, reached)
+		if received && !e.Doubtful {
+			continue
+		}
+		has, err := e.has(ctx, slot, object, kv, received)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !has {
 			lost = append(lost, kv)
 		}
 	}
@@ -129,15 +141,24 @@ func (e *Emptying) reachedFor(slot slots.Slot, reached map[string]int64) int64 {
 	return max(least, 0)
 }
 
-// has reports whether the federation has just this value of an object, so that nothing is lost.
-func (e *Emptying) has(ctx context.Context, slot slots.Slot, kv cellstore.KV) bool {
+// has reports whether the federation has an object, so that nothing is lost: just this value or, if the value has reached a backup, the
+// object in any state.
+func (e *Emptying) has(ctx context.Context, slot slots.Slot, object *cellstore.Object, kv cellstore.KV, received bool) (bool, error) {
 	store := e.Stores[e.Topology.Name(e.Topology.Route(slot).Old)]
 	if store == nil {
-		return false
+		return false, nil
 	}
 	relative, _ := e.Returning.Relative(kv.Key)
 	there, _, err := store.Get(ctx, store.Key(relative))
-	return err == nil && string(there.Value) == string(kv.Value)
+	if err != nil || there.ModRevision == 0 {
+		return false, err
+	}
+	if !received {
+		plain, err := unmarked(kv.Value)
+		return bytes.Equal(there.Value, kv.Value) || bytes.Equal(there.Value, plain), err
+	}
+	known, err := cellstore.Parse(there.Value)
+	return err == nil && known.UID == object.UID, nil
 }
 
 func (e *Emptying) snapshot(ctx context.Context, file string) (_ string, err error) {

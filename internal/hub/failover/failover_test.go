@@ -128,9 +128,14 @@ func (w *world) verified(t *testing.T, m *slots.Map) cellcheck.Report {
 	return report
 }
 
-// TestLossOfACell tells the story of a cell: backed up, lost, taken over, returned, emptied.
-func TestLossOfACell(t *testing.T) {
+func TestLoss(t *testing.T) {
 	w := newWorld(t)
+	t.Run("of a cell", w.testLossOfACell)
+	t.Run("during a change", w.testDuringAChange)
+}
+
+// testLossOfACell tells the story of a cell: backed up, lost, taken over, returned, emptied.
+func (w *world) testLossOfACell(t *testing.T) {
 	healthy := w.compile(t, 1)
 	for i := range objects {
 		w.put(t, healthy, fmt.Sprintf("early-%d", i), "one")

@@ -1,23 +1,28 @@
 package failover
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
+	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
 
-	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/hub/backup"
+	"github.com/cellplane/cellplane/internal/hub/rebalance"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
 // Promotion brings the copies of a failed cell to life.
+//
+// A workload comes to life as it does when it moves: its objects are stored frozen, then bindings are put to use and after them
+// templates. An engine that saw a template without its binding would place it anew, and one that saw a binding without its template
+// would remove it from the members.
 type Promotion struct {
 	// Topology is the one in which the cell has failed.
 	Topology *slots.Map
@@ -37,16 +42,82 @@ type Promoted struct {
 	Contested []string
 }
 
+func (p *Promoted) add(other Promoted) {
+	p.Objects += other.Objects
+	p.Contested = append(p.Contested, other.Contested...)
+}
+
 // batch is how many objects one transaction promotes. etcd allows 128 operations by default.
 const batch = 100
 
 // batchBytes bounds a transaction; etcd takes 1.5 MiB by default.
 const batchBytes = 1 << 20
 
+// bindingsPrefix begins the keys of bindings.
+const bindingsPrefix = "work.karmada.io/resourcebindings/"
+
 // Run promotes everything, all keepers at once. Requests for the slots have to wait until it is done.
 func (p *Promotion) Run(ctx context.Context) (Promoted, error) {
-	results := make([]Promoted, p.Topology.Cells())
-	group, ctx := errgroup.WithContext(ctx)
+	done, err := p.run(ctx)
+	if err != nil {
+		return done, fmt.Errorf("promoting the backup of cell %s: %w", p.Failed, err)
+	}
+	return done, nil
+}
+
+func (p *Promotion) run(ctx context.Context) (Promoted, error) {
+	cells, err := p.cells()
+	if err != nil {
+		return Promoted{}, err
+	}
+	// 1. What moves have left behind where the slots are now.
+	all := make([]*leftovers, len(cells))
+	var bound slotSet
+	if err := everywhere(ctx, cells, func(ctx context.Context, i int, cell *cellstore.Store) (err error) {
+		if all[i], err = p.survey(ctx, cell); err != nil {
+			return err
+		}
+		for slot := range all[i].bound {
+			bound.add(slot)
+		}
+		return p.discard(ctx, cell, all[i].works)
+	}); err != nil {
+		return Promoted{}, err
+	}
+	// 2. Whatever has a copy, or is left somewhere, is stored: bindings first, to know which templates have one.
+	var done Promoted
+	if done.Objects, err = p.revive(ctx, all, &bound); err != nil {
+		return done, err
+	}
+	for _, part := range []func(relative string) bool{isBinding, isOther} {
+		var mu sync.Mutex
+		err := everywhere(ctx, cells, func(ctx context.Context, i int, cell *cellstore.Store) error {
+			promoted, err := p.at(ctx, cell, all[i].stale, part, &bound)
+			mu.Lock()
+			defer mu.Unlock()
+			done.add(promoted)
+			return err
+		})
+		if err != nil {
+			return done, err
+		}
+	}
+	// 3. Everything is there and is put to use. Where a change goes on, the mover does that.
+	for _, part := range []func(relative string) bool{isBinding, isOther} {
+		if err := everywhere(ctx, cells, func(ctx context.Context, _ int, cell *cellstore.Store) error { return p.thaw(ctx, cell, part) }); err != nil {
+			return done, err
+		}
+	}
+	// 4. What is still there from former times was deleted in the failed cell.
+	return done, everywhere(ctx, cells, func(ctx context.Context, _ int, cell *cellstore.Store) error { return p.sweep(ctx, cell) })
+}
+
+func isBinding(relative string) bool { return strings.HasPrefix(relative, bindingsPrefix) }
+func isOther(relative string) bool   { return !isBinding(relative) }
+
+// cells returns the stores of all cells that are left.
+func (p *Promotion) cells() ([]*cellstore.Store, error) {
+	var all []*cellstore.Store
 	for i := range p.Topology.Cells() {
 		cell := p.Topology.Cell(slots.Index(i))
 		if cell.State == slots.Failed {
@@ -54,79 +125,127 @@ func (p *Promotion) Run(ctx context.Context) (Promoted, error) {
 		}
 		store := p.Stores[cell.Name]
 		if store == nil {
-			return Promoted{}, fmt.Errorf("promoting the backup of cell %s: the store of cell %s cannot be reached", p.Failed, cell.Name)
+			return nil, fmt.Errorf("the store of cell %s cannot be reached", cell.Name)
 		}
-		group.Go(func() (err error) {
-			results[i], err = p.at(ctx, store)
-			return err
-		})
+		all = append(all, store)
 	}
-	err := group.Wait()
-	var sum Promoted
-	for _, result := range results {
-		sum.Objects += result.Objects
-		sum.Contested = append(sum.Contested, result.Contested...)
-	}
-	if err != nil {
-		return sum, fmt.Errorf("promoting the backup of cell %s: %w", p.Failed, err)
-	}
-	return sum, nil
+	return all, nil
 }
 
-// at promotes what one keeper has.
-func (p *Promotion) at(ctx context.Context, keeper *cellstore.Store) (Promoted, error) {
-	var done Promoted
-	revived, err := p.revive(ctx, keeper)
-	done.Objects += revived
-	if err != nil {
-		return done, err
+// everywhere does something in several cells at once.
+func everywhere(ctx context.Context, cells []*cellstore.Store, do func(ctx context.Context, i int, cell *cellstore.Store) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for i, cell := range cells {
+		group.Go(func() error { return do(ctx, i, cell) })
 	}
+	return group.Wait()
+}
+
+// slotSet is a set of slots that several keepers fill.
+type slotSet struct {
+	mu  sync.Mutex
+	set map[slots.Slot]struct{}
+}
+
+func (s *slotSet) add(slot slots.Slot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.set == nil {
+		s.set = map[slots.Slot]struct{}{}
+	}
+	s.set[slot] = struct{}{}
+}
+
+func (s *slotSet) has(slot slots.Slot) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, found := s.set[slot]
+	return found
+}
+
+// candidate is a copy that is to come to life.
+type candidate struct {
+	copy     cellstore.KV
+	relative string
+	slot     slots.Slot
+	frozen   bool   // it was made of a frozen object
+	value    []byte // what it becomes
+}
+
+// at promotes a part of what one keeper has. Stale objects may be replaced.
+func (p *Promotion) at(ctx context.Context, keeper *cellstore.Store, stale map[string]int64, part func(string) bool, bound *slotSet) (Promoted, error) {
+	var done Promoted
 	var candidates []candidate
 	size := 0
 	flush := func() error {
-		result, err := p.promote(ctx, keeper, candidates)
-		done.Objects += result.Objects
-		done.Contested = append(done.Contested, result.Contested...)
+		result, err := p.promote(ctx, keeper, stale, candidates)
+		done.add(result)
 		candidates, size = candidates[:0], 0
 		return err
 	}
+	index, _ := p.Topology.Index(keeper.Cell)
 	prefix := backup.Prefix(p.Failed)
 	for kv, err := range keeper.Range(ctx, prefix, 0) {
 		if err != nil {
 			return done, err
 		}
-		value, err := unmarked(kv.Value)
+		relative := strings.TrimPrefix(kv.Key, prefix)
+		c, err := p.candidate(kv, relative, bound)
 		if err != nil {
 			return done, fmt.Errorf("the copy %s in cell %s: %w", kv.Key, keeper.Cell, err)
 		}
-		c := candidate{copy: kv, live: keeper.Key(strings.TrimPrefix(kv.Key, prefix)), value: value}
-		if len(candidates) > 0 && (len(candidates) == batch || size+len(value) > batchBytes) {
+		route := p.Topology.Route(c.slot)
+		// A transaction removes a range of copies, and so ends where one stays.
+		plain := part(relative) && !route.Moving() && route.New == index
+		if len(candidates) > 0 && (!plain || len(candidates) == batch || size+len(c.value) > batchBytes) {
 			if err := flush(); err != nil {
 				return done, err
 			}
 		}
-		candidates, size = append(candidates, c), size+len(value)
+		switch {
+		case plain:
+			candidates, size = append(candidates, c), size+len(c.value)
+		case part(relative):
+			result, err := p.promoteOne(ctx, keeper, c)
+			done.add(result)
+			if err != nil {
+				return done, err
+			}
+		}
 	}
 	return done, flush()
 }
 
-// candidate is a copy that is to come to life.
-type candidate struct {
-	copy  cellstore.KV
-	live  string // where it will be
-	value []byte
+// candidate reads a copy. Templates whose slot has bindings wait for these.
+func (p *Promotion) candidate(kv cellstore.KV, relative string, bound *slotSet) (candidate, error) {
+	object, err := cellstore.Parse(kv.Value)
+	if err != nil {
+		return candidate{}, err
+	}
+	_, slot := cellstore.Classify(object)
+	c := candidate{copy: kv, relative: relative, slot: slot, frozen: standing(object) == rebalance.Frozen}
+	if isBinding(relative) {
+		bound.add(slot)
+	}
+	if bound.has(slot) || p.Topology.Route(slot).Moving() {
+		c.value, err = frozen(kv.Value)
+	} else {
+		c.value, err = unmarked(kv.Value)
+	}
+	return c, err
 }
 
 // promote promotes several copies in one transaction, or one by one if the place of any is taken.
-func (p *Promotion) promote(ctx context.Context, keeper *cellstore.Store, candidates []candidate) (Promoted, error) {
+func (p *Promotion) promote(ctx context.Context, keeper *cellstore.Store, stale map[string]int64, candidates []candidate) (Promoted, error) {
 	if len(candidates) == 0 {
 		return Promoted{}, nil
 	}
 	conditions := make([]clientv3.Cmp, 0, len(candidates))
 	operations := make([]clientv3.Op, 0, len(candidates)+1)
 	for _, c := range candidates {
-		conditions = append(conditions, cellstore.Unchanged(c.live, 0))
-		operations = append(operations, cellstore.Put(c.live, c.value))
+		place := keeper.Key(c.relative)
+		conditions = append(conditions, cellstore.Unchanged(place, stale[place]))
+		operations = append(operations, cellstore.Put(place, c.value))
 	}
 	// Nobody adds copies of a cell that has failed, so that the range holds just these.
 	first, last := candidates[0].copy.Key, candidates[len(candidates)-1].copy.Key
@@ -140,128 +259,87 @@ func (p *Promotion) promote(ctx context.Context, keeper *cellstore.Store, candid
 	}
 	var done Promoted
 	for _, c := range candidates {
-		promoted, err := p.promoteOne(ctx, keeper, c)
+		result, err := p.promoteOne(ctx, keeper, c)
+		done.add(result)
 		if err != nil {
 			return done, err
-		}
-		if promoted {
-			done.Objects++
-		} else {
-			done.Contested = append(done.Contested, c.live)
 		}
 	}
 	return done, nil
 }
 
-// promoteOne promotes a copy whose place may be taken by what a move has left behind, which it replaces.
-func (p *Promotion) promoteOne(ctx context.Context, keeper *cellstore.Store, c candidate) (bool, error) {
+// promoteOne promotes a copy whose place may be taken, or whose slot moves.
+func (p *Promotion) promoteOne(ctx context.Context, keeper *cellstore.Store, c candidate) (Promoted, error) {
+	index, _ := p.Topology.Index(keeper.Cell)
+	route := p.Topology.Route(c.slot)
 	for {
-		there, _, err := keeper.Get(ctx, c.live)
+		s := situation{Old: route.Old == index, New: route.New == index, Frozen: c.frozen}
+		place, there, err := p.places(ctx, route, keeper, c.relative)
 		if err != nil {
-			return false, err
+			return Promoted{}, err
 		}
-		if there.ModRevision != 0 && !isLeftover(there.Value) {
-			klog.FromContext(ctx).Info("A copy cannot be promoted, as its place is taken; it stays a copy", "cell", p.Failed, "keeper", keeper.Cell, "key", c.live)
-			return false, nil
+		s.Here, s.There = standingOf(place), there
+		operations := []clientv3.Op{cellstore.Delete(c.copy.Key)}
+		switch s.decide() {
+		case ignore:
+			return Promoted{}, nil
+		case contest:
+			klog.FromContext(ctx).Info("A copy cannot be promoted, as its place is taken; it stays a copy", "cell", p.Failed, "keeper", keeper.Cell, "key", place.Key)
+			return Promoted{Contested: []string{place.Key}}, nil
+		case promote:
+			operations = append(operations, cellstore.Put(place.Key, c.value))
+		case keep:
 		}
-		conditions := []clientv3.Cmp{cellstore.Unchanged(c.live, there.ModRevision), cellstore.Unchanged(c.copy.Key, c.copy.ModRevision)}
-		_, err = keeper.Txn(ctx, p.Term, conditions, cellstore.Put(c.live, c.value), cellstore.Delete(c.copy.Key))
+		conditions := []clientv3.Cmp{cellstore.Unchanged(place.Key, place.ModRevision), cellstore.Unchanged(c.copy.Key, c.copy.ModRevision)}
+		_, err = keeper.Txn(ctx, p.Term, conditions, operations...)
 		if !errors.Is(err, cellstore.ErrConflict) {
-			return err == nil, err
+			return Promoted{Objects: 1}, err
 		}
 	}
 }
 
-// unmarked returns a stored object without what a move has written on it.
-func unmarked(value []byte) ([]byte, error) {
-	return cellstore.WithMark(value, cellstore.Mark{
-		Labels:      map[string]string{names.RebalanceStatusLabel: ""},
-		Annotations: map[string]string{names.CopiedAtAnnotation: ""},
-	})
-}
-
-func isLeftover(value []byte) bool {
-	object, err := cellstore.Parse(value)
-	return err == nil && object.Labels[names.RebalanceStatusLabel] == names.RebalanceMigrated
-}
-
-// revive brings objects back to life that had moved to the failed cell so lately that no copy of them was made: what the move has left
-// behind is the same.
-func (p *Promotion) revive(ctx context.Context, cell *cellstore.Store) (int, error) {
-	reached, err := p.reached(ctx)
-	if err != nil {
-		return 0, err
+// thaw puts frozen objects of a cell to use, in slots that do not move.
+func (p *Promotion) thaw(ctx context.Context, cell *cellstore.Store, part func(string) bool) error {
+	index, _ := p.Topology.Index(cell.Cell)
+	var conditions []clientv3.Cmp
+	var operations []clientv3.Op
+	size := 0
+	flush := func() error {
+		if len(operations) == 0 {
+			return nil
+		}
+		_, err := cell.Txn(ctx, p.Term, conditions, operations...)
+		conditions, operations, size = conditions[:0], operations[:0], 0
+		return err // nobody but the hub manager writes frozen objects, and this one does nothing else
 	}
-	revived := 0
 	for kv, err := range cell.Range(ctx, cell.Prefix(), 0) {
 		if err != nil {
-			return revived, err
+			return err
 		}
-		if !strings.Contains(string(kv.Value), names.RebalanceStatusLabel) {
-			continue // most are not worth parsing
+		relative, _ := cell.Relative(kv.Key)
+		if !part(relative) || !bytes.Contains(kv.Value, statusLabel) {
+			continue
 		}
 		object, err := cellstore.Parse(kv.Value)
-		if err != nil || object.Labels[names.RebalanceStatusLabel] != names.RebalanceMigrated {
+		if err != nil {
+			continue // no object of the API
+		}
+		class, slot := cellstore.Classify(object)
+		route := p.Topology.Route(slot)
+		if !class.Federated() || standing(object) != rebalance.Frozen || route.Moving() || route.New != index {
 			continue
 		}
-		to, revision, ok := parsePlace(object.Annotations[names.CopiedAtAnnotation])
-		if !ok || to != p.Failed {
-			continue
-		}
-		_, slot := cellstore.Classify(object)
-		owner := p.Topology.Name(p.Topology.Route(slot).New)
-		if revision <= reached[owner] {
-			continue // its keeper knows better: it has a copy, or the object was deleted since
-		}
-		done, err := p.reviveAt(ctx, cell, kv, owner)
+		value, err := unmarked(kv.Value)
 		if err != nil {
-			return revived, err
+			return fmt.Errorf("putting %s in cell %s to use: %w", object, cell.Cell, err)
 		}
-		if done {
-			revived++
+		if len(operations) == batch || size+len(value) > batchBytes {
+			if err := flush(); err != nil {
+				return err
+			}
 		}
+		conditions, operations = append(conditions, cellstore.Unchanged(kv.Key, kv.ModRevision)), append(operations, cellstore.Put(kv.Key, value))
+		size += len(value)
 	}
-	return revived, nil
-}
-
-// reviveAt puts what is left of an object where it now belongs, unless there is a newer one.
-func (p *Promotion) reviveAt(ctx context.Context, cell *cellstore.Store, leftover cellstore.KV, owner string) (bool, error) {
-	store := p.Stores[owner]
-	relative, _ := cell.Relative(leftover.Key)
-	value, err := unmarked(leftover.Value)
-	if err != nil {
-		return false, err
-	}
-	expected := int64(0)
-	if owner == cell.Cell {
-		expected = leftover.ModRevision
-	}
-	_, err = store.Txn(ctx, p.Term, []clientv3.Cmp{cellstore.Unchanged(store.Key(relative), expected)}, cellstore.Put(store.Key(relative), value))
-	if errors.Is(err, cellstore.ErrConflict) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// reached returns how far the keepers have followed the failed cell.
-func (p *Promotion) reached(ctx context.Context) (map[string]int64, error) {
-	all := map[string]int64{}
-	for name, store := range p.Stores {
-		progress, err := backup.ProgressOf(ctx, store, p.Failed)
-		if err != nil {
-			return nil, err
-		}
-		all[name] = progress.Revision
-	}
-	return all, nil
-}
-
-// parsePlace reads "<cell>/<revision>".
-func parsePlace(text string) (cell string, revision int64, ok bool) {
-	cell, number, ok := strings.Cut(text, "/")
-	if !ok {
-		return "", 0, false
-	}
-	revision, err := strconv.ParseInt(number, 10, 64)
-	return cell, revision, err == nil
+	return flush()
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
@@ -31,6 +33,8 @@ type Takeover struct {
 	// Hub leads to the hub, and Client reads and writes it.
 	Hub    *rest.Config
 	Client client.Client
+	// Fresh reads the hub uncached.
+	Fresh client.Reader
 	// Events are about Cells.
 	Events events.EventRecorder
 	// Cells returns clients for the cells that can be reached.
@@ -45,12 +49,13 @@ type Takeover struct {
 	StateDir string
 }
 
-// The reasons of the condition Fenced and of events.
+// The reasons of the conditions Fenced and Promoted, and of events.
 const (
 	reasonFenced     = "IdentityRevoked"
 	reasonUnfenced   = "MembersUnreachable"
 	reasonReadmitted = "Emptied"
 	reasonPromoted   = "BackupPromoted"
+	reasonPartly     = "BackupsLost"
 	reasonContested  = "BackupContested"
 	reasonSalvaged   = "WritesSalvaged"
 )
@@ -58,7 +63,7 @@ const (
 // Do takes the share of a failed cell over. It may be repeated, and does little if everything has been done.
 func (t *Takeover) Do(ctx context.Context, topology *slots.Map, failed string) error {
 	cell := &cellplanev1alpha1.Cell{}
-	if err := t.Client.Get(ctx, types.NamespacedName{Name: failed}, cell); err != nil {
+	if err := t.Fresh.Get(ctx, types.NamespacedName{Name: failed}, cell); err != nil {
 		return fmt.Errorf("reading the failed cell %s: %w", failed, err)
 	}
 	if !meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellFenced) {
@@ -67,14 +72,36 @@ func (t *Takeover) Do(ctx context.Context, topology *slots.Map, failed string) e
 			return err
 		}
 	}
+	// Copies come to life once. What stays a copy is old, and must not appear when a user deletes what is newer.
+	if meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellPromoted) {
+		return nil
+	}
+	if err := t.promote(ctx, topology, cell); err != nil {
+		return err
+	}
+	condition := metav1.Condition{Type: names.CellPromoted, Status: metav1.ConditionTrue, Reason: reasonPromoted, Message: "The objects of the cell live on in the cells that kept their copies."}
+	others, err := t.lostWith(ctx, topology, failed)
+	if err != nil {
+		return err
+	}
+	if len(others) > 0 {
+		condition.Reason = reasonPartly
+		condition.Message = fmt.Sprintf("Copies that %s had kept are lost with it. They are found when one of the cells returns.", someOf(others))
+		t.Events.Eventf(cell, nil, corev1.EventTypeWarning, reasonPartly, "Failover", "copies that %s had kept are lost with it", someOf(others))
+	}
+	return t.setCondition(ctx, cell, condition)
+}
+
+// promote brings the copies of a cell to life.
+func (t *Takeover) promote(ctx context.Context, topology *slots.Map, cell *cellplanev1alpha1.Cell) error {
 	stores, err := t.stores(ctx, topology)
 	if err != nil {
 		return err
 	}
 	began := time.Now()
-	promotion := Promotion{Topology: topology, Failed: failed, Stores: stores, Term: t.Term}
+	promotion := Promotion{Topology: topology, Failed: cell.Name, Stores: stores, Term: t.Term}
 	promoted, err := promotion.Run(ctx)
-	promotedObjects.WithLabelValues(failed).Add(float64(promoted.Objects))
+	promotedObjects.WithLabelValues(cell.Name).Add(float64(promoted.Objects))
 	if err != nil {
 		return err
 	}
@@ -87,6 +114,29 @@ func (t *Takeover) Do(ctx context.Context, topology *slots.Map, failed string) e
 			len(promoted.Contested), someOf(promoted.Contested))
 	}
 	return nil
+}
+
+// lostWith returns the other failed cells whose own share has not been taken over yet: they failed at the same time, and what they kept
+// is out of reach.
+func (t *Takeover) lostWith(ctx context.Context, topology *slots.Map, failed string) ([]string, error) {
+	var others []string
+	for i := range topology.Cells() {
+		other := topology.Cell(slots.Index(i))
+		if other.State != slots.Failed || other.Name == failed {
+			continue
+		}
+		var cell cellplanev1alpha1.Cell
+		if err := t.Fresh.Get(ctx, types.NamespacedName{Name: other.Name}, &cell); err != nil {
+			if apierrors.IsNotFound(err) {
+				continue
+			}
+			return nil, fmt.Errorf("reading the failed cell %s: %w", other.Name, err)
+		}
+		if promoted := meta.FindStatusCondition(cell.Status.Conditions, names.CellPromoted); promoted == nil || promoted.Status != metav1.ConditionTrue || promoted.Reason == reasonPartly {
+			others = append(others, other.Name)
+		}
+	}
+	return others, nil
 }
 
 // MakeUp takes the identity of a failed cell away in members that could not be reached before.
@@ -115,6 +165,23 @@ func (t *Takeover) closeCell(ctx context.Context, failed string) {
 	}
 	if err != nil {
 		klog.FromContext(ctx).V(1).Info("A failed cell cannot be told that it is; nobody routes to it any more", "cell", failed, "reason", err.Error())
+	}
+}
+
+// Hold has a failed cell that answers again refuse gateways that do not know yet that it has failed.
+func (t *Takeover) Hold(ctx context.Context, topology *slots.Map, failed string) {
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	cell, err := t.Fence(ctx, failed)
+	if err != nil {
+		return
+	}
+	// Should the cell be coming back already, its floor is that of a later epoch and stays.
+	if floor, err := cell.Floor(ctx); err != nil || floor >= topology.Epoch() {
+		return
+	}
+	if err := cell.Raise(ctx, topology.Epoch()); err != nil {
+		klog.FromContext(ctx).V(1).Info("A failed cell that answers again cannot be closed yet", "cell", failed, "reason", err.Error())
 	}
 }
 
@@ -199,7 +266,7 @@ func (t *Takeover) waitClosed(ctx context.Context, topology *slots.Map, member, 
 // Readmit prepares a cell for joining again, if it had failed before: it is emptied, and what only it had is kept.
 func (t *Takeover) Readmit(ctx context.Context, topology *slots.Map, name string) error {
 	cell := &cellplanev1alpha1.Cell{}
-	if err := t.Client.Get(ctx, types.NamespacedName{Name: name}, cell); err != nil {
+	if err := t.Fresh.Get(ctx, types.NamespacedName{Name: name}, cell); err != nil {
 		return fmt.Errorf("reading the returning cell %s: %w", name, err)
 	}
 	if fenced := meta.FindStatusCondition(cell.Status.Conditions, names.CellFenced); fenced == nil || fenced.Reason == reasonReadmitted {
@@ -217,7 +284,11 @@ func (t *Takeover) Readmit(ctx context.Context, topology *slots.Map, name string
 		return err
 	}
 	delete(stores, name)
-	emptying := Emptying{Topology: topology, Returning: returning, Stores: stores, Term: t.Term, Dir: t.StateDir, Now: time.Now()}
+	promoted := meta.FindStatusCondition(cell.Status.Conditions, names.CellPromoted)
+	emptying := Emptying{
+		Topology: topology, Returning: returning, Stores: stores, Term: t.Term, Dir: t.StateDir, Now: time.Now(),
+		Doubtful: promoted == nil || promoted.Reason == reasonPartly,
+	}
 	emptied, err := emptying.Run(ctx)
 	if err != nil {
 		return err
@@ -240,6 +311,9 @@ func (t *Takeover) Readmit(ctx context.Context, topology *slots.Map, name string
 	if emptied.Snapshot != "" {
 		message = fmt.Sprintf("%d objects were removed; the snapshot %s has them, %d had not reached the backup.", emptied.Removed, emptied.Snapshot, len(emptied.Salvaged))
 	}
+	if err := t.setCondition(ctx, cell, metav1.Condition{Type: names.CellPromoted, Status: metav1.ConditionFalse, Reason: reasonReadmitted, Message: message}); err != nil {
+		return err
+	}
 	return t.setCondition(ctx, cell, metav1.Condition{Type: names.CellFenced, Status: metav1.ConditionFalse, Reason: reasonReadmitted, Message: message})
 }
 
@@ -260,13 +334,25 @@ func (t *Takeover) stores(ctx context.Context, topology *slots.Map) (map[string]
 	return stores, nil
 }
 
+// setCondition writes one condition. Others belong to others, who write theirs at the same time.
 func (t *Takeover) setCondition(ctx context.Context, cell *cellplanev1alpha1.Cell, condition metav1.Condition) error {
 	condition.ObservedGeneration = cell.Generation
-	before := cell.DeepCopy()
 	if !meta.SetStatusCondition(&cell.Status.Conditions, condition) {
 		return nil
 	}
-	if err := t.Client.Status().Patch(ctx, cell, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+	patch, err := json.Marshal(map[string]any{
+		"apiVersion": cellplanev1alpha1.GroupVersion.String(), "kind": "Cell",
+		"metadata": map[string]any{"name": cell.Name, "uid": cell.UID},
+		"status":   map[string]any{"conditions": []metav1.Condition{*meta.FindStatusCondition(cell.Status.Conditions, condition.Type)}},
+	})
+	if err != nil {
+		return err
+	}
+	target := &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: cell.Name}}
+	err = t.Client.Status().Patch(ctx, target, client.RawPatch(types.ApplyPatchType, patch), &client.SubResourcePatchOptions{
+		PatchOptions: client.PatchOptions{FieldManager: "cellplane-failover-" + strings.ToLower(condition.Type), Force: ptr.To(true)},
+	})
+	if err != nil {
 		return fmt.Errorf("writing the condition %s of cell %s: %w", condition.Type, cell.Name, err)
 	}
 	return nil

@@ -24,6 +24,7 @@ type safeguarding struct {
 	connections *rebalance.Connections
 	backup      *backup.Controller
 	takeover    *failover.Takeover
+	identities  *failover.Identities
 	watchdog    failover.Watchdog
 }
 
@@ -34,10 +35,11 @@ func newSafeguarding(c *Config, copying *copying, changing *changing) *safeguard
 		hub: mgr.GetClient(), connections: connections,
 		backup: &backup.Controller{Term: changing.controller.Term, Open: connections.Store},
 		takeover: &failover.Takeover{
-			Hub: c.Hub, Client: mgr.GetClient(), Events: mgr.GetEventRecorder("hub-manager"), Cells: copying.cells.reachable,
+			Hub: c.Hub, Client: mgr.GetClient(), Fresh: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("hub-manager"), Cells: copying.cells.reachable,
 			Fence: connections.Fence, Open: connections.Store, Term: changing.controller.Term, StateDir: c.StateDir,
 		},
-		watchdog: failover.Watchdog{After: c.AutoFailoverAfter},
+		identities: &failover.Identities{Hub: c.Hub, Client: mgr.GetClient(), Fresh: mgr.GetAPIReader()},
+		watchdog:   failover.Watchdog{After: c.AutoFailoverAfter},
 	}
 	changing.controller.Follow = s.backup.Set
 	changing.controller.Takeover = s.takeover.Do
@@ -49,6 +51,7 @@ func (s *safeguarding) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.backup.Run(ctx) })
 	group.Go(func() error { return s.backup.Publish(ctx, s.hub) })
+	group.Go(func() error { return s.identities.Run(ctx) })
 	group.Go(func() error { return s.lookAround(ctx) })
 	return group.Wait()
 }
@@ -94,6 +97,7 @@ func (s *safeguarding) look(ctx context.Context) error {
 			if err := s.takeover.MakeUp(ctx, compiled, cell.Name); err != nil {
 				return err
 			}
+			s.takeover.Hold(ctx, compiled, cell.Name)
 		case s.watchdog.After <= 0:
 		case s.answers(ctx, cell.Name):
 			sighting.Answering = append(sighting.Answering, cell.Name)

@@ -129,6 +129,12 @@ func (c *change) fence(ctx context.Context) error {
 			return err
 		}
 	}
+	// Until here, what objects have left behind may have been the last there was of them.
+	if c.running() {
+		if err := c.clearTargets(ctx); err != nil {
+			return err
+		}
+	}
 	status = c.status()
 	status.FencedEpoch = c.topology.Generation
 	return c.publish(ctx, status)
@@ -235,13 +241,25 @@ func (c *change) prepareTargets(ctx context.Context) error {
 		group.Go(func() error { return checkEncryption(ctx, connection.store) })
 		if index, _ := c.compiled.Index(name); c.gains(index) {
 			group.Go(func() error { return c.checkTarget(ctx, name, connection) })
-			group.Go(func() error {
-				return c.sweep(ctx, connection.store, func(slot slots.Slot) bool {
-					route := c.compiled.Route(slot)
-					return route.Moving() && route.New == index
-				}, false)
-			})
 		}
+	}
+	return group.Wait()
+}
+
+// clearTargets removes what earlier moves have left behind where objects go now.
+func (c *change) clearTargets(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for name, connection := range c.cells {
+		index, _ := c.compiled.Index(name)
+		if !c.gains(index) {
+			continue
+		}
+		group.Go(func() error {
+			return c.sweep(ctx, connection.store, func(slot slots.Slot) bool {
+				route := c.compiled.Route(slot)
+				return route.Moving() && route.New == index
+			}, false)
+		})
 	}
 	return group.Wait()
 }
@@ -407,7 +425,10 @@ func (c *change) describe() string {
 // settle says that nothing moves.
 func (c *change) settle(ctx context.Context) error {
 	status := c.status()
-	status.Phase, status.Change = cellplanev1alpha1.TopologyStable, nil
+	status.Phase = cellplanev1alpha1.TopologyStable
+	if status.Change != nil {
+		status.Change.MovedSlots = nil // how much has moved stays for who asks late
+	}
 	if status.LeftoversSince == nil {
 		setSettled(status, c.topology.Generation, metav1.ConditionTrue, "Stable", "no change is under way")
 	} else {

@@ -1,0 +1,51 @@
+package failover
+
+import (
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+)
+
+func TestLacking(t *testing.T) {
+	topology := &v1alpha1.CellTopologySpec{Cells: []v1alpha1.TopologyCell{
+		{Name: "normal", State: v1alpha1.CellStateNormal}, {Name: "joining", State: v1alpha1.CellStateIn},
+		{Name: "leaving", State: v1alpha1.CellStateOut}, {Name: "failed", State: v1alpha1.CellStateFailed},
+	}}
+	var cells []v1alpha1.Cell
+	for _, name := range []string{"normal", "joining", "leaving", "failed", "left"} {
+		cells = append(cells, v1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	member := func(name string) clusterv1alpha1.Cluster {
+		return clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	}
+	pulls, goes := member("pulls"), member("goes")
+	pulls.Spec.SyncMode = clusterv1alpha1.Pull
+	goes.DeletionTimestamp = &metav1.Time{}
+	members := []clusterv1alpha1.Cluster{member("m"), member("foreign"), pulls, goes}
+	for _, test := range []struct {
+		name    string
+		present []string
+		want    []lack
+	}{
+		{"all is well", []string{"m.hub", "m.normal", "m.joining", "m.leaving"}, nil},
+		{"a member was away when a cell joined", []string{"m.hub", "m.normal", "m.leaving"}, []lack{{"m", "joining", true}}},
+		{"a cell has left", []string{"m.hub", "m.normal", "m.joining", "m.leaving", "m.left"}, []lack{{"m", "left", false}}},
+		{"a failed cell is none of its business", []string{"m.hub", "m.normal", "m.joining", "m.leaving", "m.failed"}, nil},
+		{"a cluster that is only about to join", []string{"m.normal"}, nil},
+		{"clusters that pull or go", []string{"pulls.hub", "goes.hub", "pulls.left", "goes.left"}, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			present := map[string]bool{}
+			for _, name := range test.present {
+				present[name] = true
+			}
+			if got := lacking(topology, cells, members, present); !slices.Equal(got, test.want) {
+				t.Errorf("lacking %v, want %v", got, test.want)
+			}
+		})
+	}
+}
