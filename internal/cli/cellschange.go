@@ -222,6 +222,9 @@ func followChange(ctx context.Context, api client.Client, held func(context.Cont
 			progress.show("waiting", "the hub cannot be reached: "+err.Error())
 		case settled(topology):
 			progress.end()
+			if change := topology.Status.Change; change != nil && change.Epoch == topology.Generation-1 {
+				pace.see(change, time.Now()) // it may have been too quick to be seen
+			}
 			fmt.Fprintf(out, "Done: epoch %d, %s.\n", topology.Generation, pace.summary())
 			return nil
 		default:

@@ -58,14 +58,14 @@ func describeChange(topology *v1alpha1.CellTopology, p *pace, now time.Time) (st
 	if change != nil {
 		p.see(change, now)
 	}
+	if status.Phase == v1alpha1.TopologyPromoting && status.ObservedGeneration == topology.Generation {
+		return "promoting", "backups become live"
+	}
 	if status.ObservedGeneration != topology.Generation || change == nil || change.Epoch != topology.Generation {
 		return "waiting", fmt.Sprintf("for the hub manager to take up epoch %d", topology.Generation)
 	}
-	switch status.Phase {
-	case v1alpha1.TopologyFencing:
+	if status.Phase == v1alpha1.TopologyFencing {
 		return "fencing", "cells are told to refuse older maps"
-	case v1alpha1.TopologyPromoting:
-		return "promoting", "backups become live"
 	}
 	text = fmt.Sprintf("%s %d/%d", bar(change.MovedObjects, change.TotalObjects), change.MovedObjects, change.TotalObjects)
 	if rate := p.rate(); rate > 0 {
