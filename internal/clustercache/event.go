@@ -17,6 +17,9 @@ type Event struct {
 	Version uint64
 	// InitialEventsEnd marks the bookmark after the initial events.
 	InitialEventsEnd bool
+	// Contested marks an event that a watcher sees for having asked for those of contested names. Its type is DELETED whatever has happened, and its
+	// Object any of the name: what is shown of it now is to be looked up.
+	Contested bool
 	// Object is the object after the event, or for DELETED as it was before. A bookmark has none.
 	Object Object
 
@@ -51,9 +54,11 @@ type change struct {
 	before, after *state
 	// alike is true if no filter but one of distinct fields can tell before from after.
 	alike bool
+	// contested is that of its record.
+	contested bool
 
 	mu     sync.Mutex
-	events [3]*Event // added, modified, deleted
+	events [4]*Event // added, modified, deleted; contested
 }
 
 // state is an object before or after a change, with what filters ask for.
@@ -130,6 +135,20 @@ func (c *change) event(s *Store, of watch.EventType) (*Event, error) {
 	case watch.Deleted:
 		slot, from = 2, c.before
 	}
+	return c.make(s, slot, from, Event{Type: of})
+}
+
+// contestedEvent returns what a change is to those who want to know of contested names: something is gone, unless it is found elsewhere.
+func (c *change) contestedEvent(s *Store) (*Event, error) {
+	from := c.after
+	if from == nil {
+		from = c.before
+	}
+	return c.make(s, 3, from, Event{Type: watch.Deleted, Contested: true})
+}
+
+// make makes an event of a state, once.
+func (c *change) make(s *Store, slot int, from *state, event Event) (*Event, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.events[slot] == nil {
@@ -137,9 +156,18 @@ func (c *change) event(s *Store, of watch.EventType) (*Event, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.events[slot] = &Event{Type: of, Version: s.options.Incarnation.version(c.n), Object: object}
+		c.events[slot] = &Event{Type: event.Type, Contested: event.Contested, Version: s.options.Incarnation.version(c.n), Object: object}
 	}
 	return c.events[slot], nil
+}
+
+// named tells whether a filter selects the object as far as its namespace and name go.
+func (c *change) named(f *compiled) bool {
+	st := c.after
+	if st == nil {
+		st = c.before
+	}
+	return !f.nothing && (f.namespace == "" || f.namespace == st.namespace) && (f.name == "" || f.name == st.name) && f.keySelected(st.namespace, st.name)
 }
 
 // recentChanges is how many changes stay decompressed for all watchers.
@@ -178,7 +206,7 @@ func (s *Store) loadChange(n uint64) (*change, error) {
 		return nil, s.expired(n - 1)
 	}
 	r := s.history.at(n)
-	c := &change{n: n, alike: r.before != 0 && r.after != 0 && s.entries.At(r.before).terms == s.entries.At(r.after).terms}
+	c := &change{n: n, contested: r.contested, alike: r.before != 0 && r.after != 0 && s.entries.At(r.before).terms == s.entries.At(r.after).terms}
 	if r.before != 0 {
 		c.before = newState(s, s.entries.At(r.before))
 	}

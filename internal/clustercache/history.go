@@ -12,7 +12,11 @@ type history struct {
 }
 
 // record is an event: an entry took the place of another, or of none, or none took its place.
-type record struct{ before, after uint32 }
+type record struct {
+	before, after uint32
+	// contested is set if an object came or went whose name others have in other members, or had until a moment ago.
+	contested bool
+}
 
 // trimStep is how many events leave at most for each that comes, so that no writer waits for long after a pin is gone.
 const trimStep = 8

@@ -78,6 +78,10 @@ type WatchOptions struct {
 	Filter
 	// From is the version to continue after; 0 begins with the current state as initial events.
 	From uint64
+	// Contested asks for another kind of event when an object comes or goes whose name others have in other members, or had until a moment ago: one
+	// that says that the name is to be looked up again. Besides the namespace and name it does not matter what is selected. Who shows a share of the
+	// members learns so that it, or another share, shows something else now.
+	Contested bool
 	// Bookmarks is how often to send a bookmark when nothing else happens; 0 means never but for the end of the initial events.
 	Bookmarks time.Duration
 }

@@ -93,7 +93,7 @@ func (s *Store) precedes(a, b *entry) bool {
 
 // emit makes one entry be shown instead of another; either may be 0.
 func (s *Store) emit(before, after uint32) {
-	n := s.history.add(record{before, after})
+	n := s.history.add(record{before, after, (before == 0 || after == 0) && s.contested(max(before, after))})
 	if before != 0 {
 		e := s.entries.At(before)
 		e.died = n
@@ -108,6 +108,17 @@ func (s *Store) emit(before, after uint32) {
 		s.shadowed--
 		s.shown++
 	}
+}
+
+// contested tells whether entries of other members have the key of an entry, or had within the history: the object that is shown may change its place.
+func (s *Store) contested(id uint32) bool {
+	e := s.entries.At(id)
+	for other := s.keys.At(e.key).head; other != 0; other = s.entries.At(other).next {
+		if s.entries.At(other).terms.cluster != e.terms.cluster {
+			return true
+		}
+	}
+	return false
 }
 
 // newEntry makes an entry of a prepared object. It is not shown yet. Its terms are probably those of the entry that it takes the place of, if any.

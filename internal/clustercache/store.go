@@ -132,7 +132,7 @@ func New(options Options) (*Store, error) {
 		templates: templates,
 		clusters:  map[string]*cluster{},
 		edit: wire.Edit{KeepManagedFields: options.KeepManagedFields, KeepLastApplied: options.KeepLastApplied,
-			Drop: []string{names.ClusterAnnotation, names.MemberVersionAnnotation, names.StaleSinceAnnotation}},
+			Drop: []string{names.ClusterAnnotation, names.MemberVersionAnnotation, names.StaleSinceAnnotation, names.ContestedAnnotation}},
 	}
 	s.templates.arena = &s.arena
 	s.namespaces = slab.NewInterner(&s.arena)

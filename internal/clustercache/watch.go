@@ -20,6 +20,7 @@ type Watcher struct {
 	keys      []uint32
 	reading   *reading
 	read      int
+	contested bool // it wants to know of contested names
 	bookmarks time.Duration
 	quiet     time.Time // since when no bookmark nor event was sent
 	err       error
@@ -32,7 +33,7 @@ func (s *Store) Watch(options WatchOptions) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Watcher{store: s, filter: filter, bookmarks: options.Bookmarks, quiet: s.options.Now()}
+	w := &Watcher{store: s, filter: filter, contested: options.Contested, bookmarks: options.Bookmarks, quiet: s.options.Now()}
 	if options.From == 0 {
 		if w.initial, err = s.List(ListOptions{Filter: options.Filter}); err != nil {
 			return nil, err
@@ -119,6 +120,10 @@ func (w *Watcher) pending(ctx context.Context) (*Event, error) {
 		c, err := w.store.change(w.at + 1)
 		if err != nil {
 			return nil, err
+		}
+		if w.contested && c.contested && c.named(w.filter) {
+			w.at++
+			return c.contestedEvent(w.store)
 		}
 		of, err := w.concerns(c)
 		if err != nil {

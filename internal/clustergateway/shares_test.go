@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/clustergateway"
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 	"github.com/cellplane/cellplane/internal/testenv"
@@ -50,6 +51,7 @@ func testShares(t *testing.T, whole *world) {
 		}
 	}
 	w.checkInformers(t, "shares-informers")
+	w.checkWebSocketWatch(t, w.namespace(t, "shares-websocket"))
 	t.Run("Pages", func(t *testing.T) { checkSharedPages(t, w) })
 	t.Run("Collision", func(t *testing.T) { checkSharedCollision(t, w) })
 	t.Run("Concurrency", func(t *testing.T) { checkSharedUpdate(t, w) })
@@ -81,7 +83,7 @@ func checkSharedPages(t *testing.T, w *world) {
 // checkSharedCollision has pods of the same name in members of different shares.
 func checkSharedCollision(t *testing.T, w *world) {
 	namespace := w.namespace(t, "shares-collision")
-	follower := w.follow(t, namespace)[0]
+	followers := w.follow(t, namespace)
 	first := w.run(t, 1, namespace, "web-0", nil)
 	w.eventuallyPod(t, "the first is shown", namespace, "web-0", in("member2"))
 	testenv.Eventually(t, "another second has begun", func(context.Context) (bool, error) {
@@ -89,15 +91,28 @@ func checkSharedCollision(t *testing.T, w *world) {
 	})
 	w.run(t, 0, namespace, "web-0", nil)
 	w.run(t, 0, namespace, "web-1", nil)
-	follower.eventually(t, "the first is still the one that is shown", func(held map[string]metav1.Object) bool {
-		return len(held) == 2 && held["web-1"] != nil && held["web-0"].GetUID() == first.UID
-	})
+	for _, f := range followers {
+		f.eventually(t, "the first is still the one that is shown", func(held map[string]metav1.Object) bool {
+			return len(held) == 2 && held["web-1"] != nil && held["web-0"].GetUID() == first.UID
+		})
+	}
 	list, err := w.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) != 2 || list.Items[0].UID != first.UID {
 		t.Errorf("the list is %v, %v", list, err)
 	}
 	check(t, w.members[1].CoreV1().Pods(namespace).Delete(t.Context(), "web-0", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
 	w.eventuallyPod(t, "the other is shown", namespace, "web-0", in("member1"))
+	// The place changes to and fro between the shares, which hear of it each at their own time.
+	for i := range 6 {
+		gone, stays := i%2, 1-i%2
+		w.run(t, stays, namespace, "web-0", nil)
+		check(t, w.members[gone].CoreV1().Pods(namespace).Delete(t.Context(), "web-0", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
+	}
+	for _, f := range followers {
+		f.eventually(t, "it has the one that is left", func(held map[string]metav1.Object) bool {
+			return len(held) == 2 && held["web-0"] != nil && held["web-0"].GetAnnotations()[names.ClusterAnnotation] == "member1" && held["web-0"].GetAnnotations()[names.ContestedAnnotation] == ""
+		})
+	}
 }
 
 // checkSharedUpdate changes a pod based on an event of a merged watch.

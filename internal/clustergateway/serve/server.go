@@ -34,7 +34,12 @@ type Server struct {
 }
 
 // New returns a Server that serves nothing yet.
-func New() *Server { return &Server{resources: map[schema.GroupVersionResource]*resource{}} }
+func New() *Server {
+	return &Server{
+		resources: map[schema.GroupVersionResource]*resource{},
+		Shown:     func() (clusters []string, all bool, changed <-chan struct{}) { return nil, true, nil },
+	}
+}
 
 // Add serves what is in a store as a view. It must not be called any more when requests come in.
 func (s *Server) Add(view views.View, kind clustercache.Kind, store *clustercache.Store) {

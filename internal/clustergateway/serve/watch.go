@@ -15,7 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/clustercache"
+	"github.com/cellplane/cellplane/internal/clustercache/wire"
+	"github.com/cellplane/cellplane/internal/clustergateway/views"
 )
 
 const (
@@ -35,7 +38,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q *question, e *e
 		e.mediaType = runtime.ContentTypeJSON
 	}
 	initial := q.SendInitialEvents != nil && *q.SendInitialEvents
-	options := clustercache.WatchOptions{Filter: q.filter, From: q.version}
+	// With a share of the clusters, others may show what is contested. The gateway that merges them looks it up.
+	contested := q.changed != nil && r.Header.Get(views.ContestedHeader) != ""
+	options := clustercache.WatchOptions{Filter: q.filter, From: q.version, Contested: contested}
 	switch {
 	case initial:
 		if problem == nil && q.version != 0 {
@@ -193,7 +198,14 @@ func (o *eventWriter) event(event *clustercache.Event) error {
 		o.headed = true
 	}
 	encoded, err := event.Encoded(key, func(w io.Writer) error {
-		object, err := o.eventObject(event.Object, headers)
+		shown := event.Object
+		if event.Contested {
+			var err error
+			if shown.Raw, err = wire.Annotated(nil, shown.Raw, wire.Annotation{Key: names.ContestedAnnotation, Value: "true"}); err != nil {
+				return err
+			}
+		}
+		object, err := o.eventObject(shown, headers)
 		if err != nil {
 			return err
 		}

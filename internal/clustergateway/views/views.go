@@ -10,6 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
+// ContestedHeader is set in requests for watches by gateways that merge several shares of the clusters. They are told of names that objects of several
+// clusters have by DELETED events with the annotation names.ContestedAnnotation, and look up which of them is shown.
+const ContestedHeader = "Cellplane-Contested"
+
 // View is a kind of member objects.
 type View struct {
 	// Resource is what members are asked for.

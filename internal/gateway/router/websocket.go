@@ -15,10 +15,15 @@ import (
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
-// serveWatch serves a watch over cells as the client wants it: as a plain answer, or as messages over a WebSocket.
+// serveWatch serves a watch over cells as the client wants it.
 func (rt *Router) serveWatch(w http.ResponseWriter, r *http.Request, c *call) {
+	ServeWatch(w, r, func(w http.ResponseWriter, r *http.Request) { rt.watch(w, r, c) })
+}
+
+// ServeWatch serves a watch as the client wants it: as a plain answer, or as messages over a WebSocket. serve has to write whole events.
+func ServeWatch(w http.ResponseWriter, r *http.Request, serve func(http.ResponseWriter, *http.Request)) {
 	if !wsstream.IsWebSocketRequest(r) {
-		rt.watch(w, r, c)
+		serve(w, r)
 		return
 	}
 	ctx, cancel := context.WithCancel(r.Context())
@@ -31,7 +36,7 @@ func (rt *Router) serveWatch(w http.ResponseWriter, r *http.Request, c *call) {
 	}
 	socket := &socketWriter{plain: w, r: r, gone: cancel, header: http.Header{}}
 	defer socket.close()
-	rt.watch(socket, plain, c)
+	serve(socket, plain)
 }
 
 // socketWriter writes a watch to a WebSocket, one message an event. The connection is taken over when the watch begins: what is refused

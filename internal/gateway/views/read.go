@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/cellplane/cellplane/internal/gateway/forward"
+	"github.com/cellplane/cellplane/internal/gateway/router"
 )
 
 // read answers a get, list or watch from the cache.
@@ -22,6 +23,8 @@ func (v *Views) read(w http.ResponseWriter, r *http.Request, info *request.Reque
 	switch {
 	case len(v.shares) > 1 && info.APIGroup == metricsGroup && info.Name == "":
 		v.mergeMetrics(w, r)
+	case info.Verb == "watch":
+		router.ServeWatch(w, r, func(w http.ResponseWriter, r *http.Request) { v.watch(w, r, info) })
 	case len(v.shares) > 1 && info.Verb != "get":
 		v.Merged.ServeHTTP(w, r)
 	default:

@@ -229,7 +229,7 @@ func restored(contentType string, body []byte, hidden func() string) ([]byte, er
 
 func restore(object metav1.Object, hidden func() string) {
 	annotations := object.GetAnnotations()
-	for _, name := range []string{names.ClusterAnnotation, names.MemberVersionAnnotation, names.StaleSinceAnnotation} {
+	for _, name := range []string{names.ClusterAnnotation, names.MemberVersionAnnotation, names.StaleSinceAnnotation, names.ContestedAnnotation} {
 		delete(annotations, name)
 	}
 	if _, given := annotations[corev1.LastAppliedConfigAnnotation]; !given {

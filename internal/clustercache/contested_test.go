@@ -1,0 +1,64 @@
+package clustercache_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/clustercache"
+)
+
+// TestContestedNames watches a share of the members: of what other members have under the same name it is to be told.
+func TestContestedNames(t *testing.T) {
+	store := newStore(t, clustercache.Options{})
+	ours, theirs := store.Feed("m1"), store.Feed("m2")
+	created := func(second int64) func(*corev1.Pod) {
+		return func(pod *corev1.Pod) { pod.CreationTimestamp = metav1.NewTime(time.Unix(second, 0)) }
+	}
+	of := func(uid types.UID) func(*corev1.Pod) { return func(pod *corev1.Pod) { pod.UID = uid } }
+	share := clustercache.Filter{Labels: labels.SelectorFromSet(labels.Set{names.ClusterLabel: "m1"})}
+	watcher := startWatch(t, store, clustercache.WatchOptions{Filter: share, From: store.Version(), Contested: true})
+	elsewhere := startWatch(t, store, clustercache.WatchOptions{Filter: clustercache.Filter{Namespace: "elsewhere"}, From: store.Version(), Contested: true})
+	plain := startWatch(t, store, clustercache.WatchOptions{Filter: share, From: store.Version()})
+
+	apply(t, ours, simplePod("alone", 1))
+	apply(t, theirs, simplePod("theirs", 1))
+	apply(t, theirs, simplePod("web-0", 2, created(2), of("b")))
+	apply(t, ours, simplePod("web-0", 3, created(1), of("a")))   // takes its place
+	apply(t, ours, simplePod("web-0", 4, created(1), of("a")))   // stays there
+	apply(t, theirs, simplePod("web-0", 5, created(2), of("b"))) // is not shown
+	ours.DeleteObject("default", "web-0")                        // theirs is shown again
+
+	type told struct {
+		of        watch.EventType
+		contested bool
+		name, in  string
+	}
+	expect := func(watcher *clustercache.Watcher, want ...told) {
+		t.Helper()
+		for _, w := range want {
+			event := nextEvent(t, watcher)
+			if got := (told{event.Type, event.Contested, event.Object.Name, event.Object.Cluster}); got != w {
+				t.Fatalf("got %v, want %v", got, w)
+			}
+		}
+		if event, err := watcher.Pending(); event != nil || err != nil {
+			t.Fatalf("then came %v, %v", event, err)
+		}
+	}
+	expect(watcher,
+		told{watch.Added, false, "alone", "m1"},
+		told{watch.Deleted, true, "web-0", "m2"}, told{watch.Deleted, true, "web-0", "m1"},
+		told{watch.Modified, false, "web-0", "m1"},
+		told{watch.Deleted, true, "web-0", "m1"}, told{watch.Deleted, true, "web-0", "m2"},
+	)
+	expect(elsewhere)
+	expect(plain,
+		told{watch.Added, false, "alone", "m1"}, told{watch.Added, false, "web-0", "m1"}, told{watch.Modified, false, "web-0", "m1"}, told{watch.Deleted, false, "web-0", "m1"})
+}
