@@ -12,7 +12,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/cellplane/cellplane/internal/clustercache"
 	"github.com/cellplane/cellplane/internal/clustercache/synthetic"
@@ -45,9 +44,7 @@ func (c *cache) reads(ctx context.Context) error {
 		}
 	}
 	server := handler(c.store)
-	for _, format := range []struct{ name, accept string }{
-		{"protobuf", runtime.ContentTypeProtobuf}, {"JSON", runtime.ContentTypeJSON}, {"Table", tableContentType},
-	} {
+	for _, format := range formats {
 		if err := c.largeList(ctx, server, format.name, format.accept); err != nil {
 			return fmt.Errorf("listing %d pods as %s: %w", c.large, format.name, err)
 		}

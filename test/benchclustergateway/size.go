@@ -64,7 +64,8 @@ type batch struct {
 	raws  [][]byte
 }
 
-const batchSize = 4096
+// batchSize bounds the memory that is taken by pods on their way in: it counts as the cache's.
+const batchSize = 512
 
 // fill takes in all pods, as the members' lists would. Making them up is not counted.
 func (c *cache) fill(ctx context.Context) error {
