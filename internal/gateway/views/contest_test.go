@@ -1,0 +1,170 @@
+package views
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/cellplane/cellplane/internal/clustercache"
+	"github.com/cellplane/cellplane/internal/clustergateway/serve"
+	memberviews "github.com/cellplane/cellplane/internal/clustergateway/views"
+	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/position"
+	"github.com/cellplane/cellplane/internal/splice"
+)
+
+// sharedStore is the cache of a replica that shows the pods of one cluster, and a server of it.
+type sharedStore struct {
+	*clustercache.Store
+	replica *replica
+	handler http.Handler
+}
+
+func newSharedStore(t *testing.T, cluster string) *sharedStore {
+	t.Helper()
+	store, err := clustercache.New(clustercache.Options{Kind: clustercache.Pods()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	handler := serve.New()
+	handler.Ready = func() bool { return true }
+	changed := make(chan struct{})
+	handler.Shown = func() ([]string, bool, <-chan struct{}) { return []string{cluster}, false, changed }
+	all := memberviews.Default()
+	handler.Add(all[slices.IndexFunc(all, func(v memberviews.View) bool { return v.Resource.Resource == "pods" })], clustercache.Pods(), store)
+	server := httptest.NewTLSServer(handler)
+	t.Cleanup(server.Close)
+	// Any certificate does, as that of the server.
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	key, err := x509.MarshalPKCS8PrivateKey(server.TLS.Certificates[0].PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	upstream, err := fleet.NewUpstream(cluster, fleet.Endpoint{
+		Server: server.URL, CA: certificate, Cert: certificate, Key: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
+	}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &sharedStore{store, &replica{upstream: upstream}, handler}
+}
+
+func (s *sharedStore) apply(t *testing.T, cluster string, pod *corev1.Pod) {
+	t.Helper()
+	if err := s.Feed(cluster).ApplyObject(pod); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// contestedEvent returns the last event that the share tells, as it is in a watch that is merged of both.
+func (s *sharedStore) contestedEvent(t *testing.T, from uint64, accept string, stores ...*sharedStore) ([]byte, splice.Encoding) {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodGet, fmt.Sprintf("/api/v1/pods?watch=1&timeoutSeconds=1&resourceVersion=%d", from), http.NoBody)
+	r.Header.Set("Accept", accept)
+	r.Header.Set(memberviews.ContestedHeader, "true")
+	answer := httptest.NewRecorder()
+	s.handler.ServeHTTP(answer, r)
+	encoding := encodingOf(answer.Header())
+	var last *splice.Event
+	events := splice.NewEventReader(answer.Body, encoding, 0)
+	for {
+		event, err := events.Next()
+		if err != nil {
+			break
+		}
+		last = event
+	}
+	if last == nil {
+		t.Fatal("the share tells nothing")
+	}
+	at := position.Position{Epoch: 1}
+	for _, store := range stores {
+		at.Versions = append(at.Versions, store.Version())
+	}
+	version, err := at.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return last.Append(nil, version), encoding
+}
+
+// TestContestedNamesAreLookedUp has shares that disagree, as they do for a moment, and looks what a client is told.
+func TestContestedNamesAreLookedUp(t *testing.T) {
+	pod := func(uid types.UID, labels map[string]string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-0", UID: uid, ResourceVersion: "1", Labels: labels}}
+	}
+	for name, test := range map[string]struct {
+		query string
+		forms []string // besides JSON
+		do    func(t *testing.T, first, second *sharedStore)
+		want  splice.EventType
+		uid   string
+	}{
+		"the other share shows it by now": {forms: []string{splice.ProtobufContentType, "application/json;as=Table;g=meta.k8s.io;v=v1"}, do: func(t *testing.T, first, second *sharedStore) {
+			first.Feed("m1").DeleteObject("default", "web-0")
+			second.Feed("m1").DeleteObject("default", "web-0")
+		}, want: splice.Added, uid: "b"},
+		"the other share has not heard of it": {do: func(_ *testing.T, first, _ *sharedStore) {
+			first.Feed("m1").DeleteObject("default", "web-0")
+		}, want: splice.Deleted},
+		"it is back": {do: func(t *testing.T, first, _ *sharedStore) {
+			first.Feed("m1").DeleteObject("default", "web-0")
+			first.apply(t, "m1", pod("c", nil))
+		}, want: splice.Added, uid: "c"},
+		"what is shown is not selected": {query: "?labelSelector=app%3Dx", do: func(t *testing.T, first, second *sharedStore) {
+			first.Feed("m1").DeleteObject("default", "web-0")
+			second.Feed("m1").DeleteObject("default", "web-0")
+		}, want: splice.Deleted},
+		"what is shown is selected by a field, too": {query: "?fieldSelector=spec.nodeName%3D", do: func(t *testing.T, first, second *sharedStore) {
+			first.Feed("m1").DeleteObject("default", "web-0")
+			second.Feed("m1").DeleteObject("default", "web-0")
+		}, want: splice.Added, uid: "b"},
+	} {
+		for _, accept := range append(test.forms, "application/json") {
+			t.Run(name+" as "+accept, func(t *testing.T) {
+				t.Parallel() // a watch takes its time
+				first, second, other := newSharedStore(t, "m1"), newSharedStore(t, "m2"), newSharedStore(t, "m1")
+				for _, store := range []*sharedStore{first, second} {
+					store.apply(t, "m1", pod("a", nil))
+					store.apply(t, "m2", pod("b", nil))
+				}
+				from := first.Version()
+				test.do(t, first, second)
+				// A replica that has not given out the version is not asked for the truth.
+				c := &contest{
+					shares: []*share{{replicas: []*replica{other.replica, first.replica}}, {replicas: []*replica{second.replica}}},
+					r:      httptest.NewRequest(http.MethodGet, "/api/v1/pods"+test.query, http.NoBody),
+					info:   &request.RequestInfo{APIPrefix: "api", APIVersion: "v1", Resource: "pods"},
+				}
+				c.r.Header.Set("Accept", accept)
+				frame, encoding := first.contestedEvent(t, from, accept, first, second)
+				told, err := c.settle(frame, encoding)
+				if err != nil {
+					t.Fatal(err)
+				}
+				event, err := splice.ParseEvent(unframed(told, encoding), encoding)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if event.Type != test.want || test.uid != "" && event.Object.UID != test.uid || len(event.Object.ResourceVersion) < 30 {
+					t.Errorf("the client is told %s of %s at %s", event.Type, event.Object.UID, event.Object.ResourceVersion)
+				}
+				c.shares[0].replicas = c.shares[0].replicas[:1]
+				if _, err := c.settle(frame, encoding); err == nil || !strings.Contains(err.Error(), "default/web-0") {
+					t.Errorf("without the replica that told of it: %v", err)
+				}
+			})
+		}
+	}
+}
