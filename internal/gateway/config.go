@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"net/url"
 	"time"
 
@@ -13,15 +12,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/authorization/path"
 	"k8s.io/apiserver/pkg/authorization/union"
 	genericserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/apiserver/pkg/server/filters"
 	"k8s.io/apiserver/pkg/util/compatibility"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 
@@ -61,11 +57,13 @@ type Config struct {
 	shares      *topology.Tracker
 	// stop ends what works in the background from the beginning.
 	stop context.CancelFunc
+	// stopping is closed when no more requests are taken.
+	stopping stopSignal
 }
 
 // NewConfig makes a Config of options that have been validated.
 func NewConfig(o CompletedOptions) (*Config, error) {
-	c := &Config{options: o, generic: genericserver.NewConfig(forward.Codecs)}
+	c := &Config{options: o, generic: genericserver.NewConfig(forward.Codecs), stopping: make(stopSignal)}
 	var err error
 	if c.hubClient, err = kubernetes.NewForConfig(o.hub); err != nil {
 		return nil, fmt.Errorf("preparing to talk to the hub: %w", err)
@@ -120,15 +118,11 @@ func NewConfig(o CompletedOptions) (*Config, error) {
 func (c *Config) completeGeneric() error {
 	o, g := c.options, c.generic
 	g.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
-	g.FeatureGate = withoutTracing{utilfeature.DefaultFeatureGate}
 	g.EnableIndex, g.EnableDiscovery, g.SkipOpenAPIInstallation = false, false, true
 	g.MaxRequestsInFlight, g.MaxMutatingRequestsInFlight = o.MaxRequestsInFlight, o.MaxMutatingRequestsInFlight
 	g.RequestTimeout, g.ShutdownDelayDuration, g.GoawayChance = o.RequestTimeout, o.ShutdownDelay, o.GoawayChance
 	g.ShutdownWatchTerminationGracePeriod = watchTermination
-	g.LongRunningFunc = filters.BasicLongRunningRequestCheck(
-		sets.NewString("watch", "proxy"),
-		sets.NewString("attach", "exec", "proxy", "log", "portforward"),
-	)
+	g.LongRunningFunc = lasts
 	if err := o.SecureServing.ApplyTo(&g.SecureServing, &g.LoopbackClientConfig); err != nil {
 		return fmt.Errorf("preparing to serve: %w", err)
 	}
@@ -161,20 +155,6 @@ func (c *Config) completeGeneric() error {
 	}
 	g.BuildHandlerChainFunc = c.chain
 	return nil
-}
-
-// chain is every API server's, with the router at its end.
-func (c *Config) chain(own http.Handler, g *genericserver.Config) http.Handler {
-	c.router.Own = own
-	objects := router.Objects{Router: c.router, Hub: c.askHub}
-	guard := &protection.Guard{
-		Next:       c.memberViews(c.router, objects),
-		Policies:   c.policies,
-		Objects:    objects,
-		Authorizer: g.Authorization.Authorizer,
-		Records:    router.Records{Objects: objects},
-	}
-	return withSurface(genericserver.DefaultBuildHandlerChain(guard, g))
 }
 
 // askHub sends a request to the hub as the gateway.

@@ -1,11 +1,10 @@
 package gateway
 
 import (
+	"net/http"
 	"os"
+	"runtime"
 	"runtime/debug"
-
-	"k8s.io/apiserver/pkg/features"
-	"k8s.io/component-base/featuregate"
 )
 
 // collectAt is how much the heap may grow before it is collected. What a gateway holds for long is small, and it makes much garbage: with
@@ -19,11 +18,20 @@ func tuneCollector() {
 	}
 }
 
-// withoutTracing turns the tracing filter of the chain off, which costs as much as routing a request does, and has nowhere to send
-// traces to.
-type withoutTracing struct{ featuregate.FeatureGate }
+// withRoom gives a request the stack that the chain needs at once. It begins with a small one, which would be doubled, and copied with
+// all that is on it, several times on the way down.
+func withRoom(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		makeRoom()
+		next.ServeHTTP(w, r)
+	})
+}
 
-// Enabled implements featuregate.FeatureGate.
-func (g withoutTracing) Enabled(feature featuregate.Feature) bool {
-	return feature != features.APIServerTracing && g.FeatureGate.Enabled(feature)
+// stackRoom is what the chain needs, from the connection of the client to that of the cell.
+const stackRoom = 16 << 10
+
+//go:noinline
+func makeRoom() {
+	var room [stackRoom]byte
+	runtime.KeepAlive(&room[0])
 }

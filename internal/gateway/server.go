@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"time"
 
 	genericserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -88,5 +89,8 @@ func (s *Server) Addr() net.Addr { return s.generic.SecureServingInfo.Listener.A
 func (s *Server) Run(ctx context.Context) error {
 	tuneCollector()
 	defer s.config.stop()
+	defer context.AfterFunc(ctx, func() {
+		time.AfterFunc(s.config.options.ShutdownDelay, func() { close(s.config.stopping) })
+	})()
 	return s.generic.PrepareRun().RunWithContext(ctx)
 }

@@ -64,12 +64,16 @@ func (s *jsonStream) fill() error {
 	return io.ErrNoProgress
 }
 
-// peek returns the next byte that is not white space, without using it.
+// peek returns the next byte that is not white space, without using it. White space has no more room than a value.
 func (s *jsonStream) peek() (byte, error) {
-	for {
-		s.start += skipSpace(s.buf[s.start:s.end], 0)
+	for skipped := 0; ; {
+		blank := skipSpace(s.buf[s.start:s.end], 0)
+		s.start += blank
 		if s.start < s.end {
 			return s.buf[s.start], nil
+		}
+		if skipped += blank; skipped > s.max {
+			return 0, ErrTooLarge
 		}
 		if err := s.fill(); err != nil {
 			return 0, err

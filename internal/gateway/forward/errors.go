@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"os"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,8 +26,12 @@ func init() {
 	statusScheme.AddUnversionedTypes(schema.GroupVersion{Version: "v1"}, &metav1.Status{})
 }
 
-// WriteError answers with an error in the form that the client asks for.
+// WriteError answers with an error in the form that the client asks for. Whatever did not end before the request's deadline is a timeout.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)) {
+		err = apierrors.NewTimeoutError("the request did not end within the time it has", 0)
+	}
 	responsewriters.ErrorNegotiated(err, Codecs, schema.GroupVersion{Version: "v1"}, w, r)
 }
 

@@ -2,9 +2,11 @@ package protection
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -32,6 +34,9 @@ func readBody(r *http.Request) ([]byte, error) {
 		return nil, nil
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, apierrors.NewBadRequest("the request's body could not be read: " + err.Error())
 	}

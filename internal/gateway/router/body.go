@@ -6,6 +6,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,7 +33,7 @@ func readBody(r *http.Request) ([]byte, error) {
 	body, err := appendAll(body, io.LimitReader(r.Body, maxBody+1))
 	if err != nil {
 		var status apierrors.APIStatus
-		if errors.As(err, &status) {
+		if errors.As(err, &status) || errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil, err
 		}
 		return nil, apierrors.NewBadRequest("the request's body could not be read: " + err.Error())
@@ -58,6 +59,19 @@ func appendAll(dst []byte, r io.Reader) ([]byte, error) {
 			return dst, err
 		}
 	}
+}
+
+// firstRead is the most that is made room for because an answer says that it is so long.
+const firstRead = 1 << 20
+
+// readAnswer reads what a cell has answered, unless it is larger than a bound.
+func readAnswer(response *http.Response, bound int64) ([]byte, error) {
+	room := min(max(response.ContentLength+1, 4<<10), firstRead)
+	body, err := appendAll(make([]byte, 0, room), io.LimitReader(response.Body, bound+1))
+	if err == nil && int64(len(body)) > bound {
+		err = fmt.Errorf("the answer is larger than %d bytes; ask for less with limit", bound)
+	}
+	return body, err
 }
 
 func tooLarge() error {

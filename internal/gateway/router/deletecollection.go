@@ -111,7 +111,7 @@ func (rt *Router) deleteIn(r *http.Request, c *call, q *question, cell slots.Ind
 	if response.StatusCode != http.StatusOK {
 		return nil, statusOf(response)
 	}
-	return io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	return readAnswer(response, rt.maxList)
 }
 
 // answerDeleted answers with the list of what has been deleted, as API servers do, to clients that take JSON; others and those whose

@@ -303,7 +303,7 @@ func (rt *Router) merge(w http.ResponseWriter, r *http.Request, c *call, q *ques
 			}
 		},
 	}
-	err := spliced(out, a.responses, form, q.query.Get("includeObject") == "None", options)
+	err := rt.spliced(out, a.responses, form, q.query.Get("includeObject") == "None", options)
 	if err == nil && form.yaml {
 		err = stream.writeYAML(yaml.Bytes())
 	}
@@ -322,14 +322,14 @@ func (rt *Router) merge(w http.ResponseWriter, r *http.Request, c *call, q *ques
 }
 
 // spliced merges answers of one form.
-func spliced(out io.Writer, responses []*http.Response, form form, omitObjects bool, options splice.ListOptions) error {
+func (rt *Router) spliced(out io.Writer, responses []*http.Response, form form, omitObjects bool, options splice.ListOptions) error {
 	readers := make([]io.Reader, len(responses))
 	for i, response := range responses {
 		readers[i] = response.Body
 	}
 	if form.encoding == splice.Protobuf {
 		// The lists are read one after the other, and no cell should wait until it is its turn.
-		lists, err := readAll(responses)
+		lists, err := readAll(responses, rt.maxList)
 		if err != nil {
 			return err
 		}
@@ -348,15 +348,12 @@ func spliced(out io.Writer, responses []*http.Response, form form, omitObjects b
 }
 
 // readAll reads the answers concurrently.
-func readAll(responses []*http.Response) ([][]byte, error) {
+func readAll(responses []*http.Response, bound int64) ([][]byte, error) {
 	lists := make([][]byte, len(responses))
 	var group errgroup.Group
 	for i, response := range responses {
 		group.Go(func() error {
-			body, err := appendAll(make([]byte, 0, max(response.ContentLength+1, 64<<10)), io.LimitReader(response.Body, maxAnswer+1))
-			if err == nil && len(body) > maxAnswer {
-				err = errors.New("the list is too large; use limit")
-			}
+			body, err := readAnswer(response, bound)
 			if err != nil {
 				return &splice.SourceError{Source: i, Err: err}
 			}

@@ -5,7 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
+	"maps"
 	"net/http"
 	"strconv"
 
@@ -30,8 +30,7 @@ type answer struct {
 func (rt *Router) read(w http.ResponseWriter, r *http.Request, c *call) {
 	var held hold
 	defer held.end()
-	request := r.Clone(r.Context())
-	request.Header.Del("Accept-Encoding") // what is looked at must not be compressed
+	request := uncompressed(r)
 	for {
 		got, err := rt.fetch(request, c)
 		switch {
@@ -49,6 +48,14 @@ func (rt *Router) read(w http.ResponseWriter, r *http.Request, c *call) {
 			return
 		}
 	}
+}
+
+// uncompressed is a request whose answer is not compressed, so that it can be looked at.
+func uncompressed(r *http.Request) *http.Request {
+	clone := *r
+	clone.Header = maps.Clone(r.Header)
+	clone.Header.Del("Accept-Encoding")
+	return &clone
 }
 
 // write passes the answer on.
@@ -142,7 +149,7 @@ func (rt *Router) fetchFrom(r *http.Request, c *call, cell slots.Index) (seenAns
 		return seenAnswer{}, err
 	}
 	defer response.Body.Close()
-	body, err := appendAll(make([]byte, 0, max(response.ContentLength+1, 4<<10)), io.LimitReader(response.Body, maxAnswer))
+	body, err := readAnswer(response, maxObject)
 	if err != nil {
 		return seenAnswer{}, forward.Unreachable(c.view.Name(cell), err)
 	}
@@ -166,6 +173,10 @@ func (rt *Router) fetchFrom(r *http.Request, c *call, cell slots.Index) (seenAns
 	}
 	return got, nil
 }
+
+// maxObject bounds what a cell may answer a read of one object with. etcd takes 1.5 MiB unless told otherwise, and JSON is a few times
+// larger than protobuf.
+const maxObject = 32 << 20
 
 // mayMove reports whether objects of a slot are moving, or about to.
 func (c *call) mayMove(slot slots.Slot) bool {

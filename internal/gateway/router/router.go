@@ -35,11 +35,13 @@ type Router struct {
 
 	forwarder     *forward.Forwarder
 	confirmations *confirmations
+	// maxList bounds what one cell may answer a list with that has to be held as a whole.
+	maxList int64
 }
 
 // New completes a Router.
 func New(r Router) *Router {
-	r.forwarder, r.confirmations = forward.New(), &confirmations{}
+	r.forwarder, r.confirmations, r.maxList = forward.New(), &confirmations{}, maxAnswer
 	return &r
 }
 

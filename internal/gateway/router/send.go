@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/cellplane/cellplane/internal/gateway/forward"
+	"github.com/cellplane/cellplane/internal/gateway/short"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -74,11 +75,22 @@ func (rt *Router) askAs(ctx context.Context, r *http.Request, c *call, cell slot
 		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	}
 	forward.Prepare(out, c.scope())
-	response, err := upstream.RoundTrip(out)
+	response, err := rt.roundTrip(out, c, cell)
 	if err != nil {
 		return nil, forward.Unanswered(upstream.Name(), r.Method, err)
 	}
 	return response, nil
+}
+
+// roundTrip sends a read of one object on a connection for short requests, if it can, and everything else on those for all requests.
+func (rt *Router) roundTrip(out *http.Request, c *call, cell slots.Index) (*http.Response, error) {
+	if c.Verb == "get" && out.Method == http.MethodGet && int(cell) < len(c.view.Short) && c.view.Short[cell] != nil {
+		response, err := c.view.Short[cell].RoundTrip(out)
+		if !errors.Is(err, short.ErrOther) {
+			return response, err
+		}
+	}
+	return c.view.Upstreams[cell].RoundTrip(out)
 }
 
 // lacking reports whether a 404 means that the namespace or the resource has not reached the cell yet. The answer can be read again.

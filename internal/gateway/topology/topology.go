@@ -6,6 +6,7 @@ import (
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/gateway/short"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -54,6 +55,8 @@ type View struct {
 	*slots.Map
 	// Upstreams are the connections to the cells, by index; nil for a cell that cannot be connected to.
 	Upstreams []*fleet.Upstream
+	// Short are connections for short requests, by index; nil for a cell whose requests all go the other way.
+	Short []*short.Connections
 
 	ready bool
 	moved []byte

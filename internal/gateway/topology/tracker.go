@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/gateway/short"
 )
 
 // keptEpochs is how many earlier topologies a Tracker remembers, for clients that resume from positions of then.
@@ -31,6 +32,7 @@ type Tracker struct {
 	kept    []Topology    // what history was made of
 	// latest is the highest epoch that has been delivered, ready or not.
 	latest int64
+	short  short.Cells
 }
 
 // NewTracker returns a Tracker that keeps the topology in a directory; an empty one means nowhere.
@@ -86,6 +88,7 @@ func (t *Tracker) take(ctx context.Context, topology Topology) bool {
 	if unconnected != nil {
 		klog.FromContext(ctx).V(2).Info("Some cells cannot be connected to", "epoch", topology.Epoch, "err", unconnected)
 	}
+	view.Short = t.short.Connect(view.Names(), topology.endpoints())
 	t.adopt(view, topology)
 	return true
 }

@@ -1,0 +1,75 @@
+package gateway
+
+import (
+	"net/http"
+
+	genericfilters "k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
+	"k8s.io/apiserver/pkg/features"
+	genericserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/filters"
+	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
+
+	"github.com/cellplane/cellplane/internal/gateway/protection"
+	"github.com/cellplane/cellplane/internal/gateway/router"
+)
+
+// chain is every API server's, filter by filter, with the router at its end. It lacks what measures each filter for itself and what
+// traces, which together cost more than routing does. Deadlines are kept without a goroutine per request (deadline.go).
+func (c *Config) chain(own http.Handler, g *genericserver.Config) http.Handler {
+	handler := c.routing(own, g)
+	handler = genericfilters.WithAuthorization(handler, g.Authorization.Authorizer, g.Serializer)
+	handler = withFairness(handler, g)
+	if g.FeatureGate.Enabled(features.ConstrainedImpersonation) {
+		handler = impersonation.WithConstrainedImpersonation(handler, g.Authorization.Authorizer, g.Serializer)
+	} else {
+		handler = impersonation.WithImpersonation(handler, g.Authorization.Authorizer, g.Serializer)
+	}
+	handler = genericfilters.WithAudit(handler, g.AuditBackend, g.AuditPolicyRuleEvaluator, g.LongRunningFunc)
+	refused := genericfilters.WithFailedAuthenticationAudit(genericfilters.Unauthorized(g.Serializer), g.AuditBackend, g.AuditPolicyRuleEvaluator)
+	handler = genericfilters.WithAuthentication(handler, g.Authentication.Authenticator, refused, g.Authentication.APIAudiences, g.Authentication.RequestHeaderConfig)
+	handler = genericfilters.WithWarningRecorder(handler)
+	handler = withDeadline(handler, g.LongRunningFunc)
+	handler = genericfilters.WithRequestDeadline(handler, g.AuditBackend, g.AuditPolicyRuleEvaluator, g.LongRunningFunc, g.Serializer, g.RequestTimeout)
+	handler = filters.WithWaitGroup(handler, g.LongRunningFunc, g.NonLongRunningRequestWaitGroup)
+	handler = filters.WithWatchTerminationDuringShutdown(handler, c.stopping, g.WatchRequestWaitGroup)
+	if g.GoawayChance > 0 {
+		handler = filters.WithProbabilisticGoaway(handler, g.GoawayChance)
+	}
+	handler = genericfilters.WithCacheControl(handler)
+	handler = filters.WithHTTPLogging(handler)
+	handler = genericfilters.WithRequestInfo(handler, g.RequestInfoResolver)
+	handler = genericfilters.WithRequestReceivedTimestamp(handler)
+	handler = filters.WithPanicRecovery(handler, g.RequestInfoResolver)
+	handler = genericfilters.WithAuditInit(handler)
+	return withRoom(withSurface(handler))
+}
+
+// withFairness shares out what the gateway can do at once.
+func withFairness(next http.Handler, g *genericserver.Config) http.Handler {
+	if g.FlowControl == nil {
+		return filters.WithMaxInFlightLimit(next, g.MaxRequestsInFlight, g.MaxMutatingRequestsInFlight, g.LongRunningFunc)
+	}
+	estimator := flowcontrolrequest.NewWorkEstimator(g.StorageObjectCountTracker.Get, g.FlowControl.GetInterestedWatchCount,
+		flowcontrolrequest.DefaultWorkEstimatorConfig(), g.FlowControl.GetMaxSeats)
+	return filters.WithPriorityAndFairness(next, g.LongRunningFunc, g.FlowControl, estimator, g.RequestTimeout/4)
+}
+
+// routing is what is ours: protection, the views of members, and the router.
+func (c *Config) routing(own http.Handler, g *genericserver.Config) http.Handler {
+	c.router.Own = own
+	objects := router.Objects{Router: c.router, Hub: c.askHub}
+	return &protection.Guard{
+		Next:       c.memberViews(c.router, objects),
+		Policies:   c.policies,
+		Objects:    objects,
+		Authorizer: g.Authorization.Authorizer,
+		Records:    router.Records{Objects: objects},
+	}
+}
+
+// stopSignal is closed when the gateway takes no more requests: watches then end, for their clients to go elsewhere.
+type stopSignal chan struct{}
+
+// ShuttingDown implements request.ServerShutdownSignal.
+func (s stopSignal) ShuttingDown() <-chan struct{} { return s }

@@ -1,0 +1,290 @@
+package short
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/cellplane/cellplane/internal/fleet"
+)
+
+const (
+	// dialTimeout bounds how long a dead address holds a request up.
+	dialTimeout = 3 * time.Second
+	// maxConnections is how many connections for short requests are open at once; what is more goes the way of all other requests.
+	maxConnections = 32
+	// idleTime is how long such a connection is kept without a request. API servers keep them for longer.
+	idleTime = 45 * time.Second
+	// answerWait is how long an answer is waited for before the request is sent the other way, where pings tell whether there is any
+	// hope for it.
+	answerWait = 3 * time.Second
+	// bodyWait is how long the rest of an answer may take.
+	bodyWait = 15 * time.Second
+	// maxHead bounds the headers of an answer.
+	maxHead = 1 << 20
+)
+
+// ErrOther means that a request has to go the other way.
+var ErrOther = errors.New("the request was not answered on a connection for short requests")
+
+// Connections are HTTP/1.1 connections on which a request is sent, and its answer read, by whoever makes it: there are no streams to
+// keep apart and nobody to wake up, which is most of what a small request costs otherwise. It is for requests without a body that may be
+// repeated.
+type Connections struct {
+	endpoint fleet.Endpoint
+	host     string
+	address  string
+	config   *tls.Config
+
+	open   atomic.Int32
+	mu     sync.Mutex
+	idle   []*connection // the one used last is at the end
+	closed bool
+}
+
+// connection carries one request at a time.
+type connection struct {
+	*tls.Conn
+	head   io.LimitedReader
+	reader *bufio.Reader
+	writer *bufio.Writer
+	used   time.Time
+}
+
+// New prepares connections to an API server; none is opened yet.
+func New(endpoint fleet.Endpoint) (*Connections, error) {
+	server, err := url.Parse(endpoint.Server)
+	if err != nil {
+		return nil, fmt.Errorf("reading the address %q: %w", endpoint.Server, err)
+	}
+	if server.Scheme != "https" || server.Hostname() == "" || strings.Trim(server.Path, "/") != "" {
+		return nil, fmt.Errorf("short requests cannot be sent to %q, which is not the https URL of a host alone", endpoint.Server)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(endpoint.CA) {
+		return nil, errors.New("there is no certificate in the CA bundle")
+	}
+	certificate, err := tls.X509KeyPair(endpoint.Cert, endpoint.Key)
+	if err != nil {
+		return nil, fmt.Errorf("reading the certificate for %s: %w", endpoint.Server, err)
+	}
+	c := &Connections{endpoint: endpoint, host: server.Host, address: server.Host, config: &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		RootCAs:            roots,
+		ServerName:         cmp.Or(endpoint.ServerName, server.Hostname()),
+		Certificates:       []tls.Certificate{certificate},
+		NextProtos:         []string{"http/1.1"},
+		ClientSessionCache: tls.NewLRUClientSessionCache(8),
+	}}
+	if server.Port() == "" {
+		c.address = net.JoinHostPort(server.Hostname(), "443")
+	}
+	return c, nil
+}
+
+// RoundTrip sends a request. It returns ErrOther if another way is worth trying. A request needs a path only.
+func (s *Connections) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !sendable(r) {
+		return nil, ErrOther
+	}
+	r.URL.Scheme, r.URL.Host, r.Host = "https", s.host, s.host
+	for {
+		taken, fresh, err := s.take(r.Context())
+		if err != nil {
+			return nil, err
+		}
+		response, err := s.exchange(taken, r)
+		switch {
+		case err == nil:
+			return response, nil
+		case r.Context().Err() != nil:
+			return nil, r.Context().Err()
+		case fresh || errors.Is(err, os.ErrDeadlineExceeded):
+			return nil, fmt.Errorf("%w: %w", ErrOther, err)
+		}
+		// The other side may have closed a connection that was idle; the request may be repeated.
+	}
+}
+
+// sendable checks what an http.Transport checks: nothing in a header may end it.
+func sendable(r *http.Request) bool {
+	if r.Body != nil && r.Body != http.NoBody {
+		return false
+	}
+	for key, values := range r.Header {
+		if !httpguts.ValidHeaderFieldName(key) {
+			return false
+		}
+		for _, value := range values {
+			if !httpguts.ValidHeaderFieldValue(value) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// take returns a connection that nobody else uses, and whether it is new.
+func (s *Connections) take(ctx context.Context) (*connection, bool, error) {
+	if kept := s.takeIdle(); kept != nil {
+		return kept, false, nil
+	}
+	if s.open.Add(1) > maxConnections {
+		s.open.Add(-1)
+		return nil, false, ErrOther
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerWait)
+	defer cancel()
+	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}, Config: s.config}
+	opened, err := dialer.DialContext(ctx, "tcp", s.address)
+	if err != nil {
+		s.open.Add(-1)
+		return nil, false, fmt.Errorf("%w: %w", ErrOther, err)
+	}
+	c := &connection{Conn: opened.(*tls.Conn)}
+	c.head.R = c.Conn
+	c.reader, c.writer = bufio.NewReaderSize(&c.head, 8<<10), bufio.NewWriterSize(c.Conn, 4<<10)
+	return c, true, nil
+}
+
+func (s *Connections) takeIdle() *connection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.idle) > 0 {
+		last := s.idle[len(s.idle)-1]
+		s.idle = s.idle[:len(s.idle)-1]
+		if time.Since(last.used) < idleTime {
+			return last
+		}
+		s.drop(last)
+	}
+	return nil
+}
+
+// exchange sends a request and reads the answer up to its body.
+func (s *Connections) exchange(c *connection, r *http.Request) (*http.Response, error) {
+	ctx := r.Context()
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	response, err := c.ask(r)
+	if err != nil {
+		stop()
+		s.drop(c)
+		return nil, err
+	}
+	response.Body = &body{ReadCloser: response.Body, ctx: ctx, release: func(complete bool) {
+		// A connection that was told to end, or on which there is more than the answer, must not answer anybody else.
+		if stop() && complete && !response.Close && c.reader.Buffered() == 0 {
+			s.put(c)
+			return
+		}
+		s.drop(c)
+	}}
+	return response, nil
+}
+
+func (c *connection) ask(r *http.Request) (*http.Response, error) {
+	if err := c.within(r.Context(), answerWait); err != nil {
+		return nil, err
+	}
+	if err := r.Write(c.writer); err != nil {
+		return nil, err
+	}
+	if err := c.writer.Flush(); err != nil {
+		return nil, err
+	}
+	c.head.N = maxHead
+	response, err := http.ReadResponse(c.reader, r)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode < http.StatusOK {
+		return nil, fmt.Errorf("the answer is %s", response.Status) // nobody has asked for one on the way
+	}
+	c.head.N = math.MaxInt64 // whoever reads the body bounds it
+	return response, c.within(r.Context(), bodyWait)
+}
+
+// within bounds what comes next. The end of the context does so too, and may just have come before.
+func (c *connection) within(ctx context.Context, wait time.Duration) error {
+	if err := c.SetDeadline(time.Now().Add(wait)); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// put keeps a connection for the next request.
+func (s *Connections) put(c *connection) {
+	c.used = time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		s.drop(c)
+		return
+	}
+	s.idle = append(s.idle, c)
+	if oldest := s.idle[0]; c.used.Sub(oldest.used) > idleTime {
+		s.idle = s.idle[1:]
+		s.drop(oldest)
+	}
+}
+
+func (s *Connections) drop(c *connection) {
+	s.open.Add(-1)
+	_ = c.Conn.Close() // it is given up
+}
+
+// Close ends idle connections; those in use end with their requests.
+func (s *Connections) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.idle {
+		s.drop(c)
+	}
+	s.idle, s.closed = nil, true
+}
+
+// body gives the connection back when it is closed.
+type body struct {
+	io.ReadCloser
+	ctx     context.Context
+	release func(complete bool)
+	ended   bool
+	closed  bool
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	switch {
+	case errors.Is(err, io.EOF):
+		b.ended = true
+	case err != nil && b.ctx.Err() != nil:
+		err = b.ctx.Err()
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *body) Close() error {
+	if !b.closed {
+		b.closed = true
+		b.release(b.ended)
+	}
+	return nil
+}
