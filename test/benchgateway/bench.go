@@ -73,10 +73,10 @@ func newRequest(method, url, accept string, body []byte) (*http.Request, error) 
 	return r, nil
 }
 
-// compare runs a load on both ways, alternating, so that both meet the same machine.
+// compare runs a load on all ways, alternating, so that all meet the same machine.
 func (b *bench) compare(ctx context.Context, l load) error {
-	results := map[string]*result{"direct": {}, "gateway": {}}
-	const rounds = 2
+	results := map[string]*result{"direct": {}, "gateway": {}, "bare": {}}
+	const rounds = 4
 	for range rounds {
 		for _, w := range b.ways {
 			if w.name == "gateway" && b.profile != "" {
@@ -90,15 +90,18 @@ func (b *bench) compare(ctx context.Context, l load) error {
 	for _, w := range b.ways {
 		results[w.name].print(l.name, w.name)
 	}
-	direct, through := results["direct"], results["gateway"]
-	fmt.Printf("%-28s time ×%.2f, p50 %+.2f ms, gateway CPU %.0f %% of the API server's\n", "", through.perRequest()/direct.perRequest(),
-		(through.quantile(0.5)-direct.quantile(0.5)).Seconds()*1000, 100*through.gatewayCPU.Seconds()/float64(through.count())/(direct.serverCPU.Seconds()/float64(direct.count())))
+	direct := results["direct"]
+	for _, name := range []string{"gateway", "bare"} {
+		through := results[name]
+		fmt.Printf("%-28s %-8s time ×%.2f, p50 %+.2f ms, CPU %.0f %% of the API server's\n", "", name, through.perRequest()/direct.perRequest(),
+			(through.quantile(0.5)-direct.quantile(0.5)).Seconds()*1000, 100*through.proxyCPU.Seconds()/float64(through.count())/(direct.serverCPU.Seconds()/float64(direct.count())))
+	}
 	return nil
 }
 
 // takeProfile writes a CPU profile of the gateway while a load runs.
 func (b *bench) takeProfile(ctx context.Context, w way, l load) {
-	seconds := max(int((b.seconds / 3).Seconds()), 1)
+	seconds := max(int((b.seconds / 5).Seconds()), 1)
 	r, err := newRequest(http.MethodGet, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", w.base, seconds), "*/*", nil)
 	if err != nil {
 		return
@@ -120,10 +123,10 @@ func (b *bench) takeProfile(ctx context.Context, w way, l load) {
 
 // result is what a load has shown.
 type result struct {
-	mu                    sync.Mutex
-	latencies             []time.Duration
-	elapsed               time.Duration
-	serverCPU, gatewayCPU time.Duration
+	mu                  sync.Mutex
+	latencies           []time.Duration
+	elapsed             time.Duration
+	serverCPU, proxyCPU time.Duration
 }
 
 func (r *result) count() int { return max(len(r.latencies), 1) }
@@ -141,7 +144,7 @@ func (r *result) quantile(q float64) time.Duration {
 func (r *result) print(load, way string) {
 	n := float64(r.count())
 	fmt.Printf("%-28s %-8s %9.1f %9.2f %9.2f %12.0f %12.0f\n", load, way, n/r.elapsed.Seconds(), r.quantile(0.5).Seconds()*1000,
-		r.quantile(0.99).Seconds()*1000, r.serverCPU.Seconds()*1e6/n, r.gatewayCPU.Seconds()*1e6/n)
+		r.quantile(0.99).Seconds()*1000, r.serverCPU.Seconds()*1e6/n, r.proxyCPU.Seconds()*1e6/n)
 }
 
 // drive sends requests for some time.
@@ -151,7 +154,7 @@ func (b *bench) drive(ctx context.Context, w way, l load, length time.Duration, 
 			return err
 		}
 	}
-	servers, gateway := b.cpu()
+	servers, proxies := b.cpu()
 	began := time.Now()
 	var group sync.WaitGroup
 	var next atomic.Int64
@@ -174,9 +177,9 @@ func (b *bench) drive(ctx context.Context, w way, l load, length time.Duration, 
 	}
 	group.Wait()
 	into.elapsed += time.Since(began)
-	serversAfter, gatewayAfter := b.cpu()
+	serversAfter, proxiesAfter := b.cpu()
 	into.serverCPU += serversAfter - servers
-	into.gatewayCPU += gatewayAfter - gateway
+	into.proxyCPU += proxiesAfter - proxies
 	select {
 	case err := <-failures:
 		return err

@@ -24,8 +24,8 @@ type settings struct {
 }
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == gatewayCommand {
-		if err := runGateway(os.Args[2:]); err != nil {
+	if part := partOf(os.Args); part != nil {
+		if err := part(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -49,13 +49,28 @@ func main() {
 	}
 }
 
+// partOf returns what this process is if it is not the one that measures.
+func partOf(args []string) func([]string) error {
+	if len(args) < 2 {
+		return nil
+	}
+	switch args[1] {
+	case gatewayCommand:
+		return runGateway
+	case floorCommand:
+		return runFloor
+	default:
+		return nil
+	}
+}
+
 func run(ctx context.Context, s settings) error {
 	b, err := start(ctx, s)
 	if err != nil {
 		return err
 	}
 	defer b.stop()
-	fmt.Printf("%-28s %-8s %9s %9s %9s %12s %12s\n", "load", "way", "req/s", "p50 ms", "p99 ms", "server µs", "gateway µs")
+	fmt.Printf("%-28s %-8s %9s %9s %9s %12s %12s\n", "load", "way", "req/s", "p50 ms", "p99 ms", "server µs", "proxy µs")
 	for _, load := range b.loads() {
 		if !strings.HasPrefix(load.name, s.only) {
 			continue

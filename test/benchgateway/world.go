@@ -37,6 +37,7 @@ type bench struct {
 	dir        string
 	federation *local.Federation
 	gateway    *exec.Cmd
+	floor      *exec.Cmd
 	ways       []way
 	configs    map[string]*rest.Config
 }
@@ -70,12 +71,18 @@ func start(ctx context.Context, s settings) (_ *bench, err error) {
 	if err := b.startGateway(ctx); err != nil {
 		return nil, err
 	}
+	if err := b.startFloor(); err != nil {
+		return nil, err
+	}
 	alone, err := b.federation.Cells[cells].AdminConfig()
 	if err != nil {
 		return nil, err
 	}
 	b.configs["direct"] = alone
-	for _, name := range []string{"direct", "gateway"} {
+	if err := waitReady(ctx, b.configs["bare"]); err != nil {
+		return nil, fmt.Errorf("the bare proxy: %w", err)
+	}
+	for _, name := range []string{"direct", "gateway", "bare"} {
 		client, err := rest.HTTPClientFor(b.configs[name])
 		if err != nil {
 			return nil, err
@@ -197,7 +204,7 @@ func waitReady(ctx context.Context, config *rest.Config) error {
 		}
 		select {
 		case <-ctx.Done():
-			return errors.New("the gateway did not become ready")
+			return errors.New("it did not become ready")
 		case <-ticker.C:
 		}
 	}
@@ -252,14 +259,14 @@ func object(i int) *corev1.ConfigMap {
 	}
 }
 
-// cpu returns the CPU time of all API servers of cells, and of the gateway.
-func (b *bench) cpu() (servers, gateway time.Duration) {
+// cpu returns the CPU time of all API servers of cells, and of what is in front of them.
+func (b *bench) cpu() (servers, proxies time.Duration) {
 	for _, cell := range b.federation.Cells {
 		if p, err := cell.Process(kubebin.KubeAPIServer); err == nil {
 			servers += cpuOf(p.Status(context.Background()).PID)
 		}
 	}
-	return servers, cpuOf(b.gateway.Process.Pid)
+	return servers, cpuOf(b.gateway.Process.Pid) + cpuOf(b.floor.Process.Pid)
 }
 
 // printCPU prints the CPU time of every process over the whole run.
@@ -289,9 +296,11 @@ func cpuOf(pid int) time.Duration {
 }
 
 func (b *bench) stop() {
-	if b.gateway != nil && b.gateway.Process != nil {
-		_ = b.gateway.Process.Kill()
-		_ = b.gateway.Wait()
+	for _, process := range []*exec.Cmd{b.gateway, b.floor} {
+		if process != nil && process.Process != nil {
+			_ = process.Process.Kill()
+			_ = process.Wait()
+		}
 	}
 	if b.federation != nil {
 		_ = b.federation.Stop(context.Background())
