@@ -1,6 +1,7 @@
 package cells
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -23,6 +24,10 @@ func TestCellsComeGoAndDie(t *testing.T) {
 		{"a change is turned back", w.testAbort},
 		{"a cell dies", w.testFailover},
 		{"a cell returns", w.testRejoin},
+		{"a cell is cut off", w.testCutOff},
+		{"a cell that was cut off returns", w.testSalvage},
+		{"a cell dies during a change", w.testFailoverDuringAChange},
+		{"the cell that took over dies too", w.testSecondFailover},
 	} {
 		if !t.Run(step.name, func(t *testing.T) {
 			was := w.T
@@ -56,8 +61,12 @@ func (w *world) testBadInput(*testing.T) {
 	}
 }
 
+var movedSome = regexp.MustCompile(`Done: epoch \d+, [1-9]\d* objects moved`)
+
 func (w *world) testAdd(*testing.T) {
-	w.completes("cells", "add", "cell-c")
+	if out := w.completes("cells", "add", "cell-c"); !movedSome.MatchString(out) {
+		w.Errorf("a cell has joined without saying what moved:\n%s", out)
+	}
 	if out := w.run("cells", "list"); !strings.Contains(out, "cell-c") || strings.Contains(out, "under way") {
 		w.Errorf("the list reads\n%s", out)
 	}
@@ -74,6 +83,7 @@ func (w *world) testDrain(*testing.T) {
 	w.completes("cells", "drain", "cell-a")
 	w.noDisturbance()
 	w.update("nginx:3")
+	w.withdrawn("cell-a")
 }
 
 // testAbort turns a change back that cannot get on, because the joining cell does not answer.

@@ -47,6 +47,7 @@ type world struct {
 	dir        string
 	supervisor *local.Client
 	gateway    kubernetes.Interface
+	hub        kubernetes.Interface
 	config     *rest.Config // of the gateway
 	members    []kubernetes.Interface
 
@@ -65,6 +66,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w.config = w.context("cellplane")
 	w.gateway = kubernetes.NewForConfigOrDie(w.config)
+	w.hub = kubernetes.NewForConfigOrDie(w.context("hub"))
 	for i := range 2 {
 		w.members = append(w.members, kubernetes.NewForConfigOrDie(w.context(fmt.Sprintf("member%d", i+1))))
 	}
@@ -101,8 +103,8 @@ func (w *world) run(args ...string) string {
 // changeWithin bounds a change; on a busy machine it takes seconds.
 const changeWithin = 4 * time.Minute
 
-// completes runs a command that follows a change to its end.
-func (w *world) completes(args ...string) {
+// completes runs a command that follows a change to its end, and returns what was printed.
+func (w *world) completes(args ...string) string {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), changeWithin)
 	defer cancel()
@@ -111,6 +113,7 @@ func (w *world) completes(args ...string) {
 		state, _ := w.command(w.Context(), "kubectl", "--context", "hub", "get", "celltopologies,cells", "-o", "yaml").CombinedOutput()
 		w.Fatalf("cellplane %s: %v\n%s\n%s", strings.Join(args, " "), err, output, state)
 	}
+	return string(output)
 }
 
 // refused expects failure with one sentence that holds the given words.

@@ -1,0 +1,301 @@
+package cells
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/membership"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// unlucky begins the name of what is written to a cell just before it is lost, and reaches no backup. Nobody watches it: it is in another
+// namespace.
+const unlucky = "unlucky"
+
+// testCutOff pauses a cell as a whole, gives it up, goes on without it and lets it wake up: it must not get through to members, nor
+// gateways to it.
+func (w *world) testCutOff(t *testing.T) {
+	const lost = "cell-c"
+	w.pauseWriting()
+	w.settleBackup()
+	w.signal("hub-manager", "halt") // so that nothing more is backed up
+	w.writeTo(lost)
+	w.signal(lost+"/", "pause")
+	w.signal("hub-manager", "resurrect")
+	w.completes("cells", "failover", lost)
+	w.gatewayKnows() // until then it may send writes to the cell, and nobody could tell what became of them
+	w.resumeWriting()
+	w.update("nginx:6")
+	w.beganAnew()
+
+	w.signal(lost+"/", "resume")
+	// Its engine believes that all is as before. Somebody changes a workload there, and it does what it can.
+	deployment := w.ownedBy(lost)
+	patch := []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"web","image":"nginx:forbidden"}]}}}}`)
+	testenv.Eventually(t, "the cell that was cut off is awake", func(ctx context.Context) (bool, error) {
+		_, err := w.cellClient(lost).AppsV1().Deployments(namespace).Patch(ctx, deployment, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		return err == nil, err
+	})
+	testenv.Eventually(t, "the engine of the cell that was cut off has tried and failed", func(ctx context.Context) (bool, error) {
+		return w.refusedWork(ctx, lost, deployment)
+	})
+	w.checkImages("nginx:6")
+	w.refusedByMembers(lost)
+	w.closed(lost)
+}
+
+// testSalvage lets the cell return that was cut off: what only it had is kept as files, and nothing of it comes back.
+func (w *world) testSalvage(t *testing.T) {
+	w.completes("cells", "rejoin", "cell-c")
+	files, err := filepath.Glob(filepath.Join(w.dir, "hub-manager", "state", "cell-c-*", "*"+unlucky+"*.yaml"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%d files are kept (%v)", len(files), err)
+	}
+	content, err := os.ReadFile(files[0])
+	if err != nil || !strings.Contains(string(content), "text: nobody knows") {
+		t.Errorf("what was kept reads %q (%v)", content, err)
+	}
+	events := w.run("kubectl", "--context", "hub", "get", "events", "-A", "-o", "jsonpath={.items[*].message}")
+	if !strings.Contains(events, unlucky) {
+		t.Errorf("no event speaks of it: %s", events)
+	}
+	list, err := w.gateway.CoreV1().ConfigMaps(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range list.Items {
+		if strings.HasPrefix(object.Name, unlucky) {
+			t.Errorf("%s is back", object.Name)
+		}
+	}
+	w.noDisturbance()
+	w.update("nginx:7")
+}
+
+// bulk is how many objects make a change last.
+const bulk = 400
+
+// testFailoverDuringAChange kills the cell that others move to.
+func (w *world) testFailoverDuringAChange(t *testing.T) {
+	for i := range bulk {
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("bulk-%d", i)}, Data: map[string]string{"n": "0"}}
+		if _, err := w.gateway.CoreV1().ConfigMaps(namespace).Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.pauseWriting()
+	w.settleBackup()
+	w.run("kubectl", "--context", "hub", "patch", "celltopology", "default", "--type=merge", "-p", `{"spec":{"migration":{"window":1}}}`)
+	w.completes("cells", "watch")
+	w.run("cells", "drain", "cell-a", "--wait=false")
+	testenv.Eventually(t, "objects move", func(ctx context.Context) (bool, error) {
+		return w.topology(ctx).Status.Phase == v1alpha1.TopologyMoving, nil
+	})
+	w.signal("hub-manager", "halt")
+	if phase := w.topology(t.Context()).Status.Phase; phase != v1alpha1.TopologyMoving {
+		t.Fatalf("the change was over before anything could happen to it: %s", phase)
+	}
+	w.signal("cell-b/", "halt")
+	w.signal("hub-manager", "resurrect")
+	w.completes("cells", "failover", "cell-b")
+	w.gatewayKnows()
+	w.resumeWriting()
+	w.update("nginx:8")
+	w.beganAnew()
+	w.checkBulk()
+	if left := w.topology(t.Context()).Spec.Cells; len(left) != 2 {
+		t.Errorf("cell-a has not left: %+v", left)
+	}
+}
+
+// testSecondFailover brings the cells back, and kills two of them one after the other, so that what one has taken over is taken over again.
+func (w *world) testSecondFailover(t *testing.T) {
+	w.signal("cell-b/", "resurrect")
+	w.completes("cells", "rejoin", "cell-b")
+	w.completes("cells", "add", "cell-a")
+	w.noDisturbance()
+	w.pauseWriting()
+	for _, lost := range []string{"cell-c", "cell-b"} {
+		w.settleBackup()
+		w.signal(lost+"/", "halt")
+		w.completes("cells", "failover", lost)
+		w.gatewayKnows()
+	}
+	w.resumeWriting()
+	w.update("nginx:9")
+	w.beganAnew()
+	w.checkBulk()
+}
+
+func (w *world) checkBulk() {
+	w.Helper()
+	for i := range bulk {
+		if _, err := w.gateway.CoreV1().ConfigMaps(namespace).Get(w.Context(), fmt.Sprintf("bulk-%d", i), metav1.GetOptions{}); err != nil {
+			w.Errorf("reading bulk-%d: %v", i, err)
+		}
+	}
+}
+
+func (w *world) topology(ctx context.Context) *v1alpha1.CellTopology {
+	w.Helper()
+	body, err := w.hub.CoreV1().RESTClient().Get().AbsPath("/apis/cellplane.io/v1alpha1/celltopologies/default").DoRaw(ctx)
+	if err != nil {
+		w.Fatal(err)
+	}
+	var topology v1alpha1.CellTopology
+	if err := json.Unmarshal(body, &topology); err != nil {
+		w.Fatal(err)
+	}
+	return &topology
+}
+
+// writeTo creates an object in a cell through the gateway, and removes those that turn out to be elsewhere.
+func (w *world) writeTo(cell string) {
+	w.Helper()
+	for i := 0; ; i++ {
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", unlucky, i)}, Data: map[string]string{"text": "nobody knows"}}
+		if _, err := w.gateway.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(w.Context(), object, metav1.CreateOptions{}); err != nil {
+			w.Fatal(err)
+		}
+		_, err := w.cellClient(cell).CoreV1().ConfigMaps(metav1.NamespaceDefault).Get(w.Context(), object.Name, metav1.GetOptions{})
+		if err == nil {
+			return
+		}
+		if !apierrors.IsNotFound(err) {
+			w.Fatal(err)
+		}
+		if err := w.gateway.CoreV1().ConfigMaps(metav1.NamespaceDefault).Delete(w.Context(), object.Name, metav1.DeleteOptions{}); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+// ownedBy returns a Deployment that a cell takes for its own.
+func (w *world) ownedBy(cell string) (name string) {
+	w.Helper()
+	testenv.Eventually(w, cell+" answers", func(ctx context.Context) (bool, error) {
+		list, err := w.cellClient(cell).AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{LabelSelector: "!" + names.RebalanceStatusLabel})
+		if err != nil || len(list.Items) == 0 {
+			return false, err
+		}
+		name = list.Items[0].Name
+		return true, nil
+	})
+	return name
+}
+
+// refusedWork reports whether the engine of a cell has tried to carry what nobody should have, and could not.
+func (w *world) refusedWork(ctx context.Context, cell, deployment string) (bool, error) {
+	body, err := w.cellClient(cell).CoreV1().RESTClient().Get().AbsPath("/apis/work.karmada.io/v1alpha1/namespaces/karmada-es-member1/works").DoRaw(ctx)
+	if err != nil {
+		return false, err
+	}
+	var list struct {
+		Items []struct {
+			Spec   json.RawMessage `json:"spec"`
+			Status struct {
+				Conditions []metav1.Condition `json:"conditions"`
+			} `json:"status"`
+		} `json:"items"`
+	}
+	if err := json.Unmarshal(body, &list); err != nil {
+		return false, err
+	}
+	for _, work := range list.Items {
+		if !strings.Contains(string(work.Spec), "nginx:forbidden") || !strings.Contains(string(work.Spec), deployment) {
+			continue
+		}
+		for _, condition := range work.Status.Conditions {
+			if condition.Type == names.WorkApplied && condition.Status == metav1.ConditionFalse {
+				return true, nil
+			}
+		}
+		return false, fmt.Errorf("its conditions are %v", work.Status.Conditions)
+	}
+	return false, fmt.Errorf("no Work carries it yet")
+}
+
+func (w *world) checkImages(image string) {
+	w.Helper()
+	for i, member := range w.members {
+		deployments, err := member.AppsV1().Deployments(namespace).List(w.Context(), metav1.ListOptions{})
+		if err != nil {
+			w.Fatal(err)
+		}
+		for _, d := range deployments.Items {
+			if got := d.Spec.Template.Spec.Containers[0].Image; got != image {
+				w.Errorf("%s in member%d has image %s, want %s", d.Name, i+1, got, image)
+			}
+		}
+	}
+}
+
+// refusedByMembers waits until the identity of a cell is refused in the members. The cell may have been told to forget it.
+func (w *world) refusedByMembers(cell string) {
+	w.Helper()
+	for i := range w.members {
+		member := fmt.Sprintf("member%d", i+1)
+		testenv.Eventually(w, cell+" has lost its identity in "+member, func(ctx context.Context) (bool, error) {
+			secret, err := w.cellClient(cell).CoreV1().Secrets(names.ClusterNamespace).Get(ctx, membership.SecretName(member, cell), metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return true, nil
+			}
+			if err != nil {
+				return false, err
+			}
+			config := rest.CopyConfig(w.context(member))
+			config.CertData, config.CertFile, config.KeyData, config.KeyFile = nil, "", nil, ""
+			config.BearerToken = string(secret.Data["token"])
+			patch := []byte(`{"metadata":{"annotations":{"forbidden":"yes"}}}`)
+			_, err = kubernetes.NewForConfigOrDie(config).AppsV1().Deployments(namespace).Patch(ctx, workload(0), types.MergePatchType, patch, metav1.PatchOptions{})
+			return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err), nil
+		})
+	}
+}
+
+// withdrawn waits until nobody has credentials of a cell for members any more.
+func (w *world) withdrawn(cell string) {
+	w.Helper()
+	testenv.Eventually(w, cell+" has no identity in any member", func(ctx context.Context) (bool, error) {
+		list, err := w.hub.CoreV1().Secrets(names.ClusterNamespace).List(ctx, metav1.ListOptions{LabelSelector: names.CellLabel + "=" + cell})
+		return err == nil && len(list.Items) == 0, err
+	})
+}
+
+// closed waits until a failed cell refuses whoever routes by an older map.
+func (w *world) closed(cell string) {
+	w.Helper()
+	testenv.Eventually(w, cell+" refuses older maps", func(ctx context.Context) (bool, error) {
+		lease, err := w.cellClient(cell).CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, "cellplane-fence", metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		for _, value := range lease.Annotations {
+			if value == fmt.Sprint(w.topology(ctx).Generation) {
+				return true, nil
+			}
+		}
+		return false, fmt.Errorf("its fence says %v", lease.Annotations)
+	})
+}
+
+func (w *world) cellClient(cell string) kubernetes.Interface {
+	config := w.context(cell)
+	config.Timeout = 10 * time.Second
+	return kubernetes.NewForConfigOrDie(config)
+}
