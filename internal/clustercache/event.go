@@ -58,8 +58,10 @@ type change struct {
 	contested bool
 
 	mu     sync.Mutex
-	events [4]*Event // added, modified, deleted; contested
+	events [contestedSlot + 1]*Event // added, modified, deleted, and contested
 }
+
+const contestedSlot = 3
 
 // state is an object before or after a change, with what filters ask for.
 type state struct {
@@ -135,7 +137,7 @@ func (c *change) event(s *Store, of watch.EventType) (*Event, error) {
 	case watch.Deleted:
 		slot, from = 2, c.before
 	}
-	return c.make(s, slot, from, Event{Type: of})
+	return c.make(s, slot, from, of)
 }
 
 // contestedEvent returns what a change is to those who want to know of contested names: something is gone, unless it is found elsewhere.
@@ -144,11 +146,11 @@ func (c *change) contestedEvent(s *Store) (*Event, error) {
 	if from == nil {
 		from = c.before
 	}
-	return c.make(s, 3, from, Event{Type: watch.Deleted, Contested: true})
+	return c.make(s, contestedSlot, from, watch.Deleted)
 }
 
 // make makes an event of a state, once.
-func (c *change) make(s *Store, slot int, from *state, event Event) (*Event, error) {
+func (c *change) make(s *Store, slot int, from *state, of watch.EventType) (*Event, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.events[slot] == nil {
@@ -156,7 +158,7 @@ func (c *change) make(s *Store, slot int, from *state, event Event) (*Event, err
 		if err != nil {
 			return nil, err
 		}
-		c.events[slot] = &Event{Type: event.Type, Contested: event.Contested, Version: s.options.Incarnation.version(c.n), Object: object}
+		c.events[slot] = &Event{Type: of, Contested: slot == contestedSlot, Version: s.options.Incarnation.version(c.n), Object: object}
 	}
 	return c.events[slot], nil
 }

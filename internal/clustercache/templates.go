@@ -122,19 +122,18 @@ func (o *openTemplate) open(l *loadedTemplate) error {
 	if o.serial == l.serial {
 		return nil
 	}
-	o.serial = 0
-	content := o.content
 	if l.hot != nil {
-		content = l.hot.content
-	} else {
-		var err error
-		if content, err = l.generation.Decompress(o.content[:0], l.compressed); err != nil {
-			return err
-		}
-		o.content = content
+		o.serial = l.serial
+		o.encoder.Reset(l.hot.content)
+		return nil
 	}
+	content, err := l.generation.Decompress(o.content[:0], l.compressed)
+	if err != nil {
+		o.serial = 0 // its memory may have been written over
+		return err
+	}
+	o.serial, o.content = l.serial, content
 	o.encoder.Reset(content)
-	o.serial = l.serial
 	return nil
 }
 

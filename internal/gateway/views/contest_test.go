@@ -111,7 +111,7 @@ func TestContestedNamesAreLookedUp(t *testing.T) {
 		want  splice.EventType
 		uid   string
 	}{
-		"the other share shows it by now": {forms: []string{splice.ProtobufContentType, "application/json;as=Table;g=meta.k8s.io;v=v1"}, do: func(t *testing.T, first, second *sharedStore) {
+		"the other share shows it by now": {forms: []string{splice.ProtobufContentType, "application/json;as=Table;g=meta.k8s.io;v=v1"}, do: func(_ *testing.T, first, second *sharedStore) {
 			first.Feed("m1").DeleteObject("default", "web-0")
 			second.Feed("m1").DeleteObject("default", "web-0")
 		}, want: splice.Added, uid: "b"},
@@ -122,11 +122,11 @@ func TestContestedNamesAreLookedUp(t *testing.T) {
 			first.Feed("m1").DeleteObject("default", "web-0")
 			first.apply(t, "m1", pod("c", nil))
 		}, want: splice.Added, uid: "c"},
-		"what is shown is not selected": {query: "?labelSelector=app%3Dx", do: func(t *testing.T, first, second *sharedStore) {
+		"what is shown is not selected": {query: "?labelSelector=app%3Dx", do: func(_ *testing.T, first, second *sharedStore) {
 			first.Feed("m1").DeleteObject("default", "web-0")
 			second.Feed("m1").DeleteObject("default", "web-0")
 		}, want: splice.Deleted},
-		"what is shown is selected by a field, too": {query: "?fieldSelector=spec.nodeName%3D", do: func(t *testing.T, first, second *sharedStore) {
+		"what is shown is selected by a field, too": {query: "?fieldSelector=spec.nodeName%3D", do: func(_ *testing.T, first, second *sharedStore) {
 			first.Feed("m1").DeleteObject("default", "web-0")
 			second.Feed("m1").DeleteObject("default", "web-0")
 		}, want: splice.Added, uid: "b"},
