@@ -2,6 +2,7 @@ package scheduling_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
@@ -90,6 +92,31 @@ func TestConditions(t *testing.T) {
 	if b := w.untilScheduled("web", names.ReasonSuccess); len(b.Spec.Clusters) == 0 {
 		t.Error("NoSchedule drove a workload out")
 	}
+}
+
+// S12: what was in a cluster that is removed goes elsewhere, and what a placement no longer reaches by a label leaves it.
+func TestTargetClusterGoes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "a", "b", "c")
+	w.policy(aggregated, oneCluster)
+	w.create(w.deployment("web", 2))
+	b := w.until("it is placed", "web", func(b *workv1alpha2.ResourceBinding) bool { return len(b.Spec.Clusters) == 1 })
+	first := b.Spec.Clusters[0].Name
+	if err := w.client.Delete(t.Context(), &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: first}}); err != nil {
+		t.Fatal(err)
+	}
+	w.until("it is elsewhere", "web", func(b *workv1alpha2.ResourceBinding) bool {
+		return len(b.Spec.Clusters) == 1 && b.Spec.Clusters[0].Name != first && b.Spec.Clusters[0].Replicas == 2
+	})
+
+	p := &policyv1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "everywhere"}}
+	p.Spec.ResourceSelectors = []policyv1alpha1.ResourceSelector{{APIVersion: "apps/v1", Kind: "Deployment", Name: "everywhere"}}
+	p.Spec.Placement.ClusterAffinity = w.affinity()
+	w.create(p, w.deployment("everywhere", 1))
+	left := slices.DeleteFunc([]string{"a", "b", "c"}, func(name string) bool { return w.full(name) == first })
+	w.untilPlaced("everywhere", left[0]+":1 "+left[1]+":1")
+	w.editCluster(left[0], false, func(c *clusterv1alpha1.Cluster) { delete(c.Labels, worldLabel) })
+	w.untilPlaced("everywhere", left[1]+":1")
 }
 
 // P9: while scheduling is suspended nothing is decided.
