@@ -314,10 +314,13 @@ func (c *change) grantAll(ctx context.Context, cell string) error {
 // run moves everything and ends the change.
 func (c *change) run(ctx context.Context) error {
 	if c.topology.Status.Phase != cellplanev1alpha1.TopologyMoved {
+		verifying, stop := context.WithCancel(ctx)
+		defer stop()
+		witnesses := newVerification(verifying)
 		mover := &Mover{
 			Topology: c.compiled, Stores: map[string]*cellstore.Store{}, Term: c.Term, Window: max(int(c.topology.Spec.Migration.Window), 1),
 			Verify: func(ctx context.Context, from, to string, object *cellstore.Object, stored cellstore.KV) error {
-				return verify(ctx, c.cells[from].reader, c.cells[to].reader, object, stored)
+				return witnesses.verify(ctx, c.cells[from].reader, c.cells[to].reader, object, stored)
 			},
 		}
 		for name, connection := range c.cells {

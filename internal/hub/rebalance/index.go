@@ -24,6 +24,8 @@ type index struct {
 	store *cellstore.Store
 	// leaves and arrives report whether objects of a slot leave the cell, or come to it.
 	leaves, arrives func(slots.Slot) bool
+	// loses tells whether leaves is true for any slot. Otherwise there is nothing to follow.
+	loses bool
 	// touched is called with each slot in which something is to be done.
 	touched func(slots.Slot)
 
@@ -92,7 +94,7 @@ func (x *index) follow(ctx context.Context) error {
 				return err
 			}
 		}
-		x.advance(response.Header.Revision)
+		x.advance(cellstore.Through(response))
 	}
 	if ctx.Err() != nil {
 		return nil

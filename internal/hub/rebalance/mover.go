@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/semaphore"
 	"k8s.io/klog/v2"
 
 	"github.com/cellplane/cellplane/internal/cellstore"
@@ -25,7 +24,7 @@ type Mover struct {
 	Stores map[string]*cellstore.Store
 	// Term is that of the hub manager.
 	Term cellstore.Term
-	// Window is how many objects move at once.
+	// Window is how many objects move at once at most. Fewer do if the stores become slow.
 	Window int
 	// Verify reads a copy through the API server of its cell and returns an error unless it is what the cell it came from serves.
 	Verify func(ctx context.Context, from, to string, object *cellstore.Object, stored cellstore.KV) error
@@ -35,7 +34,8 @@ type Mover struct {
 	Written func(step Step, cell, key string) error
 
 	indexes map[string]*index
-	window  *semaphore.Weighted
+	stores  map[string]*gathered
+	pace    *pace
 
 	mu      sync.Mutex
 	pending map[slots.Slot]struct{}
@@ -48,16 +48,29 @@ const retryAfter = 500 * time.Millisecond
 
 // Run moves everything and returns when nothing is left to move. What it is doing when it fails is finished by the next run.
 func (m *Mover) Run(ctx context.Context) error {
-	m.window = semaphore.NewWeighted(int64(m.Window))
-	m.pending, m.busy, m.wake = map[slots.Slot]struct{}{}, map[slots.Slot]struct{}{}, make(chan struct{}, 1)
-	if err := m.fill(ctx); err != nil {
-		return err
+	if m.pace == nil {
+		m.pace = newPace(m.Window)
 	}
+	m.pending, m.busy, m.wake = map[slots.Slot]struct{}{}, map[slots.Slot]struct{}{}, make(chan struct{}, 1)
+	m.stores = map[string]*gathered{}
+	defer func() {
+		for _, store := range m.stores {
+			store.close()
+		}
+	}()
 	group, ctx := errgroup.WithContext(ctx)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	for name, store := range m.Stores {
+		m.stores[name] = gather(ctx, store, m.Term, m.pace.took)
+	}
+	if err := m.fill(ctx); err != nil {
+		return err
+	}
 	for _, x := range m.indexes {
-		group.Go(func() error { return x.follow(ctx) })
+		if x.loses {
+			group.Go(func() error { return x.follow(ctx) })
+		}
 	}
 	group.Go(func() error {
 		defer cancel()
@@ -80,6 +93,7 @@ func (m *Mover) fill(ctx context.Context) error {
 		x := newIndex(store)
 		x.leaves = func(slot slots.Slot) bool { return m.leaves(cell, slot) }
 		x.arrives = func(slot slots.Slot) bool { r := m.Topology.Route(slot); return r.Moving() && r.New == cell }
+		x.loses = m.loses(cell)
 		x.touched = m.touch
 		m.mu.Lock()
 		m.indexes[name] = x
@@ -104,6 +118,16 @@ func (m *Mover) fill(ctx context.Context) error {
 func (m *Mover) leaves(cell slots.Index, slot slots.Slot) bool {
 	route := m.Topology.Route(slot)
 	return route.New != cell && (route.Old == cell || m.Topology.Cell(cell).State == slots.Out)
+}
+
+// loses reports whether anything can leave a cell.
+func (m *Mover) loses(cell slots.Index) bool {
+	for slot := range slots.Slot(slots.Count) {
+		if m.leaves(cell, slot) {
+			return true
+		}
+	}
+	return false
 }
 
 // Progress returns how many objects have moved and how many there are to move.
@@ -176,11 +200,11 @@ func (m *Mover) move(ctx context.Context) error {
 		switch {
 		case found:
 			weight := m.weight(slot)
-			if err := m.window.Acquire(ctx, weight); err != nil {
+			if err := m.pace.acquire(ctx, weight); err != nil {
 				return errors.Join(group.Wait(), err)
 			}
 			group.Go(func() error {
-				defer m.window.Release(weight)
+				defer m.pace.release(weight)
 				defer m.release(slot)
 				return m.unit(ctx, slot)
 			})
@@ -206,6 +230,9 @@ func (m *Mover) move(ctx context.Context) error {
 // settled looks once more when nothing seems to be left: an engine may have stored a binding on its own.
 func (m *Mover) settled(ctx context.Context) (bool, error) {
 	for _, x := range m.indexes {
+		if !x.loses {
+			continue
+		}
 		if err := x.catchUp(ctx); err != nil {
 			return false, err
 		}
@@ -215,14 +242,14 @@ func (m *Mover) settled(ctx context.Context) (bool, error) {
 	return len(m.pending) == 0, nil
 }
 
-// weight is how much of the window a slot takes: one for each object, and no more than there is.
-func (m *Mover) weight(slot slots.Slot) int64 {
+// weight is how many objects of a slot are to move.
+func (m *Mover) weight(slot slots.Slot) int {
 	count := 0
 	for _, x := range m.indexes {
 		objects, _ := x.remaining(slot)
 		count += len(objects)
 	}
-	return int64(min(max(count, 1), m.Window))
+	return max(count, 1)
 }
 
 // unit moves a slot. Unless another mover has taken over, what goes wrong is tried again.
@@ -321,7 +348,7 @@ func (m *Mover) board(ctx context.Context, slot slots.Slot, target string, passe
 			continue
 		}
 		relative, _ := m.Stores[l.cell].Relative(l.key)
-		p := &passenger{m: m, relative: relative, old: side{store: m.Stores[l.cell]}, new: side{store: m.Stores[target]}}
+		p := &passenger{m: m, relative: relative, old: side{gathered: m.stores[l.cell]}, new: side{gathered: m.stores[target]}}
 		passengers[l] = p
 		boarding = append(boarding, p)
 	}
@@ -366,7 +393,7 @@ func (m *Mover) arrived(ctx context.Context, slot slots.Slot, all []*passenger) 
 // each does something with several objects at once.
 func (m *Mover) each(ctx context.Context, all []*passenger, do func(context.Context, *passenger) error) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(m.Window)
+	group.SetLimit(m.pace.now())
 	for _, p := range all {
 		group.Go(func() error {
 			if err := do(ctx, p); err != nil {

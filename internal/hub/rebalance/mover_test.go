@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -86,10 +87,11 @@ func (y *yard) mover(t *testing.T, topology *slots.Map) *Mover {
 			t.Fatal(err)
 		}
 	}
+	witnesses := newVerification(t.Context())
 	return &Mover{
 		Topology: topology, Stores: y.stores, Term: y.term, Window: 64,
 		Verify: func(ctx context.Context, from, to string, object *cellstore.Object, stored cellstore.KV) error {
-			return verify(ctx, y.readers[from], y.readers[to], object, stored)
+			return witnesses.verify(ctx, y.readers[from], y.readers[to], object, stored)
 		},
 	}
 }
@@ -196,8 +198,7 @@ func (y *yard) contents(t *testing.T, cell, namespace string) (values map[string
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := side{kv: kv}
-		if standings[kv.Key], err = s.standing(); err != nil {
+		if standings[kv.Key], err = standingOf(kv); err != nil {
 			t.Fatal(err)
 		}
 		values[kv.Key] = string(plain)
@@ -243,6 +244,7 @@ func TestMover(t *testing.T) {
 	t.Run("hidden writes", func(t *testing.T) { testHiddenWrites(t, y) })
 	t.Run("late bindings", func(t *testing.T) { testLate(t, y) })
 	t.Run("services", func(t *testing.T) { testServices(t, y) })
+	t.Run("crashes in company", func(t *testing.T) { testCompany(t, y) })
 }
 
 func testMoves(t *testing.T, y *yard) {
@@ -319,6 +321,36 @@ func testCrashes(t *testing.T, y *yard) {
 		}
 		y.checkMoved(t, before, "cell-a", "cell-b", namespace, move)
 	}
+}
+
+// testCompany stops movers in the midst of many objects that share transactions, and lets another one finish.
+func testCompany(t *testing.T, y *yard) {
+	topology := joining(t, false, "cell-a", "cell-b")
+	move, _ := y.sample(t, topology, "company", 24, 0)
+	y.populate(t, "cell-a", "company", move...)
+	before, _ := y.contents(t, "cell-a", "company")
+	for _, stop := range []Step{Freeze, Copy, Commit, Activate} {
+		m := y.mover(t, topology)
+		m.pace = newPace(64)
+		m.pace.limit = 64 // all at once from the beginning
+		var mu sync.Mutex
+		done := map[Step]int{}
+		m.Written = func(step Step, _, _ string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if done[step]++; step == stop && done[step] == 6 {
+				return errors.New("killed")
+			}
+			return nil
+		}
+		if err := m.Run(t.Context()); !errors.Is(err, errStopped) {
+			t.Fatalf("after 6 times %v: %v", stop, err)
+		}
+	}
+	if err := y.mover(t, topology).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	y.checkMoved(t, before, "cell-a", "cell-b", "company", move)
 }
 
 // testTurnedBack stops a mover after each of its transactions and turns the change back.

@@ -24,24 +24,26 @@ type passenger struct {
 
 // side is what one of the two cells holds of an object.
 type side struct {
-	store *cellstore.Store
-	kv    cellstore.KV
+	*gathered
+	kv cellstore.KV
 }
 
-func (s *side) read(ctx context.Context, relative string) (err error) {
-	s.kv, _, err = s.store.Get(ctx, s.store.Key(relative))
+func (s *side) load(ctx context.Context, relative string) (err error) {
+	s.kv, err = s.read(ctx, s.store.Key(relative))
 	return err
 }
 
 // standing returns what the cell holds.
-func (s *side) standing() (Standing, error) {
-	if s.kv.ModRevision == 0 {
+func (s *side) standing() (Standing, error) { return standingOf(s.kv) }
+
+func standingOf(kv cellstore.KV) (Standing, error) {
+	if kv.ModRevision == 0 {
 		return Absent, nil
 	}
-	if !bytes.Contains(s.kv.Value, []byte(names.RebalanceStatusLabel)) {
+	if !bytes.Contains(kv.Value, []byte(names.RebalanceStatusLabel)) {
 		return Active, nil
 	}
-	object, err := cellstore.Parse(s.kv.Value)
+	object, err := cellstore.Parse(kv.Value)
 	if err != nil {
 		return 0, err
 	}
@@ -58,10 +60,10 @@ func (s *side) standing() (Standing, error) {
 // load reads what both cells hold.
 func (p *passenger) load(ctx context.Context) error {
 	p.verified = false
-	if err := p.old.read(ctx, p.relative); err != nil {
+	if err := p.old.load(ctx, p.relative); err != nil {
 		return err
 	}
-	return p.new.read(ctx, p.relative)
+	return p.new.load(ctx, p.relative)
 }
 
 func (p *passenger) situation() (Situation, error) {
@@ -149,8 +151,12 @@ func (p *passenger) mark(ctx context.Context, step Step, s *side, mark cellstore
 
 // write stores a value on a side if that has not changed since it was read.
 func (p *passenger) write(ctx context.Context, step Step, s *side, value []byte) error {
+	store := s.gathered.write
+	if step.inCompany() {
+		store = s.writeTogether
+	}
 	key := s.store.Key(p.relative)
-	revision, err := s.store.Txn(ctx, p.m.Term, []clientv3.Cmp{cellstore.Unchanged(key, s.kv.ModRevision)}, cellstore.Put(key, value))
+	revision, err := store(ctx, put{key, value, s.kv.ModRevision})
 	if err != nil {
 		return err
 	}
@@ -189,12 +195,6 @@ func (m *Mover) written(step Step, cell, key string) error {
 	return nil
 }
 
-// Bounds of a transaction on Works. etcd takes 128 operations and 1.5 MiB by default.
-const (
-	batchWorks = 64
-	batchBytes = 1 << 20
-)
-
 // markWorks makes the old cell's engine stand back from Works. Nobody watches them but engines, so that several may be written at one
 // revision.
 func (m *Mover) markWorks(ctx context.Context, works []located) error {
@@ -219,14 +219,16 @@ func (m *Mover) markWorks(ctx context.Context, works []located) error {
 
 // markBatch marks as many of the Works as fit into a transaction.
 func (m *Mover) markBatch(ctx context.Context, store *cellstore.Store, keys []string) (taken int, err error) {
+	keys = keys[:min(len(keys), batchKeys)]
+	found, err := store.GetAll(ctx, keys)
+	if err != nil {
+		return 0, err
+	}
 	var conditions []clientv3.Cmp
 	var puts []clientv3.Op
 	size := 0
-	for _, key := range keys[:min(len(keys), batchWorks)] {
-		kv, _, err := store.Get(ctx, key)
-		if err != nil {
-			return 0, err
-		}
+	for i, key := range keys {
+		kv := found[i]
 		if taken > 0 && size+len(kv.Value) > batchBytes {
 			break
 		}

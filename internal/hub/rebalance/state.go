@@ -86,3 +86,9 @@ func (s Situation) Next() Step {
 
 // beforeCommit reports whether a step may be taken while other objects of the slot are not copied yet.
 func (s Step) beforeCommit() bool { return s == Freeze || s == Copy || s == Verify }
+
+// inCompany reports whether a step may be taken with several objects at one revision. Lists and watches of API servers may then show
+// the step of one object and not that of another, for a moment or, if a watch is resumed just there, for good. What is frozen and
+// what has left is not shown, so that clients miss nothing; engines stand back from both, so that it is enough to have seen one. A
+// copy is looked for at the revision it tells, and what is activated is shown: these are alone.
+func (s Step) inCompany() bool { return s == Freeze || s == Commit }

@@ -46,6 +46,17 @@ func newReader(cell string, config *rest.Config) (*reader, error) {
 
 // path returns where the API server serves an object in the version in which it is stored.
 func (r *reader) path(object *cellstore.Object) (string, error) {
+	root, resource, err := r.resource(object)
+	return strings.Join([]string{root, "namespaces", object.Namespace, resource, object.Name}, "/"), err
+}
+
+// collection returns where it serves all objects of the kind.
+func (r *reader) collection(object *cellstore.Object) (string, error) {
+	root, resource, err := r.resource(object)
+	return root + "/" + resource, err
+}
+
+func (r *reader) resource(object *cellstore.Object) (root, name string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	mapping, err := r.mapper.RESTMapping(object.GroupKind(), object.Version)
@@ -54,19 +65,26 @@ func (r *reader) path(object *cellstore.Object) (string, error) {
 		mapping, err = r.mapper.RESTMapping(object.GroupKind(), object.Version)
 	}
 	if err != nil {
-		return "", fmt.Errorf("cell %s does not serve %s: %w", r.cell, object.GroupVersionKind, err)
+		return "", "", fmt.Errorf("cell %s does not serve %s: %w", r.cell, object.GroupVersionKind, err)
 	}
-	root := "/apis/" + object.Group + "/" + object.Version
 	if object.Group == "" {
-		root = "/api/" + object.Version
+		return "/api/" + object.Version, mapping.Resource.Resource, nil
 	}
-	return strings.Join([]string{root, "namespaces", object.Namespace, mapping.Resource.Resource, object.Name}, "/"), nil
+	return "/apis/" + object.Group + "/" + object.Version, mapping.Resource.Resource, nil
 }
 
 const (
 	mediaJSON  = "application/json"
 	mediaProto = "application/vnd.kubernetes.protobuf"
 )
+
+// mediaOf is what a stored object is encoded in.
+func mediaOf(value []byte) string {
+	if bytes.HasPrefix(value, []byte("k8s\x00")) {
+		return mediaProto
+	}
+	return mediaJSON
+}
 
 // read returns an object without its resourceVersion, not older than a revision.
 func (r *reader) read(ctx context.Context, object *cellstore.Object, media string, revision int64) ([]byte, error) {
@@ -90,10 +108,7 @@ var errDiffers = errors.New("the copy is not served as the original is; it stays
 // verify compares what the new cell serves with what was stored there. An object that was stored long ago may be served with
 // defaults that came later: then it has to be what the old cell serves.
 func verify(ctx context.Context, from, to *reader, object *cellstore.Object, stored cellstore.KV) error {
-	media := mediaJSON
-	if bytes.HasPrefix(stored.Value, []byte("k8s\x00")) {
-		media = mediaProto
-	}
+	media := mediaOf(stored.Value)
 	served, err := to.read(ctx, object, media, stored.ModRevision)
 	if err != nil {
 		return err
