@@ -13,6 +13,7 @@
 // Objects of one namespace and name in several members would corrupt every informer if both were shown. The one created first is shown
 // (of two created in one second, that of the first cluster by name); the others are shadowed, and found by Get with a cluster.
 // When the shown one goes, watchers see it DELETED and the next one ADDED, as if it had been recreated. The rule depends on nothing but the
-// objects, so that all replicas agree, and creation times never change, so that it does not flap. Templates of the federation itself,
+// objects, so that all replicas agree, and creation times never change, so that it does not flap. Stores that show a share of the members each know the
+// names in all, and hear of them at different times; who watches them together asks for the events of contested names. Templates of the federation itself,
 // which a feed without a name brings, are shown only while no member has an object of their name.
 package clustercache
