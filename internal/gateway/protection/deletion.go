@@ -78,24 +78,6 @@ func key(o *object) string {
 	return o.Metadata.Namespace + "/" + o.Metadata.Name
 }
 
-// guardCollection decides about the deletion of a collection: if one of its objects is protected, none is deleted. What is protected by
-// its label from then on is left out.
-func (g *Guard) guardCollection(r *http.Request, info *request.RequestInfo) error {
-	resource, ok := g.Objects.Resource(r.Context(), gvr(info))
-	if !ok {
-		return nil
-	}
-	query := r.URL.Query()
-	objections, err := g.search(r.Context(), resource, info.Namespace, query.Get("labelSelector"), query.Get("fieldSelector"))
-	if err != nil {
-		return err
-	}
-	if err := g.decide(r, info, "deleting the collection", "", objections); err != nil {
-		return err
-	}
-	return leaveOutProtected(r)
-}
-
 // leaveOutProtected adds to the selector of a request that objects must not be protected by their label.
 func leaveOutProtected(r *http.Request) error {
 	query := r.URL.Query()

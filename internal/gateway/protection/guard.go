@@ -76,11 +76,7 @@ func (g *Guard) guard(w http.ResponseWriter, r *http.Request, info *request.Requ
 		return apierrors.NewServiceUnavailable("the gateway does not know the protection policies yet; try again in a moment")
 	}
 	if info.Verb == "deletecollection" {
-		if err := g.guardCollection(r, info); err != nil {
-			return err
-		}
-		g.Next.ServeHTTP(w, r)
-		return nil
+		return g.deleteCollection(w, r, info)
 	}
 	if info.Verb != "delete" && !g.anyScaleDown() {
 		g.Next.ServeHTTP(w, r)

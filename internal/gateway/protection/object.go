@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
 	"github.com/cellplane/cellplane/api/names"
 )
 
@@ -22,20 +24,20 @@ type object struct {
 	} `json:"spec"`
 }
 
-// decode reads an object. A spec that has replicas of another type has none.
+// decode reads an object as API servers do, to whom "Metadata" is not metadata. A spec that has replicas of another type has none.
 func decode(data []byte) (*object, error) {
 	o := &object{}
-	if err := json.Unmarshal(data, o); err == nil {
+	if err := utiljson.Unmarshal(data, o); err == nil {
 		return o, nil
 	}
 	var bare struct {
 		Metadata json.RawMessage `json:"metadata"`
 	}
-	if err := json.Unmarshal(data, &bare); err != nil {
+	if err := utiljson.Unmarshal(data, &bare); err != nil {
 		return nil, fmt.Errorf("reading an object to protect: %w", err)
 	}
 	o = &object{}
-	if err := json.Unmarshal(bare.Metadata, &o.Metadata); err != nil {
+	if err := utiljson.Unmarshal(bare.Metadata, &o.Metadata); err != nil {
 		return nil, fmt.Errorf("reading an object to protect: %w", err)
 	}
 	return o, nil

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 )
@@ -80,7 +81,7 @@ func pinDeletion(contentType string, body []byte, query map[string][]string, jud
 	var given struct {
 		Preconditions *metav1.Preconditions `json:"preconditions"`
 	}
-	if err := json.Unmarshal(content, &given); err != nil {
+	if err := utiljson.Unmarshal(content, &given); err != nil {
 		return nil, "", err
 	}
 	merged, err := mergePreconditions(given.Preconditions, preconditions)
@@ -143,7 +144,7 @@ func pinWrite(contentType string, body []byte, version string) ([]byte, string, 
 	var given struct {
 		Metadata json.RawMessage `json:"metadata"`
 	}
-	if err := json.Unmarshal(content, &given); err != nil {
+	if err := utiljson.Unmarshal(content, &given); err != nil {
 		return nil, "", err
 	}
 	if len(given.Metadata) == 0 {
@@ -152,7 +153,7 @@ func pinWrite(contentType string, body []byte, version string) ([]byte, string, 
 	var metadata struct {
 		ResourceVersion *string `json:"resourceVersion"`
 	}
-	if err := json.Unmarshal(given.Metadata, &metadata); err != nil {
+	if err := utiljson.Unmarshal(given.Metadata, &metadata); err != nil {
 		return nil, "", err
 	}
 	if ptr.Deref(metadata.ResourceVersion, "") != "" {
@@ -184,7 +185,7 @@ func asJSON(contentType string, body []byte) ([]byte, error) {
 // setJSON sets a field of a JSON object and leaves all others as they are.
 func setJSON(object []byte, field string, value any) ([]byte, error) {
 	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(object, &fields); err != nil {
+	if err := utiljson.Unmarshal(object, &fields); err != nil {
 		return nil, err
 	}
 	if fields == nil {
@@ -201,7 +202,7 @@ func setJSON(object []byte, field string, value any) ([]byte, error) {
 // pinJSONPatch lets a patch begin with a test of the version.
 func pinJSONPatch(body []byte, version string) ([]byte, error) {
 	var operations []json.RawMessage
-	if err := json.Unmarshal(body, &operations); err != nil {
+	if err := utiljson.Unmarshal(body, &operations); err != nil {
 		return nil, err
 	}
 	test, err := json.Marshal(map[string]string{"op": "test", "path": "/metadata/resourceVersion", "value": version})

@@ -10,7 +10,9 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -194,6 +196,64 @@ func TestProtectedMeanwhile(t *testing.T) {
 			t.Errorf("got %d %s, want the client's own conflict", code, answer)
 		}
 	})
+}
+
+// TestCollectionProtectedMeanwhile lets a policy begin to select an object of a collection after its deletion was judged: by a label of
+// the object, and by a policy that has just been made.
+func TestCollectionProtectedMeanwhile(t *testing.T) {
+	keeps := func(name string, labels map[string]string) *cellplanev1alpha1.ProtectionPolicy {
+		return &cellplanev1alpha1.ProtectionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: cellplanev1alpha1.ProtectionPolicySpec{
+			ResourceSelectors: []cellplanev1alpha1.ProtectedResources{{APIGroups: []string{"apps"}, Kinds: []string{"Deployment"}, LabelSelector: &metav1.LabelSelector{MatchLabels: labels}}},
+			Deletion:          &cellplanev1alpha1.DeletionProtection{},
+		}}
+	}
+	precious := keeps("precious", map[string]string{"precious": "yes"})
+	for _, query := range []string{"", "?limit=10"} {
+		for _, test := range []struct {
+			name    string
+			happens func(*testing.T, *server, *appsv1.Deployment)
+			keeps   bool
+		}{
+			{"nothing happens", func(*testing.T, *server, *appsv1.Deployment) {}, false},
+			{"an object changes", func(t *testing.T, s *server, d *appsv1.Deployment) {
+				s.once(t, d, `{"metadata":{"labels":{"other":"change"}}}`)()
+			}, false},
+			{"an object is selected", func(t *testing.T, s *server, d *appsv1.Deployment) {
+				s.once(t, d, `{"metadata":{"labels":{"precious":"yes"}}}`)()
+			}, true},
+			{"an object gets the label", func(t *testing.T, s *server, d *appsv1.Deployment) {
+				s.once(t, d, `{"metadata":{"labels":{"resourcetemplate.karmada.io/deletion-protected":"Always"}}}`)()
+			}, true},
+			{"a policy is made", func(_ *testing.T, s *server, d *appsv1.Deployment) {
+				s.guard.Policies.publish([]*cellplanev1alpha1.ProtectionPolicy{precious, keeps("new", map[string]string{"one": d.Labels["one"]})})
+			}, true},
+		} {
+			t.Run(test.name+query, func(t *testing.T) {
+				s := startServer(t, precious)
+				namespace := newNamespace(t, s.client)
+				for range 5 {
+					s.deployment(t, namespace, 1)
+				}
+				d := s.deployment(t, namespace, 1)
+				s.once(t, d, `{"metadata":{"labels":{"one":"this"}}}`)()
+				d.Labels = map[string]string{"one": "this"}
+				var first sync.Once
+				s.between = func() { first.Do(func() { test.happens(t, s, d) }) } // when the collection is listed
+				code, answer := s.do(t, "deletecollection", http.MethodDelete, "/apis/apps/v1/namespaces/"+namespace+"/deployments"+query, "", nil)
+				list, err := s.client.AppsV1().Deployments(namespace).List(t.Context(), metav1.ListOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				there := slices.ContainsFunc(list.Items, func(o appsv1.Deployment) bool { return o.Name == d.Name })
+				switch {
+				case test.keeps && (code != http.StatusForbidden || !there):
+					t.Errorf("%d %s; the object is there: %v", code, answer, there)
+				case !test.keeps && (code != http.StatusOK || len(list.Items) > 0):
+					t.Errorf("%d %s; %d objects are there", code, answer, len(list.Items))
+				}
+			})
+		}
+	}
 }
 
 // TestScaledMeanwhile scales an object up after a change of it was judged and before it is done: what looked like a small step is a

@@ -1,7 +1,6 @@
 package protection
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"time"
@@ -175,27 +174,4 @@ func (g *Guard) dryRun(c *change) (*object, error) {
 	default:
 		return nil, nil
 	}
-}
-
-// recorder keeps an answer.
-type recorder struct {
-	header http.Header
-	code   int
-	body   bytes.Buffer
-}
-
-// Header implements http.ResponseWriter.
-func (r *recorder) Header() http.Header { return r.header }
-
-// WriteHeader implements http.ResponseWriter.
-func (r *recorder) WriteHeader(code int) {
-	if r.code == 0 {
-		r.code = code
-	}
-}
-
-// Write implements http.ResponseWriter.
-func (r *recorder) Write(b []byte) (int, error) {
-	r.WriteHeader(http.StatusOK)
-	return r.body.Write(b)
 }
