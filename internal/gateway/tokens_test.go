@@ -111,30 +111,21 @@ func testOwnTokens(t *testing.T, w *world) {
 		checkTokens(t, g, good, "oidc:hal", "oidc:crew", refused)
 	})
 	t.Run("OIDC by a file", func(t *testing.T) {
-		certificate, err := os.ReadFile(ca)
-		if err != nil {
-			t.Fatal(err)
-		}
-		config := map[string]any{
-			"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration",
-			"jwt": []any{map[string]any{
-				"issuer": map[string]any{"url": provider.URL, "audiences": []string{"cellplane"}, "certificateAuthority": string(certificate)},
-				"claimMappings": map[string]any{
-					"username": map[string]any{"expression": "'file:' + claims.sub"},
-					"groups":   map[string]any{"claim": "groups", "prefix": "file:"},
-				},
-			}},
-		}
-		data, err := json.Marshal(config)
-		if err != nil {
-			t.Fatal(err)
-		}
 		file := filepath.Join(t.TempDir(), "authentication.yaml")
-		if err := os.WriteFile(file, data, 0o600); err != nil {
+		writeAuthentication(t, file, provider, ca, "file:")
+		g := gatewaytest.Start(t, w.Federation, func(o *gateway.Options) { o.Tokens.ConfigFile, o.TokenCacheTTL = file, time.Millisecond })
+		checkTokens(t, g, good, "file:hal", "file:crew", refused)
+
+		if err := os.WriteFile(file, []byte("nonsense"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		g := gatewaytest.Start(t, w.Federation, func(o *gateway.Options) { o.Tokens.ConfigFile = file })
-		checkTokens(t, g, good, "file:hal", "file:crew", refused)
+		checkTokens(t, g, good, "file:hal", "file:crew", refused) // what makes no sense changes nothing
+		writeAuthentication(t, file, provider, ca, "changed:")
+		testenv.Eventually(t, "the file is read again", func(ctx context.Context) (bool, error) {
+			name, err := bearer(ctx, t, g, good)
+			return name == "changed:hal", err
+		})
+		checkTokens(t, g, good, "changed:hal", "changed:crew", refused)
 	})
 	t.Run("Webhook", func(t *testing.T) {
 		hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -170,6 +161,41 @@ func testOwnTokens(t *testing.T, w *world) {
 			t.Error("an issuer without an audience was taken")
 		}
 	})
+}
+
+// writeAuthentication writes an AuthenticationConfiguration in which names have a prefix.
+func writeAuthentication(t *testing.T, file string, provider *issuer, ca, prefix string) {
+	t.Helper()
+	certificate, err := os.ReadFile(ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(map[string]any{
+		"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration",
+		"jwt": []any{map[string]any{
+			"issuer": map[string]any{"url": provider.URL, "audiences": []string{"cellplane"}, "certificateAuthority": string(certificate)},
+			"claimMappings": map[string]any{
+				"username": map[string]any{"expression": "'" + prefix + "' + claims.sub"},
+				"groups":   map[string]any{"claim": "groups", "prefix": prefix},
+			},
+		}},
+	})
+	if err == nil {
+		err = os.WriteFile(file, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bearer returns who a token makes its bearer.
+func bearer(ctx context.Context, t *testing.T, g *gatewaytest.Gateway, token string) (string, error) {
+	config := &rest.Config{Host: g.URL(), BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: g.CA()}}
+	review, err := clientFor(t, config).AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	return review.Status.UserInfo.Username, nil
 }
 
 // checkTokens checks who a token makes its bearer, on the hub and in cells, that the hub's own tokens are still taken, and that others are

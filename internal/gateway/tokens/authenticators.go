@@ -32,13 +32,20 @@ func init() { install.Install(scheme) }
 
 // New returns what judges tokens, in the order in which it is asked; there may be nothing. It works until the context ends.
 func New(ctx context.Context, o Options) ([]authenticator.Token, error) {
-	issuers, algs, err := o.issuers()
-	if err != nil {
-		return nil, err
-	}
 	var all []authenticator.Token
-	for _, issuer := range issuers {
-		one, err := newOIDC(ctx, issuer, algs)
+	switch {
+	case o.ConfigFile != "":
+		one, err := newReloaded(ctx, o.ConfigFile)
+		if err != nil {
+			return nil, fmt.Errorf("reading --authentication-config: %w", err)
+		}
+		all = append(all, one)
+	case o.OIDC.IssuerURL != "":
+		issuer, err := o.OIDC.issuer()
+		if err != nil {
+			return nil, fmt.Errorf("reading --oidc-ca-file: %w", err)
+		}
+		one, err := newOIDC(ctx, issuer, o.OIDC.SigningAlgs)
 		if err != nil {
 			return nil, fmt.Errorf("preparing the issuer %s: %w", issuer.Issuer.URL, err)
 		}
@@ -54,31 +61,8 @@ func New(ctx context.Context, o Options) ([]authenticator.Token, error) {
 	return all, nil
 }
 
-// issuers returns the issuers of the file or of the flags, and the algorithms they may use.
-func (o *Options) issuers() ([]apiserver.JWTAuthenticator, []string, error) {
-	switch {
-	case o.ConfigFile != "":
-		config, err := load(o.ConfigFile)
-		if err != nil {
-			return nil, nil, fmt.Errorf("reading --authentication-config: %w", err)
-		}
-		return config.JWT, signingAlgs, nil
-	case o.OIDC.IssuerURL != "":
-		issuer, err := o.OIDC.issuer()
-		if err != nil {
-			return nil, nil, fmt.Errorf("reading --oidc-ca-file: %w", err)
-		}
-		return []apiserver.JWTAuthenticator{issuer}, o.OIDC.SigningAlgs, nil
-	default:
-		return nil, nil, nil
-	}
-}
-
-func load(path string) (*apiserver.AuthenticationConfiguration, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
+// parse reads what is in a file.
+func parse(path string, data []byte) (*apiserver.AuthenticationConfiguration, error) {
 	config := &apiserver.AuthenticationConfiguration{}
 	if err := runtime.DecodeInto(codecs.UniversalDecoder(), data, config); err != nil {
 		return nil, err
@@ -119,7 +103,7 @@ func (o *OIDC) issuer() (apiserver.JWTAuthenticator, error) {
 	return issuer, err
 }
 
-func newOIDC(ctx context.Context, issuer apiserver.JWTAuthenticator, algs []string) (authenticator.Token, error) {
+func newOIDC(ctx context.Context, issuer apiserver.JWTAuthenticator, algs []string) (oidc.AuthenticatorTokenWithHealthCheck, error) {
 	options := oidc.Options{JWTAuthenticator: issuer, SupportedSigningAlgs: algs, APIServerID: "cellplane-gateway"}
 	if issuer.Issuer.CertificateAuthority != "" {
 		ca, err := dynamiccertificates.NewStaticCAContent("issuer", []byte(issuer.Issuer.CertificateAuthority))
