@@ -40,7 +40,7 @@ import (
 //	  LIST of "", "0", NotOlderThan, Exact                   ListVersions, Expectations
 //	  limit and continue; remainingItemCount                 Pages, ListVersions
 //	  WATCH of "", "0", a version                            InitialEvents, Watch, ExpiredWatch
-//	  bookmarks, every minute and before the end             Bookmarks; watchmerge.TestBookmarks, TestDriverEndsInTime
+//	  bookmarks, every minute and before the end             Bookmarks, Bookmarks/Last; watchmerge.TestBookmarks
 //	  invalid combinations                                   ListVersions, ExpiredWatch
 //	  timeoutSeconds                                         Watch, WebSocketWatch
 //	  field selectors of pods and events                     Expectations, Events

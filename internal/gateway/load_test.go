@@ -206,7 +206,50 @@ func beginBookmarks(t *testing.T, w *world) func(*testing.T, *world) {
 		if event := next(t, resumed); event.Type != watch.Deleted {
 			t.Errorf("resumed from a bookmark: got %v", event)
 		}
+		t.Run("Last", func(t *testing.T) { testLastBookmark(t, w, namespace) })
 	}
+}
+
+// testLastBookmark shows that a watch in which nothing happens ends with a bookmark, from which it goes on: while others write, what it
+// began with would leave the window. API servers leave themselves two seconds for it, which a machine may be too busy to keep to.
+func testLastBookmark(t *testing.T, w *world, namespace string) {
+	maps := w.client.CoreV1().ConfigMaps(namespace)
+	testenv.Eventually(t, "a watch ends with a bookmark", func(ctx context.Context) (bool, error) {
+		list, err := maps.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		stream, err := maps.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion, AllowWatchBookmarks: true, TimeoutSeconds: ptr.To[int64](6)})
+		if err != nil {
+			return false, err
+		}
+		defer stream.Stop()
+		for range 12 { // in all cells
+			if _, err := w.client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "elsewhere-"}}, metav1.CreateOptions{}); err != nil {
+				return false, err
+			}
+		}
+		last := ""
+		for event := range stream.ResultChan() {
+			object, ok := event.Object.(*corev1.ConfigMap)
+			if !ok || event.Type != watch.Bookmark {
+				t.Fatalf("got %v in a namespace where nothing happens", event)
+			}
+			last = object.ResourceVersion
+		}
+		if last == "" {
+			return false, nil
+		}
+		if order, err := resourceversion.CompareResourceVersion(last, list.ResourceVersion); err != nil || order <= 0 {
+			t.Errorf("the version went from %s to %s: %v", list.ResourceVersion, last, err)
+		}
+		resumed, err := maps.Watch(ctx, metav1.ListOptions{ResourceVersion: last})
+		if err != nil {
+			return false, err
+		}
+		resumed.Stop()
+		return true, nil
+	})
 }
 
 // arrival is an event and when it came.

@@ -110,6 +110,8 @@ type watchStream struct {
 	omitObjects bool
 	begun       bool
 	buffer      []byte
+	// until is when the watch ends.
+	until time.Time
 }
 
 // run merges the cells' watches. The first stream that opens tells the form of all: the merger needs it before it can begin.
@@ -117,6 +119,7 @@ func (s *watchStream) run() error {
 	ctx, cancel := context.WithCancel(s.r.Context())
 	defer cancel()
 	s.omitObjects = s.q.query.Get("includeObject") == "None"
+	s.until = time.Now().Add(s.timeout())
 	firstCell := s.firstCell()
 	first, err := s.open(ctx, firstCell, s.startVersion(firstCell), s.initial())
 	if err != nil && !errors.Is(err, watchmerge.ErrUnavailable) && !errors.Is(err, watchmerge.ErrExpired) {
@@ -148,7 +151,7 @@ func (s *watchStream) run() error {
 		},
 		Begin:   func() { s.begin(f) },
 		Send:    s.send,
-		Timeout: s.timeout(),
+		Timeout: time.Until(s.until),
 	}
 	return driver.Run(ctx)
 }
@@ -255,10 +258,7 @@ func (s *watchStream) query(cell slots.Index, version string, initial bool) url.
 		query["includeObject"] = []string{"Metadata"}
 	}
 	query["allowWatchBookmarks"] = []string{"true"}
-	delete(query, "timeoutSeconds") // the time is kept here, for all cells at once
-	if _, left := s.c.view.Left()[cell]; left {
-		query["timeoutSeconds"] = []string{lastReads} // API servers send a bookmark shortly before the end
-	}
+	query["timeoutSeconds"] = []string{s.secondsFor(cell)}
 	if !initial {
 		query["resourceVersion"] = []string{version}
 		delete(query, "sendInitialEvents")
@@ -269,6 +269,16 @@ func (s *watchStream) query(cell slots.Index, version string, initial bool) url.
 	query["resourceVersionMatch"] = []string{string(metav1.ResourceVersionMatchNotOlderThan)}
 	query["resourceVersion"] = []string{s.q.versionFor(cell)}
 	return query
+}
+
+// secondsFor is how long a cell's watch lasts. The time is kept here, for all cells at once; but API servers send a bookmark two seconds
+// before the end that they know of, and that is what a watch ends with.
+func (s *watchStream) secondsFor(cell slots.Index) string {
+	if _, left := s.c.view.Left()[cell]; left {
+		return lastReads
+	}
+	left := time.Until(s.until).Round(time.Second)
+	return strconv.Itoa(max(int(left/time.Second), 1))
 }
 
 // guessForm is the form of the first stream; if there is none yet, that which the client prefers.
