@@ -103,7 +103,7 @@ func (d *Documents) Run(ctx context.Context) {
 	defer ticker.Stop()
 	failing := false
 	for {
-		err := d.refresh(ctx)
+		err := d.refreshAll(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "The hub's documents cannot be kept; clients that need them will need the hub")
 		}
@@ -114,6 +114,23 @@ func (d *Documents) Run(ctx context.Context) {
 		case <-ticker.C:
 		}
 	}
+}
+
+// errOutdated means that the hub has changed a document since it made the index that was read.
+var errOutdated = errors.New("the hub's documents have changed meanwhile")
+
+// rounds is how often the index is read anew for that, which happens while a hub starts. What has been kept is not read again.
+const rounds = 10
+
+// refreshAll keeps what has changed, by one index.
+func (d *Documents) refreshAll(ctx context.Context) error {
+	var err error
+	for range rounds {
+		if err = d.refresh(ctx); !errors.Is(err, errOutdated) {
+			return err
+		}
+	}
+	return err
 }
 
 // refresh keeps what has changed. The index names every document with a hash of its content.
@@ -185,6 +202,8 @@ func (d *Documents) get(ctx context.Context, path string, query url.Values, form
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("asking the hub for %s: %w", path, err)
+	case response.StatusCode == http.StatusMovedPermanently: // to the same document with another hash
+		return nil, fmt.Errorf("asking the hub for %s: %w", path, errOutdated)
 	case response.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("asking the hub for %s: it answered %s", path, response.Status)
 	case len(body) > maxDocument:
