@@ -219,13 +219,13 @@ func TestDrainAtAPace(t *testing.T) {
 
 	for moved := step; moved < replicas; moved += step {
 		here := fmt.Sprintf("new:%d old:%d", moved, replicas-moved)
-		b := w.untilPlaced("web", here)
+		w.untilPlaced("web", here)
 		if moved == step {
 			w.until("it was decided about", "web", func(b *workv1alpha2.ResourceBinding) bool { return b.Status.LastScheduledTime != nil })
 			w.editBinding("web", func(b *workv1alpha2.ResourceBinding) {
 				b.Spec.RescheduleTriggeredAt = &metav1.Time{Time: time.Now().Add(time.Second)}
 			})
-			b = w.until("it was decided from scratch", "web", func(b *workv1alpha2.ResourceBinding) bool {
+			w.until("it was decided from scratch", "web", func(b *workv1alpha2.ResourceBinding) bool {
 				return b.Spec.RescheduleTriggeredAt != nil && !b.Status.LastScheduledTime.Before(b.Spec.RescheduleTriggeredAt)
 			})
 		}
@@ -238,7 +238,7 @@ func TestDrainAtAPace(t *testing.T) {
 			w.create(w.deployment(name, 1, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Resources.Requests = nil }))
 			w.until("another is placed", name, func(b *workv1alpha2.ResourceBinding) bool { return len(b.Spec.Clusters) > 0 })
 		}
-		if b = w.until("it is there", "web", func(*workv1alpha2.ResourceBinding) bool { return true }); w.placed(b) != here {
+		if b := w.until("it is there", "web", func(*workv1alpha2.ResourceBinding) bool { return true }); w.placed(b) != here {
 			t.Fatalf("with %d of %d replicas ready it went on to %s", replicas-step, replicas, w.placed(b))
 		}
 		w.ready("web")

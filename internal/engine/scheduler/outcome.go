@@ -78,7 +78,11 @@ func (s *Scheduler) record(binding *workv1alpha2.ResourceBinding, d *decision) {
 		outcome.input, outcome.freed, outcome.snapshot, outcome.targets = last.input, last.freed, last.snapshot, last.targets
 	}
 	s.outcomes[key] = outcome
-	s.setWaiting(key, d.placement, outcome.Failure != nil || outcome.stranded)
+	waits := outcome.Failure != nil || outcome.stranded
+	s.setWaiting(key, d.placement, waits)
+	if waits && d.input != 0 {
+		s.missed(d.freed)
+	}
 	s.mu.Unlock()
 	if s.changed != nil && known && (message(last.Failure) != message(outcome.Failure) || last.Affinity != outcome.Affinity || !last.At.Equal(outcome.At)) {
 		s.changed(key)
@@ -88,17 +92,21 @@ func (s *Scheduler) record(binding *workv1alpha2.ResourceBinding, d *decision) {
 // setWaiting files a binding that waits for room under its placement: all of it, or a part that is to move. It is called
 // with the lock held.
 func (s *Scheduler) setWaiting(key cell.Key, placement string, waits bool) {
-	if waits {
-		if s.waiting[placement] == nil {
-			s.waiting[placement] = map[cell.Key]struct{}{}
+	if before, filed := s.filed[key]; filed && (!waits || before != placement) {
+		delete(s.filed, key)
+		delete(s.waiting[before], key)
+		if len(s.waiting[before]) == 0 {
+			delete(s.waiting, before)
 		}
-		s.waiting[placement][key] = struct{}{}
+	}
+	if !waits {
 		return
 	}
-	delete(s.waiting[placement], key)
-	if len(s.waiting[placement]) == 0 {
-		delete(s.waiting, placement)
+	s.filed[key] = placement
+	if s.waiting[placement] == nil {
+		s.waiting[placement] = map[cell.Key]struct{}{}
 	}
+	s.waiting[placement][key] = struct{}{}
 }
 
 // forget forgets a binding that is gone.
@@ -106,9 +114,7 @@ func (s *Scheduler) forget(key cell.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.outcomes, key)
-	for placement := range s.waiting {
-		s.setWaiting(key, placement, false)
-	}
+	s.setWaiting(key, "", false)
 }
 
 func message(failure *schedule.Failure) string {

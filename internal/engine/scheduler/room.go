@@ -35,22 +35,38 @@ func (s *Scheduler) roomFreed(cluster string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.freed++
+	s.freedAt[cluster] = s.freed
+	s.gather(cluster)
+}
+
+// gather remembers a cluster for the next look at the bindings that wait. It is called with the lock held.
+func (s *Scheduler) gather(cluster string) {
 	s.roomier[cluster] = struct{}{}
-	if len(s.roomier) > 1 {
-		return // somebody gathers already
+	if s.gathering {
+		return
 	}
-	waiting := 0
-	for _, keys := range s.waiting {
-		waiting += len(keys)
+	s.gathering = true
+	time.AfterFunc(max(shortestGathering, min(time.Duration(len(s.filed))*gatheringByOne, longestGathering)), s.useFreed)
+}
+
+// missed gathers the clusters that got room while a decision was made without it: when its binding was not waiting yet,
+// nobody could look at it again. It is called with the lock held.
+func (s *Scheduler) missed(epoch int) {
+	if epoch == s.freed {
+		return
 	}
-	time.AfterFunc(max(shortestGathering, min(time.Duration(waiting)*gatheringByOne, longestGathering)), s.useFreed)
+	for cluster, at := range s.freedAt {
+		if at > epoch {
+			s.gather(cluster)
+		}
+	}
 }
 
 // useFreed looks again at the bindings without a place that the clusters with more room can help.
 func (s *Scheduler) useFreed() {
 	s.mu.Lock()
 	roomier := s.roomier
-	s.roomier = map[string]struct{}{}
+	s.roomier, s.gathering = map[string]struct{}{}, false
 	waits := len(s.waiting) > 0
 	s.mu.Unlock()
 	if !waits {

@@ -47,10 +47,14 @@ type Scheduler struct {
 	mu       sync.Mutex
 	outcomes map[cell.Key]Outcome
 	waiting  map[string]map[cell.Key]struct{} // by placement, as JSON
+	filed    map[cell.Key]string              // the placement that one is waiting under
 	snapshot *schedule.Snapshot
 	stale    bool                // whether a cluster has changed since the snapshot
 	freed    int                 // counts how often clusters may have got more room
+	freedAt  map[string]int      // when that was last for each, by the same count
 	roomier  map[string]struct{} // clusters of which nobody who waits has been told yet
+	// gathering tells that those who wait will be told in a moment.
+	gathering bool
 }
 
 // Guard has the last word on decisions: it knows of bounds that the clusters themselves do not tell.
@@ -87,7 +91,7 @@ const knownPlacements = 4096
 func New(c *cell.Cell, recorder *events.Recorder, options Options) *Scheduler {
 	s := &Scheduler{
 		cell: c, recorder: recorder, guards: options.Guards, now: time.Now, changed: options.Changed, reaches: lru.New(knownPlacements),
-		outcomes: map[cell.Key]Outcome{}, waiting: map[string]map[cell.Key]struct{}{}, roomier: map[string]struct{}{}, snapshot: schedule.Compile(nil), stale: true,
+		outcomes: map[cell.Key]Outcome{}, waiting: map[string]map[cell.Key]struct{}{}, filed: map[cell.Key]string{}, freedAt: map[string]int{}, roomier: map[string]struct{}{}, snapshot: schedule.Compile(nil), stale: true,
 	}
 	s.profiles = profiles{c, options.Profiles}
 	s.pods = pods{c, lru.New(rememberedPods)}

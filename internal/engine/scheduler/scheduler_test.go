@@ -195,7 +195,7 @@ func TestRoomFreedWakes(t *testing.T) {
 		testenv.Eventually(t, "all news is told", func(context.Context) (bool, error) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return len(s.roomier) == 0 && s.queue.Len() == 0, nil
+			return !s.gathering && s.queue.Len() == 0, nil
 		})
 	}
 	for i := range pieces {
@@ -215,5 +215,41 @@ func TestRoomFreedWakes(t *testing.T) {
 	// Gathering takes at least a tenth of a second with so many bindings.
 	if most := int64(bindings) * (int64(time.Since(began)/(bindings*gatheringByOne)) + 1); woken() > most {
 		t.Errorf("%d bindings were looked at %d times for %d pieces, want %d at most", bindings, woken(), pieces, most)
+	}
+}
+
+// TestRoomFreedMeanwhile looks again at a binding that was refused while room was being given back: when that was told
+// the binding did not wait yet.
+func TestRoomFreedMeanwhile(t *testing.T) {
+	s, store, woken := waitingWorld(t, 1)
+	store.Set(fullLedger("a", 1, "5"))
+	testenv.Eventually(t, "it is looked at", func(context.Context) (bool, error) { return woken() > 0, nil })
+	testenv.Eventually(t, "nothing is left to tell", func(context.Context) (bool, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return !s.gathering && s.queue.Len() == 0, nil
+	})
+	before := woken()
+	b := s.cell.Binding(cell.Key{Namespace: "ns", Name: "b0"})
+	late := &decision{placement: `{"clusterAffinity":{"clusterNames":["a"]}}`, Outcome: Outcome{Failure: &schedule.Failure{Reason: names.ReasonUnschedulable}, input: 1}}
+	s.record(b, late) // made before anything was given back
+	testenv.Eventually(t, "it is looked at again", func(context.Context) (bool, error) { return woken() > before, nil })
+}
+
+// TestWaitingUnderOnePlacement files a binding once, whatever becomes of its placement.
+func TestWaitingUnderOnePlacement(t *testing.T) {
+	s := New(newPicture(t), nil, Options{})
+	b := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"}}
+	refused := func(placement string) *decision {
+		return &decision{placement: placement, Outcome: Outcome{Failure: &schedule.Failure{Reason: names.ReasonUnschedulable}}}
+	}
+	s.record(b, refused("{}"))
+	s.record(b, refused(`{"clusterTolerations":[]}`))
+	if len(s.waiting) != 1 || len(s.Refused(names.ReasonUnschedulable)) != 1 {
+		t.Errorf("it waits under %v", s.waiting)
+	}
+	s.record(b, &decision{placement: "{}", made: true})
+	if len(s.waiting) != 0 || len(s.filed) != 0 {
+		t.Errorf("with a place it waits under %v", s.waiting)
 	}
 }
