@@ -24,6 +24,7 @@ type Member struct {
 	name       string
 	connection *MemberConnection
 	objects    dynamic.Interface
+	streams    rest.Interface
 	kinds      *kinds
 	health     *health
 
@@ -51,7 +52,7 @@ func OpenMember(ctx context.Context, cluster *clusterv1alpha1.Cluster, secret *c
 	if err != nil {
 		return nil, fmt.Errorf("connecting to cluster %s: %w", cluster.Name, err)
 	}
-	m := &Member{name: cluster.Name, connection: connection, objects: objects, kinds: &kinds{discovery: finder, known: map[schema.GroupVersion]served{}}}
+	m := &Member{name: cluster.Name, connection: connection, objects: objects, streams: finder.RESTClient(), kinds: &kinds{discovery: finder, known: map[schema.GroupVersion]served{}}}
 	m.ctx, m.cancel = context.WithCancel(ctx)
 	m.health = newHealth(func(ctx context.Context) error {
 		return finder.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
@@ -94,6 +95,7 @@ func (m *Member) Follow(ctx context.Context, resource schema.GroupVersionResourc
 	defer cancel()
 	defer context.AfterFunc(m.ctx, cancel)()
 	client := m.objects.Resource(resource)
+	watchAll := WatchResource(m.streams, resource)
 	Follow(ctx, Source{
 		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			options.LabelSelector = selector
@@ -101,7 +103,7 @@ func (m *Member) Follow(ctx context.Context, resource schema.GroupVersionResourc
 		},
 		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.LabelSelector = selector
-			return client.Watch(ctx, options)
+			return watchAll(ctx, options)
 		},
 	}, sink, m.Report)
 }

@@ -4,15 +4,18 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"reflect"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
@@ -241,18 +244,31 @@ func (c *Cell) Start(ctx context.Context) error {
 
 // typedSource lists and watches a resource into types.
 func typedSource(client rest.Interface, resource, namespace string, newList func() runtime.Object) fleet.Source {
-	get := func(options *metav1.ListOptions) *rest.Request {
-		return client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).VersionedParams(options, metav1.ParameterCodec)
+	get := func() *rest.Request {
+		return client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource)
 	}
+	decode := decodeItem(newList())
 	return fleet.Source{
 		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			list := newList()
-			return list, get(&options).Do(ctx).Into(list)
+			return list, get().VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Into(list)
 		},
 		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			options.Watch = true
-			return get(&options).Watch(ctx)
+			return fleet.OpenWatch(ctx, get(), options, decode)
 		},
+	}
+}
+
+// decodeItem returns a function that decodes one object of the type that a list has.
+func decodeItem(list runtime.Object) func(object []byte) (runtime.Object, error) {
+	items, err := meta.GetItemsPtr(list)
+	if err != nil {
+		panic(err) // no list: a mistake in this program
+	}
+	item := reflect.TypeOf(items).Elem().Elem()
+	return func(object []byte) (runtime.Object, error) {
+		obj := reflect.New(item).Interface().(runtime.Object)
+		return obj, utiljson.Unmarshal(object, obj)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/klog/v2"
 
@@ -325,9 +324,7 @@ func (t *Templates) follow(ctx context.Context, kind *Kind) *followed {
 		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			return client.List(ctx, options)
 		},
-		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return client.Watch(ctx, options)
-		},
+		Watch: fleet.WatchResource(t.cell.discovery.RESTClient(), kind.GVR()),
 	}, reserved{store}, func(err error) {
 		logger.V(2).Info("cannot follow templates, trying again", "kind", kind.Kind, "err", err)
 	})
