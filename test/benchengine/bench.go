@@ -21,8 +21,9 @@ type bench struct {
 	templates appsclient.DeploymentInterface
 	report    report
 
-	workloads int   // Deployments there are
-	emptyRSS  int64 // of the active engine, before there were any
+	workloads int     // Deployments there are
+	restCPU   float64 // cores that the cell uses when nothing happens
+	emptyRSS  int64   // of the active engine, before there were any
 }
 
 func newBench(ctx context.Context, o *options, f *federation, e *engines) (*bench, error) {
@@ -46,6 +47,7 @@ func (b *bench) run(ctx context.Context) error {
 		name string
 		run  func(context.Context) (*section, error)
 	}{
+		{"resting", b.rest},
 		{"creating one by one", b.latency},
 		{"creating at once", b.throughput},
 		{"updating images", b.update},

@@ -80,16 +80,10 @@ func accountOf(processName, cell string) string {
 
 // read takes the CPU times first: reading the rest costs the API server some.
 func (l *ledger) read(ctx context.Context) (*balance, error) {
-	active, standby, err := l.engines.roles(ctx)
+	cpu, leader, err := l.cpu(ctx)
 	if err != nil {
 		return nil, err
 	}
-	leader := active.Status(ctx)
-	cpu, err := l.planesCPU()
-	if err != nil {
-		return nil, err
-	}
-	cpu[cpuActive], cpu[cpuStandby] = leader.CPU, standby.Status(ctx).CPU
 	writes, err := serverWrites(ctx, l.fed.cell)
 	if err != nil {
 		return nil, err
@@ -99,11 +93,26 @@ func (l *ledger) read(ctx context.Context) (*balance, error) {
 		return nil, fmt.Errorf("reading the metrics of etcd: %w", err)
 	}
 	return &balance{
-		at: time.Now(), leader: leader.PID, writes: writes, cpu: cpu,
+		at: time.Now(), leader: leader, writes: writes, cpu: cpu,
 		etcdBytes: sum(etcd, "etcd_network_client_grpc_received_bytes_total"),
 		fsyncs:    sum(etcd, "etcd_disk_wal_fsync_duration_seconds_count"),
 		fsyncTime: sum(etcd, "etcd_disk_wal_fsync_duration_seconds_sum"),
 	}, nil
+}
+
+// cpu returns the CPU time of every account, and the process id of the active engine.
+func (l *ledger) cpu(ctx context.Context) (map[string]time.Duration, int, error) {
+	active, standby, err := l.engines.roles(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	leader := active.Status(ctx)
+	cpu, err := l.planesCPU()
+	if err != nil {
+		return nil, 0, err
+	}
+	cpu[cpuActive], cpu[cpuStandby] = leader.CPU, standby.Status(ctx).CPU
+	return cpu, leader.PID, nil
 }
 
 func (l *ledger) planesCPU() (map[string]time.Duration, error) {
@@ -147,7 +156,7 @@ func (l *ledger) memberWrites(ctx context.Context) (requests, error) {
 const (
 	// quietFor is how long nothing may be written for the cell to count as quiet; events come some seconds late.
 	quietFor     = 6 * time.Second
-	settlePeriod = time.Second // reading metrics costs, too
+	settlePeriod = 3 * time.Second // reading metrics costs the API server as much as many writes
 	settleBound  = 10 * time.Minute
 )
 

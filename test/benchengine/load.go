@@ -23,6 +23,36 @@ const (
 // breather separates journeys that are timed one by one.
 const breather = 100 * time.Millisecond
 
+// restPeriod is how long the cell is left alone to see what it uses then.
+const restPeriod = 20 * time.Second
+
+// rest measures what the cell uses when nothing happens: whoever waits long for few workloads pays for it.
+func (b *bench) rest(ctx context.Context) (*section, error) {
+	before, _, err := b.ledger.cpu(ctx)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(restPeriod):
+	}
+	after, _, err := b.ledger.cpu(ctx)
+	if err != nil {
+		return nil, err
+	}
+	seconds := time.Since(began).Seconds()
+	s := &section{Title: fmt.Sprintf("At rest with %d workload", b.workloads)}
+	for _, account := range cellAccounts {
+		cores := (after[account] - before[account]).Seconds() / seconds
+		b.restCPU += cores
+		s.add(account, 1000*cores, unitMillicores)
+	}
+	s.add("the cell", 1000*b.restCPU, unitMillicores)
+	return s, nil
+}
+
 // latency times Deployments that have the federation for themselves.
 func (b *bench) latency(ctx context.Context) (*section, error) {
 	n := b.options.sequential
@@ -80,7 +110,7 @@ func (b *bench) throughput(ctx context.Context) (*section, error) {
 	s := &section{Title: fmt.Sprintf("Throughput: %d Deployments by %d clients", n, b.options.writers)}
 	s.add("present in all members", float64(n)/t.allPresent.Seconds(), "per second").Target = "bound by the members"
 	s.add("with their status", float64(n)/t.allReported.Seconds(), "per second").Target = "bound by the members"
-	s.addCost(before, after, n, createWritesTarget, createCPUTarget)
+	b.addCost(s, before, after, n, createWritesTarget, createCPUTarget)
 	return s, nil
 }
 
@@ -110,7 +140,7 @@ func (b *bench) update(ctx context.Context) (*section, error) {
 	s := &section{Title: fmt.Sprintf("A new image for %d Deployments, by %d clients", n, b.options.writers)}
 	s.add("until all are present in all members", t.allPresent.Seconds(), unitSeconds)
 	s.add("until all have their status", t.allReported.Seconds(), unitSeconds)
-	s.addCost(before, after, n, updateWritesTarget, updateCPUTarget)
+	b.addCost(s, before, after, n, updateWritesTarget, updateCPUTarget)
 	return s, nil
 }
 
@@ -127,7 +157,7 @@ func (b *bench) updateImage(ctx context.Context, name string) error {
 }
 
 // addCost adds what each of n Deployments has cost.
-func (s *section) addCost(before, after *balance, n int, writesTarget, cpuTarget float64) {
+func (b *bench) addCost(s *section, before, after *balance, n int, writesTarget, cpuTarget float64) {
 	s.doubtChange(before, after)
 	s.Writes, s.WritesEach = after.writes.since(before.writes).of(n), "per Deployment"
 	s.add("writes to the cell, per Deployment", s.Writes.total(), "").atMost(writesTarget)
@@ -139,6 +169,7 @@ func (s *section) addCost(before, after *balance, n int, writesTarget, cpuTarget
 		total += each(account)
 	}
 	s.add("CPU of the cell, per Deployment", total, unitSeconds).atMost(cpuTarget)
+	s.add("… beyond what it uses at rest", total-b.restCPU*after.at.Sub(before.at).Seconds()/float64(n), unitSeconds)
 	for _, account := range cellAccounts {
 		s.add("… "+account, each(account), unitSeconds)
 	}

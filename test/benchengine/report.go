@@ -39,6 +39,7 @@ const (
 	unitSeconds      = "s"
 	unitMebibytes    = "MiB"
 	unitKibibytes    = "KiB"
+	unitMillicores   = "millicores"
 )
 
 func (s *section) add(name string, value float64, unit string) *figure {
