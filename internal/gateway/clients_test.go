@@ -49,7 +49,7 @@ import (
 //	  a dead source blocks or empties lists                  TestOutages/Cell, HungCell
 //	  versions in patches, preconditions, /scale, evictions  VersionsIn; splice.FuzzRewrite…
 //	  serving before the indexes are synced                  the checks of /readyz, for which every test waits
-//	  one connection that hangs; GOAWAY                      TestOutages/HungCell
+//	  one connection that hangs; GOAWAY                      TestOutages/HungCell, Goaway
 //	  a review per request                                   rbac's tests; Users
 //	  copies per watcher, initial events too many            IdleWatches; splice.BenchmarkEvent
 

@@ -58,6 +58,7 @@ func TestGateway(t *testing.T) {
 		{"ScaleDownProtection", testScaleDownProtection},
 		{"ControllerRuntime", testControllerRuntime},
 		{"Replicas", testReplicas},
+		{"Goaway", testGoaway},
 		{"Audit", testAudit},
 		{"Login", testLogin},
 		{"OwnTokens", testOwnTokens},

@@ -1,0 +1,24 @@
+package forward_test
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/cellplane/cellplane/internal/gateway/forward"
+)
+
+// TestEndToEnd shows which headers of a client reach a control plane: none about the connection, none that tell where it came from.
+func TestEndToEnd(t *testing.T) {
+	sent := http.Header{
+		"Accept": {"application/json"}, "Content-Type": {"application/json"}, "User-Agent": {"kubectl"}, "Kubectl-Command": {"get"},
+		"Connection": {"close, x-hop"}, "X-Hop": {"1"}, "Keep-Alive": {"1"}, "Transfer-Encoding": {"chunked"}, "Upgrade": {"h2c"}, "Te": {"trailers"},
+		"Trailer": {"X"}, "Proxy-Authorization": {"x"}, "Proxy-Connection": {"close"}, "Content-Length": {"7"},
+		"Forwarded": {"for=10.0.0.1"}, "X-Forwarded-For": {"10.0.0.1"}, "X-Forwarded-Host": {"evil"}, "X-Forwarded-Proto": {"http"}, "X-Real-Ip": {"10.0.0.1"},
+	}
+	got := slices.Sorted(maps.Keys(forward.EndToEnd(sent)))
+	if want := []string{"Accept", "Content-Type", "Kubectl-Command", "User-Agent"}; !slices.Equal(got, want) {
+		t.Errorf("passed on are %q, want %q", got, want)
+	}
+}
