@@ -124,7 +124,7 @@ func (w *world) testFailoverDuringAChange(t *testing.T) {
 }
 
 // testSecondFailover brings the cells back, and kills two of them one after the other, so that what one has taken over is taken over again.
-func (w *world) testSecondFailover(t *testing.T) {
+func (w *world) testSecondFailover(*testing.T) {
 	w.signal("cell-b/", "resurrect")
 	w.completes("cells", "rejoin", "cell-b")
 	w.completes("cells", "add", "cell-a")
