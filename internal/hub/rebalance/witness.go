@@ -100,7 +100,7 @@ func (w *witness) sees(ctx context.Context, object *cellstore.Object, stored cel
 	}
 	key := objectKey{object.Namespace, object.Name}
 	w.mu.Lock()
-	served, seen := w.served[key]
+	_, seen := w.served[key]
 	var noticed chan struct{}
 	if !seen {
 		noticed = make(chan struct{})
@@ -119,7 +119,7 @@ func (w *witness) sees(ctx context.Context, object *cellstore.Object, stored cel
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	served = w.served[key]
+	served := w.served[key]
 	delete(w.served, key)
 	delete(w.waiting, key)
 	return bytes.Equal(bytes.TrimSpace(served), bytes.TrimSpace(stored.Value))
