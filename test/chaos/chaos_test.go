@@ -20,7 +20,7 @@ import (
 
 var (
 	seedFlag = flag.Uint64("chaos.seed", 0, "the seed of one run; 0 means a few that are always the same")
-	duration = flag.Duration("chaos.duration", 15*time.Second, "how long each seed runs")
+	duration = flag.Duration("chaos.duration", 15*time.Second, "how long each seed runs at least")
 	runs     = flag.Int("chaos.runs", 1, "how many seeds to run, counting up from the first")
 	crowd    = flag.Int("chaos.clients", 5, "how many clients there are")
 	noKills  = flag.Bool("chaos.no-kills", false, "leave all processes alone")
@@ -70,6 +70,14 @@ func TestChaos(t *testing.T) {
 	}
 }
 
+const (
+	// longRun is from when on a run has time for a hub manager to lose its lease.
+	longRun = 30 * time.Second
+	// repertoireWithin is how much longer a run may take for everything to have been done once.
+	repertoireWithin = 3 * time.Minute
+)
+
+// disturb lets the nemesis do everything it can, at least once, while clients work.
 func disturb(t *testing.T, w *world, seed uint64) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // it has to be the same again
@@ -88,7 +96,10 @@ func disturb(t *testing.T, w *world, seed uint64) {
 		random: random, hub: w.hub, processes: w.federation.Processes, cells: []string{"cell-a", "cell-b", "cell-c"},
 		kills: !*noKills, moves: !*noMoves,
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), *duration)
+	if *duration >= longRun {
+		n.longest = 20 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), *duration+repertoireWithin)
 	defer cancel()
 	var group sync.WaitGroup
 	for i := range *crowd {
@@ -96,8 +107,12 @@ func disturb(t *testing.T, w *world, seed uint64) {
 		group.Go(func() { people.run(ctx, i, own) })
 	}
 	group.Go(func() { s.run(ctx) })
-	group.Go(func() { n.run(ctx) })
+	missing := n.run(ctx, *duration)
+	cancel()
 	group.Wait()
+	if len(missing) > 0 {
+		t.Errorf("the nemesis did not get to do: %s", strings.Join(missing, ", "))
+	}
 
 	if err := w.heal(t.Context(), n); err != nil {
 		t.Errorf("after %s: %v", strings.Join(n.did, "; "), err)
@@ -131,7 +146,7 @@ func finish(t *testing.T, people *clients, h *history) {
 // judge looks at what everybody has noted.
 func judge(t *testing.T, people *clients, h *history, s *steady, n *nemesis) {
 	t.Helper()
-	t.Logf("%d operations, %v; the informer listed %d times; nemesis: %s", len(h.operations), people.count, s.lists, strings.Join(n.did, "; "))
+	t.Logf("%d operations, %v; the informer listed %d times; nemesis: %s; one by one: %s", len(h.operations), people.count, s.lists, n.summary(), strings.Join(n.did, "; "))
 	for _, strange := range people.strange {
 		t.Errorf("nobody should be told: %s", strange)
 	}

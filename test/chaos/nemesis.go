@@ -2,8 +2,11 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -27,27 +30,78 @@ type nemesis struct {
 	cells []string
 	// kills is set if processes are to be killed and paused, and moves if the topology is to be changed.
 	kills, moves bool
-	did          []string
+	// longest is how long a hub manager is paused at most: long enough, and another one takes over.
+	longest time.Duration
+
+	did   []string
+	count map[string]int // by deed
 }
 
-// spare are processes that are left alone: without its hub a federation goes on, but its changes do not, and the test would wait.
-func spare(name string) bool {
-	return strings.HasPrefix(name, "federation/") || strings.HasPrefix(name, "cluster-gateway") || strings.HasSuffix(name, "/engine") || strings.HasPrefix(name, "steady")
+// deed is a kind of disturbance. It returns an error if it cannot be done now.
+type deed struct {
+	name string
+	do   func(ctx context.Context) error
 }
 
-// run disturbs until the context ends, and lets go of everything.
-func (n *nemesis) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		switch what := n.random.IntN(10); {
-		case what < 4 && n.moves:
-			n.change(ctx)
-		case what < 7 && n.kills:
-			n.kill()
-		case n.kills:
-			n.freeze(ctx)
-		}
-		pause(ctx, time.Duration(300+n.random.IntN(1200))*time.Millisecond)
+// victims are the kinds of processes that are killed and paused, with what the names of the processes look like. Engines have no state
+// of their own, and the gateway of the steady informer is left alone for the informer to have no reason to begin anew.
+var victims = map[string]*regexp.Regexp{
+	"gateway":         regexp.MustCompile(`^gateway(-2)?$`),
+	"hub manager":     regexp.MustCompile(`^hub-manager(-2)?$`),
+	"cell API server": regexp.MustCompile(`^cell-[a-z]/kube-apiserver$`),
+	"cell store":      regexp.MustCompile(`^cell-[a-z]/etcd$`),
+	"hub API server":  regexp.MustCompile(`^hub/kube-apiserver$`),
+	"hub store":       regexp.MustCompile(`^hub/etcd$`),
+}
+
+// deeds are all that the nemesis does.
+func (n *nemesis) deeds() []deed {
+	var all []deed
+	if n.moves {
+		all = append(all,
+			deed{"add", func(ctx context.Context) error { return n.either(ctx, n.add, n.drain) }},
+			deed{"drain", func(ctx context.Context) error { return n.either(ctx, n.drain, n.add) }},
+			deed{"weigh", func(ctx context.Context) error { return n.edit(ctx, n.weigh) }},
+			deed{"turn back", n.turnBack},
+		)
 	}
+	if n.kills {
+		for _, kind := range slices.Sorted(maps.Keys(victims)) {
+			all = append(all,
+				deed{"kill " + kind, func(context.Context) error { return n.kill(kind) }},
+				deed{"pause " + kind, func(ctx context.Context) error { return n.freeze(ctx, kind) }},
+			)
+		}
+	}
+	return all
+}
+
+// run does everything there is to do, in any order and again and again, for at least some time, and each at least once unless the
+// context ends before. It returns what it could not do.
+func (n *nemesis) run(ctx context.Context, atLeast time.Duration) (missing []string) {
+	began := time.Now()
+	n.count = map[string]int{}
+	for first := true; first || time.Since(began) < atLeast; first = false {
+		waiting := n.deeds()
+		n.random.Shuffle(len(waiting), func(i, j int) { waiting[i], waiting[j] = waiting[j], waiting[i] })
+		for len(waiting) > 0 && (first || time.Since(began) < atLeast) {
+			next := waiting[0]
+			waiting = waiting[1:]
+			if err := next.do(ctx); err != nil {
+				waiting = append(waiting, next) // a change is under way, or the process is down already
+			} else {
+				n.count[next.name]++
+			}
+			pause(ctx, time.Duration(200+n.random.IntN(800))*time.Millisecond)
+			if ctx.Err() != nil {
+				for _, d := range waiting {
+					missing = append(missing, d.name)
+				}
+				return missing
+			}
+		}
+	}
+	return nil
 }
 
 func (n *nemesis) note(format string, args ...any) {
@@ -56,65 +110,134 @@ func (n *nemesis) note(format string, args ...any) {
 	klog.Info("Nemesis: " + text)
 }
 
-func (n *nemesis) victim() *process.Process {
-	all := slices.DeleteFunc(n.processes(), func(p *process.Process) bool { return spare(p.Name()) })
+// summary tells how often it did what.
+func (n *nemesis) summary() string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(n.count)) {
+		parts = append(parts, fmt.Sprintf("%s %d×", name, n.count[name]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (n *nemesis) victim(kind string) *process.Process {
+	all := slices.DeleteFunc(n.processes(), func(p *process.Process) bool { return !victims[kind].MatchString(p.Name()) })
 	slices.SortFunc(all, func(a, b *process.Process) int { return strings.Compare(a.Name(), b.Name()) })
 	return all[n.random.IntN(len(all))]
 }
 
-func (n *nemesis) kill() {
-	victim := n.victim()
-	n.note("kill %s: %v", victim.Name(), victim.Kill())
+// kill is kill -9.
+func (n *nemesis) kill(kind string) error {
+	victim := n.victim(kind)
+	if err := victim.Kill(); err != nil {
+		return err
+	}
+	n.note("kill %s", victim.Name())
+	return nil
 }
 
 // freeze pauses a process for a while.
-func (n *nemesis) freeze(ctx context.Context) {
-	victim, length := n.victim(), time.Duration(200+n.random.IntN(3000))*time.Millisecond
-	n.note("pause %s for %v: %v", victim.Name(), length, victim.Pause())
+func (n *nemesis) freeze(ctx context.Context, kind string) error {
+	victim, length := n.victim(kind), time.Duration(200+n.random.IntN(3000))*time.Millisecond
+	if kind == "hub manager" && n.longest > 0 && n.random.IntN(2) == 0 {
+		length = n.longest
+	}
+	if err := victim.Pause(); err != nil {
+		return err
+	}
+	n.note("pause %s for %v", victim.Name(), length)
 	pause(ctx, length)
 	n.note("resume %s: %v", victim.Name(), victim.Resume())
+	return nil
 }
 
-// change edits the topology: it begins a change, or turns the one under way back.
-func (n *nemesis) change(ctx context.Context) {
-	var topology cellplanev1alpha1.CellTopology
+var (
+	// errNotNow means that something has to wait for the end of a change.
+	errNotNow = errors.New("not now")
+	// errNotPossible means that there is no cell to do it with.
+	errNotPossible = errors.New("not possible")
+)
+
+// choice is a change that can be made, if there is one.
+type choice func(present map[string]bool) (name string, edit cells.Edit)
+
+// either begins a change. If it cannot be done it begins another one that makes it possible: one has to go for another to come.
+func (n *nemesis) either(ctx context.Context, wanted, other choice) error {
+	err := n.edit(ctx, wanted)
+	if errors.Is(err, errNotPossible) {
+		return errors.Join(err, n.edit(ctx, other))
+	}
+	return err
+}
+
+// edit begins a change, if none is under way.
+func (n *nemesis) edit(ctx context.Context, choose choice) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
+	var topology cellplanev1alpha1.CellTopology
 	if err := n.hub.Get(ctx, types.NamespacedName{Name: cellplanev1alpha1.CellTopologyName}, &topology); err != nil {
-		return
-	}
-	name, edit := n.edit(&topology)
-	if edit == nil {
-		return
-	}
-	err := edit(&topology.Spec)
-	if err == nil {
-		err = n.hub.Update(ctx, &topology)
-	}
-	n.note("%s in epoch %d: %v", name, topology.Generation, err)
-}
-
-func (n *nemesis) edit(topology *cellplanev1alpha1.CellTopology) (string, cells.Edit) {
-	if cells.Running(&topology.Spec) != "" {
-		if n.random.IntN(4) > 0 {
-			return "", nil // most changes come to their ends
-		}
-		return "turn back", cells.TurnBack
+		return err
 	}
 	present := map[string]bool{}
 	for _, cell := range topology.Spec.Cells {
 		present[cell.Name] = true
 	}
-	cell := n.cells[n.random.IntN(len(n.cells))]
-	switch {
-	case !present[cell]:
-		return "add " + cell, cells.Add(cell, 1)
-	case len(present) > 2 || len(present) > 1 && n.random.IntN(2) == 0:
-		return "drain " + cell, cells.Drain(cell)
-	default:
-		weight := int32(1 + n.random.IntN(4))
-		return fmt.Sprintf("weigh %s %d", cell, weight), cells.Weight(cell, weight)
+	if cells.Running(&topology.Spec) != "" {
+		return errNotNow
 	}
+	name, edit := choose(present)
+	if edit == nil {
+		return errNotPossible
+	}
+	return n.apply(ctx, &topology, name, edit)
+}
+
+func (n *nemesis) apply(ctx context.Context, topology *cellplanev1alpha1.CellTopology, name string, edit cells.Edit) error {
+	if err := edit(&topology.Spec); err != nil {
+		return err
+	}
+	if err := n.hub.Update(ctx, topology); err != nil {
+		return err
+	}
+	n.note("%s in epoch %d", name, topology.Generation)
+	return nil
+}
+
+func (n *nemesis) add(present map[string]bool) (string, cells.Edit) {
+	absent := slices.DeleteFunc(slices.Clone(n.cells), func(name string) bool { return present[name] })
+	if len(absent) == 0 {
+		return "", nil
+	}
+	cell := absent[n.random.IntN(len(absent))]
+	return "add " + cell, cells.Add(cell, 1)
+}
+
+func (n *nemesis) drain(present map[string]bool) (string, cells.Edit) {
+	if len(present) < 2 {
+		return "", nil
+	}
+	all := slices.Sorted(maps.Keys(present))
+	cell := all[n.random.IntN(len(all))]
+	return "drain " + cell, cells.Drain(cell)
+}
+
+func (n *nemesis) weigh(present map[string]bool) (string, cells.Edit) {
+	all := slices.Sorted(maps.Keys(present))
+	cell, weight := all[n.random.IntN(len(all))], int32(1+n.random.IntN(4))
+	return fmt.Sprintf("weigh %s %d", cell, weight), cells.Weight(cell, weight)
+}
+
+// turnBack turns the change under way back, or one that it begins.
+func (n *nemesis) turnBack(ctx context.Context) error {
+	if err := n.edit(ctx, n.weigh); err == nil {
+		pause(ctx, time.Duration(n.random.IntN(1500))*time.Millisecond) // anywhere between its beginning and its end
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	var topology cellplanev1alpha1.CellTopology
+	if err := n.hub.Get(ctx, types.NamespacedName{Name: cellplanev1alpha1.CellTopologyName}, &topology); err != nil {
+		return err
+	}
+	return n.apply(ctx, &topology, "turn back", cells.TurnBack)
 }
 
 // settle waits until no change is under way.
