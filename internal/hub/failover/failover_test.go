@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -240,6 +241,7 @@ func (w *world) testReturn(t *testing.T, lost, unlucky string, stores map[string
 		t.Fatal(err)
 	}
 	emptying := Emptying{Topology: returning, Returning: w.stores[lost], Stores: stores, Term: term, Dir: t.TempDir(), Now: time.Now()}
+	w.testDoubtful(t, emptying, lost)
 	emptied, err := emptying.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -268,6 +270,33 @@ func (w *world) testReturn(t *testing.T, lost, unlucky string, stores map[string
 	}
 	if again, err := emptying.Run(t.Context()); err != nil || again.Removed != 0 || again.Snapshot != "" {
 		t.Errorf("emptying it again removed %d objects (%v)", again.Removed, err)
+	}
+}
+
+// testDoubtful has a user delete an object of the lost cell. It is not kept, unless it might be missing because its copy was lost too.
+func (w *world) testDoubtful(t *testing.T, emptying Emptying, lost string) {
+	healthy := w.compile(t, 1)
+	name := ""
+	for i := 0; name == ""; i++ {
+		if early := fmt.Sprintf("early-%d", i); healthy.Name(healthy.Route(slots.Of(metav1.NamespaceDefault, early)).New) == lost {
+			name = early
+		}
+	}
+	failed := w.compile(t, 2, lost)
+	owner := failed.Name(failed.Route(slots.Of(metav1.NamespaceDefault, name)).New)
+	if err := w.clients[owner].CoreV1().ConfigMaps(metav1.NamespaceDefault).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, doubtful := range []bool{false, true} {
+		emptying.Doubtful = doubtful
+		kept, _, err := emptying.survey(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := slices.ContainsFunc(kept, func(kv cellstore.KV) bool { return strings.HasSuffix(kv.Key, "/"+name) })
+		if found != doubtful {
+			t.Errorf("doubtful %t: %d objects are kept, the deleted one among them: %t", doubtful, len(kept), found)
+		}
 	}
 }
 

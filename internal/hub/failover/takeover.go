@@ -285,9 +285,19 @@ func (t *Takeover) Readmit(ctx context.Context, topology *slots.Map, name string
 	}
 	delete(stores, name)
 	promoted := meta.FindStatusCondition(cell.Status.Conditions, names.CellPromoted)
+	if promoted == nil || promoted.Status != metav1.ConditionTrue {
+		// It was called back before its share had been taken over. What is not taken over now would be gone.
+		failed, err := withFailed(topology, name)
+		if err != nil {
+			return err
+		}
+		if err := t.promote(ctx, failed, cell); err != nil {
+			return err
+		}
+	}
 	emptying := Emptying{
 		Topology: topology, Returning: returning, Stores: stores, Term: t.Term, Dir: t.StateDir, Now: time.Now(),
-		Doubtful: promoted == nil || promoted.Reason == reasonPartly,
+		Doubtful: promoted != nil && promoted.Reason == reasonPartly,
 	}
 	emptied, err := emptying.Run(ctx)
 	if err != nil {
@@ -315,6 +325,18 @@ func (t *Takeover) Readmit(ctx context.Context, topology *slots.Map, name string
 		return err
 	}
 	return t.setCondition(ctx, cell, metav1.Condition{Type: names.CellFenced, Status: metav1.ConditionFalse, Reason: reasonReadmitted, Message: message})
+}
+
+// withFailed returns a topology as it was while a cell had failed.
+func withFailed(topology *slots.Map, name string) (*slots.Map, error) {
+	cells := make([]slots.Cell, topology.Cells())
+	for i := range cells {
+		cells[i] = topology.Cell(slots.Index(i))
+		if cells[i].Name == name {
+			cells[i].State = slots.Failed
+		}
+	}
+	return slots.Compile(topology.Epoch(), cells)
 }
 
 // stores returns the connections to all cells that have not failed.
