@@ -88,7 +88,7 @@ func (w *world) testSalvage(t *testing.T) {
 }
 
 // bulk is how many objects make a change last.
-const bulk = 400
+const bulk = 1000
 
 // testFailoverDuringAChange kills the cell that others move to.
 func (w *world) testFailoverDuringAChange(t *testing.T) {
