@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -70,6 +71,24 @@ func (c *Cell) TemplateOf(binding *workv1alpha2.ResourceBinding) *Template {
 		return nil
 	}
 	return template
+}
+
+// TemplateExists asks the API server for a template, for those who are about to delete something because it is gone.
+func (c *Cell) TemplateExists(ctx context.Context, key TemplateKey) (bool, error) {
+	kind := c.Templates.Kind(key.GroupVersionKind)
+	if kind == nil {
+		return false, fmt.Errorf("looking for %s: its kind is not served", key)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err := c.template(&Template{Kind: kind, Namespace: key.Namespace}).Get(ctx, key.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("looking for %s: %w", key, err)
+	}
+	return true, nil
 }
 
 // Kind returns how the cell serves a kind of templates, nil if it does not.

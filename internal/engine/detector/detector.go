@@ -239,6 +239,13 @@ func (d *Controller) gone(ctx context.Context, key cell.TemplateKey) error {
 	if !d.cell.Templates.Known(key.GroupVersionKind) {
 		return nil // the kind may come back
 	}
+	if d.cell.Binding(key.Binding()) == nil {
+		return nil
+	}
+	// Templates and bindings are watched apart, so that a binding may be known first, above all one that has just moved here.
+	if exists, err := d.cell.TemplateExists(ctx, key); err != nil || exists {
+		return err
+	}
 	return d.deleteBinding(ctx, key, nil)
 }
 

@@ -1,0 +1,72 @@
+package detector
+
+import (
+	"context"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// TestBindingKnownBeforeItsTemplate keeps a binding whose template the engine does not see yet, and deletes it when the template is gone.
+func TestBindingKnownBeforeItsTemplate(t *testing.T) {
+	server := testenv.SharedAPIServer(t)
+	client, namespace := server.Client(t), server.Namespace(t)
+	picture, err := cell.New(server.RESTConfig(), cell.Options{Name: "cell-a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	following, stop := context.WithCancel(t.Context())
+	if err := picture.Start(following); err != nil {
+		t.Fatal(err)
+	}
+	d := New(picture, nil, nil, nil, Options{}, func(cell.Key) {})
+	stop() // from here on the picture is behind
+
+	template, err := client.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := cell.TemplateKey{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Key: cell.Key{Namespace: namespace, Name: "web"}}
+	binding := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: key.Binding().Name}}
+	binding.Spec.Resource = workv1alpha2.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: namespace, Name: "web", UID: template.UID}
+	if _, err := picture.CreateBinding(t.Context(), binding); err != nil {
+		t.Fatal(err)
+	}
+	if picture.Templates.Get(key) != nil {
+		t.Fatal("the picture shows the template, so that nothing is tried here")
+	}
+	bindings, err := dynamic.NewForConfig(server.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	exists := func() bool {
+		t.Helper()
+		_, err := bindings.Resource(workv1alpha2.GroupVersion.WithResource("resourcebindings")).Namespace(namespace).Get(t.Context(), binding.Name, metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+		return err == nil
+	}
+	if err := d.Reconcile(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	if !exists() {
+		t.Fatal("the binding was deleted though its template exists")
+	}
+	if err := client.CoreV1().ConfigMaps(namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Reconcile(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	if exists() {
+		t.Error("the binding is still there without its template")
+	}
+}
