@@ -37,7 +37,7 @@ func TestOptions(t *testing.T) {
 		{name: "no address", flags: []string{"--bind-address="}, host: "https://one.example.com"},
 		{name: "half an address", flags: []string{"--bind-address=localhost"}, wrong: "--bind-address must be host:port"},
 		{name: "lease too short", flags: []string{"--leader-elect-lease-duration=3s"}, wrong: "--leader-elect-lease-duration >"},
-		{name: "retries too far apart", flags: []string{"--leader-elect-retry-period=4s"}, wrong: "--leader-elect-retry-period"},
+		{name: "retries too far apart", flags: []string{"--leader-elect-retry-period=9s"}, wrong: "--leader-elect-retry-period"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			options := NewOptions()
