@@ -54,6 +54,20 @@ func TestMarkedObjectsAreNotShown(t *testing.T) {
 	expect(t, s.offer(0, event(t, change(14, "n/b", object{content: 1}))), "MODIFIED n/b 1@[14 12]")
 }
 
+// A copy that is not active yet is shown by a new watch if the old cell does not have the object: it has let go of it, or never had it,
+// because the copy was promoted from a backup.
+func TestCopiesWithoutAnOriginalAreShown(t *testing.T) {
+	s := newScript(t, Options{Cells: 2, InitialEventsEnd: true, Moves: hook{leaving, annotated}})
+	added := func(rv uint64, o object) *splice.Event { return event(t, entry{rv: rv, kind: splice.Added, object: o}) }
+	expect(t, s.offer(0, added(5, object{key: "n/frozen", status: Migrating})), "ADDED n/frozen 0@5")
+	expect(t, s.offer(0, added(6, object{key: "n/left", status: Migrated})), "")
+	expect(t, s.offer(1, added(5, object{key: "n/frozen", status: Migrating})), "")
+	expect(t, s.offer(1, added(6, object{key: "n/left", status: Migrating})), "")
+	expect(t, s.offer(1, added(7, object{key: "n/promoted", status: Migrating})), "")
+	expect(t, s.offer(0, bookmark(t, 20, true)), "")
+	expect(t, s.offer(1, bookmark(t, 20, true)), "ADDED n/left 0@6, ADDED n/promoted 0@7, BOOKMARK end@[20 20]")
+}
+
 // An object that was made in the new cell hides what the old one still tells about the one before it, but not what it tells about itself.
 func TestObjectMadeInTheNewCell(t *testing.T) {
 	s := newScript(t, Options{Cells: 2, Start: []uint64{10, 10}, Moves: hook{leaving, annotated}})

@@ -56,8 +56,8 @@ type moveState struct {
 	// whatever the old cell still sends is older.
 	overtaken map[string]string
 
-	// arrived are the keys shown from new cells, migrated those not shown from old ones.
-	arrived, migrated map[string]struct{}
+	// arrived are the keys shown from new cells, kept those that old ones still have.
+	arrived, kept map[string]struct{}
 	// copies are the copies not activated yet, by key. Only as many objects are moved at once as the mover's window allows.
 	copies map[string]*splice.Event
 	// required is how far each cell has to be read before the initial events are complete.
@@ -68,7 +68,7 @@ func (s *moveState) begin(options Options) {
 	s.moves = options.Moves
 	s.overtaken = map[string]string{}
 	if options.Start == nil {
-		s.arrived, s.migrated, s.copies = map[string]struct{}{}, map[string]struct{}{}, map[string]*splice.Event{}
+		s.arrived, s.kept, s.copies = map[string]struct{}{}, map[string]struct{}{}, map[string]*splice.Event{}
 		s.required = make([]uint64, options.Cells)
 	}
 }
@@ -122,12 +122,15 @@ func (s *moveState) showsInitially(i int, event *splice.Event) bool {
 		return false // it was the mover's
 	}
 	if status == Migrated {
-		s.migrated[key] = struct{}{}
+		delete(s.kept, key)
 		s.require(i, event)
 		return false
 	}
 	switch s.side(i, event) {
 	case Leaves:
+		if s.kept[key] = struct{}{}; event.Type == splice.Deleted {
+			delete(s.kept, key)
+		}
 		_, arrived := s.arrived[key]
 		return !arrived
 	case Arrives:
@@ -159,15 +162,16 @@ func (s *moveState) require(i int, event *splice.Event) {
 // lags reports whether a cell at a version has to go on for the initial events to be complete.
 func (s *moveState) lags(i int, version uint64) bool { return version < s.required[i] }
 
-// endInitial returns the copies that have to be shown although they are not activated: the old cell has let go of them.
+// endInitial returns the copies that have to be shown although they are not activated: the old cell has let go of them, or never had
+// them, because they were promoted from a backup.
 func (s *moveState) endInitial() []*splice.Event {
 	var shown []*splice.Event
 	for key, event := range s.copies {
-		if _, migrated := s.migrated[key]; migrated {
+		if _, kept := s.kept[key]; !kept {
 			shown = append(shown, event)
 		}
 	}
 	slices.SortFunc(shown, func(a, b *splice.Event) int { return cmp.Compare(a.Object.Key(), b.Object.Key()) })
-	s.arrived, s.migrated, s.copies = nil, nil, nil
+	s.arrived, s.kept, s.copies = nil, nil, nil
 	return shown
 }
