@@ -6,7 +6,6 @@
 package cellcheck
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -65,10 +64,12 @@ type Report struct {
 const pause = 100 * time.Millisecond
 
 // Check compares all stores, by name of the cell, with a topology. What is found is looked at again until it is gone or settle is over.
+// Objects may be written meanwhile: a copy is good once it has caught up with what the object was when the copy was first found wanting.
 func Check(ctx context.Context, topology *slots.Map, stores map[string]*cellstore.Store, settle time.Duration) (Report, error) {
 	deadline := time.Now().Add(settle)
+	behind := lateness{}
 	for {
-		report, err := once(ctx, topology, stores)
+		report, err := once(ctx, topology, stores, behind)
 		if err != nil || len(report.Findings) == 0 || time.Now().After(deadline) {
 			return report, err
 		}
@@ -80,10 +81,31 @@ func Check(ctx context.Context, topology *slots.Map, stores map[string]*cellstor
 	}
 }
 
+// lateness is, for each copy that was found wanting, what its object has been since, as sums. Without any the copy has caught up.
+type lateness map[Finding]map[uint64]struct{}
+
+// caughtUp notes what an object and its copy are now, and tells whether the copy has caught up with the object.
+func (l lateness) caughtUp(finding Finding, stored, kept cellstore.KV) bool {
+	since, known := l[finding]
+	if !known {
+		since = map[uint64]struct{}{}
+		l[finding] = since
+	} else if len(since) == 0 {
+		return true
+	}
+	since[xxhash.Sum64(stored.Value)] = struct{}{}
+	if _, found := since[xxhash.Sum64(kept.Value)]; !found || kept.ModRevision == 0 {
+		return false
+	}
+	clear(since)
+	return true
+}
+
 // check is one look at everything.
 type check struct {
 	topology *slots.Map
 	stores   map[string]*cellstore.Store
+	behind   lateness
 	report   Report
 
 	owners map[string]slots.Index            // of each object
@@ -96,8 +118,8 @@ type copied struct {
 	sum  uint64
 }
 
-func once(ctx context.Context, topology *slots.Map, stores map[string]*cellstore.Store) (Report, error) {
-	c := &check{topology: topology, stores: stores, owners: map[string]slots.Index{}, wanted: map[slots.Index]map[string]copied{}}
+func once(ctx context.Context, topology *slots.Map, stores map[string]*cellstore.Store, behind lateness) (Report, error) {
+	c := &check{topology: topology, stores: stores, behind: behind, owners: map[string]slots.Index{}, wanted: map[slots.Index]map[string]copied{}}
 	for i := range topology.Cells() {
 		if err := c.objects(ctx, slots.Index(i)); err != nil {
 			return Report{}, err
@@ -245,5 +267,5 @@ func (c *check) persists(ctx context.Context, finding Finding) (bool, error) {
 	if finding.Problem == NeedlessCopy {
 		return kept.ModRevision != 0, nil
 	}
-	return stored.ModRevision != 0 && !bytes.Equal(stored.Value, kept.Value), nil
+	return stored.ModRevision != 0 && !c.behind.caughtUp(finding, stored, kept), nil
 }
