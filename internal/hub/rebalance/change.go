@@ -87,7 +87,7 @@ func (c *change) everywhere(ctx context.Context, do func(context.Context, string
 
 // fence has all cells refuse the former epoch, and prepares those that get objects.
 func (c *change) fence(ctx context.Context) error {
-	if c.topology.Status.ObservedGeneration == c.topology.Generation && c.topology.Status.FencedEpoch >= c.topology.Generation {
+	if c.fenced() {
 		return nil // by whoever did this before
 	}
 	status := c.status()
@@ -103,6 +103,7 @@ func (c *change) fence(ctx context.Context) error {
 	if err := c.admit(ctx); err != nil {
 		return err
 	}
+	c.follow()
 	if err := c.carry(ctx, status); err != nil {
 		return err
 	}
@@ -214,6 +215,23 @@ func (c *change) holdings() []cellplanev1alpha1.CellSlots {
 		all = append(all, cellplanev1alpha1.CellSlots{Name: h.Cell, Slots: int32(h.Before), TargetSlots: int32(h.After), BackupSlots: int32(h.Backup)})
 	}
 	return all
+}
+
+// fenced tells whether all cells refuse the former epoch.
+func (c *change) fenced() bool {
+	return c.topology.Status.ObservedGeneration == c.topology.Generation && c.topology.Status.FencedEpoch >= c.topology.Generation
+}
+
+// admitting tells whether cells join that may still hold what they had before they failed.
+func (c *change) admitting() bool {
+	return !c.fenced() && len(c.in(cellplanev1alpha1.CellStateIn)) > 0
+}
+
+// follow has the topology followed. What a cell that returns still has must not be taken for new: that comes after it was admitted.
+func (c *change) follow() {
+	if c.Follow != nil {
+		c.Follow(c.compiled)
+	}
 }
 
 // admit prepares the cells that join.

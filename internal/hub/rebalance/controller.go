@@ -128,10 +128,10 @@ func (c *Controller) work(ctx context.Context, topology *cellplanev1alpha1.CellT
 	if err != nil {
 		return err
 	}
-	if c.Follow != nil {
-		c.Follow(compiled)
-	}
 	change := &change{Controller: c, topology: topology, compiled: compiled}
+	if !change.admitting() {
+		change.follow()
+	}
 	// 1. Nobody with a lower term writes from here on.
 	if err := change.connect(ctx); err != nil {
 		return err
