@@ -15,6 +15,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	_ "github.com/cellplane/cellplane/internal/cli" // the program is built from it: a result of another one must not be taken from the cache
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
