@@ -296,7 +296,7 @@ func (c *change) gains(cell slots.Index) bool {
 const grantWithin = 15 * time.Second
 
 // grantAll gives a cell an identity in all members. A member that cannot be reached does not hold the change up: the cell's engine
-// tells of what it cannot do there, and joining the member again makes up for it.
+// tells of what it cannot do there, and failover.Identities makes up for it.
 func (c *change) grantAll(ctx context.Context, cell string) error {
 	grant := c.Grant
 	if grant == nil {
