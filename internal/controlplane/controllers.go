@@ -11,20 +11,24 @@ import (
 
 // hubControllers are those that logins need: they sign and clean up
 // certificates and tokens, and aggregate roles. The controllers that look at
-// federated objects run against the gateway.
+// federated objects run against the gateway. Only certificates for users are
+// signed.
 const hubControllers = "certificatesigningrequest-signing-controller,certificatesigningrequest-approving-controller,certificatesigningrequest-cleaner-controller," +
 	"serviceaccount-controller,serviceaccount-token-controller,legacy-serviceaccount-token-cleaner-controller," +
 	"clusterrole-aggregation-controller,bootstrap-signer-controller,token-cleaner-controller"
 
 func (c *ControlPlane) newHubControllers() ([]*process.Process, error) {
-	manager, err := c.newControllerManager(hubControllers)
+	manager, err := c.newControllerManager(hubControllers,
+		"--cluster-signing-kube-apiserver-client-cert-file="+c.pki.cluster.CertFile,
+		"--cluster-signing-kube-apiserver-client-key-file="+c.pki.cluster.KeyFile,
+	)
 	if err != nil {
 		return nil, err
 	}
 	return []*process.Process{manager}, nil
 }
 
-func (c *ControlPlane) newControllerManager(controllers string) (*process.Process, error) {
+func (c *ControlPlane) newControllerManager(controllers string, more ...string) (*process.Process, error) {
 	args, err := c.controllerArgs(kubebin.KubeControllerManager, "system:kube-controller-manager", c.config.Ports.ControllerManager)
 	if err != nil {
 		return nil, err
@@ -33,10 +37,9 @@ func (c *ControlPlane) newControllerManager(controllers string) (*process.Proces
 		"--controllers="+controllers,
 		"--root-ca-file="+c.pki.cluster.CertFile,
 		"--service-account-private-key-file="+c.pki.tokens.KeyFile,
-		"--cluster-signing-cert-file="+c.pki.cluster.CertFile,
-		"--cluster-signing-key-file="+c.pki.cluster.KeyFile,
 		"--use-service-account-credentials=true",
 	)
+	args = append(args, more...)
 	return c.newProcess(kubebin.KubeControllerManager, args, c.controllerCheck(c.config.Ports.ControllerManager)), nil
 }
 

@@ -100,12 +100,6 @@ func (c *ControlPlane) newAPIServer() (*process.Process, error) {
 		"--kubelet-client-certificate=" + kubeletClient.CertFile,
 		"--kubelet-client-key=" + kubeletClient.KeyFile,
 		"--kubelet-preferred-address-types=InternalIP",
-		"--requestheader-client-ca-file=" + c.pki.frontProxy.CertFile,
-		"--requestheader-allowed-names=" + frontProxyName,
-		"--requestheader-username-headers=X-Remote-User",
-		"--requestheader-uid-headers=X-Remote-Uid",
-		"--requestheader-group-headers=X-Remote-Group",
-		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + c.pki.tokens.CertFile,
 		"--service-account-signing-key-file=" + c.pki.tokens.KeyFile,
@@ -117,7 +111,15 @@ func (c *ControlPlane) newAPIServer() (*process.Process, error) {
 		"--v=1",
 	}
 	if c.config.Role != Member {
-		args = append(args, "--disable-admission-plugins="+templatesAreData)
+		args = append(args,
+			"--disable-admission-plugins="+templatesAreData,
+			"--requestheader-client-ca-file="+c.pki.frontProxy.CertFile,
+			"--requestheader-allowed-names="+frontProxyName,
+			"--requestheader-username-headers=X-Remote-User",
+			"--requestheader-uid-headers=X-Remote-Uid",
+			"--requestheader-group-headers=X-Remote-Group",
+			"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		)
 	}
 	return c.newProcess(kubebin.KubeAPIServer, args, process.HTTPCheck(c.URL()+"/readyz", c.pki.cluster.CertFile, "", "")), nil
 }

@@ -150,6 +150,7 @@ func TestLife(t *testing.T) {
 	t.Run("any killed child is healed", func(t *testing.T) { place{t, p.dir}.testHealing() })
 	t.Run("files are private", func(t *testing.T) { place{t, p.dir}.testPrivateFiles() })
 	t.Run("nothing listens beyond loopback", func(t *testing.T) { place{t, p.dir}.testLoopback() })
+	t.Run("few files are watched", func(t *testing.T) { place{t, p.dir}.testFewWatches() })
 
 	report, _ := p.report()
 	if err := syscall.Kill(report.PID, syscall.SIGKILL); err != nil {
@@ -275,6 +276,29 @@ func (p place) testPrivateFiles() {
 	// The files of etcd have modes of its own choice; the folder that holds them is closed.
 	if info, err := os.Stat(p.dir); err != nil || info.Mode().Perm() != 0o700 {
 		p.Errorf("%s has mode %v (%v)", p.dir, info.Mode(), err)
+	}
+}
+
+// testFewWatches: Linux lets a user have 128 inotify instances by default, and whoever comes last gets none. Two
+// federations and the user's own programs must find enough.
+func (p place) testFewWatches() {
+	report, _ := p.report()
+	instances := map[string]int{}
+	all := 0
+	for _, child := range report.Processes {
+		fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", child.PID))
+		if err != nil {
+			p.Fatal(err)
+		}
+		for _, fd := range fds {
+			if target, err := os.Readlink(fd); err == nil && target == "anon_inode:inotify" {
+				instances[child.Name]++
+				all++
+			}
+		}
+	}
+	if all == 0 || all > 30 {
+		p.Errorf("%d inotify instances are in use: %v", all, instances)
 	}
 }
 
