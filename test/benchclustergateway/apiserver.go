@@ -43,7 +43,10 @@ func compare(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
-	defer federation.Close()
+	defer func() {
+		_ = federation.Stop(context.WithoutCancel(ctx)) // what does not end now ends with us
+		federation.Close()
+	}()
 	if err := federation.Start(ctx, func(string) {}); err != nil {
 		return err
 	}

@@ -87,7 +87,10 @@ func throughAPIServers(ctx context.Context, s settings) error {
 	if err := f.open(ctx); err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() {
+		_ = f.Stop(context.WithoutCancel(ctx)) // what does not end now ends with us
+		f.Close()
+	}()
 	if err := f.join(ctx); err != nil {
 		return err
 	}
