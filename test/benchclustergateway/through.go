@@ -24,8 +24,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/clustergateway"
 	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/fleet"
@@ -71,6 +73,7 @@ type federation struct {
 	*local.Federation
 	dir     string
 	members []*rest.Config
+	stores  []*cellstore.Store
 	gateway *exec.Cmd
 	client  endpoint
 }
@@ -163,6 +166,11 @@ func (f *federation) join(ctx context.Context) error {
 		}
 		config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
 		f.members = append(f.members, config)
+		store, err := openStore(cell)
+		if err != nil {
+			return err
+		}
+		f.stores = append(f.stores, store)
 		token, err := newToken(ctx, config)
 		if err != nil {
 			return err
@@ -250,6 +258,23 @@ func (f *federation) stopGateway() {
 	// A process that has ended already is as well.
 	_ = f.gateway.Process.Signal(syscall.SIGTERM)
 	_ = f.gateway.Wait()
+}
+
+// openStore connects to the etcd of a member.
+func openStore(plane *controlplane.ControlPlane) (*cellstore.Store, error) {
+	ca, pair, err := plane.EtcdFiles()
+	if err != nil {
+		return nil, err
+	}
+	data := map[string][]byte{}
+	for key, file := range map[string]string{"ca.crt": ca, corev1.TLSCertKey: pair.CertFile, corev1.TLSPrivateKeyKey: pair.KeyFile} {
+		if data[key], err = os.ReadFile(file); err != nil {
+			return nil, err
+		}
+	}
+	cell := &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: plane.Name()}}
+	cell.Spec.Etcd.Endpoints = []string{plane.EtcdURL()}
+	return cellstore.Open(cell, &corev1.Secret{Data: data})
 }
 
 func freePort() (int, error) {
