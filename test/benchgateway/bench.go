@@ -27,6 +27,8 @@ type load struct {
 	name    string
 	workers int
 	request func(w way, i int) (*http.Request, error)
+	// merged is set for what several cells answer together.
+	merged bool
 }
 
 const protobuf = "application/vnd.kubernetes.protobuf"
@@ -50,14 +52,15 @@ func (b *bench) loads() []load {
 		}
 	}
 	return []load{
-		{"GET json", b.workers, get("application/json")},
-		{"GET protobuf", b.workers, get(protobuf)},
-		{"GET json, one at a time", 1, get("application/json")},
-		{"PATCH", b.workers, patch},
-		{fmt.Sprintf("LIST %d json", b.small), 1, list("small", "application/json")},
-		{fmt.Sprintf("LIST %d protobuf", b.small), 1, list("small", protobuf)},
-		{fmt.Sprintf("LIST %d json", b.large), 1, list("large", "application/json")},
-		{fmt.Sprintf("LIST %d protobuf", b.large), 1, list("large", protobuf)},
+		{"GET json", b.workers, get("application/json"), false},
+		{"GET protobuf", b.workers, get(protobuf), false},
+		{"GET json, one at a time", 1, get("application/json"), false},
+		{"PATCH", b.workers, patch, false},
+		{"PATCH, one at a time", 1, patch, false},
+		{fmt.Sprintf("LIST %d json", b.small), 1, list("small", "application/json"), true},
+		{fmt.Sprintf("LIST %d protobuf", b.small), 1, list("small", protobuf), true},
+		{fmt.Sprintf("LIST %d json", b.large), 1, list("large", "application/json"), true},
+		{fmt.Sprintf("LIST %d protobuf", b.large), 1, list("large", protobuf), true},
 	}
 }
 
@@ -75,10 +78,14 @@ func newRequest(method, url, accept string, body []byte) (*http.Request, error) 
 
 // compare runs a load on all ways, alternating, so that all meet the same machine.
 func (b *bench) compare(ctx context.Context, l load) error {
-	results := map[string]*result{"direct": {}, "gateway": {}, "bare": {}}
-	const rounds = 4
+	results := map[string]*result{"direct": {}, "owners": {}, "gateway": {}, "bare": {}}
+	ways := b.ways
+	if l.merged {
+		ways = slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return w.name == "owners" })
+	}
+	const rounds = 8
 	for range rounds {
-		for _, w := range b.ways {
+		for _, w := range ways {
 			if w.name == "gateway" && b.profile != "" {
 				go b.takeProfile(ctx, w, l)
 			}
@@ -87,16 +94,21 @@ func (b *bench) compare(ctx context.Context, l load) error {
 			}
 		}
 	}
-	for _, w := range b.ways {
+	for _, w := range ways {
 		results[w.name].print(l.name, w.name)
 	}
-	direct := results["direct"]
-	for _, name := range []string{"gateway", "bare"} {
-		through := results[name]
-		fmt.Printf("%-28s %-8s time ×%.2f, p50 %+.2f ms, CPU %.0f %% of the API server's\n", "", name, through.perRequest()/direct.perRequest(),
-			(through.quantile(0.5)-direct.quantile(0.5)).Seconds()*1000, 100*through.proxyCPU.Seconds()/float64(through.count())/(direct.serverCPU.Seconds()/float64(direct.count())))
+	results["gateway"].against(results["direct"], "gateway to direct")
+	if !l.merged {
+		results["gateway"].against(results["owners"], "gateway to owners")
 	}
+	results["bare"].against(results["direct"], "bare to direct")
 	return nil
+}
+
+// against prints what was added to another way.
+func (r *result) against(other *result, name string) {
+	fmt.Printf("%-37s time ×%.2f, p50 %+.2f ms, CPU %.0f %% of the API server's\n", name, r.perRequest()/other.perRequest(),
+		(r.quantile(0.5)-other.quantile(0.5)).Seconds()*1000, 100*r.proxyCPU.Seconds()/float64(r.count())/(other.serverCPU.Seconds()/float64(other.count())))
 }
 
 // takeProfile writes a CPU profile of the gateway while a load runs.

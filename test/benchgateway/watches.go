@@ -56,7 +56,7 @@ func (b *bench) watchOne(ctx context.Context, w way) error {
 		(idleServers-servers).Seconds()/time.Since(began).Seconds(), (idleGateway-gateway).Seconds()/time.Since(began).Seconds())
 
 	before := events.Load()
-	write := load{"PATCH", 4, func(w way, i int) (*http.Request, error) {
+	write := load{name: "PATCH", workers: 4, request: func(w way, i int) (*http.Request, error) {
 		r, err := newRequest(http.MethodPatch, fmt.Sprintf("%s/api/v1/namespaces/large/configmaps/map-%d", w.base, 1+i%(b.large-1)), "application/json", fmt.Appendf(nil, `{"data":{"value":"w%d"}}`, i))
 		if err == nil {
 			r.Header.Set("Content-Type", "application/merge-patch+json")

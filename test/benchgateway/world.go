@@ -90,6 +90,11 @@ func start(ctx context.Context, s settings) (_ *bench, err error) {
 		client.Transport = uncompressed(client.Transport)
 		b.ways = append(b.ways, way{name: name, client: client, base: b.configs[name].Host})
 	}
+	owners, err := b.newOwners()
+	if err != nil {
+		return nil, err
+	}
+	b.ways = append(b.ways, way{name: "owners", client: &http.Client{Transport: uncompressed(owners)}, base: "https://owners"})
 	return b, b.fill(ctx)
 }
 
