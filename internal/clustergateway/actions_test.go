@@ -20,6 +20,7 @@ import (
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/testenv"
+	"github.com/cellplane/cellplane/internal/testenv/kubectltest"
 )
 
 // testConcurrency changes pods based on old and on current views, in every way that there is.
@@ -253,11 +254,11 @@ func testKubectl(t *testing.T, w *world) {
 	check(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	watched := &output{}
+	watched := &kubectltest.Output{}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = w.kubectlTo(ctx, t, watched, "get", "pods", "-n", namespace, "-w") // until it is told to end
+		_ = w.kubectl.To(ctx, t, watched, "", "get", "pods", "-n", namespace, "-w") // until it is told to end
 	}()
 	testenv.Eventually(t, "kubectl watches", func(context.Context) (bool, error) { return strings.Contains(watched.String(), "two"), nil })
 	for _, test := range []struct {
@@ -280,7 +281,7 @@ func testKubectl(t *testing.T, w *world) {
 		{args: []string{"label", "pod", "one", "-n", namespace, "colour=red"}, want: []string{"labeled"}},
 		{args: []string{"delete", "pod", "two", "-n", namespace}, want: []string{"deleted"}},
 	} {
-		said := w.kubectl(t, test.args...)
+		said := w.kubectl.Must(t, test.args...)
 		for _, want := range test.want {
 			if !strings.Contains(said, want) {
 				t.Errorf("kubectl %s does not say %q:\n%s", strings.Join(test.args, " "), want, said)
@@ -308,7 +309,7 @@ func testDrain(t *testing.T, w *world) {
 	namespace := w.namespace(t, "drain")
 	w.run(t, 0, namespace, "one", nil)
 	node := w.eventuallyPod(t, "the pod runs", namespace, "one", running).Spec.NodeName
-	said := w.kubectl(t, "drain", node, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--pod-selector", "!unknown")
+	said := w.kubectl.Must(t, "drain", node, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--pod-selector", "!unknown")
 	if !strings.Contains(said, "drained") {
 		t.Errorf("kubectl drain said:\n%s", said)
 	}
@@ -317,7 +318,7 @@ func testDrain(t *testing.T, w *world) {
 	if err != nil || !drained.Spec.Unschedulable {
 		t.Errorf("the node is %v, %v", drained, err)
 	}
-	w.kubectl(t, "uncordon", node)
+	w.kubectl.Must(t, "uncordon", node)
 	testenv.Eventually(t, "the node is shown as it was", func(ctx context.Context) (bool, error) {
 		shown, err := w.client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 		return err == nil && !shown.Spec.Unschedulable, err

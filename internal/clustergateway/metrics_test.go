@@ -16,13 +16,14 @@ import (
 
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/internal/testenv"
+	"github.com/cellplane/cellplane/internal/testenv/kubectltest"
 )
 
 // testMetrics lets members have metrics, and looks at them through the gateway.
 func testMetrics(t *testing.T, w *world) {
 	namespace := w.namespace(t, "metrics")
-	out := &output{}
-	if err := w.kubectlTo(t.Context(), t, out, "top", "pods", "-A"); err == nil || !strings.Contains(out.String(), "Metrics API not available") {
+	out := &kubectltest.Output{}
+	if err := w.kubectl.To(t.Context(), t, out, "", "top", "pods", "-A"); err == nil || !strings.Contains(out.String(), "Metrics API not available") {
 		t.Errorf("without metrics kubectl top said %v: %s", err, out)
 	}
 	for i, pod := range []string{"one", "two"} {
@@ -35,12 +36,12 @@ func testMetrics(t *testing.T, w *world) {
 		[]byte(`{"status":{"apiEnablements":[{"groupVersion":"metrics.k8s.io/v1beta1","resources":[{"name":"pods","kind":"PodMetrics"}]}]}}`), metav1.PatchOptions{}, "status")
 	check(t, err)
 	testenv.Eventually(t, "kubectl top shows the pods of both members", func(ctx context.Context) (bool, error) {
-		out := &output{}
-		err := w.kubectlTo(ctx, t, out, "top", "pods", "-n", namespace)
+		out := &kubectltest.Output{}
+		err := w.kubectl.To(ctx, t, out, "", "top", "pods", "-n", namespace)
 		said := out.String()
 		return err == nil && strings.Contains(said, "one") && strings.Contains(said, "two") && strings.Contains(said, "250m"), err
 	})
-	if said := w.kubectl(t, "top", "pod", "two", "-n", namespace); !strings.Contains(said, "250m") || strings.Contains(said, "one") {
+	if said := w.kubectl.Must(t, "top", "pod", "two", "-n", namespace); !strings.Contains(said, "250m") || strings.Contains(said, "one") {
 		t.Errorf("kubectl top pod two said:\n%s", said)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/cellplane/cellplane/internal/clustergateway"
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 	"github.com/cellplane/cellplane/internal/testenv"
+	"github.com/cellplane/cellplane/internal/testenv/kubectltest"
 )
 
 // testShares has two cluster-gateways with one member each, and a gateway that merges them.
@@ -23,7 +24,7 @@ func testShares(t *testing.T, whole *world) {
 	hub, err := dynamic.NewForConfig(whole.config(t, whole.Hub))
 	check(t, err)
 	clusters := hub.Resource(clusterv1alpha1.GroupVersion.WithResource("clusters"))
-	w := &world{Federation: whole.Federation, members: whole.members, kubeconfig: whole.kubeconfig}
+	w := &world{Federation: whole.Federation, members: whole.members, kubectl: whole.kubectl}
 	options := gatewaytest.Options(t, w.Federation)
 	for i := range w.members {
 		check(t, second(clusters.Patch(t.Context(), fmt.Sprintf("member%d", i+1), types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"share":"s%d"}}}`, i), metav1.PatchOptions{})))
@@ -39,7 +40,7 @@ func testShares(t *testing.T, whole *world) {
 	w.addViews(t, options)
 	options.Views.ClusterGateways = []string{w.replicas[0].url(), w.replicas[1].url()}
 	w.gateway = gatewaytest.Run(t, w.Federation, options)
-	w.client, w.kubeconfig = w.gateway.Client(t), w.gateway.Kubeconfig(t)
+	w.client, w.kubectl = w.gateway.Client(t), kubectltest.Kubectl(w.gateway.Kubeconfig(t))
 	testenv.Eventually(t, "the nodes of both members are shown", func(ctx context.Context) (bool, error) {
 		nodes, err := w.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		return err == nil && len(nodes.Items) == 4, err

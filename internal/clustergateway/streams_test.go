@@ -188,7 +188,7 @@ func testSubresources(t *testing.T, w *world) {
 		t.Errorf("ephemeral containers based on an old view: %v, want a conflict", err)
 	}
 	check(t, debugged(current, "first"))
-	w.kubectl(t, "debug", "one", "-n", namespace, "--image=debugger", "--container=second", "--", "true")
+	w.kubectl.Must(t, "debug", "one", "-n", namespace, "--image=debugger", "--container=second", "--", "true")
 	there, err := w.members[0].CoreV1().Pods(namespace).Get(t.Context(), "one", metav1.GetOptions{})
 	check(t, err)
 	if got := there.Spec.EphemeralContainers; len(got) != 2 || got[0].Name != "first" || got[1].Name != "second" {

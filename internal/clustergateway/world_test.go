@@ -1,14 +1,10 @@
 package clustergateway_test
 
 import (
-	"bytes"
 	"context"
 	"net"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,7 +14,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	kubectlcmd "k8s.io/kubectl/pkg/cmd"
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/clustergateway"
@@ -30,29 +25,19 @@ import (
 	"github.com/cellplane/cellplane/internal/membership"
 	"github.com/cellplane/cellplane/internal/pki"
 	"github.com/cellplane/cellplane/internal/testenv"
+	"github.com/cellplane/cellplane/internal/testenv/kubectltest"
 )
 
-// kubectlEnv makes the test binary kubectl instead of running its tests.
-const kubectlEnv = "CELLPLANE_TEST_KUBECTL"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(kubectlEnv) == "" {
-		os.Exit(m.Run())
-	}
-	if err := kubectlcmd.NewDefaultKubectlCommand().Execute(); err != nil {
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
+func TestMain(m *testing.M) { kubectltest.Main(m) }
 
 // world is a federation with a gateway and two replicas of a cluster-gateway.
 type world struct {
 	*local.Federation
-	replicas   []*replica
-	gateway    *gatewaytest.Gateway
-	client     kubernetes.Interface // of the gateway, for an administrator
-	members    []kubernetes.Interface
-	kubeconfig string
+	replicas []*replica
+	gateway  *gatewaytest.Gateway
+	client   kubernetes.Interface // of the gateway, for an administrator
+	members  []kubernetes.Interface
+	kubectl  kubectltest.Kubectl
 }
 
 // staleAfter is how long the objects of a lost member are shown in these tests.
@@ -74,7 +59,7 @@ func newWorld(t *testing.T) *world {
 	options := gatewaytest.Options(t, w.Federation)
 	w.addViews(t, options)
 	w.gateway = gatewaytest.Run(t, w.Federation, options)
-	w.client, w.kubeconfig = w.gateway.Client(t), w.gateway.Kubeconfig(t)
+	w.client, w.kubectl = w.gateway.Client(t), kubectltest.Kubectl(w.gateway.Kubeconfig(t))
 	for _, r := range w.replicas {
 		w.start(t, r, nil)
 	}
@@ -134,7 +119,7 @@ func (w *world) start(t testing.TB, r *replica, change func(*clustergateway.Opti
 	options := clustergateway.NewOptions()
 	options.HubKubeconfig = filepath.Join(dir, "hub.kubeconfig")
 	check(t, clientcmd.WriteToFile(*controlplane.Kubeconfig(map[string]*rest.Config{"hub": w.config(t, w.Hub)}, "hub"), options.HubKubeconfig))
-	templates, err := clientcmd.LoadFromFile(w.kubeconfig)
+	templates, err := clientcmd.LoadFromFile(string(w.kubectl))
 	check(t, err)
 	for _, cluster := range templates.Clusters {
 		cluster.Server += "/federation"
@@ -226,45 +211,6 @@ func in(cluster string) func(*corev1.Pod) bool {
 }
 
 func gone(pod *corev1.Pod) bool { return pod == nil }
-
-// output is what a command has said so far.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
-}
-
-// kubectl runs a command that must succeed and returns what it says.
-func (w *world) kubectl(t testing.TB, args ...string) string {
-	t.Helper()
-	out := &output{}
-	if err := w.kubectlTo(t.Context(), t, out, args...); err != nil {
-		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-	return out.String()
-}
-
-func (w *world) kubectlTo(ctx context.Context, t testing.TB, out *output, args ...string) error {
-	t.Helper()
-	self, err := os.Executable()
-	check(t, err)
-	args = append([]string{"--kubeconfig=" + w.kubeconfig, "--cache-dir=" + filepath.Join(filepath.Dir(w.kubeconfig), "cache")}, args...)
-	command := exec.CommandContext(ctx, self, args...)
-	command.Env = append(os.Environ(), kubectlEnv+"=1")
-	command.Stdout, command.Stderr = out, out
-	return command.Run()
-}
 
 func clientFor(t testing.TB, config *rest.Config) kubernetes.Interface {
 	t.Helper()

@@ -15,14 +15,15 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/testenv"
+	"github.com/cellplane/cellplane/internal/testenv/kubectltest"
 )
 
 // world is what the tests of this package share.
 type world struct {
 	*local.Federation
-	gateway    *gatewaytest.Gateway
-	client     kubernetes.Interface
-	kubeconfig string
+	gateway *gatewaytest.Gateway
+	client  kubernetes.Interface
+	kubectl kubectltest.Kubectl
 }
 
 // TestGateway runs all tests that leave the control planes alone against one federation.
@@ -30,7 +31,7 @@ func TestGateway(t *testing.T) {
 	federation := testenv.StartFederation(t, local.Spec{Cells: 3})
 	gatewaytest.Namespace(t, federation, names.SystemNamespace)
 	w := &world{Federation: federation, gateway: gatewaytest.Start(t, federation, nil)}
-	w.client, w.kubeconfig = w.gateway.Client(t), w.gateway.Kubeconfig(t)
+	w.client, w.kubectl = w.gateway.Client(t), kubectltest.Kubectl(w.gateway.Kubeconfig(t))
 	bookmarks := beginBookmarks(t, w)
 	for _, test := range []struct {
 		name string

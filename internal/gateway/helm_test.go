@@ -34,7 +34,7 @@ func (w *world) helm(t *testing.T, namespace string) func(args ...string) string
 		t.Helper()
 		command := exec.CommandContext(t.Context(), program, append([]string{"--namespace", namespace}, args...)...)
 		command.Dir = source
-		command.Env = append(os.Environ(), "KUBECONFIG="+w.kubeconfig, "HOME="+home, "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+		command.Env = append(os.Environ(), "KUBECONFIG="+string(w.kubectl), "HOME="+home, "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
 		out, err := command.CombinedOutput()
 		if err != nil {
 			t.Fatalf("helm %s: %v: %s", strings.Join(args, " "), err, out)

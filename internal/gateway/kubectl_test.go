@@ -1,86 +1,23 @@
 package gateway_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kubectlcmd "k8s.io/kubectl/pkg/cmd"
 
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 	"github.com/cellplane/cellplane/internal/testenv"
+	"github.com/cellplane/cellplane/internal/testenv/kubectltest"
 )
 
-// kubectlEnv makes the test binary kubectl instead of running its tests.
-const kubectlEnv = "CELLPLANE_TEST_KUBECTL"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(kubectlEnv) == "" {
-		os.Exit(m.Run())
-	}
-	if err := kubectlcmd.NewDefaultKubectlCommand().Execute(); err != nil {
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
-
-// output is what a command has said so far.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
-}
-
-// kubectl runs kubectl and returns what it says.
-func (w *world) kubectl(ctx context.Context, t testing.TB, stdin string, args ...string) (string, error) {
-	t.Helper()
-	out := &output{}
-	err := w.kubectlTo(ctx, t, out, stdin, args...)
-	return out.String(), err
-}
-
-func (w *world) kubectlTo(ctx context.Context, t testing.TB, out *output, stdin string, args ...string) error {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	args = append([]string{"--kubeconfig=" + w.kubeconfig, "--cache-dir=" + filepath.Join(filepath.Dir(w.kubeconfig), "cache")}, args...)
-	command := exec.CommandContext(ctx, self, args...)
-	command.Env = append(os.Environ(), kubectlEnv+"=1")
-	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(stdin), out, out
-	return command.Run()
-}
-
-// mustKubectl runs a command that must succeed.
-func (w *world) mustKubectl(t testing.TB, args ...string) string {
-	t.Helper()
-	out, err := w.kubectl(t.Context(), t, "", args...)
-	if err != nil {
-		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-	return out
-}
+func TestMain(m *testing.M) { kubectltest.Main(m) }
 
 const deployment = `apiVersion: apps/v1
 kind: Deployment
@@ -107,7 +44,7 @@ func testKubectl(t *testing.T, w *world) {
 	in := func(args ...string) []string { return append(args, "-n", namespace) }
 	expect := func(want string, args ...string) {
 		t.Helper()
-		if out := w.mustKubectl(t, args...); !strings.Contains(out, want) {
+		if out := w.kubectl.Must(t, args...); !strings.Contains(out, want) {
 			t.Errorf("kubectl %s: said %q, which lacks %q", strings.Join(args, " "), out, want)
 		}
 	}
@@ -139,7 +76,7 @@ func testKubectl(t *testing.T, w *world) {
 	expect("kubectl", "get", "namespaces")
 	expect("deployment.apps/web", in("get", "all")...)
 
-	if out, err := w.kubectl(t.Context(), t, strings.Replace(fmt.Sprintf(deployment, "web"), "replicas: 2", "replicas: 3", 1), in("diff", "-f", "-")...); err == nil || !strings.Contains(out, "replicas: 3") {
+	if out, err := w.kubectl.Try(t.Context(), t, strings.Replace(fmt.Sprintf(deployment, "web"), "replicas: 2", "replicas: 3", 1), in("diff", "-f", "-")...); err == nil || !strings.Contains(out, "replicas: 3") {
 		t.Errorf("kubectl diff: %v: %s", err, out)
 	}
 	t.Setenv("KUBE_EDITOR", "sed -i s/hello/edited/")
@@ -150,7 +87,7 @@ func testKubectl(t *testing.T, w *world) {
 	expect("successfully rolled out", in("rollout", "status", "deployment/web", "--timeout=60s")...)
 	expect("condition met", in("wait", "--for=condition=Available", "deployment/web", "--timeout=60s")...)
 	expect("deleted", in("delete", "deployment", "web", "--timeout=60s")...)
-	if out, err := w.kubectl(t.Context(), t, "", in("get", "deployment", "web")...); err == nil || !strings.Contains(out, "NotFound") {
+	if out, err := w.kubectl.Try(t.Context(), t, "", in("get", "deployment", "web")...); err == nil || !strings.Contains(out, "NotFound") {
 		t.Errorf("getting what was deleted: %v: %s", err, out)
 	}
 }
@@ -184,9 +121,9 @@ func testKubectlWatch(t *testing.T, w *world) {
 		{"get", "configmap", "map-003", "-w", "-n", namespace},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		out := &output{}
+		out := &kubectltest.Output{}
 		done := make(chan error, 1)
-		go func() { done <- w.kubectlTo(ctx, t, out, "", args...) }()
+		go func() { done <- w.kubectl.To(ctx, t, out, "", args...) }()
 		testenv.Eventually(t, "kubectl has listed", func(context.Context) (bool, error) {
 			return strings.Contains(out.String(), "map-003"), fmt.Errorf("%q", out.String())
 		})
@@ -195,7 +132,7 @@ func testKubectlWatch(t *testing.T, w *world) {
 		testenv.Eventually(t, "kubectl shows a change", func(context.Context) (bool, error) {
 			// The watch may begin after the change: then another one is needed.
 			value += "."
-			w.mustKubectl(t, "label", "configmap", "map-003", "-n", namespace, fmt.Sprintf("changed=x%d", len(value)), "--overwrite")
+			w.kubectl.Must(t, "label", "configmap", "map-003", "-n", namespace, fmt.Sprintf("changed=x%d", len(value)), "--overwrite")
 			return len(out.String()) > len(before), nil
 		})
 		after := strings.TrimPrefix(out.String(), before)
