@@ -174,7 +174,8 @@ func (c *Controller) purgeAt(ctx context.Context, topology *slots.Map, keeper st
 		}
 		cell, _, _ := strings.Cut(strings.TrimPrefix(string(response.Kvs[0].Key), Root), "/")
 		if _, member := topology.Index(cell); !member {
-			if _, err := store.Txn(ctx, c.Term, nil, clientv3.OpDelete(Prefix(cell), clientv3.WithPrefix()), cellstore.Delete(progressKey(cell))); err != nil {
+			operations := append(Forget(cell), clientv3.OpDelete(Prefix(cell), clientv3.WithPrefix()))
+			if _, err := store.Txn(ctx, c.Term, nil, operations...); err != nil {
 				return err
 			}
 		}

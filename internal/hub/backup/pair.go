@@ -143,6 +143,12 @@ func (p *pair) compare(ctx context.Context, wanted func(yield func(key string, v
 	return stale, err
 }
 
+// vouch notes at the keeper that it has all copies of some slots as they were at a revision, and none but those are its business.
+func (p *pair) vouch(ctx context.Context, scope slotSet, revision int64) error {
+	w := writer{pair: p, operations: []clientv3.Op{cellstore.Put(scopeKey(p.source), scope[:])}}
+	return w.flushAt(ctx, revision)
+}
+
 // remove deletes copies that the keeper should no longer have.
 func (p *pair) remove(ctx context.Context, keys []string) error {
 	w := writer{pair: p}
@@ -265,30 +271,6 @@ func (p *pair) markSynced() {
 	p.synced = true
 }
 
-// Progress is what a keeper knows of how far its copies of a cell reach. It is stored beside them.
-type Progress struct {
-	// Revision of the cell's store up to which every write is copied.
-	Revision int64 `json:"revision"`
-	// Time at which that was so.
-	Time time.Time `json:"time"`
-}
-
-// ProgressOf returns how far a keeper's copies of a cell reach; the zero Progress if it has never had any.
-func ProgressOf(ctx context.Context, keeper *cellstore.Store, cell string) (Progress, error) {
-	var progress Progress
-	kv, _, err := keeper.Get(ctx, progressKey(cell))
-	if err != nil || kv.ModRevision == 0 {
-		return progress, err
-	}
-	if err := json.Unmarshal(kv.Value, &progress); err != nil {
-		return progress, fmt.Errorf("reading how far the backup of cell %s in cell %s reaches: %w", cell, keeper.Cell, err)
-	}
-	return progress, nil
-}
-
-// progressKey is where a keeper keeps its Progress for a cell.
-func progressKey(cell string) string { return "/cellplane/backup-progress/" + cell }
-
 // writer gathers keys into transactions.
 type writer struct {
 	*pair
@@ -323,10 +305,10 @@ func (w *writer) flush(ctx context.Context) error {
 
 // flushAt writes what is left together with how far the copies now reach.
 func (w *writer) flushAt(ctx context.Context, revision int64) error {
-	progress, err := json.Marshal(Progress{Revision: revision, Time: w.now()})
+	reached, err := json.Marshal(progress{Revision: revision, Time: w.now()})
 	if err != nil {
 		return err
 	}
-	w.operations = append(w.operations, cellstore.Put(progressKey(w.source), progress))
+	w.operations = append(w.operations, cellstore.Put(progressKey(w.source), reached))
 	return w.flush(ctx)
 }

@@ -61,6 +61,9 @@ func (s *source) serve(ctx context.Context, i slots.Index, p *pair, revision int
 		var err error
 		stale, err = p.compare(ctx, func(yield func(string, []byte) error) error { return s.wanted(ctx, i, revision, yield) })
 		if err == nil {
+			err = p.vouch(ctx, scopeOf(s.topology, s.cell, i), revision)
+		}
+		if err == nil {
 			break
 		}
 		if ctx.Err() != nil {

@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -200,7 +201,10 @@ func (w *world) storeCopy(t *testing.T, before *slots.Map, name string, f found)
 		if cell == gone {
 			continue
 		}
-		operations := []clientv3.Op{cellstore.Put("/cellplane/backup-progress/"+gone, fmt.Appendf(nil, `{"revision":%d}`, reached))}
+		operations := []clientv3.Op{
+			cellstore.Put("/cellplane/backup-progress/"+gone, fmt.Appendf(nil, `{"revision":%d}`, reached)),
+			cellstore.Put("/cellplane/backup-scope/"+gone, bytes.Repeat([]byte{0xff}, slots.Count/8)),
+		}
 		index, _ := before.Index(gone)
 		object, err := cellstore.Parse(f.value(name))
 		if err != nil {
@@ -277,10 +281,12 @@ func (w *world) wipe(t *testing.T) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(w.stores)) {
 		store := w.stores[name]
-		for _, prefix := range []string{store.Key(configMaps), store.Key(works), backup.Root} {
-			if _, err := store.Txn(t.Context(), term, nil, clientv3.OpDelete(prefix, clientv3.WithPrefix())); err != nil {
-				t.Fatal(err)
-			}
+		operations := backup.Wipe()
+		for _, prefix := range []string{store.Key(configMaps), store.Key(works)} {
+			operations = append(operations, clientv3.OpDelete(prefix, clientv3.WithPrefix()))
+		}
+		if _, err := store.Txn(t.Context(), term, nil, operations...); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

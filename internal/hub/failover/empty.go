@@ -34,8 +34,6 @@ type Emptying struct {
 	Stores map[string]*cellstore.Store
 	// Term is that of the hub manager.
 	Term cellstore.Term
-	// Doubtful tells that not every copy of the cell came to life, because cells that kept some had failed too.
-	Doubtful bool
 	// Dir is where the snapshot and what only the cell had are kept.
 	Dir string
 	// Now is the time, for the names of files.
@@ -61,7 +59,7 @@ func (e *Emptying) Run(ctx context.Context) (Emptied, error) {
 		return result, fmt.Errorf("looking through cell %s before it is emptied: %w", e.Returning.Cell, err)
 	}
 	if len(doomed) == 0 {
-		return result, nil
+		return result, e.beginAnew(ctx)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return result, err
@@ -79,18 +77,14 @@ func (e *Emptying) Run(ctx context.Context) (Emptied, error) {
 	if result.Removed, err = e.remove(ctx, doomed); err != nil {
 		return result, fmt.Errorf("emptying cell %s: %w", e.Returning.Cell, err)
 	}
-	return result, nil
+	return result, e.beginAnew(ctx)
 }
 
 // survey returns what no backup had received when the cell failed, and all keys that have to go.
 func (e *Emptying) survey(ctx context.Context) (lost []cellstore.KV, doomed []string, err error) {
-	reached := map[string]int64{}
-	for name, store := range e.Stores {
-		progress, err := backup.ProgressOf(ctx, store, e.Returning.Cell)
-		if err != nil {
-			return nil, nil, err
-		}
-		reached[name] = progress.Revision
+	received, err := backup.ReceivedBy(ctx, e.Stores, e.Returning.Cell)
+	if err != nil {
+		return nil, nil, err
 	}
 	for kv, err := range e.Returning.Range(ctx, e.Returning.Prefix(), 0) {
 		if err != nil {
@@ -108,11 +102,10 @@ func (e *Emptying) survey(ctx context.Context) (lost []cellstore.KV, doomed []st
 		if !class.Federated() || standing(object) == rebalance.Left {
 			continue
 		}
-		received := kv.ModRevision <= e.reachedFor(slot, reached)
-		if received && !e.Doubtful {
+		if kv.ModRevision <= received.Through(slot) {
 			continue
 		}
-		has, err := e.has(ctx, slot, object, kv, received)
+		has, err := e.has(ctx, slot, kv)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -123,27 +116,8 @@ func (e *Emptying) survey(ctx context.Context) (lost []cellstore.KV, doomed []st
 	return lost, doomed, nil
 }
 
-// reachedFor returns up to which revision the copies of a slot's objects reach: those of the cell that took the slot over, or the least
-// of all if that has no copies of the cell.
-func (e *Emptying) reachedFor(slot slots.Slot, reached map[string]int64) int64 {
-	route := e.Topology.Route(slot)
-	for _, keeper := range []slots.Index{route.Old, route.Backup} {
-		if revision := reached[e.Topology.Name(keeper)]; revision > 0 {
-			return revision
-		}
-	}
-	least := int64(-1)
-	for _, revision := range reached {
-		if least < 0 || revision < least {
-			least = revision
-		}
-	}
-	return max(least, 0)
-}
-
-// has reports whether the federation has an object, so that nothing is lost: just this value or, if the value has reached a backup, the
-// object in any state.
-func (e *Emptying) has(ctx context.Context, slot slots.Slot, object *cellstore.Object, kv cellstore.KV, received bool) (bool, error) {
+// has reports whether the federation has just this value, so that nothing is lost.
+func (e *Emptying) has(ctx context.Context, slot slots.Slot, kv cellstore.KV) (bool, error) {
 	store := e.Stores[e.Topology.Name(e.Topology.Route(slot).Old)]
 	if store == nil {
 		return false, nil
@@ -153,12 +127,8 @@ func (e *Emptying) has(ctx context.Context, slot slots.Slot, object *cellstore.O
 	if err != nil || there.ModRevision == 0 {
 		return false, err
 	}
-	if !received {
-		plain, err := unmarked(kv.Value)
-		return bytes.Equal(there.Value, kv.Value) || bytes.Equal(there.Value, plain), err
-	}
-	known, err := cellstore.Parse(there.Value)
-	return err == nil && known.UID == object.UID, nil
+	plain, err := unmarked(kv.Value)
+	return bytes.Equal(there.Value, kv.Value) || bytes.Equal(there.Value, plain), err
 }
 
 func (e *Emptying) snapshot(ctx context.Context, file string) (_ string, err error) {
@@ -219,7 +189,18 @@ func (e *Emptying) remove(ctx context.Context, keys []string) (int, error) {
 		}
 		removed, keys = removed+n, keys[n:]
 	}
-	// What it kept of others is of then.
-	_, err := e.Returning.Txn(ctx, e.Term, nil, clientv3.OpDelete(backup.Root, clientv3.WithPrefix()))
-	return removed, err
+	return removed, nil
+}
+
+// beginAnew has the cell keep nothing of others, as that is of then, and nobody vouch for what it has: its store may be a new one.
+func (e *Emptying) beginAnew(ctx context.Context) error {
+	if _, err := e.Returning.Txn(ctx, e.Term, nil, backup.Wipe()...); err != nil {
+		return err
+	}
+	for _, keeper := range e.Stores {
+		if _, err := keeper.Txn(ctx, e.Term, nil, backup.Forget(e.Returning.Cell)...); err != nil {
+			return err
+		}
+	}
+	return nil
 }

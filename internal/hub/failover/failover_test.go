@@ -132,6 +132,7 @@ func (w *world) verified(t *testing.T, m *slots.Map) cellcheck.Report {
 func TestLoss(t *testing.T) {
 	w := newWorld(t)
 	t.Run("of a cell", w.testLossOfACell)
+	t.Run("of two in close succession", w.testCloseSuccession)
 	t.Run("during a change", w.testDuringAChange)
 }
 
@@ -241,7 +242,7 @@ func (w *world) testReturn(t *testing.T, lost, unlucky string, stores map[string
 		t.Fatal(err)
 	}
 	emptying := Emptying{Topology: returning, Returning: w.stores[lost], Stores: stores, Term: term, Dir: t.TempDir(), Now: time.Now()}
-	w.testDoubtful(t, emptying, lost)
+	w.testDeleted(t, emptying, lost)
 	emptied, err := emptying.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -273,8 +274,8 @@ func (w *world) testReturn(t *testing.T, lost, unlucky string, stores map[string
 	}
 }
 
-// testDoubtful has a user delete an object of the lost cell. It is not kept, unless it might be missing because its copy was lost too.
-func (w *world) testDoubtful(t *testing.T, emptying Emptying, lost string) {
+// testDeleted has a user delete an object of the lost cell. It is not kept.
+func (w *world) testDeleted(t *testing.T, emptying Emptying, lost string) {
 	healthy := w.compile(t, 1)
 	name := ""
 	for i := 0; name == ""; i++ {
@@ -287,16 +288,12 @@ func (w *world) testDoubtful(t *testing.T, emptying Emptying, lost string) {
 	if err := w.clients[owner].CoreV1().ConfigMaps(metav1.NamespaceDefault).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, doubtful := range []bool{false, true} {
-		emptying.Doubtful = doubtful
-		kept, _, err := emptying.survey(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		found := slices.ContainsFunc(kept, func(kv cellstore.KV) bool { return strings.HasSuffix(kv.Key, "/"+name) })
-		if found != doubtful {
-			t.Errorf("doubtful %t: %d objects are kept, the deleted one among them: %t", doubtful, len(kept), found)
-		}
+	kept, _, err := emptying.survey(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.ContainsFunc(kept, func(kv cellstore.KV) bool { return strings.HasSuffix(kv.Key, "/"+name) }) {
+		t.Errorf("%s is kept, although its copy came to life and was deleted by a user", name)
 	}
 }
 

@@ -106,11 +106,7 @@ func (p *Promotion) sweep(ctx context.Context, cell *cellstore.Store) error {
 
 // revive brings objects back to life that had moved to the failed cell so lately that no copy of them was made: what the move has left
 // behind is the same. They are frozen until everything is there.
-func (p *Promotion) revive(ctx context.Context, all []*leftovers, bound *slotSet) (int, error) {
-	reached, err := p.reached(ctx)
-	if err != nil {
-		return 0, err
-	}
+func (p *Promotion) revive(ctx context.Context, all []*leftovers, received backup.Received, bound *slotSet) (int, error) {
 	latest := map[string]departed{} // an object may have come and gone more than once
 	for _, found := range all {
 		for relative, d := range found.departed {
@@ -121,8 +117,7 @@ func (p *Promotion) revive(ctx context.Context, all []*leftovers, bound *slotSet
 	}
 	revived := 0
 	for relative, d := range latest {
-		route := p.Topology.Route(d.slot)
-		if d.revision <= reached.by(p.Topology.Name(route.New), p.Topology.Name(route.Old)) {
+		if d.revision <= received.Through(d.slot) {
 			continue // its keeper knows better: it has a copy, or the object was deleted since
 		}
 		done, err := p.reviveOne(ctx, relative, d)
@@ -175,32 +170,6 @@ func (p *Promotion) places(ctx context.Context, route slots.Route, cell *cellsto
 	}
 	kv, _, err := other.Get(ctx, other.Key(relative))
 	return here, standingOf(kv), err
-}
-
-// progress is how far the keepers, by name, have followed the failed cell.
-type progress map[string]int64
-
-// by returns how far those of the keepers have followed that have copies.
-func (r progress) by(keepers ...string) int64 {
-	least := int64(0)
-	for _, keeper := range keepers {
-		if revision := r[keeper]; revision > 0 && (least == 0 || revision < least) {
-			least = revision
-		}
-	}
-	return least
-}
-
-func (p *Promotion) reached(ctx context.Context) (progress, error) {
-	all := progress{}
-	for name, store := range p.Stores {
-		known, err := backup.ProgressOf(ctx, store, p.Failed)
-		if err != nil {
-			return nil, err
-		}
-		all[name] = known.Revision
-	}
-	return all, nil
 }
 
 // parsePlace reads "<cell>/<revision>".

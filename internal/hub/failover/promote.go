@@ -40,6 +40,9 @@ type Promoted struct {
 	Objects int
 	// Contested are copies whose place was taken by another object. They stay as copies.
 	Contested []string
+	// Uncovered counts the slots of the cell of which nobody who is left has ever had all objects: their keeper has failed too, or
+	// was about to get its copies.
+	Uncovered int
 }
 
 func (p *Promoted) add(other Promoted) {
@@ -85,8 +88,15 @@ func (p *Promotion) run(ctx context.Context) (Promoted, error) {
 		return Promoted{}, err
 	}
 	// 2. Whatever has a copy, or is left somewhere, is stored: bindings first, to know which templates have one.
+	received, err := backup.ReceivedBy(ctx, p.Stores, p.Failed)
+	if err != nil {
+		return Promoted{}, err
+	}
 	var done Promoted
-	if done.Objects, err = p.revive(ctx, all, &bound); err != nil {
+	if done.Uncovered, err = p.uncovered(received); err != nil {
+		return done, err
+	}
+	if done.Objects, err = p.revive(ctx, all, received, &bound); err != nil {
 		return done, err
 	}
 	for _, part := range []func(relative string) bool{isBinding, isOther} {
@@ -110,6 +120,34 @@ func (p *Promotion) run(ctx context.Context) (Promoted, error) {
 	}
 	// 4. What is still there from former times was deleted in the failed cell.
 	return done, everywhere(ctx, cells, func(ctx context.Context, _ int, cell *cellstore.Store) error { return p.sweep(ctx, cell) })
+}
+
+// uncovered counts the slots that the cell would own had it not failed and of which nobody has all copies.
+func (p *Promotion) uncovered(received backup.Received) (int, error) {
+	topology, err := withState(p.Topology, p.Failed, slots.Normal)
+	if err != nil {
+		return 0, err
+	}
+	cell, _ := topology.Index(p.Failed)
+	count := 0
+	for slot := range slots.Slot(slots.Count) {
+		if route := topology.Route(slot); (route.Old == cell || route.New == cell) && received.Through(slot) == 0 {
+			count++
+		}
+	}
+	return count, nil
+}
+
+// withState returns a topology with another state of one of its cells.
+func withState(topology *slots.Map, name string, state slots.State) (*slots.Map, error) {
+	cells := make([]slots.Cell, topology.Cells())
+	for i := range cells {
+		cells[i] = topology.Cell(slots.Index(i))
+		if cells[i].Name == name {
+			cells[i].State = state
+		}
+	}
+	return slots.Compile(topology.Epoch(), cells)
 }
 
 func isBinding(relative string) bool { return strings.HasPrefix(relative, bindingsPrefix) }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -76,34 +75,31 @@ func (t *Takeover) Do(ctx context.Context, topology *slots.Map, failed string) e
 	if meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellPromoted) {
 		return nil
 	}
-	if err := t.promote(ctx, topology, cell); err != nil {
-		return err
-	}
-	condition := metav1.Condition{Type: names.CellPromoted, Status: metav1.ConditionTrue, Reason: reasonPromoted, Message: "The objects of the cell live on in the cells that kept their copies."}
-	others, err := t.lostWith(ctx, topology, failed)
+	promoted, err := t.promote(ctx, topology, cell)
 	if err != nil {
 		return err
 	}
-	if len(others) > 0 {
+	condition := metav1.Condition{Type: names.CellPromoted, Status: metav1.ConditionTrue, Reason: reasonPromoted, Message: "The objects of the cell live on in the cells that kept their copies."}
+	if promoted.Uncovered > 0 {
 		condition.Reason = reasonPartly
-		condition.Message = fmt.Sprintf("Copies that %s had kept are lost with it. They are found when one of the cells returns.", someOf(others))
-		t.Events.Eventf(cell, nil, corev1.EventTypeWarning, reasonPartly, "Failover", "copies that %s had kept are lost with it", someOf(others))
+		condition.Message = fmt.Sprintf("Nobody who is left had a complete copy of %d slots of the cell. What is missing is found when the cell returns.", promoted.Uncovered)
+		t.Events.Eventf(cell, nil, corev1.EventTypeWarning, reasonPartly, "Failover", "nobody who is left had a complete copy of %d slots of the cell", promoted.Uncovered)
 	}
 	return t.setCondition(ctx, cell, condition)
 }
 
 // promote brings the copies of a cell to life.
-func (t *Takeover) promote(ctx context.Context, topology *slots.Map, cell *cellplanev1alpha1.Cell) error {
+func (t *Takeover) promote(ctx context.Context, topology *slots.Map, cell *cellplanev1alpha1.Cell) (Promoted, error) {
 	stores, err := t.stores(ctx, topology)
 	if err != nil {
-		return err
+		return Promoted{}, err
 	}
 	began := time.Now()
 	promotion := Promotion{Topology: topology, Failed: cell.Name, Stores: stores, Term: t.Term}
 	promoted, err := promotion.Run(ctx)
 	promotedObjects.WithLabelValues(cell.Name).Add(float64(promoted.Objects))
 	if err != nil {
-		return err
+		return promoted, err
 	}
 	if promoted.Objects > 0 {
 		promotionSeconds.Observe(time.Since(began).Seconds())
@@ -113,30 +109,7 @@ func (t *Takeover) promote(ctx context.Context, topology *slots.Map, cell *cellp
 		t.Events.Eventf(cell, nil, corev1.EventTypeWarning, reasonContested, "Failover", "%d copies stay copies, as their places are taken: %s",
 			len(promoted.Contested), someOf(promoted.Contested))
 	}
-	return nil
-}
-
-// lostWith returns the other failed cells whose own share has not been taken over yet: they failed at the same time, and what they kept
-// is out of reach.
-func (t *Takeover) lostWith(ctx context.Context, topology *slots.Map, failed string) ([]string, error) {
-	var others []string
-	for i := range topology.Cells() {
-		other := topology.Cell(slots.Index(i))
-		if other.State != slots.Failed || other.Name == failed {
-			continue
-		}
-		var cell cellplanev1alpha1.Cell
-		if err := t.Fresh.Get(ctx, types.NamespacedName{Name: other.Name}, &cell); err != nil {
-			if apierrors.IsNotFound(err) {
-				continue
-			}
-			return nil, fmt.Errorf("reading the failed cell %s: %w", other.Name, err)
-		}
-		if promoted := meta.FindStatusCondition(cell.Status.Conditions, names.CellPromoted); promoted == nil || promoted.Status != metav1.ConditionTrue || promoted.Reason == reasonPartly {
-			others = append(others, other.Name)
-		}
-	}
-	return others, nil
+	return promoted, nil
 }
 
 // MakeUp takes the identity of a failed cell away in members that could not be reached before.
@@ -287,18 +260,15 @@ func (t *Takeover) Readmit(ctx context.Context, topology *slots.Map, name string
 	promoted := meta.FindStatusCondition(cell.Status.Conditions, names.CellPromoted)
 	if promoted == nil || promoted.Status != metav1.ConditionTrue {
 		// It was called back before its share had been taken over. What is not taken over now would be gone.
-		failed, err := withFailed(topology, name)
+		failed, err := withState(topology, name, slots.Failed)
 		if err != nil {
 			return err
 		}
-		if err := t.promote(ctx, failed, cell); err != nil {
+		if _, err := t.promote(ctx, failed, cell); err != nil {
 			return err
 		}
 	}
-	emptying := Emptying{
-		Topology: topology, Returning: returning, Stores: stores, Term: t.Term, Dir: t.StateDir, Now: time.Now(),
-		Doubtful: promoted != nil && promoted.Reason == reasonPartly,
-	}
+	emptying := Emptying{Topology: topology, Returning: returning, Stores: stores, Term: t.Term, Dir: t.StateDir, Now: time.Now()}
 	emptied, err := emptying.Run(ctx)
 	if err != nil {
 		return err
@@ -325,18 +295,6 @@ func (t *Takeover) Readmit(ctx context.Context, topology *slots.Map, name string
 		return err
 	}
 	return t.setCondition(ctx, cell, metav1.Condition{Type: names.CellFenced, Status: metav1.ConditionFalse, Reason: reasonReadmitted, Message: message})
-}
-
-// withFailed returns a topology as it was while a cell had failed.
-func withFailed(topology *slots.Map, name string) (*slots.Map, error) {
-	cells := make([]slots.Cell, topology.Cells())
-	for i := range cells {
-		cells[i] = topology.Cell(slots.Index(i))
-		if cells[i].Name == name {
-			cells[i].State = slots.Failed
-		}
-	}
-	return slots.Compile(topology.Epoch(), cells)
 }
 
 // stores returns the connections to all cells that have not failed.
