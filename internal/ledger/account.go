@@ -51,6 +51,10 @@ func modelOf(l *cellplanev1alpha1.ClusterLedger) *simulate.Model {
 			m.AddNodes(described, c.Nodes[j].Free, int(c.Nodes[j].Count))
 		}
 	}
+	for i := range l.Volumes {
+		v := &l.Volumes[i]
+		m.AddVolumes(simulate.Volumes{Reach: &v.Reach, Mode: v.AccessMode, Claims: v.Claims})
+	}
 	return m
 }
 

@@ -160,10 +160,10 @@ func (k *Keeper) settle(ctx context.Context, cluster string, m *simulate.Model, 
 		l = k.newLedger(cluster)
 	}
 	// Pods are counted before nodes are looked at: one that comes in between is then counted twice, never forgotten.
-	seen := &Observation{Classes: l.Classes, Holders: holders, Bound: boundOf(m, l)}
+	seen := &Observation{Classes: l.Classes, Volumes: l.Volumes, Holders: holders, Bound: boundOf(m, l)}
 	version := m.Version()
 	if known == nil || k.changed(cluster, version, profile) {
-		seen.Classes = observe(m, profile)
+		seen.Classes, seen.Volumes = observe(m, profile), volumesOf(m)
 	}
 	if !Settle(l, seen, now) {
 		k.note(cluster, version, profile, time.Time{})
@@ -230,6 +230,15 @@ func boundOf(m *simulate.Model, l *cellplanev1alpha1.ClusterLedger) map[cellplan
 		bound[cellplanev1alpha1.WorkloadReference{Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}] = count
 	}
 	return bound
+}
+
+// volumesOf describes the volumes that not all nodes can reach.
+func volumesOf(m *simulate.Model) []cellplanev1alpha1.LedgerVolumes {
+	var volumes []cellplanev1alpha1.LedgerVolumes
+	for _, v := range m.SummarizeVolumes() {
+		volumes = append(volumes, cellplanev1alpha1.LedgerVolumes{Reach: *v.Reach, AccessMode: v.Mode, Claims: v.Claims})
+	}
+	return volumes
 }
 
 // observe describes the nodes that there are, and those that there could be.

@@ -104,6 +104,8 @@ func restore(l *cellplanev1alpha1.ClusterLedger, promised *cellplanev1alpha1.Res
 type Observation struct {
 	// Classes are its nodes.
 	Classes []cellplanev1alpha1.LedgerNodeClass
+	// Volumes are those that not all nodes can reach.
+	Volumes []cellplanev1alpha1.LedgerVolumes
 	// Bound counts the pods of workloads that have a node. Workloads that are missing are not known.
 	Bound map[cellplanev1alpha1.WorkloadReference]int32
 	// Holders are all that may make promises.
@@ -115,8 +117,8 @@ type Observation struct {
 func Settle(l *cellplanev1alpha1.ClusterLedger, seen *Observation, now time.Time) bool {
 	before := l.DeepCopy()
 	l.Holders = seen.Holders
-	if !equality.Semantic.DeepEqual(l.Classes, seen.Classes) {
-		l.Classes = seen.Classes
+	if !equality.Semantic.DeepEqual(l.Classes, seen.Classes) || !equality.Semantic.DeepEqual(l.Volumes, seen.Volumes) {
+		l.Classes, l.Volumes = seen.Classes, seen.Volumes
 		l.Revision++
 		l.ObservedAt = metav1.NewTime(now)
 	}

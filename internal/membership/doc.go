@@ -3,7 +3,7 @@
 // In a member the federation is not one user but several, each a ServiceAccount in the namespace karmada-cluster with
 // no more rights than its task needs and a token of its own:
 //
-//   - status: reads nodes, pods, replica sets, events, metrics and what the API server says about itself, for the hub and the
+//   - status: reads nodes, pods, replica sets, events, volumes, metrics and what the API server says about itself, for the hub and the
 //     cluster-gateway;
 //   - impersonator: acts as the users who come through the cluster's proxy, and as nobody of its own;
 //   - registrar: grants, rotates and revokes all of these, for the hub manager;

@@ -272,7 +272,7 @@ func (s *simulation) keepOff() {
 // limitVolumes bounds the replicas that share a volume: to one, or to one node.
 func (s *simulation) limitVolumes() {
 	for i := range s.volumes {
-		if !s.volumes[i].exclusive && !s.volumes[i].oneNode {
+		if !s.volumes[i].exclusive() && !s.volumes[i].oneNode() {
 			continue
 		}
 		roomiest := 0
@@ -285,7 +285,7 @@ func (s *simulation) limitVolumes() {
 			switch {
 			case at != roomiest:
 				s.caps[at] = 0
-			case s.volumes[i].exclusive:
+			case s.volumes[i].exclusive():
 				s.caps[at] = min(s.caps[at], 1)
 			}
 		}

@@ -51,6 +51,8 @@ type simulation struct {
 // verdict is what a pod's demands of labels and taints say about a class.
 type verdict struct {
 	exists, affinity, taints bool
+	// unnamed is what nodes answer that have no name, if the pod or a volume of it may ask for one.
+	unnamed bool
 	// keys tells whether the nodes have all labels by which the pod is spread.
 	keys bool
 }
@@ -68,7 +70,8 @@ func (m *Model) simulate(p *Pod) *simulation {
 		v := &s.verdicts[i]
 		v.exists, v.taints, v.keys = true, p.tolerates(c.Taints), c.hasKeys(p.spread)
 		if s.byName() {
-			v.affinity = true // each node is asked
+			v.affinity = true // each node is asked, or all of those without a name at once
+			v.unnamed = s.reachable(&node{}, c)
 			continue
 		}
 		matches, err := p.affinity.Match(c.sample)
@@ -129,7 +132,9 @@ func (s *simulation) capOf(at int) int64 {
 		}
 		most = 1
 	}
-	if s.byName() && !s.reachable(n, c) {
+	switch {
+	case !s.byName():
+	case n.name == "" && !s.verdicts[n.class].unnamed, n.name != "" && !s.reachable(n, c):
 		return 0
 	}
 	return most
@@ -152,21 +157,19 @@ func (n *node) takesPorts(wanted []hostPort) bool {
 // reachable asks a single node.
 func (s *simulation) reachable(n *node, c *class) bool {
 	single := &corev1.Node{}
-	single.Name, single.Labels = n.name, make(map[string]string, len(c.Labels)+1)
+	single.Name, single.Labels = n.nameOf(c), make(map[string]string, len(c.Labels)+1)
 	for key, value := range c.Labels {
 		single.Labels[key] = value
 	}
-	if n.name != "" {
-		single.Labels[corev1.LabelHostname] = n.name
+	if single.Name != "" {
+		single.Labels[corev1.LabelHostname] = single.Name
 	}
 	if matches, err := s.p.affinity.Match(single); err != nil || !matches {
 		return false
 	}
 	for i := range s.volumes {
-		if affinity := s.volumes[i].affinity; affinity != nil {
-			if matches, err := affinity.Match(single); err != nil || !matches {
-				return false
-			}
+		if matches, err := s.volumes[i].affinity.Match(single); err != nil || !matches {
+			return false
 		}
 	}
 	return true

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Model is the nodes of a cluster and what their pods take up. It is fed with nodes and pods as they change, in any
+// Model is the nodes of a cluster and what their pods take up. It is fed with nodes, pods and volumes as they change, in any
 // order, and is safe for concurrent use. The zero value is not usable; NewModel makes one.
 type Model struct {
 	mu      sync.RWMutex
@@ -22,6 +22,7 @@ type Model struct {
 	shapes     map[string]*shape
 	pods       map[types.UID]placed
 	volumes    map[string]volume // by namespace/claim
+	bound      map[string]string // volume → namespace/claim
 	unassigned amounts           // of pods without a node
 
 	nodesKnown, podsKnown bool
@@ -55,7 +56,7 @@ const noClass = -1
 func NewModel() *Model {
 	return &Model{
 		classIndex: map[string]int32{}, nodeIndex: map[string]int32{},
-		shapes: map[string]*shape{}, pods: map[types.UID]placed{}, volumes: map[string]volume{},
+		shapes: map[string]*shape{}, pods: map[types.UID]placed{}, volumes: map[string]volume{}, bound: map[string]string{},
 	}
 }
 

@@ -107,6 +107,7 @@ func TestFit(t *testing.T) {
 		Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "default", Name: "data"}, NodeAffinity: &corev1.VolumeNodeAffinity{
 			Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: "In", Values: []string{"b"}}}}}},
 		}},
+		Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound},
 	})
 	for _, test := range []struct {
 		name             string

@@ -22,13 +22,14 @@ type Alike struct {
 }
 
 // Summarize returns the nodes in a fixed order. If there would be more rows than wanted, what nodes have left is rounded
-// down, by an ever larger share of what they offer.
+// down, by an ever larger share of what they offer. Nodes that volumes name are classes of their own.
 func (m *Model) Summarize(rows int) []Summary {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
+	_, named := m.toldVolumes()
 	var counts []map[row]int32
 	for _, parts := range []int64{0, 256, 64, 16, 4, 1} {
-		counts = m.rows(parts)
+		counts = m.rows(parts, named)
 		total := 0
 		for _, alike := range counts {
 			total += len(alike)
@@ -49,8 +50,29 @@ func (m *Model) Summarize(rows int) []Summary {
 		}
 		summaries = append(summaries, s)
 	}
+	for name := range named {
+		if at, known := m.nodeIndex[name]; known && m.nodes[at].class != noClass {
+			summaries = append(summaries, m.single(&m.nodes[at]))
+		}
+	}
 	slices.SortFunc(summaries, func(a, b Summary) int { return strings.Compare(a.Name, b.Name) })
 	return summaries
+}
+
+// single describes a node by itself, with the label that names it.
+func (m *Model) single(n *node) Summary {
+	c := &m.classes[n.class]
+	s := Summary{Class: c.Class}
+	s.Labels = maps.Clone(c.Labels)
+	if s.Labels == nil {
+		s.Labels = map[string]string{}
+	}
+	s.Labels[corev1.LabelHostname] = n.name
+	s.Name = s.Class.name()
+	r := c.row(n, 0)
+	free := amounts{fixed: r.free, other: c.others(r.other)}
+	s.Nodes = []Alike{{Count: 1, Free: free.list()}}
+	return s
 }
 
 // row is what a node has left. Only so many resources of other kinds are told apart as fit.
@@ -63,11 +85,12 @@ func compareRows(a, b row) int {
 	return slices.Compare(append(a.free[:], a.other[:]...), append(b.free[:], b.other[:]...))
 }
 
-func (m *Model) rows(parts int64) []map[row]int32 {
+// rows counts the nodes by what they have left, but for some.
+func (m *Model) rows(parts int64, but map[string]bool) []map[row]int32 {
 	counts := make([]map[row]int32, len(m.classes))
 	for at := range m.nodes {
 		n := &m.nodes[at]
-		if n.class == noClass {
+		if n.class == noClass || but[n.name] {
 			continue
 		}
 		if counts[n.class] == nil {

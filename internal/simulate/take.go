@@ -98,7 +98,7 @@ func (m *Model) Clone() *Model {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	clone := &Model{
-		version: m.version, classIndex: m.classIndex, nodeIndex: m.nodeIndex, shapes: m.shapes, pods: m.pods, volumes: m.volumes,
+		version: m.version, classIndex: m.classIndex, nodeIndex: m.nodeIndex, shapes: m.shapes, pods: m.pods, volumes: m.volumes, bound: m.bound,
 		classes: append([]class(nil), m.classes...), nodes: append([]node(nil), m.nodes...),
 	}
 	return clone

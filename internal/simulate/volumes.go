@@ -1,51 +1,226 @@
 package simulate
 
 import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// volume is where a claim's volume can be reached.
-type volume struct {
-	affinity *nodeaffinity.LazyErrorNodeSelector // nil means everywhere
-	// exclusive tells that only one pod at a time may use it.
-	exclusive bool
-	// oneNode tells that only the pods of one node at a time may use it.
-	oneNode bool
+// Volumes are what claims have in common whose volumes can be reached from the same nodes only. It is what a cluster
+// tells others of its volumes.
+type Volumes struct {
+	// Reach selects the nodes.
+	Reach *corev1.NodeSelector
+	// Mode is the only one that the volumes can be used in; empty if there are several.
+	Mode corev1.PersistentVolumeAccessMode
+	// Claims are written namespace/name.
+	Claims []string
 }
 
-// SetVolume takes over a volume that is bound to a claim: pods with the claim run only where the volume is.
+// volume is where the volume of a claim can be reached.
+type volume struct {
+	name     string
+	reach    *corev1.NodeSelector
+	mode     corev1.PersistentVolumeAccessMode
+	affinity *nodeaffinity.LazyErrorNodeSelector
+}
+
+// exclusive tells that only one pod at a time may use the volume.
+func (v *volume) exclusive() bool { return v.mode == corev1.ReadWriteOncePod }
+
+// oneNode tells that only the pods of one node at a time may use the volume.
+func (v *volume) oneNode() bool { return v.mode == corev1.ReadWriteOnce }
+
+func newVolume(name string, reach *corev1.NodeSelector, mode corev1.PersistentVolumeAccessMode) volume {
+	return volume{name: name, reach: reach, mode: mode, affinity: nodeaffinity.NewLazyErrorNodeSelector(reach)}
+}
+
+// SetVolume takes over a volume as it is now: as long as it is bound to a claim, pods with the claim run only where it
+// can be reached. Volumes that can be reached from everywhere are not kept.
 func (m *Model) SetVolume(v *corev1.PersistentVolume) {
-	if v.Spec.ClaimRef == nil {
-		return
-	}
-	bound := volume{exclusive: onlyMode(v, corev1.ReadWriteOncePod), oneNode: onlyMode(v, corev1.ReadWriteOnce)}
-	if v.Spec.NodeAffinity != nil && v.Spec.NodeAffinity.Required != nil {
-		bound.affinity = nodeaffinity.NewLazyErrorNodeSelector(v.Spec.NodeAffinity.Required)
-	} else if zone := v.Labels[corev1.LabelTopologyZone]; zone != "" {
-		bound.affinity = nodeaffinity.NewLazyErrorNodeSelector(&corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{zone}}},
-		}}})
-	}
+	reach := reachOf(v)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.volumes[v.Spec.ClaimRef.Namespace+"/"+v.Spec.ClaimRef.Name] = bound
+	claim := ""
+	if reach != nil && v.Spec.ClaimRef != nil && v.Status.Phase == corev1.VolumeBound {
+		claim = v.Spec.ClaimRef.Namespace + "/" + v.Spec.ClaimRef.Name
+	}
+	if was, known := m.bound[v.Name]; known && was != claim {
+		m.unbind(v.Name)
+	}
+	if claim == "" {
+		return
+	}
+	mode := corev1.PersistentVolumeAccessMode("")
+	if len(v.Spec.AccessModes) == 1 {
+		mode = v.Spec.AccessModes[0]
+	}
+	m.volumes[claim], m.bound[v.Name] = newVolume(v.Name, reach, mode), claim
 	m.version++
 }
 
 // RemoveVolume forgets a volume.
-func (m *Model) RemoveVolume(v *corev1.PersistentVolume) {
-	if v.Spec.ClaimRef == nil {
-		return
-	}
+func (m *Model) RemoveVolume(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.volumes, v.Spec.ClaimRef.Namespace+"/"+v.Spec.ClaimRef.Name)
+	m.unbind(name)
+}
+
+// KeepVolumes forgets all volumes but some.
+func (m *Model) KeepVolumes(kept map[string]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name := range m.bound {
+		if !kept[name] {
+			m.unbind(name)
+		}
+	}
+}
+
+func (m *Model) unbind(name string) {
+	claim, known := m.bound[name]
+	if !known {
+		return
+	}
+	delete(m.bound, name)
+	if m.volumes[claim].name == name {
+		delete(m.volumes, claim)
+	}
 	m.version++
 }
 
-func onlyMode(v *corev1.PersistentVolume, mode corev1.PersistentVolumeAccessMode) bool {
-	return len(v.Spec.AccessModes) == 1 && v.Spec.AccessModes[0] == mode
+// AddVolumes adds claims of which a summary tells.
+func (m *Model) AddVolumes(v Volumes) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	described := newVolume("", v.Reach, v.Mode)
+	for _, claim := range v.Claims {
+		m.volumes[claim] = described
+	}
+	m.version++
+}
+
+// topologyLabels of volumes, and which label of nodes they speak of.
+var topologyLabels = map[string]string{
+	corev1.LabelTopologyZone: corev1.LabelTopologyZone, corev1.LabelFailureDomainBetaZone: corev1.LabelTopologyZone,
+	corev1.LabelTopologyRegion: corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
+}
+
+// zoneSeparator stands between the zones of a volume that is in several.
+const zoneSeparator = "__"
+
+// reachOf selects the nodes that a volume can be reached from, as kube-scheduler sees it: by its node affinity, and by
+// its zone and region where nodes have such. Nil means all of them.
+func reachOf(v *corev1.PersistentVolume) *corev1.NodeSelector {
+	var terms []corev1.NodeSelectorTerm
+	if v.Spec.NodeAffinity != nil && v.Spec.NodeAffinity.Required != nil {
+		terms = v.Spec.NodeAffinity.Required.NodeSelectorTerms
+	}
+	var inside []corev1.NodeSelectorRequirement
+	for _, key := range slices.Sorted(maps.Keys(topologyLabels)) {
+		if value := v.Labels[key]; value != "" {
+			inside = append(inside, corev1.NodeSelectorRequirement{
+				Key: topologyLabels[key], Operator: corev1.NodeSelectorOpIn, Values: strings.Split(value, zoneSeparator),
+			})
+		}
+	}
+	if len(inside) == 0 {
+		if len(terms) == 0 {
+			return nil
+		}
+		return &corev1.NodeSelector{NodeSelectorTerms: terms}
+	}
+	nowhere := []corev1.NodeSelectorRequirement{
+		{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpDoesNotExist},
+		{Key: corev1.LabelTopologyRegion, Operator: corev1.NodeSelectorOpDoesNotExist},
+	}
+	if len(terms) == 0 {
+		terms = []corev1.NodeSelectorTerm{{}}
+	}
+	reach := &corev1.NodeSelector{}
+	for i := range terms {
+		for _, also := range [][]corev1.NodeSelectorRequirement{inside, nowhere} {
+			reach.NodeSelectorTerms = append(reach.NodeSelectorTerms, corev1.NodeSelectorTerm{
+				MatchFields: terms[i].MatchFields, MatchExpressions: slices.Concat(terms[i].MatchExpressions, also),
+			})
+		}
+	}
+	return reach
+}
+
+// A summary tells of so many claims at most, and of so many nodes by their names. Claims beyond count as if their
+// volumes could be reached from everywhere.
+const (
+	mostClaims = 1024
+	mostNamed  = 128
+)
+
+// SummarizeVolumes returns the claims whose volumes cannot be reached from everywhere, in a fixed order.
+func (m *Model) SummarizeVolumes() []Volumes {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	claims, _ := m.toldVolumes()
+	groups := map[string]*Volumes{}
+	for _, claim := range claims {
+		v := m.volumes[claim]
+		text, err := json.Marshal([]any{v.reach, v.mode})
+		if err != nil {
+			continue
+		}
+		key := string(text)
+		if groups[key] == nil {
+			groups[key] = &Volumes{Reach: v.reach, Mode: v.mode}
+		}
+		groups[key].Claims = append(groups[key].Claims, claim)
+	}
+	var summary []Volumes
+	for _, key := range slices.Sorted(maps.Keys(groups)) {
+		summary = append(summary, *groups[key])
+	}
+	return summary
+}
+
+// toldVolumes returns the claims that a summary tells of, and the nodes that their volumes name.
+func (m *Model) toldVolumes() (claims []string, named map[string]bool) {
+	named = map[string]bool{}
+	for _, claim := range slices.Sorted(maps.Keys(m.volumes)) {
+		more := namesIn(m.volumes[claim].reach)
+		more = slices.DeleteFunc(more, func(name string) bool { return named[name] })
+		if len(claims) == mostClaims {
+			break
+		}
+		if len(named)+len(more) > mostNamed {
+			continue
+		}
+		claims = append(claims, claim)
+		for _, name := range more {
+			named[name] = true
+		}
+	}
+	return claims, named
+}
+
+// namesIn returns the nodes that a selector names, each once.
+func namesIn(selector *corev1.NodeSelector) []string {
+	var found []string
+	for i := range selector.NodeSelectorTerms {
+		term := &selector.NodeSelectorTerms[i]
+		for _, r := range term.MatchExpressions {
+			if r.Key == corev1.LabelHostname {
+				found = append(found, r.Values...)
+			}
+		}
+		for _, r := range term.MatchFields {
+			found = append(found, r.Values...)
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
 }
 
 // volumesOf returns the known volumes of a pod's claims.
@@ -58,3 +233,6 @@ func (m *Model) volumesOf(p *Pod) []volume {
 	}
 	return found
 }
+
+// nameOf is what a node is called: one of a summary has no name of its own, but perhaps a class of its own.
+func (n *node) nameOf(c *class) string { return cmp.Or(n.name, c.Labels[corev1.LabelHostname]) }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -18,16 +19,20 @@ import (
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine"
+	"github.com/cellplane/cellplane/internal/engine/enginetest"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
 // ledger gives a cluster nodes with 4 CPUs each.
-func ledger(t *testing.T, cluster string, nodes int32) {
+func ledger(t *testing.T, cluster string, nodes int32, change ...func(*cellplanev1alpha1.ClusterLedger)) {
 	t.Helper()
 	free := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourcePods: resource.MustParse("110"), corev1.ResourceMemory: resource.MustParse("64Gi")}
 	l := &cellplanev1alpha1.ClusterLedger{
 		ObjectMeta: metav1.ObjectMeta{Name: cluster}, Holders: []string{"cell-a", "cell-b"}, ObservedAt: metav1.Now(),
 		Classes: []cellplanev1alpha1.LedgerNodeClass{{Name: "node", Allocatable: free, Nodes: []cellplanev1alpha1.LedgerNodes{{Count: nodes, Free: free}}}},
+	}
+	for _, f := range change {
+		f(l)
 	}
 	if err := hub.Create(t.Context(), l); err != nil {
 		t.Fatal(err)
@@ -54,7 +59,7 @@ func TestNoOvercommitBetweenCells(t *testing.T) {
 			_ = other.Delete(context.Background(), &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: v.full(name)}})
 		}
 	})
-	stop := startEngine(context.Background(), engine.Config{Cell: "cell-b", Config: otherConfig, HubAPI: hubConfig})
+	stop := enginetest.Start(context.Background(), engine.Config{Cell: "cell-b", Config: otherConfig, HubAPI: hubConfig})
 	defer stop()
 	worlds := map[string]*world{"w": w, "v": v}
 	var wait sync.WaitGroup
@@ -149,4 +154,28 @@ func TestDuplicatedIgnoresTheLedger(t *testing.T) {
 	w.policy(func(*policyv1alpha1.PropagationPolicy) {})
 	w.create(w.deployment("web", 50))
 	w.untilPlaced("web", "a:50")
+}
+
+// A workload goes where there is room beside its volume: of the cluster that has more room most is in another zone.
+func TestZonesOfVolumes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "a", "b")
+	ledger(t, w.full("a"), 10, func(l *cellplanev1alpha1.ClusterLedger) {
+		near := l.Classes[0].DeepCopy()
+		near.Name, near.Labels, near.Nodes[0].Count = "near", map[string]string{corev1.LabelTopologyZone: "near"}, 1
+		l.Classes[0].Labels = map[string]string{corev1.LabelTopologyZone: "far"}
+		l.Classes = append(l.Classes, *near)
+		l.Volumes = []cellplanev1alpha1.LedgerVolumes{{Claims: []string{w.ns + "/data"}, Reach: corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{"near"}}},
+		}}}}}
+	})
+	ledger(t, w.full("b"), 2)
+	w.policy(aggregated, oneCluster)
+	w.create(w.deployment("stateless", 8), w.deployment("stateful", 8, func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+		}}}
+	}))
+	w.untilPlaced("stateless", "a:8")
+	w.untilPlaced("stateful", "b:8")
 }

@@ -25,7 +25,13 @@ type ClusterLedger struct {
 	// +kubebuilder:validation:MaxItems=1024
 	Classes []LedgerNodeClass `json:"classes,omitempty"`
 
-	// Revision counts how often the classes were seen to differ.
+	// Volumes are where claims are bound that not all nodes can reach.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1024
+	Volumes []LedgerVolumes `json:"volumes,omitempty"`
+
+	// Revision counts how often the classes or volumes were seen to differ.
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
 
@@ -63,7 +69,7 @@ type LedgerNodeClass struct {
 	// +kubebuilder:validation:MaxLength=80
 	Name string `json:"name"`
 
-	// Labels of the nodes, without those that name a single node.
+	// Labels of the nodes, without the one that names a single node unless a volume asks for that node.
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
 
@@ -96,6 +102,23 @@ type LedgerNodes struct {
 	// Free is the least that each has left.
 	// +optional
 	Free corev1.ResourceList `json:"free,omitempty"`
+}
+
+// LedgerVolumes are claims whose volumes can be reached from the same nodes only.
+type LedgerVolumes struct {
+	// Reach selects the nodes.
+	// +required
+	Reach corev1.NodeSelector `json:"reach"`
+
+	// AccessMode is the only one that the volumes can be used in; empty if there are several.
+	// +optional
+	AccessMode corev1.PersistentVolumeAccessMode `json:"accessMode,omitempty"`
+
+	// Claims that the volumes are bound to, as namespace/name.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=1024
+	Claims []string `json:"claims"`
 }
 
 // Reservation is a promise of room for the pods of a workload.

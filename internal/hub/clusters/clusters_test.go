@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/cellplane/cellplane/api"
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
@@ -33,9 +34,11 @@ import (
 	"github.com/cellplane/cellplane/internal/hub/clusterstatus"
 	"github.com/cellplane/cellplane/internal/hub/executionspace"
 	"github.com/cellplane/cellplane/internal/kubebin"
+	"github.com/cellplane/cellplane/internal/ledger"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/membership"
 	"github.com/cellplane/cellplane/internal/process"
+	"github.com/cellplane/cellplane/internal/simulate"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
@@ -52,6 +55,7 @@ func TestClusters(t *testing.T) {
 	w := start(t)
 	t.Run("status", w.testStatus)
 	t.Run("pods", w.testPods)
+	t.Run("volumes", w.testVolumes)
 	t.Run("nothing is written that did not change", w.testIdle)
 	t.Run("new kinds", w.testNewKind)
 	t.Run("kinds that fail", w.testBrokenKind)
@@ -212,6 +216,59 @@ func (w *world) testPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.eventually(t, "nothing is counted once they are gone", "member1", sums("0", "0"))
+}
+
+// The ledger of a member tells where volumes are, as soon as they are bound and no longer than that.
+func (w *world) testVolumes(t *testing.T) {
+	volumes := w.typed(t, 0).CoreV1().PersistentVolumes()
+	local := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "local"}, Spec: corev1.PersistentVolumeSpec{
+		Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
+		PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain, PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/data"}}, StorageClassName: "local",
+		ClaimRef: &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: "default", Name: "data"},
+		NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"member1-node-1"}}},
+		}}}},
+	}}
+	class, claim := "local", &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, VolumeName: "local",
+		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+	}}
+	claim.Spec.StorageClassName = &class
+	template := &corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+		Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8")}}}},
+		Volumes:    []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}},
+	}}
+	pod, err := simulate.FromTemplate("default", template)
+	if err != nil {
+		t.Fatal(err)
+	}
+	room := func(want int64) {
+		t.Helper()
+		testenv.Eventually(t, fmt.Sprintf("there is room for %d pods with the claim", want), func(ctx context.Context) (bool, error) {
+			l := &cellplanev1alpha1.ClusterLedger{}
+			if err := w.objects.Get(ctx, client.ObjectKey{Name: "member1"}, l); err != nil {
+				return false, err
+			}
+			found := ledger.Open(l, nil, time.Now()).Room(pod).Total()
+			return found == want, fmt.Errorf("there is room for %d", found)
+		})
+	}
+	room(12) // three nodes of 32 processors
+	if _, err := volumes.Create(t.Context(), local, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	claims := w.typed(t, 0).CoreV1().PersistentVolumeClaims("default")
+	if _, err := claims.Create(t.Context(), claim, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	room(4)
+	if err := claims.Delete(t.Context(), "data", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	room(12)
+	if err := volumes.Delete(t.Context(), "local", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // collected returns how often the status of a cluster has been collected.

@@ -43,16 +43,19 @@ func (l *ledger) follow(ctx context.Context, client kubernetes.Interface) {
 			return client.CoreV1().Pods(metav1.NamespaceAll).Watch(ctx, options)
 		},
 	}
-	var both sync.WaitGroup
-	both.Go(func() {
+	var all sync.WaitGroup
+	all.Go(func() {
 		store := l.nodeStore()
 		cache.NewReflectorWithOptions(nodes, &corev1.Node{}, store, cache.ReflectorOptions{Name: "nodes"}).RunWithContext(ctx)
 	})
-	both.Go(func() {
+	all.Go(func() {
 		store := l.podStore()
 		cache.NewReflectorWithOptions(pods, &corev1.Pod{}, store, cache.ReflectorOptions{Name: "pods"}).RunWithContext(ctx)
 	})
-	both.Wait()
+	if l.model != nil {
+		all.Go(func() { followVolumes(ctx, client, l.model) })
+	}
+	all.Wait()
 }
 
 // nodeStore feeds the ledger with nodes, and the model if there is one.
