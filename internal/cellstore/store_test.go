@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -12,38 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
-	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
 func slotOf(namespace, name string) slots.Slot { return slots.Of(namespace, name) }
-
-// open connects to the store of a control plane.
-func open(t *testing.T, plane *controlplane.ControlPlane) *cellstore.Store {
-	t.Helper()
-	caFile, pair, err := plane.EtcdFiles()
-	if err != nil {
-		t.Fatal(err)
-	}
-	data := map[string][]byte{}
-	for key, file := range map[string]string{"ca.crt": caFile, "tls.crt": pair.CertFile, "tls.key": pair.KeyFile} {
-		if data[key], err = os.ReadFile(file); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cell := &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: plane.Name()}, Spec: cellplanev1alpha1.CellSpec{Etcd: cellplanev1alpha1.CellEtcd{Endpoints: []string{plane.EtcdURL()}}}}
-	s, err := cellstore.Open(cell, &corev1.Secret{Data: data})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return s
-}
 
 func TestStore(t *testing.T) {
 	plane := testenv.StartFederation(t, local.Spec{WithoutHub: true, Cells: 1}).Cells[0]
@@ -55,7 +30,7 @@ func TestStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := open(t, plane)
+	s := testenv.OpenStore(t, plane)
 	t.Run("terms", func(t *testing.T) { testTerms(t, s) })
 	t.Run("pages", func(t *testing.T) { testPages(t, s) })
 	t.Run("several keys", func(t *testing.T) { testGetAll(t, s) })

@@ -20,6 +20,7 @@ import (
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/engine"
+	"github.com/cellplane/cellplane/internal/engine/enginetest"
 )
 
 // engineProcess makes the test binary an engine, with the kubeconfig that it names.
@@ -62,7 +63,7 @@ func TestLeaderIsKilledUnderLoad(t *testing.T) {
 	ns := namespace(t)
 	stopEngine()
 	defer func() {
-		stopEngine = startEngine(context.Background(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig})
+		stopEngine = enginetest.Start(context.Background(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig})
 	}()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: "cellplane-engine-" + federation.Cells[0].Name()}}
 	leads := func(not string) string {

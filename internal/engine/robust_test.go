@@ -22,6 +22,7 @@ import (
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine"
+	"github.com/cellplane/cellplane/internal/engine/enginetest"
 	"github.com/cellplane/cellplane/internal/kubebin"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
@@ -44,7 +45,7 @@ func TestRestartWritesNothing(t *testing.T) {
 		return until(t, "it is there", members["member1"], configMapRef(ns, "a"), anything[*corev1.ConfigMap]).ResourceVersion
 	}
 	before, there := writes(t), version()
-	stopEngine = startEngine(context.Background(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig})
+	stopEngine = enginetest.Start(context.Background(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig})
 	barrierless := configMap(ns, "after", map[string]string{"k": "v"})
 	settle(t)
 	if done := difference(before, writes(t)); total(done) != 0 {
@@ -71,7 +72,7 @@ func TestLazyWhileAway(t *testing.T) {
 	stopEngine()
 	edit(t, cell, p, func(p *policyv1alpha1.PropagationPolicy) { inMembers("member2")(&p.Spec) })
 	edit(t, cell, deploymentRef(ns, "changed"), func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](2) })
-	stopEngine = startEngine(context.Background(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig})
+	stopEngine = enginetest.Start(context.Background(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig})
 	until(t, "the policy came along with the change", members["member2"], deploymentRef(ns, "changed"), func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == 2 })
 	barrier(t, ns)
 	missing(t, "what has not changed", members["member2"], deploymentRef(ns, "same"))
@@ -131,15 +132,15 @@ func TestMemberDoesNotAnswer(t *testing.T) {
 func TestStandbyTakesOver(t *testing.T) {
 	stopEngine()
 	defer func() {
-		stopEngine = startEngine(context.Background(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig})
+		stopEngine = enginetest.Start(context.Background(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig})
 	}()
 	ns := namespace(t)
 	create(t, policy(ns, "all", []string{"ConfigMap"}, inMembers("member1")))
 	elected := engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig, LeaderElect: true}
-	stopFirst := startEngine(t.Context(), elected)
+	stopFirst := enginetest.Start(t.Context(), elected)
 	create(t, configMap(ns, "one", map[string]string{"k": "1"}))
 	delivered(t, "member1", ns, "one", "k", "1")
-	stopSecond := startEngine(t.Context(), elected)
+	stopSecond := enginetest.Start(t.Context(), elected)
 	defer stopSecond()
 	stopFirst()
 	create(t, configMap(ns, "two", map[string]string{"k": "1"}))
@@ -150,10 +151,10 @@ func TestStandbyTakesOver(t *testing.T) {
 // sinks gives it up.
 func TestPreemption(t *testing.T) {
 	stopEngine()
-	stopPreempting := startEngine(t.Context(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig, Preemption: true})
+	stopPreempting := enginetest.Start(t.Context(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig, Preemption: true})
 	defer func() {
 		stopPreempting()
-		stopEngine = startEngine(context.Background(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig})
+		stopEngine = enginetest.Start(context.Background(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig})
 	}()
 	ns := namespace(t)
 	preempts := func(priority int32) func(*policyv1alpha1.PropagationSpec) {

@@ -56,10 +56,6 @@ func newSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	etcdCA, etcdPair, err := plane.EtcdFiles()
-	if err != nil {
-		t.Fatal(err)
-	}
 	config, err := plane.AdminConfig()
 	if err != nil {
 		t.Fatal(err)
@@ -74,10 +70,7 @@ func newSite(t *testing.T) *site {
 	if s.admin, err = kubernetes.NewForConfig(config); err != nil {
 		t.Fatal(err)
 	}
-	if s.store, err = cellstore.Open(s.object, &corev1.Secret{Data: map[string][]byte{"ca.crt": read(t, etcdCA), "tls.crt": read(t, etcdPair.CertFile), "tls.key": read(t, etcdPair.KeyFile)}}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.store.Close() })
+	s.store = testenv.OpenStore(t, plane)
 	if err := s.store.RaiseTerm(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package gateway_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -14,7 +13,6 @@ import (
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/internal/cellstore"
-	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/fence"
 	"github.com/cellplane/cellplane/internal/gateway"
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
@@ -80,7 +78,9 @@ func newYard(t *testing.T) *yard {
 		config.QPS = -1
 		y.direct = append(y.direct, clientFor(t, config))
 		must(t, fence.Install(t.Context(), y.direct[i]))
-		y.stores = append(y.stores, openStore(t, plane))
+		store := testenv.OpenStore(t, plane)
+		must(t, store.RaiseTerm(t.Context(), 1))
+		y.stores = append(y.stores, store)
 		connected, err := fence.Connect(&cellplanev1alpha1.Cell{
 			ObjectMeta: metav1.ObjectMeta{Name: plane.Name()},
 			Spec:       cellplanev1alpha1.CellSpec{Endpoint: cellplanev1alpha1.CellEndpoint{Server: plane.URL(), CABundle: y.cells[i].Endpoint.CA}},
@@ -106,23 +106,6 @@ func must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-func openStore(t *testing.T, plane *controlplane.ControlPlane) *cellstore.Store {
-	t.Helper()
-	caFile, pair, err := plane.EtcdFiles()
-	must(t, err)
-	data := map[string][]byte{}
-	for key, file := range map[string]string{"ca.crt": caFile, "tls.crt": pair.CertFile, "tls.key": pair.KeyFile} {
-		data[key], err = os.ReadFile(file)
-		must(t, err)
-	}
-	cell := &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: plane.Name()}, Spec: cellplanev1alpha1.CellSpec{Etcd: cellplanev1alpha1.CellEtcd{Endpoints: []string{plane.EtcdURL()}}}}
-	store, err := cellstore.Open(cell, &corev1.Secret{Data: data})
-	must(t, err)
-	t.Cleanup(func() { _ = store.Close() })
-	must(t, store.RaiseTerm(t.Context(), 1))
-	return store
 }
 
 // name returns a name that begins with a prefix and moves from cell-a to cell-b, or stays.

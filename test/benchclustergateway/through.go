@@ -24,7 +24,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
@@ -166,7 +165,7 @@ func (f *federation) join(ctx context.Context) error {
 		}
 		config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
 		f.members = append(f.members, config)
-		store, err := openStore(cell)
+		store, err := local.OpenStore(cell)
 		if err != nil {
 			return err
 		}
@@ -258,23 +257,6 @@ func (f *federation) stopGateway() {
 	// A process that has ended already is as well.
 	_ = f.gateway.Process.Signal(syscall.SIGTERM)
 	_ = f.gateway.Wait()
-}
-
-// openStore connects to the etcd of a member.
-func openStore(plane *controlplane.ControlPlane) (*cellstore.Store, error) {
-	ca, pair, err := plane.EtcdFiles()
-	if err != nil {
-		return nil, err
-	}
-	data := map[string][]byte{}
-	for key, file := range map[string]string{"ca.crt": ca, corev1.TLSCertKey: pair.CertFile, corev1.TLSPrivateKeyKey: pair.KeyFile} {
-		if data[key], err = os.ReadFile(file); err != nil {
-			return nil, err
-		}
-	}
-	cell := &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: plane.Name()}}
-	cell.Spec.Etcd.Endpoints = []string{plane.EtcdURL()}
-	return cellstore.Open(cell, &corev1.Secret{Data: data})
 }
 
 func freePort() (int, error) {

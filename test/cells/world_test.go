@@ -25,22 +25,7 @@ import (
 // cellplane is the program under test.
 var cellplane string
 
-func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "cellplane-cells-")
-		if err != nil {
-			panic(err)
-		}
-		defer os.RemoveAll(dir)
-		cellplane = filepath.Join(dir, "cellplane")
-		build := exec.Command("go", "build", "-o", cellplane, "github.com/cellplane/cellplane/cmd/cellplane")
-		if output, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "building cellplane: %v\n%s", err, output)
-			return 1
-		}
-		return m.Run()
-	}())
-}
+func TestMain(m *testing.M) { testenv.ProgramMain(m, &cellplane) }
 
 // world is a federation with two cells and two members, and those who use it.
 type world struct {

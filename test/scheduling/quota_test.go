@@ -18,6 +18,7 @@ import (
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	"github.com/cellplane/cellplane/internal/engine"
+	"github.com/cellplane/cellplane/internal/engine/enginetest"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
@@ -73,7 +74,7 @@ func TestQuotaEnforcement(t *testing.T) {
 
 // Q1, Q2: clusters get their share as a ResourceQuota, and what they say of it is added up.
 func TestQuotaShares(t *testing.T) {
-	stop := startEngine(context.Background(), engine.Config{Cell: "hub", Config: hubConfig, Hub: true})
+	stop := enginetest.Start(context.Background(), engine.Config{Cell: "hub", Config: hubConfig, Hub: true})
 	defer stop()
 	w := newWorldIn(t, hub, "a", "b")
 	share := func(cluster, n string) policyv1alpha1.StaticClusterAssignment {

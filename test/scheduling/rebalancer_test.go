@@ -15,6 +15,7 @@ import (
 
 	appsv1alpha1 "github.com/cellplane/cellplane/api/apps/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/engine/enginetest"
 	"github.com/cellplane/cellplane/internal/hub/workloadrebalancer"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
@@ -23,7 +24,7 @@ import (
 // its time is over. What is added later is handled, and what is done is not done again.
 func TestWorkloadRebalancer(t *testing.T) {
 	mgr, err := manager.New(hubConfig, manager.Options{
-		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: ptr.To(true)},
+		Scheme: enginetest.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
 	if err != nil {
 		t.Fatal(err)
