@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellcheck"
 	"github.com/cellplane/cellplane/internal/cellstore"
@@ -49,7 +48,7 @@ func newWorld(t *testing.T) *world {
 		}
 		config.QPS = -1
 		w.clients[cell.Name()] = kubernetes.NewForConfigOrDie(config)
-		store := openStore(t, cell)
+		store := testenv.OpenStore(t, cell)
 		w.stores[cell.Name()] = store
 		if err := store.RaiseTerm(t.Context(), term); err != nil {
 			t.Fatal(err)
@@ -57,28 +56,6 @@ func newWorld(t *testing.T) *world {
 	}
 	w.controller = &backup.Controller{Term: term, Open: func(_ context.Context, cell string) (*cellstore.Store, error) { return w.stores[cell], nil }}
 	return w
-}
-
-func openStore(t *testing.T, cell *controlplane.ControlPlane) *cellstore.Store {
-	t.Helper()
-	ca, pair, err := cell.EtcdFiles()
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret := &corev1.Secret{Data: map[string][]byte{}}
-	for key, file := range map[string]string{"ca.crt": ca, corev1.TLSCertKey: pair.CertFile, corev1.TLSPrivateKeyKey: pair.KeyFile} {
-		if secret.Data[key], err = os.ReadFile(file); err != nil {
-			t.Fatal(err)
-		}
-	}
-	object := &v1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: cell.Name()}}
-	object.Spec.Etcd.Endpoints = []string{cell.EtcdURL()}
-	store, err := cellstore.Open(object, secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = store.Close() })
-	return store
 }
 
 func (w *world) compile(t *testing.T, epoch int64, failed ...string) *slots.Map {
