@@ -64,7 +64,7 @@ func TestCost(t *testing.T) {
 	settle(t)
 	updated := difference(before, writes(t))
 	t.Logf("update: %.1f writes each: %v; cell CPU %v each", total(updated)/float64(n), perObject(updated, n), cpu/time.Duration(n))
-	checkCost(t, "a new image", updated, n, map[string]float64{"PUT deployments": 1, "PATCH works": 2}, 7)
+	checkCost(t, "a new image", updated, n, map[string]float64{"PUT deployments": 1, "PUT works": 2}, 7)
 
 	before = writes(t)
 	for i := range n {

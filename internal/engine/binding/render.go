@@ -141,8 +141,7 @@ func newWork(binding *workv1alpha2.ResourceBinding, t *cell.Template, cluster st
 			names.WorkPermanentIDLabel: uuid.NewString(),
 			names.SlotLabel:            slots.Of(t.Namespace, t.Name).String(),
 		},
-		// Empty ones are removed from a Work that has them.
-		Annotations: map[string]string{names.AppliedOverridesAnnotation: "", names.AppliedClusterOverridesAnnotation: ""},
+		Annotations: map[string]string{},
 	}}
 	if binding.Namespace != "" {
 		work.Labels[names.ResourceBindingPermanentIDLabel] = bindingID(binding)

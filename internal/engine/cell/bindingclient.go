@@ -52,7 +52,10 @@ func (c *BindingClient) Create(ctx context.Context, binding *workv1alpha2.Resour
 
 // Update updates all but the status of a binding, unless it has been changed since.
 func (c *BindingClient) Update(ctx context.Context, binding *workv1alpha2.ResourceBinding) (*workv1alpha2.ResourceBinding, error) {
-	return c.write(ctx, "updating", "PUT", binding, binding.Name)
+	body := *binding
+	// Who set which field of a binding is of no use to anybody: from here on the API server need not work it out.
+	body.ManagedFields = []metav1.ManagedFieldsEntry{{}}
+	return c.write(ctx, "updating", "PUT", &body, binding.Name)
 }
 
 func (c *BindingClient) updateStatus(ctx context.Context, binding *workv1alpha2.ResourceBinding) (*workv1alpha2.ResourceBinding, error) {

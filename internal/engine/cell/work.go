@@ -1,6 +1,8 @@
 package cell
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -39,6 +41,8 @@ type Work struct {
 	Frozen    bool
 	// Finalizers are those of the Work, ours among them.
 	Finalizers []string
+	// foreign is what others wrote on the Work's metadata, nil for nearly all.
+	foreign *foreignMetadata
 	// Conditions are those of the status, and StatusDigest condenses the rest of it.
 	Conditions   []metav1.Condition
 	StatusDigest uint64
@@ -93,6 +97,7 @@ func (c *Cell) condenseWork(work *workv1alpha1.Work, before *Work) *Work {
 		Preserve:     ptr.Deref(work.Spec.PreserveResourcesOnDeletion, false),
 		Deleting:     work.DeletionTimestamp != nil,
 		Finalizers:   work.Finalizers,
+		foreign:      foreignOf(&work.ObjectMeta),
 		Frozen:       work.Labels[names.RebalanceStatusLabel] != "",
 		Conditions:   work.Status.Conditions,
 		StatusDigest: StatusDigest(work.Status.ManifestStatuses),
@@ -184,6 +189,66 @@ var (
 		names.ConflictResolutionAnnotation, names.AppliedOverridesAnnotation, names.AppliedClusterOverridesAnnotation,
 	}
 )
+
+// foreignMetadata is what others wrote on a Work. Updates leave it there.
+type foreignMetadata struct {
+	labels, annotations map[string]string
+	owners              []metav1.OwnerReference
+}
+
+// foreignOf returns what others wrote on a Work, nil if nobody did.
+func foreignOf(work *metav1.ObjectMeta) *foreignMetadata {
+	f := &foreignMetadata{labels: without(work.Labels, workLabels), annotations: without(work.Annotations, workAnnotations), owners: work.OwnerReferences}
+	if len(f.labels) == 0 && len(f.annotations) == 0 && len(f.owners) == 0 {
+		return nil
+	}
+	return f
+}
+
+// without returns the entries under other keys, nil if there are none.
+func without(entries map[string]string, keys []string) map[string]string {
+	var rest map[string]string
+	for key, value := range entries {
+		if slices.Contains(keys, key) {
+			continue
+		}
+		if rest == nil {
+			rest = map[string]string{}
+		}
+		rest[key] = value
+	}
+	return rest
+}
+
+// updated returns the metadata of a Work that is brought up to date: what is wanted, and what others wrote.
+func (w *Work) updated(wanted *metav1.ObjectMeta) metav1.ObjectMeta {
+	meta := metav1.ObjectMeta{
+		Namespace: w.Namespace, Name: w.Name, UID: w.UID, ResourceVersion: w.Version, Finalizers: w.Finalizers,
+		Labels: map[string]string{}, Annotations: map[string]string{},
+		// Who set which field of a Work is of no use to anybody: from here on the API server need not work it out.
+		ManagedFields: []metav1.ManagedFieldsEntry{{}},
+	}
+	if !slices.Contains(meta.Finalizers, names.ExecutionFinalizer) {
+		meta.Finalizers = append(slices.Clone(meta.Finalizers), names.ExecutionFinalizer)
+	}
+	if w.foreign != nil {
+		maps.Copy(meta.Labels, w.foreign.labels)
+		maps.Copy(meta.Annotations, w.foreign.annotations)
+		meta.OwnerReferences = w.foreign.owners
+	}
+	addSet(meta.Labels, wanted.Labels)
+	addSet(meta.Annotations, wanted.Annotations)
+	return meta
+}
+
+// addSet adds those entries that are not empty.
+func addSet(to, from map[string]string) {
+	for key, value := range from {
+		if value != "" {
+			to[key] = value
+		}
+	}
+}
 
 // StatusDigest condenses the statuses of manifests.
 func StatusDigest(statuses []workv1alpha1.ManifestStatus) uint64 {

@@ -131,9 +131,6 @@ func (n *Controller) send(ctx context.Context, namespace *metav1.PartialObjectMe
 	if now.Digest == cell.WorkDigest(work.Labels, work.Annotations, false, false, []cell.Object{cell.DescribeManifest(stamped)}) {
 		return nil
 	}
-	if work.Annotations[names.AppliedClusterOverridesAnnotation] == "" {
-		work.Annotations[names.AppliedClusterOverridesAnnotation] = "" // removes the trace of policies that are gone
-	}
 	_, err = n.cell.UpdateWork(ctx, now, work)
 	return err
 }

@@ -106,7 +106,11 @@ func (b *Bindings) Reconcile(ctx context.Context, key cell.Key) error {
 			return ignoreNotFound(err)
 		}
 	}
-	b.pace.written(key)
+	if moving {
+		b.pace.written(key)
+	} else {
+		b.pace.settled(key, b.now())
+	}
 	return nil
 }
 

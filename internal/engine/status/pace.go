@@ -1,6 +1,7 @@
 package status
 
 import (
+	"math"
 	"sync"
 	"time"
 )
@@ -9,14 +10,25 @@ import (
 // has failed, is written at once. A rollout so costs a few writes, not one for every pod. Few people look at Works,
 // so that they may lag behind more.
 //
-// When much moves at once, each takes longer to come to rest and is looked at less: both times grow, up to a factor.
+// When much moves at once, each takes longer to come to rest. Then only what takes much longer than the others did of
+// late is worth a word on the way: both times grow with the crowd and with what has been usual, up to a factor.
 var (
-	bindingRhythm = rhythm{quiet: 5 * time.Second, longest: 15 * time.Second, stretch: 6}
-	workRhythm    = rhythm{quiet: 45 * time.Second, longest: 90 * time.Second, stretch: 2}
+	bindingRhythm = rhythm{quiet: 5 * time.Second, longest: 15 * time.Second, stretch: 24}
+	workRhythm    = rhythm{quiet: 45 * time.Second, longest: 90 * time.Second, stretch: 4}
 )
 
 // crowd is how many keys may move before times begin to grow.
 const crowd = 50
+
+const (
+	// outlier is how many times longer than usual something takes that is worth a word on the way.
+	outlier = 3
+	// memory is after how long a movement that has ended counts half.
+	memory = 15 * time.Second
+	// inertia is how many movements count at most, and doubt for how many it counts that the usual may not be so.
+	inertia = 8
+	doubt   = 0.5
+)
 
 // gather is how long is waited in any case: members often answer together.
 const gather = 10 * time.Millisecond
@@ -31,6 +43,9 @@ type pace[K comparable] struct {
 	rhythm
 	mu    sync.Mutex
 	moves map[K]movement
+	ended float64       // how many movements have ended of late; old ones count less
+	taken time.Duration // how long they have taken together
+	rest  time.Time     // when the last one ended
 }
 
 type movement struct{ first, last time.Time }
@@ -57,8 +72,33 @@ func (p *pace[K]) wait(key K, now time.Time) time.Duration {
 	if !moving {
 		return 0
 	}
-	factor := time.Duration(max(1, min(len(p.moves)/crowd, p.stretch)))
+	factor := p.factor(now)
 	return max(0, min(m.last.Add(factor*p.quiet).Sub(now), m.first.Add(factor*p.longest).Sub(now)))
+}
+
+// factor returns how much longer than at best is waited now.
+func (p *pace[K]) factor(now time.Time) time.Duration {
+	weight := p.weight(now)
+	usual := time.Duration(weight * float64(p.taken) / (weight*p.ended + doubt))
+	return time.Duration(max(1, min(max(len(p.moves)/crowd, int(outlier*usual/p.quiet)), p.stretch)))
+}
+
+// weight returns how much counts now of what counted when the last movement ended.
+func (p *pace[K]) weight(now time.Time) float64 {
+	return math.Exp2(-max(0, now.Sub(p.rest).Seconds()/memory.Seconds()))
+}
+
+// settled starts over with a key that has come to rest.
+func (p *pace[K]) settled(key K, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m, moving := p.moves[key]
+	if !moving {
+		return
+	}
+	delete(p.moves, key)
+	weight := min(p.weight(now), (inertia-1)/max(p.ended, inertia-1))
+	p.ended, p.taken, p.rest = weight*p.ended+1, time.Duration(weight*float64(p.taken))+now.Sub(m.first), now
 }
 
 // written starts over with a key.

@@ -46,3 +46,44 @@ func TestPace(t *testing.T) {
 		t.Errorf("after a write it waits %v", wait)
 	}
 }
+
+func TestPaceOfSlowTimes(t *testing.T) {
+	p := newPace[string](rhythm{quiet: 2 * time.Second, longest: 6 * time.Second, stretch: 10})
+	now := time.Unix(0, 0)
+	// Everything has taken four seconds of late: what takes twice as long is nothing to speak of.
+	for i := range 100 {
+		key := strconv.Itoa(i)
+		p.moved(key, now)
+		now = now.Add(4 * time.Second)
+		p.settled(key, now)
+	}
+	p.moved("slow", now)
+	if wait := p.wait("slow", now); wait < 8*time.Second || wait > 12*time.Second {
+		t.Errorf("where four seconds are usual it waits %v", wait)
+	}
+	// Times that are slower still do not let it wait beyond the bound.
+	for i := range 100 {
+		key := strconv.Itoa(i)
+		p.moved(key, now)
+		now = now.Add(time.Hour)
+		p.settled(key, now)
+	}
+	p.moved("late", now)
+	if wait := p.wait("late", now); wait != 20*time.Second {
+		t.Errorf("where an hour is usual it waits %v", wait)
+	}
+	// When nothing comes to rest any more, people should soon see what hangs.
+	p.moved("hangs", now.Add(10*time.Minute))
+	if wait := p.wait("hangs", now.Add(10*time.Minute)); wait != 2*time.Second {
+		t.Errorf("long after the last came to rest it waits %v", wait)
+	}
+	// What is written on its way says nothing about how long it takes.
+	quick := newPace[string](rhythm{quiet: 2 * time.Second, longest: 6 * time.Second, stretch: 10})
+	quick.moved("k", time.Unix(0, 0))
+	quick.written("k")
+	quick.settled("k", time.Unix(1000, 0))
+	quick.moved("k", time.Unix(1000, 0))
+	if wait := quick.wait("k", time.Unix(1000, 0)); wait != 2*time.Second {
+		t.Errorf("after a write on the way it waits %v", wait)
+	}
+}

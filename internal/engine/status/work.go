@@ -89,7 +89,11 @@ func (w *Works) Reconcile(ctx context.Context, key cell.Key) error {
 	if _, err := w.cell.UpdateWorkStatus(ctx, work, &status); err != nil {
 		return ignoreNotFound(err)
 	}
-	w.pace.written(key)
+	if report.Settled {
+		w.pace.settled(key, w.now())
+	} else {
+		w.pace.written(key)
+	}
 	return nil
 }
 
