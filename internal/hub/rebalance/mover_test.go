@@ -33,16 +33,19 @@ import (
 
 // yard is some cells without a hub.
 type yard struct {
+	federation *local.Federation
+
 	stores  map[string]*cellstore.Store
 	configs map[string]*rest.Config
 	readers map[string]*reader
 	term    cellstore.Term
 }
 
-func newYard(t *testing.T, cells int) *yard {
+func newYard(t testing.TB, cells int) *yard {
 	t.Helper()
 	y := &yard{stores: map[string]*cellstore.Store{}, configs: map[string]*rest.Config{}, readers: map[string]*reader{}}
-	for _, plane := range testenv.StartFederation(t, local.Spec{WithoutHub: true, Cells: cells}).Cells {
+	y.federation = testenv.StartFederation(t, local.Spec{WithoutHub: true, Cells: cells})
+	for _, plane := range y.federation.Cells {
 		config, err := plane.AdminConfig()
 		if err != nil {
 			t.Fatal(err)
@@ -57,7 +60,7 @@ func newYard(t *testing.T, cells int) *yard {
 	return y
 }
 
-func openStore(t *testing.T, plane *controlplane.ControlPlane) *cellstore.Store {
+func openStore(t testing.TB, plane *controlplane.ControlPlane) *cellstore.Store {
 	t.Helper()
 	caFile, pair, err := plane.EtcdFiles()
 	if err != nil {
@@ -79,7 +82,7 @@ func openStore(t *testing.T, plane *controlplane.ControlPlane) *cellstore.Store 
 }
 
 // mover returns one with a new, higher term.
-func (y *yard) mover(t *testing.T, topology *slots.Map) *Mover {
+func (y *yard) mover(t testing.TB, topology *slots.Map) *Mover {
 	t.Helper()
 	y.term++
 	for _, store := range y.stores {
@@ -97,7 +100,7 @@ func (y *yard) mover(t *testing.T, topology *slots.Map) *Mover {
 }
 
 // joining is a topology in which the last of the cells joins; turned back, it leaves.
-func joining(t *testing.T, back bool, cells ...string) *slots.Map {
+func joining(t testing.TB, back bool, cells ...string) *slots.Map {
 	t.Helper()
 	list := make([]slots.Cell, len(cells))
 	for i, name := range cells {
@@ -245,6 +248,7 @@ func TestMover(t *testing.T) {
 	t.Run("late bindings", func(t *testing.T) { testLate(t, y) })
 	t.Run("services", func(t *testing.T) { testServices(t, y) })
 	t.Run("crashes in company", func(t *testing.T) { testCompany(t, y) })
+	t.Run("alone", func(t *testing.T) { testAlone(t, y) })
 }
 
 func testMoves(t *testing.T, y *yard) {

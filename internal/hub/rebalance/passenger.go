@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"strings"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
 )
@@ -25,16 +23,16 @@ type passenger struct {
 // side is what one of the two cells holds of an object.
 type side struct {
 	*gathered
-	kv cellstore.KV
+	kv       cellstore.KV
+	standing Standing // of the kv
 }
 
 func (s *side) load(ctx context.Context, relative string) (err error) {
-	s.kv, err = s.read(ctx, s.store.Key(relative))
+	if s.kv, err = s.read(ctx, s.store.Key(relative)); err == nil {
+		s.standing, err = standingOf(s.kv)
+	}
 	return err
 }
-
-// standing returns what the cell holds.
-func (s *side) standing() (Standing, error) { return standingOf(s.kv) }
 
 func standingOf(kv cellstore.KV) (Standing, error) {
 	if kv.ModRevision == 0 {
@@ -66,31 +64,21 @@ func (p *passenger) load(ctx context.Context) error {
 	return p.new.load(ctx, p.relative)
 }
 
-func (p *passenger) situation() (Situation, error) {
-	var s Situation
-	var err error
-	if s.Old, err = p.old.standing(); err != nil {
-		return s, err
+func (p *passenger) situation() Situation {
+	return Situation{
+		Old: p.old.standing, New: p.new.standing,
+		Equal: bytes.Equal(p.old.kv.Value, p.new.kv.Value), Verified: p.verified,
 	}
-	if s.New, err = p.new.standing(); err != nil {
-		return s, err
-	}
-	s.Equal, s.Verified = bytes.Equal(p.old.kv.Value, p.new.kv.Value), p.verified
-	return s, nil
 }
 
 // advance takes the object as far as allowed. If something has changed meanwhile it looks again.
 func (p *passenger) advance(ctx context.Context, allowed func(Step) bool) error {
 	for {
-		situation, err := p.situation()
-		if err != nil {
-			return err
-		}
-		step := situation.Next()
+		step := p.situation().Next()
 		if step == Done || !allowed(step) {
 			return nil
 		}
-		err = p.take(ctx, step)
+		err := p.take(ctx, step)
 		if errors.Is(err, cellstore.ErrConflict) {
 			// Somebody was faster. It cannot be a client once the object is frozen, except with a request that hides what it is about.
 			err = p.load(ctx)
@@ -160,7 +148,7 @@ func (p *passenger) write(ctx context.Context, step Step, s *side, value []byte)
 	if err != nil {
 		return err
 	}
-	s.kv = cellstore.KV{Key: key, Value: value, ModRevision: revision}
+	s.kv, s.standing = cellstore.KV{Key: key, Value: value, ModRevision: revision}, step.leaves()
 	return p.m.written(step, s.store.Cell, key)
 }
 
@@ -193,61 +181,4 @@ func (m *Mover) written(step Step, cell, key string) error {
 		return fmt.Errorf("%w: %w", errStopped, err)
 	}
 	return nil
-}
-
-// markWorks makes the old cell's engine stand back from Works. Nobody watches them but engines, so that several may be written at one
-// revision.
-func (m *Mover) markWorks(ctx context.Context, works []located) error {
-	byCell := map[string][]string{}
-	for _, w := range works {
-		byCell[w.cell] = append(byCell[w.cell], w.key)
-	}
-	for cell, keys := range byCell {
-		for len(keys) > 0 {
-			taken, err := m.markBatch(ctx, m.Stores[cell], keys)
-			if errors.Is(err, cellstore.ErrConflict) {
-				continue // the engine has written one of them; it is read anew
-			}
-			if err != nil {
-				return fmt.Errorf("marking Works in cell %s: %w", cell, err)
-			}
-			keys = keys[taken:]
-		}
-	}
-	return nil
-}
-
-// markBatch marks as many of the Works as fit into a transaction.
-func (m *Mover) markBatch(ctx context.Context, store *cellstore.Store, keys []string) (taken int, err error) {
-	keys = keys[:min(len(keys), batchKeys)]
-	found, err := store.GetAll(ctx, keys)
-	if err != nil {
-		return 0, err
-	}
-	var conditions []clientv3.Cmp
-	var puts []clientv3.Op
-	size := 0
-	for i, key := range keys {
-		kv := found[i]
-		if taken > 0 && size+len(kv.Value) > batchBytes {
-			break
-		}
-		taken++
-		if kv.ModRevision == 0 {
-			continue
-		}
-		value, err := cellstore.WithMark(kv.Value, cellstore.Mark{Labels: status(names.RebalanceMigrated)})
-		if err != nil {
-			return 0, err
-		}
-		size += len(value)
-		conditions, puts = append(conditions, cellstore.Unchanged(key, kv.ModRevision)), append(puts, cellstore.Put(key, value))
-	}
-	if len(puts) == 0 {
-		return taken, nil
-	}
-	if _, err := store.Txn(ctx, m.Term, conditions, puts...); err != nil {
-		return 0, err
-	}
-	return taken, m.written(Done, store.Cell, keys[0])
 }

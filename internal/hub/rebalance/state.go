@@ -84,6 +84,18 @@ func (s Situation) Next() Step {
 	}
 }
 
+// leaves returns how what a step has stored stands.
+func (s Step) leaves() Standing {
+	switch s {
+	case Freeze, Copy:
+		return Frozen
+	case Commit, Discard:
+		return Left
+	default:
+		return Active
+	}
+}
+
 // beforeCommit reports whether a step may be taken while other objects of the slot are not copied yet.
 func (s Step) beforeCommit() bool { return s == Freeze || s == Copy || s == Verify }
 

@@ -1,0 +1,85 @@
+package rebalance
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// BenchmarkMove measures what moving an object costs by itself: the CPU time of the mover, the stores and the API servers, without
+// engines, backups, gateways or clients. CPU time tells something on a busy machine too.
+func BenchmarkMove(b *testing.B) {
+	const created = 2000
+	y := newYard(b, 2)
+	y.createConfigMaps(b, "cell-a", created)
+	moved := int64(0)
+	var spent [3]time.Duration
+	for i := 0; b.Loop(); i++ {
+		m := y.mover(b, joining(b, i%2 == 1, "cell-a", "cell-b"))
+		m.pace = newPace(m.Window)
+		m.pace.limit = m.Window
+		before := y.cpu(b.Context())
+		if err := m.Run(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		for part, now := range y.cpu(b.Context()) {
+			spent[part] += now - before[part]
+		}
+		all, _ := m.Progress()
+		moved += all
+	}
+	if moved < created/3 {
+		b.Fatalf("%d objects have moved", moved)
+	}
+	b.ReportMetric(float64(moved)/b.Elapsed().Seconds(), "objects/s")
+	for part, name := range []string{"mover", "etcd", "apiserver"} {
+		b.ReportMetric(spent[part].Seconds()*1000/float64(moved), name+"-ms/object")
+	}
+}
+
+// createConfigMaps fills a cell with objects as large as those of make bench-cells.
+func (y *yard) createConfigMaps(b *testing.B, cell string, count int) {
+	b.Helper()
+	client, err := kubernetes.NewForConfig(y.configs[cell])
+	if err != nil {
+		b.Fatal(err)
+	}
+	var group errgroup.Group
+	group.SetLimit(16)
+	for i := range count {
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("object-%d", i)}, Data: map[string]string{"text": strings.Repeat("x", 1000)}}
+		group.Go(func() error {
+			_, err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(b.Context(), object, metav1.CreateOptions{})
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// cpu returns what this process, the stores and the API servers have used.
+func (y *yard) cpu(ctx context.Context) [3]time.Duration {
+	var used [3]time.Duration
+	var self syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &self); err == nil {
+		used[0] = time.Duration(self.Utime.Nano() + self.Stime.Nano())
+	}
+	for _, p := range y.federation.Status(ctx) {
+		switch {
+		case strings.HasSuffix(p.Name, "/etcd"):
+			used[1] += p.CPU
+		case strings.HasSuffix(p.Name, "/kube-apiserver"):
+			used[2] += p.CPU
+		}
+	}
+	return used
+}
