@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
@@ -113,34 +112,6 @@ func (p *pair) giveBack(changes map[string]change) {
 		}
 		p.pending[key] = c
 	}
-}
-
-// compare brings the keeper to what the source was at a revision, but for copies it should no longer have: those it returns.
-func (p *pair) compare(ctx context.Context, wanted func(yield func(key string, value []byte) error) error) (stale []string, err error) {
-	kept := map[string]uint64{}
-	prefix := Prefix(p.source)
-	for kv, err := range p.keeper.Range(ctx, prefix, 0) {
-		if err != nil {
-			return nil, err
-		}
-		kept[kv.Key[len(prefix):]] = xxhash.Sum64(kv.Value)
-	}
-	w := writer{pair: p}
-	err = wanted(func(key string, value []byte) error {
-		sum, found := kept[key]
-		delete(kept, key)
-		if found && sum == xxhash.Sum64(value) {
-			return nil
-		}
-		return w.put(ctx, key, value)
-	})
-	if err == nil {
-		err = w.flush(ctx)
-	}
-	for key := range kept {
-		stale = append(stale, key)
-	}
-	return stale, err
 }
 
 // vouch notes at the keeper that it has all copies of some slots as they were at a revision, and none but those are its business.

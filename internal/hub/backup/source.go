@@ -44,41 +44,37 @@ func (s *source) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.watch(ctx, pairs, revision) })
 	var compared sync.WaitGroup // each pair counts once, whether it succeeds or not
-	for i, p := range pairs {
-		compared.Add(1)
-		group.Go(func() error { return s.serve(ctx, i, p, revision, &compared) })
-	}
+	compared.Add(len(pairs))
+	group.Go(func() error {
+		for i, first := range s.compare(ctx, pairs, revision) {
+			group.Go(func() error { return s.serve(ctx, i, first, revision, &compared) })
+		}
+		return nil
+	})
 	return group.Wait()
 }
 
-// serve brings one keeper up to date and keeps it so. A keeper that cannot be reached is tried again without disturbing the others.
-func (s *source) serve(ctx context.Context, i slots.Index, p *pair, revision int64, compared *sync.WaitGroup) error {
+// serve keeps one keeper up to date after it has been compared. One that cannot be reached is tried again without disturbing the others.
+func (s *source) serve(ctx context.Context, i slots.Index, c *comparison, revision int64, compared *sync.WaitGroup) error {
 	once := sync.OnceFunc(compared.Done)
 	defer once()
 	delay := retryDelay
-	var stale []string
-	for {
-		var err error
-		stale, err = p.compare(ctx, func(yield func(string, []byte) error) error { return s.wanted(ctx, i, revision, yield) })
-		if err == nil {
-			err = p.vouch(ctx, scopeOf(s.topology, s.cell, i), revision)
-		}
-		if err == nil {
-			break
-		}
+	p := c.pair
+	for c.err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if errors.Is(err, cellstore.ErrDeposed) || !s.answers(ctx) {
-			return err
+		if errors.Is(c.err, cellstore.ErrDeposed) || !s.answers(ctx) {
+			return c.err
 		}
-		klog.FromContext(ctx).V(1).Info("A keeper of backups cannot be compared; trying again", "cell", s.store.Cell, "keeper", p.keeper.Cell, "err", err)
+		klog.FromContext(ctx).V(1).Info("A keeper of backups cannot be compared; trying again", "cell", s.store.Cell, "keeper", p.keeper.Cell, "err", c.err)
 		once() // nobody waits for a keeper that is away
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(delay.Step()):
 		}
+		c = s.compare(ctx, map[slots.Index]*pair{i: p}, revision)[i]
 	}
 	p.markSynced()
 	once()
@@ -86,7 +82,7 @@ func (s *source) serve(ctx context.Context, i slots.Index, p *pair, revision int
 	if !waitFor(ctx, compared) {
 		return nil
 	}
-	if err := p.remove(ctx, stale); err != nil {
+	if err := p.remove(ctx, c.stale()); err != nil {
 		return err
 	}
 	p.reach(0)
@@ -111,22 +107,6 @@ func waitFor(ctx context.Context, group *sync.WaitGroup) bool {
 	case <-done:
 		return true
 	}
-}
-
-// wanted yields what a keeper should have of the source as it was at a revision.
-func (s *source) wanted(ctx context.Context, keeper slots.Index, revision int64, yield func(key string, value []byte) error) error {
-	for kv, err := range s.store.Range(ctx, s.store.Prefix(), revision) {
-		if err != nil {
-			return err
-		}
-		relative, _ := s.store.Relative(kv.Key)
-		if k, kept := s.keeperOf(ctx, relative, kv.Value); kept && k == keeper {
-			if err := yield(relative, kv.Value); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // keeperOf returns whose business it is what is stored under a key, slots.None if nobody's, and whether that one is to keep a copy: it is
