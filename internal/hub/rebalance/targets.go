@@ -4,22 +4,50 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
-	"github.com/cellplane/cellplane/api/names"
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/membership"
 	"github.com/cellplane/cellplane/internal/slots"
 )
+
+// prepareTargets makes sure that the cells can take what they get.
+func (c *change) prepareTargets(ctx context.Context) error {
+	for _, name := range c.in(cellplanev1alpha1.CellStateIn) {
+		if err := c.grantAll(ctx, name); err != nil {
+			return err
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for name, connection := range c.cells {
+		group.Go(func() error { return checkEncryption(ctx, connection.store) })
+		if index, _ := c.compiled.Index(name); c.gains(index) {
+			group.Go(func() error { return c.checkTarget(ctx, name, connection) })
+		}
+	}
+	return group.Wait()
+}
+
+// gains reports whether a cell gets slots.
+func (c *change) gains(cell slots.Index) bool {
+	for slot := range slots.Slot(slots.Count) {
+		if route := c.compiled.Route(slot); route.Moving() && route.New == cell {
+			return true
+		}
+	}
+	return false
+}
 
 // ConditionGlobalsCopied is the condition of a Cell that tells whether it has the hub's global objects.
 const ConditionGlobalsCopied = "GlobalsCopied"
@@ -75,83 +103,39 @@ func checkEncryption(ctx context.Context, store *cellstore.Store) error {
 	return nil
 }
 
-// sweep removes what was left behind in a cell, in some slots. With strays it also removes bindings and Works that an engine has
-// stored after their template had left.
-func (c *change) sweep(ctx context.Context, store *cellstore.Store, in func(slots.Slot) bool, strays bool) error {
-	for kv, err := range store.Range(ctx, store.Prefix(), 0) {
-		if err != nil {
-			return err
-		}
-		object, err := cellstore.Parse(kv.Value)
-		if err != nil {
-			return fmt.Errorf("reading %s in cell %s: %w", kv.Key, store.Cell, err)
-		}
-		class, slot := cellstore.Classify(object)
-		if class == cellstore.Local || !in(slot) {
-			continue
-		}
-		left := object.Labels[names.RebalanceStatusLabel] == names.RebalanceMigrated
-		if !left && (!strays || class == cellstore.Template) {
-			continue
-		}
-		_, err = store.Txn(ctx, c.Term, []clientv3.Cmp{cellstore.Unchanged(kv.Key, kv.ModRevision)}, cellstore.Delete(kv.Key))
-		if err != nil && !errors.Is(err, cellstore.ErrConflict) {
-			return fmt.Errorf("removing %s from cell %s: %w", object, store.Cell, err)
-		}
-		leftovers.Inc()
-	}
-	return nil
-}
+// grantWithin is how long a member may take to give a cell an identity.
+const grantWithin = 15 * time.Second
 
-// cleanUp removes what was left behind when the grace period is over. Members notice nothing: the engine of the cell has stood back
-// from these objects, and does so from their end as well.
-func (c *change) cleanUp(ctx context.Context) error {
-	since := c.topology.Status.LeftoversSince
-	if since == nil {
-		return nil
-	}
-	grace := 12 * time.Hour
-	if given := c.topology.Spec.Migration.GracePeriod; given != nil {
-		grace = given.Duration
-	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-time.After(time.Until(since.Add(grace))):
-	}
-	var all cellplanev1alpha1.CellList
-	if err := c.Hub.List(ctx, &all); err != nil {
-		return fmt.Errorf("listing cells: %w", err)
-	}
-	for i := range all.Items {
-		name := all.Items[i].Name
-		index, member := c.compiled.Index(name)
-		if member && c.compiled.Cell(index).State == slots.Failed {
-			continue // it is emptied before it returns
+// grantAll gives a cell an identity in all members. A member that cannot be reached does not hold the change up: the cell's engine
+// tells of what it cannot do there, and failover.Identities makes up for it.
+func (c *change) grantAll(ctx context.Context, cell string) error {
+	grant := c.Grant
+	if grant == nil {
+		grant = func(ctx context.Context, cluster, cell string) error {
+			return membership.Grant(ctx, c.HubConfig, cluster, cell)
 		}
-		if err := c.cleanCell(ctx, name, index, member); err != nil {
-			if member {
-				return err
+	}
+	var clusters clusterv1alpha1.ClusterList
+	if err := c.Hub.List(ctx, &clusters); err != nil {
+		return fmt.Errorf("listing clusters: %w", err)
+	}
+	var group errgroup.Group
+	group.SetLimit(16)
+	for i := range clusters.Items {
+		cluster := &clusters.Items[i]
+		if cluster.Spec.SyncMode == clusterv1alpha1.Pull {
+			continue
+		}
+		group.Go(func() error {
+			limited, cancel := context.WithTimeout(ctx, grantWithin)
+			defer cancel()
+			if err := grant(limited, cluster.Name, cell); err != nil {
+				klog.FromContext(ctx).Info("A joining cell has no identity in a member yet", "cell", cell, "cluster", cluster.Name, "reason", err.Error())
+				c.event(c.topology, corev1.EventTypeWarning, "IdentityMissing", "Grant", "cell %s has no identity in cluster %s: %v", cell, cluster.Name, err)
 			}
-			klog.FromContext(ctx).Info("A cell that has left cannot be cleaned up", "cell", name, "reason", err.Error())
-		}
+			return nil
+		})
 	}
-	status := c.status()
-	status.LeftoversSince = nil
-	setSettled(status, c.topology.Generation, "True", "Stable", "no change is under way")
-	c.event(c.topology, "Normal", "CleanedUp", "Rebalance", "what objects had left behind in their former cells is gone")
-	return c.publish(ctx, status)
-}
-
-func (c *change) cleanCell(ctx context.Context, name string, index slots.Index, member bool) error {
-	connection, err := c.Cells.to(ctx, name)
-	if err != nil {
-		return err
-	}
-	limited, cancel := context.WithTimeout(ctx, reachWithin)
-	defer cancel()
-	if err := connection.store.RaiseTerm(limited, c.Term); err != nil {
-		return err
-	}
-	return c.sweep(ctx, connection.store, func(slot slots.Slot) bool { return !member || c.compiled.Route(slot).New != index }, true)
+	_ = group.Wait() // the functions return no errors
+	return ctx.Err()
 }

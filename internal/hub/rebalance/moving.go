@@ -1,0 +1,106 @@
+package rebalance
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/internal/cellstore"
+)
+
+// run moves everything and ends the change.
+func (c *change) run(ctx context.Context) error {
+	if c.topology.Status.Phase != cellplanev1alpha1.TopologyMoved {
+		verifying, stop := context.WithCancel(ctx)
+		defer stop()
+		witnesses := newVerification(verifying)
+		mover := &Mover{
+			Topology: c.compiled, Stores: map[string]*cellstore.Store{}, Term: c.Term, Window: max(int(c.topology.Spec.Migration.Window), 1),
+			Verify: func(ctx context.Context, from, to string, object *cellstore.Object, stored cellstore.KV) error {
+				return witnesses.verify(ctx, c.cells[from].reader, c.cells[to].reader, object, stored)
+			},
+		}
+		for name, connection := range c.cells {
+			mover.Stores[name] = connection.store
+		}
+		if err := c.move(ctx, mover); err != nil {
+			return err
+		}
+	}
+	return c.end(ctx, c.topology)
+}
+
+// move runs the mover and publishes how far it is.
+func (c *change) move(ctx context.Context, mover *Mover) error {
+	var moved slotSet
+	mover.Moved = moved.add
+	began := time.Now()
+	if err := c.publishMove(ctx, mover, &moved); err != nil {
+		return err
+	}
+	c.event(c.topology, corev1.EventTypeNormal, "Moving", "Rebalance", "objects move: %s", c.describe())
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { ended <- mover.Run(ctx) }()
+	ticker := time.NewTicker(publishInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case err := <-ended:
+			if err != nil {
+				return err
+			}
+			return c.finish(ctx, mover, &moved, time.Since(began))
+		case <-ticker.C:
+		}
+		if err := c.publishMove(ctx, mover, &moved); err != nil {
+			klog.FromContext(ctx).V(1).Info("The progress of the move cannot be published", "reason", err.Error())
+		}
+	}
+}
+
+func (c *change) publishMove(ctx context.Context, mover *Mover, moved *slotSet) error {
+	status := c.status()
+	status.Phase = cellplanev1alpha1.TopologyMoving
+	if status.Change == nil || status.Change.Epoch != c.topology.Generation {
+		status.Change = &cellplanev1alpha1.TopologyChange{Epoch: c.topology.Generation, StartedAt: now()}
+	}
+	status.Change.MovedObjects, status.Change.TotalObjects = mover.Progress()
+	status.Change.MovedSlots = moved.bitmap()
+	objects.WithLabelValues("moved").Set(float64(status.Change.MovedObjects))
+	objects.WithLabelValues("waiting").Set(float64(status.Change.TotalObjects - status.Change.MovedObjects))
+	setSettled(status, c.topology.Generation, metav1.ConditionFalse, "Moving", c.describe())
+	return c.publish(ctx, status)
+}
+
+// finish says that everything has moved, and up to where the cells that have lost objects must have been read.
+func (c *change) finish(ctx context.Context, mover *Mover, moved *slotSet, took time.Duration) error {
+	status := c.status()
+	status.Phase = cellplanev1alpha1.TopologyMoved
+	status.Change.MovedObjects, status.Change.TotalObjects = mover.Progress()
+	status.Change.MovedSlots = moved.bitmap()
+	status.LeftoversSince = now()
+	next := cellplanev1alpha1.TopologyEpoch{Epoch: c.topology.Generation + 1, Least: mover.Least()}
+	// A cell that leaves has to be read to its end: users may have deleted the last objects in it.
+	for _, name := range c.in(cellplanev1alpha1.CellStateOut) {
+		revision, err := c.cells[name].store.Revision(ctx)
+		if err != nil {
+			return err
+		}
+		next.Least[name] = revision
+	}
+	status.Epochs = slices.DeleteFunc(status.Epochs, func(e cellplanev1alpha1.TopologyEpoch) bool { return e.Epoch >= next.Epoch })
+	status.Epochs = append(status.Epochs, next)
+	if extra := len(status.Epochs) - keptEpochs; extra > 0 {
+		status.Epochs = status.Epochs[extra:]
+	}
+	setSettled(status, c.topology.Generation, metav1.ConditionFalse, "Moved", "everything has moved, and the change ends")
+	c.event(c.topology, corev1.EventTypeNormal, "Moved", "Rebalance", "%d objects have moved in %v: %s", status.Change.MovedObjects, took.Round(time.Millisecond), c.describe())
+	return c.publish(ctx, status)
+}

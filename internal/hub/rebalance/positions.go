@@ -1,0 +1,76 @@
+package rebalance
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+)
+
+// carry says how positions of the epoch before are carried into this one.
+func (c *change) carry(ctx context.Context, status *cellplanev1alpha1.CellTopologyStatus) error {
+	before, epoch := c.topology.Status, c.topology.Generation
+	if before.ObservedGeneration == epoch {
+		return nil // it has been said
+	}
+	status.Epochs = slices.DeleteFunc(status.Epochs, func(e cellplanev1alpha1.TopologyEpoch) bool { return e.Epoch > epoch })
+	if i := len(status.Epochs) - 1; i >= 0 && status.Epochs[i].Epoch == epoch {
+		if before.Phase == cellplanev1alpha1.TopologyMoved && before.Change != nil && before.Change.Epoch == epoch-1 && !c.running() && len(c.lost()) == 0 {
+			return nil // the end of a change, which has said it before
+		}
+		status.Epochs = status.Epochs[:i]
+	}
+	if before.ObservedGeneration == 0 || len(c.lost()) > 0 {
+		status.Epochs = nil // what was before is not known, or is lost
+		return nil
+	}
+	// Epochs that were passed over have never been in force.
+	entry := cellplanev1alpha1.TopologyEpoch{Epoch: epoch, From: c.unused(status)}
+	for _, cell := range c.topology.Spec.Cells {
+		known := slices.ContainsFunc(before.Cells, func(known cellplanev1alpha1.CellSlots) bool {
+			return known.Name == cell.Name && known.Slots+known.TargetSlots > 0 // one that had failed begins anew
+		})
+		if known || c.cells[cell.Name] == nil {
+			continue
+		}
+		revision, err := c.cells[cell.Name].store.Revision(ctx)
+		if err != nil {
+			return err
+		}
+		if entry.From == nil {
+			entry.From = map[string]int64{}
+		}
+		entry.From[cell.Name] = revision
+	}
+	status.Epochs = append(status.Epochs, entry)
+	if extra := len(status.Epochs) - keptEpochs; extra > 0 {
+		status.Epochs = status.Epochs[extra:]
+	}
+	return nil
+}
+
+// unused returns where cells began in the epoch before, if that was never ready: nobody has used it, so that positions come from the
+// one before it, and nothing has moved since.
+func (c *change) unused(status *cellplanev1alpha1.CellTopologyStatus) map[string]int64 {
+	before := c.topology.Status.Phase
+	last := len(status.Epochs) - 1
+	if last < 0 || status.Epochs[last].Epoch != c.topology.Status.ObservedGeneration || (before != cellplanev1alpha1.TopologyFencing && before != cellplanev1alpha1.TopologyPromoting) {
+		return nil
+	}
+	begun := maps.Clone(status.Epochs[last].From)
+	maps.DeleteFunc(begun, func(name string, _ int64) bool { return c.cells[name] == nil })
+	return begun
+}
+
+// keptEpochs is how many epochs the status speaks of.
+const keptEpochs = 16
+
+// lost returns the cells that have failed since the epoch before.
+func (c *change) lost() []string {
+	return slices.DeleteFunc(c.in(cellplanev1alpha1.CellStateFailed), func(name string) bool {
+		return !slices.ContainsFunc(c.topology.Status.Cells, func(before cellplanev1alpha1.CellSlots) bool {
+			return before.Name == name && before.Slots+before.TargetSlots > 0
+		})
+	})
+}
