@@ -47,6 +47,20 @@ func (u usage) less(other usage, times float64) usage {
 	return rest
 }
 
+// plus returns what was spent on both.
+func (u usage) plus(other usage) usage {
+	both := usage{}
+	for _, part := range []usage{u, other} {
+		for program, spent := range part {
+			both[program] += spent
+		}
+	}
+	return both
+}
+
+// per returns the milliseconds per time that something was done.
+func (u usage) per(count int) float64 { return u.sum().Seconds() * 1000 / float64(max(count, 1)) }
+
 func (u usage) times(factor float64) usage {
 	multiple := usage{}
 	for program, spent := range u {

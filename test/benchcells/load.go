@@ -41,6 +41,15 @@ func (r *writes) count() int {
 	return len(r.moving) + len(r.others)
 }
 
+// add takes the writes of another load in.
+func (r *writes) add(other *writes) {
+	r.moving, r.others = append(r.moving, other.moving...), append(r.others, other.others...)
+	r.failed += other.failed
+	if other.lastError != nil {
+		r.lastError = other.lastError
+	}
+}
+
 func quantile(all []time.Duration, q float64) time.Duration {
 	if len(all) == 0 {
 		return 0
@@ -56,15 +65,17 @@ func (r *writes) print(when string) {
 		what string
 		all  []time.Duration
 	}{{"objects that move", r.moving}, {"others", r.others}} {
-		fmt.Printf("%-8s %-18s %6d writes  p50 %7.1f ms  p99 %7.1f ms\n", when, part.what, len(part.all),
-			quantile(part.all, 0.5).Seconds()*1000, quantile(part.all, 0.99).Seconds()*1000)
+		if len(part.all) > 0 {
+			fmt.Printf("%-12s %-18s %6d writes  p50 %7.1f ms  p99 %7.1f ms\n", when, part.what, len(part.all),
+				quantile(part.all, 0.5).Seconds()*1000, quantile(part.all, 0.99).Seconds()*1000)
+		}
 	}
 	if r.failed > 0 {
-		fmt.Printf("%-8s %d writes FAILED, the last one: %v\n", when, r.failed, r.lastError)
+		fmt.Printf("%-12s %d writes FAILED, the last one: %v\n", when, r.failed, r.lastError)
 	}
 }
 
-// load writes random objects at a steady rate until the context ends. Half of the writes go to objects that move, if there are any.
+// write writes random objects at a steady rate until the context ends. Half of the writes go to objects that move, if there are any.
 func (w *world) write(ctx context.Context, moving map[slots.Slot]bool, into *writes) {
 	isMoving := func(i int) bool { return moving[slots.Of(namespace, nameOf(i))] }
 	ticker := time.NewTicker(time.Second / time.Duration(w.rate))
@@ -104,4 +115,28 @@ func (w *world) writeFor(ctx context.Context, moving map[slots.Slot]bool) *write
 	var result writes
 	w.write(ctx, moving, &result)
 	return &result
+}
+
+// round writes for some time, and returns also what that cost beyond what costs something anyway.
+func (w *world) round(ctx context.Context, when string, moving map[slots.Slot]bool) (*writes, usage) {
+	idle := w.idle(ctx)
+	before, began := w.cpu(ctx), time.Now()
+	result := w.writeFor(ctx, moving)
+	cost := w.cpu(ctx).since(before).less(idle, time.Since(began).Seconds())
+	result.print(when)
+	fmt.Printf("%-12s %.2f ms of CPU per write, beside %.3f s per second anyway\n", when, cost.per(result.count()), idle.sum().Seconds())
+	return result, cost
+}
+
+// quietly writes while nothing else happens, again and again: how far the rounds are apart tells what the figures are worth.
+func (w *world) quietly(ctx context.Context, when string, moving map[slots.Slot]bool) (*writes, usage) {
+	var all writes
+	spent := usage{}
+	for range w.rounds {
+		result, cost := w.round(ctx, when, moving)
+		all.add(result)
+		spent = spent.plus(cost)
+	}
+	all.print(when + ", all")
+	return &all, spent
 }

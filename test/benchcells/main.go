@@ -19,6 +19,7 @@ type settings struct {
 	rate    int
 	load    time.Duration
 	workers int
+	rounds  int
 }
 
 func main() {
@@ -26,7 +27,8 @@ func main() {
 	flag.StringVar(&s.program, "program", "bin/cellplane", "the program to measure")
 	flag.IntVar(&s.objects, "objects", 20_000, "how many objects there are")
 	flag.IntVar(&s.rate, "rate", 60, "writes per second during the measurements")
-	flag.DurationVar(&s.load, "time", 20*time.Second, "how long the quiet loads last")
+	flag.DurationVar(&s.load, "time", 20*time.Second, "how long a quiet load lasts")
+	flag.IntVar(&s.rounds, "rounds", 3, "how many times each quiet load is repeated")
 	flag.IntVar(&s.workers, "workers", 16, "how many writes may be under way at once")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)

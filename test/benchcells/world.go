@@ -167,16 +167,26 @@ func (w *world) change(ctx context.Context, edit cells.Edit) (moving map[slots.S
 
 // settled waits until no change is under way, and calls see with every look at the topology before.
 func (w *world) settled(ctx context.Context, see func(*v1alpha1.CellTopology)) error {
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for {
+	return w.poll(ctx, func() (bool, error) {
 		topology, err := w.topology(ctx)
 		if err != nil {
-			return err
+			return false, err
 		}
 		see(topology)
-		if topology.Status.ObservedGeneration == topology.Generation && topology.Status.Phase == v1alpha1.TopologyStable && cells.Running(&topology.Spec) == "" {
-			return nil
+		return topology.Status.ObservedGeneration == topology.Generation && topology.Status.Phase == v1alpha1.TopologyStable && cells.Running(&topology.Spec) == "", nil
+	})
+}
+
+// pollInterval is short enough to tell times in tenths of a second, and long enough to cost nothing that shows.
+const pollInterval = 100 * time.Millisecond
+
+// poll waits until something is so.
+func (w *world) poll(ctx context.Context, done func() (bool, error)) error {
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	for {
+		if so, err := done(); so || err != nil {
+			return err
 		}
 		select {
 		case <-ctx.Done():
