@@ -80,6 +80,8 @@ const (
 	CopiedAtAnnotation = "cellplane.io/copied-at"
 	// MovedFromAnnotation on an object says where it came from, as `cell/resourceVersion`: at that version it was given up there.
 	MovedFromAnnotation = "cellplane.io/moved-from"
+	// JoinAnnotation with the value "false" on a Cluster of Cluster API keeps it out of the federation.
+	JoinAnnotation = "cellplane.io/join"
 )
 
 // Keys of the user extras that the gateway forwards.

@@ -73,6 +73,12 @@ const (
 	ClusterLabel = "cellplane.io/cluster"
 	// DependedFromLabelPrefix is followed by the name of a cell: templates there need the binding, which lives elsewhere.
 	DependedFromLabelPrefix = "depended-from.cellplane.io/"
+	// ClusterAPIManagementLabel on a Cluster is the UID of the management cluster of Cluster API that it was found in.
+	ClusterAPIManagementLabel = "cellplane.io/cluster-api-management"
+	// ClusterAPINamespaceLabel on a Cluster is the namespace of Cluster API's object of the same name.
+	ClusterAPINamespaceLabel = "cellplane.io/cluster-api-namespace"
+	// ClusterAPIUIDLabel on a Cluster is the UID of that object.
+	ClusterAPIUIDLabel = "cellplane.io/cluster-api-uid"
 )
 
 // Values of RebalanceStatusLabel.

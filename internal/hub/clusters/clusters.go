@@ -22,6 +22,7 @@ import (
 
 	"github.com/cellplane/cellplane/api"
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/hub/clusterapi"
 	"github.com/cellplane/cellplane/internal/hub/clusterspec"
 	"github.com/cellplane/cellplane/internal/hub/clusterstatus"
 	"github.com/cellplane/cellplane/internal/hub/clustertaint"
@@ -35,6 +36,8 @@ import (
 type Options struct {
 	Status         clusterstatus.Options
 	ExecutionSpace executionspace.Options
+	// ClusterAPI leads to a management cluster of Cluster API whose clusters join by themselves; nil means that there is none.
+	ClusterAPI *rest.Config
 }
 
 // Controllers are all that the hub does for its Clusters.
@@ -72,6 +75,15 @@ func New(ctx context.Context, hub *rest.Config, options Options) (*Controllers, 
 		options.Status.Models = keeper
 		if err := mgr.Add(manager.RunnableFunc(keeper.Run)); err != nil {
 			return nil, fmt.Errorf("preparing the ledgers of clusters: %w", err)
+		}
+	}
+	if options.ClusterAPI != nil {
+		discoverer, err := clusterapi.New(hub, options.ClusterAPI)
+		if err != nil {
+			return nil, err
+		}
+		if err := mgr.Add(manager.RunnableFunc(discoverer.Run)); err != nil {
+			return nil, fmt.Errorf("preparing to find the clusters of Cluster API: %w", err)
 		}
 	}
 	for _, add := range []func() error{

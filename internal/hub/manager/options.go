@@ -21,6 +21,8 @@ import (
 type Options struct {
 	// Kubeconfig and Context lead to the hub. Without a file the usual places are looked at.
 	Kubeconfig, Context string
+	// ClusterAPIKubeconfig and ClusterAPIContext lead to a management cluster of Cluster API; without a file there is none.
+	ClusterAPIKubeconfig, ClusterAPIContext string
 	// BindAddress is where health, metrics and the state of replication are served; empty means nowhere.
 	BindAddress string
 	// CopyWorkers is how many objects are written to one cell at once.
@@ -56,6 +58,8 @@ func NewOptions() *Options {
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "kubeconfig file that leads to the hub (default: $KUBECONFIG, or the service account of this pod)")
 	flags.StringVar(&o.Context, "context", o.Context, "context of the kubeconfig that is the hub (default: its current one)")
+	flags.StringVar(&o.ClusterAPIKubeconfig, "cluster-api-kubeconfig", o.ClusterAPIKubeconfig, "kubeconfig file that leads to a management cluster of Cluster API, whose clusters join and leave the federation by themselves")
+	flags.StringVar(&o.ClusterAPIContext, "cluster-api-context", o.ClusterAPIContext, "context of that kubeconfig (default: its current one)")
 	flags.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "address to serve /healthz, /readyz, /metrics and /replication at, without authentication; empty for none")
 	flags.IntVar(&o.CopyWorkers, "copy-workers", o.CopyWorkers, "how many objects are written to one cell at once")
 	flags.StringVar(&o.StateDir, "state-dir", o.StateDir, "where a snapshot of a failed cell that returns is kept, and what had not reached its backup")
@@ -98,6 +102,13 @@ func (o *Options) Complete() (Completed, error) {
 		return Completed{}, fmt.Errorf("finding the name of this machine: %w", err)
 	}
 	c := &completed{Options: *o, hub: hub, identity: host + "_" + uuid.NewString()}
+	if o.ClusterAPIKubeconfig != "" {
+		rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.ClusterAPIKubeconfig}
+		c.Clusters.ClusterAPI, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.ClusterAPIContext}).ClientConfig()
+		if err != nil {
+			return Completed{}, fmt.Errorf("reading --cluster-api-kubeconfig: %w", err)
+		}
+	}
 	defaults := NewOptions()
 	c.CopyWorkers = cmp.Or(c.CopyWorkers, defaults.CopyWorkers)
 	c.StateDir = cmp.Or(c.StateDir, defaults.StateDir)

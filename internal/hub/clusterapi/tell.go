@@ -1,0 +1,71 @@
+package clusterapi
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+)
+
+// Reasons of events on the Clusters of Cluster API.
+const (
+	reasonJoined     = "JoinedFederation"
+	reasonJoinFailed = "JoinFederationFailed"
+)
+
+// component is the source of the events.
+const component = "cellplane-hub-manager"
+
+// longestMessage is as much as an API server takes.
+const longestMessage = 1024
+
+// teller writes events into the management cluster, each once. Nobody depends on them, so that the right to do it is
+// not needed.
+type teller struct {
+	client kubernetes.Interface
+	mu     sync.Mutex
+	last   map[types.UID]string
+}
+
+func (t *teller) tell(ctx context.Context, key types.NamespacedName, about *machine, reason, message string) {
+	if !t.isNew(about.uid, reason+" "+message) {
+		return
+	}
+	severity := corev1.EventTypeNormal
+	if reason == reasonJoinFailed {
+		severity = corev1.EventTypeWarning
+	}
+	if len(message) > longestMessage {
+		message = message[:longestMessage-3] + "..."
+	}
+	now := time.Now()
+	_, err := t.client.CoreV1().Events(key.Namespace).Create(ctx, &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name + "." + strconv.FormatInt(now.UnixNano(), 16)},
+		InvolvedObject: corev1.ObjectReference{APIVersion: about.apiVersion, Kind: kind, Namespace: key.Namespace, Name: key.Name, UID: about.uid},
+		Type:           severity, Reason: reason, Message: message, Count: 1,
+		Source:         corev1.EventSource{Component: component},
+		FirstTimestamp: metav1.NewTime(now), LastTimestamp: metav1.NewTime(now), ReportingController: component,
+	}, metav1.CreateOptions{})
+	if err != nil {
+		klog.FromContext(ctx).V(1).Info("Cannot write an event into the management cluster", "cluster", key, "reason", reason, "err", err)
+	}
+}
+
+func (t *teller) isNew(about types.UID, what string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.last == nil {
+		t.last = map[types.UID]string{}
+	}
+	if t.last[about] == what {
+		return false
+	}
+	t.last[about] = what
+	return true
+}
