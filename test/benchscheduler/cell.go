@@ -36,6 +36,10 @@ type measuredCell struct {
 	client  ctrlclient.WithWatch
 	members *members
 	writes  *writes
+	// cell and hub count what is written through them.
+	cell, hub *rest.Config
+	// used is what the processes had used of the processors when the step began.
+	used map[string]time.Duration
 	// cpu tells what processor time each process has taken.
 	cpu func() map[string]time.Duration
 }
@@ -103,7 +107,7 @@ func measureCell(ctx context.Context, o *options, out io.Writer) (err error) {
 	return c.run(ctx, o, out)
 }
 
-// openCell connects to the control planes and starts an engine and a keeper of ledgers in this process.
+// openCell connects to the control planes and starts a keeper of ledgers in this process.
 func openCell(ctx context.Context, planes *local.Federation) (_ *measuredCell, stop func(), err error) {
 	hub, _, err := connect(ctx, planes.Hub)
 	if err != nil {
@@ -120,14 +124,21 @@ func openCell(ctx context.Context, planes *local.Federation) (_ *measuredCell, s
 	c := &measuredCell{client: client, members: newMembers(keeper), writes: newWrites()}
 	ctx, cancel := context.WithCancel(ctx)
 	var group errgroup.Group
-	counted, countedHub := rest.CopyConfig(cell), rest.CopyConfig(hub)
-	counted.Wrap(c.writes.count)
-	countedHub.Wrap(c.writes.count)
-	config := engine.Config{Cell: "cell-a", Config: counted, HubAPI: countedHub}
+	c.cell, c.hub = rest.CopyConfig(cell), rest.CopyConfig(hub)
+	c.cell.Wrap(c.writes.count)
+	c.hub.Wrap(c.writes.count)
 	group.Go(func() error { return keeper.Run(ctx) })
-	group.Go(func() error { return config.Run(ctx) })
 	c.members.follow(ctx, client)
 	return c, func() { cancel(); _ = group.Wait() }, nil
+}
+
+// startEngine starts an engine in this process; the function stops it.
+func (c *measuredCell) startEngine(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	config := engine.Config{Cell: "cell-a", Config: c.cell, HubAPI: c.hub}
+	var running errgroup.Group
+	running.Go(func() error { return config.Run(ctx) })
+	return func() { cancel(); _ = running.Wait() }
 }
 
 func connect(ctx context.Context, plane *controlplane.ControlPlane) (*rest.Config, ctrlclient.WithWatch, error) {

@@ -195,6 +195,24 @@ func (m *members) count(prefix string, wanted func(cluster string) bool) (progre
 	return p, m.changed
 }
 
+// untilPlaced waits until so many bindings are where they are wanted, and returns how long that took.
+func (m *members) untilPlaced(ctx context.Context, began time.Time, prefix string, n int, wanted func(cluster string) bool) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepBound)
+	defer cancel()
+	for {
+		p, changed := m.count(prefix, wanted)
+		if p.bindings >= n {
+			return time.Since(began), nil
+		}
+		select {
+		case <-ctx.Done():
+			return 0, fmt.Errorf("%d bindings of %d are there: %w", p.bindings, n, ctx.Err())
+		case <-changed:
+		}
+		pause(ctx, 20*time.Millisecond)
+	}
+}
+
 // until waits until so many bindings and Works are where they are wanted, and returns how long each took.
 func (m *members) until(ctx context.Context, began time.Time, prefix string, n int, wanted func(cluster string) bool) (bindings, works time.Duration, err error) {
 	for {

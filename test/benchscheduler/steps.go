@@ -37,19 +37,17 @@ func (c *measuredCell) run(ctx context.Context, o *options, out io.Writer) error
 	if err := c.prepare(ctx); err != nil {
 		return fmt.Errorf("preparing the cell: %w", err)
 	}
-	var used map[string]time.Duration
-	begin := func() time.Time {
-		c.writes.take(1)
-		used = c.cpu()
-		return time.Now()
+	fmt.Fprintf(out, "\nIn a real cell, one hub, %d clusters with ledgers\t\t\t\t\n", others+1)
+	if err := c.alone(ctx, o, out); err != nil {
+		return err
 	}
+	stop := c.startEngine(ctx)
+	defer stop()
 	report := func(what string, n int, bindings, works time.Duration) {
 		fmt.Fprintf(out, "%s\t%d\t%s\t%.0f/s\t\n", what, n, bindings.Round(time.Millisecond), float64(n)/bindings.Seconds())
 		fmt.Fprintf(out, "… with their Works\t%d\t%s\t%.0f/s\t\n", n, works.Round(time.Millisecond), float64(n)/works.Seconds())
-		fmt.Fprintf(out, "writes of the engine for each: %s\n", c.writes.take(n))
-		fmt.Fprintf(out, "processor time for each: %s\n", difference(used, c.cpu(), n))
+		c.spent(out, n)
 	}
-	fmt.Fprintf(out, "\nIn a real cell, one hub, %d clusters with ledgers\t\t\t\t\n", others+1)
 
 	// 1. Bindings wait because no cluster takes them. Then all do.
 	if err := c.create(ctx, "wait", o.bindings, o.writers); err != nil {
@@ -58,11 +56,9 @@ func (c *measuredCell) run(ctx context.Context, o *options, out io.Writer) error
 	if err := c.untilRefused(ctx, o.bindings); err != nil {
 		return err
 	}
-	began := begin()
-	for i := range others {
-		if err := c.taint(ctx, member(i)); err != nil {
-			return err
-		}
+	began := c.begin()
+	if err := c.open(ctx); err != nil {
+		return err
 	}
 	bindings, works, err := c.until(ctx, began, "wait-", o.bindings, other)
 	if err != nil {
@@ -71,7 +67,7 @@ func (c *measuredCell) run(ctx context.Context, o *options, out io.Writer) error
 	report("waiting bindings placed", o.bindings, bindings, works)
 
 	// 2. Workloads are created, all in one cluster.
-	began = begin()
+	began = c.begin()
 	var creating errgroup.Group
 	creating.Go(func() error { return c.create(ctx, "move", o.workloads, o.writers) })
 	bindings, works, err = c.until(ctx, began, "move-", o.workloads, func(cluster string) bool { return cluster == lost })
@@ -84,7 +80,7 @@ func (c *measuredCell) run(ctx context.Context, o *options, out io.Writer) error
 	report("new workloads placed", o.workloads, bindings, works)
 
 	// 3. The cluster is lost.
-	began = begin()
+	began = c.begin()
 	if err := c.taint(ctx, lost, corev1.Taint{Key: "lost", Effect: corev1.TaintEffectNoExecute, TimeAdded: ptr.To(metav1.Now())}); err != nil {
 		return err
 	}
@@ -94,6 +90,19 @@ func (c *measuredCell) run(ctx context.Context, o *options, out io.Writer) error
 	}
 	report("workloads of a lost cluster placed elsewhere", o.workloads, bindings, works)
 	return nil
+}
+
+// begin begins to count what a step costs.
+func (c *measuredCell) begin() time.Time {
+	c.writes.take(1)
+	c.used = c.cpu()
+	return time.Now()
+}
+
+// spent prints what a step has cost by binding.
+func (c *measuredCell) spent(out io.Writer, n int) {
+	fmt.Fprintf(out, "writes of the engine for each: %s\n", c.writes.take(n))
+	fmt.Fprintf(out, "processor time for each: %s\n", difference(c.used, c.cpu(), n))
 }
 
 // difference tells what processor time each process has taken meanwhile, by binding.
@@ -115,9 +124,22 @@ func (c *measuredCell) until(ctx context.Context, began time.Time, prefix string
 
 func member(i int) string { return fmt.Sprint("member-", i) }
 
+// closed keeps workloads off a cluster.
+func closed() corev1.Taint {
+	return corev1.Taint{Key: "closed", Effect: corev1.TaintEffectNoSchedule}
+}
+
+// place makes a placement one that chooses a cluster of the first group that has room.
+func place(p *policyv1alpha1.Placement, groups ...policyv1alpha1.ClusterAffinityTerm) {
+	p.ClusterAffinities = groups
+	p.SpreadConstraints = []policyv1alpha1.SpreadConstraint{{SpreadByField: policyv1alpha1.SpreadByFieldCluster, MinGroups: 1, MaxGroups: 1}}
+	p.ReplicaScheduling = &policyv1alpha1.ReplicaSchedulingStrategy{
+		ReplicaSchedulingType: policyv1alpha1.ReplicaSchedulingTypeDivided, ReplicaDivisionPreference: policyv1alpha1.ReplicaDivisionPreferenceAggregated,
+	}
+}
+
 // prepare makes clusters, which take nothing yet but for the one that will be lost, and policies.
 func (c *measuredCell) prepare(ctx context.Context) error {
-	closed := corev1.Taint{Key: "closed", Effect: corev1.TaintEffectNoSchedule}
 	all := []string{lost}
 	for i := range others {
 		all = append(all, member(i))
@@ -129,7 +151,7 @@ func (c *measuredCell) prepare(ctx context.Context) error {
 		cluster := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"name": name}}}
 		cluster.Spec.SyncMode, cluster.Spec.Region = clusterv1alpha1.Pull, "region"
 		if name != lost {
-			cluster.Spec.Taints = []corev1.Taint{closed}
+			cluster.Spec.Taints = []corev1.Taint{closed()}
 		}
 		if err := c.client.Create(ctx, cluster); err != nil {
 			return err
@@ -145,11 +167,7 @@ func (c *measuredCell) prepare(ctx context.Context) error {
 	} {
 		p := &policyv1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: prefix}}
 		p.Spec.ResourceSelectors = []policyv1alpha1.ResourceSelector{{APIVersion: "apps/v1", Kind: "Deployment", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"step": prefix}}}}
-		p.Spec.Placement.ClusterAffinities = affinities
-		p.Spec.Placement.SpreadConstraints = []policyv1alpha1.SpreadConstraint{{SpreadByField: policyv1alpha1.SpreadByFieldCluster, MinGroups: 1, MaxGroups: 1}}
-		p.Spec.Placement.ReplicaScheduling = &policyv1alpha1.ReplicaSchedulingStrategy{
-			ReplicaSchedulingType: policyv1alpha1.ReplicaSchedulingTypeDivided, ReplicaDivisionPreference: policyv1alpha1.ReplicaDivisionPreferenceAggregated,
-		}
+		place(&p.Spec.Placement, affinities...)
 		if err := c.client.Create(ctx, p); err != nil {
 			return err
 		}
