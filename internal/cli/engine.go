@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ import (
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	"github.com/cellplane/cellplane/internal/engine"
 	"github.com/cellplane/cellplane/internal/engine/descheduler"
+	"github.com/cellplane/cellplane/internal/schedule"
 	"github.com/cellplane/cellplane/internal/schedule/profilefile"
 )
 
@@ -39,10 +41,12 @@ type engineOptions struct {
 	deschedule        bool
 	descheduler       descheduler.Options
 	profiles          string
+	plugins           []string
+	emptyWorkloads    bool
 }
 
 func newEngine() *cobra.Command {
-	o := engineOptions{skippedNamespaces: []string{"kube-.*"}, taintEviction: true, purgeMode: string(policyv1alpha1.PurgeModeGracefully)}
+	o := engineOptions{plugins: []string{"*"}, skippedNamespaces: []string{"kube-.*"}, taintEviction: true, purgeMode: string(policyv1alpha1.PurgeModeGracefully)}
 	cmd := &cobra.Command{
 		Use:     "engine",
 		GroupID: groupParts,
@@ -78,6 +82,8 @@ caches and take over within seconds.`,
 	flags.StringVar(&o.peerAddress, "peer-address", "", "address, as IP and port, at which the other engines of this cell notice if this one dies; nothing is sent there (default: a loopback address, for engines on one host)")
 	flags.IntVar(&o.workersPerMember, "workers-per-member", 0, "requests under way to each member at most (default: a few)")
 	flags.StringVar(&o.profiles, "scheduling-profiles", "", "YAML file with SchedulingProfiles that policies may name; profiles in the cell come first")
+	flags.StringSliceVar(&o.plugins, "plugins", o.plugins, `filters and scores of the scheduler: a name takes part, one with a minus does not, "*" stands for all others. Known: `+strings.Join(schedule.PluginNames(), ", "))
+	flags.BoolVar(&o.emptyWorkloads, "enable-empty-workload-propagation", false, "propagate workloads whose replicas are divided also, without replicas, to clusters that were chosen and get none")
 	o.addFailoverFlags(flags)
 	return cmd
 }
@@ -123,6 +129,10 @@ func (o *engineOptions) complete() (*engine.Config, error) {
 	if config.Profiles, err = profilefile.Read(o.profiles); err != nil {
 		return nil, fmt.Errorf("--scheduling-profiles: %w", err)
 	}
+	if config.Plugins, err = schedule.ParsePlugins(o.plugins); err != nil {
+		return nil, fmt.Errorf("--plugins: %w", err)
+	}
+	config.EmptyWorkloads = o.emptyWorkloads
 	if err := o.completeFailover(config); err != nil {
 		return nil, err
 	}

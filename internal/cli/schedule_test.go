@@ -224,6 +224,34 @@ func TestReadyReplicas(t *testing.T) {
 	}
 }
 
+// TestSchedulerFlags are those that Karmada's scheduler has, too.
+func TestSchedulerFlags(t *testing.T) {
+	flags := newEngine().Flags()
+	for name, value := range map[string]string{"plugins": "[*]", "enable-empty-workload-propagation": "false"} {
+		if flag := flags.Lookup(name); flag == nil || flag.DefValue != value {
+			t.Errorf("the flag --%s is %+v", name, flag)
+		}
+	}
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(kubeconfig, []byte(`{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],"users":[{"name":"u","user":{}}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	complete := func(plugins ...string) (*engine.Config, error) {
+		o := engineOptions{cell: "cell-a", kubeconfig: kubeconfig, purgeMode: "Gracefully", plugins: plugins, emptyWorkloads: true}
+		o.failover.Taints.Rates.Normal, o.failover.Taints.Rates.Disrupted = 1, 1
+		return o.complete()
+	}
+	if config, err := complete("*"); err != nil || config.Plugins != nil || !config.EmptyWorkloads {
+		t.Errorf("all plugins: %+v %v", config, err)
+	}
+	if config, err := complete("*", "-ClusterEviction"); err != nil || config.Plugins == nil {
+		t.Errorf("one plugin less: %+v %v", config, err)
+	}
+	if _, err := complete("*", "MyPlugin"); err == nil || !strings.Contains(err.Error(), `--plugins: there is no plugin "MyPlugin"`) {
+		t.Errorf("a plugin that nobody knows: %v", err)
+	}
+}
+
 // TestSchedulingProfilesFlag reads the profiles of an engine, and says in one sentence what is wrong with them.
 func TestSchedulingProfilesFlag(t *testing.T) {
 	dir := t.TempDir()

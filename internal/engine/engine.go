@@ -29,6 +29,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/scheduler"
 	"github.com/cellplane/cellplane/internal/engine/status"
 	"github.com/cellplane/cellplane/internal/interpreter"
+	"github.com/cellplane/cellplane/internal/schedule"
 )
 
 // Config says what an engine works on.
@@ -58,6 +59,10 @@ type Config struct {
 	PeerAddress string
 	// Profiles are SchedulingProfiles that every policy may name, besides those in the cell.
 	Profiles []*cellplanev1alpha1.SchedulingProfile
+	// Plugins are the filters and scores of the scheduler; nil means all of them.
+	Plugins *schedule.Plugins
+	// EmptyWorkloads has workloads go without replicas to clusters that were chosen and get none.
+	EmptyWorkloads bool
 	// Descheduler moves replicas whose pods find no node to clusters with room; nil leaves them.
 	Descheduler *descheduler.Options
 	// MetricsAddress is where /metrics, /healthz and /readyz are served, without TLS or authentication: it should be a
@@ -171,7 +176,7 @@ func (c *Config) build(ctx context.Context) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	plan := scheduler.New(state, recorder, scheduler.Options{Ledger: promises, Profiles: c.Profiles, Guards: []scheduler.Guard{quotas}, Changed: func(key cell.Key) { bindings.Changed(key) }})
+	plan := scheduler.New(state, recorder, scheduler.Options{Ledger: promises, Profiles: c.Profiles, Plugins: c.Plugins, EmptyWorkloads: c.EmptyWorkloads, Guards: []scheduler.Guard{quotas}, Changed: func(key cell.Key) { bindings.Changed(key) }})
 	execute := execution.New(state, meaning, recorder, workers(c.WorkersPerMember), func(key cell.Key) {
 		works.Changed(key)
 		if work := state.Works.Get(key); work != nil && work.Binding.Name != "" {

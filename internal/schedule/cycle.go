@@ -70,7 +70,7 @@ func newCycle(request *Request, snapshot *Snapshot) *cycle {
 	c := &cycle{
 		request: request, spec: spec, placement: placement, snapshot: snapshot,
 		strategy: strategyOf(placement), isSet: placesSets(spec),
-		filters: defaultFilters, scorers: scorersOf(request.Profile),
+		filters: request.Plugins.filters(), scorers: request.Plugins.scorers(scorersOf(request.Profile)),
 		serving:    snapshot.serves(spec.Resource.APIVersion, spec.Resource.Kind),
 		spread:     newSpread(placement.SpreadConstraints),
 		candidates: make([]candidate, len(snapshot.members)),
@@ -217,7 +217,7 @@ func (c *cycle) targets(selected []*candidate) []workv1alpha2.TargetCluster {
 	slices.SortFunc(selected, func(a, b *candidate) int { return cmp.Compare(a.position, b.position) })
 	targets := make([]workv1alpha2.TargetCluster, 0, len(selected))
 	for _, at := range selected {
-		if c.strategy != duplicated && c.spec.Replicas > 0 && at.replicas == 0 && !c.isSet {
+		if c.strategy != duplicated && c.spec.Replicas > 0 && at.replicas == 0 && !c.isSet && !c.request.EmptyWorkloads {
 			continue
 		}
 		target := workv1alpha2.TargetCluster{Name: at.cluster.Name, Replicas: at.replicas}

@@ -40,6 +40,10 @@ type Request struct {
 	AntiAffinityClusters []string
 	// Snapshot is the clusters, compiled; Plan then ignores its other argument.
 	Snapshot *Snapshot
+	// Plugins are the filters and scores that take part; nil means all of them.
+	Plugins *Plugins
+	// EmptyWorkloads has clusters hold the template that were chosen and get no replicas of it.
+	EmptyWorkloads bool
 	// Explain asks for a verdict on every cluster.
 	Explain bool
 }

@@ -131,6 +131,13 @@ func parseArgument(t *testing.T, request *Request, argument datadriven.CmdArg) {
 		request.Affinity = argument.Vals[0]
 	case "fresh":
 		request.Fresh = true
+	case "plugins":
+		var err error
+		if request.Plugins, err = ParsePlugins(argument.Vals); err != nil {
+			t.Fatal(err)
+		}
+	case "empty":
+		request.EmptyWorkloads = true
 	case "explain":
 		request.Explain = true
 	case "together":

@@ -41,6 +41,8 @@ type Scheduler struct {
 	groups   groupLocks
 	ledger   *ledger.Store // nil where there is none
 	profiles profiles
+	plugins  *schedule.Plugins
+	empty    bool // see Options.EmptyWorkloads
 	pods     pods
 	reaches  *lru.Cache // placement as JSON → reach
 
@@ -80,6 +82,10 @@ type Options struct {
 	Ledger *ledger.Store
 	// Profiles are known besides those in the cell, which come first where names are equal.
 	Profiles []*cellplanev1alpha1.SchedulingProfile
+	// Plugins are the filters and scores that take part in decisions; nil means all of them.
+	Plugins *schedule.Plugins
+	// EmptyWorkloads has workloads go without replicas to clusters that were chosen and get none.
+	EmptyWorkloads bool
 	// Changed is told of bindings whose outcome is another than before.
 	Changed func(cell.Key)
 }
@@ -94,6 +100,7 @@ func New(c *cell.Cell, recorder *events.Recorder, options Options) *Scheduler {
 		outcomes: map[cell.Key]Outcome{}, waiting: map[string]map[cell.Key]struct{}{}, filed: map[cell.Key]string{}, freedAt: map[string]int{}, roomier: map[string]struct{}{}, snapshot: schedule.Compile(nil), stale: true,
 	}
 	s.profiles = profiles{c, options.Profiles}
+	s.plugins, s.empty = options.Plugins, options.EmptyWorkloads
 	s.pods = pods{c, lru.New(rememberedPods)}
 	if options.Ledger != nil {
 		s.ledger = options.Ledger
@@ -258,7 +265,7 @@ func (s *Scheduler) decide(binding *workv1alpha2.ResourceBinding, full []string)
 		return d
 	}
 	request := schedule.Request{
-		Spec: &binding.Spec, UID: binding.Spec.Resource.UID, Fresh: triggered, Snapshot: s.clusters(), Profile: profile,
+		Spec: &binding.Spec, UID: binding.Spec.Resource.UID, Fresh: triggered, Snapshot: s.clusters(), Profile: profile, Plugins: s.plugins, EmptyWorkloads: s.empty,
 		Progress: schedule.Progress{Now: s.now(), MovedAt: last.movedAt, Ready: readyReplicas(binding)},
 	}
 	request.AffinityClusters, request.AntiAffinityClusters = s.groupClusters(binding)
