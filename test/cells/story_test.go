@@ -99,21 +99,23 @@ func (w *world) testAbort(*testing.T) {
 	w.noDisturbance()
 }
 
-// testFailover kills all processes of a cell at once.
+// testFailover kills all processes of a cell at once, and the hub manager some time before, while everybody writes.
 func (w *world) testFailover(*testing.T) {
-	w.pauseWriting() // what the backup has not received may be lost, and is looked at when the cell returns
-	w.settleBackup()
+	w.expectLosses()
 	w.signal("cell-b/", "halt")
+	w.signal("hub-manager", "resurrect")
 	w.completes("cells", "failover", "cell-b")
 	w.gatewayKnows()
-	w.resumeWriting()
 	w.update("nginx:4")
 	w.beganAnew() // as after the restore of any etcd
+	w.acceptLosses()
 }
 
+// testRejoin brings the cell back: every write that was lost is told of, and kept.
 func (w *world) testRejoin(*testing.T) {
 	w.signal("cell-b/", "resurrect")
 	w.completes("cells", "rejoin", "cell-b")
+	w.checkLosses("cell-b")
 	w.noDisturbance()
 	w.update("nginx:5")
 }
