@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime"
 	"strings"
 	"time"
 
@@ -194,6 +195,10 @@ func (s *Store) pages(ctx context.Context, prefix string, revision int64, visit 
 		key = page[len(page)-1].Key + "\x00"
 	}
 }
+
+// Passes is how many stores are read through at once where nobody waits for it. Reading through a store takes all that its etcd and the
+// reader can give: so there is room for requests.
+func Passes() int { return max(runtime.GOMAXPROCS(0)/2, 1) }
 
 // Through returns the revision up to which a watch has delivered everything with a response. The header tells it only if there are no
 // events: with events it is the store's revision, which a watch that is still catching up has not reached.

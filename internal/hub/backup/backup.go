@@ -23,8 +23,9 @@ type Controller struct {
 	// Open returns the connection to the store of a cell. It belongs to whoever opened it.
 	Open func(ctx context.Context, cell string) (*cellstore.Store, error)
 
-	once    sync.Once
-	changed chan struct{}
+	once      sync.Once
+	changed   chan struct{}
+	comparing chan struct{} // holds as many as compare at once
 
 	mu       sync.Mutex
 	topology *slots.Map
@@ -32,7 +33,9 @@ type Controller struct {
 }
 
 func (c *Controller) prepare() {
-	c.once.Do(func() { c.changed = make(chan struct{}, 1) })
+	c.once.Do(func() {
+		c.changed, c.comparing = make(chan struct{}, 1), make(chan struct{}, cellstore.Passes())
+	})
 }
 
 // Set says where objects belong from now on. What has been copied and stays where it is is not copied again.
@@ -142,7 +145,7 @@ func (c *Controller) follow(ctx context.Context, topology *slots.Map, cell slots
 			return err
 		}
 	}
-	s := &source{topology: topology, cell: cell, store: store, keepers: keepers, term: c.Term}
+	s := &source{topology: topology, cell: cell, store: store, keepers: keepers, term: c.Term, comparing: c.comparing}
 	c.mu.Lock()
 	c.sources[name] = s
 	c.mu.Unlock()

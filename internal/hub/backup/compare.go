@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -63,8 +64,16 @@ func (s *source) meet(ctx context.Context, all map[slots.Index]*comparison, revi
 	return nil
 }
 
+// answersWithin is how long a keeper may take for its first answer. One that takes longer is not waited for by others.
+const answersWithin = 2 * time.Second
+
 // load reads what the keeper has.
 func (c *comparison) load(ctx context.Context) error {
+	first, cancel := context.WithTimeout(ctx, answersWithin)
+	defer cancel()
+	if _, err := c.pair.keeper.Revision(first); err != nil {
+		return err
+	}
 	c.kept = map[string]uint64{}
 	prefix := Prefix(c.pair.source)
 	for kv, err := range c.pair.keeper.Range(ctx, prefix, 0) {

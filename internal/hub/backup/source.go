@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
@@ -22,6 +23,8 @@ type source struct {
 	store    *cellstore.Store
 	keepers  map[slots.Index]*cellstore.Store // all other cells, whether they keep something or not
 	term     cellstore.Term
+	// comparing lets in as many sources as may compare all of their keepers at once.
+	comparing chan struct{}
 
 	mu    sync.Mutex
 	pairs map[slots.Index]*pair
@@ -43,11 +46,18 @@ func (s *source) run(ctx context.Context) error {
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.watch(ctx, pairs, revision) })
-	var compared sync.WaitGroup // each pair counts once, whether it succeeds or not
-	compared.Add(len(pairs))
+	var waiting sync.WaitGroup // each pair counts once, whether it succeeds or not
+	waiting.Add(len(pairs))
 	group.Go(func() error {
-		for i, first := range s.compare(ctx, pairs, revision) {
-			group.Go(func() error { return s.serve(ctx, i, first, revision, &compared) })
+		select {
+		case <-ctx.Done():
+			return nil
+		case s.comparing <- struct{}{}:
+		}
+		compared := s.compare(ctx, pairs, revision)
+		<-s.comparing
+		for i, first := range compared {
+			group.Go(func() error { return s.serve(ctx, i, first, revision, &waiting) })
 		}
 		return nil
 	})
@@ -64,7 +74,8 @@ func (s *source) serve(ctx context.Context, i slots.Index, c *comparison, revisi
 		if ctx.Err() != nil {
 			return nil
 		}
-		if errors.Is(c.err, cellstore.ErrDeposed) || !s.answers(ctx) {
+		// A store forgets what it was: a keeper that was away for so long is compared with what the source is now.
+		if errors.Is(c.err, cellstore.ErrDeposed) || errors.Is(c.err, rpctypes.ErrCompacted) || !s.answers(ctx) {
 			return c.err
 		}
 		klog.FromContext(ctx).V(1).Info("A keeper of backups cannot be compared; trying again", "cell", s.store.Cell, "keeper", p.keeper.Cell, "err", c.err)

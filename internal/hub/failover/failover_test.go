@@ -110,6 +110,7 @@ func TestLoss(t *testing.T) {
 	w := newWorld(t)
 	t.Run("of a cell", w.testLossOfACell)
 	t.Run("of two in close succession", w.testCloseSuccession)
+	t.Run("of a keeper for a while", w.testKeeperAway)
 	t.Run("during a change", w.testDuringAChange)
 }
 

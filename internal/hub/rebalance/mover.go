@@ -78,6 +78,7 @@ func (m *Mover) fill(ctx context.Context) error {
 	m.indexes = map[string]*index{}
 	m.mu.Unlock()
 	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(cellstore.Passes())
 	for name, store := range m.Stores {
 		cell, found := m.Topology.Index(name)
 		if !found {

@@ -30,11 +30,16 @@ func (c *change) prepareTargets(ctx context.Context) error {
 		}
 	}
 	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(cellstore.Passes())
 	for name, connection := range c.cells {
-		group.Go(func() error { return checkEncryption(ctx, connection.store) })
-		if index, _ := c.compiled.Index(name); c.gains(index) {
-			group.Go(func() error { return c.checkTarget(ctx, name, connection) })
-		}
+		group.Go(func() error {
+			if index, _ := c.compiled.Index(name); c.gains(index) {
+				if err := c.checkTarget(ctx, name, connection); err != nil {
+					return err
+				}
+			}
+			return checkEncryption(ctx, connection.store)
+		})
 	}
 	return group.Wait()
 }

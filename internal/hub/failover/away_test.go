@@ -1,0 +1,88 @@
+package failover
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cellplane/cellplane/internal/process"
+	"github.com/cellplane/cellplane/internal/slots"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// testKeeperAway has a keeper stop before it is compared, for longer than the other stores remember what they were. When it is back it
+// gets what it should have, and until then the others do.
+func (w *world) testKeeperAway(t *testing.T) {
+	const away = "cell-c"
+	w.wipe(t)
+	defer w.wipe(t)
+	healthy := w.compile(t, 30)
+	for i := range objects {
+		w.put(t, healthy, fmt.Sprintf("away-%d", i), "one")
+	}
+	store := w.processOf(t, away, "/etcd")
+	if err := store.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	resume := func() {
+		if err := store.Resume(); err != nil {
+			t.Error(err)
+		}
+	}
+	defer resume()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.controller.Run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	w.controller.Set(healthy)
+	others := []string{"cell-a", "cell-b"}
+	testenv.Eventually(t, "only the keeper that is away waits", func(context.Context) (bool, error) {
+		for _, cell := range others {
+			if standing, followed := w.controller.Standings()[cell]; !followed || !slices.Equal(standing.Waiting, []string{away}) {
+				return false, fmt.Errorf("%s: %+v", cell, standing)
+			}
+		}
+		return true, nil
+	})
+	for _, cell := range others {
+		for i := range objects {
+			if name := fmt.Sprintf("away-%d", i); healthy.Name(healthy.Route(slots.Of(metav1.NamespaceDefault, name)).New) == cell {
+				w.put(t, healthy, name, "two")
+			}
+		}
+		revision, err := w.stores[cell].Revision(ctx)
+		if err == nil {
+			_, err = w.stores[cell].Client().Compact(ctx, revision)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	resume()
+	w.verified(t, healthy)
+}
+
+func (w *world) processOf(t *testing.T, cell, suffix string) *process.Process {
+	t.Helper()
+	for _, plane := range w.cells {
+		if plane.Name() != cell {
+			continue
+		}
+		for _, p := range plane.Processes() {
+			if strings.HasSuffix(p.Name(), suffix) {
+				return p
+			}
+		}
+	}
+	t.Fatalf("%s has no process %s", cell, suffix)
+	return nil
+}
