@@ -19,7 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/cellplane/cellplane/internal/gateway/forward"
-	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/gateway/inner"
 )
 
 const (
@@ -29,14 +29,22 @@ const (
 	deleteAtOnce = 16
 )
 
-// deleteCollection deletes a collection unless one of its objects is protected, in which case none is deleted. Where policies pick
-// objects by what can change, each object is judged once more, and deleted in the version that was judged. The error can be written as it
-// is; with one, nothing has been answered.
+// What a query of a deletion says about the objects to delete, and what about deleting them.
+var (
+	aboutListing  = []string{"limit", "continue", "labelSelector", "fieldSelector", "resourceVersion", "resourceVersionMatch", "timeoutSeconds"}
+	aboutDeleting = []string{"dryRun", "gracePeriodSeconds", "propagationPolicy", "orphanDependents", "ignoreStoreReadErrorWithClusterBreakingPotential"}
+)
+
+// deleteCollection deletes a collection unless one of its objects is protected, in which case none is deleted. Its objects are then
+// deleted one by one, wherever each of them is, and judged once more by the policies of that moment. It is as little atomic as in one API
+// server: what has been deleted stays so. The error can be written as it is; with one, nothing has been answered.
 func (g *Guard) deleteCollection(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) error {
-	resource, ok := g.Objects.Resource(r.Context(), gvr(info))
-	if !ok {
-		g.Next.ServeHTTP(w, r)
-		return nil
+	resource, found := g.Objects.Resource(r.Context(), gvr(info))
+	switch {
+	case !found:
+		return apierrors.NewGenericServerResponse(http.StatusNotFound, "delete", groupResource(info), "", "", 0, true)
+	case resource.Namespaced != (info.Namespace != "") || !resource.Can("deletecollection"):
+		return apierrors.NewMethodNotSupported(groupResource(info), "delete")
 	}
 	query := r.URL.Query()
 	objections, err := g.search(r.Context(), resource, info.Namespace, query.Get("labelSelector"), query.Get("fieldSelector"))
@@ -46,56 +54,29 @@ func (g *Guard) deleteCollection(w http.ResponseWriter, r *http.Request, info *r
 	if err := g.decide(r, info, "deleting the collection", "", objections); err != nil {
 		return err
 	}
-	if !g.mayPick(resource, info.Namespace) {
-		// Nothing but the label can protect an object of these meanwhile, and the API servers look at that themselves.
-		if err := leaveOutProtected(r); err != nil {
-			return err
-		}
-		g.Next.ServeHTTP(w, r)
-		return nil
-	}
 	return g.deleteEach(w, r, info)
 }
 
-// mayPick reports whether a policy against deletion may pick an object of a resource in a namespace.
-func (g *Guard) mayPick(resource kinds.Resource, namespace string) bool {
-	of := target{
-		GroupKind: schema.GroupKind{Group: resource.Group, Kind: resource.Kind}, namespace: namespace,
-		namespaceLabels: g.Policies.namespaceLabels(namespace), unknownNamespace: g.Policies.namespacesUnknown(),
-	}
-	for _, p := range g.Policies.all() {
-		if p.deletion == nil {
-			continue
-		}
-		for i := range p.selectors {
-			if p.selectors[i].mayPick(of) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// deleteEach deletes the objects of a collection one by one, each as if it were asked for alone. A client that asked for a page gets that
-// page, whose token leads to the next one; any other gets a success.
+// deleteEach deletes the objects of a collection, each as if it were asked for alone. A client that asked for a page gets that page, whose
+// token leads to the next one; any other gets a success.
 func (g *Guard) deleteEach(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) error {
 	body, err := readBody(r)
 	if err != nil {
 		return err
 	}
-	query := r.URL.Query()
+	query := without(r.URL.Query(), aboutDeleting)
 	paged := query.Get("limit") != "" || query.Get("continue") != ""
 	if !paged {
 		query.Set("limit", strconv.Itoa(collectionPage))
 	}
 	for {
 		page := g.listPage(r, info, query)
-		if page.code != http.StatusOK {
-			page.passOn(w)
+		if page.Code() != http.StatusOK {
+			page.PassOn(w)
 			return nil
 		}
 		var list metav1.PartialObjectMetadataList
-		if err := json.Unmarshal(page.body.Bytes(), &list); err != nil {
+		if err := json.Unmarshal(page.Body(), &list); err != nil {
 			return apierrors.NewInternalError(fmt.Errorf("reading what is to be deleted: %w", err))
 		}
 		var group errgroup.Group
@@ -108,7 +89,7 @@ func (g *Guard) deleteEach(w http.ResponseWriter, r *http.Request, info *request
 		}
 		switch {
 		case paged:
-			page.passOn(w)
+			page.PassOn(w)
 			return nil
 		case list.Continue == "":
 			status := &metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{Group: info.APIGroup, Kind: info.Resource}}
@@ -122,45 +103,44 @@ func (g *Guard) deleteEach(w http.ResponseWriter, r *http.Request, info *request
 }
 
 // listPage lists what is to be deleted.
-func (g *Guard) listPage(r *http.Request, info *request.RequestInfo, query url.Values) *recorder {
-	inner := *info
-	inner.Verb = "list"
-	list := r.Clone(request.WithRequestInfo(r.Context(), &inner))
+func (g *Guard) listPage(r *http.Request, info *request.RequestInfo, query url.Values) *inner.Answer {
+	asked := *info
+	asked.Verb = "list"
+	list := r.Clone(request.WithRequestInfo(r.Context(), &asked))
 	list.Method, list.Body, list.ContentLength, list.URL.RawQuery = http.MethodGet, http.NoBody, 0, query.Encode()
 	for _, key := range []string{"Accept-Encoding", "Content-Type", "Content-Length"} {
 		list.Header.Del(key)
 	}
 	list.Header.Set("Accept", runtime.ContentTypeJSON)
-	page := &recorder{header: http.Header{}}
-	g.Next.ServeHTTP(page, list)
-	return page
+	return inner.Ask(g.Next, list)
 }
 
 // deleteOne judges and deletes one object. One that is gone already is not missed.
 func (g *Guard) deleteOne(r *http.Request, info *request.RequestInfo, name string, body []byte) error {
-	inner := *info
-	inner.Verb, inner.Name = "delete", name
-	inner.Path = info.Path + "/" + name
-	inner.Parts = []string{info.Resource, name}
-	one := r.Clone(request.WithRequestInfo(r.Context(), &inner))
-	query := r.URL.Query()
-	for _, key := range []string{"limit", "continue", "labelSelector", "fieldSelector", "resourceVersion", "resourceVersionMatch", "timeoutSeconds"} {
-		query.Del(key)
-	}
-	one.URL.Path, one.URL.RawQuery = r.URL.Path+"/"+name, query.Encode()
+	asked := *info
+	asked.Verb, asked.Name = "delete", name
+	asked.Path = info.Path + "/" + name
+	asked.Parts = []string{info.Resource, name}
+	one := r.Clone(request.WithRequestInfo(r.Context(), &asked))
+	one.URL.Path, one.URL.RawQuery = r.URL.Path+"/"+name, without(r.URL.Query(), aboutListing).Encode()
 	one.Body, one.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	one.Header.Set("Accept", runtime.ContentTypeJSON)
 	one.Header.Del("Accept-Encoding")
-	answer := &recorder{header: http.Header{}}
-	if err := g.guard(answer, one, &inner); err != nil {
-		return err
-	}
-	if answer.code < http.StatusBadRequest || answer.code == http.StatusNotFound {
+	var refused error
+	answer := inner.Ask(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { refused = g.guard(w, r, &asked) }), one)
+	switch {
+	case refused != nil:
+		return refused
+	case answer.Code() == http.StatusNotFound:
 		return nil
+	default:
+		return answer.Err()
 	}
-	var status metav1.Status
-	if err := json.Unmarshal(answer.body.Bytes(), &status); err == nil && status.Code != 0 {
-		return &apierrors.StatusError{ErrStatus: status}
+}
+
+func without(query url.Values, keys []string) url.Values {
+	for _, key := range keys {
+		delete(query, key)
 	}
-	return apierrors.NewGenericServerResponse(answer.code, "delete", groupResource(info), name, answer.body.String(), 0, true)
+	return query
 }

@@ -78,22 +78,6 @@ func key(o *object) string {
 	return o.Metadata.Namespace + "/" + o.Metadata.Name
 }
 
-// leaveOutProtected adds to the selector of a request that objects must not be protected by their label.
-func leaveOutProtected(r *http.Request) error {
-	query := r.URL.Query()
-	chosen, err := labels.Parse(query.Get("labelSelector"))
-	if err != nil || query.Get("continue") != "" {
-		return nil //nolint:nilerr // the API server answers what it cannot read, and a token belongs to its selector
-	}
-	unprotected, err := labels.NewRequirement(names.DeletionProtectedLabel, selection.NotEquals, []string{names.DeletionProtectedAlways})
-	if err != nil {
-		return apierrors.NewInternalError(err)
-	}
-	query.Set("labelSelector", chosen.Add(*unprotected).String())
-	r.URL.RawQuery = query.Encode()
-	return nil
-}
-
 // search returns what there is against deleting the objects that selectors pick. An object protected by its label is an error.
 func (g *Guard) search(ctx context.Context, resource kinds.Resource, namespace, labelSelector, fieldSelector string) ([]objection, error) {
 	chosen, err := labels.Parse(labelSelector)

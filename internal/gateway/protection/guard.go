@@ -54,15 +54,47 @@ type Guard struct {
 // ServeHTTP refuses a request or passes it on.
 func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	info, found := request.RequestInfoFrom(r.Context())
-	if !found || !info.IsResourceRequest || !guarded(info) {
+	if !found || !info.IsResourceRequest || !changes(info) {
 		g.Next.ServeHTTP(w, r)
 		return
 	}
-	if err := g.guard(w, r, info); err != nil {
-		if apierrors.IsForbidden(err) {
-			audit.AddAuditAnnotation(r.Context(), decisionAnnotation, "denied: "+err.Error())
-		}
-		forward.WriteError(w, r, err)
+	if !guarded(info) {
+		note(r.Context(), allowed)
+		g.Next.ServeHTTP(w, r)
+		return
+	}
+	err := g.guard(w, r, info)
+	switch {
+	case err == nil:
+		note(r.Context(), allowed)
+		return
+	case apierrors.IsForbidden(err):
+		note(r.Context(), "denied: "+err.Error())
+	}
+	forward.WriteError(w, r, err)
+}
+
+// allowed is the decision about what nobody objects to.
+const allowed = "allowed"
+
+// note says in the audit record what became of a change, unless more than that it is allowed has been said already.
+func note(ctx context.Context, decision string) {
+	record := audit.AuditContextFrom(ctx)
+	if !record.Enabled() {
+		return
+	}
+	if _, noted := record.GetEventAnnotation(decisionAnnotation); !noted {
+		audit.AddAuditAnnotation(ctx, decisionAnnotation, decision)
+	}
+}
+
+// changes reports whether a request changes anything.
+func changes(info *request.RequestInfo) bool {
+	switch info.Verb {
+	case "create", "update", "patch", "delete", "deletecollection":
+		return true
+	default:
+		return false
 	}
 }
 
@@ -147,22 +179,20 @@ type objection struct {
 
 // decide lets a request pass that nobody objects to, or whose user may break the glass. The error can be written as it is.
 func (g *Guard) decide(r *http.Request, info *request.RequestInfo, what string, glass string, objections []objection) error {
-	decision := "allowed"
 	for _, o := range objections {
 		switch {
 		case o.policy.warn:
 			warning.AddWarning(r.Context(), "", fmt.Sprintf("ProtectionPolicy %q objects: %s", o.policy.name, o.reason))
-			decision = fmt.Sprintf("allowed: policy %s only warns", o.policy.name)
+			note(r.Context(), fmt.Sprintf("allowed: policy %s only warns", o.policy.name))
 		case glass != "" && g.mayBreakGlass(r.Context(), o.policy.name):
 			warning.AddWarning(r.Context(), "", fmt.Sprintf("the glass of ProtectionPolicy %q is broken: %s", o.policy.name, glass))
-			decision = fmt.Sprintf("allowed: the glass of policy %s is broken: %s", o.policy.name, glass)
+			note(r.Context(), fmt.Sprintf("allowed: the glass of policy %s is broken: %s", o.policy.name, glass))
 		default:
 			return apierrors.NewForbidden(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name, fmt.Errorf(
 				"%s is refused by ProtectionPolicy %q: %s; to override it, put the annotation %s with a reason on the object, as a user with the right to %s on that policy",
 				what, o.policy.name, o.reason, names.BreakGlassAnnotation, breakGlassVerb))
 		}
 	}
-	audit.AddAuditAnnotation(r.Context(), decisionAnnotation, decision)
 	return nil
 }
 

@@ -68,7 +68,7 @@ func (s *server) Find(context.Context, kinds.Resource, string, url.Values, int) 
 
 // Resource implements Objects.
 func (s *server) Resource(_ context.Context, gvr schema.GroupVersionResource) (kinds.Resource, bool) {
-	return kinds.Resource{GroupVersionResource: gvr, Kind: "Deployment", Namespaced: true}, true
+	return kinds.Resource{GroupVersionResource: gvr, Kind: "Deployment", Namespaced: true, Verbs: []string{"delete", "deletecollection", "list"}}, true
 }
 
 // Namespaced implements Objects.
@@ -208,28 +208,36 @@ func TestCollectionProtectedMeanwhile(t *testing.T) {
 		}}
 	}
 	precious := keeps("precious", map[string]string{"precious": "yes"})
+	before := []*cellplanev1alpha1.ProtectionPolicy{precious}
 	for _, query := range []string{"", "?limit=10"} {
 		for _, test := range []struct {
 			name    string
+			before  []*cellplanev1alpha1.ProtectionPolicy
 			happens func(*testing.T, *server, *appsv1.Deployment)
 			keeps   bool
 		}{
-			{"nothing happens", func(*testing.T, *server, *appsv1.Deployment) {}, false},
-			{"an object changes", func(t *testing.T, s *server, d *appsv1.Deployment) {
+			{"nothing happens", before, func(*testing.T, *server, *appsv1.Deployment) {}, false},
+			{"an object changes", before, func(t *testing.T, s *server, d *appsv1.Deployment) {
 				s.once(t, d, `{"metadata":{"labels":{"other":"change"}}}`)()
 			}, false},
-			{"an object is selected", func(t *testing.T, s *server, d *appsv1.Deployment) {
+			{"an object is selected", before, func(t *testing.T, s *server, d *appsv1.Deployment) {
 				s.once(t, d, `{"metadata":{"labels":{"precious":"yes"}}}`)()
 			}, true},
-			{"an object gets the label", func(t *testing.T, s *server, d *appsv1.Deployment) {
+			{"an object gets the label", before, func(t *testing.T, s *server, d *appsv1.Deployment) {
 				s.once(t, d, `{"metadata":{"labels":{"resourcetemplate.karmada.io/deletion-protected":"Always"}}}`)()
 			}, true},
-			{"a policy is made", func(_ *testing.T, s *server, d *appsv1.Deployment) {
+			{"a policy is made", before, func(_ *testing.T, s *server, d *appsv1.Deployment) {
 				s.guard.Policies.publish([]*cellplanev1alpha1.ProtectionPolicy{precious, keeps("new", map[string]string{"one": d.Labels["one"]})})
+			}, true},
+			{"the first policy is made", nil, func(_ *testing.T, s *server, d *appsv1.Deployment) {
+				s.guard.Policies.publish([]*cellplanev1alpha1.ProtectionPolicy{keeps("first", map[string]string{"one": d.Labels["one"]})})
+			}, true},
+			{"an object gets the label where there is no policy", nil, func(t *testing.T, s *server, d *appsv1.Deployment) {
+				s.once(t, d, `{"metadata":{"labels":{"resourcetemplate.karmada.io/deletion-protected":"Always"}}}`)()
 			}, true},
 		} {
 			t.Run(test.name+query, func(t *testing.T) {
-				s := startServer(t, precious)
+				s := startServer(t, test.before...)
 				namespace := newNamespace(t, s.client)
 				for range 5 {
 					s.deployment(t, namespace, 1)

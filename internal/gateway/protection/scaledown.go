@@ -7,6 +7,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/cellplane/cellplane/internal/gateway/inner"
 )
 
 // guardScale decides about a change of an object that policies protect from being scaled down, and returns that object.
@@ -160,16 +162,15 @@ func (g *Guard) dryRun(c *change) (*object, error) {
 	rehearsal.URL.RawQuery = query.Encode()
 	rehearsal.Header.Set("Accept", "application/json")
 	rehearsal.Header.Del("Accept-Encoding")
-	answer := &recorder{header: http.Header{}}
-	g.Next.ServeHTTP(answer, rehearsal)
-	switch {
-	case answer.code == http.StatusOK || answer.code == http.StatusCreated:
-		o, err := decode(answer.body.Bytes())
+	answer := inner.Ask(g.Next, rehearsal)
+	switch code := answer.Code(); {
+	case code == http.StatusOK || code == http.StatusCreated:
+		o, err := decode(answer.Body())
 		if err != nil {
 			return nil, apierrors.NewInternalError(err)
 		}
 		return o, nil
-	case answer.code >= http.StatusInternalServerError || answer.code == http.StatusTooManyRequests:
+	case code >= http.StatusInternalServerError || code == http.StatusTooManyRequests:
 		return nil, apierrors.NewServiceUnavailable("the request could not be rehearsed, so that it is not known what it would do to protected replicas; try again")
 	default:
 		return nil, nil

@@ -127,8 +127,6 @@ func (rt *Router) serveResource(w http.ResponseWriter, r *http.Request, info *re
 		rt.list(w, r, c)
 	case info.Verb == "watch":
 		rt.serveWatch(w, r, c)
-	case info.Verb == "deletecollection":
-		rt.deleteCollection(w, r, c)
 	case info.Verb == "create" && info.Name == "":
 		rt.create(w, r, c)
 	case info.Name == "" || info.Verb == "":

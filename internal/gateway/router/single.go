@@ -62,7 +62,7 @@ func hasBody(r *http.Request, c *call) bool {
 
 func bodyKind(c *call) splice.Body {
 	switch {
-	case c.Verb == "delete" || c.Verb == "deletecollection":
+	case c.Verb == "delete":
 		return splice.DeleteOptionsBody
 	case c.Subresource == "eviction":
 		return splice.EvictionBody

@@ -160,11 +160,59 @@ func TestContestedNamesAreLookedUp(t *testing.T) {
 				if event.Type != test.want || test.uid != "" && event.Object.UID != test.uid || len(event.Object.ResourceVersion) < 30 {
 					t.Errorf("the client is told %s of %s at %s", event.Type, event.Object.UID, event.Object.ResourceVersion)
 				}
+				if again, err := c.settle(frame, encoding); err != nil || len(again) > 0 {
+					t.Errorf("the client is told again: %s, %v", again, err)
+				}
 				c.shares[0].replicas = c.shares[0].replicas[:1]
 				if _, err := c.settle(frame, encoding); err == nil || !strings.Contains(err.Error(), "default/web-0") {
 					t.Errorf("without the replica that told of it: %v", err)
 				}
 			})
 		}
+	}
+}
+
+// TestContestsTellOnce passes events of contested names on, as a watch that is merged of shares has them.
+func TestContestsTellOnce(t *testing.T) {
+	const deleted, added, modified = splice.Deleted, splice.Added, splice.Modified
+	type step struct {
+		of      splice.EventType
+		uid     string
+		version int
+		stale   bool
+		told    bool
+	}
+	for name, steps := range map[string][]step{
+		"answers that are the same":             {{added, "a", 5, false, true}, {added, "a", 5, false, false}, {modified, "a", 6, false, true}, {added, "a", 6, false, false}},
+		"what is older than an answer":          {{added, "a", 5, false, true}, {modified, "a", 4, false, false}, {modified, "a", 6, false, true}},
+		"an object that takes another's place":  {{added, "a", 5, false, true}, {added, "b", 2, false, true}, {added, "a", 5, false, true}},
+		"an object that goes and comes":         {{added, "a", 5, false, true}, {deleted, "a", 5, false, true}, {deleted, "a", 5, false, false}, {added, "a", 5, false, true}},
+		"one whose member cannot be reached":    {{added, "a", 5, false, true}, {modified, "a", 5, true, true}, {modified, "a", 5, true, false}, {modified, "a", 5, false, true}},
+		"the end of one that was not told of":   {{deleted, "a", 5, false, true}, {deleted, "b", 5, false, false}},
+		"versions that are no numbers are news": {{added, "a", -1, false, true}, {added, "a", 5, false, true}, {added, "a", -1, false, true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &contest{}
+			for i, s := range steps {
+				event := &splice.Event{Type: s.of}
+				now := tellingOf(event)
+				if s.of != deleted {
+					now = telling{uid: s.uid, version: fmt.Sprint(s.version)}
+					if s.stale {
+						now.staleSince = "1"
+					}
+				}
+				if news := c.note("default/web-0", now); news != s.told {
+					t.Errorf("step %d is news: %t, want %t", i, news, s.told)
+				}
+			}
+		})
+	}
+	c := &contest{}
+	for i := range 3 * mostTold {
+		c.note(fmt.Sprint(i), telling{uid: "a"})
+	}
+	if len(c.told) != mostTold {
+		t.Errorf("%d names are remembered, want %d", len(c.told), mostTold)
 	}
 }

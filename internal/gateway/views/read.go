@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/cellplane/cellplane/internal/clustergateway/views"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/gateway/router"
 )
@@ -46,6 +47,9 @@ func (v *Views) readFirst(w http.ResponseWriter, r *http.Request, info *request.
 		case response.StatusCode == http.StatusNotFound && i < len(v.shares)-1:
 			continue
 		case response.StatusCode == http.StatusNotFound && info.Verb == "get" && info.APIGroup != metricsGroup:
+			if len(v.shares) > 1 && v.readContested(w, r) {
+				return
+			}
 			// A template that has just been created may not have reached the cache yet.
 			v.Next.ServeHTTP(w, r)
 		case info.Verb == "watch":
@@ -56,6 +60,28 @@ func (v *Views) readFirst(w http.ResponseWriter, r *http.Request, info *request.
 		}
 		return
 	}
+}
+
+// readContested answers with an object that a share has and does not show, and tells whether there is one. When the object that is shown passes from one
+// share to another, the one may have heard of it before the other: none shows any for a moment, though there has always been one.
+func (v *Views) readContested(w http.ResponseWriter, r *http.Request) bool {
+	ctx := r.Context()
+	for _, s := range v.shares {
+		response, err := s.ask(ctx, callerOf(ctx), func() *http.Request {
+			out := forwarded(ctx, r)
+			out.Header.Set(views.ContestedHeader, "true")
+			return out
+		})
+		if err != nil {
+			continue // what is known without it counts
+		}
+		defer response.Body.Close()
+		if response.StatusCode == http.StatusOK {
+			forward.Answer(w, response)
+			return true
+		}
+	}
+	return false
 }
 
 // mergeMetrics answers with the metrics that all shares know of.

@@ -20,9 +20,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/gateway/inner"
 	"github.com/cellplane/cellplane/internal/position"
 	"github.com/cellplane/cellplane/internal/splice"
 )
@@ -183,10 +185,13 @@ func (v *Views) hidden(r *http.Request, to destination) func() string {
 		if to.cluster == "" {
 			return "" // it is shown of templates only when it is kept, and then of all
 		}
-		result, request := inner(r, to.info, http.MethodGet, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", nil)
-		v.toMember(result, request, to.cluster)
+		look := (&http.Request{
+			Method: http.MethodGet, URL: &url.URL{Path: objectPath(to.info)}, Header: http.Header{"Accept": {"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}},
+			Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody, RemoteAddr: r.RemoteAddr, Host: r.Host,
+		}).WithContext(request.WithRequestInfo(r.Context(), to.info))
+		answer := inner.Ask(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.toMember(w, r, to.cluster) }), look)
 		var live metav1.PartialObjectMetadata
-		if result.code != http.StatusOK || json.Unmarshal(result.body.Bytes(), &live) != nil {
+		if answer.Code() != http.StatusOK || json.Unmarshal(answer.Body(), &live) != nil {
 			return "" // the update says what is wrong
 		}
 		return live.Annotations[corev1.LastAppliedConfigAnnotation]

@@ -74,8 +74,6 @@ func (v *Views) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		v.read(w, r, info)
 	case info.Subresource == "" && (info.Verb == "get" || info.Verb == "list" || info.Verb == "watch"):
 		v.read(w, r, info)
-	case info.Verb == "deletecollection":
-		v.deleteCollection(w, r, info)
 	case info.Name == "":
 		v.Next.ServeHTTP(w, r) // what is created is a template
 	default:

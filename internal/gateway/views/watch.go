@@ -41,26 +41,69 @@ func (v *Views) watch(w http.ResponseWriter, r *http.Request, info *request.Requ
 // contest settles which object is shown of those that clusters of different shares have under one name. Each share knows of all, but hears of them at its
 // own time: what one tells may be out of date in another. When an object comes or goes in the one's view whose name others have, the one says so
 // instead of telling of the object, and all are asked what they show by then. As each says so whenever its view changes, the last answer is right, and
-// nobody hears that an object is gone after having heard of the one that took its place.
+// nobody hears that an object is gone after having heard of the one that took its place. Several answers may be the same: the client hears of it once.
 type contest struct {
 	shares      []*share
 	r           *http.Request
 	info        *request.RequestInfo
 	omitObjects bool
+	// told is what the client has last heard of names that were contested; the zero value that there is nothing.
+	told map[string]telling
 }
 
-// settle returns what the client is told instead of an event of the merged watch.
+// telling is what tells one state of an object from others.
+type telling struct{ uid, version, staleSince string }
+
+// mostTold bounds how many names a watch remembers. Of one that is forgotten a client may hear something twice.
+const mostTold = 256
+
+func tellingOf(event *splice.Event) telling {
+	if event.Type == splice.Deleted {
+		return telling{}
+	}
+	return telling{event.Object.UID, event.Object.Annotation(names.MemberVersionAnnotation), event.Object.Annotation(names.StaleSinceAnnotation)}
+}
+
+// before tells whether the client has heard of a later state of the same object. Versions of one object are those of its member, and grow.
+func (t telling) before(later telling) bool {
+	if t.uid == "" || t.uid != later.uid {
+		return false
+	}
+	mine, err := strconv.ParseUint(t.version, 10, 64)
+	theirs, errLater := strconv.ParseUint(later.version, 10, 64)
+	return err == nil && errLater == nil && mine < theirs
+}
+
+// note remembers what the client hears of a name, and tells whether that is news.
+func (c *contest) note(key string, now telling) bool {
+	if last, known := c.told[key]; known && (last == now || now.before(last)) {
+		return false
+	}
+	if c.told == nil {
+		c.told = map[string]telling{}
+	}
+	if _, known := c.told[key]; !known && len(c.told) >= mostTold {
+		for other := range c.told {
+			delete(c.told, other)
+			break
+		}
+	}
+	c.told[key] = now
+	return true
+}
+
+// settle returns what the client is told instead of an event of the merged watch; nothing if it has been told.
 func (c *contest) settle(frame []byte, encoding splice.Encoding) ([]byte, error) {
 	suspected := bytes.Contains(frame, []byte(names.ContestedAnnotation))
-	if !suspected && !c.omitObjects {
+	if !suspected && !c.omitObjects && len(c.told) == 0 {
 		return frame, nil
 	}
 	event, err := splice.ParseEvent(unframed(frame, encoding), encoding)
 	if err != nil {
 		return nil, err
 	}
-	version := event.Object.ResourceVersion
-	if suspected && event.Object.Annotation(names.ContestedAnnotation) != "" {
+	version, contested := event.Object.ResourceVersion, suspected && event.Object.Annotation(names.ContestedAnnotation) != ""
+	if contested {
 		shown, err := c.shown(event)
 		if err != nil {
 			return nil, err
@@ -69,10 +112,24 @@ func (c *contest) settle(frame []byte, encoding splice.Encoding) ([]byte, error)
 			event = shown
 		}
 	}
-	if c.omitObjects {
-		return event.AppendWithoutObjects(nil, version), nil
+	if event.Type == splice.Added || event.Type == splice.Modified || event.Type == splice.Deleted {
+		key := event.Object.Key()
+		last, remembered := c.told[key]
+		if event.Type == splice.Deleted && !contested && last.uid != "" && last.uid != event.Object.UID {
+			return nil, nil // the client has another by now
+		}
+		if (contested || remembered) && !c.note(key, tellingOf(event)) {
+			return nil, nil
+		}
 	}
-	return event.Append(nil, version), nil
+	switch {
+	case c.omitObjects:
+		return event.AppendWithoutObjects(nil, version), nil
+	case contested:
+		return event.Append(nil, version), nil
+	default:
+		return frame, nil
+	}
 }
 
 // shown asks all shares for the object that is shown under the name of an event's. It is nil if there is none.
