@@ -3,17 +3,25 @@ package gateway_test
 import (
 	"bufio"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/gateway"
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 )
@@ -47,8 +55,15 @@ func testAudit(t *testing.T, w *world) {
 	}
 	created, deleted := completed(t, log, "create"), completed(t, log, "delete")
 	cell := w.Cells[ownerOf(t, w, namespace, "x")].Name()
-	if created.Annotations["cellplane.io/cell"] != cell || created.Annotations["cellplane.io/epoch"] != "1" || created.User.Username != "cellplane-admin" {
+	if created.Annotations["cellplane.io/cell"] != cell || created.Annotations["cellplane.io/epoch"] != "1" || created.Annotations["cellplane.io/admission"] != "allowed" || created.User.Username != "cellplane-admin" {
 		t.Errorf("the record of the creation is %+v, want cell %s", created, cell)
+	}
+	fill(t, w.client, namespace, 6)
+	if err := maps.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "third=yes"}); err != nil {
+		t.Fatal(err)
+	}
+	if all := completed(t, log, "deletecollection"); all.Annotations["cellplane.io/cell"] != "all" || all.Annotations["cellplane.io/admission"] != "allowed" {
+		t.Errorf("the record of the deleted collection is %+v", all)
 	}
 	if !strings.HasPrefix(deleted.Annotations["cellplane.io/admission"], "denied") || deleted.ResponseStatus.Code != 403 {
 		t.Errorf("the record of the refused deletion is %+v", deleted)
@@ -77,6 +92,53 @@ func testAudit(t *testing.T, w *world) {
 	}
 	if _, err := maps.Get(t.Context(), "x", metav1.GetOptions{}); err != nil {
 		t.Errorf("a read, which is not recorded: %v", err)
+	}
+}
+
+// testAuditWebhook sends the records to a webhook: a change that it does not take the record of is not made.
+func testAuditWebhook(t *testing.T, w *world) {
+	namespace := gatewaytest.Namespace(t, w.Federation, "audit-webhook")
+	var refuses atomic.Bool
+	records := make(chan auditv1.Event, 100)
+	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var list auditv1.EventList
+		if err := json.NewDecoder(r.Body).Decode(&list); err != nil || refuses.Load() {
+			http.Error(w, "no", http.StatusInternalServerError)
+			return
+		}
+		for _, event := range list.Items {
+			records <- event
+		}
+	}))
+	defer hook.Close()
+	dir := t.TempDir()
+	policy, file := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "webhook.kubeconfig")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	target := &rest.Config{Host: hook.URL, TLSClientConfig: rest.TLSClientConfig{CAFile: caFile(t, hook)}}
+	if err := clientcmd.WriteToFile(*controlplane.Kubeconfig(map[string]*rest.Config{"webhook": target}, "webhook"), file); err != nil {
+		t.Fatal(err)
+	}
+	maps := gatewaytest.Start(t, w.Federation, func(o *gateway.Options) {
+		o.Audit.PolicyFile, o.Audit.WebhookOptions.ConfigFile = policy, file
+		o.Audit.WebhookOptions.BatchOptions.Mode, o.Audit.WebhookOptions.InitialBackoff = genericoptions.ModeBlockingStrict, time.Millisecond
+	}).Client(t).CoreV1().ConfigMaps(namespace)
+	if _, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	cell := w.Cells[ownerOf(t, w, namespace, "x")].Name()
+	for _, stage := range []auditv1.Stage{auditv1.StageRequestReceived, auditv1.StageResponseComplete} {
+		if record := <-records; record.Stage != stage || record.Verb != "create" || stage == auditv1.StageResponseComplete && record.Annotations["cellplane.io/cell"] != cell {
+			t.Errorf("got %+v, want %s", record, stage)
+		}
+	}
+	refuses.Store(true)
+	if _, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "y"}}, metav1.CreateOptions{}); !apierrors.IsInternalError(err) {
+		t.Errorf("a change whose record is not taken: %v, want 500", err)
+	}
+	if _, err := w.client.CoreV1().ConfigMaps(namespace).Get(t.Context(), "y", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("it was made all the same: %v", err)
 	}
 }
 

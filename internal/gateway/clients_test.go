@@ -17,43 +17,7 @@ import (
 	"github.com/cellplane/cellplane/internal/position"
 )
 
-// What clients of today assume of an API server, and the tests that show it. Names without a package are subtests of TestGateway.
-//
-//	what clients do and assume
-//	  WatchList first; exactly one end of initial events     InitialEvents, Informers; watchmerge.TestMergedWatch
-//	  fall back to LIST and WATCH                            InformersOfOld
-//	  any event or bookmark is a point to resume at          Watch, Bookmarks, InitialEvents
-//	  a watch that ends is resumed, with nothing lost        Replicas, RetryWatcher, TestOutages/Cell
-//	  410 of a watch is an event                             ExpiredWatch, RetryWatcher, WebSocketWatch
-//	  429 and 5xx say when to come back, 410 never does      Overload, Expectations; TestOutages/Cell
-//	  a watch does not end at once                           Bookmarks, IdleWatches
-//	  one object of a key                                    List, ControlPlaneNamespaces; moving_test.go
-//	  another version when the content is another            Watch; watchmerge.TestMergedWatch
-//	  versions are decimal and comparable; a write's is not
-//	  beyond what the stream reaches                         Watch, Expectations; position.TestCompareAgreesWithClients
-//	  one list version on all pages; 410 on a later one      Pages; KubectlWatch (--chunk-size=2 -w)
-//	  Tables, limit=500; get NAME -w; describe's events      Forms, Kubectl, KubectlWatch, Events
-//	  logs, exec, attach, port-forward                       TestMemberProxy/Streams
-//	  PartialObjectMetadata and protobuf, also alone         Forms, Informers
-//	  shardSelector is refused                               ListVersions
-//	what servers answer
-//	  LIST of "", "0", NotOlderThan, Exact                   ListVersions, Expectations
-//	  limit and continue; remainingItemCount                 Pages, ListVersions
-//	  WATCH of "", "0", a version                            InitialEvents, Watch, ExpiredWatch
-//	  bookmarks, every minute and before the end             Bookmarks, Bookmarks/Last; watchmerge.TestBookmarks
-//	  invalid combinations                                   ListVersions, ExpiredWatch
-//	  timeoutSeconds                                         Watch, WebSocketWatch
-//	  field selectors of pods and events                     Expectations, Events
-//	traps
-//	  N ends of initial events, pages of different versions  as above
-//	  a dead source blocks or empties lists                  TestOutages/Cell, HungCell
-//	  versions in patches, preconditions, /scale, evictions  VersionsIn; splice.FuzzRewrite…
-//	  serving before the indexes are synced                  the checks of /readyz, for which every test waits
-//	  one connection that hangs; GOAWAY                      TestOutages/HungCell, Goaway
-//	  a review per request                                   rbac's tests; Users
-//	  copies per watcher, initial events too many            IdleWatches; splice.BenchmarkEvent
-
-// testExpectations shows what no other test does.
+// testExpectations shows what no other test does of what EXPECTATIONS.md lists.
 func testExpectations(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "expectations")
 	fill(t, w.client, namespace, 6)

@@ -2,7 +2,11 @@ package gateway_test
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"net/http"
 	"os"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +21,7 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway"
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 	"github.com/cellplane/cellplane/internal/gateway/topology"
+	"github.com/cellplane/cellplane/internal/testenv"
 )
 
 // testHubSource runs a gateway that learns of its cells from the hub.
@@ -83,4 +88,29 @@ type silent struct{}
 func (silent) Run(ctx context.Context, _ func(topology.Topology)) error {
 	<-ctx.Done()
 	return nil
+}
+
+// testNotReady asks a gateway that does not know its cells: it says so, instead of that there is nothing.
+func testNotReady(t *testing.T, w *world) {
+	namespace := gatewaytest.Namespace(t, w.Federation, "not-ready")
+	fill(t, w.client, namespace, 3)
+	options := gatewaytest.Options(t, w.Federation)
+	options.Source = silent{}
+	config := gatewaytest.Launch(t, w.Federation, options).Config(t)
+	testenv.Eventually(t, "all is known but the cells", func(context.Context) (bool, error) {
+		response := send(t, config, http.MethodGet, "/readyz?verbose", nil, "")
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			return false, err
+		}
+		if response.StatusCode == http.StatusOK {
+			t.Fatalf("it is ready: %s", body)
+		}
+		return strings.Count(string(body), "[-]") == 1 && strings.Contains(string(body), "[-]topology"), fmt.Errorf("%s", body)
+	})
+	for _, name := range []string{"", "/map-001", "/absent"} {
+		if response := send(t, config, http.MethodGet, "/api/v1/namespaces/"+namespace+"/configmaps"+name, nil, ""); response.StatusCode != http.StatusServiceUnavailable {
+			t.Errorf("%s is answered with %s", name, response.Status)
+		}
+	}
 }

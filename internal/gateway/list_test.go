@@ -9,16 +9,20 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/yaml"
 
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 	"github.com/cellplane/cellplane/internal/position"
+	"github.com/cellplane/cellplane/internal/testenv"
 )
 
 // encodings are the content types that clients use.
@@ -27,14 +31,20 @@ var encodings = []string{"application/json", "application/vnd.kubernetes.protobu
 // fill creates numbered config maps; every third has the label third=yes.
 func fill(t *testing.T, client kubernetes.Interface, namespace string, count int) {
 	t.Helper()
+	var group errgroup.Group
+	group.SetLimit(8)
 	for i := range count {
 		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("map-%03d", i)}, Data: map[string]string{"value": "0"}}
 		if i%3 == 0 {
 			object.Labels = map[string]string{"third": "yes"}
 		}
-		if _, err := client.CoreV1().ConfigMaps(namespace).Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		group.Go(func() error {
+			_, err := client.CoreV1().ConfigMaps(namespace).Create(t.Context(), object, metav1.CreateOptions{})
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -139,6 +149,52 @@ func testPages(t *testing.T, w *world) {
 	page, err := w.client.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{Limit: 2, LabelSelector: "third=yes"})
 	if err != nil || page.Continue == "" || page.RemainingItemCount != nil {
 		t.Errorf("a page with a selector: continue %q, remaining %v, %v", page.Continue, page.RemainingItemCount, err)
+	}
+}
+
+// testExpiredPage goes on with a list whose state the stores have forgotten: 410, for the client to list everything at once.
+func testExpiredPage(t *testing.T, w *world) {
+	namespace := gatewaytest.Namespace(t, w.Federation, "expired-page")
+	fill(t, w.client, namespace, 9)
+	maps := w.client.CoreV1().ConfigMaps(namespace)
+	page, err := maps.List(t.Context(), metav1.ListOptions{Limit: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := position.ParseToken(page.Continue, "configmaps", namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, cell := range w.Cells {
+		store := testenv.OpenStore(t, cell).Client()
+		now, err := store.Get(t.Context(), "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Compact(t.Context(), now.Header.Revision); err != nil {
+			t.Fatal(err)
+		}
+		token.Position.Versions[i] = 2 // older than what API servers remember themselves
+	}
+	expired, err := token.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	response := w.do(t, http.MethodGet, "/api/v1/namespaces/"+namespace+"/configmaps", url.Values{"limit": {"2"}, "continue": {expired}}, nil, nil)
+	if response.StatusCode != http.StatusGone || response.Header.Get("Retry-After") != "" {
+		t.Errorf("got %s, to be retried after %q, want 410", response.Status, response.Header.Get("Retry-After"))
+	}
+	all, _, err := pager.New(pager.SimplePageFunc(func(options metav1.ListOptions) (runtime.Object, error) {
+		if options.Continue != "" {
+			options.Continue = expired
+		}
+		return maps.List(t.Context(), options)
+	})).ListWithAlloc(t.Context(), metav1.ListOptions{Limit: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if listed, ok := all.(*corev1.ConfigMapList); !ok || len(listed.Items) != 9 {
+		t.Errorf("a client that met it has %v, want 9 objects", all)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -136,6 +137,28 @@ func testOverload(t *testing.T, w *world) {
 	if _, err := clientFor(t, config).CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Errorf("after the flood: %v", err)
 	}
+}
+
+// testFlowSchemas puts a user into a FlowSchema of the hub: gateways say in their answers by which one a request was let in.
+func testFlowSchemas(t *testing.T, w *world) {
+	created, err := w.client.FlowcontrolV1().FlowSchemas().Create(t.Context(), &flowcontrolv1.FlowSchema{
+		ObjectMeta: metav1.ObjectMeta{Name: "of-hugo"},
+		Spec: flowcontrolv1.FlowSchemaSpec{
+			MatchingPrecedence: 10, PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "workload-low"},
+			Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
+				Subjects:      []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: "hugo"}}},
+				ResourceRules: []flowcontrolv1.ResourcePolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}, ClusterScope: true, Namespaces: []string{"*"}}},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "hugo's requests are let in by his FlowSchema", func(context.Context) (bool, error) {
+		response := send(t, w.gateway.ConfigFor(t, "hugo"), http.MethodGet, "/api/v1/namespaces/default/configmaps", nil, "")
+		by := response.Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
+		return by == string(created.UID), fmt.Errorf("let in by %q", by)
+	})
 }
 
 // occupy keeps every seat taken, by requests whose bodies do not come, until it is told to release them.

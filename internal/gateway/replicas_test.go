@@ -7,11 +7,11 @@ import (
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
 
@@ -102,7 +102,6 @@ func testReplicas(t *testing.T, w *world) {
 	testenv.Eventually(t, "the informer has synced", func(context.Context) (bool, error) { return informer.HasSynced(), nil })
 
 	var group sync.WaitGroup
-	var failures atomic.Int64
 	killed := make(chan struct{})
 	for worker := range 4 {
 		client := clientFor(t, rest.CopyConfig(config)).CoreV1().ConfigMaps(namespace)
@@ -114,17 +113,21 @@ func testReplicas(t *testing.T, w *world) {
 				}
 				name := fmt.Sprintf("map-%03d", (i+worker)%20)
 				if err := retried(func() error {
-					_, err := client.Get(ctx, name, metav1.GetOptions{})
+					if i%3 != 0 {
+						_, err := client.Get(ctx, name, metav1.GetOptions{})
+						return err
+					}
+					_, err := client.Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"data":{"worker-%d":"%d"}}`, worker, i), metav1.PatchOptions{})
 					return err
 				}); err != nil {
-					failures.Add(1)
-					t.Errorf("getting %s: %v", name, err)
+					t.Errorf("request %d for %s: %v", i, name, err)
 				}
 			}
 		})
 	}
 	group.Wait()
 	<-killed
+	checkWritten(t, w, namespace)
 	if _, err := w.client.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "after"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -134,6 +137,27 @@ func testReplicas(t *testing.T, w *world) {
 	})
 	if got := len(informer.GetStore().ListKeys()); got != 21 {
 		t.Errorf("the informer has %d objects, want 21", got)
+	}
+}
+
+// checkWritten checks that the last write of each worker to each object is there.
+func checkWritten(t *testing.T, w *world, namespace string) {
+	t.Helper()
+	list, err := w.client.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for worker := range 4 {
+		last := map[string]string{}
+		for i := 0; i < 60; i += 3 {
+			last[fmt.Sprintf("map-%03d", (i+worker)%20)] = fmt.Sprint(i)
+		}
+		for i := range list.Items {
+			object := &list.Items[i]
+			if got := object.Data[fmt.Sprintf("worker-%d", worker)]; got != last[object.Name] {
+				t.Errorf("worker %d has written %q to %s, and %q is there", worker, last[object.Name], object.Name, got)
+			}
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"gopkg.in/go-jose/go-jose.v2"
 	"gopkg.in/go-jose/go-jose.v2/jwt"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -231,4 +232,22 @@ func checkTokens(t *testing.T, g *gatewaytest.Gateway, good, name, group string,
 	if _, err := clientFor(t, with(token.Status.Token)).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); err != nil {
 		t.Errorf("a token of the hub: %v", err)
 	}
+}
+
+// testBootstrapToken lets in whom a bootstrap token of the hub names. It is made on the hub itself: Secrets of other namespaces than the
+// control plane's are in cells.
+func testBootstrapToken(t *testing.T, w *world) {
+	if _, err := clientFor(t, adminOf(t, w.Hub)).CoreV1().Secrets(metav1.NamespaceSystem).Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-abcdef"}, Type: corev1.SecretTypeBootstrapToken,
+		StringData: map[string]string{
+			"token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true", "auth-extra-groups": "system:bootstrappers:cells",
+		},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "the token is known", func(ctx context.Context) (bool, error) {
+		name, err := bearer(ctx, t, w.gateway, "abcdef.0123456789abcdef")
+		return name == "system:bootstrap:abcdef", err
+	})
+	checkTokens(t, w.gateway, "abcdef.0123456789abcdef", "system:bootstrap:abcdef", "system:bootstrappers:cells", map[string]string{"another secret": "abcdef.fedcba9876543210"})
 }

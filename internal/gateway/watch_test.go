@@ -222,11 +222,14 @@ func testInformersOfOld(t *testing.T, w *world) {
 	w.checkInformers(t, "informers-of-old")
 }
 
+// informed is how many objects informers are tried with.
+const informed = 240
+
 // checkInformers runs the informers that clients use against a changing set of objects and compares what they end with.
 func (w *world) checkInformers(t *testing.T, name string) {
 	t.Helper()
 	namespace := gatewaytest.Namespace(t, w.Federation, name)
-	fill(t, w.client, namespace, 40)
+	fill(t, w.client, namespace, informed)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	watched := map[string]cache.SharedIndexInformer{}
@@ -260,12 +263,12 @@ func (w *world) checkInformers(t *testing.T, name string) {
 	add("dynamic", dynamicinformer.NewFilteredDynamicSharedInformerFactory(unstructured, 0, namespace, nil).ForResource(configMaps).Informer())
 	for name, informer := range watched {
 		testenv.Eventually(t, name+" has synced", func(context.Context) (bool, error) { return informer.HasSynced(), nil })
-		if got := len(informer.GetStore().ListKeys()); got != 40 {
-			t.Errorf("%s: synced with %d objects, want 40", name, got)
+		if got := len(informer.GetStore().ListKeys()); got != informed {
+			t.Errorf("%s: synced with %d objects, want %d", name, got, informed)
 		}
 	}
 	maps := w.client.CoreV1().ConfigMaps(namespace)
-	for i := range 40 {
+	for i := range informed {
 		name := fmt.Sprintf("map-%03d", i)
 		switch i % 4 {
 		case 0:
@@ -288,12 +291,12 @@ func (w *world) checkInformers(t *testing.T, name string) {
 				}
 			}
 			keys := len(informer.GetStore().ListKeys())
-			return keys == 40 && changed == 10, fmt.Errorf("%d objects, %d changed", keys, changed)
+			return keys == informed && changed == informed/4, fmt.Errorf("%d objects, %d changed", keys, changed)
 		})
 		count := 0
 		deletions[name].Range(func(any, any) bool { count++; return true })
-		if count != 10 {
-			t.Errorf("%s: saw %d deletions, want 10", name, count)
+		if count != informed/4 {
+			t.Errorf("%s: saw %d deletions, want %d", name, count, informed/4)
 		}
 	}
 }

@@ -94,6 +94,14 @@ func Topology(t testing.TB, federation *local.Federation) topology.Static {
 // Run runs a gateway until the test ends and waits until it is ready.
 func Run(t testing.TB, federation *local.Federation, options *gateway.Options) *Gateway {
 	t.Helper()
+	g := Launch(t, federation, options)
+	g.waitReady(t)
+	return g
+}
+
+// Launch runs a gateway until the test ends and does not wait for it.
+func Launch(t testing.TB, federation *local.Federation, options *gateway.Options) *Gateway {
+	t.Helper()
 	g := &Gateway{federation: federation, options: options, done: make(chan struct{})}
 	completed, err := options.Complete()
 	check(t, err)
@@ -112,7 +120,6 @@ func Run(t testing.TB, federation *local.Federation, options *gateway.Options) *
 		}
 	}()
 	t.Cleanup(g.Stop)
-	g.waitReady(t)
 	return g
 }
 
