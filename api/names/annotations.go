@@ -58,6 +58,10 @@ const (
 const (
 	// CopiedFromHubAnnotation marks what the hub manager has copied into a cell, with the UID of its source on the hub.
 	CopiedFromHubAnnotation = "cellplane.io/copied-from-hub"
+	// SourceCreatedAnnotation on such a copy is when the original was created, in RFC 3339.
+	SourceCreatedAnnotation = "cellplane.io/source-created"
+	// SourceGenerationAnnotation on such a copy is the generation of the original.
+	SourceGenerationAnnotation = "cellplane.io/source-generation"
 	// BreakGlassAnnotation on an object lets requests pass that a ProtectionPolicy would refuse. Its value is the reason,
 	// which is audited; an empty reason lets nothing pass.
 	BreakGlassAnnotation = "cellplane.io/break-glass"

@@ -132,9 +132,7 @@ func TestLazyDependencies(t *testing.T) {
 	p := policy(ns, "lazy", []string{"Deployment"}, inMembers("member1"), withDependencies, func(spec *policyv1alpha1.PropagationSpec) {
 		spec.ActivationPreference = policyv1alpha1.LazyActivation
 	})
-	create(t, p)
-	barrier(t, ns) // what is made in the same second as a lazy policy counts as later only if the policy is known
-	create(t, configMap(ns, "settings", map[string]string{"k": "1"}), mounting(deployment(ns, "web", 1), "settings"))
+	create(t, p, configMap(ns, "settings", map[string]string{"k": "1"}), mounting(deployment(ns, "web", 1), "settings"))
 	delivered(t, "member1", ns, "settings", "k", "1")
 	edit(t, cell, p, func(p *policyv1alpha1.PropagationPolicy) { inMembers("member2")(&p.Spec) })
 	barrier(t, ns)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -165,9 +166,11 @@ func TestLazyActivation(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	lazy := func(spec *policyv1alpha1.PropagationSpec) { spec.ActivationPreference = policyv1alpha1.LazyActivation }
-	create(t, configMap(ns, "old", map[string]string{"k": "1"}))
-	barrier(t, ns)
+	old := configMap(ns, "old", map[string]string{"k": "1"})
+	create(t, old)
 	p := policy(ns, "lazy", []string{"ConfigMap"}, inMembers("member1"), lazy)
+	// What is made within the same second is made together.
+	testenv.Eventually(t, "the next second has begun", func(context.Context) (bool, error) { return time.Now().Unix() > old.CreationTimestamp.Unix(), nil })
 	create(t, p)
 	until(t, "it is claimed", cell, configMapRef(ns, "old"), func(cm *corev1.ConfigMap) bool { return cm.Labels[names.PropagationPolicyPermanentIDLabel] != "" })
 	barrier(t, ns)
@@ -182,6 +185,22 @@ func TestLazyActivation(t *testing.T) {
 	missing(t, "the change of the policy", members["member2"], configMapRef(ns, "new"))
 	edit(t, cell, configMapRef(ns, "new"), func(cm *corev1.ConfigMap) { cm.Data["k"] = "2" })
 	delivered(t, "member2", ns, "new", "k", "2")
+
+	// A policy that comes to select more waits, too, though it is older than what it selects.
+	create(t, serviceAccount(ns, "later"))
+	barrier(t, ns)
+	edit(t, cell, p, func(p *policyv1alpha1.PropagationPolicy) {
+		p.Spec.ResourceSelectors = append(p.Spec.ResourceSelectors, policyv1alpha1.ResourceSelector{APIVersion: "v1", Kind: "ServiceAccount", Name: "later"})
+	})
+	until(t, "it is claimed", cell, serviceAccount(ns, "later"), func(a *corev1.ServiceAccount) bool { return a.Labels[names.PropagationPolicyPermanentIDLabel] != "" })
+	barrier(t, ns)
+	missing(t, "what the policy has come to select", cell, bindingRef(ns, "later-serviceaccount"))
+	edit(t, cell, serviceAccount(ns, "later"), func(a *corev1.ServiceAccount) { a.AutomountServiceAccountToken = ptr.To(false) })
+	until(t, "it is there", members["member2"], serviceAccount(ns, "later"), anything[*corev1.ServiceAccount])
+}
+
+func serviceAccount(ns, name string) *corev1.ServiceAccount {
+	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
 }
 
 // P8: suspended dispatching holds changes back and lets deletions through.

@@ -63,9 +63,7 @@ func TestRestartWritesNothing(t *testing.T) {
 func TestLazyWhileAway(t *testing.T) {
 	ns := namespace(t)
 	p := policy(ns, "lazy", []string{"Deployment"}, inMembers("member1"), func(spec *policyv1alpha1.PropagationSpec) { spec.ActivationPreference = policyv1alpha1.LazyActivation })
-	create(t, p)
-	barrier(t, ns) // what is made in the same second as a lazy policy counts as later only if the policy is known
-	create(t, deployment(ns, "same", 1), deployment(ns, "changed", 1))
+	create(t, p, deployment(ns, "same", 1), deployment(ns, "changed", 1))
 	for _, name := range []string{"same", "changed"} {
 		until(t, "it is there", members["member1"], deploymentRef(ns, name), anything[*appsv1.Deployment])
 	}

@@ -268,9 +268,21 @@ func belongs(binding *workv1alpha2.ResourceBinding, key cell.TemplateKey) bool {
 	return ref.Kind == kind && ref.APIVersion == apiVersion && ref.Name == key.Name && ref.Namespace == key.Namespace
 }
 
-// awake tells whether a lazy policy takes effect: the template itself has changed since the policy last did.
+// awake tells whether a lazy policy takes effect: the template is not older than the policy, or has changed since the
+// policy last did.
+//
+// Which came first is told by their creation times: policies and templates are watched apart, so that the order in which
+// they are seen says nothing, and what was made within the same second was made together. A policy that was edited may
+// have come to select a template since, which then waits, unless the template is new to us.
 func (d *Controller) awake(t *cell.Template, policy *policies.Policy) bool {
-	return d.touched.since(t.Key(), t.Digest) || (d.cell.Binding(t.Key().Binding()) == nil && policy.Created < t.Created) || d.changedUnseen(t)
+	done := d.touched.last(t.Key(), t.Digest)
+	if done == changedByUser {
+		return true
+	}
+	if d.cell.Binding(t.Key().Binding()) == nil && policy.Created <= t.Created && (policy.Generation <= 1 || done == madeByUser) {
+		return true
+	}
+	return d.changedUnseen(t)
 }
 
 // changedUnseen tells whether a template has changed while no engine was looking: its Works are made from an older

@@ -85,8 +85,12 @@ func (d *Controller) templateChanged(key cell.TemplateKey, old, now *cell.Templa
 		old.Deleting == now.Deleting && old.Frozen == now.Frozen {
 		return
 	}
-	if now != nil && (old != nil && old.Digest != now.Digest || old == nil && d.cell.Templates.Known(key.GroupVersionKind)) {
-		d.touched.touch(key, now.Digest)
+	switch {
+	case now == nil:
+	case old != nil && old.Digest != now.Digest:
+		d.touched.touch(key, touch{now.Digest, changedByUser})
+	case old == nil && (d.cell.Templates.Known(key.GroupVersionKind) || d.cell.Binding(key.Binding()) == nil):
+		d.touched.touch(key, touch{now.Digest, madeByUser}) // now, or while no engine was looking
 	}
 	d.queue.AddNow(key)
 }
@@ -223,37 +227,55 @@ func (w *waiting) forget(template cell.TemplateKey) {
 	}
 }
 
-// touched remembers which templates their users have changed, for policies that wait for that.
+// touched remembers what users have done to templates, for policies that wait for that.
 type touched struct {
 	mu      sync.Mutex
-	digests map[cell.TemplateKey]uint64
+	touches map[cell.TemplateKey]touch
 }
 
-func newTouched() *touched { return &touched{digests: map[cell.TemplateKey]uint64{}} }
+// touch is what a user has done to a template, which has the digest since.
+type touch struct {
+	digest uint64
+	how    deed
+}
 
-func (t *touched) touch(key cell.TemplateKey, digest uint64) {
+type deed int
+
+const (
+	nothing deed = iota
+	madeByUser
+	changedByUser
+)
+
+func newTouched() *touched { return &touched{touches: map[cell.TemplateKey]touch{}} }
+
+func (t *touched) touch(key cell.TemplateKey, what touch) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.digests[key] = digest
+	t.touches[key] = what
 }
 
-func (t *touched) since(key cell.TemplateKey, digest uint64) bool {
+// last returns what was last done to a template with a digest.
+func (t *touched) last(key cell.TemplateKey, digest uint64) deed {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.digests[key] == digest && digest != 0
+	if last := t.touches[key]; last.digest == digest {
+		return last.how
+	}
+	return nothing
 }
 
-// done forgets a change that has taken effect.
+// done forgets what has taken effect.
 func (t *touched) done(key cell.TemplateKey, digest uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.digests[key] == digest {
-		delete(t.digests, key)
+	if t.touches[key].digest == digest {
+		delete(t.touches, key)
 	}
 }
 
 func (t *touched) forget(key cell.TemplateKey) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.digests, key)
+	delete(t.touches, key)
 }

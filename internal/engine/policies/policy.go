@@ -3,6 +3,8 @@ package policies
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -18,9 +20,10 @@ type Policy struct {
 	// Namespace is empty for a ClusterPropagationPolicy.
 	Namespace, Name string
 	// ID is the permanent ID; where nobody has given one it is the UID.
-	ID      string
-	Created int64
-	Spec    *policyv1alpha1.PropagationSpec
+	ID string
+	// Created is when its user made it, in seconds, and Generation counts what has been said since.
+	Created, Generation int64
+	Spec                *policyv1alpha1.PropagationSpec
 	// Wishes are the annotations that say how a policy's templates are scheduled, besides its placement.
 	Wishes map[string]string
 
@@ -52,7 +55,8 @@ func compile(namespace string, meta *metav1.ObjectMeta, id string, spec *policyv
 	if id == "" {
 		id = string(meta.UID)
 	}
-	p := &Policy{Namespace: namespace, Name: meta.Name, ID: id, Created: meta.CreationTimestamp.Unix(), Spec: spec, priority: ptr.Deref(spec.Priority, 0)}
+	p := &Policy{Namespace: namespace, Name: meta.Name, ID: id, Spec: spec, priority: ptr.Deref(spec.Priority, 0)}
+	p.Created, p.Generation = origin(meta)
 	for _, key := range []string{names.FailBackAnnotation, names.SchedulingProfileAnnotation} {
 		if value := meta.Annotations[key]; value != "" {
 			if p.Wishes == nil {
@@ -70,6 +74,18 @@ func compile(namespace string, meta *metav1.ObjectMeta, id string, spec *policyv
 		}
 	}
 	return p
+}
+
+// origin returns when a policy was made and how often it has been written. A copy in a cell is younger than its original.
+func origin(meta *metav1.ObjectMeta) (created, generation int64) {
+	created, generation = meta.CreationTimestamp.Unix(), meta.Generation
+	if at, err := time.Parse(time.RFC3339, meta.Annotations[names.SourceCreatedAnnotation]); err == nil {
+		created = at.Unix()
+	}
+	if n, err := strconv.ParseInt(meta.Annotations[names.SourceGenerationAnnotation], 10, 64); err == nil {
+		generation = n
+	}
+	return created, generation
 }
 
 // Subject is what a policy looks at in a template.

@@ -22,9 +22,9 @@ const (
 	// SourceUIDAnnotation marks a copy, with the UID of its source on the hub.
 	SourceUIDAnnotation = names.CopiedFromHubAnnotation
 	// SourceGenerationAnnotation is the generation of the source.
-	SourceGenerationAnnotation = "cellplane.io/source-generation"
+	SourceGenerationAnnotation = names.SourceGenerationAnnotation
 	// SourceCreatedAnnotation is the time at which the source was created.
-	SourceCreatedAnnotation = "cellplane.io/source-created"
+	SourceCreatedAnnotation = names.SourceCreatedAnnotation
 	// SourceDeletedAnnotation is the time at which somebody deleted the source, on a copy that stays until it is gone.
 	SourceDeletedAnnotation = "cellplane.io/source-deleted"
 )
