@@ -1,10 +1,12 @@
 package clustercache_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -61,4 +63,29 @@ func TestContestedNames(t *testing.T) {
 	expect(elsewhere)
 	expect(plain,
 		told{watch.Added, false, "alone", "m1"}, told{watch.Added, false, "web-0", "m1"}, told{watch.Modified, false, "web-0", "m1"}, told{watch.Deleted, false, "web-0", "m1"})
+}
+
+// TestGetAmong looks for objects that are not shown: those of some members, the oldest first.
+func TestGetAmong(t *testing.T) {
+	store := newStore(t, clustercache.Options{})
+	for i, member := range []string{"m1", "m2", "m3"} {
+		apply(t, store.Feed(member), simplePod("web-0", 1, func(pod *corev1.Pod) {
+			pod.UID, pod.CreationTimestamp = types.UID(member), metav1.NewTime(time.Unix(int64(10-i), 0))
+		}))
+	}
+	store.Feed("m3").DeleteObject("default", "web-0")
+	for _, test := range []struct {
+		members []string
+		want    string
+	}{
+		{[]string{"m1", "m2", "m3"}, "m2"}, {[]string{"m2"}, "m2"}, {[]string{"m1", "m3"}, "m1"}, {[]string{"m3"}, ""}, {nil, ""},
+	} {
+		object, err := store.GetAmong(func(cluster string) bool { return slices.Contains(test.members, cluster) }, "default", "web-0")
+		if object.Cluster != test.want || apierrors.IsNotFound(err) != (test.want == "") {
+			t.Errorf("among %v there is that of %q, want %q (%v)", test.members, object.Cluster, test.want, err)
+		}
+	}
+	if _, err := store.GetAmong(func(string) bool { return true }, "default", "other"); !apierrors.IsNotFound(err) {
+		t.Errorf("a name that nobody has: %v", err)
+	}
 }

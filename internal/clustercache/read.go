@@ -28,6 +28,35 @@ func (s *Store) Get(cluster, namespace, name string) (Object, error) {
 	return r.object(s, 0)
 }
 
+// GetAmong returns the object of a name that would be shown if there were no other members than some, whether it is shown or not.
+func (s *Store) GetAmong(members func(cluster string) bool, namespace, name string) (Object, error) {
+	var r reading
+	s.mu.RLock()
+	if e := s.bestAmong(members, namespace, name); e != nil {
+		r.load(s, e)
+	}
+	s.mu.RUnlock()
+	if len(r.loads) == 0 {
+		return Object{}, apierrors.NewNotFound(s.resource, name)
+	}
+	return r.object(s, 0)
+}
+
+func (s *Store) bestAmong(members func(cluster string) bool, namespace, name string) *entry {
+	k := s.findKey([]byte(namespace), []byte(name))
+	if k == 0 {
+		return nil
+	}
+	var best *entry
+	for id := s.keys.At(k).head; id != 0; id = s.entries.At(id).next {
+		e := s.entries.At(id)
+		if e.died == never && members(s.clusterIDs[e.terms.cluster].name) && (best == nil || s.precedes(e, best)) {
+			best = e
+		}
+	}
+	return best
+}
+
 // lookup finds what Get asks for, or nil.
 func (s *Store) lookup(cluster, namespace, name string) *entry {
 	k := s.findKey([]byte(namespace), []byte(name))

@@ -3,17 +3,21 @@ package clustergateway_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/ptr"
 
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/clustergateway"
+	"github.com/cellplane/cellplane/internal/clustergateway/views"
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 	"github.com/cellplane/cellplane/internal/testenv"
 	"github.com/cellplane/cellplane/internal/testenv/kubectltest"
@@ -55,6 +59,7 @@ func testShares(t *testing.T, whole *world) {
 	w.checkWebSocketWatch(t, w.namespace(t, "shares-websocket"))
 	t.Run("Pages", func(t *testing.T) { checkSharedPages(t, w) })
 	t.Run("Collision", func(t *testing.T) { checkSharedCollision(t, w) })
+	t.Run("Moves", func(t *testing.T) { checkSharedMoves(t, w) })
 	t.Run("Concurrency", func(t *testing.T) { checkSharedUpdate(t, w) })
 }
 
@@ -108,6 +113,70 @@ func checkSharedCollision(t *testing.T, w *world) {
 		f.eventually(t, "it has the one that is left", func(held map[string]metav1.Object) bool {
 			return len(held) == 2 && held["web-0"] != nil && held["web-0"].GetUID() == other.UID && held["web-0"].GetAnnotations()[names.ContestedAnnotation] == ""
 		})
+	}
+}
+
+// checkSharedMoves moves a name between members of different shares, quickly and again and again. There is always a pod of that name, and clients can
+// tell: they always find one, watches tell of it what changes and nothing twice, and of one that has gone nothing after another took its place.
+func checkSharedMoves(t *testing.T, w *world) {
+	const rounds = 12
+	namespace := w.namespace(t, "shares-moves")
+	// Which of two pods of the same second is shown depends on their clusters, so that the place changes in every round or in every other.
+	last := w.run(t, 0, namespace, "web-0", nil)
+	w.eventuallyPod(t, "the first is shown", namespace, "web-0", in("member1"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	list, err := w.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	check(t, err)
+	watcher, err := w.client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	check(t, err)
+	defer watcher.Stop()
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		for ctx.Err() == nil {
+			if _, err := w.client.CoreV1().Pods(namespace).Get(ctx, "web-0", metav1.GetOptions{}); err != nil && ctx.Err() == nil {
+				t.Errorf("a pod that is always there cannot be read: %v", err)
+			}
+		}
+	})
+	for i := range rounds {
+		from, to := i%2, (i+1)%2
+		next := w.run(t, to, namespace, "web-0", nil)
+		testenv.Eventually(t, "its share has heard of the next", func(ctx context.Context) (bool, error) {
+			var found corev1.Pod
+			err := w.direct(t, w.replicas[to]).CoreV1().RESTClient().Get().Namespace(namespace).Resource("pods").Name("web-0").
+				SetHeader(views.ContestedHeader, "true").Do(ctx).Into(&found)
+			return err == nil && found.UID == next.UID, err
+		})
+		check(t, w.members[from].CoreV1().Pods(namespace).Delete(t.Context(), "web-0", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
+		last = next
+	}
+	cancelled := func() { cancel(); looking.Wait() }
+	defer cancelled()
+	shown := map[types.UID]string{} // by when it was last told of
+	var held types.UID = list.Items[0].UID
+	for event := range watcher.ResultChan() {
+		pod, ok := event.Object.(*corev1.Pod)
+		if !ok {
+			t.Fatalf("the watch tells %s %v", event.Type, event.Object)
+		}
+		state := pod.Annotations[names.MemberVersionAnnotation]
+		switch {
+		case event.Type == watch.Deleted && held == "":
+			t.Errorf("%s is told to be gone, and none is there", pod.UID)
+		case event.Type == watch.Deleted:
+			held = ""
+			continue
+		case held == pod.UID && shown[pod.UID] == state:
+			t.Errorf("%s at %s is told twice", pod.UID, state)
+		}
+		held, shown[pod.UID] = pod.UID, state
+		if pod.UID == last.UID && pod.Status.Phase == corev1.PodRunning {
+			break
+		}
+	}
+	if held != last.UID {
+		t.Errorf("the watch ends with %s, want %s", held, last.UID)
 	}
 }
 

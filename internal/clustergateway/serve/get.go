@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"sigs.k8s.io/yaml"
+
+	"github.com/cellplane/cellplane/internal/clustergateway/views"
 )
 
 // get answers with one object.
@@ -28,6 +30,10 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, info *request.Reque
 	object, err := e.store.Get("", info.Namespace, info.Name)
 	if err == nil && !s.shows(object.Cluster) {
 		err = apierrors.NewNotFound(e.GroupResource(), info.Name)
+	}
+	if err != nil && r.Header.Get(views.ContestedHeader) != "" {
+		// Nobody shows any, says the gateway that asks: it is on its way from one share to another.
+		object, err = e.store.GetAmong(s.shows, info.Namespace, info.Name)
 	}
 	if err != nil {
 		refuse(w, r, err)
