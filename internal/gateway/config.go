@@ -92,7 +92,7 @@ func NewConfig(o CompletedOptions) (*Config, error) {
 	if c.authorizer, err = rbac.NewAuthorizer(c.informers, kept); err != nil {
 		return nil, fmt.Errorf("preparing authorization: %w", err)
 	}
-	c.documents = documents.New(hub, o.StateDir)
+	c.documents = documents.New(hub, o.StateDir, o.expose)
 	if c.members, err = members.NewDirectory(o.hub, o.StateDir); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway"
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 	"github.com/cellplane/cellplane/internal/testenv"
+	"github.com/cellplane/cellplane/internal/testenv/kubectltest"
 )
 
 func testDeleteCollection(t *testing.T, w *world) {
@@ -148,6 +150,48 @@ func testDiscovery(t *testing.T, w *world) {
 		slices.Sort(found)
 		return slices.Equal(found, []string{"configmaps", "deployments"}), fmt.Errorf("%v: %w", found, err)
 	})
+	checkDescriptions(t, small)
+}
+
+// checkDescriptions reads the OpenAPI documents of a gateway that exposes config maps and deployments, in every form.
+func checkDescriptions(t *testing.T, g *gatewaytest.Gateway) {
+	t.Helper()
+	const deployments, daemonSets = "/apis/apps/v1/namespaces/{namespace}/deployments", "/apis/apps/v1/namespaces/{namespace}/daemonsets"
+	client := g.Client(t).Discovery()
+	older, err := client.OpenAPISchema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for _, path := range older.GetPaths().GetPath() {
+		found[path.GetName()] = true
+	}
+	if !found[deployments] || found[daemonSets] {
+		t.Errorf("OpenAPI v2 has %d paths", len(found))
+	}
+	groups, err := client.OpenAPIV3().Paths()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if groups["api/v1"] == nil || groups["apis/apps/v1"] == nil || groups["apis/batch/v1"] != nil {
+		t.Fatalf("OpenAPI v3 has %v", slices.Sorted(maps.Keys(groups)))
+	}
+	for _, form := range []string{"application/json", "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"} {
+		document, err := groups["apis/apps/v1"].Schema(form)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(document), deployments) || strings.Contains(string(document), daemonSets) || strings.Contains(string(document), "io.k8s.api.apps.v1.DaemonSetSpec") {
+			t.Errorf("%s of apps has %d bytes", form, len(document))
+		}
+	}
+	kubectl := kubectltest.Kubectl(g.Kubeconfig(t))
+	if out := kubectl.Must(t, "explain", "deployment.spec.replicas"); !strings.Contains(out, "FIELD: replicas") {
+		t.Errorf("kubectl explain says %s", out)
+	}
+	if response := send(t, g.Config(t), http.MethodGet, "/openapi/v3/apis/no.such.group/v1", nil, ""); response.StatusCode != http.StatusNotFound {
+		t.Errorf("a group that is not there: %s", response.Status)
+	}
 }
 
 // testControlPlaneNamespaces looks for what cells have for themselves, or as copies of the hub's: nobody sees it.

@@ -15,9 +15,11 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
 	"github.com/cellplane/cellplane/internal/fleet"
@@ -39,15 +41,17 @@ const (
 
 // Documents serves the hub's documents, and keeps them.
 type Documents struct {
-	hub *fleet.Upstream
-	dir string // "" keeps nothing
+	hub     *fleet.Upstream
+	dir     string  // "" keeps nothing
+	exposed Exposed // nil means everything
 
 	index []byte // what was there last
 }
 
-// New returns Documents of the hub that are kept in a directory; an empty one means nowhere.
-func New(hub *fleet.Upstream, dir string) *Documents {
-	d := &Documents{hub: hub}
+// New returns Documents of the hub that are kept in a directory; an empty one means nowhere. They tell of the resources that are exposed;
+// nil means all.
+func New(hub *fleet.Upstream, dir string, exposed Exposed) *Documents {
+	d := &Documents{hub: hub, exposed: exposed}
 	if dir != "" {
 		d.dir = filepath.Join(dir, "documents")
 	}
@@ -61,6 +65,10 @@ func Serves(path string) bool {
 
 // ServeHTTP passes a request on to the hub, and answers with what was kept if the hub cannot be reached.
 func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if d.exposed != nil && strings.HasPrefix(r.URL.Path, "/openapi/") {
+		d.serveExposed(w, r)
+		return
+	}
 	out := (&http.Request{
 		Method: r.Method, URL: &url.URL{Path: r.URL.Path, RawQuery: r.URL.RawQuery}, Header: forward.EndToEnd(r.Header),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -79,6 +87,39 @@ func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", contentType)
 	_, _ = w.Write(body) // a client that has gone needs no answer
+}
+
+// serveExposed answers with what a document says about the resources that are exposed.
+func (d *Documents) serveExposed(w http.ResponseWriter, r *http.Request) {
+	path := strings.TrimSuffix(r.URL.Path, "/")
+	document, err := d.get(r.Context(), path, nil, jsonForm)
+	if errors.Is(err, errNoDocument) {
+		http.NotFound(w, r)
+		return
+	}
+	if err != nil {
+		var keptErr error
+		if _, document, keptErr = d.read(path, jsonForm); keptErr != nil {
+			forward.WriteError(w, r, forward.Unreachable(d.hub.Name(), err))
+			return
+		}
+	}
+	form := jsonForm
+	if path == indexPath {
+		document, err = d.exposed.index(document)
+	} else if document, err = d.exposed.description(document); err == nil {
+		form = formFor(r)
+		document, err = inForm(document, form)
+	}
+	if err != nil {
+		forward.WriteError(w, r, apierrors.NewInternalError(fmt.Errorf("reading %s: %w", path, err)))
+		return
+	}
+	sum := sha256.Sum256(document)
+	w.Header().Set("Content-Type", form)
+	w.Header().Set("Etag", strconv.Quote(hex.EncodeToString(sum[:])))
+	w.Header().Set("Vary", "Accept")
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(document))
 }
 
 // formFor returns the form of a document that a client wants. Of those that it accepts the first one counts.
@@ -115,6 +156,9 @@ func (d *Documents) Run(ctx context.Context) {
 		}
 	}
 }
+
+// errNoDocument means that the hub has no such document.
+var errNoDocument = errors.New("there is no such document")
 
 // errOutdated means that the hub has changed a document since it made the index that was read.
 var errOutdated = errors.New("the hub's documents have changed meanwhile")
@@ -204,6 +248,8 @@ func (d *Documents) get(ctx context.Context, path string, query url.Values, form
 		return nil, fmt.Errorf("asking the hub for %s: %w", path, err)
 	case response.StatusCode == http.StatusMovedPermanently: // to the same document with another hash
 		return nil, fmt.Errorf("asking the hub for %s: %w", path, errOutdated)
+	case response.StatusCode == http.StatusNotFound:
+		return nil, fmt.Errorf("asking the hub for %s: %w", path, errNoDocument)
 	case response.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("asking the hub for %s: it answered %s", path, response.Status)
 	case len(body) > maxDocument:

@@ -63,7 +63,7 @@ func TestDocumentsThatChange(t *testing.T) {
 		kept  bool
 	}{{0, true}, {3, true}, {1000, false}} {
 		t.Run(fmt.Sprintf("%d times", test.times), func(t *testing.T) {
-			d := New(changing(t, test.times), t.TempDir())
+			d := New(changing(t, test.times), t.TempDir(), nil)
 			err := d.refreshAll(t.Context())
 			if test.kept != (err == nil) || !test.kept && !errors.Is(err, errOutdated) {
 				t.Fatalf("keeping the documents: %v", err)
