@@ -2,14 +2,17 @@ package cells
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
@@ -44,6 +47,26 @@ func (w *world) expectLosses() {
 		}
 		return true, nil
 	})
+}
+
+// backupIsTold waits until the Cells tell of the backup as it is now: everybody writes, so that there is something to tell.
+func (w *world) backupIsTold(cells ...string) {
+	w.Helper()
+	asked := time.Now()
+	for _, name := range cells {
+		testenv.Eventually(w, "the Cell "+name+" tells of its backup", func(ctx context.Context) (bool, error) {
+			body, err := w.hub.CoreV1().RESTClient().Get().AbsPath("/apis/cellplane.io/v1alpha1/cells/" + name).DoRaw(ctx)
+			if err != nil {
+				return false, err
+			}
+			var cell v1alpha1.Cell
+			if err := json.Unmarshal(body, &cell); err != nil {
+				return false, err
+			}
+			backup := cell.Status.Backup
+			return backup != nil && backup.UpToDateAt != nil && backup.UpToDateAt.After(asked), nil
+		})
+	}
 }
 
 // loses reports whether a note may have gone back to a number, and takes it for the last one if so.

@@ -77,6 +77,7 @@ func (w *world) testAdd(*testing.T) {
 func (w *world) testWeight(*testing.T) {
 	w.completes("cells", "weight", "cell-c", "3")
 	w.noDisturbance()
+	w.backupIsTold("cell-a", "cell-b", "cell-c")
 }
 
 func (w *world) testDrain(*testing.T) {

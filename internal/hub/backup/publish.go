@@ -47,19 +47,22 @@ func (c *Controller) Publish(ctx context.Context, hub client.Client) error {
 		}
 		for name, standing := range c.Standings() {
 			now := time.Now()
-			if err := publish(ctx, hub, name, standing, now, now.Sub(written[name]) >= refreshInterval); err != nil {
+			wrote, err := publish(ctx, hub, name, standing, now, now.Sub(written[name]) >= refreshInterval)
+			if err != nil {
 				klog.FromContext(ctx).V(1).Info("The state of a backup cannot be published", "cell", name, "reason", err.Error())
-				continue
 			}
-			written[name] = now
+			if wrote {
+				written[name] = now
+			}
 		}
 	}
 }
 
-func publish(ctx context.Context, hub client.Client, name string, standing Standing, now time.Time, refresh bool) error {
+// publish writes the state of a backup if there is something to say, and reports whether it did.
+func publish(ctx context.Context, hub client.Client, name string, standing Standing, now time.Time, refresh bool) (bool, error) {
 	var cell cellplanev1alpha1.Cell
 	if err := hub.Get(ctx, types.NamespacedName{Name: name}, &cell); err != nil {
-		return client.IgnoreNotFound(err)
+		return false, client.IgnoreNotFound(err)
 	}
 	wanted := statusOf(standing, now)
 	condition := conditionOf(standing, now)
@@ -67,7 +70,7 @@ func publish(ctx context.Context, hub client.Client, name string, standing Stand
 	conditions := append([]metav1.Condition(nil), cell.Status.Conditions...)
 	changed := meta.SetStatusCondition(&conditions, condition)
 	if !changed && (!refresh || (cell.Status.Backup != nil && cell.Status.Backup.Revision == wanted.Revision && cell.Status.Backup.PendingKeys == wanted.PendingKeys)) {
-		return nil
+		return false, nil
 	}
 	patch, err := json.Marshal(map[string]any{
 		"apiVersion": cellplanev1alpha1.GroupVersion.String(),
@@ -76,13 +79,13 @@ func publish(ctx context.Context, hub client.Client, name string, standing Stand
 		"status":     map[string]any{"backup": wanted, "conditions": []metav1.Condition{*meta.FindStatusCondition(conditions, names.CellBackedUp)}},
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
 	target := &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: name, UID: cell.UID}}
 	err = hub.Status().Patch(ctx, target, client.RawPatch(types.ApplyPatchType, patch), &client.SubResourcePatchOptions{
 		PatchOptions: client.PatchOptions{FieldManager: "cellplane-backup", Force: ptr.To(true)},
 	})
-	return client.IgnoreNotFound(err)
+	return err == nil, client.IgnoreNotFound(err)
 }
 
 func statusOf(standing Standing, now time.Time) cellplanev1alpha1.CellBackup {
