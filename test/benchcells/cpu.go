@@ -35,6 +35,17 @@ func (w *world) idle(ctx context.Context) usage {
 	return w.cpu(ctx).since(before).times(1 / time.Since(began).Seconds())
 }
 
+// calm waits until what costs something anyway falls no more: a cell that has just been started is busy with itself.
+func (w *world) calm(ctx context.Context) {
+	for last := w.idle(ctx).sum(); ctx.Err() == nil; {
+		now := w.idle(ctx).sum()
+		if now*5 >= last*4 {
+			return
+		}
+		last = now
+	}
+}
+
 // since returns what was spent since then.
 func (u usage) since(before usage) usage { return u.less(before, 1) }
 

@@ -132,6 +132,7 @@ func (w *world) round(ctx context.Context, when string, moving map[slots.Slot]bo
 func (w *world) quietly(ctx context.Context, when string, moving map[slots.Slot]bool) (*writes, usage) {
 	var all writes
 	spent := usage{}
+	w.calm(ctx)
 	for range w.rounds {
 		result, cost := w.round(ctx, when, moving)
 		all.add(result)
