@@ -48,6 +48,7 @@ func (b *bench) run(ctx context.Context) error {
 		run  func(context.Context) (*section, error)
 	}{
 		{"resting", b.rest},
+		{"writing ConfigMaps", b.bare},
 		{"creating one by one", b.latency},
 		{"creating at once", b.throughput},
 		{"updating images", b.update},

@@ -113,6 +113,7 @@ func (t *tracker) seeInMember(member int, d *appsv1.Deployment) {
 	if j == nil || imageOf(d) != j.image {
 		return
 	}
+	t.poke() // of a thousand that are rolled out together, none may be done for minutes
 	if j.ready[member].IsZero() && settled(d, j.replicas) {
 		j.ready[member] = now
 	}
@@ -123,7 +124,6 @@ func (t *tracker) seeInMember(member int, d *appsv1.Deployment) {
 	if _, everywhere := last(j.arrived); everywhere {
 		j.present = now
 		j.wave.present++
-		t.poke()
 		j.checkReport(now)
 	}
 }
