@@ -48,3 +48,15 @@ func (s *Store) Leftovers() error {
 	}
 	return nil
 }
+
+// Looked is how many keys a list with a filter looks at, at most.
+func (s *Store) Looked(f Filter) (int, error) {
+	filter, err := s.compile(f)
+	if err != nil {
+		return 0, err
+	}
+	g := gathering{store: s, matcher: matcher{compiled: filter}}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return max(0, g.plan().cost), nil
+}

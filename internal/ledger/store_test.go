@@ -265,3 +265,24 @@ func TestReserveAllOrNothing(t *testing.T) {
 		return heard && s.Account(empty).Room(pod).Total() == 12
 	})
 }
+
+// TestPromisesSurviveRestarts opens a store in the place of one that has promised something: it knows of that, and can take it back.
+func TestPromisesSurviveRestarts(t *testing.T) {
+	client, cluster := ledgersOf(t), "kept-"+rand.String(6)
+	writeLedger(t, client, cluster, 1)
+	pod := onePod(t)
+	before, _ := openStore(t, "a", cluster)
+	if err := before.Reserve(t.Context(), []Claim{{Cluster: cluster, Workload: workload("web"), Total: 3, More: 3, Pod: pod}}); err != nil {
+		t.Fatal(err)
+	}
+	after, _ := openStore(t, "a", cluster)
+	if room := after.Account(cluster).Room(pod).Total(); room != 1 {
+		t.Errorf("after a restart there is room for %d, want 1", room)
+	}
+	var refusal *Refusal
+	if err := after.Reserve(t.Context(), []Claim{{Cluster: cluster, Workload: workload("other"), Total: 2, More: 2, Pod: pod}}); !errors.As(err, &refusal) {
+		t.Errorf("2 of 1: %v", err)
+	}
+	after.Release(workload("web"), "")
+	eventually(t, "what was promised before the restart is given back", func() bool { return after.Account(cluster).Room(pod).Total() == 4 })
+}
