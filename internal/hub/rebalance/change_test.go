@@ -341,6 +341,7 @@ func TestChange(t *testing.T) {
 	t.Run("the new engine takes over", func(t *testing.T) { s.testTakeOver(t, home) })
 	t.Run("a cell is drained", func(t *testing.T) { s.testDrain(t, home) })
 	t.Run("leftovers go", func(t *testing.T) { s.testCleanUp(t, home) })
+	t.Run("a kind is not served", func(t *testing.T) { s.testUnestablished(t) })
 	t.Run("encryption is refused", func(t *testing.T) { s.testEncrypted(t) })
 	if deleted := gone(); len(deleted) > 0 {
 		t.Errorf("in the member these were deleted: %v", deleted)
