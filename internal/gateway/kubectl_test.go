@@ -114,18 +114,23 @@ func (w *world) finishRollout(t *testing.T, namespace, name string) {
 func testKubectlWatch(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "kubectl-watch")
 	fill(t, w.client, namespace, 7)
-	for _, args := range [][]string{
-		{"get", "configmaps", "-w", "-n", namespace},
-		{"get", "configmaps", "--chunk-size=2", "-w", "-n", namespace},
-		{"get", "configmaps", "-A", "--chunk-size=3", "-w", "-l", "third", "--output-watch-events"},
-		{"get", "configmap", "map-003", "-w", "-n", namespace},
+	w.kubectl.Must(t, "label", "configmaps", "-n", namespace, "-l", "third", "watched=yes")
+	for _, test := range []struct {
+		last string // what is listed last
+		args []string
+	}{
+		{"map-006", []string{"get", "configmaps", "-w", "-n", namespace}},
+		{"map-006", []string{"get", "configmaps", "--chunk-size=2", "-w", "-n", namespace}},
+		{"map-006", []string{"get", "configmaps", "-A", "--chunk-size=2", "-w", "-l", "watched", "--output-watch-events"}},
+		{"map-003", []string{"get", "configmap", "map-003", "-w", "-n", namespace}},
 	} {
+		args := test.args
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		out := &kubectltest.Output{}
 		done := make(chan error, 1)
 		go func() { done <- w.kubectl.To(ctx, t, out, "", args...) }()
 		testenv.Eventually(t, "kubectl has listed", func(context.Context) (bool, error) {
-			return strings.Contains(out.String(), "map-003"), fmt.Errorf("%q", out.String())
+			return strings.Contains(out.String(), test.last), fmt.Errorf("%q", out.String())
 		})
 		before := out.String()
 		value := strings.Join(args, "-")
