@@ -154,7 +154,7 @@ func checkSharedMoves(t *testing.T, w *world) {
 	cancelled := func() { cancel(); looking.Wait() }
 	defer cancelled()
 	shown := map[types.UID]string{} // by when it was last told of
-	var held types.UID = list.Items[0].UID
+	held := list.Items[0].UID
 	for event := range watcher.ResultChan() {
 		pod, ok := event.Object.(*corev1.Pod)
 		if !ok {
