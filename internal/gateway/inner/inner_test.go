@@ -34,12 +34,15 @@ func TestAnswer(t *testing.T) {
 				}
 			}
 		}, 200, "one after another", ""},
-		"words":     {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "words") }, 200, "words", ""},
-		"two codes": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); w.WriteHeader(500) }, 201, "", ""},
+		"words": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "words") }, 200, "words", ""},
+		"two codes": {func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusCreated)
+			w.WriteHeader(http.StatusConflict)
+		}, 201, "", ""},
 		"a status": {func(w http.ResponseWriter, r *http.Request) {
 			forward.WriteError(w, r, apierrors.NewBadRequest("so not"))
 		}, 400, "so not", "so not"},
-		"plain text": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "404 page not found", 404) }, 404, "404 page not found", "404 page not found"},
+		"plain text": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "404 page not found", http.StatusNotFound) }, 404, "404 page not found", "404 page not found"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ask(test.handler)
