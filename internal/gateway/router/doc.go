@@ -1,5 +1,6 @@
 // Package router passes requests on to the control planes that hold what they are about: requests for one object to its cell, lists and
-// watches to all cells, and everything that is not cut into cells to the hub.
+// watches to all cells, and everything that is not cut into cells to the hub. Deletions of collections do not come here: package protection
+// takes them apart.
 //
 // # While objects move
 //
