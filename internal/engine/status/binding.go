@@ -89,7 +89,7 @@ func (b *Bindings) Reconcile(ctx context.Context, key cell.Key) error {
 	items, moving := b.aggregate(binding)
 	problem := b.problem(key)
 	if moving && problem == "" {
-		if wait := b.pace.wait(key, b.now()); wait > 0 {
+		if wait := b.pace.pause(key, b.now()); wait > 0 {
 			return queue.Later{After: wait}
 		}
 	}

@@ -64,7 +64,11 @@ func (p *pace[K]) moved(key K, now time.Time) {
 	p.moves[key] = m
 }
 
-// wait returns how long to wait before a key that is still moving is written.
+// pause returns when to look again at a key that is still moving; 0 means that it is written. It is never long, as what
+// is usual may change.
+func (p *pace[K]) pause(key K, now time.Time) time.Duration { return min(p.wait(key, now), p.longest) }
+
+// wait returns how long a key that is still moving is kept from being written, as things are now.
 func (p *pace[K]) wait(key K, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

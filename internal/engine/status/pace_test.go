@@ -72,6 +72,9 @@ func TestPaceOfSlowTimes(t *testing.T) {
 	if wait := p.wait("late", now); wait != 20*time.Second {
 		t.Errorf("where an hour is usual it waits %v", wait)
 	}
+	if pause := p.pause("late", now); pause != 6*time.Second {
+		t.Errorf("it is looked at again after %v", pause)
+	}
 	// When nothing comes to rest any more, people should soon see what hangs.
 	p.moved("hangs", now.Add(10*time.Minute))
 	if wait := p.wait("hangs", now.Add(10*time.Minute)); wait != 2*time.Second {

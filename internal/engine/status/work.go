@@ -64,7 +64,7 @@ func (w *Works) Reconcile(ctx context.Context, key cell.Key) error {
 	}
 	report := w.report(work)
 	if !report.Settled && !report.Failed() && !suspensionChanged(work) {
-		if wait := w.pace.wait(key, w.now()); wait > 0 {
+		if wait := w.pace.pause(key, w.now()); wait > 0 {
 			return queue.Later{After: wait}
 		}
 	}
