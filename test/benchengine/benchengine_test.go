@@ -150,3 +150,15 @@ func TestWaitTellsHowFarItGot(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestFileMemory(t *testing.T) {
+	got, err := fileMemory("Name:\tcellplane\nRssAnon:\t   69684 kB\nRssFile:\t  100648 kB\nRssShmem:\t       0 kB\n")
+	if err != nil || got != 100648<<10 {
+		t.Errorf("it is %d, %v", got, err)
+	}
+	for _, status := range []string{"", "RssFile:", "RssFile: much kB", "RssFile: 5 pages"} {
+		if got, err := fileMemory(status); err == nil {
+			t.Errorf("%q is read as %d", status, got)
+		}
+	}
+}

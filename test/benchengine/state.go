@@ -2,7 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,9 +44,35 @@ func (b *bench) addActiveMemory(ctx context.Context, s *section) (rss int64, err
 	if err != nil {
 		return 0, err
 	}
-	rss = active.Status(ctx).RSS
+	status := active.Status(ctx)
+	rss = status.RSS
 	s.add("RSS of the active engine", mebibytes(rss), unitMebibytes).atMost(mebibytes(baseMemoryTarget + workloadMemoryTarget*int64(b.workloads)))
+	program, err := mappedFiles(status.PID)
+	if err != nil {
+		return 0, err
+	}
+	s.add("… of which pages of the program's file, which the kernel may drop", mebibytes(program), unitMebibytes)
 	return rss, nil
+}
+
+// mappedFiles returns how much of a process's memory is pages of files. How many pages of a program are mapped depends
+// less on what it does than on which of them the kernel has at hand: a program that was started before has more.
+func mappedFiles(pid int) (int64, error) {
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	return fileMemory(string(content))
+}
+
+func fileMemory(status string) (int64, error) {
+	_, rest, found := strings.Cut(status, "RssFile:")
+	fields := strings.Fields(rest)
+	if !found || len(fields) < 2 || fields[1] != "kB" {
+		return 0, errors.New("the status of a process does not tell how much of its memory is pages of files")
+	}
+	kibibytes, err := strconv.ParseInt(fields[0], 10, 64)
+	return kibibytes << 10, err
 }
 
 func mebibytes(bytes int64) float64 { return float64(bytes) / (1 << 20) }
