@@ -11,14 +11,19 @@ import (
 // so that they may lag behind more.
 //
 // When much moves at once, each takes longer to come to rest. Then only what takes much longer than the others did of
-// late is worth a word on the way: both times grow with the crowd and with what has been usual, up to a factor.
+// late is worth a word on the way: both times grow with what has been usual, as far as the crowd is large, up to a
+// factor. A few rollouts that take their time are told of as ever.
 var (
-	bindingRhythm = rhythm{quiet: 5 * time.Second, longest: 15 * time.Second, stretch: 24}
+	bindingRhythm = rhythm{quiet: 5 * time.Second, longest: 15 * time.Second, stretch: 12}
 	workRhythm    = rhythm{quiet: 45 * time.Second, longest: 90 * time.Second, stretch: 4}
 )
 
-// crowd is how many keys may move before times begin to grow.
-const crowd = 50
+const (
+	// crowd is how many keys move for every time longer than at best that is waited at most.
+	crowd = 10
+	// throng is how many move for every time longer that is waited in any case.
+	throng = 50
+)
 
 const (
 	// outlier is how many times longer than usual something takes that is worth a word on the way.
@@ -84,7 +89,8 @@ func (p *pace[K]) wait(key K, now time.Time) time.Duration {
 func (p *pace[K]) factor(now time.Time) time.Duration {
 	weight := p.weight(now)
 	usual := time.Duration(weight * float64(p.taken) / (weight*p.ended + doubt))
-	return time.Duration(max(1, min(max(len(p.moves)/crowd, int(outlier*usual/p.quiet)), p.stretch)))
+	wanted := max(len(p.moves)/throng, min(len(p.moves)/crowd, int(outlier*usual/p.quiet)))
+	return time.Duration(max(1, min(wanted, p.stretch)))
 }
 
 // weight returns how much counts now of what counted when the last movement ended.

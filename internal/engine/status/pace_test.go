@@ -28,13 +28,13 @@ func TestPace(t *testing.T) {
 	}
 	// In a crowd everything waits longer, within bounds.
 	crowded := newPace[string](rhythm{quiet: 2 * time.Second, longest: 5 * time.Second, stretch: 3})
-	for i := range 2 * crowd {
+	for i := range 2 * throng {
 		crowded.moved(strconv.Itoa(i), start)
 	}
 	if wait := crowded.wait("0", start); wait != 4*time.Second {
 		t.Errorf("in a crowd it waits %v", wait)
 	}
-	for i := range 100 * crowd {
+	for i := range 100 * throng {
 		crowded.moved(strconv.Itoa(i), start)
 	}
 	if wait := crowded.wait("0", start); wait != 6*time.Second {
@@ -58,6 +58,13 @@ func TestPaceOfSlowTimes(t *testing.T) {
 		p.settled(key, now)
 	}
 	p.moved("slow", now)
+	if wait := p.wait("slow", now); wait != 2*time.Second {
+		t.Errorf("by itself it waits %v", wait)
+	}
+	// All that is different where many move.
+	for i := range 10 * crowd {
+		p.moved("other "+strconv.Itoa(i), now)
+	}
 	if wait := p.wait("slow", now); wait < 8*time.Second || wait > 12*time.Second {
 		t.Errorf("where four seconds are usual it waits %v", wait)
 	}
@@ -77,7 +84,7 @@ func TestPaceOfSlowTimes(t *testing.T) {
 	}
 	// When nothing comes to rest any more, people should soon see what hangs.
 	p.moved("hangs", now.Add(10*time.Minute))
-	if wait := p.wait("hangs", now.Add(10*time.Minute)); wait != 2*time.Second {
+	if wait := p.wait("hangs", now.Add(10*time.Minute)); wait != 4*time.Second {
 		t.Errorf("long after the last came to rest it waits %v", wait)
 	}
 	// What is written on its way says nothing about how long it takes.
