@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/membership"
+	"github.com/cellplane/cellplane/internal/ports"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
@@ -27,8 +29,8 @@ import (
 // namespace.
 const unlucky = "unlucky"
 
-// testCutOff pauses a cell as a whole, gives it up, goes on without it and lets it wake up: it must not get through to members, nor
-// gateways to it.
+// testCutOff pauses a cell as a whole, has it given up without being told to, goes on without it and lets it wake up: it must not get
+// through to members, nor gateways to it.
 func (w *world) testCutOff(t *testing.T) {
 	const lost = "cell-c"
 	w.pauseWriting()
@@ -36,8 +38,7 @@ func (w *world) testCutOff(t *testing.T) {
 	w.signal("hub-manager", "halt") // so that nothing more is backed up
 	w.writeTo(lost)
 	w.signal(lost+"/", "pause")
-	w.signal("hub-manager", "resurrect")
-	w.completes("cells", "failover", lost)
+	w.givenUpByItself(lost)
 	w.gatewayKnows() // until then it may send writes to the cell, and nobody could tell what became of them
 	w.resumeWriting()
 	w.update("nginx:6")
@@ -57,6 +58,32 @@ func (w *world) testCutOff(t *testing.T) {
 	w.checkImages("nginx:6")
 	w.refusedByMembers(lost)
 	w.closed(lost)
+}
+
+// givenUpByItself lets a hub manager do without the operator, in the place of the one that is halted.
+func (w *world) givenUpByItself(cell string) {
+	w.Helper()
+	port, err := ports.Choose()
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer ports.Release(port)
+	manager := w.command(w.Context(), "hub-manager", "--kubeconfig="+filepath.Join(w.dir, "hub", "hub-manager.kubeconfig"),
+		"--state-dir="+filepath.Join(w.dir, "hub-manager", "state"), fmt.Sprintf("--bind-address=127.0.0.1:%d", port), "--auto-failover-after=30s")
+	if err := manager.Start(); err != nil {
+		w.Fatal(err)
+	}
+	testenv.Eventually(w, cell+" is given up", func(ctx context.Context) (bool, error) {
+		return slices.ContainsFunc(w.topology(ctx).Spec.Cells, func(c v1alpha1.TopologyCell) bool {
+			return c.Name == cell && c.State == v1alpha1.CellStateFailed
+		}), nil
+	})
+	if err := manager.Process.Kill(); err != nil {
+		w.Fatal(err)
+	}
+	_ = manager.Wait() // it was killed
+	w.signal("hub-manager", "resurrect")
+	w.completes("cells", "watch")
 }
 
 // testSalvage lets the cell return that was cut off: what only it had is kept as files, and nothing of it comes back.
