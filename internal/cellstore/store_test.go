@@ -13,6 +13,7 @@ import (
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/cellstore/storetest"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/testenv"
@@ -30,7 +31,7 @@ func TestStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := testenv.OpenStore(t, plane)
+	s := storetest.For(t, plane)
 	t.Run("terms", func(t *testing.T) { testTerms(t, s) })
 	t.Run("pages", func(t *testing.T) { testPages(t, s) })
 	t.Run("several keys", func(t *testing.T) { testGetAll(t, s) })

@@ -23,6 +23,7 @@ import (
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/cellstore/storetest"
 	"github.com/cellplane/cellplane/internal/fence"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/local"
@@ -70,7 +71,7 @@ func newSite(t *testing.T) *site {
 	if s.admin, err = kubernetes.NewForConfig(config); err != nil {
 		t.Fatal(err)
 	}
-	s.store = testenv.OpenStore(t, plane)
+	s.store = storetest.For(t, plane)
 	if err := s.store.RaiseTerm(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}

@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/yaml"
 
+	"github.com/cellplane/cellplane/internal/cellstore/storetest"
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 	"github.com/cellplane/cellplane/internal/position"
-	"github.com/cellplane/cellplane/internal/testenv"
 )
 
 // encodings are the content types that clients use.
@@ -166,7 +166,7 @@ func testExpiredPage(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	for i, cell := range w.Cells {
-		store := testenv.OpenStore(t, cell).Client()
+		store := storetest.For(t, cell).Client()
 		now, err := store.Get(t.Context(), "/")
 		if err != nil {
 			t.Fatal(err)

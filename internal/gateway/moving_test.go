@@ -13,6 +13,7 @@ import (
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/cellstore/storetest"
 	"github.com/cellplane/cellplane/internal/fence"
 	"github.com/cellplane/cellplane/internal/gateway"
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
@@ -78,7 +79,7 @@ func newYard(t *testing.T) *yard {
 		config.QPS = -1
 		y.direct = append(y.direct, clientFor(t, config))
 		must(t, fence.Install(t.Context(), y.direct[i]))
-		store := testenv.OpenStore(t, plane)
+		store := storetest.For(t, plane)
 		must(t, store.RaiseTerm(t.Context(), 1))
 		y.stores = append(y.stores, store)
 		connected, err := fence.Connect(&cellplanev1alpha1.Cell{

@@ -27,6 +27,7 @@ import (
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/cellstore/storetest"
 	"github.com/cellplane/cellplane/internal/clustergateway"
 	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/fleet"
@@ -165,7 +166,7 @@ func (f *federation) join(ctx context.Context) error {
 		}
 		config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
 		f.members = append(f.members, config)
-		store, err := local.OpenStore(cell)
+		store, err := storetest.Open(cell)
 		if err != nil {
 			return err
 		}

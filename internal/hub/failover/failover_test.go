@@ -18,6 +18,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellcheck"
 	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/cellstore/storetest"
 	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/hub/backup"
 	"github.com/cellplane/cellplane/internal/local"
@@ -48,7 +49,7 @@ func newWorld(t *testing.T) *world {
 		}
 		config.QPS = -1
 		w.clients[cell.Name()] = kubernetes.NewForConfigOrDie(config)
-		store := testenv.OpenStore(t, cell)
+		store := storetest.For(t, cell)
 		w.stores[cell.Name()] = store
 		if err := store.RaiseTerm(t.Context(), term); err != nil {
 			t.Fatal(err)

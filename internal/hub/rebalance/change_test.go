@@ -31,10 +31,10 @@ import (
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/cells"
+	"github.com/cellplane/cellplane/internal/cellstore/storetest"
 	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/engine"
 	"github.com/cellplane/cellplane/internal/hub/manager"
-	"github.com/cellplane/cellplane/internal/hub/rebalance"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/membership"
 	"github.com/cellplane/cellplane/internal/slots"
@@ -495,7 +495,7 @@ func (s *site) testCleanUp(t *testing.T, home map[string]string) {
 }
 
 func (s *site) testEncrypted(t *testing.T) {
-	store := rebalance.OpenStore(t, s.federation.Cells[1])
+	store := storetest.For(t, s.federation.Cells[1])
 	if _, err := store.Client().Put(t.Context(), "/registry/secrets/shop/sealed", "k8s:enc:aescbc:v1:key1:..."); err != nil {
 		t.Fatal(err)
 	}

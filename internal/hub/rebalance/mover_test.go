@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -22,10 +21,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
-	"github.com/cellplane/cellplane/internal/controlplane"
+	"github.com/cellplane/cellplane/internal/cellstore/storetest"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/testenv"
@@ -52,33 +50,12 @@ func newYard(t testing.TB, cells int) *yard {
 		}
 		config.QPS = -1
 		y.configs[plane.Name()] = config
-		y.stores[plane.Name()] = openStore(t, plane)
+		y.stores[plane.Name()] = storetest.For(t, plane)
 		if y.readers[plane.Name()], err = newReader(plane.Name(), config); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return y
-}
-
-func openStore(t testing.TB, plane *controlplane.ControlPlane) *cellstore.Store {
-	t.Helper()
-	caFile, pair, err := plane.EtcdFiles()
-	if err != nil {
-		t.Fatal(err)
-	}
-	data := map[string][]byte{}
-	for key, file := range map[string]string{"ca.crt": caFile, "tls.crt": pair.CertFile, "tls.key": pair.KeyFile} {
-		if data[key], err = os.ReadFile(file); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cell := &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: plane.Name()}, Spec: cellplanev1alpha1.CellSpec{Etcd: cellplanev1alpha1.CellEtcd{Endpoints: []string{plane.EtcdURL()}}}}
-	store, err := cellstore.Open(cell, &corev1.Secret{Data: data})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = store.Close() })
-	return store
 }
 
 // mover returns one with a new, higher term.

@@ -1,7 +1,9 @@
-package local
+// Package storetest opens the stores of control planes on this machine, for tests and benchmarks.
+package storetest
 
 import (
 	"os"
+	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,8 +13,19 @@ import (
 	"github.com/cellplane/cellplane/internal/controlplane"
 )
 
-// OpenStore connects to the etcd of a control plane on this machine.
-func OpenStore(plane *controlplane.ControlPlane) (*cellstore.Store, error) {
+// For connects to the etcd of a control plane until the test ends.
+func For(t testing.TB, plane *controlplane.ControlPlane) *cellstore.Store {
+	t.Helper()
+	store, err := Open(plane)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return store
+}
+
+// Open connects to the etcd of a control plane.
+func Open(plane *controlplane.ControlPlane) (*cellstore.Store, error) {
 	ca, pair, err := plane.EtcdFiles()
 	if err != nil {
 		return nil, err
