@@ -100,10 +100,10 @@ type LedgerNodeClass struct {
 // +kubebuilder:validation:MaxLength=1024
 type LedgerNodes struct {
 	// Count of the nodes.
-	Count int32
+	Count int32 `json:"-"`
 
 	// Free is the least that each has left.
-	Free corev1.ResourceList
+	Free corev1.ResourceList `json:"-"`
 }
 
 // LedgerVolumes are claims whose volumes can be reached from the same nodes only.
