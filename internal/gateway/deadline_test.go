@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+	genericfilters "k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/server/filters"
 
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 )
@@ -79,4 +82,29 @@ func expectStatus(t *testing.T, client *http.Client, r *http.Request, want int) 
 	if response.StatusCode != want {
 		t.Errorf("%s is answered with %s", r.URL.Path, response.Status)
 	}
+}
+
+// TestPanic shows that a fault in one request ends that request, as in any API server, and harms no other.
+func TestPanic(t *testing.T) {
+	faulty := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/api/v1/pods" {
+			panic("a fault")
+		}
+	})
+	infos := &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+	handler := filters.WithPanicRecovery(genericfilters.WithRequestInfo(withDeadline(faulty, lasts), infos), infos)
+	server := httptest.NewTLSServer(handler)
+	t.Cleanup(server.Close)
+	response, err := server.Client().Get(server.URL + "/api/v1/pods")
+	if err == nil {
+		_ = response.Body.Close()
+	}
+	if err == nil && response.StatusCode != http.StatusInternalServerError {
+		t.Errorf("a fault is answered with %s", response.Status)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/api/v1/nodes", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expectStatus(t, server.Client(), r, http.StatusOK)
 }
