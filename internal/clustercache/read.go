@@ -16,23 +16,19 @@ import (
 // Get returns an object. An empty cluster asks for the one that is shown, wherever it lives; with a cluster also a shadowed one is found.
 // The error is a 404 if there is none.
 func (s *Store) Get(cluster, namespace, name string) (Object, error) {
-	var r reading
-	s.mu.RLock()
-	if e := s.lookup(cluster, namespace, name); e != nil {
-		r.load(s, e)
-	}
-	s.mu.RUnlock()
-	if len(r.loads) == 0 {
-		return Object{}, apierrors.NewNotFound(s.resource, name)
-	}
-	return r.object(s, 0)
+	return s.getOne(name, func() *entry { return s.lookup(cluster, namespace, name) })
 }
 
 // GetAmong returns the object of a name that would be shown if there were no other members than some, whether it is shown or not.
 func (s *Store) GetAmong(members func(cluster string) bool, namespace, name string) (Object, error) {
+	return s.getOne(name, func() *entry { return s.bestAmong(members, namespace, name) })
+}
+
+// getOne returns what find finds.
+func (s *Store) getOne(name string, find func() *entry) (Object, error) {
 	var r reading
 	s.mu.RLock()
-	if e := s.bestAmong(members, namespace, name); e != nil {
+	if e := find(); e != nil {
 		r.load(s, e)
 	}
 	s.mu.RUnlock()
