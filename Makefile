@@ -30,7 +30,7 @@ down: build ## Stop the local federation; `bin/cellplane down --purge` forgets i
 
 .PHONY: test
 test: ## Run all tests, against real control planes
-	$(GO) test -timeout 30m ./...
+	@GO=$(GO) .ci/test
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane
