@@ -61,11 +61,15 @@ func New(ctx context.Context, o Options) ([]authenticator.Token, error) {
 	return all, nil
 }
 
-// parse reads what is in a file.
+// parse reads what is in a file. It must say what it is: one that is just being written is empty, and must not lock everybody out.
 func parse(path string, data []byte) (*apiserver.AuthenticationConfiguration, error) {
-	config := &apiserver.AuthenticationConfiguration{}
-	if err := runtime.DecodeInto(codecs.UniversalDecoder(), data, config); err != nil {
-		return nil, err
+	object, err := runtime.Decode(codecs.UniversalDecoder(), data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	config, ok := object.(*apiserver.AuthenticationConfiguration)
+	if !ok {
+		return nil, fmt.Errorf("%s: it holds no AuthenticationConfiguration but a %T", path, object)
 	}
 	if config.Anonymous != nil {
 		return nil, fmt.Errorf("%s: anonymous cannot be set: a gateway tells nobody anything but its health", path)
