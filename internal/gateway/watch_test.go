@@ -290,14 +290,10 @@ func (w *world) checkInformers(t *testing.T, name string) {
 					changed++
 				}
 			}
-			keys := len(informer.GetStore().ListKeys())
-			return keys == informed && changed == informed/4, fmt.Errorf("%d objects, %d changed", keys, changed)
+			keys, gone := len(informer.GetStore().ListKeys()), 0
+			deletions[name].Range(func(any, any) bool { gone++; return true })
+			return keys == informed && changed == informed/4 && gone == informed/4, fmt.Errorf("%d objects, %d changed, %d deletions seen", keys, changed, gone)
 		})
-		count := 0
-		deletions[name].Range(func(any, any) bool { count++; return true })
-		if count != informed/4 {
-			t.Errorf("%s: saw %d deletions, want %d", name, count, informed/4)
-		}
 	}
 }
 
