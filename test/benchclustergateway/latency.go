@@ -39,6 +39,10 @@ func (f *federation) latency(ctx context.Context) error {
 		return err
 	}
 	defer events.Stop()
+	pods, err := f.storedPods(ctx)
+	if err != nil {
+		return err
+	}
 	writes := f.rate * int(f.rateTime/time.Second)
 	var mu sync.Mutex
 	sent, times := map[string]time.Time{}, make([]time.Duration, 0, writes)
@@ -72,7 +76,7 @@ func (f *federation) latency(ctx context.Context) error {
 	})
 	start := time.Now()
 	group.Go(func() error {
-		return f.write(ctx, writes, func(id string) {
+		return f.write(ctx, pods, writes, func(id string) {
 			mu.Lock()
 			defer mu.Unlock()
 			sent[id] = time.Now()
@@ -89,9 +93,8 @@ func (f *federation) latency(ctx context.Context) error {
 // written is how many pods are changed again and again, the same number in every member.
 const written = 300 * members
 
-// write changes pods at the rate asked for, or as fast as the stores take it. It writes them into the members' etcd, from where the API
-// servers take them as they take each other's writes: three of them beside everything else on a small machine do not take a thousand requests a second.
-func (f *federation) write(ctx context.Context, writes int, sending func(id string)) error {
+// storedPods reads them.
+func (f *federation) storedPods(ctx context.Context) ([]storedPod, error) {
 	pods := make([]storedPod, written)
 	for i := range pods {
 		pod := synthetic.Pod(i*f.through/written, 0)
@@ -99,20 +102,27 @@ func (f *federation) write(ctx context.Context, writes int, sending func(id stri
 		key := store.Key("pods/" + pod.Namespace + "/" + pod.Name)
 		stored, err := store.Client().Get(ctx, key)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if len(stored.Kvs) == 0 {
-			return fmt.Errorf("%s has no %s", store.Cell, key)
+			return nil, fmt.Errorf("%s has no %s", store.Cell, key)
 		}
 		pods[i] = storedPod{store.Client(), key, stored.Kvs[0].Value}
 	}
+	return pods, nil
+}
+
+// write changes pods at the rate asked for, or as fast as the stores take it. It writes them into the members' etcd, from where the API
+// servers take them as they take each other's writes: three of them beside everything else on a small machine do not take a thousand requests a second.
+func (f *federation) write(ctx context.Context, pods []storedPod, writes int, sending func(id string)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
-	ticker := time.NewTicker(time.Second / time.Duration(f.rate))
-	defer ticker.Stop()
+	begin, due := time.Now(), time.NewTimer(0)
+	defer due.Stop()
 	for n := range writes {
 		select {
-		case <-ticker.C:
+		case <-due.C: // by the clock, so that one late write delays no other
+			due.Reset(time.Until(begin.Add(time.Duration(n+1) * time.Second / time.Duration(f.rate))))
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), group.Wait())
 		}
