@@ -92,7 +92,7 @@ func NewConfig(o CompletedOptions) (*Config, error) {
 	if c.authorizer, err = rbac.NewAuthorizer(c.informers, kept); err != nil {
 		return nil, fmt.Errorf("preparing authorization: %w", err)
 	}
-	c.documents = documents.New(hub, o.StateDir, o.expose)
+	c.documents = documents.New(hub, o.StateDir, c.announced)
 	if c.members, err = members.NewDirectory(o.hub, o.StateDir); err != nil {
 		return nil, err
 	}
@@ -184,6 +184,14 @@ func (c *Config) exposes() func(schema.GroupResource) bool {
 		return nil
 	}
 	return func(resource schema.GroupResource) bool { return c.options.expose[resource] }
+}
+
+// announced returns what clients are told of, nil while that is not known.
+func (c *Config) announced() *kinds.Announced {
+	if catalog := c.kinds.Catalog(); catalog != nil {
+		return catalog.Announced
+	}
+	return nil
 }
 
 func (c *Config) definition(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {

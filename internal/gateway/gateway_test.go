@@ -55,6 +55,7 @@ func TestGateway(t *testing.T) {
 		{"Hostile", testHostile},
 		{"NewNamespace", testNewNamespace},
 		{"NewKind", testNewKind},
+		{"Descriptions", testDescriptions},
 		{"DeletionProtection", testDeletionProtection},
 		{"ScaleDownProtection", testScaleDownProtection},
 		{"ControllerRuntime", testControllerRuntime},

@@ -1,35 +1,35 @@
 // Package documents serves what the hub says about itself: its version, and the OpenAPI descriptions of its resources. They are kept on
 // disk, because clients ask for them before they do anything, also while the hub is down.
+//
+// Descriptions tell of what discovery announces and of nothing else. Nearly always that is all the hub describes, and its answers are
+// passed on as they are; what has to be left out otherwise is found out once per document and change.
 package documents
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/klog/v2"
 
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
-	"github.com/cellplane/cellplane/internal/gateway/keep"
+	"github.com/cellplane/cellplane/internal/gateway/kinds"
 )
 
 const (
 	// refreshEvery is how often the hub is asked whether something has changed; mostly it has not.
 	refreshEvery = 30 * time.Second
+	// readWithin bounds how long one document may take.
+	readWithin = 30 * time.Second
 	// maxDocument bounds a document; the largest describes all resources at once.
 	maxDocument = 256 << 20
 
@@ -41,17 +41,20 @@ const (
 
 // Documents serves the hub's documents, and keeps them.
 type Documents struct {
-	hub     *fleet.Upstream
-	dir     string  // "" keeps nothing
-	exposed Exposed // nil means everything
+	hub       *fleet.Upstream
+	dir       string // "" keeps nothing
+	announced func() *kinds.Announced
+
+	judgments sync.Map // the last one of each path
+	judging   singleflight.Group
 
 	index []byte // what was there last
 }
 
-// New returns Documents of the hub that are kept in a directory; an empty one means nowhere. They tell of the resources that are exposed;
-// nil means all.
-func New(hub *fleet.Upstream, dir string, exposed Exposed) *Documents {
-	d := &Documents{hub: hub, exposed: exposed}
+// New returns Documents of the hub that are kept in a directory; an empty one means nowhere. They tell of what is announced, which is nil
+// while that is not known.
+func New(hub *fleet.Upstream, dir string, announced func() *kinds.Announced) *Documents {
+	d := &Documents{hub: hub, announced: announced}
 	if dir != "" {
 		d.dir = filepath.Join(dir, "documents")
 	}
@@ -65,61 +68,170 @@ func Serves(path string) bool {
 
 // ServeHTTP passes a request on to the hub, and answers with what was kept if the hub cannot be reached.
 func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if d.exposed != nil && strings.HasPrefix(r.URL.Path, "/openapi/") {
-		d.serveExposed(w, r)
+	path := strings.TrimSuffix(r.URL.Path, "/")
+	if !strings.HasPrefix(path, "/openapi/") {
+		d.serveVersion(w, r)
 		return
 	}
-	out := (&http.Request{
-		Method: r.Method, URL: &url.URL{Path: r.URL.Path, RawQuery: r.URL.RawQuery}, Header: forward.EndToEnd(r.Header),
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}).WithContext(r.Context())
-	forward.Prepare(out, forward.Hub)
-	response, err := d.hub.RoundTrip(out)
+	known := d.announced()
+	switch {
+	case known == nil:
+		forward.WriteError(w, r, apierrors.NewServiceUnavailable("the gateway does not know its API yet; try again in a moment"))
+	case path == indexPath:
+		d.serveIndex(w, r, announced{known})
+	default:
+		d.serveDescription(w, r, path, announced{known})
+	}
+}
+
+// serveVersion serves what does not tell of resources.
+func (d *Documents) serveVersion(w http.ResponseWriter, r *http.Request) {
+	response, err := d.pass(r, r.URL.RawQuery, r.Header.Get("If-None-Match"))
 	if err == nil {
 		defer response.Body.Close()
 		forward.Answer(w, response)
 		return
 	}
-	contentType, body, keptErr := d.read(r.URL.Path, formFor(r))
-	if keptErr != nil || r.Method != http.MethodGet {
+	body, keptErr := d.read(r.URL.Path, jsonForm)
+	if keptErr != nil {
 		forward.WriteError(w, r, forward.Unreachable(d.hub.Name(), err))
 		return
 	}
-	w.Header().Set("Content-Type", contentType)
-	_, _ = w.Write(body) // a client that has gone needs no answer
+	write(w, r, jsonForm, body)
 }
 
-// serveExposed answers with what a document says about the resources that are exposed.
-func (d *Documents) serveExposed(w http.ResponseWriter, r *http.Request) {
-	path := strings.TrimSuffix(r.URL.Path, "/")
-	document, err := d.get(r.Context(), path, nil, jsonForm)
-	if errors.Is(err, errNoDocument) {
-		http.NotFound(w, r)
-		return
-	}
+// serveIndex serves the list of descriptions.
+func (d *Documents) serveIndex(w http.ResponseWriter, r *http.Request, a announced) {
+	index, _, err := d.get(r.Context(), indexPath, nil, jsonForm)
 	if err != nil {
 		var keptErr error
-		if _, document, keptErr = d.read(path, jsonForm); keptErr != nil {
+		if index, keptErr = d.read(indexPath, jsonForm); keptErr != nil {
 			forward.WriteError(w, r, forward.Unreachable(d.hub.Name(), err))
 			return
 		}
 	}
-	form := jsonForm
-	if path == indexPath {
-		document, err = d.exposed.index(document)
-	} else if document, err = d.exposed.description(document); err == nil {
-		form = formFor(r)
-		document, err = inForm(document, form)
-	}
-	if err != nil {
-		forward.WriteError(w, r, apierrors.NewInternalError(fmt.Errorf("reading %s: %w", path, err)))
+	if index, err = a.index(index); err != nil {
+		forward.WriteError(w, r, apierrors.NewInternalError(fmt.Errorf("reading %s: %w", indexPath, err)))
 		return
 	}
-	sum := sha256.Sum256(document)
-	w.Header().Set("Content-Type", form)
-	w.Header().Set("Etag", strconv.Quote(hex.EncodeToString(sum[:])))
-	w.Header().Set("Vary", "Accept")
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(document))
+	write(w, r, jsonForm, index)
+}
+
+// serveDescription passes on what the hub says, or serves what is left of it.
+func (d *Documents) serveDescription(w http.ResponseWriter, r *http.Request, path string, a announced) {
+	about, mark := strings.TrimPrefix(path, indexPath), a.Mark()
+	if about != path {
+		mark = a.mark(about)
+		if !a.keeps(about) {
+			http.NotFound(w, r)
+			return
+		}
+	}
+	// What was left out of a document is served again if it has not changed.
+	unless := r.Header.Get("If-None-Match")
+	if last := d.judgment(path, mark); last != nil && !last.whole {
+		unless = last.etag
+	}
+	response, err := d.pass(r, unmarked(r.URL.Query(), mark), unless)
+	if err != nil {
+		d.serveKept(w, r, path, mark, a, err)
+		return
+	}
+	defer response.Body.Close()
+	switch response.StatusCode {
+	case http.StatusOK, http.StatusNotModified:
+	case http.StatusMovedPermanently:
+		if address, err := withMark(response.Header.Get("Location"), mark); err == nil {
+			response.Header.Set("Location", address)
+		}
+		fallthrough
+	default:
+		forward.Answer(w, response)
+		return
+	}
+	found, err := d.judge(r.Context(), path, mark, response.Header.Get("Etag"), a)
+	switch {
+	case errors.Is(err, errNoDocument): // no longer
+		http.NotFound(w, r)
+	case err != nil:
+		forward.WriteError(w, r, forward.Unreachable(d.hub.Name(), err))
+	case found.whole && found.etag == response.Header.Get("Etag"):
+		forward.Answer(w, response)
+	default:
+		found.serve(w, r)
+	}
+}
+
+// serveKept serves what was kept, for a reason.
+func (d *Documents) serveKept(w http.ResponseWriter, r *http.Request, path, mark string, a announced, reason error) {
+	found, err := d.judgeKept(path, mark, a)
+	if err != nil {
+		forward.WriteError(w, r, forward.Unreachable(d.hub.Name(), reason))
+		return
+	}
+	form := formFor(r)
+	if document, err := d.read(path, form); err == nil && found.whole {
+		write(w, r, form, document)
+		return
+	}
+	found.serve(w, r)
+}
+
+// unmarked returns a query for the hub, which knows nothing of marks. A hash with another mark is none of the hub's: it will tell the
+// client where to look.
+func unmarked(query url.Values, mark string) string {
+	if hash := query.Get("hash"); hash != "" {
+		own, found := strings.CutSuffix(hash, mark)
+		if !found || own == "" {
+			own = "other"
+		}
+		query.Set("hash", own)
+	}
+	return query.Encode()
+}
+
+// pass sends a request on to the hub.
+func (d *Documents) pass(r *http.Request, query, unless string) (*http.Response, error) {
+	out := (&http.Request{
+		Method: r.Method, URL: &url.URL{Path: r.URL.Path, RawQuery: query}, Header: forward.EndToEnd(r.Header),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}).WithContext(r.Context())
+	if unless != "" {
+		out.Header.Set("If-None-Match", unless)
+	}
+	forward.Prepare(out, forward.Hub)
+	return d.hub.RoundTrip(out)
+}
+
+// errNoDocument means that the hub has no such document.
+var errNoDocument = errors.New("there is no such document")
+
+// get reads a document of the hub, as the gateway.
+func (d *Documents) get(ctx context.Context, path string, query url.Values, form string) (body []byte, etag string, err error) {
+	r := (&http.Request{
+		Method: http.MethodGet, URL: &url.URL{Path: path, RawQuery: query.Encode()}, Header: http.Header{"Accept": {form}},
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}).WithContext(ctx)
+	forward.AsGateway(r, forward.Hub)
+	response, err := d.hub.RoundTrip(r)
+	if err != nil {
+		return nil, "", fmt.Errorf("asking the hub for %s: %w", path, err)
+	}
+	defer response.Body.Close()
+	body, err = io.ReadAll(io.LimitReader(response.Body, maxDocument+1))
+	switch {
+	case err != nil:
+		return nil, "", fmt.Errorf("asking the hub for %s: %w", path, err)
+	case response.StatusCode == http.StatusMovedPermanently: // to the same document with another hash
+		return nil, "", fmt.Errorf("asking the hub for %s: %w", path, errOutdated)
+	case response.StatusCode == http.StatusNotFound:
+		return nil, "", fmt.Errorf("asking the hub for %s: %w", path, errNoDocument)
+	case response.StatusCode != http.StatusOK:
+		return nil, "", fmt.Errorf("asking the hub for %s: it answered %s", path, response.Status)
+	case len(body) > maxDocument:
+		return nil, "", fmt.Errorf("asking the hub for %s: the answer is too large", path)
+	}
+	return body, response.Header.Get("Etag"), nil
 }
 
 // formFor returns the form of a document that a client wants. Of those that it accepts the first one counts.
@@ -133,175 +245,4 @@ func formFor(r *http.Request) string {
 	default:
 		return protoFormV2
 	}
-}
-
-// Run keeps the documents until the context ends.
-func (d *Documents) Run(ctx context.Context) {
-	if d.dir == "" {
-		return
-	}
-	ticker := time.NewTicker(refreshEvery)
-	defer ticker.Stop()
-	failing := false
-	for {
-		err := d.refreshAll(ctx)
-		if err != nil && !failing && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "The hub's documents cannot be kept; clients that need them will need the hub")
-		}
-		failing = err != nil
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
-}
-
-// errNoDocument means that the hub has no such document.
-var errNoDocument = errors.New("there is no such document")
-
-// errOutdated means that the hub has changed a document since it made the index that was read.
-var errOutdated = errors.New("the hub's documents have changed meanwhile")
-
-// rounds is how often the index is read anew for that, which happens while a hub starts. What has been kept is not read again.
-const rounds = 10
-
-// refreshAll keeps what has changed, by one index.
-func (d *Documents) refreshAll(ctx context.Context) error {
-	var err error
-	for range rounds {
-		if err = d.refresh(ctx); !errors.Is(err, errOutdated) {
-			return err
-		}
-	}
-	return err
-}
-
-// refresh keeps what has changed. The index names every document with a hash of its content.
-func (d *Documents) refresh(ctx context.Context) error {
-	index, err := d.get(ctx, indexPath, nil, jsonForm)
-	if err != nil || bytes.Equal(index, d.index) {
-		return err
-	}
-	var parsed struct {
-		Paths map[string]struct {
-			ServerRelativeURL string `json:"serverRelativeURL"`
-		} `json:"paths"`
-	}
-	if err := json.Unmarshal(index, &parsed); err != nil {
-		return fmt.Errorf("reading %s: %w", indexPath, err)
-	}
-	for _, document := range parsed.Paths {
-		at, err := url.Parse(document.ServerRelativeURL)
-		if err != nil {
-			return fmt.Errorf("reading %s: %w", indexPath, err)
-		}
-		for _, form := range []string{jsonForm, protoFormV3} {
-			if err := d.keep(ctx, at.Path, at.Query(), form); err != nil {
-				return err
-			}
-		}
-	}
-	for path, form := range map[string]string{"/version": jsonForm, "/openapi/v2": protoFormV2} {
-		if err := d.keep(ctx, path, nil, form); err != nil {
-			return err
-		}
-	}
-	if err := d.keep(ctx, "/openapi/v2", nil, jsonForm); err != nil {
-		return err
-	}
-	// The index comes last: what it names is there.
-	if err := d.write(indexPath, jsonForm, "", index); err != nil {
-		return err
-	}
-	d.index = index
-	return nil
-}
-
-// keep keeps a document, unless the one that is kept has the same hash.
-func (d *Documents) keep(ctx context.Context, path string, query url.Values, form string) error {
-	hash := query.Get("hash")
-	if kept, err := d.readHash(path, form); err == nil && hash != "" && kept == hash {
-		return nil
-	}
-	body, err := d.get(ctx, path, query, form)
-	if err != nil {
-		return err
-	}
-	return d.write(path, form, hash, body)
-}
-
-func (d *Documents) get(ctx context.Context, path string, query url.Values, form string) ([]byte, error) {
-	r := (&http.Request{
-		Method: http.MethodGet, URL: &url.URL{Path: path, RawQuery: query.Encode()}, Header: http.Header{"Accept": {form}},
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}).WithContext(ctx)
-	forward.AsGateway(r, forward.Hub)
-	response, err := d.hub.RoundTrip(r)
-	if err != nil {
-		return nil, fmt.Errorf("asking the hub for %s: %w", path, err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxDocument+1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("asking the hub for %s: %w", path, err)
-	case response.StatusCode == http.StatusMovedPermanently: // to the same document with another hash
-		return nil, fmt.Errorf("asking the hub for %s: %w", path, errOutdated)
-	case response.StatusCode == http.StatusNotFound:
-		return nil, fmt.Errorf("asking the hub for %s: %w", path, errNoDocument)
-	case response.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("asking the hub for %s: it answered %s", path, response.Status)
-	case len(body) > maxDocument:
-		return nil, fmt.Errorf("asking the hub for %s: the answer is too large", path)
-	}
-	return body, nil
-}
-
-// file is where a document is kept: a line with its hash and content type, and then the document.
-func (d *Documents) file(path, form string) string {
-	sum := sha256.Sum256([]byte(form + " " + strings.TrimSuffix(path, "/")))
-	return filepath.Join(d.dir, hex.EncodeToString(sum[:16]))
-}
-
-func (d *Documents) write(path, form, hash string, body []byte) error {
-	head := hash + " " + form + "\n"
-	return keep.Write(d.file(path, form), append([]byte(head), body...))
-}
-
-var errNotKept = errors.New("nothing is kept")
-
-func (d *Documents) read(path, form string) (contentType string, body []byte, err error) {
-	if d.dir == "" {
-		return "", nil, errNotKept
-	}
-	data, err := os.ReadFile(d.file(path, form))
-	if err != nil && form != jsonForm {
-		form = jsonForm
-		data, err = os.ReadFile(d.file(path, form))
-	}
-	if err != nil {
-		return "", nil, err
-	}
-	_, body, found := bytes.Cut(data, []byte("\n"))
-	if !found {
-		return "", nil, errNotKept
-	}
-	return form, body, nil
-}
-
-// readHash returns the hash of what is kept.
-func (d *Documents) readHash(path, form string) (string, error) {
-	file, err := os.Open(d.file(path, form))
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-	head := make([]byte, 256)
-	n, err := file.Read(head)
-	if err != nil {
-		return "", err
-	}
-	hash, _, _ := bytes.Cut(head[:n], []byte(" "))
-	return string(hash), nil
 }

@@ -18,7 +18,7 @@ import (
 func changing(t *testing.T, times int64) *fleet.Upstream {
 	t.Helper()
 	var reads atomic.Int64
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return hubOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case indexPath:
 			_, _ = fmt.Fprintf(w, `{"paths":{"api/v1":{"serverRelativeURL":"/openapi/v3/api/v1?hash=%d"}}}`, reads.Add(1))
@@ -32,6 +32,12 @@ func changing(t *testing.T, times int64) *fleet.Upstream {
 			_, _ = fmt.Fprint(w, "{}")
 		}
 	}))
+}
+
+// hubOf returns a connection to a hub that a handler plays.
+func hubOf(t *testing.T, handler http.Handler) *fleet.Upstream {
+	t.Helper()
+	server := httptest.NewTLSServer(handler)
 	t.Cleanup(server.Close)
 	dir := t.TempDir()
 	authority, err := pki.EnsureCA(dir, "ca")
@@ -68,7 +74,7 @@ func TestDocumentsThatChange(t *testing.T) {
 			if test.kept != (err == nil) || !test.kept && !errors.Is(err, errOutdated) {
 				t.Fatalf("keeping the documents: %v", err)
 			}
-			_, body, err := d.read("/openapi/v3/api/v1", jsonForm)
+			body, err := d.read("/openapi/v3/api/v1", jsonForm)
 			if test.kept && (err != nil || string(body) != `{"openapi":"3.0.0"}`) {
 				t.Errorf("%q is kept, %v", body, err)
 			}

@@ -31,8 +31,10 @@ type Catalog struct {
 	resources map[schema.GroupVersionResource]Resource
 	// Kinds are the kinds that bindings can be called after.
 	Kinds slots.Kinds
-	// announced is what clients are told.
-	announced map[string]http.Handler
+	// Announced are the resources that clients are told of.
+	Announced *Announced
+	// announcements tell them so, by path.
+	announcements map[string]http.Handler
 }
 
 // Lookup returns a resource.
@@ -52,7 +54,7 @@ func (c *Catalog) All(yield func(Resource) bool) {
 
 // Handler returns what announces the resources under a discovery path, nil if there is nothing.
 func (c *Catalog) Handler(path string) http.Handler {
-	return c.announced[strings.TrimSuffix(path, "/")]
+	return c.announcements[strings.TrimSuffix(path, "/")]
 }
 
 // documents are the two aggregated discovery documents of an API server.
@@ -89,7 +91,10 @@ func newCatalog(hub documents, cells []documents, expose func(schema.GroupResour
 	if withMetrics {
 		announced = announced.withMetrics()
 	}
-	c.announced = announced.handlers()
+	c.announcements = announced.handlers()
+	var told []schema.GroupVersionResource
+	announced.each(func(r Resource) { told = append(told, r.GroupVersionResource) })
+	c.Announced = NewAnnounced(told...)
 	return c
 }
 

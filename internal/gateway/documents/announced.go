@@ -1,68 +1,75 @@
 package documents
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/handler"
 	"k8s.io/kube-openapi/pkg/handler3"
+
+	"github.com/cellplane/cellplane/internal/gateway/kinds"
 )
 
-// Exposed are the resources that documents tell of.
-type Exposed map[schema.GroupResource]bool
+// announced leaves out of documents what is not announced.
+type announced struct{ *kinds.Announced }
 
-// index leaves out of the index of documents those of groups of which nothing is exposed. Clients keep documents by the hashes in it,
-// which therefore say what is exposed, too.
-func (e Exposed) index(document []byte) ([]byte, error) {
-	var index struct {
-		Paths map[string]struct {
-			ServerRelativeURL string `json:"serverRelativeURL"`
-		} `json:"paths"`
-	}
+// index leaves out of the index of documents those of which nothing is announced. Clients keep documents by the hashes in it, which
+// therefore say what is announced, too.
+func (a announced) index(document []byte) ([]byte, error) {
+	var index indexDocument
 	if err := json.Unmarshal(document, &index); err != nil {
 		return nil, err
 	}
-	mark := e.mark()
 	for path, at := range index.Paths {
-		if !e.keeps("/" + path) {
+		if !a.keeps("/" + path) {
 			delete(index.Paths, path)
 			continue
 		}
-		address, err := url.Parse(at.ServerRelativeURL)
+		address, err := withMark(at.ServerRelativeURL, a.mark("/"+path))
 		if err != nil {
 			return nil, err
 		}
-		query := address.Query()
-		query.Set("hash", query.Get("hash")+mark)
-		address.RawQuery = query.Encode()
-		at.ServerRelativeURL = address.String()
+		at.ServerRelativeURL = address
 		index.Paths[path] = at
 	}
 	return json.Marshal(index)
 }
 
-// mark is another one if something else is exposed.
-func (e Exposed) mark() string {
-	all := make([]string, 0, len(e))
-	for resource := range e {
-		all = append(all, resource.String())
-	}
-	slices.Sort(all)
-	sum := sha256.Sum256([]byte(strings.Join(all, " ")))
-	return hex.EncodeToString(sum[:4])
+// indexDocument says where documents are.
+type indexDocument struct {
+	Paths map[string]struct {
+		ServerRelativeURL string `json:"serverRelativeURL"`
+	} `json:"paths"`
 }
 
-// description leaves out of an OpenAPI document, of version 2 or 3, the paths of what is not exposed, and the schemas that nothing else
-// needs.
-func (e Exposed) description(document []byte) ([]byte, error) {
+// withMark returns the address of a document with a mark in its hash.
+func withMark(address, mark string) (string, error) {
+	parsed, err := url.Parse(address)
+	if err != nil {
+		return "", err
+	}
+	query := parsed.Query()
+	query.Set("hash", query.Get("hash")+mark)
+	parsed.RawQuery = query.Encode()
+	return parsed.String(), nil
+}
+
+// mark is another one if something else is announced of what the document for a path of the API describes.
+func (a announced) mark(path string) string {
+	if gv, rest, found := version(path); found && len(rest) == 0 {
+		return a.MarkOf(gv)
+	}
+	return ""
+}
+
+// description leaves out of an OpenAPI document, of version 2 or 3, the paths of what is not announced, and the schemas that nothing else
+// needs. It returns nil if there is nothing to leave out.
+func (a announced) description(document []byte) ([]byte, error) {
 	var fields, paths map[string]json.RawMessage
 	if err := json.Unmarshal(document, &fields); err != nil {
 		return nil, err
@@ -70,10 +77,14 @@ func (e Exposed) description(document []byte) ([]byte, error) {
 	if err := json.Unmarshal(fields["paths"], &paths); err != nil {
 		return nil, fmt.Errorf("reading its paths: %w", err)
 	}
+	all := len(paths)
 	for path := range paths {
-		if !e.keeps(path) {
+		if !a.keeps(path) {
 			delete(paths, path)
 		}
+	}
+	if len(paths) == all {
+		return nil, nil
 	}
 	var err error
 	if fields["paths"], err = json.Marshal(paths); err != nil {
@@ -90,33 +101,36 @@ func (e Exposed) description(document []byte) ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// keeps reports whether a path is one of something exposed, or of no resource at all.
-func (e Exposed) keeps(path string) bool {
+// keeps reports whether a path is one of something announced, or of no resource at all.
+func (a announced) keeps(path string) bool {
+	gv, rest, found := version(path)
+	if !found {
+		group, isGroup := strings.CutPrefix(strings.Trim(path, "/"), "apis/")
+		return !isGroup || a.HasGroup(group)
+	}
+	if len(rest) > 0 && rest[0] == "watch" {
+		rest = rest[1:]
+	}
+	if len(rest) > 2 && rest[0] == "namespaces" && !isSubresource(rest[2]) {
+		rest = rest[2:]
+	}
+	if len(rest) > 0 {
+		return a.Has(gv.WithResource(rest[0]))
+	}
+	return a.HasVersion(gv)
+}
+
+// version returns the version of a group that a path is in, and what follows.
+func version(path string) (gv schema.GroupVersion, rest []string, found bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
-	group := ""
 	switch {
 	case parts[0] == "api" && len(parts) > 1:
-		parts = parts[2:]
-	case parts[0] == "apis" && len(parts) > 1:
-		group, parts = parts[1], parts[min(3, len(parts)):]
+		return schema.GroupVersion{Version: parts[1]}, parts[2:], true
+	case parts[0] == "apis" && len(parts) > 2:
+		return schema.GroupVersion{Group: parts[1], Version: parts[2]}, parts[3:], true
 	default:
-		return true
+		return schema.GroupVersion{}, nil, false
 	}
-	if len(parts) > 0 && parts[0] == "watch" {
-		parts = parts[1:]
-	}
-	if len(parts) > 2 && parts[0] == "namespaces" && !isSubresource(parts[2]) {
-		parts = parts[2:]
-	}
-	if len(parts) > 0 {
-		return e[schema.GroupResource{Group: group, Resource: parts[0]}]
-	}
-	for resource := range e {
-		if resource.Group == group {
-			return true
-		}
-	}
-	return false
 }
 
 // isSubresource reports whether what follows a namespace is its own.

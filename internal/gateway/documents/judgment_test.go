@@ -1,0 +1,144 @@
+package documents
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/handler3"
+	"k8s.io/kube-openapi/pkg/spec3"
+
+	"github.com/cellplane/cellplane/internal/gateway/kinds"
+)
+
+// describing serves descriptions as API servers do, and counts the documents that were read as a whole.
+func describing(t *testing.T) (service *handler3.OpenAPIService, read *atomic.Int64, hub http.Handler) {
+	t.Helper()
+	service, read = handler3.NewOpenAPIService(), new(atomic.Int64)
+	mux := http.NewServeMux()
+	mux.HandleFunc(indexPath, service.HandleDiscovery)
+	mux.HandleFunc(indexPath+"/", func(w http.ResponseWriter, r *http.Request) {
+		service.HandleGroupVersion(&counting{w, read}, r)
+	})
+	return service, read, mux
+}
+
+type counting struct {
+	http.ResponseWriter
+	whole *atomic.Int64
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (c *counting) WriteHeader(status int) {
+	if status == http.StatusOK {
+		c.whole.Add(1)
+	}
+	c.ResponseWriter.WriteHeader(status)
+}
+
+func describe(t *testing.T, service *handler3.OpenAPIService, resources ...string) {
+	t.Helper()
+	var document spec3.OpenAPI
+	var paths []string
+	for _, resource := range resources {
+		paths = append(paths, `"/apis/apps/v1/`+resource+`":{}`)
+	}
+	if err := document.UnmarshalJSON([]byte(`{"openapi":"3.0.0","info":{"title":"a hub","version":"1"},"paths":{` + strings.Join(paths, ",") + `}}`)); err != nil {
+		t.Fatal(err)
+	}
+	service.UpdateGroupVersion("apis/apps/v1", &document)
+}
+
+func ask(d *Documents, path string, header http.Header) *http.Response {
+	r := httptest.NewRequest(http.MethodGet, path, http.NoBody)
+	r.Header = header.Clone()
+	recorder := httptest.NewRecorder()
+	d.ServeHTTP(recorder, r)
+	return recorder.Result()
+}
+
+// TestJudgedOnce shows that a document is looked through once per change, that one which may be told as a whole is passed on with all
+// that makes clients keep it, and that the hash under which they keep it tells what it told them.
+func TestJudgedOnce(t *testing.T) {
+	service, read, handler := describing(t)
+	describe(t, service, "deployments", "statefulsets")
+	var current atomic.Pointer[kinds.Announced]
+	d := New(hubOf(t, handler), "", current.Load)
+	if response := ask(d, indexPath, nil); response.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("before anything is known: %s", response.Status)
+	}
+
+	current.Store(kinds.NewAnnounced(deployments))
+	withheld := address(t, d)
+	etag := checkTold(t, d, withheld, "deployments")
+	if got := read.Load(); got != 2 { // by the client's request, and to look through it
+		t.Errorf("the document was read %d times for one client", got)
+	}
+	checkTold(t, d, withheld, "deployments")
+	checkUnchanged(t, d, withheld, etag)
+	if got := read.Load(); got != 2 {
+		t.Errorf("the document was read %d times, though it has not changed", got)
+	}
+
+	current.Store(kinds.NewAnnounced(deployments, schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "statefulsets"}))
+	whole := address(t, d)
+	if moved := ask(d, withheld, nil); moved.StatusCode != http.StatusMovedPermanently || moved.Header.Get("Location") != whole || whole == withheld {
+		t.Errorf("what less was told under leads to %q, %s, want %s", moved.Header.Get("Location"), moved.Status, whole)
+	}
+	before := read.Load()
+	etag = checkTold(t, d, whole, "deployments", "statefulsets")
+	checkTold(t, d, whole, "deployments", "statefulsets")
+	checkUnchanged(t, d, whole, etag)
+	if got := read.Load() - before; got != 3 { // by two clients, and to look through it once
+		t.Errorf("the document was read %d times for two clients", got)
+	}
+	if response := ask(d, whole, nil); !strings.Contains(response.Header.Get("Cache-Control"), "immutable") {
+		t.Errorf("clients are not told that they may keep it: %v", response.Header)
+	}
+
+	describe(t, service, "deployments", "statefulsets", "daemonsets")
+	checkTold(t, d, indexPath+"/apis/apps/v1", "deployments", "statefulsets")
+	current.Store(kinds.NewAnnounced(configMaps))
+	if response := ask(d, indexPath+"/apis/apps/v1", nil); response.StatusCode != http.StatusNotFound {
+		t.Errorf("a document of which nothing is announced: %s", response.Status)
+	}
+}
+
+// address returns the only one in the index.
+func address(t *testing.T, d *Documents) string {
+	t.Helper()
+	var index indexDocument
+	if err := json.NewDecoder(ask(d, indexPath, nil).Body).Decode(&index); err != nil {
+		t.Fatal(err)
+	}
+	return index.Paths["apis/apps/v1"].ServerRelativeURL
+}
+
+// checkTold checks that a document tells of some resources and of no other, and returns its ETag.
+func checkTold(t *testing.T, d *Documents, at string, resources ...string) (etag string) {
+	t.Helper()
+	response := ask(d, at, nil)
+	var document struct{ Paths map[string]any }
+	if err := json.NewDecoder(response.Body).Decode(&document); err != nil {
+		t.Fatal(err)
+	}
+	told := len(document.Paths) == len(resources)
+	for _, resource := range resources {
+		told = told && document.Paths["/apis/apps/v1/"+resource] != nil
+	}
+	if !told {
+		t.Errorf("%s tells of %v, want %v", at, document.Paths, resources)
+	}
+	return response.Header.Get("Etag")
+}
+
+func checkUnchanged(t *testing.T, d *Documents, at, etag string) {
+	t.Helper()
+	if response := ask(d, at, http.Header{"If-None-Match": {etag}}); response.StatusCode != http.StatusNotModified {
+		t.Errorf("what the client has is answered %s", response.Status)
+	}
+}
