@@ -41,6 +41,10 @@ func TestStore(t *testing.T) {
 
 func testTerms(t *testing.T, s *cellstore.Store) {
 	ctx := t.Context()
+	// Nobody has written yet, so that even the lowest term is the first to be heard of.
+	if _, err := s.Txn(ctx, 0, nil, cellstore.Put("/test/first", nil)); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.RaiseTerm(ctx, 5); err != nil {
 		t.Fatal(err)
 	}

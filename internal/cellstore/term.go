@@ -49,7 +49,7 @@ func (s *Store) RaiseTerm(ctx context.Context, term Term) error {
 			return err
 		case current > term:
 			return fmt.Errorf("raising the term in cell %s to %d, which has heard of %d: %w", s.Cell, term, current, ErrDeposed)
-		case current == term:
+		case current == term && revision != 0:
 			return nil
 		}
 		response, err := s.client.Txn(ctx).

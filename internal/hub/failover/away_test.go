@@ -34,16 +34,8 @@ func (w *world) testKeeperAway(t *testing.T) {
 		}
 	}
 	defer resume()
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- w.controller.Run(ctx) }()
-	defer func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
-	w.controller.Set(healthy)
+	ctx := t.Context()
+	defer w.startBackup(t, healthy)()
 	others := []string{"cell-a", "cell-b"}
 	testenv.Eventually(t, "only the keeper that is away waits", func(context.Context) (bool, error) {
 		for _, cell := range others {

@@ -277,12 +277,12 @@ func (w *world) noWorks(t *testing.T, m *slots.Map) {
 }
 
 // wipe removes what these tests have stored, and all copies.
-func (w *world) wipe(t *testing.T) {
+func (w *world) wipe(t testing.TB) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(w.stores)) {
 		store := w.stores[name]
 		operations := backup.Wipe()
-		for _, prefix := range []string{store.Key(configMaps), store.Key(works)} {
+		for _, prefix := range []string{store.Key(configMaps), store.Key(bindings), store.Key(works)} {
 			operations = append(operations, clientv3.OpDelete(prefix, clientv3.WithPrefix()))
 		}
 		if _, err := store.Txn(t.Context(), term, nil, operations...); err != nil {

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -74,9 +73,10 @@ func (e *Emptying) Run(ctx context.Context) (Emptied, error) {
 		}
 		result.Salvaged = append(result.Salvaged, file)
 	}
-	if result.Removed, err = e.remove(ctx, doomed); err != nil {
+	if err := discard(ctx, e.Returning, e.Term, doomed); err != nil {
 		return result, fmt.Errorf("emptying cell %s: %w", e.Returning.Cell, err)
 	}
+	result.Removed = len(doomed)
 	return result, e.beginAnew(ctx)
 }
 
@@ -174,22 +174,6 @@ func asYAML(value []byte) ([]byte, error) {
 		return nil, err
 	}
 	return yaml.JSONToYAML(text)
-}
-
-func (e *Emptying) remove(ctx context.Context, keys []string) (int, error) {
-	removed := 0
-	for len(keys) > 0 {
-		n := min(len(keys), batch)
-		operations := make([]clientv3.Op, n)
-		for i, key := range keys[:n] {
-			operations[i] = cellstore.Delete(key)
-		}
-		if _, err := e.Returning.Txn(ctx, e.Term, nil, operations...); err != nil {
-			return removed, err
-		}
-		removed, keys = removed+n, keys[n:]
-	}
-	return removed, nil
 }
 
 // beginAnew has the cell keep nothing of others, as that is of then, and nobody vouch for what it has: its store may be a new one.

@@ -39,7 +39,7 @@ type world struct {
 	controller *backup.Controller
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	w := &world{clients: map[string]kubernetes.Interface{}, stores: map[string]*cellstore.Store{}}
 	w.cells = testenv.StartFederation(t, local.Spec{Cells: 3, WithoutHub: true}).Cells
 	for _, cell := range w.cells {
@@ -59,7 +59,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) compile(t *testing.T, epoch int64, failed ...string) *slots.Map {
+func (w *world) compile(t testing.TB, epoch int64, failed ...string) *slots.Map {
 	t.Helper()
 	var list []slots.Cell
 	for _, cell := range w.cells {
@@ -107,12 +107,28 @@ func (w *world) verified(t *testing.T, m *slots.Map) cellcheck.Report {
 	return report
 }
 
+// startBackup runs the controller until it is told to stop.
+func (w *world) startBackup(t *testing.T, topology *slots.Map) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.controller.Run(ctx) }()
+	w.controller.Set(topology)
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestLoss(t *testing.T) {
 	w := newWorld(t)
 	t.Run("of a cell", w.testLossOfACell)
 	t.Run("of two in close succession", w.testCloseSuccession)
 	t.Run("of a keeper for a while", w.testKeeperAway)
 	t.Run("during a change", w.testDuringAChange)
+	t.Run("told one by one", w.testOneByOne)
 }
 
 // testLossOfACell tells the story of a cell: backed up, lost, taken over, returned, emptied.
@@ -121,16 +137,8 @@ func (w *world) testLossOfACell(t *testing.T) {
 	for i := range objects {
 		w.put(t, healthy, fmt.Sprintf("early-%d", i), "one")
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- w.controller.Run(ctx) }()
-	defer func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
-	w.controller.Set(healthy)
+	ctx := t.Context()
+	defer w.startBackup(t, healthy)()
 
 	// What was there before and what comes later are both copied: created, changed and deleted.
 	if report := w.verified(t, healthy); report.Objects < objects || report.Copies != report.Objects {
@@ -222,6 +230,7 @@ func (w *world) testReturn(t *testing.T, lost, unlucky string, stores map[string
 	}
 	emptying := Emptying{Topology: returning, Returning: w.stores[lost], Stores: stores, Term: term, Dir: t.TempDir(), Now: time.Now()}
 	w.testDeleted(t, emptying, lost)
+	before := w.revisions(t)
 	emptied, err := emptying.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -238,6 +247,9 @@ func (w *world) testReturn(t *testing.T, lost, unlucky string, stores map[string
 		if err != nil || info.Mode().Perm()&0o077 != 0 || info.Size() == 0 {
 			t.Errorf("%s: %v, %v", file, info, err)
 		}
+	}
+	if removed := storetest.Alone(t, storetest.Since(t, w.stores[lost], before[lost]), isFederated); removed < emptied.Removed {
+		t.Errorf("%d objects were seen to go, and %d are said to have gone", removed, emptied.Removed)
 	}
 	left, err := w.clients[lost].CoreV1().ConfigMaps(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
 	if err != nil {

@@ -79,29 +79,13 @@ func (p *Promotion) survey(ctx context.Context, cell *cellstore.Store) (*leftove
 	return found, nil
 }
 
-// discard removes keys that nobody uses.
-func (p *Promotion) discard(ctx context.Context, cell *cellstore.Store, keys []string) error {
-	for len(keys) > 0 {
-		n := min(len(keys), batch)
-		operations := make([]clientv3.Op, n)
-		for i, key := range keys[:n] {
-			operations[i] = cellstore.Delete(key)
-		}
-		if _, err := cell.Txn(ctx, p.Term, nil, operations...); err != nil {
-			return err
-		}
-		keys = keys[n:]
-	}
-	return nil
-}
-
 // sweep removes what was left behind and has not been replaced.
 func (p *Promotion) sweep(ctx context.Context, cell *cellstore.Store) error {
 	found, err := p.survey(ctx, cell)
 	if err != nil {
 		return err
 	}
-	return p.discard(ctx, cell, slices.Collect(maps.Keys(found.stale)))
+	return discard(ctx, cell, p.Term, slices.Collect(maps.Keys(found.stale)))
 }
 
 // revive brings objects back to life that had moved to the failed cell so lately that no copy of them was made: what the move has left

@@ -2,6 +2,7 @@ package failover
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,12 +51,6 @@ func (p *Promoted) add(other Promoted) {
 	p.Contested = append(p.Contested, other.Contested...)
 }
 
-// batch is how many objects one transaction promotes. etcd allows 128 operations by default.
-const batch = 100
-
-// batchBytes bounds a transaction; etcd takes 1.5 MiB by default.
-const batchBytes = 1 << 20
-
 // bindingsPrefix begins the keys of bindings.
 const bindingsPrefix = "work.karmada.io/resourcebindings/"
 
@@ -83,7 +78,7 @@ func (p *Promotion) run(ctx context.Context) (Promoted, error) {
 		for slot := range all[i].bound {
 			bound.add(slot)
 		}
-		return p.discard(ctx, cell, all[i].works)
+		return discard(ctx, cell, p.Term, all[i].works)
 	}); err != nil {
 		return Promoted{}, err
 	}
@@ -207,51 +202,68 @@ type candidate struct {
 	relative string
 	slot     slots.Slot
 	frozen   bool   // it was made of a frozen object
+	waits    bool   // it is stored frozen, and put to use later
 	value    []byte // what it becomes
 }
 
 // at promotes a part of what one keeper has. Stale objects may be replaced.
 func (p *Promotion) at(ctx context.Context, keeper *cellstore.Store, stale map[string]int64, part func(string) bool, bound *slotSet) (Promoted, error) {
+	var mu sync.Mutex
 	var done Promoted
-	var candidates []candidate
+	transactions, ctx := manyAtOnce(ctx)
+	begin := func(promote func() (Promoted, error)) {
+		transactions.Go(func() error {
+			result, err := promote()
+			mu.Lock()
+			defer mu.Unlock()
+			done.add(result)
+			return err
+		})
+	}
+	var frozen []candidate
 	size := 0
-	flush := func() error {
-		result, err := p.promote(ctx, keeper, stale, candidates)
-		done.add(result)
-		candidates, size = candidates[:0], 0
-		return err
+	flush := func() {
+		together := frozen
+		frozen, size = nil, 0
+		begin(func() (Promoted, error) { return p.promote(ctx, keeper, stale, together...) })
 	}
 	index, _ := p.Topology.Index(keeper.Cell)
+	err := p.candidates(ctx, keeper, part, bound, func(c candidate) {
+		switch route := p.Topology.Route(c.slot); {
+		case route.Moving() || route.New != index:
+			begin(func() (Promoted, error) { return p.promoteOne(ctx, keeper, c) })
+		case !c.waits:
+			begin(func() (Promoted, error) { return p.promote(ctx, keeper, stale, c) })
+		default:
+			if len(frozen) == batch || (len(frozen) > 0 && size+len(c.value) > batchBytes) {
+				flush()
+			}
+			frozen, size = append(frozen, c), size+len(c.value)
+		}
+	})
+	flush()
+	err = cmp.Or(transactions.Wait(), err)
+	return done, err
+}
+
+// candidates reads a part of what a keeper has.
+func (p *Promotion) candidates(ctx context.Context, keeper *cellstore.Store, part func(string) bool, bound *slotSet, visit func(candidate)) error {
 	prefix := backup.Prefix(p.Failed)
 	for kv, err := range keeper.Range(ctx, prefix, 0) {
 		if err != nil {
-			return done, err
+			return err
 		}
 		relative := strings.TrimPrefix(kv.Key, prefix)
+		if !part(relative) {
+			continue
+		}
 		c, err := p.candidate(kv, relative, bound)
 		if err != nil {
-			return done, fmt.Errorf("the copy %s in cell %s: %w", kv.Key, keeper.Cell, err)
+			return fmt.Errorf("the copy %s in cell %s: %w", kv.Key, keeper.Cell, err)
 		}
-		route := p.Topology.Route(c.slot)
-		// A transaction removes a range of copies, and so ends where one stays.
-		plain := part(relative) && !route.Moving() && route.New == index
-		if len(candidates) > 0 && (!plain || len(candidates) == batch || size+len(c.value) > batchBytes) {
-			if err := flush(); err != nil {
-				return done, err
-			}
-		}
-		switch {
-		case plain:
-			candidates, size = append(candidates, c), size+len(c.value)
-		case part(relative):
-			result, err := p.promoteOne(ctx, keeper, c)
-			done.add(result)
-			if err != nil {
-				return done, err
-			}
-		}
+		visit(c)
 	}
-	return done, flush()
+	return nil
 }
 
 // candidate reads a copy. Templates whose slot has bindings wait for these.
@@ -265,7 +277,7 @@ func (p *Promotion) candidate(kv cellstore.KV, relative string, bound *slotSet) 
 	if isBinding(relative) {
 		bound.add(slot)
 	}
-	if bound.has(slot) || p.Topology.Route(slot).Moving() {
+	if c.waits = bound.has(slot) || p.Topology.Route(slot).Moving(); c.waits {
 		c.value, err = frozen(kv.Value)
 	} else {
 		c.value, err = unmarked(kv.Value)
@@ -273,21 +285,18 @@ func (p *Promotion) candidate(kv cellstore.KV, relative string, bound *slotSet) 
 	return c, err
 }
 
-// promote promotes several copies in one transaction, or one by one if the place of any is taken.
-func (p *Promotion) promote(ctx context.Context, keeper *cellstore.Store, stale map[string]int64, candidates []candidate) (Promoted, error) {
+// promote promotes copies in one transaction, or one by one if the place of any is taken.
+func (p *Promotion) promote(ctx context.Context, keeper *cellstore.Store, stale map[string]int64, candidates ...candidate) (Promoted, error) {
 	if len(candidates) == 0 {
 		return Promoted{}, nil
 	}
-	conditions := make([]clientv3.Cmp, 0, len(candidates))
-	operations := make([]clientv3.Op, 0, len(candidates)+1)
+	conditions := make([]clientv3.Cmp, 0, 2*len(candidates))
+	operations := make([]clientv3.Op, 0, 2*len(candidates))
 	for _, c := range candidates {
 		place := keeper.Key(c.relative)
-		conditions = append(conditions, cellstore.Unchanged(place, stale[place]))
-		operations = append(operations, cellstore.Put(place, c.value))
+		conditions = append(conditions, cellstore.Unchanged(place, stale[place]), cellstore.Unchanged(c.copy.Key, c.copy.ModRevision))
+		operations = append(operations, cellstore.Put(place, c.value), cellstore.Delete(c.copy.Key))
 	}
-	// Nobody adds copies of a cell that has failed, so that the range holds just these.
-	first, last := candidates[0].copy.Key, candidates[len(candidates)-1].copy.Key
-	operations = append(operations, clientv3.OpDelete(first, clientv3.WithRange(last+"\x00")))
 	_, err := keeper.Txn(ctx, p.Term, conditions, operations...)
 	if err == nil {
 		return Promoted{Objects: len(candidates)}, nil
@@ -339,45 +348,36 @@ func (p *Promotion) promoteOne(ctx context.Context, keeper *cellstore.Store, c c
 // thaw puts frozen objects of a cell to use, in slots that do not move.
 func (p *Promotion) thaw(ctx context.Context, cell *cellstore.Store, part func(string) bool) error {
 	index, _ := p.Topology.Index(cell.Cell)
-	var conditions []clientv3.Cmp
-	var operations []clientv3.Op
-	size := 0
-	flush := func() error {
-		if len(operations) == 0 {
-			return nil
-		}
-		_, err := cell.Txn(ctx, p.Term, conditions, operations...)
-		conditions, operations, size = conditions[:0], operations[:0], 0
-		return err // nobody but the hub manager writes frozen objects, and this one does nothing else
-	}
-	for kv, err := range cell.Range(ctx, cell.Prefix(), 0) {
-		if err != nil {
-			return err
-		}
-		relative, _ := cell.Relative(kv.Key)
-		if !part(relative) || !bytes.Contains(kv.Value, statusLabel) {
-			continue
-		}
-		object, err := cellstore.Parse(kv.Value)
-		if err != nil {
-			continue // no object of the API
-		}
-		class, slot := cellstore.Classify(object)
-		route := p.Topology.Route(slot)
-		if !class.Federated() || standing(object) != rebalance.Frozen || route.Moving() || route.New != index {
-			continue
-		}
-		value, err := unmarked(kv.Value)
-		if err != nil {
-			return fmt.Errorf("putting %s in cell %s to use: %w", object, cell.Cell, err)
-		}
-		if len(operations) == batch || size+len(value) > batchBytes {
-			if err := flush(); err != nil {
+	transactions, ctx := manyAtOnce(ctx)
+	err := func() error {
+		for kv, err := range cell.Range(ctx, cell.Prefix(), 0) {
+			if err != nil {
 				return err
 			}
+			relative, _ := cell.Relative(kv.Key)
+			if !part(relative) || !bytes.Contains(kv.Value, statusLabel) {
+				continue
+			}
+			object, err := cellstore.Parse(kv.Value)
+			if err != nil {
+				continue // no object of the API
+			}
+			class, slot := cellstore.Classify(object)
+			route := p.Topology.Route(slot)
+			if !class.Federated() || standing(object) != rebalance.Frozen || route.Moving() || route.New != index {
+				continue
+			}
+			value, err := unmarked(kv.Value)
+			if err != nil {
+				return fmt.Errorf("putting %s in cell %s to use: %w", object, cell.Cell, err)
+			}
+			transactions.Go(func() error {
+				// Nobody but the hub manager writes frozen objects, and this one does nothing else.
+				_, err := cell.Txn(ctx, p.Term, []clientv3.Cmp{cellstore.Unchanged(kv.Key, kv.ModRevision)}, cellstore.Put(kv.Key, value))
+				return err
+			})
 		}
-		conditions, operations = append(conditions, cellstore.Unchanged(kv.Key, kv.ModRevision)), append(operations, cellstore.Put(kv.Key, value))
-		size += len(value)
-	}
-	return flush()
+		return nil
+	}()
+	return cmp.Or(transactions.Wait(), err)
 }

@@ -80,10 +80,7 @@ func (w *world) testCloseSuccession(t *testing.T) {
 // backUp has the cells backed up, and then no longer.
 func (w *world) backUp(t *testing.T, topology *slots.Map) {
 	t.Helper()
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- w.controller.Run(ctx) }()
-	w.controller.Set(topology)
+	defer w.startBackup(t, topology)()
 	testenv.Eventually(t, "all cells are backed up", func(context.Context) (bool, error) {
 		standings, complete := w.controller.Standings(), 0
 		for _, standing := range standings {
@@ -94,10 +91,6 @@ func (w *world) backUp(t *testing.T, topology *slots.Map) {
 		return complete == len(w.stores), nil
 	})
 	w.verified(t, topology)
-	stop()
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
 }
 
 // without returns the stores of the other cells.

@@ -7,6 +7,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/cellstore/storetest"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -43,40 +44,9 @@ func testAlone(t *testing.T, y *yard) {
 	if err := m.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	marked := y.changedTogether(t, "cell-a", began["cell-a"], isWork)
-	stored := y.changedTogether(t, "cell-b", began["cell-b"], func(string) bool { return true })
+	marked := storetest.Alone(t, storetest.Since(t, old, began["cell-a"]), func(c storetest.Change) bool { return c.Of("work.karmada.io/works") })
+	stored := storetest.Alone(t, storetest.Since(t, y.stores["cell-b"], began["cell-b"]), func(storetest.Change) bool { return true })
 	if marked < len(move)*worksOfEach || stored < 2*len(move) {
 		t.Errorf("%d Works were marked and %d objects stored", marked, stored)
 	}
-}
-
-// changedTogether reads what has happened in a cell since a revision and counts the keys. It complains about keys of one resource that
-// have changed at one revision.
-func (y *yard) changedTogether(t *testing.T, cell string, since int64, counts func(key string) bool) int {
-	t.Helper()
-	store := y.stores[cell]
-	until, err := store.Revision(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	changed, keys := map[int64]string{}, map[string]bool{}
-	for response := range store.Client().Watch(t.Context(), store.Prefix(), clientv3.WithPrefix(), clientv3.WithRev(since+1), clientv3.WithProgressNotify()) {
-		for _, event := range response.Events {
-			key, revision := string(event.Kv.Key), event.Kv.ModRevision
-			if !counts(key) {
-				continue
-			}
-			if other := changed[revision]; other != "" {
-				t.Errorf("%s and %s have changed at one revision in %s", other, key, cell)
-			}
-			changed[revision], keys[key] = key, true
-		}
-		if err := response.Err(); err != nil {
-			t.Fatal(err)
-		}
-		if cellstore.Through(response) >= until {
-			break
-		}
-	}
-	return len(keys)
 }

@@ -1,0 +1,89 @@
+package failover
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/cellstore/storetest"
+	"github.com/cellplane/cellplane/internal/hub/backup"
+	"github.com/cellplane/cellplane/internal/hub/rebalance"
+)
+
+// testOneByOne loses a cell with many workloads, some of which have bindings and have left Works behind where they go now. Whatever an
+// engine or a client must see happens at a revision of its own, so that a watch that is resumed there misses nothing; only what is frozen
+// comes in company. No template is put to use before its binding.
+func (w *world) testOneByOne(t *testing.T) {
+	w.wipe(t)
+	defer w.wipe(t)
+	const lost, keeper, bound, single = gone, "cell-a", 150, 50
+	failed := w.compile(t, 40, lost)
+	store := w.stores[keeper]
+	var operations []clientv3.Op
+	taken, withBinding := map[string]bool{}, map[string]bool{}
+	for i := range bound + single {
+		name := nameFor(failed, keeper, keeper, taken)
+		operations = append(operations, cellstore.Put(backup.Prefix(lost)+configMaps+name, active("1").value(name)))
+		if i < bound {
+			withBinding[name] = true
+			binding := fmt.Sprintf(`{"kind":"ResourceBinding","apiVersion":"work.karmada.io/v1alpha2","metadata":{"name":"%s-configmap","namespace":%q,"uid":"%s-b"},"spec":{}}`, name, metav1.NamespaceDefault, name)
+			operations = append(operations, cellstore.Put(backup.Prefix(lost)+bindings+name+"-configmap", []byte(binding)))
+			w.store(t, keeper, name, left("0", 0))
+		}
+	}
+	w.putAll(t, keeper, operations)
+	before := w.revisions(t)
+	promotion := Promotion{Topology: failed, Failed: lost, Stores: w.without(lost), Term: term}
+	if promoted, err := promotion.Run(t.Context()); err != nil || promoted.Objects != 2*bound+single {
+		t.Fatalf("%d objects were promoted: %v", promoted.Objects, err)
+	}
+	history := storetest.Since(t, store, before[keeper])
+	if seen := storetest.Alone(t, history, isSeen); seen != 3*bound+single { // with the Works
+		t.Errorf("%d objects were seen to change", seen)
+	}
+	var lastBinding, firstTemplate int64
+	for _, change := range history {
+		switch {
+		case !isSeen(change):
+		case strings.HasPrefix(change.Key, bindings):
+			lastBinding = change.Revision
+		case withBinding[strings.TrimPrefix(change.Key, configMaps)] && firstTemplate == 0:
+			firstTemplate = change.Revision
+		}
+	}
+	if lastBinding == 0 || firstTemplate < lastBinding {
+		t.Errorf("the first template is put to use at %d, and the last binding at %d", firstTemplate, lastBinding)
+	}
+}
+
+const bindings = bindingsPrefix + metav1.NamespaceDefault + "/"
+
+// isSeen reports whether somebody must get to see a change. What is frozen is seen when it is put to use.
+func isSeen(change storetest.Change) bool {
+	if len(change.Value) == 0 {
+		return isFederated(change)
+	}
+	return isFederated(change) && standingOf(cellstore.KV{Value: change.Value, ModRevision: change.Revision}) != rebalance.Frozen
+}
+
+// isFederated reports whether a change is about objects of these tests, and not of the API server itself.
+func isFederated(change storetest.Change) bool {
+	return strings.HasPrefix(change.Key, configMaps) || strings.HasPrefix(change.Key, bindings) || strings.HasPrefix(change.Key, works)
+}
+
+func (w *world) revisions(t *testing.T) map[string]int64 {
+	t.Helper()
+	now := map[string]int64{}
+	for cell, store := range w.stores {
+		revision, err := store.Revision(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		now[cell] = revision
+	}
+	return now
+}
