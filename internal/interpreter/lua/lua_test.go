@@ -246,6 +246,23 @@ func TestTimeAndCancellation(t *testing.T) {
 	}
 }
 
+// Steps end a script long before its time is over: a loop costs milliseconds, however patient the runner is.
+func TestStepsAndMemory(t *testing.T) {
+	r := NewRunner(Limits{Timeout: time.Minute, Steps: 5000, Memory: 1 << 20}, nil)
+	for body, want := range map[string]string{
+		`while true do end`: "more than 5000 steps",
+		`while true do pcall(function() error("x") end) end`:    "more than 5000 steps",
+		`local s = ("x"):rep(1e5) while true do s = s .. s end`: "more than 1048576 bytes",
+	} {
+		if _, err := runScript(t, r, "function F() "+body+" end", 1); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", body, err, want)
+		}
+	}
+	if out, err := runScript(t, r, `function F() local n = 0 for i = 1, 100 do n = n + i end return n end`, 1); err != nil || out[0] != int64(5050) {
+		t.Errorf("a short script gave %v, %v", out, err)
+	}
+}
+
 func TestCallsShareNothing(t *testing.T) {
 	r := NewRunner(Limits{Concurrency: 1}, nil)
 	source := `
