@@ -30,6 +30,7 @@ import (
 	"github.com/cellplane/cellplane/internal/interpreter"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/schedule"
+	"github.com/cellplane/cellplane/internal/simulate"
 )
 
 func newSchedule() *cobra.Command {
@@ -323,8 +324,10 @@ func ask(ctx context.Context, workload *unstructured.Unstructured, policy *polic
 	if policy != nil {
 		asked.spec.Placement, asked.profile = &policy.Spec.Placement, profileName(policy.Annotations, policy.Spec.SchedulerName)
 	}
-	asked.pod, err = podOf(workload, namespace)
-	return asked, err
+	if asked.pod, _, err = simulate.FromWorkload(namespace, workload); err != nil {
+		return nil, fmt.Errorf("reading the pods of %s: %w", asked.title, err)
+	}
+	return asked, nil
 }
 
 // question is what is to be decided.
@@ -333,7 +336,7 @@ type question struct {
 	spec     *workv1alpha2.ResourceBindingSpec
 	affinity string
 	profile  string
-	pod      *podTemplate
+	pod      *simulate.Pod // nil where that cannot be told
 	ready    int32
 	running  bool
 }

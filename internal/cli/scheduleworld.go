@@ -2,13 +2,10 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,7 +15,6 @@ import (
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/internal/ledger"
 	"github.com/cellplane/cellplane/internal/schedule"
-	"github.com/cellplane/cellplane/internal/simulate"
 )
 
 // federation is what schedulers know of one.
@@ -79,14 +75,7 @@ func (f *federation) decide(q *question) (*decisionReport, error) {
 		}
 		request.Profile = &profile.Spec
 	}
-	var pod *simulate.Pod
-	if q.pod != nil {
-		var err error
-		if pod, err = simulate.FromTemplate(q.pod.namespace, &q.pod.template); err != nil {
-			return nil, fmt.Errorf("reading the pods of %s: %w", q.title, err)
-		}
-	}
-	room, growth := ledger.Estimators(func(cluster string) *ledger.Account { return f.accounts[cluster] }, pod)
+	room, growth := ledger.Estimators(func(cluster string) *ledger.Account { return f.accounts[cluster] }, q.pod)
 	request.Estimators, request.Growth = []schedule.Estimator{room}, growth
 	report := f.newReport(q)
 	result, err := schedule.Plan(request, nil)
@@ -101,27 +90,4 @@ func (f *federation) decide(q *question) (*decisionReport, error) {
 	}
 	report.addCost()
 	return report, nil
-}
-
-// podTemplate is the pods of a workload, where that can be told.
-type podTemplate struct {
-	namespace string
-	template  corev1.PodTemplateSpec
-}
-
-// podOf finds the pod template of a workload in the usual place; nil if there is none.
-func podOf(workload *unstructured.Unstructured, namespace string) (*podTemplate, error) {
-	found, exists, err := unstructured.NestedMap(workload.Object, "spec", "template")
-	if err != nil || !exists {
-		return nil, nil //nolint:nilnil,nilerr // other kinds keep other things there
-	}
-	text, err := json.Marshal(found)
-	if err != nil {
-		return nil, err
-	}
-	pod := &podTemplate{namespace: namespace}
-	if err := json.Unmarshal(text, &pod.template); err != nil {
-		return nil, fmt.Errorf("reading the pod template of %s %s: %w", workload.GetKind(), workload.GetName(), err)
-	}
-	return pod, nil
 }

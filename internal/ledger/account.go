@@ -55,6 +55,10 @@ func modelOf(l *cellplanev1alpha1.ClusterLedger) *simulate.Model {
 		v := &l.Volumes[i]
 		m.AddVolumes(simulate.Volumes{Reach: &v.Reach, Mode: v.AccessMode, Claims: v.Claims})
 	}
+	for i := range l.StorageClasses {
+		c := &l.StorageClasses[i]
+		m.AddStorageClass(simulate.StorageClass{Name: c.Name, Default: c.Default, Reach: &c.Reach})
+	}
 	return m
 }
 

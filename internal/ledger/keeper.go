@@ -159,13 +159,17 @@ func (k *Keeper) settle(ctx context.Context, cluster string, m *simulate.Model, 
 	if l == nil {
 		l = k.newLedger(cluster)
 	}
+	faults := append(sift(l), unreadable(l)...)
 	// Pods are counted before nodes are looked at: one that comes in between is then counted twice, never forgotten.
-	seen := &Observation{Classes: l.Classes, Volumes: l.Volumes, Holders: holders, Bound: boundOf(m, l)}
+	seen := &Observation{Classes: l.Classes, Volumes: l.Volumes, StorageClasses: l.StorageClasses, Holders: holders, Bound: boundOf(m, l)}
 	version := m.Version()
-	if known == nil || k.changed(cluster, version, profile) {
-		seen.Classes, seen.Volumes = observe(m, profile), volumesOf(m)
+	if known == nil || len(faults) > 0 || k.changed(cluster, version, profile) {
+		seen.Classes, seen.Volumes, seen.StorageClasses = observe(m, profile), volumesOf(m), storageOf(m)
 	}
-	if !Settle(l, seen, now) {
+	for _, fault := range faults {
+		klog.FromContext(ctx).Error(nil, "Removing what makes no sense from the ledger of a cluster", "cluster", cluster, "fault", fault)
+	}
+	if !Settle(l, seen, now) && len(faults) == 0 {
 		k.note(cluster, version, profile, time.Time{})
 		return nil
 	}
@@ -239,6 +243,15 @@ func volumesOf(m *simulate.Model) []cellplanev1alpha1.LedgerVolumes {
 		volumes = append(volumes, cellplanev1alpha1.LedgerVolumes{Reach: *v.Reach, AccessMode: v.Mode, Claims: v.Claims})
 	}
 	return volumes
+}
+
+// storageOf describes the storage classes whose volumes not all nodes can reach.
+func storageOf(m *simulate.Model) []cellplanev1alpha1.LedgerStorageClass {
+	var classes []cellplanev1alpha1.LedgerStorageClass
+	for _, c := range m.SummarizeStorage() {
+		classes = append(classes, cellplanev1alpha1.LedgerStorageClass{Name: c.Name, Default: c.Default, Reach: *c.Reach})
+	}
+	return classes
 }
 
 // observe describes the nodes that there are, and those that there could be.

@@ -47,7 +47,7 @@ func add(l *cellplanev1alpha1.ClusterLedger, free *simulate.Model, claim *Claim,
 	if at < 0 && len(l.Reservations) >= maxReservations {
 		return refusal
 	}
-	fit := free.Fit(claim.Pod)
+	fit := free.Fit(claim.Pod.Ordinals(int64(claim.Total-claim.More), int64(claim.More)))
 	missing := int64(claim.More)
 	switch {
 	case fit.Total() >= missing:
@@ -106,6 +106,8 @@ type Observation struct {
 	Classes []cellplanev1alpha1.LedgerNodeClass
 	// Volumes are those that not all nodes can reach.
 	Volumes []cellplanev1alpha1.LedgerVolumes
+	// StorageClasses are those whose volumes not all nodes can reach.
+	StorageClasses []cellplanev1alpha1.LedgerStorageClass
 	// Bound counts the pods of workloads that have a node. Workloads that are missing are not known.
 	Bound map[cellplanev1alpha1.WorkloadReference]int32
 	// Holders are all that may make promises.
@@ -117,8 +119,8 @@ type Observation struct {
 func Settle(l *cellplanev1alpha1.ClusterLedger, seen *Observation, now time.Time) bool {
 	before := l.DeepCopy()
 	l.Holders = seen.Holders
-	if !equality.Semantic.DeepEqual(l.Classes, seen.Classes) || !equality.Semantic.DeepEqual(l.Volumes, seen.Volumes) {
-		l.Classes, l.Volumes = seen.Classes, seen.Volumes
+	if !equality.Semantic.DeepEqual(l.Classes, seen.Classes) || !equality.Semantic.DeepEqual(l.Volumes, seen.Volumes) || !equality.Semantic.DeepEqual(l.StorageClasses, seen.StorageClasses) {
+		l.Classes, l.Volumes, l.StorageClasses = seen.Classes, seen.Volumes, seen.StorageClasses
 		l.Revision++
 		l.ObservedAt = metav1.NewTime(now)
 	}
@@ -170,6 +172,32 @@ func rehome(l *cellplanev1alpha1.ClusterLedger) {
 		}
 		r.Pods = slices.DeleteFunc(r.Pods, func(p cellplanev1alpha1.ReservedPods) bool { return p.Count == 0 })
 	}
+}
+
+// sift leaves out promises that make no sense, and returns what is wrong with them. Nobody can keep them, and what is
+// written next is written without them.
+func sift(l *cellplanev1alpha1.ClusterLedger) []string {
+	var faults []string
+	l.Reservations = slices.DeleteFunc(l.Reservations, func(r cellplanev1alpha1.Reservation) bool {
+		if r.Unreadable != "" {
+			faults = append(faults, r.Unreadable)
+		}
+		return r.Unreadable != ""
+	})
+	return faults
+}
+
+// unreadable returns what is wrong with the nodes that a ledger tells of.
+func unreadable(l *cellplanev1alpha1.ClusterLedger) []string {
+	var faults []string
+	for i := range l.Classes {
+		for j := range l.Classes[i].Nodes {
+			if fault := l.Classes[i].Nodes[j].Unreadable; fault != "" {
+				faults = append(faults, fault)
+			}
+		}
+	}
+	return faults
 }
 
 func find(l *cellplanev1alpha1.ClusterLedger, claim *Claim) int {

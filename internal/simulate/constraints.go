@@ -160,17 +160,11 @@ func (s *simulation) level(d *domain, highest int64) int64 {
 // limitSpread keeps the domains of a topology spread constraint at most maxSkew above the one with the fewest pods.
 // That one can be filled up to what it has room for, so the others can go as far above that.
 func (s *simulation) limitSpread(term *spreadTerm) {
-	domains := s.domains(term.key, func(v verdict) bool {
-		return v.exists && v.keys && (v.affinity || !term.honorAffinity) && (v.taints || !term.honorTaints)
-	})
+	domains := s.spreadDomains(term)
 	inside := make([]bool, len(s.m.nodes))
-	census := s.census(func(other *shape) bool {
-		return other.namespace == s.p.namespace && term.selector.Matches(labels.Set(other.labels))
-	})
 	least := int64(math.MaxInt64)
 	for i := range domains {
 		d := &domains[i]
-		d.count(census)
 		for _, at := range d.nodes {
 			inside[at] = true
 		}
@@ -197,6 +191,20 @@ func (s *simulation) limitSpread(term *spreadTerm) {
 			s.limit(d, 0)
 		}
 	}
+}
+
+// spreadDomains returns the domains of a topology spread constraint, with the pods in each that it means.
+func (s *simulation) spreadDomains(term *spreadTerm) []domain {
+	domains := s.domains(term.key, func(v verdict) bool {
+		return v.exists && v.keys && (v.affinity || !term.honorAffinity) && (v.taints || !term.honorTaints)
+	})
+	census := s.census(func(other *shape) bool {
+		return other.namespace == s.p.namespace && term.selector.Matches(labels.Set(other.labels))
+	})
+	for i := range domains {
+		domains[i].count(census)
+	}
+	return domains
 }
 
 // limitApart keeps replicas out of domains with pods that they must stay apart from, and apart from each other if that

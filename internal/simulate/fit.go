@@ -30,7 +30,10 @@ func (f Fit) Total() int64 { return f.Replicas + f.Growth }
 func (m *Model) Fit(p *Pod) Fit {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	s := m.simulate(p)
+	if p.numbered() {
+		return m.fitNumbered(p)
+	}
+	s := m.simulate(p, m.volumesOf(p))
 	if s.constrained() {
 		s.apply()
 	}
@@ -42,6 +45,8 @@ type simulation struct {
 	m       *Model
 	p       *Pod
 	volumes []volume
+	// pinned is the only node that takes replicas, anywhere or nowhere.
+	pinned int
 	// verdicts are about classes, in their order.
 	verdicts []verdict
 	// caps are how many replicas each node takes; nil while nothing but the node itself matters to that.
@@ -60,8 +65,8 @@ type verdict struct {
 // allowed tells whether pods may run on the nodes at all.
 func (v verdict) allowed() bool { return v.exists && v.affinity && v.taints }
 
-func (m *Model) simulate(p *Pod) *simulation {
-	s := &simulation{m: m, p: p, volumes: m.volumesOf(p), verdicts: make([]verdict, len(m.classes))}
+func (m *Model) simulate(p *Pod, volumes []volume) *simulation {
+	s := &simulation{m: m, p: p, volumes: volumes, pinned: anywhere, verdicts: make([]verdict, len(m.classes))}
 	for i := range m.classes {
 		c := &m.classes[i]
 		if c.nodes == 0 || c.overdrawn {
@@ -70,8 +75,10 @@ func (m *Model) simulate(p *Pod) *simulation {
 		v := &s.verdicts[i]
 		v.exists, v.taints, v.keys = true, p.tolerates(c.Taints), c.hasKeys(p.spread)
 		if s.byName() {
-			v.affinity = true // each node is asked, or all of those without a name at once
 			v.unnamed = s.reachable(&node{}, c)
+		}
+		if p.named {
+			v.affinity = true // each node is asked, or all of those without a name at once
 			continue
 		}
 		matches, err := p.affinity.Match(c.sample)
@@ -94,7 +101,7 @@ func (s *simulation) byName() bool { return s.p.named || len(s.volumes) > 0 }
 
 // constrained tells whether where one replica goes matters to the others.
 func (s *simulation) constrained() bool {
-	if len(s.p.spread)+len(s.p.together)+len(s.p.apart)+len(s.volumes) > 0 {
+	if len(s.p.spread)+len(s.p.together)+len(s.p.apart)+len(s.volumes) > 0 || s.pinned != anywhere {
 		return true
 	}
 	for _, other := range s.m.shapes {
@@ -108,7 +115,7 @@ func (s *simulation) constrained() bool {
 // capOf is how many replicas a node takes by itself.
 func (s *simulation) capOf(at int) int64 {
 	n := &s.m.nodes[at]
-	if n.class == noClass || !s.verdicts[n.class].allowed() {
+	if n.class == noClass || !s.verdicts[n.class].allowed() || s.pinned != anywhere && s.pinned != at {
 		return 0
 	}
 	c := &s.m.classes[n.class]
@@ -214,7 +221,7 @@ func (m *Model) Preemptible(p *Pod) int64 {
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	s, more := m.simulate(p), int64(0)
+	s, more := m.simulate(p, m.volumesOf(p)), int64(0)
 	for at := range m.nodes {
 		n := &m.nodes[at]
 		if n.class == noClass || !s.verdicts[n.class].allowed() {

@@ -23,7 +23,8 @@ type Model struct {
 	pods       map[types.UID]placed
 	volumes    map[string]volume // by namespace/claim
 	bound      map[string]string // volume → namespace/claim
-	unassigned amounts           // of pods without a node
+	storage    map[string]storageClass
+	unassigned amounts // of pods without a node
 
 	nodesKnown, podsKnown bool
 }
@@ -56,7 +57,7 @@ const noClass = -1
 func NewModel() *Model {
 	return &Model{
 		classIndex: map[string]int32{}, nodeIndex: map[string]int32{},
-		shapes: map[string]*shape{}, pods: map[types.UID]placed{}, volumes: map[string]volume{}, bound: map[string]string{},
+		shapes: map[string]*shape{}, pods: map[types.UID]placed{}, volumes: map[string]volume{}, bound: map[string]string{}, storage: map[string]storageClass{},
 	}
 }
 

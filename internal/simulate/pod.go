@@ -4,11 +4,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	resourcehelper "k8s.io/component-helpers/resource"
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -33,18 +37,67 @@ type Pod struct {
 	named    bool
 	ports    []hostPort
 	claims   []string
+	own      []ownClaim
 	spread   []spreadTerm
 	together []podTerm
 	apart    []podTerm
 	priority int32
 	preempts bool
+	// first and most say which replicas of a StatefulSet are meant.
+	first, most int64
+}
+
+// FromWorkload prepares the pods of a workload that keeps their template in the usual place. It is not ok for any other.
+func FromWorkload(namespace string, workload *unstructured.Unstructured) (p *Pod, ok bool, err error) {
+	if gvk := workload.GroupVersionKind(); gvk.Group == appsv1.GroupName && gvk.Kind == "StatefulSet" {
+		set := &appsv1.StatefulSet{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(workload.Object, set); err != nil {
+			return nil, false, fmt.Errorf("reading StatefulSet %s: %w", workload.GetName(), err)
+		}
+		p, err = FromStatefulSet(namespace, set)
+		return p, err == nil, err
+	}
+	content, found, err := unstructured.NestedMap(workload.Object, "spec", "template")
+	if err != nil || !found {
+		return nil, false, nil //nolint:nilerr // other kinds keep other things there
+	}
+	template := &corev1.PodTemplateSpec{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, template); err != nil {
+		return nil, false, fmt.Errorf("reading the pod template of %s %s: %w", workload.GetKind(), workload.GetName(), err)
+	}
+	p, err = FromTemplate(namespace, template)
+	return p, err == nil, err
 }
 
 // FromTemplate prepares the pods of a workload in a namespace. The error says what no API server would accept.
 func FromTemplate(namespace string, template *corev1.PodTemplateSpec) (*Pod, error) {
-	return compilePod(&corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Labels: template.Labels}, Spec: template.Spec,
-	})
+	return compilePod(podFrom(namespace, template))
+}
+
+func podFrom(namespace string, template *corev1.PodTemplateSpec) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Labels: template.Labels}, Spec: template.Spec}
+}
+
+// FromStatefulSet prepares the pods of a StatefulSet in a namespace, with the volumes that each has for itself.
+func FromStatefulSet(namespace string, set *appsv1.StatefulSet) (*Pod, error) {
+	pod := podFrom(namespace, &set.Spec.Template)
+	pod.Spec.Volumes = slices.Clone(pod.Spec.Volumes)
+	own := make([]ownClaim, len(set.Spec.VolumeClaimTemplates))
+	for i := range set.Spec.VolumeClaimTemplates {
+		claim := &set.Spec.VolumeClaimTemplates[i]
+		own[i] = ownClaimOf(claim.Name+"-"+set.Name+"-", claim)
+		// A claim takes the place of a volume of the same name.
+		pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == claim.Name })
+	}
+	p, err := compilePod(pod, own...)
+	if err != nil {
+		return nil, err
+	}
+	p.most = math.MaxInt32
+	if set.Spec.Ordinals != nil {
+		p.first = int64(set.Spec.Ordinals.Start)
+	}
+	return p.Ordinals(0, p.most), nil
 }
 
 // FromRequirements prepares what is known of a replica when only the requirements of a binding are; nil asks for nothing
@@ -81,7 +134,8 @@ func claimNode(spec *corev1.PodSpec, claim *workv1alpha2.NodeClaim) {
 	}
 }
 
-func compilePod(pod *corev1.Pod) (*Pod, error) {
+// compilePod prepares a pod of which each replica has some storage for itself.
+func compilePod(pod *corev1.Pod, own ...ownClaim) (*Pod, error) {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	p := &Pod{
 		Requests: requests, namespace: pod.Namespace, labels: pod.Labels,
@@ -92,9 +146,14 @@ func compilePod(pod *corev1.Pod) (*Pod, error) {
 	if _, err := p.affinity.Match(&corev1.Node{}); err != nil {
 		return nil, fmt.Errorf("the node affinity of the pod: %w", err)
 	}
+	p.own = own
 	for i := range pod.Spec.Volumes {
-		if claim := pod.Spec.Volumes[i].PersistentVolumeClaim; claim != nil {
-			p.claims = append(p.claims, claim.ClaimName)
+		switch v := &pod.Spec.Volumes[i]; {
+		case v.PersistentVolumeClaim != nil:
+			p.claims = append(p.claims, v.PersistentVolumeClaim.ClaimName)
+		case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
+			claim := v.Ephemeral.VolumeClaimTemplate
+			p.own = append(p.own, ownClaimOf("", &corev1.PersistentVolumeClaim{ObjectMeta: claim.ObjectMeta, Spec: claim.Spec}))
 		}
 	}
 	var err error
@@ -104,17 +163,20 @@ func compilePod(pod *corev1.Pod) (*Pod, error) {
 	if p.together, p.apart, err = compileAffinity(pod); err != nil {
 		return nil, err
 	}
-	p.Key, err = keyOf(pod, requests)
+	p.Key, err = keyOf(pod, p)
 	return p, err
 }
 
 // keyOf hashes what placing a pod depends on.
-func keyOf(pod *corev1.Pod, requests corev1.ResourceList) (uint64, error) {
+func keyOf(pod *corev1.Pod, p *Pod) (uint64, error) {
 	spec := &pod.Spec
-	claims := slices.DeleteFunc(slices.Clone(spec.Volumes), func(v corev1.Volume) bool { return v.PersistentVolumeClaim == nil })
+	own := make([][]any, len(p.own))
+	for i := range p.own {
+		own[i] = []any{p.own[i].prefix, p.own[i].class}
+	}
 	text, err := json.Marshal([]any{
-		pod.Namespace, pod.Labels, requests, spec.NodeSelector, spec.Affinity, spec.Tolerations, spec.TopologySpreadConstraints,
-		hostPortsOf(spec), claims, spec.Priority, spec.PreemptionPolicy,
+		pod.Namespace, pod.Labels, p.Requests, spec.NodeSelector, spec.Affinity, spec.Tolerations, spec.TopologySpreadConstraints,
+		p.ports, p.claims, own, spec.Priority, spec.PreemptionPolicy,
 	})
 	if err != nil {
 		return 0, fmt.Errorf("hashing a pod: %w", err)

@@ -97,9 +97,12 @@ func above(rooms []int64, level int64) int64 {
 func (m *Model) Clone() *Model {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	clone := &Model{
-		version: m.version, classIndex: m.classIndex, nodeIndex: m.nodeIndex, shapes: m.shapes, pods: m.pods, volumes: m.volumes, bound: m.bound,
+	return m.clone()
+}
+
+func (m *Model) clone() *Model {
+	return &Model{
+		version: m.version, classIndex: m.classIndex, nodeIndex: m.nodeIndex, shapes: m.shapes, pods: m.pods, volumes: m.volumes, bound: m.bound, storage: m.storage,
 		classes: append([]class(nil), m.classes...), nodes: append([]node(nil), m.nodes...),
 	}
-	return clone
 }

@@ -185,9 +185,14 @@ func (m *Model) SummarizeVolumes() []Volumes {
 	return summary
 }
 
-// toldVolumes returns the claims that a summary tells of, and the nodes that their volumes name.
+// toldVolumes returns the claims that a summary tells of, and the nodes that their volumes or those of storage classes name.
 func (m *Model) toldVolumes() (claims []string, named map[string]bool) {
 	named = map[string]bool{}
+	for _, name := range m.toldStorage() {
+		for _, node := range namesIn(m.storage[name].reach) {
+			named[node] = true
+		}
+	}
 	for _, claim := range slices.Sorted(maps.Keys(m.volumes)) {
 		more := namesIn(m.volumes[claim].reach)
 		more = slices.DeleteFunc(more, func(name string) bool { return named[name] })
@@ -223,8 +228,17 @@ func namesIn(selector *corev1.NodeSelector) []string {
 	return slices.Compact(found)
 }
 
-// volumesOf returns the known volumes of a pod's claims.
+// volumesOf returns where the volumes of a pod's claims are, and where those may be made that it is the first to use.
 func (m *Model) volumesOf(p *Pod) []volume {
+	found := m.sharedVolumes(p)
+	for _, own := range p.own {
+		found = append(found, m.newVolumes(own)...)
+	}
+	return found
+}
+
+// sharedVolumes returns the known volumes of the claims that a pod template names.
+func (m *Model) sharedVolumes(p *Pod) []volume {
 	var found []volume
 	for _, claim := range p.claims {
 		if v, known := m.volumes[p.namespace+"/"+claim]; known {

@@ -156,18 +156,27 @@ func TestDuplicatedIgnoresTheLedger(t *testing.T) {
 	w.untilPlaced("web", "a:50")
 }
 
+// farButForOne has all nodes in a zone far and adds one in a zone near.
+func farButForOne(l *cellplanev1alpha1.ClusterLedger) {
+	near := l.Classes[0].DeepCopy()
+	near.Name, near.Labels, near.Nodes[0].Count = "near", map[string]string{corev1.LabelTopologyZone: "near"}, 1
+	l.Classes[0].Labels = map[string]string{corev1.LabelTopologyZone: "far"}
+	l.Classes = append(l.Classes, *near)
+}
+
+// zone selects the nodes of a zone.
+func zone(name string) corev1.NodeSelector {
+	return corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{name}}},
+	}}}
+}
+
 // A workload goes where there is room beside its volume: of the cluster that has more room most is in another zone.
 func TestZonesOfVolumes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "a", "b")
-	ledger(t, w.full("a"), 10, func(l *cellplanev1alpha1.ClusterLedger) {
-		near := l.Classes[0].DeepCopy()
-		near.Name, near.Labels, near.Nodes[0].Count = "near", map[string]string{corev1.LabelTopologyZone: "near"}, 1
-		l.Classes[0].Labels = map[string]string{corev1.LabelTopologyZone: "far"}
-		l.Classes = append(l.Classes, *near)
-		l.Volumes = []cellplanev1alpha1.LedgerVolumes{{Claims: []string{w.ns + "/data"}, Reach: corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{"near"}}},
-		}}}}}
+	ledger(t, w.full("a"), 10, farButForOne, func(l *cellplanev1alpha1.ClusterLedger) {
+		l.Volumes = []cellplanev1alpha1.LedgerVolumes{{Claims: []string{w.ns + "/data"}, Reach: zone("near")}}
 	})
 	ledger(t, w.full("b"), 2)
 	w.policy(aggregated, oneCluster)

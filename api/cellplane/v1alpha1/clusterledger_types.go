@@ -31,7 +31,14 @@ type ClusterLedger struct {
 	// +kubebuilder:validation:MaxItems=1024
 	Volumes []LedgerVolumes `json:"volumes,omitempty"`
 
-	// Revision counts how often the classes or volumes were seen to differ.
+	// StorageClasses are those that make volumes which not all nodes can reach.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	StorageClasses []LedgerStorageClass `json:"storageClasses,omitempty"`
+
+	// Revision counts how often the classes, the volumes or the storage classes were seen to differ.
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
 
@@ -104,6 +111,9 @@ type LedgerNodes struct {
 
 	// Free is the least that each has left.
 	Free corev1.ResourceList `json:"-"`
+
+	// Unreadable is why the text tells nothing, empty if it does. Such nodes have nothing left.
+	Unreadable string `json:"-"`
 }
 
 // LedgerVolumes are claims whose volumes can be reached from the same nodes only.
@@ -121,6 +131,22 @@ type LedgerVolumes struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=1024
 	Claims []string `json:"claims"`
+}
+
+// LedgerStorageClass is a storage class whose volumes are made in some places only.
+type LedgerStorageClass struct {
+	// Name of the class.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// Default tells that claims which name no class mean this one.
+	// +optional
+	Default bool `json:"default,omitempty"`
+
+	// Reach selects the nodes that can reach the volumes, wherever they are made.
+	// +required
+	Reach corev1.NodeSelector `json:"reach"`
 }
 
 // Reservation is a promise of room for the pods of a workload. Ledgers hold thousands of them, and only engines and the
@@ -160,6 +186,9 @@ type Reservation struct {
 	// Expires is when the promise ends, whether the pods run or not.
 	// +required
 	Expires metav1.Time `json:"expires"`
+
+	// Unreadable is why nothing is promised, empty if something is.
+	Unreadable string `json:"-"`
 }
 
 // ReservedPods are pods that are expected on the nodes of a class.

@@ -6,9 +6,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/lru"
 
@@ -186,33 +183,16 @@ func (p *pods) ofTemplate(ref *workv1alpha2.ObjectReference) *simulate.Pod {
 	if known, ok := p.known.Get(key); ok && known.(knownPod).version == t.Version {
 		return known.(knownPod).pod
 	}
-	template := podTemplateOf(t)
-	if template == nil {
+	workload, err := t.Object()
+	if err != nil {
 		return nil
 	}
-	pod, err := simulate.FromTemplate(ref.Namespace, template)
-	if err != nil {
+	pod, ok, err := simulate.FromWorkload(ref.Namespace, workload)
+	if err != nil || !ok {
 		return nil
 	}
 	p.known.Add(key, knownPod{t.Version, pod})
 	return pod
-}
-
-// podTemplateOf returns the pod template of a workload, nil if it has none.
-func podTemplateOf(t *cell.Template) *corev1.PodTemplateSpec {
-	obj, err := t.Object()
-	if err != nil {
-		return nil
-	}
-	content, found, err := unstructured.NestedMap(obj.Object, "spec", "template")
-	if !found || err != nil {
-		return nil
-	}
-	template := &corev1.PodTemplateSpec{}
-	if runtime.DefaultUnstructuredConverter.FromUnstructured(content, template) != nil {
-		return nil
-	}
-	return template
 }
 
 // promise is room that is reserved. Once the decision is written it ends by itself, when the pods run or it expires.

@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -56,6 +58,7 @@ func TestClusters(t *testing.T) {
 	t.Run("status", w.testStatus)
 	t.Run("pods", w.testPods)
 	t.Run("volumes", w.testVolumes)
+	t.Run("storage classes", w.testStorageClasses)
 	t.Run("nothing is written that did not change", w.testIdle)
 	t.Run("new kinds", w.testNewKind)
 	t.Run("kinds that fail", w.testBrokenKind)
@@ -244,14 +247,7 @@ func (w *world) testVolumes(t *testing.T) {
 	}
 	room := func(want int64) {
 		t.Helper()
-		testenv.Eventually(t, fmt.Sprintf("there is room for %d pods with the claim", want), func(ctx context.Context) (bool, error) {
-			l := &cellplanev1alpha1.ClusterLedger{}
-			if err := w.objects.Get(ctx, client.ObjectKey{Name: "member1"}, l); err != nil {
-				return false, err
-			}
-			found := ledger.Open(l, nil, time.Now()).Room(pod).Total()
-			return found == want, fmt.Errorf("there is room for %d", found)
-		})
+		w.untilRoom(t, pod, want)
 	}
 	room(12) // three nodes of 32 processors
 	if _, err := volumes.Create(t.Context(), local, metav1.CreateOptions{}); err != nil {
@@ -269,6 +265,44 @@ func (w *world) testVolumes(t *testing.T) {
 	if err := volumes.Delete(t.Context(), "local", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// untilRoom waits until the ledger of a member tells of room for so many pods.
+func (w *world) untilRoom(t *testing.T, pod *simulate.Pod, want int64) {
+	t.Helper()
+	testenv.Eventually(t, fmt.Sprintf("there is room for %d pods with their volumes", want), func(ctx context.Context) (bool, error) {
+		l := &cellplanev1alpha1.ClusterLedger{}
+		if err := w.objects.Get(ctx, client.ObjectKey{Name: "member1"}, l); err != nil {
+			return false, err
+		}
+		found := ledger.Open(l, nil, time.Now()).Room(pod).Total()
+		return found == want, fmt.Errorf("there is room for %d", found)
+	})
+}
+
+// The ledger of a member tells where the volumes of a StatefulSet may be made, as long as the storage class says so.
+func (w *world) testStorageClasses(t *testing.T) {
+	name := "nearby"
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "db"}}
+	set.Spec.Template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8")}}}}
+	set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &name}}}
+	pod, err := simulate.FromStatefulSet("default", set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.untilRoom(t, pod, 12)
+	classes := w.typed(t, 0).StorageV1().StorageClasses()
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: "example.org/disks", AllowedTopologies: []corev1.TopologySelectorTerm{{
+		MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: corev1.LabelHostname, Values: []string{"member1-node-1", "member1-node-2"}}},
+	}}}
+	if _, err := classes.Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.untilRoom(t, pod, 8)
+	if err := classes.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.untilRoom(t, pod, 12)
 }
 
 // collected returns how often the status of a cluster has been collected.

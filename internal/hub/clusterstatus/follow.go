@@ -54,6 +54,7 @@ func (l *ledger) follow(ctx context.Context, client kubernetes.Interface) {
 	})
 	if l.model != nil {
 		all.Go(func() { followVolumes(ctx, client, l.model) })
+		all.Go(func() { followStorageClasses(ctx, client, l.model) })
 	}
 	all.Wait()
 }

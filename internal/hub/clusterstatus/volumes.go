@@ -4,6 +4,7 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -26,41 +27,62 @@ func followVolumes(ctx context.Context, client kubernetes.Interface, model *simu
 			return volumes.Watch(ctx, options)
 		},
 	}
-	fleet.Follow(ctx, source, &volumeSink{model: model}, func(err error) {
+	sink := &modelSink[*corev1.PersistentVolume]{set: model.SetVolume, remove: model.RemoveVolume, keep: model.KeepVolumes}
+	fleet.Follow(ctx, source, sink, func(err error) {
 		klog.FromContext(ctx).V(1).Info("cannot follow the volumes, trying again", "err", err)
 	})
 }
 
-// volumeSink hands volumes to a model. It implements fleet.Sink.
-type volumeSink struct {
-	model *simulate.Model
-	seen  map[string]bool // in the list that is going on
+// followStorageClasses tells a model where volumes may be made until the context ends. Where they cannot be read, they are
+// taken to be made everywhere.
+func followStorageClasses(ctx context.Context, client kubernetes.Interface, model *simulate.Model) {
+	classes := client.StorageV1().StorageClasses()
+	source := fleet.Source{
+		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return classes.List(ctx, options)
+		},
+		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return classes.Watch(ctx, options)
+		},
+	}
+	sink := &modelSink[*storagev1.StorageClass]{set: model.SetStorageClass, remove: model.RemoveStorageClass, keep: model.KeepStorageClasses}
+	fleet.Follow(ctx, source, sink, func(err error) {
+		klog.FromContext(ctx).V(1).Info("cannot follow the storage classes, trying again", "err", err)
+	})
+}
+
+// modelSink hands objects to a model, which keeps of them what it needs. It implements fleet.Sink.
+type modelSink[T metav1.Object] struct {
+	set    func(T)
+	remove func(name string)
+	keep   func(names map[string]bool)
+	seen   map[string]bool // in the list that is going on
 }
 
 // Set implements fleet.Sink.
-func (s *volumeSink) Set(obj runtime.Object) {
-	volume, ok := obj.(*corev1.PersistentVolume)
+func (s *modelSink[T]) Set(obj runtime.Object) {
+	object, ok := obj.(T)
 	if !ok {
 		return
 	}
 	if s.seen != nil {
-		s.seen[volume.Name] = true
+		s.seen[object.GetName()] = true
 	}
-	s.model.SetVolume(volume)
+	s.set(object)
 }
 
 // Unset implements fleet.Sink.
-func (s *volumeSink) Unset(obj runtime.Object) {
-	if volume, ok := obj.(*corev1.PersistentVolume); ok {
-		s.model.RemoveVolume(volume.Name)
+func (s *modelSink[T]) Unset(obj runtime.Object) {
+	if object, ok := obj.(T); ok {
+		s.remove(object.GetName())
 	}
 }
 
 // Relist implements fleet.Sink.
-func (s *volumeSink) Relist() func(string) {
+func (s *modelSink[T]) Relist() func(string) {
 	s.seen = map[string]bool{}
 	return func(string) {
-		s.model.KeepVolumes(s.seen)
+		s.keep(s.seen)
 		s.seen = nil
 	}
 }
