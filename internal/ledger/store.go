@@ -205,6 +205,9 @@ func (s *Store) Set(obj runtime.Object) {
 
 // learn takes over a ledger, be it told by the watch or by the answer to a write: whichever comes second is no news.
 func (s *Store) learn(d *desk, l *cellplanev1alpha1.ClusterLedger) {
+	for _, fault := range append(sift(l), unreadable(l)...) {
+		klog.Background().Error(nil, "Not counting what makes no sense in the ledger of a cluster; the hub manager will remove it", "cluster", l.Name, "fault", fault)
+	}
 	if d.learn(l) {
 		s.announce(l.Name)
 	}

@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,8 +24,17 @@ func (n LedgerNodes) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(text))
 }
 
-// UnmarshalJSON implements json.Unmarshaler.
+// UnmarshalJSON implements json.Unmarshaler. It never fails: a line that makes no sense must not keep anybody from
+// reading the others, nor the other ledgers.
 func (n *LedgerNodes) UnmarshalJSON(data []byte) error {
+	*n = LedgerNodes{}
+	if err := n.parse(data); err != nil {
+		*n = LedgerNodes{Unreadable: excerpt(err, data)}
+	}
+	return nil
+}
+
+func (n *LedgerNodes) parse(data []byte) error {
 	var text string
 	if err := json.Unmarshal(data, &text); err != nil {
 		return err
@@ -56,7 +66,48 @@ type plainReservation Reservation
 // MarshalJSON implements json.Marshaler. It keeps the fields of reservations out of the schema.
 func (r Reservation) MarshalJSON() ([]byte, error) { return json.Marshal(plainReservation(r)) }
 
-// UnmarshalJSON implements json.Unmarshaler.
+// UnmarshalJSON implements json.Unmarshaler. It never fails, as no schema keeps out what makes no sense: one promise that
+// nobody understands must not keep anybody from reading the others.
 func (r *Reservation) UnmarshalJSON(data []byte) error {
-	return json.Unmarshal(data, (*plainReservation)(r))
+	*r = Reservation{}
+	err := json.Unmarshal(data, (*plainReservation)(r))
+	if err == nil {
+		err = r.check()
+	}
+	if err != nil {
+		*r = Reservation{Unreadable: excerpt(err, data)}
+	}
+	return nil
+}
+
+// check says what a schema would refuse.
+func (r *Reservation) check() error {
+	switch {
+	case r.Workload.Kind == "" || r.Workload.Name == "":
+		return errors.New("it names no workload")
+	case r.Total < 0:
+		return fmt.Errorf("its total is %d", r.Total)
+	case r.Expires.IsZero():
+		return errors.New("it never expires")
+	}
+	for i := range r.Pods {
+		if r.Pods[i].Count < 0 {
+			return fmt.Errorf("it expects %d pods of class %s", r.Pods[i].Count, r.Pods[i].Class)
+		}
+	}
+	for name, quantity := range r.Requests {
+		if quantity.Sign() < 0 {
+			return fmt.Errorf("its pods ask for %s of %s", quantity.String(), name)
+		}
+	}
+	return nil
+}
+
+// excerpt says what is wrong with a text, and how it begins.
+func excerpt(err error, text []byte) string {
+	const most = 200
+	if len(text) > most {
+		text = append(text[:most:most], "…"...)
+	}
+	return fmt.Sprintf("%v: %s", err, text)
 }

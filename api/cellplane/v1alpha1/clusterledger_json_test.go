@@ -22,8 +22,38 @@ func TestLedgerNodesText(t *testing.T) {
 		t.Errorf("nodes are written %s, want %s", text, want)
 	}
 	for _, wrong := range []string{`""`, `"x"`, `"-1 cpu=1"`, `"1 cpu"`, `"1 cpu=x"`, `{"count":1}`, `"99999999999"`} {
-		if err := json.Unmarshal([]byte(wrong), &n); err == nil {
-			t.Errorf("%s is read as %+v", wrong, n)
+		if err := json.Unmarshal([]byte(wrong), &n); err != nil || n.Unreadable == "" || n.Count != 0 || len(n.Free) != 0 {
+			t.Errorf("%s is read as %+v, with error %v", wrong, n, err)
+		}
+	}
+	if err := json.Unmarshal(text, &n); err != nil || n.Unreadable != "" || n.Count != 12 {
+		t.Errorf("after all that %s is read as %+v, with error %v", text, n, err)
+	}
+}
+
+// A promise that makes no sense is told from others, and does not keep them from being read.
+func TestUnreadableReservations(t *testing.T) {
+	const sound = `{"holder":"a","workload":{"kind":"Deployment","namespace":"default","name":"web"},"total":3,"pods":[{"class":"c","count":3}],"requests":{"cpu":"1"},"expires":"2030-01-02T03:04:05Z"}`
+	for _, wrong := range []string{
+		`{}`, `"text"`, `7`, `[]`, `{"workload":"web"}`, `{"total":"many"}`,
+		`{"workload":{"kind":"Deployment"},"total":1,"expires":"2030-01-02T03:04:05Z"}`,
+		`{"workload":{"kind":"Deployment","name":"web"},"total":-1,"expires":"2030-01-02T03:04:05Z"}`,
+		`{"workload":{"kind":"Deployment","name":"web"},"total":99999999999,"expires":"2030-01-02T03:04:05Z"}`,
+		`{"workload":{"kind":"Deployment","name":"web"},"total":1}`,
+		`{"workload":{"kind":"Deployment","name":"web"},"total":1,"expires":"tomorrow"}`,
+		`{"workload":{"kind":"Deployment","name":"web"},"total":1,"expires":"2030-01-02T03:04:05Z","pods":[{"class":"c","count":-4}]}`,
+		`{"workload":{"kind":"Deployment","name":"web"},"total":1,"expires":"2030-01-02T03:04:05Z","requests":{"cpu":"-4"}}`,
+		`{"workload":{"kind":"Deployment","name":"web"},"total":1,"expires":"2030-01-02T03:04:05Z","requests":{"cpu":"much"}}`,
+	} {
+		var l ClusterLedger
+		if err := json.Unmarshal([]byte(`{"reservations":[`+sound+`,`+wrong+`,`+sound+`]}`), &l); err != nil {
+			t.Errorf("with %s among the promises: %v", wrong, err)
+			continue
+		}
+		for i, r := range l.Reservations {
+			if i == 1 && (r.Unreadable == "" || len(r.Pods) != 0 || r.Total != 0) || i != 1 && (r.Unreadable != "" || r.Total != 3) {
+				t.Errorf("with %s among the promises, that at %d is read as %+v", wrong, i, r)
+			}
 		}
 	}
 }
