@@ -84,10 +84,10 @@ func (b *bench) compare(ctx context.Context, l load) error {
 		ways = slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return w.name == "owners" })
 	}
 	const rounds = 8
-	for range rounds {
+	for round := range rounds {
 		for _, w := range ways {
 			if w.name == "gateway" && b.profile != "" {
-				go b.takeProfile(ctx, w, l)
+				go b.takeProfile(ctx, w, l, round, b.seconds/rounds)
 			}
 			if err := b.drive(ctx, w, l, b.seconds/rounds, results[w.name]); err != nil {
 				return err
@@ -111,9 +111,9 @@ func (r *result) against(other *result, name string) {
 		(r.quantile(0.5)-other.quantile(0.5)).Seconds()*1000, 100*r.proxyCPU.Seconds()/float64(r.count())/(other.serverCPU.Seconds()/float64(other.count())))
 }
 
-// takeProfile writes a CPU profile of the gateway while a load runs.
-func (b *bench) takeProfile(ctx context.Context, w way, l load) {
-	seconds := max(int((b.seconds / 5).Seconds()), 1)
+// takeProfile writes a CPU profile of the gateway while a round of a load runs.
+func (b *bench) takeProfile(ctx context.Context, w way, l load, round int, length time.Duration) {
+	seconds := max(int(length.Seconds()), 1)
 	r, err := newRequest(http.MethodGet, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", w.base, seconds), "*/*", nil)
 	if err != nil {
 		return
@@ -126,7 +126,7 @@ func (b *bench) takeProfile(ctx context.Context, w way, l load) {
 	defer response.Body.Close()
 	profile, err := io.ReadAll(response.Body)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(b.profile, strings.ReplaceAll(l.name, " ", "-")+".pprof"), profile, 0o600)
+		err = os.WriteFile(filepath.Join(b.profile, fmt.Sprintf("%s-%d.pprof", strings.ReplaceAll(l.name, " ", "-"), round)), profile, 0o600)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "profiling:", err)

@@ -38,7 +38,7 @@ func main() {
 	flag.IntVar(&s.large, "large", 10000, "objects in the large list")
 	flag.IntVar(&s.watches, "watches", 1000, "idle watches")
 	flag.StringVar(&s.only, "only", "", "run only loads whose name begins so")
-	flag.StringVar(&s.profile, "profile", "", "directory for a CPU profile of the gateway under each load")
+	flag.StringVar(&s.profile, "profile", "", "directory for CPU profiles of the gateway, one for each round of each load")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, s)

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/transport"
 
@@ -71,9 +72,29 @@ func SetIdentity(header http.Header, u user.Info, scope Scope) {
 
 // setExtra adds the user's extras, but for those that only gateways set.
 func setExtra(header http.Header, extra map[string][]string) {
-	for key, values := range ExtraHeaders(extra, extraPrefix) {
-		header[key] = values
+	for key, values := range extra {
+		if name, usual := usualExtras[key]; usual {
+			header[name] = append(slices.Clip(header[name]), values...)
+			continue
+		}
+		for name, values := range ExtraHeaders(map[string][]string{key: values}, extraPrefix) {
+			header[name] = append(slices.Clip(header[name]), values...)
+		}
 	}
+}
+
+// usualExtras are the headers of extras that authenticators give to nearly everybody: encoding their names takes longer than all else
+// that is to be done for an identity.
+var usualExtras = headersOf(user.CredentialIDKey, serviceaccount.PodNameKey, serviceaccount.PodUIDKey, serviceaccount.NodeNameKey, serviceaccount.NodeUIDKey)
+
+func headersOf(extras ...string) map[string]string {
+	found := map[string]string{}
+	for _, extra := range extras {
+		for name := range ExtraHeaders(map[string][]string{extra: {""}}, extraPrefix) {
+			found[extra] = name
+		}
+	}
+	return found
 }
 
 // ExtraHeaders returns the headers with a prefix for a user's extras, with their names encoded as client-go does it.
@@ -95,16 +116,32 @@ func ExtraHeaders(extra map[string][]string, prefix string) http.Header {
 // StripIdentity removes all headers by which a request could name a user. Underscores count as dashes, as some proxies take them.
 func StripIdentity(header http.Header) {
 	for key := range header {
-		switch key[0] {
-		case 'X', 'x', 'I', 'i', 'A', 'a':
-		default:
-			continue
-		}
-		lower := strings.ToLower(strings.ReplaceAll(key, "_", "-"))
-		if strings.HasPrefix(lower, "x-remote-") || strings.HasPrefix(lower, "impersonate-") || lower == "authorization" {
+		if begins(key, "x-remote-") || begins(key, "impersonate-") || len(key) == len(authorization) && begins(key, authorization) {
 			delete(header, key)
 		}
 	}
+}
+
+const authorization = "authorization"
+
+// begins reports whether the name of a header begins with a text in lower case.
+func begins(name, with string) bool {
+	if len(name) < len(with) {
+		return false
+	}
+	for i := range len(with) {
+		c := name[i]
+		switch {
+		case c == '_':
+			c = '-'
+		case 'A' <= c && c <= 'Z':
+			c += 'a' - 'A'
+		}
+		if c != with[i] {
+			return false
+		}
+	}
+	return true
 }
 
 var gatewayUser = &user.DefaultInfo{Name: GatewayUser, Groups: []string{user.AllAuthenticated}}

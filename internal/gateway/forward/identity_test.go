@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"pgregory.net/rapid"
 
@@ -50,7 +51,7 @@ func TestIdentity(t *testing.T) {
 			Name:   word.Draw(t, "name"),
 			UID:    rapid.SampledFrom([]string{"", "some-uid"}).Draw(t, "uid"),
 			Groups: rapid.SliceOfDistinct(rapid.OneOf(word, rapid.Just(fleet.AuthorizedGroup)), rapid.ID).Draw(t, "groups"),
-			Extra:  rapid.MapOf(rapid.SampledFrom([]string{"scopes", "example.io/key", names.EpochExtra, "cellplane.io/other"}), rapid.SliceOfN(word, 1, 2)).Draw(t, "extra"),
+			Extra:  rapid.MapOf(rapid.SampledFrom([]string{"scopes", "example.io/key", user.CredentialIDKey, serviceaccount.PodNameKey, names.EpochExtra, "cellplane.io/other"}), rapid.SliceOfN(word, 1, 2)).Draw(t, "extra"),
 		}
 		before := slices.Clone(u.Groups)
 		for _, scope := range []forward.Scope{forward.ToCell(42), forward.Hub} {
@@ -84,4 +85,22 @@ func TestIdentity(t *testing.T) {
 			t.Fatal("the user was changed")
 		}
 	})
+}
+
+// BenchmarkSetIdentity is for what nearly every user has beside a name, and for something else: every request pays for it.
+func BenchmarkSetIdentity(b *testing.B) {
+	for name, extra := range map[string]map[string][]string{
+		"certificate": {user.CredentialIDKey: {"X509SHA256=0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}},
+		"unusual":     {"example.io/tenant": {"one"}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			u := &user.DefaultInfo{Name: "alice", Groups: []string{"team-a", user.AllAuthenticated}, Extra: extra}
+			sent := http.Header{"Accept": {"application/json"}, "Accept-Encoding": {"gzip"}, "Content-Type": {"application/merge-patch+json"}, "User-Agent": {"kubectl"}}
+			b.ReportAllocs()
+			for b.Loop() {
+				header := forward.EndToEnd(sent)
+				forward.SetIdentity(header, u, forward.ToCell(42))
+			}
+		})
+	}
 }
