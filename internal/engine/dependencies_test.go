@@ -122,6 +122,10 @@ func TestDependencyWithAPolicyOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	untilGone(t, "it is not needed in member1", members["member1"], configMapRef(ns, "settings"))
+	kept := until(t, "its policy keeps the binding", cell, bindingRef(ns, "settings-configmap"), func(b *workv1alpha2.ResourceBinding) bool { return len(b.Spec.RequiredBy) == 0 })
+	if kept.UID != binding.UID || kept.DeletionTimestamp != nil {
+		t.Errorf("the binding is made anew: %s was %s", kept.UID, binding.UID)
+	}
 	delivered(t, "member2", ns, "settings", "k", "2")
 }
 

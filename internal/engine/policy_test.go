@@ -247,10 +247,16 @@ func TestSchedulingByOthers(t *testing.T) {
 		b.Spec.Suspension = &workv1alpha2.Suspension{Scheduling: ptr.To(true)}
 	})
 	edit(t, cell, p, func(p *policyv1alpha1.PropagationPolicy) { inMembers("member2")(&p.Spec) })
-	until(t, "the new placement is noted", cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
+	noted := func(b *workv1alpha2.ResourceBinding) bool {
 		return b.Spec.Placement.ClusterAffinity.ClusterNames[0] == "member2" && b.Spec.Suspension != nil
-	})
-	barrier(t, ns)
+	}
+	for _, when := range []string{"the new placement is noted", "it still is, after others have been decided about"} {
+		binding := until(t, when, cell, bindingRef(ns, "cm-configmap"), noted)
+		if len(binding.Spec.Clusters) != 1 || binding.Spec.Clusters[0].Name != "member1" {
+			t.Errorf("%s, and the binding was scheduled to %v", when, binding.Spec.Clusters)
+		}
+		barrier(t, ns)
+	}
 	missing(t, "a decision", members["member2"], configMapRef(ns, "cm"))
 	edit(t, cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) { b.Spec.Suspension = nil })
 	delivered(t, "member2", ns, "cm", "k", "1")

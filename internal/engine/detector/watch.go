@@ -95,7 +95,8 @@ func (d *Controller) templateChanged(key cell.TemplateKey, old, now *cell.Templa
 	d.queue.AddNow(key)
 }
 
-// policyChanged looks again at the templates that the policy has, had or may get.
+// policyChanged looks again at the templates that the policy has, had or may get, or may have to give because its priority
+// has sunk.
 func (d *Controller) policyChanged(old, now *policies.Policy) {
 	seen := map[cell.TemplateKey]struct{}{}
 	look := func(t *cell.Template) {
@@ -126,28 +127,11 @@ func (d *Controller) policyChanged(old, now *policies.Policy) {
 			}
 		}
 	}
-	if d.options.Preemption && lowered(old, now) {
-		// A policy that others could not take from before may now have to give.
-		for _, t := range d.cell.Templates.ClaimedBy(now.ID) {
-			look(t)
-		}
-	}
 }
 
 func (d *Controller) namespaced(gvk schema.GroupVersionKind) bool {
 	kind := d.cell.Templates.Kind(gvk)
 	return kind == nil || kind.Namespaced
-}
-
-func lowered(old, now *policies.Policy) bool {
-	return old != nil && now != nil && priority(now) < priority(old)
-}
-
-func priority(p *policies.Policy) int32 {
-	if p.Spec.Priority == nil {
-		return 0
-	}
-	return *p.Spec.Priority
 }
 
 // bindingChanged restores bindings that somebody deleted or changed, and finds those whose template is gone.
