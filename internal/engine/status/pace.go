@@ -12,18 +12,15 @@ import (
 //
 // When much moves at once, each takes longer to come to rest. Then only what takes much longer than the others did of
 // late is worth a word on the way: both times grow with what has been usual, as far as the crowd is large, up to a
-// factor. A few rollouts that take their time are told of as ever.
+// factor. A few rollouts that take their time are told of as ever. Where nothing comes to rest at all, as after a
+// mistake that all share, only the size of the crowd counts, and all are told of within minutes.
 var (
-	bindingRhythm = rhythm{quiet: 5 * time.Second, longest: 15 * time.Second, stretch: 12}
-	workRhythm    = rhythm{quiet: 45 * time.Second, longest: 90 * time.Second, stretch: 4}
+	bindingRhythm = rhythm{quiet: 5 * time.Second, longest: 15 * time.Second, stretch: 40, throng: 50}
+	workRhythm    = rhythm{quiet: 45 * time.Second, longest: 90 * time.Second, stretch: 8, throng: 100}
 )
 
-const (
-	// crowd is how many keys move for every time longer than at best that is waited at most.
-	crowd = 10
-	// throng is how many move for every time longer that is waited in any case.
-	throng = 50
-)
+// crowd is how many keys move for every time longer than at best that is waited at most.
+const crowd = 10
 
 const (
 	// outlier is how many times longer than usual something takes that is worth a word on the way.
@@ -41,6 +38,7 @@ const gather = 10 * time.Millisecond
 type rhythm struct {
 	quiet, longest time.Duration
 	stretch        int // how much longer at most
+	throng         int // how many move for every time longer that is waited in any case
 }
 
 // pace remembers since when keys have had something to write.
@@ -89,7 +87,7 @@ func (p *pace[K]) wait(key K, now time.Time) time.Duration {
 func (p *pace[K]) factor(now time.Time) time.Duration {
 	weight := p.weight(now)
 	usual := time.Duration(weight * float64(p.taken) / (weight*p.ended + doubt))
-	wanted := max(len(p.moves)/throng, min(len(p.moves)/crowd, int(outlier*usual/p.quiet)))
+	wanted := max(len(p.moves)/p.throng, min(len(p.moves)/crowd, int(outlier*usual/p.quiet)))
 	return time.Duration(max(1, min(wanted, p.stretch)))
 }
 
