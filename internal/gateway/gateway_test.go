@@ -53,6 +53,7 @@ func TestGateway(t *testing.T) {
 		{"VersionsIn", testVersionsIn},
 		{"Users", testUsers},
 		{"Hostile", testHostile},
+		{"OneName", testOneName},
 		{"NewNamespace", testNewNamespace},
 		{"NewKind", testNewKind},
 		{"Descriptions", testDescriptions},

@@ -2,7 +2,6 @@ package protection
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -76,7 +76,7 @@ func (g *Guard) deleteEach(w http.ResponseWriter, r *http.Request, info *request
 			return nil
 		}
 		var list metav1.PartialObjectMetadataList
-		if err := json.Unmarshal(page.Body(), &list); err != nil {
+		if err := utiljson.Unmarshal(page.Body(), &list); err != nil {
 			return apierrors.NewInternalError(fmt.Errorf("reading what is to be deleted: %w", err))
 		}
 		var group errgroup.Group

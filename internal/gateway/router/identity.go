@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/cellplane/cellplane/internal/slots"
@@ -23,25 +24,27 @@ var protobufMagic = []byte("k8s\x00")
 
 var errMalformed = errors.New("the body is not an object")
 
-// readIdentity reads the name of an object. A body that cannot be read has none, and is the API server's to refuse.
+// readIdentity reads the name of an object as API servers read it: an object for which they read another one would be made in a cell
+// where nobody looks for it. What could be read in two ways is refused. A body that cannot be read has no name, and is the API server's to
+// refuse. The error can be written as it is.
 func readIdentity(mediaType string, body []byte) (identity, error) {
 	switch mediaType {
 	case splice.ProtobufContentType:
-		return protoIdentity(body), nil
+		return protoIdentity(body)
 	case "application/yaml":
 		converted, err := yaml.YAMLToJSON(body)
 		if err != nil {
 			return identity{}, nil //nolint:nilerr // the API server answers what it cannot read
 		}
-		return jsonIdentity(converted), nil
+		return jsonIdentity(converted)
 	case "application/cbor", "application/cbor-seq":
 		return identity{}, unsupportedMediaType(splice.ErrUnsupported.Error())
 	default:
-		return jsonIdentity(body), nil
+		return jsonIdentity(body)
 	}
 }
 
-func jsonIdentity(body []byte) identity {
+func jsonIdentity(body []byte) (identity, error) {
 	var object struct {
 		Metadata struct {
 			Name         string            `json:"name"`
@@ -49,10 +52,15 @@ func jsonIdentity(body []byte) identity {
 			Labels       map[string]string `json:"labels"`
 		} `json:"metadata"`
 	}
-	if json.Unmarshal(body, &object) != nil {
-		return identity{}
+	// Of members that occur twice some API servers take the last one, and some a mixture.
+	twice, err := kjson.UnmarshalStrict(body, &object, kjson.DisallowDuplicateFields)
+	switch {
+	case err != nil:
+		return identity{}, nil //nolint:nilerr // the API server answers what it cannot read
+	case len(twice) > 0:
+		return identity{}, apierrors.NewBadRequest("the body is ambiguous: " + errors.Join(twice...).Error())
 	}
-	return identity{object.Metadata.Name, object.Metadata.GenerateName, object.Metadata.Labels[slots.HintLabel]}
+	return identity{object.Metadata.Name, object.Metadata.GenerateName, object.Metadata.Labels[slots.HintLabel]}, nil
 }
 
 // The numbers of the fields on the way to a name in protobuf.
@@ -64,35 +72,41 @@ const (
 	metaLabels       = 11
 )
 
-func protoIdentity(body []byte) identity {
+func protoIdentity(body []byte) (identity, error) {
 	var found identity
 	if !bytes.HasPrefix(body, protobufMagic) {
-		return found
+		return found, nil
 	}
-	// Messages that cannot be read have no fields, which is all there is to say about them here.
-	eachBytesField(body[len(protobufMagic):], func(number protowire.Number, raw []byte) {
+	inside := true
+	sound := eachBytesField(body[len(protobufMagic):], func(number protowire.Number, raw []byte) {
 		if number != unknownRaw {
 			return
 		}
-		eachBytesField(raw, func(number protowire.Number, metadata []byte) {
-			if number != objectMetadata {
-				return
+		found = identity{} // of several objects the last one counts
+		inside = eachBytesField(raw, func(number protowire.Number, metadata []byte) {
+			if number == objectMetadata {
+				inside = eachBytesField(metadata, found.take) && inside
 			}
-			eachBytesField(metadata, func(number protowire.Number, value []byte) {
-				switch number {
-				case metaName:
-					found.name = string(value)
-				case metaGenerateName:
-					found.generateName = string(value)
-				case metaLabels:
-					if key, label := mapEntry(value); key == slots.HintLabel {
-						found.slot = label
-					}
-				}
-			})
-		})
+		}) && inside
 	})
-	return found
+	if !sound || !inside {
+		return identity{}, apierrors.NewBadRequest(errMalformed.Error())
+	}
+	return found, nil
+}
+
+// take takes a field of an object's metadata.
+func (i *identity) take(number protowire.Number, value []byte) {
+	switch number {
+	case metaName:
+		i.name = string(value)
+	case metaGenerateName:
+		i.generateName = string(value)
+	case metaLabels:
+		if key, label := mapEntry(value); key == slots.HintLabel {
+			i.slot = label
+		}
+	}
 }
 
 func mapEntry(entry []byte) (key, value string) {
@@ -107,28 +121,29 @@ func mapEntry(entry []byte) (key, value string) {
 	return key, value
 }
 
-// eachBytesField calls visit for every field of a message that has bytes, and stops at what is malformed.
-func eachBytesField(message []byte, visit func(protowire.Number, []byte)) {
+// eachBytesField calls visit for every field of a message that has bytes. It stops at what is malformed, and reports whether nothing is.
+func eachBytesField(message []byte, visit func(protowire.Number, []byte)) bool {
 	for len(message) > 0 {
 		number, kind, n := protowire.ConsumeTag(message)
 		if n < 0 {
-			return
+			return false
 		}
 		message = message[n:]
 		if kind != protowire.BytesType {
 			if n = protowire.ConsumeFieldValue(number, kind, message); n < 0 {
-				return
+				return false
 			}
 			message = message[n:]
 			continue
 		}
 		content, n := protowire.ConsumeBytes(message)
 		if n < 0 {
-			return
+			return false
 		}
 		visit(number, content)
 		message = message[n:]
 	}
+	return true
 }
 
 // setName returns the body with the name set.

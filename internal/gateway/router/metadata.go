@@ -2,11 +2,11 @@ package router
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/slots"
@@ -19,7 +19,7 @@ func (rt *Router) metadata(ctx context.Context, c *call, cell slots.Index, name 
 		return nil, err
 	}
 	object := &metav1.PartialObjectMetadata{}
-	if err := json.Unmarshal(data, object); err != nil {
+	if err := utiljson.Unmarshal(data, object); err != nil {
 		return nil, forward.Unreachable(c.view.Name(cell), err)
 	}
 	return object, nil

@@ -2,7 +2,6 @@ package router
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -10,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
@@ -136,7 +136,7 @@ func (rt *Router) versionOf(ctx context.Context, c *call, cell slots.Index) (uin
 		return 0, err
 	}
 	var list metav1.PartialObjectMetadataList
-	if err := json.Unmarshal(data, &list); err != nil {
+	if err := utiljson.Unmarshal(data, &list); err != nil {
 		return 0, apierrors.NewInternalError(fmt.Errorf("reading a list: %w", err))
 	}
 	return strconv.ParseUint(list.ResourceVersion, 10, 64)

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/cellplane/cellplane/api/names"
@@ -156,7 +157,7 @@ func withoutCopies(objects [][]byte) [][]byte {
 	seen := map[types.UID]bool{}
 	return slices.DeleteFunc(objects, func(object []byte) bool {
 		var decoded metav1.PartialObjectMetadata
-		if json.Unmarshal(object, &decoded) != nil || decoded.UID == "" {
+		if utiljson.Unmarshal(object, &decoded) != nil || decoded.UID == "" {
 			return false
 		}
 		again := seen[decoded.UID]
@@ -212,7 +213,7 @@ func itemsOf(list []byte) ([][]byte, error) {
 	var decoded struct {
 		Items []json.RawMessage `json:"items"`
 	}
-	if err := json.Unmarshal(list, &decoded); err != nil {
+	if err := utiljson.Unmarshal(list, &decoded); err != nil {
 		return nil, apierrors.NewInternalError(fmt.Errorf("reading a list: %w", err))
 	}
 	items := make([][]byte, len(decoded.Items))

@@ -3,13 +3,13 @@ package router
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"net/http"
 	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/cellplane/cellplane/api/names"
@@ -204,7 +204,7 @@ func statusIn(mediaType string, body []byte) string {
 			body = converted
 		}
 	}
-	if json.Unmarshal(body, &object) != nil {
+	if utiljson.Unmarshal(body, &object) != nil {
 		return ""
 	}
 	for _, row := range object.Rows {

@@ -3,7 +3,6 @@ package views
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -12,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/cellplane/cellplane/api/names"
@@ -104,12 +104,12 @@ func readJSON(response *http.Response, into any) error {
 	}
 	if response.StatusCode != http.StatusOK {
 		var status metav1.Status
-		if json.Unmarshal(body, &status) == nil && status.Code != 0 {
+		if utiljson.Unmarshal(body, &status) == nil && status.Code != 0 {
 			return &apierrors.StatusError{ErrStatus: status}
 		}
 		return apierrors.NewGenericServerResponse(response.StatusCode, "get", schema.GroupResource{}, "", string(bytes.TrimSpace(body)), 0, true)
 	}
-	if err := json.Unmarshal(body, into); err != nil {
+	if err := utiljson.Unmarshal(body, into); err != nil {
 		return apierrors.NewInternalError(err)
 	}
 	return nil
@@ -129,7 +129,7 @@ func (v *Views) templateOf(ctx context.Context, info *request.RequestInfo, shown
 		return nil, err
 	}
 	template := &metav1.PartialObjectMetadata{}
-	if err := json.Unmarshal(data, template); err != nil {
+	if err := utiljson.Unmarshal(data, template); err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
 	if string(template.UID) != uid {

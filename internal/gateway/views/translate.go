@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 
@@ -191,7 +192,7 @@ func (v *Views) hidden(r *http.Request, to destination) func() string {
 		}).WithContext(request.WithRequestInfo(r.Context(), to.info))
 		answer := inner.Ask(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.toMember(w, r, to.cluster) }), look)
 		var live metav1.PartialObjectMetadata
-		if answer.Code() != http.StatusOK || json.Unmarshal(answer.Body(), &live) != nil {
+		if answer.Code() != http.StatusOK || utiljson.Unmarshal(answer.Body(), &live) != nil {
 			return "" // the update says what is wrong
 		}
 		return live.Annotations[corev1.LastAppliedConfigAnnotation]
