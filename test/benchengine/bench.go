@@ -26,6 +26,12 @@ type bench struct {
 	emptyRSS  int64   // of the active engine, before there were any
 }
 
+// phase is a part of the benchmark.
+type phase struct {
+	name string
+	run  func(context.Context) (*section, error)
+}
+
 func newBench(ctx context.Context, o *options, f *federation, e *engines) (*bench, error) {
 	b := &bench{options: o, fed: f, engines: e, templates: f.cell.client.AppsV1().Deployments(benchNamespace)}
 	b.report.Settings = map[string]int{"workloads": o.workloads, "sequential": o.sequential, "writers": o.writers, "kills": o.kills, "members": memberCount, "nodes": nodeCount}
@@ -43,10 +49,7 @@ func (b *bench) run(ctx context.Context) error {
 	if err := b.warmUp(ctx); err != nil {
 		return fmt.Errorf("warming up: %w", err)
 	}
-	for _, phase := range []struct {
-		name string
-		run  func(context.Context) (*section, error)
-	}{
+	phases := []phase{
 		{"resting", b.rest},
 		{"writing ConfigMaps", b.bare},
 		{"creating one by one", b.latency},
@@ -56,7 +59,11 @@ func (b *bench) run(ctx context.Context) error {
 		{"killing the active engine", b.takeover},
 		{"restarting both engines", b.restart},
 		{"deleting everything", b.cleanUp},
-	} {
+	}
+	if b.options.full {
+		phases = []phase{{"restarting both engines", b.fullRestart}}
+	}
+	for _, phase := range phases {
 		progress("%s", phase.name)
 		s, err := phase.run(ctx)
 		if err != nil {

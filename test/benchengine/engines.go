@@ -89,6 +89,13 @@ func (e *engines) stop() error {
 	return errors.Join(errs...)
 }
 
+// halt ends an engine gracefully.
+func (e *engine) halt(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stopBound)
+	defer cancel()
+	return e.Stop(ctx)
+}
+
 // roles returns the engine that leads, as soon as one does, and the other one.
 func (e *engines) roles(ctx context.Context) (active, standby *engine, err error) {
 	err = wait.PollUntilContextTimeout(ctx, pollPeriod, engineBound, true, func(ctx context.Context) (bool, error) {

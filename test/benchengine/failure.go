@@ -76,16 +76,65 @@ const (
 	idleFor    = 4 * time.Second
 )
 
-// restart stops both engines and starts them again with everything in place.
-func (b *bench) restart(ctx context.Context) (*section, error) {
-	idle := 0
-	if missing := b.options.restart - b.workloads; b.options.full && missing > 0 {
-		idle = missing
-		progress("creating %d more, paused and without replicas", missing)
-		if _, err := b.createMany(ctx, "idle", missing, 0); err != nil {
+// fullRestart is a restart with as many workloads as the options say.
+func (b *bench) fullRestart(ctx context.Context) (*section, error) {
+	missing := b.options.restart - b.workloads
+	if missing <= 0 {
+		return b.restart(ctx)
+	}
+	made, err := b.makeIdle(ctx, missing)
+	if err != nil {
+		return nil, err
+	}
+	s, err := b.restart(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.Title += fmt.Sprintf(", %d of them paused and without replicas", missing)
+	s.Figures = append(made.Figures, s.Figures...)
+	return s, nil
+}
+
+// idlePortion is how many workloads are made between two words on how far things are.
+const idlePortion = 1000
+
+// makeIdle has the engine bring many workloads to the members that do nothing there. The engine that stands by is not
+// needed for it, and would take its share of the processors.
+func (b *bench) makeIdle(ctx context.Context, n int) (*section, error) {
+	_, standby, err := b.engines.roles(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := standby.halt(ctx); err != nil {
+		return nil, err
+	}
+	before, err := b.ledger.planesCPU()
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	for made := 0; made < n; {
+		portion := min(idlePortion, n-made)
+		progress("making %d more, paused and without replicas; there are %d of %d", portion, made, n)
+		if _, err := b.createMany(ctx, numbered("idle", made), portion, 0); err != nil {
 			return nil, err
 		}
+		made += portion
 	}
+	took := time.Since(began)
+	after, err := b.ledger.planesCPU()
+	if err != nil {
+		return nil, err
+	}
+	s := &section{}
+	s.add("making them: from the first request to the last status", took.Seconds(), unitSeconds)
+	s.add("… CPU of the cell's API server and etcd, each", (after[cpuAPIServer]+after[cpuEtcd]-before[cpuAPIServer]-before[cpuEtcd]).Seconds()/float64(n), unitSeconds)
+	s.add("… CPU of the members, each", (after[cpuMembers]-before[cpuMembers]).Seconds()/float64(n), unitSeconds)
+	return s, nil
+}
+
+// restart stops both engines and starts them again with everything in place.
+func (b *bench) restart(ctx context.Context) (*section, error) {
 	before, err := b.ledger.settle(ctx)
 	if err != nil {
 		return nil, err
@@ -115,11 +164,7 @@ func (b *bench) restart(ctx context.Context) (*section, error) {
 	if err != nil {
 		return nil, err
 	}
-	title := fmt.Sprintf("Restart of both engines with %d workloads", b.workloads)
-	if idle > 0 {
-		title += fmt.Sprintf(", %d of them paused and without replicas", idle)
-	}
-	s := &section{Title: title}
+	s := &section{Title: fmt.Sprintf("Restart of both engines with %d workloads", b.workloads)}
 	s.Writes, s.WritesEach = after.writes.since(before.writes), "in all"
 	s.add("until both are ready and one leads", leading.Seconds(), unitSeconds)
 	s.add("until both are quiet", quiet.Seconds(), unitSeconds)
