@@ -151,7 +151,7 @@ func TestOtherScheduler(t *testing.T) {
 	}
 }
 
-// S19: of those that wait, the one with the higher priority is placed first.
+// S19: the priority of the class that a policy names reaches the binding, and one that waits is placed when there is room.
 func TestPriority(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "a")

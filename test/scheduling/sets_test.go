@@ -84,10 +84,10 @@ func TestComponents(t *testing.T) {
 	t.Parallel()
 	anything := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)}
 	crd := &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "rayclusters.ray.io"},
+		ObjectMeta: metav1.ObjectMeta{Name: "rayjobs.ray.io"},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 			Group: "ray.io", Scope: apiextensionsv1.NamespaceScoped,
-			Names:    apiextensionsv1.CustomResourceDefinitionNames{Plural: "rayclusters", Singular: "raycluster", Kind: "RayCluster", ListKind: "RayClusterList"},
+			Names:    apiextensionsv1.CustomResourceDefinitionNames{Plural: "rayjobs", Singular: "rayjob", Kind: "RayJob", ListKind: "RayJobList"},
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &anything}}},
 		},
 	}
@@ -100,7 +100,7 @@ func TestComponents(t *testing.T) {
 		l.Classes[0].Allocatable[corev1.ResourceCPU], l.Classes[0].Nodes[0].Free[corev1.ResourceCPU] = resource.MustParse("8"), resource.MustParse("8")
 	})
 	w.policy(aggregated, oneCluster, func(p *policyv1alpha1.PropagationPolicy) {
-		p.Spec.ResourceSelectors = []policyv1alpha1.ResourceSelector{{APIVersion: "ray.io/v1", Kind: "RayCluster"}}
+		p.Spec.ResourceSelectors = []policyv1alpha1.ResourceSelector{{APIVersion: "ray.io/v1", Kind: "RayJob"}}
 	})
 	template := func(cpus string) map[string]any {
 		return map[string]any{"spec": map[string]any{"containers": []any{map[string]any{
@@ -108,10 +108,10 @@ func TestComponents(t *testing.T) {
 		}}}}
 	}
 	ray := func(name string, workers int64) *unstructured.Unstructured {
-		obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": map[string]any{
+		obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "ray.io/v1", "kind": "RayJob", "spec": map[string]any{"rayClusterSpec": map[string]any{
 			"headGroupSpec":    map[string]any{"template": template("1")},
 			"workerGroupSpecs": []any{map[string]any{"groupName": "many", "replicas": workers, "template": template("6")}},
-		}}}
+		}}}}
 		obj.SetNamespace(w.ns)
 		obj.SetName(name)
 		return obj
@@ -120,7 +120,7 @@ func TestComponents(t *testing.T) {
 		err := w.client.Create(ctx, ray("train", 2))
 		return err == nil, err
 	})
-	b := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "train-raycluster"}}
+	b := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "train-rayjob"}}
 	testenv.Eventually(t, "it is placed as a whole", func(ctx context.Context) (bool, error) {
 		if err := w.client.Get(ctx, keyOf(b), b); err != nil {
 			return false, err
@@ -139,7 +139,7 @@ func TestComponents(t *testing.T) {
 			t.Errorf("%d of %d replicas of %s are placed", shares[component.Name], component.Replicas, component.Name)
 		}
 	}
-	work := &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: names.ExecutionNamespace(w.full("large-nodes")), Name: names.WorkName("RayCluster", w.ns, "train")}}
+	work := &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: names.ExecutionNamespace(w.full("large-nodes")), Name: names.WorkName("RayJob", w.ns, "train")}}
 	testenv.Eventually(t, "its Work is there", func(ctx context.Context) (bool, error) {
 		err := w.client.Get(ctx, keyOf(work), work)
 		return err == nil, err
@@ -166,7 +166,7 @@ func TestComponents(t *testing.T) {
 	w.create(ray("too-large", 2)) // one large node is left
 	testenv.Eventually(t, "the other waits as a whole", func(ctx context.Context) (bool, error) {
 		b := &workv1alpha2.ResourceBinding{}
-		if err := w.client.Get(ctx, ctrlclient.ObjectKey{Namespace: w.ns, Name: "too-large-raycluster"}, b); err != nil {
+		if err := w.client.Get(ctx, ctrlclient.ObjectKey{Namespace: w.ns, Name: "too-large-rayjob"}, b); err != nil {
 			return false, err
 		}
 		if len(b.Spec.Clusters) > 0 {

@@ -1,7 +1,9 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/errors"
@@ -25,6 +27,20 @@ func (s *Scheduler) Run(ctx context.Context, workers int) { s.queue.Run(ctx, wor
 
 // Enqueue has a binding looked at.
 func (s *Scheduler) Enqueue(key cell.Key) { s.queue.AddNow(key) }
+
+// enqueueAll has bindings looked at because of the same event. Those with a higher priority come first: workers that have
+// nothing else to do take what comes.
+func (s *Scheduler) enqueueAll(event string, keys []cell.Key) {
+	incoming.WithLabelValues(event).Add(float64(len(keys)))
+	priorities := make(map[cell.Key]int, len(keys))
+	for _, key := range keys {
+		priorities[key] = s.priority(key)
+	}
+	slices.SortStableFunc(keys, func(a, b cell.Key) int { return -cmp.Compare(priorities[a], priorities[b]) })
+	for _, key := range keys {
+		s.queue.AddNow(key)
+	}
+}
 
 // Reconcile decides about a binding if a decision is due.
 func (s *Scheduler) Reconcile(ctx context.Context, key cell.Key) error {

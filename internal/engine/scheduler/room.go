@@ -103,6 +103,7 @@ func (s *Scheduler) wakeWaiting(event string, clusters []*clusterv1alpha1.Cluste
 	s.mu.Unlock()
 	type question struct{ cluster, need string }
 	answers := map[question]bool{}
+	var woken []cell.Key
 	for placement, keys := range waiting {
 		reach := s.reach(placement)
 		reached := slices.DeleteFunc(slices.Clone(clusters), func(cluster *clusterv1alpha1.Cluster) bool { return !reach.either(cluster) })
@@ -124,11 +125,11 @@ func (s *Scheduler) wakeWaiting(event string, clusters []*clusterv1alpha1.Cluste
 				}
 				return answer
 			}) {
-				incoming.WithLabelValues(event).Inc()
-				s.queue.AddNow(key)
+				woken = append(woken, key)
 			}
 		}
 	}
+	s.enqueueAll(event, woken)
 }
 
 // roomEpoch tells decisions apart between which clusters may have got more room.

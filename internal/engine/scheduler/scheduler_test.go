@@ -253,3 +253,52 @@ func TestWaitingUnderOnePlacement(t *testing.T) {
 		t.Errorf("with a place it waits under %v", s.waiting)
 	}
 }
+
+// TestMoreImportantFirst looks at bindings in the order of their priority: at those that came while nobody worked, and at
+// those that are woken together while somebody waits for work.
+func TestMoreImportantFirst(t *testing.T) {
+	const bindings = 100
+	c := newPicture(t)
+	store, err := ledger.NewStore(ledger.Options{Hub: unreachable, Holder: "cell-a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(c, nil, Options{Ledger: store})
+	c.Clusters.Set(&clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}})
+	store.Set(fullLedger("a", 0, "1"))
+	for i := range bindings {
+		b := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("b", i), ResourceVersion: "1"}}
+		b.Spec.Placement = &policyv1alpha1.Placement{}
+		b.Spec.SchedulePriority = &workv1alpha2.SchedulePriority{Priority: int32(i * 37 % bindings)}
+		c.Bindings("ns").Set(b)
+		s.record(b, &decision{placement: `{}`, Outcome: Outcome{Failure: &schedule.Failure{Reason: names.ReasonUnschedulable}}})
+	}
+	order := make(chan int, 10*bindings)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.queue.Run(ctx, 1, func(_ context.Context, key cell.Key) error { order <- s.priority(key); return nil })
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	expect := func(when string) {
+		t.Helper()
+		for want := bindings - 1; want >= 0; want-- {
+			select {
+			case got := <-order:
+				if got != want {
+					t.Fatalf("%s one of priority %d was looked at before one of %d", when, got, want)
+				}
+			case <-time.After(time.Minute):
+				t.Fatalf("%s nobody looked at that of priority %d", when, want)
+			}
+		}
+	}
+	expect("when work began")
+	for version := range 10 {
+		store.Set(fullLedger("a", 60, fmt.Sprint(2+version)))
+		expect("when there was room")
+	}
+	c.Clusters.Set(&clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "2", Labels: map[string]string{"new": "label"}}})
+	expect("when the cluster changed")
+}

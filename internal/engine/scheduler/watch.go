@@ -76,16 +76,14 @@ func sameForScheduling(a, b *clusterv1alpha1.Cluster) bool {
 
 // clusterChanged looks again at the bindings whose placement reaches the cluster, as it is or as it was.
 func (s *Scheduler) clusterChanged(old, now *clusterv1alpha1.Cluster) {
+	var reached []cell.Key
 	for _, placement := range s.cell.Placements() {
 		if !s.reach(placement).either(old, now) {
 			continue
 		}
-		keys := s.cell.BindingsPlaced(placement)
-		incoming.WithLabelValues("ClusterChanged").Add(float64(len(keys)))
-		for _, key := range keys {
-			s.queue.AddNow(key)
-		}
+		reached = append(reached, s.cell.BindingsPlaced(placement)...)
 	}
+	s.enqueueAll("ClusterChanged", reached)
 }
 
 // reach is which clusters a placement may choose.
