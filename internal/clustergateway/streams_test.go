@@ -1,16 +1,9 @@
 package clustergateway_test
 
 import (
-	"bufio"
-	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"net/url"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -24,151 +17,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/portforward"
-	"k8s.io/client-go/tools/remotecommand"
-	"k8s.io/client-go/transport/spdy"
 
-	"github.com/cellplane/cellplane/internal/testenv"
+	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 )
 
-// testStreams looks into a pod of a member as if it were one of the gateway's own, by every protocol that clients have.
+// testStreams looks into a pod of a member as if it were one of the gateway's own.
 func testStreams(t *testing.T, w *world) {
 	namespace := w.namespace(t, "streams")
 	w.run(t, 1, namespace, "one", nil)
 	w.eventuallyPod(t, "the pod runs", namespace, "one", running)
-	config := w.gateway.Config(t)
-	at := func(subresource string) *rest.Request {
-		return w.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(namespace).Name("one").SubResource(subresource)
-	}
-	t.Run("Logs", func(t *testing.T) { checkLogs(t, w, namespace) })
-	for name, executor := range map[string]func(to *url.URL) (remotecommand.Executor, error){
-		"SPDY": func(to *url.URL) (remotecommand.Executor, error) {
-			return remotecommand.NewSPDYExecutor(config, http.MethodPost, to)
-		},
-		"WebSocket": func(to *url.URL) (remotecommand.Executor, error) {
-			return remotecommand.NewWebSocketExecutor(config, http.MethodGet, to.String())
-		},
-	} {
-		t.Run("Exec over "+name, func(t *testing.T) {
-			options := &corev1.PodExecOptions{Container: "main", Command: []string{"sh", "-c", "read line; echo $line; echo problem >&2"}, Stdin: true, Stdout: true, Stderr: true}
-			command, err := executor(at("exec").VersionedParams(options, scheme.ParameterCodec).URL())
-			check(t, err)
-			var out, problems bytes.Buffer
-			err = command.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader("there and back\n"), Stdout: &out, Stderr: &problems})
-			if err != nil || out.String() != "there and back\n" || problems.String() != "problem\n" {
-				t.Errorf("the command said %q and %q and ended with %v", out.String(), problems.String(), err)
-			}
-		})
-		t.Run("Attach over "+name, func(t *testing.T) {
-			attached, err := executor(at("attach").VersionedParams(&corev1.PodAttachOptions{Container: "main", Stdout: true}, scheme.ParameterCodec).URL())
-			check(t, err)
-			checkAttached(t, w, attached)
-		})
-	}
-	t.Run("PortForward over SPDY", func(t *testing.T) {
-		transport, upgrader, err := spdy.RoundTripperFor(config)
-		check(t, err)
-		dialer := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, at("portforward").URL())
-		checkForwarded(t, func(stop, ready chan struct{}) (*portforward.PortForwarder, error) {
-			return portforward.New(dialer, []string{"0:8080"}, stop, ready, io.Discard, io.Discard)
-		})
-	})
-	t.Run("PortForward over WebSocket", func(t *testing.T) {
-		dialer, err := portforward.NewSPDYOverWebsocketDialer(at("portforward").URL(), config)
-		check(t, err)
-		checkForwarded(t, func(stop, ready chan struct{}) (*portforward.PortForwarder, error) {
-			return portforward.New(dialer, []string{"0:8080"}, stop, ready, io.Discard, io.Discard)
-		})
-	})
-}
-
-// say lets the pods of a member say something.
-func (w *world) say(t testing.TB, member int, text string) {
-	t.Helper()
-	log, err := os.OpenFile(w.Members[member].PodLog(), os.O_APPEND|os.O_WRONLY, 0o600)
-	check(t, err)
-	defer log.Close()
-	_, err = log.WriteString("2026-01-02T03:04:05.000000006Z stdout F " + text + "\n")
-	check(t, err)
-}
-
-// checkLogs follows the log of a pod: what is said while it is followed arrives.
-func checkLogs(t *testing.T, w *world, namespace string) {
-	w.say(t, 1, "hello")
-	stream, err := w.client.CoreV1().Pods(namespace).GetLogs("one", &corev1.PodLogOptions{Follow: true}).Stream(t.Context())
-	check(t, err)
-	defer stream.Close()
-	lines := bufio.NewReader(stream)
-	for _, want := range []string{"hello", "and on"} {
-		if line, err := lines.ReadString('\n'); err != nil || line != want+"\n" {
-			t.Fatalf("read %q, %v; want %q", line, err, want)
-		}
-		w.say(t, 1, "and on") // only now, so that what comes next is a stream
-	}
-}
-
-func checkAttached(t *testing.T, w *world, attached remotecommand.Executor) {
-	t.Helper()
-	reader, writer := io.Pipe()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	ended := make(chan error, 1)
-	go func() {
-		ended <- attached.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: writer})
-		writer.Close()
-	}()
-	said := make(chan string, 1)
-	go func() {
-		line, _ := bufio.NewReader(reader).ReadString('\n')
-		said <- line
-	}()
-	// What the pod says from now on arrives, and nobody knows when now is.
-	testenv.Eventually(t, "what the pod says arrives", func(context.Context) (bool, error) {
-		w.say(t, 1, "attached")
-		select {
-		case line := <-said:
-			if line != "attached\n" {
-				t.Errorf("the pod said %q", line)
-			}
-			return true, nil
-		case err := <-ended:
-			t.Fatalf("the stream ended: %v", err)
-		default:
-		}
-		return false, nil
-	})
-}
-
-// checkForwarded sends something to a port of a pod, which sends it back.
-func checkForwarded(t *testing.T, open func(stop, ready chan struct{}) (*portforward.PortForwarder, error)) {
-	t.Helper()
-	stop, ready := make(chan struct{}), make(chan struct{})
-	forwarder, err := open(stop, ready)
-	check(t, err)
-	ended := make(chan error, 1)
-	go func() { ended <- forwarder.ForwardPorts() }()
-	defer func() {
-		close(stop)
-		if err := <-ended; err != nil {
-			t.Errorf("forwarding ended with %v", err)
-		}
-	}()
-	select {
-	case <-ready:
-	case err := <-ended:
-		ended <- nil
-		t.Fatalf("nothing was forwarded: %v", err)
-	}
-	ports, err := forwarder.GetPorts()
-	check(t, err)
-	connection, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", ports[0].Local))
-	check(t, err)
-	defer connection.Close()
-	_, err = connection.Write([]byte("there and back\n"))
-	check(t, err)
-	if line, err := bufio.NewReader(connection).ReadString('\n'); err != nil || line != "there and back\n" {
-		t.Errorf("%q came back: %v", line, err)
-	}
+	gatewaytest.CheckStreams(t, w.gateway.Config(t), gatewaytest.Pod{Namespace: namespace, Name: "one", Log: w.Members[1].PodLog()})
 }
 
 // testSubresources changes a pod of a member by way of its subresources: ephemeral containers, as kubectl debug adds them, and eviction.

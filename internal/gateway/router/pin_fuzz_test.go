@@ -93,7 +93,7 @@ func checkPinnedPatch(t *testing.T, body, pinned []byte) {
 	if err := json.Unmarshal(pinned, &after); err != nil || len(after) != len(before)+1 || !reflect.DeepEqual(after[0], any(first)) {
 		t.Fatalf("%q became %q, which names no version first: %v", body, pinned, err)
 	}
-	if err := utiljson.Unmarshal(pinned, &after); err != nil || !slices.EqualFunc(after[1:], before, func(a, b any) bool { return reflect.DeepEqual(a, b) }) {
+	if err := utiljson.Unmarshal(pinned, &after); err != nil || !slices.EqualFunc(after[1:], before, reflect.DeepEqual) {
 		t.Errorf("%q became another change, %q: %v", body, pinned, err)
 	}
 }
