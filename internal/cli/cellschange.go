@@ -10,12 +10,15 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/internal/cells"
+	"github.com/cellplane/cellplane/internal/hub/rebalance"
 	"github.com/cellplane/cellplane/internal/local"
 )
 
@@ -106,7 +109,10 @@ func (o *cellsChange) prepare(ctx context.Context, out io.Writer, name string, w
 		return err // before anything is started in vain
 	}
 	if manifest.given() {
-		return manifest.apply(ctx, o.hub, name, weight)
+		if err := manifest.apply(ctx, o.hub, name, weight); err != nil {
+			return err
+		}
+		return awaitGlobals(ctx, api, out, name)
 	}
 	err = api.Get(ctx, types.NamespacedName{Name: name}, &v1alpha1.Cell{})
 	switch {
@@ -127,7 +133,34 @@ func (o *cellsChange) prepare(ctx context.Context, out io.Writer, name string, w
 		return err
 	}
 	fmt.Fprintf(out, "Starting %s…\n", name)
-	return supervisor.AddCell(ctx, name)
+	if err := supervisor.AddCell(ctx, name); err != nil {
+		return err
+	}
+	return awaitGlobals(ctx, api, out, name)
+}
+
+// globalsWithin is how long a new cell is waited for. The change would wait for it, too.
+const globalsWithin = 2 * time.Minute
+
+// awaitGlobals waits until a new cell has the hub's objects. Definitions are among them: watches of custom kinds go on without a break if
+// the cell serves these before it joins.
+func awaitGlobals(ctx context.Context, api client.Client, out io.Writer, name string) error {
+	fmt.Fprintf(out, "Giving %s the objects that every cell has…\n", name)
+	err := wait.PollUntilContextTimeout(ctx, followInterval, globalsWithin, true, func(ctx context.Context) (bool, error) {
+		var cell v1alpha1.Cell
+		if err := api.Get(ctx, types.NamespacedName{Name: name}, &cell); err != nil {
+			return false, client.IgnoreNotFound(err)
+		}
+		return meta.IsStatusConditionTrue(cell.Status.Conditions, rebalance.ConditionGlobalsCopied), nil
+	})
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("interrupted before the change began; %s is there and can be added at any time", name)
+	case wait.Interrupted(err):
+		return nil // the change itself tells what it waits for
+	default:
+		return err
+	}
 }
 
 func newCellsDrain() *cobra.Command {

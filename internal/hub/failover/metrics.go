@@ -10,6 +10,10 @@ var (
 		Name: "cellplane_failover_promoted_objects_total",
 		Help: "Objects of failed cells that were brought to life from their copies, by cell.",
 	}, []string{"cell"})
+	phases = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "cellplane_failover_phases_total",
+		Help: "Phases that failed cells have reached, by cell and by condition and reason of the Cell.",
+	}, []string{"cell", "condition", "reason"})
 	promotionSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "cellplane_failover_promotion_seconds",
 		Help:    "Time that promotions took which brought something to life.",
@@ -17,4 +21,4 @@ var (
 	})
 )
 
-func init() { metrics.Registry.MustRegister(promotedObjects, promotionSeconds) }
+func init() { metrics.Registry.MustRegister(promotedObjects, phases, promotionSeconds) }

@@ -335,6 +335,14 @@ func (t *Takeover) setCondition(ctx context.Context, cell *cellplanev1alpha1.Cel
 	if err != nil {
 		return fmt.Errorf("writing the condition %s of cell %s: %w", condition.Type, cell.Name, err)
 	}
+	phases.WithLabelValues(cell.Name, condition.Type, condition.Reason).Inc()
+	if condition.Type == names.CellFenced { // promotions tell more than their condition does
+		kind := corev1.EventTypeNormal
+		if condition.Reason == reasonUnfenced {
+			kind = corev1.EventTypeWarning
+		}
+		t.Events.Eventf(cell, nil, kind, condition.Reason, "Failover", "%s", condition.Message)
+	}
 	return nil
 }
 

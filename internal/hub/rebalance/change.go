@@ -117,12 +117,12 @@ func (c *change) settle(ctx context.Context) error {
 	status.Phase = cellplanev1alpha1.TopologyStable
 	if status.Change != nil {
 		status.Change.MovedSlots = nil // how much has moved stays for who asks late
+		observeMove(status.Change, 0)
 	}
 	if status.LeftoversSince == nil {
 		setSettled(status, c.topology.Generation, metav1.ConditionTrue, "Stable", "no change is under way")
 	} else {
 		setSettled(status, c.topology.Generation, metav1.ConditionFalse, "LeftoversKept", "no change is under way; what was left behind is removed after the grace period")
 	}
-	objects.Reset()
 	return c.publish(ctx, status)
 }

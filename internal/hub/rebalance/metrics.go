@@ -3,6 +3,8 @@ package rebalance
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 )
 
 var (
@@ -16,7 +18,7 @@ var (
 	})
 	objects = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "cellplane", Subsystem: "rebalance", Name: "objects",
-		Help: "Objects of the change under way, by whether they have moved, are moving or wait.",
+		Help: "Objects of the change under way, or else of the last one, by whether they have moved, are moving or wait.",
 	}, []string{"state"})
 	phases = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "cellplane", Subsystem: "topology", Name: "phase",
@@ -31,6 +33,15 @@ var (
 		Help: "Objects removed from cells that they had left.",
 	})
 )
+
+// observeMove has the metrics tell how far a change is.
+func observeMove(change *cellplanev1alpha1.TopologyChange, moving int64) {
+	// What moves has moved, in part: a slot is under way until the last of its objects has arrived.
+	moving = min(moving, change.TotalObjects-change.MovedObjects)
+	objects.WithLabelValues("moved").Set(float64(change.MovedObjects))
+	objects.WithLabelValues("moving").Set(float64(moving))
+	objects.WithLabelValues("waiting").Set(float64(change.TotalObjects - change.MovedObjects - moving))
+}
 
 func init() {
 	metrics.Registry.MustRegister(steps, failures, objects, phases, epochs, leftovers)

@@ -41,9 +41,11 @@ type Mover struct {
 
 // Run moves everything and returns when nothing is left to move. What it is doing when it fails is finished by the next run.
 func (m *Mover) Run(ctx context.Context) error {
+	m.mu.Lock()
 	if m.pace == nil {
 		m.pace = newPace(m.Window)
 	}
+	m.mu.Unlock()
 	m.pending, m.busy, m.wake = map[slots.Slot]struct{}{}, map[slots.Slot]struct{}{}, make(chan struct{}, 1)
 	m.stores = map[string]*gathered{}
 	defer func() {
@@ -131,6 +133,17 @@ func (m *Mover) Progress() (moved, total int64) {
 		moved, total = moved+left, total+all
 	}
 	return moved, total
+}
+
+// UnderWay returns how many objects are moving just now.
+func (m *Mover) UnderWay() int64 {
+	m.mu.Lock()
+	pace := m.pace
+	m.mu.Unlock()
+	if pace == nil {
+		return 0
+	}
+	return int64(pace.underWay())
 }
 
 // Least returns, for each cell that has lost objects, the revision at which the last one was given up.

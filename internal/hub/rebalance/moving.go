@@ -73,8 +73,7 @@ func (c *change) publishMove(ctx context.Context, mover *Mover, moved *slotSet) 
 	}
 	status.Change.MovedObjects, status.Change.TotalObjects = mover.Progress()
 	status.Change.MovedSlots = moved.bitmap()
-	objects.WithLabelValues("moved").Set(float64(status.Change.MovedObjects))
-	objects.WithLabelValues("waiting").Set(float64(status.Change.TotalObjects - status.Change.MovedObjects))
+	observeMove(status.Change, mover.UnderWay())
 	setSettled(status, c.topology.Generation, metav1.ConditionFalse, "Moving", c.describe())
 	return c.publish(ctx, status)
 }
@@ -85,6 +84,7 @@ func (c *change) finish(ctx context.Context, mover *Mover, moved *slotSet, took 
 	status.Phase = cellplanev1alpha1.TopologyMoved
 	status.Change.MovedObjects, status.Change.TotalObjects = mover.Progress()
 	status.Change.MovedSlots = moved.bitmap()
+	observeMove(status.Change, 0)
 	status.LeftoversSince = now()
 	next := cellplanev1alpha1.TopologyEpoch{Epoch: c.topology.Generation + 1, Least: mover.Least()}
 	// A cell that leaves has to be read to its end: users may have deleted the last objects in it.

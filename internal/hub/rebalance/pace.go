@@ -76,6 +76,13 @@ func (p *pace) now() int {
 	return p.limit
 }
 
+// underWay is how many objects move at the moment.
+func (p *pace) underWay() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.used
+}
+
 // took learns how long a transaction with a single object took.
 func (p *pace) took(duration time.Duration) {
 	p.mu.Lock()
