@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -240,9 +241,8 @@ func (e *engine) start(ctx context.Context) error {
 	}
 	e.follow(ctx)
 	e.ready.Store(true)
-	if e.config.GovernMemory {
-		time.AfterFunc(startMemory, func() { forgetStart(e.logger) })
-	}
+	// Reading everything leaves much behind that is not needed again.
+	time.AfterFunc(30*time.Second, debug.FreeOSMemory)
 	klog.FromContext(ctx).Info("ready", "cell", e.config.Cell, "templates", e.cell.Templates.Len(), "works", e.cell.Works.Len(), "took", time.Since(began).Round(time.Millisecond))
 	return nil
 }

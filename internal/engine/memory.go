@@ -4,8 +4,6 @@ import (
 	"context"
 	"runtime/debug"
 	"time"
-
-	"k8s.io/klog/v2"
 )
 
 // An engine's memory is what it keeps, and as much again that the collector has not looked at yet; and what reading
@@ -14,7 +12,6 @@ const (
 	baseMemory     = 80 << 20 // besides the program itself
 	workloadMemory = 14 << 10 // for each template and its Works
 	memoryPeriod   = 5 * time.Second
-	startMemory    = 10 * time.Second // when what the start needed is given back
 )
 
 // governMemory keeps the memory of the process in proportion to the number of templates until the context ends.
@@ -34,11 +31,3 @@ func governMemory(ctx context.Context, templates func() int) {
 }
 
 func memoryFor(templates int) int64 { return baseMemory + workloadMemory*int64(templates) }
-
-// forgetStart gives back what reading everything has left behind and is not needed again.
-func forgetStart(logger klog.Logger) {
-	debug.FreeOSMemory()
-	if err := dropProgramPages(); err != nil {
-		logger.V(2).Info("cannot give memory back", "err", err)
-	}
-}
