@@ -97,13 +97,11 @@ func (q *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 		}
 		return q.give(ctx, key, nil)
 	}
-	corrected, err := q.guard.correct(ctx, key)
-	if err != nil {
+	if err := q.guard.correct(ctx, key); err != nil {
 		return err
 	}
-	if corrected {
-		q.wake(key.Namespace)
-	}
+	// What a workload gives back is on the quota before its binding is written: there may be room though nothing was corrected.
+	q.wake(key.Namespace)
 	if q.hub {
 		if err := q.give(ctx, key, quota); err != nil {
 			return err

@@ -137,16 +137,17 @@ func (g *Guard) write(ctx context.Context, quota *policyv1alpha1.FederatedResour
 }
 
 // correct brings what stands on a quota in line with what is really used: decisions that were never written, and
-// workloads that are gone, still count until then. It tells whether anything had to be written.
-func (g *Guard) correct(ctx context.Context, key cell.Key) (bool, error) {
+// workloads that are gone, still count until then.
+func (g *Guard) correct(ctx context.Context, key cell.Key) error {
 	lock := g.lock(key.Namespace)
 	lock.Lock()
 	defer lock.Unlock()
 	fresh := &policyv1alpha1.FederatedResourceQuota{}
 	if err := g.hub.Get(ctx, key, fresh); err != nil {
-		return false, client.IgnoreNotFound(err)
+		return client.IgnoreNotFound(err)
 	}
-	return g.write(ctx, fresh, within(g.usage(key.Namespace), fresh.Spec.Overall))
+	_, err := g.write(ctx, fresh, within(g.usage(key.Namespace), fresh.Spec.Overall))
+	return err
 }
 
 // usage adds up what this cell uses, and is about to use, in a namespace.
