@@ -3,6 +3,7 @@ package simulate
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -330,13 +331,13 @@ func (w *numbered) feasible(count int) bool {
 			}
 			next := w.pod.DeepCopy()
 			next.Spec.NodeName = n.Name
-			more, counts := append(placed[:len(placed):len(placed)], next), append([]int(nil), perNode...)
+			more, counts := slices.Concat(placed, []*corev1.Pod{next}), slices.Clone(perNode)
 			counts[i]++
 			if others > 0 && (w.class == "" || n.Labels["zone"] == w.class) && try(more, counts, left, others-1) {
 				return true
 			}
 			for j, ordinal := range left {
-				if n.Labels["zone"] == w.zones[ordinal] && try(more, counts, append(append([]int(nil), left[:j]...), left[j+1:]...), others) {
+				if n.Labels["zone"] == w.zones[ordinal] && try(more, counts, slices.Concat(left[:j], left[j+1:]), others) {
 					return true
 				}
 			}

@@ -113,7 +113,7 @@ func (g *Guard) book(ctx context.Context, quota *policyv1alpha1.FederatedResourc
 				Message: fmt.Sprintf("FederatedResourceQuota %s would be exceeded: %s. Raise it, or free some of it.", fresh.Name, much),
 			}, nil
 		}
-		_, err := g.write(ctx, fresh, mine)
+		err := g.write(ctx, fresh, mine)
 		if err == nil {
 			return nil, nil
 		}
@@ -124,16 +124,16 @@ func (g *Guard) book(ctx context.Context, quota *policyv1alpha1.FederatedResourc
 	return nil, fmt.Errorf("the FederatedResourceQuota %s/%s changes too often", quota.Namespace, quota.Name)
 }
 
-// write writes down what this cell uses and tells whether that was news.
-func (g *Guard) write(ctx context.Context, quota *policyv1alpha1.FederatedResourceQuota, used corev1.ResourceList) (bool, error) {
+// write writes down what this cell uses, if that is news.
+func (g *Guard) write(ctx context.Context, quota *policyv1alpha1.FederatedResourceQuota, used corev1.ResourceList) error {
 	changed, err := set(quota, g.cell.Name, used)
 	if err != nil || !changed {
-		return false, err
+		return err
 	}
 	if err := g.hub.Update(ctx, quota); err != nil {
-		return false, fmt.Errorf("writing what is used of the FederatedResourceQuota %s/%s: %w", quota.Namespace, quota.Name, err)
+		return fmt.Errorf("writing what is used of the FederatedResourceQuota %s/%s: %w", quota.Namespace, quota.Name, err)
 	}
-	return true, nil
+	return nil
 }
 
 // correct brings what stands on a quota in line with what is really used: decisions that were never written, and
@@ -146,8 +146,7 @@ func (g *Guard) correct(ctx context.Context, key cell.Key) error {
 	if err := g.hub.Get(ctx, key, fresh); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	_, err := g.write(ctx, fresh, within(g.usage(key.Namespace), fresh.Spec.Overall))
-	return err
+	return g.write(ctx, fresh, within(g.usage(key.Namespace), fresh.Spec.Overall))
 }
 
 // usage adds up what this cell uses, and is about to use, in a namespace.
