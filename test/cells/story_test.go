@@ -11,8 +11,10 @@ import (
 func TestCellsComeGoAndDie(t *testing.T) {
 	w := newWorld(t)
 	w.createWorkloads()
+	w.createBystanders()
 	w.startWatching()
 	w.startWriting()
+	w.startTouching()
 	for _, step := range []struct {
 		name string
 		do   func(t *testing.T)
@@ -71,6 +73,7 @@ func (w *world) testAdd(*testing.T) {
 		w.Errorf("the list reads\n%s", out)
 	}
 	w.noDisturbance()
+	w.toldOfChange()
 	w.update("nginx:2")
 }
 
@@ -83,6 +86,7 @@ func (w *world) testWeight(*testing.T) {
 func (w *world) testDrain(*testing.T) {
 	w.completes("cells", "drain", "cell-a")
 	w.noDisturbance()
+	w.inStep()
 	w.update("nginx:3")
 	w.withdrawn("cell-a")
 }
@@ -90,23 +94,39 @@ func (w *world) testDrain(*testing.T) {
 // testAbort turns a change back that cannot get on, because the joining cell does not answer.
 func (w *world) testAbort(*testing.T) {
 	w.signal("cell-a/kube-apiserver", "pause")
-	w.run("cells", "add", "cell-a", "--wait=false")
-	w.refused("another change is under way: cell-a is joining", "cells", "drain", "cell-b")
+	w.interrupted("cells", "add", "cell-a")
+	for _, second := range []string{"cells drain cell-b", "cells weight cell-b 2", "cells add cell-d"} {
+		w.refused("another change is under way: cell-a is joining", strings.Fields(second)...)
+	}
+	w.patchRefused()
 	w.run("cells", "abort", "--wait=false")
 	w.signal("cell-a/kube-apiserver", "resume")
 	w.completes("cells", "watch")
 	w.noDisturbance()
-	w.completes("cells", "add", "cell-a")
+	w.addByFlags("cell-a")
 	w.noDisturbance()
+}
+
+// patchRefused expects the hub itself to refuse a second change, with what is running.
+func (w *world) patchRefused() {
+	w.Helper()
+	output, err := w.command(w.Context(), "kubectl", "--context", "hub", "patch", "celltopology", "default", "--type=json", "-p",
+		`[{"op":"add","path":"/spec/cells/-","value":{"name":"cell-d","weight":1,"state":"In"}}]`).CombinedOutput()
+	if err == nil || !strings.Contains(string(output), "a change is under way") {
+		w.Errorf("a second change by kubectl: %v, %s", err, output)
+	}
 }
 
 // testFailover kills all processes of a cell at once, and the hub manager some time before, while everybody writes.
 func (w *world) testFailover(*testing.T) {
+	w.stopTouching() // what they would write from here on may be lost
+	w.returning = true
 	w.expectLosses()
 	w.signal("cell-b/", "halt")
 	w.signal("hub-manager", "resurrect")
 	w.completes("cells", "failover", "cell-b")
 	w.gatewayKnows()
+	w.toldOfLoss("cell-b")
 	w.update("nginx:4")
 	w.beganAnew() // as after the restore of any etcd
 	w.acceptLosses()

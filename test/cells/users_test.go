@@ -4,19 +4,14 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"strconv"
 	"sync"
-	"sync/atomic"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
@@ -46,7 +41,16 @@ type users struct {
 	losses
 
 	problems []string // what an informer saw
-	lists    atomic.Int64
+
+	informers    []cache.SharedIndexInformer
+	lists        requests // of informers that began anew
+	stopTouching func()
+	returning    bool // cells have died, and return
+}
+
+// isUnavailable reports whether somebody was told to come again.
+func isUnavailable(err error) bool {
+	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
 }
 
 func (w *world) createWorkloads() {
@@ -215,7 +219,7 @@ func (w *world) count(ctx context.Context, name string) {
 		return nil
 	})
 	// While a cell is down its notes cannot be written, which those who write are told; nobody is told otherwise.
-	if err != nil && ctx.Err() == nil && !apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err) && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) {
+	if err != nil && ctx.Err() == nil && !isUnavailable(err) {
 		w.complain("writing %s: %v", name, err)
 	}
 }
@@ -255,82 +259,4 @@ func (w *world) checkWrites() {
 		w.Error(problem)
 	}
 	w.problems = nil
-}
-
-// startWatching runs informers through the gateway for as long as the test lasts.
-func (w *world) startWatching() {
-	config := rest.CopyConfig(w.config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &counting{next, &w.lists} })
-	factory := informers.NewSharedInformerFactoryWithOptions(kubernetes.NewForConfigOrDie(config), 0, informers.WithNamespace(namespace))
-	handler := cache.ResourceEventHandlerFuncs{
-		UpdateFunc: func(old, now any) {
-			before, after := old.(metav1.Object), now.(metav1.Object)
-			if before.GetUID() != after.GetUID() {
-				w.complain("an informer saw %s with another UID", after.GetName())
-			}
-			if before.GetGeneration() > after.GetGeneration() {
-				w.complain("an informer saw %s go back from generation %d to %d", after.GetName(), before.GetGeneration(), after.GetGeneration())
-			}
-			if a, b := countOf(old), countOf(now); a > b && !w.forgives(after.GetName(), a, b) {
-				w.complain("an informer saw %s go back from %d to %d", after.GetName(), a, b)
-			}
-		},
-		DeleteFunc: func(object any) {
-			if tombstone, missed := object.(cache.DeletedFinalStateUnknown); missed {
-				object = tombstone.Obj
-			}
-			w.complain("an informer saw %s deleted", object.(metav1.Object).GetName())
-		},
-	}
-	for _, informer := range []cache.SharedIndexInformer{factory.Apps().V1().Deployments().Informer(), factory.Core().V1().ConfigMaps().Informer()} {
-		if _, err := informer.AddEventHandler(handler); err != nil {
-			w.Fatal(err)
-		}
-	}
-	stop := make(chan struct{})
-	factory.Start(stop)
-	factory.WaitForCacheSync(w.Context().Done())
-	w.Cleanup(func() {
-		close(stop)
-		factory.Shutdown()
-	})
-}
-
-func countOf(object any) int {
-	if m, ok := object.(*corev1.ConfigMap); ok {
-		n, _ := strconv.Atoi(m.Data["n"])
-		return n
-	}
-	return 0
-}
-
-// counting counts requests that begin from nothing: lists, and watches that ask for all.
-type counting struct {
-	next  http.RoundTripper
-	lists *atomic.Int64
-}
-
-func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
-	if query := r.URL.Query(); query.Get("sendInitialEvents") == "true" || query.Get("watch") == "" {
-		c.lists.Add(1)
-	}
-	return c.next.RoundTrip(r)
-}
-
-// began is how many informers have begun.
-const began = 2
-
-// beganAnew waits until all informers have begun anew.
-func (w *world) beganAnew() {
-	w.Helper()
-	testenv.Eventually(w, "informers have begun anew", func(context.Context) (bool, error) { return w.lists.Load() >= 2*began, nil })
-	w.lists.Store(began)
-}
-
-// noDisturbance expects that no informer had to begin anew since it was last asked.
-func (w *world) noDisturbance() {
-	w.Helper()
-	if n := w.lists.Swap(began); n > began {
-		w.Errorf("informers began anew %d times", n-began)
-	}
 }

@@ -1,0 +1,280 @@
+package cells
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/cellplane/cellplane/internal/position"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// bystander names what nobody propagates, of each kind that is watched beside workloads and notes.
+func bystander(i int) string { return fmt.Sprintf("bystander-%d", i) }
+
+const bystanders = 6
+
+var (
+	secrets      = corev1.SchemeGroupVersion.WithResource("secrets")
+	services     = corev1.SchemeGroupVersion.WithResource("services")
+	statefulSets = appsv1.SchemeGroupVersion.WithResource("statefulsets")
+	gadgets      = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "gadgets"}
+)
+
+const gadgetDefinition = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"gadgets.example.com"},
+"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"gadgets","singular":"gadget","kind":"Gadget","listKind":"GadgetList"},
+"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`
+
+// manifests are what there is of each kind, without names.
+var manifests = map[schema.GroupVersionResource]string{
+	secrets:  `{"apiVersion":"v1","kind":"Secret","stringData":{"text":"hidden"}}`,
+	services: `{"apiVersion":"v1","kind":"Service","spec":{"selector":{"app":"none"},"ports":[{"port":80}]}}`,
+	statefulSets: `{"apiVersion":"apps/v1","kind":"StatefulSet","spec":{"serviceName":"none","selector":{"matchLabels":{"app":"none"}},
+"template":{"metadata":{"labels":{"app":"none"}},"spec":{"containers":[{"name":"web","image":"nginx:1"}]}}}}`,
+	gadgets: `{"apiVersion":"example.com/v1","kind":"Gadget","spec":{"text":"anything"}}`,
+}
+
+// createBystanders makes objects of several kinds, one of which the federation gets to know only now.
+func (w *world) createBystanders() {
+	w.Helper()
+	file := filepath.Join(w.TempDir(), "gadgets.json")
+	if err := os.WriteFile(file, []byte(gadgetDefinition), 0o600); err != nil {
+		w.Fatal(err)
+	}
+	w.run("kubectl", "--context", "cellplane", "create", "-f", file)
+	client := dynamic.NewForConfigOrDie(w.config)
+	for resource, manifest := range manifests {
+		for i := range bystanders {
+			object := &unstructured.Unstructured{}
+			if err := object.UnmarshalJSON([]byte(manifest)); err != nil {
+				w.Fatal(err)
+			}
+			object.SetName(bystander(i))
+			testenv.Eventually(w, resource.Resource+" are served", func(ctx context.Context) (bool, error) {
+				_, err := client.Resource(resource).Namespace(namespace).Create(ctx, object, metav1.CreateOptions{})
+				return err == nil || apierrors.IsAlreadyExists(err), err // an answer may have been lost
+			})
+		}
+	}
+}
+
+// startTouching has all bystanders count up until stopTouching is called.
+func (w *world) startTouching() {
+	client := dynamic.NewForConfigOrDie(w.config)
+	ctx, stop := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	group.Go(func() {
+		for n := 1; ctx.Err() == nil; n++ {
+			for resource := range manifests {
+				for i := range bystanders {
+					patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"n":"%d"}}}`, n)
+					_, err := client.Resource(resource).Namespace(namespace).Patch(ctx, bystander(i), types.MergePatchType, patch, metav1.PatchOptions{})
+					if err != nil && ctx.Err() == nil && !isUnavailable(err) {
+						w.complain("writing %s %s: %v", resource.Resource, bystander(i), err)
+					}
+				}
+			}
+		}
+	})
+	w.stopTouching = sync.OnceFunc(func() {
+		stop()
+		group.Wait()
+	})
+	w.Cleanup(w.stopTouching)
+}
+
+// startWatching runs informers through the gateway for as long as the test lasts: of typed, dynamic and metadata clients.
+func (w *world) startWatching() {
+	config := rest.CopyConfig(w.config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &noting{next, &w.lists} })
+	typed := informers.NewSharedInformerFactoryWithOptions(kubernetes.NewForConfigOrDie(config), 0, informers.WithNamespace(namespace))
+	untyped := dynamicinformer.NewFilteredDynamicSharedInformerFactory(dynamic.NewForConfigOrDie(config), 0, namespace, nil)
+	partial := metadatainformer.NewFilteredSharedInformerFactory(metadata.NewForConfigOrDie(config), 0, namespace, nil)
+	w.informers = []cache.SharedIndexInformer{
+		typed.Apps().V1().Deployments().Informer(), typed.Core().V1().ConfigMaps().Informer(),
+		typed.Core().V1().Secrets().Informer(), typed.Core().V1().Services().Informer(), typed.Apps().V1().StatefulSets().Informer(),
+		untyped.ForResource(gadgets).Informer(), untyped.ForResource(services).Informer(),
+		partial.ForResource(gadgets).Informer(), partial.ForResource(secrets).Informer(),
+	}
+	for _, informer := range w.informers {
+		if _, err := informer.AddEventHandler(w.suspicious()); err != nil {
+			w.Fatal(err)
+		}
+	}
+	stop := make(chan struct{})
+	for _, factory := range []interface {
+		Start(<-chan struct{})
+		Shutdown()
+	}{typed, untyped, partial} {
+		factory.Start(stop)
+		w.Cleanup(factory.Shutdown)
+	}
+	w.Cleanup(func() { close(stop) })
+	for _, informer := range w.informers {
+		if !cache.WaitForCacheSync(w.Context().Done(), informer.HasSynced) {
+			w.Fatal("an informer does not begin")
+		}
+	}
+	w.lists.take()
+}
+
+// suspicious complains about what no informer may see.
+func (w *world) suspicious() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(old, now any) {
+			before, after := old.(metav1.Object), now.(metav1.Object)
+			if before.GetUID() != after.GetUID() {
+				w.complain("an informer saw %T %s with another UID", now, after.GetName())
+			}
+			if before.GetGeneration() > after.GetGeneration() {
+				w.complain("an informer saw %T %s go back from generation %d to %d", now, after.GetName(), before.GetGeneration(), after.GetGeneration())
+			}
+			if a, b := countOf(before), countOf(after); a > b && !w.forgives(after.GetName(), a, b) {
+				w.complain("an informer saw %T %s go back from %d to %d", now, after.GetName(), a, b)
+			}
+		},
+		DeleteFunc: func(object any) {
+			if tombstone, missed := object.(cache.DeletedFinalStateUnknown); missed {
+				object = tombstone.Obj
+			}
+			w.complain("an informer saw %T %s deleted", object, object.(metav1.Object).GetName())
+		},
+	}
+}
+
+// countOf returns how far an object has counted.
+func countOf(object metav1.Object) int {
+	text := object.GetAnnotations()["n"]
+	if note, ok := object.(*corev1.ConfigMap); ok {
+		text = note.Data["n"]
+	}
+	n, _ := strconv.Atoi(text)
+	return n
+}
+
+// noting notes requests that begin from nothing: lists, and watches that ask for all.
+type noting struct {
+	next  http.RoundTripper
+	lists *requests
+}
+
+func (c *noting) RoundTrip(r *http.Request) (*http.Response, error) {
+	if query := r.URL.Query(); query.Get("sendInitialEvents") == "true" || query.Get("watch") == "" {
+		c.lists.add(r.URL.Path + " as " + r.Header.Get("Accept"))
+	}
+	return c.next.RoundTrip(r)
+}
+
+// requests are those that have been noted.
+type requests struct {
+	mu    sync.Mutex
+	noted []string
+}
+
+func (n *requests) add(request string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.noted = append(n.noted, request)
+}
+
+// take returns what has been noted since it was last taken.
+func (n *requests) take() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	noted := n.noted
+	n.noted = nil
+	return noted
+}
+
+// beganAnew waits until all informers have begun anew. Nothing of theirs is carried across the loss of a cell, so that whoever is in the
+// epoch of now has listed.
+func (w *world) beganAnew() {
+	w.Helper()
+	epoch := w.topology(w.Context()).Generation
+	testenv.Eventually(w, fmt.Sprintf("informers have begun anew, in epoch %d", epoch), func(context.Context) (bool, error) {
+		for i, informer := range w.informers {
+			at, err := position.Parse(informer.LastSyncResourceVersion())
+			if err != nil || at.Epoch < epoch {
+				return false, fmt.Errorf("informer %d is at %d: %w", i, at.Epoch, err)
+			}
+		}
+		return true, nil
+	})
+	w.lists.take()
+}
+
+// noDisturbance expects that no informer had to begin anew since it was last asked.
+func (w *world) noDisturbance() {
+	w.Helper()
+	for _, request := range w.lists.take() {
+		// An API server that has just been started again does not serve custom kinds at once, and their informers list anew when its cell returns.
+		if w.returning && strings.Contains(request, "/"+gadgets.Group+"/") {
+			continue
+		}
+		w.Errorf("an informer began anew: %s", request)
+	}
+}
+
+// inStep waits until all informers show what is stored: a watch that has ended without a word would not.
+func (w *world) inStep() {
+	w.Helper()
+	client := dynamic.NewForConfigOrDie(w.config)
+	for resource := range manifests {
+		list, err := client.Resource(resource).Namespace(namespace).List(w.Context(), metav1.ListOptions{})
+		if err != nil {
+			w.Fatal(err)
+		}
+		if len(list.Items) != bystanders {
+			w.Errorf("there are %d %s", len(list.Items), resource.Resource)
+		}
+		for i := range list.Items {
+			w.shown(&list.Items[i])
+		}
+	}
+}
+
+// shown waits until every informer that has an object shows it as it is, or later.
+func (w *world) shown(want *unstructured.Unstructured) {
+	w.Helper()
+	testenv.Eventually(w, "informers show "+want.GetKind()+" "+want.GetName(), func(context.Context) (bool, error) {
+		found := 0
+		for _, informer := range w.informers {
+			cached, exists, err := informer.GetStore().GetByKey(namespace + "/" + want.GetName())
+			if err != nil {
+				return false, err
+			}
+			if !exists || cached.(metav1.Object).GetUID() != want.GetUID() {
+				continue // it is about another kind
+			}
+			if got := countOf(cached.(metav1.Object)); got < countOf(want) {
+				return false, fmt.Errorf("an informer shows %T at %d, want %d", cached, got, countOf(want))
+			}
+			found++
+		}
+		if found == 0 {
+			return false, fmt.Errorf("no informer has %s", strings.ToLower(want.GetKind()))
+		}
+		return true, nil
+	})
+}
