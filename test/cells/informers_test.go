@@ -236,6 +236,14 @@ func (w *world) noDisturbance() {
 	}
 }
 
+// mayBeginAnew waits until all informers show what is stored, whether or not they had to begin anew. Watches read a cell that has left to its
+// end; one that cannot, because the cell does not answer or is forgotten, begins anew.
+func (w *world) mayBeginAnew() {
+	w.Helper()
+	w.inStep()
+	w.lists.take()
+}
+
 // inStep waits until all informers show what is stored: a watch that has ended without a word would not.
 func (w *world) inStep() {
 	w.Helper()

@@ -102,9 +102,9 @@ func (w *world) testAbort(*testing.T) {
 	w.run("cells", "abort", "--wait=false")
 	w.signal("cell-a/kube-apiserver", "resume")
 	w.completes("cells", "watch")
-	w.noDisturbance()
+	w.mayBeginAnew()
 	w.addByFlags("cell-a")
-	w.noDisturbance()
+	w.mayBeginAnew()
 }
 
 // patchRefused expects the hub itself to refuse a second change, with what is running.
