@@ -1,13 +1,32 @@
 package engine
 
-import "testing"
+import (
+	"runtime"
+	"testing"
+)
 
 // With the program itself, of which about 60 MiB stay in memory, an engine stays within 150 MiB and 20 KiB per workload.
 func TestMemoryFor(t *testing.T) {
 	const program = 60 << 20
 	for _, workloads := range []int{0, 1000, 10000, 100000} {
-		if got, most := memoryFor(workloads)+program, int64(150<<20+workloads*20<<10); got > most {
+		if got, most := memoryFor(workloads, 0)+program, int64(150<<20+workloads*20<<10); got > most {
 			t.Errorf("%d workloads may take %d bytes, more than %d", workloads, got, most)
 		}
 	}
+}
+
+// What is kept always leaves room for the collector to rest, however much it is.
+func TestMemoryForWhatIsKept(t *testing.T) {
+	kept := make([]byte, 64<<20)
+	runtime.GC()
+	live := liveMemory()
+	if live < int64(len(kept)) {
+		t.Errorf("%d bytes are kept, and %d told of", len(kept), live)
+	}
+	for _, workloads := range []int{0, 1000, 10000} {
+		if got := memoryFor(workloads, 400<<20); got < 600<<20 {
+			t.Errorf("with 400 MiB in use for %d workloads the limit is %d bytes", workloads, got)
+		}
+	}
+	runtime.KeepAlive(kept)
 }
