@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -48,9 +49,10 @@ type users struct {
 	returning    bool // cells have died, and return
 }
 
-// isUnavailable reports whether somebody was told to come again.
+// isUnavailable reports whether somebody was told to come again, or what stock API servers say when their etcd dies under a request.
 func isUnavailable(err error) bool {
-	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
+	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
+		strings.Contains(err.Error(), "rpc error: code = Unavailable")
 }
 
 func (w *world) createWorkloads() {
