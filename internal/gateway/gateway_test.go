@@ -56,6 +56,7 @@ func TestGateway(t *testing.T) {
 		{"OneName", testOneName},
 		{"NewNamespace", testNewNamespace},
 		{"NewKind", testNewKind},
+		{"LateKind", testLateKind},
 		{"Descriptions", testDescriptions},
 		{"DeletionProtection", testDeletionProtection},
 		{"ScaleDownProtection", testScaleDownProtection},

@@ -219,11 +219,8 @@ func (s *watchStream) timeout() time.Duration {
 
 // open asks a cell for its watch.
 func (s *watchStream) open(ctx context.Context, cell slots.Index, version string, initial bool) (*http.Response, error) {
-	request := s.r.Clone(ctx)
-	request.Header.Set("Accept", s.accept)
-	request.Header.Del("Accept-Encoding")
-	response, err := s.rt.ask(ctx, request, s.c, cell, s.query(cell, version, initial), nil)
-	if _, left := s.c.view.Left()[cell]; left && err != nil {
+	response, err := s.ask(ctx, cell, s.query(cell, version, initial), initial)
+	if err != nil && s.left(cell) {
 		return nil, watchmerge.ErrExpired // it may never come back
 	}
 	if err != nil {
@@ -232,17 +229,46 @@ func (s *watchStream) open(ctx context.Context, cell slots.Index, version string
 	if response.StatusCode == http.StatusOK {
 		return response, nil
 	}
-	defer response.Body.Close()
-	return nil, s.refusal(cell, response)
+	defer func() { _ = response.Body.Close() }()
+	return nil, s.refusal(ctx, cell, response)
+}
+
+// ask sends the request for a cell's watch. One that begins with the state there is waits for a definition that has not reached the cell
+// yet, as a list does.
+func (s *watchStream) ask(ctx context.Context, cell slots.Index, query url.Values, initial bool) (*http.Response, error) {
+	request := s.r.Clone(ctx)
+	request.Header.Set("Accept", s.accept)
+	request.Header.Del("Accept-Encoding")
+	if !initial {
+		return s.rt.ask(ctx, request, s.c, cell, query, nil)
+	}
+	request.URL = &url.URL{Path: s.r.URL.Path, RawQuery: query.Encode()}
+	return s.rt.insist(request, s.c, cell, nil)
+}
+
+// left reports whether a cell has left in the epoch of the watch.
+func (s *watchStream) left(cell slots.Index) bool {
+	_, left := s.c.view.Left()[cell]
+	return left
 }
 
 // refusal is the error for a cell that does not serve the watch.
-func (s *watchStream) refusal(cell slots.Index, response *http.Response) error {
+func (s *watchStream) refusal(ctx context.Context, cell slots.Index, response *http.Response) error {
+	lacking := false
+	if response.StatusCode == http.StatusNotFound {
+		var err error
+		if lacking, err = s.rt.lacking(ctx, s.c, cell, response); err != nil {
+			return fmt.Errorf("%w: %w", watchmerge.ErrUnavailable, err)
+		}
+	}
 	status := statusOf(response)
 	switch {
-	case response.StatusCode == http.StatusGone:
+	case response.StatusCode == http.StatusGone || lacking && s.left(cell):
 		return watchmerge.ErrExpired
 	case response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= http.StatusInternalServerError:
+		return fmt.Errorf("%w: %w", watchmerge.ErrUnavailable, status)
+	case lacking:
+		// Its definition is on the way. One that is deleted goes from the hub first, and then the watch ends below.
 		return fmt.Errorf("%w: %w", watchmerge.ErrUnavailable, status)
 	default:
 		return fmt.Errorf("%s refused: %w", s.c.view.Name(cell), status)
@@ -274,7 +300,7 @@ func (s *watchStream) query(cell slots.Index, version string, initial bool) url.
 // secondsFor is how long a cell's watch lasts. The time is kept here, for all cells at once; but API servers send a bookmark two seconds
 // before the end that they know of, and that is what a watch ends with.
 func (s *watchStream) secondsFor(cell slots.Index) string {
-	if _, left := s.c.view.Left()[cell]; left {
+	if s.left(cell) {
 		return lastReads
 	}
 	left := time.Until(s.until).Round(time.Second)
