@@ -65,11 +65,19 @@ func TestChoose(t *testing.T) {
 		{name: "nothing matches", policies: []*Policy{pp("a", named("other")), cpp("b", inside("elsewhere")), pp("c", inside("elsewhere"))}},
 		{name: "priority first", policies: []*Policy{pp("a", named("web")), pp("b", prioritised(1))}, want: "pp/b"},
 		{name: "then name over labels", policies: []*Policy{pp("a", labelled("web")), pp("b", named("web"))}, want: "pp/b"},
+		{name: "a name counts whatever the labels", policies: []*Policy{pp("a", named("web"), labelled("other"))}, want: "pp/a"},
+		{name: "the narrowest of several selectors counts", policies: []*Policy{pp("a", labelled("web")), pp("b", func(spec *policyv1alpha1.PropagationSpec) {
+			byName := deployments
+			byName.Name = "web"
+			spec.ResourceSelectors = []policyv1alpha1.ResourceSelector{byName, deployments}
+		})}, want: "pp/b"},
+		{name: "another version is another kind", policies: []*Policy{pp("a", func(spec *policyv1alpha1.PropagationSpec) { spec.ResourceSelectors[0].APIVersion = "apps/v1beta1" })}},
 		{name: "then labels over kind", policies: []*Policy{pp("a"), pp("b", labelled("web"))}, want: "pp/b"},
 		{name: "then the smaller name", policies: []*Policy{pp("b"), pp("a")}, want: "pp/a"},
 		{name: "the namespace's own comes first whatever the priority", policies: []*Policy{cpp("a", named("web"), prioritised(9)), pp("b")}, want: "pp/b"},
 		{name: "a claim stays", policies: []*Policy{pp("a", prioritised(9)), pp("b")}, claimed: "pp/b", want: "pp/b"},
 		{name: "a claim of a federation's policy stays", policies: []*Policy{pp("a"), cpp("b")}, claimedByCP: "cpp/b", want: "cpp/b"},
+		{name: "of two claims that of the namespace's own counts", policies: []*Policy{pp("a"), cpp("b", prioritised(9))}, claimed: "pp/a", claimedByCP: "cpp/b", want: "pp/a"},
 		{name: "a claim that does not match any more is dropped", policies: []*Policy{pp("a"), pp("b", named("other"))}, claimed: "pp/b", want: "pp/a"},
 		{name: "a claim of nobody is dropped", policies: []*Policy{pp("a")}, claimed: "pp/gone", want: "pp/a"},
 		{name: "preemption is off", policies: []*Policy{pp("a", prioritised(9), preempting), pp("b")}, claimed: "pp/b", want: "pp/b"},

@@ -3,6 +3,7 @@ package native
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,9 +27,10 @@ func TestAggregateJob(t *testing.T) {
 		members  []string
 		want     string
 	}{
-		"running":       {`{}`, []string{running, running}, `{active: 2, succeeded: 2, startTime: "2025-01-01T00:00:05Z"}`},
-		"not all there": {`{}`, []string{running, ""}, `{active: 1, succeeded: 1}`},
-		"one complete":  {`{}`, []string{running, complete}, `{active: 1, succeeded: 3, startTime: "2025-01-01T00:00:01Z"}`},
+		"running":                 {`{}`, []string{running, running}, `{active: 2, succeeded: 2, startTime: "2025-01-01T00:00:05Z"}`},
+		"not all there":           {`{}`, []string{running, ""}, `{active: 1, succeeded: 1}`},
+		"one complete":            {`{}`, []string{running, complete}, `{active: 1, succeeded: 3, startTime: "2025-01-01T00:00:01Z"}`},
+		"complete with pods left": {`{}`, []string{complete, strings.Replace(complete, "{succeeded", "{active: 1, succeeded", 1)}, `{active: 1, succeeded: 4, startTime: "2025-01-01T00:00:01Z"}`},
 		"all complete": {`{startTime: "2025-01-01T00:00:09Z"}`, []string{complete, complete}, `
 succeeded: 4
 startTime: "2025-01-01T00:00:09Z"

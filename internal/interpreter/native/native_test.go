@@ -42,10 +42,17 @@ func TestOperations(t *testing.T) {
 		dependency: {"Deployment", "ReplicaSet", "Job", "CronJob", "Pod", "DaemonSet", "StatefulSet", "Ingress", "ServiceImport"},
 		component:  {},
 	}
+	known := map[string]bool{}
+	for gvk := range Table {
+		known[gvk.Kind] = true
+	}
 	for op, names := range want {
 		expected := map[string]bool{}
 		for _, name := range names {
 			expected[name] = true
+			if !known[name] {
+				t.Errorf("nothing is known of %s", name)
+			}
 		}
 		for gvk, kind := range Table {
 			if kind.Supports(op) != expected[gvk.Kind] {
@@ -99,6 +106,10 @@ func TestReplicas(t *testing.T) {
 	obj := fixture.Object(t, `{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: prod}, spec: {containers: [{name: a}]}}`)
 	if n, requirements, err := pod.Replicas(obj); n != 1 || requirements != nil || err != nil {
 		t.Fatalf("a pod without requests gave %d, %v, %v", n, requirements, err)
+	}
+	obj = fixture.Object(t, `{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: prod}, spec: {containers: [{name: a, resources: {requests: {cpu: 2}}}]}}`)
+	if n, requirements, err := pod.Replicas(obj); n != 1 || requirements == nil || requirements.ResourceRequest.Cpu().String() != "2" || err != nil {
+		t.Fatalf("a pod that asks for two cores gave %d, %v, %v", n, requirements, err)
 	}
 }
 
