@@ -57,9 +57,18 @@ func TestApply(t *testing.T) {
 		"removing is the last word":   {conditions: conditions("DNS=True"), policy: policy(dnsGood, dnsGood, bad), want: ""},
 		"all must match":              {conditions: conditions("DNS=False", "Net=True"), policy: policy(append(slices.Clone(dnsBad), match("Net", in, "False")), nil, bad), want: ""},
 		"an empty list never matches": {conditions: conditions("DNS=False"), policy: policy([]policyv1alpha1.MatchCondition{}, nil, bad), want: ""},
-		"NotIn":                       {conditions: conditions("DNS=Unknown"), policy: policy([]policyv1alpha1.MatchCondition{match("DNS", notIn, "True")}, nil, bad), want: "bad:NoExecute"},
-		"NotIn listed":                {conditions: conditions("DNS=True"), policy: policy([]policyv1alpha1.MatchCondition{match("DNS", notIn, "True")}, nil, bad), want: ""},
-		"NotIn of what is absent":     {policy: policy([]policyv1alpha1.MatchCondition{match("DNS", notIn, "True")}, nil, bad), want: ""},
+		"all taints are put on, with their values": {
+			before: []corev1.Taint{{Key: "a", Value: "0", Effect: "NoSchedule"}}, conditions: conditions("DNS=False"),
+			policy: policy(dnsBad, dnsGood, policyv1alpha1.Taint{Key: "a", Value: "1", Effect: "NoSchedule"}, bad), want: "a=1:NoSchedule,bad:NoExecute",
+		},
+		"all taints are taken off": {
+			before: []corev1.Taint{{Key: "a", Effect: "NoSchedule"}, {Key: "bad", Effect: "NoExecute"}}, conditions: conditions("DNS=True"),
+			policy: policy(dnsBad, dnsGood, policyv1alpha1.Taint{Key: "a", Effect: "NoSchedule"}, bad), want: "",
+		},
+		"what is absent matches nothing": {conditions: conditions("Ready=True"), policy: policy(dnsBad, nil, bad), want: ""},
+		"NotIn":                          {conditions: conditions("DNS=Unknown"), policy: policy([]policyv1alpha1.MatchCondition{match("DNS", notIn, "True")}, nil, bad), want: "bad:NoExecute"},
+		"NotIn listed":                   {conditions: conditions("DNS=True"), policy: policy([]policyv1alpha1.MatchCondition{match("DNS", notIn, "True")}, nil, bad), want: ""},
+		"NotIn of what is absent":        {policy: policy([]policyv1alpha1.MatchCondition{match("DNS", notIn, "True")}, nil, bad), want: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changed := taints{list: slices.Clone(test.before), now: time.Unix(1, 0)}
@@ -79,6 +88,28 @@ func TestApply(t *testing.T) {
 				t.Errorf("the taints are %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+func TestSeveralPolicies(t *testing.T) {
+	in := policyv1alpha1.MatchConditionOpIn
+	down := []policyv1alpha1.MatchCondition{match("DNS", in, "False")}
+	a, b := policyv1alpha1.Taint{Key: "a", Effect: corev1.TaintEffectNoSchedule}, policyv1alpha1.Taint{Key: "b", Effect: corev1.TaintEffectNoSchedule}
+	changed := taints{}
+	changed.apply(conditions("DNS=False"), []*policyv1alpha1.ClusterTaintPolicy{policy(down, nil, a), policy(down, nil, b), policy(nil, down, a)})
+	if len(changed.list) != 1 || changed.list[0].Key != "b" {
+		t.Errorf("got %v, want b alone: every policy counts, and the last word is that of the last one", changed.list)
+	}
+}
+
+// Workloads leave by the time at which a taint was put on, so that seeing the same conditions again must not change it.
+func TestTaintKeepsItsTime(t *testing.T) {
+	long := metav1.NewTime(time.Unix(1, 0))
+	changed := taints{list: []corev1.Taint{{Key: "bad", Effect: corev1.TaintEffectNoExecute, TimeAdded: &long}}, now: time.Unix(1000, 0)}
+	down := []policyv1alpha1.MatchCondition{match("DNS", policyv1alpha1.MatchConditionOpIn, "False")}
+	changed.apply(conditions("DNS=False"), []*policyv1alpha1.ClusterTaintPolicy{policy(down, nil, policyv1alpha1.Taint{Key: "bad", Effect: corev1.TaintEffectNoExecute})})
+	if len(changed.list) != 1 || !changed.list[0].TimeAdded.Equal(&long) {
+		t.Errorf("the taints are %v, want the one from before", changed.list)
 	}
 }
 

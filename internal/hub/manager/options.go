@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -76,7 +77,11 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&status.MonitorInterval, "cluster-monitor-period", 5*time.Second, "how often the lease of a cluster with an agent is looked at")
 	flags.DurationVar(&status.MonitorGracePeriod, "cluster-monitor-grace-period", 40*time.Second, "how old the lease of a cluster with an agent may become")
 	flags.DurationVar(&status.StartupGracePeriod, "cluster-startup-grace-period", 60*time.Second, "how long the agent of a new cluster may take to come up")
-	flags.BoolVar(&status.WithoutResources, "disable-cluster-resource-summary", false, "do not watch the nodes and pods of clusters for the summary of their resources")
+	flags.BoolFunc("enable-cluster-resource-modeling", "watch the nodes and pods of clusters and sum up what they offer and need, also by grades of nodes (default true)", func(text string) error {
+		enabled, err := strconv.ParseBool(text)
+		status.WithoutResources = !enabled
+		return err
+	})
 }
 
 // completed are options with everything filled in that was left out.

@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
+
+	"github.com/cellplane/cellplane/internal/hub/clusterstatus"
 )
 
 const kubeconfig = `
@@ -79,5 +82,40 @@ func TestZeroOptions(t *testing.T) {
 	}
 	if err := completed.Validate(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestClusterFlags tests that the status of clusters is collected at Karmada's times, and that its flags change them.
+func TestClusterFlags(t *testing.T) {
+	for name, test := range map[string]struct {
+		flags []string
+		want  clusterstatus.Options
+	}{
+		"defaults": {want: clusterstatus.Options{
+			Interval: 10 * time.Second, SuccessThreshold: 30 * time.Second, FailureThreshold: 30 * time.Second,
+			MonitorInterval: 5 * time.Second, MonitorGracePeriod: 40 * time.Second, StartupGracePeriod: time.Minute,
+		}},
+		"all given": {
+			flags: []string{
+				"--cluster-status-update-frequency=1s", "--cluster-success-threshold=2s", "--cluster-failure-threshold=3s", "--cluster-monitor-period=4s",
+				"--cluster-monitor-grace-period=5s", "--cluster-startup-grace-period=6s", "--enable-cluster-resource-modeling=false",
+			},
+			want: clusterstatus.Options{
+				Interval: 1 * time.Second, SuccessThreshold: 2 * time.Second, FailureThreshold: 3 * time.Second, MonitorInterval: 4 * time.Second,
+				MonitorGracePeriod: 5 * time.Second, StartupGracePeriod: 6 * time.Second, WithoutResources: true,
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			options := NewOptions()
+			flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+			options.AddFlags(flags)
+			if err := flags.Parse(test.flags); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, options.Clusters.Status); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
 	}
 }

@@ -30,6 +30,7 @@ func TestActions(t *testing.T) {
 	}{
 		"no decision is a decision":  {want: asked},
 		"another cluster":            {spec: remedyv1alpha1.RemedySpec{ClusterAffinity: &remedyv1alpha1.ClusterAffinity{ClusterNames: []string{"other"}}}},
+		"no cluster at all":          {spec: remedyv1alpha1.RemedySpec{ClusterAffinity: &remedyv1alpha1.ClusterAffinity{}}},
 		"this cluster":               {spec: remedyv1alpha1.RemedySpec{ClusterAffinity: &remedyv1alpha1.ClusterAffinity{ClusterNames: []string{"it"}}}, want: asked},
 		"a match":                    {spec: remedyv1alpha1.RemedySpec{DecisionMatches: []remedyv1alpha1.DecisionMatch{decision(equal, "False")}}, conditions: bad, want: asked},
 		"no match":                   {spec: remedyv1alpha1.RemedySpec{DecisionMatches: []remedyv1alpha1.DecisionMatch{decision(equal, "True")}}, conditions: bad},
