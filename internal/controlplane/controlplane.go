@@ -197,6 +197,11 @@ func (c *ControlPlane) EtcdURL() string {
 	return fmt.Sprintf("https://127.0.0.1:%d", c.config.Ports.Etcd)
 }
 
+// EtcdHTTPURL returns the address of etcd's health and metrics.
+func (c *ControlPlane) EtcdHTTPURL() string {
+	return fmt.Sprintf("https://127.0.0.1:%d", c.config.Ports.EtcdHTTP)
+}
+
 // EtcdFiles returns the authority of etcd and a client certificate for it.
 func (c *ControlPlane) EtcdFiles() (caFile string, client pki.Pair, err error) {
 	client, err = c.pki.etcd.Ensure(c.path("pki"), "etcd-client", pki.Leaf{CommonName: "cellplane"})

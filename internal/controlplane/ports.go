@@ -10,6 +10,7 @@ import (
 type Ports struct {
 	Etcd              int `json:"etcd"`
 	EtcdPeer          int `json:"etcdPeer"`
+	EtcdHTTP          int `json:"etcdHTTP"`
 	APIServer         int `json:"apiServer"`
 	ControllerManager int `json:"controllerManager"`
 	Scheduler         int `json:"scheduler"`
@@ -23,8 +24,9 @@ type namedPort struct {
 
 func (p *Ports) all() []namedPort {
 	return []namedPort{
-		{"etcd", &p.Etcd}, {"etcd peer port", &p.EtcdPeer}, {"kube-apiserver", &p.APIServer},
-		{"kube-controller-manager", &p.ControllerManager}, {"kube-scheduler", &p.Scheduler}, {"kwok", &p.Kwok},
+		{"etcd", &p.Etcd}, {"etcd peer port", &p.EtcdPeer}, {"etcd health and metrics port", &p.EtcdHTTP},
+		{"kube-apiserver", &p.APIServer}, {"kube-controller-manager", &p.ControllerManager},
+		{"kube-scheduler", &p.Scheduler}, {"kwok", &p.Kwok},
 	}
 }
 
@@ -40,9 +42,16 @@ func ChoosePorts() (Ports, error) {
 	return p, nil
 }
 
-// Reserve takes kept ports again, and names the one that cannot be had.
+// Reserve takes kept ports again, and names the one that cannot be had. Those that an earlier version did not know are chosen.
 func (p *Ports) Reserve(owner string) error {
 	for _, port := range p.all() {
+		if *port.number == 0 {
+			var err error
+			if *port.number, err = ports.Choose(); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := ports.Reserve(*port.number); err != nil {
 			return fmt.Errorf("port %d of %s's %s is taken: %w; free it, or start anew with `cellplane down --purge`", *port.number, owner, port.name, err)
 		}

@@ -26,6 +26,9 @@ func (c *ControlPlane) newEtcd() (*process.Process, error) {
 		"--data-dir=" + c.path("etcd"),
 		"--listen-client-urls=" + c.EtcdURL(),
 		"--advertise-client-urls=" + c.EtcdURL(),
+		// Where nothing but gRPC is served etcd does without the HTTP server of the standard library, which costs a third of its time.
+		"--listen-client-http-urls=" + c.EtcdHTTPURL(),
+		"--enable-grpc-gateway=false",
 		"--listen-peer-urls=" + peerURL,
 		"--initial-advertise-peer-urls=" + peerURL,
 		"--initial-cluster=" + c.config.Name + "=" + peerURL,
@@ -45,7 +48,7 @@ func (c *ControlPlane) newEtcd() (*process.Process, error) {
 	if c.config.NoFsync {
 		args = append(args, "--unsafe-no-fsync")
 	}
-	return c.newProcess(kubebin.Etcd, args, process.HTTPCheck(c.EtcdURL()+"/health", caFile, client.CertFile, client.KeyFile)), nil
+	return c.newProcess(kubebin.Etcd, args, process.HTTPCheck(c.EtcdHTTPURL()+"/health", caFile, client.CertFile, client.KeyFile)), nil
 }
 
 // templatesAreData lists the admission plug-ins that would interpret a

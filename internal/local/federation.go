@@ -111,8 +111,9 @@ func (f *Federation) loadOrChoose(spec Spec) error {
 			if err := ports.Reserve(name); err != nil {
 				return err
 			}
+			f.state.Ports[name] = ports
 		}
-		return nil
+		return f.state.save(f.dir)
 	}
 	if err := spec.Validate(); err != nil {
 		return err

@@ -88,7 +88,7 @@ func (l *ledger) read(ctx context.Context) (*balance, error) {
 	if err != nil {
 		return nil, err
 	}
-	etcd, err := get(ctx, l.etcd, l.fed.cell.EtcdURL()+"/metrics")
+	etcd, err := get(ctx, l.etcd, l.fed.cell.EtcdHTTPURL()+"/metrics")
 	if err != nil {
 		return nil, fmt.Errorf("reading the metrics of etcd: %w", err)
 	}
