@@ -20,6 +20,16 @@ type writes struct {
 	moving, others []time.Duration
 	failed         int
 	lastError      error
+	// phase of the change that is measured, and the writes of others that ended in each.
+	phase   string
+	byPhase map[string][]time.Duration
+}
+
+// enter begins a phase.
+func (r *writes) enter(phase string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.phase = phase
 }
 
 func (r *writes) note(moving bool, took time.Duration, err error) {
@@ -32,6 +42,10 @@ func (r *writes) note(moving bool, took time.Duration, err error) {
 		r.moving = append(r.moving, took)
 	default:
 		r.others = append(r.others, took)
+		if r.byPhase == nil {
+			r.byPhase = map[string][]time.Duration{}
+		}
+		r.byPhase[r.phase] = append(r.byPhase[r.phase], took)
 	}
 }
 
@@ -68,6 +82,11 @@ func (r *writes) print(when string) {
 		if len(part.all) > 0 {
 			fmt.Printf("%-12s %-18s %6d writes  p50 %7.1f ms  p99 %7.1f ms\n", when, part.what, len(part.all),
 				quantile(part.all, 0.5).Seconds()*1000, quantile(part.all, 0.99).Seconds()*1000)
+		}
+	}
+	for phase, all := range r.byPhase {
+		if phase != "" {
+			fmt.Printf("%-12s others, in phase %-8s %6d writes  p50 %7.1f ms  p99 %7.1f ms\n", when, phase, len(all), quantile(all, 0.5).Seconds()*1000, quantile(all, 0.99).Seconds()*1000)
 		}
 	}
 	if r.failed > 0 {

@@ -116,6 +116,7 @@ func (w *world) addCell(ctx context.Context) error {
 	var moved int64
 	var firstMove, lastMove time.Time
 	err = w.settled(ctx, func(t *v1alpha1.CellTopology) {
+		during.enter(string(t.Status.Phase))
 		if t.Status.Phase == v1alpha1.TopologyMoving && firstMove.IsZero() {
 			firstMove = time.Now()
 		}
