@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -30,13 +31,16 @@ func newInterpret() *cobra.Command {
 ResourceInterpreterCustomizations in the files take precedence over what is built in, as in a federation. Without any, the
 answer is that of Kubernetes' own kinds and of the third-party kinds that are known.`,
 		Example: `  cellplane interpret -f customization.yaml --check
-  cellplane interpret -f customization.yaml --operation InterpretHealth --observed-file object.yaml
-  cellplane interpret --operation AggregateStatus --desired-file template.yaml --status-file items.yaml`,
+  cellplane interpret -f customization.yaml --operation interpretHealth --observed-file object.yaml
+  cellplane interpret --operation aggregateStatus --desired-file template.yaml --status-file -`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return t.run(cmd.Context(), cmd.OutOrStdout()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			t.stdin = cmd.InOrStdin()
+			return t.run(cmd.Context(), cmd.OutOrStdout())
+		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&t.files, "filename", "f", nil, "file with ResourceInterpreterCustomizations; may be given several times")
+	flags.StringArrayVarP(&t.files, "filename", "f", nil, "file with ResourceInterpreterCustomizations, - for the standard input; may be given several times")
 	flags.BoolVar(&t.check, "check", false, "only look for mistakes in the customizations")
 	flags.StringVar(&t.operation, "operation", "", "what to ask, like InterpretReplica or InterpretHealth")
 	flags.StringVar(&t.desiredFile, "desired-file", "", "file with the object as the federation wants it")
@@ -53,10 +57,28 @@ type interpretation struct {
 	operation                             string
 	desiredFile, observedFile, statusFile string
 	replicas                              int32
+	stdin                                 io.Reader // what a file called - is
+}
+
+// operations are all that can be asked.
+var operations = []configv1alpha1.InterpreterOperation{
+	configv1alpha1.InterpreterOperationInterpretReplica, configv1alpha1.InterpreterOperationInterpretComponent,
+	configv1alpha1.InterpreterOperationReviseReplica, configv1alpha1.InterpreterOperationRetain, configv1alpha1.InterpreterOperationAggregateStatus,
+	configv1alpha1.InterpreterOperationInterpretStatus, configv1alpha1.InterpreterOperationInterpretHealth, configv1alpha1.InterpreterOperationInterpretDependency,
+}
+
+// operationCalled returns the operation of a name, however it is capitalised.
+func operationCalled(name string) (configv1alpha1.InterpreterOperation, error) {
+	for _, op := range operations {
+		if strings.EqualFold(string(op), name) {
+			return op, nil
+		}
+	}
+	return "", fmt.Errorf("there is no operation %q", name)
 }
 
 func (t *interpretation) run(ctx context.Context, out io.Writer) error {
-	customizations, err := readAllDocuments[configv1alpha1.ResourceInterpreterCustomization](t.files...)
+	customizations, err := readAllDocuments[configv1alpha1.ResourceInterpreterCustomization](t.stdin, t.files...)
 	if err != nil {
 		return err
 	}
@@ -103,7 +125,11 @@ func checkCustomizations(all []*configv1alpha1.ResourceInterpreterCustomization,
 
 // ask returns the answer of the interpreter by name.
 func (t *interpretation) ask(ctx context.Context, meaning *interpreter.Interpreter) (map[string]any, error) {
-	switch op := configv1alpha1.InterpreterOperation(t.operation); op {
+	op, err := operationCalled(t.operation)
+	if err != nil {
+		return nil, err
+	}
+	switch op {
 	case configv1alpha1.InterpreterOperationAggregateStatus:
 		return t.aggregate(ctx, meaning)
 	case configv1alpha1.InterpreterOperationRetain:
@@ -138,19 +164,19 @@ func (t *interpretation) askAbout(ctx context.Context, meaning *interpreter.Inte
 		dependencies, err := meaning.Dependencies(ctx, object)
 		return map[string]any{"dependencies": dependencies}, err
 	default:
-		return nil, fmt.Errorf("there is no operation %q", op)
+		return nil, fmt.Errorf("%s needs more than one object", op)
 	}
 }
 
 func (t *interpretation) aggregate(ctx context.Context, meaning *interpreter.Interpreter) (map[string]any, error) {
-	template, err := readObject(t.desiredFile, "--desired-file")
+	template, err := t.object()
 	if err != nil {
 		return nil, err
 	}
 	if t.statusFile == "" {
 		return nil, errors.New("name the members' statuses with --status-file")
 	}
-	items, err := readAllDocuments[workv1alpha2.AggregatedStatusItem](t.statusFile)
+	items, err := readAllDocuments[workv1alpha2.AggregatedStatusItem](t.stdin, t.statusFile)
 	if err != nil {
 		return nil, err
 	}
@@ -159,15 +185,15 @@ func (t *interpretation) aggregate(ctx context.Context, meaning *interpreter.Int
 		statuses = append(statuses, *item)
 	}
 	aggregated, err := meaning.AggregateStatus(ctx, template, statuses)
-	return map[string]any{"aggregated": aggregated}, err
+	return map[string]any{"aggregatedStatus": aggregated}, err
 }
 
 func (t *interpretation) retain(ctx context.Context, meaning *interpreter.Interpreter) (map[string]any, error) {
-	desired, err := readObject(t.desiredFile, "--desired-file")
+	desired, err := t.readObject(t.desiredFile, "--desired-file")
 	if err != nil {
 		return nil, err
 	}
-	observed, err := readObject(t.observedFile, "--observed-file")
+	observed, err := t.readObject(t.observedFile, "--observed-file")
 	if err != nil {
 		return nil, err
 	}
@@ -181,16 +207,16 @@ func (t *interpretation) object() (*unstructured.Unstructured, error) {
 		return nil, errors.New("name one object, with --desired-file or --observed-file")
 	}
 	if t.observedFile != "" {
-		return readObject(t.observedFile, "--observed-file")
+		return t.readObject(t.observedFile, "--observed-file")
 	}
-	return readObject(t.desiredFile, "--desired-file")
+	return t.readObject(t.desiredFile, "--desired-file")
 }
 
-func readObject(file, flag string) (*unstructured.Unstructured, error) {
+func (t *interpretation) readObject(file, flag string) (*unstructured.Unstructured, error) {
 	if file == "" {
 		return nil, fmt.Errorf("name the object with %s", flag)
 	}
-	objects, err := readAllDocuments[map[string]any](file)
+	objects, err := readAllDocuments[map[string]any](t.stdin, file)
 	if err != nil {
 		return nil, err
 	}
@@ -205,22 +231,29 @@ func readObject(file, flag string) (*unstructured.Unstructured, error) {
 }
 
 // readAllDocuments reads the documents of files, each one value or a list of them.
-func readAllDocuments[T any](files ...string) ([]*T, error) {
+func readAllDocuments[T any](stdin io.Reader, files ...string) ([]*T, error) {
 	var all []*T
 	for _, file := range files {
-		if err := readDocuments(file, &all); err != nil {
+		if err := readFile(stdin, file, &all); err != nil {
 			return nil, fmt.Errorf("reading %s: %w", file, err)
 		}
 	}
 	return all, nil
 }
 
-func readDocuments[T any](file string, into *[]*T) error {
+func readFile[T any](stdin io.Reader, file string, into *[]*T) error {
+	if file == "-" {
+		return readDocuments(stdin, into)
+	}
 	stream, err := os.Open(file)
 	if err != nil {
 		return err
 	}
 	defer stream.Close()
+	return readDocuments(stream, into)
+}
+
+func readDocuments[T any](stream io.Reader, into *[]*T) error {
 	documents := yamlutil.NewYAMLReader(bufio.NewReader(stream))
 	for {
 		document, err := documents.Read()

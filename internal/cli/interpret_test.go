@@ -35,6 +35,7 @@ func TestInterpret(t *testing.T) {
 		"items":    "- {clusterName: a, status: {goals: 2}}\n- {clusterName: b, status: {goals: 3}}\n",
 		"two":      "kind: A\n---\nkind: B\n",
 		"pod":      `{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}, spec: {replicas: 3, template: {spec: {volumes: [{name: v, configMap: {name: settings}}]}}}}`,
+		"ray":      `{apiVersion: ray.io/v1, kind: RayCluster, metadata: {name: r}, spec: {headGroupSpec: {template: {spec: {}}}, workerGroupSpecs: [{groupName: gpu, replicas: 3, template: {spec: {}}}]}}`,
 	}
 	dir := t.TempDir()
 	for name, content := range files {
@@ -54,9 +55,11 @@ func TestInterpret(t *testing.T) {
 		"health":              {args: "-f @scores --operation InterpretHealth --observed-file @observed", want: "healthy: false"},
 		"health of others":    {args: "--operation InterpretHealth --observed-file @observed", want: "healthy: true"},
 		"aggregated":          {args: "-f @scores --operation AggregateStatus --desired-file @desired --status-file @items", want: "goals: 5"},
+		"as Karmada has it":   {args: "-f @scores --operation aggregateStatus --observed-file @desired --status-file -", want: "aggregatedStatus:\n  apiVersion"},
 		"dependencies":        {args: "-f @scores --operation InterpretDependency --desired-file @desired", want: "name: ours"},
 		"built in":            {args: "--operation InterpretReplica --desired-file @pod", want: "replica: 3"},
 		"built in as well":    {args: "--operation InterpretDependency --desired-file @pod", want: "name: settings"},
+		"components":          {args: "--operation InterpretComponent --desired-file @ray", want: "name: gpu\n  replicas: 3"},
 		"components of none":  {args: "--operation InterpretComponent --desired-file @pod", want: "components: null"},
 		"no wish":             {args: "-f @scores", refusal: "--operation"},
 		"two wishes":          {args: "-f @scores --check --operation Retain", refusal: "--operation"},
@@ -72,6 +75,7 @@ func TestInterpret(t *testing.T) {
 			cmd := newInterpret()
 			var out bytes.Buffer
 			cmd.SetOut(&out)
+			cmd.SetIn(strings.NewReader(files["items"]))
 			cmd.SilenceErrors, cmd.SilenceUsage = true, true
 			cmd.SetArgs(strings.Fields(strings.ReplaceAll(test.args, "@", dir+"/")))
 			err := cmd.ExecuteContext(t.Context())
