@@ -56,10 +56,10 @@ func (s *Scheduler) Reconcile(ctx context.Context, key cell.Key) error {
 		return err
 	}
 	switch outcome, _ := s.Last(key); {
-	case outcome.Failure != nil:
-		return queue.Later{After: retryPeriod}
 	case outcome.again > 0:
 		return queue.Later{After: outcome.again}
+	case outcome.Failure != nil:
+		return queue.Later{After: retryPeriod}
 	default:
 		return nil
 	}

@@ -167,8 +167,12 @@ func (s *Scheduler) Place(ctx context.Context, change Change) (*workv1alpha2.Res
 	return written, nil
 }
 
-// mostDecisions is how often a decision is made anew because others were faster.
-const mostDecisions = 8
+// mostDecisions is how often a decision is made anew because others were faster. After that it is their turn for a while:
+// there may be room still, and nothing else would tell.
+const (
+	mostDecisions  = 8
+	pauseForOthers = 500 * time.Millisecond
+)
 
 // settle makes a decision that the guards agree to.
 func (s *Scheduler) settle(ctx context.Context, change *Change) (*decision, holds, error) {
@@ -186,6 +190,7 @@ func (s *Scheduler) settle(ctx context.Context, change *Change) (*decision, hold
 			return nil, nil, err
 		case n == mostDecisions:
 			d.refuse(&schedule.Failure{Reason: names.ReasonUnschedulable, Message: outdated.Error() + "; others are faster."})
+			d.again = pauseForOthers
 			return &d, nil, nil
 		}
 	}
@@ -239,7 +244,7 @@ func (d *decision) apply(binding *workv1alpha2.ResourceBinding) {
 
 // refuse turns a decision into a failure that leaves the clusters as they are.
 func (d *decision) refuse(failure *schedule.Failure) {
-	d.Failure, d.made, d.clears, d.At, d.snapshot = failure, false, false, time.Time{}, nil
+	d.Failure, d.made, d.clears, d.At, d.again, d.snapshot = failure, false, false, time.Time{}, 0, nil
 }
 
 // decide chooses clusters if a decision is due.

@@ -1,0 +1,148 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/engine/queue"
+	"github.com/cellplane/cellplane/internal/ledger"
+	"github.com/cellplane/cellplane/internal/schedule"
+)
+
+// placedIn returns a binding in clusters like "a:2 b:3"; its replicas ask for a processor each.
+func placedIn(t *testing.T, clusters string) *workv1alpha2.ResourceBinding {
+	t.Helper()
+	b := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-deployment", ResourceVersion: "1"}}
+	b.Spec.Resource = workv1alpha2.ObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "ns", Name: "web"}
+	b.Spec.ReplicaRequirements = &workv1alpha2.ReplicaRequirements{ResourceRequest: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}
+	for _, text := range strings.Fields(clusters) {
+		name, count, _ := strings.Cut(text, ":")
+		target := workv1alpha2.TargetCluster{Name: name}
+		if _, err := fmt.Sscan(count, &target.Replicas); err != nil {
+			t.Fatal(err)
+		}
+		b.Spec.Clusters = append(b.Spec.Clusters, target)
+		b.Spec.Replicas += target.Replicas
+	}
+	return b
+}
+
+// ofComponents makes a binding one of a set of two components, all of which is in each of its clusters.
+func ofComponents(b *workv1alpha2.ResourceBinding, replicas map[string]int32) {
+	b.Spec.Replicas, b.Spec.ReplicaRequirements = 0, nil
+	var shares []workv1alpha2.TargetComponent
+	for _, name := range []string{"leader", "worker"} {
+		request := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
+		b.Spec.Components = append(b.Spec.Components, workv1alpha2.Component{
+			Name: name, Replicas: replicas[name], ReplicaRequirements: &workv1alpha2.ComponentReplicaRequirements{ResourceRequest: request},
+		})
+		shares = append(shares, workv1alpha2.TargetComponent{Name: name, Replicas: replicas[name]})
+	}
+	for i := range b.Spec.Clusters {
+		b.Spec.Clusters[i].Replicas, b.Spec.Clusters[i].Components = 0, shares
+	}
+}
+
+// TestClaims asks the ledgers for what a decision needs more than the one before, and gives back what it needs less.
+func TestClaims(t *testing.T) {
+	sets := func(clusters string, leaders, workers int32) *workv1alpha2.ResourceBinding {
+		b := placedIn(t, clusters)
+		ofComponents(b, map[string]int32{"leader": leaders, "worker": workers})
+		return b
+	}
+	for _, test := range []struct {
+		name          string
+		before, after *workv1alpha2.ResourceBinding
+		want          string // cluster/component +more of total, each with the processors that a pod asks for
+	}{
+		{"a new workload", nil, placedIn(t, "a:2 b:3"), "a +2 of 2 at 1, b +3 of 3 at 1"},
+		{"one that was without a place", placedIn(t, ""), placedIn(t, "a:2"), "a +2 of 2 at 1"},
+		{"growth in one cluster", placedIn(t, "a:2 b:3"), placedIn(t, "a:5 b:3"), "a +3 of 5 at 1"},
+		{"fewer replicas", placedIn(t, "a:5"), placedIn(t, "a:1"), "a -4 of 1 at 1"},
+		{"a move", placedIn(t, "a:2"), placedIn(t, "b:2"), "b +2 of 2 at 1, a -2 of 0 at 1"},
+		{"a move of some", placedIn(t, "a:4 b:1"), placedIn(t, "a:1 b:4"), "a -3 of 1 at 1, b +3 of 4 at 1"},
+		{"the same in another order", placedIn(t, "a:1 b:2"), placedIn(t, "b:2 a:1"), ""},
+		{"scaled to nothing", placedIn(t, "a:2"), placedIn(t, "a:0"), "a -2 of 0 at 1"},
+		{"nothing that has pods", nil, placedIn(t, "a:0"), ""},
+		{"a set", nil, sets("a:0", 1, 3), "a/leader +1 of 1 at 2, a/worker +3 of 3 at 2"},
+		{"a set with more of one", sets("a:0", 1, 3), sets("a:0", 1, 5), "a/worker +2 of 5 at 2"},
+		{"a set that moves", sets("a:0", 1, 3), sets("b:0", 1, 3), "b/leader +1 of 1 at 2, a/leader -1 of 0 at 2, b/worker +3 of 3 at 2, a/worker -3 of 0 at 2"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := newPicture(t)
+			s := New(c, nil, Options{})
+			p := &promises{cell: c, profiles: &s.profiles, pods: &s.pods}
+			var got []string
+			for _, claim := range p.claims(test.before, test.after) {
+				if claim.Workload != workloadOf(test.after) || claim.Waits {
+					t.Errorf("the claim is %+v", claim)
+				}
+				where := strings.TrimSuffix(claim.Cluster+"/"+claim.Component, "/")
+				got = append(got, fmt.Sprintf("%s %+d of %d at %s", where, claim.More, claim.Total, claim.Pod.Requests.Cpu()))
+			}
+			if strings.Join(got, ", ") != test.want {
+				t.Errorf("claimed: %s\nwant: %s", strings.Join(got, ", "), test.want)
+			}
+		})
+	}
+}
+
+// tooSlow is a guard for whom others are always faster, so many times.
+type tooSlow struct{ times, asked int }
+
+// Admit implements Guard.
+func (g *tooSlow) Admit(context.Context, *workv1alpha2.ResourceBinding, *workv1alpha2.ResourceBinding) (Hold, *schedule.Failure, error) {
+	if g.asked++; g.asked > g.times {
+		return nil, &schedule.Failure{Reason: "Enough"}, nil // so that nothing has to be written
+	}
+	return nil, nil, &outdatedError{&ledger.Refusal{Cluster: "a", Asked: 1}}
+}
+
+// TestLostRaces decides anew when others were faster, and after many times soon again: there may be room still, and nobody
+// would tell.
+func TestLostRaces(t *testing.T) {
+	guard := &tooSlow{times: mostDecisions + 1}
+	c := newPicture(t)
+	s := New(c, nil, Options{Guards: []Guard{guard}})
+	cluster := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}}
+	c.Clusters.Set(cluster)
+	b := placedIn(t, "")
+	b.Spec.Replicas, b.Spec.Placement = 1, &policyv1alpha1.Placement{}
+	c.Bindings("ns").Set(b)
+	key := cell.Key{Namespace: "ns", Name: b.Name}
+	look := func(asked int) (queue.Later, Outcome) {
+		t.Helper()
+		var later queue.Later
+		if err := s.Reconcile(t.Context(), key); !errors.As(err, &later) {
+			t.Fatalf("it ended with %v", err)
+		}
+		if guard.asked != asked {
+			t.Errorf("the guard was asked %d times, want %d", guard.asked, asked)
+		}
+		outcome, _ := s.Last(key)
+		return later, outcome
+	}
+	later, outcome := look(mostDecisions)
+	if later.After != pauseForOthers || outcome.Failure == nil || !strings.Contains(outcome.Failure.Message, "others are faster") {
+		t.Errorf("the next look is in %v, after %v", later.After, outcome.Failure)
+	}
+	later, outcome = look(mostDecisions + 2)
+	if later.After != retryPeriod || outcome.Failure == nil || outcome.Failure.Reason != "Enough" {
+		t.Errorf("the next look is in %v, after %v", later.After, outcome.Failure)
+	}
+	if !slices.Contains(s.Refused("Enough"), key) {
+		t.Error("it does not wait")
+	}
+}
