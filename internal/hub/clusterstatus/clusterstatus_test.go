@@ -2,6 +2,7 @@ package clusterstatus
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,8 +12,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
@@ -104,6 +107,26 @@ func TestCredentialsComeAndGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	hub.Eventually(t, "a Secret that is back is noticed", cluster, is(metav1.ConditionTrue, reasonReady))
+}
+
+// Others tell of clusters as well, like a detector of broken name resolution does.
+func TestConditionsOfOthersStay(t *testing.T) {
+	hub := start(t)
+	cluster := hub.Cluster(t, "a", clusterv1alpha1.ClusterSpec{APIEndpoint: "https://127.0.0.1:1"})
+	hub.Eventually(t, "a cluster without credentials is not reachable", cluster, is(metav1.ConditionFalse, reasonNotReachable))
+	const theirs = "ServiceDomainNameResolutionReady"
+	hub.SetCondition(t, cluster, theirs, metav1.ConditionFalse)
+	patch := fmt.Appendf(nil, `{"spec":{"secretRef":{"namespace":%q,"name":%q}}}`, names.ClusterNamespace, hub.Name)
+	if err := hub.Client.Patch(t.Context(), cluster, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		t.Fatal(err)
+	}
+	seen := hub.Eventually(t, "the condition is written anew", cluster, func(c *clusterv1alpha1.Cluster) bool {
+		ready := meta.FindStatusCondition(c.Status.Conditions, names.ClusterReady)
+		return ready != nil && strings.Contains(ready.Message, "does not exist")
+	})
+	if !meta.IsStatusConditionFalse(seen.Status.Conditions, theirs) {
+		t.Errorf("the conditions are %+v", seen.Status.Conditions)
+	}
 }
 
 func TestCredentialsInAnotherNamespace(t *testing.T) {

@@ -50,6 +50,21 @@ func TestReadyChangesWhenItLasts(t *testing.T) {
 	}
 }
 
+// What is left out is what Karmada does.
+func TestDefaultTimes(t *testing.T) {
+	want := Options{
+		Interval: 10 * time.Second, ProbeTimeout: 10 * time.Second, SuccessThreshold: 30 * time.Second, FailureThreshold: 30 * time.Second,
+		MonitorInterval: 5 * time.Second, MonitorGracePeriod: 40 * time.Second, StartupGracePeriod: time.Minute,
+	}
+	if got := (Options{}).withDefaults(); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	given := Options{Interval: 1, ProbeTimeout: 2, SuccessThreshold: 3, FailureThreshold: 4, MonitorInterval: 5, MonitorGracePeriod: 6, StartupGracePeriod: 7}
+	if got := given.withDefaults(); got != given {
+		t.Errorf("what was given, %+v, has become %+v", given, got)
+	}
+}
+
 func TestSilentAgents(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	c := &collector{controller: &Controller{options: Options{}.withDefaults()}}
@@ -57,7 +72,7 @@ func TestSilentAgents(t *testing.T) {
 		age, renewed time.Duration // ago; a negative renewal is none
 		want         string
 	}{
-		"just joined":       {10 * time.Second, -1, ""},
+		"just joined":       {59 * time.Second, -1, ""},
 		"never came up":     {time.Minute, -1, reasonNeverReported},
 		"reports":           {time.Hour, 39 * time.Second, ""},
 		"stopped reporting": {time.Hour, 40 * time.Second, reasonUnknown},

@@ -2,6 +2,7 @@ package executionspace
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -125,7 +126,9 @@ func TestSpaceIsMadeAgain(t *testing.T) {
 // Works are in cells; a control plane of its own stands for one.
 func TestCellsAreDrained(t *testing.T) {
 	var cell client.Client
+	var passes atomic.Int64
 	hub := start(t, Options{Cells: func(context.Context) (map[string]client.Client, error) {
+		passes.Add(1)
 		return map[string]client.Client{"cell-a": &elsewhere{Client: cell}}, nil
 	}})
 	cell = hub.Client
@@ -143,6 +146,14 @@ func TestCellsAreDrained(t *testing.T) {
 		err := hub.Client.Get(ctx, client.ObjectKeyFromObject(space), space)
 		return space.DeletionTimestamp != nil, err
 	})
+	// However often the controller looks, the Cluster stays as long as the cell has a Work.
+	since := passes.Load()
+	testenv.Eventually(t, "the controller has looked some times", func(context.Context) (bool, error) { return passes.Load() >= since+3, nil })
+	for _, object := range []client.Object{cluster, space} {
+		if err := hub.Client.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+			t.Fatalf("%s is gone while there is a work in a cell: %v", object.GetName(), err)
+		}
+	}
 	execute(t, hub, w)
 	gone(t, hub, cluster, space)
 }
