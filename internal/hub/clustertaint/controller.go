@@ -13,12 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -26,6 +24,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	"github.com/cellplane/cellplane/internal/affinity"
+	"github.com/cellplane/cellplane/internal/hub/wake"
 )
 
 // Controller taints Clusters.
@@ -40,21 +39,8 @@ func Add(mgr manager.Manager) error {
 	return builder.ControllerManagedBy(mgr).
 		Named("cluster-taint").
 		For(&clusterv1alpha1.Cluster{}).
-		Watches(&policyv1alpha1.ClusterTaintPolicy{}, handler.EnqueueRequestsFromMapFunc(c.allClusters)).
+		Watches(&policyv1alpha1.ClusterTaintPolicy{}, wake.AllClusters(c.client)).
 		Complete(c)
-}
-
-// allClusters is whom a policy may concern; comparing costs less than finding out.
-func (c *Controller) allClusters(ctx context.Context, _ client.Object) []reconcile.Request {
-	clusters := &clusterv1alpha1.ClusterList{}
-	if err := c.client.List(ctx, clusters); err != nil {
-		return nil
-	}
-	requests := make([]reconcile.Request, 0, len(clusters.Items))
-	for i := range clusters.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: clusters.Items[i].Name}})
-	}
-	return requests
 }
 
 // Reconcile brings the taints of one Cluster in line with its conditions.

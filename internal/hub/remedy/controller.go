@@ -8,15 +8,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	remedyv1alpha1 "github.com/cellplane/cellplane/api/remedy/v1alpha1"
+	"github.com/cellplane/cellplane/internal/hub/wake"
 )
 
 // Controller asks for actions.
@@ -30,20 +29,8 @@ func Add(mgr manager.Manager) error {
 	return builder.ControllerManagedBy(mgr).
 		Named("remedy").
 		For(&clusterv1alpha1.Cluster{}).
-		Watches(&remedyv1alpha1.Remedy{}, handler.EnqueueRequestsFromMapFunc(c.allClusters)).
+		Watches(&remedyv1alpha1.Remedy{}, wake.AllClusters(c.client)).
 		Complete(c)
-}
-
-func (c *Controller) allClusters(ctx context.Context, _ client.Object) []reconcile.Request {
-	clusters := &clusterv1alpha1.ClusterList{}
-	if err := c.client.List(ctx, clusters); err != nil {
-		return nil
-	}
-	requests := make([]reconcile.Request, 0, len(clusters.Items))
-	for i := range clusters.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: clusters.Items[i].Name}})
-	}
-	return requests
 }
 
 // Reconcile writes the actions asked for of one Cluster.

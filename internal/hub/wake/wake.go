@@ -1,0 +1,30 @@
+// Package wake has controllers look at their objects again when something else has changed.
+package wake
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+)
+
+// AllClusters is for what may concern any Cluster, where comparing costs less than finding out which.
+func AllClusters(reader client.Reader) handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
+		clusters := &clusterv1alpha1.ClusterList{}
+		if err := reader.List(ctx, clusters); err != nil {
+			log.FromContext(ctx).Error(err, "Clusters are not looked at again, as they cannot be listed")
+			return nil
+		}
+		requests := make([]reconcile.Request, 0, len(clusters.Items))
+		for i := range clusters.Items {
+			requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: clusters.Items[i].Name}})
+		}
+		return requests
+	})
+}
