@@ -76,7 +76,7 @@ caches and take over within seconds.`,
 	flags.BoolVar(&o.hub, "hub", false, "also propagate cluster-scoped templates and namespaces: for the engine of the hub")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "work only while no other engine of this cell does")
 	flags.BoolVar(&o.preemption, "policy-preemption", false, "let policies with preemption Always take templates from others")
-	flags.StringSliceVar(&o.skippedAPIs, "skipped-propagating-apis", nil, `what is never propagated: "group", "group/version" or "group/version/kind"`)
+	flags.StringSliceVar(&o.skippedAPIs, "skipped-propagating-apis", nil, `what is never propagated, separated by semicolons: "group", "group/version", "group/version/kind,kind", "v1/kind,kind"`)
 	flags.StringSliceVar(&o.skippedNamespaces, "skipped-propagating-namespaces", o.skippedNamespaces, "regular expressions of namespaces that are not made in members")
 	flags.StringVar(&o.metricsAddress, "metrics-address", "", "loopback address for /metrics, /healthz and /readyz, like 127.0.0.1:8080 (default: none)")
 	flags.StringVar(&o.peerAddress, "peer-address", "", "address, as IP and port, at which the other engines of this cell notice if this one dies; nothing is sent there (default: a loopback address, for engines on one host)")

@@ -2,26 +2,41 @@ package engine
 
 import (
 	"strings"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // skipped compiles a list of groups ("apps"), versions of groups ("apps/v1") and kinds ("apps/v1/Deployment", or
-// several as "apps/v1/Deployment,StatefulSet").
+// "v1/Secret" of the group without a name). A version may have several kinds ("batch/v1/Job,CronJob"). Entries are
+// separated by semicolons or commas; as kinds are written with a capital, each is known for what it is.
 func skipped(apis []string) func(schema.GroupVersionKind) bool {
 	skip := map[string]bool{}
-	for _, api := range apis {
-		parts := strings.SplitN(strings.TrimSpace(api), "/", 3)
-		if len(parts) < 3 {
-			skip[strings.Join(parts, "/")] = true
+	version := "" // of the kind before
+	separators := func(r rune) bool { return r == ';' || r == ',' }
+	for entry := range strings.FieldsFuncSeq(strings.Join(apis, ";"), separators) {
+		entry = strings.TrimSpace(entry)
+		rest, last := "", entry
+		if i := strings.LastIndex(entry, "/"); i >= 0 {
+			rest, last = entry[:i], entry[i+1:]
+		}
+		switch {
+		case !isKind(last):
+			skip[entry], version = true, ""
 			continue
+		case rest == "":
+			// another kind of the same version
+		case strings.Contains(rest, "/"):
+			version = rest
+		default:
+			version = "/" + rest
 		}
-		for kind := range strings.SplitSeq(parts[2], ",") {
-			skip[parts[0]+"/"+parts[1]+"/"+strings.TrimSpace(kind)] = true
-		}
+		skip[version+"/"+last] = true
 	}
 	return func(gvk schema.GroupVersionKind) bool {
 		version := gvk.Group + "/" + gvk.Version
 		return skip[version] || skip[version+"/"+gvk.Kind] || (gvk.Group != "" && skip[gvk.Group])
 	}
 }
+
+func isKind(name string) bool { return name != "" && unicode.IsUpper(rune(name[0])) }

@@ -8,7 +8,20 @@ import (
 
 // P16: what the administrator lists is not propagated.
 func TestSkipped(t *testing.T) {
-	skip := skipped([]string{"networking.example.com", "apps/v1beta1", "batch/v1/Job,CronJob", "/v1/Secret"})
+	for name, apis := range map[string][]string{
+		"one by one":         {"networking.example.com", "apps/v1beta1", "batch/v1/Job,CronJob", "/v1/Secret", "v1/Node,Pod"},
+		"as Karmada has it":  {"networking.example.com;apps/v1beta1;batch/v1/Job,CronJob;v1/Secret,Node,Pod"},
+		"split at commas":    {"networking.example.com;apps/v1beta1;batch/v1/Job", "CronJob;v1/Secret", "Node", "Pod"},
+		"separated by comma": {"networking.example.com,apps/v1beta1,batch/v1/Job,CronJob,v1/Node,Pod, v1/Secret"},
+	} {
+		t.Run(name, func(t *testing.T) { testSkipped(t, skipped(apis)) })
+	}
+	if skip := skipped(nil); skip(schema.GroupVersionKind{Version: "v1", Kind: "Secret"}) {
+		t.Error("something is skipped without a list")
+	}
+}
+
+func testSkipped(t *testing.T, skip func(schema.GroupVersionKind) bool) {
 	for _, test := range []struct {
 		group, version, kind string
 		want                 bool
@@ -20,7 +33,10 @@ func TestSkipped(t *testing.T) {
 		{"batch", "v1", "CronJob", true},
 		{"batch", "v2", "Job", false},
 		{"", "v1", "Secret", true},
+		{"", "v1", "Node", true},
+		{"", "v1", "Pod", true},
 		{"", "v1", "ConfigMap", false},
+		{"apps", "v1", "Pod", false},
 	} {
 		if got := skip(schema.GroupVersionKind{Group: test.group, Version: test.version, Kind: test.kind}); got != test.want {
 			t.Errorf("%s/%s %s: skipped %t", test.group, test.version, test.kind, got)

@@ -3,7 +3,9 @@ package membership_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -524,18 +526,44 @@ func (w *world) expectNothing(t *testing.T, name string) {
 	})
 }
 
+// counter counts the requests for a path.
+type counter struct {
+	next  http.RoundTripper
+	path  string
+	count *atomic.Int64
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(r.URL.Path, c.path) {
+		c.count.Add(1)
+	}
+	return c.next.RoundTrip(r)
+}
+
 func (w *world) testUnjoinWaits(t *testing.T) {
 	cluster := w.join(t, "waits")
 	controllerutil.AddFinalizer(cluster, names.ClusterFinalizer)
 	if err := w.objects.Update(t.Context(), cluster); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
+	ended, hub := make(chan error, 1), rest.CopyConfig(w.hub)
+	var looked atomic.Int64
+	hub.Wrap(func(next http.RoundTripper) http.RoundTripper { return &counter{next, "/clusters/waits", &looked} })
 	go func() {
-		ended <- membership.Unjoin(context.Background(), membership.UnjoinOptions{Hub: w.hub, Name: "waits"})
+		ended <- membership.Unjoin(context.Background(), membership.UnjoinOptions{Hub: hub, Name: "waits"})
 	}()
 	testenv.Eventually(t, "the cluster is leaving", func(context.Context) (bool, error) {
 		return w.cluster(t, "waits").DeletionTimestamp != nil, nil
+	})
+	since := looked.Load()
+	testenv.Eventually(t, "it was looked at some times whether it has left", func(context.Context) (bool, error) {
+		select {
+		case err := <-ended:
+			t.Fatalf("nobody waited for the cluster to be drained: %v", err)
+		default:
+		}
+		return looked.Load() >= since+3, nil
 	})
 	impatient := membership.UnjoinOptions{Hub: w.hub, Name: "waits", Patience: time.Millisecond}
 	if err := membership.Unjoin(t.Context(), impatient); err == nil || !strings.Contains(err.Error(), "still holds") {
