@@ -75,11 +75,11 @@ type Config struct {
 	WorkersPerMember int
 }
 
-// The numbers of workers: writes to the cell mostly wait for etcd. Those that place bindings are more: what they reserve
-// while a ledger is being written is written together.
+// The numbers of workers: writes to the cell mostly wait for etcd. Those that place bindings are many more: what they
+// reserve while a ledger is being written is written together, and the hub is spared the most where many wait.
 const (
 	detectorWorkers   = 16
-	schedulerWorkers  = 32
+	schedulerWorkers  = 128
 	quotaWorkers      = 2
 	descheduleWorkers = 2
 	bindingWorkers    = 8

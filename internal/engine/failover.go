@@ -24,8 +24,8 @@ type Failover struct {
 	GracePeriod time.Duration
 }
 
-// evictionWorkers evict at once: a lost cluster is a lot of work, and what they reserve together is written together.
-const evictionWorkers = 32
+// evictionWorkers evict at once: a lost cluster is a lot of work, and each of them places a binding.
+const evictionWorkers = schedulerWorkers
 
 // controllers returns what runs all that moves workloads out of clusters, and back.
 func (f *Failover) controllers(state *cell.Cell, plan *scheduler.Scheduler, recorder *events.Recorder) func(context.Context) {

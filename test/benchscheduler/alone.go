@@ -25,7 +25,7 @@ import (
 )
 
 // workersAlone place bindings, as many as in an engine.
-const workersAlone = 32
+const workersAlone = 128
 
 // alone measures the scheduler without the rest of an engine: bindings wait because no cluster takes them, then all do.
 // Each is decided about, reserved in the ledger on the hub, written to the cell and told of in an event; nothing makes Works

@@ -1,6 +1,7 @@
 package scheduling_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/testenv"
 )
 
 const healthy = `{"replicas":2,"readyReplicas":2,"availableReplicas":2,"updatedReplicas":2,"observedGeneration":1}`
@@ -107,10 +109,16 @@ func TestDirectlyWithState(t *testing.T) {
 	if task := b.Spec.GracefulEvictionTasks[0]; task.PurgeMode != policyv1alpha1.PurgeModeDirectly || task.PreservedLabelState["failover.example.io/ready"] != "2" {
 		t.Errorf("the task is %+v", task)
 	}
-	if err := w.client.Get(t.Context(), keyOf(w.work("b", "web")), w.work("b", "web")); err == nil {
-		if err := w.client.Get(t.Context(), keyOf(w.work("a", "web")), w.work("a", "web")); err == nil {
-			t.Error("the new copy comes before the old one is gone")
-		}
+	// The old copy is there until its agent has removed it, which is this test. Another workload shows that b is served.
+	old := w.work("a", "web")
+	testenv.Eventually(t, "the old copy is to go", func(ctx context.Context) (bool, error) {
+		err := w.client.Get(ctx, keyOf(old), old)
+		return err == nil && old.DeletionTimestamp != nil, err
+	})
+	w.create(w.deployment("barrier", 1))
+	w.untilWork("b", "barrier")
+	if err := w.client.Get(t.Context(), keyOf(w.work("b", "web")), w.work("b", "web")); !apierrors.IsNotFound(err) {
+		t.Errorf("the new copy comes before the old one is gone: %v", err)
 	}
 	w.untilNoWork("a", "web")
 	work := w.untilWork("b", "web")

@@ -40,11 +40,25 @@ func TestAffinityGroups(t *testing.T) {
 	d := w.deployment("web", 0)
 	w.edit(d, false, func() { d.Spec.Replicas = ptr.To[int32](3) })
 	w.untilPlaced("web", "b:3")
+
+	w.editPolicy(func(p *policyv1alpha1.PropagationPolicy) {
+		p.Spec.Placement.ClusterTolerations = []corev1.Toleration{{Key: "unheard-of", Operator: corev1.TolerationOpExists}}
+	})
+	w.until("the new placement began with the first group", "web", func(b *workv1alpha2.ResourceBinding) bool {
+		return w.placed(b) == "a:3" && b.Status.SchedulerObservedAffinityName == "first"
+	})
+	w.room("a", 0)
+	w.edit(d, false, func() { d.Spec.Replicas = ptr.To[int32](4) })
+	w.until("it went on to the second group", "web", func(b *workv1alpha2.ResourceBinding) bool {
+		return w.placed(b) == "b:4" && b.Status.SchedulerObservedAffinityName == "second"
+	})
+
+	w.room("a", 10)
 	w.editBinding("web", func(b *workv1alpha2.ResourceBinding) {
 		b.Spec.RescheduleTriggeredAt = &metav1.Time{Time: time.Now().Add(time.Second)}
 	})
 	w.until("it began anew", "web", func(b *workv1alpha2.ResourceBinding) bool {
-		return w.placed(b) == "a:3" && b.Status.SchedulerObservedAffinityName == "first"
+		return w.placed(b) == "a:4" && b.Status.SchedulerObservedAffinityName == "first"
 	})
 }
 
@@ -92,6 +106,8 @@ func TestConditions(t *testing.T) {
 	if b := w.untilScheduled("web", names.ReasonSuccess); len(b.Spec.Clusters) == 0 {
 		t.Error("NoSchedule drove a workload out")
 	}
+	w.taint("a")
+	w.untilPlaced("kept-out", "a:1")
 }
 
 // S12: what was in a cluster that is removed goes elsewhere, and what a placement no longer reaches by a label leaves it.

@@ -70,6 +70,27 @@ func TestQuotaEnforcement(t *testing.T) {
 	w.edit(d, false, func() { d.Spec.Replicas = ptr.To[int32](2) })
 	w.untilScheduled("kept-out", names.ReasonSuccess)
 	used("what is given back is used", `{"cell-a":{"cpu":"5"},"cell-z":{"cpu":"3"}}`)
+
+	w.create(w.deployment("raised", 3), w.deployment("lifted", 5))
+	w.untilScheduled("raised", names.ReasonQuotaExceeded)
+	w.untilScheduled("lifted", names.ReasonQuotaExceeded)
+	testenv.Eventually(t, "the quota is raised", func(ctx context.Context) (bool, error) {
+		if err := hub.Get(ctx, ctrlclient.ObjectKeyFromObject(atHub), atHub); err != nil {
+			return false, err
+		}
+		atHub.Spec.Overall = cpus("11")
+		err := hub.Update(ctx, atHub)
+		return err == nil, err
+	})
+	w.edit(inCell, false, func() { inCell.Spec.Overall = cpus("11") })
+	w.untilScheduled("raised", names.ReasonSuccess)
+	w.untilScheduled("lifted", names.ReasonQuotaExceeded)
+	for client, quota := range map[ctrlclient.Client]*policyv1alpha1.FederatedResourceQuota{hub: atHub, cell: inCell} {
+		if err := client.Delete(t.Context(), quota); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.untilScheduled("lifted", names.ReasonSuccess)
 }
 
 // Q1, Q2: clusters get their share as a ResourceQuota, and what they say of it is added up.

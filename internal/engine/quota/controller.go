@@ -48,13 +48,7 @@ const resync = 5 * time.Minute
 // New returns a controller that watches a cell; hub tells that it is the hub itself, whose Works the report is about.
 func New(c *cell.Cell, guard *Guard, s *scheduler.Scheduler, report func(*cell.Work) execution.Report, hub bool) *Controller {
 	q := &Controller{cell: c, guard: guard, scheduler: s, report: report, hub: hub, queue: queue.New[cell.Key]("quota")}
-	c.Quotas.Subscribe(func(key cell.Key, old, now *policyv1alpha1.FederatedResourceQuota) {
-		q.queue.AddNow(key)
-		if old != nil && now != nil && equality.Semantic.DeepEqual(&old.Spec, &now.Spec) && old.Annotations[names.QuotaUsedAnnotation] == now.Annotations[names.QuotaUsedAnnotation] {
-			return
-		}
-		q.wake(key.Namespace)
-	})
+	c.Quotas.Subscribe(func(key cell.Key, _, _ *policyv1alpha1.FederatedResourceQuota) { q.queue.AddNow(key) })
 	c.SubscribeBindings(func(key cell.Key, old, now *workv1alpha2.ResourceBinding) {
 		if old != nil && now != nil && old.Generation == now.Generation {
 			return
@@ -92,6 +86,7 @@ func (q *Controller) Run(ctx context.Context, workers int) { q.queue.Run(ctx, wo
 func (q *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	quota := q.cell.Quotas.Get(key)
 	if quota == nil || quota.DeletionTimestamp != nil {
+		q.wake(key.Namespace)
 		if !q.hub {
 			return nil
 		}
