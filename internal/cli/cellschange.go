@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cells"
 	"github.com/cellplane/cellplane/internal/hub/rebalance"
 	"github.com/cellplane/cellplane/internal/local"
@@ -112,12 +113,12 @@ func (o *cellsChange) prepare(ctx context.Context, out io.Writer, name string, w
 		if err := manifest.apply(ctx, o.hub, name, weight); err != nil {
 			return err
 		}
-		return awaitGlobals(ctx, api, out, name)
+		return awaitCell(ctx, api, out, name)
 	}
 	err = api.Get(ctx, types.NamespacedName{Name: name}, &v1alpha1.Cell{})
 	switch {
 	case err == nil:
-		return nil
+		return awaitCell(ctx, api, out, name)
 	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("looking for the Cell %s: %w", name, err)
 	}
@@ -136,26 +137,27 @@ func (o *cellsChange) prepare(ctx context.Context, out io.Writer, name string, w
 	if err := supervisor.AddCell(ctx, name); err != nil {
 		return err
 	}
-	return awaitGlobals(ctx, api, out, name)
+	return awaitCell(ctx, api, out, name)
 }
 
-// globalsWithin is how long a new cell is waited for. The change would wait for it, too.
-const globalsWithin = 2 * time.Minute
+// serveWithin is how long a cell that is to join is waited for. The change would wait for it, too.
+const serveWithin = 2 * time.Minute
 
-// awaitGlobals waits until a new cell has the hub's objects. Definitions are among them: watches of custom kinds go on without a break if
-// the cell serves these before it joins.
-func awaitGlobals(ctx context.Context, api client.Client, out io.Writer, name string) error {
-	fmt.Fprintf(out, "Giving %s the objects that every cell has…\n", name)
-	err := wait.PollUntilContextTimeout(ctx, followInterval, globalsWithin, true, func(ctx context.Context) (bool, error) {
+// awaitCell waits until a cell that is to join serves, and has the hub's objects. Definitions are among them. Its API server remembers what
+// happens to a kind from when it first serves it: watches go on without a break if that was before the cell joins.
+func awaitCell(ctx context.Context, api client.Client, out io.Writer, name string) error {
+	fmt.Fprintf(out, "Waiting until %s serves, with the objects that every cell has…\n", name)
+	err := wait.PollUntilContextTimeout(ctx, followInterval, serveWithin, true, func(ctx context.Context) (bool, error) {
 		var cell v1alpha1.Cell
 		if err := api.Get(ctx, types.NamespacedName{Name: name}, &cell); err != nil {
 			return false, client.IgnoreNotFound(err)
 		}
-		return meta.IsStatusConditionTrue(cell.Status.Conditions, rebalance.ConditionGlobalsCopied), nil
+		return meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellReady) &&
+			meta.IsStatusConditionTrue(cell.Status.Conditions, rebalance.ConditionGlobalsCopied), nil
 	})
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("interrupted before the change began; %s is there and can be added at any time", name)
+		return fmt.Errorf("interrupted before the change began; %s is there and can join at any time", name)
 	case wait.Interrupted(err):
 		return nil // the change itself tells what it waits for
 	default:
@@ -182,9 +184,35 @@ are reported when the cell comes back, and kept.`, 1, func(args []string) (cells
 }
 
 func newCellsRejoin() *cobra.Command {
-	return changeCommand("rejoin CELL", "Let a failed cell join again", `Let a cell that had failed join again. A snapshot of its store is kept, what it
-held that its backup had not is reported and kept as files, and the cell is
-emptied before it takes its share.`, 1, func(args []string) (cells.Edit, error) { return cells.Rejoin(args[0]), nil })
+	var o cellsChange
+	cmd := &cobra.Command{
+		Use:   "rejoin CELL",
+		Short: "Let a failed cell join again",
+		Long: `Let a cell that had failed join again, as soon as it serves. A snapshot of its
+store is kept, what it held that its backup had not is reported and kept as
+files, and the cell is emptied before it takes its share.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := o.hub.client()
+			if err != nil {
+				return err
+			}
+			topology, err := readTopology(cmd.Context(), api)
+			if err != nil {
+				return err
+			}
+			rejoin := cells.Rejoin(args[0])
+			if err := rejoin(&topology.Spec); err != nil {
+				return err // before anything is waited for in vain
+			}
+			if err := awaitCell(cmd.Context(), api, cmd.OutOrStdout(), args[0]); err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), cmd.OutOrStdout(), rejoin)
+		},
+	}
+	o.add(cmd)
+	return cmd
 }
 
 func newCellsAbort() *cobra.Command {
