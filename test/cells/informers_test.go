@@ -2,10 +2,13 @@ package cells
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,6 +41,7 @@ const bystanders = 6
 var (
 	secrets      = corev1.SchemeGroupVersion.WithResource("secrets")
 	services     = corev1.SchemeGroupVersion.WithResource("services")
+	deployments  = appsv1.SchemeGroupVersion.WithResource("deployments")
 	statefulSets = appsv1.SchemeGroupVersion.WithResource("statefulsets")
 	gadgets      = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "gadgets"}
 )
@@ -211,17 +215,63 @@ func (n *requests) take() []string {
 // epoch of now has listed.
 func (w *world) beganAnew() {
 	w.Helper()
+	defer w.took("informers have begun anew")()
 	epoch := w.topology(w.Context()).Generation
-	testenv.Eventually(w, fmt.Sprintf("informers have begun anew, in epoch %d", epoch), func(context.Context) (bool, error) {
+	w.informersAre(fmt.Sprintf("in epoch %d", epoch), func(at position.Position) bool { return at.Epoch >= epoch })
+	w.lists.take()
+}
+
+// readToItsEnd waits until all informers have read everything that a cell which has left had for them.
+func (w *world) readToItsEnd(cell string) {
+	w.Helper()
+	defer w.took("informers read " + cell + " to its end")()
+	topology := w.topology(w.Context())
+	var least uint64
+	cells := map[string]bool{}
+	for _, c := range topology.Spec.Cells {
+		cells[c.Name] = true
+	}
+	for _, epoch := range topology.Status.Epochs {
+		if epoch.Epoch == topology.Generation {
+			least = uint64(max(epoch.Least[cell], 0))
+			for name := range epoch.Least {
+				cells[name] = true // those that have left have their places, too
+			}
+		}
+	}
+	place := slices.Index(slices.Sorted(maps.Keys(cells)), cell)
+	if least == 0 || place < 0 {
+		w.Fatalf("%s has not left in epoch %d: %+v", cell, topology.Generation, topology.Status.Epochs)
+	}
+	w.informersAre(fmt.Sprintf("behind revision %d of %s", least, cell), func(at position.Position) bool {
+		return at.Epoch == topology.Generation && len(at.Versions) == len(cells) && at.Versions[place] >= least
+	})
+}
+
+// informersAre waits until all informers are somewhere. They tell with what they are shown, so that there has to be something.
+func (w *world) informersAre(where string, there func(position.Position) bool) {
+	w.Helper()
+	client, n := dynamic.NewForConfigOrDie(w.config), 0
+	testenv.Eventually(w, "all informers are "+where, func(ctx context.Context) (bool, error) {
 		for i, informer := range w.informers {
-			at, err := position.Parse(informer.LastSyncResourceVersion())
-			if err != nil || at.Epoch < epoch {
-				return false, fmt.Errorf("informer %d is at %d: %w", i, at.Epoch, err)
+			if at, err := position.Parse(informer.LastSyncResourceVersion()); err != nil || !there(at) {
+				n++
+				return false, errors.Join(fmt.Errorf("informer %d is at %+v", i, at), err, stir(ctx, client, n))
 			}
 		}
 		return true, nil
 	})
-	w.lists.take()
+}
+
+// stir changes one object of each kind that is watched and that nobody else may be writing.
+func stir(ctx context.Context, client dynamic.Interface, n int) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"stirred":"%d"}}}`, n)
+	_, err := client.Resource(deployments).Namespace(namespace).Patch(ctx, workload(0), types.MergePatchType, patch, metav1.PatchOptions{})
+	for resource := range manifests {
+		_, failed := client.Resource(resource).Namespace(namespace).Patch(ctx, bystander(0), types.MergePatchType, patch, metav1.PatchOptions{})
+		err = errors.Join(err, failed)
+	}
+	return err
 }
 
 // noDisturbance expects that no informer had to begin anew since it was last asked.
@@ -236,17 +286,10 @@ func (w *world) noDisturbance() {
 	}
 }
 
-// mayBeginAnew waits until all informers show what is stored, whether or not they had to begin anew. Watches read a cell that has left to its
-// end; one that cannot, because the cell does not answer or is forgotten, begins anew.
-func (w *world) mayBeginAnew() {
-	w.Helper()
-	w.inStep()
-	w.lists.take()
-}
-
 // inStep waits until all informers show what is stored: a watch that has ended without a word would not.
 func (w *world) inStep() {
 	w.Helper()
+	defer w.took("informers are in step")()
 	client := dynamic.NewForConfigOrDie(w.config)
 	for resource := range manifests {
 		list, err := client.Resource(resource).Namespace(namespace).List(w.Context(), metav1.ListOptions{})

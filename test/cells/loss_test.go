@@ -4,17 +4,21 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -35,7 +39,7 @@ func (w *world) testCutOff(t *testing.T) {
 	const lost = "cell-c"
 	w.pauseWriting()
 	w.settleBackup()
-	w.signal("hub-manager", "halt") // so that nothing more is backed up
+	w.killHubManager() // so that nothing more is backed up
 	w.writeTo(lost)
 	w.signal(lost+"/", "pause")
 	w.givenUpByItself(lost)
@@ -63,6 +67,7 @@ func (w *world) testCutOff(t *testing.T) {
 // givenUpByItself lets a hub manager do without the operator, in the place of the one that is halted.
 func (w *world) givenUpByItself(cell string) {
 	w.Helper()
+	defer w.took("is given up by itself")()
 	port, err := ports.Choose()
 	if err != nil {
 		w.Fatal(err)
@@ -82,6 +87,7 @@ func (w *world) givenUpByItself(cell string) {
 		w.Fatal(err)
 	}
 	_ = manager.Wait() // it was killed
+	w.releaseLease()
 	w.signal("hub-manager", "resurrect")
 	w.completes("cells", "watch")
 }
@@ -117,23 +123,22 @@ func (w *world) testSalvage(t *testing.T) {
 // bulk is how many objects make a change last.
 const bulk = 1000
 
-// testFailoverDuringAChange kills the cell that others move to.
+// onItsWay is what a command shows while objects move: how many of how many, how fast and how long it takes.
+var onItsWay = regexp.MustCompile(`moving +\[=* *\] \d+/[1-9]\d*, \d+/s, \S+ to go, \d+ requests held`)
+
+// testFailoverDuringAChange kills the cell that others move to. It stops to answer first, so that the change is sure to be under way.
 func (w *world) testFailoverDuringAChange(t *testing.T) {
-	for i := range bulk {
-		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("bulk-%d", i)}, Data: map[string]string{"n": "0"}}
-		if _, err := w.gateway.CoreV1().ConfigMaps(namespace).Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	w.createBulk()
 	w.pauseWriting()
 	w.settleBackup()
 	w.run("kubectl", "--context", "hub", "patch", "celltopology", "default", "--type=merge", "-p", `{"spec":{"migration":{"window":1}}}`)
-	w.completes("cells", "watch")
-	w.run("cells", "drain", "cell-a", "--wait=false")
-	testenv.Eventually(t, "objects move", func(ctx context.Context) (bool, error) {
-		return w.topology(ctx).Status.Phase == v1alpha1.TopologyMoving, nil
-	})
-	w.signal("hub-manager", "halt")
+	w.interrupted(onItsWay, "cells", "drain", "cell-c")
+	w.signal("cell-b/kube-apiserver", "pause")
+	w.toldOfMove()
+	frozen := w.frozenIn("cell-c")
+	w.killHubManager()
+	w.signal("cell-b/kube-apiserver", "resume")
+	w.toldOfHeld(frozen)
 	if phase := w.topology(t.Context()).Status.Phase; phase != v1alpha1.TopologyMoving {
 		t.Fatalf("the change was over before anything could happen to it: %s", phase)
 	}
@@ -146,15 +151,43 @@ func (w *world) testFailoverDuringAChange(t *testing.T) {
 	w.beganAnew()
 	w.checkBulk()
 	if left := w.topology(t.Context()).Spec.Cells; len(left) != 2 {
-		t.Errorf("cell-a has not left: %+v", left)
+		t.Errorf("cell-c has not left: %+v", left)
 	}
+	w.readToItsEnd("cell-c")
+	w.run("kubectl", "--context", "hub", "patch", "celltopology", "default", "--type=merge", "-p", `{"spec":{"migration":{"window":64}}}`)
+	w.completes("cells", "watch")
+}
+
+// frozenIn returns the path of an object that a cell has frozen, to be moved on.
+func (w *world) frozenIn(cell string) (path string) {
+	w.Helper()
+	client := dynamic.NewForConfigOrDie(w.context(cell))
+	kinds := append(slices.Collect(maps.Keys(manifests)), deployments, corev1.SchemeGroupVersion.WithResource("configmaps"))
+	testenv.Eventually(w, cell+" has a frozen object", func(ctx context.Context) (bool, error) {
+		for _, kind := range kinds {
+			list, err := client.Resource(kind).List(ctx, metav1.ListOptions{LabelSelector: names.RebalanceStatusLabel + "=" + names.RebalanceMigrating})
+			if err != nil {
+				return false, err
+			}
+			if len(list.Items) > 0 {
+				prefix := "/apis/" + kind.Group
+				if kind.Group == "" {
+					prefix = "/api"
+				}
+				path = fmt.Sprintf("%s/%s/namespaces/%s/%s/%s", prefix, kind.Version, list.Items[0].GetNamespace(), kind.Resource, list.Items[0].GetName())
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	return path
 }
 
 // testSecondFailover brings the cells back, and kills two of them one after the other, so that what one has taken over is taken over again.
 func (w *world) testSecondFailover(*testing.T) {
 	w.signal("cell-b/", "resurrect")
 	w.completes("cells", "rejoin", "cell-b")
-	w.completes("cells", "add", "cell-a")
+	w.addByManifests("cell-c")
 	w.noDisturbance()
 	w.pauseWriting()
 	for _, lost := range []string{"cell-c", "cell-b"} {
@@ -169,26 +202,64 @@ func (w *world) testSecondFailover(*testing.T) {
 	w.checkBulk()
 }
 
+func (w *world) createBulk() {
+	w.Helper()
+	defer w.took("many objects are made")()
+	var group errgroup.Group
+	group.SetLimit(16)
+	for i := range bulk {
+		group.Go(func() error {
+			object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("bulk-%d", i)}, Data: map[string]string{"n": "0"}}
+			_, err := w.gateway.CoreV1().ConfigMaps(namespace).Create(w.Context(), object, metav1.CreateOptions{})
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		w.Fatal(err)
+	}
+}
+
 func (w *world) checkBulk() {
 	w.Helper()
-	for i := range bulk {
-		if _, err := w.gateway.CoreV1().ConfigMaps(namespace).Get(w.Context(), fmt.Sprintf("bulk-%d", i), metav1.GetOptions{}); err != nil {
-			w.Errorf("reading bulk-%d: %v", i, err)
+	list, err := w.gateway.CoreV1().ConfigMaps(namespace).List(w.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	found := 0
+	for i := range list.Items {
+		if strings.HasPrefix(list.Items[i].Name, "bulk-") {
+			found++
 		}
+	}
+	if found != bulk {
+		w.Errorf("%d of %d objects are there", found, bulk)
 	}
 }
 
 func (w *world) topology(ctx context.Context) *v1alpha1.CellTopology {
 	w.Helper()
-	body, err := w.hub.CoreV1().RESTClient().Get().AbsPath("/apis/cellplane.io/v1alpha1/celltopologies/default").DoRaw(ctx)
+	topology := &v1alpha1.CellTopology{}
+	w.ofHub(ctx, "celltopologies/"+v1alpha1.CellTopologyName, topology)
+	return topology
+}
+
+func (w *world) cell(ctx context.Context, name string) *v1alpha1.Cell {
+	w.Helper()
+	cell := &v1alpha1.Cell{}
+	w.ofHub(ctx, "cells/"+name, cell)
+	return cell
+}
+
+// ofHub reads an object of the hub.
+func (w *world) ofHub(ctx context.Context, path string, into any) {
+	w.Helper()
+	body, err := w.hub.CoreV1().RESTClient().Get().AbsPath("/apis/cellplane.io/v1alpha1/" + path).DoRaw(ctx)
 	if err != nil {
 		w.Fatal(err)
 	}
-	var topology v1alpha1.CellTopology
-	if err := json.Unmarshal(body, &topology); err != nil {
+	if err := json.Unmarshal(body, into); err != nil {
 		w.Fatal(err)
 	}
-	return &topology
 }
 
 // writeTo creates an object in a cell through the gateway, and removes those that turn out to be elsewhere.
@@ -215,6 +286,7 @@ func (w *world) writeTo(cell string) {
 // ownedBy returns a Deployment that a cell takes for its own.
 func (w *world) ownedBy(cell string) (name string) {
 	w.Helper()
+	defer w.took("the cell answers")()
 	testenv.Eventually(w, cell+" answers", func(ctx context.Context) (bool, error) {
 		list, err := w.cellClient(cell).AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{LabelSelector: "!" + names.RebalanceStatusLabel})
 		if err != nil || len(list.Items) == 0 {
@@ -275,6 +347,7 @@ func (w *world) checkImages(image string) {
 // refusedByMembers waits until the identity of a cell is refused in the members. The cell may have been told to forget it.
 func (w *world) refusedByMembers(cell string) {
 	w.Helper()
+	defer w.took("members refuse the cell")()
 	for i := range w.members {
 		member := fmt.Sprintf("member%d", i+1)
 		testenv.Eventually(w, cell+" has lost its identity in "+member, func(ctx context.Context) (bool, error) {
@@ -298,6 +371,7 @@ func (w *world) refusedByMembers(cell string) {
 // withdrawn waits until nobody has credentials of a cell for members any more.
 func (w *world) withdrawn(cell string) {
 	w.Helper()
+	defer w.took("identities are withdrawn")()
 	testenv.Eventually(w, cell+" has no identity in any member", func(ctx context.Context) (bool, error) {
 		list, err := w.hub.CoreV1().Secrets(names.ClusterNamespace).List(ctx, metav1.ListOptions{LabelSelector: names.CellLabel + "=" + cell})
 		return err == nil && len(list.Items) == 0, err
@@ -307,6 +381,7 @@ func (w *world) withdrawn(cell string) {
 // closed waits until a failed cell refuses whoever routes by an older map.
 func (w *world) closed(cell string) {
 	w.Helper()
+	defer w.took("the cell is closed")()
 	testenv.Eventually(w, cell+" refuses older maps", func(ctx context.Context) (bool, error) {
 		lease, err := w.cellClient(cell).CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, "cellplane-fence", metav1.GetOptions{})
 		if err != nil {

@@ -2,7 +2,6 @@ package cells
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
@@ -29,13 +27,14 @@ type loss struct{ acknowledged, unsure int }
 // expectLosses has the backup take everything, and then nothing more while everybody writes: what is acknowledged from here on may be lost.
 func (w *world) expectLosses() {
 	w.Helper()
+	defer w.took("writes that no backup has")()
 	w.pauseWriting()
 	w.settleBackup()
 	w.mu.Lock()
 	w.expected, w.floor, w.lost = true, maps.Clone(w.written), map[string]loss{}
 	floor := w.floor
 	w.mu.Unlock()
-	w.signal("hub-manager", "halt")
+	w.killHubManager()
 	w.resumeWriting()
 	testenv.Eventually(w, "all notes have been written once more", func(context.Context) (bool, error) {
 		w.mu.Lock()
@@ -52,18 +51,11 @@ func (w *world) expectLosses() {
 // backupIsTold waits until the Cells tell of the backup as it is now: everybody writes, so that there is something to tell.
 func (w *world) backupIsTold(cells ...string) {
 	w.Helper()
+	defer w.took("the backup is told of")()
 	asked := time.Now()
 	for _, name := range cells {
 		testenv.Eventually(w, "the Cell "+name+" tells of its backup", func(ctx context.Context) (bool, error) {
-			body, err := w.hub.CoreV1().RESTClient().Get().AbsPath("/apis/cellplane.io/v1alpha1/cells/" + name).DoRaw(ctx)
-			if err != nil {
-				return false, err
-			}
-			var cell v1alpha1.Cell
-			if err := json.Unmarshal(body, &cell); err != nil {
-				return false, err
-			}
-			backup := cell.Status.Backup
+			backup := w.cell(ctx, name).Status.Backup
 			return backup != nil && backup.UpToDateAt != nil && backup.UpToDateAt.After(asked), nil
 		})
 	}

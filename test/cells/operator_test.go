@@ -6,30 +6,27 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
+	"regexp"
 	"strings"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/hub/rebalance"
 	"github.com/cellplane/cellplane/internal/local"
-	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// interrupted runs a command that follows a change which cannot get on, and interrupts it as soon as it has shown how many requests wait.
-func (w *world) interrupted(args ...string) {
+// interrupted runs a command that follows a change, and interrupts it as soon as it has shown something.
+func (w *world) interrupted(wanted *regexp.Regexp, args ...string) {
 	w.Helper()
+	defer w.took(strings.Join(args, " ") + " (interrupted)")()
 	ctx, cancel := context.WithTimeout(w.Context(), changeWithin)
 	defer cancel()
 	cmd := w.command(ctx, args...)
@@ -42,9 +39,10 @@ func (w *world) interrupted(args ...string) {
 	if err := cmd.Start(); err != nil {
 		w.Fatal(err)
 	}
-	shown := false
+	shown, all := false, ""
 	for lines := bufio.NewScanner(stdout); !shown && lines.Scan(); {
-		shown = strings.Contains(lines.Text(), "requests held")
+		shown = wanted.MatchString(lines.Text())
+		all += lines.Text() + "\n"
 	}
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		w.Error(err)
@@ -53,7 +51,7 @@ func (w *world) interrupted(args ...string) {
 	err = cmd.Wait()
 	var exit *exec.ExitError
 	if !shown || !errors.As(err, &exit) || !strings.Contains(stderr.String(), "the change goes on, follow it with `cellplane cells watch`") {
-		w.Errorf("cellplane %s was interrupted: %v, has shown how many requests wait: %v, says %q", strings.Join(args, " "), err, shown, stderr.String())
+		w.Fatalf("cellplane %s was interrupted: %v; has it shown %q: %v, in\n%s\nand it says %q", strings.Join(args, " "), err, wanted, shown, all, stderr.String())
 	}
 }
 
@@ -107,107 +105,51 @@ func (w *world) forget(name string) *v1alpha1.Cell {
 	return &cell
 }
 
-// tells waits until a part counts at least so much in all samples of a metric that have some labels, "name{label=value,label=value}".
-func (w *world) tells(read func(ctx context.Context) ([]byte, error), metric string, least float64) {
+// addByManifests lets a cell join of which the hub knows nothing, by kubectl alone: a Cell with its Secrets, and then an edited CellTopology.
+func (w *world) addByManifests(name string) {
 	w.Helper()
-	name, labels, _ := strings.Cut(strings.TrimSuffix(metric, "}"), "{")
-	testenv.Eventually(w, fmt.Sprintf("%s is at least %v", metric, least), func(ctx context.Context) (bool, error) {
-		text, err := read(ctx)
+	cell := w.forget(name)
+	items := []any{&v1alpha1.Cell{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Cell"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: cell.Spec}}
+	for _, ref := range []v1alpha1.SecretReference{cell.Spec.Credentials.SecretRef, cell.Spec.Etcd.SecretRef} {
+		secret, err := w.hub.CoreV1().Secrets(ref.Namespace).Get(w.Context(), ref.Name, metav1.GetOptions{})
 		if err != nil {
-			return false, err
+			w.Fatal(err)
 		}
-		parser := expfmt.NewTextParser(model.UTF8Validation)
-		families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
-		if err != nil {
-			return false, err
+		items = append(items, &corev1.Secret{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name}, Type: secret.Type, Data: secret.Data,
+		})
+		if err := w.hub.CoreV1().Secrets(ref.Namespace).Delete(w.Context(), ref.Name, metav1.DeleteOptions{}); err != nil {
+			w.Fatal(err)
 		}
-		sum, found := 0.0, false
-		for _, sample := range families[name].GetMetric() {
-			if labels == "" || hasLabels(sample, labels) {
-				sum, found = sum+sample.GetCounter().GetValue()+sample.GetGauge().GetValue()+float64(sample.GetHistogram().GetSampleCount()), true
-			}
-		}
-		return found && sum >= least, fmt.Errorf("it is %v (%v)", sum, found)
+	}
+	w.apply(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+	for _, condition := range []string{names.CellReady, rebalance.ConditionGlobalsCopied} {
+		w.run("kubectl", "--context", "hub", "wait", "cell/"+name, "--for=condition="+condition, "--timeout=3m")
+	}
+	topology := w.topology(w.Context())
+	spec := topology.Spec
+	spec.Cells = append(spec.Cells, v1alpha1.TopologyCell{Name: name, Weight: 1, State: v1alpha1.CellStateIn})
+	w.apply(&v1alpha1.CellTopology{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "CellTopology"},
+		ObjectMeta: metav1.ObjectMeta{Name: topology.Name}, Spec: spec,
 	})
+	// The change ends by itself: the hub manager makes the cell a normal one, and says then that nothing is left to do.
+	for _, wanted := range []string{`{.spec.cells[?(@.name=="` + name + `")].state}=Normal`, `{.status.phase}=Stable`} {
+		w.run("kubectl", "--context", "hub", "wait", "celltopology/"+topology.Name, "--for=jsonpath="+wanted, "--timeout=4m")
+	}
 }
 
-func hasLabels(sample *dto.Metric, labels string) bool {
-	for want := range strings.SplitSeq(labels, ",") {
-		if !slices.ContainsFunc(sample.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName()+"="+l.GetValue() == want }) {
-			return false
-		}
-	}
-	return true
-}
-
-// ofHubManager reads the metrics of the hub manager.
-func (w *world) ofHubManager(ctx context.Context) ([]byte, error) {
-	var state struct {
-		PartPorts map[string]int `json:"partPorts"`
-	}
-	content, err := os.ReadFile(filepath.Join(w.dir, "federation.json"))
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(content, &state); err != nil {
-		return nil, err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/metrics", state.PartPorts["hub-manager"]), nil)
-	if err != nil {
-		return nil, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	return io.ReadAll(response.Body)
-}
-
-// ofGateway reads the metrics of the gateway.
-func (w *world) ofGateway(ctx context.Context) ([]byte, error) {
-	return w.gateway.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
-}
-
-// saysOf waits for an event about an object of the hub.
-func (w *world) saysOf(kind, name, reason string) {
+// apply has kubectl apply a manifest to the hub.
+func (w *world) apply(manifest any) {
 	w.Helper()
-	testenv.Eventually(w, fmt.Sprintf("an event %s tells of %s %s", reason, kind, name), func(ctx context.Context) (bool, error) {
-		events, err := w.hub.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return false, err
-		}
-		return slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
-			return e.InvolvedObject.Kind == kind && e.InvolvedObject.Name == name && e.Reason == reason
-		}), nil
-	})
-}
-
-// toldOfChange expects metrics and events to tell of the change that has just been made.
-func (w *world) toldOfChange() {
-	w.Helper()
-	w.tells(w.ofHubManager, "cellplane_rebalance_objects{state=moved}", 1)
-	w.tells(w.ofHubManager, "cellplane_rebalance_objects{state=moving}", 0)
-	w.tells(w.ofHubManager, "cellplane_rebalance_objects{state=waiting}", 0)
-	w.tells(w.ofHubManager, "cellplane_rebalance_steps_total{step=activate}", 1)
-	w.tells(w.ofHubManager, "cellplane_topology_phase{phase=Stable}", 1)
-	for _, pair := range []string{"cell=cell-a,keeper=cell-b", "cell=cell-b,keeper=cell-a", "cell=cell-c,keeper=cell-a"} {
-		w.tells(w.ofHubManager, "cellplane_backup_lag_seconds{"+pair+"}", 1)
+	content, err := json.Marshal(manifest)
+	if err != nil {
+		w.Fatal(err)
 	}
-	w.tells(w.ofGateway, "cellplane_gateway_held_requests", 0)
-	w.tells(w.ofGateway, "cellplane_gateway_held_refused_total", 0)
-	for _, reason := range []string{"Moving", "Moved"} {
-		w.saysOf("CellTopology", v1alpha1.CellTopologyName, reason)
+	file := filepath.Join(w.TempDir(), "manifest.json")
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		w.Fatal(err)
 	}
-}
-
-// toldOfLoss expects metrics and events to tell of each phase of a takeover.
-func (w *world) toldOfLoss(cell string) {
-	w.Helper()
-	w.tells(w.ofHubManager, "cellplane_failover_promoted_objects_total{cell="+cell+"}", 1)
-	w.tells(w.ofHubManager, "cellplane_failover_phases_total{cell="+cell+",condition=Fenced,reason=IdentityRevoked}", 1)
-	w.tells(w.ofHubManager, "cellplane_failover_phases_total{cell="+cell+",condition=Promoted,reason=BackupPromoted}", 1)
-	for _, reason := range []string{"IdentityRevoked", "BackupPromoted"} {
-		w.saysOf("Cell", cell, reason)
-	}
+	w.run("kubectl", "--context", "hub", "apply", "--server-side", "--force-conflicts", "-f", file)
 }

@@ -2,8 +2,11 @@ package cells
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -51,8 +54,18 @@ type users struct {
 
 // isUnavailable reports whether somebody was told to come again, or what stock API servers say when their etcd dies under a request.
 func isUnavailable(err error) bool {
-	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
-		strings.Contains(err.Error(), "rpc error: code = Unavailable")
+	if apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) {
+		return true
+	}
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code == http.StatusInternalServerError &&
+		slices.ContainsFunc(dyingWords, func(words string) bool { return strings.Contains(err.Error(), words) })
+}
+
+// dyingWords are in what API servers pass on, with the status 500, of an etcd that dies, or of a request that dies with it.
+var dyingWords = []string{
+	"rpc error: code = Unavailable", "rpc error: code = Canceled", "rpc error: code = DeadlineExceeded", "rpc error: code = Unknown", "etcdserver: ", "etcdclient: ",
+	"context deadline exceeded", "context canceled", "connection refused", "connection reset", "broken pipe", "EOF", "transport is closing",
 }
 
 func (w *world) createWorkloads() {
@@ -87,6 +100,7 @@ func (w *world) createWorkloads() {
 // settle waits until all workloads run an image in all members and say so.
 func (w *world) settle(image string) {
 	w.Helper()
+	defer w.took(image + " is everywhere")()
 	for i := range workloads {
 		testenv.Eventually(w, workload(i)+" runs "+image, func(ctx context.Context) (bool, error) {
 			deployment, err := w.gateway.AppsV1().Deployments(namespace).Get(ctx, workload(i), metav1.GetOptions{})

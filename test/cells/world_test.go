@@ -10,14 +10,18 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/cellplane/cellplane/api/names"
 	_ "github.com/cellplane/cellplane/internal/cli" // the program is built from it: a result of another one must not be taken from the cache
+	"github.com/cellplane/cellplane/internal/hub/manager"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
@@ -76,9 +80,16 @@ func (w *world) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// took tells, when it is called, how long something has taken: whoever looks at a slow run needs to know what was slow.
+func (w *world) took(what string) func() {
+	begun := time.Now()
+	return func() { w.Logf("%6.1fs  %s", time.Since(begun).Seconds(), what) }
+}
+
 // run expects success and returns what was printed.
 func (w *world) run(args ...string) string {
 	w.Helper()
+	defer w.took(strings.Join(args, " "))()
 	output, err := w.command(w.Context(), args...).CombinedOutput()
 	if err != nil {
 		w.Fatalf("cellplane %s: %v\n%s", strings.Join(args, " "), err, output)
@@ -92,6 +103,7 @@ const changeWithin = 4 * time.Minute
 // completes runs a command that follows a change to its end, and returns what was printed.
 func (w *world) completes(args ...string) string {
 	w.Helper()
+	defer w.took(strings.Join(args, " "))()
 	ctx, cancel := context.WithTimeout(w.Context(), changeWithin)
 	defer cancel()
 	output, err := w.command(ctx, args...).CombinedOutput()
@@ -105,6 +117,7 @@ func (w *world) completes(args ...string) string {
 // refused expects failure with one sentence that holds the given words.
 func (w *world) refused(words string, args ...string) {
 	w.Helper()
+	defer w.took(strings.Join(args, " "))()
 	var stderr bytes.Buffer
 	cmd := w.command(w.Context(), args...)
 	cmd.Stderr = &stderr
@@ -118,6 +131,7 @@ func (w *world) refused(words string, args ...string) {
 // signal does something to all processes whose names have a prefix.
 func (w *world) signal(prefix, action string) {
 	w.Helper()
+	defer w.took(action + " " + prefix)()
 	report, err := w.supervisor.ReportWithProcesses(w.Context())
 	if err != nil {
 		w.Fatal(err)
@@ -135,6 +149,7 @@ func (w *world) signal(prefix, action string) {
 // checkStores runs the checker.
 func (w *world) checkStores() {
 	w.Helper()
+	defer w.took("cells verify")()
 	output, err := w.command(w.Context(), "cells", "verify", "--settle", "60s").CombinedOutput()
 	if err != nil {
 		w.Errorf("the stores are not as they should be: %v\n%s", err, output)
@@ -150,9 +165,34 @@ func (w *world) settleBackup() {
 // gatewayKnows waits until the gateway routes by the topology of the hub.
 func (w *world) gatewayKnows() {
 	w.Helper()
-	epoch := w.run("kubectl", "--context", "hub", "get", "celltopology", "default", "-o", "jsonpath={.metadata.generation}")
+	defer w.took("the gateway learns of the topology")()
+	epoch := fmt.Sprint(w.topology(w.Context()).Generation)
 	testenv.Eventually(w, "the gateway routes by epoch "+epoch, func(ctx context.Context) (bool, error) {
-		metrics, err := w.gateway.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+		metrics, err := w.ofGateway(ctx)
 		return strings.Contains(string(metrics), "\ncellplane_gateway_topology_epoch "+epoch+"\n"), err
 	})
+}
+
+// killHubManager kills the hub manager, and gives its lease up in its place: nobody has to wait until it is sure to be dead.
+func (w *world) killHubManager() {
+	w.Helper()
+	w.signal("hub-manager", "halt")
+	w.releaseLease()
+}
+
+func (w *world) releaseLease() {
+	w.Helper()
+	err := w.hub.CoordinationV1().Leases(names.SystemNamespace).Delete(w.Context(), manager.LeaseName, metav1.DeleteOptions{})
+	if err != nil {
+		w.Fatalf("giving up the lease of the hub manager: %v", err)
+	}
+}
+
+// atOnce does several things at once that only tell of errors.
+func atOnce(do ...func()) {
+	var group sync.WaitGroup
+	for _, f := range do {
+		group.Go(f)
+	}
+	group.Wait()
 }
