@@ -1,0 +1,41 @@
+package up
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// TestBurst is what docs/scheduling.md shows to newcomers, with two nodes in each member: at home there is room for eight
+// replicas of docs/examples/burst.yaml, the cloud has as much and can grow.
+func TestBurst(t *testing.T) {
+	const example = "../../docs/examples/burst.yaml"
+	p := newPlace(t)
+	p.run("up", "--cells", "1", "--members", "2", "--nodes", "2")
+
+	until := func(what string, args ...string) {
+		t.Helper()
+		testenv.Eventually(t, strings.Join(args, " ")+" says "+what, func(ctx context.Context) (bool, error) {
+			output, err := p.command(ctx, args...).CombinedOutput()
+			return err == nil && strings.Contains(string(output), what), errors.New(string(output))
+		})
+	}
+	// Nothing is created by asking, and the answer is right once the hub has seen the nodes.
+	until("Decision: member1:8  member2:4\n", "schedule", "simulate", "-f", example, "--replicas", "12")
+	p.refused("NotFound", "kubectl", "get", "deployment", "render")
+
+	p.run("kubectl", "apply", "-f", example)
+	until("Runs in: member1:8  member2:22\n", "schedule", "explain", "deploy/render")
+	until(`22 replicas burst into the elastic site "cloud"`, "kubectl", "get", "events")
+	p.run("kubectl", "scale", "deployment/render", "--replicas=6")
+	until("Runs in: member1:6\n", "schedule", "explain", "deploy/render")
+	p.run("kubectl", "scale", "deployment/render", "--replicas=10")
+	until("Runs in: member1:8  member2:2\n", "schedule", "explain", "deploy/render")
+	p.run("kubectl", "rollout", "status", "deployment/render", "--timeout", "3m")
+	if pods := p.run("kubectl", "--context", "member2", "get", "pods", "-l", "app=render"); strings.Count(pods, " Running ") != 2 {
+		t.Errorf("in the cloud there are these pods:\n%s", pods)
+	}
+}
