@@ -3,6 +3,7 @@ package dependencies_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"testing"
 
@@ -373,14 +374,26 @@ func (w *world) movedAway(here, there string) {
 	w.stop[here]()
 	for _, obj := range []ctrlclient.Object{w.deployment(web), binding} {
 		w.there("it is there", cell, obj)
-		obj.SetLabels(map[string]string{names.RebalanceStatusLabel: names.RebalanceMigrated})
+		labels := maps.Clone(obj.GetLabels())
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels[names.RebalanceStatusLabel] = names.RebalanceMigrated
+		obj.SetLabels(labels)
 		obj.SetFinalizers(nil)
+		obj.SetOwnerReferences(nil) // the garbage collector may be late
 		w.check(cell.Update(w.Context(), obj))
 	}
 	w.start[here]()
-	w.check(cell.Delete(w.Context(), binding))
+	// First the template goes, which then refers to nothing any more, and after it the binding. The engine has seen that when it has
+	// brought another one.
+	w.check(cell.Delete(w.Context(), w.deployment(web)))
+	w.gone("the template that was left is gone", cell, w.deployment(web))
+	between := w.nameIn(here, "between")
+	w.create(w.gateway, w.deployment(between))
+	w.there("the engine works", w.member, w.deployment(between))
+	w.check(ctrlclient.IgnoreNotFound(cell.Delete(w.Context(), binding)))
 	w.gone("what was left is gone", cell, w.binding(web+"-deployment"))
-	// The engine has seen that when it has brought another one.
 	other := w.nameIn(here, "after")
 	w.create(w.gateway, w.deployment(other))
 	w.there("the engine works", w.member, w.deployment(other))

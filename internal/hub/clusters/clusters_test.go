@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -215,6 +216,17 @@ func (w *world) testPods(t *testing.T) {
 	}
 	w.eventually(t, "one pod is counted as allocated, the other as allocating", "member1", sums("1500m", "250m"))
 	w.eventually(t, "nothing is counted for another member", "member2", sums("0", "0"))
+	// Pods that have ended hold nothing, whichever way they ended.
+	for name, ended := range map[string]corev1.PodPhase{"failed": corev1.PodFailed, "succeeded": corev1.PodSucceeded} {
+		if _, err := pods.Create(t.Context(), pod(name, "125m", map[string]string{"no": "where"}), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.eventually(t, "a pod that waits is counted", "member1", sums("1500m", "375m"))
+		if _, err := pods.Patch(t.Context(), name, types.MergePatchType, fmt.Appendf(nil, `{"status":{"phase":%q}}`, ended), metav1.PatchOptions{}, "status"); err != nil {
+			t.Fatal(err)
+		}
+		w.eventually(t, "a pod that has "+name+" is not counted", "member1", sums("1500m", "250m"))
+	}
 	if err := pods.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
