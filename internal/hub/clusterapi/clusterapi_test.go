@@ -233,6 +233,20 @@ func (w *world) told(t *testing.T, name, reason, text string) {
 	})
 }
 
+// untold checks that no event tells of a Cluster of Cluster API: nobody has tried to join it, which would be told without a kubeconfig.
+func (w *world) untold(t *testing.T, name string) {
+	t.Helper()
+	events := &corev1.EventList{}
+	if err := w.objects.List(t.Context(), events, client.InNamespace(fleetNamespace)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range events.Items {
+		if events.Items[i].InvolvedObject.Name == name {
+			t.Errorf("%s is told of: %s", name, events.Items[i].Message)
+		}
+	}
+}
+
 // remove deletes a Cluster of Cluster API; gone has its finalizer removed, too.
 func (w *world) remove(t *testing.T, machine *unstructured.Unstructured, gone bool) {
 	t.Helper()
@@ -297,10 +311,12 @@ func (w *world) testJoinedByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	machine := w.machine(t, "capi-hand", nil)
-	w.giveKubeconfig(t, "capi-hand")
 	w.passed(t, "after-hand-1")
-	w.remove(t, machine, true)
 	w.passed(t, "after-hand-2")
+	w.untold(t, "capi-hand")
+	w.giveKubeconfig(t, "capi-hand")
+	w.remove(t, machine, true)
+	w.passed(t, "after-hand-3")
 	if cluster := w.joined(t, "capi-hand"); cluster.DeletionTimestamp != nil || cluster.Labels[names.ClusterAPIManagementLabel] != "" {
 		t.Errorf("it has become %+v", cluster.ObjectMeta)
 	}
@@ -308,8 +324,11 @@ func (w *world) testJoinedByHand(t *testing.T) {
 
 func (w *world) testKeptOut(t *testing.T) {
 	machine := w.machine(t, "capi-out", func(m *unstructured.Unstructured) { m.SetAnnotations(map[string]string{names.JoinAnnotation: "false"}) })
+	w.passed(t, "after-out-1")
+	w.passed(t, "after-out-2")
+	w.untold(t, "capi-out")
 	w.giveKubeconfig(t, "capi-out")
-	w.passed(t, "after-out")
+	w.passed(t, "after-out-3")
 	if err := w.objects.Get(t.Context(), client.ObjectKey{Name: "capi-out"}, &clusterv1alpha1.Cluster{}); !apierrors.IsNotFound(err) {
 		t.Errorf("what was to be kept out is found: %v", err)
 	}
@@ -326,7 +345,8 @@ func (w *world) testMoved(t *testing.T) {
 	w.joined(t, "capi-move")
 	w.edit(t, machine, `{"metadata":{"annotations":{"clusterctl.cluster.x-k8s.io/delete-for-move":""}}}`)
 	w.remove(t, machine, true)
-	w.passed(t, "after-move")
+	w.passed(t, "after-move-1")
+	w.passed(t, "after-move-2")
 	if cluster := w.joined(t, "capi-move"); cluster.DeletionTimestamp != nil {
 		t.Error("a cluster that has moved leaves the federation")
 	}
