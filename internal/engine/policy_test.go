@@ -295,7 +295,7 @@ func TestPreserveOnDeletion(t *testing.T) {
 	ns := namespace(t)
 	create(t, policy(ns, "p", []string{"ConfigMap"}, inMembers("member1"), func(spec *policyv1alpha1.PropagationSpec) { spec.PreserveResourcesOnDeletion = ptr.To(true) }))
 	cm := configMap(ns, "cm", map[string]string{"k": "1"})
-	cm.Labels = map[string]string{"mine": "yes"}
+	cm.Labels, cm.Annotations = map[string]string{"mine": "yes"}, map[string]string{"mine": "yes"}
 	create(t, cm)
 	delivered(t, "member1", ns, "cm", "k", "1")
 	if err := cell.Delete(t.Context(), cm); err != nil {
@@ -310,8 +310,8 @@ func TestPreserveOnDeletion(t *testing.T) {
 			}
 		}
 	}
-	if got.Labels["mine"] != "yes" {
-		t.Errorf("labels are %v", got.Labels)
+	if got.Labels["mine"] != "yes" || got.Annotations["mine"] != "yes" {
+		t.Errorf("labels are %v, annotations %v", got.Labels, got.Annotations)
 	}
 }
 
@@ -320,7 +320,9 @@ func TestMigrationAndRollback(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	member := members["member1"]
-	createIn(t, member, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, deployment(ns, "legacy", 1))
+	legacy := deployment(ns, "legacy", 1)
+	legacy.Annotations = map[string]string{"team": "a"} // which the template does not know
+	createIn(t, member, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, legacy)
 	running := until(t, "it runs", member, deploymentRef(ns, "legacy"), func(d *appsv1.Deployment) bool { return d.Status.ReadyReplicas == 1 })
 	var before corev1.PodList
 	if err := member.List(t.Context(), &before, ctrlclient.InNamespace(ns)); err != nil || len(before.Items) != 1 {
@@ -339,8 +341,8 @@ func TestMigrationAndRollback(t *testing.T) {
 	}
 	untilGone(t, "the federation has let go of it", cell, workRef("member1", "Deployment", ns, "legacy"))
 	back := until(t, "it is given back", member, deploymentRef(ns, "legacy"), func(d *appsv1.Deployment) bool { return d.Labels[names.ManagedLabel] == "" })
-	if back.UID != running.UID {
-		t.Errorf("it was %s and is %s", running.UID, back.UID)
+	if back.UID != running.UID || back.Annotations["team"] != "a" {
+		t.Errorf("it was %s and is %s, with annotations %v", running.UID, back.UID, back.Annotations)
 	}
 	var after corev1.PodList
 	if err := member.List(t.Context(), &after, ctrlclient.InNamespace(ns)); err != nil || len(after.Items) != 1 || after.Items[0].UID != before.Items[0].UID {

@@ -243,23 +243,35 @@ func TestOnlyOurOwnIsDeleted(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	member := members["member1"]
-	createIn(t, member, namespaceRef(ns), configMap(ns, "theirs", map[string]string{"owner": "member"}))
-	create(t, policy(ns, "all", []string{"ConfigMap"}, inMembers("member1")), configMap(ns, "theirs", map[string]string{"owner": "federation"}), configMap(ns, "taken", map[string]string{"owner": "federation"}))
-	until(t, "the Work says that it is not applied", cell, workRef("member1", "ConfigMap", ns, "theirs"), func(w *workv1alpha1.Work) bool {
-		return meta.IsStatusConditionFalse(w.Status.Conditions, names.WorkApplied)
-	})
+	// One that another federation keeps is not ours either.
+	another := configMap(ns, "another", map[string]string{"owner": "member"})
+	another.Labels = map[string]string{names.ManagedLabel: names.ManagedValue, names.WorkPermanentIDLabel: "another"}
+	createIn(t, member, namespaceRef(ns), configMap(ns, "theirs", map[string]string{"owner": "member"}), another)
+	create(t, policy(ns, "all", []string{"ConfigMap"}, inMembers("member1")))
+	for _, name := range []string{"theirs", "another", "taken"} {
+		create(t, configMap(ns, name, map[string]string{"owner": "federation"}))
+	}
+	for _, name := range []string{"theirs", "another"} {
+		until(t, "the Work says that it is not applied", cell, workRef("member1", "ConfigMap", ns, name), func(w *workv1alpha1.Work) bool {
+			return meta.IsStatusConditionFalse(w.Status.Conditions, names.WorkApplied)
+		})
+	}
 	delivered(t, "member1", ns, "taken", "owner", "federation")
 	edit(t, member, configMapRef(ns, "taken"), func(cm *corev1.ConfigMap) {
 		for _, label := range []string{names.ManagedLabel, names.WorkPermanentIDLabel, names.ResourceBindingPermanentIDLabel} {
 			delete(cm.Labels, label)
 		}
 	})
-	for _, name := range []string{"theirs", "taken"} {
+	for _, name := range []string{"theirs", "another", "taken"} {
 		if err := cell.Delete(t.Context(), configMapRef(ns, name)); err != nil {
 			t.Fatal(err)
 		}
 		untilGone(t, "the Work is gone", cell, workRef("member1", "ConfigMap", ns, name))
 	}
-	delivered(t, "member1", ns, "theirs", "owner", "member")
+	for _, name := range []string{"theirs", "another"} {
+		if found := delivered(t, "member1", ns, name, "owner", "member"); found.DeletionTimestamp != nil {
+			t.Errorf("%s is being deleted", name)
+		}
+	}
 	delivered(t, "member1", ns, "taken", "owner", "federation")
 }
