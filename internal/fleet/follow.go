@@ -120,10 +120,12 @@ func follow(ctx context.Context, source Source, sink Sink, position string) (str
 		if err != nil {
 			return position, fmt.Errorf("reading a watch event: %w", err)
 		}
-		switch event.Type {
-		case watch.Added, watch.Modified:
+		_, known := event.Object.(*passed)
+		switch {
+		case known:
+		case event.Type == watch.Added, event.Type == watch.Modified:
 			sink.Set(event.Object)
-		case watch.Deleted:
+		case event.Type == watch.Deleted:
 			sink.Unset(event.Object)
 		}
 		position = obj.GetResourceVersion()

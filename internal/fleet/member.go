@@ -89,21 +89,20 @@ func (m *Member) Resource(ctx context.Context, gvk schema.GroupVersionKind, name
 }
 
 // Follow keeps a sink up to date with the member's objects of a resource that have the labels, until the context or
-// the member ends.
+// the member ends. The objects are [Bare].
 func (m *Member) Follow(ctx context.Context, resource schema.GroupVersionResource, selector string, sink Sink) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(m.ctx, cancel)()
-	client := m.objects.Resource(resource)
-	watchAll := WatchResource(m.streams, resource)
+	source := ResourceSource(m.streams, resource, DecodeBare, nil)
 	Follow(ctx, Source{
 		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			options.LabelSelector = selector
-			return client.List(ctx, options)
+			return source.List(ctx, options)
 		},
 		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.LabelSelector = selector
-			return watchAll(ctx, options)
+			return source.Watch(ctx, options)
 		},
 	}, sink, m.Report)
 }

@@ -12,9 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
@@ -22,24 +20,13 @@ import (
 
 // WatchStream turns the body of a watch in JSON into a watch. It knows what kind of objects come, which a general client
 // finds out for every one of them: reading events is most of what an engine does, and this way it costs a third.
-func WatchStream(body io.ReadCloser, decode func(object []byte) (runtime.Object, error)) watch.Interface {
+func WatchStream(body io.ReadCloser, decode Decode) watch.Interface {
 	reader := &eventReader{body: body, lines: newLines(body), decode: decode}
 	return watch.NewStreamWatcher(reader, apierrors.NewClientErrorReporter(http.StatusInternalServerError, "watch", "ClientWatchDecoding"))
 }
 
-// WatchResource returns a function that watches all objects of a resource as unstructured ones, in all namespaces.
-func WatchResource(client rest.Interface, resource schema.GroupVersionResource) func(context.Context, metav1.ListOptions) (watch.Interface, error) {
-	path := []string{"/apis", resource.Group, resource.Version, resource.Resource}
-	if resource.Group == "" {
-		path = []string{"/api", resource.Version, resource.Resource}
-	}
-	return func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-		return OpenWatch(ctx, client.Get().AbsPath(path...), options, DecodeUnstructured)
-	}
-}
-
 // OpenWatch sends a request for a watch.
-func OpenWatch(ctx context.Context, request *rest.Request, options metav1.ListOptions, decode func(object []byte) (runtime.Object, error)) (watch.Interface, error) {
+func OpenWatch(ctx context.Context, request *rest.Request, options metav1.ListOptions, decode Decode) (watch.Interface, error) {
 	options.Watch = true
 	body, err := request.SpecificallyVersionedParams(&options, metav1.ParameterCodec, metav1.SchemeGroupVersion).
 		SetHeader("Accept", runtime.ContentTypeJSON).Stream(ctx)
@@ -47,12 +34,6 @@ func OpenWatch(ctx context.Context, request *rest.Request, options metav1.ListOp
 		return nil, err
 	}
 	return WatchStream(body, decode), nil
-}
-
-// DecodeUnstructured decodes an object of any kind, for [WatchStream].
-func DecodeUnstructured(object []byte) (runtime.Object, error) {
-	obj := &unstructured.Unstructured{}
-	return obj, utiljson.Unmarshal(object, &obj.Object)
 }
 
 // longestEvent is far beyond what API servers store.
@@ -65,7 +46,7 @@ type eventReader struct {
 	body   io.ReadCloser
 	lines  *bufio.Reader
 	line   []byte // kept for the next one
-	decode func([]byte) (runtime.Object, error)
+	decode Decode
 }
 
 func newLines(body io.Reader) *bufio.Reader { return bufio.NewReaderSize(body, 16<<10) }

@@ -42,7 +42,7 @@ func (c *BindingClient) Get(ctx context.Context, key Key) (*workv1alpha2.Resourc
 	if err != nil {
 		return nil, fmt.Errorf("reading binding %s: %w", key, err)
 	}
-	return condenseBinding(answer, nil), nil
+	return answered(answer), nil
 }
 
 // Create creates a binding.
@@ -71,7 +71,7 @@ func (c *BindingClient) write(ctx context.Context, doing, verb string, binding *
 	if err != nil {
 		return nil, fmt.Errorf("%s binding %s: %w", doing, keyOf(binding), err)
 	}
-	return condenseBinding(answer, nil), nil
+	return answered(answer), nil
 }
 
 // Delete deletes a binding under preconditions. One that is gone already is as good as deleted.
@@ -89,12 +89,12 @@ func (c *BindingClient) Delete(ctx context.Context, binding *workv1alpha2.Resour
 
 // Labelled returns the source of the namespaced bindings with a label.
 func (c *BindingClient) Labelled(selector string) fleet.Source {
-	return labelled(typedSource(c.client, "resourcebindings", "", func() runtime.Object { return &workv1alpha2.ResourceBindingList{} }), selector)
+	return labelled(typedSource(c.client, "resourcebindings", "", func() runtime.Object { return &workv1alpha2.ResourceBindingList{} }, nil), selector)
 }
 
 // ClusterLabelled returns the source of the cluster-scoped bindings with a label.
 func (c *BindingClient) ClusterLabelled(selector string) fleet.Source {
-	return labelled(typedSource(c.client, "clusterresourcebindings", "", func() runtime.Object { return &workv1alpha2.ClusterResourceBindingList{} }), selector)
+	return labelled(typedSource(c.client, "clusterresourcebindings", "", func() runtime.Object { return &workv1alpha2.ClusterResourceBindingList{} }, nil), selector)
 }
 
 // bindingResource returns under which resource a binding is written, in which form, and a place for the answer.
@@ -103,4 +103,11 @@ func bindingResource(binding *workv1alpha2.ResourceBinding) (resource string, bo
 		return "resourcebindings", binding, &workv1alpha2.ResourceBinding{}
 	}
 	return "clusterresourcebindings", (*workv1alpha2.ClusterResourceBinding)(binding), &workv1alpha2.ClusterResourceBinding{}
+}
+
+// answered returns the binding of an answer, without its managed fields.
+func answered(answer runtime.Object) *workv1alpha2.ResourceBinding {
+	binding := bindingOf(answer)
+	binding.ManagedFields = nil
+	return binding
 }

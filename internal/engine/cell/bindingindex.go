@@ -23,13 +23,18 @@ func newBindings() *Store[workv1alpha2.ResourceBinding] {
 }
 
 func condenseBinding(obj runtime.Object, _ *workv1alpha2.ResourceBinding) *workv1alpha2.ResourceBinding {
+	if binding := bindingOf(obj); binding != nil {
+		return compactBinding(binding)
+	}
+	return nil
+}
+
+// bindingOf returns a binding of either kind, which differ in nothing but their scope.
+func bindingOf(obj runtime.Object) *workv1alpha2.ResourceBinding {
 	switch binding := obj.(type) {
 	case *workv1alpha2.ResourceBinding:
-		binding.ManagedFields = nil
 		return binding
 	case *workv1alpha2.ClusterResourceBinding:
-		binding.ManagedFields = nil
-		// The two kinds differ in nothing but their scope.
 		return (*workv1alpha2.ResourceBinding)(binding)
 	default:
 		return nil

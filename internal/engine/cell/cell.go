@@ -197,7 +197,7 @@ func (c *Cell) Start(ctx context.Context) error {
 		resource string
 		inside   string
 		list     func() runtime.Object
-		sink     fleet.Sink
+		sink     sink
 		synced   <-chan struct{}
 	}
 	parts := []part{
@@ -224,7 +224,7 @@ func (c *Cell) Start(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	var wait sync.WaitGroup
 	for _, p := range parts {
-		source := typedSource(c.typed[p.gv], p.resource, p.inside, p.list)
+		source := typedSource(c.typed[p.gv], p.resource, p.inside, p.list, p.sink.knows)
 		go fleet.Follow(ctx, source, p.sink, func(err error) { logger.Info("cannot follow, trying again", "resource", p.resource, "err", err) })
 		wait.Add(1)
 		go func() {
@@ -242,12 +242,18 @@ func (c *Cell) Start(ctx context.Context) error {
 	return c.Templates.start(ctx)
 }
 
-// typedSource lists and watches a resource into types.
-func typedSource(client rest.Interface, resource, namespace string, newList func() runtime.Object) fleet.Source {
+// sink is a store of any type.
+type sink interface {
+	fleet.Sink
+	knows(namespace, name, resourceVersion string) bool
+}
+
+// typedSource lists and watches a resource into types. What is known already is not read again.
+func typedSource(client rest.Interface, resource, namespace string, newList func() runtime.Object, known fleet.Known) fleet.Source {
 	get := func() *rest.Request {
 		return client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource)
 	}
-	decode := decodeItem(newList())
+	decode := fleet.DecodeUnknown(known, decodeItem(newList()))
 	return fleet.Source{
 		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			list := newList()
@@ -260,7 +266,7 @@ func typedSource(client rest.Interface, resource, namespace string, newList func
 }
 
 // decodeItem returns a function that decodes one object of the type that a list has.
-func decodeItem(list runtime.Object) func(object []byte) (runtime.Object, error) {
+func decodeItem(list runtime.Object) fleet.Decode {
 	items, err := meta.GetItemsPtr(list)
 	if err != nil {
 		panic(err) // no list: a mistake in this program
@@ -268,7 +274,7 @@ func decodeItem(list runtime.Object) func(object []byte) (runtime.Object, error)
 	item := reflect.TypeOf(items).Elem().Elem()
 	return func(object []byte) (runtime.Object, error) {
 		obj := reflect.New(item).Interface().(runtime.Object)
-		return obj, utiljson.Unmarshal(object, obj)
+		return obj, utiljson.Unmarshal(fleet.WithoutManagedFields(object), obj)
 	}
 }
 

@@ -46,7 +46,7 @@ const graveAge = 2 * time.Minute
 
 type index[T any] struct {
 	of   func(*T) []string
-	keys map[string]map[Key]struct{}
+	keys map[string]*keySet
 }
 
 // newStore returns an empty store. The function condenses an object, of which it may be told what was known before, and
@@ -54,7 +54,7 @@ type index[T any] struct {
 func newStore[T any](condense func(obj runtime.Object, before *T) *T, indexes ...func(*T) []string) *Store[T] {
 	s := &Store[T]{condense: condense, entries: map[Key]entry[T]{}, graves: map[Key]grave{}, synced: make(chan struct{})}
 	for _, of := range indexes {
-		s.indexes = append(s.indexes, &index[T]{of: of, keys: map[string]map[Key]struct{}{}})
+		s.indexes = append(s.indexes, &index[T]{of: of, keys: map[string]*keySet{}})
 	}
 	return s
 }
@@ -102,12 +102,7 @@ func (s *Store[T]) Keys() []Key {
 func (s *Store[T]) indexed(i int, term string) []Key {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	filed := s.indexes[i].keys[term]
-	keys := make([]Key, 0, len(filed))
-	for key := range filed {
-		keys = append(keys, key)
-	}
-	return keys
+	return s.indexes[i].keys[term].all()
 }
 
 // terms returns the terms of an index.
@@ -131,12 +126,40 @@ func (s *Store[T]) Set(obj runtime.Object) {
 		return
 	}
 	key, version := keyOf(m), Version(m.GetResourceVersion())
-	value := s.condense(obj, s.Get(key))
+	before, current := s.look(key, version)
+	if current {
+		return
+	}
+	value := s.condense(obj, before)
 	if value == nil {
 		s.remove(key, version)
 		return
 	}
 	s.put(key, value, version)
+}
+
+// look returns the value of a key and whether it is of a version or a newer one. If so it counts as seen by a list that
+// is under way.
+func (s *Store[T]) look(key Key, version uint64) (value *T, current bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, known := s.entries[key]
+	if !known || e.version < version {
+		return e.value, false
+	}
+	if e.generation != s.generation {
+		e.generation = s.generation
+		s.entries[key] = e
+	}
+	return e.value, true
+}
+
+// knows tells whether an object is known in a version or a newer one.
+func (s *Store[T]) knows(namespace, name, resourceVersion string) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	e, known := s.entries[Key{Namespace: namespace, Name: name}]
+	return known && e.version >= Version(resourceVersion)
 }
 
 // Unset takes note of a deletion.
@@ -233,8 +256,7 @@ func (s *Store[T]) file(key Key, old, now *T) {
 	for _, ix := range s.indexes {
 		if old != nil {
 			for _, term := range ix.of(old) {
-				delete(ix.keys[term], key)
-				if len(ix.keys[term]) == 0 {
+				if set := ix.keys[term]; set.remove(key) {
 					delete(ix.keys, term)
 				}
 			}
@@ -242,9 +264,9 @@ func (s *Store[T]) file(key Key, old, now *T) {
 		if now != nil {
 			for _, term := range ix.of(now) {
 				if ix.keys[term] == nil {
-					ix.keys[term] = map[Key]struct{}{}
+					ix.keys[term] = &keySet{}
 				}
-				ix.keys[term][key] = struct{}{}
+				ix.keys[term].add(key)
 			}
 		}
 	}

@@ -2,11 +2,18 @@ package cell
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"pgregory.net/rapid"
+
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
 func object(name, version, label string) *corev1.ConfigMap {
@@ -68,5 +75,103 @@ func TestCanonical(t *testing.T) {
 	}
 	if got := string(Canonical([]byte(`{broken`))); got != `{broken` {
 		t.Errorf("what is not JSON became %s", got)
+	}
+}
+
+// A set of keys has what was put into it and not taken out, be it small or large.
+func TestKeySet(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		set, want := &keySet{}, map[Key]bool{}
+		for _, n := range rapid.SliceOf(rapid.IntRange(-20, 20)).Draw(t, "numbers") {
+			key := Key{Name: strconv.Itoa(max(n, -n))}
+			if n >= 0 {
+				set.add(key)
+				want[key] = true
+				continue
+			}
+			delete(want, key)
+			if empty := set.remove(key); empty != (len(want) == 0) {
+				t.Fatalf("with %d keys left it is empty: %t", len(want), empty)
+			}
+		}
+		got := map[Key]bool{}
+		for _, key := range set.all() {
+			if got[key] {
+				t.Fatalf("%s is there twice", key)
+			}
+			got[key] = true
+		}
+		if !maps.Equal(got, want) {
+			t.Fatalf("got %v, want %v", got, want)
+		}
+	})
+	if none := (*keySet)(nil); none.remove(Key{}) || len(none.all()) != 0 {
+		t.Error("no set has something")
+	}
+}
+
+// An object that is known in a version is not looked at again, and a list has seen it nevertheless.
+func TestStoreLooksOnce(t *testing.T) {
+	looks := 0
+	s := newStore(func(obj runtime.Object, _ *corev1.ConfigMap) *corev1.ConfigMap {
+		looks++
+		return obj.(*corev1.ConfigMap)
+	})
+	object := func(version string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", ResourceVersion: version}}
+	}
+	s.Set(object("5"))
+	done := s.Relist()
+	s.Set(object("5"))
+	s.Set(object("4"))
+	done("9")
+	if looks != 1 || s.Len() != 1 {
+		t.Errorf("it was looked at %d times, and %d are kept", looks, s.Len())
+	}
+	for version, want := range map[string]bool{"4": true, "5": true, "6": false} {
+		if s.knows("ns", "a", version) != want {
+			t.Errorf("version %s is known: %t", version, !want)
+		}
+	}
+	if s.knows("ns", "b", "1") || s.knows("", "a", "1") {
+		t.Error("an object is known that never was set")
+	}
+}
+
+// Conditions are the same after they were kept.
+func TestConditions(t *testing.T) {
+	want := []metav1.Condition{
+		{Type: "Applied", Status: metav1.ConditionTrue, Reason: "Done", Message: "It is.", ObservedGeneration: 3, LastTransitionTime: metav1.Unix(1700000000, 0)},
+		{Type: "Degraded", Status: metav1.ConditionFalse, Reason: "No"},
+	}
+	kept := KeepConditions(want)
+	if got := kept.List(); !apiequality.Semantic.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := kept.Find("Degraded"); got == nil || got.Reason != "No" || !got.LastTransitionTime.IsZero() {
+		t.Errorf("got %v", got)
+	}
+	if kept.Find("Other") != nil || KeepConditions(nil).List() != nil {
+		t.Error("there is a condition that is not there")
+	}
+}
+
+// What is kept of a binding is equal to it, and it is not changed.
+func TestCompactBinding(t *testing.T) {
+	decode := decodeItem(&workv1alpha2.ResourceBindingList{})
+	binding := func() *workv1alpha2.ResourceBinding {
+		obj, err := decode([]byte(bindingDocument))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return obj.(*workv1alpha2.ResourceBinding)
+	}
+	from := binding()
+	kept := condenseBinding(from, nil)
+	if !apiequality.Semantic.DeepEqual(kept, binding()) {
+		t.Errorf("kept is %v, want %v", kept, binding())
+	}
+	if !apiequality.Semantic.DeepEqual(from, binding()) {
+		t.Error("the binding was changed")
 	}
 }

@@ -95,6 +95,11 @@ func ClaimOf(labels, annotations map[string]string) Claim {
 	}
 }
 
+func (c Claim) shared() Claim {
+	share(&c.PolicyID, &c.PolicyNamespace, &c.PolicyName, &c.ClusterPolicyID, &c.ClusterPolicyName)
+	return c
+}
+
 // Labels returns the labels of the claim; what is not claimed has the value "".
 func (c Claim) Labels() map[string]string {
 	return map[string]string{
@@ -124,9 +129,9 @@ func condenseTemplate(kind *Kind) func(runtime.Object, *Template) *Template {
 			return nil // another controller, or the hub's engine, propagates it
 		}
 		t := &Template{
-			Kind: kind, Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: obj.GetUID(),
-			Version: obj.GetResourceVersion(), Generation: obj.GetGeneration(), Labels: labels,
-			Claim: ClaimOf(labels, annotations), Digest: userDigest(obj),
+			Kind: kind, Namespace: Shared(obj.GetNamespace()), Name: Shared(obj.GetName()), UID: types.UID(Shared(string(obj.GetUID()))),
+			Version: obj.GetResourceVersion(), Generation: obj.GetGeneration(), Labels: sharedEntries(labels),
+			Claim: ClaimOf(labels, annotations).shared(), Digest: userDigest(obj),
 			Deleting: obj.GetDeletionTimestamp() != nil,
 			Frozen:   labels[names.RebalanceStatusLabel] != "",
 			Created:  obj.GetCreationTimestamp().Unix(),

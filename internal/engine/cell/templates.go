@@ -323,7 +323,23 @@ func neverTemplates(gvk schema.GroupVersionKind) bool {
 // follow keeps up with the objects of a kind. It is called with the lock held.
 func (t *Templates) follow(ctx context.Context, kind *Kind) *followed {
 	ctx, cancel := context.WithCancel(ctx)
-	store := newStore(condenseTemplate(kind), func(template *Template) []string {
+	store := newTemplateStore(kind)
+	store.Subscribe(func(key Key, old, now *Template) {
+		for _, subscriber := range t.subscribers {
+			subscriber(TemplateKey{GroupVersionKind: kind.GroupVersionKind, Key: key}, old, now)
+		}
+	})
+	logger := klog.FromContext(ctx)
+	source := fleet.ResourceSource(t.cell.discovery.RESTClient(), kind.GVR(), fleet.DecodeUnstructured, store.knows)
+	go fleet.Follow(ctx, source, reserved{store}, func(err error) {
+		logger.V(2).Info("cannot follow templates, trying again", "kind", kind.Kind, "err", err)
+	})
+	return &followed{kind: kind, store: store, cancel: cancel}
+}
+
+// newTemplateStore returns an empty store of templates of a kind.
+func newTemplateStore(kind *Kind) *Store[Template] {
+	return newStore(condenseTemplate(kind), func(template *Template) []string {
 		var ids []string
 		for _, id := range []string{template.Claim.PolicyID, template.Claim.ClusterPolicyID} {
 			if id != "" {
@@ -332,22 +348,6 @@ func (t *Templates) follow(ctx context.Context, kind *Kind) *followed {
 		}
 		return ids
 	}, func(template *Template) []string { return []string{template.Namespace} })
-	store.Subscribe(func(key Key, old, now *Template) {
-		for _, subscriber := range t.subscribers {
-			subscriber(TemplateKey{GroupVersionKind: kind.GroupVersionKind, Key: key}, old, now)
-		}
-	})
-	client := t.cell.objects.Resource(kind.GVR())
-	logger := klog.FromContext(ctx)
-	go fleet.Follow(ctx, fleet.Source{
-		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			return client.List(ctx, options)
-		},
-		Watch: fleet.WatchResource(t.cell.discovery.RESTClient(), kind.GVR()),
-	}, reserved{store}, func(err error) {
-		logger.V(2).Info("cannot follow templates, trying again", "kind", kind.Kind, "err", err)
-	})
-	return &followed{kind: kind, store: store, cancel: cancel}
 }
 
 // reserved keeps what belongs to the control plane itself out of a store, and what every cluster makes by itself.

@@ -44,7 +44,7 @@ type Work struct {
 	// foreign is what others wrote on the Work's metadata, nil for nearly all.
 	foreign *foreignMetadata
 	// Conditions are those of the status, and StatusDigest condenses the rest of it.
-	Conditions   []metav1.Condition
+	Conditions   Conditions
 	StatusDigest uint64
 	// Pulled is set if the cluster carries the Work by itself; then Reported is what it says.
 	Pulled   bool
@@ -90,16 +90,16 @@ func (c *Cell) condenseWork(work *workv1alpha1.Work, before *Work) *Work {
 		return nil
 	}
 	w := &Work{
-		Key: keyOf(work), Cluster: cluster, UID: work.UID, Version: work.ResourceVersion, Generation: work.Generation,
+		Key: sharedKey(keyOf(work)), Cluster: Shared(cluster), UID: work.UID, Version: work.ResourceVersion, Generation: work.Generation,
 		ID:           work.Labels[names.WorkPermanentIDLabel],
-		Binding:      bindingOfWork(work),
+		Binding:      sharedKey(bindingOfWork(work)),
 		Suspended:    ptr.Deref(work.Spec.SuspendDispatching, false),
 		Preserve:     ptr.Deref(work.Spec.PreserveResourcesOnDeletion, false),
 		Deleting:     work.DeletionTimestamp != nil,
-		Finalizers:   work.Finalizers,
+		Finalizers:   sharedTexts(work.Finalizers),
 		foreign:      foreignOf(&work.ObjectMeta),
 		Frozen:       work.Labels[names.RebalanceStatusLabel] != "",
-		Conditions:   work.Status.Conditions,
+		Conditions:   KeepConditions(work.Status.Conditions),
 		StatusDigest: StatusDigest(work.Status.ManifestStatuses),
 	}
 	if member := c.Clusters.Get(Key{Name: cluster}); member != nil && member.Spec.SyncMode == clusterv1alpha1.Pull {
@@ -152,7 +152,7 @@ func ObjectOf(manifest []byte) Object {
 func DescribeManifest(obj *unstructured.Unstructured) Object {
 	generation, _ := strconv.ParseInt(obj.GetAnnotations()[names.TemplateGenerationAnnotation], 10, 64)
 	return Object{
-		GroupVersionKind: obj.GroupVersionKind(), Key: keyOf(obj),
+		GroupVersionKind: sharedKind(obj.GroupVersionKind()), Key: sharedKey(keyOf(obj)),
 		Fingerprint: merge.Fingerprint(obj), TemplateGeneration: generation,
 	}
 }

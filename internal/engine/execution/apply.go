@@ -33,6 +33,7 @@ func (e *conflictError) Error() string {
 // apply brings the objects of a Work up to date and reports whether anything had to be written.
 func (l *lane) apply(ctx context.Context, member *fleet.Member, work *cell.Work) (bool, error) {
 	if l.agrees(work) {
+		l.e.cell.Manifests.Forget(work.Key) // nobody will ask for them
 		return false, nil
 	}
 	manifests, known := l.e.cell.Manifests.Get(work)
@@ -152,7 +153,7 @@ func (l *lane) create(ctx context.Context, member *fleet.Member, client dynamic.
 		return false, describe("creating", object, err)
 	}
 	countRequest(createRequests, l.cluster, nil)
-	c.observe(created, object.Fingerprint)
+	c.wrote(created, object.Fingerprint)
 	return true, nil
 }
 
@@ -202,7 +203,7 @@ func (l *lane) update(ctx context.Context, client dynamic.ResourceInterface, c *
 		return false, err
 	}
 	if !changed {
-		c.observe(live, object.Fingerprint)
+		c.wrote(live, object.Fingerprint)
 		return false, nil
 	}
 	updated, err := client.Update(ctx, merged, metav1.UpdateOptions{FieldManager: merge.FieldManager})
@@ -211,7 +212,7 @@ func (l *lane) update(ctx context.Context, client dynamic.ResourceInterface, c *
 		return false, describe("updating", object, err)
 	}
 	countRequest(updateRequests, l.cluster, nil)
-	c.observe(updated, object.Fingerprint)
+	c.wrote(updated, object.Fingerprint)
 	return true, nil
 }
 

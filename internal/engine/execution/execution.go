@@ -8,7 +8,6 @@ import (
 	"context"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -202,7 +201,7 @@ func (e *Controller) Report(work *cell.Work) Report {
 // reported returns what a cluster that carries a Work by itself says about it.
 func reported(work *cell.Work) Report {
 	report := Report{Objects: make([]*Observed, len(work.Objects)), Resources: make([]string, len(work.Objects)), Trusted: true}
-	if applied := meta.FindStatusCondition(work.Conditions, names.WorkApplied); applied != nil {
+	if applied := work.Conditions.Find(names.WorkApplied); applied != nil {
 		report.Attempted = true
 		report.Outcome = Outcome{Digest: work.Digest, Applied: applied.Status == metav1.ConditionTrue}
 		if !report.Outcome.Applied {

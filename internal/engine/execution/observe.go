@@ -118,18 +118,18 @@ func (c *collection) forgetMeaning() {
 
 // Set takes over an object of the member.
 func (c *collection) Set(from runtime.Object) {
-	if obj, ok := from.(*unstructured.Unstructured); ok {
-		c.observe(obj, "")
+	if obj, ok := from.(*fleet.Bare); ok {
+		c.observe(obj.Unstructured, "", obj.Full)
 	}
 }
 
 // Unset takes note that an object is gone; if it should be there, it is made again.
 func (c *collection) Unset(from runtime.Object) {
-	obj, ok := from.(*unstructured.Unstructured)
+	obj, ok := from.(*fleet.Bare)
 	if !ok {
 		return
 	}
-	c.forget(keyOf(obj), cell.Version(obj.GetResourceVersion()))
+	c.forget(keyOf(obj.Unstructured), cell.Version(obj.GetResourceVersion()))
 }
 
 func (c *collection) forget(key cell.Key, version uint64) {
@@ -178,9 +178,15 @@ func (l *lane) enqueueOf(gvk schema.GroupVersionKind) {
 	}
 }
 
+// wrote takes over an object as the member answered a write of ours. Agreed is the fingerprint of the manifest that it
+// agrees with.
+func (c *collection) wrote(obj *unstructured.Unstructured, agreed string) {
+	c.observe(obj, agreed, nil)
+}
+
 // observe condenses an object. Agreed is the fingerprint of the manifest that the object is known to agree with; if it
-// is empty and what matters has changed, it is found out.
-func (c *collection) observe(obj *unstructured.Unstructured, agreed string) {
+// is empty and what matters has changed, it is found out, for which full returns the object with its managed fields.
+func (c *collection) observe(obj *unstructured.Unstructured, agreed string, full func() (*unstructured.Unstructured, error)) {
 	key, version := keyOf(obj), cell.Version(obj.GetResourceVersion())
 	c.mu.Lock()
 	before, remeaning := c.objects[key], c.remeaning
@@ -192,17 +198,17 @@ func (c *collection) observe(obj *unstructured.Unstructured, agreed string) {
 		return
 	}
 	now := &Observed{
-		Work:    cell.Key{Namespace: names.ExecutionNamespace(c.lane.cluster), Name: obj.GetAnnotations()[names.WorkNameAnnotation]},
+		Work:    cell.Key{Namespace: cell.Shared(names.ExecutionNamespace(c.lane.cluster)), Name: cell.Shared(obj.GetAnnotations()[names.WorkNameAnnotation])},
 		UID:     obj.GetUID(),
 		version: version, digest: liveDigest(obj), agreed: agreed, deleting: obj.GetDeletionTimestamp() != nil,
 	}
 	same := before != nil && before.UID == now.UID && before.digest == now.digest
 	switch {
 	case agreed != "":
-	case same:
+	case same && before.agreed != "":
 		now.agreed = before.agreed
 	default:
-		now.agreed = c.compare(obj, now.Work)
+		now.agreed = c.compare(full, key, now.Work)
 	}
 	c.interpret(obj, now, before)
 
@@ -223,18 +229,22 @@ func (c *collection) observe(obj *unstructured.Unstructured, agreed string) {
 }
 
 // compare returns the fingerprint of the Work's manifest if the object agrees with it and the manifest is at hand.
-func (c *collection) compare(obj *unstructured.Unstructured, key cell.Key) string {
+func (c *collection) compare(full func() (*unstructured.Unstructured, error), object, of cell.Key) string {
 	e := c.lane.e
-	work := e.cell.Works.Get(key)
+	work := e.cell.Works.Get(of)
 	if work == nil || work.Deleting {
 		return ""
 	}
-	i := slices.IndexFunc(work.Objects, func(o cell.Object) bool { return o.GroupVersionKind == c.gvk && o.Key == keyOf(obj) })
+	i := slices.IndexFunc(work.Objects, func(o cell.Object) bool { return o.GroupVersionKind == c.gvk && o.Key == object })
 	if i < 0 {
 		return ""
 	}
 	manifests, known := e.cell.Manifests.Get(work)
 	if !known || i >= len(manifests) {
+		return ""
+	}
+	obj, err := full()
+	if err != nil {
 		return ""
 	}
 	desired, err := c.lane.manifest(work, manifests[i])
@@ -243,6 +253,9 @@ func (c *collection) compare(obj *unstructured.Unstructured, key cell.Key) strin
 	}
 	if _, changed, err := c.lane.merge(context.Background(), obj, desired); err != nil || changed {
 		return ""
+	}
+	if len(work.Objects) == 1 {
+		e.cell.Manifests.Forget(of) // nobody will ask for it
 	}
 	return work.Objects[i].Fingerprint
 }
@@ -258,7 +271,7 @@ func (c *collection) interpret(obj *unstructured.Unstructured, now, before *Obse
 			now.Status = before.Status
 		}
 	} else if status != nil {
-		now.Status = cell.Canonical(status.Raw)
+		now.Status = cell.Status(cell.Canonical(status.Raw))
 	}
 	health, err := e.interpreter.Health(ctx, obj)
 	if err != nil {
@@ -334,5 +347,5 @@ func liveDigest(obj *unstructured.Unstructured) uint64 {
 const revisionAnnotation = "deployment.kubernetes.io/revision"
 
 func keyOf(obj *unstructured.Unstructured) cell.Key {
-	return cell.Key{Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	return cell.Key{Namespace: cell.Shared(obj.GetNamespace()), Name: cell.Shared(obj.GetName())}
 }

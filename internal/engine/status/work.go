@@ -72,7 +72,7 @@ func (w *Works) Reconcile(ctx context.Context, key cell.Key) error {
 	manifests, known := manifestStatuses(work, &report)
 	status.ManifestStatuses = manifests
 	if !known {
-		if !conditionsDiffer(work.Conditions, status.Conditions) {
+		if !conditionsDiffer(work.Conditions.List(), status.Conditions) {
 			w.pace.written(key)
 			return nil
 		}
@@ -82,7 +82,7 @@ func (w *Works) Reconcile(ctx context.Context, key cell.Key) error {
 		}
 		status.ManifestStatuses = before.ManifestStatuses
 	}
-	if !conditionsDiffer(work.Conditions, status.Conditions) && work.StatusDigest == cell.StatusDigest(status.ManifestStatuses) {
+	if !conditionsDiffer(work.Conditions.List(), status.Conditions) && work.StatusDigest == cell.StatusDigest(status.ManifestStatuses) {
 		w.pace.written(key)
 		return nil
 	}
@@ -99,14 +99,14 @@ func (w *Works) Reconcile(ctx context.Context, key cell.Key) error {
 
 // suspensionChanged tells whether dispatching was paused or resumed and the status does not say so.
 func suspensionChanged(work *cell.Work) bool {
-	dispatching := meta.FindStatusCondition(work.Conditions, names.WorkDispatching)
+	dispatching := work.Conditions.Find(names.WorkDispatching)
 	return work.Suspended && (dispatching == nil || dispatching.Status == metav1.ConditionTrue) ||
 		!work.Suspended && dispatching != nil && dispatching.Status == metav1.ConditionFalse
 }
 
 // conditions returns the conditions of a Work. What is not known stays as it was.
 func (w *Works) conditions(work *cell.Work, report *execution.Report) []metav1.Condition {
-	conditions := slices.Clone(work.Conditions)
+	conditions := work.Conditions.List()
 	set := func(kind string, ok bool, reason, message string) {
 		status := metav1.ConditionFalse
 		if ok {
