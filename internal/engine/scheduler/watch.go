@@ -78,12 +78,32 @@ func sameForScheduling(a, b *clusterv1alpha1.Cluster) bool {
 func (s *Scheduler) clusterChanged(old, now *clusterv1alpha1.Cluster) {
 	var reached []cell.Key
 	for _, placement := range s.cell.Placements() {
-		if !s.reach(placement).either(old, now) {
-			continue
+		switch {
+		case placement == "":
+			reached = append(reached, s.reachedBefore(s.cell.BindingsPlaced(placement), old, now)...)
+		case s.reach(placement).either(old, now):
+			reached = append(reached, s.cell.BindingsPlaced(placement)...)
 		}
-		reached = append(reached, s.cell.BindingsPlaced(placement)...)
 	}
 	s.enqueueAll("ClusterChanged", reached)
+}
+
+// reachedBefore leaves out bindings that never had a place and wait for one where the clusters are of no use. Those that
+// nobody has decided about stay.
+func (s *Scheduler) reachedBefore(keys []cell.Key, clusters ...*clusterv1alpha1.Cluster) []cell.Key {
+	s.mu.Lock()
+	waitsUnder := make([]string, len(keys))
+	for i, key := range keys {
+		waitsUnder[i] = s.filed[key]
+	}
+	s.mu.Unlock()
+	var reached []cell.Key
+	for i, key := range keys {
+		if s.reach(waitsUnder[i]).either(clusters...) {
+			reached = append(reached, key)
+		}
+	}
+	return reached
 }
 
 // reach is which clusters a placement may choose.

@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"context"
+	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -8,7 +10,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/internal/testenv"
 )
+
+// TestClusterChangeWakes looks again at bindings that wait when a cluster that they may choose changes, not at any other.
+func TestClusterChangeWakes(t *testing.T) {
+	const bindings = 200
+	s, _, woken := waitingWorld(t, bindings) // they may choose a alone
+	change := func(cluster string) {
+		t.Helper()
+		s.cell.Clusters.Set(&clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: cluster, ResourceVersion: "2", Labels: map[string]string{"new": "label"}}})
+		testenv.Eventually(t, "the queue is empty", func(context.Context) (bool, error) { return s.queue.Len() == 0, nil })
+	}
+	change("b")
+	if woken() != 0 {
+		t.Fatalf("%d bindings were looked at though they may not choose the cluster", woken())
+	}
+	change("a")
+	testenv.Eventually(t, "all are looked at", func(context.Context) (bool, error) { return woken() == bindings, fmt.Errorf("%d are", woken()) })
+}
 
 // TestSameForScheduling knows the changes of a cluster that placements may look at, and only them.
 func TestSameForScheduling(t *testing.T) {
