@@ -1,31 +1,26 @@
 package cellstore
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/cellplane/cellplane/internal/jsoncut"
 )
-
-var errJSON = errors.New("malformed JSON")
-
-// span is a range of bytes.
-type span struct{ start, end int }
-
-func (s span) of(b []byte) []byte { return b[s.start:s.end] }
 
 // member is a member of a JSON object: from the quote of its key to the end of its value.
 type member struct {
-	key   string
-	whole span
-	value span
+	key          string
+	whole, value jsoncut.Span
 }
 
 // jsonObject is a JSON object that has been cut into its members.
 type jsonObject struct {
-	whole   span // with the braces
+	whole   jsoncut.Span // with the braces
 	members []member
 }
 
@@ -38,112 +33,24 @@ func (o jsonObject) find(key string) (member, bool) {
 }
 
 // cutObject cuts the JSON object that begins at start into its members. b has been found valid.
-func cutObject(b []byte, start int) (jsonObject, error) {
-	if start >= len(b) || b[start] != '{' {
-		return jsonObject{}, errJSON
-	}
-	object := jsonObject{whole: span{start, 0}}
-	for i := skipSpace(b, start+1); i < len(b); {
-		if b[i] == '}' {
-			object.whole.end = i + 1
-			return object, nil
+func cutObject(b []byte, start int) (object jsonObject, err error) {
+	var malformed error
+	object.whole.Start = start
+	object.whole.End, err = jsoncut.Each(b, start, func(m jsoncut.Member) bool {
+		var key string
+		if key, malformed = jsoncut.Text(b[m.Whole.Start : m.Whole.Start+len(m.Key)+2]); malformed != nil {
+			return false
 		}
-		if b[i] == ',' {
-			i = skipSpace(b, i+1)
-		}
-		keyEnd, err := skipValue(b, i)
-		if err != nil {
-			return object, err
-		}
-		key, err := stringOf(b[i:keyEnd])
-		if err != nil {
-			return object, err
-		}
-		colon := skipSpace(b, keyEnd)
-		if colon >= len(b) || b[colon] != ':' {
-			return object, errJSON
-		}
-		valueStart := skipSpace(b, colon+1)
-		valueEnd, err := skipValue(b, valueStart)
-		if err != nil {
-			return object, err
-		}
-		object.members = append(object.members, member{key, span{i, valueEnd}, span{valueStart, valueEnd}})
-		i = skipSpace(b, valueEnd)
-	}
-	return object, errJSON
-}
-
-func skipSpace(b []byte, i int) int {
-	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
-		i++
-	}
-	return i
-}
-
-// skipValue returns the end of the value that begins at i. In valid JSON it is enough to count brackets outside of strings.
-func skipValue(b []byte, i int) (int, error) {
-	depth := 0
-	for i < len(b) {
-		switch b[i] {
-		case '"':
-			end := skipString(b, i)
-			if end < 0 {
-				return 0, errJSON
-			}
-			i = end
-			if depth == 0 {
-				return i, nil
-			}
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth == 0 {
-				return i, nil // the end of a number or literal
-			}
-			if depth--; depth == 0 {
-				return i + 1, nil
-			}
-		case ',', ' ', '\n', '\t', '\r':
-			if depth == 0 {
-				return i, nil
-			}
-		}
-		i++
-	}
-	return 0, errJSON
-}
-
-func skipString(b []byte, i int) int {
-	for i++; i < len(b); i++ {
-		switch b[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
-	}
-	return -1
-}
-
-func stringOf(quoted []byte) (string, error) {
-	if len(quoted) < 2 || quoted[0] != '"' {
-		return "", errJSON
-	}
-	inner := quoted[1 : len(quoted)-1]
-	if !slices.Contains(inner, '\\') {
-		return string(inner), nil
-	}
-	var s string
-	err := json.Unmarshal(quoted, &s)
-	return s, err
+		object.members = append(object.members, member{key, m.Whole, m.Value})
+		return true
+	})
+	return object, cmp.Or(malformed, err)
 }
 
 // cutJSON returns a value's top level and its metadata.
 func cutJSON(value []byte) (top, metadata jsonObject, err error) {
 	if !json.Valid(value) {
-		return top, metadata, errJSON
+		return top, metadata, jsoncut.ErrMalformed
 	}
 	if top, err = cutObject(value, 0); err != nil {
 		return top, metadata, err
@@ -152,7 +59,7 @@ func cutJSON(value []byte) (top, metadata jsonObject, err error) {
 	if !ok {
 		return top, metadata, errors.New("it has no metadata")
 	}
-	metadata, err = cutObject(value, found.value.start)
+	metadata, err = cutObject(value, found.value.Start)
 	return top, metadata, err
 }
 
@@ -196,22 +103,22 @@ func (o jsonObject) text(b []byte, name string) (string, error) {
 	if !ok {
 		return "", nil
 	}
-	return stringOf(found.value.of(b))
+	return jsoncut.Text(found.value.Of(b))
 }
 
 // texts returns a member that is a map of strings.
 func (o jsonObject) texts(b []byte, name string) (map[string]string, error) {
 	found, ok := o.find(name)
-	if !ok || b[found.value.start] != '{' {
+	if !ok || b[found.value.Start] != '{' {
 		return nil, nil
 	}
-	object, err := cutObject(b, found.value.start)
+	object, err := cutObject(b, found.value.Start)
 	if err != nil {
 		return nil, err
 	}
 	all := make(map[string]string, len(object.members))
 	for _, m := range object.members {
-		if all[m.key], err = stringOf(m.value.of(b)); err != nil {
+		if all[m.key], err = jsoncut.Text(m.value.Of(b)); err != nil {
 			return nil, err
 		}
 	}
@@ -224,13 +131,13 @@ const bindingGroup = "work.karmada.io"
 // binding says about its template only tells where to cut.
 func templateName(value []byte, top jsonObject, binding string) (string, error) {
 	var kind string
-	if spec, ok := top.find("spec"); ok && value[spec.value.start] == '{' {
-		members, err := cutObject(value, spec.value.start)
+	if spec, ok := top.find("spec"); ok && value[spec.value.Start] == '{' {
+		members, err := cutObject(value, spec.value.Start)
 		if err != nil {
 			return "", err
 		}
-		if resource, ok := members.find("resource"); ok && value[resource.value.start] == '{' {
-			members, err := cutObject(value, resource.value.start)
+		if resource, ok := members.find("resource"); ok && value[resource.value.Start] == '{' {
+			members, err := cutObject(value, resource.value.Start)
 			if err != nil {
 				return "", err
 			}
@@ -272,29 +179,29 @@ func markJSON(value []byte, mark Mark) ([]byte, error) {
 func markMap(value []byte, metadata jsonObject, name string, changes map[string]string) ([]byte, error) {
 	var entries []entry
 	old, exists := metadata.find(name)
-	if exists && value[old.value.start] == '{' {
-		object, err := cutObject(value, old.value.start)
+	if exists && value[old.value.Start] == '{' {
+		object, err := cutObject(value, old.value.Start)
 		if err != nil {
 			return nil, err
 		}
 		for _, m := range object.members {
-			entries = append(entries, entry{m.key, m.whole.of(value)})
+			entries = append(entries, entry{m.key, m.whole.Of(value)})
 		}
 	}
 	entries = change(entries, changes, func(key, text string) []byte { return append(append(quote(key), ':'), quote(text)...) })
 	members := make([]entry, 0, len(metadata.members)+1)
 	for _, m := range metadata.members {
 		if m.key != name {
-			members = append(members, entry{m.key, m.whole.of(value)})
+			members = append(members, entry{m.key, m.whole.Of(value)})
 		}
 	}
 	if len(entries) > 0 {
 		members = insert(members, entry{name, append(append(quote(name), ':'), join(entries)...)})
 	}
 	result := make([]byte, 0, len(value)+256)
-	result = append(result, value[:metadata.whole.start]...)
+	result = append(result, value[:metadata.whole.Start]...)
 	result = append(result, join(members)...)
-	return append(result, value[metadata.whole.end:]...), nil
+	return append(result, value[metadata.whole.End:]...), nil
 }
 
 // quote encodes a string as API servers do.

@@ -46,9 +46,9 @@ func withoutVersionJSON(served []byte) ([]byte, error) {
 	var members []entry
 	for _, m := range metadata.members {
 		if m.key != "resourceVersion" {
-			members = append(members, entry{m.key, m.whole.of(served)})
+			members = append(members, entry{m.key, m.whole.Of(served)})
 		}
 	}
-	value := append(slices.Clone(served[:metadata.whole.start]), join(members)...)
-	return append(value, served[metadata.whole.end:]...), nil
+	value := append(slices.Clone(served[:metadata.whole.Start]), join(members)...)
+	return append(value, served[metadata.whole.End:]...), nil
 }
