@@ -70,6 +70,7 @@ func TestGateway(t *testing.T) {
 		{"BootstrapToken", testBootstrapToken},
 		{"HubSource", testHubSource},
 		{"NotReady", testNotReady},
+		{"CellNotReady", testCellNotReady},
 		{"DeleteCollection", testDeleteCollection},
 		{"Events", testEvents},
 		{"ControlPlaneNamespaces", testControlPlaneNamespaces},

@@ -264,7 +264,11 @@ func exchangeJSON(ctx context.Context, upstream *fleet.Upstream, scope forward.S
 		return nil, forward.Unreachable(upstream.Name(), err)
 	}
 	if response.StatusCode >= http.StatusBadRequest {
-		if status := readStatus(answer); status != nil {
+		status := readStatus(answer)
+		if scope.Cell && refusesUser(status) {
+			return nil, unready(upstream.Name())
+		}
+		if status != nil {
 			return nil, &apierrors.StatusError{ErrStatus: *status}
 		}
 		return nil, apierrors.NewGenericServerResponse(response.StatusCode, method, schema.GroupResource{}, "", string(answer), 0, true)

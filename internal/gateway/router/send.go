@@ -79,6 +79,10 @@ func (rt *Router) askAs(ctx context.Context, r *http.Request, c *call, cell slot
 	if err != nil {
 		return nil, forward.Unanswered(upstream.Name(), r.Method, err)
 	}
+	if response.StatusCode == http.StatusForbidden && refusesUser(peekStatus(response)) {
+		response.Body.Close()
+		return nil, unready(upstream.Name())
+	}
 	return response, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cellplane/cellplane/internal/fence"
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
@@ -119,19 +120,23 @@ func (rt *Router) judge(ctx context.Context, c *call, way leg, w writing, respon
 
 // refusalIn returns which refusal of the fence an answer is, "" if none. The answer can be read again.
 func refusalIn(response *http.Response) string {
+	if status := peekStatus(response); status != nil {
+		return fence.RefusalIn(*status)
+	}
+	return ""
+}
+
+// peekStatus returns the Status that an answer is, nil if it is something else. The answer can be read again.
+func peekStatus(response *http.Response) *metav1.Status {
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxStatus))
 	response.Body = struct {
 		io.Reader
 		io.Closer
 	}{io.MultiReader(bytes.NewReader(body), response.Body), response.Body}
 	if err != nil {
-		return ""
+		return nil
 	}
-	status := readStatus(body)
-	if status == nil {
-		return ""
-	}
-	return fence.RefusalIn(*status)
+	return readStatus(body)
 }
 
 // namedWrite is a request that changes an object named in its path.

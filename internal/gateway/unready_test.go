@@ -1,0 +1,93 @@
+package gateway_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// testCellNotReady has a cell refuse everybody, as an API server does that was just started and does not know its rules yet. Clients are
+// told to come again, not that they may not.
+func testCellNotReady(t *testing.T, w *world) {
+	namespace := gatewaytest.Namespace(t, w.Federation, "cell-not-ready")
+	fill(t, w.client, namespace, 12)
+	// Administrators need no rules.
+	if _, err := w.client.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "frank"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "frank"}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	config := w.gateway.ConfigFor(t, "frank")
+	path := "/api/v1/namespaces/" + namespace + "/configmaps"
+	serves := func(want bool) {
+		t.Helper()
+		testenv.Eventually(t, fmt.Sprintf("frank is served: %t", want), func(context.Context) (bool, error) {
+			response := send(t, config, http.MethodGet, path, nil, "")
+			return response.StatusCode == http.StatusOK == want, fmt.Errorf("a list: %s", response.Status)
+		})
+	}
+	serves(true)
+	cell, err := kubernetes.NewForConfig(adminOf(t, w.Cells[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bindings := cell.RbacV1().ClusterRoleBindings()
+	if err := bindings.Delete(t.Context(), fleet.AuthorizedGroup, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := fleet.GrantGateways(t.Context(), cell); err != nil {
+			t.Error(err)
+		}
+		serves(true)
+	}()
+	serves(false)
+
+	there := ""
+	for i := 0; there == ""; i++ {
+		if name := fmt.Sprintf("map-%03d", i); ownerOf(t, w, namespace, name) == 0 {
+			there = "/" + name
+		}
+	}
+	for _, test := range []struct{ method, path, body string }{
+		{http.MethodGet, path, ""},
+		{http.MethodGet, path + there, ""},
+		{http.MethodPatch, path + there, `{"data":{"a":"b"}}`},
+		{http.MethodDelete, path + there, ""},
+	} {
+		header := http.Header{}
+		if test.body != "" {
+			header.Set("Content-Type", "application/merge-patch+json")
+		}
+		response := send(t, config, test.method, test.path, header, test.body)
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") != "1" || !strings.Contains(string(body), "cell-a holds what you asked for and does not serve yet") {
+			t.Errorf("%s %s: %s, %v, %s", test.method, test.path, response.Status, response.Header, body)
+		}
+	}
+	elsewhere := clientFor(t, config)
+	for i := range 12 {
+		name := fmt.Sprintf("map-%03d", i)
+		if ownerOf(t, w, namespace, name) == 0 {
+			continue
+		}
+		if _, err := elsewhere.CoreV1().ConfigMaps(namespace).Get(t.Context(), name, metav1.GetOptions{}); err != nil {
+			t.Errorf("reading from another cell: %v", err)
+		}
+	}
+}
