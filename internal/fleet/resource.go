@@ -37,7 +37,7 @@ func ResourceSource(client rest.Interface, resource schema.GroupVersionResource,
 			return decodeList(body, decode)
 		},
 		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return OpenWatch(ctx, client.Get().AbsPath(path...), options, DecodeUnknown(known, decode))
+			return OpenWatch(ctx, client.Get().AbsPath(path...), options, decode, known)
 		},
 	}
 }
@@ -81,21 +81,4 @@ func decodeList(body []byte, decode Decode) (*objectList, error) {
 		list.Items = append(list.Items, obj)
 	}
 	return list, nil
-}
-
-// passed stands for an object of a watch that need not be decoded.
-type passed struct{ metav1.PartialObjectMetadata }
-
-// DecodeUnknown decodes what is not known yet, for a watch. Of an object that is known, as after a write of one's own
-// whose answer was faster, it only tells [Follow] that it went by. Known may be nil.
-func DecodeUnknown(known Known, decode Decode) Decode {
-	if known == nil {
-		return decode
-	}
-	return func(object []byte) (runtime.Object, error) {
-		if h, ok := skim(object); ok && len(h.name) > 0 && known(string(h.namespace), string(h.name), string(h.version)) {
-			return &passed{metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: string(h.version)}}}, nil
-		}
-		return decode(object)
-	}
 }

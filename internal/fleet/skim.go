@@ -6,6 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/cellplane/cellplane/internal/jsoncut"
 )
 
 // Bare is an object without its managed fields. They are often the larger half of it and seldom looked at, so that they
@@ -41,9 +43,9 @@ func (b *Bare) Full() (*unstructured.Unstructured, error) {
 // DecodeBare decodes an object of any kind into a [Bare] one. It overwrites what it is given.
 func DecodeBare(object []byte) (runtime.Object, error) {
 	bare := &Bare{Unstructured: &unstructured.Unstructured{}}
-	if h, ok := skim(object); ok && h.managed.found() {
-		bare.managed = bytes.Clone(h.managed.value(object))
-		object = h.managed.cut(object)
+	if h, ok := skim(object); ok && h.managed.Key != nil {
+		bare.managed = bytes.Clone(h.managed.Value.Of(object))
+		object = cut(object, h.managed)
 	}
 	return bare, utiljson.Unmarshal(object, &bare.Object)
 }
@@ -56,8 +58,8 @@ func DecodeUnstructured(object []byte) (runtime.Object, error) {
 
 // WithoutManagedFields returns an object in JSON without its managed fields. It overwrites what it is given.
 func WithoutManagedFields(object []byte) []byte {
-	if h, ok := skim(object); ok && h.managed.found() {
-		return h.managed.cut(object)
+	if h, ok := skim(object); ok && h.managed.Key != nil {
+		return cut(object, h.managed)
 	}
 	return object
 }
@@ -65,167 +67,51 @@ func WithoutManagedFields(object []byte) []byte {
 // head is what can be told of an object in JSON without decoding it.
 type head struct {
 	namespace, name, version []byte
-	managed                  member
-}
-
-// member is a member of an object: where it begins, where its value is, and the commas around it.
-type member struct {
-	start, valueStart, end int
-	before, after          bool
-}
-
-func (m *member) found() bool { return m.end > 0 }
-
-func (m *member) value(object []byte) []byte { return object[m.valueStart:m.end] }
-
-// cut takes the member out, and one comma with it. It moves what is behind it.
-func (m *member) cut(object []byte) []byte {
-	start, end := m.start, m.end
-	switch {
-	case m.after:
-		end = skipSpace(object, end) + 1
-	case m.before:
-		start = bytes.LastIndexByte(object[:start], ',')
-	}
-	return append(object[:start], object[end:]...)
+	managed                  jsoncut.Member // its key is nil if there are none
 }
 
 // skim reads the head of an object. It looks no further than the end of the metadata, and gives up on what API servers
 // do not write: then the object is decoded by the book, which finds out what is wrong with it.
 func skim(object []byte) (h head, ok bool) {
-	ok = false
-	read := eachMember(object, 0, func(key []byte, m member) bool {
-		if string(key) != "metadata" {
+	_, err := jsoncut.Each(object, 0, func(m jsoncut.Member) bool {
+		if string(m.Key) != "metadata" {
 			return true
 		}
-		ok = eachMember(object, m.valueStart, func(key []byte, m member) bool {
-			switch string(key) {
+		_, err := jsoncut.Each(object, m.Value.Start, func(m jsoncut.Member) bool {
+			switch string(m.Key) {
 			case "namespace":
-				h.namespace = text(m.value(object))
+				h.namespace = plainText(m.Value.Of(object))
 			case "name":
-				h.name = text(m.value(object))
+				h.name = plainText(m.Value.Of(object))
 			case "resourceVersion":
-				h.version = text(m.value(object))
+				h.version = plainText(m.Value.Of(object))
 			case "managedFields":
 				h.managed = m
 			}
 			return true
 		})
+		ok = err == nil
 		return false
 	})
-	return h, ok && read
+	return h, ok && err == nil
 }
 
-// text returns what is between quotes, nil if there is anything that would have to be decoded.
-func text(value []byte) []byte {
+// plainText returns what is between quotes, nil if there is anything that would have to be decoded.
+func plainText(value []byte) []byte {
 	if len(value) < 2 || value[0] != '"' || bytes.IndexByte(value, '\\') >= 0 {
 		return nil
 	}
 	return value[1 : len(value)-1]
 }
 
-// eachMember calls visit for the members of the object that begins at i until it returns false. The result tells
-// whether all that was looked at is well formed.
-func eachMember(b []byte, i int, visit func(key []byte, m member) bool) bool {
-	i = skipSpace(b, i)
-	if i >= len(b) || b[i] != '{' {
-		return false
+// cut takes a member out of an object, and one comma with it. It moves what is behind it.
+func cut(object []byte, m jsoncut.Member) []byte {
+	start, end := m.Whole.Start, m.Whole.End
+	switch {
+	case !m.Last:
+		end = jsoncut.SkipSpace(object, end) + 1
+	case !m.First:
+		start = bytes.LastIndexByte(object[:start], ',')
 	}
-	if i = skipSpace(b, i+1); i < len(b) && b[i] == '}' {
-		return true
-	}
-	for before := false; ; before = true {
-		m := member{start: i, before: before}
-		keyEnd := skipValue(b, i)
-		if keyEnd < 0 || b[i] != '"' {
-			return false
-		}
-		colon := skipSpace(b, keyEnd)
-		if colon >= len(b) || b[colon] != ':' {
-			return false
-		}
-		m.valueStart = skipSpace(b, colon+1)
-		if m.end = skipValue(b, m.valueStart); m.end < 0 {
-			return false
-		}
-		next := skipSpace(b, m.end)
-		if next >= len(b) || b[next] != ',' && b[next] != '}' {
-			return false
-		}
-		m.after = b[next] == ','
-		if !visit(b[i+1:keyEnd-1], m) {
-			return true
-		}
-		if !m.after {
-			return true
-		}
-		i = skipSpace(b, next+1)
-	}
-}
-
-// skipValue returns where the value that begins at i ends, -1 if it does not.
-func skipValue(b []byte, i int) int {
-	if i >= len(b) {
-		return -1
-	}
-	depth := 0
-	for i < len(b) {
-		switch b[i] {
-		case '"':
-			if i = skipString(b, i); i < 0 {
-				return -1
-			}
-			if depth == 0 {
-				return i
-			}
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth--; depth == 0 {
-				return i + 1
-			}
-			if depth < 0 {
-				return -1
-			}
-		default:
-			if depth == 0 {
-				return skipScalar(b, i)
-			}
-		}
-		i++
-	}
-	return -1
-}
-
-// skipString returns where the string that begins at i ends, -1 if it does not.
-func skipString(b []byte, i int) int {
-	for i++; i < len(b); i++ {
-		switch b[i] {
-		case '"':
-			return i + 1
-		case '\\':
-			i++
-		}
-	}
-	return -1
-}
-
-// skipScalar returns where the number or word that begins at i ends.
-func skipScalar(b []byte, i int) int {
-	start := i
-	for i < len(b) && bytes.IndexByte([]byte(",}] \t\r\n:"), b[i]) < 0 {
-		i++
-	}
-	if i == start {
-		return -1
-	}
-	return i
-}
-
-func skipSpace(b []byte, i int) int {
-	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
-		i++
-	}
-	return i
+	return append(object[:start], object[end:]...)
 }

@@ -2,13 +2,17 @@ package fleet
 
 import (
 	"encoding/json"
+	"fmt"
+	"io"
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/watch"
 	"pgregory.net/rapid"
 )
 
@@ -62,11 +66,10 @@ func TestDecodeBareBroken(t *testing.T) {
 	}
 }
 
-// What is known in the same version or a newer one is not decoded.
-func TestDecodeUnknown(t *testing.T) {
+// What is known in the same version or a newer one is not decoded, but that it is gone always is.
+func TestKnownPassesBy(t *testing.T) {
 	known := func(namespace, name, version string) bool { return namespace == "ns" && name == "a" && version <= "5" }
-	decode := DecodeUnknown(known, DecodeUnstructured)
-	for text, want := range map[string]bool{
+	for object, want := range map[string]bool{
 		`{"kind":"K","metadata":{"name":"a","namespace":"ns","resourceVersion":"5"}}`:          true,
 		`{"kind":"K","metadata":{"name":"a","namespace":"ns","resourceVersion":"6"}}`:          false,
 		`{"kind":"K","metadata":{"name":"b","namespace":"ns","resourceVersion":"5"}}`:          false,
@@ -75,15 +78,19 @@ func TestDecodeUnknown(t *testing.T) {
 		`{"kind":"K","metadata":{"name":"\u0061","namespace":"ns","resourceVersion":"5"}}`:     false,
 		`{"spec":{"metadata":{"name":"a","namespace":"ns","resourceVersion":"5"}},"kind":"K"}`: false,
 	} {
-		obj, err := decode([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, got := obj.(*passed); got != want {
-			t.Errorf("%s is passed by: %t", text, got)
-		}
-		if version := obj.(metav1.Object).GetResourceVersion(); want && version != "5" {
-			t.Errorf("what passes by has the version %q", version)
+		for _, kind := range []watch.EventType{watch.Added, watch.Modified, watch.Deleted, watch.Bookmark} {
+			body := strings.NewReader(fmt.Sprintf("{\"type\":%q,\"object\":%s}\n", kind, object))
+			got, obj, err := (&eventReader{body: io.NopCloser(body), lines: newLines(body), decode: DecodeUnstructured, known: known}).Decode()
+			if err != nil || got != kind {
+				t.Fatalf("%s %s: %s, %v", kind, object, got, err)
+			}
+			want := want && (kind == watch.Added || kind == watch.Modified)
+			if _, got := obj.(*passed); got != want {
+				t.Errorf("%s %s passes by: %t", kind, object, got)
+			}
+			if version := obj.(metav1.Object).GetResourceVersion(); want && version != "5" {
+				t.Errorf("what passes by has the version %q", version)
+			}
 		}
 	}
 }
@@ -119,7 +126,6 @@ func TestDecodeList(t *testing.T) {
 func BenchmarkDecode(b *testing.B) {
 	for name, decode := range map[string]Decode{
 		"bare": DecodeBare, "unstructured": DecodeUnstructured,
-		"known": DecodeUnknown(func(string, string, string) bool { return true }, DecodeUnstructured),
 		"full": func(object []byte) (runtime.Object, error) {
 			bare, err := DecodeBare(object)
 			if err != nil {

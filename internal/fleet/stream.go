@@ -20,20 +20,20 @@ import (
 
 // WatchStream turns the body of a watch in JSON into a watch. It knows what kind of objects come, which a general client
 // finds out for every one of them: reading events is most of what an engine does, and this way it costs a third.
-func WatchStream(body io.ReadCloser, decode Decode) watch.Interface {
-	reader := &eventReader{body: body, lines: newLines(body), decode: decode}
+func WatchStream(body io.ReadCloser, decode Decode, known Known) watch.Interface {
+	reader := &eventReader{body: body, lines: newLines(body), decode: decode, known: known}
 	return watch.NewStreamWatcher(reader, apierrors.NewClientErrorReporter(http.StatusInternalServerError, "watch", "ClientWatchDecoding"))
 }
 
 // OpenWatch sends a request for a watch.
-func OpenWatch(ctx context.Context, request *rest.Request, options metav1.ListOptions, decode Decode) (watch.Interface, error) {
+func OpenWatch(ctx context.Context, request *rest.Request, options metav1.ListOptions, decode Decode, known Known) (watch.Interface, error) {
 	options.Watch = true
 	body, err := request.SpecificallyVersionedParams(&options, metav1.ParameterCodec, metav1.SchemeGroupVersion).
 		SetHeader("Accept", runtime.ContentTypeJSON).Stream(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return WatchStream(body, decode), nil
+	return WatchStream(body, decode, known), nil
 }
 
 // longestEvent is far beyond what API servers store.
@@ -47,6 +47,7 @@ type eventReader struct {
 	lines  *bufio.Reader
 	line   []byte // kept for the next one
 	decode Decode
+	known  Known // may be nil
 }
 
 func newLines(body io.Reader) *bufio.Reader { return bufio.NewReaderSize(body, 16<<10) }
@@ -63,7 +64,11 @@ func (r *eventReader) Decode() (watch.EventType, runtime.Object, error) {
 	}
 	decode := r.decode
 	switch kind {
-	case watch.Added, watch.Modified, watch.Deleted, watch.Bookmark:
+	case watch.Added, watch.Modified:
+		if p := r.pass(object); p != nil {
+			return kind, p, nil
+		}
+	case watch.Deleted, watch.Bookmark:
 	case watch.Error:
 		decode = decodeStatus
 	default:
@@ -74,6 +79,22 @@ func (r *eventReader) Decode() (watch.EventType, runtime.Object, error) {
 		return "", nil, fmt.Errorf("reading the object of a watch event: %w", err)
 	}
 	return kind, obj, nil
+}
+
+// passed stands for an object that need not be decoded. It tells [Follow] that it went by.
+type passed struct{ metav1.PartialObjectMetadata }
+
+// pass returns what stands for an object that is known already, as after a write of one's own whose answer was faster; nil for others.
+// That it is gone is not known, though it may have the same version: the answer to a write that ends an object shows it once more.
+func (r *eventReader) pass(object []byte) *passed {
+	if r.known == nil {
+		return nil
+	}
+	h, ok := skim(object)
+	if !ok || len(h.name) == 0 || !r.known(string(h.namespace), string(h.name), string(h.version)) {
+		return nil
+	}
+	return &passed{metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: string(h.version)}}}
 }
 
 // Close ends the stream.

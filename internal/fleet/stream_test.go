@@ -84,7 +84,7 @@ func readAll(r *eventReader) (events []string, err error) {
 // A watch that ends in the middle of an event tells, and one that is stopped ends.
 func TestWatchStream(t *testing.T) {
 	stream, feed := io.Pipe()
-	w := WatchStream(stream, DecodeUnstructured)
+	w := WatchStream(stream, DecodeUnstructured, nil)
 	go func() {
 		_, _ = io.WriteString(feed, `{"type":"ADDED","object":{"metadata":{"name":"a"}}}`+"\n"+`<`+"\n")
 	}() // it ends with the test

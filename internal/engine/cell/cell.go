@@ -253,14 +253,14 @@ func typedSource(client rest.Interface, resource, namespace string, newList func
 	get := func() *rest.Request {
 		return client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource)
 	}
-	decode := fleet.DecodeUnknown(known, decodeItem(newList()))
+	decode := decodeItem(newList())
 	return fleet.Source{
 		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			list := newList()
 			return list, get().VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Into(list)
 		},
 		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return fleet.OpenWatch(ctx, get(), options, decode)
+			return fleet.OpenWatch(ctx, get(), options, decode, known)
 		},
 	}
 }
