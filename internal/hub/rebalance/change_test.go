@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -503,6 +504,14 @@ func (s *site) testEncrypted(t *testing.T) {
 	testenv.Eventually(t, "the change is refused", func(ctx context.Context) (bool, error) {
 		settled := meta.FindStatusCondition(s.topology(ctx, t).Status.Conditions, names.TopologySettled)
 		return settled != nil && settled.Reason == "Blocked", fmt.Errorf("settled is %+v", settled)
+	})
+	// Further attempts, which end like the first, take nothing of that back.
+	began := s.topology(t.Context(), t).Status
+	_ = wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 6*time.Second, true, func(context.Context) (bool, error) {
+		if diff := cmp.Diff(began, s.topology(t.Context(), t).Status); diff != "" {
+			t.Errorf("while nothing has changed the status became (-before +after):\n%s", diff)
+		}
+		return t.Failed(), nil
 	})
 	if _, err := store.Client().Delete(t.Context(), "/registry/secrets/shop/sealed"); err != nil {
 		t.Fatal(err)

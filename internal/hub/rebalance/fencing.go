@@ -16,8 +16,12 @@ func (c *change) fence(ctx context.Context) error {
 	status := c.status()
 	if c.running() {
 		status.Phase = cellplanev1alpha1.TopologyFencing
-		status.Change = &cellplanev1alpha1.TopologyChange{Epoch: c.topology.Generation, StartedAt: now()}
-		setSettled(status, c.topology.Generation, metav1.ConditionFalse, "Fencing", "cells are being told to refuse the former epoch")
+		if status.Change == nil || status.Change.Epoch != c.topology.Generation {
+			status.Change = &cellplanev1alpha1.TopologyChange{Epoch: c.topology.Generation, StartedAt: now()}
+		}
+		if !isBlocked(status, c.topology.Generation) { // until something has come of another attempt
+			setSettled(status, c.topology.Generation, metav1.ConditionFalse, "Fencing", "cells are being told to refuse the former epoch")
+		}
 	} else if len(c.in(cellplanev1alpha1.CellStateFailed)) > 0 {
 		status.Phase = cellplanev1alpha1.TopologyPromoting
 		status.Change = nil
@@ -61,6 +65,9 @@ func (c *change) fence(ctx context.Context) error {
 	}
 	status = c.status()
 	status.FencedEpoch = c.topology.Generation
+	if isBlocked(status, c.topology.Generation) {
+		setSettled(status, c.topology.Generation, metav1.ConditionFalse, "Fencing", "all cells refuse the former epoch")
+	}
 	return c.publish(ctx, status)
 }
 

@@ -80,15 +80,21 @@ func (c *change) observe() {
 	epochs.WithLabelValues("fence").Set(float64(c.topology.Status.FencedEpoch))
 }
 
+// reasonBlocked is the reason of the condition Settled while something stands in the way.
+const reasonBlocked = "Blocked"
+
+// isBlocked tells whether the status says that something stands in the way of an epoch.
+func isBlocked(status *cellplanev1alpha1.CellTopologyStatus, epoch int64) bool {
+	settled := meta.FindStatusCondition(status.Conditions, names.TopologySettled)
+	return settled != nil && settled.Reason == reasonBlocked && settled.ObservedGeneration == epoch
+}
+
 // blocked tells what stands in the way of a change.
 func (c *Controller) blocked(ctx context.Context, topology *cellplanev1alpha1.CellTopology, problem error) {
-	c.event(topology, corev1.EventTypeWarning, "Blocked", "Rebalance", "%v", problem)
+	c.event(topology, corev1.EventTypeWarning, reasonBlocked, "Rebalance", "%v", problem)
 	change := &change{Controller: c, topology: topology}
-	if topology.Status.ObservedGeneration != topology.Generation {
-		return // the status speaks of another epoch
-	}
 	status := change.status()
-	setSettled(status, topology.Generation, metav1.ConditionFalse, "Blocked", problem.Error())
+	setSettled(status, topology.Generation, metav1.ConditionFalse, reasonBlocked, problem.Error())
 	_ = change.publish(ctx, status) // it is logged as well
 }
 

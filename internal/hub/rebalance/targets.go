@@ -57,8 +57,13 @@ func (c *change) gains(cell slots.Index) bool {
 // ConditionGlobalsCopied is the condition of a Cell that tells whether it has the hub's global objects.
 const ConditionGlobalsCopied = "GlobalsCopied"
 
+// answerWithin is how long the API server of a cell may take to tell what it serves.
+const answerWithin = 10 * time.Second
+
 // checkTarget says in one sentence what keeps a cell from taking objects.
 func (c *change) checkTarget(ctx context.Context, name string, connection *connection) error {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	var cell cellplanev1alpha1.Cell
 	if err := c.Hub.Get(ctx, types.NamespacedName{Name: name}, &cell); err != nil {
 		return fmt.Errorf("reading cell %s: %w", name, err)
