@@ -385,21 +385,27 @@ func (w *world) movedAway(here, there string) {
 		w.check(cell.Update(w.Context(), obj))
 	}
 	w.start[here]()
-	// First the template goes, which then refers to nothing any more, and after it the binding. The engine has seen that when it has
-	// brought another one.
+	// First the template goes, which then refers to nothing any more, and after it the binding.
+	w.letsGo(here, there, "before")
 	w.check(cell.Delete(w.Context(), w.deployment(web)))
 	w.gone("the template that was left is gone", cell, w.deployment(web))
-	between := w.nameIn(here, "between")
-	w.create(w.gateway, w.deployment(between))
-	w.there("the engine works", w.member, w.deployment(between))
+	w.letsGo(here, there, "between")
 	w.check(ctrlclient.IgnoreNotFound(cell.Delete(w.Context(), binding)))
 	w.gone("what was left is gone", cell, w.binding(web+"-deployment"))
-	other := w.nameIn(here, "after")
-	w.create(w.gateway, w.deployment(other))
-	w.there("the engine works", w.member, w.deployment(other))
+	w.letsGo(here, there, "after")
 	attached := w.binding(settings + "-configmap")
 	w.there("the binding stays", w.cells[there], attached)
 	if len(attached.Spec.RequiredBy) != 1 {
 		w.Errorf("it is required by %+v", attached.Spec.RequiredBy)
 	}
+}
+
+// letsGo returns when an engine has seen what happened so far, and lets go of what is in another cell.
+func (w *world) letsGo(here, there, prefix string) {
+	w.Helper()
+	name, settings := w.nameIn(here, prefix), w.nameIn(there, prefix+"-settings")
+	w.create(w.gateway, w.configMap(settings, "1"), w.deployment(name, mounts(settings)))
+	w.delivered(settings, "1")
+	w.check(w.gateway.Delete(w.Context(), w.deployment(name)))
+	w.gone("it is let go of", w.cells[there], w.binding(settings+"-configmap"))
 }
