@@ -40,8 +40,13 @@ type world struct {
 	kubectl  kubectltest.Kubectl
 }
 
-// staleAfter is how long the objects of a lost member are shown in these tests.
-const staleAfter = 8 * time.Second
+const (
+	// staleAfter is how long the objects of a lost member are shown in these tests. The API server of a member that is only restarted
+	// takes ten seconds on a busy machine.
+	staleAfter = 45 * time.Second
+	// removedAfter is how long those of a removed one are.
+	removedAfter = 8 * time.Second
+)
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
@@ -127,7 +132,7 @@ func (w *world) start(t testing.TB, r *replica, change func(*clustergateway.Opti
 	options.TemplatesKubeconfig = filepath.Join(dir, "templates.kubeconfig")
 	check(t, clientcmd.WriteToFile(*templates, options.TemplatesKubeconfig))
 	options.Replica = r.name
-	options.StaleAfter, options.RemovedAfter = staleAfter, staleAfter
+	options.StaleAfter, options.RemovedAfter = staleAfter, removedAfter
 	options.ProbeInterval, options.ProbeTimeout = 200*time.Millisecond, time.Second
 	options.ClientCA.ClientCA = w.Hub.CAFile()
 	options.SecureServing.Listener, options.SecureServing.BindPort = r.listener, r.listener.Addr().(*net.TCPAddr).Port
