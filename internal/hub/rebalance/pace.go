@@ -8,13 +8,14 @@ import (
 )
 
 const (
-	// paceSamples is of how many transactions the median is taken before the pace changes.
+	// paceSamples is how many transactions are looked at before the pace changes. What counts is how long the slowest quarter of them takes
+	// at least: where requests begin to queue some wait long before half of them do.
 	paceSamples = 16
 	// paceTolerance is how many times as long as at best transactions may take before fewer objects move at once. Where requests
 	// queue, twice as long means that about half of what is there is used.
 	paceTolerance = 2
 	// paceFloor is how many objects move at once however slow the stores are.
-	paceFloor = 4
+	paceFloor = 2
 )
 
 // pace says how many objects move at once: no more than the window, and fewer if the stores become slow. The first objects go one by
@@ -92,12 +93,12 @@ func (p *pace) took(duration time.Duration) {
 		return
 	}
 	slices.Sort(p.samples)
-	median := p.samples[len(p.samples)/2]
+	slow := p.samples[len(p.samples)*3/4]
 	p.samples = p.samples[:0]
-	if p.quiet == 0 || median < p.quiet {
-		p.quiet = median
+	if p.quiet == 0 || slow < p.quiet {
+		p.quiet = slow
 	}
-	if median > paceTolerance*p.quiet {
+	if slow > paceTolerance*p.quiet {
 		p.limit = max(p.limit*3/4, paceFloor)
 	} else {
 		p.limit += max(p.limit/4, 1)
