@@ -254,12 +254,12 @@ func connectProxy(t *testing.T, header, value string) *proxy {
 			return
 		}
 		p.passed.Add(1)
-		w.WriteHeader(http.StatusOK)
-		conn, buffered, err := w.(http.Hijacker).Hijack()
+		// The server must let go of the connection before the client sends anything: what it has read by then would be lost.
+		conn, _, err := w.(http.Hijacker).Hijack()
 		if err != nil {
 			return
 		}
-		_ = buffered.Flush()
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
 		join(conn, r.Host)
 	}))
 	t.Cleanup(server.Close)
