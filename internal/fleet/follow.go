@@ -20,6 +20,20 @@ type Source struct {
 	Watch func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
 }
 
+// Labelled returns the source of what a label selector picks.
+func (s Source) Labelled(selector string) Source {
+	return Source{
+		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.LabelSelector = selector
+			return s.List(ctx, options)
+		},
+		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.LabelSelector = selector
+			return s.Watch(ctx, options)
+		},
+	}
+}
+
 // Sink is told the state of a collection.
 type Sink interface {
 	// Set says that an object is there, as it is now.

@@ -8,10 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -94,17 +92,7 @@ func (m *Member) Follow(ctx context.Context, resource schema.GroupVersionResourc
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(m.ctx, cancel)()
-	source := ResourceSource(m.streams, resource, DecodeBare, nil)
-	Follow(ctx, Source{
-		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			options.LabelSelector = selector
-			return source.List(ctx, options)
-		},
-		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			options.LabelSelector = selector
-			return source.Watch(ctx, options)
-		},
-	}, sink, m.Report)
+	Follow(ctx, ResourceSource(m.streams, resource, DecodeBare, nil).Labelled(selector), sink, m.Report)
 }
 
 // ServedKind is how a member serves a kind.

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/cellplane/cellplane/internal/testenv"
 )
@@ -58,17 +57,7 @@ func TestResourceSource(t *testing.T) {
 	known := func(_, name, _ string) bool { return name == "known-1" || name == "known-2" }
 	source := ResourceSource(client.CoreV1().RESTClient(), corev1.SchemeGroupVersion.WithResource("configmaps"), DecodeBare, known)
 	sink := &bares{told: map[string]int{}}
-	const selector = "sourced=yes"
-	go Follow(t.Context(), Source{
-		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			options.LabelSelector = selector
-			return source.List(ctx, options)
-		},
-		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			options.LabelSelector = selector
-			return source.Watch(ctx, options)
-		},
-	}, sink, nil)
+	go Follow(t.Context(), source.Labelled("sourced=yes"), sink, nil)
 	testenv.Eventually(t, "what is known is listed", func(context.Context) (bool, error) { return sink.count("ConfigMap known-1") == 1, nil })
 	create("known-2")
 	create("unknown")

@@ -89,12 +89,12 @@ func (c *BindingClient) Delete(ctx context.Context, binding *workv1alpha2.Resour
 
 // Labelled returns the source of the namespaced bindings with a label.
 func (c *BindingClient) Labelled(selector string) fleet.Source {
-	return labelled(typedSource(c.client, "resourcebindings", "", func() runtime.Object { return &workv1alpha2.ResourceBindingList{} }, nil), selector)
+	return typedSource(c.client, "resourcebindings", "", func() runtime.Object { return &workv1alpha2.ResourceBindingList{} }, nil).Labelled(selector)
 }
 
 // ClusterLabelled returns the source of the cluster-scoped bindings with a label.
 func (c *BindingClient) ClusterLabelled(selector string) fleet.Source {
-	return labelled(typedSource(c.client, "clusterresourcebindings", "", func() runtime.Object { return &workv1alpha2.ClusterResourceBindingList{} }, nil), selector)
+	return typedSource(c.client, "clusterresourcebindings", "", func() runtime.Object { return &workv1alpha2.ClusterResourceBindingList{} }, nil).Labelled(selector)
 }
 
 // bindingResource returns under which resource a binding is written, in which form, and a place for the answer.

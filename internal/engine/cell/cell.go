@@ -277,17 +277,3 @@ func decodeItem(list runtime.Object) fleet.Decode {
 		return obj, utiljson.Unmarshal(fleet.WithoutManagedFields(object), obj)
 	}
 }
-
-// labelled restricts a source to what a label selector picks.
-func labelled(source fleet.Source, selector string) fleet.Source {
-	return fleet.Source{
-		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			options.LabelSelector = selector
-			return source.List(ctx, options)
-		},
-		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			options.LabelSelector = selector
-			return source.Watch(ctx, options)
-		},
-	}
-}
