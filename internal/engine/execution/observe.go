@@ -181,7 +181,7 @@ func (l *lane) enqueueOf(gvk schema.GroupVersionKind) {
 // wrote takes over an object as the member answered a write of ours. Agreed is the fingerprint of the manifest that it
 // agrees with.
 func (c *collection) wrote(obj *unstructured.Unstructured, agreed string) {
-	c.observe(obj, agreed, nil)
+	c.observe(obj, agreed, func() (*unstructured.Unstructured, error) { return obj, nil })
 }
 
 // observe condenses an object. Agreed is the fingerprint of the manifest that the object is known to agree with; if it
