@@ -44,6 +44,16 @@ func testDefaults(t *testing.T, s *server) {
 			sent: `{resourceSelectors: [{apiGroups: [""], kinds: [Namespace]}], deletion: {}}`,
 			got:  `{resourceSelectors: [{apiGroups: [""], kinds: [Namespace]}], deletion: {enabled: true}, action: Deny}`,
 		},
+		{
+			kind: "ClusterProfile", apiVersion: "cellplane.io/v1alpha1",
+			sent: `{price: {shares: [{option: Spot, percent: 20}]}}`,
+			got:  `{price: {shares: [{option: Spot, percent: 20, pricePercent: 100}]}}`,
+		},
+		{
+			kind: "SchedulingProfile", apiVersion: "cellplane.io/v1alpha1",
+			sent: `{sites: {drain: {sites: [a], pace: {}}}}`,
+			got:  `{sites: {groupBy: Region, order: AsPlaced, drain: {sites: [a], pace: {stepPercent: 10, interval: 30s, maxUnavailablePercent: 10}}}}`,
+		},
 	} {
 		t.Run(test.kind, func(t *testing.T) {
 			object := &unstructured.Unstructured{Object: map[string]any{"spec": tree(t, test.sent)}}

@@ -14,7 +14,7 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// topology reads cells as "a b:2 c+ d- e! f:1>3": weights, joining, leaving, failed, and a weight that changes.
+// topology reads cells as "a b:2#7 c+ d- e! f:1>3": weight and seed, joining, leaving, failed, and a weight that changes.
 func topology(text string) v1alpha1.CellTopologySpec {
 	var spec v1alpha1.CellTopologySpec
 	for _, word := range strings.Fields(text) {
@@ -27,7 +27,9 @@ func topology(text string) v1alpha1.CellTopologySpec {
 		case '!':
 			cell.State = v1alpha1.CellStateFailed
 		}
-		name, weights, weighted := strings.Cut(strings.TrimRight(word, "+-!"), ":")
+		word, seed, _ := strings.Cut(strings.TrimRight(word, "+-!"), "#")
+		_, _ = fmt.Sscan(seed, &cell.Seed)
+		name, weights, weighted := strings.Cut(word, ":")
 		cell.Name = name
 		if weighted {
 			now, then, changes := strings.Cut(weights, ">")
@@ -49,7 +51,7 @@ func TestEdits(t *testing.T) {
 		after        string
 		refused      string
 	}{
-		{name: "add", before: "a b", edit: Add("c", 2), after: "a b c:2+"},
+		{name: "add", before: "a b", edit: Add("c", 2), after: "a b c:2#4+"},
 		{name: "add what is there", before: "a b", edit: Add("b", 1), refused: "b is in the topology already"},
 		{name: "add twice", before: "a b+", edit: Add("b", 1), refused: "b is joining already"},
 		{name: "add what failed", before: "a b!", edit: Add("b", 1), refused: "cellplane cells rejoin b"},
@@ -134,7 +136,7 @@ func TestPlanMovesWhatItMust(t *testing.T) {
 		var before, after float64
 		for _, share := range plan.Shares {
 			before, after = before+share.Before, after+share.After
-			// A share is a draw of 16384 slots; five deviations leave room for 8 cells of any weight.
+			// A share of cells without seeds is a draw of 16384 slots; five deviations leave room for 8 cells of any weight.
 			if tolerance := 5 * math.Sqrt(share.Ideal*(1-share.Ideal)/slots.Count); math.Abs(share.After-share.Ideal) > tolerance {
 				t.Fatalf("%s gets %.4f of the slots, ideal is %.4f", share.Cell, share.After, share.Ideal)
 			}
@@ -143,4 +145,42 @@ func TestPlanMovesWhatItMust(t *testing.T) {
 			t.Fatalf("shares sum up to %f before and %f after", before, after)
 		}
 	})
+}
+
+// TestCellsJoinInBalance adds one cell after the other, and drains one: shares stay close to weights.
+func TestCellsJoinInBalance(t *testing.T) {
+	spec, err := First("cell-a", "cell-b", "cell-c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	within := func(name string, edit Edit, tolerance float64) {
+		t.Helper()
+		plan, err := Foresee(spec, edit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, share := range plan.Shares {
+			if share.Ideal > 0 && math.Abs(share.After/share.Ideal-1) > tolerance {
+				t.Errorf("after %s, %s has %.4f of the slots where its weight says %.4f", name, share.Cell, share.After, share.Ideal)
+			}
+		}
+	}
+	for i := range 9 {
+		name, weight := fmt.Sprintf("more-%d", i), int32(1+i%2)
+		within("adding "+name, Add(name, weight), 0.02)
+		plan, err := Foresee(spec, Add(name, weight))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if plan.Joins == nil || plan.Joins.Name != name {
+			t.Fatalf("the plan says that %v joins, not %s", plan.Joins, name)
+		}
+		joins := *plan.Joins
+		joins.State = v1alpha1.CellStateNormal
+		spec.Cells = append(spec.Cells, joins)
+		within("draining "+name, Drain(name), 0.02)
+	}
+	if plan, err := Foresee(spec, Drain("cell-a")); err != nil || plan.Joins != nil {
+		t.Errorf("%v joins when another cell leaves (%v)", plan.Joins, err)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/internal/slots"
 )
 
 // Edit is a change of a topology.
@@ -32,9 +33,30 @@ func Add(name string, weight int32) Edit {
 		if err := idle(spec); err != nil {
 			return err
 		}
-		spec.Cells = append(spec.Cells, v1alpha1.TopologyCell{Name: name, Weight: weight, State: v1alpha1.CellStateIn})
-		return nil
+		return enter(spec, v1alpha1.TopologyCell{Name: name, Weight: weight, State: v1alpha1.CellStateIn})
 	}
+}
+
+// First returns the topology that a federation begins with.
+func First(names ...string) (v1alpha1.CellTopologySpec, error) {
+	var spec v1alpha1.CellTopologySpec
+	for _, name := range names {
+		if err := enter(&spec, v1alpha1.TopologyCell{Name: name, Weight: 1, State: v1alpha1.CellStateNormal}); err != nil {
+			return spec, err
+		}
+	}
+	return spec, nil
+}
+
+// enter adds a cell with the seed that keeps shares close to weights.
+func enter(spec *v1alpha1.CellTopologySpec, cell v1alpha1.TopologyCell) error {
+	list, err := listed(spec)
+	if err != nil {
+		return err
+	}
+	cell.Seed = int32(slots.Seed(list, slots.Cell{Name: cell.Name, Weight: cell.Weight}))
+	spec.Cells = append(spec.Cells, cell)
+	return nil
 }
 
 // Drain lets a cell leave: its objects move to the others first.

@@ -13,6 +13,8 @@ type Plan struct {
 	Shares []Share
 	// Flows are the slots that would change their cell.
 	Flows []slots.Flow
+	// Joins is the new entry of the topology, if a cell would join.
+	Joins *v1alpha1.TopologyCell
 }
 
 // Share is the part of all slots that a cell owns, between 0 and 1.
@@ -46,14 +48,27 @@ func Foresee(topology v1alpha1.CellTopologySpec, edit Edit) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	return Plan{Shares: shares(before, after, edited), Flows: slots.Moves(before, after)}, nil
+	plan := Plan{Shares: shares(before, after, edited), Flows: slots.Moves(before, after)}
+	if last := edited.Cells[len(edited.Cells)-1]; len(edited.Cells) > len(topology.Cells) {
+		plan.Joins = &last
+	}
+	return plan, nil
 }
 
 // Compile returns the map of a topology.
 func Compile(epoch int64, topology *v1alpha1.CellTopologySpec) (*slots.Map, error) {
+	list, err := listed(topology)
+	if err != nil {
+		return nil, err
+	}
+	return slots.Compile(epoch, list)
+}
+
+// listed returns the cells of a topology as those who deal slots see them.
+func listed(topology *v1alpha1.CellTopologySpec) ([]slots.Cell, error) {
 	list := make([]slots.Cell, len(topology.Cells))
 	for i, cell := range topology.Cells {
-		list[i] = slots.Cell{Name: cell.Name, Weight: cell.Weight}
+		list[i] = slots.Cell{Name: cell.Name, Weight: cell.Weight, Seed: uint32(cell.Seed)}
 		if cell.TargetWeight != nil {
 			list[i].TargetWeight = *cell.TargetWeight
 		}
@@ -70,7 +85,7 @@ func Compile(epoch int64, topology *v1alpha1.CellTopologySpec) (*slots.Map, erro
 			return nil, fmt.Errorf("cell %s has the unknown state %q", cell.Name, cell.State)
 		}
 	}
-	return slots.Compile(epoch, list)
+	return list, nil
 }
 
 func shares(before, after *slots.Map, edited *v1alpha1.CellTopologySpec) []Share {

@@ -252,5 +252,8 @@ func printPlan(out io.Writer, plan cells.Plan) error {
 		return err
 	}
 	fmt.Fprintf(out, "\n%.1f %% of all objects would move. Nothing has been changed.\n", 100*plan.Moved())
+	if cell := plan.Joins; cell != nil {
+		fmt.Fprintf(out, "By hand, add this to the cells of the CellTopology: {name: %s, weight: %d, seed: %d, state: %s}\n", cell.Name, cell.Weight, cell.Seed, cell.State)
+	}
 	return nil
 }

@@ -101,7 +101,7 @@ func TestPlanIsShown(t *testing.T) {
 	if err := printPlan(&out, plan); err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"CELL    BEFORE  AFTER   BY WEIGHT", "cell-c  0.0 %   ", "FROM    TO      SLOTS   SHARE", "cell-a  cell-c  ", "cell-b  cell-c  ", "% of all objects would move. Nothing has been changed."} {
+	for _, line := range []string{"CELL    BEFORE  AFTER   BY WEIGHT", "cell-c  0.0 %   ", "FROM    TO      SLOTS   SHARE", "cell-a  cell-c  ", "cell-b  cell-c  ", "% of all objects would move. Nothing has been changed.", "By hand, add this to the cells of the CellTopology: {name: cell-c, weight: 2, seed: "} {
 		if !strings.Contains(out.String(), line) {
 			t.Errorf("the plan does not tell %q:\n%s", line, out.String())
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/cellplane/cellplane/api"
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/cells"
 	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/membership"
 	"github.com/cellplane/cellplane/internal/pki"
@@ -113,14 +114,15 @@ func writeTLSSecret(ctx context.Context, hub client.Client, name, caFile string,
 }
 
 // createTopology makes all cells Normal, once: from then on the topology is the operator's.
-func createTopology(ctx context.Context, hub client.Client, cells []string) error {
-	if len(cells) == 0 {
+func createTopology(ctx context.Context, hub client.Client, cellNames []string) error {
+	if len(cellNames) == 0 {
 		return nil
 	}
-	topology := &cellplanev1alpha1.CellTopology{ObjectMeta: metav1.ObjectMeta{Name: cellplanev1alpha1.CellTopologyName}}
-	for _, name := range cells {
-		topology.Spec.Cells = append(topology.Spec.Cells, cellplanev1alpha1.TopologyCell{Name: name, Weight: 1, State: cellplanev1alpha1.CellStateNormal})
+	first, err := cells.First(cellNames...)
+	if err != nil {
+		return err
 	}
+	topology := &cellplanev1alpha1.CellTopology{ObjectMeta: metav1.ObjectMeta{Name: cellplanev1alpha1.CellTopologyName}, Spec: first}
 	if err := hub.Create(ctx, topology); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}

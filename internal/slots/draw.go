@@ -10,16 +10,28 @@ import (
 // fractionBits is the precision of a draw. Winning draws are around 1/n for n cells: 40 bits leave over 30 that count.
 const fractionBits = 40
 
-// draws returns −log2(u(cell, slot)) for every slot, as fixed-point numbers above zero. u is uniform in (0, 1), so a draw is
-// exponentially distributed, and the cell with the smallest draw÷weight owns the slot: the same order as the largest
-// −weight÷ln(u), with the division turned into a product.
-func draws(cell string) []uint64 {
-	key := make([]byte, len(cell)+3)
-	copy(key, cell) // the zero byte behind the name keeps ("a", slot) apart from ("a\x00…", slot)
+// chances returns u(cell, slot)·2⁶⁴ for every slot, where u is uniform in (0, 1). Every seed makes others.
+func (c Cell) chances() []uint64 {
+	place := len(c.Name) + 1 // the zero byte behind the name keeps ("a", slot) apart from ("a\x00…", slot)
+	key := make([]byte, place+2)
+	copy(key, c.Name)
+	if c.Seed != 0 {
+		key = binary.BigEndian.AppendUint32(key, c.Seed)
+	}
 	numbers := make([]uint64, Count)
 	for slot := range numbers {
-		binary.BigEndian.PutUint16(key[len(cell)+1:], uint16(slot))
-		numbers[slot] = negLog2(xxhash.Sum64(key))
+		binary.BigEndian.PutUint16(key[place:], uint16(slot))
+		numbers[slot] = xxhash.Sum64(key)
+	}
+	return numbers
+}
+
+// draws returns −log2(u(cell, slot)) for every slot, as fixed-point numbers above zero. A draw is exponentially distributed, and the
+// cell with the smallest draw÷weight owns the slot: the same order as the largest −weight÷ln(u), with the division turned into a product.
+func (c Cell) draws() []uint64 {
+	numbers := c.chances()
+	for slot, h := range numbers {
+		numbers[slot] = negLog2(h)
 	}
 	return numbers
 }

@@ -42,6 +42,8 @@ func (s State) String() string {
 type Cell struct {
 	// Name identifies the cell; its draws, and so its slots, depend on it.
 	Name string
+	// Seed is chosen when the cell joins, by the function of that name, and stays: its draws depend on it too.
+	Seed uint32
 	// Weight is the cell's part of the slots, relative to the others', and is at least 1.
 	Weight int32
 	// TargetWeight is the weight after the change under way; 0 means that it does not change.
@@ -94,7 +96,7 @@ func Compile(epoch int64, cells []Cell) (*Map, error) {
 		if cell.State == Failed {
 			continue
 		}
-		numbers := draws(cell.Name)
+		numbers := cell.draws()
 		if cell.State != In {
 			before.enter(Index(i), uint32(cell.Weight), numbers)
 		}

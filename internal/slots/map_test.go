@@ -262,33 +262,6 @@ func TestFlowsAndBalanceAgree(t *testing.T) {
 	}
 }
 
-func TestBalanceByWeight(t *testing.T) {
-	const names = 100_000
-	for _, weights := range [][]int32{{1, 1}, {1, 1, 1}, {1, 2, 3}, {100, 100, 100, 100, 50}, {2, 2, 2, 2, 2, 1, 1, 1}} {
-		t.Run(fmt.Sprint(weights), func(t *testing.T) {
-			var cells []Cell
-			total := 0.0
-			for i, weight := range weights {
-				cells = append(cells, Cell{Name: fmt.Sprintf("cell-%d", i), Weight: weight})
-				total += float64(weight)
-			}
-			m := mustCompile(t, cells...)
-			counts := make([]int, len(cells))
-			for i := range names {
-				counts[m.Route(Of(fmt.Sprintf("team-%d", i%97), fmt.Sprintf("app-%d", i))).New]++
-			}
-			for i, cell := range cells {
-				want := float64(cell.Weight) / total
-				got := float64(counts[i]) / names
-				t.Logf("%s: share %.4f, wanted %.4f (%+.1f %%)", cell.Name, got, want, 100*(got/want-1))
-				if math.Abs(got/want-1) > 0.03 {
-					t.Errorf("%s has %.4f of the names, want %.4f", cell.Name, got, want)
-				}
-			}
-		})
-	}
-}
-
 func TestFirstCellsJoinWithoutMoving(t *testing.T) {
 	m := mustCompile(t, Cell{Name: "a", Weight: 1, State: In}, Cell{Name: "b", Weight: 1, State: In}, Cell{Name: "c", Weight: 1, State: Failed})
 	if flows := m.Flows(); len(flows) != 0 {

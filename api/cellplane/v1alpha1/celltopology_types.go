@@ -77,6 +77,7 @@ type CellTopologySpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.targetWeight) || (self.state == 'Normal' && self.targetWeight != self.weight)",fieldPath=".targetWeight",message="targetWeight is for a Normal cell and differs from its weight"
 // +kubebuilder:validation:XValidation:rule="self.state == oldSelf.state || (oldSelf.state + self.state) in ['NormalOut', 'NormalFailed', 'InNormal', 'InOut', 'InFailed', 'OutIn', 'OutFailed', 'FailedIn']",fieldPath=".state",message="state goes from In to Normal, from Normal to Out, from Failed to In, between In and Out to turn a change back, and from anywhere to Failed"
 // +kubebuilder:validation:XValidation:rule="oldSelf.state == 'Failed' || (has(oldSelf.targetWeight) ? (self.weight == oldSelf.weight ? self.state == 'Failed' || (has(self.targetWeight) && self.targetWeight == oldSelf.targetWeight) : self.weight == oldSelf.targetWeight && (!has(self.targetWeight) || self.targetWeight == oldSelf.weight)) : self.weight == oldSelf.weight)",fieldPath=".weight",message="weight is changed by giving a targetWeight, which stays until it becomes the weight"
+// +kubebuilder:validation:XValidation:rule="(has(self.seed) ? self.seed : 0) == (has(oldSelf.seed) ? oldSelf.seed : 0)",fieldPath=".seed",message="seed stays what it was when the cell joined: with another, the cell would own other slots"
 type TopologyCell struct {
 	// Name of the Cell.
 	// +required
@@ -97,6 +98,12 @@ type TopologyCell struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	TargetWeight *int32 `json:"targetWeight,omitempty"`
+
+	// Seed settles, with the name, which slots the cell gets. `cellplane cells add` chooses one that brings all cells close to
+	// what their weights say, and `cellplane cells plan add` shows it. It stays as long as the cell is part of the topology.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Seed int32 `json:"seed,omitempty"`
 
 	// State says whether the cell owns slots before and after the change under way.
 	// +optional

@@ -161,7 +161,7 @@ func (s *HubSource) topologyOf(source *cellplanev1alpha1.CellTopology) (topology
 	}
 	s.addEpoch(&topology, source)
 	for _, c := range source.Spec.Cells {
-		cell := Cell{Name: c.Name, Weight: c.Weight, TargetWeight: ptr.Deref(c.TargetWeight, 0), State: c.State}
+		cell := cellOf(c)
 		if c.State != cellplanev1alpha1.CellStateFailed {
 			if cell.Endpoint, err = s.endpoint(c.Name); err != nil {
 				return Topology{}, fmt.Errorf("cell %s: %w", c.Name, err)
@@ -170,6 +170,11 @@ func (s *HubSource) topologyOf(source *cellplanev1alpha1.CellTopology) (topology
 		topology.Cells = append(topology.Cells, cell)
 	}
 	return topology, nil
+}
+
+// cellOf is what a CellTopology says of a cell.
+func cellOf(c cellplanev1alpha1.TopologyCell) Cell {
+	return Cell{Name: c.Name, Weight: c.Weight, TargetWeight: ptr.Deref(c.TargetWeight, 0), Seed: c.Seed, State: c.State}
 }
 
 // isReady reports whether the hub manager has done what the epoch needs. A cell that has failed is left to its heirs when they have

@@ -41,6 +41,7 @@ type Cell struct {
 	Name         string                      `json:"name"`
 	Weight       int32                       `json:"weight"`
 	TargetWeight int32                       `json:"targetWeight,omitempty"`
+	Seed         int32                       `json:"seed,omitempty"`
 	State        cellplanev1alpha1.CellState `json:"state,omitempty"`
 	Endpoint     fleet.Endpoint              `json:"endpoint"`
 }
@@ -157,7 +158,7 @@ func (t Topology) compile() (*slots.Map, error) {
 		if err != nil {
 			return nil, fmt.Errorf("cell %s: %w", cell.Name, err)
 		}
-		cells = append(cells, slots.Cell{Name: cell.Name, Weight: cell.Weight, TargetWeight: cell.TargetWeight, State: state})
+		cells = append(cells, slots.Cell{Name: cell.Name, Weight: cell.Weight, TargetWeight: cell.TargetWeight, Seed: uint32(cell.Seed), State: state})
 	}
 	for _, cell := range t.Left {
 		cells = append(cells, slots.Cell{Name: cell.Name, Weight: 1, State: slots.Failed})

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"testing"
 
+	"k8s.io/utils/ptr"
+
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/internal/cells"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/position"
 	"github.com/cellplane/cellplane/internal/slots"
@@ -166,6 +169,34 @@ func (c channel) Run(ctx context.Context, deliver func(Topology)) error {
 			return nil
 		case t := <-c:
 			deliver(t)
+		}
+	}
+}
+
+// TestRoutesAreTheHubManagers compares where gateways look for a slot with where the hub manager moves it.
+func TestRoutesAreTheHubManagers(t *testing.T) {
+	spec := cellplanev1alpha1.CellTopologySpec{Cells: []cellplanev1alpha1.TopologyCell{
+		{Name: "a", Weight: 2, State: cellplanev1alpha1.CellStateNormal},
+		{Name: "b", Weight: 1, Seed: 3, TargetWeight: ptr.To(int32(4)), State: cellplanev1alpha1.CellStateNormal},
+		{Name: "c", Weight: 1, Seed: 99, State: cellplanev1alpha1.CellStateIn},
+		{Name: "d", Weight: 3, Seed: 7, State: cellplanev1alpha1.CellStateOut},
+		{Name: "e", Weight: 3, State: cellplanev1alpha1.CellStateFailed},
+	}}
+	ours := Topology{Epoch: 5}
+	for _, cell := range spec.Cells {
+		ours.Cells = append(ours.Cells, cellOf(cell))
+	}
+	got, err := ours.compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := cells.Compile(5, &spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for slot := range slots.Slot(slots.Count) {
+		if got.Route(slot) != want.Route(slot) {
+			t.Fatalf("slot %d: gateways route %+v, the hub manager %+v", slot, got.Route(slot), want.Route(slot))
 		}
 	}
 }
