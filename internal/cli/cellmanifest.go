@@ -1,14 +1,18 @@
 package cli
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"os"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -18,6 +22,7 @@ import (
 
 // cellManifest are the flags that say how a cell is reached.
 type cellManifest struct {
+	kubeconfig                string
 	server, serverName        string
 	ca, cert, key             string
 	etcd                      []string
@@ -27,6 +32,7 @@ type cellManifest struct {
 
 func (m *cellManifest) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
+	flags.StringVar(&m.kubeconfig, "cell-kubeconfig", "", "kubeconfig of the cell with the certificate of the authenticating proxy, instead of the five flags for its API server")
 	flags.StringVar(&m.server, "server", "", "https URL of the cell's API server")
 	flags.StringVar(&m.serverName, "server-name", "", "name in its certificate, if it differs from the URL's host")
 	flags.StringVar(&m.ca, "ca-file", "", "certificates that vouch for the API server")
@@ -39,21 +45,44 @@ func (m *cellManifest) add(cmd *cobra.Command) {
 	flags.StringVar(&m.etcdPrefix, "etcd-prefix", "/registry", "where the API server keeps its objects in the etcd")
 }
 
-func (m *cellManifest) given() bool { return m.server != "" || len(m.etcd) > 0 }
+func (m *cellManifest) given() bool { return m.kubeconfig != "" || m.server != "" || len(m.etcd) > 0 }
 
 func (m *cellManifest) validate() error {
-	for flag, value := range map[string]string{
-		"server": m.server, "ca-file": m.ca, "client-cert-file": m.cert, "client-key-file": m.key,
-		"etcd-ca-file": m.etcdCA, "etcd-cert-file": m.etcdCert, "etcd-key-file": m.etcdKey,
-	} {
-		if value == "" {
+	needed := map[string]string{"etcd-ca-file": m.etcdCA, "etcd-cert-file": m.etcdCert, "etcd-key-file": m.etcdKey, "etcd": strings.Join(m.etcd, "")}
+	ofServer := map[string]string{"server": m.server, "ca-file": m.ca, "client-cert-file": m.cert, "client-key-file": m.key}
+	if m.kubeconfig == "" {
+		maps.Copy(needed, ofServer)
+	}
+	for _, flag := range slices.Sorted(maps.Keys(needed)) {
+		if needed[flag] == "" {
 			return fmt.Errorf("--%s is missing: a cell needs its API server and its etcd, with certificates for both", flag)
 		}
 	}
-	if len(m.etcd) == 0 {
-		return errors.New("--etcd is missing: a cell needs its API server and its etcd, with certificates for both")
+	for _, flag := range slices.Sorted(maps.Keys(ofServer)) {
+		if m.kubeconfig != "" && ofServer[flag] != "" {
+			return fmt.Errorf("give either --cell-kubeconfig or --%s", flag)
+		}
 	}
 	return nil
+}
+
+// apiServer returns how the API server is reached, with what the files say.
+func (m *cellManifest) apiServer() (*rest.Config, error) {
+	config := &rest.Config{Host: m.server, TLSClientConfig: rest.TLSClientConfig{ServerName: m.serverName, CAFile: m.ca, CertFile: m.cert, KeyFile: m.key}}
+	if m.kubeconfig != "" {
+		var err error
+		if config, err = clientcmd.BuildConfigFromFlags("", m.kubeconfig); err != nil {
+			return nil, fmt.Errorf("reading --cell-kubeconfig: %w", err)
+		}
+		config.ServerName = cmp.Or(m.serverName, config.ServerName)
+	}
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return nil, err
+	}
+	if len(config.CAData) == 0 || len(config.CertData) == 0 || len(config.KeyData) == 0 {
+		return nil, fmt.Errorf("%s lacks the certificates of the API server or a client certificate: the gateway has to be the authenticating proxy of the cell", m.kubeconfig)
+	}
+	return config, nil
 }
 
 // apply writes the Cell and the Secrets it refers to.
@@ -65,21 +94,25 @@ func (m *cellManifest) apply(ctx context.Context, hub hubFlags, name string, wei
 	if err != nil {
 		return err
 	}
-	ca, err := os.ReadFile(m.ca)
+	server, err := m.apiServer()
 	if err != nil {
 		return err
 	}
-	credentials, err := writeTLS(ctx, writer, name+"-credentials", m.ca, m.cert, m.key)
+	store := &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAFile: m.etcdCA, CertFile: m.etcdCert, KeyFile: m.etcdKey}}
+	if err := rest.LoadTLSFiles(store); err != nil {
+		return err
+	}
+	credentials, err := writeTLS(ctx, writer, name+"-credentials", server.TLSClientConfig)
 	if err != nil {
 		return err
 	}
-	etcd, err := writeTLS(ctx, writer, name+"-etcd", m.etcdCA, m.etcdCert, m.etcdKey)
+	etcd, err := writeTLS(ctx, writer, name+"-etcd", store.TLSClientConfig)
 	if err != nil {
 		return err
 	}
 	cell := &v1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	_, err = controllerutil.CreateOrUpdate(ctx, writer, cell, func() error {
-		cell.Spec.Endpoint = v1alpha1.CellEndpoint{Server: m.server, ServerName: m.serverName, CABundle: ca}
+		cell.Spec.Endpoint = v1alpha1.CellEndpoint{Server: server.Host, ServerName: server.ServerName, CABundle: server.CAData}
 		cell.Spec.Credentials.SecretRef = credentials
 		cell.Spec.Etcd.Endpoints, cell.Spec.Etcd.SecretRef, cell.Spec.Etcd.Prefix = m.etcd, etcd, m.etcdPrefix
 		cell.Spec.Weight = weight
@@ -91,16 +124,9 @@ func (m *cellManifest) apply(ctx context.Context, hub hubFlags, name string, wei
 	return nil
 }
 
-func writeTLS(ctx context.Context, writer client.Client, name, ca, cert, key string) (v1alpha1.SecretReference, error) {
+func writeTLS(ctx context.Context, writer client.Client, name string, of rest.TLSClientConfig) (v1alpha1.SecretReference, error) {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: name}}
-	data := map[string][]byte{}
-	for entry, file := range map[string]string{corev1.ServiceAccountRootCAKey: ca, corev1.TLSCertKey: cert, corev1.TLSPrivateKeyKey: key} {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			return v1alpha1.SecretReference{}, err
-		}
-		data[entry] = content
-	}
+	data := map[string][]byte{corev1.ServiceAccountRootCAKey: of.CAData, corev1.TLSCertKey: of.CertData, corev1.TLSPrivateKeyKey: of.KeyData}
 	_, err := controllerutil.CreateOrUpdate(ctx, writer, secret, func() error {
 		secret.Type, secret.Data = corev1.SecretTypeTLS, data
 		return nil

@@ -79,6 +79,8 @@ func newCellsAdd() *cobra.Command {
 while clients go on. In a federation of "cellplane up" the cell is started too.
 Elsewhere say how it is reached, unless the hub has a Cell of that name already.`,
 		Example: `  cellplane cells add cell-c
+  cellplane cells add cell-c --cell-kubeconfig front-proxy.kubeconfig --etcd https://etcd-c:2379 --etcd-ca-file etcd-ca.crt \
+    --etcd-cert-file etcd.crt --etcd-key-file etcd.key
   cellplane cells add cell-c --weight 2 --server https://cell-c:6443 --ca-file ca.crt --client-cert-file front-proxy.crt \
     --client-key-file front-proxy.key --etcd https://etcd-c:2379 --etcd-ca-file etcd-ca.crt --etcd-cert-file etcd.crt --etcd-key-file etcd.key`,
 		Args: cobra.ExactArgs(1),
@@ -127,7 +129,7 @@ func (o *cellsChange) prepare(ctx context.Context, out io.Writer, name string, w
 		return err
 	}
 	if !local.InUse(dir) {
-		return fmt.Errorf("the hub has no Cell %s; say how it is reached with --server and the flags beside it, or create a Cell", name)
+		return fmt.Errorf("the hub has no Cell %s; say how it is reached with --cell-kubeconfig or --server and the flags beside it, or create a Cell", name)
 	}
 	supervisor, err := local.NewClient(dir)
 	if err != nil {
