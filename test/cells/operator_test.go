@@ -18,8 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cellplane/cellplane/api/cellplane/v1alpha1"
-	"github.com/cellplane/cellplane/api/names"
-	"github.com/cellplane/cellplane/internal/hub/rebalance"
 	"github.com/cellplane/cellplane/internal/local"
 )
 
@@ -105,9 +103,11 @@ func (w *world) forget(name string) *v1alpha1.Cell {
 	return &cell
 }
 
-// addByManifests lets a cell join of which the hub knows nothing, by kubectl alone: a Cell with its Secrets, and then an edited CellTopology.
+// addByManifests lets a cell join of which the hub knows nothing, by kubectl alone: a Cell with its Secrets, and an edited CellTopology. Nobody
+// waits for the cell, whose API server starts when the change is under way.
 func (w *world) addByManifests(name string) {
 	w.Helper()
+	w.signal(name+"/kube-apiserver", "halt")
 	cell := w.forget(name)
 	items := []any{&v1alpha1.Cell{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Cell"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: cell.Spec}}
 	for _, ref := range []v1alpha1.SecretReference{cell.Spec.Credentials.SecretRef, cell.Spec.Etcd.SecretRef} {
@@ -124,9 +124,6 @@ func (w *world) addByManifests(name string) {
 		}
 	}
 	w.apply(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
-	for _, condition := range []string{names.CellReady, rebalance.ConditionGlobalsCopied} {
-		w.run("kubectl", "--context", "hub", "wait", "cell/"+name, "--for=condition="+condition, "--timeout=3m")
-	}
 	topology := w.topology(w.Context())
 	spec := topology.Spec
 	spec.Cells = append(spec.Cells, v1alpha1.TopologyCell{Name: name, Weight: 1, State: v1alpha1.CellStateIn})
@@ -134,6 +131,8 @@ func (w *world) addByManifests(name string) {
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "CellTopology"},
 		ObjectMeta: metav1.ObjectMeta{Name: topology.Name}, Spec: spec,
 	})
+	w.isSettled(metav1.ConditionFalse, "Blocked", "cell "+name)
+	w.signal(name+"/kube-apiserver", "resurrect")
 	// The change ends by itself: the hub manager makes the cell a normal one, and says then that nothing is left to do.
 	for _, wanted := range []string{`{.spec.cells[?(@.name=="` + name + `")].state}=Normal`, `{.status.phase}=Stable`} {
 		w.run("kubectl", "--context", "hub", "wait", "celltopology/"+topology.Name, "--for=jsonpath="+wanted, "--timeout=4m")

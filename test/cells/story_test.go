@@ -71,6 +71,7 @@ func (w *world) testBadInput(*testing.T) {
 var movedSome = regexp.MustCompile(`Done: epoch \d+, ([1-9]\d*) objects moved`)
 
 func (w *world) testAdd(t *testing.T) {
+	counting := w.counting()
 	out := w.completes("cells", "add", "cell-c")
 	moved := movedSome.FindStringSubmatch(out)
 	if moved == nil {
@@ -80,7 +81,7 @@ func (w *world) testAdd(t *testing.T) {
 		w.Errorf("the list reads\n%s", out)
 	}
 	w.noDisturbance()
-	w.toldOfChange(moved[1])
+	w.toldOfChange(moved[1], counting)
 	w.update("nginx:2")
 }
 
@@ -134,7 +135,6 @@ func (w *world) patchRefused() {
 // testFailover kills all processes of a cell at once, and the hub manager some time before, while everybody writes.
 func (w *world) testFailover(*testing.T) {
 	w.stopTouching() // what they would write from here on may be lost
-	w.returning = true
 	w.expectLosses()
 	w.signal("cell-b/", "halt")
 	w.signal("hub-manager", "resurrect")

@@ -49,7 +49,6 @@ type users struct {
 	informers    []cache.SharedIndexInformer
 	lists        requests // of informers that began anew
 	stopTouching func()
-	returning    bool // cells have died, and return
 }
 
 // isUnavailable reports whether somebody was told to come again, or what stock API servers say when their etcd dies under a request.

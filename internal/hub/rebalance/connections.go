@@ -33,10 +33,11 @@ type connection struct {
 	spec              cellplanev1alpha1.CellSpec
 	credentials, etcd map[string][]byte
 
-	store  *cellstore.Store
-	fence  *fence.Cell
-	config *rest.Config
-	reader *reader
+	store   *cellstore.Store
+	fence   *fence.Cell
+	config  *rest.Config
+	reader  *reader
+	legible legible // for whoever works on a change
 }
 
 // Store returns the connection to the store of a cell. It is not to be closed.

@@ -106,6 +106,7 @@ func (c *Controller) during(ctx context.Context, topology *cellplanev1alpha1.Cel
 			<-ctx.Done()
 			return nil
 		}
+		attempts.Inc()
 		if err.Error() != last {
 			logger.Error(err, "The topology cannot be followed; trying again")
 			last = err.Error()

@@ -8,9 +8,15 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cells"
 	"github.com/cellplane/cellplane/internal/testenv"
@@ -28,37 +34,72 @@ func definition(t *testing.T, plural, kind string) *unstructured.Unstructured {
 	return object
 }
 
-// testUnestablished changes the topology while a cell does not serve a kind, because its name is taken. It waits until that is cleared up.
+// testUnestablished lets a cell join by an edit while it does not serve a kind, because its name is taken, and does not have another one. The
+// change waits until that is cleared up. Whoever watches goes on in the cell from where it could tell of every kind, and need not list anew.
 func (s *site) testUnestablished(t *testing.T) {
-	first, second := definition(t, "things", "Thing"), definition(t, "stuffs", "Thing")
+	first, second, third := definition(t, "things", "Thing"), definition(t, "stuffs", "Thing"), definition(t, "widgets", "Widget")
 	s.create(t, s.hub, first)
 	testenv.Eventually(t, "the first has the name", func(ctx context.Context) (bool, error) {
-		return s.hasCondition(ctx, first, "Established", "True")
+		return hasCondition(ctx, s.hub, first, "Established", "True")
 	})
 	s.create(t, s.hub, second)
 	testenv.Eventually(t, "the second has no name", func(ctx context.Context) (bool, error) {
-		return s.hasCondition(ctx, second, "NamesAccepted", "False")
+		return hasCondition(ctx, s.hub, second, "NamesAccepted", "False")
 	})
 	testenv.Eventually(t, "both are in the cell", func(ctx context.Context) (bool, error) {
 		copied := definition(t, "stuffs", "Thing")
-		err := s.cells["cell-b"].Get(ctx, client.ObjectKeyFromObject(copied), copied)
+		err := s.cells["cell-a"].Get(ctx, client.ObjectKeyFromObject(copied), copied)
 		return err == nil, err
 	})
-	s.change(t, cells.Weight("cell-b", 2))
+	s.change(t, cells.Add("cell-a", 1))
 	testenv.Eventually(t, "the change waits and says for what", func(ctx context.Context) (bool, error) {
 		settled := meta.FindStatusCondition(s.topology(ctx, t).Status.Conditions, names.TopologySettled)
 		return settled != nil && settled.Reason == "Blocked" && strings.Contains(settled.Message, "stuffs.example.io"), fmt.Errorf("settled is %+v", settled)
 	})
-	for _, object := range []*unstructured.Unstructured{second, first} {
+	s.create(t, s.hub, third)
+	testenv.Eventually(t, "the cell serves the third", func(ctx context.Context) (bool, error) {
+		return hasCondition(ctx, s.cells["cell-a"], definition(t, "widgets", "Widget"), "Established", "True")
+	})
+	if err := s.hub.Delete(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	topology := s.awaitStable(t)
+	for _, kind := range []schema.GroupVersionResource{
+		{Group: "example.io", Version: "v1", Resource: "things"}, {Group: "example.io", Version: "v1", Resource: "widgets"},
+		{Group: "apps", Version: "v1", Resource: "deployments"}, {Version: "v1", Resource: "secrets"},
+	} {
+		s.checkWatchedFrom(t, kind, topology.Status.Epochs)
+	}
+	for _, object := range []*unstructured.Unstructured{first, third} {
 		if err := s.hub.Delete(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.awaitStable(t)
 }
 
-func (s *site) hasCondition(ctx context.Context, object *unstructured.Unstructured, kind, status string) (bool, error) {
-	if err := s.hub.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil {
+// checkWatchedFrom expects that whoever watches a kind can go on in the cell that has joined last.
+func (s *site) checkWatchedFrom(t *testing.T, kind schema.GroupVersionResource, epochs []cellplanev1alpha1.TopologyEpoch) {
+	t.Helper()
+	// The last epoch is the one in which the change has ended.
+	from := epochs[len(epochs)-2].From["cell-a"]
+	if from == 0 {
+		t.Fatalf("positions are carried by %+v", epochs)
+	}
+	watcher, err := dynamic.NewForConfigOrDie(configFor(t, s.federation.Cells[0])).Resource(kind).
+		Watch(t.Context(), metav1.ListOptions{ResourceVersion: fmt.Sprint(from), TimeoutSeconds: ptr.To(int64(1))})
+	if err != nil {
+		t.Fatalf("watching %s in cell-a from %d: %v", kind.Resource, from, err)
+	}
+	defer watcher.Stop()
+	for event := range watcher.ResultChan() {
+		if event.Type == watch.Error {
+			t.Errorf("whoever watches %s goes on in cell-a from %d and is told %+v", kind.Resource, from, event.Object)
+		}
+	}
+}
+
+func hasCondition(ctx context.Context, in client.Client, object *unstructured.Unstructured, kind, status string) (bool, error) {
+	if err := in.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil {
 		return false, err
 	}
 	conditions, _, err := unstructured.NestedSlice(object.Object, "status", "conditions")

@@ -43,6 +43,9 @@ func (c *change) fence(ctx context.Context) error {
 		if err := c.prepareTargets(ctx); err != nil {
 			return err
 		}
+		if err := c.begin(ctx); err != nil {
+			return err
+		}
 	}
 	if err := c.everywhere(ctx, func(ctx context.Context, _ string, connection *connection) error {
 		return connection.fence.Raise(ctx, c.topology.Generation)

@@ -10,11 +10,15 @@ import (
 var (
 	steps = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "cellplane", Subsystem: "rebalance", Name: "steps_total",
-		Help: "Steps taken by objects that move between cells, by step. An object has moved when it is activated.",
+		Help: "Steps taken by objects that move between cells, by step. An object has moved when it is activated. A step whose answer was lost is not counted.",
 	}, []string{"step"})
 	failures = prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: "cellplane", Subsystem: "rebalance", Name: "slot_failures_total",
 		Help: "Attempts to move the objects of a slot that failed and were repeated.",
+	})
+	attempts = prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "cellplane", Subsystem: "topology", Name: "failures_total",
+		Help: "Attempts to follow the topology that failed and were repeated.",
 	})
 	objects = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "cellplane", Subsystem: "rebalance", Name: "objects",
@@ -44,5 +48,5 @@ func observeMove(change *cellplanev1alpha1.TopologyChange, moving int64) {
 }
 
 func init() {
-	metrics.Registry.MustRegister(steps, failures, objects, phases, epochs, leftovers)
+	metrics.Registry.MustRegister(steps, failures, attempts, objects, phases, epochs, leftovers)
 }

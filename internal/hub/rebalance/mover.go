@@ -26,7 +26,7 @@ type Mover struct {
 	Verify func(ctx context.Context, from, to string, object *cellstore.Object, stored cellstore.KV) error
 	// Moved is called with each slot whose objects have all moved, in no order. It may be nil.
 	Moved func(slots.Slot)
-	// Written, if not nil, is called after each transaction. An error ends the run, as a crash would.
+	// Written, if not nil, is called after each transaction. Its error stands for an answer that was lost; errStopped ends the run.
 	Written func(step Step, cell, key string) error
 
 	indexes map[string]*index

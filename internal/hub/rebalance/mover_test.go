@@ -218,6 +218,7 @@ func TestMover(t *testing.T) {
 	y := newYard(t, 2)
 	t.Run("moves", func(t *testing.T) { testMoves(t, y) })
 	t.Run("crashes", func(t *testing.T) { testCrashes(t, y) })
+	t.Run("unanswered", func(t *testing.T) { testUnanswered(t, y) })
 	t.Run("turned back", func(t *testing.T) { testTurnedBack(t, y) })
 	t.Run("deposed", func(t *testing.T) { testDeposed(t, y) })
 	t.Run("objects being deleted", func(t *testing.T) { testDeleting(t, y) })
@@ -283,7 +284,7 @@ func testCrashes(t *testing.T, y *yard) {
 		m.Window = 1 // one after the other
 		m.Written = func(step Step, _, _ string) error {
 			if done++; done == after {
-				return fmt.Errorf("killed after transaction %d, %v", after, step)
+				return fmt.Errorf("after transaction %d, %v: %w", after, step, errStopped)
 			}
 			return nil
 		}
@@ -320,7 +321,7 @@ func testCompany(t *testing.T, y *yard) {
 			mu.Lock()
 			defer mu.Unlock()
 			if done[step]++; step == stop && done[step] == 6 {
-				return errors.New("killed")
+				return errStopped
 			}
 			return nil
 		}
@@ -350,7 +351,7 @@ func testTurnedBack(t *testing.T, y *yard) {
 				return nil // of an earlier round
 			}
 			if done++; done == after {
-				return errors.New("killed")
+				return errStopped
 			}
 			return nil
 		}
@@ -466,7 +467,7 @@ func testHiddenWrites(t *testing.T, y *yard) {
 		}
 		once = true
 		_, err := from.AppsV1().Deployments("hidden").Patch(ctx, move[0], "application/merge-patch+json", []byte(`{"spec":{"replicas":7}}`), metav1.PatchOptions{}, "scale")
-		return err
+		return stopBy(err)
 	}
 	if err := m.Run(ctx); err != nil {
 		t.Fatal(err)
@@ -502,7 +503,7 @@ func testLate(t *testing.T, y *yard) {
 			return nil
 		}
 		_, err := store.Txn(ctx, y.term, []clientv3.Cmp{cellstore.Unchanged(key, 0)}, cellstore.Put(key, binding.Value))
-		return err
+		return stopBy(err)
 	}
 	if err := m.Run(ctx); err != nil {
 		t.Fatal(err)

@@ -81,7 +81,10 @@ func (p *passenger) advance(ctx context.Context, allowed func(Step) bool) error 
 		err := p.take(ctx, step)
 		if errors.Is(err, cellstore.ErrConflict) {
 			// Somebody was faster. It cannot be a client once the object is frozen, except with a request that hides what it is about.
-			err = p.load(ctx)
+			if err := p.load(ctx); err != nil {
+				return err
+			}
+			continue
 		}
 		if err != nil {
 			return err
@@ -170,15 +173,12 @@ func (p *passenger) isBinding() bool { return strings.HasPrefix(p.relative, bind
 // bindingsPrefix begins the keys of bindings.
 const bindingsPrefix = "work.karmada.io/resourcebindings/"
 
-// errStopped is what a hook stops a run with.
+// errStopped is what a hook stops a run with, as a crash would.
 var errStopped = errors.New("stopped")
 
 func (m *Mover) written(step Step, cell, key string) error {
 	if m.Written == nil {
 		return nil
 	}
-	if err := m.Written(step, cell, key); err != nil {
-		return fmt.Errorf("%w: %w", errStopped, err)
-	}
-	return nil
+	return m.Written(step, cell, key)
 }

@@ -50,6 +50,31 @@ func (c *change) carry(ctx context.Context, status *cellplanev1alpha1.CellTopolo
 	return nil
 }
 
+// begin reads anew where watches begin in the cells that are new, now that these can be watched: an API server tells what has happened
+// to a kind since it came to serve it. Until the epoch is in force nobody watches them, and nothing that concerns clients is stored there.
+func (c *change) begin(ctx context.Context) error {
+	status := c.status()
+	i := slices.IndexFunc(status.Epochs, func(e cellplanev1alpha1.TopologyEpoch) bool { return e.Epoch == c.topology.Generation })
+	if i < 0 || len(status.Epochs[i].From) == 0 {
+		return nil
+	}
+	for name := range status.Epochs[i].From {
+		connection := c.cells[name]
+		if connection == nil {
+			continue
+		}
+		if err := connection.reader.checkWatched(ctx); err != nil {
+			return err
+		}
+		revision, err := connection.store.Revision(ctx)
+		if err != nil {
+			return err
+		}
+		status.Epochs[i].From[name] = revision
+	}
+	return c.publish(ctx, status)
+}
+
 // unused returns where cells began in the epoch before, if that was never ready: nobody has used it, so that positions come from the
 // one before it, and nothing has moved since.
 func (c *change) unused(status *cellplanev1alpha1.CellTopologyStatus) map[string]int64 {

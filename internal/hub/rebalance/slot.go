@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -19,8 +20,10 @@ const retryAfter = 500 * time.Millisecond
 
 // unit moves a slot. Unless another mover has taken over, what goes wrong is tried again.
 func (m *Mover) unit(ctx context.Context, slot slots.Slot) error {
+	// What an attempt has begun with may have left its cell, perhaps without anybody having been told: the next one looks at it again.
+	begun := map[located]struct{}{}
 	for {
-		err := m.slot(ctx, slot)
+		err := m.slot(ctx, slot, begun)
 		switch {
 		case err == nil:
 			if objects, _ := m.left(slot); len(objects) == 0 && m.Moved != nil {
@@ -58,12 +61,12 @@ func (m *Mover) left(slot slots.Slot) (objects, works []located) {
 }
 
 // slot moves all objects of a slot together: the engine of the new cell sees none of them in use before it has all of them.
-func (m *Mover) slot(ctx context.Context, slot slots.Slot) error {
+func (m *Mover) slot(ctx context.Context, slot slots.Slot, begun map[located]struct{}) error {
 	target := m.Topology.Name(m.Topology.Route(slot).New)
 	passengers := map[located]*passenger{}
 	// 1. Freeze and copy everything, also what turns up meanwhile: from the freeze on the old engine makes nothing new.
 	for {
-		added, err := m.board(ctx, slot, target, passengers)
+		added, err := m.board(ctx, slot, target, passengers, begun)
 		if err != nil {
 			return err
 		}
@@ -99,8 +102,9 @@ func (m *Mover) slot(ctx context.Context, slot slots.Slot) error {
 }
 
 // board freezes and copies what is in the old cells and not among the passengers yet. It reports whether there was anything.
-func (m *Mover) board(ctx context.Context, slot slots.Slot, target string, passengers map[located]*passenger) (bool, error) {
+func (m *Mover) board(ctx context.Context, slot slots.Slot, target string, passengers map[located]*passenger, begun map[located]struct{}) (bool, error) {
 	waiting, _ := m.left(slot)
+	waiting = slices.AppendSeq(waiting, maps.Keys(begun))
 	for _, key := range m.indexes[target].inactive(slot) {
 		// A copy that a former mover has left inactive: its original may have gone.
 		relative, _ := m.Stores[target].Relative(key)
@@ -114,7 +118,7 @@ func (m *Mover) board(ctx context.Context, slot slots.Slot, target string, passe
 		}
 		relative, _ := m.Stores[l.cell].Relative(l.key)
 		p := &passenger{m: m, relative: relative, old: side{gathered: m.stores[l.cell]}, new: side{gathered: m.stores[target]}}
-		passengers[l] = p
+		passengers[l], begun[l] = p, struct{}{}
 		boarding = append(boarding, p)
 	}
 	if len(boarding) == 0 {

@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -29,17 +31,17 @@ func (c *change) prepareTargets(ctx context.Context) error {
 			return err
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(c.cells)) {
+		if index, _ := c.compiled.Index(name); c.gains(index) {
+			if err := c.checkTarget(ctx, name, c.cells[name]); err != nil {
+				return err
+			}
+		}
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(cellstore.Passes())
-	for name, connection := range c.cells {
-		group.Go(func() error {
-			if index, _ := c.compiled.Index(name); c.gains(index) {
-				if err := c.checkTarget(ctx, name, connection); err != nil {
-					return err
-				}
-			}
-			return checkEncryption(ctx, connection.store)
-		})
+	for _, connection := range c.cells {
+		group.Go(func() error { return connection.checkEncryption(ctx, c.topology.Generation) })
 	}
 	return group.Wait()
 }
@@ -80,13 +82,9 @@ func (c *change) checkTarget(ctx context.Context, name string, connection *conne
 
 // checkDefinitions makes sure that the cell serves all custom kinds.
 func (r *reader) checkDefinitions(ctx context.Context) error {
-	body, err := r.client.Verb(http.MethodGet).AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").SetHeader("Accept", mediaJSON).DoRaw(ctx)
+	definitions, err := r.definitions(ctx)
 	if err != nil {
-		return fmt.Errorf("asking cell %s for its definitions: %w", r.cell, err)
-	}
-	var definitions apiextensionsv1.CustomResourceDefinitionList
-	if err := json.Unmarshal(body, &definitions); err != nil {
-		return fmt.Errorf("reading the definitions of cell %s: %w", r.cell, err)
+		return err
 	}
 	for i := range definitions.Items {
 		established := false
@@ -100,17 +98,59 @@ func (r *reader) checkDefinitions(ctx context.Context) error {
 	return nil
 }
 
-// checkEncryption refuses stores whose objects cannot be read without an API server's keys.
-func checkEncryption(ctx context.Context, store *cellstore.Store) error {
-	for kv, err := range store.Range(ctx, store.Prefix(), 0) {
+// definitions returns those of all custom kinds in the cell.
+func (r *reader) definitions(ctx context.Context) (*apiextensionsv1.CustomResourceDefinitionList, error) {
+	body, err := r.client.Verb(http.MethodGet).AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").SetHeader("Accept", mediaJSON).DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("asking cell %s for its definitions: %w", r.cell, err)
+	}
+	var definitions apiextensionsv1.CustomResourceDefinitionList
+	if err := json.Unmarshal(body, &definitions); err != nil {
+		return nil, fmt.Errorf("reading the definitions of cell %s: %w", r.cell, err)
+	}
+	return &definitions, nil
+}
+
+// legible is what is known of whether a store can be read without an API server's keys. To find out means to read all of it, and a change
+// that waits for something is attempted again and again.
+type legible struct {
+	// epoch is the last one in which all of it could be read. Should that change while the change runs, the mover notices.
+	epoch int64
+	// sealed is the key of something that could not be read.
+	sealed string
+}
+
+// checkEncryption refuses a store whose objects cannot be read without an API server's keys.
+func (c *connection) checkEncryption(ctx context.Context, epoch int64) error {
+	if c.legible.epoch == epoch {
+		return nil
+	}
+	if c.legible.sealed != "" {
+		kv, _, err := c.store.Get(ctx, c.legible.sealed)
 		if err != nil {
 			return err
 		}
-		if bytes.HasPrefix(kv.Value, []byte("k8s:enc:")) {
-			return fmt.Errorf("objects cannot leave or join cell %s: %w", store.Cell, cellstore.ErrEncrypted)
+		if isEncrypted(kv.Value) {
+			return c.encrypted()
 		}
 	}
+	for kv, err := range c.store.Range(ctx, c.store.Prefix(), 0) {
+		if err != nil {
+			return err
+		}
+		if isEncrypted(kv.Value) {
+			c.legible = legible{sealed: kv.Key}
+			return c.encrypted()
+		}
+	}
+	c.legible = legible{epoch: epoch}
 	return nil
+}
+
+func isEncrypted(value []byte) bool { return bytes.HasPrefix(value, []byte("k8s:enc:")) }
+
+func (c *connection) encrypted() error {
+	return fmt.Errorf("objects cannot leave or join cell %s: %w", c.store.Cell, cellstore.ErrEncrypted)
 }
 
 // grantWithin is how long a member may take to give a cell an identity.
