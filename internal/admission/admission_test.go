@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	configv1alpha1 "github.com/cellplane/cellplane/api/config/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	"github.com/cellplane/cellplane/internal/local"
@@ -39,6 +40,7 @@ func TestInstalled(t *testing.T) {
 	t.Run("identity of a policy", hub.testIdentity)
 	t.Run("finalizer of a policy", hub.testFinalizer)
 	t.Run("cells in use", hub.testCellInUse)
+	t.Run("customizations", hub.testCustomizations)
 	t.Run("upgrade", hub.testUpgrade)
 }
 
@@ -309,6 +311,58 @@ spec: {cells: [{name: used}]}
 	})
 	if err := cells.Delete(t.Context(), "unused", metav1.DeleteOptions{}); err != nil {
 		t.Errorf("a cell that is not in use: %v", err)
+	}
+}
+
+// testCustomizations has several customizations of one kind: each operation may have one script, but for dependencies.
+func (h hub) testCustomizations(t *testing.T) {
+	customizations := h.client.Resource(configv1alpha1.GroupVersion.WithResource("resourceinterpretercustomizations"))
+	dryRun := []string{metav1.DryRunAll}
+	customization := func(name, kind string, rules ...string) *unstructured.Unstructured {
+		object := manifest(t, `
+apiVersion: config.karmada.io/v1alpha1
+kind: ResourceInterpreterCustomization
+metadata: {name: `+name+`}
+spec: {target: {apiVersion: example.io/v1, kind: `+kind+`}, customizations: {}}
+`)
+		for _, rule := range rules {
+			if err := unstructured.SetNestedField(object.Object, "return", "spec", "customizations", rule, "luaScript"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return object
+	}
+	all := []string{"retention", "replicaResource", "componentResource", "replicaRevision", "statusReflection", "statusAggregation", "healthInterpretation"}
+	first, err := customizations.Create(t.Context(), customization("first", "Thing", append(all, "dependencyInterpretation")...), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range all {
+		want := "customization first has a script for " + rule + " of Thing already"
+		testenv.Eventually(t, "a second script for "+rule+" is refused", func(ctx context.Context) (bool, error) {
+			_, err := customizations.Create(ctx, customization("second", "Thing", rule), metav1.CreateOptions{DryRun: dryRun})
+			return err != nil && strings.Contains(err.Error(), want), err
+		})
+	}
+	for _, fine := range []*unstructured.Unstructured{customization("second", "Thing", "dependencyInterpretation"), customization("third", "Other", all...)} {
+		if _, err := customizations.Create(t.Context(), fine, metav1.CreateOptions{}); err != nil {
+			t.Errorf("%s: %v", fine.GetName(), err)
+		}
+	}
+	first.SetLabels(map[string]string{"changed": "true"})
+	if err := unstructured.SetNestedField(first.Object, "return nil", "spec", "customizations", "retention", "luaScript"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := customizations.Update(t.Context(), first, metav1.UpdateOptions{}); err != nil {
+		t.Errorf("a customization is in its own way: %v", err)
+	}
+	second, err := customizations.Get(t.Context(), "second", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.Object["spec"] = customization("second", "Thing", "retention").Object["spec"]
+	if _, err := customizations.Update(t.Context(), second, metav1.UpdateOptions{}); err == nil || !strings.Contains(err.Error(), "customization first has a script for retention") {
+		t.Errorf("a script that another one has is added: %v", err)
 	}
 }
 

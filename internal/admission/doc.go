@@ -3,11 +3,12 @@
 // object. They are MutatingAdmissionPolicies and ValidatingAdmissionPolicies, evaluated by the API server itself, so
 // that no web hook stands between a user and the API.
 //
-// Three things are out of the reach of such a policy, and done elsewhere:
+// Some things are out of the reach of such a policy, and done elsewhere:
 //
 //   - The permanent ID of a policy. There is nothing random in an expression, and the UID of a new object is not known
 //     before it is stored. The hub manager labels new policies; from then on the rule here keeps the label.
-//   - Two ResourceInterpreterCustomizations with a script for the same operation of the same kind. An expression sees
-//     one object and cannot look for others. The interpreter takes the one that comes first by name.
-//   - Two Clusters with the same spec.id, for the same reason. Joining checks it.
+//   - Whether a script compiles. `cellplane interpret` tells, and engines do when they run it.
+//   - Two ResourceInterpreterCustomizations with a script for the same operation of the same kind that are created in the
+//     same moment: others are seen as the API server has followed them. The interpreter takes the one that comes first by name.
+//   - Two Clusters with the same spec.id. Joining checks it.
 package admission

@@ -23,20 +23,35 @@ import (
 func newInterpret() *cobra.Command {
 	var t interpretation
 	cmd := &cobra.Command{
-		Use:     "interpret [-f customization.yaml] (--check | --operation OPERATION)",
+		Use:     "interpret [-f customization.yaml] (--check | --operation OPERATION | --edit [NAME])",
 		GroupID: groupClusters,
-		Short:   "Try out what objects mean to the federation, without one",
-		Long: `Try out what objects mean to the federation, without one.
+		Short:   "Try out what objects mean to the federation, without one, and edit it",
+		Long: `Try out what objects mean to the federation, without one, and edit it.
 
 ResourceInterpreterCustomizations in the files take precedence over what is built in, as in a federation. Without any, the
-answer is that of Kubernetes' own kinds and of the third-party kinds that are known.`,
+answer is that of Kubernetes' own kinds and of the third-party kinds that are known.
+
+With --edit all scripts of one customization open in the editor that $KUBE_EDITOR or $EDITOR names: of a file, which is made if there
+is none, or without a file that of the federation. What is saved is checked before it is written back.`,
 		Example: `  cellplane interpret -f customization.yaml --check
   cellplane interpret -f customization.yaml --operation interpretHealth --observed-file object.yaml
-  cellplane interpret --operation aggregateStatus --desired-file template.yaml --status-file -`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+  cellplane interpret --operation aggregateStatus --desired-file template.yaml --status-file -
+  cellplane interpret -f customization.yaml --edit --show-doc
+  cellplane interpret --edit my-customization`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
 			t.stdin = cmd.InOrStdin()
-			return t.run(cmd.Context(), cmd.OutOrStdout())
+			if err := t.complete(args); err != nil {
+				return err
+			}
+			if !t.wantsEdit {
+				return t.run(cmd.Context(), cmd.OutOrStdout())
+			}
+			store, err := t.store()
+			if err != nil {
+				return err
+			}
+			return t.edit(cmd.Context(), store, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()
@@ -47,6 +62,9 @@ answer is that of Kubernetes' own kinds and of the third-party kinds that are kn
 	flags.StringVar(&t.observedFile, "observed-file", "", "file with the object as it is in a member")
 	flags.StringVar(&t.statusFile, "status-file", "", "file with the members' statuses, as in the aggregatedStatus of a binding")
 	flags.Int32Var(&t.replicas, "desired-replica", 0, "replicas that ReviseReplica sets")
+	flags.BoolVar(&t.wantsEdit, "edit", false, "edit the scripts of a customization")
+	flags.BoolVar(&t.showDoc, "show-doc", false, "say in the editor what the function of each rule gets and returns")
+	t.hub.add(cmd)
 	return cmd
 }
 
@@ -58,6 +76,31 @@ type interpretation struct {
 	desiredFile, observedFile, statusFile string
 	replicas                              int32
 	stdin                                 io.Reader // what a file called - is
+
+	wantsEdit, showDoc bool
+	name               string // of the customization to edit
+	hub                hubFlags
+}
+
+// complete takes the arguments and says what is missing or too much.
+func (t *interpretation) complete(args []string) error {
+	wishes := 0
+	for _, wish := range []bool{t.check, t.operation != "", t.wantsEdit} {
+		if wish {
+			wishes++
+		}
+	}
+	if wishes != 1 {
+		return errors.New("say what to do: --check, --edit, or --operation with one of InterpretReplica, InterpretComponent, ReviseReplica, Retain, AggregateStatus, InterpretStatus, InterpretHealth, InterpretDependency")
+	}
+	if len(args) == 0 {
+		return nil
+	}
+	if !t.wantsEdit {
+		return fmt.Errorf("%q is one word too many; only --edit takes a name", args[0])
+	}
+	t.name = args[0]
+	return nil
 }
 
 // operations are all that can be asked.
@@ -81,9 +124,6 @@ func (t *interpretation) run(ctx context.Context, out io.Writer) error {
 	customizations, err := readAllDocuments[configv1alpha1.ResourceInterpreterCustomization](t.stdin, t.files...)
 	if err != nil {
 		return err
-	}
-	if t.check == (t.operation != "") {
-		return errors.New("say what to do: --check, or --operation with one of InterpretReplica, InterpretComponent, ReviseReplica, Retain, AggregateStatus, InterpretStatus, InterpretHealth, InterpretDependency")
 	}
 	if t.check {
 		return checkCustomizations(customizations, out)

@@ -28,65 +28,6 @@ type script struct {
 
 type source struct{ name, function, text string }
 
-// rule is one operation a customization may hold a script for.
-type rule struct {
-	op       configv1alpha1.InterpreterOperation
-	field    string
-	function string
-	text     func(*configv1alpha1.CustomizationRules) string
-}
-
-var rules = []rule{
-	{configv1alpha1.InterpreterOperationRetain, "retention", "Retain", func(r *configv1alpha1.CustomizationRules) string {
-		if r.Retention == nil {
-			return ""
-		}
-		return r.Retention.LuaScript
-	}},
-	{configv1alpha1.InterpreterOperationInterpretReplica, "replicaResource", "GetReplicas", func(r *configv1alpha1.CustomizationRules) string {
-		if r.ReplicaResource == nil {
-			return ""
-		}
-		return r.ReplicaResource.LuaScript
-	}},
-	{configv1alpha1.InterpreterOperationInterpretComponent, "componentResource", "GetComponents", func(r *configv1alpha1.CustomizationRules) string {
-		if r.ComponentResource == nil {
-			return ""
-		}
-		return r.ComponentResource.LuaScript
-	}},
-	{configv1alpha1.InterpreterOperationReviseReplica, "replicaRevision", "ReviseReplica", func(r *configv1alpha1.CustomizationRules) string {
-		if r.ReplicaRevision == nil {
-			return ""
-		}
-		return r.ReplicaRevision.LuaScript
-	}},
-	{configv1alpha1.InterpreterOperationInterpretStatus, "statusReflection", "ReflectStatus", func(r *configv1alpha1.CustomizationRules) string {
-		if r.StatusReflection == nil {
-			return ""
-		}
-		return r.StatusReflection.LuaScript
-	}},
-	{configv1alpha1.InterpreterOperationAggregateStatus, "statusAggregation", "AggregateStatus", func(r *configv1alpha1.CustomizationRules) string {
-		if r.StatusAggregation == nil {
-			return ""
-		}
-		return r.StatusAggregation.LuaScript
-	}},
-	{configv1alpha1.InterpreterOperationInterpretHealth, "healthInterpretation", "InterpretHealth", func(r *configv1alpha1.CustomizationRules) string {
-		if r.HealthInterpretation == nil {
-			return ""
-		}
-		return r.HealthInterpretation.LuaScript
-	}},
-	{configv1alpha1.InterpreterOperationInterpretDependency, "dependencyInterpretation", "GetDependencies", func(r *configv1alpha1.CustomizationRules) string {
-		if r.DependencyInterpretation == nil {
-			return ""
-		}
-		return r.DependencyInterpretation.LuaScript
-	}},
-}
-
 // Compile builds a set. Scripts that are the same as in a previous set (which may be nil) are not compiled again.
 // A customization with mistakes does not keep the others from working: the set is complete, its operations with
 // a mistake fail when used, and the error tells of all mistakes.
@@ -112,38 +53,38 @@ func Compile(runner *lua.Runner, customizations []*configv1alpha1.ResourceInterp
 			set.kinds[gvk] = map[configv1alpha1.InterpreterOperation][]script{}
 		}
 		for _, r := range rules {
-			text := r.text(&c.Spec.Customizations)
+			text := r.Script(c)
 			if text == "" {
 				continue
 			}
-			compiled := set.compile(source{c.Name, r.function, text}, r, previous)
+			compiled := set.compile(source{c.Name, r.Function, text}, r, previous)
 			if compiled.err != nil {
 				mistakes = append(mistakes, compiled.err)
 			}
-			set.kinds[gvk][r.op] = append(set.kinds[gvk][r.op], compiled)
+			set.kinds[gvk][r.Operation] = append(set.kinds[gvk][r.Operation], compiled)
 		}
 	}
 	return set, errors.Join(mistakes...)
 }
 
-func (s *Set) compile(from source, r rule, previous *Set) script {
+func (s *Set) compile(from source, r Rule, previous *Set) script {
 	if previous != nil {
 		if known, ok := previous.sources[from]; ok {
 			s.sources[from] = known
 			return known
 		}
 	}
-	compiled, err := lua.Compile(scriptName(from.name, r), r.function, from.text)
+	compiled, err := lua.Compile(scriptName(from.name, r), r.Function, from.text)
 	if err != nil {
-		err = fmt.Errorf("ResourceInterpreterCustomization %s: spec.customizations.%s.luaScript: %w", from.name, r.field, err)
+		err = fmt.Errorf("ResourceInterpreterCustomization %s: spec.customizations.%s.luaScript: %w", from.name, r.Field, err)
 	}
 	result := script{compiled: compiled, err: err}
 	s.sources[from] = result
 	return result
 }
 
-func scriptName(customization string, r rule) string {
-	return "ResourceInterpreterCustomization " + customization + " (" + r.field + ")"
+func scriptName(customization string, r Rule) string {
+	return "ResourceInterpreterCustomization " + customization + " (" + r.Field + ")"
 }
 
 // Supports tells whether a customization speaks for a kind and an operation.
@@ -163,18 +104,18 @@ func Validate(c *configv1alpha1.ResourceInterpreterCustomization, others []*conf
 	}
 	scripts := 0
 	for _, r := range rules {
-		text := r.text(&c.Spec.Customizations)
+		text := r.Script(c)
 		if text == "" {
 			continue
 		}
 		scripts++
-		if _, err := lua.Compile(scriptName(c.Name, r), r.function, text); err != nil {
-			mistakes = append(mistakes, fmt.Errorf("spec.customizations.%s.luaScript: %w", r.field, err))
+		if _, err := lua.Compile(scriptName(c.Name, r), r.Function, text); err != nil {
+			mistakes = append(mistakes, fmt.Errorf("spec.customizations.%s.luaScript: %w", r.Field, err))
 		}
 		for _, other := range others {
-			if other.Name != c.Name && other.Spec.Target == c.Spec.Target && r.text(&other.Spec.Customizations) != "" &&
-				r.op != configv1alpha1.InterpreterOperationInterpretDependency {
-				mistakes = append(mistakes, fmt.Errorf("spec.customizations.%s: ResourceInterpreterCustomization %s already defines it for this kind", r.field, other.Name))
+			if other.Name != c.Name && other.Spec.Target == c.Spec.Target && r.Script(other) != "" &&
+				r.Operation != configv1alpha1.InterpreterOperationInterpretDependency {
+				mistakes = append(mistakes, fmt.Errorf("spec.customizations.%s: ResourceInterpreterCustomization %s already defines it for this kind", r.Field, other.Name))
 			}
 		}
 	}
