@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,6 +35,9 @@ func TestDependenciesFollow(t *testing.T) {
 	parent := until(t, "the binding knows", cell, bindingRef(ns, "web-deployment"), func(b *workv1alpha2.ResourceBinding) bool {
 		return strings.Contains(b.Annotations[names.ResourceBindingDependenciesAnnotation], "settings")
 	})
+	if !slices.Contains(parent.Finalizers, names.BindingDependenciesFinalizer) {
+		t.Errorf("finalizers are %v", parent.Finalizers)
+	}
 
 	// It is found although it comes later.
 	create(t, configMap(ns, "settings", map[string]string{"k": "1"}))

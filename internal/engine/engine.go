@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -114,7 +113,7 @@ func (c *Config) Run(ctx context.Context) error {
 		}
 	}
 	if c.GovernMemory {
-		go governMemory(ctx, e.cell.Templates.Len)
+		go governMemory(ctx, e.cell.Templates.Len, e.ready.Load)
 	}
 	if err := e.start(ctx); err != nil {
 		return err
@@ -241,8 +240,6 @@ func (e *engine) start(ctx context.Context) error {
 	}
 	e.follow(ctx)
 	e.ready.Store(true)
-	// Reading everything leaves much behind that is not needed again.
-	time.AfterFunc(30*time.Second, debug.FreeOSMemory)
 	klog.FromContext(ctx).Info("ready", "cell", e.config.Cell, "templates", e.cell.Templates.Len(), "works", e.cell.Works.Len(), "took", time.Since(began).Round(time.Millisecond))
 	return nil
 }

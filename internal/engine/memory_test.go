@@ -30,3 +30,28 @@ func TestMemoryForWhatIsKept(t *testing.T) {
 	}
 	runtime.KeepAlive(kept)
 }
+
+// A start is over once, when there were three quiet periods in succession, however long it takes until then.
+func TestArrival(t *testing.T) {
+	const live = 32 << 20
+	var start arrival
+	allocated := int64(500 << 20)
+	for i, period := range []struct {
+		allocates int64
+		over      bool
+	}{{0, false}, {1 << 10, false}, {1 << 10, false}, {200 << 20, false}, {0, false}, {1<<20 - 1, false}, {1 << 20, false}, {0, false}, {0, false}, {0, true}, {0, false}, {300 << 20, false}, {0, false}, {0, false}, {0, false}} {
+		allocated += period.allocates
+		if got := start.over(allocated, live); got != period.over {
+			t.Errorf("period %d: over is %t", i, got)
+		}
+	}
+}
+
+func TestAllocatedMemory(t *testing.T) {
+	before := allocatedMemory()
+	kept := make([]byte, 8<<20)
+	if got := allocatedMemory() - before; got < int64(len(kept)) {
+		t.Errorf("%d bytes were allocated, and %d told of", len(kept), got)
+	}
+	runtime.KeepAlive(kept)
+}

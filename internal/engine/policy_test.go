@@ -273,8 +273,9 @@ func TestSchedulingByOthers(t *testing.T) {
 		t.Errorf("somebody else's binding was scheduled: %+v", binding)
 	}
 	edit(t, cell, binding, func(b *workv1alpha2.ResourceBinding) {
-		b.Spec.Clusters = []workv1alpha2.TargetCluster{{Name: "member1"}}
+		b.Spec.Clusters = []workv1alpha2.TargetCluster{{Name: "nowhere"}, {Name: "member1"}}
 	})
+	event(t, cell, ns, "s-secret", names.EventClusterNotFound)
 	until(t, "what the other scheduler says is done", members["member1"], &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "s"}}, anything[*corev1.Secret])
 }
 
@@ -404,6 +405,7 @@ func TestOverridesTakeEffect(t *testing.T) {
 	until(t, "the Work has a trace", cell, workRef("member1", "ConfigMap", ns, "cm"), func(w *workv1alpha1.Work) bool {
 		return strings.Contains(w.Annotations[names.AppliedOverridesAnnotation], `"policyName":"op"`)
 	})
+	event(t, cell, ns, "cm", names.EventApplyOverridePolicySucceed)
 	edit(t, cell, op, func(op *policyv1alpha1.OverridePolicy) {
 		op.Spec.OverrideRules[0].Overriders.LabelsOverrider[0].Value = map[string]string{"over": "2"}
 	})

@@ -185,4 +185,5 @@ func TestOverrideFails(t *testing.T) {
 	until(t, "all is applied", cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
 		return meta.IsStatusConditionTrue(b.Status.Conditions, names.BindingFullyApplied)
 	})
+	event(t, cell, ns, "cm-configmap", names.EventSyncWorkSucceed)
 }

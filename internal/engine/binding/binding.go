@@ -90,7 +90,7 @@ func (b *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 
 	// 3. The others are created or brought up to date.
 	waits := purging(&binding.Spec, works)
-	err := b.write(ctx, works, wanted, waits)
+	err := b.write(ctx, template, works, wanted, waits)
 	syncDuration.WithLabelValues(result(err)).Observe(time.Since(start).Seconds())
 	if err = errors.Join(append(failures, err)...); err != nil {
 		return b.failed(binding, err)
@@ -160,34 +160,56 @@ func purging(spec *workv1alpha2.ResourceBindingSpec, works []*cell.Work) bool {
 
 // write creates and updates Works, all at once. What goes wrong is told in the order of the clusters, so that the same
 // failure has the same words.
-func (b *Controller) write(ctx context.Context, works []*cell.Work, wanted []*workv1alpha1.Work, onlyKnown bool) error {
+func (b *Controller) write(ctx context.Context, template *cell.Template, works []*cell.Work, wanted []*workv1alpha1.Work, onlyKnown bool) error {
 	var group sync.WaitGroup
 	errs := make([]error, len(wanted))
 	for n, work := range wanted {
-		i := slices.IndexFunc(works, func(w *cell.Work) bool { return w.Namespace == work.Namespace && w.Name == work.Name })
-		switch {
-		case i >= 0:
-			group.Go(func() { errs[n] = b.update(ctx, works[i], work) })
-		case !onlyKnown:
-			group.Go(func() { errs[n] = b.create(ctx, work) })
+		var now *cell.Work
+		if i := slices.IndexFunc(works, func(w *cell.Work) bool { return w.Namespace == work.Namespace && w.Name == work.Name }); i >= 0 {
+			now = works[i]
+		}
+		if now != nil || !onlyKnown {
+			group.Go(func() { errs[n] = b.writeOne(ctx, template, now, work) })
 		}
 	}
 	group.Wait()
 	return errors.Join(errs...)
 }
 
-// update brings a Work up to date, if it is not.
-func (b *Controller) update(ctx context.Context, now *cell.Work, wanted *workv1alpha1.Work) error {
+// writeOne creates or updates a Work and tells of the overrides in it, if they are others than before.
+func (b *Controller) writeOne(ctx context.Context, template *cell.Template, now *cell.Work, wanted *workv1alpha1.Work) error {
+	overrides, before := cell.OverridesDigest(wanted.Annotations), uint64(0)
+	var written bool
+	var err error
+	if now == nil {
+		written, err = true, b.create(ctx, wanted)
+	} else {
+		before = now.Overrides
+		written, err = b.update(ctx, now, wanted)
+	}
+	if err != nil {
+		return err
+	}
+	cluster, _ := names.ClusterFromExecutionNamespace(wanted.Namespace)
+	b.recorder.Succeeded(events.OfTemplate(template), overrideAspect(cluster), names.EventApplyOverridePolicySucceed,
+		"override policies applied for cluster "+cluster, written && overrides != 0 && overrides != before)
+	return nil
+}
+
+func overrideAspect(cluster string) string { return "override:" + cluster }
+
+// update brings a Work up to date, if it is not, and tells whether that took a write.
+func (b *Controller) update(ctx context.Context, now *cell.Work, wanted *workv1alpha1.Work) (bool, error) {
 	switch {
 	case now.Frozen:
-		return nil
+		return false, nil
 	case now.Deleting:
-		return queue.Later{After: time.Second} // its end brings us back
+		return false, queue.Later{After: time.Second} // its end brings us back
 	case now.Digest == digestOf(wanted) && slices.Contains(now.Finalizers, names.ExecutionFinalizer):
-		return nil
+		return false, nil
 	default:
 		_, err := b.cell.UpdateWork(ctx, now, wanted)
-		return err
+		return true, err
 	}
 }
 

@@ -80,12 +80,9 @@ func (b *Controller) renderOne(ctx context.Context, binding *workv1alpha2.Resour
 	manifest = carryState(&binding.Spec, target.Name, manifest)
 	manifest, trace, err := b.set.Load().Apply(manifest, cluster)
 	if err != nil {
-		b.recorder.Failed(events.OfTemplate(t), "override:"+target.Name, names.EventApplyOverridePolicyFailed, err.Error())
+		b.recorder.Failed(events.OfTemplate(t), overrideAspect(target.Name), names.EventApplyOverridePolicyFailed, err.Error())
 		return nil, err
 	}
-	b.recorder.Succeeded(events.OfTemplate(t), "override:"+target.Name, names.EventApplyOverridePolicySucceed,
-		"override policies applied for cluster "+target.Name, false)
-
 	work := newWork(binding, t, target.Name)
 	if now := b.cell.Works.Get(cell.Key{Namespace: work.Namespace, Name: work.Name}); now != nil && now.ID != "" {
 		work.Labels[names.WorkPermanentIDLabel] = now.ID

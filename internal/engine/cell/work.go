@@ -34,7 +34,9 @@ type Work struct {
 	// Objects are what the manifests describe.
 	Objects []Object
 	// Digest condenses what the Work asks for and its labels and annotations.
-	Digest    uint64
+	Digest uint64
+	// Overrides condenses the record of the overrides that were applied, 0 if there were none.
+	Overrides uint64
 	Suspended bool
 	Preserve  bool
 	Deleting  bool
@@ -112,6 +114,7 @@ func (c *Cell) condenseWork(work *workv1alpha1.Work, before *Work) *Work {
 		c.Manifests.Add(w.Key, w.UID, w.Generation, work.Spec.Workload.Manifests)
 	}
 	w.Digest = WorkDigest(work.Labels, work.Annotations, w.Suspended, w.Preserve, w.Objects)
+	w.Overrides = OverridesDigest(work.Annotations)
 	return w
 }
 
@@ -177,6 +180,15 @@ func WorkDigest(labels, annotations map[string]string, suspended, preserve bool,
 		write(objects[i].GroupVersionKind.String(), objects[i].Namespace, objects[i].Name, objects[i].Fingerprint)
 	}
 	return digest.Sum64()
+}
+
+// OverridesDigest condenses the record of overrides on a Work, 0 if there is none.
+func OverridesDigest(annotations map[string]string) uint64 {
+	clusterWide, namespaced := annotations[names.AppliedClusterOverridesAnnotation], annotations[names.AppliedOverridesAnnotation]
+	if clusterWide == "" && namespaced == "" {
+		return 0
+	}
+	return xxhash.Sum64String(clusterWide + "\x00" + namespaced)
 }
 
 // The labels and annotations of Works that are ours. Others may add theirs.

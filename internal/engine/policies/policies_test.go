@@ -85,6 +85,7 @@ func TestChoose(t *testing.T) {
 		{name: "an equal priority does not", policies: []*Policy{pp("a", preempting), pp("b")}, claimed: "pp/b", preemption: true, want: "pp/b"},
 		{name: "who does not ask does not take", policies: []*Policy{pp("a", prioritised(9)), pp("b")}, claimed: "pp/b", preemption: true, want: "pp/b"},
 		{name: "the namespace takes from the federation", policies: []*Policy{pp("a", preempting), cpp("b", prioritised(9))}, claimedByCP: "cpp/b", preemption: true, want: "pp/a", from: "cpp/b"},
+		{name: "the federation takes from the federation", policies: []*Policy{cpp("a", prioritised(9), preempting), cpp("b")}, claimedByCP: "cpp/b", preemption: true, want: "cpp/a", from: "cpp/b"},
 		{name: "the federation does not take from the namespace", policies: []*Policy{cpp("a", prioritised(9), preempting), pp("b")}, claimed: "pp/b", preemption: true, want: "pp/b"},
 		{name: "an empty selection of labels is all", policies: []*Policy{pp("a", func(spec *policyv1alpha1.PropagationSpec) {
 			spec.ResourceSelectors[0].LabelSelector = &metav1.LabelSelector{}

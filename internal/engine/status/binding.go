@@ -2,6 +2,7 @@ package status
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -95,15 +96,13 @@ func (b *Bindings) Reconcile(ctx context.Context, key cell.Key) error {
 	}
 
 	// 2. The template first: users wait for it.
-	if err := b.updateTemplate(ctx, binding, items); err != nil {
-		return err
-	}
+	failure := b.updateTemplate(ctx, binding, items)
 
-	// 3. The binding.
+	// 3. The binding, also if the template's status cannot be told: what its copies are like is known all the same.
 	status := b.statusOf(binding, items, problem)
 	if !sameStatus(&binding.Status, status) {
 		if _, err := b.cell.UpdateBindingStatus(ctx, binding, status); err != nil {
-			return ignoreNotFound(err)
+			return errors.Join(failure, ignoreNotFound(err))
 		}
 	}
 	if moving {
@@ -111,7 +110,7 @@ func (b *Bindings) Reconcile(ctx context.Context, key cell.Key) error {
 	} else {
 		b.pace.settled(key, b.now())
 	}
-	return nil
+	return failure
 }
 
 // aggregate returns the state of the copies, by cluster, and whether it will change in a moment.
