@@ -213,11 +213,12 @@ func (c *ControlPlane) path(elem ...string) string {
 }
 
 // newProcess fills in what all processes of a control plane have in common.
-func (c *ControlPlane) newProcess(program string, args []string, check func(context.Context) error) *process.Process {
+func (c *ControlPlane) newProcess(program string, args []string, check func(context.Context) error, env ...string) *process.Process {
 	return process.New(process.Spec{
 		Name:    c.config.Name + "/" + program,
 		Path:    c.config.Binaries.Path(program),
 		Args:    args,
+		Env:     env,
 		LogFile: c.path("logs", program+".log"),
 		Check:   check,
 	})

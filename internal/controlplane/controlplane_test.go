@@ -3,7 +3,9 @@ package controlplane
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +23,8 @@ import (
 	"github.com/cellplane/cellplane/internal/pki"
 )
 
-func startMember(t *testing.T) (*ControlPlane, kubernetes.Interface) {
+// start runs a control plane for the test. Its directory, binaries and ports are filled in.
+func start(t *testing.T, config Config) (*ControlPlane, kubernetes.Interface) {
 	t.Helper()
 	binaries, err := kubebin.Ensure(t.Context(), func(string, int) {})
 	if err != nil {
@@ -31,7 +34,8 @@ func startMember(t *testing.T) (*ControlPlane, kubernetes.Interface) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := New(Config{Name: "member1", Role: Member, Dir: t.TempDir(), Binaries: binaries, Ports: ports, Nodes: 2, NoFsync: true})
+	config.Dir, config.Binaries, config.Ports, config.NoFsync = t.TempDir(), binaries, ports, true
+	c, err := New(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,12 +57,43 @@ func startMember(t *testing.T) (*ControlPlane, kubernetes.Interface) {
 }
 
 func TestMember(t *testing.T) {
-	c, client := startMember(t)
+	c, client := start(t, Config{Name: "member1", Role: Member, Nodes: 2})
 	t.Run("reports its version", func(t *testing.T) { testVersion(t, client) })
 	t.Run("runs pods", func(t *testing.T) { testRunsPods(t, client) })
 	t.Run("lets nobody in without a certificate", func(t *testing.T) { testNoAnonymousAccess(t, c) })
 	t.Run("trusts only its own authority", func(t *testing.T) { testForeignCertificate(t, c) })
 	t.Run("heals killed processes", func(t *testing.T) { testHealing(t, c) })
+}
+
+func TestCollectorOfCells(t *testing.T) {
+	t.Setenv("GOGC", "")
+	_, client := start(t, Config{Name: "cell-a", Role: Cell})
+	metrics, err := client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("\ngo_gc_gogc_percent %d\n", collectAt); !strings.Contains(string(metrics), want) {
+		t.Errorf("the API server of a cell does not report %q", strings.TrimSpace(want))
+	}
+}
+
+func TestCollector(t *testing.T) {
+	for _, test := range []struct {
+		role   Role
+		chosen string
+		want   []string
+	}{
+		{Cell, "", []string{"GOGC=200"}},
+		{Cell, "50", nil},
+		{Hub, "", nil},
+		{Member, "", nil},
+	} {
+		t.Setenv("GOGC", test.chosen)
+		c := &ControlPlane{config: Config{Role: test.role}}
+		if got := c.collector(); !slices.Equal(got, test.want) {
+			t.Errorf("%s with GOGC=%q: %v, want %v", test.role, test.chosen, got, test.want)
+		}
+	}
 }
 
 func testVersion(t *testing.T, client kubernetes.Interface) {

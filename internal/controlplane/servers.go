@@ -124,7 +124,19 @@ func (c *ControlPlane) newAPIServer() (*process.Process, error) {
 			"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		)
 	}
-	return c.newProcess(kubebin.KubeAPIServer, args, process.HTTPCheck(c.URL()+"/readyz", c.pki.cluster.CertFile, "", "")), nil
+	return c.newProcess(kubebin.KubeAPIServer, args, process.HTTPCheck(c.URL()+"/readyz", c.pki.cluster.CertFile, "", ""), c.collector()...), nil
+}
+
+// collectAt is how much the heap of a cell's API server may grow before it is collected, in percent of what it keeps. An engine has it
+// write all the time, which leaves much garbage behind: with the default the collector takes nearly a fifth of its time.
+const collectAt = 200
+
+// collector applies collectAt, unless the operator has chosen something.
+func (c *ControlPlane) collector() []string {
+	if c.config.Role != Cell || os.Getenv("GOGC") != "" {
+		return nil
+	}
+	return []string{"GOGC=" + strconv.Itoa(collectAt)}
 }
 
 func (c *ControlPlane) authorizationModes() string {
