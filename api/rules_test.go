@@ -3,15 +3,19 @@ package api_test
 import (
 	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/cellplane/cellplane/api/crds"
 )
 
 // rule is a case of testdata/rules.yaml.
@@ -31,7 +35,8 @@ type rule struct {
 	Wants []string `json:"wants,omitempty"`
 }
 
-func testRules(t *testing.T, s *server) {
+func rules(t *testing.T) []rule {
+	t.Helper()
 	content, err := os.ReadFile("testdata/rules.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -40,8 +45,50 @@ func testRules(t *testing.T, s *server) {
 	if err := yaml.UnmarshalStrict(content, &rules); err != nil {
 		t.Fatal(err)
 	}
+	return rules
+}
+
+// What definitions say in words when they refuse, some case makes them say. Kinds have parts in common, so the case may be of
+// another kind.
+func TestEveryRuleHasACase(t *testing.T) {
+	cases := rules(t)
+	for _, definition := range crds.All() {
+		for _, version := range definition.Spec.Versions {
+			for _, message := range messages(version.Schema.OpenAPIV3Schema) {
+				if !slices.ContainsFunc(cases, func(c rule) bool {
+					return slices.ContainsFunc(c.Wants, func(want string) bool { return strings.Contains(message, want) })
+				}) {
+					t.Errorf("no case makes %s refuse with %q", definition.Spec.Names.Kind, message)
+				}
+			}
+		}
+	}
+}
+
+// messages returns what the rules of a schema say.
+func messages(schema *apiextensionsv1.JSONSchemaProps) []string {
+	if schema == nil {
+		return nil
+	}
+	var all []string
+	for _, rule := range schema.XValidations {
+		all = append(all, rule.Message)
+	}
+	for _, property := range schema.Properties {
+		all = append(all, messages(&property)...)
+	}
+	if schema.Items != nil {
+		all = append(all, messages(schema.Items.Schema)...)
+	}
+	if schema.AdditionalProperties != nil {
+		all = append(all, messages(schema.AdditionalProperties.Schema)...)
+	}
+	return all
+}
+
+func testRules(t *testing.T, s *server) {
 	documents := examples(t)
-	for _, rule := range rules {
+	for _, rule := range rules(t) {
 		t.Run(rule.Example+"/"+rule.Name, func(t *testing.T) {
 			if rule.Document >= len(documents[rule.Example]) {
 				t.Fatalf("there is no document %d in %s", rule.Document, rule.Example)
