@@ -54,7 +54,7 @@ func (f Finding) String() string {
 
 // Report is the result of a check.
 type Report struct {
-	// Objects, Copies and Leftovers count what was looked at: federated objects, their copies, and what moves have left behind.
+	// Objects, Copies and Leftovers count what there is: federated objects, their copies, and what moves have left behind.
 	Objects, Copies, Leftovers int
 	// Findings are in the order of their keys.
 	Findings []Finding
@@ -119,22 +119,34 @@ type copied struct {
 }
 
 func once(ctx context.Context, topology *slots.Map, stores map[string]*cellstore.Store, behind lateness) (Report, error) {
-	c := &check{topology: topology, stores: stores, behind: behind, owners: map[string]slots.Index{}, wanted: map[slots.Index]map[string]copied{}}
-	for i := range topology.Cells() {
-		if err := c.objects(ctx, slots.Index(i)); err != nil {
-			return Report{}, err
-		}
-	}
-	for i := range topology.Cells() {
-		if err := c.copies(ctx, slots.Index(i)); err != nil {
-			return Report{}, err
-		}
+	c := newCheck(topology, stores, behind)
+	if err := c.read(ctx); err != nil {
+		return Report{}, err
 	}
 	if err := c.confirm(ctx); err != nil {
 		return Report{}, err
 	}
 	slices.SortFunc(c.report.Findings, func(a, b Finding) int { return strings.Compare(a.String(), b.String()) })
 	return c.report, nil
+}
+
+func newCheck(topology *slots.Map, stores map[string]*cellstore.Store, behind lateness) *check {
+	return &check{topology: topology, stores: stores, behind: behind, owners: map[string]slots.Index{}, wanted: map[slots.Index]map[string]copied{}}
+}
+
+// read looks at all objects, then at all copies.
+func (c *check) read(ctx context.Context) error {
+	for i := range c.topology.Cells() {
+		if err := c.objects(ctx, slots.Index(i)); err != nil {
+			return err
+		}
+	}
+	for i := range c.topology.Cells() {
+		if err := c.copies(ctx, slots.Index(i)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *check) store(i slots.Index) *cellstore.Store {
@@ -256,6 +268,12 @@ func (c *check) persists(ctx context.Context, finding Finding) (bool, error) {
 	kept, _, err := keeper.Get(ctx, backup.Root+finding.Cell+"/"+finding.Key)
 	if err != nil {
 		return false, err
+	}
+	switch there := kept.ModRevision != 0; {
+	case there && finding.Problem == NoCopy: // it has come meanwhile
+		c.report.Copies++
+	case !there && finding.Problem != NoCopy: // it has gone meanwhile
+		c.report.Copies--
 	}
 	if source == nil {
 		return finding.Problem == NeedlessCopy && kept.ModRevision != 0, nil

@@ -90,6 +90,48 @@ func TestStores(t *testing.T) {
 	}
 }
 
+// TestMeanwhile has a copy come and another one go while the stores are read: what is counted is what there is.
+func TestMeanwhile(t *testing.T) {
+	stores := map[string]*cellstore.Store{}
+	for _, plane := range testenv.StartFederation(t, local.Spec{Cells: 2, WithoutHub: true}).Cells {
+		stores[plane.Name()] = storetest.For(t, plane)
+	}
+	const a, b = "cell-a", "cell-b"
+	topology := compile(t, slots.Normal)
+	name := nameIn(t, topology, a)
+	key := "configmaps/default/" + name
+	value := fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":%q,"namespace":"default","uid":"u"}}`, name)
+	ctx := t.Context()
+	write := func(cell string, put bool, at string) {
+		t.Helper()
+		operation := cellstore.Delete(at)
+		if put {
+			operation = cellstore.Put(at, []byte(value))
+		}
+		if _, err := stores[cell].Client().Do(ctx, operation); err != nil {
+			t.Fatal(err)
+		}
+	}
+	needless := backup.Root + a + "/configmaps/default/gone"
+	write(a, true, stores[a].Key(key))
+	write(b, true, needless)
+	c := newCheck(topology, stores, lateness{})
+	if err := c.read(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(c.report.Findings); got != 2 {
+		t.Fatalf("found %v", c.report.Findings)
+	}
+	write(b, true, backup.Root+a+"/"+key)
+	write(b, false, needless)
+	if err := c.confirm(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if c.report.Objects != 1 || c.report.Copies != 1 || len(c.report.Findings) != 0 {
+		t.Errorf("the report is %+v", c.report)
+	}
+}
+
 func label(status string) string {
 	if status == "" {
 		return ""

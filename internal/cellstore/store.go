@@ -19,7 +19,9 @@ import (
 )
 
 const (
-	// dialTimeout bounds how long a connection attempt takes; requests are bounded by their contexts.
+	// Patience is how long a store may take to answer a request: one that hangs must not hold up those who wait for others as well.
+	Patience = 10 * time.Second
+	// dialTimeout bounds how long a connection attempt takes.
 	dialTimeout = 5 * time.Second
 	// keepAlive finds connections that lead nowhere.
 	keepAlive = 10 * time.Second
@@ -85,7 +87,7 @@ func tlsConfig(credentials *corev1.Secret) (*tls.Config, error) {
 // Close ends the connection.
 func (s *Store) Close() error { return s.client.Close() }
 
-// Client returns the connection itself, for reading and watching. Writes go through Txn.
+// Client returns the connection itself, for watches and snapshots. Requests go through the Store, which bounds them.
 func (s *Store) Client() *clientv3.Client { return s.client }
 
 // Prefix is what all keys of the cell's API server begin with. It ends in a slash.
@@ -99,6 +101,8 @@ func (s *Store) Key(relative string) string { return s.prefix + relative }
 
 // Revision returns the current revision of the store.
 func (s *Store) Revision(ctx context.Context) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
 	response, err := s.client.Get(ctx, termKey)
 	if err != nil {
 		return 0, fmt.Errorf("reading the revision of the store of cell %s: %w", s.Cell, err)
@@ -120,6 +124,8 @@ type KV struct {
 
 // Get returns what is stored under a key; its ModRevision is 0 if nothing is. The revision is that of the store when it was read.
 func (s *Store) Get(ctx context.Context, key string) (kv KV, revision int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
 	response, err := s.client.Get(ctx, key)
 	if err != nil {
 		return KV{}, 0, fmt.Errorf("reading %s in cell %s: %w", key, s.Cell, err)
@@ -137,6 +143,8 @@ func (s *Store) GetAll(ctx context.Context, keys []string) ([]KV, error) {
 	for i, key := range keys {
 		gets[i] = clientv3.OpGet(key)
 	}
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
 	response, err := s.client.Txn(ctx).Then(gets...).Commit()
 	if err != nil {
 		return nil, fmt.Errorf("reading %d keys in cell %s: %w", len(keys), s.Cell, err)
@@ -175,7 +183,7 @@ func (s *Store) Range(ctx context.Context, prefix string, revision int64) iter.S
 func (s *Store) pages(ctx context.Context, prefix string, revision int64, visit func([]KV) error) error {
 	key, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
 	for {
-		response, err := s.client.Get(ctx, key, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(revision))
+		response, err := s.page(ctx, key, end, revision)
 		if err != nil {
 			return err
 		}
@@ -194,6 +202,26 @@ func (s *Store) pages(ctx context.Context, prefix string, revision int64, visit 
 		}
 		key = page[len(page)-1].Key + "\x00"
 	}
+}
+
+func (s *Store) page(ctx context.Context, key, end string, revision int64) (*clientv3.GetResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	return s.client.Get(ctx, key, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(revision))
+}
+
+// Next returns the first key under a prefix that is not before another; it is empty if there is none.
+func (s *Store) Next(ctx context.Context, prefix, from string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	response, err := s.client.Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(1), clientv3.WithKeysOnly())
+	if err != nil {
+		return "", fmt.Errorf("reading the keys %s* in cell %s: %w", prefix, s.Cell, err)
+	}
+	for _, found := range response.Kvs {
+		return string(found.Key), nil
+	}
+	return "", nil
 }
 
 // Passes is how many stores are read through at once where nobody waits for it. Reading through a store takes all that its etcd and the

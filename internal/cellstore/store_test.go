@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -15,6 +19,7 @@ import (
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/cellstore/storetest"
 	"github.com/cellplane/cellplane/internal/local"
+	"github.com/cellplane/cellplane/internal/process"
 	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
@@ -37,6 +42,7 @@ func TestStore(t *testing.T) {
 	t.Run("several keys", func(t *testing.T) { testGetAll(t, s) })
 	t.Run("watches that catch up", func(t *testing.T) { testThrough(t, s) })
 	t.Run("objects", func(t *testing.T) { testObjects(t, s, api) })
+	t.Run("a store that hangs", func(t *testing.T) { testHanging(t, s, plane.Processes()) })
 }
 
 func testTerms(t *testing.T, s *cellstore.Store) {
@@ -197,5 +203,58 @@ func testObjects(t *testing.T, s *cellstore.Store, api kubernetes.Interface) {
 		if class, _ := cellstore.Classify(object); class != cellstore.Local && object.Name != "c" {
 			t.Errorf("%s is not the federation's", kv.Key)
 		}
+	}
+}
+
+// testHanging has a store stop answering in the middle of a read. No request waits for it for ever.
+func testHanging(t *testing.T, s *cellstore.Store, processes []*process.Process) {
+	etcd := processes[slices.IndexFunc(processes, func(p *process.Process) bool { return strings.HasSuffix(p.Name(), "/etcd") })]
+	defer func() {
+		if err := etcd.Resume(); err != nil {
+			t.Error(err)
+		}
+	}()
+	term, err := s.Term(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := 0
+	next, stop := iter.Pull2(s.Range(t.Context(), "/pages/", 0))
+	defer stop()
+	if _, err, _ := next(); err != nil {
+		t.Fatal(err)
+	}
+	if err := etcd.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 6*cellstore.Patience)
+	defer cancel()
+	requests := map[string]func() error{
+		"Revision": func() error { _, err := s.Revision(ctx); return err },
+		"Get":      func() error { _, _, err := s.Get(ctx, "/pages/00000"); return err },
+		"GetAll":   func() error { _, err := s.GetAll(ctx, []string{"/pages/00000"}); return err },
+		"Next":     func() error { _, err := s.Next(ctx, "/pages/", "/pages/"); return err },
+		"Txn":      func() error { _, err := s.Txn(ctx, term, nil, cellstore.Put("/pages/00000", nil)); return err },
+		"Range": func() error {
+			for {
+				_, err, more := next()
+				if err != nil || !more {
+					return err
+				}
+				read++
+			}
+		},
+	}
+	var all sync.WaitGroup
+	for name, request := range requests {
+		all.Go(func() {
+			if err := request(); !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+				t.Errorf("%s: %v, as its context: %v", name, err, ctx.Err())
+			}
+		})
+	}
+	all.Wait()
+	if read == 0 {
+		t.Error("the first page was not read")
 	}
 }

@@ -52,10 +52,7 @@ func (s *Store) RaiseTerm(ctx context.Context, term Term) error {
 		case current == term && revision != 0:
 			return nil
 		}
-		response, err := s.client.Txn(ctx).
-			If(clientv3.Compare(clientv3.ModRevision(termKey), "=", revision)).
-			Then(clientv3.OpPut(termKey, term.String())).
-			Commit()
+		response, err := s.commit(ctx, []clientv3.Cmp{Unchanged(termKey, revision)}, []clientv3.Op{clientv3.OpPut(termKey, term.String())})
 		if err != nil {
 			return fmt.Errorf("raising the term in cell %s to %d: %w", s.Cell, term, err)
 		}
@@ -85,7 +82,7 @@ func Delete(key string) clientv3.Op { return clientv3.OpDelete(key) }
 func (s *Store) Txn(ctx context.Context, term Term, conditions []clientv3.Cmp, operations ...clientv3.Op) (int64, error) {
 	guarded := append([]clientv3.Cmp{clientv3.Compare(clientv3.Value(termKey), "=", term.String())}, conditions...)
 	for {
-		response, err := s.client.Txn(ctx).If(guarded...).Then(operations...).Else(clientv3.OpGet(termKey)).Commit()
+		response, err := s.commit(ctx, guarded, operations, clientv3.OpGet(termKey))
 		switch {
 		case err != nil:
 			return 0, fmt.Errorf("writing to the store of cell %s: %w", s.Cell, err)
@@ -101,4 +98,10 @@ func (s *Store) Txn(ctx context.Context, term Term, conditions []clientv3.Cmp, o
 			return 0, fmt.Errorf("writing to the store of cell %s: %w", s.Cell, err)
 		}
 	}
+}
+
+func (s *Store) commit(ctx context.Context, conditions []clientv3.Cmp, operations []clientv3.Op, otherwise ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	return s.client.Txn(ctx).If(conditions...).Then(operations...).Else(otherwise...).Commit()
 }

@@ -88,8 +88,6 @@ func verifyCells(ctx context.Context, hub hubFlags, settle time.Duration) (cellc
 			return cellcheck.Report{}, fmt.Errorf("reaching the store of cell %s: %w", listed.Name, err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, settle+10*time.Minute)
-	defer cancel()
 	report, err := cellcheck.Check(ctx, compiled, stores, settle)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return report, errors.New("a store does not answer; see `cellplane cells list`")

@@ -186,14 +186,20 @@ func (p *Process) waitUntilWanted(ctx context.Context, backoff time.Duration) bo
 // Kill ends the process at once with SIGKILL. It is restarted like after any crash.
 func (p *Process) Kill() error { return p.signal(syscall.SIGKILL) }
 
-// Pause stops the process with SIGSTOP: it hangs, with its connections open.
+// Pause stops the process with SIGSTOP: when it returns, the process hangs, with its connections open.
 func (p *Process) Pause() error {
 	if err := p.signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return fmt.Errorf("pausing %s: %w", p.spec.Name, errNotRunning)
+	}
+	if err := awaitStop(p.cmd.Process.Pid); err != nil {
+		return fmt.Errorf("pausing %s: %w", p.spec.Name, err)
+	}
 	p.paused = true
-	p.mu.Unlock()
 	return nil
 }
 

@@ -87,7 +87,9 @@ func TestPausedProcessesHang(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid := p.Status(t.Context()).PID
-	waitFor(t, "the kernel says the process is stopped", func() bool { return kernelState(pid) == "T" })
+	if state := kernelState(pid); state != "T" {
+		t.Errorf("a paused process is in state %s", state)
+	}
 	if s := p.Status(t.Context()); s.State != StatePaused || s.Healthy {
 		t.Fatalf("status = %+v, want paused", s)
 	}

@@ -1,9 +1,12 @@
 package process
 
 import (
+	"errors"
 	"runtime"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // childAttributes puts a child into a process group of its own, so that Ctrl-C
@@ -30,4 +33,19 @@ func forkWithParentThread(start func() error) error {
 	result := make(chan error)
 	forks() <- func() { result <- start() }
 	return <-result
+}
+
+// awaitStop waits until a child that was told to stop has stopped with all of its threads, which takes a while if there is more to do
+// than processors, or has ended.
+func awaitStop(pid int) error {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.ECHILD):
+			return errNotRunning
+		default:
+			return err
+		}
+	}
 }

@@ -11,3 +11,6 @@ func childAttributes() *syscall.SysProcAttr {
 }
 
 func forkWithParentThread(start func() error) error { return start() }
+
+// awaitStop trusts that a child that was told to stop does so soon.
+func awaitStop(int) error { return nil }

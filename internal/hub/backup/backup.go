@@ -171,11 +171,11 @@ func (c *Controller) purgeAt(ctx context.Context, topology *slots.Map, keeper st
 		return err
 	}
 	for next := Root; ; {
-		response, err := store.Client().Get(ctx, next, clientv3.WithRange(clientv3.GetPrefixRangeEnd(Root)), clientv3.WithLimit(1), clientv3.WithKeysOnly())
-		if err != nil || len(response.Kvs) == 0 {
+		key, err := store.Next(ctx, Root, next)
+		if err != nil || key == "" {
 			return err
 		}
-		cell, _, _ := strings.Cut(strings.TrimPrefix(string(response.Kvs[0].Key), Root), "/")
+		cell, _, _ := strings.Cut(strings.TrimPrefix(key, Root), "/")
 		if _, member := topology.Index(cell); !member {
 			operations := append(Forget(cell), clientv3.OpDelete(Prefix(cell), clientv3.WithPrefix()))
 			if _, err := store.Txn(ctx, c.Term, nil, operations...); err != nil {
