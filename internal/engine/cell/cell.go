@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
@@ -253,11 +252,22 @@ func typedSource(client rest.Interface, resource, namespace string, newList func
 	get := func() *rest.Request {
 		return client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource)
 	}
+	item := itemOf(newList())
 	decode := decodeItem(newList())
 	return fleet.Source{
 		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			list := newList()
-			return list, get().VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Into(list)
+			answer := get().VersionedParams(&options, metav1.ParameterCodec).Do(ctx)
+			err := answer.Into(list)
+			if err == nil || answer.Error() != nil {
+				return list, err
+			}
+			body, err := answer.Raw()
+			if err != nil {
+				return nil, err
+			}
+			list = newList()
+			return list, readList(body, list, item)
 		},
 		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			return fleet.OpenWatch(ctx, get(), options, decode, known)
@@ -267,13 +277,15 @@ func typedSource(client rest.Interface, resource, namespace string, newList func
 
 // decodeItem returns a function that decodes one object of the type that a list has.
 func decodeItem(list runtime.Object) fleet.Decode {
+	item := itemOf(list)
+	return func(object []byte) (runtime.Object, error) { return readItem(fleet.WithoutManagedFields(object), item) }
+}
+
+// itemOf returns the type of the objects of a list.
+func itemOf(list runtime.Object) reflect.Type {
 	items, err := meta.GetItemsPtr(list)
 	if err != nil {
 		panic(err) // no list: a mistake in this program
 	}
-	item := reflect.TypeOf(items).Elem().Elem()
-	return func(object []byte) (runtime.Object, error) {
-		obj := reflect.New(item).Interface().(runtime.Object)
-		return obj, utiljson.Unmarshal(fleet.WithoutManagedFields(object), obj)
-	}
+	return reflect.TypeOf(items).Elem().Elem()
 }
