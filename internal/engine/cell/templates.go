@@ -39,7 +39,12 @@ type followed struct {
 	kind   *Kind
 	store  *Store[Template]
 	cancel context.CancelFunc
+	// refused is closed when the cell has refused several times to list the kind.
+	refused <-chan struct{}
 }
+
+// mostRefusals is how often the cell may refuse to list a kind before a start does not wait for it any longer.
+const mostRefusals = 3
 
 func newTemplates(c *Cell, options Options) *Templates {
 	return &Templates{cell: c, options: options, kinds: map[schema.GroupVersionKind]*followed{}, changed: make(chan struct{}, 1)}
@@ -187,7 +192,8 @@ func (t *Templates) store(gvk schema.GroupVersionKind) *Store[Template] {
 	return nil
 }
 
-// start discovers kinds, follows them, and returns when all kinds of this moment have been listed.
+// start discovers kinds, follows them, and returns when all kinds of this moment have been listed, but those that the cell
+// cannot list: one whose definition is gone again, or whose versions nobody converts, holds up no other.
 func (t *Templates) start(ctx context.Context) error {
 	var err error
 	for ctx.Err() == nil {
@@ -203,6 +209,8 @@ func (t *Templates) start(ctx context.Context) error {
 	for _, f := range stores {
 		select {
 		case <-f.store.Synced():
+		case <-f.refused:
+			klog.FromContext(ctx).Info("starting without a kind that cannot be listed; it is tried on", "kind", f.kind.GroupVersionKind)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -331,10 +339,17 @@ func (t *Templates) follow(ctx context.Context, kind *Kind) *followed {
 	})
 	logger := klog.FromContext(ctx)
 	source := fleet.ResourceSource(t.cell.discovery.RESTClient(), kind.GVR(), fleet.DecodeUnstructured, store.knows)
+	refused, refusals := make(chan struct{}), 0
 	go fleet.Follow(ctx, source, reserved{store}, func(err error) {
 		logger.V(2).Info("cannot follow templates, trying again", "kind", kind.Kind, "err", err)
+		if fleet.Unreachable(err) {
+			return
+		}
+		if refusals++; refusals == mostRefusals {
+			close(refused)
+		}
 	})
-	return &followed{kind: kind, store: store, cancel: cancel}
+	return &followed{kind: kind, store: store, cancel: cancel, refused: refused}
 }
 
 // newTemplateStore returns an empty store of templates of a kind.
