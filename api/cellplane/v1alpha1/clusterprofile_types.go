@@ -56,6 +56,8 @@ type ClusterPrice struct {
 	// PerHour is the list price of one unit for an hour: of one processor, one GiB of memory or storage, or one piece
 	// of anything else. What is not listed is free.
 	// +optional
+	// +kubebuilder:validation:MaxProperties=24
+	// +kubebuilder:validation:XValidation:rule="self.all(name, !string(self[name]).startsWith('-'))",message="perHour: a price must not be negative"
 	PerHour map[corev1.ResourceName]resource.Quantity `json:"perHour,omitempty"`
 
 	// Currency is shown beside costs; clusters are compared by number alone.
