@@ -119,6 +119,9 @@ type ClusterElasticity struct {
 
 	// ScaleUpLatency is how long it takes until a new node runs pods.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
 	ScaleUpLatency *metav1.Duration `json:"scaleUpLatency,omitempty"`
 }
 

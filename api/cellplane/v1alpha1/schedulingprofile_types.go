@@ -137,6 +137,9 @@ type Pace struct {
 
 	// Interval is the least time between steps.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
 	// +kubebuilder:default="30s"
 	Interval metav1.Duration `json:"interval,omitzero"`
 
