@@ -85,7 +85,7 @@ func (b *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	works := b.cell.WorksOf(key)
 	leaving := b.orphans(&binding.Spec, works, targets)
 	if err := b.deleteWorks(ctx, leaving); err != nil {
-		return b.failed(binding, err)
+		return b.failed(binding, names.EventCleanupWorkFailed, err)
 	}
 
 	// 3. The others are created or brought up to date.
@@ -93,7 +93,7 @@ func (b *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	err := b.write(ctx, template, works, wanted, waits)
 	syncDuration.WithLabelValues(result(err)).Observe(time.Since(start).Seconds())
 	if err = errors.Join(append(failures, err)...); err != nil {
-		return b.failed(binding, err)
+		return b.failed(binding, names.EventSyncWorkFailed, err)
 	}
 	b.problems.set(key, "")
 	b.recorder.Succeeded(events.OfBinding(binding), "works", names.EventSyncWorkSucceed,
@@ -104,9 +104,9 @@ func (b *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	return nil
 }
 
-func (b *Controller) failed(binding *workv1alpha2.ResourceBinding, err error) error {
+func (b *Controller) failed(binding *workv1alpha2.ResourceBinding, reason string, err error) error {
 	if !isPassing(err) {
-		b.recorder.Failed(events.OfBinding(binding), "works", names.EventSyncWorkFailed, err.Error())
+		b.recorder.Failed(events.OfBinding(binding), "works", reason, err.Error())
 		b.problems.set(cell.Key{Namespace: binding.Namespace, Name: binding.Name}, describe(err))
 	}
 	return err
@@ -244,8 +244,7 @@ func (b *Controller) remove(ctx context.Context, binding *workv1alpha2.ResourceB
 	}
 	if works := b.cell.WorksOf(cell.Key{Namespace: binding.Namespace, Name: binding.Name}); len(works) > 0 {
 		if err := b.deleteWorks(ctx, works); err != nil {
-			b.recorder.Failed(events.OfBinding(binding), "works", names.EventCleanupWorkFailed, err.Error())
-			return err
+			return b.failed(binding, names.EventCleanupWorkFailed, err)
 		}
 		return nil // the end of the last one brings us back
 	}

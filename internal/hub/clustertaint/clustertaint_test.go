@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	"github.com/cellplane/cellplane/internal/hub/hubtest"
+	"github.com/cellplane/cellplane/internal/testenv"
 )
 
 func conditions(pairs ...string) []metav1.Condition {
@@ -162,4 +165,24 @@ func TestTaintsFollowConditions(t *testing.T) {
 	if err := hub.Client.Get(t.Context(), client.ObjectKeyFromObject(other), untouched); err != nil || len(untouched.Spec.Taints) != 0 {
 		t.Errorf("a cluster that no policy targets has taints %v (%v)", untouched.Spec.Taints, err)
 	}
+}
+
+// Taints that cannot be put on are told on the Cluster, and are put on once they can.
+func TestTaintsAreRefused(t *testing.T) {
+	hub := hubtest.Start(t, func(_ context.Context, mgr manager.Manager) error { return Add(mgr) })
+	cluster := hub.Cluster(t, "a", clusterv1alpha1.ClusterSpec{})
+	relent := testenv.Refuse(t, testenv.SharedAPIServer(t).RESTConfig(), testenv.Refusal{
+		Operation: admissionregistrationv1.Update, Group: clusterv1alpha1.GroupName, Resource: "clusters", Name: cluster.Name, Words: "no taints today",
+		Probe: func(ctx context.Context) error {
+			patch := []byte(`{"spec":{"taints":[{"key":"probe","effect":"NoSchedule"}]}}`)
+			return hub.Client.Patch(ctx, cluster.DeepCopy(), client.RawPatch(types.MergePatchType, patch), client.DryRunAll)
+		},
+	})
+	hub.SetCondition(t, cluster, names.ClusterReady, metav1.ConditionFalse)
+	hub.EventuallyEvent(t, cluster, names.EventTaintClusterFailed)
+	relent()
+	hub.Eventually(t, "it is tainted not-ready", cluster, func(c *clusterv1alpha1.Cluster) bool {
+		return len(c.Spec.Taints) == 1 && c.Spec.Taints[0].Key == names.NotReadyTaint
+	})
+	hub.EventuallyEvent(t, cluster, names.EventTaintClusterSucceed)
 }

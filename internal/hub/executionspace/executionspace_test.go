@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -194,4 +195,35 @@ func TestForcedOut(t *testing.T) {
 	if err := hub.Client.Get(t.Context(), client.ObjectKeyFromObject(stray), stray); err != nil || stray.DeletionTimestamp != nil {
 		t.Errorf("a namespace without a cluster was deleted (%v)", err)
 	}
+}
+
+// A space that cannot be made or removed is told on the Cluster, and is made or removed once it can.
+func TestSpaceIsRefused(t *testing.T) {
+	hub := start(t, Options{})
+	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.ExecutionNamespace(hub.Name + "-a")}}
+	refuse := func(operation admissionregistrationv1.OperationType, probe func(context.Context) error) (relent func()) {
+		return testenv.Refuse(t, testenv.SharedAPIServer(t).RESTConfig(), testenv.Refusal{
+			Operation: operation, Resource: "namespaces", Name: space.Name, Words: "no namespaces today", Probe: probe,
+		})
+	}
+	relent := refuse(admissionregistrationv1.Create, func(ctx context.Context) error {
+		return hub.Client.Create(ctx, space.DeepCopy(), client.DryRunAll)
+	})
+	cluster := hub.Cluster(t, "a", clusterv1alpha1.ClusterSpec{})
+	hub.EventuallyEvent(t, cluster, names.EventCreateExecutionSpaceFailed)
+	relent()
+	hub.EventuallyEvent(t, cluster, names.EventCreateExecutionSpaceSucceed)
+
+	relent = refuse(admissionregistrationv1.Delete, func(ctx context.Context) error {
+		return hub.Client.Delete(ctx, space, client.DryRunAll)
+	})
+	if err := hub.Client.Delete(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+	hub.EventuallyEvent(t, cluster, names.EventRemoveExecutionSpaceFailed)
+	if err := hub.Client.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster); err != nil {
+		t.Errorf("the cluster left before its space: %v", err)
+	}
+	relent()
+	gone(t, hub, cluster, space)
 }

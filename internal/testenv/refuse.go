@@ -1,0 +1,79 @@
+package testenv
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// Refusal is a rule by which an API server refuses what is asked of it, as an administrator's own policy might.
+type Refusal struct {
+	// Operation, Group, Resource and Name say which requests it is about. Names are to be those of the test alone.
+	Operation             admissionregistrationv1.OperationType
+	Group, Resource, Name string
+	// Unless lets requests pass; empty means none.
+	Unless string
+	// Words are what the refused are told.
+	Words string
+	// Probe asks for what is to be refused, as a dry run.
+	Probe func(ctx context.Context) error
+}
+
+// Refuse returns when an API server refuses. The function that it returns puts an end to that, soon; so does the end of the test.
+func Refuse(t testing.TB, config *rest.Config, r Refusal) (relent func()) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies, bindings := client.AdmissionregistrationV1().ValidatingAdmissionPolicies(), client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+	name := metav1.ObjectMeta{Name: "refusal-" + rand.String(8)}
+	relent = func() {
+		ctx := context.Background()
+		_ = bindings.Delete(ctx, name.Name, metav1.DeleteOptions{})
+		_ = policies.Delete(ctx, name.Name, metav1.DeleteOptions{})
+	}
+	t.Cleanup(relent)
+	_, err = policies.Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: name, Spec: r.policy()}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = bindings.Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: name, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+		PolicyName: name.Name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	Eventually(t, "the API server refuses", func(ctx context.Context) (bool, error) {
+		err := r.Probe(ctx)
+		if err == nil {
+			return false, errors.New("it agrees")
+		}
+		return strings.Contains(err.Error(), r.Words), err
+	})
+	return relent
+}
+
+func (r *Refusal) policy() admissionregistrationv1.ValidatingAdmissionPolicySpec {
+	unless := r.Unless
+	if unless == "" {
+		unless = "false"
+	}
+	return admissionregistrationv1.ValidatingAdmissionPolicySpec{
+		MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+			ResourceNames: []string{r.Name},
+			RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+				Operations: []admissionregistrationv1.OperationType{r.Operation},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{r.Group}, APIVersions: []string{"*"}, Resources: []string{r.Resource}},
+			},
+		}}},
+		Validations: []admissionregistrationv1.Validation{{Expression: unless, Message: r.Words}},
+	}
+}
