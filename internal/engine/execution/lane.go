@@ -187,8 +187,11 @@ func (l *lane) reinterpret(concerned func(schema.GroupVersionKind) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for gvk, c := range l.collections {
-		if l.member != nil && concerned(gvk) {
-			c.forgetMeaning()
+		if !concerned(gvk) {
+			continue
+		}
+		c.forgetMeaning() // also of a member that is not connected: it may come back with the same objects
+		if l.member != nil {
 			c.start(l.member)
 		}
 	}

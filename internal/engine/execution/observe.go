@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"sync"
@@ -41,18 +43,25 @@ type Observed struct {
 	deleting bool
 }
 
-// collection is the picture of our objects of one kind in one member. It implements fleet.Sink.
+// collection is the picture of our objects of one kind in one member.
 type collection struct {
 	lane *lane
 	gvk  schema.GroupVersionKind
 
 	mu        sync.Mutex
 	cancel    context.CancelFunc // ends following
+	follower  *follower          // who is followed through now
 	served    fleet.ServedKind
 	objects   map[cell.Key]*Observed
-	seen      map[cell.Key]struct{} // during a list
 	synced    bool
 	remeaning bool // what objects mean has changed
+}
+
+// follower brings news of the objects into a collection; it implements fleet.Sink. One that another has taken the place of
+// may still be in the middle of a list: what it says, and above all what it has not seen, counts no more.
+type follower struct {
+	*collection
+	seen map[cell.Key]struct{} // during a list
 }
 
 func newCollection(l *lane, gvk schema.GroupVersionKind) *collection {
@@ -62,12 +71,7 @@ func newCollection(l *lane, gvk schema.GroupVersionKind) *collection {
 // start follows the objects through a connection, in place of an earlier one.
 func (c *collection) start(member *fleet.Member) {
 	ctx, cancel := context.WithCancel(member.Context())
-	c.mu.Lock()
-	if c.cancel != nil {
-		c.cancel()
-	}
-	c.cancel, c.synced = cancel, false
-	c.mu.Unlock()
+	f := c.replaceFollower(cancel)
 	go func() {
 		served, ok := c.find(ctx, member)
 		if !ok {
@@ -76,8 +80,26 @@ func (c *collection) start(member *fleet.Member) {
 		c.mu.Lock()
 		c.served = served
 		c.mu.Unlock()
-		member.Follow(ctx, served.Resource, c.lane.selector(), c)
+		member.Follow(ctx, served.Resource, c.lane.selector(), f)
 	}()
+}
+
+// replaceFollower returns the one whose news count from now on; cancel ends it.
+func (c *collection) replaceFollower(cancel context.CancelFunc) *follower {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cancel != nil {
+		c.cancel()
+	}
+	c.cancel, c.synced, c.follower = cancel, false, &follower{collection: c}
+	return c.follower
+}
+
+// counts tells whether nobody has taken the follower's place.
+func (f *follower) counts() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.follower == f
 }
 
 // find asks until the member serves the kind.
@@ -117,19 +139,26 @@ func (c *collection) forgetMeaning() {
 }
 
 // Set takes over an object of the member.
-func (c *collection) Set(from runtime.Object) {
-	if obj, ok := from.(*fleet.Bare); ok {
-		c.observe(obj.Unstructured, "", obj.Full)
+func (f *follower) Set(from runtime.Object) {
+	obj, ok := from.(*fleet.Bare)
+	if !ok || !f.counts() {
+		return
 	}
+	defer func() {
+		if problem := recover(); problem != nil { // what one object does to us must not harm the others
+			klog.Background().Error(fmt.Errorf("panic: %v", problem), "recovered", "kind", f.gvk, "object", keyOf(obj.Unstructured), "stack", string(debug.Stack()))
+		}
+	}()
+	f.observe(obj.Unstructured, "", obj.Full)
 }
 
 // Unset takes note that an object is gone; if it should be there, it is made again.
-func (c *collection) Unset(from runtime.Object) {
+func (f *follower) Unset(from runtime.Object) {
 	obj, ok := from.(*fleet.Bare)
-	if !ok {
+	if !ok || !f.counts() {
 		return
 	}
-	c.forget(keyOf(obj.Unstructured), cell.Version(obj.GetResourceVersion()))
+	f.forget(keyOf(obj.Unstructured), cell.Version(obj.GetResourceVersion()))
 }
 
 func (c *collection) forget(key cell.Key, version uint64) {
@@ -146,26 +175,36 @@ func (c *collection) forget(key cell.Key, version uint64) {
 }
 
 // Relist begins a list; the function ends it and takes note of what is gone.
-func (c *collection) Relist() (done func(resourceVersion string)) {
-	c.mu.Lock()
-	c.seen = map[cell.Key]struct{}{}
-	c.mu.Unlock()
+func (f *follower) Relist() (done func(resourceVersion string)) {
+	f.mu.Lock()
+	f.seen = map[cell.Key]struct{}{}
+	f.mu.Unlock()
 	return func(resourceVersion string) {
-		listed := cell.Version(resourceVersion)
-		c.mu.Lock()
-		var gone []cell.Key
-		for key := range c.objects {
-			if _, there := c.seen[key]; !there {
-				gone = append(gone, key)
-			}
+		gone, counts := f.listed()
+		if !counts {
+			return
 		}
-		c.seen, c.synced, c.remeaning = nil, true, false
-		c.mu.Unlock()
 		for _, key := range gone {
-			c.forget(key, listed)
+			f.forget(key, cell.Version(resourceVersion))
 		}
-		c.lane.enqueueOf(c.gvk)
+		f.lane.enqueueOf(f.gvk)
 	}
+}
+
+// listed ends a list and returns what it has not seen, and whether the list counts.
+func (f *follower) listed() (gone []cell.Key, counts bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.follower != f {
+		return nil, false
+	}
+	for key := range f.objects {
+		if _, there := f.seen[key]; !there {
+			gone = append(gone, key)
+		}
+	}
+	f.seen, f.synced, f.remeaning = nil, true, false
+	return gone, true
 }
 
 // enqueueOf looks at the Works of a kind, now that all objects of the kind are known.
@@ -190,8 +229,8 @@ func (c *collection) observe(obj *unstructured.Unstructured, agreed string, full
 	key, version := keyOf(obj), cell.Version(obj.GetResourceVersion())
 	c.mu.Lock()
 	before, remeaning := c.objects[key], c.remeaning
-	if c.seen != nil {
-		c.seen[key] = struct{}{}
+	if c.follower != nil && c.follower.seen != nil {
+		c.follower.seen[key] = struct{}{}
 	}
 	c.mu.Unlock()
 	if before != nil && before.UID == obj.GetUID() && before.version >= version && agreed == "" && !remeaning {
