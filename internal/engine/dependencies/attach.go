@@ -150,7 +150,7 @@ func hasPolicy(binding *workv1alpha2.ResourceBinding) bool {
 
 // detach lets go of the bindings attached to one, but those to keep. Who is needed by nobody else and has no policy is
 // removed.
-func (d *Controller) detach(ctx context.Context, needing cell.Key, keep map[cell.Key]bool) error {
+func (d *Controller) detach(ctx context.Context, needing cell.Key, keep func(*workv1alpha2.ResourceBinding) bool) error {
 	label := labelOf(needing)
 	var errs []error
 	for _, holder := range d.holders() {
@@ -159,7 +159,7 @@ func (d *Controller) detach(ctx context.Context, needing cell.Key, keep map[cell
 			errs = append(errs, queue.Later{After: time.Second})
 		}
 		for _, binding := range attached {
-			if !keep[keyOf(binding)] && binding.DeletionTimestamp == nil {
+			if binding.DeletionTimestamp == nil && !keep(binding) {
 				errs = append(errs, d.letGo(ctx, holder, keyOf(binding), needing, label))
 			}
 		}

@@ -156,8 +156,13 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 		return d.release(ctx, binding)
 	}
 
+	template := d.template(binding)
+	if template == nil {
+		return nil // not seen yet, or gone: then the binding goes, and lets go of all with it
+	}
+
 	// 1. What does the template refer to?
-	references, list, err := d.references(ctx, binding)
+	references, list, err := d.references(ctx, template)
 	if err != nil {
 		d.recorder.Failed(events.OfBinding(binding), "dependencies", names.EventGetDependenciesFailed, err.Error())
 		return err
@@ -183,7 +188,9 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 		attached[dependency.Binding()] = true
 		errs = append(errs, d.attach(ctx, binding, dependency))
 	}
-	errs = append(errs, d.detach(ctx, key, attached))
+	errs = append(errs, d.detach(ctx, key, func(other *workv1alpha2.ResourceBinding) bool {
+		return attached[keyOf(other)] || d.unsure(references, other)
+	}))
 	if err := errors.Join(errs...); err != nil {
 		return d.failed(binding, err)
 	}
@@ -196,7 +203,7 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 
 // release lets go of everything that is attached to a binding, and then of the binding.
 func (d *Controller) release(ctx context.Context, binding *workv1alpha2.ResourceBinding) error {
-	if err := d.detach(ctx, keyOf(binding), nil); err != nil {
+	if err := d.detach(ctx, keyOf(binding), func(*workv1alpha2.ResourceBinding) bool { return false }); err != nil {
 		return d.failed(binding, err)
 	}
 	if !slices.Contains(binding.Finalizers, names.BindingDependenciesFinalizer) {
@@ -217,15 +224,25 @@ func (d *Controller) failed(binding *workv1alpha2.ResourceBinding, err error) er
 	return err
 }
 
-// references asks the interpreter, and returns the answer compiled and as the text that is kept on the binding.
-func (d *Controller) references(ctx context.Context, binding *workv1alpha2.ResourceBinding) ([]reference, string, error) {
+// template returns the template of a binding, nil if it is not known.
+func (d *Controller) template(binding *workv1alpha2.ResourceBinding) *cell.Template {
 	ref := &binding.Spec.Resource
-	template := d.cell.Templates.Get(cell.TemplateKey{
-		GroupVersionKind: schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind), Key: cell.Key{Namespace: ref.Namespace, Name: ref.Name},
-	})
-	if template == nil {
-		return nil, "", nil
-	}
+	return d.cell.Templates.Get(cell.TemplateKey{GroupVersionKind: kindOf(binding), Key: cell.Key{Namespace: ref.Namespace, Name: ref.Name}})
+}
+
+func kindOf(binding *workv1alpha2.ResourceBinding) schema.GroupVersionKind {
+	return schema.FromAPIVersionAndKind(binding.Spec.Resource.APIVersion, binding.Spec.Resource.Kind)
+}
+
+// unsure tells whether an attached binding is of a kind that is referred to and cannot be seen now: the kind may come back,
+// and what was not found of it may be there.
+func (d *Controller) unsure(references []reference, attached *workv1alpha2.ResourceBinding) bool {
+	kind := kindOf(attached)
+	return slices.ContainsFunc(references, func(r reference) bool { return r.gvk == kind }) && !d.cell.Templates.Known(kind)
+}
+
+// references asks the interpreter, and returns the answer compiled and as the text that is kept on the binding.
+func (d *Controller) references(ctx context.Context, template *cell.Template) ([]reference, string, error) {
 	obj, err := template.Object()
 	if err != nil {
 		return nil, "", err

@@ -1,0 +1,114 @@
+package dependencies_test
+
+import (
+	"context"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	configv1alpha1 "github.com/cellplane/cellplane/api/config/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/engine/dependencies"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// refersTo is an interpreter to which every template refers to the same.
+type refersTo []configv1alpha1.DependentObjectReference
+
+func (r refersTo) Dependencies(context.Context, *unstructured.Unstructured) ([]configv1alpha1.DependentObjectReference, error) {
+	return r, nil
+}
+
+// What a template needs stays attached while the template is not seen, and while the kind of what it needs is not: neither
+// says that nobody needs it any more.
+func TestUnseen(t *testing.T) {
+	server := testenv.SharedAPIServer(t)
+	namespace := server.Namespace(t)
+	for _, name := range []string{"seen", "needed"} {
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if _, err := server.Client(t).CoreV1().ConfigMaps(namespace).Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	picture, err := cell.New(server.RESTConfig(), cell.Options{Name: "cell-a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := picture.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	remote, err := cell.NewBindingClient(server.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	reference := func(apiVersion, kind, name string) configv1alpha1.DependentObjectReference {
+		return configv1alpha1.DependentObjectReference{APIVersion: apiVersion, Kind: kind, Namespace: namespace, Name: name}
+	}
+	binding := func(apiVersion, kind, name string) *workv1alpha2.ResourceBinding {
+		b := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{names.ResourceBindingPermanentIDLabel: "an-id"}}}
+		b.Spec.PropagateDeps = true
+		b.Spec.Resource = workv1alpha2.ObjectReference{APIVersion: apiVersion, Kind: kind, Namespace: namespace, Name: name}
+		created, err := picture.CreateBinding(t.Context(), b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return created
+	}
+	reconcile := func(needing *workv1alpha2.ResourceBinding, references ...configv1alpha1.DependentObjectReference) {
+		t.Helper()
+		if err := dependencies.New(picture, nil, refersTo(references), nil).Reconcile(t.Context(), cell.Key{Namespace: namespace, Name: needing.Name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	attached := func() bool {
+		t.Helper()
+		b, err := remote.Get(t.Context(), cell.Key{Namespace: namespace, Name: "needed-configmap"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b != nil && b.DeletionTimestamp == nil
+	}
+
+	needing := binding("v1", "ConfigMap", "seen")
+	reconcile(needing, reference("v1", "ConfigMap", "needed"))
+	if !attached() {
+		t.Fatal("what is needed is not attached")
+	}
+
+	// Its template is not seen: the binding speaks of another one now.
+	edit := func(change func(*workv1alpha2.ResourceBinding)) {
+		t.Helper()
+		now := picture.Binding(cell.Key{Namespace: namespace, Name: needing.Name}).DeepCopy()
+		change(now)
+		if _, err := picture.UpdateBinding(t.Context(), now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	edit(func(b *workv1alpha2.ResourceBinding) { b.Spec.Resource.Name = "unseen" })
+	reconcile(needing)
+	if !attached() {
+		t.Error("what is needed was let go of because the template was not seen")
+	}
+
+	// Its kind is not seen.
+	edit(func(b *workv1alpha2.ResourceBinding) { b.Spec.Resource.Name = "seen" })
+	other := picture.Binding(cell.Key{Namespace: namespace, Name: "needed-configmap"}).DeepCopy()
+	other.Spec.Resource.APIVersion, other.Spec.Resource.Kind = "unserved.example/v1", "Widget"
+	if _, err := picture.UpdateBinding(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	reconcile(needing, reference("unserved.example/v1", "Widget", "needed"))
+	if !attached() {
+		t.Error("what is needed was let go of because its kind was not seen")
+	}
+
+	// What nobody refers to any more goes.
+	reconcile(needing)
+	if attached() {
+		t.Error("what is not needed is still attached")
+	}
+}
