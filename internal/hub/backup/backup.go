@@ -57,16 +57,17 @@ func (c *Controller) Set(topology *slots.Map) {
 // Run keeps backups until the context ends or somebody with a higher term has taken over.
 func (c *Controller) Run(ctx context.Context) error {
 	c.prepare()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-c.changed:
-		}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-c.changed:
+	}
+	for ctx.Err() == nil {
 		if err := c.runUnder(ctx); err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
 // runUnder keeps backups as long as the topology stays as it is.
@@ -76,6 +77,11 @@ func (c *Controller) runUnder(ctx context.Context) error {
 	c.mu.Lock()
 	topology := c.topology
 	c.sources = map[string]*source{}
+	for i := range topology.Cells() {
+		if cell := topology.Cell(slots.Index(i)); cell.State != slots.Failed {
+			c.sources[cell.Name] = &source{} // which has not begun, and may not for long
+		}
+	}
 	c.mu.Unlock()
 
 	var sources sync.WaitGroup
@@ -99,7 +105,6 @@ func (c *Controller) runUnder(ctx context.Context) error {
 	case err := <-deposed:
 		return err
 	case <-c.changed:
-		c.changed <- struct{}{} // for Run to see
 		return nil
 	}
 }
@@ -153,14 +158,27 @@ func (c *Controller) follow(ctx context.Context, topology *slots.Map, cell slots
 }
 
 // purge removes the copies of cells that are in the topology no more. Those of failed cells stay: they may be all there is.
+// What a keeper vouches for has to go with them: should a cell of that name join later, it would be taken for what the keeper has of it.
 func (c *Controller) purge(ctx context.Context, topology *slots.Map) {
+	var keepers sync.WaitGroup
+	defer keepers.Wait()
 	for i := range topology.Cells() {
-		keeper := topology.Cell(slots.Index(i))
-		if keeper.State == slots.Failed {
-			continue
+		if keeper := topology.Cell(slots.Index(i)); keeper.State != slots.Failed {
+			keepers.Go(func() { c.keepPurging(ctx, topology, keeper.Name) })
 		}
-		if err := c.purgeAt(ctx, topology, keeper.Name); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Info("Copies of cells that have left remain for now", "keeper", keeper.Name, "reason", err.Error())
+	}
+}
+
+// keepPurging purges a keeper, again and again if it has to.
+func (c *Controller) keepPurging(ctx context.Context, topology *slots.Map, keeper string) {
+	for delay := retryDelay; ; {
+		err := c.purgeAt(ctx, topology, keeper)
+		if err == nil || ctx.Err() != nil || errors.Is(err, cellstore.ErrDeposed) {
+			return
+		}
+		klog.FromContext(ctx).Info("Copies of cells that have left remain for now", "keeper", keeper, "reason", err.Error())
+		if !rest(ctx, delay.Step()) {
+			return
 		}
 	}
 }
@@ -170,25 +188,35 @@ func (c *Controller) purgeAt(ctx context.Context, topology *slots.Map, keeper st
 	if err != nil {
 		return err
 	}
-	for next := Root; ; {
-		key, err := store.Next(ctx, Root, next)
-		if err != nil || key == "" {
-			return err
-		}
-		cell, _, _ := strings.Cut(strings.TrimPrefix(key, Root), "/")
-		if _, member := topology.Index(cell); !member {
-			operations := append(Forget(cell), clientv3.OpDelete(Prefix(cell), clientv3.WithPrefix()))
-			if _, err := store.Txn(ctx, c.Term, nil, operations...); err != nil {
+	// A keeper may have nothing of a cell that was drained, and vouch for just that.
+	for _, root := range []string{Root, progressRoot, scopeRoot} {
+		for next := root; ; {
+			key, err := store.Next(ctx, root, next)
+			if err != nil {
 				return err
 			}
+			if key == "" {
+				break
+			}
+			cell, _, _ := strings.Cut(strings.TrimPrefix(key, root), "/")
+			if _, member := topology.Index(cell); !member {
+				operations := append(Forget(cell), clientv3.OpDelete(Prefix(cell), clientv3.WithPrefix()))
+				if _, err := store.Txn(ctx, c.Term, nil, operations...); err != nil {
+					return err
+				}
+			}
+			if next = key + "\x00"; root == Root {
+				next = clientv3.GetPrefixRangeEnd(Prefix(cell))
+			}
 		}
-		next = clientv3.GetPrefixRangeEnd(Prefix(cell))
 	}
+	return nil
 }
 
 // Standing tells how far the backup of a cell is.
 type Standing struct {
-	// Complete is set when every keeper has everything that was there when it began to follow.
+	// Complete is set when every keeper has everything that was there when the cell began to be followed. Before that nothing is known
+	// but Pending.
 	Complete bool
 	// Revision of the cell's store up to which every write is copied.
 	Revision int64
@@ -206,8 +234,9 @@ func (c *Controller) Standings() map[string]Standing {
 	defer c.mu.Unlock()
 	all := map[string]Standing{}
 	for name, s := range c.sources {
-		standing := Standing{Complete: true}
-		for keeper, pair := range s.standings() {
+		keepers, begun := s.standings()
+		standing := Standing{Complete: begun}
+		for keeper, pair := range keepers {
 			if !pair.synced {
 				standing.Complete = false
 				standing.Waiting = append(standing.Waiting, keeper)

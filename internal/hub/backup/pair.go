@@ -46,6 +46,7 @@ type pair struct {
 
 	mu      sync.Mutex
 	pending map[string]change // by key without prefix
+	writing map[string]change // what was pending and is on its way; a keeper that hangs keeps it there
 	through int64             // the source's revision up to which everything is pending or written
 	tooMany bool
 
@@ -96,7 +97,7 @@ func (p *pair) take() (changes map[string]change, through int64, err error) {
 		return nil, 0, fmt.Errorf("more than %d changes wait for it", maxPending)
 	}
 	changes, through = p.pending, p.through
-	p.pending = map[string]change{}
+	p.pending, p.writing = map[string]change{}, changes
 	return changes, through, nil
 }
 
@@ -104,6 +105,7 @@ func (p *pair) take() (changes map[string]change, through int64, err error) {
 func (p *pair) giveBack(changes map[string]change) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.writing = nil
 	for key, c := range changes {
 		if newer, waiting := p.pending[key]; waiting {
 			newer.seen = c.seen
@@ -213,7 +215,7 @@ func (p *pair) write(ctx context.Context) (carried bool, err error) {
 func (p *pair) reached(revision int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.written = revision
+	p.written, p.writing = revision, nil
 }
 
 // standing is how far a pair is.
@@ -228,9 +230,16 @@ func (p *pair) standing() standing {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := standing{synced: p.synced, written: p.written, pending: len(p.pending)}
-	for _, c := range p.pending {
-		if s.oldest.IsZero() || c.seen.Before(s.oldest) {
-			s.oldest = c.seen
+	for key := range p.writing {
+		if _, again := p.pending[key]; !again {
+			s.pending++
+		}
+	}
+	for _, part := range []map[string]change{p.pending, p.writing} {
+		for _, c := range part {
+			if s.oldest.IsZero() || c.seen.Before(s.oldest) {
+				s.oldest = c.seen
+			}
 		}
 	}
 	return s

@@ -23,13 +23,17 @@ func TestPending(t *testing.T) {
 	if a := taken["a"]; string(a.value) != "2" || !a.seen.Equal(time.Unix(100, 0)) {
 		t.Errorf("a is %q since %v; want the newest value since the oldest change", a.value, a.seen)
 	}
-	if s := p.standing(); s.pending != 0 {
-		t.Errorf("%d keys are pending after all were taken", s.pending)
+	// What is on its way has not arrived: a keeper that hangs is not up to date.
+	if s := p.standing(); s.pending != 2 || !s.oldest.Equal(time.Unix(100, 0)) {
+		t.Errorf("%d keys are pending since %v while they are written", s.pending, s.oldest)
 	}
 
 	// What could not be written comes back, but not over what is newer.
 	now = now.Add(time.Second)
 	p.note("a", []byte("3"))
+	if s := p.standing(); s.pending != 2 {
+		t.Errorf("%d keys are pending, one of them again", s.pending)
+	}
 	p.giveBack(taken)
 	taken, _, _ = p.take()
 	if a := taken["a"]; string(a.value) != "3" || !a.seen.Equal(time.Unix(100, 0)) {
@@ -37,6 +41,10 @@ func TestPending(t *testing.T) {
 	}
 	if b, waiting := taken["b"]; !waiting || b.value != nil {
 		t.Errorf("the deletion of b was forgotten: %v", taken)
+	}
+	p.reached(12)
+	if s := p.standing(); s.pending != 0 || !s.oldest.IsZero() || s.written != 12 {
+		t.Errorf("%d keys are pending since %v after all were written", s.pending, s.oldest)
 	}
 }
 

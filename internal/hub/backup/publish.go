@@ -64,7 +64,7 @@ func publish(ctx context.Context, hub client.Client, name string, standing Stand
 	if err := hub.Get(ctx, types.NamespacedName{Name: name}, &cell); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
-	wanted := statusOf(standing, now)
+	wanted := statusOf(standing, cell.Status.Backup, now)
 	condition := conditionOf(standing, now)
 	condition.ObservedGeneration = cell.Generation
 	conditions := append([]metav1.Condition(nil), cell.Status.Conditions...)
@@ -88,7 +88,13 @@ func publish(ctx context.Context, hub client.Client, name string, standing Stand
 	return err == nil, client.IgnoreNotFound(err)
 }
 
-func statusOf(standing Standing, now time.Time) cellplanev1alpha1.CellBackup {
+// statusOf returns the figures. As long as a keeper has not been compared, what is backed up is what was before.
+func statusOf(standing Standing, before *cellplanev1alpha1.CellBackup, now time.Time) cellplanev1alpha1.CellBackup {
+	if !standing.Complete {
+		status := ptr.Deref(before, cellplanev1alpha1.CellBackup{})
+		status.PendingKeys = int64(standing.Pending)
+		return status
+	}
 	upToDate := now
 	if !standing.Oldest.IsZero() {
 		upToDate = standing.Oldest
@@ -100,6 +106,9 @@ func statusOf(standing Standing, now time.Time) cellplanev1alpha1.CellBackup {
 func conditionOf(standing Standing, now time.Time) metav1.Condition {
 	condition := metav1.Condition{Type: names.CellBackedUp, Status: metav1.ConditionFalse}
 	switch {
+	case !standing.Complete && len(standing.Waiting) == 0:
+		condition.Reason = reasonComparing
+		condition.Message = "The cell has not been compared with its backup yet."
 	case !standing.Complete:
 		condition.Reason = reasonComparing
 		condition.Message = fmt.Sprintf("The cell is being compared with its backup in %s.", strings.Join(standing.Waiting, ", "))

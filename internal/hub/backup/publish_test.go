@@ -5,6 +5,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 )
 
 func TestCondition(t *testing.T) {
@@ -18,6 +20,7 @@ func TestCondition(t *testing.T) {
 		{"nothing waits", Standing{Complete: true}, metav1.ConditionTrue, reasonFollowing},
 		{"a change has just come", Standing{Complete: true, Pending: 3, Oldest: now.Add(-time.Second)}, metav1.ConditionTrue, reasonFollowing},
 		{"a keeper is away", Standing{Complete: true, Pending: 3, Oldest: now.Add(-time.Minute)}, metav1.ConditionFalse, reasonBehind},
+		{"not followed yet", Standing{}, metav1.ConditionFalse, reasonComparing},
 		{"not compared yet", Standing{Waiting: []string{"cell-b"}}, metav1.ConditionFalse, reasonComparing},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -26,7 +29,15 @@ func TestCondition(t *testing.T) {
 			}
 		})
 	}
-	if status := statusOf(Standing{Pending: 1, Oldest: now.Add(-time.Minute)}, now); !status.UpToDateAt.Time.Equal(now.Add(-time.Minute)) {
-		t.Errorf("it claims to be up to date at %v", status.UpToDateAt)
+	before := &cellplanev1alpha1.CellBackup{UpToDateAt: &metav1.Time{Time: now.Add(-time.Hour)}, Revision: 7}
+	status := statusOf(Standing{Complete: true, Revision: 9, Pending: 1, Oldest: now.Add(-time.Minute)}, before, now)
+	if !status.UpToDateAt.Time.Equal(now.Add(-time.Minute)) || status.Revision != 9 {
+		t.Errorf("it claims to be up to date at %v, revision %d", status.UpToDateAt, status.Revision)
+	}
+	if status := statusOf(Standing{Pending: 3}, before, now); !status.UpToDateAt.Equal(before.UpToDateAt) || status.Revision != 7 || status.PendingKeys != 3 {
+		t.Errorf("while it is compared it claims to be up to date at %v, revision %d, with %d pending", status.UpToDateAt, status.Revision, status.PendingKeys)
+	}
+	if status := statusOf(Standing{}, nil, now); status.UpToDateAt != nil {
+		t.Errorf("before it was ever compared it claims to be up to date at %v", status.UpToDateAt)
 	}
 }

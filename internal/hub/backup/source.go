@@ -199,13 +199,13 @@ func (s *source) pass(ctx context.Context, pairs map[slots.Index]*pair, event *c
 	}
 }
 
-// standings returns how far each keeper is, by name.
-func (s *source) standings() map[string]standing {
+// standings returns how far each keeper is, by name, and whether the store is followed at all.
+func (s *source) standings() (all map[string]standing, begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make(map[string]standing, len(s.pairs))
+	all = make(map[string]standing, len(s.pairs))
 	for _, p := range s.pairs {
 		all[p.keeper.Cell] = p.standing()
 	}
-	return all
+	return all, s.pairs != nil
 }
