@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -65,9 +66,19 @@ func (t *Takeover) Do(ctx context.Context, topology *slots.Map, failed string) e
 	if err := t.Fresh.Get(ctx, types.NamespacedName{Name: failed}, cell); err != nil {
 		return fmt.Errorf("reading the failed cell %s: %w", failed, err)
 	}
+	if isReadmitted(cell) {
+		if err := t.forgetPromotion(ctx, cell); err != nil {
+			return err
+		}
+	}
 	if !meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellFenced) {
 		t.closeCell(ctx, failed)
-		if err := t.revoke(ctx, topology, cell); err != nil {
+		unfenced, err := t.revoke(ctx, cell)
+		if err != nil {
+			return err
+		}
+		// An earlier attempt may have closed these members and not have seen it known.
+		if err := t.waitClosed(ctx, topology, unfenced, failed); err != nil {
 			return err
 		}
 	}
@@ -75,6 +86,27 @@ func (t *Takeover) Do(ctx context.Context, topology *slots.Map, failed string) e
 	if meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellPromoted) {
 		return nil
 	}
+	return t.promoteOnce(ctx, topology, cell)
+}
+
+// isReadmitted reports whether the last thing that is known of a cell is that it has returned.
+func isReadmitted(cell *cellplanev1alpha1.Cell) bool {
+	fenced := meta.FindStatusCondition(cell.Status.Conditions, names.CellFenced)
+	return fenced != nil && fenced.Reason == reasonReadmitted
+}
+
+// forgetPromotion says that the copies of a cell that has returned are yet to come to life, should it fail again.
+func (t *Takeover) forgetPromotion(ctx context.Context, cell *cellplanev1alpha1.Cell) error {
+	if !meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellPromoted) {
+		return nil
+	}
+	return t.setCondition(ctx, cell, metav1.Condition{
+		Type: names.CellPromoted, Status: metav1.ConditionFalse, Reason: reasonReadmitted, Message: "The cell has returned since its share was taken over.",
+	})
+}
+
+// promoteOnce brings the copies of a cell to life, and remembers that.
+func (t *Takeover) promoteOnce(ctx context.Context, topology *slots.Map, cell *cellplanev1alpha1.Cell) error {
 	promoted, err := t.promote(ctx, topology, cell)
 	if err != nil {
 		return err
@@ -113,16 +145,17 @@ func (t *Takeover) promote(ctx context.Context, topology *slots.Map, cell *cellp
 }
 
 // MakeUp takes the identity of a failed cell away in members that could not be reached before.
-func (t *Takeover) MakeUp(ctx context.Context, topology *slots.Map, failed string) error {
+func (t *Takeover) MakeUp(ctx context.Context, failed string) error {
 	cell := &cellplanev1alpha1.Cell{}
-	if err := t.Client.Get(ctx, types.NamespacedName{Name: failed}, cell); err != nil {
+	if err := t.Fresh.Get(ctx, types.NamespacedName{Name: failed}, cell); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	fenced := meta.FindStatusCondition(cell.Status.Conditions, names.CellFenced)
-	if fenced == nil || fenced.Status == metav1.ConditionTrue {
+	if fenced == nil || fenced.Status == metav1.ConditionTrue || isReadmitted(cell) {
 		return nil // it is for Do to begin
 	}
-	return t.revoke(ctx, topology, cell)
+	_, err := t.revoke(ctx, cell)
+	return err
 }
 
 // closeTimeout is how long a failed cell that may still answer is waited for.
@@ -158,21 +191,24 @@ func (t *Takeover) Hold(ctx context.Context, topology *slots.Map, failed string)
 	}
 }
 
-// revoke takes the cell's identity away in all members. Members where that fails are closed for all engines.
-func (t *Takeover) revoke(ctx context.Context, topology *slots.Map, cell *cellplanev1alpha1.Cell) error {
+// revoke takes the cell's identity away in all members, and returns those where that fails. They are closed for all engines.
+func (t *Takeover) revoke(ctx context.Context, cell *cellplanev1alpha1.Cell) (unfenced []string, err error) {
 	var members clusterv1alpha1.ClusterList
-	if err := t.Client.List(ctx, &members); err != nil {
-		return fmt.Errorf("listing clusters: %w", err)
+	if err := t.Fresh.List(ctx, &members); err != nil {
+		return nil, fmt.Errorf("listing clusters: %w", err)
 	}
 	all := make([]string, len(members.Items))
 	for i := range members.Items {
 		all[i] = members.Items[i].Name
 	}
-	unfenced := revokeAll(ctx, t.Hub, cell.Name, all)
+	unfenced = revokeAll(ctx, t.Hub, cell.Name, all)
+	// That took its time, and others have written because of other cells.
+	if err := t.Fresh.List(ctx, &members); err != nil {
+		return nil, fmt.Errorf("listing clusters: %w", err)
+	}
 	for i := range members.Items {
-		member := &members.Items[i]
-		if err := t.close(ctx, topology, member, cell.Name, slices.Contains(unfenced, member.Name)); err != nil {
-			return err
+		if err := t.close(ctx, &members.Items[i], cell.Name, slices.Contains(unfenced, members.Items[i].Name)); err != nil {
+			return nil, fmt.Errorf("closing cluster %s, or opening it: %w", members.Items[i].Name, err)
 		}
 	}
 	condition := metav1.Condition{Type: names.CellFenced, Status: metav1.ConditionTrue, Reason: reasonFenced, Message: "The cell has no identity in any member."}
@@ -182,11 +218,24 @@ func (t *Takeover) revoke(ctx context.Context, topology *slots.Map, cell *cellpl
 			Message: fmt.Sprintf("The cell may still have an identity in %s, which cannot be reached; nothing is written there until it is taken away.", someOf(unfenced)),
 		}
 	}
-	return t.setCondition(ctx, cell, condition)
+	return unfenced, t.setCondition(ctx, cell, condition)
 }
 
-// close forbids, or allows again, that engines write to a member because of a cell that was not fenced there.
-func (t *Takeover) close(ctx context.Context, topology *slots.Map, member *clusterv1alpha1.Cluster, cell string, closed bool) error {
+// close forbids, or allows again, that engines write to a member because of a cell that was not fenced there. What others write because
+// of other cells at the same time stays.
+func (t *Takeover) close(ctx context.Context, member *clusterv1alpha1.Cluster, cell string, closed bool) error {
+	for {
+		err := t.tryClose(ctx, member, cell, closed)
+		if !apierrors.IsConflict(err) {
+			return client.IgnoreNotFound(err)
+		}
+		if err := t.Fresh.Get(ctx, client.ObjectKeyFromObject(member), member); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+	}
+}
+
+func (t *Takeover) tryClose(ctx context.Context, member *clusterv1alpha1.Cluster, cell string, closed bool) error {
 	unfenced := splitNames(member.Annotations[names.UnfencedCellsAnnotation])
 	if slices.Contains(unfenced, cell) == closed {
 		return nil
@@ -200,37 +249,39 @@ func (t *Takeover) close(ctx context.Context, topology *slots.Map, member *clust
 	if len(unfenced) > 0 {
 		value = strings.Join(unfenced, ",")
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{names.UnfencedCellsAnnotation: value}}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"resourceVersion": member.ResourceVersion,
+		"annotations":     map[string]any{names.UnfencedCellsAnnotation: value},
+	}})
 	if err != nil {
 		return err
 	}
-	if err := t.Client.Patch(ctx, member, client.RawPatch(types.MergePatchType, patch)); err != nil {
-		return client.IgnoreNotFound(err)
-	}
-	if !closed {
-		return nil
-	}
-	return t.waitClosed(ctx, topology, member.Name, cell)
+	return t.Client.Patch(ctx, member, client.RawPatch(types.MergePatchType, patch))
 }
 
-// closedWait is how long the copies of a Cluster may take to reach the cells. They take milliseconds.
+// closedWait is how long the copies of Clusters may take to reach a cell. They take milliseconds.
 const closedWait = 30 * time.Second
 
-// waitClosed waits until every cell knows that a member is closed.
-func (t *Takeover) waitClosed(ctx context.Context, topology *slots.Map, member, cell string) error {
+// waitClosed waits until every cell knows that members are closed. One that does not have a member does not write there.
+func (t *Takeover) waitClosed(ctx context.Context, topology *slots.Map, members []string, cell string) error {
+	if len(members) == 0 {
+		return nil
+	}
 	for name, reader := range t.Cells(ctx) {
 		if i, listed := topology.Index(name); !listed || topology.Cell(i).State == slots.Failed {
 			continue
 		}
 		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, closedWait, true, func(ctx context.Context) (bool, error) {
-			var known clusterv1alpha1.Cluster
-			if err := reader.Get(ctx, types.NamespacedName{Name: member}, &known); err != nil {
+			var known clusterv1alpha1.ClusterList
+			if err := reader.List(ctx, &known); err != nil {
 				return false, nil //nolint:nilerr // the cell may be back in a moment
 			}
-			return slices.Contains(splitNames(known.Annotations[names.UnfencedCellsAnnotation]), cell), nil
+			return !slices.ContainsFunc(known.Items, func(member clusterv1alpha1.Cluster) bool {
+				return slices.Contains(members, member.Name) && !slices.Contains(splitNames(member.Annotations[names.UnfencedCellsAnnotation]), cell)
+			}), nil
 		})
 		if err != nil {
-			return fmt.Errorf("waiting until cell %s knows that cluster %s is closed: %w", name, member, err)
+			return fmt.Errorf("waiting until cell %s knows that %s is closed: %w", name, someOf(members), err)
 		}
 	}
 	return nil
@@ -242,8 +293,11 @@ func (t *Takeover) Readmit(ctx context.Context, topology *slots.Map, name string
 	if err := t.Fresh.Get(ctx, types.NamespacedName{Name: name}, cell); err != nil {
 		return fmt.Errorf("reading the returning cell %s: %w", name, err)
 	}
-	if fenced := meta.FindStatusCondition(cell.Status.Conditions, names.CellFenced); fenced == nil || fenced.Reason == reasonReadmitted {
+	if meta.FindStatusCondition(cell.Status.Conditions, names.CellFenced) == nil {
 		return nil // it has never failed
+	}
+	if isReadmitted(cell) {
+		return t.forgetPromotion(ctx, cell)
 	}
 	returning, err := t.Open(ctx, name)
 	if err != nil {
@@ -257,28 +311,21 @@ func (t *Takeover) Readmit(ctx context.Context, topology *slots.Map, name string
 		return err
 	}
 	delete(stores, name)
-	promoted := meta.FindStatusCondition(cell.Status.Conditions, names.CellPromoted)
-	if promoted == nil || promoted.Status != metav1.ConditionTrue {
+	if !meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellPromoted) {
 		// It was called back before its share had been taken over. What is not taken over now would be gone.
 		failed, err := withState(topology, name, slots.Failed)
 		if err != nil {
 			return err
 		}
-		if _, err := t.promote(ctx, failed, cell); err != nil {
+		if err := t.promoteOnce(ctx, failed, cell); err != nil {
 			return err
 		}
 	}
 	emptying := Emptying{Topology: topology, Returning: returning, Stores: stores, Term: t.Term, Dir: t.StateDir, Now: time.Now()}
 	emptied, err := emptying.Run(ctx)
+	t.tell(ctx, cell, emptied) // also if it was not done: the next attempt may find nothing more
 	if err != nil {
 		return err
-	}
-	if len(emptied.Salvaged) > 0 {
-		t.Events.Eventf(cell, nil, corev1.EventTypeWarning, reasonSalvaged, "Rejoin", "%d objects had not reached the backup when the cell was given up; they are kept as %s",
-			len(emptied.Salvaged), someOf(emptied.Salvaged))
-		for _, file := range emptied.Salvaged {
-			klog.FromContext(ctx).Info("Kept what had not reached the backup", "cell", name, "file", file)
-		}
 	}
 	closed, err := t.Fence(ctx, name)
 	if err == nil {
@@ -287,14 +334,32 @@ func (t *Takeover) Readmit(ctx context.Context, topology *slots.Map, name string
 	if err != nil {
 		return err
 	}
-	message := "The cell was empty when it returned."
+	message := "The cell is empty."
 	if emptied.Snapshot != "" {
 		message = fmt.Sprintf("%d objects were removed; the snapshot %s has them, %d had not reached the backup.", emptied.Removed, emptied.Snapshot, len(emptied.Salvaged))
 	}
-	if err := t.setCondition(ctx, cell, metav1.Condition{Type: names.CellPromoted, Status: metav1.ConditionFalse, Reason: reasonReadmitted, Message: message}); err != nil {
+	return t.readmitted(ctx, cell, message)
+}
+
+// readmitted says that a cell has returned. It does so in this order: one that is fenced and not promoted would be taken for one whose
+// share is still to be taken over, and the copies that have stayed copies are old.
+func (t *Takeover) readmitted(ctx context.Context, cell *cellplanev1alpha1.Cell, message string) error {
+	if err := t.setCondition(ctx, cell, metav1.Condition{Type: names.CellFenced, Status: metav1.ConditionFalse, Reason: reasonReadmitted, Message: message}); err != nil {
 		return err
 	}
-	return t.setCondition(ctx, cell, metav1.Condition{Type: names.CellFenced, Status: metav1.ConditionFalse, Reason: reasonReadmitted, Message: message})
+	return t.forgetPromotion(ctx, cell)
+}
+
+// tell says what was found in a cell that returns and nobody else has.
+func (t *Takeover) tell(ctx context.Context, cell *cellplanev1alpha1.Cell, emptied Emptied) {
+	if len(emptied.Salvaged) == 0 {
+		return
+	}
+	t.Events.Eventf(cell, nil, corev1.EventTypeWarning, reasonSalvaged, "Rejoin", "%d objects had not reached the backup when the cell was given up; they are kept as %s",
+		len(emptied.Salvaged), someOf(emptied.Salvaged))
+	for _, file := range emptied.Salvaged {
+		klog.FromContext(ctx).Info("Kept what had not reached the backup", "cell", cell.Name, "file", file)
+	}
 }
 
 // stores returns the connections to all cells that have not failed.

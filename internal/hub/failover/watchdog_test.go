@@ -21,7 +21,9 @@ func TestWatchdog(t *testing.T) {
 		{"off", 0, []look{{0, []string{"a"}, []string{"b"}, 0, ""}, {1000, []string{"a"}, []string{"b"}, 0, ""}}},
 		{"silent for long enough", time.Minute, []look{{0, []string{"a"}, []string{"b"}, 0, ""}, {59, []string{"a"}, []string{"b"}, 0, ""}, {60, []string{"a"}, []string{"b"}, 0, "b"}}},
 		{"answers in between", time.Minute, []look{{0, []string{"a"}, []string{"b"}, 0, ""}, {59, []string{"a", "b"}, nil, 0, ""}, {60, []string{"a"}, []string{"b"}, 0, ""}, {119, []string{"a"}, []string{"b"}, 0, ""}, {120, []string{"a"}, []string{"b"}, 0, "b"}}},
-		{"two at once may be our fault", time.Minute, []look{{0, []string{"a"}, []string{"b", "c"}, 0, ""}, {90, []string{"a"}, []string{"b", "c"}, 0, ""}, {91, []string{"a", "c"}, []string{"b"}, 0, "b"}}},
+		{"two at once may be our fault", time.Minute, []look{{0, []string{"a"}, []string{"b", "c"}, 0, ""}, {90, []string{"a"}, []string{"b", "c"}, 0, ""}, {91, []string{"a", "c"}, []string{"b"}, 0, ""}, {150, []string{"a", "c"}, []string{"b"}, 0, ""}, {151, []string{"a", "c"}, []string{"b"}, 0, "b"}}},
+		{"an outage of ours ends during a look", time.Minute, []look{{0, nil, []string{"a", "b"}, 0, ""}, {90, []string{"b"}, []string{"a"}, 0, ""}, {91, []string{"a", "b"}, nil, 0, ""}}},
+		{"one after the other", time.Minute, []look{{0, []string{"a"}, []string{"b"}, 0, ""}, {50, []string{"b"}, []string{"a"}, 0, ""}, {100, []string{"a"}, []string{"b"}, 0, ""}}},
 		{"nobody answers", time.Minute, []look{{0, nil, []string{"a"}, 0, ""}, {90, nil, []string{"a"}, 0, ""}}},
 		{"one has been given up already", time.Minute, []look{{0, []string{"a"}, []string{"b"}, 1, ""}, {90, []string{"a"}, []string{"b"}, 1, ""}}},
 	} {

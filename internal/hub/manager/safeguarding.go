@@ -94,7 +94,7 @@ func (s *safeguarding) look(ctx context.Context) error {
 		switch {
 		case cell.State == slots.Failed:
 			sighting.Failed++
-			if err := s.takeover.MakeUp(ctx, compiled, cell.Name); err != nil {
+			if err := s.takeover.MakeUp(ctx, cell.Name); err != nil {
 				return err
 			}
 			s.takeover.Hold(ctx, compiled, cell.Name)
