@@ -27,6 +27,7 @@ type health struct {
 
 	mu        sync.Mutex
 	reason    error         // nil: healthy
+	doubted   bool          // whether it is being found out
 	recovered chan struct{} // closed when healthy
 	listeners []func()
 }
@@ -37,7 +38,8 @@ func newHealth(probe func(context.Context) error) *health {
 	return h
 }
 
-// Report takes note of the error of a request. Only those that say that the member cannot be reached count.
+// Report takes note of the error of a request. Only those that say that the member cannot be reached count. One that the
+// member sent itself may be about a part of it, like an API that it gets from elsewhere: then the member is asked first.
 func (m *Member) Report(err error) {
 	if !Unreachable(err) {
 		return
@@ -45,12 +47,38 @@ func (m *Member) Report(err error) {
 	h := m.health
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.reason != nil {
-		return
+	switch {
+	case h.reason != nil || h.doubted:
+	case answered(err):
+		h.doubted = true
+		go h.find(m.ctx, err)
+	default:
+		h.breaks(m.ctx, err)
 	}
-	h.reason = err
+}
+
+// breaks takes note that the member does not answer. It is called with the lock held.
+func (h *health) breaks(ctx context.Context, reason error) {
+	h.reason = reason
 	h.recovered = make(chan struct{})
-	go h.watch(m.ctx)
+	go h.watch(ctx)
+}
+
+// find asks a member that answered so as if it could not be reached.
+func (h *health) find(ctx context.Context, doubt error) {
+	err := h.ask(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.doubted = false
+	if Unreachable(err) && h.reason == nil {
+		h.breaks(ctx, doubt)
+	}
+}
+
+func (h *health) ask(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	return h.probe(ctx)
 }
 
 // Broken returns why the member does not answer, or nil.
@@ -92,10 +120,7 @@ func (h *health) watch(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		probeCtx, cancel := context.WithTimeout(ctx, probeTimeout)
-		err := h.probe(probeCtx)
-		cancel()
-		if err == nil || !Unreachable(err) {
+		if !Unreachable(h.ask(ctx)) {
 			break
 		}
 	}
@@ -127,6 +152,12 @@ func Unreachable(err error) bool {
 	default:
 		return false
 	}
+}
+
+// answered tells whether an error came from the member, or from whoever stands before it.
+func answered(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status)
 }
 
 func isNotFound(err error) bool { return apierrors.IsNotFound(err) }

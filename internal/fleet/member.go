@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -50,7 +51,7 @@ func OpenMember(ctx context.Context, cluster *clusterv1alpha1.Cluster, secret *c
 	if err != nil {
 		return nil, fmt.Errorf("connecting to cluster %s: %w", cluster.Name, err)
 	}
-	m := &Member{name: cluster.Name, connection: connection, objects: objects, streams: finder.RESTClient(), kinds: &kinds{discovery: finder, known: map[schema.GroupVersion]served{}}}
+	m := &Member{name: cluster.Name, connection: connection, objects: objects, streams: finder.RESTClient(), kinds: newKinds(finder.RESTClient())}
 	m.ctx, m.cancel = context.WithCancel(ctx)
 	m.health = newHealth(func(ctx context.Context) error {
 		return finder.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
@@ -104,9 +105,14 @@ type ServedKind struct {
 // kinds remembers how a member serves the kinds that were asked for. It asks for one group and version at a time:
 // a member may have hundreds, and a workload needs few.
 type kinds struct {
-	discovery discovery.DiscoveryInterface
-	mu        sync.Mutex
-	known     map[schema.GroupVersion]served
+	client rest.Interface
+	asking chan struct{} // has room for one: who asks about a kind that is not known
+	mu     sync.Mutex
+	known  map[schema.GroupVersion]served
+}
+
+func newKinds(client rest.Interface) *kinds {
+	return &kinds{client: client, asking: make(chan struct{}, 1), known: map[schema.GroupVersion]served{}}
 }
 
 type served struct {
@@ -117,37 +123,61 @@ type served struct {
 // missingAge is for how long a member is not asked again about a kind it does not serve.
 const missingAge = 3 * time.Second
 
-func (k *kinds) find(_ context.Context, gvk schema.GroupVersionKind) (ServedKind, error) {
-	gv := gvk.GroupVersion()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	group, asked := k.known[gv]
-	kind, found := group.kinds[gvk.Kind]
-	if found {
+// find returns how a kind is served. One asks the member while others wait, each as long as it likes; what is known is
+// told at once.
+func (k *kinds) find(ctx context.Context, gvk schema.GroupVersionKind) (ServedKind, error) {
+	group, fresh := k.look(gvk)
+	if !fresh {
+		select {
+		case k.asking <- struct{}{}:
+			defer func() { <-k.asking }()
+		case <-ctx.Done():
+			return ServedKind{}, ctx.Err()
+		}
+		group, fresh = k.look(gvk) // perhaps who asked before wanted to know the same
+	}
+	if !fresh {
+		var err error
+		if group, err = k.ask(ctx, gvk.GroupVersion()); err != nil {
+			return ServedKind{}, err
+		}
+		k.mu.Lock()
+		k.known[gvk.GroupVersion()] = group
+		k.mu.Unlock()
+	}
+	if kind, found := group.kinds[gvk.Kind]; found {
 		return kind, nil
 	}
-	missing := &meta.NoKindMatchError{GroupKind: gvk.GroupKind(), SearchedVersions: []string{gvk.Version}}
-	if asked && time.Since(group.asked) < missingAge {
-		return kind, missing
+	return ServedKind{}, &meta.NoKindMatchError{GroupKind: gvk.GroupKind(), SearchedVersions: []string{gvk.Version}}
+}
+
+// look returns what is known of the group and version of a kind, and whether that is good enough for the kind.
+func (k *kinds) look(gvk schema.GroupVersionKind) (group served, fresh bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	group, asked := k.known[gvk.GroupVersion()]
+	_, found := group.kinds[gvk.Kind]
+	return group, found || asked && time.Since(group.asked) < missingAge
+}
+
+// ask asks the member what it serves of a group and version.
+func (k *kinds) ask(ctx context.Context, gv schema.GroupVersion) (served, error) {
+	path := []string{"/apis", gv.Group, gv.Version}
+	if gv.Group == "" {
+		path = []string{"/api", gv.Version}
 	}
-	list, err := k.discovery.ServerResourcesForGroupVersion(gv.String())
-	if err != nil && !isNotFound(err) {
-		return kind, err
+	list := &metav1.APIResourceList{}
+	if err := k.client.Get().AbsPath(path...).Do(ctx).Into(list); err != nil && !isNotFound(err) {
+		return served{}, err
 	}
-	group = served{kinds: map[string]ServedKind{}, asked: time.Now()}
-	if list != nil {
-		for i := range list.APIResources {
-			resource := &list.APIResources[i]
-			if !isSubresource(resource.Name) {
-				group.kinds[resource.Kind] = ServedKind{Resource: gv.WithResource(resource.Name), Namespaced: resource.Namespaced}
-			}
+	group := served{kinds: map[string]ServedKind{}, asked: time.Now()}
+	for i := range list.APIResources {
+		resource := &list.APIResources[i]
+		if !isSubresource(resource.Name) {
+			group.kinds[resource.Kind] = ServedKind{Resource: gv.WithResource(resource.Name), Namespaced: resource.Namespaced}
 		}
 	}
-	k.known[gv] = group
-	if kind, found = group.kinds[gvk.Kind]; !found {
-		return kind, missing
-	}
-	return kind, nil
+	return group, nil
 }
 
 // forget makes the next question about a kind go to the member; what it serves may have changed.

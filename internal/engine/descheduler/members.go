@@ -24,15 +24,15 @@ func InMembers(c *cell.Cell, member func(cluster string) (*fleet.Member, error))
 			return 0, err
 		}
 		at, err := member(cluster)
+		if err == nil {
+			err = at.Broken() // nobody waits for a member that is known not to answer
+		}
 		if err != nil {
 			return 0, err
 		}
-		pods, _, err := at.Resource(ctx, corev1.SchemeGroupVersion.WithKind("Pod"), binding.Spec.Resource.Namespace)
+		list, err := withoutNode(ctx, at, binding.Spec.Resource.Namespace, selector)
 		if err != nil {
-			return 0, err
-		}
-		list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: selector, FieldSelector: "spec.nodeName=", Limit: 1000})
-		if err != nil {
+			at.Report(err)
 			return 0, fmt.Errorf("listing pods without a node in cluster %s: %w", cluster, err)
 		}
 		count := int32(0)
@@ -44,6 +44,20 @@ func InMembers(c *cell.Cell, member func(cluster string) (*fleet.Member, error))
 		}
 		return count, nil
 	}
+}
+
+// patience is how long a member may take to say which pods have no node: other workloads wait.
+const patience = 10 * time.Second
+
+// withoutNode lists the pods that a selector picks and that have no node.
+func withoutNode(ctx context.Context, member *fleet.Member, namespace, selector string) (*unstructured.UnstructuredList, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	pods, _, err := member.Resource(ctx, corev1.SchemeGroupVersion.WithKind("Pod"), namespace)
+	if err != nil {
+		return nil, err
+	}
+	return pods.List(ctx, metav1.ListOptions{LabelSelector: selector, FieldSelector: "spec.nodeName=", Limit: 1000})
 }
 
 // unschedulableFor tells whether a pod has found no node for so long.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -254,9 +255,15 @@ func (l *lane) reconcile(ctx context.Context, key cell.Key) error {
 	if errors.Is(err, context.Canceled) {
 		return err
 	}
+	return l.troubled(member, work, err)
+}
+
+// troubled takes note of what went wrong with a Work and returns what is to be tried again for. If the member does not
+// answer, its return brings us back.
+func (l *lane) troubled(member *fleet.Member, work *cell.Work, err error) error {
 	member.Report(err)
 	l.failed(work, err)
-	if fleet.Unreachable(err) {
+	if fleet.Unreachable(err) && member.Broken() != nil {
 		return nil
 	}
 	return err
@@ -280,7 +287,7 @@ func (l *lane) failed(work *cell.Work, err error) {
 	if fleet.Unreachable(err) {
 		err = silence(err)
 	}
-	if l.e.outcomes.set(work.Key, Outcome{Digest: work.Digest, Reason: reason, Message: err.Error()}) {
+	if l.e.outcomes.set(work.Key, Outcome{Digest: work.Digest, Reason: reason, Message: shorten(err.Error())}) {
 		l.e.changed(work.Key)
 	}
 	l.concerned(work, func(about *corev1.ObjectReference, aspect string) {
@@ -296,6 +303,20 @@ func silence(err error) error {
 		err = failed.Err
 	}
 	return fmt.Errorf("the member does not answer: %w", err)
+}
+
+// longestMessage keeps what a member quotes back at us, which may be all of an object, within what a condition can hold.
+const longestMessage = 4 << 10
+
+// shorten leaves out the middle of a long text: what was done is said at the beginning of an error, what is wrong at its
+// end. What is no text, as a script may say, would be written as another one than it is compared with.
+func shorten(text string) string {
+	const ellipsis, end = " ... ", longestMessage / 4
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= longestMessage {
+		return text
+	}
+	return strings.ToValidUTF8(text[:longestMessage-end-len(ellipsis)], "") + ellipsis + strings.ToValidUTF8(text[len(text)-end:], "")
 }
 
 // concerned calls a function with every object at which users look to learn what became of a Work.

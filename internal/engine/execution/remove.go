@@ -37,12 +37,7 @@ func (l *lane) remove(ctx context.Context, member *fleet.Member, problem error, 
 			continue
 		}
 		if err := l.removeOne(ctx, member, work, &work.Objects[i]); err != nil {
-			member.Report(err)
-			l.failed(work, err)
-			if fleet.Unreachable(err) {
-				return nil
-			}
-			return err
+			return l.troubled(member, work, err)
 		}
 	}
 	return l.e.cell.ReleaseWork(ctx, work)
