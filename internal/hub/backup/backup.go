@@ -189,7 +189,7 @@ func (c *Controller) purgeAt(ctx context.Context, topology *slots.Map, keeper st
 		return err
 	}
 	// A keeper may have nothing of a cell that was drained, and vouch for just that.
-	for _, root := range []string{Root, progressRoot, scopeRoot} {
+	for _, root := range []string{Root, progressRoot, scopeRoot, guardRoot} {
 		for next := root; ; {
 			key, err := store.Next(ctx, root, next)
 			if err != nil {

@@ -88,11 +88,54 @@ func TestKeepers(t *testing.T) {
 		stores[plane.Name()] = storetest.For(t, plane)
 	}
 	t.Run("that are away when a cell has left", func(t *testing.T) { testPurge(t, stores, term) })
+	t.Run("that do what was asked for long ago", func(t *testing.T) { testLate(t, stores["cell-b"], term) })
+}
+
+// testLate has a transaction that nobody waits for any more reach a keeper after the next one. It is refused.
+func testLate(t *testing.T, keeper *cellstore.Store, term cellstore.Term) {
+	ctx, key := t.Context(), "configmaps/default/late"
+	p := newPair("cell-x", keeper, term, 1)
+	if err := p.claim(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for i, next := range []struct {
+		what string
+		do   func() error
+	}{
+		{"the next write", func() error {
+			p.guard = 0 // as after any error
+			_, err := p.write(ctx)
+			return err
+		}},
+		{"a comparison", func() error { return (&comparison{pair: p}).load(ctx) }},
+	} {
+		late := writer{pair: &pair{source: p.source, keeper: keeper, term: term, guard: p.guard}}
+		if err := late.put(ctx, key, []byte("old")); err != nil {
+			t.Fatal(err)
+		}
+		p.note(key, fmt.Append(nil, i))
+		if err := next.do(); err != nil {
+			t.Fatal(err)
+		}
+		before, _, err := keeper.Get(ctx, Prefix("cell-x")+key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := late.flush(ctx); !errors.Is(err, cellstore.ErrConflict) {
+			t.Errorf("after %s: %v", next.what, err)
+		}
+		if after, _, err := keeper.Get(ctx, before.Key); err != nil || after.ModRevision != before.ModRevision {
+			t.Errorf("after %s the keeper has %q (%v)", next.what, after.Value, err)
+		}
+	}
+	if _, err := p.write(ctx); err != nil {
+		t.Error(err)
+	}
 }
 
 // testPurge has keepers be away when the copies of a cell that has left should go. They go later.
 func testPurge(t *testing.T, stores map[string]*cellstore.Store, term cellstore.Term) {
-	remains := []string{progressKey("gone"), scopeKey("gone"), Prefix("gone") + "configmaps/default/a", progressKey("gone-2"), scopeKey("gone-2")}
+	remains := []string{progressKey("gone"), scopeKey("gone"), Prefix("gone") + "configmaps/default/a", progressKey("gone-2"), scopeKey("gone-2"), guardKey("gone-3")}
 	for _, keeper := range stores {
 		for _, key := range remains {
 			if _, err := keeper.Txn(t.Context(), term, nil, cellstore.Put(key, []byte("{}"))); err != nil {

@@ -74,6 +74,10 @@ func (c *comparison) load(ctx context.Context) error {
 	if _, err := c.pair.keeper.Revision(first); err != nil {
 		return err
 	}
+	// Nothing that was sent earlier comes after what is read here.
+	if err := c.pair.claim(ctx); err != nil {
+		return err
+	}
 	c.kept = map[string]uint64{}
 	prefix := Prefix(c.pair.source)
 	for kv, err := range c.pair.keeper.Range(ctx, prefix, 0) {

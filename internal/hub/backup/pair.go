@@ -53,7 +53,9 @@ type pair struct {
 	written int64 // the source's revision up to which everything is written
 	synced  bool
 
-	told time.Time // when the keeper was last told how far it is; only the goroutine that writes uses it
+	// Only the goroutine that writes uses these.
+	told  time.Time // when the keeper was last told how far it is
+	guard int64     // the revision of the keeper's guard, under which it takes what is written; 0 if that has to be claimed first
 }
 
 func newPair(source string, keeper *cellstore.Store, term cellstore.Term, revision int64) *pair {
@@ -114,6 +116,16 @@ func (p *pair) giveBack(changes map[string]change) {
 		}
 		p.pending[key] = c
 	}
+}
+
+// claim has the keeper refuse what was sent before. A transaction that was not answered may still be on its way, and would put what is old
+// over what is written next.
+func (p *pair) claim(ctx context.Context) error {
+	revision, err := p.keeper.Txn(ctx, p.term, nil, cellstore.Put(guardKey(p.source), nil))
+	if err == nil {
+		p.guard = revision
+	}
+	return err
 }
 
 // vouch notes at the keeper that it has all copies of some slots as they were at a revision, and none but those are its business.
@@ -278,8 +290,16 @@ func (w *writer) flush(ctx context.Context) error {
 	if len(w.operations) == 0 {
 		return nil
 	}
-	_, err := w.keeper.Txn(ctx, w.term, nil, w.operations...)
+	if w.guard == 0 {
+		if err := w.claim(ctx); err != nil {
+			return err
+		}
+	}
+	_, err := w.keeper.Txn(ctx, w.term, []clientv3.Cmp{cellstore.Unchanged(guardKey(w.source), w.guard)}, w.operations...)
 	w.operations, w.bytes = w.operations[:0], 0
+	if err != nil {
+		w.guard = 0
+	}
 	return err
 }
 

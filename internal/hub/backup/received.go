@@ -14,13 +14,16 @@ import (
 
 // A keeper stores two things beside its copies of a cell: how far they reach, with each of them, and for which slots that holds. The
 // slots change when the keeper has been compared under a topology, and not before: what has just become its business is not what it has.
+// A third is written anew whenever an answer is missing, and what was sent before is refused from then on (pair.claim).
 const (
 	progressRoot = "/cellplane/backup-progress/"
 	scopeRoot    = "/cellplane/backup-scope/"
+	guardRoot    = "/cellplane/backup-guard/"
 )
 
 func progressKey(cell string) string { return progressRoot + cell }
 func scopeKey(cell string) string    { return scopeRoot + cell }
+func guardKey(cell string) string    { return guardRoot + cell }
 
 // progress is how far a keeper's copies of a cell reach.
 type progress struct {
@@ -93,13 +96,13 @@ func (r Received) Through(slot slots.Slot) int64 {
 
 // Forget has a keeper vouch for nothing of a cell any more, as the cell begins anew.
 func Forget(cell string) []clientv3.Op {
-	return []clientv3.Op{cellstore.Delete(progressKey(cell)), cellstore.Delete(scopeKey(cell))}
+	return []clientv3.Op{cellstore.Delete(progressKey(cell)), cellstore.Delete(scopeKey(cell)), cellstore.Delete(guardKey(cell))}
 }
 
 // Wipe has a keeper give up all copies, and vouch for nothing.
 func Wipe() []clientv3.Op {
 	var operations []clientv3.Op
-	for _, root := range []string{progressRoot, scopeRoot, Root} {
+	for _, root := range []string{progressRoot, scopeRoot, guardRoot, Root} {
 		operations = append(operations, clientv3.OpDelete(root, clientv3.WithPrefix()))
 	}
 	return operations
