@@ -2,6 +2,7 @@ package rebalance
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -22,6 +23,8 @@ type change struct {
 	compiled *slots.Map
 	// cells are the connections to all cells that have not failed, by name.
 	cells map[string]*connection
+	// sent is the status that was last sent to the hub, which may have stored it without our knowing.
+	sent json.RawMessage
 }
 
 // running reports whether a change is under way.

@@ -2,6 +2,7 @@ package rebalance
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -59,7 +60,13 @@ func (c *change) move(ctx context.Context, mover *Mover) error {
 			return c.finish(ctx, mover, &moved, time.Since(began))
 		case <-ticker.C:
 		}
-		if err := c.publishMove(ctx, mover, &moved); err != nil {
+		err := c.publishMove(ctx, mover, &moved)
+		if errors.Is(err, errOvertaken) {
+			cancel()
+			<-ended
+			return err
+		}
+		if err != nil {
 			klog.FromContext(ctx).V(1).Info("The progress of the move cannot be published", "reason", err.Error())
 		}
 	}

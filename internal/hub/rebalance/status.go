@@ -1,8 +1,10 @@
 package rebalance
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,13 +32,28 @@ func setSettled(status *cellplanev1alpha1.CellTopologyStatus, epoch int64, value
 	meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: names.TopologySettled, Status: value, Reason: reason, Message: message, ObservedGeneration: epoch})
 }
 
-// publish writes the status, unless the topology has another epoch by now. Conditions of others are theirs.
-func (c *change) publish(ctx context.Context, status *cellplanev1alpha1.CellTopologyStatus) error {
+// ownedBy returns what of a status is ours. Conditions of others are theirs.
+func ownedBy(status *cellplanev1alpha1.CellTopologyStatus) (json.RawMessage, error) {
 	owned := *status
 	owned.Conditions = nil
 	if settled := meta.FindStatusCondition(status.Conditions, names.TopologySettled); settled != nil {
 		owned.Conditions = []metav1.Condition{*settled}
 	}
+	encoded, err := json.Marshal(owned)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the status of the topology: %w", err)
+	}
+	return encoded, nil
+}
+
+// publish writes the status, unless the topology has another epoch by now, or another hub manager has written it.
+func (c *change) publish(ctx context.Context, status *cellplanev1alpha1.CellTopologyStatus) error {
+	owned, err := ownedBy(status)
+	if err != nil {
+		return err
+	}
+	before := c.sent
+	c.sent = owned
 	for {
 		patch, err := json.Marshal(map[string]any{
 			"apiVersion": cellplanev1alpha1.GroupVersion.String(),
@@ -66,11 +83,35 @@ func (c *change) publish(ctx context.Context, status *cellplanev1alpha1.CellTopo
 		if fresh.Generation != c.topology.Generation || fresh.UID != c.topology.UID {
 			return fmt.Errorf("publishing the state of the topology: %w", errEpochOver)
 		}
+		if err := c.wroteLast(fresh, before); err != nil {
+			return fmt.Errorf("publishing the state of the topology: %w", err)
+		}
 		c.topology.ResourceVersion = fresh.ResourceVersion
 	}
 }
 
-var errEpochOver = fmt.Errorf("the topology has been edited")
+// wroteLast returns errOvertaken unless the status is what we know it to be, or what was sent before and not answered.
+func (c *change) wroteLast(fresh *cellplanev1alpha1.CellTopology, sent json.RawMessage) error {
+	found, err := ownedBy(&fresh.Status)
+	if err != nil {
+		return err
+	}
+	known, err := ownedBy(&c.topology.Status)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(found, known) && !bytes.Equal(found, sent) {
+		return errOvertaken
+	}
+	return nil
+}
+
+var (
+	errEpochOver = errors.New("the topology has been edited")
+	// errOvertaken means that somebody else has published something, perhaps a hub manager that has taken over. Whoever gets it has to
+	// read anew what there is.
+	errOvertaken = errors.New("somebody else has published it")
+)
 
 // observe has the metrics tell what was published.
 func (c *change) observe() {
