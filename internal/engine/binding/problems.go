@@ -1,6 +1,7 @@
 package binding
 
 import (
+	"strings"
 	"sync"
 
 	"github.com/cellplane/cellplane/internal/engine/cell"
@@ -43,9 +44,10 @@ func (p *problems) replace(binding cell.Key, problem string) (changed bool) {
 const longestProblem = 1024
 
 func describe(err error) string {
-	text := "The works cannot be brought up to date: " + err.Error()
+	// Half a letter would be written as another one than it is compared with, and so be written again and again.
+	text := strings.ToValidUTF8("The works cannot be brought up to date: "+err.Error(), "\uFFFD")
 	if len(text) > longestProblem {
-		text = text[:longestProblem-3] + "..."
+		text = strings.ToValidUTF8(text[:longestProblem-3], "") + "..."
 	}
 	return text
 }

@@ -198,6 +198,7 @@ func (c *Cell) Start(ctx context.Context) error {
 		list     func() runtime.Object
 		sink     sink
 		synced   <-chan struct{}
+		after    <-chan struct{} // nil: at once
 	}
 	parts := []part{
 		{gv: policyv1alpha1.GroupVersion, resource: "propagationpolicies", list: func() runtime.Object { return &policyv1alpha1.PropagationPolicyList{} }, sink: c.Policies, synced: c.Policies.Synced()},
@@ -214,7 +215,7 @@ func (c *Cell) Start(ctx context.Context) error {
 		{gv: configv1alpha1.GroupVersion, resource: "resourceinterpretercustomizations", list: func() runtime.Object { return &configv1alpha1.ResourceInterpreterCustomizationList{} }, sink: c.Customizations, synced: c.Customizations.Synced()},
 		{gv: configv1alpha1.GroupVersion, resource: "resourceinterpreterwebhookconfigurations", list: func() runtime.Object { return &configv1alpha1.ResourceInterpreterWebhookConfigurationList{} }, sink: c.Webhooks, synced: c.Webhooks.Synced()},
 		{gv: apiextensionsv1.SchemeGroupVersion, resource: "customresourcedefinitions", list: func() runtime.Object { return &apiextensionsv1.CustomResourceDefinitionList{} }, sink: c.definitions, synced: c.definitions.Synced()},
-		{gv: workv1alpha1.GroupVersion, resource: "works", list: func() runtime.Object { return &workv1alpha1.WorkList{} }, sink: c.Works, synced: c.Works.Synced()},
+		{gv: workv1alpha1.GroupVersion, resource: "works", list: func() runtime.Object { return &workv1alpha1.WorkList{} }, sink: c.Works, synced: c.Works.Synced(), after: c.Clusters.Synced()}, // who carries a Work is said by its cluster
 		{gv: workv1alpha2.GroupVersion, resource: "resourcebindings", list: func() runtime.Object { return &workv1alpha2.ResourceBindingList{} }, sink: c.bindings, synced: c.bindings.Synced()},
 	}
 	if c.clusterBindings != nil {
@@ -224,7 +225,16 @@ func (c *Cell) Start(ctx context.Context) error {
 	var wait sync.WaitGroup
 	for _, p := range parts {
 		source := typedSource(c.typed[p.gv], p.resource, p.inside, p.list, p.sink.knows)
-		go fleet.Follow(ctx, source, p.sink, func(err error) { logger.Info("cannot follow, trying again", "resource", p.resource, "err", err) })
+		go func() {
+			if p.after != nil {
+				select {
+				case <-p.after:
+				case <-ctx.Done():
+					return
+				}
+			}
+			fleet.Follow(ctx, source, p.sink, func(err error) { logger.Info("cannot follow, trying again", "resource", p.resource, "err", err) })
+		}()
 		wait.Add(1)
 		go func() {
 			defer wait.Done()
