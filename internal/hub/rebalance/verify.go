@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -26,7 +25,8 @@ type reader struct {
 	cell   string
 	client *rest.RESTClient
 	mapper *restmapper.DeferredDiscoveryRESTMapper
-	mu     sync.Mutex // the mapper is not made for several callers
+	// mapping holds whoever uses the mapper, which is not made for several callers. It may ask the API server, and is not told of contexts.
+	mapping chan struct{}
 }
 
 func newReader(cell string, config *rest.Config) (*reader, error) {
@@ -37,28 +37,34 @@ func newReader(cell string, config *rest.Config) (*reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing to read from cell %s: %w", cell, err)
 	}
+	config.Timeout = answerWithin
 	resources, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("preparing to read from cell %s: %w", cell, err)
 	}
-	return &reader{cell: cell, client: client, mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(resources))}, nil
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(resources))
+	return &reader{cell: cell, client: client, mapper: mapper, mapping: make(chan struct{}, 1)}, nil
 }
 
 // path returns where the API server serves an object in the version in which it is stored.
-func (r *reader) path(object *cellstore.Object) (string, error) {
-	root, resource, err := r.resource(object)
+func (r *reader) path(ctx context.Context, object *cellstore.Object) (string, error) {
+	root, resource, err := r.resource(ctx, object)
 	return strings.Join([]string{root, "namespaces", object.Namespace, resource, object.Name}, "/"), err
 }
 
 // collection returns where it serves all objects of the kind.
-func (r *reader) collection(object *cellstore.Object) (string, error) {
-	root, resource, err := r.resource(object)
+func (r *reader) collection(ctx context.Context, object *cellstore.Object) (string, error) {
+	root, resource, err := r.resource(ctx, object)
 	return root + "/" + resource, err
 }
 
-func (r *reader) resource(object *cellstore.Object) (root, name string, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (r *reader) resource(ctx context.Context, object *cellstore.Object) (root, name string, err error) {
+	select {
+	case <-ctx.Done():
+		return "", "", ctx.Err()
+	case r.mapping <- struct{}{}:
+		defer func() { <-r.mapping }()
+	}
 	mapping, err := r.mapper.RESTMapping(object.GroupKind(), object.Version)
 	if meta.IsNoMatchError(err) {
 		r.mapper.Reset() // it may be known by now
@@ -88,7 +94,7 @@ func mediaOf(value []byte) string {
 
 // read returns an object without its resourceVersion, not older than a revision.
 func (r *reader) read(ctx context.Context, object *cellstore.Object, media string, revision int64) ([]byte, error) {
-	path, err := r.path(object)
+	path, err := r.path(ctx, object)
 	if err != nil {
 		return nil, err
 	}

@@ -152,7 +152,7 @@ func (w *witness) note(event *metav1.WatchEvent) error {
 
 // watch takes what is sent until the watch ends, for whatever reason. The next copy makes another witness.
 func (w *witness) watch(ctx context.Context, to *reader, object *cellstore.Object, media string) error {
-	path, err := to.collection(object)
+	path, err := to.collection(ctx, object)
 	if err != nil {
 		return err
 	}
