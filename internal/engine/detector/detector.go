@@ -232,15 +232,18 @@ func (d *Controller) unclaim(ctx context.Context, t *cell.Template) error {
 	return d.refresh(ctx, t, binding)
 }
 
+// unseenPause is how often is looked again at the binding of a template whose kind cannot be seen.
+const unseenPause = time.Minute
+
 // gone removes the binding of a template that does not exist any more. It does not wait for a garbage collector.
 func (d *Controller) gone(ctx context.Context, key cell.TemplateKey) error {
 	d.touched.forget(key)
 	d.waiting.forget(key)
-	if !d.cell.Templates.Known(key.GroupVersionKind) {
-		return nil // the kind may come back
-	}
 	if d.cell.Binding(key.Binding()) == nil {
 		return nil
+	}
+	if !d.cell.Templates.Known(key.GroupVersionKind) {
+		return queue.Later{After: unseenPause} // the kind may come back, and says nothing of templates that do not
 	}
 	// Templates and bindings are watched apart, so that a binding may be known first, above all one that has just moved here.
 	if exists, err := d.cell.TemplateExists(ctx, key); err != nil || exists {

@@ -2,15 +2,18 @@ package detector
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/engine/queue"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
@@ -68,5 +71,36 @@ func TestBindingKnownBeforeItsTemplate(t *testing.T) {
 	}
 	if exists() {
 		t.Error("the binding is still there without its template")
+	}
+}
+
+// TestKindOfABindingIsNotSeen keeps a binding whose template's kind is not served, and looks again: nobody tells of what was
+// deleted meanwhile when the kind comes back.
+func TestKindOfABindingIsNotSeen(t *testing.T) {
+	server := testenv.SharedAPIServer(t)
+	namespace := server.Namespace(t)
+	picture, err := cell.New(server.RESTConfig(), cell.Options{Name: "cell-a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := picture.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d := New(picture, nil, nil, nil, Options{}, func(cell.Key) {})
+	kind := schema.GroupVersionKind{Group: "unserved.example", Version: "v1", Kind: "Widget"}
+	key := cell.TemplateKey{GroupVersionKind: kind, Key: cell.Key{Namespace: namespace, Name: "web"}}
+	if err := d.Reconcile(t.Context(), key); err != nil {
+		t.Errorf("without a binding: %v", err)
+	}
+	binding := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: key.Binding().Name}}
+	binding.Spec.Resource = workv1alpha2.ObjectReference{APIVersion: "unserved.example/v1", Kind: "Widget", Namespace: namespace, Name: "web"}
+	if _, err := picture.CreateBinding(t.Context(), binding); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Reconcile(t.Context(), key); !errors.As(err, &queue.Later{}) {
+		t.Errorf("nobody looks again: %v", err)
+	}
+	if picture.Binding(key.Binding()) == nil {
+		t.Error("the binding is gone")
 	}
 }
