@@ -140,7 +140,7 @@ func (r *cellRow) tell(cell *v1alpha1.Cell, now time.Time) {
 	}
 	switch backup := cell.Status.Backup; {
 	case backup == nil || backup.UpToDateAt == nil:
-	case backup.PendingKeys == 0:
+	case backup.PendingKeys == 0 && !meta.IsStatusConditionFalse(cell.Status.Conditions, names.CellBackedUp):
 		r.BackupLag = "none"
 	default:
 		r.BackupLag = max(now.Sub(backup.UpToDateAt.Time), 0).Round(100 * time.Millisecond).String()

@@ -21,7 +21,7 @@ var atNoon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 // known returns a Cell as the hub manager describes it.
 func known(name string, ready metav1.ConditionStatus, message string, templates, pending int64, lag time.Duration) v1alpha1.Cell {
 	cell := v1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	cell.Status.Conditions = []metav1.Condition{{Type: names.CellReady, Status: ready, Message: message}}
+	cell.Status.Conditions = []metav1.Condition{{Type: names.CellReady, Status: ready, Message: message}, {Type: names.CellBackedUp, Status: ready}}
 	cell.Status.Objects = &v1alpha1.CellObjects{Templates: templates}
 	cell.Status.Backup = &v1alpha1.CellBackup{PendingKeys: pending, UpToDateAt: ptr.To(metav1.NewTime(atNoon.Add(-lag)))}
 	return cell
@@ -63,7 +63,7 @@ func TestListOfCells(t *testing.T) {
 CELL    STATE   WEIGHT  SLOTS  SHARE   TEMPLATES  BACKUP LAG  HEALTH     MESSAGE
 cell-a  Normal  1       0      0.0 %   12         none        ready      
 cell-b  Normal  1>3     1000   10.0 %  7          1.4s        ready      
-cell-c  Failed  1       2000   20.0 %  5          none        not ready  the store does not answer
+cell-c  Failed  1       2000   20.0 %  5          1h0m0s      not ready  the store does not answer
 cell-d  Normal  2       3000   30.0 %  -          -           unknown    there is no such Cell
 cell-e  -       -       0      0.0 %   -          -           unknown    
 

@@ -80,6 +80,13 @@ func Connect(cell *cellplanev1alpha1.Cell, credentials *corev1.Secret) (*Cell, e
 		CAData: cell.Spec.Endpoint.CABundle, ServerName: cell.Spec.Endpoint.ServerName,
 		CertData: credentials.Data[corev1.TLSCertKey], KeyData: credentials.Data[corev1.TLSPrivateKeyKey],
 	}}
+	if c.tls.ServerName == "" { // the same whichever of its API servers is asked
+		server, err := url.Parse(c.server)
+		if err != nil {
+			return nil, fmt.Errorf("reading the address of cell %s: %w", c.name, err)
+		}
+		c.tls.ServerName = server.Hostname()
+	}
 	var err error
 	if c.client, err = c.as(c.server, Mover, "system:masters", nil); err != nil {
 		return nil, fmt.Errorf("preparing to reach cell %s: %w", cell.Name, err)
@@ -230,13 +237,6 @@ func (c *Cell) servers(ctx context.Context) ([]string, error) {
 		return []string{c.server}, nil
 	case err != nil:
 		return nil, fmt.Errorf("finding the API servers of cell %s: %w", c.name, err)
-	}
-	if c.tls.ServerName == "" {
-		server, err := url.Parse(c.server)
-		if err != nil {
-			return nil, fmt.Errorf("reading the address of cell %s: %w", c.name, err)
-		}
-		c.tls.ServerName = server.Hostname()
 	}
 	var servers []string
 	for _, port := range slice.Ports {
