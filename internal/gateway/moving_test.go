@@ -56,7 +56,7 @@ type yard struct {
 // TestMoving moves objects step by step while clients use them.
 func TestMoving(t *testing.T) {
 	y := newYard(t)
-	watcher := y.watch()
+	watcher := y.watch(0)
 	y.testStages()
 	y.testCreates()
 	y.testWrites()

@@ -127,9 +127,11 @@ func (y *yard) finish() {
 	y.moveAll(func(slot slots.Slot) bool { return y.moving.Route(slot).Moving() })
 	normal := topology.Topology{Epoch: 3, Ready: true, Cells: y.cells}
 	y.deliver(0, normal)
+	y.deliver(1, normal)
 	testenv.Eventually(y.t, "everything is there in the next epoch", func(context.Context) (bool, error) {
 		return y.get(0, y.name("stages", true)).Annotations["value"] == "1", nil
 	})
+	behind := y.watch(1)
 	leaving := topology.Topology{Epoch: 4, Ready: true, Cells: append([]topology.Cell(nil), y.cells...)}
 	leaving.Cells[0].State = cellplanev1alpha1.CellStateOut
 	y.raise(4, 0, 1)
@@ -140,9 +142,16 @@ func (y *yard) finish() {
 		y.t.Error("something was created in a cell that leaves")
 	}
 	y.moveAll(func(slots.Slot) bool { return true })
-	y.deliver(0, topology.Topology{Epoch: 5, Ready: true, Cells: y.cells[1:], Left: []topology.LeftCell{{Name: "cell-a", Least: y.revision(0), Endpoint: y.cells[0].Endpoint}}})
+	// A watch through a gateway that has not heard of it must not pass over what has arrived in a cell that it reads.
+	y.waitMetric("cellplane_gateway_early_events_total")
+	y.deliver(1, leaving)
+	left := topology.Topology{Epoch: 5, Ready: true, Cells: y.cells[1:], Left: []topology.LeftCell{{Name: "cell-a", Least: y.revision(0), Endpoint: y.cells[0].Endpoint}}}
+	y.deliver(0, left)
+	y.deliver(1, left)
 	_, err := y.clients[0].AppsV1().Deployments(y.namespace).Patch(y.t.Context(), made, types.MergePatchType, []byte(`{"metadata":{"annotations":{"value":"5"}}}`), metav1.PatchOptions{})
 	must(y.t, err)
+	behind.expect(y.list(0))
+	behind.check()
 }
 
 // moveAll moves what is left in cell-a.

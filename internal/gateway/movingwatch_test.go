@@ -44,9 +44,9 @@ func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-func (y *yard) watch() *watcher {
+func (y *yard) watch(gateway int) *watcher {
 	w := &watcher{t: y.t, deleted: map[string]bool{}}
-	config := y.gateways[0].Config(y.t)
+	config := y.gateways[gateway].Config(y.t)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counting{next, w} })
 	factory := informers.NewSharedInformerFactoryWithOptions(clientFor(y.t, config), 0, informers.WithNamespace(y.namespace))
 	informer := factory.Apps().V1().Deployments().Informer()

@@ -139,13 +139,19 @@ func (y *yard) testWrite(kind string, write func(name string) error) {
 // waitHeld waits until a gateway holds a request.
 func (y *yard) waitHeld() {
 	y.t.Helper()
-	testenv.Eventually(y.t, "a request is held", func(ctx context.Context) (bool, error) {
+	y.waitMetric("cellplane_gateway_held_requests")
+}
+
+// waitMetric waits until a metric of the gateways is not zero.
+func (y *yard) waitMetric(name string) {
+	y.t.Helper()
+	testenv.Eventually(y.t, name+" is not zero", func(ctx context.Context) (bool, error) {
 		metrics, err := y.clients[0].Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 		if err != nil {
 			return false, err
 		}
 		for line := range strings.Lines(string(metrics)) {
-			if value, ok := strings.CutPrefix(strings.TrimSpace(line), "cellplane_gateway_held_requests "); ok {
+			if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+" "); ok {
 				return value != "0", nil
 			}
 		}

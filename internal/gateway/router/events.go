@@ -3,6 +3,7 @@ package router
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
 	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/splice"
@@ -82,10 +84,23 @@ func (e *cellEvents) shows(event *splice.Event) (bool, error) {
 		return e.s.c.placement != kinds.ByName || e.s.c.owns(e.cell, event.Object.Key()), nil
 	}
 	if e.s.c.placement == kinds.ByName && !e.s.moves.owns(e.cell, &event.Object) {
-		return false, nil
+		return false, e.notEarly(event)
 	}
 	replaced, err := e.s.moves.replaced(e.ctx, e.cell, event, e.past)
 	return !replaced, err
+}
+
+// notEarly makes sure that an event about an object that is not the cell's to show is not one of a later map than ours: that it was passed
+// over would never be made up for. Such an event ends the stream, and is read again by the watch that goes on by its map.
+func (e *cellEvents) notEarly(event *splice.Event) error {
+	if event.Object.Label(names.RebalanceStatusLabel) != "" || kinds.OfControlPlane(event.Object.Namespace) {
+		return nil // it is never shown
+	}
+	err := e.s.rt.confirm(e.ctx, e.s.c, e.cell)
+	if errors.Is(err, errStaleMap) {
+		earlyEvents.Inc()
+	}
+	return err
 }
 
 // statusOf reads an answer that is an error.

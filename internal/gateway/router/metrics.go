@@ -22,8 +22,13 @@ var (
 		Help:           "Requests that were held for too long and answered with 429.",
 		StabilityLevel: metrics.ALPHA,
 	})
+	earlyEvents = metrics.NewCounter(&metrics.CounterOpts{
+		Name:           "cellplane_gateway_early_events_total",
+		Help:           "Watch events that came by a later topology than the gateway knew, and were put off until it did.",
+		StabilityLevel: metrics.ALPHA,
+	})
 )
 
 func init() {
-	legacyregistry.MustRegister(heldRequests, heldDuration, refusedRequests)
+	legacyregistry.MustRegister(heldRequests, heldDuration, refusedRequests, earlyEvents)
 }
