@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,9 @@ func newKubectl() *cobra.Command {
 		Short:              "kubectl, built in, for the federation on this machine",
 		DisableFlagParsing: true,
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := stampKubernetesVersion(); err != nil {
+				return fmt.Errorf("setting the version of kubectl: %w", err)
+			}
 			if err := useLocalKubeconfig(); err != nil {
 				return err
 			}
