@@ -127,6 +127,9 @@ func TestLife(t *testing.T) {
 	if kinds := p.run("kubectl", "--context", "cell-a", "api-resources"); !strings.Contains(kinds, "propagationpolicies") {
 		t.Errorf("cell-a serves:\n%s", kinds)
 	}
+	if versions := p.run("kubectl", "version"); !strings.Contains(versions, "Client Version: v1.") || strings.Contains(versions, "WARNING") {
+		t.Errorf("kubectl version prints:\n%s", versions)
+	}
 	p.run("kubectl", "create", "configmap", "kept") // by default through the gateway
 	p.refused("is up already", "up")
 
@@ -159,6 +162,7 @@ func TestLife(t *testing.T) {
 // Deployment through the gateway, which then runs in the member and reports.
 func (p place) testPropagation() {
 	p.run("kubectl", "create", "namespace", "demo")
+	before := p.templates("cell-a")
 	manifest := filepath.Join(p.TempDir(), "policy.yaml")
 	if err := os.WriteFile(manifest, []byte(`
 apiVersion: policy.karmada.io/v1alpha1
@@ -176,6 +180,9 @@ spec:
 	if pods := p.run("kubectl", "--context", "member1", "-n", "demo", "get", "pods"); strings.Count(pods, " Running ") != 2 {
 		p.Errorf("member1 has these pods:\n%s", pods)
 	}
+	testenv.Eventually(p.T, "the workload is counted", func(context.Context) (bool, error) {
+		return p.templates("cell-a") > before, nil
+	})
 	if nodes := p.run("kubectl", "get", "--raw", "/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy/api/v1/nodes"); !strings.Contains(nodes, "member1-node-0") {
 		p.Errorf("through the proxy member1 has these nodes:\n%s", nodes)
 	}
@@ -186,6 +193,27 @@ spec:
 			return strings.Contains(string(output), "NotFound"), errors.New(string(output))
 		})
 	}
+}
+
+// templates returns how many templates `cells list` shows for a cell.
+func (p place) templates(cell string) int {
+	p.Helper()
+	var list struct {
+		Cells []struct {
+			Name      string
+			Templates int
+		}
+	}
+	if err := json.Unmarshal([]byte(p.run("cells", "list", "-o", "json")), &list); err != nil {
+		p.Fatal(err)
+	}
+	for _, c := range list.Cells {
+		if c.Name == cell {
+			return c.Templates
+		}
+	}
+	p.Fatalf("cells list does not show %s", cell)
+	return 0
 }
 
 // testUser lets a user in, who may do what RBAC says and nothing else.
