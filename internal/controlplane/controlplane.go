@@ -45,6 +45,8 @@ type Config struct {
 	// Streams lets the simulated pods of a member answer logs, exec, attach and port-forward. What is executed runs on this machine
 	// as the user who started it.
 	Streams bool
+	// Customize changes the processes before they are started; nil changes nothing.
+	Customize func(process.Spec) process.Spec
 }
 
 // Site is a place in the well-known topology of Kubernetes.
@@ -214,12 +216,16 @@ func (c *ControlPlane) path(elem ...string) string {
 
 // newProcess fills in what all processes of a control plane have in common.
 func (c *ControlPlane) newProcess(program string, args []string, check func(context.Context) error, env ...string) *process.Process {
-	return process.New(process.Spec{
+	spec := process.Spec{
 		Name:    c.config.Name + "/" + program,
 		Path:    c.config.Binaries.Path(program),
 		Args:    args,
 		Env:     env,
 		LogFile: c.path("logs", program+".log"),
 		Check:   check,
-	})
+	}
+	if c.config.Customize != nil {
+		spec = c.config.Customize(spec)
+	}
+	return process.New(spec)
 }

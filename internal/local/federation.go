@@ -31,8 +31,10 @@ type Options struct {
 	Parts func(*Federation) (Parts, error)
 	// NoFsync trades durability for speed. For tests only.
 	NoFsync bool
-	// Streams lets simulated pods answer logs, exec, attach and port-forward by what runs on this machine, as its user.
+	// Streams lets simulated pods answer logs, exec, attach and port-forward. Commands run on this machine, as its user.
 	Streams bool
+	// Settings change how processes run. Nil keeps the settings of the last run.
+	Settings *Settings
 }
 
 // Parts are the processes that make control planes a federation.
@@ -106,6 +108,7 @@ func (f *Federation) loadOrChoose(spec Spec) error {
 		return fmt.Errorf("the federation in %s has another shape: %+v", f.dir, kept.Spec)
 	default:
 		f.state = kept
+		f.takeSettings()
 		for _, name := range slices.Sorted(maps.Keys(kept.Ports)) {
 			ports := kept.Ports[name]
 			if err := ports.Reserve(name); err != nil {
@@ -119,12 +122,24 @@ func (f *Federation) loadOrChoose(spec Spec) error {
 		return err
 	}
 	f.state = state{Spec: spec, Ports: map[string]controlplane.Ports{}}
+	f.takeSettings()
 	for _, name := range f.state.Spec.ControlPlaneNames() {
 		if f.state.Ports[name], err = controlplane.ChoosePorts(); err != nil {
 			return err
 		}
 	}
 	return f.state.save(f.dir)
+}
+
+func (f *Federation) takeSettings() {
+	if f.options.Settings != nil {
+		f.state.Settings = *f.options.Settings
+	}
+}
+
+// Customize applies the settings of the federation to a process.
+func (f *Federation) Customize(spec process.Spec) process.Spec {
+	return f.state.Settings.customize(spec)
 }
 
 // prepare makes the control planes, concurrently: keys and certificates cost time.
@@ -153,14 +168,15 @@ func (f *Federation) prepare() error {
 
 func (f *Federation) newControlPlane(role controlplane.Role, name string) (*controlplane.ControlPlane, error) {
 	return controlplane.New(controlplane.Config{
-		Name:     name,
-		Role:     role,
-		Dir:      filepath.Join(f.dir, name),
-		Binaries: f.options.Binaries,
-		Ports:    f.state.Ports[name],
-		Nodes:    f.state.Spec.Nodes,
-		NoFsync:  f.options.NoFsync,
-		Streams:  f.options.Streams,
+		Name:      name,
+		Role:      role,
+		Dir:       filepath.Join(f.dir, name),
+		Binaries:  f.options.Binaries,
+		Ports:     f.state.Ports[name],
+		Nodes:     f.state.Spec.Nodes,
+		NoFsync:   f.options.NoFsync || isFalse(f.state.Settings.Fsync),
+		Streams:   f.options.Streams && !isFalse(f.state.Settings.PodStreams),
+		Customize: f.Customize,
 	})
 }
 

@@ -18,6 +18,8 @@ import (
 type state struct {
 	Spec  Spec                          `json:"spec"`
 	Ports map[string]controlplane.Ports `json:"ports"`
+	// Settings are those of the last run.
+	Settings Settings `json:"settings,omitzero"`
 	// Added are the cells that were added since.
 	Added []string `json:"added,omitempty"`
 	// PartPorts are the ports of the parts of Cellplane itself.

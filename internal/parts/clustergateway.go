@@ -16,9 +16,6 @@ import (
 	"github.com/cellplane/cellplane/internal/process"
 )
 
-// clusterGateway is the part that caches what members have.
-const clusterGateway = "cluster-gateway"
-
 // prepareClusterGateway prepares the cache of what members have. The gateway
 // must be known, as it shows the templates.
 func (p *Parts) prepareClusterGateway() error {

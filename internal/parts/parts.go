@@ -59,14 +59,15 @@ func Of(program string) func(*local.Federation) (local.Parts, error) {
 
 // The names of the parts of Cellplane, which are also the commands that run them.
 const (
-	hubManager = "hub-manager"
-	gateway    = "gateway"
-	engine     = "engine"
+	hubManager     = local.HubManager
+	gateway        = local.Gateway
+	clusterGateway = local.ClusterGateway
+	engine         = local.Engine
 )
 
 // The stock controllers of the federation, and who they are.
 const (
-	controllers           = "federation/kube-controller-manager"
+	controllers           = local.FederationControllers + "/" + kubebin.KubeControllerManager
 	kubeControllerManager = "system:kube-controller-manager"
 )
 
@@ -235,10 +236,10 @@ func (p *Parts) add(name, program string, args []string, check func(context.Cont
 	if folder == "" {
 		folder = file
 	}
-	part := process.New(process.Spec{
+	part := process.New(p.federation.Customize(process.Spec{
 		Name: name, Path: program, Args: args, Check: check,
 		LogFile: filepath.Join(p.federation.Dir(), folder, "logs", file+".log"),
-	})
+	}))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.processes = append(p.processes, part)

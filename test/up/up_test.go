@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -117,7 +118,20 @@ func TestLife(t *testing.T) {
 	p := newPlace(t)
 	p.refused("is not up", "status")
 
-	output := p.run("up", "--cells", "1", "--members", "1", "--nodes", "2")
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(config, []byte(`
+apiVersion: local.cellplane.io/v1alpha1
+kind: LocalFederation
+cells: 5
+members: 1
+nodes: 2
+parts:
+  cell-a/engine: {flags: {workers-per-member: 7}}
+  kube-apiserver: {flags: {profiling: true}}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	output := p.run("up", "--config", config, "--cells", "1")
 	if !strings.Contains(output, "Your federation is up: 3 control planes") || !strings.Contains(output, "Try next:") {
 		t.Errorf("up ends with %q", output)
 	}
@@ -130,6 +144,7 @@ func TestLife(t *testing.T) {
 	if versions := p.run("kubectl", "version"); !strings.Contains(versions, "Client Version: v1.") || strings.Contains(versions, "WARNING") {
 		t.Errorf("kubectl version prints:\n%s", versions)
 	}
+	p.testFlagsArrive()
 	p.run("kubectl", "create", "configmap", "kept") // by default through the gateway
 	p.refused("is up already", "up")
 
@@ -147,14 +162,35 @@ func TestLife(t *testing.T) {
 	p.noProcesses()
 	p.refused("is not up", "status")
 
-	p.refused("leave the flags out to resume it", "up", "--cells", "2")
+	p.refused("leave the sizes out to resume it", "up", "--cells", "2")
 	p.run("up")
+	p.testFlagsArrive() // the configuration is remembered
 	p.run("kubectl", "get", "configmap", "kept")
 	p.run("down")
 	p.noProcesses()
 	p.run("down", "--purge")
 	if _, err := os.Stat(p.dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("down --purge left %s: %v", p.dir, err)
+	}
+}
+
+// testFlagsArrive checks that the flags of the configuration file reach the processes.
+func (p place) testFlagsArrive() {
+	p.Helper()
+	lines := p.processes()
+	count := func(words ...string) (n int) {
+		for _, line := range lines {
+			if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) }) {
+				n++
+			}
+		}
+		return n
+	}
+	if n := count(" engine ", "--cell=cell-a", "--workers-per-member=7"); n != 1 {
+		p.Errorf("%d engines have the flag of cell-a/engine, want 1:\n%s", n, strings.Join(lines, "\n"))
+	}
+	if n, all := count("/kube-apiserver ", "--profiling=true"), count("/kube-apiserver "); n != 3 || all != 3 {
+		p.Errorf("%d of %d API servers have the flag of kube-apiserver, want all 3:\n%s", n, all, strings.Join(lines, "\n"))
 	}
 }
 
