@@ -42,8 +42,8 @@ member clusters with simulated nodes. The first time, Kubernetes and etcd are
 built from source, which takes some minutes; later starts take seconds.
 
 The command returns when all processes are healthy. A supervisor stays in the
-background and restarts processes that die. After "cellplane down", run it again
-to resume the federation.`,
+background and restarts processes that die. After "cellplane down", run it
+again to resume the federation.`,
 		Example: `  cellplane up                          # a hub, 2 cells, 3 members with 10 nodes each
   cellplane up --cells 3 --members 5    # a larger one
   cellplane up --config local.yaml      # sizes, and flags of the parts, from a file
