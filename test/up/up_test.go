@@ -1,5 +1,4 @@
-// Package up tests the local federation as its users meet it: through the
-// command line, with things going wrong.
+// Package up tests the local federation through the command line, including failures.
 package up
 
 import (
@@ -20,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/cellplane/cellplane/internal/cli" // the program is built from it: a result of another one must not be taken from the cache
+	_ "github.com/cellplane/cellplane/internal/cli" // makes the test cache depend on the program
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
@@ -30,14 +29,14 @@ var cellplane string
 
 func TestMain(m *testing.M) { testenv.ProgramMain(m, &cellplane) }
 
-// place is a directory with a federation of its own.
+// place is a directory with its own federation.
 type place struct {
 	*testing.T
 	dir string
 }
 
 func newPlace(t *testing.T) place {
-	testenv.Binaries(t) // so that no test measures or interrupts their build
+	testenv.Binaries(t) // build them before the tests
 	p := place{T: t, dir: filepath.Join(t.TempDir(), "federation")}
 	t.Cleanup(func() {
 		_ = p.command(context.Background(), "down", "--purge").Run()
@@ -54,7 +53,7 @@ func (p place) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run expects success and returns what was printed.
+// run runs a command that must succeed and returns its output.
 func (p place) run(args ...string) string {
 	p.Helper()
 	output, err := p.command(p.Context(), args...).CombinedOutput()
@@ -64,7 +63,7 @@ func (p place) run(args ...string) string {
 	return string(output)
 }
 
-// refused expects failure with one sentence that holds the given words.
+// refused runs a command that must fail with an error message that contains the given words.
 func (p place) refused(words string, args ...string) {
 	p.Helper()
 	var stderr bytes.Buffer
@@ -76,11 +75,11 @@ func (p place) refused(words string, args ...string) {
 		p.Fatalf("cellplane %s: %v, want a non-zero exit code", strings.Join(args, " "), err)
 	}
 	if !strings.Contains(stderr.String(), words) {
-		p.Errorf("cellplane %s says %q, want %q", strings.Join(args, " "), stderr.String(), words)
+		p.Errorf("cellplane %s prints %q, want %q", strings.Join(args, " "), stderr.String(), words)
 	}
 }
 
-// report is what `status -o json` says; the exit code tells health.
+// report returns the output of `status -o json`, and the health from its exit code.
 func (p place) report() (report local.Report, healthy bool) {
 	p.Helper()
 	output, err := p.command(p.Context(), "status", "-o", "json").Output()
@@ -90,7 +89,7 @@ func (p place) report() (report local.Report, healthy bool) {
 	return report, err == nil
 }
 
-// processes returns the command lines that mention the directory.
+// processes returns the command lines that contain the directory.
 func (p place) processes() []string {
 	var found []string
 	entries, err := os.ReadDir("/proc")
@@ -149,11 +148,11 @@ parts:
 	p.refused("is up already", "up")
 
 	t.Run("workloads are propagated", func(t *testing.T) { place{t, p.dir}.testPropagation() })
-	t.Run("people can be let in", func(t *testing.T) { place{t, p.dir}.testUser() })
-	t.Run("any killed child is healed", func(t *testing.T) { place{t, p.dir}.testHealing() })
+	t.Run("users can be created", func(t *testing.T) { place{t, p.dir}.testUser() })
+	t.Run("killed processes are restarted", func(t *testing.T) { place{t, p.dir}.testHealing() })
 	t.Run("files are private", func(t *testing.T) { place{t, p.dir}.testPrivateFiles() })
-	t.Run("nothing listens beyond loopback", func(t *testing.T) { place{t, p.dir}.testLoopback() })
-	t.Run("few files are watched", func(t *testing.T) { place{t, p.dir}.testFewWatches() })
+	t.Run("processes listen only on loopback", func(t *testing.T) { place{t, p.dir}.testLoopback() })
+	t.Run("few inotify instances are used", func(t *testing.T) { place{t, p.dir}.testFewWatches() })
 
 	report, _ := p.report()
 	if err := syscall.Kill(report.PID, syscall.SIGKILL); err != nil {
@@ -194,8 +193,8 @@ func (p place) testFlagsArrive() {
 	}
 }
 
-// testPropagation goes the way of a newcomer: a namespace, a policy and a
-// Deployment through the gateway, which then runs in the member and reports.
+// testPropagation creates a namespace, a policy and a Deployment through the gateway, and checks that the Deployment runs in
+// the member and reports its status.
 func (p place) testPropagation() {
 	p.run("kubectl", "create", "namespace", "demo")
 	before := p.templates("cell-a")
@@ -252,7 +251,7 @@ func (p place) templates(cell string) int {
 	return 0
 }
 
-// testUser lets a user in, who may do what RBAC says and nothing else.
+// testUser creates a user, who has only the rights that RBAC grants.
 func (p place) testUser() {
 	kubeconfig := filepath.Join(p.TempDir(), "alice.kubeconfig")
 	p.run("user", "create", "alice", "--group", "team-a", "--output", kubeconfig)
@@ -273,20 +272,19 @@ func (p place) testUser() {
 	}
 }
 
-// testHealing kills every child in turn. Some of the others end by themselves
-// then, because they have lost what they depend on; they are healed, too.
+// testHealing kills every process in turn. Processes that depend on it may exit; they are restarted, too.
 func (p place) testHealing() {
 	report, _ := p.report()
 	for _, child := range report.Processes {
 		killed := p.kill(child.Name)
-		testenv.Eventually(p.T, child.Name+" is healed", func(context.Context) (bool, error) {
+		testenv.Eventually(p.T, child.Name+" is restarted and healthy", func(context.Context) (bool, error) {
 			now, healthy := p.report()
 			return healthy && pidOf(now, child.Name) != killed, fmt.Errorf("%+v", now)
 		})
 	}
 }
 
-// kill ends a process of a healthy federation with SIGKILL and returns its pid.
+// kill waits until the federation is healthy, kills a process with SIGKILL and returns its pid.
 func (p place) kill(name string) (pid int) {
 	testenv.Eventually(p.T, name+" is killed", func(context.Context) (bool, error) {
 		report, healthy := p.report()
@@ -311,7 +309,7 @@ func pidOf(report local.Report, name string) int {
 func (p place) testPrivateFiles() {
 	err := filepath.WalkDir(p.dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // files come and go while things run
+			return nil // files are created and deleted meanwhile
 		}
 		info, err := entry.Info()
 		if err == nil && info.Mode().Perm()&0o077 != 0 && !strings.Contains(path, "/etcd/") {
@@ -322,14 +320,14 @@ func (p place) testPrivateFiles() {
 	if err != nil {
 		p.Fatal(err)
 	}
-	// The files of etcd have modes of its own choice; the folder that holds them is closed.
+	// etcd chooses the modes of its own files; the directory above is private.
 	if info, err := os.Stat(p.dir); err != nil || info.Mode().Perm() != 0o700 {
 		p.Errorf("%s has mode %v (%v)", p.dir, info.Mode(), err)
 	}
 }
 
-// testFewWatches: Linux lets a user have 128 inotify instances by default, and whoever comes last gets none. Two
-// federations and the user's own programs must find enough.
+// testFewWatches counts inotify instances. Linux allows 128 per user by default, which must suffice for two federations and
+// other programs.
 func (p place) testFewWatches() {
 	report, _ := p.report()
 	instances := map[string]int{}
@@ -387,7 +385,7 @@ func (p place) testLoopback() {
 	}
 }
 
-func TestInterruptedHalfWay(t *testing.T) {
+func TestInterruptedStart(t *testing.T) {
 	p := newPlace(t)
 	var stderr bytes.Buffer
 	cmd := p.command(t.Context(), "up", "--cells", "0", "--members", "1", "--nodes", "1")
@@ -457,7 +455,7 @@ func TestChildThatCrashesAtStart(t *testing.T) {
 	began := time.Now()
 	p.refused("hub/etcd died at start", "up")
 	if took := time.Since(began); took > time.Minute {
-		t.Errorf("it took %s to say so", took)
+		t.Errorf("the error came after %s", took)
 	}
 	p.noProcesses()
 }
@@ -472,7 +470,7 @@ func TestDamagedState(t *testing.T) {
 	p.refused("is damaged", "up")
 }
 
-func TestImpossibleWishes(t *testing.T) {
+func TestInvalidSizes(t *testing.T) {
 	p := newPlace(t)
 	p.refused("the number of cells must be between 0 and 26, not 27", "up", "--cells", "27")
 	p.refused("the number of nodes must be between", "up", "--nodes", "-1")
