@@ -1,6 +1,6 @@
-# Cellplane. `make help` lists what there is to make.
+# Run `make help` for a list of targets.
 
-# One setting for all builds lets them share the build cache with Kubernetes' own.
+# With one setting for all builds they share the build cache, also with the build of Kubernetes.
 export CGO_ENABLED = 0
 
 GO ?= go
@@ -14,22 +14,22 @@ UNIT_PACKAGES = $(shell $(GO) list -f '{{.ImportPath}} {{join .TestImports " "}}
 
 .PHONY: help
 help: ## Show this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build bin/cellplane
 	$(GO) build -o $(BIN) ./cmd/cellplane
 
 .PHONY: up
-up: build ## Start a local federation (the first time Kubernetes is built, some minutes)
+up: build ## Start a local federation (the first time some minutes, to build Kubernetes)
 	$(BIN) up
 
 .PHONY: down
-down: build ## Stop the local federation; `bin/cellplane down --purge` forgets it
+down: build ## Stop the local federation; `bin/cellplane down --purge` also deletes it
 	$(BIN) down
 
 .PHONY: test
-test: ## Run all tests, against real control planes
+test: ## Run all tests against real control planes; show the slowest packages
 	@GO=$(GO) .ci/test
 
 .PHONY: test-unit
@@ -37,12 +37,18 @@ test-unit: ## Run the tests that need no control plane
 	$(GO) test -timeout 5m $(UNIT_PACKAGES)
 
 .PHONY: lint
-lint: ## Check formatting, style and that generated files are up to date
+lint: ## Check style, formatting, go.mod files and generated files
 	$(TOOL) golangci-lint run
-	$(MAKE) --no-print-directory verify-generated
+	$(MAKE) --no-print-directory verify-modules verify-generated
+
+.PHONY: verify-modules
+verify-modules:
+	@for module in . tools kube; do \
+		(cd $$module && $(GO) mod tidy -diff) || { echo "go.mod of $$module is not tidy: run \`go mod tidy\` there" >&2; exit 1; }; \
+	done
 
 .PHONY: generate
-generate: ## Regenerate deep copies, CRDs and the pins of Kubernetes
+generate: ## Regenerate deep copies, CRDs, the command line reference and the pins of Kubernetes
 	$(GO) generate ./...
 
 .PHONY: verify-generated
@@ -50,23 +56,23 @@ verify-generated:
 	@.ci/verify-generated
 
 .PHONY: bench
-bench: build ## Measure how long a federation takes to start and what it costs when idle
+bench: build ## Measure the start of a federation, and its cost when idle
 	$(GO) run ./test/benchup
 
 .PHONY: bench-engine
-bench-engine: ## Measure the engine: latency, cost, takeover, restart (flags in ARGS)
+bench-engine: ## Measure the engine: latency, cost, failover, restart (flags in ARGS)
 	$(GO) run ./test/benchengine $(ARGS)
 
 .PHONY: bench-gateway
-bench-gateway: ## Compare the gateway with an API server asked directly (flags in ARGS)
+bench-gateway: ## Compare the gateway with a bare API server (flags in ARGS)
 	$(GO) run ./test/benchgateway $(ARGS)
 
 .PHONY: chaos
-chaos: ## Move and kill cells, gateways and hub managers under load, and check all answers (flags in ARGS, such as -chaos.seed)
+chaos: ## Move and kill cells, gateways and hub managers under load, and check all responses (flags in ARGS, such as -chaos.seed)
 	$(GO) test ./test/chaos -count=1 -timeout=0 -v -run=TestChaos -args -chaos.duration=1m -chaos.runs=10 $(ARGS)
 
 .PHONY: bench-cells
-bench-cells: build ## Measure moving, backing up and failing over cells (flags in ARGS)
+bench-cells: build ## Measure migration, backup and failover of cells (flags in ARGS)
 	$(GO) run ./test/benchcells $(ARGS)
 
 .PHONY: bench-cluster-gateway
@@ -74,5 +80,5 @@ bench-cluster-gateway: ## Measure the cache of member objects, up to ten million
 	$(GO) run ./test/benchclustergateway $(ARGS)
 
 .PHONY: bench-scheduler
-bench-scheduler: ## Measure decisions and simulation, placing in a real cell and losing a cluster (flags in ARGS)
+bench-scheduler: ## Measure scheduling, simulation, placement in a real cell and cluster failover (flags in ARGS)
 	$(GO) run ./test/benchscheduler $(ARGS)

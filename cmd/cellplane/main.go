@@ -1,4 +1,4 @@
-// Command cellplane is every part of Cellplane in one program.
+// Command cellplane contains all parts of Cellplane.
 package main
 
 import (

@@ -20,7 +20,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 )
 
-// cellManifest are the flags that say how a cell is reached.
+// cellManifest are the flags with the addresses and credentials of a cell.
 type cellManifest struct {
 	kubeconfig                string
 	server, serverName        string
@@ -32,17 +32,17 @@ type cellManifest struct {
 
 func (m *cellManifest) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&m.kubeconfig, "cell-kubeconfig", "", "kubeconfig of the cell with the certificate of the authenticating proxy, instead of the five flags for its API server")
-	flags.StringVar(&m.server, "server", "", "https URL of the cell's API server")
-	flags.StringVar(&m.serverName, "server-name", "", "name in its certificate, if it differs from the URL's host")
-	flags.StringVar(&m.ca, "ca-file", "", "certificates that vouch for the API server")
-	flags.StringVar(&m.cert, "client-cert-file", "", "certificate of the authenticating proxy that the API server trusts")
-	flags.StringVar(&m.key, "client-key-file", "", "key of that certificate")
-	flags.StringSliceVar(&m.etcd, "etcd", nil, "https URLs of the cell's etcd")
-	flags.StringVar(&m.etcdCA, "etcd-ca-file", "", "certificates that vouch for the etcd")
+	flags.StringVar(&m.kubeconfig, "cell-kubeconfig", "", "kubeconfig of the cell with the front-proxy certificate; replaces --server, --ca-file, --client-cert-file and --client-key-file")
+	flags.StringVar(&m.server, "server", "", "https URL of the API server of the cell")
+	flags.StringVar(&m.serverName, "server-name", "", "name in the certificate of the API server, if it differs from the host of the URL")
+	flags.StringVar(&m.ca, "ca-file", "", "CA certificates of the API server")
+	flags.StringVar(&m.cert, "client-cert-file", "", "front-proxy client certificate that the API server trusts")
+	flags.StringVar(&m.key, "client-key-file", "", "key of the front-proxy client certificate")
+	flags.StringSliceVar(&m.etcd, "etcd", nil, "https URLs of the etcd of the cell")
+	flags.StringVar(&m.etcdCA, "etcd-ca-file", "", "CA certificates of the etcd")
 	flags.StringVar(&m.etcdCert, "etcd-cert-file", "", "client certificate for the etcd")
-	flags.StringVar(&m.etcdKey, "etcd-key-file", "", "key of that certificate")
-	flags.StringVar(&m.etcdPrefix, "etcd-prefix", "/registry", "where the API server keeps its objects in the etcd")
+	flags.StringVar(&m.etcdKey, "etcd-key-file", "", "key of the client certificate for the etcd")
+	flags.StringVar(&m.etcdPrefix, "etcd-prefix", "/registry", "prefix of the objects in the etcd")
 }
 
 func (m *cellManifest) given() bool { return m.kubeconfig != "" || m.server != "" || len(m.etcd) > 0 }
@@ -66,7 +66,7 @@ func (m *cellManifest) validate() error {
 	return nil
 }
 
-// apiServer returns how the API server is reached, with what the files say.
+// apiServer returns the client configuration of the API server, with the content of the files.
 func (m *cellManifest) apiServer() (*rest.Config, error) {
 	config := &rest.Config{Host: m.server, TLSClientConfig: rest.TLSClientConfig{ServerName: m.serverName, CAFile: m.ca, CertFile: m.cert, KeyFile: m.key}}
 	if m.kubeconfig != "" {
@@ -80,7 +80,7 @@ func (m *cellManifest) apiServer() (*rest.Config, error) {
 		return nil, err
 	}
 	if len(config.CAData) == 0 || len(config.CertData) == 0 || len(config.KeyData) == 0 {
-		return nil, fmt.Errorf("%s lacks the certificates of the API server or a client certificate: the gateway has to be the authenticating proxy of the cell", m.kubeconfig)
+		return nil, fmt.Errorf("%s lacks the CA of the API server or a client certificate; the gateway needs the front-proxy certificate of the cell", m.kubeconfig)
 	}
 	return config, nil
 }

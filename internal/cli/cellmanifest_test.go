@@ -12,8 +12,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// TestHowACellIsReached reads the same from flags and from a kubeconfig.
-func TestHowACellIsReached(t *testing.T) {
+// TestCellManifest reads the same configuration from flags and from a kubeconfig.
+func TestCellManifest(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
 		path := filepath.Join(dir, name)
@@ -57,7 +57,7 @@ func TestHowACellIsReached(t *testing.T) {
 		got := rest.TLSClientConfig{ServerName: config.ServerName, CAData: config.CAData, CertData: config.CertData, KeyData: config.KeyData}
 		want := rest.TLSClientConfig{ServerName: "kubernetes", CAData: []byte("ca"), CertData: []byte("cert"), KeyData: []byte("key")}
 		if diff := cmp.Diff(want.String(), got.String()); diff != "" || config.Host != "https://cell-c:6443" || string(got.KeyData) != "key" {
-			t.Errorf("%s: %s is reached otherwise (-want +got):\n%s", name, config.Host, diff)
+			t.Errorf("%s: the configuration of %s differs (-want +got):\n%s", name, config.Host, diff)
 		}
 	}
 
@@ -65,12 +65,12 @@ func TestHowACellIsReached(t *testing.T) {
 		name, says string
 		manifest   cellManifest
 	}{
-		{"nothing of the API server", "--ca-file is missing", etcdAlone},
+		{"no API server", "--ca-file is missing", etcdAlone},
 		{"no etcd", "--etcd is missing", with(byKubeconfig, func(m *cellManifest) { m.etcd = nil })},
-		{"no key of the etcd", "--etcd-key-file is missing", with(byFlags, func(m *cellManifest) { m.etcdKey = "" })},
-		{"both ways", "give either --cell-kubeconfig or --server", with(etcdAlone, func(m *cellManifest) { m.kubeconfig, m.server = whole, "https://cell-c:6443" })},
+		{"no etcd key", "--etcd-key-file is missing", with(byFlags, func(m *cellManifest) { m.etcdKey = "" })},
+		{"both", "give either --cell-kubeconfig or --server", with(etcdAlone, func(m *cellManifest) { m.kubeconfig, m.server = whole, "https://cell-c:6443" })},
 		{"no such kubeconfig", "reading --cell-kubeconfig", with(etcdAlone, func(m *cellManifest) { m.kubeconfig = filepath.Join(dir, "none") })},
-		{"a token", "client certificate", with(etcdAlone, func(m *cellManifest) { m.kubeconfig = kubeconfig("token", &clientcmdapi.AuthInfo{Token: "secret"}) })},
+		{"token", "client certificate", with(etcdAlone, func(m *cellManifest) { m.kubeconfig = kubeconfig("token", &clientcmdapi.AuthInfo{Token: "secret"}) })},
 	} {
 		err := refused.manifest.validate()
 		if err == nil {

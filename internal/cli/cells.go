@@ -29,11 +29,15 @@ func newCells() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "cells",
 		GroupID: groupCells,
-		Short:   "Add, drain, weigh and fail over cells",
-		Long: `Look after the cells of the federation. Each of these commands is an edit of the
-CellTopology on the hub, which kubectl and GitOps can make as well; the commands
-follow the change until it is complete, and can be interrupted: the change goes
-on, and "cellplane cells watch" follows it again.`,
+		Short:   "Add, drain, weight and fail over cells",
+		Long: `Manage the cells of the federation. Each change is an edit of the CellTopology
+in the hub, which kubectl and GitOps can make as well. The commands show the
+progress until the change is complete. Interrupting a command does not stop the
+change; "cellplane cells watch" shows it again.`,
+		Example: `  cellplane cells list
+  cellplane cells plan add cell-c   # what would move
+  cellplane cells add cell-c
+  cellplane cells drain cell-c`,
 	}
 	cmd.AddCommand(newCellsList(), newCellsAdd(), newCellsDrain(), newCellsWeight(), newCellsFailover(), newCellsRejoin(),
 		newCellsAbort(), newCellsWatch(), newCellsPlan(), newCellsVerify())
@@ -45,7 +49,7 @@ func newCellsList() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "Show all cells: state, share, objects, backup and health",
+		Short: "List the cells with their state, share, objects, backup and health",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			api, err := hub.client()
@@ -68,7 +72,7 @@ func newCellsList() *cobra.Command {
 		},
 	}
 	hub.add(cmd)
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json for the machine-readable form")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: json (default: a table)")
 	return cmd
 }
 
@@ -84,7 +88,7 @@ func readTopology(ctx context.Context, api client.Client) (*v1alpha1.CellTopolog
 	return topology, nil
 }
 
-// cellRow is what the list says of a cell.
+// cellRow is a row of the list.
 type cellRow struct {
 	Name      string  `json:"name"`
 	State     string  `json:"state"`
@@ -97,7 +101,7 @@ type cellRow struct {
 	Message   string  `json:"message,omitempty"`
 }
 
-// stateSpare is the state of a cell that no topology lists.
+// stateSpare is the state of a cell that is not in the topology.
 const stateSpare = "-"
 
 func describeCells(topology *v1alpha1.CellTopology, known []v1alpha1.Cell, now time.Time) ([]cellRow, error) {
@@ -116,21 +120,21 @@ func describeCells(topology *v1alpha1.CellTopology, known []v1alpha1.Cell, now t
 		if cell.TargetWeight != 0 {
 			row.Weight = fmt.Sprintf("%d>%d", cell.Weight, cell.TargetWeight)
 		}
-		row.tell(byName[cell.Name], now)
+		row.describe(byName[cell.Name], now)
 		delete(byName, cell.Name)
 		rows = append(rows, row)
 	}
 	for name, cell := range byName {
 		row := cellRow{Name: name, State: stateSpare, Weight: stateSpare}
-		row.tell(cell, now)
+		row.describe(cell, now)
 		rows = append(rows, row)
 	}
 	slices.SortFunc(rows, func(a, b cellRow) int { return strings.Compare(a.Name, b.Name) })
 	return rows, nil
 }
 
-// tell adds what the Cell itself says.
-func (r *cellRow) tell(cell *v1alpha1.Cell, now time.Time) {
+// describe adds the status of the Cell.
+func (r *cellRow) describe(cell *v1alpha1.Cell, now time.Time) {
 	if cell == nil {
 		r.Health, r.Message = "unknown", "there is no such Cell"
 		return
@@ -183,7 +187,7 @@ func printCells(out io.Writer, format string, topology *v1alpha1.CellTopology, r
 		return err
 	}
 	if running := cells.Running(&topology.Spec); running != "" {
-		fmt.Fprintf(out, "\nA change is under way: %s. Follow it with `cellplane cells watch`.\n", running)
+		fmt.Fprintf(out, "\nA change is in progress: %s. Watch it with `cellplane cells watch`.\n", running)
 	}
 	return nil
 }
@@ -191,16 +195,16 @@ func printCells(out io.Writer, format string, topology *v1alpha1.CellTopology, r
 func newCellsPlan() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "Show what a change would move, without making it",
+		Short: "Show what a change would move, without changing anything",
 	}
 	var weight int32
-	add := planCommand("add CELL", "Show what a new cell would take", 1, func(args []string) (cells.Edit, error) { return cells.Add(args[0], weight), nil })
-	add.Flags().Int32Var(&weight, "weight", 1, "the weight of the new cell")
+	add := planCommand("add CELL", "Show what a new cell would get", 1, func(args []string) (cells.Edit, error) { return cells.Add(args[0], weight), nil })
+	add.Flags().Int32Var(&weight, "weight", 1, "weight of the new cell")
 	cmd.AddCommand(add,
-		planCommand("drain CELL", "Show who would get the share of a cell that leaves", 1, func(args []string) (cells.Edit, error) { return cells.Drain(args[0]), nil }),
-		planCommand("failover CELL", "Show who would take a dead cell's share over", 1, func(args []string) (cells.Edit, error) { return cells.Fail(args[0]), nil }),
-		planCommand("rejoin CELL", "Show what a failed cell would get back", 1, func(args []string) (cells.Edit, error) { return cells.Rejoin(args[0]), nil }),
-		planCommand("weight CELL WEIGHT", "Show what another weight would move", 2, func(args []string) (cells.Edit, error) {
+		planCommand("drain CELL", "Show which cells would get the share of a drained cell", 1, func(args []string) (cells.Edit, error) { return cells.Drain(args[0]), nil }),
+		planCommand("failover CELL", "Show which cells would take over the share of a failed cell", 1, func(args []string) (cells.Edit, error) { return cells.Fail(args[0]), nil }),
+		planCommand("rejoin CELL", "Show what a failed cell would get when it rejoins", 1, func(args []string) (cells.Edit, error) { return cells.Rejoin(args[0]), nil }),
+		planCommand("weight CELL WEIGHT", "Show what a new weight would move", 2, func(args []string) (cells.Edit, error) {
 			weight, err := parseWeight(args[1])
 			return cells.Weight(args[0], weight), err
 		}))
@@ -253,7 +257,7 @@ func printPlan(out io.Writer, plan cells.Plan) error {
 	}
 	fmt.Fprintf(out, "\n%.1f %% of all objects would move. Nothing has been changed.\n", 100*plan.Moved())
 	if cell := plan.Joins; cell != nil {
-		fmt.Fprintf(out, "By hand, add this to the cells of the CellTopology: {name: %s, weight: %d, seed: %d, state: %s}\n", cell.Name, cell.Weight, cell.Seed, cell.State)
+		fmt.Fprintf(out, "To do it by hand, add this to the cells of the CellTopology: {name: %s, weight: %d, seed: %d, state: %s}\n", cell.Name, cell.Weight, cell.Seed, cell.State)
 	}
 	return nil
 }

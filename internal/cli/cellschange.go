@@ -23,7 +23,7 @@ import (
 	"github.com/cellplane/cellplane/internal/local"
 )
 
-// cellsChange are the flags of the commands that change the topology.
+// cellsChange are the flags of commands that change the topology.
 type cellsChange struct {
 	hub  hubFlags
 	wait bool
@@ -31,10 +31,10 @@ type cellsChange struct {
 
 func (o *cellsChange) add(cmd *cobra.Command) {
 	o.hub.add(cmd)
-	cmd.Flags().BoolVar(&o.wait, "wait", true, "follow the change until it is complete")
+	cmd.Flags().BoolVar(&o.wait, "wait", true, "wait until the change is complete")
 }
 
-// run edits the topology and follows what comes of it.
+// run edits the topology and waits for the change.
 func (o *cellsChange) run(ctx context.Context, out io.Writer, edit cells.Edit) error {
 	api, err := o.hub.client()
 	if err != nil {
@@ -44,13 +44,13 @@ func (o *cellsChange) run(ctx context.Context, out io.Writer, edit cells.Edit) e
 		return err
 	}
 	if !o.wait {
-		fmt.Fprintln(out, "The change has begun; follow it with `cellplane cells watch`.")
+		fmt.Fprintln(out, "The change has started; watch it with `cellplane cells watch`.")
 		return nil
 	}
 	return followChange(ctx, api, o.hub.heldRequests(), out)
 }
 
-// editTopology edits the topology as it is now, again if somebody else has changed it meanwhile.
+// editTopology edits the topology and retries on conflicts.
 func editTopology(ctx context.Context, api client.Client, edit cells.Edit) error {
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		topology, err := readTopology(ctx, api)
@@ -74,10 +74,11 @@ func newCellsAdd() *cobra.Command {
 	var weight int32
 	cmd := &cobra.Command{
 		Use:   "add CELL",
-		Short: "Let a cell join and take its share",
-		Long: `Let a cell join: it takes its share of the objects from the others, one by one,
-while clients go on. In a federation of "cellplane up" the cell is started too.
-Elsewhere say how it is reached, unless the hub has a Cell of that name already.`,
+		Short: "Add a cell and move its share to it",
+		Long: `Add a cell to the topology: its share of the objects moves to it from the other
+cells, while clients continue. In a federation of "cellplane up" the cell is
+started too. Elsewhere give its addresses and credentials, unless the hub
+already has a Cell of that name.`,
 		Example: `  cellplane cells add cell-c
   cellplane cells add cell-c --cell-kubeconfig front-proxy.kubeconfig --etcd https://etcd-c:2379 --etcd-ca-file etcd-ca.crt \
     --etcd-cert-file etcd.crt --etcd-key-file etcd.key
@@ -94,11 +95,11 @@ Elsewhere say how it is reached, unless the hub has a Cell of that name already.
 	}
 	o.add(cmd)
 	manifest.add(cmd)
-	cmd.Flags().Int32Var(&weight, "weight", 1, "its share, relative to the others'")
+	cmd.Flags().Int32Var(&weight, "weight", 1, "share of the cell, relative to the weights of the others")
 	return cmd
 }
 
-// prepare sees to it that the hub has a Cell to add.
+// prepare makes sure that the hub has the Cell.
 func (o *cellsChange) prepare(ctx context.Context, out io.Writer, name string, weight int32, manifest cellManifest) error {
 	api, err := o.hub.client()
 	if err != nil {
@@ -109,7 +110,7 @@ func (o *cellsChange) prepare(ctx context.Context, out io.Writer, name string, w
 		return err
 	}
 	if err := cells.Add(name, weight)(&topology.Spec); err != nil {
-		return err // before anything is started in vain
+		return err // fail before anything is started
 	}
 	if manifest.given() {
 		if err := manifest.apply(ctx, o.hub, name, weight); err != nil {
@@ -129,7 +130,7 @@ func (o *cellsChange) prepare(ctx context.Context, out io.Writer, name string, w
 		return err
 	}
 	if !local.InUse(dir) {
-		return fmt.Errorf("the hub has no Cell %s; say how it is reached with --cell-kubeconfig or --server and the flags beside it, or create a Cell", name)
+		return fmt.Errorf("the hub has no Cell %s; give its address with --cell-kubeconfig or --server and the related flags, or create the Cell", name)
 	}
 	supervisor, err := local.NewClient(dir)
 	if err != nil {
@@ -142,13 +143,13 @@ func (o *cellsChange) prepare(ctx context.Context, out io.Writer, name string, w
 	return awaitCell(ctx, api, out, name)
 }
 
-// serveWithin is how long a cell that is to join is waited for. The change would wait for it, too.
+// serveWithin bounds the wait for a joining cell. The change itself waits for it, too.
 const serveWithin = 2 * time.Minute
 
-// awaitCell waits until a cell that is to join serves, and has the hub's objects. Definitions are among them. Its API server remembers what
-// happens to a kind from when it first serves it: watches go on without a break if that was before the cell joins.
+// awaitCell waits until a joining cell serves and has the global objects, among them CustomResourceDefinitions. The watch
+// cache of a kind starts when the kind is first served: watches continue without a gap if that is before the cell joins.
 func awaitCell(ctx context.Context, api client.Client, out io.Writer, name string) error {
-	fmt.Fprintf(out, "Waiting until %s serves, with the objects that every cell has…\n", name)
+	fmt.Fprintf(out, "Waiting until %s serves and has the global objects…\n", name)
 	err := wait.PollUntilContextTimeout(ctx, followInterval, serveWithin, true, func(ctx context.Context) (bool, error) {
 		var cell v1alpha1.Cell
 		if err := api.Get(ctx, types.NamespacedName{Name: name}, &cell); err != nil {
@@ -159,40 +160,40 @@ func awaitCell(ctx context.Context, api client.Client, out io.Writer, name strin
 	})
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("interrupted before the change began; %s is there and can join at any time", name)
+		return fmt.Errorf("interrupted before the change started; %s runs and can be added at any time", name)
 	case wait.Interrupted(err):
-		return nil // the change itself tells what it waits for
+		return nil // the change reports what it waits for
 	default:
 		return err
 	}
 }
 
 func newCellsDrain() *cobra.Command {
-	return changeCommand("drain CELL", "Empty a cell and let it leave", `Empty a cell: its objects move to the other cells, each to the one that keeps its
-backup, while clients go on. Then the cell leaves the topology.`, 1, func(args []string) (cells.Edit, error) { return cells.Drain(args[0]), nil })
+	return changeCommand("drain CELL", "Empty a cell and remove it", `Empty a cell: its objects move to the other cells, each to its backup cell,
+while clients continue. Then the cell is removed from the topology.`, 1, func(args []string) (cells.Edit, error) { return cells.Drain(args[0]), nil })
 }
 
 func newCellsWeight() *cobra.Command {
-	return changeCommand("weight CELL WEIGHT", "Give a cell another share", "", 2, func(args []string) (cells.Edit, error) {
+	return changeCommand("weight CELL WEIGHT", "Change the weight of a cell", "", 2, func(args []string) (cells.Edit, error) {
 		weight, err := parseWeight(args[1])
 		return cells.Weight(args[0], weight), err
 	})
 }
 
 func newCellsFailover() *cobra.Command {
-	return changeCommand("failover CELL", "Take a dead cell's share over", `Declare a cell lost. Its engine loses its identity in every member, and its share
-falls to the cells that keep its backup. Writes that had not reached the backup
-are reported when the cell comes back, and kept.`, 1, func(args []string) (cells.Edit, error) { return cells.Fail(args[0]), nil })
+	return changeCommand("failover CELL", "Fail over a lost cell", `Declare a cell lost. The tokens of its engine are revoked in every member, and
+its share moves to its backup cells. Writes that had not reached the backup are
+reported and kept when the cell returns.`, 1, func(args []string) (cells.Edit, error) { return cells.Fail(args[0]), nil })
 }
 
 func newCellsRejoin() *cobra.Command {
 	var o cellsChange
 	cmd := &cobra.Command{
 		Use:   "rejoin CELL",
-		Short: "Let a failed cell join again",
-		Long: `Let a cell that had failed join again, as soon as it serves. A snapshot of its
-store is kept, what it held that its backup had not is reported and kept as
-files, and the cell is emptied before it takes its share.`,
+		Short: "Return a failed cell to service",
+		Long: `Return a failed cell to service as soon as it serves. A snapshot of its store
+is kept, objects that had not reached the backup are reported and kept as
+files, and the cell is emptied before it gets its share.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api, err := o.hub.client()
@@ -205,7 +206,7 @@ files, and the cell is emptied before it takes its share.`,
 			}
 			rejoin := cells.Rejoin(args[0])
 			if err := rejoin(&topology.Spec); err != nil {
-				return err // before anything is waited for in vain
+				return err // fail before waiting
 			}
 			if err := awaitCell(cmd.Context(), api, cmd.OutOrStdout(), args[0]); err != nil {
 				return err
@@ -218,7 +219,7 @@ files, and the cell is emptied before it takes its share.`,
 }
 
 func newCellsAbort() *cobra.Command {
-	return changeCommand("abort", "Turn the change under way back", "", 0, func([]string) (cells.Edit, error) { return cells.TurnBack, nil })
+	return changeCommand("abort", "Revert the change in progress", "", 0, func([]string) (cells.Edit, error) { return cells.TurnBack, nil })
 }
 
 func changeCommand(use, short, long string, args int, edit func([]string) (cells.Edit, error)) *cobra.Command {
@@ -243,7 +244,7 @@ func changeCommand(use, short, long string, args int, edit func([]string) (cells
 func parseWeight(text string) (int32, error) {
 	weight, err := strconv.ParseInt(text, 10, 32)
 	if err != nil {
-		return 0, fmt.Errorf("%q is no weight; use a whole number from 1 on", text)
+		return 0, fmt.Errorf("%q is not a weight; use a whole number of at least 1", text)
 	}
 	return int32(weight), nil
 }
@@ -252,7 +253,7 @@ func newCellsWatch() *cobra.Command {
 	var hub hubFlags
 	cmd := &cobra.Command{
 		Use:   "watch",
-		Short: "Follow the change under way",
+		Short: "Show the progress of the current change",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			api, err := hub.client()
@@ -269,7 +270,7 @@ func newCellsWatch() *cobra.Command {
 // followInterval is how often the progress of a change is shown.
 const followInterval = 250 * time.Millisecond
 
-// followChange shows a change until it is complete. Interrupting it leaves the change to go on.
+// followChange shows a change until it is complete. The change continues if this is interrupted.
 func followChange(ctx context.Context, api client.Client, held func(context.Context) string, out io.Writer) error {
 	progress := newProgress(out)
 	defer progress.end()
@@ -280,13 +281,13 @@ func followChange(ctx context.Context, api client.Client, held func(context.Cont
 		topology, err := readTopology(ctx, api)
 		switch {
 		case ctx.Err() != nil:
-			return errors.New("interrupted; the change goes on, follow it with `cellplane cells watch`")
+			return errors.New("interrupted; the change continues, watch it with `cellplane cells watch`")
 		case err != nil:
 			progress.show("waiting", "the hub cannot be reached: "+err.Error())
-		case settled(topology):
+		case finished(topology):
 			progress.end()
 			if change := topology.Status.Change; change != nil && change.Epoch == topology.Generation-1 {
-				pace.see(change, time.Now()) // it may have been too quick to be seen
+				pace.observe(change, time.Now()) // it may have finished between two polls
 			}
 			fmt.Fprintf(out, "Done: epoch %d, %s.\n", topology.Generation, pace.summary())
 			return nil
@@ -301,8 +302,8 @@ func followChange(ctx context.Context, api client.Client, held func(context.Cont
 	}
 }
 
-// settled reports whether nothing remains to be done for the topology as it is.
-func settled(topology *v1alpha1.CellTopology) bool {
+// finished reports whether the current topology needs no more changes.
+func finished(topology *v1alpha1.CellTopology) bool {
 	return topology.Status.ObservedGeneration == topology.Generation && topology.Status.Phase == v1alpha1.TopologyStable &&
 		cells.Running(&topology.Spec) == ""
 }

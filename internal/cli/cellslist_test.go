@@ -15,10 +15,10 @@ import (
 	"github.com/cellplane/cellplane/internal/cells"
 )
 
-// atNoon is when the list is made.
+// atNoon is the time of the list.
 var atNoon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// known returns a Cell as the hub manager describes it.
+// known returns a Cell with a status.
 func known(name string, ready metav1.ConditionStatus, message string, templates, pending int64, lag time.Duration) v1alpha1.Cell {
 	cell := v1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	cell.Status.Conditions = []metav1.Condition{{Type: names.CellReady, Status: ready, Message: message}, {Type: names.CellBackedUp, Status: ready}}
@@ -53,7 +53,7 @@ func TestListOfCells(t *testing.T) {
 		if rows[i].Name != holding.Cell || rows[i].Slots != holding.Before {
 			t.Errorf("%s has %d slots, want %+v", rows[i].Name, rows[i].Slots, holding)
 		}
-		rows[i].Slots, rows[i].Share = 1000*i, float64(i)/10 // which slots are drawn is not told here
+		rows[i].Slots, rows[i].Share = 1000*i, float64(i)/10 // the assignment of slots is tested elsewhere
 	}
 	var out bytes.Buffer
 	if err := printCells(&out, "", topology, rows); err != nil {
@@ -67,9 +67,9 @@ cell-c  Failed  1       2000   20.0 %  5          1h0m0s      not ready  the sto
 cell-d  Normal  2       3000   30.0 %  -          -           unknown    there is no such Cell
 cell-e  -       -       0      0.0 %   -          -           unknown    
 
-A change is under way: cell-b goes from weight 1 to 3. Follow it with ` + "`cellplane cells watch`.\n"
+A change is in progress: cell-b goes from weight 1 to 3. Watch it with ` + "`cellplane cells watch`.\n"
 	if got := "\n" + out.String(); got != want {
-		t.Errorf("the list reads\n%s\nwant\n%s", got, want)
+		t.Errorf("the list is\n%s\nwant\n%s", got, want)
 	}
 	out.Reset()
 	var read struct {
@@ -81,10 +81,10 @@ A change is under way: cell-b goes from weight 1 to 3. Follow it with ` + "`cell
 		t.Fatal(err)
 	}
 	if err := json.Unmarshal(out.Bytes(), &read); err != nil || read.Epoch != 7 || read.Phase != "Moving" || len(read.Cells) != 5 || read.Cells[1].BackupLag != "1.4s" {
-		t.Errorf("for machines it reads %s (%v)", out.String(), err)
+		t.Errorf("the JSON form is %s (%v)", out.String(), err)
 	}
 	if err := printCells(&out, "xml", topology, rows); err == nil || !strings.Contains(err.Error(), "the only one is json") {
-		t.Errorf("another form: %v", err)
+		t.Errorf("an unknown format: %v", err)
 	}
 }
 
@@ -101,9 +101,9 @@ func TestPlanIsShown(t *testing.T) {
 	if err := printPlan(&out, plan); err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"CELL    BEFORE  AFTER   BY WEIGHT", "cell-c  0.0 %   ", "FROM    TO      SLOTS   SHARE", "cell-a  cell-c  ", "cell-b  cell-c  ", "% of all objects would move. Nothing has been changed.", "By hand, add this to the cells of the CellTopology: {name: cell-c, weight: 2, seed: "} {
+	for _, line := range []string{"CELL    BEFORE  AFTER   BY WEIGHT", "cell-c  0.0 %   ", "FROM    TO      SLOTS   SHARE", "cell-a  cell-c  ", "cell-b  cell-c  ", "% of all objects would move. Nothing has been changed.", "To do it by hand, add this to the cells of the CellTopology: {name: cell-c, weight: 2, seed: "} {
 		if !strings.Contains(out.String(), line) {
-			t.Errorf("the plan does not tell %q:\n%s", line, out.String())
+			t.Errorf("the plan does not show %q:\n%s", line, out.String())
 		}
 	}
 }

@@ -17,23 +17,23 @@ import (
 	"github.com/cellplane/cellplane/internal/parts"
 )
 
-// pace tells how fast a change goes.
+// pace measures the speed of a change.
 type pace struct {
 	epoch int64
 	began time.Time
-	first int64 // moved when it was first seen
+	first int64 // moved objects when first observed
 	moved int64
 	now   time.Time
 }
 
-func (p *pace) see(change *v1alpha1.TopologyChange, now time.Time) {
+func (p *pace) observe(change *v1alpha1.TopologyChange, now time.Time) {
 	if p.epoch != change.Epoch {
 		*p = pace{epoch: change.Epoch, began: now, first: change.MovedObjects}
 	}
 	p.moved, p.now = change.MovedObjects, now
 }
 
-// rate returns objects per second since the change was first seen.
+// rate returns the objects per second since the change was first observed.
 func (p *pace) rate() float64 {
 	elapsed := p.now.Sub(p.began).Seconds()
 	if elapsed <= 0 {
@@ -51,21 +51,21 @@ func (p *pace) summary() string {
 
 const barWidth = 24
 
-// describeChange returns what the change does now, and how far it is.
+// describeChange returns the stage of a change and its progress.
 func describeChange(topology *v1alpha1.CellTopology, p *pace, now time.Time) (stage, text string) {
 	status := &topology.Status
 	change := status.Change
 	if change != nil {
-		p.see(change, now)
+		p.observe(change, now)
 	}
 	if status.Phase == v1alpha1.TopologyPromoting && status.ObservedGeneration == topology.Generation {
-		return "promoting", "backups become live"
+		return "promoting", "activating backups"
 	}
 	if status.ObservedGeneration != topology.Generation || change == nil || change.Epoch != topology.Generation {
-		return "waiting", fmt.Sprintf("for the hub manager to take up epoch %d", topology.Generation)
+		return "waiting", fmt.Sprintf("for the hub manager to start epoch %d", topology.Generation)
 	}
 	if status.Phase == v1alpha1.TopologyFencing {
-		return "fencing", "cells are told to refuse older maps"
+		return "fencing", "cells start to refuse requests of older epochs"
 	}
 	text = fmt.Sprintf("%s %d/%d", bar(change.MovedObjects, change.TotalObjects), change.MovedObjects, change.TotalObjects)
 	if rate := p.rate(); rate > 0 {
@@ -83,28 +83,28 @@ func bar(done, total int64) string {
 	return "[" + strings.Repeat("=", full) + strings.Repeat(" ", barWidth-full) + "]"
 }
 
-// heldMetric is how many requests a gateway holds because what they are about is on its way.
+// heldMetric is the number of requests that a gateway holds while their object moves.
 const heldMetric = "cellplane_gateway_held_requests"
 
-// heldRequests returns a function that tells how many requests the gateway of the local federation holds, or nothing where that
-// cannot be known.
+// heldRequests returns a function that describes how many requests the gateway of the local federation holds. It returns
+// an empty string for other federations.
 func (f *hubFlags) heldRequests() func(context.Context) string {
-	silent := func(context.Context) string { return "" }
+	unknown := func(context.Context) string { return "" }
 	dir, err := federationDir(f.dir)
 	if err != nil || f.kubeconfig != "" {
-		return silent
+		return unknown
 	}
 	if _, err := os.Stat(local.KubeconfigFile(dir)); err != nil {
-		return silent
+		return unknown
 	}
 	config, err := loadKubeconfig(local.KubeconfigFile(dir), parts.GatewayContext)
 	if err != nil {
-		return silent
+		return unknown
 	}
 	config.Timeout = time.Second
 	api, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return silent
+		return unknown
 	}
 	return func(ctx context.Context) string {
 		metrics, err := api.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)

@@ -10,12 +10,12 @@ import (
 	"github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 )
 
-// look is what a command sees of a change at some second.
+// look is the state of a change at some second.
 type look struct {
 	second       int
 	phase        v1alpha1.TopologyPhase
-	observed     int64 // the epoch that the status speaks of
-	epoch        int64 // of the change; 0 means that there is none
+	observed     int64 // the epoch of the status
+	epoch        int64 // of the change; 0 means no change
 	moved, total int64
 }
 
@@ -33,22 +33,22 @@ func TestProgressOfAChange(t *testing.T) {
 	const nothing, half, all = "[                        ]", "[============            ]", "[========================]"
 	const fencing, moving, promoting = v1alpha1.TopologyFencing, v1alpha1.TopologyMoving, v1alpha1.TopologyPromoting
 	for name, test := range map[string]struct {
-		looks []look // the last is the one that is described
+		looks []look // the last one is described
 		want  string
 	}{
-		"nobody has taken it up":    {[]look{{0, v1alpha1.TopologyStable, 6, 0, 0, 0}}, "waiting: for the hub manager to take up epoch 7"},
-		"an earlier change":         {[]look{{0, moving, 7, 6, 5, 10}}, "waiting: for the hub manager to take up epoch 7"},
-		"fencing":                   {[]look{{0, fencing, 7, 7, 0, 0}}, "fencing: cells are told to refuse older maps"},
-		"promoting":                 {[]look{{0, promoting, 7, 0, 0, 0}}, "promoting: backups become live"},
-		"promoting an epoch ago":    {[]look{{0, promoting, 6, 0, 0, 0}}, "waiting: for the hub manager to take up epoch 7"},
+		"not started":               {[]look{{0, v1alpha1.TopologyStable, 6, 0, 0, 0}}, "waiting: for the hub manager to start epoch 7"},
+		"an earlier change":         {[]look{{0, moving, 7, 6, 5, 10}}, "waiting: for the hub manager to start epoch 7"},
+		"fencing":                   {[]look{{0, fencing, 7, 7, 0, 0}}, "fencing: cells start to refuse requests of older epochs"},
+		"promoting":                 {[]look{{0, promoting, 7, 0, 0, 0}}, "promoting: activating backups"},
+		"promoting an epoch ago":    {[]look{{0, promoting, 6, 0, 0, 0}}, "waiting: for the hub manager to start epoch 7"},
 		"the first look":            {[]look{{0, moving, 7, 7, 0, 400}}, "moving: " + nothing + " 0/400"},
 		"rate and time left":        {[]look{{0, moving, 7, 7, 0, 400}, {10, moving, 7, 7, 200, 400}}, "moving: " + half + " 200/400, 20/s, 10s to go"},
-		"what was there from begin": {[]look{{0, moving, 7, 7, 100, 400}, {10, moving, 7, 7, 200, 400}}, "moving: " + half + " 200/400, 10/s, 20s to go"},
-		"another epoch begins anew": {[]look{{0, moving, 6, 6, 0, 400}, {10, moving, 6, 6, 200, 400}, {20, moving, 7, 7, 200, 400}}, "moving: " + half + " 200/400"},
-		"it stands still":           {[]look{{0, moving, 7, 7, 200, 400}, {10, moving, 7, 7, 200, 400}}, "moving: " + half + " 200/400"},
+		"moved before first look":   {[]look{{0, moving, 7, 7, 100, 400}, {10, moving, 7, 7, 200, 400}}, "moving: " + half + " 200/400, 10/s, 20s to go"},
+		"another epoch starts over": {[]look{{0, moving, 6, 6, 0, 400}, {10, moving, 6, 6, 200, 400}, {20, moving, 7, 7, 200, 400}}, "moving: " + half + " 200/400"},
+		"no progress":               {[]look{{0, moving, 7, 7, 200, 400}, {10, moving, 7, 7, 200, 400}}, "moving: " + half + " 200/400"},
 		"the end":                   {[]look{{0, moving, 7, 7, 0, 400}, {4, moving, 7, 7, 400, 400}}, "moving: " + all + " 400/400, 100/s, 0s to go"},
 		"nothing to move":           {[]look{{0, moving, 7, 7, 0, 0}}, "moving: " + all + " 0/0"},
-		"more than was known of":    {[]look{{0, moving, 7, 7, 9, 8}}, "moving: " + all + " 9/8"},
+		"more than expected":        {[]look{{0, moving, 7, 7, 9, 8}}, "moving: " + all + " 9/8"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var p pace
@@ -66,11 +66,11 @@ func TestProgressOfAChange(t *testing.T) {
 func TestSummaryOfAChange(t *testing.T) {
 	var p pace
 	if got := p.summary(); got != "nothing had to move" {
-		t.Errorf("of no change it says %q", got)
+		t.Errorf("without a change the summary is %q", got)
 	}
-	p.see(&v1alpha1.TopologyChange{Epoch: 3, MovedObjects: 12}, time.Unix(0, 0))
+	p.observe(&v1alpha1.TopologyChange{Epoch: 3, MovedObjects: 12}, time.Unix(0, 0))
 	if got := p.summary(); got != "12 objects moved" {
-		t.Errorf("of a change it says %q", got)
+		t.Errorf("the summary is %q", got)
 	}
 }
 
@@ -83,6 +83,6 @@ func TestSumOfSamples(t *testing.T) {
 		t.Errorf("the sum is %v (%v), want 5", sum, found)
 	}
 	if sum, found := sumOf(exposition, "hel"); found {
-		t.Errorf("a part of a name has the sum %v", sum)
+		t.Errorf("a prefix of the name has the sum %v", sum)
 	}
 }

@@ -24,10 +24,10 @@ func newCellsVerify() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Compare all cells and their backups with the topology",
-		Long: `Read the stores of all cells and name every federated object that is in a wrong
-cell, in two cells, or whose backup is missing or differs. It can run at any
-time: what is only on its way is looked at again. The exit code is 0 only if all
-is as it should be.`,
+		Long: `Read the stores of all cells and report each federated object that is in a
+wrong cell, in two cells, or whose backup is missing or differs. It can run at
+any time: objects that are moving are checked again. The exit code is 0 only if
+there are no problems.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			report, err := verifyCells(cmd.Context(), hub, settle)
@@ -46,7 +46,7 @@ is as it should be.`,
 		},
 	}
 	hub.add(cmd)
-	cmd.Flags().DurationVar(&settle, "settle", settle, "how long a problem must last to be one")
+	cmd.Flags().DurationVar(&settle, "settle", settle, "how long a problem must last to be reported")
 	return cmd
 }
 
@@ -63,7 +63,7 @@ func verifyCells(ctx context.Context, hub hubFlags, settle time.Duration) (cellc
 	if err != nil {
 		return cellcheck.Report{}, err
 	}
-	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)) // it tells of connections that nobody needs any more
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)) // it logs closed connections
 	stores := map[string]*cellstore.Store{}
 	defer func() {
 		for _, store := range stores {

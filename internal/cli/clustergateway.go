@@ -12,12 +12,11 @@ func newClusterGateway() *cobra.Command {
 		Use:     "cluster-gateway",
 		GroupID: groupParts,
 		Short:   "Cache the pods of all member clusters for gateways",
-		Long: `Keep the pods, events, nodes and replica sets of all member clusters in little
-memory, and serve them to gateways, which show them to everybody who may see
-them.
+		Long: `Cache the pods, events, nodes and replica sets of all member clusters in a
+compact form and serve them to gateways, which authorize users.
 
-It keeps nothing that members do not have. Run two or more for availability,
-each with all clusters or with a share of them (--clusters).`,
+The cache is rebuilt from the members at start. Run two or more replicas for
+availability, each with all clusters or a part of them (--clusters).`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkLoopback(o.MetricsAddress); err != nil {

@@ -33,7 +33,7 @@ func writeKubeconfig(t *testing.T, context string, config *rest.Config) string {
 	return file
 }
 
-// run runs a command and returns what it says.
+// run runs a command and returns its output.
 func run(t *testing.T, cmd *cobra.Command, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -76,9 +76,9 @@ func TestTaints(t *testing.T) {
 		{newTaint(), []string{"a:NoExecute-"}, ""},
 	} {
 		args := append([]string{cluster.Name}, step.args...)
-		said, err := run(t, step.cmd, append(args, "--kubeconfig", kubeconfig, "--context", "mine")...)
-		if err != nil || !strings.Contains(said, cluster.Name) {
-			t.Fatalf("%s %v: %q, %v", step.cmd.Name(), args, said, err)
+		output, err := run(t, step.cmd, append(args, "--kubeconfig", kubeconfig, "--context", "mine")...)
+		if err != nil || !strings.Contains(output, cluster.Name) {
+			t.Fatalf("%s %v: %q, %v", step.cmd.Name(), args, output, err)
 		}
 		current := &clusterv1alpha1.Cluster{}
 		if err := objects.Get(t.Context(), client.ObjectKeyFromObject(cluster), current); err != nil {
@@ -92,15 +92,15 @@ func TestTaints(t *testing.T) {
 			t.Fatalf("after %s %v the taints are %q, want %q", step.cmd.Name(), args, text, step.want)
 		}
 	}
-	if _, err := run(t, newCordon(), "nobody", "--kubeconfig", kubeconfig, "--context", "mine"); err == nil || err.Error() != "there is no cluster called nobody in the federation" {
-		t.Errorf("cordoning a cluster that is not there: %v", err)
+	if _, err := run(t, newCordon(), "nobody", "--kubeconfig", kubeconfig, "--context", "mine"); err == nil || err.Error() != "the federation has no cluster nobody; list them with `cellplane kubectl get clusters`" {
+		t.Errorf("cordoning an unknown cluster: %v", err)
 	}
 }
 
 func TestParseTaintsRefuses(t *testing.T) {
 	for _, bad := range []string{"", "key", "key:", "key:Sometimes", ":NoSchedule", "a b:NoSchedule", "key=in valid:NoSchedule", "-", "key:Sometimes-"} {
 		if _, err := parseTaints([]string{bad}); err == nil {
-			t.Errorf("%q is taken for a taint", bad)
+			t.Errorf("%q is accepted as a taint", bad)
 		}
 	}
 }
@@ -124,9 +124,9 @@ func TestJoinAndUnjoin(t *testing.T) {
 	if _, err := run(t, newJoin(), command()...); err == nil || !strings.Contains(err.Error(), "--member-kubeconfig") {
 		t.Errorf("joining without a kubeconfig: %v", err)
 	}
-	said, err := run(t, newJoin(), command(append(member, "--cells", "cell-a", "--region", "north", "--zone", "n1", "--zone", "n2", "--provider", "metal", "--labels", "tier=gold")...)...)
-	if err != nil || !strings.Contains(said, "Cluster cli (https://") {
-		t.Fatalf("joining: %q, %v", said, err)
+	output, err := run(t, newJoin(), command(append(member, "--cells", "cell-a", "--region", "north", "--zone", "n1", "--zone", "n2", "--provider", "metal", "--labels", "tier=gold")...)...)
+	if err != nil || !strings.Contains(output, "Cluster cli (https://") {
+		t.Fatalf("joining: %q, %v", output, err)
 	}
 	t.Cleanup(func() { _, _ = run(t, newUnjoin(), command("--force")...) })
 	scheme := runtime.NewScheme()
@@ -144,10 +144,10 @@ func TestJoinAndUnjoin(t *testing.T) {
 	if cluster.Spec.Region != "north" || !slices.Equal(cluster.Spec.Zones, []string{"n1", "n2"}) || cluster.Spec.Provider != "metal" || cluster.Labels["tier"] != "gold" {
 		t.Errorf("the cluster is %+v", cluster)
 	}
-	if said, err := run(t, newRotate(), command("--cells", "cell-a", "--grace", "0s")...); err != nil || !strings.Contains(said, "tokens of cell-a") {
-		t.Errorf("rotating: %q, %v", said, err)
+	if output, err := run(t, newRotate(), command("--cells", "cell-a", "--grace", "0s")...); err != nil || !strings.Contains(output, "tokens of cell-a") {
+		t.Errorf("rotating: %q, %v", output, err)
 	}
-	if said, err := run(t, newUnjoin(), command()...); err != nil || !strings.Contains(said, "has left") {
-		t.Errorf("letting go: %q, %v", said, err)
+	if output, err := run(t, newUnjoin(), command()...); err != nil || !strings.Contains(output, "has left") {
+		t.Errorf("unjoining: %q, %v", output, err)
 	}
 }

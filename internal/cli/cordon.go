@@ -24,13 +24,13 @@ const groupClusters = "clusters"
 var unschedulable = corev1.Taint{Key: names.UnschedulableTaint, Effect: corev1.TaintEffectNoSchedule}
 
 func newCordon() *cobra.Command {
-	return newTaintChange("cordon CLUSTER...", "Close clusters to new workloads; what runs there stays", "closed to new workloads", func(taints []corev1.Taint) []corev1.Taint {
+	return newTaintChange("cordon CLUSTER...", "Stop placing new workloads in clusters; running ones stay", "closed to new workloads", func(taints []corev1.Taint) []corev1.Taint {
 		return addTaint(taints, unschedulable)
 	})
 }
 
 func newUncordon() *cobra.Command {
-	return newTaintChange("uncordon CLUSTER...", "Open clusters to new workloads again", "open to new workloads", func(taints []corev1.Taint) []corev1.Taint {
+	return newTaintChange("uncordon CLUSTER...", "Allow new workloads in clusters again", "open to new workloads", func(taints []corev1.Taint) []corev1.Taint {
 		return removeTaint(taints, unschedulable.Key, unschedulable.Effect)
 	})
 }
@@ -56,9 +56,9 @@ func newTaint() *cobra.Command {
 		Use:     "taint CLUSTER KEY[=VALUE]:EFFECT... | KEY[:EFFECT]-...",
 		GroupID: groupClusters,
 		Short:   "Add taints to a cluster, or remove them",
-		Long: `Add taints to a cluster, or remove them. NoSchedule keeps off new workloads that
-do not tolerate the taint, NoExecute drives away those that are there as well. A
-dash at the end removes a taint.`,
+		Long: `Add taints to a cluster, or remove them. NoSchedule repels new workloads that
+do not tolerate the taint; NoExecute also evicts running ones. A dash at the
+end removes a taint.`,
 		Example: `  cellplane taint member1 maintenance=tonight:NoExecute
   cellplane taint member1 maintenance-`,
 		Args: cobra.MinimumNArgs(2),
@@ -67,14 +67,14 @@ dash at the end removes a taint.`,
 			if err != nil {
 				return err
 			}
-			return changeTaints(cmd.Context(), cmd.OutOrStdout(), &hub, args[:1], "tainted as you said", change)
+			return changeTaints(cmd.Context(), cmd.OutOrStdout(), &hub, args[:1], "tainted", change)
 		},
 	}
 	hub.add(cmd)
 	return cmd
 }
 
-// changeTaints changes the taints of clusters and says so, also if there was nothing to change.
+// changeTaints changes the taints of clusters and prints the outcome, also if nothing changed.
 func changeTaints(ctx context.Context, out io.Writer, hub *hubFlags, clusters []string, outcome string, change func([]corev1.Taint) []corev1.Taint) error {
 	c, err := hub.client()
 	if err != nil {
@@ -86,7 +86,7 @@ func changeTaints(ctx context.Context, out io.Writer, hub *hubFlags, clusters []
 			return fmt.Errorf("changing the taints of cluster %s: %w", name, err)
 		}
 		if err != nil {
-			return fmt.Errorf("there is no cluster called %s in the federation", name)
+			return fmt.Errorf("the federation has no cluster %s; list them with `cellplane kubectl get clusters`", name)
 		}
 		fmt.Fprintf(out, "Cluster %s is %s.\n", name, outcome)
 	}
@@ -103,7 +103,7 @@ func changeTaintsOf(ctx context.Context, c client.Client, name string, change fu
 	return c.Patch(ctx, cluster, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-// addTaint adds a taint, in the place of one with the same key and effect.
+// addTaint adds a taint, or replaces the one with the same key and effect.
 func addTaint(taints []corev1.Taint, taint corev1.Taint) []corev1.Taint {
 	for i := range taints {
 		if taints[i].MatchTaint(&taint) {
@@ -123,7 +123,7 @@ func removeTaint(taints []corev1.Taint, key string, effect corev1.TaintEffect) [
 	})
 }
 
-// parseTaints reads taints as kubectl writes them and returns what they change.
+// parseTaints parses taints in the notation of kubectl and returns the change.
 func parseTaints(args []string) (func([]corev1.Taint) []corev1.Taint, error) {
 	var changes []func([]corev1.Taint) []corev1.Taint
 	for _, arg := range args {
@@ -151,17 +151,17 @@ func parseTaint(text string, remove bool) (corev1.Taint, error) {
 	key, value, _ := strings.Cut(key, "=")
 	taint := corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)}
 	if problems := validation.IsQualifiedName(key); len(problems) > 0 {
-		return taint, fmt.Errorf("its key: %s", strings.Join(problems, "; "))
+		return taint, fmt.Errorf("invalid key: %s", strings.Join(problems, "; "))
 	}
 	if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
-		return taint, fmt.Errorf("its value: %s", strings.Join(problems, "; "))
+		return taint, fmt.Errorf("invalid value: %s", strings.Join(problems, "; "))
 	}
 	effects := []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute}
 	if remove && !hasEffect {
 		return taint, nil
 	}
 	if !slices.Contains(effects, taint.Effect) {
-		return taint, errors.New("its effect must be NoSchedule or NoExecute")
+		return taint, errors.New("the effect must be NoSchedule or NoExecute")
 	}
 	return taint, nil
 }

@@ -18,9 +18,11 @@ func newDown() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "down",
 		GroupID: groupLocal,
-		Short:   "Stop the federation on this machine",
-		Long: `Stop all processes of the federation on this machine. Its state stays, and
-"cellplane up" resumes it; with --purge it is forgotten.`,
+		Short:   "Stop the local federation",
+		Long: `Stop all processes of the local federation. Its state stays, and "cellplane up"
+resumes it. With --purge the state is deleted too.`,
+		Example: `  cellplane down           # stop; "cellplane up" resumes
+  cellplane down --purge   # stop and delete everything`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, err := federationDir(dir)
@@ -31,7 +33,7 @@ func newDown() *cobra.Command {
 		},
 	}
 	addDirFlag(cmd, &dir)
-	cmd.Flags().BoolVar(&purge, "purge", false, "forget the federation: its data, logs, certificates and ports")
+	cmd.Flags().BoolVar(&purge, "purge", false, "also delete data, logs, certificates and chosen ports")
 	return cmd
 }
 
@@ -48,7 +50,7 @@ func down(ctx context.Context, out io.Writer, dir string, purge bool) error {
 		if err := local.Purge(dir); err != nil {
 			return err
 		}
-		fmt.Fprintln(out, "The federation is stopped and forgotten.")
+		fmt.Fprintln(out, "The federation is stopped and deleted.")
 	case running:
 		fmt.Fprintln(out, "The federation is stopped; `cellplane up` resumes it.")
 	default:
@@ -57,7 +59,7 @@ func down(ctx context.Context, out io.Writer, dir string, purge bool) error {
 	return nil
 }
 
-// stopFederation ends the supervisor of a federation and all it runs.
+// stopFederation stops the supervisor of a federation and all its processes.
 func stopFederation(ctx context.Context, dir string) error {
 	client, err := local.NewClient(dir)
 	if err != nil {

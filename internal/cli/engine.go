@@ -20,7 +20,7 @@ import (
 	"github.com/cellplane/cellplane/internal/schedule/profilefile"
 )
 
-// engineOptions are the flags of engine.
+// engineOptions are the flags of the engine command.
 type engineOptions struct {
 	cell              string
 	kubeconfig        string
@@ -51,11 +51,11 @@ func newEngine() *cobra.Command {
 		Use:     "engine",
 		GroupID: groupParts,
 		Short:   "Run the federation controllers of one cell",
-		Long: `Run the federation controllers of one cell: they bring the templates in the
-cell to the member clusters that policies choose, and bring their status back.
+		Long: `Run the federation controllers of one cell: they propagate the templates in the
+cell to the member clusters that policies select, and collect their status.
 
-Run two or more with --leader-elect: one works, the others stand by with warm
-caches and take over within seconds.`,
+Run two or more replicas with --leader-elect: one leads, the others stand by
+with warm caches and take over within seconds.`,
 		Example: `  cellplane engine --cell cell-a --kubeconfig cell-a.kubeconfig --leader-elect
   cellplane engine --cell hub --hub --kubeconfig hub.kubeconfig`,
 		Args: cobra.NoArgs,
@@ -69,35 +69,35 @@ caches and take over within seconds.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.cell, "cell", "", "name of the cell (required)")
-	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig for the API server of the cell (required)")
-	flags.StringVar(&o.context, "context", "", "context of the kubeconfig to use")
-	flags.StringVar(&o.federation, "federation-kubeconfig", "", "kubeconfig for the gateway's /federation: what templates refer to in other cells is sent along")
-	flags.StringVar(&o.hubKubeconfig, "hub-kubeconfig", "", "kubeconfig for the hub, for what templates refer to there; needs --federation-kubeconfig")
-	flags.BoolVar(&o.hub, "hub", false, "also propagate cluster-scoped templates and namespaces: for the engine of the hub")
-	flags.BoolVar(&o.leaderElect, "leader-elect", false, "work only while no other engine of this cell does")
-	flags.BoolVar(&o.preemption, "policy-preemption", false, "let policies with preemption Always take templates from others")
-	flags.StringSliceVar(&o.skippedAPIs, "skipped-propagating-apis", nil, `what is never propagated, separated by semicolons: "group", "group/version", "group/version/kind,kind", "v1/kind,kind"`)
-	flags.StringSliceVar(&o.skippedNamespaces, "skipped-propagating-namespaces", o.skippedNamespaces, "regular expressions of namespaces that are not made in members")
-	flags.StringVar(&o.metricsAddress, "metrics-address", "", "loopback address for /metrics, /healthz and /readyz, like 127.0.0.1:8080 (default: none)")
-	flags.StringVar(&o.peerAddress, "peer-address", "", "address, as IP and port, at which the other engines of this cell notice if this one dies; nothing is sent there (default: a loopback address, for engines on one host)")
-	flags.IntVar(&o.workersPerMember, "workers-per-member", 0, "requests under way to each member at most (default: a few)")
-	flags.StringVar(&o.profiles, "scheduling-profiles", "", "YAML file with SchedulingProfiles that policies may name; profiles in the cell come first")
-	flags.StringSliceVar(&o.plugins, "plugins", o.plugins, `filters and scores of the scheduler: a name takes part, one with a minus does not, "*" stands for all others. Known: `+strings.Join(schedule.PluginNames(), ", "))
-	flags.BoolVar(&o.emptyWorkloads, "enable-empty-workload-propagation", false, "propagate workloads whose replicas are divided also, without replicas, to clusters that were chosen and get none")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the cell (required)")
+	flags.StringVar(&o.context, "context", "", "context in the kubeconfig")
+	flags.StringVar(&o.federation, "federation-kubeconfig", "", "kubeconfig of the gateway's /federation path, to propagate dependencies that are in other cells")
+	flags.StringVar(&o.hubKubeconfig, "hub-kubeconfig", "", "kubeconfig of the hub, to propagate dependencies that are in the hub; needs --federation-kubeconfig")
+	flags.BoolVar(&o.hub, "hub", false, "this is the engine of the hub: also propagate cluster-scoped templates and namespaces")
+	flags.BoolVar(&o.leaderElect, "leader-elect", false, "run the controllers only while holding the lease of the cell")
+	flags.BoolVar(&o.preemption, "policy-preemption", false, "let policies with preemption Always claim templates of other policies")
+	flags.StringSliceVar(&o.skippedAPIs, "skipped-propagating-apis", nil, `APIs that are never propagated, separated by semicolons: "group", "group/version", "group/version/kind,kind" or "v1/kind,kind"`)
+	flags.StringSliceVar(&o.skippedNamespaces, "skipped-propagating-namespaces", o.skippedNamespaces, "regular expressions of namespaces that are not created in members")
+	flags.StringVar(&o.metricsAddress, "metrics-address", "", "loopback address of /metrics, /healthz and /readyz, such as 127.0.0.1:8080 (default: none)")
+	flags.StringVar(&o.peerAddress, "peer-address", "", "IP and port where the other engines of this cell detect that this one has died; no data is sent (default: a loopback address, for engines on one host)")
+	flags.IntVar(&o.workersPerMember, "workers-per-member", 0, "concurrent requests to each member (default: a few)")
+	flags.StringVar(&o.profiles, "scheduling-profiles", "", "YAML file with SchedulingProfiles for policies; profiles in the cell take precedence")
+	flags.StringSliceVar(&o.plugins, "plugins", o.plugins, `scheduler plugins: NAME enables one, -NAME disables one, "*" stands for all others. Plugins: `+strings.Join(schedule.PluginNames(), ", "))
+	flags.BoolVar(&o.emptyWorkloads, "enable-empty-workload-propagation", false, "propagate workloads with divided replicas also to selected clusters that get no replicas")
 	o.addFailoverFlags(flags)
 	return cmd
 }
 
-// addFailoverFlags adds the flags that say when workloads leave clusters.
+// addFailoverFlags adds the flags for evicting workloads from clusters.
 func (o *engineOptions) addFailoverFlags(flags *pflag.FlagSet) {
-	flags.BoolVar(&o.taintEviction, "enable-no-execute-taint-eviction", o.taintEviction, "evict workloads from clusters with NoExecute taints that they do not tolerate")
-	flags.StringVar(&o.purgeMode, "no-execute-taint-eviction-purge-mode", o.purgeMode, "what becomes of evicted copies where the policy does not say: Gracefully or Directly")
-	flags.Float64Var(&o.failover.Taints.Rates.Normal, "resource-eviction-rate", 200, "evictions per second while most clusters are well")
-	flags.Float64Var(&o.failover.Taints.Rates.Disrupted, "secondary-resource-eviction-rate", 2, "evictions per second from a region where most clusters fail")
-	flags.DurationVar(&o.failover.GracePeriod, "graceful-eviction-timeout", 10*time.Minute, "how long an evicted copy outlasts a new one that does not become healthy")
-	flags.BoolVar(&o.deschedule, "descheduler", false, "move replicas whose pods find no node to clusters with room")
-	flags.DurationVar(&o.descheduler.Interval, "descheduling-interval", 2*time.Minute, "how often the descheduler looks for them")
-	flags.DurationVar(&o.descheduler.Age, "unschedulable-threshold", 5*time.Minute, "for how long a pod must have found no node")
+	flags.BoolVar(&o.taintEviction, "enable-no-execute-taint-eviction", o.taintEviction, "evict workloads from clusters with NoExecute taints they do not tolerate")
+	flags.StringVar(&o.purgeMode, "no-execute-taint-eviction-purge-mode", o.purgeMode, "how evicted copies are removed if the policy does not say: Gracefully or Directly")
+	flags.Float64Var(&o.failover.Taints.Rates.Normal, "resource-eviction-rate", 200, "evictions per second while most clusters are healthy")
+	flags.Float64Var(&o.failover.Taints.Rates.Disrupted, "secondary-resource-eviction-rate", 2, "evictions per second from a region where most clusters are unhealthy")
+	flags.DurationVar(&o.failover.GracePeriod, "graceful-eviction-timeout", 10*time.Minute, "how long an evicted copy is kept while its replacement is not healthy")
+	flags.BoolVar(&o.deschedule, "descheduler", false, "move replicas with unschedulable pods to clusters with free capacity")
+	flags.DurationVar(&o.descheduler.Interval, "descheduling-interval", 2*time.Minute, "how often the descheduler looks for unschedulable pods")
+	flags.DurationVar(&o.descheduler.Age, "unschedulable-threshold", 5*time.Minute, "how long a pod must be unschedulable before its replica moves")
 }
 
 func (o *engineOptions) complete() (*engine.Config, error) {
@@ -162,7 +162,7 @@ func (o *engineOptions) completeFailover(config *engine.Config) error {
 	return nil
 }
 
-// optionalKubeconfig reads a kubeconfig; no file means none.
+// optionalKubeconfig reads a kubeconfig, or returns nil if no file is given.
 func optionalKubeconfig(file, context string) (*rest.Config, error) {
 	if file == "" {
 		return nil, nil
@@ -174,7 +174,7 @@ func optionalKubeconfig(file, context string) (*rest.Config, error) {
 	return config, nil
 }
 
-// checkLoopback refuses an address that others could reach: what is served there is not protected.
+// checkLoopback refuses addresses that other hosts can reach: metrics are served without authentication.
 func checkLoopback(address string) error {
 	if address == "" {
 		return nil
@@ -184,12 +184,12 @@ func checkLoopback(address string) error {
 		return fmt.Errorf("--metrics-address: %w", err)
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("--metrics-address %s is not a loopback address; what is served there is not protected", address)
+		return fmt.Errorf("--metrics-address %s is not a loopback address; metrics are served without authentication", address)
 	}
 	return nil
 }
 
-// runUntilSignal runs a part of a federation; being told to stop is not an error.
+// runUntilSignal runs a part of a federation. A stop by signal is not an error.
 func runUntilSignal(ctx context.Context, run func(context.Context) error) error {
 	if err := run(ctx); err != nil && ctx.Err() == nil {
 		return err

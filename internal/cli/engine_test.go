@@ -12,7 +12,7 @@ import (
 	"github.com/cellplane/cellplane/internal/controlplane"
 )
 
-// P15: without a word namespaces of Kubernetes are not made in members; expressions are about the whole name.
+// P15: by default the namespaces of Kubernetes are not created in members. Expressions match the whole name.
 func TestSkippedNamespaces(t *testing.T) {
 	if flag := newEngine().Flags().Lookup("skipped-propagating-namespaces"); flag == nil || flag.DefValue != "[kube-.*]" {
 		t.Errorf("the flag is %+v", flag)
@@ -40,6 +40,6 @@ func TestSkippedNamespaces(t *testing.T) {
 	}
 	o.skippedNamespaces = []string{"("}
 	if _, err := o.complete(); err == nil || !strings.Contains(err.Error(), "--skipped-propagating-namespaces") {
-		t.Errorf("an expression that is none: %v", err)
+		t.Errorf("an invalid expression: %v", err)
 	}
 }

@@ -15,8 +15,10 @@ func newGateway() *cobra.Command {
 		Long: `Serve one Kubernetes API over the hub and all cells. Clients use it like any
 API server: kubectl, client-go and controller-runtime need no change.
 
-The gateway keeps no state that matters. Run as many as you like behind any
-TCP balancer.`,
+Gateways are stateless: run any number of them behind a TCP load balancer.`,
+		Example: `  cellplane gateway --hub-kubeconfig gateway.kubeconfig --client-ca-file ca.crt \
+    --hub-proxy-client-cert-file front-proxy.crt --hub-proxy-client-key-file front-proxy.key \
+    --tls-cert-file gateway.crt --tls-private-key-file gateway.key --cluster-gateway https://cluster-gateway:8443`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			completed, err := o.Complete()

@@ -16,7 +16,7 @@ import (
 	"github.com/cellplane/cellplane/internal/local"
 )
 
-// hubFlags say which federation a command is about.
+// hubFlags select the federation of a command.
 type hubFlags struct {
 	kubeconfig string
 	context    string
@@ -24,12 +24,12 @@ type hubFlags struct {
 }
 
 func (f *hubFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the hub (default: $KUBECONFIG, or that of the federation on this machine)")
-	cmd.Flags().StringVar(&f.context, "context", "", "context of the hub in that kubeconfig")
+	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the hub (default: $KUBECONFIG, or that of the local federation)")
+	cmd.Flags().StringVar(&f.context, "context", "", "context of the hub in the kubeconfig")
 	addDirFlag(cmd, &f.dir)
 }
 
-// config returns the configuration for the hub. What the user names goes before what is found on this machine.
+// config returns the client configuration of the hub. Flags and $KUBECONFIG win over the local federation.
 func (f *hubFlags) config() (*rest.Config, error) {
 	file, context := f.kubeconfig, f.context
 	if file == "" && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
@@ -46,12 +46,12 @@ func (f *hubFlags) config() (*rest.Config, error) {
 	}
 	config, err := loadKubeconfig(file, context)
 	if err != nil {
-		return nil, fmt.Errorf("finding the hub: %w; name its kubeconfig with --kubeconfig, or start a federation with `cellplane up`", err)
+		return nil, fmt.Errorf("finding the hub: %w; set its kubeconfig with --kubeconfig, or start a federation with `cellplane up`", err)
 	}
 	return config, nil
 }
 
-// client returns a client for the hub that knows the federation's kinds and Kubernetes' own.
+// client returns a client for the hub that knows the kinds of Cellplane and of Kubernetes.
 func (f *hubFlags) client() (client.Client, error) {
 	config, err := f.config()
 	if err != nil {
@@ -64,7 +64,7 @@ func (f *hubFlags) client() (client.Client, error) {
 	return client.New(config, client.Options{Scheme: scheme})
 }
 
-// loadKubeconfig reads a context of a kubeconfig; empty names are those that kubectl would take.
+// loadKubeconfig reads a context of a kubeconfig. Empty names mean the defaults of kubectl.
 func loadKubeconfig(file, context string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = file

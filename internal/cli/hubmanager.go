@@ -13,11 +13,12 @@ func newHubManager() *cobra.Command {
 		GroupID: groupParts,
 		Short:   "Run the controllers of the hub",
 		Long: `Run the controllers of the hub: they copy namespaces, definitions, policies,
-clusters and other global objects into the cells, keep policies identified,
-collect the status of clusters and install the rules of the API.
+clusters and other global objects into the cells, label policies with their
+IDs, collect the status of clusters and install the admission policies of the
+API.
 
-Run two or more for availability: one works, the others wait. A replica that
-loses its lease ends, and is to be started again.`,
+Run two or more replicas for availability: one leads, the others stand by. A
+replica that loses its lease exits and must be restarted.`,
 		Example: `  cellplane hub-manager --kubeconfig hub.kubeconfig`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

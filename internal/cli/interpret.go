@@ -25,14 +25,16 @@ func newInterpret() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "interpret [-f customization.yaml] (--check | --operation OPERATION | --edit [NAME])",
 		GroupID: groupClusters,
-		Short:   "Try out what objects mean to the federation, without one, and edit it",
-		Long: `Try out what objects mean to the federation, without one, and edit it.
+		Short:   "Test and edit resource interpreter customizations",
+		Long: `Test resource interpreter customizations without a federation, and edit them.
 
-ResourceInterpreterCustomizations in the files take precedence over what is built in, as in a federation. Without any, the
-answer is that of Kubernetes' own kinds and of the third-party kinds that are known.
+ResourceInterpreterCustomizations in files take precedence over the built-in
+interpreters, as in a federation. Without files the built-in interpreters for
+Kubernetes and third-party kinds answer.
 
-With --edit all scripts of one customization open in the editor that $KUBE_EDITOR or $EDITOR names: of a file, which is made if there
-is none, or without a file that of the federation. What is saved is checked before it is written back.`,
+With --edit all scripts of one customization open in $KUBE_EDITOR or $EDITOR.
+The customization is read from the file, which is created if missing, or
+without a file from the federation. It is validated before it is written back.`,
 		Example: `  cellplane interpret -f customization.yaml --check
   cellplane interpret -f customization.yaml --operation interpretHealth --observed-file object.yaml
   cellplane interpret --operation aggregateStatus --desired-file template.yaml --status-file -
@@ -55,62 +57,62 @@ is none, or without a file that of the federation. What is saved is checked befo
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&t.files, "filename", "f", nil, "file with ResourceInterpreterCustomizations, - for the standard input; may be given several times")
-	flags.BoolVar(&t.check, "check", false, "only look for mistakes in the customizations")
-	flags.StringVar(&t.operation, "operation", "", "what to ask, like InterpretReplica or InterpretHealth")
-	flags.StringVar(&t.desiredFile, "desired-file", "", "file with the object as the federation wants it")
-	flags.StringVar(&t.observedFile, "observed-file", "", "file with the object as it is in a member")
-	flags.StringVar(&t.statusFile, "status-file", "", "file with the members' statuses, as in the aggregatedStatus of a binding")
-	flags.Int32Var(&t.replicas, "desired-replica", 0, "replicas that ReviseReplica sets")
+	flags.StringArrayVarP(&t.files, "filename", "f", nil, "file with ResourceInterpreterCustomizations, or - for standard input; may be repeated")
+	flags.BoolVar(&t.check, "check", false, "only validate the customizations")
+	flags.StringVar(&t.operation, "operation", "", "interpreter operation to run, such as InterpretReplica or InterpretHealth")
+	flags.StringVar(&t.desiredFile, "desired-file", "", "file with the desired object")
+	flags.StringVar(&t.observedFile, "observed-file", "", "file with the observed object of a member")
+	flags.StringVar(&t.statusFile, "status-file", "", "file with the statuses of members, in the form of the aggregatedStatus of a binding")
+	flags.Int32Var(&t.replicas, "desired-replica", 0, "number of replicas for ReviseReplica")
 	flags.BoolVar(&t.wantsEdit, "edit", false, "edit the scripts of a customization")
-	flags.BoolVar(&t.showDoc, "show-doc", false, "say in the editor what the function of each rule gets and returns")
+	flags.BoolVar(&t.showDoc, "show-doc", false, "show in the editor the parameters and result of each function")
 	t.hub.add(cmd)
 	return cmd
 }
 
-// interpretation is one question to the interpreter.
+// interpretation is one run of the interpreter.
 type interpretation struct {
 	files                                 []string
 	check                                 bool
 	operation                             string
 	desiredFile, observedFile, statusFile string
 	replicas                              int32
-	stdin                                 io.Reader // what a file called - is
+	stdin                                 io.Reader // content of the file -
 
 	wantsEdit, showDoc bool
 	name               string // of the customization to edit
 	hub                hubFlags
 }
 
-// complete takes the arguments and says what is missing or too much.
+// complete checks the flags and arguments.
 func (t *interpretation) complete(args []string) error {
-	wishes := 0
-	for _, wish := range []bool{t.check, t.operation != "", t.wantsEdit} {
-		if wish {
-			wishes++
+	modes := 0
+	for _, given := range []bool{t.check, t.operation != "", t.wantsEdit} {
+		if given {
+			modes++
 		}
 	}
-	if wishes != 1 {
-		return errors.New("say what to do: --check, --edit, or --operation with one of InterpretReplica, InterpretComponent, ReviseReplica, Retain, AggregateStatus, InterpretStatus, InterpretHealth, InterpretDependency")
+	if modes != 1 {
+		return errors.New("give exactly one of --check, --edit, or --operation with one of InterpretReplica, InterpretComponent, ReviseReplica, Retain, AggregateStatus, InterpretStatus, InterpretHealth, InterpretDependency")
 	}
 	if len(args) == 0 {
 		return nil
 	}
 	if !t.wantsEdit {
-		return fmt.Errorf("%q is one word too many; only --edit takes a name", args[0])
+		return fmt.Errorf("unexpected argument %q; only --edit takes a name", args[0])
 	}
 	t.name = args[0]
 	return nil
 }
 
-// operations are all that can be asked.
+// operations are all operations of an interpreter.
 var operations = []configv1alpha1.InterpreterOperation{
 	configv1alpha1.InterpreterOperationInterpretReplica, configv1alpha1.InterpreterOperationInterpretComponent,
 	configv1alpha1.InterpreterOperationReviseReplica, configv1alpha1.InterpreterOperationRetain, configv1alpha1.InterpreterOperationAggregateStatus,
 	configv1alpha1.InterpreterOperationInterpretStatus, configv1alpha1.InterpreterOperationInterpretHealth, configv1alpha1.InterpreterOperationInterpretDependency,
 }
 
-// operationCalled returns the operation of a name, however it is capitalised.
+// operationCalled finds an operation by its name, ignoring case.
 func operationCalled(name string) (configv1alpha1.InterpreterOperation, error) {
 	for _, op := range operations {
 		if strings.EqualFold(string(op), name) {
@@ -128,11 +130,11 @@ func (t *interpretation) run(ctx context.Context, out io.Writer) error {
 	if t.check {
 		return checkCustomizations(customizations, out)
 	}
-	meaning := interpreter.New(interpreter.Options{})
-	if err := meaning.SetCustomizations(customizations); err != nil {
+	interpreters := interpreter.New(interpreter.Options{})
+	if err := interpreters.SetCustomizations(customizations); err != nil {
 		return err
 	}
-	answer, err := t.ask(ctx, meaning)
+	answer, err := t.ask(ctx, interpreters)
 	if err != nil {
 		return err
 	}
@@ -144,10 +146,10 @@ func (t *interpretation) run(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// checkCustomizations looks for mistakes in each, and for conflicts with the others.
+// checkCustomizations validates each customization, also for conflicts with the others.
 func checkCustomizations(all []*configv1alpha1.ResourceInterpreterCustomization, out io.Writer) error {
 	if len(all) == 0 {
-		return errors.New("there is nothing to check; name a file with --filename")
+		return errors.New("there is nothing to check; give a file with --filename")
 	}
 	var errs []error
 	for i, c := range all {
@@ -163,58 +165,58 @@ func checkCustomizations(all []*configv1alpha1.ResourceInterpreterCustomization,
 	return errors.Join(errs...)
 }
 
-// ask returns the answer of the interpreter by name.
-func (t *interpretation) ask(ctx context.Context, meaning *interpreter.Interpreter) (map[string]any, error) {
+// ask runs the operation.
+func (t *interpretation) ask(ctx context.Context, interpreters *interpreter.Interpreter) (map[string]any, error) {
 	op, err := operationCalled(t.operation)
 	if err != nil {
 		return nil, err
 	}
 	switch op {
 	case configv1alpha1.InterpreterOperationAggregateStatus:
-		return t.aggregate(ctx, meaning)
+		return t.aggregate(ctx, interpreters)
 	case configv1alpha1.InterpreterOperationRetain:
-		return t.retain(ctx, meaning)
+		return t.retain(ctx, interpreters)
 	default:
 		object, err := t.object()
 		if err != nil {
 			return nil, err
 		}
-		return t.askAbout(ctx, meaning, op, object)
+		return t.askAbout(ctx, interpreters, op, object)
 	}
 }
 
-func (t *interpretation) askAbout(ctx context.Context, meaning *interpreter.Interpreter, op configv1alpha1.InterpreterOperation, object *unstructured.Unstructured) (map[string]any, error) {
+func (t *interpretation) askAbout(ctx context.Context, interpreters *interpreter.Interpreter, op configv1alpha1.InterpreterOperation, object *unstructured.Unstructured) (map[string]any, error) {
 	switch op {
 	case configv1alpha1.InterpreterOperationInterpretReplica:
-		replicas, requirements, err := meaning.Replicas(ctx, object)
+		replicas, requirements, err := interpreters.Replicas(ctx, object)
 		return map[string]any{"replica": replicas, "requires": requirements}, err
 	case configv1alpha1.InterpreterOperationInterpretComponent:
-		components, err := meaning.Components(ctx, object)
+		components, err := interpreters.Components(ctx, object)
 		return map[string]any{"components": components}, err
 	case configv1alpha1.InterpreterOperationReviseReplica:
-		revised, err := meaning.ReviseReplica(ctx, object, t.replicas)
+		revised, err := interpreters.ReviseReplica(ctx, object, t.replicas)
 		return map[string]any{"revised": revised}, err
 	case configv1alpha1.InterpreterOperationInterpretStatus:
-		status, err := meaning.ReflectStatus(ctx, object)
+		status, err := interpreters.ReflectStatus(ctx, object)
 		return map[string]any{"status": status}, err
 	case configv1alpha1.InterpreterOperationInterpretHealth:
-		health, err := meaning.Health(ctx, object)
+		health, err := interpreters.Health(ctx, object)
 		return map[string]any{"healthy": health == workv1alpha2.ResourceHealthy}, err
 	case configv1alpha1.InterpreterOperationInterpretDependency:
-		dependencies, err := meaning.Dependencies(ctx, object)
+		dependencies, err := interpreters.Dependencies(ctx, object)
 		return map[string]any{"dependencies": dependencies}, err
 	default:
 		return nil, fmt.Errorf("%s needs more than one object", op)
 	}
 }
 
-func (t *interpretation) aggregate(ctx context.Context, meaning *interpreter.Interpreter) (map[string]any, error) {
+func (t *interpretation) aggregate(ctx context.Context, interpreters *interpreter.Interpreter) (map[string]any, error) {
 	template, err := t.object()
 	if err != nil {
 		return nil, err
 	}
 	if t.statusFile == "" {
-		return nil, errors.New("name the members' statuses with --status-file")
+		return nil, errors.New("--status-file is missing: give the statuses of members")
 	}
 	items, err := readAllDocuments[workv1alpha2.AggregatedStatusItem](t.stdin, t.statusFile)
 	if err != nil {
@@ -224,11 +226,11 @@ func (t *interpretation) aggregate(ctx context.Context, meaning *interpreter.Int
 	for _, item := range items {
 		statuses = append(statuses, *item)
 	}
-	aggregated, err := meaning.AggregateStatus(ctx, template, statuses)
+	aggregated, err := interpreters.AggregateStatus(ctx, template, statuses)
 	return map[string]any{"aggregatedStatus": aggregated}, err
 }
 
-func (t *interpretation) retain(ctx context.Context, meaning *interpreter.Interpreter) (map[string]any, error) {
+func (t *interpretation) retain(ctx context.Context, interpreters *interpreter.Interpreter) (map[string]any, error) {
 	desired, err := t.readObject(t.desiredFile, "--desired-file")
 	if err != nil {
 		return nil, err
@@ -237,14 +239,14 @@ func (t *interpretation) retain(ctx context.Context, meaning *interpreter.Interp
 	if err != nil {
 		return nil, err
 	}
-	retained, err := meaning.Retain(ctx, desired, observed)
+	retained, err := interpreters.Retain(ctx, desired, observed)
 	return map[string]any{"retained": retained}, err
 }
 
-// object returns the object that is asked about; most operations know but one.
+// object returns the single object that most operations need.
 func (t *interpretation) object() (*unstructured.Unstructured, error) {
 	if t.observedFile != "" && t.desiredFile != "" {
-		return nil, errors.New("name one object, with --desired-file or --observed-file")
+		return nil, errors.New("give one object, with --desired-file or --observed-file")
 	}
 	if t.observedFile != "" {
 		return t.readObject(t.observedFile, "--observed-file")
@@ -254,14 +256,14 @@ func (t *interpretation) object() (*unstructured.Unstructured, error) {
 
 func (t *interpretation) readObject(file, flag string) (*unstructured.Unstructured, error) {
 	if file == "" {
-		return nil, fmt.Errorf("name the object with %s", flag)
+		return nil, fmt.Errorf("give the object with %s", flag)
 	}
 	objects, err := readAllDocuments[map[string]any](t.stdin, file)
 	if err != nil {
 		return nil, err
 	}
 	if len(objects) != 1 {
-		return nil, fmt.Errorf("%s has %d objects, one is needed", file, len(objects))
+		return nil, fmt.Errorf("%s has %d objects, want 1", file, len(objects))
 	}
 	object := &unstructured.Unstructured{Object: *objects[0]}
 	if object.GetKind() == "" || object.GetAPIVersion() == "" {
@@ -270,7 +272,7 @@ func (t *interpretation) readObject(file, flag string) (*unstructured.Unstructur
 	return object, nil
 }
 
-// readAllDocuments reads the documents of files, each one value or a list of them.
+// readAllDocuments reads the documents of files. A document is one value or a list of values.
 func readAllDocuments[T any](stdin io.Reader, files ...string) ([]*T, error) {
 	var all []*T
 	for _, file := range files {

@@ -24,7 +24,7 @@ spec:
     dependencyInterpretation: {luaScript: "function GetDependencies(obj) return {{apiVersion = 'v1', kind = 'Secret', namespace = 'a', name = obj.spec.key}} end"}
 `
 
-// I13: customizations are checked and tried out without a federation, and so is what is built in.
+// I13: customizations and built-in interpreters can be tested without a federation.
 func TestInterpret(t *testing.T) {
 	files := map[string]string{
 		"scores":   scoreCustomization,
@@ -61,8 +61,8 @@ func TestInterpret(t *testing.T) {
 		"built in as well":    {args: "--operation InterpretDependency --desired-file @pod", want: "name: settings"},
 		"components":          {args: "--operation InterpretComponent --desired-file @ray", want: "name: gpu\n  replicas: 3"},
 		"components of none":  {args: "--operation InterpretComponent --desired-file @pod", want: "components: null"},
-		"no wish":             {args: "-f @scores", refusal: "--operation"},
-		"two wishes":          {args: "-f @scores --check --operation Retain", refusal: "--operation"},
+		"no mode":             {args: "-f @scores", refusal: "--operation"},
+		"two modes":           {args: "-f @scores --check --operation Retain", refusal: "--operation"},
 		"no such operation":   {args: "--operation Guess --desired-file @desired", refusal: "Guess"},
 		"no object":           {args: "--operation InterpretHealth", refusal: "--desired-file"},
 		"two objects":         {args: "--operation InterpretHealth --desired-file @two", refusal: "2 objects"},

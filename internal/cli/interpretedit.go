@@ -16,30 +16,30 @@ import (
 	"github.com/cellplane/cellplane/internal/interpreter/scriptfile"
 )
 
-// customizationStore is where a customization that is edited comes from and goes to.
+// customizationStore loads and saves the customization that is edited.
 type customizationStore interface {
-	// load returns the customization, and the others that it must not be in conflict with.
+	// load returns the customization, and the others that it must not conflict with.
 	load(ctx context.Context) (*configv1alpha1.ResourceInterpreterCustomization, []*configv1alpha1.ResourceInterpreterCustomization, error)
-	// save replaces the one that was loaded, unless somebody else changed it. Of an invalidEditError the user is told in the editor.
+	// save replaces the loaded customization, unless somebody else changed it. An invalidEditError is shown in the editor.
 	save(ctx context.Context, changed *configv1alpha1.ResourceInterpreterCustomization) error
-	// place says in words where it is.
+	// place describes the location.
 	place() string
 }
 
-// invalidEditError says what is wrong with a customization that was to be saved.
+// invalidEditError is returned for an invalid customization.
 type invalidEditError struct{ error }
 
-var errChangedMeanwhile = errors.New("somebody else has changed it since it was opened; open it again and take your changes over")
+var errChangedMeanwhile = errors.New("somebody else has changed it since it was opened; open it again and repeat your changes")
 
-// store returns where the customization to edit is.
+// store returns the store of the customization to edit.
 func (t *interpretation) store() (customizationStore, error) {
 	switch {
 	case len(t.files) > 1 || len(t.files) == 1 && t.files[0] == "-":
-		return nil, errors.New("one file can be edited; name it with --filename")
+		return nil, errors.New("only one file can be edited; give it with --filename")
 	case len(t.files) == 1:
 		return &customizationFile{path: t.files[0], name: t.name}, nil
 	case t.name == "":
-		return nil, errors.New("say what to edit: a file with --filename, or a customization of the federation by its name")
+		return nil, errors.New("give a file with --filename, or the name of a customization in the federation")
 	}
 	c, err := t.hub.client()
 	if err != nil {
@@ -48,7 +48,7 @@ func (t *interpretation) store() (customizationStore, error) {
 	return &hubCustomization{client: c, name: t.name}, nil
 }
 
-// edit opens the editor for the customization of a store until what is saved there is correct, or given up.
+// edit opens the editor until the customization is valid and saved, or the user cancels.
 func (t *interpretation) edit(ctx context.Context, store customizationStore, out, errOut io.Writer) error {
 	original, others, err := store.load(ctx)
 	if err != nil {
@@ -59,9 +59,9 @@ func (t *interpretation) edit(ctx context.Context, store customizationStore, out
 		return err
 	}
 	session := editSession{editor: editor.NewDefaultEditor([]string{"KUBE_EDITOR", "EDITOR"}), explainRules: t.showDoc}
-	fault := ""
+	problem := ""
 	for {
-		written, err := session.open(text, fault)
+		written, err := session.open(text, problem)
 		if err != nil {
 			return err
 		}
@@ -70,14 +70,14 @@ func (t *interpretation) edit(ctx context.Context, store customizationStore, out
 			session.discard()
 			fmt.Fprintln(out, "Edit cancelled: the file is empty, nothing was changed.")
 			return nil
-		case fault != "" && sameLines(written, text):
-			return session.kept(fmt.Errorf("edit cancelled, nothing was changed: %s", fault))
+		case problem != "" && sameLines(written, text):
+			return session.kept(fmt.Errorf("edit cancelled, nothing was changed: %s", problem))
 		}
 		text = written
 		changed := original.DeepCopy()
 		if err := readEdited(text, changed, others); err != nil {
-			fault = oneSentence(err)
-			fmt.Fprintf(errOut, "Not saved yet: %s\n", fault)
+			problem = oneSentence(err)
+			fmt.Fprintf(errOut, "Not saved yet: %s\n", problem)
 			continue
 		}
 		if scriptfile.Same(original, changed) {
@@ -87,8 +87,8 @@ func (t *interpretation) edit(ctx context.Context, store customizationStore, out
 		}
 		err = store.save(ctx, changed)
 		if errors.As(err, new(invalidEditError)) {
-			fault = oneSentence(err)
-			fmt.Fprintf(errOut, "Not saved yet: %s\n", fault)
+			problem = oneSentence(err)
+			fmt.Fprintf(errOut, "Not saved yet: %s\n", problem)
 			continue
 		}
 		if err != nil {
@@ -100,17 +100,17 @@ func (t *interpretation) edit(ctx context.Context, store customizationStore, out
 	}
 }
 
-// readEdited brings a customization up to what was written and returns what is wrong with it.
+// readEdited parses the edited text into a customization and validates it.
 func readEdited(text string, into *configv1alpha1.ResourceInterpreterCustomization, others []*configv1alpha1.ResourceInterpreterCustomization) error {
 	if err := scriptfile.Read(text, into); err != nil {
 		return err
 	}
 	if problems := validation.NameIsDNSSubdomain(into.Name, false); len(problems) > 0 {
-		return fmt.Errorf("it cannot be called %q: %s", into.Name, strings.Join(problems, "; "))
+		return fmt.Errorf("invalid name %q: %s", into.Name, strings.Join(problems, "; "))
 	}
 	for _, other := range others {
 		if other.Name == into.Name {
-			return fmt.Errorf("there is another customization called %s", into.Name)
+			return fmt.Errorf("there is another customization with the name %s", into.Name)
 		}
 	}
 	return interpreter.ValidateCustomization(into, others)
@@ -118,30 +118,30 @@ func readEdited(text string, into *configv1alpha1.ResourceInterpreterCustomizati
 
 func sameLines(a, b string) bool { return strings.TrimSpace(a) == strings.TrimSpace(b) }
 
-// oneSentence returns what an error says, which may be several errors, on one line.
+// oneSentence returns the message of an error, or of several joined ones, in one line.
 func oneSentence(err error) string {
 	return strings.Join(strings.Split(strings.TrimSpace(err.Error()), "\n"), "; ")
 }
 
-// editSession is one file in the hands of an editor. It is not removed before its content is somewhere else.
+// editSession is a temporary file in an editor. It is kept until its content is saved.
 type editSession struct {
 	editor       editor.Editor
 	explainRules bool
 	file         string
 }
 
-// open lets the user edit a text and returns what was written, without explanations.
-func (s *editSession) open(text, fault string) (string, error) {
-	written, file, err := s.editor.LaunchTempFile("cellplane-interpret-", ".lua", strings.NewReader(scriptfile.Explain(text, fault, s.explainRules)))
+// open opens a text in the editor and returns the result, without explanations.
+func (s *editSession) open(text, problem string) (string, error) {
+	written, file, err := s.editor.LaunchTempFile("cellplane-interpret-", ".lua", strings.NewReader(scriptfile.Explain(text, problem, s.explainRules)))
 	if _, missing := os.Stat(file); missing == nil {
 		s.discard()
 		s.file = file
 	}
 	if err != nil {
-		if left, unreadable := os.ReadFile(s.file); unreadable == nil && fault == "" && scriptfile.Bare(string(left)) == text {
-			s.discard() // nothing was written
+		if left, unreadable := os.ReadFile(s.file); unreadable == nil && problem == "" && scriptfile.Bare(string(left)) == text {
+			s.discard() // nothing was changed
 		}
-		return "", s.kept(fmt.Errorf("editing: %w; $KUBE_EDITOR or $EDITOR names another editor", err))
+		return "", s.kept(fmt.Errorf("editing: %w; set another editor with $KUBE_EDITOR or $EDITOR", err))
 	}
 	return scriptfile.Bare(string(written)), nil
 }
@@ -154,10 +154,10 @@ func (s *editSession) discard() {
 	}
 }
 
-// kept says with an error where the file is.
+// kept adds the location of the file to an error.
 func (s *editSession) kept(err error) error {
 	if s.file == "" {
 		return err
 	}
-	return fmt.Errorf("%w; what was written is kept in %s", err, s.file)
+	return fmt.Errorf("%w; your text is kept in %s", err, s.file)
 }

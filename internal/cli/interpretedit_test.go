@@ -17,8 +17,8 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// useEditor makes an editor that does one step each time it is opened: shell commands, for which $1 is the file. What the user saw is
-// returned by seen. It fails when it is opened once more.
+// useEditor sets an editor that runs one step each time it is opened: shell commands with the file as $1. seen returns the
+// text that a step got. The editor fails after the last step.
 func useEditor(t *testing.T, steps ...string) (seen func(int) string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -49,7 +49,7 @@ func readText(t *testing.T, file string) string {
 	return string(text)
 }
 
-// kept returns what is left of what was written in editors, with the name of the file.
+// kept returns the content and the name of the file that is left of an edit.
 func kept(t *testing.T) (string, string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), "*"))
@@ -70,43 +70,43 @@ const (
 		"spec:\n  target: {apiVersion: example.com/v1, kind: Other} # a kind\n  customizations:\n    healthInterpretation:\n      luaScript: |\n        function InterpretHealth(obj) return obj.status.goals > 1 end\n"
 )
 
-// I13: a customization in a file is edited, checked and written back; what else is in the file stays, and nothing typed is lost.
+// I13: a customization in a file is edited, validated and written back. The rest of the file is preserved, and no text is lost.
 func TestInterpretEditFile(t *testing.T) {
 	for name, test := range map[string]struct {
 		text    string // of the file
 		args    []string
 		steps   []string
-		said    string
+		output  string
 		refusal string
 		want    []string // in the file
 		absent  string   // from the file
 		kept    string
 	}{
-		"changed": {text: scoreCustomization, steps: []string{setHealth}, said: "Customization scores is changed in ", want: []string{"goals > 7", "GetReplicas(obj) return obj.spec.players, {}"}, absent: "goals > 1"},
+		"changed": {text: scoreCustomization, steps: []string{setHealth}, output: "Customization scores is changed in ", want: []string{"goals > 7", "GetReplicas(obj) return obj.spec.players, {}"}, absent: "goals > 1"},
 		"several lines": {text: scoreCustomization, steps: []string{`printf 'local kube = require("kube")\n-- pods\nfunction GetDependencies(obj)\n  return {}\nend\n' | sed -i '/^function GetDependencies/{r /dev/stdin
-d}' "$1"`}, said: "changed", want: []string{"luaScript: |\n", "        -- pods\n        function GetDependencies(obj)\n          return {}\n"}},
-		"nothing changed":     {text: scoreCustomization, steps: []string{"true"}, said: "Edit cancelled, no changes were made."},
-		"only explanations":   {text: scoreCustomization, steps: []string{`sed -i '/^--##/d' "$1"`}, said: "no changes"},
-		"emptied":             {text: scoreCustomization, steps: []string{`: > "$1"`}, said: "Edit cancelled: the file is empty"},
-		"mended":              {text: scoreCustomization, steps: []string{breakHealth, mendHealth}, said: "Not saved yet: spec.customizations.healthInterpretation", want: []string{"goals > 7"}},
+d}' "$1"`}, output: "changed", want: []string{"luaScript: |\n", "        -- pods\n        function GetDependencies(obj)\n          return {}\n"}},
+		"nothing changed":     {text: scoreCustomization, steps: []string{"true"}, output: "Edit cancelled, no changes were made."},
+		"only explanations":   {text: scoreCustomization, steps: []string{`sed -i '/^--##/d' "$1"`}, output: "no changes"},
+		"emptied":             {text: scoreCustomization, steps: []string{`: > "$1"`}, output: "Edit cancelled: the file is empty"},
+		"mended":              {text: scoreCustomization, steps: []string{breakHealth, mendHealth}, output: "Not saved yet: spec.customizations.healthInterpretation", want: []string{"goals > 7"}},
 		"given up":            {text: scoreCustomization, steps: []string{breakHealth, "true"}, refusal: "nothing was changed", kept: "goals > > 7"},
 		"editor fails":        {text: scoreCustomization, steps: []string{setHealth + "; exit 3"}, refusal: "EDITOR", kept: "goals > 7"},
 		"fails the next time": {text: scoreCustomization, steps: []string{breakHealth}, refusal: "EDITOR", kept: "goals > > 7"},
 		"no such editor":      {text: scoreCustomization, steps: []string{"exit 3"}, refusal: "EDITOR"},
-		"a rule taken away":   {text: scoreCustomization, steps: []string{`sed -i '/^function GetDependencies/d' "$1"`}, said: "changed", want: []string{"goals > 1"}, absent: "dependencyInterpretation"},
+		"a rule taken away":   {text: scoreCustomization, steps: []string{`sed -i '/^function GetDependencies/d' "$1"`}, output: "changed", want: []string{"goals > 1"}, absent: "dependencyInterpretation"},
 		"all taken away":      {text: scoreCustomization, steps: []string{`sed -i '/^function/d' "$1"`, "true"}, refusal: "at least one script", kept: "---@rule: Retain"},
-		"another name":        {text: scoreCustomization, steps: []string{`sed -i 's/^---@name: .*/---@name: goals/' "$1"`}, said: "Customization goals is changed", want: []string{"name: goals"}},
-		"no name":             {text: scoreCustomization, steps: []string{`sed -i 's/^---@name: .*//' "$1"`, "true"}, refusal: `called ""`, kept: "---@kind: Score"},
-		"another kind":        {text: scoreCustomization, steps: []string{`sed -i 's/^---@kind: .*/---@kind: Result/' "$1"`}, said: "changed", want: []string{"kind: Result", "apiVersion: example.com/v1"}},
-		"one of two":          {text: twoScores, args: []string{"others"}, steps: []string{setHealth}, said: "others is changed", want: []string{"# ours", "goals > 1", "# theirs", "kind: Other} # a kind", "        function InterpretHealth(obj) return obj.status.goals > 7 end"}},
+		"another name":        {text: scoreCustomization, steps: []string{`sed -i 's/^---@name: .*/---@name: goals/' "$1"`}, output: "Customization goals is changed", want: []string{"name: goals"}},
+		"no name":             {text: scoreCustomization, steps: []string{`sed -i 's/^---@name: .*//' "$1"`, "true"}, refusal: `invalid name ""`, kept: "---@kind: Score"},
+		"another kind":        {text: scoreCustomization, steps: []string{`sed -i 's/^---@kind: .*/---@kind: Result/' "$1"`}, output: "changed", want: []string{"kind: Result", "apiVersion: example.com/v1"}},
+		"one of two":          {text: twoScores, args: []string{"others"}, steps: []string{setHealth}, output: "others is changed", want: []string{"# ours", "goals > 1", "# theirs", "kind: Other} # a kind", "        function InterpretHealth(obj) return obj.status.goals > 7 end"}},
 		"in conflict":         {text: twoScores, args: []string{"others"}, steps: []string{`sed -i 's/^---@kind: .*/---@kind: Score/' "$1"`, "true"}, refusal: "scores already defines", kept: "---@kind: Score"},
-		"the other's name":    {text: twoScores, args: []string{"others"}, steps: []string{`sed -i 's/^---@name: .*/---@name: scores/' "$1"`, "true"}, refusal: "another customization called scores", kept: "---@name: scores"},
+		"the other's name":    {text: twoScores, args: []string{"others"}, steps: []string{`sed -i 's/^---@name: .*/---@name: scores/' "$1"`, "true"}, refusal: "another customization with the name scores", kept: "---@name: scores"},
 		"which of two":        {text: twoScores, refusal: "--edit NAME"},
 		"none of that name":   {text: twoScores, args: []string{"goals"}, refusal: "no customization called goals"},
-		"JSON":                {text: `{"apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterCustomization", "metadata": {"name": "scores", "labels": {"a": "b"}}, "spec": {"target": {"apiVersion": "example.com/v1", "kind": "Score"}, "customizations": {"healthInterpretation": {"luaScript": "function InterpretHealth(obj) return obj.status.goals > 1 end"}}}}`, steps: []string{setHealth}, said: "changed", want: []string{`"luaScript": "function InterpretHealth(obj) return obj.status.goals > 7 end\n"`, `"a": "b"`}},
-		"list":                {text: "kind: List\nitems:\n  # ours\n  - " + strings.ReplaceAll(strings.TrimSpace(scoreCustomization), "\n", "\n    ") + "\n", steps: []string{setHealth}, said: "changed", want: []string{"# ours", "goals > 7"}},
-		"new":                 {steps: []string{`sed -i -e 's/^---@name:.*/---@name: fresh/' -e 's/^---@apiVersion:.*/---@apiVersion: a.io\/v1/' -e 's/^---@kind:.*/---@kind: A/' -e 's/^---@rule: InterpretHealth.*/&\nfunction InterpretHealth(o) return true end/' "$1"`}, said: "fresh is changed", want: []string{"apiVersion: config.karmada.io/v1alpha1\nkind: ResourceInterpreterCustomization\nmetadata:\n  name: fresh\nspec:\n  target:\n    apiVersion: a.io/v1\n    kind: A\n"}},
-		"beside others":       {text: "# settings\nkind: ConfigMap\n", args: []string{"fresh"}, steps: []string{`sed -i -e 's/^---@apiVersion:.*/---@apiVersion: a.io\/v1/' -e 's/^---@kind:.*/---@kind: A/' -e 's/^---@rule: InterpretHealth.*/&\nfunction InterpretHealth(o) return true end/' "$1"`}, said: "fresh is changed", want: []string{"# settings\nkind: ConfigMap\n---\napiVersion: config", "name: fresh"}},
+		"JSON":                {text: `{"apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterCustomization", "metadata": {"name": "scores", "labels": {"a": "b"}}, "spec": {"target": {"apiVersion": "example.com/v1", "kind": "Score"}, "customizations": {"healthInterpretation": {"luaScript": "function InterpretHealth(obj) return obj.status.goals > 1 end"}}}}`, steps: []string{setHealth}, output: "changed", want: []string{`"luaScript": "function InterpretHealth(obj) return obj.status.goals > 7 end\n"`, `"a": "b"`}},
+		"list":                {text: "kind: List\nitems:\n  # ours\n  - " + strings.ReplaceAll(strings.TrimSpace(scoreCustomization), "\n", "\n    ") + "\n", steps: []string{setHealth}, output: "changed", want: []string{"# ours", "goals > 7"}},
+		"new":                 {steps: []string{`sed -i -e 's/^---@name:.*/---@name: fresh/' -e 's/^---@apiVersion:.*/---@apiVersion: a.io\/v1/' -e 's/^---@kind:.*/---@kind: A/' -e 's/^---@rule: InterpretHealth.*/&\nfunction InterpretHealth(o) return true end/' "$1"`}, output: "fresh is changed", want: []string{"apiVersion: config.karmada.io/v1alpha1\nkind: ResourceInterpreterCustomization\nmetadata:\n  name: fresh\nspec:\n  target:\n    apiVersion: a.io/v1\n    kind: A\n"}},
+		"beside others":       {text: "# settings\nkind: ConfigMap\n", args: []string{"fresh"}, steps: []string{`sed -i -e 's/^---@apiVersion:.*/---@apiVersion: a.io\/v1/' -e 's/^---@kind:.*/---@kind: A/' -e 's/^---@rule: InterpretHealth.*/&\nfunction InterpretHealth(o) return true end/' "$1"`}, output: "fresh is changed", want: []string{"# settings\nkind: ConfigMap\n---\napiVersion: config", "name: fresh"}},
 		"changed meanwhile":   {text: scoreCustomization, steps: []string{setHealth + `; echo "# mine" >> "$FILE"`}, refusal: "somebody else has changed it", kept: "goals > 7", want: []string{"goals > 1", "# mine"}},
 		"not YAML":            {text: "a: [", refusal: "reading "},
 		"unknown field":       {text: strings.Replace(scoreCustomization, "replicaRevision", "replicaDecision", 1), refusal: "replicaDecision"},
@@ -118,7 +118,7 @@ d}' "$1"`}, said: "changed", want: []string{"luaScript: |\n", "        -- pods\n
 			if test.text != "" {
 				writeText(t, file, test.text)
 			}
-			said, err := run(t, newInterpret(), append([]string{"--edit", "-f", file}, test.args...)...)
+			output, err := run(t, newInterpret(), append([]string{"--edit", "-f", file}, test.args...)...)
 			left, leftFile := kept(t)
 			switch {
 			case test.refusal == "" && (err != nil || left != ""):
@@ -127,8 +127,8 @@ d}' "$1"`}, said: "changed", want: []string{"luaScript: |\n", "        -- pods\n
 				t.Fatalf("got %v, want one line about %q", err, test.refusal)
 			case test.kept == "" && left != "", test.kept != "" && (!strings.Contains(left, test.kept) || !strings.Contains(err.Error(), leftFile)):
 				t.Fatalf("%v; kept in %s is:\n%s", err, leftFile, left)
-			case !strings.Contains(said, test.said):
-				t.Errorf("it says %q, want %q", said, test.said)
+			case !strings.Contains(output, test.output):
+				t.Errorf("the output is %q, want %q", output, test.output)
 			}
 			text := readText(t, file)
 			if len(test.want) == 0 && test.absent == "" && text != test.text {
@@ -143,36 +143,36 @@ d}' "$1"`}, said: "changed", want: []string{"luaScript: |\n", "        -- pods\n
 				t.Errorf("the file still has %q:\n%s", test.absent, text)
 			}
 			if test.refusal == "" {
-				if said, err := run(t, newInterpret(), "--check", "-f", file); err != nil && name != "list" && name != "beside others" {
-					t.Errorf("what was written is not correct: %s, %v", said, err)
+				if output, err := run(t, newInterpret(), "--check", "-f", file); err != nil && name != "list" && name != "beside others" {
+					t.Errorf("what was written is not correct: %s, %v", output, err)
 				}
 			}
 		})
 	}
 }
 
-// What functions get and return is told if it is wanted; a fault stands on top of what was written, until it is mended.
+// --show-doc explains the functions. A problem is shown at the top of the text until it is fixed.
 func TestInterpretEditExplains(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "customization.yaml")
 	writeText(t, file, scoreCustomization)
 	seen := useEditor(t, breakHealth, mendHealth)
-	if said, err := run(t, newInterpret(), "--edit", "--show-doc", "-f", file); err != nil {
-		t.Fatal(said, err)
+	if output, err := run(t, newInterpret(), "--edit", "--show-doc", "-f", file); err != nil {
+		t.Fatal(output, err)
 	}
 	if first := seen(0); !strings.Contains(first, "--## function Retain(desiredObj, observedObj)") || strings.Contains(first, "does not compile") {
-		t.Errorf("it shows:\n%s", first)
+		t.Errorf("the editor shows:\n%s", first)
 	}
 	if second := seen(1); !strings.Contains(second, "--## spec.customizations.healthInterpretation.luaScript: the script does not compile") ||
 		!strings.Contains(second, "goals > > 7") || strings.Count(second, "--## function Retain(") != 1 {
-		t.Errorf("after a mistake it shows:\n%s", second)
+		t.Errorf("after a problem the editor shows:\n%s", second)
 	}
 	seen = useEditor(t, "true")
-	if said, err := run(t, newInterpret(), "--edit", "-f", file); err != nil || strings.Contains(seen(0), "--## function") || !strings.Contains(seen(0), "goals > 7") {
-		t.Errorf("%s, %v; it shows:\n%s", said, err, seen(0))
+	if output, err := run(t, newInterpret(), "--edit", "-f", file); err != nil || strings.Contains(seen(0), "--## function") || !strings.Contains(seen(0), "goals > 7") {
+		t.Errorf("%s, %v; the editor shows:\n%s", output, err, seen(0))
 	}
 }
 
-// A link stays one, a file keeps its mode, and one that cannot be written keeps what was typed.
+// Symbolic links and modes of files are preserved. If the file cannot be written, the text is kept.
 func TestInterpretEditKeepsFiles(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
@@ -181,8 +181,8 @@ func TestInterpretEditKeepsFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	useEditor(t, setHealth)
-	if said, err := run(t, newInterpret(), "--edit", "-f", link); err != nil {
-		t.Fatal(said, err)
+	if output, err := run(t, newInterpret(), "--edit", "-f", link); err != nil {
+		t.Fatal(output, err)
 	}
 	at, err := os.Lstat(link)
 	if err != nil || at.Mode()&os.ModeSymlink == 0 {
@@ -201,10 +201,10 @@ func TestInterpretEditKeepsFiles(t *testing.T) {
 func TestInterpretEditRefuses(t *testing.T) {
 	useEditor(t)
 	for name, test := range map[string]struct{ args, refusal string }{
-		"nothing named":  {"--edit", "say what to edit"},
+		"nothing given":  {"--edit", "give a file"},
 		"two files":      {"--edit -f a -f b", "one file"},
 		"standard input": {"--edit -f -", "one file"},
-		"two wishes":     {"--edit --check -f a", "say what to do"},
+		"two modes":      {"--edit --check -f a", "give exactly one of"},
 		"name to check":  {"--check -f a scores", "only --edit"},
 	} {
 		if _, err := run(t, newInterpret(), strings.Fields(test.args)...); err == nil || !strings.Contains(err.Error(), test.refusal) {
@@ -213,7 +213,7 @@ func TestInterpretEditRefuses(t *testing.T) {
 	}
 }
 
-// I13: a customization of the federation is edited as well; what others do to it meanwhile is not undone.
+// I13: a customization in the federation can be edited. Concurrent changes are not overwritten.
 func TestInterpretEditHub(t *testing.T) {
 	hub := testenv.SharedAPIServer(t)
 	scheme := runtime.NewScheme()
@@ -246,17 +246,17 @@ func TestInterpretEditHub(t *testing.T) {
 	flags := []string{"--edit", "--kubeconfig", writeKubeconfig(t, "mine", hub.RESTConfig()), "--context", "mine"}
 
 	useEditor(t, breakHealth, mendHealth)
-	if said, err := run(t, newInterpret(), append(flags, "scores")...); err != nil || !strings.Contains(said, "scores is changed in the federation") {
-		t.Fatal(said, err)
+	if output, err := run(t, newInterpret(), append(flags, "scores")...); err != nil || !strings.Contains(output, "scores is changed in the federation") {
+		t.Fatal(output, err)
 	}
 	if got := script(); got != "function InterpretHealth(obj) return obj.status.goals > 7 end\n" || scores.Labels["team"] != "a" {
 		t.Errorf("the script is %q, labels are %v", got, scores.Labels)
 	}
 
 	for name, step := range map[string]string{
-		"another customization called results": `sed -i 's/^---@name: .*/---@name: results/' "$1"`,
-		"cannot be given another name":         `sed -i 's/^---@name: .*/---@name: goals/' "$1"`,
-		"results already defines":              `sed -i 's/^---@kind: .*/---@kind: Result/' "$1"`,
+		"another customization with the name results": `sed -i 's/^---@name: .*/---@name: results/' "$1"`,
+		"cannot be changed":                           `sed -i 's/^---@name: .*/---@name: goals/' "$1"`,
+		"results already defines":                     `sed -i 's/^---@kind: .*/---@kind: Result/' "$1"`,
 	} {
 		useEditor(t, step, "true")
 		_, err := run(t, newInterpret(), append(flags, "scores")...)
@@ -265,7 +265,7 @@ func TestInterpretEditHub(t *testing.T) {
 		}
 	}
 
-	// Somebody else is faster: a command that runs while the editor is open.
+	// A concurrent change while the editor is open.
 	begun, done := filepath.Join(t.TempDir(), "begun"), filepath.Join(t.TempDir(), "done")
 	useEditor(t, `touch "`+begun+`"; while [ -e "`+begun+`" ] && [ ! -e "`+done+`" ]; do sleep 0.05; done; sed -i 's/goals > 7/goals > 9/' "$1"`)
 	failed := make(chan error, 1)
@@ -292,6 +292,6 @@ func TestInterpretEditHub(t *testing.T) {
 
 	useEditor(t)
 	if _, err := run(t, newInterpret(), append(flags, "nobody")...); err == nil || !strings.Contains(err.Error(), "no customization called nobody") {
-		t.Errorf("editing what is not there: %v", err)
+		t.Errorf("editing an unknown customization: %v", err)
 	}
 }

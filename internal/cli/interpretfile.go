@@ -22,10 +22,10 @@ import (
 
 const customizationKind = "ResourceInterpreterCustomization"
 
-// customizationFile is a customization in a file. What else is in the file stays there, comments as well.
+// customizationFile is a customization in a file. The rest of the file is preserved, including comments.
 type customizationFile struct {
 	path string
-	name string // which one, if the file has several
+	name string // selects one if the file has several
 
 	read     []byte
 	original *configv1alpha1.ResourceInterpreterCustomization
@@ -33,7 +33,7 @@ type customizationFile struct {
 
 func (f *customizationFile) place() string { return "in " + f.path }
 
-// load finds the customization; a file that has none, or is not there, gets a new one.
+// load finds the customization. It returns a new one if the file is missing or has none.
 func (f *customizationFile) load(context.Context) (*configv1alpha1.ResourceInterpreterCustomization, []*configv1alpha1.ResourceInterpreterCustomization, error) {
 	text, err := os.ReadFile(f.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -54,7 +54,7 @@ func (f *customizationFile) load(context.Context) (*configv1alpha1.ResourceInter
 	}
 	switch {
 	case f.original != nil && f.name == "" && len(others) > 0:
-		return nil, nil, fmt.Errorf("%s has %d customizations; say which one to edit: --edit NAME", f.path, len(all))
+		return nil, nil, fmt.Errorf("%s has %d customizations; select one with --edit NAME", f.path, len(all))
 	case f.original == nil && f.name != "" && len(all) > 0:
 		return nil, nil, fmt.Errorf("there is no customization called %s in %s", f.name, f.path)
 	case f.original == nil:
@@ -65,7 +65,7 @@ func (f *customizationFile) load(context.Context) (*configv1alpha1.ResourceInter
 	return f.original, others, nil
 }
 
-// save writes the whole file anew, and only if it says what it is to say.
+// save rewrites the file. It first checks that the new content has the changed customization.
 func (f *customizationFile) save(_ context.Context, changed *configv1alpha1.ResourceInterpreterCustomization) error {
 	text, err := os.ReadFile(f.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -86,10 +86,10 @@ func (f *customizationFile) save(_ context.Context, changed *configv1alpha1.Reso
 			return replaceFile(f.path, text)
 		}
 	}
-	return fmt.Errorf("saving %s: the scripts cannot be written there as they are", f.path)
+	return fmt.Errorf("saving %s: the scripts cannot be represented in the file", f.path)
 }
 
-// with returns the file with the changed customization in the place of the original one.
+// with returns the file with the original customization replaced.
 func (f *customizationFile) with(changed *configv1alpha1.ResourceInterpreterCustomization) ([]byte, error) {
 	documents, all, err := parseCustomizations(f.read)
 	if err != nil {
@@ -113,7 +113,7 @@ func (f *customizationFile) with(changed *configv1alpha1.ResourceInterpreterCust
 	return encodeYAML(documents...)
 }
 
-// customizationNode is a customization and where in a file it stands.
+// customizationNode is a customization and its node in a file.
 type customizationNode struct {
 	*configv1alpha1.ResourceInterpreterCustomization
 	node *yamlv3.Node
@@ -172,7 +172,7 @@ func decodeCustomization(node *yamlv3.Node) (*configv1alpha1.ResourceInterpreter
 	return c, yaml.UnmarshalStrict(text, c)
 }
 
-// writeInto changes in a node what is different between two customizations.
+// writeInto updates a node with the differences between two customizations.
 func writeInto(node *yamlv3.Node, old, changed *configv1alpha1.ResourceInterpreterCustomization) {
 	if old.Name != changed.Name {
 		setText(node, changed.Name, "metadata", "name")
@@ -214,7 +214,7 @@ func remove(node *yamlv3.Node, key string) {
 	}
 }
 
-// setText sets a text below a mapping, and makes the mappings on the way if they are missing.
+// setText sets a string at a path below a mapping, and creates missing mappings.
 func setText(node *yamlv3.Node, text string, path ...string) {
 	for _, key := range path {
 		next := child(node, key)
@@ -222,7 +222,7 @@ func setText(node *yamlv3.Node, text string, path ...string) {
 			next = &yamlv3.Node{Kind: yamlv3.MappingNode}
 			node.Content = append(node.Content, &yamlv3.Node{Kind: yamlv3.ScalarNode, Value: key}, next)
 		}
-		node.Style = 0 // scripts read badly within braces
+		node.Style = 0 // block style, for readable scripts
 		node = next
 	}
 	*node = yamlv3.Node{HeadComment: node.HeadComment, LineComment: node.LineComment, FootComment: node.FootComment}
@@ -265,12 +265,12 @@ func appendDocument(text []byte, node *yamlv3.Node) ([]byte, error) {
 		return more, err
 	}
 	if yamlutil.IsJSONBuffer(text) {
-		return nil, errors.New("it has something else in JSON; name another file")
+		return nil, errors.New("it is a JSON file with other objects; give another file")
 	}
 	return bytes.Join([][]byte{bytes.TrimRight(text, "\n"), []byte("---"), more}, []byte("\n")), nil
 }
 
-// replaceFile writes a file as a whole or not at all. It keeps its mode, and a link to it.
+// replaceFile replaces a file atomically. It keeps the mode, and follows a symbolic link.
 func replaceFile(path string, text []byte) error {
 	mode := fs.FileMode(0o644)
 	if target, err := filepath.EvalSymlinks(path); err == nil {
@@ -289,7 +289,7 @@ func replaceFile(path string, text []byte) error {
 		err = os.Rename(file.Name(), path)
 	}
 	if err != nil {
-		_ = os.Remove(file.Name()) // the error says enough
+		_ = os.Remove(file.Name()) // err is returned
 	}
 	return err
 }

@@ -33,14 +33,14 @@ func (h *hubCustomization) load(ctx context.Context) (*configv1alpha1.ResourceIn
 		others = append(others, &list.Items[i])
 	}
 	if original == nil {
-		return nil, nil, fmt.Errorf("there is no customization called %s in the federation; write a new one with --edit -f FILE, and apply that", h.name)
+		return nil, nil, fmt.Errorf("there is no customization called %s in the federation; create one with --edit -f FILE and apply it", h.name)
 	}
 	return original, others, nil
 }
 
 func (h *hubCustomization) save(ctx context.Context, changed *configv1alpha1.ResourceInterpreterCustomization) error {
 	if changed.Name != h.name {
-		return invalidEditError{fmt.Errorf("it is called %s in the federation and cannot be given another name", h.name)}
+		return invalidEditError{fmt.Errorf("its name in the federation is %s and cannot be changed", h.name)}
 	}
 	err := h.client.Update(ctx, changed)
 	switch {

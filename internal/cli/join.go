@@ -14,7 +14,7 @@ import (
 	"github.com/cellplane/cellplane/internal/membership"
 )
 
-// joinOptions are the flags of join.
+// joinOptions are the flags of the join command.
 type joinOptions struct {
 	hub     hubFlags
 	member  memberFlags
@@ -23,7 +23,7 @@ type joinOptions struct {
 	labels  string
 }
 
-// memberFlags say how an administrator gets into a member.
+// memberFlags select an administrator's kubeconfig of a member.
 type memberFlags struct {
 	kubeconfig string
 	context    string
@@ -31,7 +31,7 @@ type memberFlags struct {
 
 func (f *memberFlags) add(cmd *cobra.Command, purpose string) {
 	cmd.Flags().StringVar(&f.kubeconfig, "member-kubeconfig", "", "kubeconfig of an administrator of the cluster"+purpose)
-	cmd.Flags().StringVar(&f.context, "member-context", "", "context of the cluster in that kubeconfig")
+	cmd.Flags().StringVar(&f.context, "member-context", "", "context of the cluster in the member kubeconfig")
 }
 
 func newJoin() *cobra.Command {
@@ -39,13 +39,12 @@ func newJoin() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "join CLUSTER --member-kubeconfig FILE",
 		GroupID: groupClusters,
-		Short:   "Take a cluster into the federation",
-		Long: `Take a cluster into the federation, under the given name. In the cluster, each
-cell gets an identity of its own with a role and a token, which can be replaced
-and revoked one by one. The administrator's kubeconfig is used now and kept
-nowhere.
+		Short:   "Add a cluster to the federation",
+		Long: `Add a cluster to the federation under the given name. In the cluster, each cell
+gets a service account of its own with a role and a token, which can be rotated
+and revoked separately. The administrator's kubeconfig is not stored.
 
-Repeat the command to repair what was damaged or to change what you said.`,
+Repeat the command to repair the registration or to change its settings.`,
 		Example: `  cellplane join member4 --member-kubeconfig ~/.kube/config --member-context prod-4 --region north
   cellplane kubectl --context hub get cluster member4`,
 		Args: cobra.ExactArgs(1),
@@ -57,20 +56,20 @@ Repeat the command to repair what was damaged or to change what you said.`,
 	o.hub.add(cmd)
 	o.member.add(cmd, "")
 	flags := cmd.Flags()
-	flags.StringSliceVar(&o.cells, "cells", nil, "cells that get an identity in the cluster (default: all)")
-	flags.StringVar(&o.options.Provider, "provider", "", "who runs the cluster")
+	flags.StringSliceVar(&o.cells, "cells", nil, "cells that get a service account in the cluster (default: all)")
+	flags.StringVar(&o.options.Provider, "provider", "", "provider of the cluster")
 	flags.StringVar(&o.options.Region, "region", "", "region of the cluster")
-	flags.StringSliceVar(&o.options.Zones, "zone", nil, "zone of the cluster; may be repeated")
+	flags.StringSliceVar(&o.options.Zones, "zone", nil, "zones of the cluster")
 	flags.StringVar(&o.labels, "labels", "", "labels of the cluster, as a=b,c=d")
-	flags.StringVar(&o.options.APIEndpoint, "api-endpoint", "", "where the federation finds the cluster (default: as in the kubeconfig)")
-	flags.StringVar(&o.options.ProxyURL, "proxy-url", "", "proxy on the federation's way to the cluster (default: as in the kubeconfig)")
-	flags.StringToStringVar(&o.options.ProxyHeader, "proxy-header", nil, "headers for that proxy, as name=value")
+	flags.StringVar(&o.options.APIEndpoint, "api-endpoint", "", "URL at which the federation reaches the cluster (default: that of the kubeconfig)")
+	flags.StringVar(&o.options.ProxyURL, "proxy-url", "", "proxy through which the federation reaches the cluster (default: that of the kubeconfig)")
+	flags.StringToStringVar(&o.options.ProxyHeader, "proxy-header", nil, "headers for the proxy, as name=value")
 	return cmd
 }
 
 func (o *joinOptions) run(ctx context.Context, out io.Writer) (err error) {
 	if o.member.kubeconfig == "" {
-		return errors.New("name a kubeconfig of the cluster with --member-kubeconfig")
+		return errors.New("--member-kubeconfig is missing: give a kubeconfig of an administrator of the cluster")
 	}
 	if o.options.Member, err = loadKubeconfig(o.member.kubeconfig, o.member.context); err != nil {
 		return fmt.Errorf("reading %s: %w", o.member.kubeconfig, err)
@@ -99,10 +98,12 @@ func newRotate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "rotate CLUSTER",
 		GroupID: groupClusters,
-		Short:   "Replace the tokens that the federation uses in a cluster",
-		Long: `Replace the tokens that the federation uses in a cluster. The former tokens stay
-valid for a while, so that everybody gets to know the new ones; then they are
-deleted. An administrator's kubeconfig of the cluster is not needed.`,
+		Short:   "Rotate the tokens of the federation in a cluster",
+		Long: `Rotate the tokens that the federation uses in a cluster. The old tokens stay
+valid for the grace period, until all parts use the new ones; then they are
+deleted. No administrator's kubeconfig of the cluster is needed.`,
+		Example: `  cellplane rotate member4
+  cellplane rotate member4 --cells cell-a --grace 5m`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			config, err := hub.config()
@@ -112,16 +113,16 @@ deleted. An administrator's kubeconfig of the cluster is not needed.`,
 			if err := membership.Rotate(cmd.Context(), membership.RotateOptions{Hub: config, Cluster: args[0], Cells: cells, Grace: grace}); err != nil {
 				return err
 			}
-			what := "All tokens"
+			what := "all tokens"
 			if len(cells) > 0 {
-				what = "The tokens of " + strings.Join(cells, ", ")
+				what = "the tokens of " + strings.Join(cells, ", ")
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s in cluster %s are new, and the former no longer valid.\n", what, args[0])
+			fmt.Fprintf(cmd.OutOrStdout(), "Rotated %s in cluster %s; the old ones are no longer valid.\n", what, args[0])
 			return nil
 		},
 	}
 	hub.add(cmd)
-	cmd.Flags().StringSliceVar(&cells, "cells", nil, "cells whose tokens are replaced (default: all tokens there are)")
-	cmd.Flags().DurationVar(&grace, "grace", grace, "how long the former tokens stay valid")
+	cmd.Flags().StringSliceVar(&cells, "cells", nil, "cells whose tokens are rotated (default: all)")
+	cmd.Flags().DurationVar(&grace, "grace", grace, "how long the old tokens stay valid")
 	return cmd
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -14,14 +15,21 @@ import (
 	"github.com/cellplane/cellplane/internal/local"
 )
 
-// newKubectl is kubectl itself. It takes all arguments as they are.
+// newKubectl returns kubectl itself. It parses all arguments.
 func newKubectl() *cobra.Command {
 	return &cobra.Command{
-		Use:                "kubectl [arguments of kubectl]",
-		GroupID:            groupLocal,
-		Short:              "kubectl, built in, for the federation on this machine",
+		Use:     "kubectl [ARGUMENTS]",
+		GroupID: groupLocal,
+		Short:   "Run the built-in kubectl against the local federation",
+		Long: `Run the built-in kubectl. It uses $KUBECONFIG if set, otherwise the kubeconfig
+of the local federation, whose default context is the gateway.`,
+		Example: `  cellplane kubectl get pods -A                     # the pods of all members
+  cellplane kubectl --context member1 get nodes     # a single member`,
 		DisableFlagParsing: true,
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := stampKubernetesVersion(); err != nil {
+				return fmt.Errorf("setting the version of kubectl: %w", err)
+			}
 			if err := useLocalKubeconfig(); err != nil {
 				return err
 			}
@@ -31,15 +39,14 @@ func newKubectl() *cobra.Command {
 				ConfigFlags:   genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().WithDiscoveryBurst(300).WithDiscoveryQPS(50.0),
 				IOStreams:     genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr},
 			})
-			logs.AddFlags(kubectl.PersistentFlags()) // -v and its like
+			logs.AddFlags(kubectl.PersistentFlags()) // -v and other logging flags
 			kubectl.SetArgs(args)
 			return kubectl.ExecuteContext(c.Context())
 		},
 	}
 }
 
-// useLocalKubeconfig makes the kubeconfig of the local federation the default,
-// unless the user has chosen one.
+// useLocalKubeconfig makes the kubeconfig of the local federation the default, unless $KUBECONFIG is set.
 func useLocalKubeconfig() error {
 	if os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" {
 		return nil

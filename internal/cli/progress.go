@@ -9,8 +9,8 @@ import (
 	"golang.org/x/term"
 )
 
-// progress shows what is being done and for how long: on a terminal as one
-// line that changes, elsewhere as a line per change.
+// progress shows the current stage and its duration: on a terminal as one line that is overwritten, elsewhere as a line
+// per change.
 type progress struct {
 	out      io.Writer
 	terminal bool
@@ -22,7 +22,7 @@ type progress struct {
 	printed time.Time
 }
 
-// repeatAfter is how long a plain log may be silent during a long build.
+// repeatAfter is the longest time without a line when the output is not a terminal.
 const repeatAfter = 15 * time.Second
 
 func newProgress(out io.Writer) *progress {
@@ -36,7 +36,7 @@ func newProgress(out io.Writer) *progress {
 	return p
 }
 
-// show tells the stage, for example "building", and its details.
+// show prints the stage, for example "building", and its details.
 func (p *progress) show(stage, text string) {
 	now := time.Now()
 	newStage := stage != p.stage
@@ -53,7 +53,7 @@ func (p *progress) show(stage, text string) {
 		fmt.Fprintf(p.out, "\r\033[K%s", line)
 		return
 	}
-	// The number of compiled packages changes all the time; say it now and then.
+	// The number of compiled packages changes constantly; print it every repeatAfter.
 	changed := text != p.text && stage != "building"
 	if newStage || changed || now.Sub(p.printed) > repeatAfter {
 		p.text, p.printed = text, now

@@ -1,4 +1,4 @@
-// Package cli is the command line of cellplane.
+// Package cli implements the command line of cellplane.
 package cli
 
 import (
@@ -36,7 +36,7 @@ func Main(args []string) int {
 	return 1
 }
 
-// exitError ends the program with a code when all has been said already.
+// exitError ends the program with an exit code and no further message.
 type exitError struct{ code int }
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
@@ -46,11 +46,15 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "cellplane",
 		Short: "Many Kubernetes clusters as one, at any size",
-		Long: `Cellplane makes many Kubernetes clusters look like one, and keeps doing so
-past the size of one control plane.
+		Long: `Cellplane makes many Kubernetes clusters look like one, beyond the size of a
+single control plane.
 
-Start a federation on this machine with "cellplane up", look at it with
-"cellplane status", and talk to it with "cellplane kubectl".`,
+Start a federation on this machine with "cellplane up", inspect it with
+"cellplane status", and use it with "cellplane kubectl".`,
+		Example: `  cellplane up                     # start a federation on this machine
+  cellplane kubectl get clusters   # use it through the gateway
+  cellplane status                 # inspect its processes
+  cellplane down                   # stop it`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -64,10 +68,10 @@ Start a federation on this machine with "cellplane up", look at it with
 	logsapi.AddFlags(logging, root.PersistentFlags())
 	hideLoggingFlags(root)
 	root.AddGroup(
-		&cobra.Group{ID: groupLocal, Title: "A federation on this machine:"},
-		&cobra.Group{ID: groupClusters, Title: "Member clusters:"},
+		&cobra.Group{ID: groupLocal, Title: "Local federation:"},
+		&cobra.Group{ID: groupClusters, Title: "Clusters and workloads:"},
 		&cobra.Group{ID: groupCells, Title: "Cells of the control plane:"},
-		&cobra.Group{ID: groupParts, Title: "The parts of a federation:"},
+		&cobra.Group{ID: groupParts, Title: "Parts of a federation:"},
 	)
 	root.AddCommand(
 		newUp(), newDown(), newStatus(), newSupervise(), newKubectl(),
@@ -82,13 +86,13 @@ Start a federation on this machine with "cellplane up", look at it with
 	return root
 }
 
-// The groups of commands in the help.
+// The groups of commands in the help text.
 const (
 	groupLocal = "local"
 	groupParts = "parts"
 )
 
-// hideLoggingFlags keeps -v and --logging-format in sight and hides the rest.
+// hideLoggingFlags hides the logging flags except -v and --logging-format.
 func hideLoggingFlags(root *cobra.Command) {
 	for _, name := range []string{"log-flush-frequency", "log-json-info-buffer-size", "log-json-split-stream", "log-text-info-buffer-size", "log-text-split-stream", "vmodule"} {
 		if flag := root.PersistentFlags().Lookup(name); flag != nil {
@@ -102,13 +106,13 @@ const (
 	dirEnv  = "CELLPLANE_DIR"
 )
 
-// addDirFlag adds --dir, which says where the local federation lives.
+// addDirFlag adds --dir, the directory of the local federation.
 func addDirFlag(cmd *cobra.Command, dir *string) {
-	cmd.Flags().StringVar(dir, "dir", "", "where the federation lives (default: $"+dirEnv+", or "+dirName+" here or in a folder above)")
+	cmd.Flags().StringVar(dir, "dir", "", "directory of the local federation (default: $"+dirEnv+", or "+dirName+" in the working directory or a parent)")
 }
 
-// federationDir returns the given directory or the nearest one that exists,
-// as git does; without any it is in the working directory.
+// federationDir returns the given directory, or $CELLPLANE_DIR, or the nearest .cellplane in the working directory or its
+// parents. If there is none, it returns .cellplane in the working directory.
 func federationDir(given string) (string, error) {
 	if given != "" {
 		return filepath.Abs(given)

@@ -37,24 +37,24 @@ func newSchedule() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "schedule",
 		GroupID: groupClusters,
-		Short:   "See where workloads go, and why",
+		Short:   "Explain and simulate the placement of workloads",
 		Args:    cobra.NoArgs,
 	}
 	cmd.AddCommand(newScheduleExplain(), newScheduleSimulate())
 	return cmd
 }
 
-// scheduleFlags are those of both commands.
+// scheduleFlags are the flags of both commands.
 type scheduleFlags struct {
 	kubeconfig, context, dir, namespace, output string
 }
 
 func (f *scheduleFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the federation (default: $KUBECONFIG, or that of the federation on this machine)")
-	flags.StringVar(&f.context, "context", "", "context in that kubeconfig")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the federation (default: $KUBECONFIG, or that of the local federation)")
+	flags.StringVar(&f.context, "context", "", "context in the kubeconfig")
 	flags.StringVarP(&f.namespace, "namespace", "n", "default", "namespace of the workload")
-	flags.StringVarP(&f.output, "output", "o", "", "json for the machine-readable form")
+	flags.StringVarP(&f.output, "output", "o", "", "output format: json (default: text)")
 	addDirFlag(cmd, &f.dir)
 }
 
@@ -74,7 +74,7 @@ func (f *scheduleFlags) config() (*rest.Config, error) {
 	}
 	config, err := loadKubeconfig(file, f.context)
 	if err != nil {
-		return nil, fmt.Errorf("finding the federation: %w; name its kubeconfig with --kubeconfig, or start one with `cellplane up`", err)
+		return nil, fmt.Errorf("finding the federation: %w; set its kubeconfig with --kubeconfig, or start one with `cellplane up`", err)
 	}
 	return config, nil
 }
@@ -84,9 +84,9 @@ func newScheduleExplain() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain KIND/NAME",
 		Short: "Show why a workload runs where it does",
-		Long: `Show why a workload runs where it does: what became of each cluster in each of
-the three tiers of a decision. The decision is made again with what is known
-now; nothing is changed.`,
+		Long: `Show why a workload runs where it does: the result for each cluster in each of
+the three tiers of scheduling. The decision is computed again from the current
+state; nothing is changed.`,
 		Example: `  cellplane schedule explain deploy/web
   cellplane schedule explain statefulset/db -n shop -o json`,
 		Args: cobra.ExactArgs(1),
@@ -101,7 +101,7 @@ now; nothing is changed.`,
 func explainWorkload(ctx context.Context, out io.Writer, flags *scheduleFlags, argument string) error {
 	resource, name, ok := strings.Cut(argument, "/")
 	if !ok || resource == "" || name == "" {
-		return fmt.Errorf("%q does not name a workload; write its kind and name, like deploy/web", argument)
+		return fmt.Errorf("%q is not a workload; give its kind and name, such as deploy/web", argument)
 	}
 	config, err := flags.config()
 	if err != nil {
@@ -118,10 +118,10 @@ func explainWorkload(ctx context.Context, out io.Writer, flags *scheduleFlags, a
 	binding := &workv1alpha2.ResourceBinding{}
 	err = world.client.Get(ctx, client.ObjectKey{Namespace: flags.namespace, Name: names.BindingName(kind.Kind, name)}, binding)
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading what was decided for %s %s/%s: %w", kind.Kind, flags.namespace, name, err)
+		return fmt.Errorf("reading the binding of %s %s/%s: %w", kind.Kind, flags.namespace, name, err)
 	}
 	if err != nil {
-		return fmt.Errorf("nothing was decided for %s %s/%s: either there is none, or no policy selects it", kind.Kind, flags.namespace, name)
+		return fmt.Errorf("%s %s/%s has no binding: either it does not exist, or no policy selects it", kind.Kind, flags.namespace, name)
 	}
 	report, err := world.decide(&question{
 		title: fmt.Sprintf("%s %s/%s", kind.Kind, flags.namespace, name), spec: &binding.Spec, affinity: binding.Status.SchedulerObservedAffinityName,
@@ -133,7 +133,7 @@ func explainWorkload(ctx context.Context, out io.Writer, flags *scheduleFlags, a
 	return report.print(out, flags.output)
 }
 
-// kindOf finds a kind by what users call it.
+// kindOf finds a kind by its resource name or short name.
 func kindOf(config *rest.Config, resource string) (schema.GroupVersionKind, error) {
 	finder, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
@@ -149,7 +149,7 @@ func kindOf(config *rest.Config, resource string) (schema.GroupVersionKind, erro
 	return kind, nil
 }
 
-// profileName is what a binding or policy calls its profile.
+// profileName returns the scheduling profile of a binding or policy.
 func profileName(annotations map[string]string, schedulerName string) string {
 	if name := annotations[names.SchedulingProfileAnnotation]; name != "" {
 		return name
@@ -160,10 +160,10 @@ func profileName(annotations map[string]string, schedulerName string) string {
 	return schedulerName
 }
 
-// defaultScheduler is what bindings that follow no profile may name.
+// defaultScheduler is the scheduler name of bindings without a profile.
 const defaultScheduler = "default-scheduler"
 
-// readyReplicas counts what clusters report. Clusters that report nothing of the kind are taken to be ready.
+// readyReplicas sums up the ready replicas that clusters report. Clusters that report none count as ready.
 func readyReplicas(spec *workv1alpha2.ResourceBindingSpec, status *workv1alpha2.ResourceBindingStatus) int32 {
 	ready := map[string]int32{}
 	for i := range status.AggregatedStatus {
@@ -176,7 +176,7 @@ func readyReplicas(spec *workv1alpha2.ResourceBindingSpec, status *workv1alpha2.
 			continue
 		}
 		if reported.Replicas != nil || reported.ReadyReplicas != nil {
-			ready[item.ClusterName] = ptr.Deref(reported.ReadyReplicas, 0) // none are not mentioned
+			ready[item.ClusterName] = ptr.Deref(reported.ReadyReplicas, 0) // zero is omitted
 		}
 	}
 	total := int32(0)
@@ -196,11 +196,13 @@ func newScheduleSimulate() *cobra.Command {
 	replicas := int32(-1)
 	cmd := &cobra.Command{
 		Use:   "simulate -f FILE",
-		Short: "Tell whether a workload would fit, where, and at what cost",
-		Long: `Tell whether a workload would fit, where, and at what cost. Nothing is created.
+		Short: "Show where a workload would run, and at what cost",
+		Long: `Show whether a workload would fit, where it would run, and at what cost.
+Nothing is created. The exit code is 2 if the workload does not fit.
 
-The file holds the workload, and may hold the policy that is to place it and its
-profile; without a policy its replicas are divided by what clusters have room for.`,
+The file contains the workload, and optionally its policy and scheduling
+profile. Without a policy, replicas are divided by the free capacity of
+clusters.`,
 		Example: `  cellplane schedule simulate -f web.yaml --replicas 500
   cellplane schedule simulate -f web.yaml --profile own-first -o json`,
 		Args: cobra.NoArgs,
@@ -209,15 +211,15 @@ profile; without a policy its replicas are divided by what clusters have room fo
 		},
 	}
 	flags.add(cmd)
-	cmd.Flags().StringVarP(&file, "filename", "f", "", "file with the workload, and perhaps its policy; - for the standard input (required)")
-	cmd.Flags().Int32Var(&replicas, "replicas", replicas, "replicas to place (default: as the workload says)")
-	cmd.Flags().StringVar(&profile, "profile", "", "SchedulingProfile to follow (default: as the policy says)")
+	cmd.Flags().StringVarP(&file, "filename", "f", "", "file with the workload and optionally its policy, or - for standard input (required)")
+	cmd.Flags().Int32Var(&replicas, "replicas", replicas, "number of replicas (default: that of the workload)")
+	cmd.Flags().StringVar(&profile, "profile", "", "name of the SchedulingProfile (default: that of the policy)")
 	return cmd
 }
 
 func simulateWorkload(ctx context.Context, out io.Writer, flags *scheduleFlags, file, profile string, replicas int32) error {
 	if file == "" {
-		return errors.New("name a file with the workload, like -f web.yaml")
+		return errors.New("--filename is missing: give a file with the workload, such as -f web.yaml")
 	}
 	config, err := flags.config()
 	if err != nil {
@@ -252,7 +254,7 @@ func simulateWorkload(ctx context.Context, out io.Writer, flags *scheduleFlags, 
 	return nil
 }
 
-// readWorkload reads a workload, and its policy and profiles, if there are any.
+// readWorkload reads a workload, and optionally its policy and profiles.
 func readWorkload(file string) (*unstructured.Unstructured, *policyv1alpha1.PropagationPolicy, map[string]*cellplanev1alpha1.SchedulingProfile, error) {
 	var reader io.Reader = os.Stdin
 	if file != "-" {
@@ -291,19 +293,19 @@ func readWorkload(file string) (*unstructured.Unstructured, *policyv1alpha1.Prop
 		case workload == nil:
 			workload = found
 		default:
-			return nil, nil, nil, fmt.Errorf("%s holds both %s %s and %s %s; one workload at a time can be simulated", file, workload.GetKind(), workload.GetName(), found.GetKind(), found.GetName())
+			return nil, nil, nil, fmt.Errorf("%s has both %s %s and %s %s; only one workload can be simulated at a time", file, workload.GetKind(), workload.GetName(), found.GetKind(), found.GetName())
 		}
 	}
 	if workload == nil {
-		return nil, nil, nil, fmt.Errorf("%s holds no workload", file)
+		return nil, nil, nil, fmt.Errorf("%s has no workload", file)
 	}
 	return workload, policy, profiles, nil
 }
 
-// ask makes of a workload and a policy what a scheduler would see.
+// ask converts a workload and a policy into the input of the scheduler.
 func ask(ctx context.Context, workload *unstructured.Unstructured, policy *policyv1alpha1.PropagationPolicy, namespace string, replicas int32) (*question, error) {
-	meaning := interpreter.New(interpreter.Options{})
-	found, requirements, err := meaning.Replicas(ctx, workload)
+	interpreters := interpreter.New(interpreter.Options{})
+	found, requirements, err := interpreters.Replicas(ctx, workload)
 	if err != nil {
 		return nil, fmt.Errorf("reading the replicas of %s %s: %w", workload.GetKind(), workload.GetName(), err)
 	}
@@ -330,13 +332,13 @@ func ask(ctx context.Context, workload *unstructured.Unstructured, policy *polic
 	return asked, nil
 }
 
-// question is what is to be decided.
+// question is the input of a scheduling decision.
 type question struct {
 	title    string
 	spec     *workv1alpha2.ResourceBindingSpec
 	affinity string
 	profile  string
-	pod      *simulate.Pod // nil where that cannot be told
+	pod      *simulate.Pod // nil if unknown
 	ready    int32
 	running  bool
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/cellplane/cellplane/internal/schedule"
 )
 
-// exampleFederation has a data centre of its own and a cloud that can grow.
+// exampleFederation has a data centre and an elastic cloud.
 func exampleFederation() *federation {
 	f := &federation{accounts: map[string]*ledger.Account{}, profiles: map[string]*cellplanev1alpha1.SchedulingProfile{}}
 	add := func(name, region string, nodes int32, classes ...cellplanev1alpha1.LedgerNodeClass) {
@@ -96,7 +96,7 @@ func askExample(t *testing.T, text string, replicas int32) *question {
 	return asked
 }
 
-// TestScheduleReport compares what users read.
+// TestScheduleReport checks the text output.
 func TestScheduleReport(t *testing.T) {
 	for _, test := range []struct {
 		name     string
@@ -104,22 +104,22 @@ func TestScheduleReport(t *testing.T) {
 		want     string
 	}{
 		{"a burst", 20, `
-Deployment default/web: 20 replicas of 1 cpu each, divided by what clusters have room for
+Deployment default/web: 20 replicas of 1 cpu each, divided by free capacity
 Profile: own-first
 
 Tier 1: sites, in the order they are filled
-  ORDER  SITE  CLUSTERS  ROOM                         PRICE PER REPLICA  GETS
+  ORDER  SITE  CLUSTERS  CAPACITY                     PRICE PER REPLICA  GETS
   1      home  2         12                           -                  12
   2      west  1         40, of which 36 by growing   0.05 EUR/h         8
 
-Tier 2: clusters that may run it
+Tier 2: eligible clusters
   CLUSTER  SCORE  RUNS  GETS  WHY
   member1  0      0     8     
   member2  0      0     4     
   cloud1   0      0     8     
 
-Tier 3: room for more, node by node
-  CLUSTER  NODES                           FITS                        PROMISED
+Tier 3: free capacity, node by node
+  CLUSTER  NODES                           FITS                        RESERVED
   member1  2                               8                           0
   member2  1                               4                           0
   cloud1   1, and 9 that could be added    40, of which 36 by growing  0
@@ -131,7 +131,7 @@ Decision: cloud1:8  member1:8  member2:4
   8 replicas burst into the elastic site "west"
 Cost:     0.4 EUR per hour, 288 EUR in 30 days
 `},
-		{"no room", 500, `Decision: none. Clusters have room for 52 of 500 more replicas`},
+		{"no capacity", 500, `Decision: none. Clusters have room for 52 of 500 more replicas`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			report, err := exampleFederation().decide(askExample(t, exampleWorkload+examplePolicy, test.replicas))
@@ -149,7 +149,7 @@ Cost:     0.4 EUR per hour, 288 EUR in 30 days
 	}
 }
 
-// squeeze leaves out how wide columns are.
+// squeeze ignores the widths of columns.
 func squeeze(text string) string {
 	lines := strings.Split(text, "\n")
 	for i := range lines {
@@ -198,7 +198,7 @@ func TestScheduleMistakes(t *testing.T) {
 	}
 }
 
-// TestScheduleExample reads the example that the documentation speaks of.
+// TestScheduleExample reads the example of the documentation.
 func TestScheduleExample(t *testing.T) {
 	workload, policy, profiles, err := readWorkload("../../docs/examples/burst.yaml")
 	if err != nil {
@@ -224,7 +224,7 @@ func TestReadyReplicas(t *testing.T) {
 	}
 }
 
-// TestSchedulerFlags are those that Karmada's scheduler has, too.
+// TestSchedulerFlags checks the flags that Karmada's scheduler has, too.
 func TestSchedulerFlags(t *testing.T) {
 	flags := newEngine().Flags()
 	for name, value := range map[string]string{"plugins": "[*]", "enable-empty-workload-propagation": "false"} {
@@ -248,11 +248,11 @@ func TestSchedulerFlags(t *testing.T) {
 		t.Errorf("one plugin less: %+v %v", config, err)
 	}
 	if _, err := complete("*", "MyPlugin"); err == nil || !strings.Contains(err.Error(), `--plugins: there is no plugin "MyPlugin"`) {
-		t.Errorf("a plugin that nobody knows: %v", err)
+		t.Errorf("an unknown plugin: %v", err)
 	}
 }
 
-// TestSchedulingProfilesFlag reads the profiles of an engine, and says in one sentence what is wrong with them.
+// TestSchedulingProfilesFlag reads valid and invalid profiles.
 func TestSchedulingProfilesFlag(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

@@ -17,7 +17,7 @@ import (
 	"github.com/cellplane/cellplane/internal/schedule"
 )
 
-// decisionReport is a decision and how it came about.
+// decisionReport is a scheduling decision and its explanation.
 type decisionReport struct {
 	Workload string                       `json:"workload"`
 	Replicas int32                        `json:"replicas"`
@@ -25,7 +25,7 @@ type decisionReport struct {
 	Division string                       `json:"division"`
 	Profile  string                       `json:"profile,omitempty"`
 	Clusters []workv1alpha2.TargetCluster `json:"clusters,omitempty"`
-	// Running is where the workload is now.
+	// Running is the current placement.
 	Running  []workv1alpha2.TargetCluster `json:"running,omitempty"`
 	Failure  string                       `json:"failure,omitempty"`
 	Notes    []string                     `json:"notes,omitempty"`
@@ -34,13 +34,13 @@ type decisionReport struct {
 	Attempts []schedule.Attempt           `json:"attempts,omitempty"`
 }
 
-// cost is what all replicas cost for an hour.
+// cost is the price of all replicas.
 type cost struct {
 	PerHour  float64 `json:"perHour"`
 	Currency string  `json:"currency,omitempty"`
 }
 
-// nodeReport is what the third tier knows of a cluster.
+// nodeReport is the capacity of a cluster, as known to the third tier.
 type nodeReport struct {
 	Nodes     int32 `json:"nodes"`
 	Potential int32 `json:"potential,omitempty"`
@@ -71,13 +71,13 @@ func divisionOf(placement *policyv1alpha1.Placement) string {
 	case placement.ReplicaScheduling.ReplicaDivisionPreference == policyv1alpha1.ReplicaDivisionPreferenceAggregated:
 		return "divided among as few clusters as possible"
 	case placement.ReplicaScheduling.WeightPreference != nil && placement.ReplicaScheduling.WeightPreference.DynamicWeight != "":
-		return "divided by what clusters have room for"
+		return "divided by free capacity"
 	default:
 		return "divided by fixed weights"
 	}
 }
 
-// addCost adds up what the chosen clusters cost, by currency.
+// addCost sums up the prices of the chosen clusters by currency.
 func (r *decisionReport) addCost() {
 	if r.Failure != "" || len(r.Attempts) == 0 {
 		return
@@ -111,7 +111,7 @@ func (r *decisionReport) print(out io.Writer, format string) error {
 	return p.err
 }
 
-// printer remembers the first error, so that not every line has to.
+// printer keeps the first error.
 type printer struct {
 	out *tabwriter.Writer
 	err error
@@ -123,7 +123,7 @@ func (p *printer) line(format string, args ...any) {
 	}
 }
 
-// table ends the columns of what came before.
+// table ends the current table.
 func (p *printer) table() { p.err = cmp.Or(p.err, p.out.Flush()) }
 
 func (r *decisionReport) printHead(p *printer) {
@@ -188,7 +188,7 @@ func (r *decisionReport) printAttempt(p *printer, attempt *schedule.Attempt, las
 	}
 }
 
-// printSites prints the first tier, if a profile tells sites apart.
+// printSites prints the first tier, if the profile groups clusters into sites.
 func (r *decisionReport) printSites(p *printer, eligible []schedule.Verdict) {
 	type site struct {
 		name                           string
@@ -218,9 +218,9 @@ func (r *decisionReport) printSites(p *printer, eligible []schedule.Verdict) {
 		return
 	}
 	p.line("\nTier 1: sites, in the order they are filled")
-	p.line("  ORDER\tSITE\tCLUSTERS\tROOM\tPRICE PER REPLICA\tGETS")
+	p.line("  ORDER\tSITE\tCLUSTERS\tCAPACITY\tPRICE PER REPLICA\tGETS")
 	for _, s := range sites {
-		p.line("  %d\t%s\t%d\t%s\t%s\t%d", s.step+1, s.name, s.count, describeRoom(s.available, s.growth), describePrice(s.price, s.priceIn), s.gets)
+		p.line("  %d\t%s\t%d\t%s\t%s\t%d", s.step+1, s.name, s.count, describeCapacity(s.available, s.growth), describePrice(s.price, s.priceIn), s.gets)
 	}
 	p.table()
 }
@@ -229,7 +229,7 @@ func (r *decisionReport) printClusters(p *printer, eligible []schedule.Verdict) 
 	if len(eligible) == 0 {
 		return
 	}
-	p.line("\nTier 2: clusters that may run it")
+	p.line("\nTier 2: eligible clusters")
 	p.line("  CLUSTER\tSCORE\tRUNS\tGETS\tWHY")
 	for _, verdict := range eligible {
 		why := describeScores(verdict.Scores)
@@ -237,7 +237,7 @@ func (r *decisionReport) printClusters(p *printer, eligible []schedule.Verdict) 
 		case verdict.Filter == "Selection":
 			why = verdict.Reason
 		case verdict.Selected && verdict.Replicas == 0 && r.Replicas > 0 && r.Failure == "":
-			why = strings.TrimSuffix("the clusters before it took all; "+why, "; ")
+			why = strings.TrimSuffix("all replicas fit into the clusters above; "+why, "; ")
 		}
 		p.line("  %s\t%d\t%d\t%d\t%s", verdict.Cluster, verdict.Score, r.runs(verdict.Cluster), verdict.Replicas, why)
 	}
@@ -269,26 +269,26 @@ func (r *decisionReport) printNodes(p *printer, eligible []schedule.Verdict) {
 	if !asked {
 		return
 	}
-	p.line("\nTier 3: room for more, node by node")
-	p.line("  CLUSTER\tNODES\tFITS\tPROMISED")
+	p.line("\nTier 3: free capacity, node by node")
+	p.line("  CLUSTER\tNODES\tFITS\tRESERVED")
 	for _, verdict := range eligible {
 		nodes, known := r.Nodes[verdict.Cluster]
-		described, promised := "by the cluster's own summary", ""
+		described, reserved := "from the resource summary of the cluster", ""
 		if known {
-			described, promised = fmt.Sprint(nodes.Nodes), fmt.Sprint(nodes.Promised)
+			described, reserved = fmt.Sprint(nodes.Nodes), fmt.Sprint(nodes.Promised)
 			if nodes.Potential > 0 {
 				described += fmt.Sprintf(", and %d that could be added", nodes.Potential)
 			}
 		}
-		p.line("  %s\t%s\t%s\t%s", verdict.Cluster, described, describeRoom(verdict.Available, verdict.Growth), promised)
+		p.line("  %s\t%s\t%s\t%s", verdict.Cluster, described, describeCapacity(verdict.Available, verdict.Growth), reserved)
 	}
 	p.table()
 }
 
-func describeRoom(available, growth int64) string {
+func describeCapacity(available, growth int64) string {
 	switch {
 	case available < 0:
-		return "not asked"
+		return "unknown"
 	case growth > 0:
 		return fmt.Sprintf("%d, of which %d by growing", available, growth)
 	default:

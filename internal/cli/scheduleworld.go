@@ -17,7 +17,7 @@ import (
 	"github.com/cellplane/cellplane/internal/schedule"
 )
 
-// federation is what schedulers know of one.
+// federation is the state that schedulers use.
 type federation struct {
 	client   client.Client
 	clusters []*clusterv1alpha1.Cluster
@@ -26,7 +26,7 @@ type federation struct {
 	profiles map[string]*cellplanev1alpha1.SchedulingProfile
 }
 
-// readFederation reads what schedulers know.
+// readFederation reads the state that schedulers use.
 func readFederation(ctx context.Context, config *rest.Config) (*federation, error) {
 	scheme := runtime.NewScheme()
 	if err := api.AddToScheme(scheme); err != nil {
@@ -63,7 +63,7 @@ func readFederation(ctx context.Context, config *rest.Config) (*federation, erro
 	return f, nil
 }
 
-// decide decides as an engine does, and says why.
+// decide makes the decision that an engine would make, with an explanation.
 func (f *federation) decide(q *question) (*decisionReport, error) {
 	request := schedule.Request{
 		Spec: q.spec, UID: q.spec.Resource.UID, Affinity: q.affinity, Snapshot: f.snapshot, Explain: true, Progress: q.progress(time.Now()),
@@ -71,12 +71,12 @@ func (f *federation) decide(q *question) (*decisionReport, error) {
 	if q.profile != "" {
 		profile := f.profiles[q.profile]
 		if profile == nil {
-			return nil, fmt.Errorf("there is no SchedulingProfile %s, which the workload is to follow", q.profile)
+			return nil, fmt.Errorf("there is no SchedulingProfile %s; the workload needs it", q.profile)
 		}
 		request.Profile = &profile.Spec
 	}
-	room, growth := ledger.Estimators(func(cluster string) *ledger.Account { return f.accounts[cluster] }, q.pod)
-	request.Estimators, request.Growth = []schedule.Estimator{room}, growth
+	capacity, growth := ledger.Estimators(func(cluster string) *ledger.Account { return f.accounts[cluster] }, q.pod)
+	request.Estimators, request.Growth = []schedule.Estimator{capacity}, growth
 	report := f.newReport(q)
 	result, err := schedule.Plan(request, nil)
 	var failure *schedule.Failure

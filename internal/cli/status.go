@@ -19,10 +19,12 @@ func newStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "status",
 		GroupID: groupLocal,
-		Short:   "Show every process of the federation on this machine",
-		Long: `Show every process of the federation on this machine: whether it is healthy,
-how often it was restarted, and what memory and CPU time it has used.
-The exit code is 0 only if everything is healthy.`,
+		Short:   "Show the processes of the local federation",
+		Long: `Show the processes of the local federation: whether each is healthy, how often
+it was restarted, and how much memory and CPU time it uses. The exit code is 0
+only if all are healthy.`,
+		Example: `  cellplane status
+  cellplane status -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, err := federationDir(dir)
@@ -43,7 +45,7 @@ The exit code is 0 only if everything is healthy.`,
 		},
 	}
 	addDirFlag(cmd, &dir)
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json for the machine-readable form")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: json (default: a table)")
 	return cmd
 }
 

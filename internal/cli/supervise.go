@@ -11,13 +11,13 @@ import (
 	"github.com/cellplane/cellplane/internal/parts"
 )
 
-// newSupervise is what up leaves behind.
+// newSupervise returns the background process that up starts.
 func newSupervise() *cobra.Command {
-	var dir, bin string
+	var dir, bin, config string
 	var spec local.Spec
 	cmd := &cobra.Command{
 		Use:    "supervise",
-		Short:  "Run a local federation in the foreground, silently",
+		Short:  "Run a local federation in the foreground",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -25,27 +25,44 @@ func newSupervise() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			options.Settings, err = readSettings(config)
+			if err != nil {
+				return err
+			}
 			return local.Supervise(cmd.Context(), dir, spec, options)
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", "", "where the federation lives")
-	cmd.Flags().StringVar(&bin, "kube-bin", "", "where the Kubernetes programs are")
-	cmd.Flags().IntVar(&spec.Cells, "cells", 0, "how many cells")
-	cmd.Flags().IntVar(&spec.Members, "members", 0, "how many member clusters")
-	cmd.Flags().IntVar(&spec.Nodes, "nodes", 0, "how many simulated nodes each member has")
+	cmd.Flags().StringVar(&dir, "dir", "", "directory of the federation")
+	cmd.Flags().StringVar(&bin, "kube-bin", "", "directory of the Kubernetes programs")
+	cmd.Flags().StringVar(&config, "config", "", "configuration file with settings of the parts")
+	cmd.Flags().IntVar(&spec.Cells, "cells", 0, "number of cells")
+	cmd.Flags().IntVar(&spec.Members, "members", 0, "number of member clusters")
+	cmd.Flags().IntVar(&spec.Nodes, "nodes", 0, "number of simulated nodes in each member")
 	return cmd
 }
 
-// federationOptions has this program run the parts of Cellplane too. Simulated pods can be looked into: what is executed in
-// one runs on this machine, as its user.
+// federationOptions makes this program run the parts of Cellplane. With Streams, commands that are executed in simulated
+// pods run on this machine, as its user.
 func federationOptions(binaries kubebin.Binaries) (local.Options, error) {
 	self, err := os.Executable()
 	return local.Options{Binaries: binaries, Parts: parts.Of(self), Streams: true}, err
 }
 
-func superviseArgs(dir string, spec local.Spec, binaries kubebin.Binaries) []string {
+// readSettings returns the settings in a configuration file. Without a file they are nil.
+func readSettings(file string) (*local.Settings, error) {
+	if file == "" {
+		return nil, nil
+	}
+	config, err := local.ReadConfig(file)
+	if err != nil {
+		return nil, err
+	}
+	return &config.Settings, nil
+}
+
+func superviseArgs(dir, config string, spec local.Spec, binaries kubebin.Binaries) []string {
 	return []string{
-		"supervise", "--dir", dir, "--kube-bin", binaries.Dir,
+		"supervise", "--dir", dir, "--config", config, "--kube-bin", binaries.Dir,
 		"--cells", strconv.Itoa(spec.Cells), "--members", strconv.Itoa(spec.Members), "--nodes", strconv.Itoa(spec.Nodes),
 	}
 }

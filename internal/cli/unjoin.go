@@ -15,12 +15,13 @@ func newUnjoin() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "unjoin CLUSTER",
 		GroupID: groupClusters,
-		Short:   "Let a cluster go from the federation",
-		Long: `Let a cluster go from the federation: what was propagated there is taken back,
-then the identities of the federation are removed from it.
+		Short:   "Remove a cluster from the federation",
+		Long: `Remove a cluster from the federation: propagated objects are deleted from it,
+then the service accounts of the federation.
 
-A cluster that is gone for good cannot be asked to give anything back; --force
-forgets it.`,
+Use --force for a cluster that no longer exists: nothing is deleted from it.`,
+		Example: `  cellplane unjoin member4
+  cellplane unjoin member4 --force   # the cluster no longer exists`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			options.Name = args[0]
@@ -40,8 +41,8 @@ forgets it.`,
 		},
 	}
 	hub.add(cmd)
-	member.add(cmd, ", to remove the namespace of the identities too")
-	cmd.Flags().DurationVar(&options.Patience, "wait", options.Patience, "how long to wait until the cluster holds nothing of the federation any more (default 5m)")
-	cmd.Flags().BoolVar(&options.Force, "force", false, "forget the cluster at once, whatever it may still hold")
+	member.add(cmd, ", to delete the namespace of the service accounts too")
+	cmd.Flags().DurationVar(&options.Patience, "wait", options.Patience, "how long to wait until the propagated objects are deleted (default 5m)")
+	cmd.Flags().BoolVar(&options.Force, "force", false, "remove the cluster at once and leave propagated objects in it")
 	return cmd
 }

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -22,7 +25,8 @@ import (
 type upOptions struct {
 	dir        string
 	spec       local.Spec
-	specGiven  bool // whether any flag of the spec was given
+	config     string // a file
+	settings   *local.Settings
 	foreground bool
 	skipChecks bool
 }
@@ -32,37 +36,39 @@ func newUp() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "up",
 		GroupID: groupLocal,
-		Short:   "Start a federation on this machine, or resume it",
+		Short:   "Start or resume a federation on this machine",
 		Long: `Start a federation of real control planes on this machine: a hub, cells and
 member clusters with simulated nodes. The first time, Kubernetes and etcd are
-built from source, which takes some minutes; after that it takes seconds.
+built from source, which takes some minutes; later starts take seconds.
 
-The command returns when everything is healthy and leaves a supervisor behind
-that keeps it so. Run it again after "cellplane down" to resume where you were.`,
-		Example: `  cellplane up                          # a hub, 2 cells, 3 members of 10 nodes
+The command returns when all processes are healthy. A supervisor stays in the
+background and restarts processes that die. After "cellplane down", run it
+again to resume the federation.`,
+		Example: `  cellplane up                          # a hub, 2 cells, 3 members with 10 nodes each
   cellplane up --cells 3 --members 5    # a larger one
+  cellplane up --config local.yaml      # sizes, and flags of the parts, from a file
   cellplane kubectl --context member1 get nodes`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.specGiven = cmd.Flags().Changed("cells") || cmd.Flags().Changed("members") || cmd.Flags().Changed("nodes")
+			if err := o.complete(cmd.Flags().Changed); err != nil {
+				return err
+			}
 			return o.run(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
 	addDirFlag(cmd, &o.dir)
-	cmd.Flags().IntVar(&o.spec.Cells, "cells", o.spec.Cells, "how many cells")
-	cmd.Flags().IntVar(&o.spec.Members, "members", o.spec.Members, "how many member clusters")
-	cmd.Flags().IntVar(&o.spec.Nodes, "nodes", o.spec.Nodes, "how many simulated nodes each member has")
-	cmd.Flags().BoolVar(&o.foreground, "foreground", false, "stay attached; Ctrl-C stops everything")
-	cmd.Flags().BoolVar(&o.skipChecks, "skip-checks", false, "do not check for enough memory and disk")
+	cmd.Flags().StringVar(&o.config, "config", "", "YAML file with sizes, and flags of the parts; remembered until another file is given")
+	cmd.Flags().IntVar(&o.spec.Cells, "cells", o.spec.Cells, "number of cells")
+	cmd.Flags().IntVar(&o.spec.Members, "members", o.spec.Members, "number of member clusters")
+	cmd.Flags().IntVar(&o.spec.Nodes, "nodes", o.spec.Nodes, "number of simulated nodes in each member")
+	cmd.Flags().BoolVar(&o.foreground, "foreground", false, "stay in the foreground; Ctrl-C stops the federation")
+	cmd.Flags().BoolVar(&o.skipChecks, "skip-checks", false, "start even if memory or disk space seem too small")
 	return cmd
 }
 
 func (o *upOptions) run(ctx context.Context, out io.Writer) error {
-	if err := o.complete(); err != nil {
-		return err
-	}
 	if local.InUse(o.dir) {
-		return fmt.Errorf("the federation in %s is up already; see `cellplane status`, or stop it with `cellplane down`", o.dir)
+		return fmt.Errorf("the federation in %s is up already; inspect it with `cellplane status` or stop it with `cellplane down`", o.dir)
 	}
 	if !o.skipChecks {
 		if err := local.CheckResources(o.dir, o.spec); err != nil {
@@ -75,7 +81,7 @@ func (o *upOptions) run(ctx context.Context, out io.Writer) error {
 		progress.show("building", fmt.Sprintf("%s from source (%d packages compiled)", what, packages))
 	})
 	if err != nil {
-		return interrupted(ctx, err, "interrupted while building; what was compiled is kept")
+		return interrupted(ctx, err, "interrupted while building; compiled packages stay cached")
 	}
 	if o.foreground {
 		return o.runForeground(ctx, binaries, progress)
@@ -83,26 +89,73 @@ func (o *upOptions) run(ctx context.Context, out io.Writer) error {
 	return o.runBackground(ctx, binaries, progress)
 }
 
-// complete finds the directory and takes the spec that is kept there.
-func (o *upOptions) complete() (err error) {
+// complete finds the directory and merges the sizes: flags win over the configuration file, which wins over the
+// federation in the directory, which wins over the defaults.
+func (o *upOptions) complete(changed func(flag string) bool) (err error) {
 	if o.dir, err = federationDir(o.dir); err != nil {
-		return err
-	}
-	if err := o.spec.Validate(); err != nil {
 		return err
 	}
 	kept, found, err := local.KeptSpec(o.dir)
 	if err != nil {
 		return err
 	}
-	if found && !o.specGiven {
-		o.spec = kept
+	spec := local.DefaultSpec
+	if found {
+		spec = kept
+	}
+	var config *local.Config
+	if o.config != "" {
+		if config, err = o.readConfig(); err != nil {
+			return err
+		}
+		spec = config.Resize(spec)
+	}
+	for flag, size := range map[string]struct{ from, to *int }{
+		"cells": {&o.spec.Cells, &spec.Cells}, "members": {&o.spec.Members, &spec.Members}, "nodes": {&o.spec.Nodes, &spec.Nodes},
+	} {
+		if changed(flag) {
+			*size.to = *size.from
+		}
+	}
+	o.spec = spec
+	if err := o.spec.Validate(); err != nil {
+		return err
 	}
 	if found && o.spec != kept {
-		return fmt.Errorf("the federation in %s has %d cells, %d members and %d nodes each; leave the flags out to resume it, or forget it with `cellplane down --purge`",
+		return fmt.Errorf("the federation in %s has %d cells, %d members and %d nodes each; leave the sizes out to resume it, or delete it with `cellplane down --purge`",
 			o.dir, kept.Cells, kept.Members, kept.Nodes)
 	}
+	if config == nil {
+		return nil
+	}
+	if err := config.Validate(o.dir, o.spec); err != nil {
+		return fmt.Errorf("%s: %w", o.config, err)
+	}
 	return nil
+}
+
+// readConfig reads the configuration file and checks the flags of Cellplane's own parts.
+func (o *upOptions) readConfig() (config *local.Config, err error) {
+	if o.config, err = filepath.Abs(o.config); err != nil {
+		return nil, err
+	}
+	if config, err = local.ReadConfig(o.config); err != nil {
+		return nil, err
+	}
+	o.settings = &config.Settings
+	root := newRoot()
+	for _, name := range slices.Sorted(maps.Keys(config.Parts)) {
+		part, _, err := root.Find([]string{path.Base(name)})
+		if err != nil {
+			continue // a part of Kubernetes, or an unknown one
+		}
+		for _, flag := range slices.Sorted(maps.Keys(config.Parts[name].Flags)) {
+			if part.Flag(flag) == nil {
+				return nil, fmt.Errorf("%s: %s has no flag %q; see `cellplane %s --help`", o.config, name, flag, part.Name())
+			}
+		}
+	}
+	return config, nil
 }
 
 func (o *upOptions) runForeground(ctx context.Context, binaries kubebin.Binaries, progress *progress) error {
@@ -110,6 +163,7 @@ func (o *upOptions) runForeground(ctx context.Context, binaries kubebin.Binaries
 	if err != nil {
 		return err
 	}
+	options.Settings = o.settings
 	superviseCtx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
@@ -134,7 +188,7 @@ func (o *upOptions) runBackground(ctx context.Context, binaries kubebin.Binaries
 	}
 	report, err := o.waitUntilReady(ctx, progress, ended)
 	if err != nil {
-		progress.show("stopping", "what had been started")
+		progress.show("stopping", "the processes that were started")
 		if stopErr := stopFederation(context.WithoutCancel(ctx), o.dir); stopErr != nil {
 			return errors.Join(err, stopErr)
 		}
@@ -146,8 +200,8 @@ func (o *upOptions) runBackground(ctx context.Context, binaries kubebin.Binaries
 	return nil
 }
 
-// spawnSupervisor starts this program as a supervisor that outlives it. The
-// channel receives why it ended, should it end.
+// spawnSupervisor starts this program as a supervisor that outlives it. If the supervisor ends, the channel receives the
+// reason.
 func (o *upOptions) spawnSupervisor(binaries kubebin.Binaries) (<-chan error, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -162,22 +216,22 @@ func (o *upOptions) spawnSupervisor(binaries kubebin.Binaries) (<-chan error, er
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(self, superviseArgs(o.dir, o.spec, binaries)...)
+	cmd := exec.Command(self, superviseArgs(o.dir, o.config, o.spec, binaries)...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // not of this terminal
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // detached from this terminal
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
 	ended := make(chan error, 1)
 	go func() {
 		_ = cmd.Wait()
-		said, _ := os.ReadFile(logFile)
-		ended <- errors.New(strings.TrimPrefix(strings.TrimSpace(string(said)), "cellplane: "))
+		text, _ := os.ReadFile(logFile)
+		ended <- errors.New(strings.TrimPrefix(strings.TrimSpace(string(text)), "cellplane: "))
 	}()
 	return ended, nil
 }
 
-// waitUntilReady shows what the supervisor is doing until all is healthy.
+// waitUntilReady shows the progress of the supervisor until all processes are healthy.
 func (o *upOptions) waitUntilReady(ctx context.Context, progress *progress, ended <-chan error) (local.Report, error) {
 	client, err := local.NewClient(o.dir)
 	if err != nil {
@@ -195,7 +249,7 @@ func (o *upOptions) waitUntilReady(ctx context.Context, progress *progress, ende
 		}
 		report, err := client.Report(ctx)
 		if err != nil {
-			continue // it does not listen yet; if it died we hear of it above
+			continue // not listening yet; its end is handled above
 		}
 		switch report.Phase {
 		case local.PhaseReady:
@@ -211,7 +265,7 @@ func (o *upOptions) waitUntilReady(ctx context.Context, progress *progress, ende
 	}
 }
 
-// welcome says what is there and what to try next.
+// welcome prints what was started and what to try next.
 func (o *upOptions) welcome(out io.Writer, report local.Report) {
 	fmt.Fprintf(out, "Your federation is up: %s ready in %.1fs.\n\n", controlPlanes(report.Total), report.ReadyIn.Seconds())
 	fmt.Fprintln(out, "Try next:")
@@ -228,21 +282,21 @@ func controlPlanes(n int) string {
 }
 
 func (o *upOptions) hints() [][2]string {
-	hints := [][2]string{{"cellplane status", "every process, its health and cost"}}
+	hints := [][2]string{{"cellplane status", "all processes, their health and cost"}}
 	if o.spec.Cells > 0 {
 		hints = append(hints,
 			[2]string{"cellplane kubectl get clusters", "the members, through the gateway"},
-			[2]string{"cellplane kubectl apply -f docs/examples/web.yaml", "a workload and a policy that sends it to members"},
+			[2]string{"cellplane kubectl apply -f docs/examples/web.yaml", "a workload, and a policy that places it"},
 			[2]string{"cellplane kubectl get pods -A", "the pods of all members"},
-			[2]string{"cellplane cells add cell-c", "a third cell takes its share"})
+			[2]string{"cellplane cells add cell-c", "add a third cell"})
 	}
 	if o.spec.Members > 0 {
-		hints = append(hints, [2]string{"cellplane kubectl --context member1 get nodes", "a member by itself"})
+		hints = append(hints, [2]string{"cellplane kubectl --context member1 get nodes", "a single member"})
 	}
-	return append(hints, [2]string{"cellplane down", "stop; up resumes, down --purge forgets"})
+	return append(hints, [2]string{"cellplane down", "stop; up resumes, down --purge deletes"})
 }
 
-// interrupted replaces the error of a cancelled operation by a sentence.
+// interrupted replaces the error of a cancelled operation.
 func interrupted(ctx context.Context, err error, sentence string) error {
 	if ctx.Err() != nil {
 		return errors.New(sentence)

@@ -20,13 +20,13 @@ func newUser() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "user",
 		GroupID: groupParts,
-		Short:   "Let people in",
+		Short:   "Manage users",
 	}
 	cmd.AddCommand(newUserCreate())
 	return cmd
 }
 
-// userCreate are the flags of user create.
+// userCreate are the flags of the user create command.
 type userCreate struct {
 	user       login.User
 	kubeconfig string
@@ -39,10 +39,10 @@ func newUserCreate() *cobra.Command {
 	o := userCreate{user: login.User{For: 365 * 24 * time.Hour}, wait: 30 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "create NAME",
-		Short: "Issue a client certificate and write a kubeconfig with it",
-		Long: `Issue a client certificate for a person, signed by the hub, and write a
-kubeconfig with which that person reaches the federation. What the person may
-do is for RBAC to say: bind roles to the name or to one of the groups.`,
+		Short: "Issue a client certificate and write a kubeconfig",
+		Long: `Issue a client certificate for a user, signed by the hub, and write a
+kubeconfig for the federation. Grant rights with RBAC: bind roles to the user
+or to a group.`,
 		Example: `  cellplane user create alice --group team-a
   kubectl create rolebinding alice --clusterrole=edit --user=alice -n shop
   KUBECONFIG=alice.kubeconfig kubectl get deployments -n shop`,
@@ -52,12 +52,12 @@ do is for RBAC to say: bind roles to the name or to one of the groups.`,
 			return o.run(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringSliceVar(&o.user.Groups, "group", nil, "group the user is in; may be repeated")
-	cmd.Flags().DurationVar(&o.user.For, "for", o.user.For, "how long the certificate lasts")
-	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of an administrator (default: as kubectl's)")
-	cmd.Flags().StringVar(&o.context, "context", "", "context in it (default: the current one)")
+	cmd.Flags().StringSliceVar(&o.user.Groups, "group", nil, "groups of the user")
+	cmd.Flags().DurationVar(&o.user.For, "for", o.user.For, "validity of the certificate")
+	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of an administrator (default: that of kubectl)")
+	cmd.Flags().StringVar(&o.context, "context", "", "context in the kubeconfig (default: the current one)")
 	cmd.Flags().StringVarP(&o.output, "output", "o", "", "file to write (default: NAME.kubeconfig)")
-	cmd.Flags().DurationVar(&o.wait, "timeout", o.wait, "how long to wait for the hub to sign")
+	cmd.Flags().DurationVar(&o.wait, "timeout", o.wait, "how long to wait for the hub to sign the certificate")
 	return cmd
 }
 
@@ -97,11 +97,11 @@ func (o *userCreate) run(ctx context.Context, out io.Writer) error {
 	if err := writeUserConfig(loader, o.output, o.user.Name, certificate); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s can log in with %s. Bind a role to the user or a group to allow something.\n", o.user.Name, o.output)
+	fmt.Fprintf(out, "%s can log in with %s. Bind a role to the user or a group to grant rights.\n", o.user.Name, o.output)
 	return nil
 }
 
-// writeUserConfig writes a kubeconfig for the cluster that a kubeconfig leads to, readable by its owner alone.
+// writeUserConfig writes a kubeconfig for the cluster of the loader, readable by its owner only.
 func writeUserConfig(loader clientcmd.ClientConfig, path, user string, certificate login.Certificate) error {
 	config, err := loader.ClientConfig()
 	if err != nil {

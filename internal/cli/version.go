@@ -13,7 +13,7 @@ import (
 func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Show the versions of Cellplane and of the Kubernetes it runs locally",
+		Short: "Show the versions of Cellplane and of its local Kubernetes",
 		Args:  cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
 			fmt.Fprintf(cmd.OutOrStdout(), "cellplane %s (%s, local Kubernetes %s)\n", version(), runtime.Version(), kubebin.Version())
@@ -21,7 +21,7 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// version is that of the module, which the Go tool stamps.
+// version returns the module version that the Go tool stamps.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {

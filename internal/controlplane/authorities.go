@@ -8,15 +8,15 @@ import (
 	"github.com/cellplane/cellplane/internal/pki"
 )
 
-// frontProxyName is the only user whose forwarded identities are believed.
+// frontProxyName is the only common name that API servers accept as front proxy.
 const frontProxyName = "cellplane-gateway"
 
-// authorities are the certificate authorities of one control plane. They are
-// separate so that no client of one kind passes for another.
+// authorities are the certificate authorities of a control plane. They are separate, so that clients of one kind cannot pose
+// as another.
 type authorities struct {
 	cluster    *pki.CA // the API server and its clients
 	etcd       *pki.CA // etcd, its peers and its clients
-	frontProxy *pki.CA // who may forward identities
+	frontProxy *pki.CA // front proxies
 	tokens     pki.Pair
 }
 
@@ -34,16 +34,15 @@ func (a *authorities) ensure(dir string) (err error) {
 	return err
 }
 
-// loopback are the names under which local servers are reached.
+// loopback are the host names of local servers.
 var loopback = []string{"127.0.0.1", "localhost"}
 
-// Serving issues a server certificate for loopback.
+// Serving returns a server certificate for loopback.
 func (c *ControlPlane) Serving(name string) (pki.Pair, error) {
 	return c.pki.cluster.Ensure(c.path("pki"), name+"-serving", pki.Leaf{CommonName: name, Hosts: loopback})
 }
 
-// KubeconfigFor writes the kubeconfig of a component, as a user without
-// groups, and returns its path.
+// KubeconfigFor writes the kubeconfig of a component for a user without groups, and returns its path.
 func (c *ControlPlane) KubeconfigFor(component, user string) (string, error) {
 	config, err := c.ClientConfig(component, pki.Leaf{CommonName: user})
 	if err != nil {
@@ -53,8 +52,7 @@ func (c *ControlPlane) KubeconfigFor(component, user string) (string, error) {
 	return path, clientcmd.WriteToFile(*Kubeconfig(map[string]*rest.Config{c.config.Name: config}, c.config.Name), path)
 }
 
-// Kubeconfig returns a kubeconfig with a context per client configuration.
-// Certificates are referred to by their files.
+// Kubeconfig returns a kubeconfig with a context per client configuration. Certificates are file references.
 func Kubeconfig(contexts map[string]*rest.Config, current string) *clientcmdapi.Config {
 	out := clientcmdapi.NewConfig()
 	out.CurrentContext = current

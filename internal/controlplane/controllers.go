@@ -9,10 +9,8 @@ import (
 	"github.com/cellplane/cellplane/internal/process"
 )
 
-// hubControllers are those that logins need: they sign and clean up
-// certificates and tokens, and aggregate roles. The controllers that look at
-// federated objects run against the gateway. Only certificates for users are
-// signed.
+// hubControllers are needed for authentication and authorization: they sign and clean up certificates and tokens, and
+// aggregate roles. Only client certificates are signed. The controllers for federated objects run against the gateway.
 const hubControllers = "certificatesigningrequest-signing-controller,certificatesigningrequest-approving-controller,certificatesigningrequest-cleaner-controller," +
 	"serviceaccount-controller,serviceaccount-token-controller,legacy-serviceaccount-token-cleaner-controller," +
 	"clusterrole-aggregation-controller,bootstrap-signer-controller,token-cleaner-controller"
@@ -51,7 +49,7 @@ func (c *ControlPlane) newScheduler() (*process.Process, error) {
 	return c.newProcess(kubebin.KubeScheduler, args, c.controllerCheck(c.config.Ports.Scheduler)), nil
 }
 
-// controllerArgs returns the flags that kube-controller-manager and kube-scheduler share.
+// controllerArgs returns the common flags of kube-controller-manager and kube-scheduler.
 func (c *ControlPlane) controllerArgs(program, user string, port int) ([]string, error) {
 	kubeconfig, err := c.KubeconfigFor(program, user)
 	if err != nil {

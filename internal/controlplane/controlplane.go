@@ -16,38 +16,39 @@ import (
 	"github.com/cellplane/cellplane/internal/process"
 )
 
-// Role says what a control plane is for.
+// Role is the purpose of a control plane.
 type Role string
 
 const (
-	// Hub holds what is not cut into cells.
+	// Hub stores global objects.
 	Hub Role = "hub"
-	// Cell holds a share of the federated objects, as data: nothing runs
-	// against it but its engine.
+	// Cell stores a share of the federated objects, as data. Only its engine runs against it.
 	Cell Role = "cell"
-	// Member is a whole cluster with simulated nodes.
+	// Member is a complete cluster with simulated nodes.
 	Member Role = "member"
 )
 
-// Config says what to run.
+// Config describes a control plane.
 type Config struct {
 	Name     string
 	Role     Role
-	Dir      string // data, pki and logs go here
+	Dir      string // for data, certificates and logs
 	Binaries kubebin.Binaries
 	Ports    Ports
-	// Nodes is how many simulated nodes a member has.
+	// Nodes is the number of simulated nodes of a member.
 	Nodes int
-	// Site is where a member says it is, as labels of its nodes.
+	// Site is the location of a member, in the labels of its nodes.
 	Site Site
-	// NoFsync trades durability for speed. For tests only.
+	// NoFsync makes etcd faster and not durable. For tests only.
 	NoFsync bool
-	// Streams lets the simulated pods of a member answer logs, exec, attach and port-forward. What is executed runs on this machine
-	// as the user who started it.
+	// Streams lets the simulated pods of a member answer logs, exec, attach and port-forward. Commands run on this machine,
+	// as its user.
 	Streams bool
+	// Customize changes the processes before they are started; nil changes nothing.
+	Customize func(process.Spec) process.Spec
 }
 
-// Site is a place in the well-known topology of Kubernetes.
+// Site is a location in terms of the topology labels of Kubernetes.
 type Site struct {
 	Region string `json:"region,omitempty"`
 	Zone   string `json:"zone,omitempty"`
@@ -59,10 +60,10 @@ type ControlPlane struct {
 	pki    authorities
 
 	etcd, apiServer *process.Process
-	controllers     []*process.Process // what needs the API server
+	controllers     []*process.Process // clients of the API server
 }
 
-// New prepares certificates and configuration files; nothing runs yet.
+// New prepares certificates and configuration files. It starts nothing.
 func New(config Config) (*ControlPlane, error) {
 	c := &ControlPlane{config: config}
 	if err := c.prepare(); err != nil {
@@ -90,7 +91,7 @@ func (c *ControlPlane) prepare() error {
 		c.controllers, err = c.newHubControllers()
 	case Member:
 		c.controllers, err = c.newMemberControllers()
-	case Cell: // its engine is all that runs against it
+	case Cell: // only its engine runs against it
 	}
 	return err
 }
@@ -98,11 +99,10 @@ func (c *ControlPlane) prepare() error {
 // Name returns the name of the control plane.
 func (c *ControlPlane) Name() string { return c.config.Name }
 
-// Role returns what the control plane is for.
+// Role returns the role of the control plane.
 func (c *ControlPlane) Role() Role { return c.config.Role }
 
-// Start runs everything and returns when it is ready. What has been started
-// when it fails is left for Stop.
+// Start starts all processes and waits until they are ready. Call Stop also after a failure.
 func (c *ControlPlane) Start(ctx context.Context) error {
 	for _, p := range []*process.Process{c.etcd, c.apiServer} {
 		if err := startReady(ctx, p); err != nil {
@@ -134,7 +134,7 @@ func startReady(ctx context.Context, p *process.Process) error {
 	return p.WaitReady(ctx)
 }
 
-// Stop ends everything, what depends on others first.
+// Stop stops all processes in reverse order.
 func (c *ControlPlane) Stop(ctx context.Context) error {
 	var errs []error
 	group := errgroup.Group{}
@@ -145,7 +145,7 @@ func (c *ControlPlane) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Processes returns all processes in the order in which they start.
+// Processes returns all processes in start order.
 func (c *ControlPlane) Processes() []*process.Process {
 	return append([]*process.Process{c.etcd, c.apiServer}, c.controllers...)
 }
@@ -165,8 +165,8 @@ func (c *ControlPlane) AdminConfig() (*rest.Config, error) {
 	return c.ClientConfig("admin", pki.Leaf{CommonName: "cellplane-admin", Organizations: []string{"system:masters"}})
 }
 
-// ClientConfig returns a client configuration whose certificate is kept under
-// the given file name. Its user and groups are those of the leaf.
+// ClientConfig returns a client configuration for the user and groups of the leaf. The certificate is stored under the given
+// file name.
 func (c *ControlPlane) ClientConfig(file string, leaf pki.Leaf) (*rest.Config, error) {
 	pair, err := c.pki.cluster.Ensure(c.path("pki"), file, leaf)
 	if err != nil {
@@ -178,8 +178,7 @@ func (c *ControlPlane) ClientConfig(file string, leaf pki.Leaf) (*rest.Config, e
 	}, nil
 }
 
-// FrontProxy returns the files of a client certificate that the API server
-// trusts to name the users of the requests it forwards.
+// FrontProxy returns the files of the front-proxy client certificate, which the API server trusts to forward users' requests.
 func (c *ControlPlane) FrontProxy() (pki.Pair, error) {
 	return c.pki.frontProxy.Ensure(c.path("pki"), "front-proxy-client", pki.Leaf{CommonName: frontProxyName})
 }
@@ -189,20 +188,20 @@ func (c *ControlPlane) URL() string {
 	return fmt.Sprintf("https://127.0.0.1:%d", c.config.Ports.APIServer)
 }
 
-// CAFile returns the file of the authority that signed the API server's certificate.
+// CAFile returns the CA of the API server.
 func (c *ControlPlane) CAFile() string { return c.pki.cluster.CertFile }
 
-// EtcdURL returns the address of etcd, and EtcdFiles what a client of it needs.
+// EtcdURL returns the address of etcd.
 func (c *ControlPlane) EtcdURL() string {
 	return fmt.Sprintf("https://127.0.0.1:%d", c.config.Ports.Etcd)
 }
 
-// EtcdHTTPURL returns the address of etcd's health and metrics.
+// EtcdHTTPURL returns the address of etcd for health and metrics.
 func (c *ControlPlane) EtcdHTTPURL() string {
 	return fmt.Sprintf("https://127.0.0.1:%d", c.config.Ports.EtcdHTTP)
 }
 
-// EtcdFiles returns the authority of etcd and a client certificate for it.
+// EtcdFiles returns the CA of etcd and a client certificate.
 func (c *ControlPlane) EtcdFiles() (caFile string, client pki.Pair, err error) {
 	client, err = c.pki.etcd.Ensure(c.path("pki"), "etcd-client", pki.Leaf{CommonName: "cellplane"})
 	return c.pki.etcd.CertFile, client, err
@@ -212,14 +211,18 @@ func (c *ControlPlane) path(elem ...string) string {
 	return filepath.Join(append([]string{c.config.Dir}, elem...)...)
 }
 
-// newProcess fills in what all processes of a control plane have in common.
+// newProcess returns a process of this control plane.
 func (c *ControlPlane) newProcess(program string, args []string, check func(context.Context) error, env ...string) *process.Process {
-	return process.New(process.Spec{
+	spec := process.Spec{
 		Name:    c.config.Name + "/" + program,
 		Path:    c.config.Binaries.Path(program),
 		Args:    args,
 		Env:     env,
 		LogFile: c.path("logs", program+".log"),
 		Check:   check,
-	})
+	}
+	if c.config.Customize != nil {
+		spec = c.config.Customize(spec)
+	}
+	return process.New(spec)
 }

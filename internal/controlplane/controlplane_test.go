@@ -23,7 +23,7 @@ import (
 	"github.com/cellplane/cellplane/internal/pki"
 )
 
-// start runs a control plane for the test. Its directory, binaries and ports are filled in.
+// start starts a control plane for the test and sets its directory, binaries and ports.
 func start(t *testing.T, config Config) (*ControlPlane, kubernetes.Interface) {
 	t.Helper()
 	binaries, err := kubebin.Ensure(t.Context(), func(string, int) {})
@@ -60,9 +60,9 @@ func TestMember(t *testing.T) {
 	c, client := start(t, Config{Name: "member1", Role: Member, Nodes: 2})
 	t.Run("reports its version", func(t *testing.T) { testVersion(t, client) })
 	t.Run("runs pods", func(t *testing.T) { testRunsPods(t, client) })
-	t.Run("lets nobody in without a certificate", func(t *testing.T) { testNoAnonymousAccess(t, c) })
-	t.Run("trusts only its own authority", func(t *testing.T) { testForeignCertificate(t, c) })
-	t.Run("heals killed processes", func(t *testing.T) { testHealing(t, c) })
+	t.Run("refuses clients without a certificate", func(t *testing.T) { testNoAnonymousAccess(t, c) })
+	t.Run("trusts only its own CA", func(t *testing.T) { testForeignCertificate(t, c) })
+	t.Run("restarts killed processes", func(t *testing.T) { testHealing(t, c) })
 }
 
 func TestCollectorOfCells(t *testing.T) {

@@ -1,7 +1,6 @@
-// Package controlplane runs real Kubernetes control planes on this machine:
-// etcd and kube-apiserver, and for members also kube-controller-manager,
-// kube-scheduler and nodes simulated by kwok.
+// Package controlplane runs real Kubernetes control planes on this machine: etcd and kube-apiserver, and for members also
+// kube-controller-manager, kube-scheduler and nodes that kwok simulates.
 //
-// Each control plane has its own certificate authorities and listens on
-// loopback alone; every connection is mutually authenticated.
+// Each control plane has its own certificate authorities and listens only on loopback. All connections are mutually
+// authenticated.
 package controlplane

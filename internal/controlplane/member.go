@@ -2,7 +2,7 @@ package controlplane
 
 import (
 	"context"
-	_ "embed" // for the stages of simulated nodes and pods
+	_ "embed" // for the configuration of kwok
 	"fmt"
 	"os"
 	"slices"
@@ -22,7 +22,7 @@ import (
 	"github.com/cellplane/cellplane/internal/process"
 )
 
-// newMemberControllers returns what makes an API server a cluster.
+// newMemberControllers returns the controllers, the scheduler and the simulated kubelet of a member.
 func (c *ControlPlane) newMemberControllers() ([]*process.Process, error) {
 	manager, err := c.newControllerManager("*")
 	if err != nil {
@@ -45,7 +45,7 @@ var stages []byte
 //go:embed streams.yaml
 var streams string
 
-// kwokUser is who simulates the nodes.
+// kwokUser is the user of kwok.
 const kwokUser = "kwok"
 
 func (c *ControlPlane) newKwok() (*process.Process, error) {
@@ -92,11 +92,11 @@ func (c *ControlPlane) writeKwokConfig(path string) error {
 	return os.WriteFile(path, content, 0o600)
 }
 
-// PodLog returns the file with the log of all simulated pods, if Streams is set. Its lines are those of a container runtime:
-// a time, stdout or stderr, F, and the text.
+// PodLog returns the log file of all simulated pods, if Streams is set. Lines have the format of container runtimes: time,
+// stdout or stderr, F, text.
 func (c *ControlPlane) PodLog() string { return c.path("pods.log") }
 
-// populateMember creates the simulated nodes and what kwok may do with them.
+// populateMember creates the simulated nodes and the rights of kwok.
 func (c *ControlPlane) populateMember(ctx context.Context) error {
 	client, err := c.adminClient()
 	if err != nil {
@@ -166,7 +166,7 @@ func (c *ControlPlane) simulatedNode(i int) *corev1.Node {
 	}
 }
 
-// waitForNodes returns when all simulated nodes are Ready.
+// waitForNodes waits until all simulated nodes are Ready.
 func (c *ControlPlane) waitForNodes(ctx context.Context) error {
 	client, err := c.adminClient()
 	if err != nil {
@@ -176,7 +176,7 @@ func (c *ControlPlane) waitForNodes(ctx context.Context) error {
 	err = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		if err != nil {
-			return false, nil // the API server may be busy starting; ctx bounds the wait
+			return false, nil // retry; ctx bounds the wait
 		}
 		ready = 0
 		for _, node := range nodes.Items {
@@ -199,6 +199,6 @@ func (c *ControlPlane) adminClient() (kubernetes.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.QPS = -1 // a burst of node creations at start
+	config.QPS = -1 // no rate limit for creating nodes
 	return kubernetes.NewForConfig(config)
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/cellplane/cellplane/internal/ports"
 )
 
-// Ports are the ports of a control plane, chosen once and kept.
+// Ports are the ports of a control plane, chosen once and saved.
 type Ports struct {
 	Etcd              int `json:"etcd"`
 	EtcdPeer          int `json:"etcdPeer"`
@@ -30,7 +30,7 @@ func (p *Ports) all() []namedPort {
 	}
 }
 
-// ChoosePorts picks and reserves free ports for a control plane.
+// ChoosePorts chooses and reserves free ports for a control plane.
 func ChoosePorts() (Ports, error) {
 	var p Ports
 	for _, port := range p.all() {
@@ -42,7 +42,7 @@ func ChoosePorts() (Ports, error) {
 	return p, nil
 }
 
-// Reserve takes kept ports again, and names the one that cannot be had. Those that an earlier version did not know are chosen.
+// Reserve reserves saved ports. It chooses those that an earlier version did not have.
 func (p *Ports) Reserve(owner string) error {
 	for _, port := range p.all() {
 		if *port.number == 0 {
@@ -53,13 +53,13 @@ func (p *Ports) Reserve(owner string) error {
 			continue
 		}
 		if err := ports.Reserve(*port.number); err != nil {
-			return fmt.Errorf("port %d of %s's %s is taken: %w; free it, or start anew with `cellplane down --purge`", *port.number, owner, port.name, err)
+			return fmt.Errorf("port %d of %s's %s is taken: %w; free it, or delete the federation with `cellplane down --purge`", *port.number, owner, port.name, err)
 		}
 	}
 	return nil
 }
 
-// Release gives all ports back.
+// Release releases all ports.
 func (p *Ports) Release() {
 	for _, port := range p.all() {
 		ports.Release(*port.number)

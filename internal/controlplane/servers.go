@@ -26,7 +26,7 @@ func (c *ControlPlane) newEtcd() (*process.Process, error) {
 		"--data-dir=" + c.path("etcd"),
 		"--listen-client-urls=" + c.EtcdURL(),
 		"--advertise-client-urls=" + c.EtcdURL(),
-		// Where nothing but gRPC is served etcd does without the HTTP server of the standard library, which costs a third of its time.
+		// On a port without HTTP, etcd serves gRPC without the HTTP server of net/http, which costs a third of its CPU time.
 		"--listen-client-http-urls=" + c.EtcdHTTPURL(),
 		"--enable-grpc-gateway=false",
 		"--listen-peer-urls=" + peerURL,
@@ -51,12 +51,11 @@ func (c *ControlPlane) newEtcd() (*process.Process, error) {
 	return c.newProcess(kubebin.Etcd, args, process.HTTPCheck(c.EtcdHTTPURL()+"/health", caFile, client.CertFile, client.KeyFile)), nil
 }
 
-// templatesAreData lists the admission plug-ins that would interpret a
-// template: in the hub and the cells a Pod is not a pod.
+// templatesAreData lists the admission plug-ins that are disabled in the hub and the cells, where workloads are only data.
 const templatesAreData = "ServiceAccount,ResourceQuota,LimitRanger,Priority,RuntimeClass,PodSecurity,TaintNodesByCondition," +
 	"DefaultTolerationSeconds,DefaultStorageClass,StorageObjectInUseProtection,PersistentVolumeClaimResize,DefaultIngressClass"
 
-// anonymousHealth admits anonymous users to the health endpoints alone.
+// anonymousHealth allows anonymous access only to health endpoints.
 const anonymousHealth = `apiVersion: apiserver.config.k8s.io/v1
 kind: AuthenticationConfiguration
 anonymous:
@@ -127,11 +126,11 @@ func (c *ControlPlane) newAPIServer() (*process.Process, error) {
 	return c.newProcess(kubebin.KubeAPIServer, args, process.HTTPCheck(c.URL()+"/readyz", c.pki.cluster.CertFile, "", ""), c.collector()...), nil
 }
 
-// collectAt is how much the heap of a cell's API server may grow before it is collected, in percent of what it keeps. An engine has it
-// write all the time, which leaves much garbage behind: with the default the collector takes nearly a fifth of its time.
+// collectAt is GOGC of the API server of a cell. Engines write constantly: with the default the garbage collector takes nearly
+// a fifth of its CPU time.
 const collectAt = 200
 
-// collector applies collectAt, unless the operator has chosen something.
+// collector sets GOGC, unless it is set in the environment.
 func (c *ControlPlane) collector() []string {
 	if c.config.Role != Cell || os.Getenv("GOGC") != "" {
 		return nil

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The programs, named as their files are.
+// The file names of the programs.
 const (
 	Etcd                  = "etcd"
 	KubeAPIServer         = "kube-apiserver"
@@ -29,7 +29,7 @@ const (
 	Kwok                  = "kwok"
 )
 
-// DirEnv names the environment variable that points at ready-made programs.
+// DirEnv is the environment variable with a directory of prebuilt programs.
 const DirEnv = "CELLPLANE_KUBE_BIN"
 
 var (
@@ -39,7 +39,7 @@ var (
 	pinnedSum []byte
 )
 
-// program is one thing to build: the package and the module that versions it.
+// program is a program, its package, and the module with its version.
 type program struct{ name, pkg, module string }
 
 var programs = []program{
@@ -56,12 +56,10 @@ type Binaries struct{ Dir string }
 // Path returns the executable of a program.
 func (b Binaries) Path(name string) string { return filepath.Join(b.Dir, name) }
 
-// Progress is told what a build is doing: the program and how many packages
-// have been compiled so far.
+// Progress is called with the program being built and the number of compiled packages.
 type Progress func(what string, packages int)
 
-// Ensure returns the programs, building them if they are not in the cache.
-// Builds that race wait for each other.
+// Ensure returns the programs and builds them if they are not cached. Concurrent builds wait for each other.
 func Ensure(ctx context.Context, progress Progress) (Binaries, error) {
 	if dir := os.Getenv(DirEnv); dir != "" {
 		return givenBinaries(dir)
@@ -114,12 +112,12 @@ func version(module string) string {
 func pins() *modfile.File {
 	f, err := modfile.Parse("kube/go.mod", pinnedMod, nil)
 	if err != nil {
-		panic(err) // embedded and covered by a test
+		panic(err) // the file is embedded and tested
 	}
 	return f
 }
 
-// cacheDir names the directory of exactly these pins, this Go version and platform.
+// cacheDir returns the directory for these pins, linker flags, Go version and platform.
 func cacheDir() (string, error) {
 	cache, err := os.UserCacheDir() // XDG_CACHE_HOME on Unix
 	if err != nil {
@@ -137,14 +135,13 @@ func cacheDir() (string, error) {
 	return filepath.Join(cache, "cellplane", "kube", Version()+"-"+key), nil
 }
 
-// complete reports whether the directory has been put in place. That happens
-// by one rename when all programs are built.
+// complete reports whether the directory exists. It is created by a rename after all programs are built.
 func complete(dir string) bool {
 	info, err := os.Stat(dir)
 	return err == nil && info.IsDir()
 }
 
-// lock takes the build lock, waiting for whoever holds it.
+// lock acquires the build lock.
 func lock(ctx context.Context, path string, progress Progress) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -169,11 +166,11 @@ func lock(ctx context.Context, path string, progress Progress) (unlock func(), e
 	}
 }
 
-// build makes all programs in a scratch directory and renames it to dir.
+// build builds all programs in a scratch directory and renames it to dir.
 func build(ctx context.Context, dir string, progress Progress) error {
 	goTool, err := exec.LookPath("go")
 	if err != nil {
-		return fmt.Errorf("the Go tool is needed to build Kubernetes %s: install Go, or point %s at ready-made programs", Version(), DirEnv)
+		return fmt.Errorf("the Go tool is needed to build Kubernetes %s: install Go, or set %s to a directory with prebuilt programs", Version(), DirEnv)
 	}
 	scratch, err := os.MkdirTemp(filepath.Dir(dir), "build-")
 	if err != nil {
@@ -207,8 +204,7 @@ func build(ctx context.Context, dir string, progress Progress) error {
 	return os.Rename(out, dir)
 }
 
-// runCounting runs `go build -v`, which prints a line per compiled package; a
-// failure's error holds the last other lines.
+// runCounting runs `go build -v`, which prints a line per compiled package. The error of a failure has the last other lines.
 func runCounting(cmd *exec.Cmd, compiled func()) error {
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
@@ -236,7 +232,7 @@ func runCounting(cmd *exec.Cmd, compiled func()) error {
 	return nil
 }
 
-// ldflags strips a program and stamps its version; unstamped servers report v0.0.0.
+// ldflags returns linker flags that strip a program and stamp its version.
 func ldflags(p program) []string {
 	flags := []string{"-s", "-w"}
 	v := version(p.module)

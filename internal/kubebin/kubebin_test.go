@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestPinsAreThoseOfTheKubeModule(t *testing.T) {
+func TestPinsMatchKubeModule(t *testing.T) {
 	for name, embedded := range map[string][]byte{"go.mod": pinnedMod, "go.sum": pinnedSum} {
 		want, err := os.ReadFile(filepath.Join("..", "..", "kube", name))
 		if err != nil {
@@ -22,7 +22,7 @@ func TestPinsAreThoseOfTheKubeModule(t *testing.T) {
 	}
 }
 
-func TestEnsureBuildsOnceAndStampsVersions(t *testing.T) {
+func TestEnsure(t *testing.T) {
 	progress := func(what string, packages int) { t.Logf("building %s: %d packages", what, packages) }
 	first, err := Ensure(t.Context(), progress)
 	if err != nil {
@@ -43,7 +43,7 @@ func TestEnsureBuildsOnceAndStampsVersions(t *testing.T) {
 	}
 }
 
-func TestBuildsThatRaceWaitForEachOther(t *testing.T) {
+func TestLockWaits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.lock")
 	unlock, err := lock(t.Context(), path, func(string, int) {})
 	if err != nil {
@@ -69,7 +69,7 @@ func TestBuildsThatRaceWaitForEachOther(t *testing.T) {
 	<-acquired
 }
 
-func TestAWaitingBuildCanBeInterrupted(t *testing.T) {
+func TestLockCanBeInterrupted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.lock")
 	unlock, err := lock(t.Context(), path, func(string, int) {})
 	if err != nil {
@@ -82,7 +82,7 @@ func TestAWaitingBuildCanBeInterrupted(t *testing.T) {
 	}
 }
 
-func TestAChangedPinRebuilds(t *testing.T) {
+func TestCacheDirDependsOnPins(t *testing.T) {
 	before, err := cacheDir()
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func TestAChangedPinRebuilds(t *testing.T) {
 	}
 }
 
-func TestGivenProgramsMustBeComplete(t *testing.T) {
+func TestPrebuiltProgramsMustBeComplete(t *testing.T) {
 	t.Setenv(DirEnv, t.TempDir())
 	_, err := Ensure(t.Context(), func(string, int) {})
 	if err == nil || !strings.Contains(err.Error(), "has no program etcd") {

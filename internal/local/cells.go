@@ -11,11 +11,11 @@ import (
 	"github.com/cellplane/cellplane/internal/controlplane"
 )
 
-// maxCellName is the longest name a topology takes.
+// maxCellName is the longest cell name that a topology accepts.
 const maxCellName = 48
 
-// AddCell starts another cell in a federation that runs, and what runs on top of it. It takes no part in the federation before the
-// topology says so. If it failed half way it can be repeated; a cell that is there already is left as it is.
+// AddCell starts another cell and its engine in a running federation. The cell stays unused until the topology lists it.
+// AddCell can be repeated after a failure, and does nothing if the cell exists.
 func (f *Federation) AddCell(ctx context.Context, name string) error {
 	f.adding.Lock()
 	defer f.adding.Unlock()
@@ -23,7 +23,7 @@ func (f *Federation) AddCell(ctx context.Context, name string) error {
 		return nil
 	}
 	if f.Hub == nil {
-		return fmt.Errorf("the federation in %s has no hub that a cell could join", f.dir)
+		return fmt.Errorf("the federation in %s has no hub; cells cannot be added", f.dir)
 	}
 	if err := f.chooseCell(name); err != nil {
 		return err
@@ -65,12 +65,12 @@ func (f *Federation) cell(name string) *controlplane.ControlPlane {
 	return nil
 }
 
-// chooseCell notes a cell with its ports, so that it is started whenever the federation is.
+// chooseCell saves a cell and its ports, so that it is started with the federation.
 func (f *Federation) chooseCell(name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if slices.Contains(f.state.Added, name) {
-		return nil // its start failed before
+		return nil // an earlier start failed
 	}
 	if _, taken := f.state.Ports[name]; taken {
 		return fmt.Errorf("%s is the name of another control plane of the federation", name)

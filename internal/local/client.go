@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// Client speaks to the supervisor of a federation.
+// Client calls the supervisor of a federation.
 type Client struct {
 	dir  string
 	http *http.Client
 }
 
-// NewClient returns a client for the federation in dir, which need not be up.
+// NewClient returns a client for the federation in dir. The federation need not be running.
 func NewClient(dir string) (*Client, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -38,10 +38,10 @@ func NewClient(dir string) (*Client, error) {
 	return &Client{dir: dir, http: &http.Client{Transport: &http.Transport{DialContext: dial}}}, nil
 }
 
-// Report asks for the phase of the federation.
+// Report returns the phase of the federation.
 func (c *Client) Report(ctx context.Context) (Report, error) { return c.report(ctx, "/report") }
 
-// ReportWithProcesses asks for the health and cost of all processes too.
+// ReportWithProcesses also returns the health and resource usage of all processes.
 func (c *Client) ReportWithProcesses(ctx context.Context) (Report, error) {
 	return c.report(ctx, "/report?processes")
 }
@@ -55,7 +55,7 @@ func (c *Client) report(ctx context.Context, path string) (Report, error) {
 	return report, json.Unmarshal(body, &report)
 }
 
-// Stop asks the supervisor to end everything and waits until it has.
+// Stop stops the federation and waits until all processes have ended.
 func (c *Client) Stop(ctx context.Context) error {
 	if _, err := c.do(ctx, http.MethodPost, "/stop"); err != nil && InUse(c.dir) {
 		return err
@@ -72,7 +72,7 @@ func (c *Client) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Signal does something to a process: kill, pause, resume, restart, halt or resurrect.
+// Signal applies an action to a process: kill, pause, resume, restart, halt or resurrect.
 func (c *Client) Signal(ctx context.Context, process, action string) error {
 	query := url.Values{"process": {process}, "action": {action}}
 	_, err := c.do(ctx, http.MethodPost, "/signal?"+query.Encode())
@@ -92,12 +92,12 @@ func (c *Client) do(ctx context.Context, method, path string) ([]byte, error) {
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("asking the supervisor: %w", err)
+		return nil, fmt.Errorf("calling the supervisor: %w", err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		return nil, fmt.Errorf("asking the supervisor: %w", err)
+		return nil, fmt.Errorf("calling the supervisor: %w", err)
 	}
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the supervisor refused: %s", strings.TrimSpace(string(body)))
@@ -105,8 +105,8 @@ func (c *Client) do(ctx context.Context, method, path string) ([]byte, error) {
 	return body, nil
 }
 
-// socketPath returns where the supervisor of a directory listens. The names of
-// sockets are short by law of the kernel, those of directories are not.
+// socketPath returns the socket of the supervisor of a directory. The kernel limits the length of socket paths; longer ones
+// are replaced by a hash.
 func socketPath(dir string) (string, error) {
 	const longest = 100
 	if path := filepath.Join(dir, "supervisor.sock"); len(path) <= longest {

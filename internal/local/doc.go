@@ -1,7 +1,5 @@
-// Package local runs a whole federation of real control planes on this
-// machine: what `cellplane up` starts, and what tests start.
+// Package local runs a federation of real control planes on this machine, for `cellplane up` and for tests.
 //
-// A Federation lives in a directory and can be opened again. It is driven
-// either in process, or by a Supervisor that is left behind in the background
-// and spoken to over a socket in that directory.
+// A Federation keeps its state in a directory and can be reopened. It runs either in process, or in a background Supervisor
+// that serves a socket in that directory.
 package local

@@ -24,30 +24,32 @@ import (
 	"github.com/cellplane/cellplane/internal/process"
 )
 
-// Options say how to run a federation.
+// Options are the options of a federation.
 type Options struct {
 	Binaries kubebin.Binaries
-	// Parts prepares what runs on top of the control planes, or nothing.
+	// Parts prepares the processes on top of the control planes. It may be nil, and may return nil.
 	Parts func(*Federation) (Parts, error)
-	// NoFsync trades durability for speed. For tests only.
+	// NoFsync makes etcd faster and not durable. For tests only.
 	NoFsync bool
-	// Streams lets simulated pods answer logs, exec, attach and port-forward by what runs on this machine, as its user.
+	// Streams lets simulated pods answer logs, exec, attach and port-forward. Commands run on this machine, as its user.
 	Streams bool
+	// Settings change how processes run. Nil keeps the settings of the last run.
+	Settings *Settings
 }
 
-// Parts are the processes that make control planes a federation.
+// Parts are the processes of Cellplane itself.
 type Parts interface {
 	// Processes returns all of them.
 	Processes() []*process.Process
-	// Contexts are added to the kubeconfig; the first by name is the default one.
+	// Contexts returns more contexts for the kubeconfig. The first one by name becomes the default.
 	Contexts() map[string]*rest.Config
-	// Start runs them once the control planes are ready, until they are ready too.
+	// Start starts them after the control planes, and waits until they are ready.
 	Start(ctx context.Context) error
-	// AddCell prepares and runs what a cell needs that has just been started.
+	// AddCell prepares and starts the parts of a new cell.
 	AddCell(ctx context.Context, cell *controlplane.ControlPlane) error
 }
 
-// Federation is a federation that this process runs. Open one, then Start it.
+// Federation is a federation that this process runs. Create one with Open, then call Start.
 type Federation struct {
 	Hub     *controlplane.ControlPlane // nil without a hub
 	Cells   []*controlplane.ControlPlane
@@ -59,14 +61,13 @@ type Federation struct {
 	lock    *os.File
 
 	adding sync.Mutex // one cell is added at a time
-	mu     sync.Mutex // guards Cells once the federation runs, and what follows
+	mu     sync.Mutex // guards Cells while the federation runs, and the fields below
 	state  state
-	// reserved are the parts whose ports this process has reserved.
+	// reserved are the servers whose ports this process has reserved.
 	reserved map[string]bool
 }
 
-// Open prepares the federation kept in dir, or a new one of the given spec,
-// and makes this process the one that runs it. Close gives it up.
+// Open prepares the federation in dir, or a new one of the given spec, and locks the directory. Close unlocks it.
 func Open(dir string, spec Spec, options Options) (_ *Federation, err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
@@ -95,7 +96,7 @@ func Open(dir string, spec Spec, options Options) (_ *Federation, err error) {
 	return f, f.writeKubeconfig()
 }
 
-// loadOrChoose loads what is kept, or chooses ports for a new federation.
+// loadOrChoose loads the state, or chooses ports for a new federation.
 func (f *Federation) loadOrChoose(spec Spec) error {
 	kept, err := loadState(f.dir)
 	switch {
@@ -103,9 +104,10 @@ func (f *Federation) loadOrChoose(spec Spec) error {
 	case err != nil:
 		return err
 	case kept.Spec != spec:
-		return fmt.Errorf("the federation in %s has another shape: %+v", f.dir, kept.Spec)
+		return fmt.Errorf("the federation in %s has other sizes: %+v", f.dir, kept.Spec)
 	default:
 		f.state = kept
+		f.takeSettings()
 		for _, name := range slices.Sorted(maps.Keys(kept.Ports)) {
 			ports := kept.Ports[name]
 			if err := ports.Reserve(name); err != nil {
@@ -119,6 +121,7 @@ func (f *Federation) loadOrChoose(spec Spec) error {
 		return err
 	}
 	f.state = state{Spec: spec, Ports: map[string]controlplane.Ports{}}
+	f.takeSettings()
 	for _, name := range f.state.Spec.ControlPlaneNames() {
 		if f.state.Ports[name], err = controlplane.ChoosePorts(); err != nil {
 			return err
@@ -127,7 +130,18 @@ func (f *Federation) loadOrChoose(spec Spec) error {
 	return f.state.save(f.dir)
 }
 
-// prepare makes the control planes, concurrently: keys and certificates cost time.
+func (f *Federation) takeSettings() {
+	if f.options.Settings != nil {
+		f.state.Settings = *f.options.Settings
+	}
+}
+
+// Customize applies the settings of the federation to a process.
+func (f *Federation) Customize(spec process.Spec) process.Spec {
+	return f.state.Settings.customize(spec)
+}
+
+// prepare creates the control planes concurrently, because keys and certificates take time.
 func (f *Federation) prepare() error {
 	spec, cells := f.state.Spec, f.state.cellNames()
 	f.Cells = make([]*controlplane.ControlPlane, len(cells))
@@ -153,14 +167,15 @@ func (f *Federation) prepare() error {
 
 func (f *Federation) newControlPlane(role controlplane.Role, name string) (*controlplane.ControlPlane, error) {
 	return controlplane.New(controlplane.Config{
-		Name:     name,
-		Role:     role,
-		Dir:      filepath.Join(f.dir, name),
-		Binaries: f.options.Binaries,
-		Ports:    f.state.Ports[name],
-		Nodes:    f.state.Spec.Nodes,
-		NoFsync:  f.options.NoFsync,
-		Streams:  f.options.Streams,
+		Name:      name,
+		Role:      role,
+		Dir:       filepath.Join(f.dir, name),
+		Binaries:  f.options.Binaries,
+		Ports:     f.state.Ports[name],
+		Nodes:     f.state.Spec.Nodes,
+		NoFsync:   f.options.NoFsync || isFalse(f.state.Settings.Fsync),
+		Streams:   f.options.Streams && !isFalse(f.state.Settings.PodStreams),
+		Customize: f.Customize,
 	})
 }
 
@@ -189,9 +204,8 @@ func (f *Federation) writeKubeconfig() error {
 	return replaceFile(KubeconfigFile(f.dir), data)
 }
 
-// Start runs everything and returns when it is ready; ready is called for each
-// control plane as it becomes so. What has been started when it fails is left
-// for Stop.
+// Start starts all processes and waits until they are ready. It calls ready for each control plane that becomes ready. Call
+// Stop also after a failure.
 func (f *Federation) Start(ctx context.Context, ready func(name string)) error {
 	if err := f.startControlPlanes(ctx, ready); err != nil {
 		return err
@@ -221,12 +235,12 @@ func startControlPlane(ctx context.Context, c *controlplane.ControlPlane) error 
 		return err
 	}
 	if err := installCRDs(ctx, c); err != nil {
-		return fmt.Errorf("installing the API of Cellplane in %s: %w", c.Name(), err)
+		return fmt.Errorf("installing the CRDs in %s: %w", c.Name(), err)
 	}
 	return nil
 }
 
-// installCRDs teaches the hub and the cells our API; members stay as they are.
+// installCRDs installs the CRDs in the hub and the cells.
 func installCRDs(ctx context.Context, c *controlplane.ControlPlane) error {
 	if c.Role() == controlplane.Member {
 		return nil
@@ -238,7 +252,7 @@ func installCRDs(ctx context.Context, c *controlplane.ControlPlane) error {
 	return crds.Install(ctx, config)
 }
 
-// Stop ends all processes, those of Cellplane itself first.
+// Stop stops all processes, those of Cellplane itself first.
 func (f *Federation) Stop(ctx context.Context) error {
 	var parts errgroup.Group
 	for _, p := range f.partProcesses() {
@@ -252,7 +266,7 @@ func (f *Federation) Stop(ctx context.Context) error {
 	return errors.Join(partsErr, group.Wait())
 }
 
-// Close gives the ports and the directory up. Stop comes first.
+// Close releases the ports and the directory. Call Stop first.
 func (f *Federation) Close() {
 	for _, planePorts := range f.state.Ports {
 		planePorts.Release()
@@ -263,14 +277,13 @@ func (f *Federation) Close() {
 	f.lock.Close()
 }
 
-// Dir returns where the federation lives.
+// Dir returns the directory of the federation.
 func (f *Federation) Dir() string { return f.dir }
 
-// Binaries returns the Kubernetes programs that the federation runs.
+// Binaries returns the Kubernetes programs of the federation.
 func (f *Federation) Binaries() kubebin.Binaries { return f.options.Binaries }
 
-// Address returns a loopback address for a server of the given name. Its port
-// is chosen once and kept.
+// Address returns the loopback address of a server. Its port is chosen once and saved.
 func (f *Federation) Address(name string) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -284,7 +297,7 @@ func (f *Federation) Address(name string) (string, error) {
 	f.reserved[name] = true
 	if kept {
 		if err := ports.Reserve(port); err != nil {
-			return "", fmt.Errorf("port %d of %s is taken: %w; free it, or start anew with `cellplane down --purge`", port, name, err)
+			return "", fmt.Errorf("port %d of %s is taken: %w; free it, or delete the federation with `cellplane down --purge`", port, name, err)
 		}
 		return loopback(port), nil
 	}
@@ -338,7 +351,7 @@ func (f *Federation) Process(name string) (*process.Process, error) {
 	return nil, fmt.Errorf("there is no process %q", name)
 }
 
-// Status returns a picture of all processes, checked concurrently.
+// Status returns the status of all processes, checked concurrently.
 func (f *Federation) Status(ctx context.Context) []process.Status {
 	processes := f.Processes()
 	all := make([]process.Status, len(processes))

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a control plane was seen to need when busy, rounded up.
+// Measured needs of a busy control plane, rounded up.
 const (
 	hubOrCellMemory = 500 << 20
 	memberMemory    = 900 << 20
 	planeDisk       = 300 << 20
 )
 
-// CheckResources says whether there is enough free memory and disk for a
-// federation in dir. What the system does not tell is taken to be enough.
+// CheckResources returns an error if memory or disk space are too small for a federation in dir. Unknown values count as
+// enough.
 func CheckResources(dir string, spec Spec) error {
 	memory, err := availableMemory()
 	if err != nil {
@@ -47,7 +47,7 @@ func checkResources(dir string, spec Spec, memory, disk int64) error {
 
 func gibibytes(n int64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) }
 
-// availableMemory reads what Linux says can be had without swapping.
+// availableMemory returns the memory that is available without swapping.
 func availableMemory() (int64, error) {
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {
@@ -61,10 +61,10 @@ func availableMemory() (int64, error) {
 			return kib << 10, err
 		}
 	}
-	return 0, fmt.Errorf("/proc/meminfo does not tell MemAvailable")
+	return 0, fmt.Errorf("/proc/meminfo has no MemAvailable")
 }
 
-// freeDisk returns what is free where dir is or will be.
+// freeDisk returns the free disk space at dir, which need not exist.
 func freeDisk(dir string) (int64, error) {
 	for {
 		var stat unix.Statfs_t

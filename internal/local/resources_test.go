@@ -23,17 +23,17 @@ func TestResources(t *testing.T) {
 			case test.want == "" && err != nil:
 				t.Errorf("refused: %v", err)
 			case test.want != "" && (err == nil || !strings.HasPrefix(err.Error(), test.want)):
-				t.Errorf("the check says %v, want %q", err, test.want)
+				t.Errorf("got error %v, want %q", err, test.want)
 			}
 		})
 	}
 }
 
-func TestTheSystemTellsItsResources(t *testing.T) {
+func TestSystemResources(t *testing.T) {
 	if memory, err := availableMemory(); err != nil || memory <= 0 {
 		t.Errorf("available memory is %d, %v", memory, err)
 	}
-	// The folder need not be there yet.
+	// The directory need not exist.
 	if disk, err := freeDisk(filepath.Join(t.TempDir(), "not", "yet")); err != nil || disk <= 0 {
 		t.Errorf("free disk is %d, %v", disk, err)
 	}

@@ -6,17 +6,17 @@ import (
 	"strconv"
 )
 
-// Spec is the shape of a federation.
+// Spec is the size of a federation.
 type Spec struct {
 	Cells   int `json:"cells"`
 	Members int `json:"members"`
-	// Nodes is how many simulated nodes each member has.
+	// Nodes is the number of simulated nodes in each member.
 	Nodes int `json:"nodes"`
-	// WithoutHub leaves the hub out, for tests that need members alone.
+	// WithoutHub omits the hub, for tests that need only members.
 	WithoutHub bool `json:"withoutHub,omitempty"`
 }
 
-// DefaultSpec is what a newcomer gets.
+// DefaultSpec is the size without any configuration.
 var DefaultSpec = Spec{Cells: 2, Members: 3, Nodes: 10}
 
 const (
@@ -25,7 +25,7 @@ const (
 	maxNodes   = 5000
 )
 
-// Validate says in one sentence what is wrong with a spec.
+// Validate checks the sizes.
 func (s Spec) Validate() error {
 	for _, limit := range []struct {
 		name            string

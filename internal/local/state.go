@@ -14,17 +14,19 @@ import (
 	"github.com/cellplane/cellplane/internal/controlplane"
 )
 
-// state is what a federation remembers between runs, besides its data.
+// state is saved between runs.
 type state struct {
 	Spec  Spec                          `json:"spec"`
 	Ports map[string]controlplane.Ports `json:"ports"`
-	// Added are the cells that were added since.
+	// Settings are those of the last run.
+	Settings Settings `json:"settings,omitzero"`
+	// Added are the cells that were added later.
 	Added []string `json:"added,omitempty"`
-	// PartPorts are the ports of the parts of Cellplane itself.
+	// PartPorts are the ports of Cellplane's own parts.
 	PartPorts map[string]int `json:"partPorts,omitempty"`
 }
 
-// cellNames returns the cells of the spec and those added since.
+// cellNames returns the cells of the spec and those added later.
 func (s state) cellNames() []string { return slices.Concat(s.Spec.cellNames(), s.Added) }
 
 const (
@@ -33,10 +35,10 @@ const (
 	kubeconfig = "kubeconfig"
 )
 
-// KubeconfigFile returns the kubeconfig of the federation in dir.
+// KubeconfigFile returns the path of the kubeconfig of the federation in dir.
 func KubeconfigFile(dir string) string { return filepath.Join(dir, kubeconfig) }
 
-// KeptSpec returns the spec of the federation in dir; ok is false if there is none.
+// KeptSpec returns the spec of the federation in dir. ok is false if there is no federation.
 func KeptSpec(dir string) (spec Spec, ok bool, err error) {
 	s, err := loadState(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -52,7 +54,7 @@ func loadState(dir string) (state, error) {
 		return s, err
 	}
 	if err := json.Unmarshal(data, &s); err != nil {
-		return s, fmt.Errorf("%s is damaged (%w); `cellplane down --purge` forgets it", filepath.Join(dir, stateFile), err)
+		return s, fmt.Errorf("%s is damaged (%w); delete the federation with `cellplane down --purge`", filepath.Join(dir, stateFile), err)
 	}
 	return s, nil
 }
@@ -65,7 +67,7 @@ func (s state) save(dir string) error {
 	return replaceFile(filepath.Join(dir, stateFile), append(data, '\n'))
 }
 
-// replaceFile writes a private file in one step.
+// replaceFile replaces a private file atomically.
 func replaceFile(path string, data []byte) error {
 	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
 		return err
@@ -76,8 +78,7 @@ func replaceFile(path string, data []byte) error {
 // ErrInUse means that a supervisor runs the federation.
 var ErrInUse = errors.New("the federation is up already")
 
-// lockDir makes this process the one that runs the federation in dir. The
-// kernel drops the lock with the process, so a lock is never stale.
+// lockDir locks the directory of a federation for this process. The kernel releases the lock when the process ends.
 func lockDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -103,7 +104,7 @@ func InUse(dir string) bool {
 	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil
 }
 
-// Purge forgets the federation in dir, which must not be in use.
+// Purge deletes the federation in dir, which must not be in use.
 func Purge(dir string) error {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil

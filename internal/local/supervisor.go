@@ -24,7 +24,7 @@ const (
 	PhaseStopping = "stopping"
 )
 
-// Report is what a supervisor says about its federation.
+// Report is the state of a supervised federation.
 type Report struct {
 	PID       int              `json:"pid"`
 	Phase     string           `json:"phase"`
@@ -36,10 +36,10 @@ type Report struct {
 	Processes []process.Status `json:"processes,omitempty"`
 }
 
-// startTimeout bounds the start of a federation; a loaded machine may need long.
+// startTimeout bounds the start of a federation. It is long, for loaded machines.
 const startTimeout = 5 * time.Minute
 
-// Supervisor runs a federation and answers questions about it over a socket.
+// Supervisor runs a federation and serves its state and control on a socket.
 type Supervisor struct {
 	federation *Federation
 	stop       context.CancelFunc
@@ -48,8 +48,7 @@ type Supervisor struct {
 	report Report
 }
 
-// Supervise runs the federation in dir until ctx ends or somebody asks it to
-// stop. It returns after all processes have ended.
+// Supervise runs the federation in dir until ctx ends or a client stops it. It returns after all processes have ended.
 func Supervise(ctx context.Context, dir string, spec Spec, options Options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -73,9 +72,8 @@ func Supervise(ctx context.Context, dir string, spec Spec, options Options) erro
 	return federation.Stop(context.WithoutCancel(ctx))
 }
 
-// start brings the federation up. If that fails the supervisor stays, with
-// everything stopped but its report, until it is told to end: whoever waits
-// for the start reads the reason there.
+// start starts the federation. If that fails, all processes are stopped but the supervisor keeps serving its report, so that
+// clients can read the reason.
 func (s *Supervisor) start(ctx context.Context) {
 	began := time.Now()
 	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
@@ -88,12 +86,12 @@ func (s *Supervisor) start(ctx context.Context) {
 		return
 	}
 	if ctx.Err() != nil {
-		return // asked to stop half way
+		return // stopped while starting
 	}
-	klog.FromContext(ctx).Error(err, "The federation did not start")
+	klog.FromContext(ctx).Error(err, "federation did not start")
 	s.set(func(r *Report) { r.Phase, r.Error = PhaseFailed, err.Error() })
 	if err := s.federation.Stop(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "Stopping what had been started failed")
+		klog.FromContext(ctx).Error(err, "stopping a partly started federation failed")
 	}
 }
 
@@ -103,14 +101,14 @@ func (s *Supervisor) set(change func(*Report)) {
 	change(&s.report)
 }
 
-// serve listens on the socket in dir, which only this user can reach.
+// serve listens on the socket in dir, which only this user can access.
 func (s *Supervisor) serve(dir string) (*http.Server, error) {
 	path, err := socketPath(dir)
 	if err != nil {
 		return nil, err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err // we hold the lock: a socket that is there is a dead one
+		return nil, err // this process holds the lock, so the socket is stale
 	}
 	listener, err := net.Listen("unix", path)
 	if err != nil {
@@ -167,7 +165,7 @@ func (s *Supervisor) handleAddCell(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the federation is "+phase, http.StatusConflict)
 		return
 	}
-	// A command that is interrupted must not leave half a cell.
+	// Finish even if the client is interrupted.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), startTimeout)
 	defer cancel()
 	if err := s.federation.AddCell(ctx, r.URL.Query().Get("name")); err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 func TestSupervisor(t *testing.T) {
-	// Longer than the name of a socket may be.
+	// Longer than a socket path may be.
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
 	options := local.Options{Binaries: testenv.Binaries(t), NoFsync: true}
 	ended := make(chan error, 1)
@@ -45,7 +45,7 @@ func TestSupervisor(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("the supervisor ended with %v", err)
 	}
-	// What was added is there again when the federation is resumed.
+	// The added cell is part of the resumed federation.
 	resumed, err := local.Open(dir, local.Spec{}, options)
 	if err != nil {
 		t.Fatal(err)
@@ -83,16 +83,16 @@ func testSignals(t *testing.T, client *local.Client) {
 		})
 	}
 	if err := client.Signal(t.Context(), "hub/nothing", "kill"); err == nil || !strings.Contains(err.Error(), "no process") {
-		t.Errorf("killing a process that is not there: %v", err)
+		t.Errorf("killing an unknown process: %v", err)
 	}
 	if err := client.Signal(t.Context(), name, "tickle"); err == nil || !strings.Contains(err.Error(), "no action") {
 		t.Errorf("an unknown action: %v", err)
 	}
 }
 
-// testAddCell adds a cell to a federation that runs.
+// testAddCell adds a cell to a running federation.
 func testAddCell(t *testing.T, client *local.Client) {
-	for range 2 { // the second time it is there already
+	for range 2 { // the second call does nothing
 		if err := client.AddCell(t.Context(), "cell-x"); err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +108,7 @@ func testAddCell(t *testing.T, client *local.Client) {
 		}
 	}
 	if len(found) != 2 || report.Total != 2 {
-		t.Errorf("of %d control planes the new cell runs %v", report.Total, found)
+		t.Errorf("with %d control planes, the new cell runs %v", report.Total, found)
 	}
 	for name, want := range map[string]string{"hub": "another control plane", "Cell_X": "cannot be the name of a cell"} {
 		if err := client.AddCell(t.Context(), name); err == nil || !strings.Contains(err.Error(), want) {

@@ -16,11 +16,7 @@ import (
 	"github.com/cellplane/cellplane/internal/process"
 )
 
-// clusterGateway is the part that caches what members have.
-const clusterGateway = "cluster-gateway"
-
-// prepareClusterGateway prepares the cache of what members have. The gateway
-// must be known, as it shows the templates.
+// prepareClusterGateway prepares the cache of member objects. It needs the address of the gateway, which serves templates.
 func (p *Parts) prepareClusterGateway() error {
 	hub := p.federation.Hub
 	kubeconfig, err := hub.KubeconfigFor(clusterGateway, userOf(clusterGateway))
@@ -59,8 +55,7 @@ func (p *Parts) prepareClusterGateway() error {
 	return nil
 }
 
-// throughGateway writes a kubeconfig of the hub again, for the gateway's view
-// of templates alone.
+// throughGateway writes a copy of a kubeconfig of the hub that leads to the gateway's /federation view.
 func (p *Parts) throughGateway(kubeconfig, file string) error {
 	config, err := clientcmd.LoadFromFile(kubeconfig)
 	if err != nil {
@@ -75,9 +70,8 @@ func (p *Parts) throughGateway(kubeconfig, file string) error {
 	return clientcmd.WriteToFile(*config, file)
 }
 
-// grantClusterGateway lets the cluster-gateway read which members there are,
-// its credentials for them, and the templates that are shown beside their
-// objects.
+// grantClusterGateway lets the cluster-gateway read the members, its credentials for them, and the templates that it serves
+// beside their objects.
 func grantClusterGateway(ctx context.Context, hub client.Client) error {
 	read := []string{"get", "list", "watch"}
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: userOf(clusterGateway)}}

@@ -17,11 +17,11 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/dependencies"
 )
 
-// engineElsewhere is who the engine of a control plane is outside of it: each has a name of its own, so that one can be
-// shut out by itself.
+// engineElsewhere is the user of an engine outside of its own control plane. Each engine has its own, so that it can be
+// revoked separately.
 func engineElsewhere(c *controlplane.ControlPlane) string { return userOf(engine) + ":" + c.Name() }
 
-// elsewhere returns the flags by which an engine reaches what its own control plane does not hold.
+// elsewhere returns the flags for access to the hub and, through the gateway, to other cells.
 func (p *Parts) elsewhere(c *controlplane.ControlPlane) ([]string, error) {
 	hub := p.federation.Hub
 	atHub, err := hub.KubeconfigFor(engine+"-"+c.Name(), engineElsewhere(c))
@@ -47,7 +47,7 @@ func (p *Parts) elsewhere(c *controlplane.ControlPlane) ([]string, error) {
 	return flags, nil
 }
 
-// grantElsewhere lets the engine of a control plane attach bindings outside of it.
+// grantElsewhere lets an engine write bindings of dependencies outside of its control plane.
 func grantElsewhere(ctx context.Context, hub client.Client, c *controlplane.ControlPlane) error {
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: userOf(engine) + ":elsewhere"}}
 	if _, err := controllerutil.CreateOrUpdate(ctx, hub, role, func() error { role.Rules = append(dependencies.Rules(), cellengine.HubRules()...); return nil }); err != nil {

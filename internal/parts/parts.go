@@ -1,6 +1,5 @@
-// Package parts runs Cellplane itself on top of the control planes of a local
-// federation: it registers cells and members with the hub and starts the hub
-// manager, the gateway and the engines.
+// Package parts runs Cellplane itself on the control planes of a local federation: it registers cells and members with the
+// hub and starts the hub manager, the gateways and the engines.
 package parts
 
 import (
@@ -28,13 +27,13 @@ import (
 	"github.com/cellplane/cellplane/internal/process"
 )
 
-// GatewayContext is the context of the kubeconfig that leads to the gateway.
+// GatewayContext is the kubeconfig context of the gateway.
 const GatewayContext = "cellplane"
 
 // Parts are the processes of Cellplane in a local federation.
 type Parts struct {
 	federation *local.Federation
-	program    string // cellplane itself
+	program    string // the cellplane binary
 	gateway    *rest.Config
 	cache      string // the address of the cluster-gateway
 
@@ -42,8 +41,8 @@ type Parts struct {
 	processes []*process.Process
 }
 
-// Of returns a function that prepares the parts of a federation; program is
-// the cellplane binary that runs them. Without a hub and cells there are none.
+// Of returns a function that prepares the parts of a federation. program is the cellplane binary. A federation without a hub
+// or without cells has no parts.
 func Of(program string) func(*local.Federation) (local.Parts, error) {
 	return func(f *local.Federation) (local.Parts, error) {
 		if f.Hub == nil || len(f.Cells) == 0 {
@@ -59,14 +58,15 @@ func Of(program string) func(*local.Federation) (local.Parts, error) {
 
 // The names of the parts of Cellplane, which are also the commands that run them.
 const (
-	hubManager = "hub-manager"
-	gateway    = "gateway"
-	engine     = "engine"
+	hubManager     = local.HubManager
+	gateway        = local.Gateway
+	clusterGateway = local.ClusterGateway
+	engine         = local.Engine
 )
 
-// The stock controllers of the federation, and who they are.
+// The process name of the stock controllers that run against the gateway, and their user.
 const (
-	controllers           = "federation/kube-controller-manager"
+	controllers           = local.FederationControllers + "/" + kubebin.KubeControllerManager
 	kubeControllerManager = "system:kube-controller-manager"
 )
 
@@ -174,9 +174,8 @@ func (p *Parts) prepareEngine(c *controlplane.ControlPlane) (*process.Process, e
 	return p.add(name, p.program, args, process.HTTPCheck("http://"+address+"/healthz", "", "", "")), nil
 }
 
-// prepareControllers prepares the stock controllers that look after the
-// federation's own objects: they empty namespaces and collect garbage over all
-// cells, through the gateway's view of templates alone.
+// prepareControllers prepares the stock controllers for templates: they empty namespaces and collect garbage in all cells,
+// through the gateway's /federation view, which has only templates.
 func (p *Parts) prepareControllers() error {
 	hub := p.federation.Hub
 	kubeconfig, err := hub.KubeconfigFor("federation-controllers", kubeControllerManager)
@@ -225,7 +224,7 @@ func (p *Parts) prepareControllers() error {
 	return nil
 }
 
-// engined returns the control planes that have an engine.
+// engined returns the control planes with an engine.
 func (p *Parts) engined() []*controlplane.ControlPlane {
 	return append([]*controlplane.ControlPlane{p.federation.Hub}, p.federation.Cells...)
 }
@@ -235,10 +234,10 @@ func (p *Parts) add(name, program string, args []string, check func(context.Cont
 	if folder == "" {
 		folder = file
 	}
-	part := process.New(process.Spec{
+	part := process.New(p.federation.Customize(process.Spec{
 		Name: name, Path: program, Args: args, Check: check,
 		LogFile: filepath.Join(p.federation.Dir(), folder, "logs", file+".log"),
-	})
+	}))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.processes = append(p.processes, part)
@@ -252,16 +251,14 @@ func (p *Parts) Processes() []*process.Process {
 	return slices.Clone(p.processes)
 }
 
-// Contexts returns what the kubeconfig of the federation says besides its
-// control planes.
+// Contexts returns the kubeconfig context of the gateway.
 func (p *Parts) Contexts() map[string]*rest.Config {
 	return map[string]*rest.Config{GatewayContext: p.gateway}
 }
 
 func userOf(part string) string { return "system:cellplane:" + part }
 
-// Start registers cells and members, gives the parts their rights and runs
-// them. It returns when they are ready.
+// Start registers cells and members, grants the parts their rights, starts them and waits until they are ready.
 func (p *Parts) Start(ctx context.Context) error {
 	if err := p.register(ctx); err != nil {
 		return err
@@ -269,7 +266,7 @@ func (p *Parts) Start(ctx context.Context) error {
 	if err := p.grantRights(ctx); err != nil {
 		return err
 	}
-	// The stock controllers come last: they die without a gateway.
+	// The stock controllers start last: they exit without a gateway.
 	processes := p.Processes()
 	last := len(processes) - 1
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -279,14 +276,14 @@ func (p *Parts) Start(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	if err := p.waitWorking(ctx); err != nil {
+	if err := p.waitForLeader(ctx); err != nil {
 		return err
 	}
 	return startReady(ctx, processes[last])
 }
 
-// waitWorking waits until the hub manager does its work: only then the hub completes and checks policies.
-func (p *Parts) waitWorking(ctx context.Context) error {
+// waitForLeader waits until the hub manager leads. Before that the hub does not default and validate policies.
+func (p *Parts) waitForLeader(ctx context.Context) error {
 	address, err := p.federation.Address(hubManager)
 	if err != nil {
 		return err
@@ -298,20 +295,19 @@ func (p *Parts) waitWorking(ctx context.Context) error {
 		}
 		response, err := http.DefaultClient.Do(request)
 		if err != nil {
-			return false, nil //nolint:nilerr // it is restarted if it has died
+			return false, nil //nolint:nilerr // it is restarted if it dies
 		}
 		defer response.Body.Close()
 		var report manager.Report
 		return json.NewDecoder(response.Body).Decode(&report) == nil && report.Working, nil
 	})
 	if err != nil {
-		return fmt.Errorf("waiting for the hub manager to begin its work: %w", err)
+		return fmt.Errorf("waiting until the hub manager leads: %w", err)
 	}
 	return nil
 }
 
-// AddCell registers a cell that has just been started and runs its engine. The
-// topology is the operator's to change.
+// AddCell registers a new cell and starts its engine. It does not change the topology.
 func (p *Parts) AddCell(ctx context.Context, cell *controlplane.ControlPlane) error {
 	hub, err := p.hubClient()
 	if err != nil {

@@ -16,15 +16,14 @@ import (
 	"github.com/cellplane/cellplane/internal/local"
 )
 
-// place is where a member stands and what it costs.
+// place is the location and the price of a member.
 type place struct {
 	provider, region, zone string
 	profile                cellplanev1alpha1.ClusterProfileSpec
 }
 
-// placeMembers spreads the members over two regions, so that there is something to see for whoever tries out scheduling:
-// a data centre of one's own, and the last member in a cloud that can grow and costs more. What somebody has changed
-// since stays.
+// placeMembers spreads the members over two regions, to demonstrate scheduling: a data centre, and for the last member a
+// cloud that is elastic and more expensive. It does not overwrite changes by users.
 func (p *Parts) placeMembers(ctx context.Context, hub client.Client) error {
 	count := len(p.federation.Members)
 	for i, member := range p.federation.Members {
@@ -58,15 +57,15 @@ func placeMember(ctx context.Context, hub client.Client, name string, where plac
 	return nil
 }
 
-// home is a data centre with two zones. What stands there is paid for: it costs power and people.
+// home is a data centre with two zones.
 func home(i int) place {
 	return place{provider: "own", region: "home", zone: fmt.Sprintf("home-%d", i%2+1), profile: cellplanev1alpha1.ClusterProfileSpec{
 		Price: price("10m", "1m"),
 	}}
 }
 
-// cloud can double the nodes that a member has by default. Nothing adds them on this machine: pods wait for them as long
-// as nobody does.
+// cloud can double the default number of nodes of a member. No autoscaler runs in a local federation: pods wait for nodes
+// until somebody adds them.
 func cloud() place {
 	return place{provider: "cloud", region: "cloud", zone: "cloud-1", profile: cellplanev1alpha1.ClusterProfileSpec{
 		Price: price("40m", "5m"),

@@ -22,7 +22,7 @@ import (
 	"github.com/cellplane/cellplane/internal/pki"
 )
 
-// register tells the hub about its cells and members. It may be repeated.
+// register registers cells and members with the hub. It can be repeated.
 func (p *Parts) register(ctx context.Context) error {
 	hub, err := p.hubClient()
 	if err != nil {
@@ -113,7 +113,7 @@ func writeTLSSecret(ctx context.Context, hub client.Client, name, caFile string,
 	return cellplanev1alpha1.SecretReference{Namespace: secret.Namespace, Name: secret.Name}, err
 }
 
-// createTopology makes all cells Normal, once: from then on the topology is the operator's.
+// createTopology creates a topology with all cells in the state Normal. An existing one belongs to the operator.
 func createTopology(ctx context.Context, hub client.Client, cellNames []string) error {
 	if len(cellNames) == 0 {
 		return nil
@@ -137,7 +137,7 @@ func (p *Parts) cellNames() []string {
 	return cells
 }
 
-// join takes all members into the federation.
+// join adds all members to the federation.
 func (p *Parts) join(ctx context.Context) error {
 	hub, err := p.federation.Hub.AdminConfig()
 	if err != nil {

@@ -12,9 +12,8 @@ import (
 	"github.com/cellplane/cellplane/internal/controlplane"
 )
 
-// grantRights lets the parts do their work. The hub manager and the engines
-// are administrators of what they manage, as objects of any kind pass through
-// their hands; the gateway only reads.
+// grantRights grants the parts their rights. The hub manager and the engines handle objects of all kinds and are
+// administrators of their control planes; the gateway only reads.
 func (p *Parts) grantRights(ctx context.Context) error {
 	for _, c := range p.engined() {
 		if err := grantEngine(ctx, c); err != nil {
@@ -53,11 +52,8 @@ func grantEngine(ctx context.Context, c *controlplane.ControlPlane) error {
 	return nil
 }
 
-// gatewayRules are what a gateway does at the hub in its own name: it reads
-// rights, flow schemas, cells and their credentials, and what a deletion would
-// take along. Users' requests are forwarded in their names; who holds the
-// certificate for that could read as anybody, so that reading everything adds
-// no power.
+// gatewayRules are the rights of the gateway itself: it reads roles, flow schemas, cells and their credentials, and the
+// dependents of deleted objects. It may read everything: with the front-proxy certificate it could do so as any user.
 var gatewayRules = []rbacv1.PolicyRule{
 	{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch"}},
 	{APIGroups: []string{"flowcontrol.apiserver.k8s.io"}, Resources: []string{"flowschemas/status", "prioritylevelconfigurations/status"}, Verbs: []string{"update", "patch"}},
@@ -73,7 +69,7 @@ func grantGateway(ctx context.Context, hub client.Client) error {
 	return bind(ctx, hub, userOf(gateway), role.Name)
 }
 
-// bind binds a user to a cluster role, under the user's name.
+// bind binds a user to a cluster role. The binding has the name of the user.
 func bind(ctx context.Context, api client.Client, user, role string) error {
 	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: user}}
 	_, err := controllerutil.CreateOrUpdate(ctx, api, binding, func() error {

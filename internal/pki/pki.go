@@ -1,5 +1,5 @@
-// Package pki makes the certificate authorities, certificates and keys of
-// control planes and keeps them as PEM files that only their owner can read.
+// Package pki creates the certificate authorities, certificates and keys of control planes and stores them as PEM files that
+// only their owner can read.
 package pki
 
 import (
@@ -23,24 +23,23 @@ import (
 const (
 	caValidity   = 10 * 365 * 24 * time.Hour
 	leafValidity = 365 * 24 * time.Hour
-	// renewBefore is how much validity a leaf must have left to be used again.
+	// renewBefore is the remaining validity below which a leaf is renewed.
 	renewBefore = 30 * 24 * time.Hour
-	// clockSkew lets certificates be valid a little before they are made.
+	// clockSkew makes certificates valid shortly before they are issued.
 	clockSkew = 5 * time.Minute
 )
 
-// Pair names the files of a certificate and its key.
+// Pair is the files of a certificate and its key.
 type Pair struct{ CertFile, KeyFile string }
 
-// CA is a certificate authority whose files are in a directory.
+// CA is a certificate authority, stored in a directory.
 type CA struct {
 	Pair
 	cert *x509.Certificate
 	key  crypto.Signer
 }
 
-// Leaf describes a certificate to issue. With hosts it serves, without it is a
-// client's; peers of etcd are both.
+// Leaf describes a certificate. With hosts it is a server certificate, otherwise a client certificate. Peers of etcd need both.
 type Leaf struct {
 	CommonName    string
 	Organizations []string
@@ -48,7 +47,7 @@ type Leaf struct {
 	Peer          bool
 }
 
-// EnsureCA loads the authority <dir>/<name>.crt and .key or makes it.
+// EnsureCA loads the CA <dir>/<name>.crt and .key, or creates it.
 func EnsureCA(dir, name string) (*CA, error) {
 	pair := pairIn(dir, name)
 	cert, key, err := load(pair)
@@ -79,8 +78,7 @@ func EnsureCA(dir, name string) (*CA, error) {
 	return &CA{Pair: pair, cert: cert, key: newKey}, nil
 }
 
-// Ensure loads the certificate <dir>/<name>.crt, or issues it if it is absent,
-// about to expire or not of this authority.
+// Ensure loads the certificate <dir>/<name>.crt. It issues a new one if it is missing, about to expire or of another CA.
 func (ca *CA) Ensure(dir, name string, leaf Leaf) (Pair, error) {
 	pair := pairIn(dir, name)
 	cert, _, err := load(pair)
@@ -123,8 +121,8 @@ func (ca *CA) issue(pair Pair, leaf Leaf) error {
 	return save(pair, cert, key)
 }
 
-// EnsureKey loads the key pair <dir>/<name>.key and .pub, used to sign service
-// account tokens, or makes it. The CertFile of the result is the public key.
+// EnsureKey loads the key pair <dir>/<name>.key and .pub for service account tokens, or creates it. The CertFile of the result
+// is the public key.
 func EnsureKey(dir, name string) (Pair, error) {
 	pair := Pair{CertFile: filepath.Join(dir, name+".pub"), KeyFile: filepath.Join(dir, name+".key")}
 	if _, err := os.Stat(pair.KeyFile); err == nil {
@@ -182,7 +180,7 @@ func load(pair Pair) (*x509.Certificate, crypto.Signer, error) {
 	return cert, key, nil
 }
 
-// save writes the key first: a certificate without its key would be loaded in vain.
+// save writes the key first, so that every certificate has a key.
 func save(pair Pair, cert *x509.Certificate, key *ecdsa.PrivateKey) error {
 	if err := writeKey(pair.KeyFile, key); err != nil {
 		return err
@@ -205,12 +203,12 @@ func readPEM(path string) ([]byte, error) {
 	}
 	block, _ := pem.Decode(data)
 	if block == nil {
-		return nil, fmt.Errorf("%s holds no PEM block", path)
+		return nil, fmt.Errorf("%s has no PEM block", path)
 	}
 	return block.Bytes, nil
 }
 
-// writePEM replaces a file in one step, readable by its owner alone.
+// writePEM replaces a file atomically. Only its owner can read it.
 func writePEM(path, kind string, der []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err

@@ -36,13 +36,13 @@ func TestCertificatesAreKeptAndVerify(t *testing.T) {
 
 	again, err := EnsureCA(dir, "ca")
 	if err != nil || !again.cert.Equal(ca.cert) {
-		t.Fatalf("the authority was made anew (%v)", err)
+		t.Fatalf("the CA was replaced (%v)", err)
 	}
 	if _, err := again.Ensure(dir, "server", leaf); err != nil {
 		t.Fatal(err)
 	}
 	if kept, _, _ := load(pair); !kept.Equal(cert) {
-		t.Error("a good certificate was issued anew")
+		t.Error("a valid certificate was replaced")
 	}
 }
 

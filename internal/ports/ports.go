@@ -1,5 +1,4 @@
-// Package ports chooses ports for servers on loopback and reserves them, so
-// that programs which choose at the same time do not choose the same.
+// Package ports chooses and reserves ports for servers on loopback. Programs that choose concurrently get different ports.
 package ports
 
 import (
@@ -15,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ports are chosen below the range from which systems take the ports of
-// outgoing connections, so that a kept port is not lost to one of those.
+// Ports are chosen below the ephemeral range, so that a saved port is not taken by an outgoing connection.
 const first, last = 20000, 29999
 
 // Choose returns a free port and reserves it.
@@ -30,14 +28,13 @@ func Choose() (int, error) {
 	return 0, fmt.Errorf("no free port between %d and %d", first, last)
 }
 
-// reserved holds the lock files of the ports of this process. The kernel drops
-// the locks with the process.
+// reserved are the lock files of the ports of this process. The kernel releases the locks when the process ends.
 var reserved = struct {
 	sync.Mutex
 	files map[int]*os.File
 }{files: map[int]*os.File{}}
 
-// Reserve takes a port for this process, or says who has it.
+// Reserve reserves a port for this process, or returns who uses it.
 func Reserve(port int) error {
 	reserved.Lock()
 	defer reserved.Unlock()
@@ -58,7 +55,7 @@ func Reserve(port int) error {
 	return nil
 }
 
-// Release gives a port back.
+// Release releases a port.
 func Release(port int) {
 	reserved.Lock()
 	defer reserved.Unlock()

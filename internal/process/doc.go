@@ -1,7 +1,5 @@
-// Package process runs one operating system process and keeps it running: it
-// restarts what dies, with back-off, and can kill, pause and restart it on
-// request, which is how failures are tested.
+// Package process supervises operating system processes: it restarts them with back-off when they die, and can kill, pause
+// and restart them on request, to test failures.
 //
-// Children never outlive the program that started them, whatever kills it: on
-// Linux the kernel ends them with their parent.
+// On Linux children never outlive the program that started them: the kernel kills them with their parent.
 package process

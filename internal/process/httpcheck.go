@@ -11,9 +11,8 @@ import (
 	"sync"
 )
 
-// HTTPCheck returns a check that GETs a URL and wants the answer 200. For
-// https it trusts the authority in caFile and, if files are given, presents a
-// client certificate.
+// HTTPCheck returns a check that succeeds if a GET of the URL returns 200. For https it trusts the CA in caFile and, if
+// files are given, presents a client certificate.
 func HTTPCheck(url, caFile, certFile, keyFile string) func(context.Context) error {
 	connect := sync.OnceValues(func() (*http.Client, error) {
 		config := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
@@ -31,7 +30,7 @@ func HTTPCheck(url, caFile, certFile, keyFile string) func(context.Context) erro
 			}
 			config.Certificates = []tls.Certificate{cert}
 		}
-		// A connection per check: a kept one would outlive the server it belongs to.
+		// A kept connection would outlive its server.
 		return &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}, nil
 	})
 	return func(ctx context.Context) error {

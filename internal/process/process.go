@@ -17,25 +17,24 @@ import (
 const (
 	firstBackoff = 200 * time.Millisecond
 	maxBackoff   = 10 * time.Second
-	// stableAfter is how long a process must have run for its next death to
-	// count as the first one again.
+	// stableAfter is the uptime after which the back-off is reset.
 	stableAfter = 30 * time.Second
-	// stopGrace is how long a process may take to end by itself.
+	// stopGrace is the time between SIGTERM and SIGKILL.
 	stopGrace = 15 * time.Second
 )
 
-// Spec says what to run.
+// Spec describes a process.
 type Spec struct {
 	// Name identifies the process within its federation, for example "cell-a/etcd".
 	Name string
 	// Path is the executable, Args its arguments without the program name.
 	Path string
 	Args []string
-	// Env is added to the environment of this program.
+	// Env is added to the environment of this program; later values win.
 	Env []string
-	// LogFile receives standard output and error; it is appended to.
+	// LogFile is appended with standard output and error.
 	LogFile string
-	// Check tells whether the process does its work; nil means that running is enough.
+	// Check reports whether the process is healthy. If nil, a running process is healthy.
 	Check func(ctx context.Context) error
 }
 
@@ -52,8 +51,8 @@ type Process struct {
 	started  time.Time
 	lastExit string
 
-	wake chan struct{} // tells the keeper that wanted has changed
-	done chan struct{} // closed when the keeper has ended
+	wake chan struct{} // notifies the supervisor that wanted has changed
+	done chan struct{} // closed when the supervisor has ended
 	stop context.CancelFunc
 }
 
@@ -65,8 +64,7 @@ func New(spec Spec) *Process {
 // Name returns the name given in the Spec.
 func (p *Process) Name() string { return p.spec.Name }
 
-// Start begins to run the process and to keep it running until Stop. It
-// returns once the process has been started, not when it is ready.
+// Start starts the process and keeps it running until Stop. It does not wait until the process is ready.
 func (p *Process) Start(ctx context.Context) error {
 	p.mu.Lock()
 	if p.stop != nil {
@@ -79,12 +77,12 @@ func (p *Process) Start(ctx context.Context) error {
 		p.mu.Unlock()
 		return err
 	}
-	// The keeper outlives the call that starts the process; Stop ends it.
-	keeperCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	// Supervision outlives this call; Stop ends it.
+	superviseCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	p.stop = cancel
 	p.done = make(chan struct{})
 	p.mu.Unlock()
-	go p.keep(keeperCtx)
+	go p.supervise(superviseCtx)
 	return nil
 }
 
@@ -126,8 +124,8 @@ func exitText(err error) string {
 	return err.Error()
 }
 
-// keep restarts the process when it dies although it is wanted.
-func (p *Process) keep(ctx context.Context) {
+// supervise restarts the process when it dies while it is wanted.
+func (p *Process) supervise(ctx context.Context) {
 	defer close(p.done)
 	logger := klog.FromContext(ctx).WithValues("process", p.spec.Name)
 	backoff := firstBackoff
@@ -152,9 +150,9 @@ func (p *Process) keep(ctx context.Context) {
 		p.mu.Lock()
 		if p.wanted && p.cmd == nil {
 			p.restarts++
-			logger.Info("Restarting process", "lastExit", p.lastExit, "restarts", p.restarts)
+			logger.Info("restarting process", "lastExit", p.lastExit, "restarts", p.restarts)
 			if err := p.launch(); err != nil {
-				logger.Error(err, "Process cannot be restarted")
+				logger.Error(err, "process cannot be restarted")
 				p.lastExit = err.Error()
 			}
 		}
@@ -162,8 +160,7 @@ func (p *Process) keep(ctx context.Context) {
 	}
 }
 
-// waitUntilWanted waits for the back-off to pass and for the process to be
-// wanted; it returns false when supervision ends.
+// waitUntilWanted waits until the back-off has passed and the process is wanted. It returns false when supervision ends.
 func (p *Process) waitUntilWanted(ctx context.Context, backoff time.Duration) bool {
 	timer := time.NewTimer(backoff)
 	defer timer.Stop()
@@ -171,7 +168,7 @@ func (p *Process) waitUntilWanted(ctx context.Context, backoff time.Duration) bo
 		select {
 		case <-ctx.Done():
 			return false
-		case <-p.wake: // back at once: somebody asked for it
+		case <-p.wake: // restart on request, without back-off
 		case <-timer.C:
 		}
 		p.mu.Lock()
@@ -183,10 +180,10 @@ func (p *Process) waitUntilWanted(ctx context.Context, backoff time.Duration) bo
 	}
 }
 
-// Kill ends the process at once with SIGKILL. It is restarted like after any crash.
+// Kill kills the process with SIGKILL. It is restarted as after a crash.
 func (p *Process) Kill() error { return p.signal(syscall.SIGKILL) }
 
-// Pause stops the process with SIGSTOP: when it returns, the process hangs, with its connections open.
+// Pause stops the process with SIGSTOP. Its connections stay open.
 func (p *Process) Pause() error {
 	if err := p.signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -203,7 +200,7 @@ func (p *Process) Pause() error {
 	return nil
 }
 
-// Resume lets a paused process go on.
+// Resume continues a paused process.
 func (p *Process) Resume() error {
 	if err := p.signal(syscall.SIGCONT); err != nil {
 		return err
@@ -214,7 +211,7 @@ func (p *Process) Resume() error {
 	return nil
 }
 
-// Halt ends the process with SIGKILL and keeps it down until Resurrect.
+// Halt kills the process with SIGKILL and keeps it down until Resurrect.
 func (p *Process) Halt() error {
 	p.mu.Lock()
 	p.wanted = false
@@ -229,7 +226,7 @@ func (p *Process) Halt() error {
 	return nil
 }
 
-// Resurrect runs a halted process again.
+// Resurrect starts a halted process again.
 func (p *Process) Resurrect() error {
 	p.mu.Lock()
 	p.wanted = true
@@ -241,7 +238,7 @@ func (p *Process) Resurrect() error {
 	return nil
 }
 
-// Restart ends the process gracefully and starts it again.
+// Restart stops the process gracefully and starts it again.
 func (p *Process) Restart() error {
 	p.mu.Lock()
 	exited := p.exited
@@ -255,8 +252,7 @@ func (p *Process) Restart() error {
 	return p.Resurrect()
 }
 
-// Stop ends the process and its supervision, first with SIGTERM and, after a
-// grace time or when ctx ends, with SIGKILL.
+// Stop ends supervision and the process: with SIGTERM, and after a grace period or when ctx ends with SIGKILL.
 func (p *Process) Stop(ctx context.Context) error {
 	p.mu.Lock()
 	stop, done := p.stop, p.done
@@ -268,7 +264,7 @@ func (p *Process) Stop(ctx context.Context) error {
 	}
 	stop()
 	<-done
-	// The keeper may have launched once more before it saw the cancellation.
+	// The supervisor may have restarted the process before it saw the cancellation.
 	p.mu.Lock()
 	exited := p.exited
 	p.mu.Unlock()
@@ -307,8 +303,7 @@ func (p *Process) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// WaitReady waits until the process passes its check. It fails at once, with
-// the last lines of the log, when the process dies on the way.
+// WaitReady waits until the process is healthy. If it dies first, the error has the last lines of the log.
 func (p *Process) WaitReady(ctx context.Context) error {
 	p.mu.Lock()
 	exited := p.exited
@@ -333,7 +328,7 @@ func (p *Process) WaitReady(ctx context.Context) error {
 	}
 }
 
-// Check reports whether the process is running and does its work.
+// Check returns an error if the process is not running or not healthy.
 func (p *Process) Check(ctx context.Context) error {
 	p.mu.Lock()
 	running, lastExit := p.cmd != nil, p.lastExit
@@ -355,7 +350,7 @@ func (p *Process) deathError() error {
 	return &DeathError{Name: p.spec.Name, Exit: p.lastExit, LogFile: p.spec.LogFile, LogTail: tail(p.spec.LogFile, 15)}
 }
 
-// DeathError says that a process died while it was expected to become ready.
+// DeathError is returned for a process that died before it was ready.
 type DeathError struct {
 	Name, Exit, LogFile, LogTail string
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// helperEnv makes the test binary play another role.
+// helperEnv makes the test binary run parent.
 const helperEnv = "PROCESS_TEST_HELPER"
 
 func TestMain(m *testing.M) {
@@ -45,7 +45,7 @@ func waitFor(t *testing.T, what string, condition func() bool) {
 	for !condition() {
 		select {
 		case <-deadline:
-			t.Fatalf("waited in vain until %s", what)
+			t.Fatalf("timed out waiting until %s", what)
 		case <-ticker.C:
 		}
 	}
@@ -125,7 +125,7 @@ func TestRestartIsGraceful(t *testing.T) {
 	})
 }
 
-func TestDeathAtStartTellsTheLog(t *testing.T) {
+func TestDeathAtStartShowsTheLog(t *testing.T) {
 	p := New(Spec{
 		Name: "test", Path: "/bin/sh", Args: []string{"-c", "echo 'the port is taken' >&2; exit 3"},
 		LogFile: filepath.Join(t.TempDir(), "test.log"),
@@ -141,18 +141,18 @@ func TestDeathAtStartTellsTheLog(t *testing.T) {
 		t.Fatalf("WaitReady = %v, want a DeathError", err)
 	}
 	if !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "the port is taken") {
-		t.Errorf("the error tells neither the exit code nor the log: %v", err)
+		t.Errorf("the error lacks the exit code or the log: %v", err)
 	}
 }
 
 func TestProgramsThatDoNotExist(t *testing.T) {
 	p := New(Spec{Name: "test", Path: "/does/not/exist", LogFile: filepath.Join(t.TempDir(), "test.log")})
 	if err := p.Start(t.Context()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("Start = %v, want that the file does not exist", err)
+		t.Errorf("Start = %v, want a missing file", err)
 	}
 }
 
-// parent starts a child, tells its pid and waits to be killed.
+// parent starts a child, prints its pid and waits to be killed.
 func parent() {
 	p := New(Spec{Name: "child", Path: "/bin/sh", Args: []string{"-c", "exec sleep 1000"}, LogFile: os.Args[1]})
 	if err := p.Start(context.Background()); err != nil {

@@ -9,15 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childAttributes puts a child into a process group of its own, so that Ctrl-C
-// in a terminal reaches only its supervisor, and has the kernel kill it when
-// its parent dies.
+// childAttributes puts a child into its own process group, so that Ctrl-C in a terminal reaches only the supervisor. The
+// kernel kills the child when its parent dies.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// The parent of a child is, for Pdeathsig, the thread that forked it. Go ends
-// threads at will, so all forks are made by one thread that lives for ever.
+// For Pdeathsig the parent of a child is the thread that forked it. Go may end threads at any time, so one locked thread
+// makes all forks.
 var forks = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
@@ -35,8 +34,8 @@ func forkWithParentThread(start func() error) error {
 	return <-result
 }
 
-// awaitStop waits until a child that was told to stop has stopped with all of its threads, which takes a while if there is more to do
-// than processors, or has ended.
+// awaitStop waits until a child has stopped with all its threads after SIGSTOP, or has exited. That takes a while on a loaded
+// machine.
 func awaitStop(pid int) error {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Status is a picture of a process at one moment.
+// Status is a snapshot of a process.
 type Status struct {
 	Name     string        `json:"name"`
 	PID      int           `json:"pid,omitempty"`
@@ -31,8 +31,7 @@ const (
 	StateWaiting = "waiting" // to be restarted after a crash
 )
 
-// Status returns a picture of the process, with a fresh health check. A
-// paused process is reported as unhealthy without being asked.
+// Status returns a snapshot of the process, with a new health check. A paused process is unhealthy.
 func (p *Process) Status(ctx context.Context) Status {
 	s := p.snapshot()
 	switch s.State {
@@ -48,7 +47,7 @@ func (p *Process) Status(ctx context.Context) Status {
 	return s
 }
 
-// snapshot returns everything but health.
+// snapshot returns all but the health.
 func (p *Process) snapshot() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +72,7 @@ func (p *Process) snapshot() Status {
 	return s
 }
 
-// Usage is what a process costs.
+// Usage is the resource usage of a process.
 type Usage struct {
 	RSS int64
 	CPU time.Duration
@@ -88,7 +87,7 @@ func UsageOf(pid int) (Usage, error) {
 	if err != nil {
 		return Usage{}, err
 	}
-	// The command name, in parentheses, may hold spaces; fields count from behind it.
+	// The command name in parentheses may contain spaces; fields are counted after it.
 	_, rest, found := bytes.Cut(data[bytes.LastIndexByte(data, ')')+1:], []byte(" "))
 	fields := bytes.Fields(rest)
 	if !found || len(fields) < 22 {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// tail returns the last lines of a file, indented, or what is wrong with reading it.
+// tail returns the last lines of a file, indented, or the error of reading it.
 func tail(path string, lines int) string {
 	const window = 16 << 10
 	f, err := os.Open(path)

@@ -17,8 +17,8 @@ import (
 // lifetime bounds the tests of one package.
 const lifetime = 20 * time.Minute
 
-// FederationMain is the TestMain of packages whose tests share a federation: it starts one, has run prepare it and run the tests,
-// and ends the process.
+// FederationMain is the TestMain of packages whose tests share a federation: it starts the federation, calls run, which
+// prepares it and runs the tests, and exits.
 func FederationMain(spec local.Spec, run func(context.Context, *local.Federation) (code int, err error)) {
 	code, err := withFederation(spec, run)
 	if err != nil {
@@ -54,8 +54,8 @@ func withFederation(spec local.Spec, run func(context.Context, *local.Federation
 	return run(ctx, federation)
 }
 
-// ProgramMain is the TestMain of packages that test the program itself: it builds cellplane, tells where, runs the tests and ends the
-// process. Such packages import internal/cli, or else results of an older program would be taken from the test cache.
+// ProgramMain is the TestMain of packages that test the program: it builds cellplane, sets path, runs the tests and exits.
+// Such packages must import internal/cli, so that the test cache depends on the program.
 func ProgramMain(m *testing.M, path *string) {
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "cellplane-program-")

@@ -13,20 +13,20 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Refusal is a rule by which an API server refuses what is asked of it, as an administrator's own policy might.
+// Refusal makes an API server refuse requests, as an admission policy of an administrator might.
 type Refusal struct {
-	// Operation, Group, Resource and Name say which requests it is about. Names are to be those of the test alone.
+	// Operation, Group, Resource and Name select the requests. Names must be unique to the test.
 	Operation             admissionregistrationv1.OperationType
 	Group, Resource, Name string
-	// Unless lets requests pass; empty means none.
+	// Unless is a CEL expression for requests that pass; empty means none.
 	Unless string
-	// Words are what the refused are told.
+	// Words is the error message.
 	Words string
-	// Probe asks for what is to be refused, as a dry run.
+	// Probe makes a request to be refused, as a dry run.
 	Probe func(ctx context.Context) error
 }
 
-// Refuse returns when an API server refuses. The function that it returns puts an end to that, soon; so does the end of the test.
+// Refuse returns when the API server refuses the requests. The returned function and the end of the test lift the refusal.
 func Refuse(t testing.TB, config *rest.Config, r Refusal) (relent func()) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(config)
@@ -54,7 +54,7 @@ func Refuse(t testing.TB, config *rest.Config, r Refusal) (relent func()) {
 	Eventually(t, "the API server refuses", func(ctx context.Context) (bool, error) {
 		err := r.Probe(ctx)
 		if err == nil {
-			return false, errors.New("it agrees")
+			return false, errors.New("the request was accepted")
 		}
 		return strings.Contains(err.Error(), r.Words), err
 	})

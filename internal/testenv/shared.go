@@ -20,19 +20,18 @@ import (
 	"github.com/cellplane/cellplane/internal/local"
 )
 
-// supervisorEnv makes a test binary a supervisor of shared control planes
-// instead of running its tests.
+// supervisorEnv makes a test binary supervise shared control planes instead of running its tests.
 const supervisorEnv = "CELLPLANE_TESTENV_SUPERVISOR"
 
-// job is what such a supervisor is told.
+// job is the input of such a supervisor.
 type job struct {
 	Dir   string
 	Spec  local.Spec
 	Bin   kubebin.Binaries
-	While int // the process with which it ends
+	While int // the process with which the supervisor ends
 }
 
-// A test binary that is started as a supervisor never gets to its tests.
+// A test binary that is started as a supervisor does not run its tests.
 func init() {
 	text := os.Getenv(supervisorEnv)
 	if text == "" {
@@ -52,19 +51,18 @@ func init() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	_ = os.RemoveAll(filepath.Dir(j.Dir)) // the last one to end leaves nothing behind
+	_ = os.RemoveAll(filepath.Dir(j.Dir)) // the last supervisor removes everything
 	os.Exit(0)
 }
 
-// waitForEnd returns when a process has ended. Its parent reaps it, not we.
+// waitForEnd polls until a process that is not a child has ended.
 func waitForEnd(pid int) {
 	for syscall.Kill(pid, 0) == nil {
 		time.Sleep(200 * time.Millisecond)
 	}
 }
 
-// shared returns the control planes of a federation that is started by the
-// first package that asks for it.
+// shared returns the control planes of a federation. The first package that calls it starts the federation.
 func shared(t testing.TB, name string, spec local.Spec) []*ControlPlane {
 	t.Helper()
 	binaries := Binaries(t)
@@ -95,8 +93,7 @@ func shared(t testing.TB, name string, spec local.Spec) []*ControlPlane {
 	return controlPlanes(t, dir, spec.ControlPlaneNames())
 }
 
-// owner is the process whose end is the end of the run: the go command, or
-// this test binary when it was started by hand.
+// owner returns the process that ends with the test run: the go command, or this test binary if it was started directly.
 func owner() int {
 	parent := os.Getppid()
 	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", parent))
@@ -118,7 +115,7 @@ func lock(t testing.TB, path string) (unlock func()) {
 	return func() { f.Close() }
 }
 
-// spawn starts this test binary again as a supervisor that outlives it.
+// spawn starts this test binary as a supervisor that outlives it.
 func spawn(t testing.TB, j job) {
 	t.Helper()
 	text, err := json.Marshal(j)

@@ -1,6 +1,5 @@
-// Package testenv gives tests real control planes. Shared ones are started
-// once for all packages of a `go test` run and end with it; dedicated ones
-// belong to one test. Both run the same code as `cellplane up`.
+// Package testenv provides real control planes for tests. Shared ones are started once for all packages of a `go test` run;
+// dedicated ones belong to one test. Both run the same code as `cellplane up`.
 package testenv
 
 import (
@@ -19,20 +18,19 @@ import (
 	"github.com/cellplane/cellplane/internal/local"
 )
 
-// patience bounds every wait of a test; a machine busy with other packages is slow.
-const patience = 3 * time.Minute
+// timeout bounds every wait of a test. It is long, for loaded machines.
+const timeout = 3 * time.Minute
 
-// ControlPlane is an API server that tests share: they work in namespaces of
-// their own and leave alone what they did not create.
+// ControlPlane is a shared API server. Tests use their own namespaces and change only objects that they created.
 type ControlPlane struct {
 	Name   string
 	config *rest.Config
 }
 
-// RESTConfig returns a fresh client configuration for an administrator.
+// RESTConfig returns a new client configuration for an administrator.
 func (c *ControlPlane) RESTConfig() *rest.Config {
 	config := rest.CopyConfig(c.config)
-	config.QPS = -1 // tests are not to be slowed down by their clients
+	config.QPS = -1 // no rate limit
 	return config
 }
 
@@ -46,7 +44,7 @@ func (c *ControlPlane) Client(t testing.TB) kubernetes.Interface {
 	return client
 }
 
-// Namespace creates a namespace for a test and deletes it afterwards.
+// Namespace creates a namespace for a test and deletes it at its end.
 func (c *ControlPlane) Namespace(t testing.TB) string {
 	t.Helper()
 	client := c.Client(t)
@@ -72,8 +70,7 @@ func SharedMembers(t testing.TB) []*ControlPlane {
 	return shared(t, "members", local.Spec{WithoutHub: true, Members: 3, Nodes: 5})
 }
 
-// StartFederation starts a federation for one test alone, which may kill,
-// pause and restart what it likes.
+// StartFederation starts a federation for one test, which may kill, pause and restart any process.
 func StartFederation(t testing.TB, spec local.Spec) *local.Federation {
 	t.Helper()
 	federation, err := local.Open(t.TempDir(), spec, local.Options{Binaries: Binaries(t), NoFsync: true, Streams: true})
@@ -86,7 +83,7 @@ func StartFederation(t testing.TB, spec local.Spec) *local.Federation {
 		}
 		federation.Close()
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	if err := federation.Start(ctx, func(string) {}); err != nil {
 		t.Fatal(err)
@@ -94,7 +91,7 @@ func StartFederation(t testing.TB, spec local.Spec) *local.Federation {
 	return federation
 }
 
-// Binaries returns the Kubernetes programs, building them if need be.
+// Binaries returns the Kubernetes programs, and builds them if necessary.
 func Binaries(t testing.TB) kubebin.Binaries {
 	t.Helper()
 	binaries, err := kubebin.Ensure(t.Context(), func(string, int) {})
@@ -104,12 +101,11 @@ func Binaries(t testing.TB) kubebin.Binaries {
 	return binaries
 }
 
-// Eventually waits for a condition. The error it last returned, if any, is
-// part of the failure.
+// Eventually waits for a condition. A failure includes the last error of the condition.
 func Eventually(t testing.TB, what string, condition func(ctx context.Context) (bool, error)) {
 	t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
 		done, err := condition(ctx)
 		last = err
 		return done, nil
@@ -119,7 +115,7 @@ func Eventually(t testing.TB, what string, condition func(ctx context.Context) (
 	}
 }
 
-// controlPlanes returns what the kubeconfig of a federation names, in order.
+// controlPlanes returns the control planes in the kubeconfig of a federation.
 func controlPlanes(t testing.TB, dir string, names []string) []*ControlPlane {
 	t.Helper()
 	kubeconfig, err := clientcmd.LoadFromFile(local.KubeconfigFile(dir))

@@ -1,7 +1,7 @@
-// Package testtable keeps tables true that say which test shows what: every row names tests, and they exist.
+// Package testtable checks tables that map requirements to tests: every row must name tests that exist.
 //
-// A table is in Markdown, with rows of three cells: the row's name, words, and tests separated by spaces. A test is named by the folder
-// it is in, with its subtests if one of them is meant: `gateway.TestGateway/Watch`.
+// A table is in Markdown, with rows of three cells: ID, text, and tests separated by spaces. A test is named by its folder,
+// function and optionally subtest: `gateway.TestGateway/Watch`.
 package testtable
 
 import (
@@ -19,8 +19,8 @@ import (
 	"testing"
 )
 
-// Check fails a test for every row of a file that is there twice, names no tests, or names one that is in none of the folders. It returns
-// the names of the rows.
+// Check reports an error for each row of a file that occurs twice, names no tests, or names one that is in none of the
+// folders. It returns the IDs of the rows.
 func Check(t testing.TB, file string, folders ...string) []string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -38,7 +38,7 @@ func Check(t testing.TB, file string, folders ...string) []string {
 	return rows
 }
 
-// tests are the tests of each folder, and the strings in it, among which are the names of subtests.
+// tests are the test functions of each folder, and its string literals, which include the names of subtests.
 type tests struct {
 	functions map[string]bool
 	strings   map[string]bool
@@ -46,7 +46,7 @@ type tests struct {
 
 func newTests() tests { return tests{functions: map[string]bool{}, strings: map[string]bool{}} }
 
-// reference is a test, or what can be run like one.
+// reference matches the name of a test, fuzz test or benchmark.
 var reference = regexp.MustCompile(`^[a-z]+\.(Test|Fuzz|Benchmark)\w*(/\w+)*$`)
 
 func check(text string, known tests) (rows, problems []string) {
@@ -57,7 +57,7 @@ func check(text string, known tests) (rows, problems []string) {
 		}
 		row := strings.TrimSpace(cells[1])
 		if slices.Contains(rows, row) {
-			problems = append(problems, row+" is there twice")
+			problems = append(problems, row+" occurs twice")
 		}
 		rows = append(rows, row)
 		named := strings.Fields(cells[3])
@@ -65,7 +65,7 @@ func check(text string, known tests) (rows, problems []string) {
 			problems = append(problems, row+" names no tests")
 		}
 		for _, name := range named {
-			if problem := known.lack(name); problem != "" {
+			if problem := known.problem(name); problem != "" {
 				problems = append(problems, fmt.Sprintf("%s names %s, %s", row, name, problem))
 			}
 		}
@@ -73,8 +73,8 @@ func check(text string, known tests) (rows, problems []string) {
 	return rows, problems
 }
 
-// lack says what is wrong with the name of a test, "" if it exists.
-func (k tests) lack(name string) string {
+// problem returns what is wrong with the name of a test, or "" if it exists.
+func (k tests) problem(name string) string {
 	if !reference.MatchString(name) {
 		return "which is not the name of a test"
 	}

@@ -19,7 +19,7 @@ func TestCheck(t *testing.T) {
 		problem string
 	}{
 		"all well":           {"| A1 | x | testtable.TestCheck splice.FuzzSkim |\n| A2 | y | testtable.TestCheck/Watch |\n", []string{"A1", "A2"}, ""},
-		"twice":              {"| A1 | x | splice.FuzzSkim |\n| A1 | x | splice.FuzzSkim |\n", []string{"A1", "A1"}, "A1 is there twice"},
+		"twice":              {"| A1 | x | splice.FuzzSkim |\n| A1 | x | splice.FuzzSkim |\n", []string{"A1", "A1"}, "A1 occurs twice"},
 		"no tests":           {"| A1 | x | |\n", []string{"A1"}, "A1 names no tests"},
 		"words":              {"| A1 | x | splice.FuzzSkim and more |\n", []string{"A1"}, "A1 names and, which is not"},
 		"no such test":       {"| A1 | x | testtable.TestNothing |\n", []string{"A1"}, "which does not exist"},
@@ -45,6 +45,6 @@ func TestTestsIn(t *testing.T) {
 		t.Errorf("found %v, %v", known, err)
 	}
 	if _, err := testsIn([]string{"nowhere"}); err == nil {
-		t.Error("tests were found nowhere")
+		t.Error("tests were found in a missing folder")
 	}
 }

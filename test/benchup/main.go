@@ -1,5 +1,4 @@
-// Command benchup measures how long a local federation of the default shape
-// takes from built binaries to ready, and what it costs when idle.
+// Command benchup measures the start of a local federation of the default size, and its cost when idle.
 package main
 
 import (
@@ -18,7 +17,7 @@ import (
 )
 
 func main() {
-	idle := flag.Duration("idle", 30*time.Second, "how long to let the federation idle before measuring memory")
+	idle := flag.Duration("idle", 30*time.Second, "idle time before memory is measured")
 	flag.Parse()
 	if err := run(context.Background(), *idle); err != nil {
 		fmt.Fprintln(os.Stderr, "benchup:", err)
@@ -37,7 +36,7 @@ func run(ctx context.Context, idle time.Duration) error {
 	}
 	defer os.RemoveAll(dir)
 
-	fmt.Printf("%-34s %8s\n", "from built binaries to ready", "seconds")
+	fmt.Printf("%-34s %8s\n", "start until ready", "seconds")
 	for _, what := range []string{"first start", "resumed"} {
 		federation, took, err := start(ctx, dir, binaries)
 		if err != nil {

@@ -48,7 +48,7 @@ func (w *world) interrupted(wanted *regexp.Regexp, args ...string) {
 	_, _ = io.Copy(io.Discard, stdout)
 	err = cmd.Wait()
 	var exit *exec.ExitError
-	if !shown || !errors.As(err, &exit) || !strings.Contains(stderr.String(), "the change goes on, follow it with `cellplane cells watch`") {
+	if !shown || !errors.As(err, &exit) || !strings.Contains(stderr.String(), "the change continues, watch it with `cellplane cells watch`") {
 		w.Fatalf("cellplane %s was interrupted: %v; has it shown %q: %v, in\n%s\nand it says %q", strings.Join(args, " "), err, wanted, shown, all, stderr.String())
 	}
 }

@@ -55,7 +55,7 @@ func (w *world) testBadInput(*testing.T) {
 		{"cells add Cell_X", "cannot be the name of a cell"},
 		{"cells add cell-c --weight 0", "at least 1, not 0"},
 		{"cells drain cell-x", "there is no cell cell-x in the topology; its cells are cell-a, cell-b"},
-		{"cells weight cell-a many", `"many" is no weight`},
+		{"cells weight cell-a many", `"many" is not a weight`},
 		{"cells rejoin cell-a", "has not failed"},
 		{"cells abort", "no change is under way"},
 		{"cells plan drain cell-x", "there is no cell cell-x"},

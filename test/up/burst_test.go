@@ -9,8 +9,8 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// TestBurst is what docs/scheduling.md shows to newcomers, with two nodes in each member: at home there is room for eight
-// replicas of docs/examples/burst.yaml, the cloud has as much and can grow.
+// TestBurst runs the example of docs/scheduling.md with two nodes in each member: both regions have capacity for eight
+// replicas of docs/examples/burst.yaml, and the cloud can grow.
 func TestBurst(t *testing.T) {
 	const example = "../../docs/examples/burst.yaml"
 	p := newPlace(t)
@@ -18,12 +18,12 @@ func TestBurst(t *testing.T) {
 
 	until := func(what string, args ...string) {
 		t.Helper()
-		testenv.Eventually(t, strings.Join(args, " ")+" says "+what, func(ctx context.Context) (bool, error) {
+		testenv.Eventually(t, strings.Join(args, " ")+" prints "+what, func(ctx context.Context) (bool, error) {
 			output, err := p.command(ctx, args...).CombinedOutput()
 			return err == nil && strings.Contains(string(output), what), errors.New(string(output))
 		})
 	}
-	// Nothing is created by asking, and the answer is right once the hub has seen the nodes.
+	// A simulation creates nothing. It is correct once the hub has seen the nodes.
 	until("Decision: member1:8  member2:4\n", "schedule", "simulate", "-f", example, "--replicas", "12")
 	p.refused("NotFound", "kubectl", "get", "deployment", "render")
 
@@ -36,6 +36,6 @@ func TestBurst(t *testing.T) {
 	until("Runs in: member1:8  member2:2\n", "schedule", "explain", "deploy/render")
 	p.run("kubectl", "rollout", "status", "deployment/render", "--timeout", "3m")
 	if pods := p.run("kubectl", "--context", "member2", "get", "pods", "-l", "app=render"); strings.Count(pods, " Running ") != 2 {
-		t.Errorf("in the cloud there are these pods:\n%s", pods)
+		t.Errorf("member2 has these pods:\n%s", pods)
 	}
 }

@@ -1,5 +1,4 @@
-// Package up tests the local federation as its users meet it: through the
-// command line, with things going wrong.
+// Package up tests the local federation through the command line, including failures.
 package up
 
 import (
@@ -13,13 +12,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	_ "github.com/cellplane/cellplane/internal/cli" // the program is built from it: a result of another one must not be taken from the cache
+	_ "github.com/cellplane/cellplane/internal/cli" // makes the test cache depend on the program
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
@@ -29,14 +29,14 @@ var cellplane string
 
 func TestMain(m *testing.M) { testenv.ProgramMain(m, &cellplane) }
 
-// place is a directory with a federation of its own.
+// place is a directory with its own federation.
 type place struct {
 	*testing.T
 	dir string
 }
 
 func newPlace(t *testing.T) place {
-	testenv.Binaries(t) // so that no test measures or interrupts their build
+	testenv.Binaries(t) // build them before the tests
 	p := place{T: t, dir: filepath.Join(t.TempDir(), "federation")}
 	t.Cleanup(func() {
 		_ = p.command(context.Background(), "down", "--purge").Run()
@@ -53,7 +53,7 @@ func (p place) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run expects success and returns what was printed.
+// run runs a command that must succeed and returns its output.
 func (p place) run(args ...string) string {
 	p.Helper()
 	output, err := p.command(p.Context(), args...).CombinedOutput()
@@ -63,7 +63,7 @@ func (p place) run(args ...string) string {
 	return string(output)
 }
 
-// refused expects failure with one sentence that holds the given words.
+// refused runs a command that must fail with an error message that contains the given words.
 func (p place) refused(words string, args ...string) {
 	p.Helper()
 	var stderr bytes.Buffer
@@ -75,11 +75,11 @@ func (p place) refused(words string, args ...string) {
 		p.Fatalf("cellplane %s: %v, want a non-zero exit code", strings.Join(args, " "), err)
 	}
 	if !strings.Contains(stderr.String(), words) {
-		p.Errorf("cellplane %s says %q, want %q", strings.Join(args, " "), stderr.String(), words)
+		p.Errorf("cellplane %s prints %q, want %q", strings.Join(args, " "), stderr.String(), words)
 	}
 }
 
-// report is what `status -o json` says; the exit code tells health.
+// report returns the output of `status -o json`, and the health from its exit code.
 func (p place) report() (report local.Report, healthy bool) {
 	p.Helper()
 	output, err := p.command(p.Context(), "status", "-o", "json").Output()
@@ -89,7 +89,7 @@ func (p place) report() (report local.Report, healthy bool) {
 	return report, err == nil
 }
 
-// processes returns the command lines that mention the directory.
+// processes returns the command lines that contain the directory.
 func (p place) processes() []string {
 	var found []string
 	entries, err := os.ReadDir("/proc")
@@ -117,7 +117,20 @@ func TestLife(t *testing.T) {
 	p := newPlace(t)
 	p.refused("is not up", "status")
 
-	output := p.run("up", "--cells", "1", "--members", "1", "--nodes", "2")
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(config, []byte(`
+apiVersion: local.cellplane.io/v1alpha1
+kind: LocalFederation
+cells: 5
+members: 1
+nodes: 2
+parts:
+  cell-a/engine: {flags: {workers-per-member: 7}}
+  kube-apiserver: {flags: {profiling: true}}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	output := p.run("up", "--config", config, "--cells", "1")
 	if !strings.Contains(output, "Your federation is up: 3 control planes") || !strings.Contains(output, "Try next:") {
 		t.Errorf("up ends with %q", output)
 	}
@@ -127,15 +140,19 @@ func TestLife(t *testing.T) {
 	if kinds := p.run("kubectl", "--context", "cell-a", "api-resources"); !strings.Contains(kinds, "propagationpolicies") {
 		t.Errorf("cell-a serves:\n%s", kinds)
 	}
+	if versions := p.run("kubectl", "version"); !strings.Contains(versions, "Client Version: v1.") || strings.Contains(versions, "WARNING") {
+		t.Errorf("kubectl version prints:\n%s", versions)
+	}
+	p.testFlagsArrive()
 	p.run("kubectl", "create", "configmap", "kept") // by default through the gateway
 	p.refused("is up already", "up")
 
 	t.Run("workloads are propagated", func(t *testing.T) { place{t, p.dir}.testPropagation() })
-	t.Run("people can be let in", func(t *testing.T) { place{t, p.dir}.testUser() })
-	t.Run("any killed child is healed", func(t *testing.T) { place{t, p.dir}.testHealing() })
+	t.Run("users can be created", func(t *testing.T) { place{t, p.dir}.testUser() })
+	t.Run("killed processes are restarted", func(t *testing.T) { place{t, p.dir}.testHealing() })
 	t.Run("files are private", func(t *testing.T) { place{t, p.dir}.testPrivateFiles() })
-	t.Run("nothing listens beyond loopback", func(t *testing.T) { place{t, p.dir}.testLoopback() })
-	t.Run("few files are watched", func(t *testing.T) { place{t, p.dir}.testFewWatches() })
+	t.Run("processes listen only on loopback", func(t *testing.T) { place{t, p.dir}.testLoopback() })
+	t.Run("few inotify instances are used", func(t *testing.T) { place{t, p.dir}.testFewWatches() })
 
 	report, _ := p.report()
 	if err := syscall.Kill(report.PID, syscall.SIGKILL); err != nil {
@@ -144,8 +161,9 @@ func TestLife(t *testing.T) {
 	p.noProcesses()
 	p.refused("is not up", "status")
 
-	p.refused("leave the flags out to resume it", "up", "--cells", "2")
+	p.refused("leave the sizes out to resume it", "up", "--cells", "2")
 	p.run("up")
+	p.testFlagsArrive() // the configuration is remembered
 	p.run("kubectl", "get", "configmap", "kept")
 	p.run("down")
 	p.noProcesses()
@@ -155,10 +173,31 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// testPropagation goes the way of a newcomer: a namespace, a policy and a
-// Deployment through the gateway, which then runs in the member and reports.
+// testFlagsArrive checks that the flags of the configuration file reach the processes.
+func (p place) testFlagsArrive() {
+	p.Helper()
+	lines := p.processes()
+	count := func(words ...string) (n int) {
+		for _, line := range lines {
+			if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) }) {
+				n++
+			}
+		}
+		return n
+	}
+	if n := count(" engine ", "--cell=cell-a", "--workers-per-member=7"); n != 1 {
+		p.Errorf("%d engines have the flag of cell-a/engine, want 1:\n%s", n, strings.Join(lines, "\n"))
+	}
+	if n, all := count("/kube-apiserver ", "--profiling=true"), count("/kube-apiserver "); n != 3 || all != 3 {
+		p.Errorf("%d of %d API servers have the flag of kube-apiserver, want all 3:\n%s", n, all, strings.Join(lines, "\n"))
+	}
+}
+
+// testPropagation creates a namespace, a policy and a Deployment through the gateway, and checks that the Deployment runs in
+// the member and reports its status.
 func (p place) testPropagation() {
 	p.run("kubectl", "create", "namespace", "demo")
+	before := p.templates("cell-a")
 	manifest := filepath.Join(p.TempDir(), "policy.yaml")
 	if err := os.WriteFile(manifest, []byte(`
 apiVersion: policy.karmada.io/v1alpha1
@@ -176,6 +215,9 @@ spec:
 	if pods := p.run("kubectl", "--context", "member1", "-n", "demo", "get", "pods"); strings.Count(pods, " Running ") != 2 {
 		p.Errorf("member1 has these pods:\n%s", pods)
 	}
+	testenv.Eventually(p.T, "the workload is counted", func(context.Context) (bool, error) {
+		return p.templates("cell-a") > before, nil
+	})
 	if nodes := p.run("kubectl", "get", "--raw", "/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy/api/v1/nodes"); !strings.Contains(nodes, "member1-node-0") {
 		p.Errorf("through the proxy member1 has these nodes:\n%s", nodes)
 	}
@@ -188,7 +230,28 @@ spec:
 	}
 }
 
-// testUser lets a user in, who may do what RBAC says and nothing else.
+// templates returns how many templates `cells list` shows for a cell.
+func (p place) templates(cell string) int {
+	p.Helper()
+	var list struct {
+		Cells []struct {
+			Name      string
+			Templates int
+		}
+	}
+	if err := json.Unmarshal([]byte(p.run("cells", "list", "-o", "json")), &list); err != nil {
+		p.Fatal(err)
+	}
+	for _, c := range list.Cells {
+		if c.Name == cell {
+			return c.Templates
+		}
+	}
+	p.Fatalf("cells list does not show %s", cell)
+	return 0
+}
+
+// testUser creates a user, who has only the rights that RBAC grants.
 func (p place) testUser() {
 	kubeconfig := filepath.Join(p.TempDir(), "alice.kubeconfig")
 	p.run("user", "create", "alice", "--group", "team-a", "--output", kubeconfig)
@@ -209,20 +272,19 @@ func (p place) testUser() {
 	}
 }
 
-// testHealing kills every child in turn. Some of the others end by themselves
-// then, because they have lost what they depend on; they are healed, too.
+// testHealing kills every process in turn. Processes that depend on it may exit; they are restarted, too.
 func (p place) testHealing() {
 	report, _ := p.report()
 	for _, child := range report.Processes {
 		killed := p.kill(child.Name)
-		testenv.Eventually(p.T, child.Name+" is healed", func(context.Context) (bool, error) {
+		testenv.Eventually(p.T, child.Name+" is restarted and healthy", func(context.Context) (bool, error) {
 			now, healthy := p.report()
 			return healthy && pidOf(now, child.Name) != killed, fmt.Errorf("%+v", now)
 		})
 	}
 }
 
-// kill ends a process of a healthy federation with SIGKILL and returns its pid.
+// kill waits until the federation is healthy, kills a process with SIGKILL and returns its pid.
 func (p place) kill(name string) (pid int) {
 	testenv.Eventually(p.T, name+" is killed", func(context.Context) (bool, error) {
 		report, healthy := p.report()
@@ -247,7 +309,7 @@ func pidOf(report local.Report, name string) int {
 func (p place) testPrivateFiles() {
 	err := filepath.WalkDir(p.dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // files come and go while things run
+			return nil // files are created and deleted meanwhile
 		}
 		info, err := entry.Info()
 		if err == nil && info.Mode().Perm()&0o077 != 0 && !strings.Contains(path, "/etcd/") {
@@ -258,14 +320,14 @@ func (p place) testPrivateFiles() {
 	if err != nil {
 		p.Fatal(err)
 	}
-	// The files of etcd have modes of its own choice; the folder that holds them is closed.
+	// etcd chooses the modes of its own files; the directory above is private.
 	if info, err := os.Stat(p.dir); err != nil || info.Mode().Perm() != 0o700 {
 		p.Errorf("%s has mode %v (%v)", p.dir, info.Mode(), err)
 	}
 }
 
-// testFewWatches: Linux lets a user have 128 inotify instances by default, and whoever comes last gets none. Two
-// federations and the user's own programs must find enough.
+// testFewWatches counts inotify instances. Linux allows 128 per user by default, which must suffice for two federations and
+// other programs.
 func (p place) testFewWatches() {
 	report, _ := p.report()
 	instances := map[string]int{}
@@ -323,7 +385,7 @@ func (p place) testLoopback() {
 	}
 }
 
-func TestInterruptedHalfWay(t *testing.T) {
+func TestInterruptedStart(t *testing.T) {
 	p := newPlace(t)
 	var stderr bytes.Buffer
 	cmd := p.command(t.Context(), "up", "--cells", "0", "--members", "1", "--nodes", "1")
@@ -393,7 +455,7 @@ func TestChildThatCrashesAtStart(t *testing.T) {
 	began := time.Now()
 	p.refused("hub/etcd died at start", "up")
 	if took := time.Since(began); took > time.Minute {
-		t.Errorf("it took %s to say so", took)
+		t.Errorf("the error came after %s", took)
 	}
 	p.noProcesses()
 }
@@ -408,7 +470,7 @@ func TestDamagedState(t *testing.T) {
 	p.refused("is damaged", "up")
 }
 
-func TestImpossibleWishes(t *testing.T) {
+func TestInvalidSizes(t *testing.T) {
 	p := newPlace(t)
 	p.refused("the number of cells must be between 0 and 26, not 27", "up", "--cells", "27")
 	p.refused("the number of nodes must be between", "up", "--nodes", "-1")

@@ -28,15 +28,15 @@ type Observer struct {
 	// Cells lead to them.
 	Cells *Connections
 
-	counted map[string]time.Time
-	mu      sync.Mutex
+	nextCount map[string]time.Time
+	mu        sync.Mutex
 }
 
 const (
 	observeInterval = 5 * time.Second
 	observeWithin   = 4 * time.Second
-	// countInterval is how often the objects of a cell are counted, which means reading all of them.
-	countInterval = 5 * time.Minute
+	// maxCountInterval bounds the time between two counts of the objects of a cell.
+	maxCountInterval = 5 * time.Minute
 )
 
 // The reasons of the condition Ready of a Cell.
@@ -48,7 +48,7 @@ const (
 
 // Run observes the cells until the context ends.
 func (o *Observer) Run(ctx context.Context) error {
-	o.counted = map[string]time.Time{}
+	o.nextCount = map[string]time.Time{}
 	ticker := time.NewTicker(observeInterval)
 	defer ticker.Stop()
 	for {
@@ -80,7 +80,9 @@ func (o *Observer) observe(ctx context.Context, cell *cellplanev1alpha1.Cell) er
 	conditions := append([]metav1.Condition(nil), cell.Status.Conditions...)
 	changed := meta.SetStatusCondition(&conditions, ready)
 	if ready.Status == metav1.ConditionTrue && o.due(cell.Name) {
+		began := time.Now()
 		counts, err := o.count(ctx, cell.Name)
+		o.setNextCount(cell.Name, began.Add(countInterval(time.Since(began))))
 		if err != nil {
 			return err
 		}
@@ -135,12 +137,18 @@ func (o *Observer) ask(ctx context.Context, name string, status *cellplanev1alph
 func (o *Observer) due(cell string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if time.Since(o.counted[cell]) < countInterval {
-		return false
-	}
-	o.counted[cell] = time.Now()
-	return true
+	return !time.Now().Before(o.nextCount[cell])
 }
+
+func (o *Observer) setNextCount(cell string, at time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.nextCount[cell] = at
+}
+
+// countInterval returns how long to wait after a count that took the given time. Counting reads all objects of a cell:
+// a small cell is counted with every observation, a large one so seldom that it takes at most half a percent of the time.
+func countInterval(took time.Duration) time.Duration { return min(200*took, maxCountInterval) }
 
 // count counts what a cell holds and has not left it.
 func (o *Observer) count(ctx context.Context, cell string) (*cellplanev1alpha1.CellObjects, error) {

@@ -1,4 +1,4 @@
-// Package kubectltest lets tests run kubectl as their users do: as a program of its own, which is the test binary itself.
+// Package kubectltest runs kubectl in tests as a separate process: the test binary itself.
 package kubectltest
 
 import (
@@ -14,7 +14,7 @@ import (
 	"k8s.io/kubectl/pkg/cmd"
 )
 
-// env makes a test binary kubectl instead of running its tests.
+// env makes a test binary run kubectl instead of its tests.
 const env = "CELLPLANE_TEST_KUBECTL"
 
 // Main is the TestMain of packages that use kubectl.
@@ -28,10 +28,10 @@ func Main(m *testing.M) {
 	os.Exit(0)
 }
 
-// Kubectl is kubectl with the kubeconfig of this name.
+// Kubectl is kubectl with a kubeconfig file.
 type Kubectl string
 
-// Must runs a command that must succeed and returns what it says.
+// Must runs a command that must succeed and returns its output.
 func (k Kubectl) Must(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := k.Try(t.Context(), t, "", args...)
@@ -41,7 +41,7 @@ func (k Kubectl) Must(t testing.TB, args ...string) string {
 	return out
 }
 
-// Try runs a command and returns what it says.
+// Try runs a command and returns its output.
 func (k Kubectl) Try(ctx context.Context, t testing.TB, stdin string, args ...string) (string, error) {
 	t.Helper()
 	out := &Output{}
@@ -63,7 +63,7 @@ func (k Kubectl) To(ctx context.Context, t testing.TB, out *Output, stdin string
 	return command.Run()
 }
 
-// Output is what a command has said so far.
+// Output collects the output of a command.
 type Output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -76,7 +76,7 @@ func (o *Output) Write(p []byte) (int, error) {
 	return o.b.Write(p)
 }
 
-// String returns everything.
+// String returns the output so far.
 func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
