@@ -58,7 +58,7 @@ func TestExceeded(t *testing.T) {
 		want                 string
 	}{
 		{"within", list("cpu", "10"), nil, list("cpu", "2"), ""},
-		{"beyond", list("cpu", "11"), nil, list("cpu", "2"), "exceeded"},
+		{"exceeded", list("cpu", "11"), nil, list("cpu", "2"), "cpu 11 of 10"},
 		{"exceeded, but reduced", list("cpu", "11"), list("cpu", "3"), list("cpu", "2"), ""},
 		{"exceeded in a resource that does not grow", list("cpu", "11", "memory", "5Gi"), list("cpu", "2"), list("cpu", "2", "memory", "1Gi"), ""},
 	} {

@@ -23,9 +23,6 @@ const (
 	Full
 )
 
-// String implements fmt.Stringer.
-func (d Disruption) String() string { return [...]string{"Normal", "Partial", "Full"}[d] }
-
 // Rates limit evictions, in evictions per second.
 type Rates struct {
 	// Normal applies while most clusters are healthy; 0 means 200.
