@@ -88,7 +88,7 @@ func (s *Scheduler) hasCapacity(cluster *clusterv1alpha1.Cluster, spec *workv1al
 	}
 	account := s.ledger.Account(cluster.Name)
 	pod, err := simulate.FromRequirements(spec.ReplicaRequirements)
-	return err != nil || !account.Known() || account.Room(pod).Total() > 0
+	return err != nil || !account.Known() || account.Capacity(pod).Total() > 0
 }
 
 // wakeWaiting queues the waiting bindings that may use one of the clusters and for which helps returns true.
