@@ -1,8 +1,7 @@
-// Package api registers every kind of Cellplane. The kinds themselves live in one package per group and version: the
-// groups under karmada.io and multicluster.x-k8s.io speak the wire format their users know, cellplane.io is our own.
+// Package api registers all kinds of Cellplane. There is one package per group and version. The groups under
+// karmada.io and multicluster.x-k8s.io keep the wire format of those projects; cellplane.io is Cellplane's own.
 //
-// Package names holds labels, annotations and derived names; package crds holds the generated
-// CustomResourceDefinitions and installs them.
+// Package names holds labels, annotations and derived names; package crds holds the CustomResourceDefinitions.
 package api
 
 //go:generate go tool -modfile=../tools/go.mod controller-gen object paths=./...

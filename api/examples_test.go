@@ -22,8 +22,8 @@ import (
 	"github.com/cellplane/cellplane/api"
 )
 
-// examples returns the documents of testdata, by file name without extension. A file has several when some fields
-// exclude each other.
+// examples returns the documents in testdata, by file name without extension. A file has several documents if some
+// fields exclude each other.
 func examples(t *testing.T) map[string][]*unstructured.Unstructured {
 	t.Helper()
 	paths, err := filepath.Glob("testdata/*_*.yaml")
@@ -94,7 +94,7 @@ func TestEveryKindHasAnExample(t *testing.T) {
 		delete(documents, name)
 	}
 	for name := range documents {
-		t.Errorf("testdata/%s.yaml is the example of no kind", name)
+		t.Errorf("testdata/%s.yaml belongs to no kind", name)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestRoundTrip(t *testing.T) {
 				if err != nil {
 					t.Fatalf("decoding: %v", err)
 				}
-				// A copy is encoded, so that a field the generated deep copy forgets is missed here.
+				// Encode a copy, so that the test also covers the generated deep copy.
 				var output bytes.Buffer
 				if err := strict.Encode(decoded.DeepCopyObject(), &output); err != nil {
 					t.Fatalf("encoding: %v", err)
@@ -136,8 +136,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestExamplesAreComplete keeps the examples complete when a field is added: every field of every type that is declared
-// beside the kind must be set somewhere in the kind's example.
+// TestExamplesAreComplete requires that every field of every type declared beside the kind is set somewhere in the
+// kind's example.
 func TestExamplesAreComplete(t *testing.T) {
 	documents := examples(t)
 	for kind, typ := range ownKinds(t) {
@@ -168,7 +168,7 @@ var (
 	typeMeta   = reflect.TypeFor[metav1.TypeMeta]()
 )
 
-// declare notes all fields that are reachable from a type.
+// declare records all fields reachable from a type.
 func (c coverage) declare(typ reflect.Type) {
 	typ = element(typ)
 	if typ.Kind() != reflect.Struct || typ.PkgPath() != c.pkg || c.fields[typ] != nil {

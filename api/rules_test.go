@@ -20,18 +20,18 @@ import (
 
 // rule is a case of testdata/rules.yaml.
 type rule struct {
-	// Name says what is wrong, or right.
+	// Name describes the case.
 	Name string `json:"name"`
 	// Example is the file the case starts from, and Document the position in it.
 	Example  string `json:"example"`
 	Document int    `json:"document,omitempty"`
-	// From is a JSON patch that makes the object the case starts from.
+	// From is a JSON patch that produces the initial object.
 	From json.RawMessage `json:"from,omitempty"`
-	// Change is a JSON patch that makes the object the server is asked to accept: in place of the first if Update is
-	// set, and as a new one otherwise.
+	// Change is a JSON patch that produces the object to send: as an update of the initial object if Update is set,
+	// otherwise as a new one.
 	Change json.RawMessage `json:"change"`
 	Update bool            `json:"update,omitempty"`
-	// Wants are parts of the refusal: the field, and what is wrong with it. Without any the server accepts.
+	// Wants are parts of the error: the field and the problem. Without any, the server must accept.
 	Wants []string `json:"wants,omitempty"`
 }
 
@@ -48,8 +48,8 @@ func rules(t *testing.T) []rule {
 	return rules
 }
 
-// What definitions say in words when they refuse, some case makes them say. Kinds have parts in common, so the case may be of
-// another kind.
+// TestEveryRuleHasACase requires a case for every validation message in the definitions. Kinds share types, so the case
+// may be of another kind.
 func TestEveryRuleHasACase(t *testing.T) {
 	cases := rules(t)
 	for _, definition := range crds.All() {
@@ -58,14 +58,14 @@ func TestEveryRuleHasACase(t *testing.T) {
 				if !slices.ContainsFunc(cases, func(c rule) bool {
 					return slices.ContainsFunc(c.Wants, func(want string) bool { return strings.Contains(message, want) })
 				}) {
-					t.Errorf("no case makes %s refuse with %q", definition.Spec.Names.Kind, message)
+					t.Errorf("no case triggers the message of %s: %q", definition.Spec.Names.Kind, message)
 				}
 			}
 		}
 	}
 }
 
-// messages returns what the rules of a schema say.
+// messages returns the validation messages of a schema.
 func messages(schema *apiextensionsv1.JSONSchemaProps) []string {
 	if schema == nil {
 		return nil
@@ -103,7 +103,7 @@ func testRules(t *testing.T, s *server) {
 	}
 }
 
-// ask lets the server judge without storing anything that outlives the case.
+// ask sends the object without keeping anything after the case.
 func ask(t *testing.T, s *server, update bool, before, after *unstructured.Unstructured) error {
 	t.Helper()
 	client, _, object := s.place(t, after)
@@ -121,16 +121,16 @@ func check(t *testing.T, rule rule, err error) {
 	t.Helper()
 	if len(rule.Wants) == 0 {
 		if err != nil {
-			t.Errorf("refused: %v", err)
+			t.Errorf("rejected: %v", err)
 		}
 		return
 	}
 	if !apierrors.IsInvalid(err) {
-		t.Fatalf("got %v, want a refusal as invalid", err)
+		t.Fatalf("got %v, want an Invalid error", err)
 	}
 	for _, want := range rule.Wants {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("the refusal does not say %q: %v", want, err)
+			t.Errorf("the error does not contain %q: %v", want, err)
 		}
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// server is the shared API server with a second copy of all definitions in groups of its own. What these tests create is
-// then neither seen by other tests' controllers nor in their way.
+// server is the shared API server with a second copy of all definitions in other groups, so that controllers of
+// other tests do not see the objects of these tests.
 type server struct {
 	client    dynamic.Interface
 	suffix    string
@@ -87,7 +87,7 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
-// place returns where an example goes, and the example as it is sent there.
+// place returns the resource of an example and the example as it is sent.
 func (s *server) place(t *testing.T, example *unstructured.Unstructured) (dynamic.ResourceInterface, resource, *unstructured.Unstructured) {
 	t.Helper()
 	kind := example.GroupVersionKind()
@@ -104,7 +104,7 @@ func (s *server) place(t *testing.T, example *unstructured.Unstructured) (dynami
 	return s.client.Resource(resource.GroupVersionResource).Namespace(s.namespace), resource, object
 }
 
-// create stores an object with its status and returns what the server then has.
+// create stores an object with its status and returns the stored object.
 func (s *server) create(t *testing.T, example *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
 	client, resource, object := s.place(t, example)
@@ -128,7 +128,7 @@ func (s *server) create(t *testing.T, example *unstructured.Unstructured) *unstr
 	return stored
 }
 
-// connectOnly are kinds that travel and are never stored.
+// connectOnly are kinds that are never stored.
 var connectOnly = map[string]bool{"ResourceInterpreterContext": true, "ClusterProxyOptions": true, "Search": true, "Proxying": true}
 
 func TestServer(t *testing.T) {

@@ -27,8 +27,7 @@ func All() []*apiextensionsv1.CustomResourceDefinition {
 //go:embed *.yaml
 var files embed.FS
 
-// documents are parsed when first needed: most commands never look at them. The files are part of the program, so that
-// failing to read them is a broken build.
+// documents are parsed on first use. The files are embedded, so a parse error is a build error.
 var documents = sync.OnceValue(func() []document {
 	loaded, err := load()
 	if err != nil {

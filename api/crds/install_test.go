@@ -11,7 +11,7 @@ import (
 
 func TestInstall(t *testing.T) {
 	config := testenv.SharedAPIServer(t).RESTConfig()
-	// The server has them already; doing it again must be harmless.
+	// The definitions are installed already; installing them again must change nothing.
 	if err := crds.Install(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}

@@ -14,20 +14,19 @@ func BindingName(kind, name string) string {
 	return strings.ToLower(objectName(name) + "-" + kind)
 }
 
-// WorkName returns the name of the Work that carries a template to a cluster. A cluster-scoped template has an empty
-// namespace.
+// WorkName returns the name of the Work of a template. A cluster-scoped template has an empty namespace.
 func WorkName(kind, namespace, name string) string {
 	identity := name + "-" + kind
 	if namespace != "" {
 		identity = namespace + "-" + identity
 	}
 	hash := fnv.New32a()
-	// A hash's writes never fail.
+	// A hash never returns an error.
 	_, _ = hash.Write([]byte(strings.ToLower(objectName(identity))))
 	return strings.ToLower(objectName(name)) + "-" + rand.SafeEncodeString(strconv.FormatUint(uint64(hash.Sum32()), 10))
 }
 
-// objectName makes a name fit for any kind: RBAC objects may have colons in theirs, most others may not.
+// objectName makes a name valid for any kind: names of RBAC objects may contain colons, most others may not.
 func objectName(name string) string {
 	return strings.ReplaceAll(name, ":", ".")
 }

@@ -9,18 +9,14 @@ const (
 	ClusterFinalizer                  = "karmada.io/cluster-controller"
 	PropagationPolicyFinalizer        = "karmada.io/propagation-policy-controller"
 	ClusterPropagationPolicyFinalizer = "karmada.io/cluster-propagation-policy-controller"
-	EndpointSliceFinalizer            = "karmada.io/endpointslice-controller"
-	MultiClusterServiceFinalizer      = "karmada.io/multiclusterservice-controller"
-	EndpointSliceCollectFinalizer     = "karmada.io/mcs-endpointslice-collect-controller"
-	EndpointSliceDispatchFinalizer    = "karmada.io/mcs-endpointslice-dispatch-controller"
 )
 
-// Taints that follow from the condition of a cluster.
+// Taints set from the conditions of a cluster.
 const (
-	// NotReadyTaint is on a cluster that says it is not ready.
+	// NotReadyTaint is on a cluster that reports that it is not ready.
 	NotReadyTaint = "cluster.karmada.io/not-ready"
-	// UnreachableTaint is on a cluster that has not been heard of.
+	// UnreachableTaint is on a cluster that does not respond.
 	UnreachableTaint = "cluster.karmada.io/unreachable"
-	// UnschedulableTaint is on a cluster that an administrator closed.
+	// UnschedulableTaint is on a cluster that an administrator cordoned.
 	UnschedulableTaint = "cluster.karmada.io/unschedulable"
 )

@@ -6,11 +6,11 @@ import (
 
 // Namespaces of the control plane.
 const (
-	// SystemNamespace holds what belongs to the control plane itself.
+	// SystemNamespace holds objects of the control plane itself.
 	SystemNamespace = "karmada-system"
-	// ClusterNamespace holds the Secrets of members, and in members the identities the control plane uses.
+	// ClusterNamespace holds the Secrets of members and, in members, the identities of the control plane.
 	ClusterNamespace = "karmada-cluster"
-	// ExecutionNamespacePrefix begins the names of execution namespaces.
+	// ExecutionNamespacePrefix is the prefix of execution namespaces.
 	ExecutionNamespacePrefix = "karmada-es-"
 )
 
@@ -19,13 +19,13 @@ func ExecutionNamespace(cluster string) string {
 	return ExecutionNamespacePrefix + cluster
 }
 
-// ClusterFromExecutionNamespace returns the cluster whose Works a namespace holds, and whether it holds any cluster's.
+// ClusterFromExecutionNamespace returns the cluster of an execution namespace, and whether it is one.
 func ClusterFromExecutionNamespace(namespace string) (cluster string, ok bool) {
 	cluster, ok = strings.CutPrefix(namespace, ExecutionNamespacePrefix)
 	return cluster, ok && cluster != ""
 }
 
-// IsReservedNamespace reports whether a namespace belongs to the control plane, so that no policy reaches into it.
+// IsReservedNamespace reports whether a namespace belongs to the control plane. Policies do not apply to it.
 func IsReservedNamespace(namespace string) bool {
 	return namespace == SystemNamespace || namespace == ClusterNamespace || strings.HasPrefix(namespace, ExecutionNamespacePrefix)
 }

@@ -1,7 +1,7 @@
 // Package admission gives the hub the defaults and the rules of the federation's API that the schemas of its kinds
 // cannot express: those that look at the namespace of a request, at several fields of a list at once, or at a second
 // object. They are MutatingAdmissionPolicies and ValidatingAdmissionPolicies, evaluated by the API server itself, so
-// that no web hook stands between a user and the API.
+// that no webhook stands between a user and the API.
 //
 // Some things are out of the reach of such a policy, and done elsewhere:
 //

@@ -1,7 +1,7 @@
-// Package affinity answers which member clusters a ClusterAffinity picks.
+// Package affinity matches member clusters against a ClusterAffinity.
 //
-// An affinity is compiled once and then asked often: overrides and the scheduler ask it for every cluster of every
-// binding, so matching neither parses nor allocates.
+// An affinity is compiled once and matched often, for every cluster of every binding, so matching neither parses
+// nor allocates.
 package affinity
 
 import (
@@ -17,8 +17,8 @@ import (
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 )
 
-// Matcher is a compiled ClusterAffinity. It is immutable and safe for concurrent use; the zero Matcher picks every
-// cluster.
+// Matcher is a compiled ClusterAffinity. It is immutable and safe for concurrent use. The zero Matcher matches
+// every cluster.
 type Matcher struct {
 	names   names
 	exclude names
@@ -26,7 +26,7 @@ type Matcher struct {
 	fields  []requirement
 }
 
-// Compile checks an affinity and prepares it for matching. A nil affinity picks every cluster.
+// Compile validates and compiles an affinity. A nil affinity matches every cluster.
 func Compile(affinity *policyv1alpha1.ClusterAffinity) (Matcher, error) {
 	if affinity == nil {
 		return Matcher{}, nil
@@ -53,7 +53,7 @@ func Compile(affinity *policyv1alpha1.ClusterAffinity) (Matcher, error) {
 	return matcher, nil
 }
 
-// Matches tells whether the cluster is picked: it is not excluded, and every given part of the affinity agrees.
+// Matches reports whether the cluster is not excluded and satisfies every part of the affinity.
 func (m Matcher) Matches(cluster *clusterv1alpha1.Cluster) bool {
 	if m.exclude.has(cluster.Name) {
 		return false
@@ -72,14 +72,14 @@ func (m Matcher) Matches(cluster *clusterv1alpha1.Cluster) bool {
 	return true
 }
 
-// MatchesEverything tells whether the affinity restricts nothing.
+// MatchesEverything reports whether the affinity restricts nothing.
 func (m Matcher) MatchesEverything() bool {
 	return m.names.empty() && m.exclude.empty() && m.labels == nil && len(m.fields) == 0
 }
 
 // requirement is one expression on a field of a cluster's spec.
 type requirement struct {
-	field    func(*clusterv1alpha1.ClusterSpec) string // nil for zones, which may be several
+	field    func(*clusterv1alpha1.ClusterSpec) string // nil for zones, which can have several values
 	operator corev1.NodeSelectorOperator
 	values   []string
 }
@@ -105,7 +105,7 @@ func compileRequirement(expression *corev1.NodeSelectorRequirement) (requirement
 			return requirement{}, fmt.Errorf("operator %s takes no values", expression.Operator)
 		}
 	case "":
-		return requirement{}, errors.New("an operator is missing, use In or NotIn")
+		return requirement{}, errors.New("the operator is missing, use In or NotIn")
 	default:
 		return requirement{}, fmt.Errorf("unknown operator %q, use In or NotIn", expression.Operator)
 	}
@@ -124,17 +124,17 @@ func (r *requirement) matches(spec *clusterv1alpha1.ClusterSpec) bool {
 		return value == "" || !slices.Contains(r.values, value)
 	case corev1.NodeSelectorOpExists:
 		return value != ""
-	default: // DoesNotExist; compileRequirement lets nothing else through.
+	default: // DoesNotExist: compileRequirement rejects all others.
 		return value == ""
 	}
 }
 
-// matchesZones treats a cluster that spans several zones as one that may run a pod in any of them: In demands that
-// all its zones are wanted, NotIn that none is listed.
+// matchesZones handles clusters with several zones, which may run a pod in any of them: In requires that all zones
+// are listed, NotIn that none is.
 func (r *requirement) matchesZones(spec *clusterv1alpha1.ClusterSpec) bool {
 	zones := spec.Zones
 	if len(zones) == 0 && spec.Zone != "" {
-		// Clusters written before zones existed carry the single, deprecated field.
+		// Older clusters have only the deprecated single field.
 		single := [1]string{spec.Zone}
 		zones = single[:]
 	}
@@ -155,12 +155,12 @@ func (r *requirement) matchesZones(spec *clusterv1alpha1.ClusterSpec) bool {
 		return true
 	case corev1.NodeSelectorOpExists:
 		return len(zones) > 0
-	default: // DoesNotExist; compileRequirement lets nothing else through.
+	default: // DoesNotExist: compileRequirement rejects all others.
 		return len(zones) == 0
 	}
 }
 
-// names is a set of cluster names. Most affinities list a handful, for which a slice is the faster set.
+// names is a set of cluster names. A slice is faster for the usual few names.
 type names struct {
 	few  []string
 	many map[string]struct{}

@@ -49,9 +49,9 @@ func TestMatches(t *testing.T) {
 		affinity *policyv1alpha1.ClusterAffinity
 		want     string
 	}{
-		"nil picks all":                   {nil, "abc"},
-		"empty picks all":                 {&policyv1alpha1.ClusterAffinity{}, "abc"},
-		"empty selectors pick all":        {&policyv1alpha1.ClusterAffinity{LabelSelector: &metav1.LabelSelector{}, FieldSelector: &policyv1alpha1.FieldSelector{}}, "abc"},
+		"nil matches all":                 {nil, "abc"},
+		"empty matches all":               {&policyv1alpha1.ClusterAffinity{}, "abc"},
+		"empty selectors match all":       {&policyv1alpha1.ClusterAffinity{LabelSelector: &metav1.LabelSelector{}, FieldSelector: &policyv1alpha1.FieldSelector{}}, "abc"},
 		"names":                           {&policyv1alpha1.ClusterAffinity{ClusterNames: []string{"a", "c", "x"}}, "ac"},
 		"exclude":                         {&policyv1alpha1.ClusterAffinity{ExcludeClusters: []string{"a"}}, "bc"},
 		"exclude wins over names":         {&policyv1alpha1.ClusterAffinity{ClusterNames: []string{"a", "b"}, ExcludeClusters: []string{"a"}}, "b"},
@@ -82,7 +82,7 @@ func TestMatches(t *testing.T) {
 				}
 			}
 			if got.String() != tt.want {
-				t.Errorf("picked %q, want %q", got.String(), tt.want)
+				t.Errorf("matched %q, want %q", got.String(), tt.want)
 			}
 			if everything := tt.want == "abc" && !strings.HasPrefix(name, "zone"); matcher.MatchesEverything() != everything {
 				t.Errorf("MatchesEverything() = %v, want %v", !everything, everything)
@@ -98,7 +98,7 @@ func TestCompileRefusesNonsense(t *testing.T) {
 	}{
 		"unknown field":    {&policyv1alpha1.ClusterAffinity{FieldSelector: field("rack", "In", "x")}, `matchExpressions[0]: unknown key "rack"`},
 		"unknown operator": {&policyv1alpha1.ClusterAffinity{FieldSelector: field("zone", "Gt", "1")}, `unknown operator "Gt"`},
-		"no operator":      {&policyv1alpha1.ClusterAffinity{FieldSelector: field("zone", "", "1")}, "an operator is missing"},
+		"no operator":      {&policyv1alpha1.ClusterAffinity{FieldSelector: field("zone", "", "1")}, "the operator is missing"},
 		"in without value": {&policyv1alpha1.ClusterAffinity{FieldSelector: field("zone", "In")}, "needs at least one value"},
 		"exists with value": {
 			&policyv1alpha1.ClusterAffinity{FieldSelector: field("zone", "Exists", "z")}, "takes no values",
@@ -115,7 +115,7 @@ func TestCompileRefusesNonsense(t *testing.T) {
 	}
 }
 
-// However long the lists are, a name is picked exactly when it is listed and not excluded.
+// TestNamesAreASet checks that a name matches exactly if it is listed and not excluded, for lists of any length.
 func TestNamesAreASet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.Custom(func(t *rapid.T) string { return fmt.Sprint("m", rapid.IntRange(0, 40).Draw(t, "i")) })

@@ -131,7 +131,7 @@ Decision: cloud1:8  member1:8  member2:4
   8 replicas burst into the elastic site "west"
 Cost:     0.4 EUR per hour, 288 EUR in 30 days
 `},
-		{"no capacity", 500, `Decision: none. Clusters have room for 52 of 500 more replicas`},
+		{"no capacity", 500, `Decision: none. Clusters have capacity for 52 of 500 more replicas`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			report, err := exampleFederation().decide(askExample(t, exampleWorkload+examplePolicy, test.replicas))
@@ -247,7 +247,7 @@ func TestSchedulerFlags(t *testing.T) {
 	if config, err := complete("*", "-ClusterEviction"); err != nil || config.Plugins == nil {
 		t.Errorf("one plugin less: %+v %v", config, err)
 	}
-	if _, err := complete("*", "MyPlugin"); err == nil || !strings.Contains(err.Error(), `--plugins: there is no plugin "MyPlugin"`) {
+	if _, err := complete("*", "MyPlugin"); err == nil || !strings.Contains(err.Error(), `--plugins: unknown plugin "MyPlugin"`) {
 		t.Errorf("an unknown plugin: %v", err)
 	}
 }

@@ -58,7 +58,7 @@ func (f *federation) newReport(q *question) *decisionReport {
 	for name, account := range f.accounts {
 		if account.Known() {
 			nodes, potential := account.Nodes()
-			r.Nodes[name] = nodeReport{Nodes: nodes, Potential: potential, Promised: account.Promised()}
+			r.Nodes[name] = nodeReport{Nodes: nodes, Potential: potential, Promised: account.Reserved()}
 		}
 	}
 	return r

@@ -21,13 +21,14 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/scheduler"
 	"github.com/cellplane/cellplane/internal/engine/tainteviction"
 	"github.com/cellplane/cellplane/internal/interpreter"
+	"github.com/cellplane/cellplane/internal/ledger"
 )
 
 // registry returns all metrics of an engine.
 func (e *engine) registry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, group := range [][]prometheus.Collector{detector.Collectors(), scheduler.Collectors(), tainteviction.Collectors(), eviction.Collectors(), appfailover.Collectors(), descheduler.Collectors(), binding.Collectors(), execution.Collectors(), interpreter.Collectors()} {
+	for _, group := range [][]prometheus.Collector{detector.Collectors(), scheduler.Collectors(), tainteviction.Collectors(), eviction.Collectors(), appfailover.Collectors(), descheduler.Collectors(), binding.Collectors(), execution.Collectors(), interpreter.Collectors(), ledger.Collectors()} {
 		registry.MustRegister(group...)
 	}
 	gauge := func(name, help string, value func() float64) {

@@ -14,7 +14,7 @@ import (
 	"github.com/cellplane/cellplane/internal/interpreter/thirdparty"
 )
 
-// builtIn holds the built-in kinds. A third-party kind comes before one of Kubernetes' own, should both exist.
+// builtIn holds the built-in kinds. Third-party kinds take precedence over Kubernetes' own.
 var builtIn = func() map[schema.GroupVersionKind]*builtInKind {
 	out := map[schema.GroupVersionKind]*builtInKind{}
 	for _, table := range []kinds.Table{native.Table, thirdparty.Table} {
@@ -28,7 +28,7 @@ var builtIn = func() map[schema.GroupVersionKind]*builtInKind {
 // builtInKind is the layer of one built-in kind.
 type builtInKind struct{ kind kinds.Kind }
 
-// Supports tells whether the kind has an opinion; nil stands for an unknown kind.
+// Supports reports whether the kind implements the operation; nil stands for an unknown kind.
 func (b *builtInKind) Supports(_ schema.GroupVersionKind, op configv1alpha1.InterpreterOperation) bool {
 	return b != nil && b.kind.Supports(op)
 }

@@ -3,7 +3,7 @@
 // it is healthy and what it refers to.
 //
 // The answers come from the first of four layers that has one, operation by operation: the Lua scripts of
-// ResourceInterpreterCustomizations, interpreter web hooks, what is built in for well-known third-party kinds, and
+// ResourceInterpreterCustomizations, interpreter webhooks, what is built in for well-known third-party kinds, and
 // what is built in for Kubernetes' own. Where no layer has an answer, an object has no replicas and no dependencies,
 // keeps nothing, its whole status is reported but not added up, and it is healthy once it is there.
 //

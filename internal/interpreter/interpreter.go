@@ -24,7 +24,7 @@ import (
 type Options struct {
 	// LuaLimits bound each call of a customization's script.
 	LuaLimits lua.Limits
-	// ResolveService finds web hooks that are configured by a Service. Without it only URLs work.
+	// ResolveService finds webhooks that are configured by a Service. Without it only URLs work.
 	ResolveService webhook.ServiceResolver
 	// Clock is the time scripts see, the real one by default.
 	Clock func() time.Time
@@ -59,8 +59,8 @@ func New(options Options) *Interpreter {
 	return &Interpreter{runner: lua.NewRunner(options.LuaLimits, options.Clock), resolve: options.ResolveService}
 }
 
-// SetCustomizations replaces all customizations at once. The error tells of mistakes in some of them; the others
-// are in effect all the same, and what is mistaken fails when it is used.
+// SetCustomizations replaces all customizations at once. The error reports invalid ones; the others take effect,
+// and operations of invalid ones fail when used.
 func (i *Interpreter) SetCustomizations(list []*configv1alpha1.ResourceInterpreterCustomization) error {
 	i.writing.Lock()
 	defer i.writing.Unlock()
@@ -69,8 +69,8 @@ func (i *Interpreter) SetCustomizations(list []*configv1alpha1.ResourceInterpret
 	return err
 }
 
-// SetWebhooks replaces all web hooks at once. The error tells of mistakes in some of them; the others are in effect
-// all the same, and what is mistaken fails when it is used.
+// SetWebhooks replaces all webhooks at once. The error reports invalid ones; the others take effect, and invalid
+// ones fail when used.
 func (i *Interpreter) SetWebhooks(list []*configv1alpha1.ResourceInterpreterWebhookConfiguration) error {
 	i.writing.Lock()
 	defer i.writing.Unlock()
@@ -79,13 +79,13 @@ func (i *Interpreter) SetWebhooks(list []*configv1alpha1.ResourceInterpreterWebh
 	return err
 }
 
-// ValidateCustomization returns the mistakes in a customization, with the line for those in a script, and its conflicts
-// with the other customizations there are.
+// ValidateCustomization returns the problems of a customization, with the line for those in a script, and its
+// conflicts with the other customizations.
 func ValidateCustomization(c *configv1alpha1.ResourceInterpreterCustomization, others []*configv1alpha1.ResourceInterpreterCustomization) error {
 	return customization.Validate(c, others)
 }
 
-// Supports tells whether any layer has an answer for a kind and an operation.
+// Supports reports whether any layer implements an operation for a kind.
 func (i *Interpreter) Supports(gvk schema.GroupVersionKind, op configv1alpha1.InterpreterOperation) bool {
 	return i.layerFor(gvk, op) != nil
 }
@@ -103,7 +103,7 @@ func (i *Interpreter) layerFor(gvk schema.GroupVersionKind, op configv1alpha1.In
 	return nil
 }
 
-// Replicas returns how many replicas a template asks for and what each needs.
+// Replicas returns the replicas of a template and the requirements of each.
 func (i *Interpreter) Replicas(ctx context.Context, obj *unstructured.Unstructured) (int32, *workv1alpha2.ReplicaRequirements, error) {
 	l := i.layerFor(obj.GroupVersionKind(), configv1alpha1.InterpreterOperationInterpretReplica)
 	if l == nil {
@@ -165,7 +165,7 @@ func (i *Interpreter) ReflectStatus(ctx context.Context, obj *unstructured.Unstr
 	return status, failed("reflecting the status of", obj, err)
 }
 
-// Health tells whether a member object does its job. An object whose kind nobody judges is healthy.
+// Health returns the health of a member object. An object whose kind has no health rule is healthy.
 func (i *Interpreter) Health(ctx context.Context, obj *unstructured.Unstructured) (workv1alpha2.ResourceHealth, error) {
 	l := i.layerFor(obj.GroupVersionKind(), configv1alpha1.InterpreterOperationInterpretHealth)
 	if l == nil {
@@ -185,7 +185,7 @@ func (i *Interpreter) Dependencies(ctx context.Context, obj *unstructured.Unstru
 	return dependencies, failed("finding the dependencies of", obj, err)
 }
 
-// Prune returns a template without what must not travel to a member. No layer can change it.
+// Prune returns a template without the fields that must not be copied to a member. No layer can change it.
 func (i *Interpreter) Prune(template *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	pruned, err := native.Prune(template)
 	return pruned, failed("pruning", template, err)

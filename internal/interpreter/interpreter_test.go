@@ -93,7 +93,7 @@ func TestPrecedence(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := replicas(); n != 22 {
-		t.Errorf("web hook over built in: %d", n)
+		t.Errorf("webhook over built in: %d", n)
 	}
 	err := i.SetCustomizations([]*configv1alpha1.ResourceInterpreterCustomization{scripts("c", "apps/v1", "Deployment", configv1alpha1.CustomizationRules{
 		ReplicaResource: &configv1alpha1.ReplicaResourceRequirement{LuaScript: `function GetReplicas(obj) return 33 end`},
@@ -102,7 +102,7 @@ func TestPrecedence(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := replicas(); n != 33 {
-		t.Errorf("script over web hook: %d", n)
+		t.Errorf("script over webhook: %d", n)
 	}
 	if health, err := i.Health(ctx, obj); health != workv1alpha2.ResourceUnhealthy || err != nil {
 		// observedGeneration equals generation and no replicas are updated: unhealthy by the built-in rule.
@@ -118,7 +118,7 @@ func TestPrecedence(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := replicas(); n != 1 {
-		t.Errorf("after the web hook is gone: %d", n)
+		t.Errorf("after the webhook is gone: %d", n)
 	}
 	if !i.Supports(schema.GroupVersionKind{Group: "apps.kruise.io", Version: "v1alpha1", Kind: "CloneSet"}, "InterpretReplica") {
 		t.Error("third-party kinds are not built in")

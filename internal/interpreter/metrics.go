@@ -12,9 +12,9 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// What users bring along may be slow or fail; what is built in takes microseconds and is not measured.
+// Only customizations and webhooks are measured: they may be slow or fail, while built-in kinds take microseconds.
 var operationDuration = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-	Name: "cellplane_interpreter_operation_duration_seconds", Help: "Time that customizations and web hooks take to interpret an object.",
+	Name: "cellplane_interpreter_operation_duration_seconds", Help: "Duration of interpreter operations of customizations and webhooks.",
 	Buckets: prometheus.ExponentialBuckets(0.0001, 4, 9),
 }, []string{"operation", "by", "result"})
 
@@ -27,7 +27,7 @@ const (
 // Collectors returns the metrics of interpreters.
 func Collectors() []prometheus.Collector { return []prometheus.Collector{operationDuration} }
 
-// measured is a layer whose answers are timed.
+// measured is a layer whose operations are timed.
 type measured struct {
 	layer
 	by string
@@ -45,7 +45,7 @@ func (m measured) observe(operation configv1alpha1.InterpreterOperation) func(er
 	}
 }
 
-// Replicas times the layer's answer.
+// Replicas implements layer.
 func (m measured) Replicas(ctx context.Context, obj *unstructured.Unstructured) (int32, *workv1alpha2.ReplicaRequirements, error) {
 	done := m.observe(configv1alpha1.InterpreterOperationInterpretReplica)
 	replicas, requirements, err := m.layer.Replicas(ctx, obj)
@@ -53,7 +53,7 @@ func (m measured) Replicas(ctx context.Context, obj *unstructured.Unstructured) 
 	return replicas, requirements, err
 }
 
-// Components times the layer's answer.
+// Components implements layer.
 func (m measured) Components(ctx context.Context, obj *unstructured.Unstructured) ([]workv1alpha2.Component, error) {
 	done := m.observe(configv1alpha1.InterpreterOperationInterpretComponent)
 	components, err := m.layer.Components(ctx, obj)
@@ -61,7 +61,7 @@ func (m measured) Components(ctx context.Context, obj *unstructured.Unstructured
 	return components, err
 }
 
-// ReviseReplica times the layer's answer.
+// ReviseReplica implements layer.
 func (m measured) ReviseReplica(ctx context.Context, obj *unstructured.Unstructured, replicas int32) (*unstructured.Unstructured, error) {
 	done := m.observe(configv1alpha1.InterpreterOperationReviseReplica)
 	revised, err := m.layer.ReviseReplica(ctx, obj, replicas)
@@ -69,7 +69,7 @@ func (m measured) ReviseReplica(ctx context.Context, obj *unstructured.Unstructu
 	return revised, err
 }
 
-// Retain times the layer's answer.
+// Retain implements layer.
 func (m measured) Retain(ctx context.Context, desired, observed *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	done := m.observe(configv1alpha1.InterpreterOperationRetain)
 	retained, err := m.layer.Retain(ctx, desired, observed)
@@ -77,7 +77,7 @@ func (m measured) Retain(ctx context.Context, desired, observed *unstructured.Un
 	return retained, err
 }
 
-// AggregateStatus times the layer's answer.
+// AggregateStatus implements layer.
 func (m measured) AggregateStatus(ctx context.Context, template *unstructured.Unstructured, items []workv1alpha2.AggregatedStatusItem) (*unstructured.Unstructured, error) {
 	done := m.observe(configv1alpha1.InterpreterOperationAggregateStatus)
 	aggregated, err := m.layer.AggregateStatus(ctx, template, items)
@@ -85,7 +85,7 @@ func (m measured) AggregateStatus(ctx context.Context, template *unstructured.Un
 	return aggregated, err
 }
 
-// ReflectStatus times the layer's answer.
+// ReflectStatus implements layer.
 func (m measured) ReflectStatus(ctx context.Context, obj *unstructured.Unstructured) (*runtime.RawExtension, error) {
 	done := m.observe(configv1alpha1.InterpreterOperationInterpretStatus)
 	status, err := m.layer.ReflectStatus(ctx, obj)
@@ -93,7 +93,7 @@ func (m measured) ReflectStatus(ctx context.Context, obj *unstructured.Unstructu
 	return status, err
 }
 
-// Health times the layer's answer.
+// Health implements layer.
 func (m measured) Health(ctx context.Context, obj *unstructured.Unstructured) (workv1alpha2.ResourceHealth, error) {
 	done := m.observe(configv1alpha1.InterpreterOperationInterpretHealth)
 	health, err := m.layer.Health(ctx, obj)
@@ -101,7 +101,7 @@ func (m measured) Health(ctx context.Context, obj *unstructured.Unstructured) (w
 	return health, err
 }
 
-// Dependencies times the layer's answer.
+// Dependencies implements layer.
 func (m measured) Dependencies(ctx context.Context, obj *unstructured.Unstructured) ([]configv1alpha1.DependentObjectReference, error) {
 	done := m.observe(configv1alpha1.InterpreterOperationInterpretDependency)
 	dependencies, err := m.layer.Dependencies(ctx, obj)

@@ -13,7 +13,7 @@ import (
 	configv1alpha1 "github.com/cellplane/cellplane/api/config/v1alpha1"
 )
 
-// hookServer is a web hook over real HTTPS.
+// hookServer is a webhook over real HTTPS.
 type hookServer struct{ *httptest.Server }
 
 func newHook(t *testing.T, answer func(*configv1alpha1.ResourceInterpreterRequest) *configv1alpha1.ResourceInterpreterResponse) hookServer {

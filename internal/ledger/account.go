@@ -8,16 +8,16 @@ import (
 	"github.com/cellplane/cellplane/internal/simulate"
 )
 
-// Account is a ledger, prepared for questions. It does not change and is safe for concurrent use.
+// Account is a compiled ledger. It is immutable and safe for concurrent use.
 type Account struct {
 	ledger *cellplanev1alpha1.ClusterLedger
 	nodes  *simulate.Model // as observed
-	free   *simulate.Model // with all promises taken
-	fits   sync.Map        // key of a pod → simulate.Fit
+	free   *simulate.Model // without reserved capacity
+	fits   sync.Map        // pod key → simulate.Fit
 }
 
-// Open prepares a ledger for questions. It must not change afterwards. What is known of the same nodes is taken over from
-// an earlier account, if there is one.
+// Open compiles a ledger, which must not change afterwards. It reuses the compiled nodes of an earlier account if
+// they are the same.
 func Open(l *cellplanev1alpha1.ClusterLedger, before *Account, now time.Time) *Account {
 	a := &Account{ledger: l}
 	if before != nil && before.ledger.UID == l.UID && before.ledger.Revision == l.Revision {
@@ -25,12 +25,12 @@ func Open(l *cellplanev1alpha1.ClusterLedger, before *Account, now time.Time) *A
 	} else {
 		a.nodes = modelOf(l)
 	}
-	a.free = withoutPromises(a.nodes, l, now)
+	a.free = withoutReservations(a.nodes, l, now)
 	return a
 }
 
-// Room tells how many more of a pod there is room for.
-func (a *Account) Room(pod *simulate.Pod) simulate.Fit {
+// Capacity returns how many more of a pod fit.
+func (a *Account) Capacity(pod *simulate.Pod) simulate.Fit {
 	if known, ok := a.fits.Load(pod.Key); ok {
 		return known.(simulate.Fit)
 	}
@@ -39,7 +39,7 @@ func (a *Account) Room(pod *simulate.Pod) simulate.Fit {
 	return fit
 }
 
-// Known tells whether anything is known of the cluster's nodes.
+// Known reports whether the cluster's nodes are known.
 func (a *Account) Known() bool { return a != nil && len(a.ledger.Classes) > 0 }
 
 func modelOf(l *cellplanev1alpha1.ClusterLedger) *simulate.Model {
@@ -62,7 +62,7 @@ func modelOf(l *cellplanev1alpha1.ClusterLedger) *simulate.Model {
 	return m
 }
 
-func withoutPromises(nodes *simulate.Model, l *cellplanev1alpha1.ClusterLedger, now time.Time) *simulate.Model {
+func withoutReservations(nodes *simulate.Model, l *cellplanev1alpha1.ClusterLedger, now time.Time) *simulate.Model {
 	if len(l.Reservations) == 0 {
 		return nodes
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/cellplane/cellplane/internal/simulate"
 )
 
-// TestRoomBesideVolumes counts room only where volumes are that exist, and where storage classes make new ones: of ten
-// nodes with four processors one is near.
-func TestRoomBesideVolumes(t *testing.T) {
+// TestCapacityWithVolumes counts only nodes that can reach existing volumes, or those that storage classes create:
+// one of ten nodes with four CPUs.
+func TestCapacityWithVolumes(t *testing.T) {
 	near := corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{"near"}}},
 	}}}
@@ -54,14 +54,14 @@ func TestRoomBesideVolumes(t *testing.T) {
 		pod  *simulate.Pod
 		want int64
 	}{
-		"a claim that is bound":      {mounting("data"), 4},
-		"a claim that nobody knows":  {mounting("other"), 40},
-		"a class with its own place": {claiming(ptr.To("local")), 4},
-		"the default class":          {claiming(nil), 4},
-		"a class that is everywhere": {claiming(ptr.To("shared")), 40},
+		"bound claim":            {mounting("data"), 4},
+		"unknown claim":          {mounting("other"), 40},
+		"class with topology":    {claiming(ptr.To("local")), 4},
+		"default class":          {claiming(nil), 4},
+		"class without topology": {claiming(ptr.To("shared")), 40},
 	} {
-		if got := Open(l, nil, time.Now()).Room(test.pod).Total(); got != test.want {
-			t.Errorf("%s: room for %d, want %d", name, got, test.want)
+		if got := Open(l, nil, time.Now()).Capacity(test.pod).Total(); got != test.want {
+			t.Errorf("%s: capacity for %d, want %d", name, got, test.want)
 		}
 	}
 }

@@ -7,33 +7,34 @@ import (
 	"github.com/cellplane/cellplane/internal/simulate"
 )
 
-// Claim asks for room in a cluster, or gives it back.
+// Claim reserves capacity in a cluster or releases it.
 type Claim struct {
-	// Cluster whose room is asked for.
+	// Cluster whose capacity is claimed.
 	Cluster string
 	// Workload whose pods will run there.
 	Workload cellplanev1alpha1.WorkloadReference
 	// Component of the workload, if it has several.
 	Component string
-	// Total is how many pods of the workload the cluster is to run when all is done.
+	// Total is the number of pods of the workload in the cluster after the decision.
 	Total int32
-	// More is by how many that is more than was decided before. Less than none gives room back.
+	// More is the difference to the previous decision. A negative value releases capacity.
 	More int32
-	// Pod is what one of the pods asks for.
+	// Pod is the resource demand of one pod.
 	Pod *simulate.Pod
-	// Waits tells that pods without room wait in the cluster until it has grown: room is promised for as many as there is.
+	// Waits means that pods that do not fit stay pending until the cluster grows: capacity is reserved for those
+	// that fit.
 	Waits bool
 }
 
-// Refusal is the error of a claim that there is no room for any more.
+// Refusal is the error of a claim for which there is no capacity.
 type Refusal struct { //nolint:errname // it is an answer, too
-	// Cluster that lacks room.
+	// Cluster that lacks capacity.
 	Cluster string
-	// Asked is how many pods were claimed and Left for how many there is room.
+	// Asked is the number of claimed pods, Left the number that fit.
 	Asked, Left int32
 }
 
-// Error says what is lacking where.
+// Error implements error.
 func (r *Refusal) Error() string {
-	return fmt.Sprintf("cluster %s has room for %d of %d more replicas", r.Cluster, r.Left, r.Asked)
+	return fmt.Sprintf("cluster %s has capacity for %d of %d more replicas", r.Cluster, r.Left, r.Asked)
 }

@@ -13,7 +13,7 @@ import (
 
 const resourceName = "clusterledgers"
 
-// ledgerClient returns a client for our own kinds, without a limit on its rate: batches limit it.
+// ledgerClient returns a client for the group cellplane.io without a rate limit: batching limits the rate.
 func ledgerClient(base *rest.Config) (rest.Interface, error) {
 	scheme := runtime.NewScheme()
 	if err := cellplanev1alpha1.AddToScheme(scheme); err != nil {
@@ -35,9 +35,9 @@ func getLedger(ctx context.Context, client rest.Interface, name string) (*cellpl
 	return l, err
 }
 
-// putLedger writes a ledger, if it is still the one that was read.
+// putLedger writes a ledger. It fails with a conflict if the ledger changed.
 func putLedger(ctx context.Context, client rest.Interface, l *cellplanev1alpha1.ClusterLedger) (*cellplanev1alpha1.ClusterLedger, error) {
-	// Who set which of thousands of fields is of no use to anybody: the API server need not work it out.
+	// Managed fields of thousands of entries are useless; this stops the API server from tracking them.
 	l.ManagedFields = []metav1.ManagedFieldsEntry{{}}
 	written := &cellplanev1alpha1.ClusterLedger{}
 	err := client.Put().Resource(resourceName).Name(l.Name).Body(l).Do(ctx).Into(written)

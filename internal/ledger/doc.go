@@ -1,11 +1,11 @@
-// Package ledger keeps account of what clusters have left and what of it is promised to workloads whose pods do not
-// run yet, so that two decisions, also in different cells, never promise the same room.
+// Package ledger tracks the free capacity of clusters and the reservations for pods that do not run yet, so that
+// two decisions, even in different cells, never use the same capacity.
 //
-// The account of a cluster is one object on the hub, a ClusterLedger, that holds both: the room is observed by one
-// writer, the hub manager, and promises are added by all engines. Every change is a compare-and-swap of the whole, so a
-// promise is made against exactly the room and the promises that it was checked with. Promises end when the observer
-// counts their pods as running, in the same write, or when they expire.
+// The ledger of a cluster is one object on the hub, a ClusterLedger. One writer, the hub manager, writes the
+// observed capacity; all engines add reservations. Every change is a compare-and-swap of the whole object, so a
+// reservation is made against exactly the state that it was checked with. A reservation ends when the observer
+// counts its pods as running, in the same write, or when it expires.
 //
-// The rules are pure functions of the object; Store applies them against a hub. While the hub is away a Store goes on
-// with the last it has seen, and promises no more than an equal share of what was left then.
+// The rules are pure functions of the object. Store applies them to a hub. While the hub is unreachable, a Store
+// continues with the last known state and reserves at most an equal share of what was free.
 package ledger

@@ -10,10 +10,10 @@ import (
 	"github.com/cellplane/cellplane/internal/simulate"
 )
 
-// Estimators estimate from the accounts of clusters, as Store.Estimators do.
-func Estimators(accounts func(cluster string) *Account, pod *simulate.Pod) (room, growth schedule.Estimator) {
+// Estimators returns estimators that use the accounts of clusters. See Store.Estimators.
+func Estimators(accounts func(cluster string) *Account, pod *simulate.Pod) (free, growth schedule.Estimator) {
 	asked := pod != nil
-	// Both are asked about a cluster one after the other.
+	// Both estimators are called for a cluster in sequence; compute the fit once.
 	var last struct {
 		cluster string
 		fit     simulate.Fit
@@ -36,15 +36,15 @@ func Estimators(accounts func(cluster string) *Account, pod *simulate.Pod) (room
 		}
 		if !asked {
 			asked = true
-			pod, _ = simulate.FromRequirements(spec.ReplicaRequirements) // for what cannot be read the general estimate answers
+			pod, _ = simulate.FromRequirements(spec.ReplicaRequirements) // nil on an error: the general estimator is used
 		}
 		if pod == nil {
 			return simulate.Fit{}, false
 		}
-		last.cluster, last.fit = cluster, account.Room(pod.Ordinals(assigned(spec, cluster), math.MaxInt32))
+		last.cluster, last.fit = cluster, account.Capacity(pod.Ordinals(assigned(spec, cluster), math.MaxInt32))
 		return last.fit, true
 	}
-	room = func(cluster *clusterv1alpha1.Cluster, spec *workv1alpha2.ResourceBindingSpec) int32 {
+	free = func(cluster *clusterv1alpha1.Cluster, spec *workv1alpha2.ResourceBindingSpec) int32 {
 		if found, known := fit(cluster.Name, spec); known {
 			return replicas(found.Total())
 		}
@@ -56,13 +56,13 @@ func Estimators(accounts func(cluster string) *Account, pod *simulate.Pod) (room
 		}
 		return schedule.Unknown
 	}
-	return room, growth
+	return free, growth
 }
 
-// mostSets is up to how many sets of components are counted: clusters with more room are alike.
-const mostSets = 1024
+// maxSets is the highest number of sets that is counted.
+const maxSets = 1024
 
-// Sets tells how many times there is room for all components together. It is not known where a component cannot be read.
+// Sets returns how many sets of all components fit. It returns false if a component's requirements are invalid.
 func (a *Account) Sets(components []workv1alpha2.Component) (sets int64, known bool) {
 	pods := make([]*simulate.Pod, len(components))
 	for i := range components {
@@ -87,10 +87,10 @@ func (a *Account) Sets(components []workv1alpha2.Component) (sets int64, known b
 		}
 		return true
 	}
-	return int64(sort.Search(mostSets, func(n int) bool { return !fits(n + 1) })), true
+	return int64(sort.Search(maxSets, func(n int) bool { return !fits(n + 1) })), true
 }
 
-// assigned is how many replicas a cluster has already.
+// assigned returns the number of replicas that a cluster has already.
 func assigned(spec *workv1alpha2.ResourceBindingSpec, cluster string) int64 {
 	for i := range spec.Clusters {
 		if spec.Clusters[i].Name == cluster {
@@ -100,10 +100,10 @@ func assigned(spec *workv1alpha2.ResourceBindingSpec, cluster string) int64 {
 	return 0
 }
 
-// Promised counts the pods that are promised room and do not run yet.
-func (a *Account) Promised() int64 { return allOutstanding(a.ledger) }
+// Reserved returns the number of pods with a reservation that do not run yet.
+func (a *Account) Reserved() int64 { return allOutstanding(a.ledger) }
 
-// Nodes counts the nodes that exist and those that could be added.
+// Nodes returns the number of existing nodes and of nodes that could be added.
 func (a *Account) Nodes() (existing, potential int32) {
 	for i := range a.ledger.Classes {
 		for _, alike := range a.ledger.Classes[i].Nodes {

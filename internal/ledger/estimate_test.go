@@ -11,7 +11,7 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// TestSets counts how often all components of a workload fit three nodes with 4 processors and one with 2.
+// TestSets counts how many sets fit three nodes with 4 CPUs and one with 2.
 func TestSets(t *testing.T) {
 	l := &cellplanev1alpha1.ClusterLedger{ObjectMeta: metav1.ObjectMeta{Name: "member"}, Classes: []cellplanev1alpha1.LedgerNodeClass{
 		{Name: "large", Allocatable: cpus(4), Nodes: []cellplanev1alpha1.LedgerNodes{{Count: 3, Free: cpus(4)}}},
@@ -26,19 +26,19 @@ func TestSets(t *testing.T) {
 		want       int32
 	}{
 		{"one of each", []workv1alpha2.Component{component(1, 1), component(1, 1)}, 7},
-		{"what one takes the other lacks", []workv1alpha2.Component{component(1, 2), component(2, 3)}, 1},
-		{"enough in sum, but no node has it", []workv1alpha2.Component{component(1, 1), component(1, 5)}, 0},
-		{"one component is too many", []workv1alpha2.Component{component(1, 1), component(4, 3)}, 0},
-		{"a component without replicas", []workv1alpha2.Component{component(1, 2), component(0, 5)}, 7},
+		{"components compete", []workv1alpha2.Component{component(1, 2), component(2, 3)}, 1},
+		{"enough in sum, but not on any node", []workv1alpha2.Component{component(1, 1), component(1, 5)}, 0},
+		{"one component has too many replicas", []workv1alpha2.Component{component(1, 1), component(4, 3)}, 0},
+		{"component without replicas", []workv1alpha2.Component{component(1, 2), component(0, 5)}, 7},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			account := Open(l, nil, time.Now())
-			// The pod is what a binding of components asks for itself: nothing.
-			room, growth := Estimators(func(string) *Account { return account }, onePod(t))
+			// A binding with components has no requirements of its own.
+			free, growth := Estimators(func(string) *Account { return account }, onePod(t))
 			cluster := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "member"}}
 			spec := &workv1alpha2.ResourceBindingSpec{Components: test.components}
-			if got := room(cluster, spec); got != test.want || growth(cluster, spec) != 0 {
-				t.Errorf("room for %d, of which %d by growing, want %d", got, growth(cluster, spec), test.want)
+			if got := free(cluster, spec); got != test.want || growth(cluster, spec) != 0 {
+				t.Errorf("capacity for %d, of which %d by growth, want %d", got, growth(cluster, spec), test.want)
 			}
 		})
 	}

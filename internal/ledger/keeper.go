@@ -20,45 +20,45 @@ import (
 	"github.com/cellplane/cellplane/internal/simulate"
 )
 
-// Keeper writes what is seen of clusters into their ledgers, and ends promises whose pods run. One keeper works for the
-// whole federation, beside whoever watches the members' nodes and pods.
+// Keeper writes the observed state of clusters into their ledgers and ends reservations whose pods run. The
+// federation runs one keeper, in the process that watches the members' nodes and pods.
 type Keeper struct {
 	client   rest.Interface
 	interval time.Duration
 
-	ledgers  mirror[*cellplanev1alpha1.ClusterLedger]
-	profiles mirror[*cellplanev1alpha1.ClusterProfile]
-	cells    mirror[*cellplanev1alpha1.Cell]
+	ledgers  cache[*cellplanev1alpha1.ClusterLedger]
+	profiles cache[*cellplanev1alpha1.ClusterProfile]
+	cells    cache[*cellplanev1alpha1.Cell]
 
 	mu     sync.Mutex
 	models map[string]*simulate.Model
 	owners map[string]types.UID
-	told   map[string]telling
+	told   map[string]written
 }
 
-// telling is what a ledger was last settled with, and when it was last written.
-type telling struct {
+// written is the state of the last write of a ledger.
+type written struct {
 	version uint64
 	profile *cellplanev1alpha1.ClusterProfile
 	at      time.Time
 }
 
-// maxRows bounds how exactly a ledger tells what the nodes of a cluster have left.
+// maxRows bounds the number of node rows in a ledger.
 const maxRows = 512
 
-// hubHolder is the engine of the hub, which is no cell.
+// hubHolder is the engine of the hub, which is not a cell.
 const hubHolder = "hub"
 
-// NewKeeper prepares a keeper. A ledger that nobody waits for is written once in an interval at most.
+// NewKeeper returns a keeper. Ledgers without reservations are written at most once per interval.
 func NewKeeper(hub *rest.Config, interval time.Duration) (*Keeper, error) {
 	client, err := ledgerClient(hub)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the ledgers on the hub: %w", err)
 	}
-	return &Keeper{client: client, interval: interval, models: map[string]*simulate.Model{}, owners: map[string]types.UID{}, told: map[string]telling{}}, nil
+	return &Keeper{client: client, interval: interval, models: map[string]*simulate.Model{}, owners: map[string]types.UID{}, told: map[string]written{}}, nil
 }
 
-// Open returns an empty model for a cluster, in place of the one that there was. Whoever watches the cluster feeds it.
+// Open returns a new, empty model for a cluster and replaces the old one. The caller feeds it.
 func (k *Keeper) Open(cluster string, uid types.UID) *simulate.Model {
 	m := simulate.NewModel()
 	k.mu.Lock()
@@ -68,7 +68,7 @@ func (k *Keeper) Open(cluster string, uid types.UID) *simulate.Model {
 	return m
 }
 
-// Close forgets the model of a cluster, unless another has taken its place.
+// Close drops the model of a cluster, unless it was replaced.
 func (k *Keeper) Close(cluster string, m *simulate.Model) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -79,24 +79,26 @@ func (k *Keeper) Close(cluster string, m *simulate.Model) {
 	}
 }
 
-// pollPause is how often models and promises are compared.
-const pollPause = 500 * time.Millisecond
+// pollInterval is how often models are compared with the ledgers.
+const pollInterval = 500 * time.Millisecond
 
-// Run keeps the ledgers until the context ends.
+// Run updates the ledgers until the context ends.
 func (k *Keeper) Run(ctx context.Context) error {
-	failed := func(err error) { klog.FromContext(ctx).V(1).Info("cannot follow, trying again", "err", err) }
-	var following sync.WaitGroup
-	defer following.Wait()
-	following.Go(func() {
-		k.ledgers.follow(ctx, k.client, resourceName, func() runtime.Object { return &cellplanev1alpha1.ClusterLedgerList{} }, failed)
+	failed := func(err error) {
+		klog.FromContext(ctx).V(1).Info("cannot watch ledgers and profiles, retrying", "err", err)
+	}
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() {
+		k.ledgers.watch(ctx, k.client, resourceName, func() runtime.Object { return &cellplanev1alpha1.ClusterLedgerList{} }, failed)
 	})
-	following.Go(func() {
-		k.profiles.follow(ctx, k.client, "clusterprofiles", func() runtime.Object { return &cellplanev1alpha1.ClusterProfileList{} }, failed)
+	watching.Go(func() {
+		k.profiles.watch(ctx, k.client, "clusterprofiles", func() runtime.Object { return &cellplanev1alpha1.ClusterProfileList{} }, failed)
 	})
-	following.Go(func() {
-		k.cells.follow(ctx, k.client, "cells", func() runtime.Object { return &cellplanev1alpha1.CellList{} }, failed)
+	watching.Go(func() {
+		k.cells.watch(ctx, k.client, "cells", func() runtime.Object { return &cellplanev1alpha1.CellList{} }, failed)
 	})
-	ticker := time.NewTicker(pollPause)
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -104,26 +106,26 @@ func (k *Keeper) Run(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		if err := k.keep(ctx, time.Now()); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Cannot keep the ledgers of clusters")
+		if err := k.refreshAll(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "cannot update the ledgers of clusters")
 		}
 	}
 }
 
-// keep settles every ledger that has a reason to change.
-func (k *Keeper) keep(ctx context.Context, now time.Time) error {
+// refreshAll updates every ledger that needs it.
+func (k *Keeper) refreshAll(ctx context.Context, now time.Time) error {
 	holders := append(k.cells.names(), hubHolder)
 	slices.Sort(holders)
 	var errs []error
 	for cluster, m := range k.observed() {
-		if err := k.settle(ctx, cluster, m, holders, now); err != nil {
-			errs = append(errs, fmt.Errorf("keeping the ledger of cluster %s: %w", cluster, err))
+		if err := k.refresh(ctx, cluster, m, holders, now); err != nil {
+			errs = append(errs, fmt.Errorf("updating the ledger of cluster %s: %w", cluster, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// observed returns the models of clusters of which all has been seen.
+// observed returns the models of fully synced clusters.
 func (k *Keeper) observed() map[string]*simulate.Model {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -136,13 +138,13 @@ func (k *Keeper) observed() map[string]*simulate.Model {
 	return models
 }
 
-// promisedPause is how often a ledger with promises is written at most. What is promised and runs already counts twice
-// until then, which is safe; writing it for every pod that starts would keep schedulers from writing.
-const promisedPause = 2 * time.Second
+// reservedInterval is the minimum time between writes of a ledger with reservations. Until then, a running pod with
+// a reservation counts twice, which is safe. A write per started pod would block the schedulers.
+const reservedInterval = 2 * time.Second
 
-// settle brings one ledger up to date. It is written at most once in an interval, or a bit more often while promises are
-// to end.
-func (k *Keeper) settle(ctx context.Context, cluster string, m *simulate.Model, holders []string, now time.Time) error {
+// refresh updates one ledger. It writes at most once per interval, or once per reservedInterval while there are
+// reservations.
+func (k *Keeper) refresh(ctx context.Context, cluster string, m *simulate.Model, holders []string, now time.Time) error {
 	known, synced := k.ledgers.get(cluster)
 	profile, profilesKnown := k.profiles.get(cluster)
 	if !synced || !profilesKnown {
@@ -150,7 +152,7 @@ func (k *Keeper) settle(ctx context.Context, cluster string, m *simulate.Model, 
 	}
 	pause := k.interval
 	if known != nil && len(known.Reservations) > 0 {
-		pause = min(pause, promisedPause)
+		pause = min(pause, reservedInterval)
 	}
 	if known != nil && !k.rested(cluster, now, pause) {
 		return nil
@@ -159,17 +161,17 @@ func (k *Keeper) settle(ctx context.Context, cluster string, m *simulate.Model, 
 	if l == nil {
 		l = k.newLedger(cluster)
 	}
-	faults := append(sift(l), unreadable(l)...)
-	// Pods are counted before nodes are looked at: one that comes in between is then counted twice, never forgotten.
+	faults := append(dropInvalid(l), invalidNodes(l)...)
+	// Count pods before nodes: a pod that starts in between is then counted twice, never missed.
 	seen := &Observation{Classes: l.Classes, Volumes: l.Volumes, StorageClasses: l.StorageClasses, Holders: holders, Bound: boundOf(m, l)}
 	version := m.Version()
 	if known == nil || len(faults) > 0 || k.changed(cluster, version, profile) {
 		seen.Classes, seen.Volumes, seen.StorageClasses = observe(m, profile), volumesOf(m), storageOf(m)
 	}
 	for _, fault := range faults {
-		klog.FromContext(ctx).Error(nil, "Removing what makes no sense from the ledger of a cluster", "cluster", cluster, "fault", fault)
+		klog.FromContext(ctx).Error(nil, "removing invalid entries from a cluster's ledger", "cluster", cluster, "fault", fault)
 	}
-	if !Settle(l, seen, now) && len(faults) == 0 {
+	if !Refresh(l, seen, now) && len(faults) == 0 {
 		k.note(cluster, version, profile, time.Time{})
 		return nil
 	}
@@ -180,7 +182,7 @@ func (k *Keeper) settle(ctx context.Context, cluster string, m *simulate.Model, 
 		_, err = putLedger(ctx, k.client, l)
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
-		return nil // the next round sees what it is now
+		return nil // the next round uses the new version
 	}
 	if err != nil {
 		return err
@@ -189,7 +191,7 @@ func (k *Keeper) settle(ctx context.Context, cluster string, m *simulate.Model, 
 	return nil
 }
 
-// newLedger returns an empty ledger that goes when its cluster does.
+// newLedger returns an empty ledger owned by its cluster.
 func (k *Keeper) newLedger(cluster string) *cellplanev1alpha1.ClusterLedger {
 	l := &cellplanev1alpha1.ClusterLedger{ObjectMeta: metav1.ObjectMeta{Name: cluster}}
 	k.mu.Lock()
@@ -219,10 +221,10 @@ func (k *Keeper) note(cluster string, version uint64, profile *cellplanev1alpha1
 	if wrote.IsZero() {
 		wrote = k.told[cluster].at
 	}
-	k.told[cluster] = telling{version: version, profile: profile, at: wrote}
+	k.told[cluster] = written{version: version, profile: profile, at: wrote}
 }
 
-// boundOf counts the running pods of the workloads that something is promised to.
+// boundOf counts the running pods of workloads with reservations.
 func boundOf(m *simulate.Model, l *cellplanev1alpha1.ClusterLedger) map[cellplanev1alpha1.WorkloadReference]int32 {
 	workloads := make([]simulate.Workload, len(l.Reservations))
 	for i := range l.Reservations {
@@ -236,7 +238,7 @@ func boundOf(m *simulate.Model, l *cellplanev1alpha1.ClusterLedger) map[cellplan
 	return bound
 }
 
-// volumesOf describes the volumes that not all nodes can reach.
+// volumesOf returns the volumes that not all nodes can reach.
 func volumesOf(m *simulate.Model) []cellplanev1alpha1.LedgerVolumes {
 	var volumes []cellplanev1alpha1.LedgerVolumes
 	for _, v := range m.SummarizeVolumes() {
@@ -245,7 +247,7 @@ func volumesOf(m *simulate.Model) []cellplanev1alpha1.LedgerVolumes {
 	return volumes
 }
 
-// storageOf describes the storage classes whose volumes not all nodes can reach.
+// storageOf returns the storage classes whose volumes not all nodes can reach.
 func storageOf(m *simulate.Model) []cellplanev1alpha1.LedgerStorageClass {
 	var classes []cellplanev1alpha1.LedgerStorageClass
 	for _, c := range m.SummarizeStorage() {
@@ -254,7 +256,7 @@ func storageOf(m *simulate.Model) []cellplanev1alpha1.LedgerStorageClass {
 	return classes
 }
 
-// observe describes the nodes that there are, and those that there could be.
+// observe returns the existing nodes and those that could be added.
 func observe(m *simulate.Model, profile *cellplanev1alpha1.ClusterProfile) []cellplanev1alpha1.LedgerNodeClass {
 	var classes []cellplanev1alpha1.LedgerNodeClass
 	nodes := int32(0)

@@ -6,14 +6,14 @@ import (
 
 var (
 	batchSize = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "cellplane_ledger_batch_size", Help: "Number of decisions whose promises were written to a ledger at once.",
+		Name: "cellplane_ledger_batch_size", Help: "Number of decisions whose reservations were written to a ledger in one write.",
 		Buckets: prometheus.ExponentialBuckets(1, 2, 10),
 	})
 	conflicts = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "cellplane_ledger_conflicts_total", Help: "Number of writes to a ledger that another writer overtook.",
+		Name: "cellplane_ledger_conflicts_total", Help: "Number of conflicting writes to a ledger.",
 	})
 	refused = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "cellplane_ledger_refusals_total", Help: "Number of decisions that had no room any more when their promises were made.",
+		Name: "cellplane_ledger_refusals_total", Help: "Number of decisions refused because the capacity was taken.",
 	})
 )
 

@@ -15,32 +15,31 @@ import (
 	"github.com/cellplane/cellplane/internal/simulate"
 )
 
-// maxReservations bounds a ledger, so that it stays an object that an API server takes. One that is full refuses more
-// until pods run.
+// maxReservations bounds the size of the object. A full ledger refuses reservations until pods run.
 const maxReservations = 4096
 
-// terms are on whose behalf and until when promises are made.
+// terms are the holder and the expiry of new reservations.
 type terms struct {
 	holder  string
 	now     time.Time
 	expires time.Time
 }
 
-// reserve makes promises in a ledger, which it changes, one after another. It returns for each claim nil or why there
-// is no room for it. The model is what is free, and changes with the ledger.
+// reserve applies claims to a ledger and to the model of its free capacity. It returns nil or a refusal for each
+// claim.
 func reserve(l *cellplanev1alpha1.ClusterLedger, free *simulate.Model, claims []Claim, t terms) []*Refusal {
 	refusals := make([]*Refusal, len(claims))
 	for i := range claims {
 		if claims[i].More > 0 {
 			refusals[i] = add(l, free, &claims[i], t)
 		} else {
-			giveBack(l, &claims[i])
+			release(l, &claims[i])
 		}
 	}
 	return refusals
 }
 
-// add promises room for more pods.
+// add reserves capacity for more pods.
 func add(l *cellplanev1alpha1.ClusterLedger, free *simulate.Model, claim *Claim, t terms) *Refusal {
 	at := find(l, claim)
 	refusal := &Refusal{Cluster: claim.Cluster, Asked: claim.More}
@@ -66,7 +65,7 @@ func add(l *cellplanev1alpha1.ClusterLedger, free *simulate.Model, claim *Claim,
 	r := &l.Reservations[at]
 	r.Holder, r.Total, r.Expires = t.holder, claim.Total, metav1.NewTime(t.expires)
 	r.Requests = larger(r.Requests, claim.Pod.Requests)
-	// Nodes that exist come first: nobody knows when the others do.
+	// Existing nodes come first: it is unknown when others are added.
 	slices.SortStableFunc(fit.Classes, func(a, b simulate.ClassFit) int { return cmp.Compare(asInt(a.Potential), asInt(b.Potential)) })
 	for _, c := range fit.Classes {
 		here := min(missing, c.Replicas)
@@ -77,8 +76,8 @@ func add(l *cellplanev1alpha1.ClusterLedger, free *simulate.Model, claim *Claim,
 	return nil
 }
 
-// giveBack lowers what is promised.
-func giveBack(l *cellplanev1alpha1.ClusterLedger, claim *Claim) {
+// release reduces a reservation.
+func release(l *cellplanev1alpha1.ClusterLedger, claim *Claim) {
 	at := find(l, claim)
 	if at < 0 {
 		return
@@ -86,21 +85,21 @@ func giveBack(l *cellplanev1alpha1.ClusterLedger, claim *Claim) {
 	r := &l.Reservations[at]
 	r.Total = claim.Total
 	lower(r, min(outstanding(r)+int64(claim.More), int64(claim.Total)))
-	sweep(l)
+	dropEmpty(l)
 }
 
-// restore makes sure that a promise made while the hub was away stands in the ledger, room or not.
-func restore(l *cellplanev1alpha1.ClusterLedger, promised *cellplanev1alpha1.Reservation) {
-	at := find(l, &Claim{Workload: promised.Workload, Component: promised.Component})
+// restore adds a reservation made while the hub was unreachable, regardless of capacity.
+func restore(l *cellplanev1alpha1.ClusterLedger, reserved *cellplanev1alpha1.Reservation) {
+	at := find(l, &Claim{Workload: reserved.Workload, Component: reserved.Component})
 	switch {
 	case at < 0:
-		l.Reservations = append(l.Reservations, *promised.DeepCopy())
-	case outstanding(&l.Reservations[at]) < outstanding(promised) || l.Reservations[at].Total < promised.Total:
-		l.Reservations[at] = *promised.DeepCopy()
+		l.Reservations = append(l.Reservations, *reserved.DeepCopy())
+	case outstanding(&l.Reservations[at]) < outstanding(reserved) || l.Reservations[at].Total < reserved.Total:
+		l.Reservations[at] = *reserved.DeepCopy()
 	}
 }
 
-// Observation is how a cluster is seen to be.
+// Observation is the observed state of a cluster.
 type Observation struct {
 	// Classes are its nodes.
 	Classes []cellplanev1alpha1.LedgerNodeClass
@@ -108,15 +107,15 @@ type Observation struct {
 	Volumes []cellplanev1alpha1.LedgerVolumes
 	// StorageClasses are those whose volumes not all nodes can reach.
 	StorageClasses []cellplanev1alpha1.LedgerStorageClass
-	// Bound counts the pods of workloads that have a node. Workloads that are missing are not known.
+	// Bound is the number of pods with a node, by workload. Missing workloads are unknown.
 	Bound map[cellplanev1alpha1.WorkloadReference]int32
-	// Holders are all that may make promises.
+	// Holders are all that may make reservations.
 	Holders []string
 }
 
-// Settle brings a ledger up to date: the nodes, and promises whose pods run or that have expired. It changes the ledger
-// and tells whether there was anything to change.
-func Settle(l *cellplanev1alpha1.ClusterLedger, seen *Observation, now time.Time) bool {
+// Refresh updates a ledger with an observation: it sets the nodes and ends reservations whose pods run or that
+// expired. It reports whether the ledger changed.
+func Refresh(l *cellplanev1alpha1.ClusterLedger, seen *Observation, now time.Time) bool {
 	before := l.DeepCopy()
 	l.Holders = seen.Holders
 	if !equality.Semantic.DeepEqual(l.Classes, seen.Classes) || !equality.Semantic.DeepEqual(l.Volumes, seen.Volumes) || !equality.Semantic.DeepEqual(l.StorageClasses, seen.StorageClasses) {
@@ -134,24 +133,24 @@ func Settle(l *cellplanev1alpha1.ClusterLedger, seen *Observation, now time.Time
 			lower(r, int64(max(0, r.Total-bound)))
 		}
 	}
-	sweep(l)
+	dropEmpty(l)
 	if l.Revision != before.Revision {
-		rehome(l)
+		reassign(l)
 	}
 	return !equality.Semantic.DeepEqual(before, l)
 }
 
-// rehome expects pods on other nodes if those that they were expected on are gone: a node that could be added has been,
-// and is of another class now.
-func rehome(l *cellplanev1alpha1.ClusterLedger) {
+// reassign moves reservations whose class of nodes is gone to other classes, for example when a potential node was
+// added and has another class now.
+func reassign(l *cellplanev1alpha1.ClusterLedger) {
 	free := modelOf(l)
 	for i := range l.Reservations {
 		r := &l.Reservations[i]
-		homeless := int64(0)
+		unassigned := int64(0)
 		for j := range r.Pods {
 			pods := &r.Pods[j]
-			stay := min(int64(pods.Count), free.RoomIn(pods.Class, r.Requests))
-			homeless += int64(pods.Count) - stay
+			stay := min(int64(pods.Count), free.CapacityIn(pods.Class, r.Requests))
+			unassigned += int64(pods.Count) - stay
 			pods.Count = int32(stay)
 			free.Take(pods.Class, r.Requests, stay)
 		}
@@ -160,23 +159,22 @@ func rehome(l *cellplanev1alpha1.ClusterLedger) {
 			last = r.Pods[0].Class
 		}
 		for j := range l.Classes {
-			if c := &l.Classes[j]; homeless > 0 {
-				here := min(homeless, free.RoomIn(c.Name, r.Requests))
+			if c := &l.Classes[j]; unassigned > 0 {
+				here := min(unassigned, free.CapacityIn(c.Name, r.Requests))
 				expect(r, c.Name, int32(here))
 				free.Take(c.Name, r.Requests, here)
-				homeless -= here
+				unassigned -= here
 			}
 		}
-		if homeless > 0 {
-			expect(r, last, int32(homeless)) // it stays promised, though nobody knows where
+		if unassigned > 0 {
+			expect(r, last, int32(unassigned)) // stays reserved on an unknown node
 		}
 		r.Pods = slices.DeleteFunc(r.Pods, func(p cellplanev1alpha1.ReservedPods) bool { return p.Count == 0 })
 	}
 }
 
-// sift leaves out promises that make no sense, and returns what is wrong with them. Nobody can keep them, and what is
-// written next is written without them.
-func sift(l *cellplanev1alpha1.ClusterLedger) []string {
+// dropInvalid removes invalid reservations and describes them. The next write stores the ledger without them.
+func dropInvalid(l *cellplanev1alpha1.ClusterLedger) []string {
 	var faults []string
 	l.Reservations = slices.DeleteFunc(l.Reservations, func(r cellplanev1alpha1.Reservation) bool {
 		if r.Unreadable != "" {
@@ -187,8 +185,8 @@ func sift(l *cellplanev1alpha1.ClusterLedger) []string {
 	return faults
 }
 
-// unreadable returns what is wrong with the nodes that a ledger tells of.
-func unreadable(l *cellplanev1alpha1.ClusterLedger) []string {
+// invalidNodes describes the invalid nodes in a ledger.
+func invalidNodes(l *cellplanev1alpha1.ClusterLedger) []string {
 	var faults []string
 	for i := range l.Classes {
 		for j := range l.Classes[i].Nodes {
@@ -206,7 +204,7 @@ func find(l *cellplanev1alpha1.ClusterLedger, claim *Claim) int {
 	})
 }
 
-// outstanding counts the pods that are promised and do not run.
+// outstanding returns the number of reserved pods that do not run yet.
 func outstanding(r *cellplanev1alpha1.Reservation) int64 {
 	sum := int64(0)
 	for i := range r.Pods {
@@ -228,7 +226,7 @@ func expect(r *cellplanev1alpha1.Reservation, class string, count int32) {
 	r.Pods = append(r.Pods, cellplanev1alpha1.ReservedPods{Class: class, Count: count})
 }
 
-// lower lets no more pods be expected than given, from the last class on.
+// lower reduces the reserved pods to the given number, from the last class on.
 func lower(r *cellplanev1alpha1.Reservation, most int64) {
 	excess := outstanding(r) - max(0, most)
 	for i := len(r.Pods) - 1; i >= 0 && excess > 0; i-- {
@@ -238,8 +236,8 @@ func lower(r *cellplanev1alpha1.Reservation, most int64) {
 	}
 }
 
-// sweep removes promises that nothing is left of.
-func sweep(l *cellplanev1alpha1.ClusterLedger) {
+// dropEmpty removes reservations without pods.
+func dropEmpty(l *cellplanev1alpha1.ClusterLedger) {
 	for i := range l.Reservations {
 		r := &l.Reservations[i]
 		r.Pods = slices.DeleteFunc(r.Pods, func(p cellplanev1alpha1.ReservedPods) bool { return p.Count == 0 })
@@ -247,7 +245,7 @@ func sweep(l *cellplanev1alpha1.ClusterLedger) {
 	l.Reservations = slices.DeleteFunc(l.Reservations, func(r cellplanev1alpha1.Reservation) bool { return len(r.Pods) == 0 })
 }
 
-// larger returns the larger request of each resource: pods of an old and a new template may be on their way together.
+// larger returns the larger request of each resource: pods of an old and a new template may start at the same time.
 func larger(a, b corev1.ResourceList) corev1.ResourceList {
 	if len(a) == 0 {
 		return b
@@ -268,5 +266,5 @@ func asInt(b bool) int {
 	return 0
 }
 
-// replicas makes a count of replicas one that estimators return.
+// replicas converts a count to the type that estimators return.
 func replicas(count int64) int32 { return int32(min(count, math.MaxInt32)) }

@@ -22,7 +22,7 @@ func cpus(count int) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(int64(count), resource.DecimalSI), corev1.ResourcePods: resource.MustParse("110")}
 }
 
-// onePod asks for one processor.
+// onePod requests one CPU.
 func onePod(t interface{ Fatal(...any) }) *simulate.Pod {
 	p, err := simulate.FromTemplate("default", &corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{
 		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}},
@@ -37,7 +37,7 @@ func workload(name string) cellplanev1alpha1.WorkloadReference {
 	return cellplanev1alpha1.WorkloadReference{Kind: "StatefulSet", Namespace: "default", Name: name}
 }
 
-// member is a cluster as it really is: pods that run take up processors of nodes.
+// member is a simulated cluster: running pods use CPUs of nodes.
 type member struct {
 	model    *simulate.Model
 	capacity int
@@ -59,7 +59,7 @@ func newMember(nodes, each int) *member {
 	return m
 }
 
-// run starts a pod of a workload somewhere, and tells whether there was room.
+// run starts a pod of a workload and reports whether there was capacity.
 func (m *member) run(name string) bool {
 	for _, s := range m.model.Summarize(1000) {
 		for _, alike := range s.Nodes {
@@ -72,7 +72,7 @@ func (m *member) run(name string) bool {
 	return false
 }
 
-// start puts a pod on a node that has room for it.
+// start puts a pod on a node with capacity.
 func (m *member) start(name string) {
 	node := m.roomy()
 	m.serial++
@@ -108,60 +108,60 @@ func (m *member) observe(l *cellplanev1alpha1.ClusterLedger) *Observation {
 	return &Observation{Bound: bound, Classes: observe(m.model, nil), Holders: []string{"a", "b"}}
 }
 
-// TestNeverOversold lets claims, pods and observations come in any order. Whatever is promised must be able to run, and
-// room that nobody has must not be lost.
+// TestNeverOversold mixes claims, starting pods and observations in random order. Every reserved pod must be able
+// to run, and no capacity may be lost.
 func TestNeverOversold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newMember(rapid.IntRange(1, 4).Draw(t, "nodes"), rapid.IntRange(1, 5).Draw(t, "each"))
 		l := &cellplanev1alpha1.ClusterLedger{ObjectMeta: metav1.ObjectMeta{Name: "member"}}
-		Settle(l, m.observe(l), start)
+		Refresh(l, m.observe(l), start)
 		decided, pod, now := map[string]int{}, onePod(t), start
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			name := fmt.Sprint("w", rapid.IntRange(0, 3).Draw(t, "workload"))
 			switch rapid.IntRange(0, 2).Draw(t, "step") {
-			case 0: // a scheduler decides
+			case 0: // a scheduler makes a reservation
 				more := rapid.IntRange(1, 6).Draw(t, "more")
 				base := Open(l, nil, now)
-				room := base.Room(pod).Total()
-				results, _ := grant(l, base, []*order{{claims: []Claim{{Cluster: "member", Workload: workload(name), Total: int32(decided[name] + more), More: int32(more), Pod: pod}}}},
+				free := base.Capacity(pod).Total()
+				results, _ := grant(l, base, []*request{{claims: []Claim{{Cluster: "member", Workload: workload(name), Total: int32(decided[name] + more), More: int32(more), Pod: pod}}}},
 					terms{holder: "a", now: now, expires: now.Add(time.Hour)})
-				if (results[0] == nil) != (room >= int64(more)) {
-					t.Fatalf("room for %d, %d claimed: %v", room, more, results[0])
+				if (results[0] == nil) != (free >= int64(more)) {
+					t.Fatalf("capacity for %d, %d claimed: %v", free, more, results[0])
 				}
 				if results[0] == nil {
 					decided[name] += more
 				}
-			case 1: // a pod that was decided on starts
+			case 1: // a reserved pod starts
 				if m.running[name] < decided[name] && !m.run(name) {
-					t.Fatalf("oversold: %d pods of %s are promised, %d run, and there is no room", decided[name], name, m.running[name])
+					t.Fatalf("oversold: %d pods of %s are reserved, %d run, and there is no capacity", decided[name], name, m.running[name])
 				}
-			case 2: // the keeper looks
-				Settle(l, m.observe(l), now)
+			case 2: // the keeper observes the cluster
+				Refresh(l, m.observe(l), now)
 			}
 			sum := 0
 			for _, count := range decided {
 				sum += count
 			}
 			if sum > m.capacity {
-				t.Fatalf("oversold: %d pods promised in a cluster for %d", sum, m.capacity)
+				t.Fatalf("oversold: %d pods reserved in a cluster for %d", sum, m.capacity)
 			}
 		}
-		// When all pods run and have been seen, nothing is promised any more and the rest is free.
+		// When all pods run and have been observed, no reservation is left and the rest is free.
 		left := m.capacity
 		for name, count := range decided {
 			for m.running[name] < count {
 				if !m.run(name) {
-					t.Fatalf("oversold: no room for %s", name)
+					t.Fatalf("oversold: no capacity for %s", name)
 				}
 			}
 			left -= count
 		}
-		Settle(l, m.observe(l), now)
+		Refresh(l, m.observe(l), now)
 		if len(l.Reservations) > 0 {
-			t.Fatalf("still promised: %+v", l.Reservations)
+			t.Fatalf("still reserved: %+v", l.Reservations)
 		}
-		if room := Open(l, nil, now).Room(pod).Total(); room != int64(left) {
-			t.Fatalf("room for %d, want %d", room, left)
+		if free := Open(l, nil, now).Capacity(pod).Total(); free != int64(left) {
+			t.Fatalf("capacity for %d, want %d", free, left)
 		}
 	})
 }
@@ -172,7 +172,7 @@ func claim(name string, total, more int32, pod *simulate.Pod) Claim {
 
 func promise(t *testing.T, l *cellplanev1alpha1.ClusterLedger, now time.Time, claims ...Claim) []error {
 	t.Helper()
-	results, _ := grant(l, Open(l, nil, now), []*order{{claims: claims}}, terms{holder: "a", now: now, expires: now.Add(time.Minute)})
+	results, _ := grant(l, Open(l, nil, now), []*request{{claims: claims}}, terms{holder: "a", now: now, expires: now.Add(time.Minute)})
 	return results
 }
 
@@ -180,43 +180,43 @@ func TestPromisesEnd(t *testing.T) {
 	m, pod := newMember(2, 4), onePod(t)
 	fresh := func() *cellplanev1alpha1.ClusterLedger {
 		l := &cellplanev1alpha1.ClusterLedger{}
-		Settle(l, m.observe(l), start)
+		Refresh(l, m.observe(l), start)
 		if err := promise(t, l, start, claim("web", 6, 6, pod))[0]; err != nil {
 			t.Fatal(err)
 		}
 		return l
 	}
-	room := func(l *cellplanev1alpha1.ClusterLedger, now time.Time) int64 {
-		return Open(l, nil, now).Room(pod).Total()
+	free := func(l *cellplanev1alpha1.ClusterLedger, now time.Time) int64 {
+		return Open(l, nil, now).Capacity(pod).Total()
 	}
 
 	l := fresh()
-	if got := room(l, start); got != 2 {
-		t.Errorf("room for %d beside a promise of 6 of 8, want 2", got)
+	if got := free(l, start); got != 2 {
+		t.Errorf("capacity for %d beside a reservation of 6 of 8, want 2", got)
 	}
-	if got := room(l, start.Add(2*time.Minute)); got != 8 {
-		t.Errorf("room for %d after the promise has expired, want 8", got)
+	if got := free(l, start.Add(2*time.Minute)); got != 8 {
+		t.Errorf("capacity for %d after the reservation expired, want 8", got)
 	}
-	if Settle(l, m.observe(l), start.Add(2*time.Minute)); len(l.Reservations) != 0 {
-		t.Errorf("what has expired stays: %+v", l.Reservations)
+	if Refresh(l, m.observe(l), start.Add(2*time.Minute)); len(l.Reservations) != 0 {
+		t.Errorf("an expired reservation stays: %+v", l.Reservations)
 	}
 
 	l = fresh()
 	promise(t, l, start, claim("web", 4, -2, nil))
-	if got := room(l, start); got != 4 {
-		t.Errorf("room for %d when 2 were given back, want 4", got)
+	if got := free(l, start); got != 4 {
+		t.Errorf("capacity for %d after a release of 2, want 4", got)
 	}
 	promise(t, l, start, claim("web", 0, -1<<30, nil))
-	if got := room(l, start); got != 8 || len(l.Reservations) != 0 {
-		t.Errorf("room for %d when all is given back, want 8: %+v", got, l.Reservations)
+	if got := free(l, start); got != 8 || len(l.Reservations) != 0 {
+		t.Errorf("capacity for %d after all was released, want 8: %+v", got, l.Reservations)
 	}
 
 	l = fresh()
 	waiting := claim("late", 5, 5, pod)
 	waiting.Waits = true
-	for range 2 { // the second finds nothing left at all
-		if err := promise(t, l, start, waiting)[0]; err != nil || room(l, start) != 0 || outstanding(&l.Reservations[1]) != 2 {
-			t.Errorf("5 of which 3 wait: %v %+v", err, l.Reservations)
+	for range 2 { // nothing is left for the second
+		if err := promise(t, l, start, waiting)[0]; err != nil || free(l, start) != 0 || outstanding(&l.Reservations[1]) != 2 {
+			t.Errorf("5 of which 3 stay pending: %v %+v", err, l.Reservations)
 		}
 	}
 
@@ -227,11 +227,11 @@ func TestPromisesEnd(t *testing.T) {
 		t.Errorf("2 of 1 left: %v", err)
 	}
 	if len(l.Reservations) != 1 {
-		t.Errorf("an order that is refused leaves something behind: %+v", l.Reservations)
+		t.Errorf("a refused request left reservations: %+v", l.Reservations)
 	}
 }
 
-// TestGrowth promises room on nodes that could be added, and follows the pods when they are.
+// TestGrowth reserves capacity on nodes that could be added, and tracks the pods when they are.
 func TestGrowth(t *testing.T) {
 	m, pod := newMember(1, 2), onePod(t)
 	profile := &cellplanev1alpha1.ClusterProfile{}
@@ -242,9 +242,9 @@ func TestGrowth(t *testing.T) {
 	seen := func() *Observation {
 		return &Observation{Bound: boundOf(m.model, l), Classes: observe(m.model, profile)}
 	}
-	Settle(l, seen(), start)
-	if fit := Open(l, nil, start).Room(pod); fit.Replicas != 2 || fit.Growth != 8 {
-		t.Fatalf("room for %d and %d by growth, want 2 and 8", fit.Replicas, fit.Growth)
+	Refresh(l, seen(), start)
+	if fit := Open(l, nil, start).Capacity(pod); fit.Replicas != 2 || fit.Growth != 8 {
+		t.Fatalf("capacity for %d and %d by growth, want 2 and 8", fit.Replicas, fit.Growth)
 	}
 	if err := promise(t, l, start, claim("web", 8, 8, pod))[0]; err != nil {
 		t.Fatal(err)
@@ -252,13 +252,13 @@ func TestGrowth(t *testing.T) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"pool": "general", "zone": "z"}}}
 	n.Status.Allocatable = cpus(4)
 	m.model.SetNode(n)
-	Settle(l, seen(), start)
-	if fit := Open(l, nil, start).Room(pod); fit.Total() != 2 {
-		t.Errorf("room for %d in 10 of which 8 are promised, want 2: %+v", fit.Total(), l.Reservations)
+	Refresh(l, seen(), start)
+	if fit := Open(l, nil, start).Capacity(pod); fit.Total() != 2 {
+		t.Errorf("capacity for %d in 10 of which 8 are reserved, want 2: %+v", fit.Total(), l.Reservations)
 	}
 	one := int32(2)
 	profile.Spec.Size = &cellplanev1alpha1.ClusterSize{MaxNodes: &one}
-	if Settle(l, seen(), start); Open(l, nil, start).Room(pod).Total() != 0 {
-		t.Error("a cluster at its largest still grows")
+	if Refresh(l, seen(), start); Open(l, nil, start).Capacity(pod).Total() != 0 {
+		t.Error("a cluster at its maximum size still grows")
 	}
 }

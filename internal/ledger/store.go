@@ -19,21 +19,21 @@ import (
 	"github.com/cellplane/cellplane/internal/simulate"
 )
 
-// Options say on whose behalf a Store promises.
+// Options configure a Store.
 type Options struct {
-	// Hub leads to the hub.
+	// Hub is the address of the hub.
 	Hub *rest.Config
-	// Holder is the cell.
+	// Holder is the name of the cell.
 	Holder string
-	// Expiry is how long a promise lasts if its pods never run; 0 means ten minutes.
+	// Expiry is the lifetime of a reservation whose pods never run; 0 means ten minutes.
 	Expiry time.Duration
-	// RequestTimeout bounds how long the hub may take to answer before it counts as away; 0 means three seconds.
+	// RequestTimeout bounds requests to the hub, after which it counts as unreachable; 0 means three seconds.
 	RequestTimeout time.Duration
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// Store follows the ledgers of all clusters on a hub and makes promises there. It is safe for concurrent use.
+// Store watches the ledgers of all clusters on a hub and makes reservations. It is safe for concurrent use.
 type Store struct {
 	options     Options
 	client      rest.Interface
@@ -41,13 +41,13 @@ type Store struct {
 	synced      chan struct{}
 
 	mu      sync.Mutex
-	desks   map[string]*desk
-	seen    map[string]bool // in the list that is going on
+	writers map[string]*writer
+	seen    map[string]bool // names of the list in progress
 	isReady bool
-	away    time.Time // since when the hub does not answer
+	away    time.Time // since when the hub is unreachable
 }
 
-// NewStore prepares a store; Run makes it work.
+// NewStore returns a store. It must be started with Run.
 func NewStore(options Options) (*Store, error) {
 	options.Expiry = cmp.Or(options.Expiry, 10*time.Minute)
 	options.RequestTimeout = cmp.Or(options.RequestTimeout, 3*time.Second)
@@ -58,46 +58,46 @@ func NewStore(options Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the ledgers on the hub: %w", err)
 	}
-	return &Store{options: options, client: client, synced: make(chan struct{}), desks: map[string]*desk{}}, nil
+	return &Store{options: options, client: client, synced: make(chan struct{}), writers: map[string]*writer{}}, nil
 }
 
-// Subscribe has a function called when a cluster may have more room than before. It must be quick, and all
-// subscriptions come before Run.
+// Subscribe registers a function that is called when a cluster may have more free capacity. It must not block.
+// Subscribe before Run.
 func (s *Store) Subscribe(f func(cluster string)) { s.subscribers = append(s.subscribers, f) }
 
-// Synced is closed when all ledgers have been seen once.
+// Synced is closed when all ledgers have been read once.
 func (s *Store) Synced() <-chan struct{} { return s.synced }
 
-// Run follows the ledgers until the context ends, and brings what was promised in the hub's absence to it.
+// Run watches the ledgers until the context ends. It also writes reservations made while the hub was unreachable.
 func (s *Store) Run(ctx context.Context) {
 	var both sync.WaitGroup
 	both.Go(func() {
 		logger := klog.FromContext(ctx)
-		fleet.Follow(ctx, sourceOf(s.client, resourceName, func() runtime.Object { return &cellplanev1alpha1.ClusterLedgerList{} }), s, func(err error) { logger.V(1).Info("cannot follow the ledgers, trying again", "err", err) })
+		fleet.Follow(ctx, sourceOf(s.client, resourceName, func() runtime.Object { return &cellplanev1alpha1.ClusterLedgerList{} }), s, func(err error) { logger.V(1).Info("cannot watch the ledgers, retrying", "err", err) })
 	})
-	both.Go(func() { s.reconcile(ctx) })
+	both.Go(func() { s.reconnectLoop(ctx) })
 	both.Wait()
 }
 
-// Estimators tell how many more of a pod clusters have room for, promises subtracted: with all that could grow, and
-// how much of that is growth. Without a pod the requirements of the binding count. Both answer schedule.Unknown for a
-// cluster without a ledger. They serve one decision.
-func (s *Store) Estimators(pod *simulate.Pod) (room, growth schedule.Estimator) {
+// Estimators returns two estimators for one decision: the free capacity including growth, and the part of it that
+// is growth. A nil pod uses the requirements of the binding. Both return schedule.Unknown for a cluster without a
+// ledger.
+func (s *Store) Estimators(pod *simulate.Pod) (free, growth schedule.Estimator) {
 	return Estimators(s.Account, pod)
 }
 
-// Account returns what is known of a cluster, nil if nothing is.
+// Account returns the account of a cluster, or nil.
 func (s *Store) Account(cluster string) *Account {
-	d := s.desk(cluster, false)
+	d := s.writer(cluster, false)
 	if d == nil {
 		return nil
 	}
 	return d.account(s)
 }
 
-// Reserve makes all the promises that a decision needs, or none. The error is a *Refusal if a cluster has no room for
-// them any more, and the decision must be made anew. It returns when the hub has the promises, or, if the hub cannot be
-// reached, when they are kept here.
+// Reserve makes all reservations of a decision, or none. It returns a *Refusal if a cluster has no capacity for
+// them any more; then the decision must be repeated. It returns after the hub stored the reservations or, if the
+// hub is unreachable, after they are stored in memory.
 func (s *Store) Reserve(ctx context.Context, claims []Claim) error {
 	byCluster := map[string][]Claim{}
 	for i := range claims {
@@ -107,7 +107,7 @@ func (s *Store) Reserve(ctx context.Context, claims []Claim) error {
 	errs := make([]error, len(names))
 	var all sync.WaitGroup
 	for i, name := range names {
-		all.Go(func() { errs[i] = s.desk(name, true).submit(ctx, s, byCluster[name]) })
+		all.Go(func() { errs[i] = s.writer(name, true).submit(ctx, s, byCluster[name]) })
 	}
 	all.Wait()
 	var failed error
@@ -119,13 +119,13 @@ func (s *Store) Reserve(ctx context.Context, claims []Claim) error {
 	}
 	for i, name := range names {
 		if errs[i] == nil {
-			s.desk(name, true).leave(s, undo(byCluster[name]))
+			s.writer(name, true).submitAsync(s, undo(byCluster[name]))
 		}
 	}
 	return failed
 }
 
-// undo returns the claims that give back what others took.
+// undo returns the claims that revert others.
 func undo(claims []Claim) []Claim {
 	var opposite []Claim
 	for _, claim := range claims {
@@ -137,36 +137,36 @@ func undo(claims []Claim) []Claim {
 	return opposite
 }
 
-// Release gives back all that is promised to a workload in a cluster, without waiting for the hub. An empty cluster
-// means all of them.
+// Release releases all reservations of a workload in a cluster without waiting for the hub. An empty cluster means
+// all clusters.
 func (s *Store) Release(workload cellplanev1alpha1.WorkloadReference, cluster string) {
 	for _, name := range s.holding(workload, cluster) {
-		s.desk(name, true).leave(s, []Claim{{Cluster: name, Workload: workload, More: -1 << 30}})
+		s.writer(name, true).submitAsync(s, []Claim{{Cluster: name, Workload: workload, More: -1 << 30}})
 	}
 }
 
-// holding returns the clusters where something is promised to a workload.
+// holding returns the clusters with reservations of a workload.
 func (s *Store) holding(workload cellplanev1alpha1.WorkloadReference, cluster string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var names []string
-	for name, d := range s.desks {
-		if (cluster == "" || name == cluster) && d.promised(&Claim{Workload: workload}) {
+	for name, d := range s.writers {
+		if (cluster == "" || name == cluster) && d.reserved(&Claim{Workload: workload}) {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// Away tells since when the hub has not answered, zero if it does.
+// Away returns since when the hub is unreachable; zero if it is reachable.
 func (s *Store) Away() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.away
 }
 
-// noteHub takes note of whether the hub answers.
-func (s *Store) noteHub(answers bool) {
+// setReachable records whether the hub is reachable.
+func (s *Store) setReachable(answers bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -177,13 +177,13 @@ func (s *Store) noteHub(answers bool) {
 	}
 }
 
-func (s *Store) desk(cluster string, make bool) *desk {
+func (s *Store) writer(cluster string, make bool) *writer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := s.desks[cluster]
+	d := s.writers[cluster]
 	if d == nil && make {
-		d = &desk{cluster: cluster}
-		s.desks[cluster] = d
+		d = &writer{cluster: cluster}
+		s.writers[cluster] = d
 	}
 	return d
 }
@@ -200,13 +200,13 @@ func (s *Store) Set(obj runtime.Object) {
 		s.seen[l.Name] = true
 	}
 	s.mu.Unlock()
-	s.learn(s.desk(l.Name, true), l)
+	s.learn(s.writer(l.Name, true), l)
 }
 
-// learn takes over a ledger, be it told by the watch or by the answer to a write: whichever comes second is no news.
-func (s *Store) learn(d *desk, l *cellplanev1alpha1.ClusterLedger) {
-	for _, fault := range append(sift(l), unreadable(l)...) {
-		klog.Background().Error(nil, "Not counting what makes no sense in the ledger of a cluster; the hub manager will remove it", "cluster", l.Name, "fault", fault)
+// learn stores a ledger from the watch or from the response to a write. The second of the two is ignored.
+func (s *Store) learn(d *writer, l *cellplanev1alpha1.ClusterLedger) {
+	for _, fault := range append(dropInvalid(l), invalidNodes(l)...) {
+		klog.Background().Error(nil, "ignoring invalid entries in a cluster's ledger; the hub manager will remove them", "cluster", l.Name, "fault", fault)
 	}
 	if d.learn(l) {
 		s.announce(l.Name)
@@ -216,7 +216,7 @@ func (s *Store) learn(d *desk, l *cellplanev1alpha1.ClusterLedger) {
 // Unset implements fleet.Sink.
 func (s *Store) Unset(obj runtime.Object) {
 	if l, ok := obj.(*cellplanev1alpha1.ClusterLedger); ok {
-		s.desk(l.Name, true).forget()
+		s.writer(l.Name, true).forget()
 	}
 }
 
@@ -228,7 +228,7 @@ func (s *Store) Relist() func(string) {
 	return func(string) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for name, d := range s.desks {
+		for name, d := range s.writers {
 			if !s.seen[name] {
 				d.forget()
 			}

@@ -20,7 +20,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// cable is a way to the hub that can be cut.
+// cable is a connection to the hub that can be cut.
 type cable struct {
 	cut  atomic.Bool
 	next http.RoundTripper
@@ -46,7 +46,7 @@ func openStore(t *testing.T, holder, cluster string, subscribers ...func(string)
 		s.Subscribe(subscriber)
 	}
 	background(t, func(ctx context.Context) { s.Run(ctx) })
-	eventually(t, "the ledger is seen", func() bool { return s.Account(cluster).Known() })
+	eventually(t, "the ledger is known", func() bool { return s.Account(cluster).Known() })
 	return s, way
 }
 
@@ -55,7 +55,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	testenv.Eventually(t, what, func(context.Context) (bool, error) { return condition(), nil })
 }
 
-// background runs something until the test ends, and waits for its end.
+// background runs a function until the test ends and waits for it.
 func background(t *testing.T, run func(context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -78,8 +78,8 @@ func deleteAtEnd(t *testing.T, client rest.Interface, name string) {
 	t.Cleanup(func() { _ = client.Delete().Resource(resourceName).Name(name).Do(context.Background()).Error() })
 }
 
-// TestSchedulersAtOnce has several schedulers, each with several workers, compete for a tight cluster while pods start
-// and the keeper looks. Every promise must find room in the end, and all room must find a buyer.
+// TestSchedulersAtOnce runs several schedulers with several workers each against a small cluster while pods start
+// and the keeper observes. Every reserved pod must run, and all capacity must be used.
 func TestSchedulersAtOnce(t *testing.T) {
 	client, cluster := ledgersOf(t), "tight-"+rand.String(6)
 	deleteAtEnd(t, client, cluster)
@@ -93,7 +93,7 @@ func TestSchedulersAtOnce(t *testing.T) {
 
 	var (
 		stores    []*Store
-		mu        sync.Mutex // of the member
+		mu        sync.Mutex // guards the member
 		sold      atomic.Int32
 		conflicts atomic.Int32
 		all       sync.WaitGroup
@@ -126,7 +126,7 @@ func TestSchedulersAtOnce(t *testing.T) {
 					mu.Lock()
 					for range more {
 						if !m.run(name) {
-							t.Errorf("oversold: a pod of %s has no room", name)
+							t.Errorf("oversold: no capacity for a pod of %s", name)
 						}
 					}
 					mu.Unlock()
@@ -135,28 +135,28 @@ func TestSchedulersAtOnce(t *testing.T) {
 		}
 	}
 	all.Wait()
-	// Room that was counted twice for a moment, as promised and as taken, comes back.
-	eventually(t, "all promises end", func() bool {
+	// Capacity that was counted twice for a moment, as reserved and as used, becomes free.
+	eventually(t, "all reservations end", func() bool {
 		l, err := getLedger(t.Context(), client, cluster)
 		return err == nil && len(l.Reservations) == 0
 	})
 	s := stores[0]
-	eventually(t, "what is left is known", func() bool {
-		return s.Account(cluster).Room(pod).Total() == int64(m.capacity)-int64(sold.Load())
+	eventually(t, "the free capacity is known", func() bool {
+		return s.Account(cluster).Capacity(pod).Total() == int64(m.capacity)-int64(sold.Load())
 	})
-	for s.Account(cluster).Room(pod).Total() > 0 {
+	for s.Account(cluster).Capacity(pod).Total() > 0 {
 		if err := s.Reserve(t.Context(), []Claim{{Cluster: cluster, Workload: workload("rest" + rand.String(5)), Total: 1, More: 1, Pod: pod}}); err != nil {
 			break
 		}
 		sold.Add(1)
 	}
 	if int(sold.Load()) != m.capacity {
-		t.Errorf("%d sold of %d", sold.Load(), m.capacity)
+		t.Errorf("%d reserved of %d", sold.Load(), m.capacity)
 	}
-	t.Logf("%d sold, %d refused", sold.Load(), conflicts.Load())
+	t.Logf("%d reserved, %d refused", sold.Load(), conflicts.Load())
 }
 
-// writeLedger makes a ledger of equal nodes.
+// writeLedger creates a ledger of equal nodes.
 func writeLedger(t *testing.T, client rest.Interface, name string, nodes int32, holders ...string) {
 	t.Helper()
 	l := &cellplanev1alpha1.ClusterLedger{ObjectMeta: metav1.ObjectMeta{Name: name}, Holders: holders, Revision: 1, Classes: []cellplanev1alpha1.LedgerNodeClass{{
@@ -168,9 +168,9 @@ func writeLedger(t *testing.T, client rest.Interface, name string, nodes int32, 
 	deleteAtEnd(t, client, name)
 }
 
-// TestHubAway cuts two schedulers off the hub. Together they promise no more than there is, and the hub learns of it when
-// it is back.
-func TestHubAway(t *testing.T) {
+// TestHubUnreachable cuts two schedulers off the hub. Together they do not reserve more than there is, and the hub
+// gets the reservations when it is reachable again.
+func TestHubUnreachable(t *testing.T) {
 	client, cluster := ledgersOf(t), "away-"+rand.String(6)
 	writeLedger(t, client, cluster, 5, "a", "b")
 	pod, sold := onePod(t), int32(0)
@@ -183,7 +183,7 @@ func TestHubAway(t *testing.T) {
 	if err := stores[0].Reserve(t.Context(), []Claim{{Cluster: cluster, Workload: workload("before"), Total: 1, More: 1, Pod: pod}}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "both know", func() bool { return stores[1].Account(cluster).Room(pod).Total() == 19 })
+	eventually(t, "both stores know the reservation", func() bool { return stores[1].Account(cluster).Capacity(pod).Total() == 19 })
 	for _, way := range ways {
 		way.cut.Store(true)
 	}
@@ -200,39 +200,39 @@ func TestHubAway(t *testing.T) {
 			sold++
 		}
 		if s.Away().IsZero() {
-			t.Error("nobody noticed that the hub is away")
+			t.Error("the hub counts as reachable")
 		}
-		if s.Account(cluster).Room(pod).Total() != 0 {
-			t.Error("there is room for what was refused")
+		if s.Account(cluster).Capacity(pod).Total() != 0 {
+			t.Error("there is capacity for a refused claim")
 		}
 	}
 	if sold != 19 {
-		t.Errorf("%d promised in all, want 19", sold)
+		t.Errorf("%d reserved in total, want 19", sold)
 	}
 	for _, way := range ways {
 		way.cut.Store(false)
 	}
-	eventually(t, "the hub knows all promises", func() bool {
+	eventually(t, "the hub has all reservations", func() bool {
 		l, err := getLedger(t.Context(), client, cluster)
 		return err == nil && allOutstanding(l) == 20
 	})
-	eventually(t, "the hub is back", func() bool { return stores[0].Away().IsZero() && stores[1].Away().IsZero() })
+	eventually(t, "the hub is reachable again", func() bool { return stores[0].Away().IsZero() && stores[1].Away().IsZero() })
 
-	// A scheduler that starts anew finds them, too.
+	// A restarted scheduler finds them.
 	again, _ := openStore(t, "a", cluster)
-	if room := again.Account(cluster).Room(pod).Total(); room != 0 {
-		t.Errorf("room for %d after a restart, want none", room)
+	if free := again.Account(cluster).Capacity(pod).Total(); free != 0 {
+		t.Errorf("capacity for %d after a restart, want none", free)
 	}
 }
 
-// TestReserveAllOrNothing takes room in two clusters, of which one has none.
+// TestReserveAllOrNothing claims capacity in two clusters, one of which has none.
 func TestReserveAllOrNothing(t *testing.T) {
 	client, full, empty := ledgersOf(t), "full-"+rand.String(6), "empty-"+rand.String(6)
 	writeLedger(t, client, full, 1)
 	writeLedger(t, client, empty, 3)
 	var told sync.Map
 	s, _ := openStore(t, "a", full, func(cluster string) { told.Store(cluster, true) })
-	eventually(t, "the other is seen", func() bool { return s.Account(empty).Known() })
+	eventually(t, "the other ledger is known", func() bool { return s.Account(empty).Known() })
 	pod := onePod(t)
 	err := s.Reserve(t.Context(), []Claim{
 		{Cluster: full, Workload: workload("web"), Total: 5, More: 5, Pod: pod}, {Cluster: empty, Workload: workload("web"), Total: 2, More: 2, Pod: pod},
@@ -241,33 +241,34 @@ func TestReserveAllOrNothing(t *testing.T) {
 	if !errors.As(err, &refusal) || refusal.Cluster != full || refusal.Left != 4 {
 		t.Fatalf("5 of 4: %v", err)
 	}
-	eventually(t, "what was taken elsewhere is given back", func() bool {
+	eventually(t, "the reservation in the first cluster is released", func() bool {
 		l, err := getLedger(t.Context(), client, empty)
-		return err == nil && len(l.Reservations) == 0 && s.Account(empty).Room(pod).Total() == 12
+		return err == nil && len(l.Reservations) == 0 && s.Account(empty).Capacity(pod).Total() == 12
 	})
-	room, growth := s.Estimators(nil)
+	free, growth := s.Estimators(nil)
 	spec := &workv1alpha2.ResourceBindingSpec{ReplicaRequirements: &workv1alpha2.ReplicaRequirements{ResourceRequest: pod.Requests}}
 	cluster := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: empty}}
-	if room(cluster, spec) != 12 || growth(cluster, spec) != 0 {
-		t.Errorf("estimated %d with %d by growth, want 12 and 0", room(cluster, spec), growth(cluster, spec))
+	if free(cluster, spec) != 12 || growth(cluster, spec) != 0 {
+		t.Errorf("estimated %d with %d by growth, want 12 and 0", free(cluster, spec), growth(cluster, spec))
 	}
 	cluster.Name = "nobody"
-	if got := room(cluster, spec); got != -1 {
-		t.Errorf("%d replicas fit a cluster without a ledger", got)
+	if got := free(cluster, spec); got != -1 {
+		t.Errorf("estimated %d for a cluster without a ledger", got)
 	}
 	if err := s.Reserve(t.Context(), []Claim{{Cluster: empty, Workload: workload("web"), Total: 2, More: 2, Pod: pod}}); err != nil {
 		t.Fatal(err)
 	}
 	told.Clear()
 	s.Release(workload("web"), "")
-	eventually(t, "a release is told", func() bool {
+	eventually(t, "the release is reported", func() bool {
 		_, heard := told.Load(empty)
-		return heard && s.Account(empty).Room(pod).Total() == 12
+		return heard && s.Account(empty).Capacity(pod).Total() == 12
 	})
 }
 
-// TestPromisesSurviveRestarts opens a store in the place of one that has promised something: it knows of that, and can take it back.
-func TestPromisesSurviveRestarts(t *testing.T) {
+// TestReservationsSurviveRestarts replaces a store that made a reservation: the new one knows it and can release
+// it.
+func TestReservationsSurviveRestarts(t *testing.T) {
 	client, cluster := ledgersOf(t), "kept-"+rand.String(6)
 	writeLedger(t, client, cluster, 1)
 	pod := onePod(t)
@@ -276,13 +277,13 @@ func TestPromisesSurviveRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	after, _ := openStore(t, "a", cluster)
-	if room := after.Account(cluster).Room(pod).Total(); room != 1 {
-		t.Errorf("after a restart there is room for %d, want 1", room)
+	if free := after.Account(cluster).Capacity(pod).Total(); free != 1 {
+		t.Errorf("capacity for %d after a restart, want 1", free)
 	}
 	var refusal *Refusal
 	if err := after.Reserve(t.Context(), []Claim{{Cluster: cluster, Workload: workload("other"), Total: 2, More: 2, Pod: pod}}); !errors.As(err, &refusal) {
 		t.Errorf("2 of 1: %v", err)
 	}
 	after.Release(workload("web"), "")
-	eventually(t, "what was promised before the restart is given back", func() bool { return after.Account(cluster).Room(pod).Total() == 4 })
+	eventually(t, "the reservation from before the restart is released", func() bool { return after.Account(cluster).Capacity(pod).Total() == 4 })
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Apportion divides seats by weight with the method of Webster (Sainte-Laguë): each seat goes to whoever has the
-// highest weight/(2·seats+1). Of equals the one with fewer seats comes first, then the order is that of a hash of
-// name and salt, so that different templates favour different clusters. Nobody gets a seat without a weight.
+// Apportion divides seats by weight with Webster's method (Sainte-Laguë): each seat goes to the name with the
+// highest weight/(2·seats+1). Ties go to the name with fewer seats, then to the lower hash of name and salt, so
+// that different templates prefer different clusters. A name without a weight gets no seat.
 func Apportion(seats int32, weights map[string]int64, salt string) map[string]int32 {
 	claimants := make(queue, 0, len(weights))
 	shares := make(map[string]int32, len(weights))
@@ -26,7 +26,7 @@ func Apportion(seats int32, weights map[string]int64, salt string) map[string]in
 
 type claimant struct {
 	name     string
-	position int // of the caller
+	position int // index in the caller's list
 	weight   uint64
 	seats    uint64
 	order    uint64
@@ -34,7 +34,7 @@ type claimant struct {
 
 type queue []claimant
 
-// apportion returns the claimants with a weight and their seats, in no particular order.
+// apportion returns the claimants with a positive weight and their seats, in any order.
 func apportion(seats int32, claimants queue, salt string) queue {
 	claimants = slices.DeleteFunc(claimants, func(c claimant) bool { return c.weight == 0 })
 	if len(claimants) == 0 {
@@ -54,9 +54,9 @@ func apportion(seats int32, claimants queue, salt string) queue {
 	return claimants
 }
 
-// headStart gives out the seats that are certain, so that the number of seats does not matter to the time this takes,
-// and returns how many. With n claimants, the seats that the method gives at the divisor W/(S-n/2) add up to no more
-// than S, and it never takes seats back as there are more to give.
+// headStart assigns the seats that are certain and returns their number, so that the run time does not depend on
+// the number of seats. With n claimants, the seats at divisor W/(S-n/2) add up to at most S, and the method never
+// takes a seat back when there are more seats.
 func (q queue) headStart(seats int32) int64 {
 	certain := int64(seats) - int64(len(q)+1)/2
 	if certain <= 0 {
@@ -69,7 +69,7 @@ func (q queue) headStart(seats int32) int64 {
 		sumHigh += carry
 	}
 	if sumHigh > 0 {
-		// Weights of astronomical size: what they lose here is far below one seat.
+		// Scale down huge weights: the error is far below one seat.
 		for i := range q {
 			q[i].weight >>= 12
 		}
@@ -94,10 +94,10 @@ func (q queue) Len() int { return len(q) }
 // Swap implements heap.Interface.
 func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
 
-// Less implements heap.Interface: the next seat goes to the least.
+// Less implements heap.Interface: the next seat goes to the first element.
 func (q queue) Less(i, j int) bool {
 	a, b := &q[i], &q[j]
-	// a.weight/(2a+1) > b.weight/(2b+1), multiplied out so that nothing is rounded.
+	// a.weight/(2a+1) > b.weight/(2b+1), multiplied out to avoid rounding.
 	aHigh, aLow := bits.Mul64(a.weight, 2*b.seats+1)
 	bHigh, bLow := bits.Mul64(b.weight, 2*a.seats+1)
 	switch {
@@ -114,8 +114,8 @@ func (q queue) Less(i, j int) bool {
 	}
 }
 
-// Push implements heap.Interface; nothing is ever pushed.
+// Push implements heap.Interface. It is never called.
 func (q *queue) Push(any) {}
 
-// Pop implements heap.Interface; nothing is ever popped.
+// Pop implements heap.Interface. It is never called.
 func (q *queue) Pop() any { return nil }

@@ -43,7 +43,7 @@ func TestApportion(t *testing.T) {
 	}
 }
 
-// TestApportionIsWebster compares with giving out seat by seat.
+// TestApportionIsWebster checks the defining properties of the method.
 func TestApportionIsWebster(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights := map[string]int64{}
@@ -57,9 +57,9 @@ func TestApportionIsWebster(t *testing.T) {
 			sum += share
 		}
 		if sum != seats {
-			t.Fatalf("%d seats given out instead of %d", sum, seats)
+			t.Fatalf("%d seats assigned, want %d", sum, seats)
 		}
-		// No seat could go to a better claimant than the one that has it.
+		// No seat would go to another claimant.
 		for _, has := range slices.Sorted(maps.Keys(weights)) {
 			for wants := range weights {
 				if got[has] == 0 || has == wants {
@@ -68,11 +68,11 @@ func TestApportionIsWebster(t *testing.T) {
 				last := big.NewRat(weights[has], int64(2*got[has]-1))
 				next := big.NewRat(weights[wants], int64(2*got[wants]+1))
 				if next.Cmp(last) > 0 {
-					t.Fatalf("%s with %d seats has a seat that is due to %s with %d", has, got[has], wants, got[wants])
+					t.Fatalf("%s with %d seats has a seat that belongs to %s with %d", has, got[has], wants, got[wants])
 				}
 			}
 		}
-		// One seat more takes none away.
+		// An additional seat takes none away.
 		for name, share := range Apportion(seats+1, weights, "salt") {
 			if share < got[name] {
 				t.Fatalf("%s loses a seat when there is one more", name)

@@ -8,7 +8,7 @@ import (
 	"github.com/cellplane/cellplane/internal/affinity"
 )
 
-// strategy is how clusters share replicas.
+// strategy is how replicas are divided among clusters.
 type strategy int
 
 const (
@@ -18,7 +18,7 @@ const (
 	aggregated
 )
 
-// byCapacity tells whether what clusters have room for decides.
+// byCapacity reports whether the free capacity of clusters decides the division.
 func (s strategy) byCapacity() bool { return s == dynamic || s == aggregated }
 
 func strategyOf(placement *policyv1alpha1.Placement) strategy {
@@ -36,12 +36,12 @@ func strategyOf(placement *policyv1alpha1.Placement) strategy {
 	}
 }
 
-// Divided tells whether a placement shares replicas among clusters.
+// Divided reports whether a placement divides replicas among clusters.
 func Divided(placement *policyv1alpha1.Placement) bool {
 	return placement.ReplicaScheduling != nil && placement.ReplicaScheduling.ReplicaSchedulingType != policyv1alpha1.ReplicaSchedulingTypeDuplicated
 }
 
-// assign gives each selected cluster its replicas.
+// assign sets the replicas of each selected cluster.
 func (c *cycle) assign(selected []*candidate) *Failure {
 	switch {
 	case c.isSet || c.strategy == duplicated || c.spec.Replicas <= 0:
@@ -56,8 +56,8 @@ func (c *cycle) assign(selected []*candidate) *Failure {
 	}
 }
 
-// assignByWeight divides all replicas by fixed weights. A cluster's weight is the highest of the rules that match it.
-// Where no rule matches any, all weigh the same.
+// assignByWeight divides all replicas by static weights. The weight of a cluster is the highest of the rules that
+// match it. If no rule matches any cluster, all weights are equal.
 func (c *cycle) assignByWeight(selected []*candidate) *Failure {
 	weights := make([]int64, len(selected))
 	weighted := false
@@ -84,7 +84,7 @@ func (c *cycle) assignByWeight(selected []*candidate) *Failure {
 	return nil
 }
 
-// divide adds to the replicas of clusters in proportion to their weights.
+// divide adds replicas to clusters in proportion to their weights.
 func (c *cycle) divide(replicas int32, clusters []*candidate, weight func(int) int64) {
 	claimants := make(queue, len(clusters))
 	for i, at := range clusters {
@@ -95,7 +95,7 @@ func (c *cycle) divide(replicas int32, clusters []*candidate, weight func(int) i
 	}
 }
 
-// assignByCapacity divides by what clusters have room for. Replicas stay where they are as far as that is possible.
+// assignByCapacity divides replicas by the clusters' capacity. Existing replicas stay where they are if possible.
 func (c *cycle) assignByCapacity(selected []*candidate) *Failure {
 	assigned := int64(0)
 	for _, at := range selected {
@@ -119,7 +119,7 @@ func (c *cycle) assignByCapacity(selected []*candidate) *Failure {
 	return nil
 }
 
-// byStep groups clusters in the order in which they are filled.
+// byStep groups clusters by step.
 func byStep(selected []*candidate) [][]*candidate {
 	var steps [][]*candidate
 	for _, at := range selected {
@@ -131,58 +131,58 @@ func byStep(selected []*candidate) [][]*candidate {
 	return steps
 }
 
-// grow fills step by step. With a profile the room that exists is filled before clusters have to grow for it.
-func (c *cycle) grow(steps [][]*candidate, missing int64, room func(*candidate) int64) *Failure {
+// grow adds replicas step by step. With a profile, existing capacity is used before clusters have to grow.
+func (c *cycle) grow(steps [][]*candidate, missing int64, free func(*candidate) int64) *Failure {
 	total := int64(0)
 	for _, step := range steps {
 		c.estimate(step)
-		total += sum(step, room)
+		total += sum(step, free)
 	}
 	pending := max(0, missing-total)
 	var waiting *candidate
 	if pending > 0 {
-		if waiting = c.gatherIn(steps); waiting == nil {
-			return unschedulable("clusters have room for %d of %d more replicas", total, missing)
+		if waiting = c.pendingCluster(steps); waiting == nil {
+			return unschedulable("clusters have capacity for %d of %d more replicas", total, missing)
 		}
 	}
 	missing -= pending
 	for _, step := range steps {
-		missing -= c.fill(step, missing, room)
+		missing -= c.fill(step, missing, free)
 	}
 	if waiting != nil {
 		waiting.replicas += int32(pending)
-		c.note("%d replicas fit nowhere and wait in cluster %s, which can grow", pending, waiting.cluster.Name)
+		c.note("%d replicas fit no cluster and stay pending in cluster %s, which can grow", pending, waiting.cluster.Name)
 	}
 	return nil
 }
 
-// fill shares out replicas in one step and returns how many.
-func (c *cycle) fill(step []*candidate, missing int64, room func(*candidate) int64) int64 {
+// fill adds replicas to the clusters of one step and returns how many.
+func (c *cycle) fill(step []*candidate, missing int64, free func(*candidate) int64) int64 {
 	if c.request.Profile == nil {
-		here := min(missing, sum(step, room))
-		c.share(step, here, room)
+		here := min(missing, sum(step, free))
+		c.share(step, here, free)
 		return here
 	}
-	existing := func(at *candidate) int64 { return max(0, room(at)-at.growth) }
+	existing := func(at *candidate) int64 { return max(0, free(at)-at.growth) }
 	here := min(missing, sum(step, existing))
 	c.share(step, here, existing)
-	grown := func(at *candidate) int64 { return min(room(at), at.growth) }
+	grown := func(at *candidate) int64 { return min(free(at), at.growth) }
 	growing := min(missing-here, sum(step, grown))
-	if growing > 0 && c.gathers() {
+	if growing > 0 && c.aggregatesGrowth() {
 		step = c.fewest(step, growing, grown)
 	}
 	c.share(step, growing, grown)
 	return here + growing
 }
 
-// gathers tells whether replicas that need growth go to as few clusters as possible.
-func (c *cycle) gathers() bool {
+// aggregatesGrowth reports whether replicas that need cluster growth go to as few clusters as possible.
+func (c *cycle) aggregatesGrowth() bool {
 	return c.request.Profile != nil && c.request.Profile.Clusters != nil && c.request.Profile.Clusters.GatherPending
 }
 
-// gatherIn returns the cluster in which replicas wait that fit nowhere, nil if none can grow.
-func (c *cycle) gatherIn(steps [][]*candidate) *candidate {
-	if !c.gathers() {
+// pendingCluster returns the cluster in which replicas that fit nowhere stay pending, or nil if none can grow.
+func (c *cycle) pendingCluster(steps [][]*candidate) *candidate {
+	if !c.aggregatesGrowth() {
 		return nil
 	}
 	growable := slices.DeleteFunc(slices.Concat(steps...), func(at *candidate) bool { return !at.growable() || c.draining(at) })
@@ -194,7 +194,7 @@ func (c *cycle) gatherIn(steps [][]*candidate) *candidate {
 	})
 }
 
-// shrink empties the steps from the last on.
+// shrink removes replicas, beginning with the last step.
 func (c *cycle) shrink(steps [][]*candidate, excess int64) {
 	for _, tier := range slices.Backward(steps) {
 		held := int64(0)
@@ -213,20 +213,21 @@ func (c *cycle) shrink(steps [][]*candidate, excess int64) {
 	}
 }
 
-// share adds replicas to clusters by their room, which is enough. To aggregate, as few clusters as possible get any.
-func (c *cycle) share(tier []*candidate, replicas int64, room func(*candidate) int64) {
+// share adds replicas to clusters by their capacity, which must be sufficient. An aggregated division uses as few
+// clusters as possible.
+func (c *cycle) share(tier []*candidate, replicas int64, free func(*candidate) int64) {
 	if replicas == 0 {
 		return
 	}
 	if c.strategy == aggregated {
-		tier = c.fewest(tier, replicas, room)
+		tier = c.fewest(tier, replicas, free)
 	}
-	c.divide(int32(replicas), tier, func(i int) int64 { return room(tier[i]) })
+	c.divide(int32(replicas), tier, func(i int) int64 { return free(tier[i]) })
 }
 
-// fewest returns as few clusters as have room: those in use come first, then, if a profile has preferences, the best,
-// then the roomiest.
-func (c *cycle) fewest(tier []*candidate, replicas int64, room func(*candidate) int64) []*candidate {
+// fewest returns as few clusters as have enough capacity: clusters in use first, then by score if there is a
+// profile, then by capacity.
+func (c *cycle) fewest(tier []*candidate, replicas int64, free func(*candidate) int64) []*candidate {
 	preference := func(at *candidate) int64 {
 		if c.request.Profile == nil || c.request.Profile.Clusters == nil {
 			return 0
@@ -235,10 +236,10 @@ func (c *cycle) fewest(tier []*candidate, replicas int64, room func(*candidate) 
 	}
 	ordered := slices.Clone(tier)
 	slices.SortFunc(ordered, func(a, b *candidate) int {
-		return cmp.Or(-cmp.Compare(min(a.replicas, 1), min(b.replicas, 1)), -cmp.Compare(preference(a), preference(b)), -cmp.Compare(room(a), room(b)), cmp.Compare(a.position, b.position))
+		return cmp.Or(-cmp.Compare(min(a.replicas, 1), min(b.replicas, 1)), -cmp.Compare(preference(a), preference(b)), -cmp.Compare(free(a), free(b)), cmp.Compare(a.position, b.position))
 	})
 	for i, at := range ordered {
-		if replicas -= room(at); replicas <= 0 {
+		if replicas -= free(at); replicas <= 0 {
 			return ordered[:i+1]
 		}
 	}

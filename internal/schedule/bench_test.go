@@ -14,7 +14,7 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// BenchmarkPlan decides with compiled clusters, as the engine does for most bindings.
+// BenchmarkPlan plans with a compiled snapshot, as the engine does.
 func BenchmarkPlan(b *testing.B) {
 	placements := []struct {
 		name      string
@@ -49,7 +49,7 @@ func BenchmarkPlan(b *testing.B) {
 	}
 }
 
-// BenchmarkCompile prepares clusters for decisions, which a change of any cluster asks for.
+// BenchmarkCompile compiles a snapshot.
 func BenchmarkCompile(b *testing.B) {
 	for _, count := range []int{100, 500, 2000} {
 		clusters := manyClusters(count)

@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// bestGroups selects groups with at least the given number of clusters together.
+// bestGroups selects groups that together have at least the given number of clusters.
 //
-// Groups are added in the order of their size until there are enough groups and clusters. Of all selections that come
-// about in this way the heaviest is best, then the one with most clusters, then the first. If the heaviest groups of
-// the best selection are such a selection by themselves, they will do, unless that leaves out groups in use.
+// Groups are added by size until there are enough groups and clusters. Of all selections found this way, the one
+// with the highest weight wins, then the one with the most clusters, then the first. If the heaviest groups of the
+// winner are a selection by themselves, they are used alone, unless that would leave out groups in use.
 //
-// There may be very many selections, so they are not listed one by one: those with the same number of groups and
-// clusters can only go on in the same ways, and only the best of them is kept.
+// The number of selections can be exponential. Selections with the same number of groups and clusters have the same
+// continuations, so only the best of them is kept.
 func bestGroups(groups []group, least, most, clusters int) []group {
 	ordered := slices.Clone(groups)
 	slices.SortFunc(ordered, func(a, b group) int {
 		return cmp.Or(cmp.Compare(len(a.clusters), len(b.clusters)), -cmp.Compare(a.weight, b.weight), strings.Compare(a.name, b.name))
 	})
-	// Every group has a cluster, so more groups than this are never needed.
+	// Every group has a cluster, so more groups are never needed.
 	longest := min(most, max(least, clusters))
 	width := clusters + 1
 	if clusters <= least || len(ordered)*longest*width > maxCombinations {
@@ -52,11 +52,11 @@ func bestGroups(groups []group, least, most, clusters int) []group {
 	return best.heaviest(ordered, least, clusters)
 }
 
-// maxCombinations bounds what a decision may cost, whatever a placement asks for.
+// maxCombinations bounds the cost of a decision for any placement.
 const maxCombinations = 1 << 20
 
-// takeGroups takes the heaviest groups until there are enough, or if that takes too many, the largest. If every
-// selection has enough clusters this is the best; else it is a good one.
+// takeGroups takes the heaviest groups until there are enough or, if that exceeds the limit, the largest. The
+// result is optimal if every selection has enough clusters, and an approximation otherwise.
 func takeGroups(ordered []group, least, most, clusters int) []group {
 	for _, order := range []func(a, b group) int{heavier, larger} {
 		taken, size := 0, 0
@@ -78,7 +78,7 @@ func heavier(a, b group) int {
 
 func larger(a, b group) int { return -cmp.Compare(len(a.clusters), len(b.clusters)) }
 
-// combination is a selection of groups, the last of them and those before it.
+// combination is a selection of groups: the last one and its predecessors.
 type combination struct {
 	before          *combination
 	index           int
@@ -121,7 +121,7 @@ func (c *combination) heaviest(ordered []group, least, clusters int) []group {
 		size += len(ordered[index].clusters)
 		last = max(last, index)
 		enough := len(selected) >= least && size >= clusters
-		// The group that was added last must have been needed.
+		// The last group must have been necessary.
 		if enough && (len(selected) == least || size-len(ordered[last].clusters) < clusters) && !anyInUse(ordered, indexes[len(selected):]) {
 			break
 		}

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestBestGroups compares with a search that lists all selections.
+// TestBestGroups compares with an exhaustive search.
 func TestBestGroups(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var groups []group
@@ -26,11 +26,11 @@ func TestBestGroups(t *testing.T) {
 		clusters := rapid.IntRange(1, 12).Draw(t, "wanted")
 		want := nameAll(listGroups(groups, least, most, clusters))
 		if got := nameAll(bestGroups(groups, least, most, clusters)); got != want {
-			t.Fatalf("selected %q instead of %q", got, want)
+			t.Fatalf("selected %q, want %q", got, want)
 		}
 		taken := takeGroups(groups, least, most, clusters)
 		if (taken == nil) != (want == "") || len(taken) > most {
-			t.Fatalf("took %q where %q is best", nameAll(taken), want)
+			t.Fatalf("takeGroups() = %q, want %q", nameAll(taken), want)
 		}
 	})
 }
@@ -44,7 +44,7 @@ func nameAll(groups []group) string {
 	return strings.Join(all, " ")
 }
 
-// TestBestGroupsOfMany must not take ages, whatever is asked for.
+// TestBestGroupsOfMany checks that large inputs finish quickly.
 func TestBestGroupsOfMany(t *testing.T) {
 	var groups []group
 	for i := range 2000 {
@@ -54,7 +54,7 @@ func TestBestGroupsOfMany(t *testing.T) {
 		t.Fatalf("selected %d groups", got)
 	}
 	if got := bestGroups(groups, 900, 1000, 3000); got != nil {
-		t.Fatalf("selected %d groups, which have too few clusters", len(got))
+		t.Fatalf("selected %d groups with too few clusters", len(got))
 	}
 }
 

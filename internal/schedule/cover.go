@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// cover counts the groups that clusters are in, field by field.
+// cover counts the groups of a set of clusters, by field.
 type cover struct {
 	fields []field
 	groups []map[string]bool
@@ -19,7 +19,7 @@ func newCover(fields []field) *cover {
 	return c
 }
 
-// add counts a cluster in, and tells whether it is in a group that no cluster was in before.
+// add adds a cluster and reports whether it belongs to a group that was not covered before.
 func (c *cover) add(at *candidate) (isNew bool) {
 	for i := range c.fields {
 		for _, key := range c.fields[i].keys(at.member) {

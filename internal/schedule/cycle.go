@@ -20,7 +20,7 @@ type cycle struct {
 	strategy  strategy
 	// isSet is true for a template of several components, which are placed together.
 	isSet bool
-	// sites are the profile's preferences between data centres, nil if there are none.
+	// sites are the profile's preferences between sites, or nil.
 	sites *cellplanev1alpha1.SitePreferences
 
 	filters    []filter
@@ -28,10 +28,10 @@ type cycle struct {
 	tiers      *term
 	serving    []bool
 	spread     spread
-	candidates []candidate // one per cluster, in the order of names
+	candidates []candidate // one per cluster, by name
 
-	// Of the attempt: the highest price of all clusters, what is moved at a pace, what lacks room to be moved to, when to
-	// go on, and what there is to say about it.
+	// State of the attempt: the highest price, the number of moved replicas, the number that lack capacity to move
+	// to, the delay until the next decision, and notes.
 	highestPrice float64
 	moved        int32
 	stranded     int32
@@ -39,26 +39,26 @@ type cycle struct {
 	notes        []string
 }
 
-// candidate is a cluster and what is known of it so far.
+// candidate is a cluster and the state of the decision about it.
 type candidate struct {
 	*member
-	// Of the request: whether the cluster holds the template, how many replicas of it, and what groups it is in.
+	// From the request: whether the cluster holds the template, its replicas, and its workload affinity groups.
 	held, evicting, together, apart bool
 	assigned                        int32
 
-	// Of the attempt.
+	// State of the attempt.
 	tier           int
-	step           int // the order in which clusters are filled
+	step           int // position in the order in which clusters are used
 	site           string
 	filter, reason string
 	score          int64
-	available      int64 // unknown until asked for
-	growth         int64 // how much of that exists only after the cluster has grown
+	available      int64 // unknown until estimated
+	growth         int64 // the part of available that exists only after the cluster grows
 	selected       bool
 	replicas       int32
 }
 
-// capacity is how many replicas the cluster has room for, with those it holds.
+// capacity is the number of replicas that the cluster can hold, including those it holds already.
 func (c *candidate) capacity() int64 { return c.available + int64(c.assigned) }
 
 func newCycle(request *Request, snapshot *Snapshot) *cycle {
@@ -102,7 +102,7 @@ func (c *cycle) mark(cluster string, set func(*candidate)) {
 	}
 }
 
-// attempt decides with the clusters of one group.
+// attempt plans with the clusters of one affinity term.
 func (c *cycle) attempt(group *term) ([]workv1alpha2.TargetCluster, *Failure) {
 	c.tiers = group
 	eligible := c.filter()
@@ -111,7 +111,7 @@ func (c *cycle) attempt(group *term) ([]workv1alpha2.TargetCluster, *Failure) {
 	}
 	c.score(eligible)
 	c.orderSites(eligible)
-	held := slices.Clone(eligible) // selecting may exchange what is in eligible
+	held := slices.Clone(eligible) // selection may reorder eligible
 	selected, failure := c.selectClusters(eligible)
 	if failure != nil {
 		return nil, failure
@@ -127,7 +127,7 @@ func (c *cycle) attempt(group *term) ([]workv1alpha2.TargetCluster, *Failure) {
 	return c.targets(selected), nil
 }
 
-// filter returns the clusters that may hold the template, and notes why the others may not.
+// filter returns the eligible clusters and records why the others are not.
 func (c *cycle) filter() []*candidate {
 	eligible := make([]*candidate, 0, len(c.candidates))
 	c.moved, c.stranded, c.again, c.notes = 0, 0, 0, nil
@@ -166,10 +166,10 @@ func (c *cycle) score(eligible []*candidate) {
 	}
 }
 
-// workload tells whether the template has replicas to find room for.
+// workload reports whether the template has replicas.
 func (c *cycle) workload() bool { return c.spec.Replicas > 0 || c.isSet }
 
-// estimate notes how much room each cluster has.
+// estimate sets the free capacity of each cluster.
 func (c *cycle) estimate(eligible []*candidate) {
 	if !c.workload() {
 		for _, at := range eligible {
@@ -182,15 +182,16 @@ func (c *cycle) estimate(eligible []*candidate) {
 		if at.available != unknown {
 			continue
 		}
-		at.available = c.room(at, &wanted)
+		at.available = c.capacityFor(at, &wanted)
 		if c.request.Growth != nil {
 			at.growth = min(at.available, max(0, int64(c.request.Growth(at.cluster, c.spec))))
 		}
 	}
 }
 
-// room asks the estimators. One that sees no bound at all is taken to have room for what is asked.
-func (c *cycle) room(at *candidate, wanted *need) int64 {
+// capacityFor asks the estimators for the free capacity. If no estimator knows a limit, the capacity is sufficient
+// for the request.
+func (c *cycle) capacityFor(at *candidate, wanted *need) int64 {
 	lowest := int64(math.MaxInt64)
 	for _, estimator := range c.request.Estimators {
 		if answer := estimator(at.cluster, c.spec); answer >= 0 {
@@ -206,7 +207,7 @@ func (c *cycle) room(at *candidate, wanted *need) int64 {
 	return lowest
 }
 
-// rank orders clusters from the best: those to be filled earlier first, then by score, capacity and name.
+// rank sorts clusters by step, score, capacity and name.
 func rank(eligible []*candidate) {
 	slices.SortFunc(eligible, func(a, b *candidate) int {
 		return cmp.Or(cmp.Compare(a.step, b.step), -cmp.Compare(a.score, b.score), -cmp.Compare(a.capacity(), b.capacity()), cmp.Compare(a.position, b.position))

@@ -11,24 +11,24 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// Estimator tells how many more replicas of a template a cluster has room for, or how many whole sets if the template
-// has several components. Unknown means that it cannot tell.
+// Estimator returns how many more replicas of a template fit into a cluster, or how many sets if the template has
+// several components. It returns Unknown if it cannot tell.
 type Estimator func(*clusterv1alpha1.Cluster, *workv1alpha2.ResourceBindingSpec) int32
 
-// Unknown is the answer of an estimator that cannot tell.
+// Unknown is the result of an estimator that cannot tell.
 const Unknown int32 = -1
 
 const unknown = int64(Unknown)
 
-// General is the Estimator that knows what clusters say of themselves: what their nodes have left in sum, and how many
-// nodes of each grade there are. It does not look at node selectors, affinities and tolerations of pods.
+// General is the Estimator that uses the resource summaries in the clusters' status: the sums of free resources and
+// the number of nodes of each grade. It ignores node selectors, affinities and tolerations of pods.
 func General(cluster *clusterv1alpha1.Cluster, spec *workv1alpha2.ResourceBindingSpec) int32 {
 	m := compileMember(cluster, nil, 0)
 	wanted := newNeed(spec, placesSets(spec))
 	return int32(m.fit(&wanted))
 }
 
-// need is what a replica or a set takes up.
+// need is the resource demand of a replica or a set.
 type need struct {
 	pods  int64
 	total []amount
@@ -97,7 +97,7 @@ func saturate(a, b int64) int64 {
 	return a + b
 }
 
-// amounts returns what is really asked for; the number of pods is counted apart.
+// amounts returns the positive requests, without pods, which are counted separately.
 func amounts(list corev1.ResourceList) []amount {
 	var requests []amount
 	for name, quantity := range list {
@@ -108,7 +108,7 @@ func amounts(list corev1.ResourceList) []amount {
 	return requests
 }
 
-// units counts processors in thousandths, everything else in whole units.
+// units returns CPU in thousandths and other resources in whole units.
 func units(name corev1.ResourceName, quantity *resource.Quantity) int64 {
 	if name == corev1.ResourceCPU {
 		return quantity.MilliValue()
@@ -116,25 +116,25 @@ func units(name corev1.ResourceName, quantity *resource.Quantity) int64 {
 	return quantity.Value()
 }
 
-// room is what a cluster has left.
-type room struct {
+// resources is the capacity of a cluster according to its resource summary.
+type resources struct {
 	pods int64
 	free map[corev1.ResourceName]int64
-	// total and allPods are what there would be if nothing ran.
+	// total and allPods are the capacity of the empty cluster.
 	total   map[corev1.ResourceName]int64
 	allPods int64
-	// nodes counts the nodes of each grade, and least is the least such a node has left. Empty if the cluster does
-	// not grade its nodes.
+	// nodes is the number of nodes of each grade, and least the minimum that such a node has free. Both are empty
+	// if the cluster does not grade its nodes.
 	nodes []int64
 	least map[corev1.ResourceName][]int64
 }
 
-func compileRoom(cluster *clusterv1alpha1.Cluster) room {
+func compileResources(cluster *clusterv1alpha1.Cluster) resources {
 	summary := cluster.Status.ResourceSummary
 	if summary == nil {
-		return room{}
+		return resources{}
 	}
-	r := room{free: make(map[corev1.ResourceName]int64, len(summary.Allocatable)), total: make(map[corev1.ResourceName]int64, len(summary.Allocatable))}
+	r := resources{free: make(map[corev1.ResourceName]int64, len(summary.Allocatable)), total: make(map[corev1.ResourceName]int64, len(summary.Allocatable))}
 	for name, left := range summary.Allocatable {
 		r.total[name] = units(name, &left)
 		left = left.DeepCopy()
@@ -147,7 +147,7 @@ func compileRoom(cluster *clusterv1alpha1.Cluster) room {
 	return r
 }
 
-func (r *room) grade(models []clusterv1alpha1.ResourceModel, counts []clusterv1alpha1.AllocatableModeling) {
+func (r *resources) grade(models []clusterv1alpha1.ResourceModel, counts []clusterv1alpha1.AllocatableModeling) {
 	if len(models) == 0 || len(counts) == 0 {
 		return
 	}
@@ -169,12 +169,12 @@ func (r *room) grade(models []clusterv1alpha1.ResourceModel, counts []clusterv1a
 	}
 }
 
-// fit returns how many replicas or sets there is room for.
+// fit returns how many replicas or sets fit.
 func (m *member) fit(wanted *need) int64 {
 	if wanted.pods == 0 {
 		return math.MaxInt32
 	}
-	r := &m.room
+	r := &m.resources
 	most := min(r.pods/wanted.pods, math.MaxInt32)
 	graded := true
 	for i := range wanted.parts {
@@ -183,7 +183,7 @@ func (m *member) fit(wanted *need) int64 {
 			most = min(most, inNodes/wanted.parts[i].replicas)
 		}
 	}
-	// Where nodes are graded they say more than the sum does, but several parts may not each count on all of them.
+	// Grades are more precise than sums. They cannot be used for several parts: each part would count all nodes.
 	if graded && len(wanted.parts) == 1 {
 		return most
 	}
@@ -193,9 +193,9 @@ func (m *member) fit(wanted *need) int64 {
 	return most
 }
 
-// fitNodes counts what fits the nodes of each grade. A node is taken to have the least of its grade; so only the
-// grades count whose least is enough. It is not ok where nodes are not graded by what is asked for.
-func (r *room) fitNodes(requests []amount) (most int64, ok bool) {
+// fitNodes counts what fits the nodes of each grade, assuming that a node has only the minimum of its grade free.
+// It returns false if the nodes are not graded by a requested resource.
+func (r *resources) fitNodes(requests []amount) (most int64, ok bool) {
 	if len(r.nodes) == 0 || len(requests) == 0 {
 		return 0, false
 	}

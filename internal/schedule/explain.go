@@ -1,45 +1,45 @@
 package schedule
 
-// Attempt explains what came of one group of clusters.
+// Attempt explains the result of one affinity term.
 type Attempt struct {
-	// Affinity is the name of the group, empty if the placement has none.
+	// Affinity is the name of the term, empty if the placement has no terms.
 	Affinity string `json:"affinity,omitempty"`
-	// Failure is why the group was not chosen, empty if it was.
+	// Failure is why the term was not chosen, empty if it was.
 	Failure string `json:"failure,omitempty"`
-	// Clusters are all clusters, in the order of their names.
+	// Clusters are all clusters, sorted by name.
 	Clusters []Verdict `json:"clusters"`
 }
 
-// Verdict is what an attempt made of a cluster.
+// Verdict explains the result of an attempt for one cluster.
 type Verdict struct {
 	// Cluster is its name.
 	Cluster string `json:"cluster"`
-	// Filter and Reason tell what kept the template off, empty if nothing did. The filter Selection stands for the
-	// choice among clusters that could hold it.
+	// Filter and Reason say what excluded the cluster; empty if nothing did. The filter Selection stands for the
+	// selection among eligible clusters.
 	Filter string `json:"filter,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Tier counts the overflow affinities from 1; 0 is the group itself.
+	// Tier is 0 for the term itself and counts its overflow affinities from 1.
 	Tier int `json:"tier"`
-	// Score is the sum of Scores, which is what each scorer gave. A cluster that was filtered out has none.
+	// Score is the sum of Scores, the scores of each scorer. An excluded cluster has none.
 	Score  int64            `json:"score"`
 	Scores map[string]int64 `json:"scores,omitempty"`
-	// Site is the data centre, as the profile groups clusters, and Step the order in which clusters are filled.
+	// Site is the cluster's site by the profile, and Step its position in the order in which clusters are used.
 	Site string `json:"site,omitempty"`
 	Step int    `json:"step"`
-	// Price of a replica for an hour, and what PriceIn it is counted in.
+	// Price of a replica per hour, in the currency PriceIn.
 	Price   float64 `json:"price,omitempty"`
 	PriceIn string  `json:"priceIn,omitempty"`
-	// Growth is how much of Available exists only after the cluster has grown.
+	// Growth is the part of Available that exists only after the cluster grows.
 	Growth int64 `json:"growth,omitempty"`
-	// Available is how many more replicas, or sets of components, there is room for; -1 if nobody asked.
+	// Available is how many more replicas, or sets of components, fit; -1 if not estimated.
 	Available int64 `json:"available"`
-	// Selected tells whether the cluster took part in the division of replicas.
+	// Selected reports whether the cluster took part in the division of replicas.
 	Selected bool `json:"selected"`
-	// Replicas is what the cluster was given.
+	// Replicas is the number of replicas assigned to the cluster.
 	Replicas int32 `json:"replicas"`
 }
 
-// notSelected is the reason of clusters that could hold the template.
+// notSelected is the reason for eligible clusters that were not selected.
 const notSelected = "other clusters were preferred"
 
 func (c *cycle) explain(group *term, failure *Failure) Attempt {

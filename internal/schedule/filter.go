@@ -12,16 +12,15 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 )
 
-// filter drops clusters that may not hold a template.
+// filter drops clusters that are not eligible for a template.
 type filter interface {
-	// Name is what explanations call the filter.
+	// Name is the name of the filter in explanations.
 	Name() string
-	// Filter returns why the cluster may not hold the template, in words that follow a number of clusters; empty if
-	// it may.
+	// Filter returns why the cluster is not eligible, in words that follow a number of clusters; empty if it is.
 	Filter(*cycle, *candidate) string
 }
 
-// filterFunc is a filter that needs no state of its own.
+// filterFunc is a stateless filter.
 type filterFunc struct {
 	name   string
 	reason func(*cycle, *candidate) string
@@ -33,7 +32,7 @@ func (f filterFunc) Name() string { return f.name }
 // Filter implements filter.
 func (f filterFunc) Filter(c *cycle, at *candidate) string { return f.reason(c, at) }
 
-// defaultFilters run in this order; the first that objects gives the reason.
+// defaultFilters run in this order. The first objection is the reason.
 var defaultFilters = []filter{
 	filterFunc{"ClusterRemoval", staying},
 	filterFunc{"ClusterAffinity", inTier},
@@ -55,7 +54,7 @@ func staying(_ *cycle, at *candidate) string {
 	return ""
 }
 
-// inTier finds the first tier that wants the cluster.
+// inTier sets the first tier whose affinity matches the cluster.
 func inTier(c *cycle, at *candidate) string {
 	for tier := range c.tiers.tiers {
 		if c.tiers.tiers[tier].Matches(at.cluster) {
@@ -73,7 +72,7 @@ func notEvicting(_ *cycle, at *candidate) string {
 	return ""
 }
 
-// tolerated lets a template stay where it is: whether a taint drives it away is for eviction to say.
+// tolerated accepts clusters that hold the template already: their taints are handled by eviction.
 func tolerated(c *cycle, at *candidate) string {
 	if at.held || len(at.taints) == 0 {
 		return ""
@@ -84,7 +83,7 @@ func tolerated(c *cycle, at *candidate) string {
 	return ""
 }
 
-// enabled lets a template stay in a cluster whose list of kinds may have gaps.
+// enabled accepts clusters that hold the template already if their list of served kinds may be incomplete.
 func enabled(c *cycle, at *candidate) string {
 	if c.serving[at.position] || at.held && !at.completeAPIs {
 		return ""
@@ -102,7 +101,7 @@ func hasFields(c *cycle, at *candidate) string {
 	return ""
 }
 
-// withGroup keeps the templates of a group together; the first of them goes anywhere.
+// withGroup keeps the templates of an affinity group together. The first one may go anywhere.
 func withGroup(c *cycle, at *candidate) string {
 	groups := c.spec.WorkloadAffinityGroups
 	if groups == nil || groups.AffinityGroup == "" || len(c.request.AffinityClusters) == 0 || at.together {
@@ -119,7 +118,7 @@ func apartFromGroup(c *cycle, at *candidate) string {
 	return "cluster(s) held the workload anti-affinity group"
 }
 
-// untolerated returns a taint that is not tolerated.
+// untolerated returns a taint that is not tolerated, or nil.
 func untolerated(tolerations []corev1.Toleration, taints []corev1.Taint) *corev1.Taint {
 	for i := range taints {
 		if !slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool { return tolerates(&t, &taints[i]) }) {
@@ -146,7 +145,7 @@ func tolerates(toleration *corev1.Toleration, taint *corev1.Taint) bool {
 	}
 }
 
-// noClusterFit counts why clusters were passed over.
+// noClusterFit returns a failure with the number of excluded clusters by reason.
 func (c *cycle) noClusterFit() *Failure {
 	why := map[string]int{}
 	for i := range c.candidates {

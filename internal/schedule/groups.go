@@ -4,22 +4,22 @@ import (
 	"slices"
 )
 
-// groupSearch selects groups of clusters, field by field, and then clusters of the selected groups. What it selects
-// for one field narrows what the next has to choose from.
+// groupSearch selects groups of clusters, field by field, and then clusters of the selected groups. The groups
+// selected for one field restrict the choice for the next.
 type groupSearch struct {
 	c *cycle
-	// tries bounds how often a selection is given up for a wider one.
+	// tries bounds the number of selections tried.
 	tries int
 }
 
 const (
 	maxTries = 64
-	// groupUnit makes a replica or cluster that a group has room for count more than any score.
+	// groupUnit makes capacity weigh more than any score.
 	groupUnit = 1000
 )
 
-// run selects, first among the groups in use: to combine several fields takes trying, and what was found by it is not
-// to be given up for another find.
+// run tries the groups in use first. A search over several fields may have several results, and an existing one
+// must not be given up for another.
 func (s *groupSearch) run(eligible []*candidate) ([]*candidate, *Failure) {
 	if len(s.c.spread.fields) > 1 && !s.c.request.Fresh {
 		if selected := s.stay(eligible); selected != nil {
@@ -29,7 +29,7 @@ func (s *groupSearch) run(eligible []*candidate) ([]*candidate, *Failure) {
 	return s.level(0, eligible)
 }
 
-// stay selects clusters of the groups in use, nil if that is not good enough.
+// stay selects clusters of the groups in use, or returns nil if they do not suffice.
 func (s *groupSearch) stay(scope []*candidate) []*candidate {
 	for i := range s.c.spread.fields {
 		f := &s.c.spread.fields[i]
@@ -46,7 +46,7 @@ func (s *groupSearch) stay(scope []*candidate) []*candidate {
 	return selected
 }
 
-// level selects groups of the i-th field, as few as will do, and goes on to the next.
+// level selects as few groups of the i-th field as possible and continues with the next field.
 func (s *groupSearch) level(i int, scope []*candidate) ([]*candidate, *Failure) {
 	if i == len(s.c.spread.fields) {
 		return s.finish(scope)
@@ -54,11 +54,11 @@ func (s *groupSearch) level(i int, scope []*candidate) ([]*candidate, *Failure) 
 	f := &s.c.spread.fields[i]
 	groups := s.groups(f, scope)
 	if len(groups) < f.least {
-		return nil, unschedulable("spreadConstraints ask for %d %s, %d may be used", f.least, f.what, len(groups))
+		return nil, unschedulable("spreadConstraints require %d %s, but only %d are eligible", f.least, f.what, len(groups))
 	}
 	most := min(f.most, s.c.spread.cluster.most, len(groups))
 	if f.least > most {
-		return nil, unschedulable("spreadConstraints ask for at least %d %s, but allow only %d groups or clusters", f.least, f.what, most)
+		return nil, unschedulable("spreadConstraints require at least %d %s, but allow only %d groups or clusters", f.least, f.what, most)
 	}
 	var failure *Failure
 	for least := f.least; least <= most && s.tries > 0; s.tries-- {
@@ -76,19 +76,19 @@ func (s *groupSearch) level(i int, scope []*candidate) ([]*candidate, *Failure) 
 	switch {
 	case failure != nil:
 	case s.tries == 0:
-		failure = unschedulable("spreadConstraints could not be met together in %d tries", maxTries)
+		failure = unschedulable("found no clusters that satisfy all spreadConstraints in %d tries", maxTries)
 	default:
-		failure = unschedulable("spreadConstraints ask for %d clusters in at most %d %s, which have fewer", s.c.spread.cluster.least, most, f.what)
+		failure = unschedulable("spreadConstraints require %d clusters in at most %d %s, which have fewer", s.c.spread.cluster.least, most, f.what)
 	}
 	return nil, failure
 }
 
-// group is the clusters with the same value of a field.
+// group is the set of clusters with the same value of a field.
 type group struct {
 	name     string
 	clusters []*candidate
 	weight   int64
-	// inUse tells that the template is there and may stay.
+	// inUse means that the template is in the group and may stay.
 	inUse bool
 }
 
@@ -113,10 +113,10 @@ func (s *groupSearch) groups(f *field, scope []*candidate) []group {
 	return groups
 }
 
-// weigh tells how good a group is. Where replicas are divided it is better the more of its share it has room for;
-// where they are repeated, the more of its clusters have room for all. Among equals the score of its clusters counts.
+// weigh returns the weight of a group. For divided replicas it grows with the part of the group's share that fits;
+// for duplicated replicas, with the number of clusters that can hold all replicas. Scores break ties.
 func (s *groupSearch) weigh(clusters []*candidate, least int) int64 {
-	room, score, counted := int64(0), int64(0), int64(0)
+	capacity, score, counted := int64(0), int64(0), int64(0)
 	if s.c.strategy == duplicated {
 		for _, at := range clusters {
 			if at.capacity() >= int64(s.c.spec.Replicas) {
@@ -128,17 +128,17 @@ func (s *groupSearch) weigh(clusters []*candidate, least int) int64 {
 	}
 	share := int64(s.c.spec.Replicas)/int64(least) + 1
 	for _, at := range clusters {
-		room += at.capacity()
+		capacity += at.capacity()
 		score += at.score
 		counted++
-		if room >= share {
+		if capacity >= share {
 			return share*groupUnit + score/counted
 		}
 	}
-	return room*groupUnit + score/counted
+	return capacity*groupUnit + score/counted
 }
 
-// within returns the clusters that are in no other groups than the given.
+// within returns the clusters that belong to the given groups only.
 func within(f *field, scope []*candidate, groups []group) []*candidate {
 	wanted := make(map[string]bool, len(groups))
 	for i := range groups {
@@ -153,7 +153,7 @@ func within(f *field, scope []*candidate, groups []group) []*candidate {
 	return inside
 }
 
-// finish takes the best cluster of each group, and then the best of the others, up to the most that are allowed.
+// finish takes the best cluster of each group, then the best of the others up to the limit.
 func (s *groupSearch) finish(scope []*candidate) ([]*candidate, *Failure) {
 	limits, fields := s.c.spread.cluster, s.c.spread.fields
 	covered := newCover(fields)
@@ -167,18 +167,18 @@ func (s *groupSearch) finish(scope []*candidate) ([]*candidate, *Failure) {
 	}
 	if !covered.enough() {
 		if chosen = s.search(scope); chosen == nil {
-			return nil, unschedulable("spreadConstraints cannot be met together: %s", covered.lacking())
+			return nil, unschedulable("spreadConstraints cannot be satisfied together: %s", covered.lacking())
 		}
 		others = slices.DeleteFunc(slices.Clone(scope), func(at *candidate) bool { return slices.Contains(chosen, at) })
 	}
 	chosen = append(chosen, others[:min(len(others), limits.most-len(chosen))]...)
 	if len(chosen) < limits.least {
-		return nil, unschedulable("spreadConstraints ask for %d clusters, the groups chosen for them have %d", limits.least, len(chosen))
+		return nil, unschedulable("spreadConstraints require %d clusters, but the selected groups have %d", limits.least, len(chosen))
 	}
 	return chosen, nil
 }
 
-// search looks for few clusters that are in enough groups of every field, where taking the best of each group took
+// search looks for few clusters that cover enough groups of every field, after taking the best of each group took
 // too many.
 func (s *groupSearch) search(scope []*candidate) []*candidate {
 	budget := 10_000

@@ -7,8 +7,8 @@ import (
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 )
 
-// move takes replicas out of sites that are being emptied, and back from elastic sites when the others have room. It
-// moves no more than the pace allows, and only while enough replicas are ready.
+// move moves replicas out of drained sites, and back from elastic sites when other sites have capacity. It stays
+// within the pace and moves only while enough replicas are ready.
 func (c *cycle) move(steps [][]*candidate) {
 	if c.sites == nil || c.request.Fresh {
 		return
@@ -22,10 +22,10 @@ func (c *cycle) move(steps [][]*candidate) {
 	}
 }
 
-// moveFrom moves replicas from some clusters to the room that others have without growing.
+// moveFrom moves replicas from some clusters to existing free capacity of others.
 func (c *cycle) moveFrom(all []*candidate, leaves, takes func(*candidate) bool, pace *cellplanev1alpha1.Pace, what string) {
 	var from, to []*candidate
-	going, room := int64(0), int64(0)
+	going, free := int64(0), int64(0)
 	for _, at := range all {
 		switch {
 		case leaves(at) && at.replicas > 0:
@@ -33,10 +33,10 @@ func (c *cycle) moveFrom(all []*candidate, leaves, takes func(*candidate) bool, 
 			going += int64(at.replicas)
 		case takes(at) && !c.draining(at):
 			to = append(to, at)
-			room += c.left(at)
+			free += c.left(at)
 		}
 	}
-	possible := min(going, room)
+	possible := min(going, free)
 	c.stranded += int32(going - possible)
 	if possible == 0 {
 		return
@@ -59,11 +59,11 @@ func (c *cycle) moveFrom(all []*candidate, leaves, takes func(*candidate) bool, 
 	}
 }
 
-// leaveAtPace is for decisions from scratch: it takes all replicas off clusters but for those in sites that are being
-// drained, which leave at their pace all the same. It returns how many stay there.
+// leaveAtPace prepares a fresh decision: it removes all replicas from clusters, except for those in drained sites
+// that must stay for now because of the pace. It returns the number of the latter.
 func (c *cycle) leaveAtPace(selected []*candidate, wanted int64) (staying int64) {
 	var from []*candidate
-	held, room := int64(0), int64(0)
+	held, free := int64(0), int64(0)
 	for _, at := range selected {
 		at.replicas = 0
 		if c.draining(at) {
@@ -71,7 +71,7 @@ func (c *cycle) leaveAtPace(selected []*candidate, wanted int64) (staying int64)
 			held += int64(at.assigned)
 			from = append(from, at)
 		} else {
-			room += at.capacity() - at.growth
+			free += at.capacity() - at.growth
 		}
 	}
 	going := min(held, wanted)
@@ -80,7 +80,7 @@ func (c *cycle) leaveAtPace(selected []*candidate, wanted int64) (staying int64)
 		return 0
 	}
 	allowed, again := c.allowance(&c.sites.Drain.Pace)
-	possible := max(0, min(going, room-(wanted-going)))
+	possible := max(0, min(going, free-(wanted-going)))
 	c.stranded += int32(going - possible)
 	moving := min(possible, allowed)
 	if moving < going {
@@ -94,13 +94,13 @@ func (c *cycle) leaveAtPace(selected []*candidate, wanted int64) (staying int64)
 	return going - moving
 }
 
-// notDrained returns the clusters of sites that stay.
+// notDrained returns the clusters of sites that are not drained.
 func (c *cycle) notDrained(selected []*candidate) []*candidate {
 	return slices.DeleteFunc(slices.Clone(selected), c.draining)
 }
 
-// withDrained adds the clusters that are being drained to those that were selected. They are on their way out, so that
-// spread constraints do not count them, but what they hold must not leave all at once.
+// withDrained adds the eligible clusters of drained sites to the selected ones. Spread constraints do not count
+// them, but their replicas must not leave all at once.
 func (c *cycle) withDrained(eligible, selected []*candidate) []*candidate {
 	if c.sites == nil || c.sites.Drain == nil || !c.strategy.byCapacity() || c.spec.Replicas <= 0 {
 		return selected
@@ -113,7 +113,7 @@ func (c *cycle) withDrained(eligible, selected []*candidate) []*candidate {
 	return selected
 }
 
-// thin lets clusters keep only some of their replicas.
+// thin reduces the replicas of clusters to the given sum.
 func (c *cycle) thin(clusters []*candidate, kept int64) {
 	had := make(map[*candidate]int64, len(clusters))
 	for _, at := range clusters {
@@ -123,12 +123,12 @@ func (c *cycle) thin(clusters []*candidate, kept int64) {
 	c.share(clusters, kept, func(at *candidate) int64 { return had[at] })
 }
 
-// left is the room that a cluster has besides what this decision gives it, without growing.
+// left is the existing capacity of a cluster that this decision leaves free.
 func (c *cycle) left(at *candidate) int64 {
 	return max(0, at.available-at.growth-max(0, int64(at.replicas-at.assigned)))
 }
 
-// allowance is how many replicas may move now, and when to ask again.
+// allowance returns how many replicas may move now and the delay until the next check.
 func (c *cycle) allowance(pace *cellplanev1alpha1.Pace) (int64, time.Duration) {
 	progress, replicas := &c.request.Progress, int64(c.spec.Replicas)
 	interval := pace.Interval.Duration
@@ -144,7 +144,7 @@ func (c *cycle) allowance(pace *cellplanev1alpha1.Pace) (int64, time.Duration) {
 	return max(0, min(step-int64(c.moved), mayLack-unavailable-int64(c.moved))), interval
 }
 
-// defaultInterval is the least time between steps if a profile does not say.
+// defaultInterval is the minimum time between steps if the profile sets none.
 const defaultInterval = 30 * time.Second
 
 func earliest(a, b time.Duration) time.Duration {

@@ -16,77 +16,77 @@ import (
 	"github.com/cellplane/cellplane/internal/affinity"
 )
 
-// Request is a binding as the scheduler sees it. Only Spec is required.
+// Request is the input of a decision. Only Spec is required.
 type Request struct {
 	Spec *workv1alpha2.ResourceBindingSpec
-	// UID of the template; it breaks ties, so that not all templates favour the same cluster.
+	// UID of the template. It breaks ties, so that not all templates prefer the same cluster.
 	UID types.UID
-	// Affinity is the group of clusters in use, empty to begin with the first.
+	// Affinity is the affinity term in use; empty starts with the first.
 	Affinity string
-	// Fresh divides all replicas anew. Without it only the replicas that are missing or too many move.
+	// Fresh divides all replicas again. Otherwise only missing or excess replicas move.
 	Fresh bool
-	// Estimators tell how many more replicas clusters have room for; the lowest answer counts. Without any, General
-	// answers from the clusters' own summaries, and so it does for a cluster that no estimator knows.
+	// Estimators return the free capacity of clusters; the lowest result counts. If there are none, or none knows a
+	// cluster, General is used.
 	Estimators []Estimator
-	// Growth tells how much of the room that Estimators see would exist only after the cluster has grown; nil means none.
+	// Growth returns the part of the estimated capacity that exists only after the cluster grows; nil means none.
 	Growth Estimator
-	// Profile is the preferences among clusters. Without one the placement alone decides.
+	// Profile holds preferences among clusters. Without one, the placement alone decides.
 	Profile *cellplanev1alpha1.SchedulingProfileSpec
-	// Progress says how far earlier moves have come. A profile that moves replicas at a pace needs it.
+	// Progress is the progress of paced moves. It is required for profiles with a pace.
 	Progress Progress
 	// AffinityClusters hold other templates of the affinity group in spec.workloadAffinityGroups.
 	AffinityClusters []string
 	// AntiAffinityClusters hold other templates of the anti-affinity group in spec.workloadAffinityGroups.
 	AntiAffinityClusters []string
-	// Snapshot is the clusters, compiled; Plan then ignores its other argument.
+	// Snapshot holds the compiled clusters. If set, Plan ignores its second argument.
 	Snapshot *Snapshot
-	// Plugins are the filters and scores that take part; nil means all of them.
+	// Plugins are the enabled filters and scorers; nil enables all.
 	Plugins *Plugins
-	// EmptyWorkloads has clusters hold the template that were chosen and get no replicas of it.
+	// EmptyWorkloads propagates the template to selected clusters that get no replicas.
 	EmptyWorkloads bool
-	// Explain asks for a verdict on every cluster.
+	// Explain requests a verdict on every cluster.
 	Explain bool
 }
 
-// Progress says how far earlier moves have come.
+// Progress is the progress of paced moves.
 type Progress struct {
 	// Now is the time of the decision.
 	Now time.Time
-	// MovedAt is when replicas were last moved at a pace; zero if never.
+	// MovedAt is the time of the last paced move; zero if there was none.
 	MovedAt time.Time
-	// Ready counts the replicas that are ready in all clusters.
+	// Ready is the number of ready replicas in all clusters.
 	Ready int32
 }
 
-// Result is a decision.
+// Result is a successful decision.
 type Result struct {
 	// Clusters are sorted by name.
 	Clusters []workv1alpha2.TargetCluster
-	// Affinity is the group of clusters that was chosen, if the placement has groups.
+	// Affinity is the chosen affinity term, if the placement has terms.
 	Affinity string
-	// Moved counts the replicas that this decision moves at a pace. The caller remembers when, see Progress.MovedAt.
+	// Moved is the number of replicas moved by pace. The caller keeps the time, see Progress.MovedAt.
 	Moved int32
-	// Again is after what time another decision is due, because moves at a pace are not done; zero if they are.
+	// Again is the delay until the next decision if paced moves are not finished; otherwise zero.
 	Again time.Duration
-	// Stranded counts the replicas that would move as soon as there is room elsewhere.
+	// Stranded is the number of replicas that would move if other clusters had capacity.
 	Stranded int32
-	// Notes are sentences about what was decided for a reason that the placement does not give.
+	// Notes explain parts of the decision that do not follow from the placement.
 	Notes []string
-	// Attempts explain the decision, if that was asked for.
+	// Attempts explain the decision, if requested.
 	Attempts []Attempt
 }
 
 // Failure says why no decision could be made. It becomes the condition Scheduled=False.
 type Failure struct { //nolint:errname // it is a result, too
 	Reason, Message string
-	// Attempts explain the failure, if that was asked for.
+	// Attempts explain the failure, if requested.
 	Attempts []Attempt
 }
 
-// Error returns the message.
+// Error implements error.
 func (f *Failure) Error() string { return f.Message }
 
-// ClearsResult tells whether earlier decisions are to be taken back.
+// ClearsResult reports whether the previous clusters are removed.
 func (f *Failure) ClearsResult() bool { return f.Reason == names.ReasonNoClusterFit }
 
 // Plan decides. The error is always a *Failure.
@@ -119,14 +119,14 @@ func Plan(request Request, clusters []*clusterv1alpha1.Cluster) (Result, error) 
 	return Result{}, failure
 }
 
-// term is one group of clusters to try: the primary tier and those that take what it cannot hold.
+// term is one affinity term: the primary tier and its overflow tiers.
 type term struct {
 	name  string
 	tiers []affinity.Matcher
 }
 
-// terms returns the groups to try, in order. They begin with the one in use: there is no way back but a change of the
-// placement or a request to begin anew.
+// terms returns the terms to try, in order, beginning with the one in use. Earlier terms are tried again only after
+// a change of the placement or a requested rescheduling.
 func (c *cycle) terms() ([]term, *Failure) {
 	groups := c.placement.ClusterAffinities
 	if len(groups) == 0 {
@@ -152,7 +152,7 @@ func (c *cycle) terms() ([]term, *Failure) {
 
 func (c *cycle) compileTerm(group *policyv1alpha1.ClusterAffinityTerm) (term, *Failure) {
 	if len(group.OverflowAffinities) > 0 && !c.strategy.byCapacity() {
-		return term{}, unschedulable("clusterAffinities %q: overflowAffinities work only where replicas are divided by dynamicWeight or Aggregated", group.AffinityName)
+		return term{}, unschedulable("clusterAffinities %q: overflowAffinities require replicas divided by dynamicWeight or Aggregated", group.AffinityName)
 	}
 	affinities := []*policyv1alpha1.ClusterAffinity{&group.ClusterAffinity}
 	for i := range group.OverflowAffinities {
@@ -169,8 +169,8 @@ func (c *cycle) compileTerm(group *policyv1alpha1.ClusterAffinityTerm) (term, *F
 	return compiled, nil
 }
 
-// merge makes one failure of those of all groups. The first, that of the group in use, decides whether earlier
-// decisions are taken back.
+// merge combines the failures of all terms. The first one, of the term in use, decides whether the previous
+// clusters are removed.
 func merge(terms []term, failures []*Failure) *Failure {
 	if len(failures) == 1 {
 		return failures[0]

@@ -22,8 +22,8 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// TestPlan runs the stories in testdata/plan. "clusters" sets the clusters, one a line, "profile" sets preferences, and
-// "plan" decides for a placement.
+// TestPlan runs the scenarios in testdata/plan. "clusters" sets the clusters, one per line, "profile" sets
+// preferences, and "plan" plans for a placement.
 func TestPlan(t *testing.T) {
 	datadriven.Walk(t, "testdata/plan", func(t *testing.T, path string) {
 		var clusters []*clusterv1alpha1.Cluster
@@ -73,7 +73,7 @@ func runPlan(t *testing.T, d *datadriven.TestData, snapshot *Snapshot, profile *
 	if err != nil {
 		var failure *Failure
 		if !errors.As(err, &failure) {
-			t.Fatalf("%s: %T is no Failure", d.Pos, err)
+			t.Fatalf("%s: %T is not a Failure", d.Pos, err)
 		}
 		consequence := "kept"
 		if failure.ClearsResult() {
@@ -148,7 +148,7 @@ func parseArgument(t *testing.T, request *Request, argument datadriven.CmdArg) {
 		request.AntiAffinityClusters = argument.Vals
 	case "ready":
 		request.Progress.Ready = int32(number(t, argument.Vals[0]))
-	case "moved": // so many seconds ago
+	case "moved": // seconds ago
 		request.Progress.MovedAt = request.Progress.Now.Add(-time.Duration(number(t, argument.Vals[0])) * time.Second)
 	case "growth": // name:replicas
 		grown := map[string]int32{}
@@ -159,7 +159,7 @@ func parseArgument(t *testing.T, request *Request, argument datadriven.CmdArg) {
 		request.Growth = func(cluster *clusterv1alpha1.Cluster, _ *workv1alpha2.ResourceBindingSpec) int32 {
 			return grown[cluster.Name]
 		}
-	case "estimates": // name:replicas; other clusters are unknown to the estimator
+	case "estimates": // name:replicas; the estimator does not know other clusters
 		known := map[string]int32{}
 		for _, value := range argument.Vals {
 			name, replicas, _ := strings.Cut(value, ":")
@@ -182,7 +182,7 @@ func parseCluster(t *testing.T, line string) *clusterv1alpha1.Cluster {
 	return cluster
 }
 
-// parseMember reads a cluster, and its profile if it has one.
+// parseMember parses a cluster and its optional profile.
 func parseMember(t *testing.T, line string) (*clusterv1alpha1.Cluster, *cellplanev1alpha1.ClusterProfile) {
 	t.Helper()
 	words := strings.Fields(line)
@@ -213,13 +213,13 @@ func parseMember(t *testing.T, line string) (*clusterv1alpha1.Cluster, *cellplan
 			cluster.Spec.Taints = append(cluster.Spec.Taints, corev1.Taint{Key: name, Value: content, Effect: corev1.TaintEffect(effect)})
 		case "deleting":
 			cluster.DeletionTimestamp = &metav1.Time{}
-		case "serves": // what it serves, and whether the list is complete
+		case "serves": // served kinds, and whether the list is complete
 			cluster.Status.APIEnablements = []clusterv1alpha1.APIEnablement{{GroupVersion: "apps/v1", Resources: []clusterv1alpha1.APIResource{{Kind: value}}}}
 		case "complete":
 			cluster.Status.Conditions = []metav1.Condition{{Type: names.ClusterCompleteAPIEnablements, Status: metav1.ConditionTrue}}
 		case "pods", "cpu", "memory": // allocatable, or allocatable-allocated-allocating
 			addResource(cluster, corev1.ResourceName(key), strings.Split(value, "-"))
-		case "grade": // least cpu:nodes; the next is one grade higher
+		case "grade": // minimum cpu:nodes; each one is a grade higher than the last
 			addGrade(t, cluster, value)
 		default:
 			t.Fatalf("unknown property %q", word)
@@ -231,7 +231,7 @@ func parseMember(t *testing.T, line string) (*clusterv1alpha1.Cluster, *cellplan
 	return cluster, facts
 }
 
-// parseFact reads what stands in the profile of a cluster.
+// parseFact parses a property of a cluster profile.
 func parseFact(t *testing.T, facts *cellplanev1alpha1.ClusterProfile, key, value string) bool {
 	t.Helper()
 	spec := &facts.Spec
@@ -242,11 +242,11 @@ func parseFact(t *testing.T, facts *cellplanev1alpha1.ClusterProfile, key, value
 		spec.Size = &cellplanev1alpha1.ClusterSize{}
 	}
 	switch key {
-	case "price": // of a processor
+	case "price": // per CPU
 		spec.Price.PerHour = map[corev1.ResourceName]resource.Quantity{corev1.ResourceCPU: resource.MustParse(value)}
 	case "spot":
 		spec.Price.Shares = []cellplanev1alpha1.PurchaseShare{{Option: cellplanev1alpha1.PurchaseSpot, Percent: int32(number(t, value))}}
-	case "elastic": // up to so many nodes
+	case "elastic": // maximum number of nodes
 		spec.Elasticity = &cellplanev1alpha1.ClusterElasticity{NodeGroups: []cellplanev1alpha1.NodeGroup{{Name: "general", MaxNodes: int32(number(t, value))}}}
 	case "max":
 		spec.Size.MaxNodes = ptr.To(int32(number(t, value)))
@@ -311,7 +311,7 @@ func describe(result Result) string {
 		text += fmt.Sprintf("moved %d, again after %s\n", result.Moved, result.Again)
 	}
 	if result.Stranded > 0 {
-		text += fmt.Sprintf("%d would move if there was room\n", result.Stranded)
+		text += fmt.Sprintf("%d would move if other clusters had capacity\n", result.Stranded)
 	}
 	return text
 }

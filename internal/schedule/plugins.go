@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// Plugins are the filters and scores that take part in decisions. Nil means all of them.
+// Plugins are the enabled filters and scorers. Nil enables all.
 type Plugins struct {
 	disabled  []string
 	filtering []filter
 }
 
-// notOptional are filters without which decisions make no sense.
+// notOptional are filters that cannot be disabled.
 var notOptional = []string{"ClusterRemoval"}
 
-// PluginNames returns the names that ParsePlugins knows, sorted.
+// PluginNames returns the names that ParsePlugins accepts, sorted.
 func PluginNames() []string {
 	var all []string
 	for _, f := range defaultFilters {
@@ -30,8 +30,8 @@ func PluginNames() []string {
 	return slices.Compact(all)
 }
 
-// ParsePlugins reads a list like "*,-ClusterEviction": a name takes part, a name with a minus does not, and a star stands
-// for all that are not named. An empty list means all, and a name that nobody has is a mistake.
+// ParsePlugins parses a list like "*,-ClusterEviction": a name enables a plugin, a name with a minus disables it,
+// and a star stands for all that are not named. An empty list enables all. Unknown names are an error.
 func ParsePlugins(list []string) (*Plugins, error) {
 	if len(list) == 0 {
 		return nil, nil //nolint:nilnil // nil means all
@@ -44,7 +44,7 @@ func ParsePlugins(list []string) (*Plugins, error) {
 		case name == "*" && !without:
 			all = true
 		case !slices.Contains(known, name):
-			return nil, fmt.Errorf("there is no plugin %q; those there are: %s", word, strings.Join(known, ", "))
+			return nil, fmt.Errorf("unknown plugin %q; known plugins: %s", word, strings.Join(known, ", "))
 		case without:
 			disabled = append(disabled, name)
 		default:

@@ -6,20 +6,20 @@ import (
 )
 
 func TestParsePlugins(t *testing.T) {
-	// The names of Karmada's plugins are among ours.
+	// Karmada's plugin names are supported.
 	for _, name := range []string{"APIEnablement", "ClusterAffinity", "ClusterEviction", "ClusterLocality", "SpreadConstraint", "TaintToleration"} {
 		if !slices.Contains(PluginNames(), name) {
-			t.Errorf("there is no plugin %s", name)
+			t.Errorf("plugin %s is missing", name)
 		}
 	}
 	for _, all := range [][]string{nil, {"*"}, {"*", "TaintToleration"}, PluginNames()} {
 		if p, err := ParsePlugins(all); p != nil || err != nil {
-			t.Errorf("%v does not mean all: %+v, %v", all, p, err)
+			t.Errorf("%v does not enable all plugins: %+v, %v", all, p, err)
 		}
 	}
-	for _, mistaken := range []string{"", "-", "-*", "Nobody", "-Nobody", "ClusterRemoval", "-ClusterRemoval"} {
-		if _, err := ParsePlugins([]string{"*", mistaken}); err == nil {
-			t.Errorf("%q is accepted", mistaken)
+	for _, invalid := range []string{"", "-", "-*", "Nobody", "-Nobody", "ClusterRemoval", "-ClusterRemoval"} {
+		if _, err := ParsePlugins([]string{"*", invalid}); err == nil {
+			t.Errorf("%q is accepted", invalid)
 		}
 	}
 	only, err := ParsePlugins([]string{"TaintToleration"})
@@ -31,6 +31,6 @@ func TestParsePlugins(t *testing.T) {
 		names = append(names, f.Name())
 	}
 	if !slices.Equal(names, []string{"ClusterRemoval", "TaintToleration"}) || len(only.scorers(defaultScorers)) > 0 {
-		t.Errorf("TaintToleration alone leaves the filters %v", names)
+		t.Errorf("TaintToleration alone enables the filters %v", names)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// HourlyPrice is what one replica costs in a cluster for an hour, at the average of how its capacity is bought. For a
-// template of several components it is the price of a set.
+// HourlyPrice returns the price of one replica in a cluster per hour, averaged over the purchase shares of its
+// capacity. For a template of several components it is the price of a set.
 func HourlyPrice(profile *cellplanev1alpha1.ClusterProfile, spec *workv1alpha2.ResourceBindingSpec) float64 {
 	if profile == nil || profile.Spec.Price == nil {
 		return 0
@@ -41,7 +41,7 @@ func priceOf(price *cellplanev1alpha1.ClusterPrice, requests corev1.ResourceList
 	return sum * shareFactor(price.Shares)
 }
 
-// pricedUnits counts what is measured in bytes by the GiB.
+// pricedUnits converts bytes to GiB.
 func pricedUnits(name corev1.ResourceName, amount float64) float64 {
 	switch name {
 	case corev1.ResourceMemory, corev1.ResourceStorage, corev1.ResourceEphemeralStorage:
@@ -51,7 +51,7 @@ func pricedUnits(name corev1.ResourceName, amount float64) float64 {
 	}
 }
 
-// shareFactor is the average price in parts of the list price.
+// shareFactor returns the average price as a fraction of the list price.
 func shareFactor(shares []cellplanev1alpha1.PurchaseShare) float64 {
 	rest, sum := 100.0, 0.0
 	for i := range shares {
@@ -62,10 +62,10 @@ func shareFactor(shares []cellplanev1alpha1.PurchaseShare) float64 {
 	return (sum + max(0, rest)*100) / 10_000
 }
 
-// elastic tells whether the cluster can be made larger.
+// elastic reports whether the cluster can grow.
 func (m *member) elastic() bool { return m.profile != nil && m.profile.Spec.Elasticity != nil }
 
-// growable tells whether an elastic cluster is not yet as large as it may become.
+// growable reports whether an elastic cluster is below its maximum size.
 func (m *member) growable() bool {
 	if !m.elastic() {
 		return false
@@ -80,7 +80,7 @@ func (m *member) growable() bool {
 	return int64(m.size()) < largest
 }
 
-// size is the number of nodes.
+// size returns the number of nodes.
 func (m *member) size() int32 {
 	if m.cluster.Status.NodeSummary == nil {
 		return 0
@@ -88,7 +88,7 @@ func (m *member) size() int32 {
 	return m.cluster.Status.NodeSummary.TotalNum
 }
 
-// spotPercent is the share of capacity that the provider may take back.
+// spotPercent returns the share of spot capacity.
 func (m *member) spotPercent() int32 {
 	if m.profile == nil || m.profile.Spec.Price == nil {
 		return 0
@@ -101,7 +101,7 @@ func (m *member) spotPercent() int32 {
 	return 0
 }
 
-// latency is how long the cluster takes to grow, in seconds.
+// latency returns the time the cluster needs to grow, in seconds.
 func (m *member) latency() float64 {
 	if !m.elastic() || m.profile.Spec.Elasticity.ScaleUpLatency == nil {
 		return 0
@@ -109,7 +109,7 @@ func (m *member) latency() float64 {
 	return m.profile.Spec.Elasticity.ScaleUpLatency.Seconds()
 }
 
-// withinSize keeps new templates off clusters that have more nodes than they should.
+// withinSize excludes clusters with more nodes than their profile allows, unless they hold the template.
 func withinSize(_ *cycle, at *candidate) string {
 	if at.held || at.profile == nil || at.profile.Spec.Size == nil || at.profile.Spec.Size.MaxNodes == nil {
 		return ""
@@ -120,7 +120,7 @@ func withinSize(_ *cycle, at *candidate) string {
 	return ""
 }
 
-// withinSpot keeps templates off clusters that may be taken away, if the profile says so.
+// withinSpot excludes clusters with more spot capacity than the profile allows.
 func withinSpot(c *cycle, at *candidate) string {
 	if c.sites == nil || c.sites.MaxSpotPercent == nil || at.spotPercent() <= *c.sites.MaxSpotPercent {
 		return ""
@@ -128,7 +128,7 @@ func withinSpot(c *cycle, at *candidate) string {
 	return "cluster(s) had a larger share of spot capacity than the profile allows"
 }
 
-// notDraining keeps new templates off sites that are being emptied.
+// notDraining excludes clusters of drained sites, unless they hold the template.
 func notDraining(c *cycle, at *candidate) string {
 	if c.sites == nil || at.held || !c.draining(at) {
 		return ""
@@ -136,7 +136,7 @@ func notDraining(c *cycle, at *candidate) string {
 	return "cluster(s) were in a site that is being drained"
 }
 
-// scorersOf returns the scorers that a profile wants.
+// scorersOf returns the scorers of a profile.
 func scorersOf(profile *cellplanev1alpha1.SchedulingProfileSpec) []scorer {
 	if profile == nil || profile.Clusters == nil || len(profile.Clusters.Scores) == 0 {
 		return defaultScorers
@@ -154,7 +154,7 @@ func scorersOf(profile *cellplanev1alpha1.SchedulingProfileSpec) []scorer {
 	return wanted
 }
 
-// weighted makes a scorer count several times.
+// weighted is a scorer with a weight.
 type weighted struct {
 	scorer
 	weight int64
@@ -163,7 +163,7 @@ type weighted struct {
 // Score implements scorer.
 func (w weighted) Score(c *cycle, at *candidate) int64 { return w.weight * w.scorer.Score(c, at) }
 
-// sizeScorer prefers clusters that are below the size they should have.
+// sizeScorer prefers clusters below their target size.
 type sizeScorer struct{}
 
 // Name implements scorer.
@@ -178,7 +178,7 @@ func (sizeScorer) Score(_ *cycle, at *candidate) int64 {
 	return max(0, min(maxScore, maxScore*(target-int64(at.size()))/target))
 }
 
-// freeScorer prefers clusters with the largest share of processors and memory that is free.
+// freeScorer prefers clusters with the largest share of free CPU and memory.
 type freeScorer struct{}
 
 // Name implements scorer.
@@ -188,15 +188,15 @@ func (freeScorer) Name() string { return "FreeResources" }
 func (freeScorer) Score(_ *cycle, at *candidate) int64 {
 	sum, counted := int64(0), int64(0)
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		if total := at.member.room.total[name]; total > 0 {
-			sum += int64(maxScore * float64(at.member.room.free[name]) / float64(total))
+		if total := at.member.resources.total[name]; total > 0 {
+			sum += int64(maxScore * float64(at.member.resources.free[name]) / float64(total))
 			counted++
 		}
 	}
 	return sum / max(counted, 1)
 }
 
-// priceScorer prefers clusters that cost little for this template.
+// priceScorer prefers clusters with a low price for the template.
 type priceScorer struct{}
 
 // Name implements scorer.

@@ -17,8 +17,8 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// drawProfiled draws a situation with profiles, in which replicas are divided by capacity.
-func drawProfiled(t *rapid.T) (world, map[string]*cellplanev1alpha1.ClusterProfile) {
+// drawProfiled draws a scenario with profiles and replicas divided by capacity.
+func drawProfiled(t *rapid.T) (scenario, map[string]*cellplanev1alpha1.ClusterProfile) {
 	w := drawWorld(t)
 	w.request.Spec.Placement = &policyv1alpha1.Placement{ReplicaScheduling: rapid.SampledFrom([]*policyv1alpha1.ReplicaSchedulingStrategy{
 		{ReplicaSchedulingType: "Divided", ReplicaDivisionPreference: "Aggregated"},
@@ -67,8 +67,8 @@ func drawPreferences(t *rapid.T) *cellplanev1alpha1.SchedulingProfileSpec {
 	return profile
 }
 
-// TestProfiles demands of every profile: all replicas are given out, no cluster gets more than it has room for unless
-// replicas wait in one that can grow, and no more move than the pace and the replicas that are ready allow.
+// TestProfiles checks for every profile: all replicas are assigned, no cluster gets more than its capacity unless
+// it can grow, and moves stay within the pace.
 func TestProfiles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, facts := drawProfiled(t)
@@ -78,52 +78,52 @@ func TestProfiles(t *testing.T) {
 		}
 		waits, total, changed := false, int32(0), int32(0)
 		for _, note := range result.Notes {
-			waits = waits || strings.Contains(note, "wait in cluster")
+			waits = waits || strings.Contains(note, "pending in cluster")
 		}
 		over := 0
 		for _, target := range result.Clusters {
 			total += target.Replicas
 			if target.Replicas > w.capacity[target.Name] && target.Replicas > w.held(target.Name) {
 				if over++; !waits || facts[target.Name].Spec.Elasticity == nil {
-					t.Fatalf("%s runs %d replicas with room for %d", target.Name, target.Replicas, w.capacity[target.Name])
+					t.Fatalf("%s has %d replicas with capacity for %d", target.Name, target.Replicas, w.capacity[target.Name])
 				}
 			}
 			changed += max(0, target.Replicas-w.held(target.Name))
 		}
 		if total != w.request.Spec.Replicas {
-			t.Fatalf("%d replicas given out, want %d", total, w.request.Spec.Replicas)
+			t.Fatalf("%d replicas assigned, want %d", total, w.request.Spec.Replicas)
 		}
 		if over > 1 {
-			t.Fatalf("replicas wait in %d clusters", over)
+			t.Fatalf("replicas are pending in %d clusters", over)
 		}
 		w.checkPace(t, result, changed)
 		again, _ := Plan(w.request, nil)
 		if describe(result) != describe(again) {
-			t.Fatalf("%s, and then %s", describe(result), describe(again))
+			t.Fatalf("first %s, then %s", describe(result), describe(again))
 		}
 	})
 }
 
-// checkPace compares what is new anywhere with what is missing and what may move.
-func (w *world) checkPace(t *rapid.T, result Result, changed int32) {
+// checkPace compares the new replicas of all clusters with the missing and the moved ones.
+func (w *scenario) checkPace(t *rapid.T, result Result, changed int32) {
 	before := int32(0)
 	for _, target := range w.request.Spec.Clusters {
 		before += target.Replicas
 	}
 	replicas := w.request.Spec.Replicas
 	if left := w.leftDrained(result); w.request.Profile.Sites.Drain != nil && left > max(0, before-replicas)+result.Moved {
-		t.Fatalf("%d replicas left drained sites, %d were too many and %d move at a pace", left, before-replicas, result.Moved)
+		t.Fatalf("%d replicas left drained sites, %d were in excess and %d moved by pace", left, before-replicas, result.Moved)
 	}
 	if w.request.Fresh {
 		return
 	}
 	if missing := max(0, replicas-before); changed > missing+result.Moved {
-		t.Fatalf("%d replicas are new somewhere, %d were missing and %d move at a pace", changed, missing, result.Moved)
+		t.Fatalf("%d replicas are new, %d were missing and %d moved by pace", changed, missing, result.Moved)
 	}
 	if result.Moved == 0 {
 		return
 	}
-	// Both have the same pace, if there are both.
+	// Drain and burst use the same pace in this test.
 	var pace *cellplanev1alpha1.Pace
 	if w.request.Profile.Sites.Drain != nil {
 		pace = &w.request.Profile.Sites.Drain.Pace
@@ -133,12 +133,12 @@ func (w *world) checkPace(t *rapid.T, result Result, changed int32) {
 	step := (replicas*pace.StepPercent + 99) / 100
 	lacking := replicas - w.request.Progress.Ready + result.Moved
 	if result.Moved > step || lacking > max(1, replicas*pace.MaxUnavailablePercent/100) {
-		t.Fatalf("%d of %d replicas move with %d ready at a pace of %+v", result.Moved, replicas, w.request.Progress.Ready, pace)
+		t.Fatalf("%d of %d replicas move with %d ready at pace %+v", result.Moved, replicas, w.request.Progress.Ready, pace)
 	}
 }
 
-// leftDrained counts the replicas that a decision takes off clusters of drained sites.
-func (w *world) leftDrained(result Result) int32 {
+// leftDrained counts the replicas that a decision removes from drained sites.
+func (w *scenario) leftDrained(result Result) int32 {
 	c := newCycle(&w.request, w.request.Snapshot)
 	left := int32(0)
 	for i := range c.candidates {
@@ -157,8 +157,7 @@ func (w *world) leftDrained(result Result) int32 {
 	return left
 }
 
-// TestDrainEnds carries out decision after decision, each when all replicas are ready: the site is empty in the end, and
-// no step was larger than it may be.
+// TestDrainEnds applies decisions until the site is empty and checks the size of each step.
 func TestDrainEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var clusters []*clusterv1alpha1.Cluster
@@ -185,7 +184,7 @@ func TestDrainEnds(t *testing.T) {
 			}
 			if result.Moved == 0 {
 				if result.Again != 0 {
-					t.Fatalf("nothing moves, and yet %s are to pass", result.Again)
+					t.Fatalf("nothing moved, but the next decision is due after %s", result.Again)
 				}
 				break
 			}
@@ -198,7 +197,7 @@ func TestDrainEnds(t *testing.T) {
 		}
 		for _, target := range spec.Clusters {
 			if strings.HasPrefix(target.Name, "old") {
-				t.Fatalf("%s still runs %d replicas", target.Name, target.Replicas)
+				t.Fatalf("%s still has %d replicas", target.Name, target.Replicas)
 			}
 		}
 	})
@@ -213,11 +212,11 @@ func TestHourlyPrice(t *testing.T) {
 	spec := &workv1alpha2.ResourceBindingSpec{Replicas: 1, ReplicaRequirements: &workv1alpha2.ReplicaRequirements{ResourceRequest: corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("4Gi"),
 	}}}
-	// (0.5 × 0.04 + 4 × 0.005) at half for nothing, a tenth at half price and the rest at the list price.
+	// (0.5 × 0.04 + 4 × 0.005), half of it free, a tenth at half price and the rest at the list price.
 	if got, want := HourlyPrice(profile, spec), 0.04*0.45; got < want-1e-9 || got > want+1e-9 {
-		t.Errorf("%v, want %v", got, want)
+		t.Errorf("price = %v, want %v", got, want)
 	}
 	if got := HourlyPrice(nil, spec); got != 0 {
-		t.Errorf("%v where nothing is known", got)
+		t.Errorf("price = %v without a profile", got)
 	}
 }

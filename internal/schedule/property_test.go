@@ -17,16 +17,16 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// world is a drawn situation.
-type world struct {
+// scenario is a randomly drawn input.
+type scenario struct {
 	clusters []*clusterv1alpha1.Cluster
 	request  Request
-	// capacity is what each cluster has room for, with the replicas it holds.
+	// capacity is the number of replicas each cluster can hold, including those it holds already.
 	capacity map[string]int32
 }
 
-func drawWorld(t *rapid.T) world {
-	w := world{capacity: map[string]int32{}}
+func drawWorld(t *rapid.T) scenario {
+	w := scenario{capacity: map[string]int32{}}
 	for i := range rapid.IntRange(1, 12).Draw(t, "clusters") {
 		name := fmt.Sprintf("c%02d", i)
 		cluster := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
@@ -70,7 +70,7 @@ func drawPlacement(t *rapid.T) *policyv1alpha1.Placement {
 	return placement
 }
 
-func (w *world) held(cluster string) int32 {
+func (w *scenario) held(cluster string) int32 {
 	for _, target := range w.request.Spec.Clusters {
 		if target.Name == cluster {
 			return target.Replicas
@@ -79,7 +79,7 @@ func (w *world) held(cluster string) int32 {
 	return 0
 }
 
-func (w *world) estimate(cluster *clusterv1alpha1.Cluster, _ *workv1alpha2.ResourceBindingSpec) int32 {
+func (w *scenario) estimate(cluster *clusterv1alpha1.Cluster, _ *workv1alpha2.ResourceBindingSpec) int32 {
 	return max(0, w.capacity[cluster.Name]-w.held(cluster.Name))
 }
 
@@ -91,7 +91,7 @@ func TestPlanProperties(t *testing.T) {
 		if err != nil {
 			var failure *Failure
 			if !errors.As(err, &failure) || failure.Message == "" || failure.Reason == "" {
-				t.Fatalf("a failure without a reason: %#v", err)
+				t.Fatalf("failure without a reason: %#v", err)
 			}
 			return
 		}
@@ -102,8 +102,8 @@ func TestPlanProperties(t *testing.T) {
 	})
 }
 
-// checkOrder demands the same answer for the same clusters in another order, and compiled.
-func (w *world) checkOrder(t *rapid.T, result Result, err error) {
+// checkOrder expects the same result for another order of clusters and for a compiled snapshot.
+func (w *scenario) checkOrder(t *rapid.T, result Result, err error) {
 	shuffled := slices.Clone(w.clusters)
 	random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "shuffle"), 0))
 	random.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
@@ -112,32 +112,32 @@ func (w *world) checkOrder(t *rapid.T, result Result, err error) {
 	for range 2 {
 		again, errAgain := Plan(compiled, nil)
 		if diff := cmp.Diff(result, again); diff != "" {
-			t.Fatalf("another order of clusters: %s", diff)
+			t.Fatalf("result for another order of clusters: %s", diff)
 		}
 		if fmt.Sprint(err) != fmt.Sprint(errAgain) {
-			t.Fatalf("another order of clusters: %v, before %v", errAgain, err)
+			t.Fatalf("error for another order of clusters: %v, want %v", errAgain, err)
 		}
 	}
 }
 
-func (w *world) checkSums(t *rapid.T, result Result) {
+func (w *scenario) checkSums(t *rapid.T, result Result) {
 	strategy, sum := strategyOf(w.request.Spec.Placement), int32(0)
 	for _, target := range result.Clusters {
 		sum += target.Replicas
 		if strategy == duplicated && target.Replicas != w.request.Spec.Replicas {
-			t.Fatalf("%s runs %d replicas", target.Name, target.Replicas)
+			t.Fatalf("%s has %d replicas", target.Name, target.Replicas)
 		}
 		if strategy.byCapacity() && target.Replicas > w.capacity[target.Name] {
-			t.Fatalf("%s runs %d replicas with room for %d", target.Name, target.Replicas, w.capacity[target.Name])
+			t.Fatalf("%s has %d replicas with capacity for %d", target.Name, target.Replicas, w.capacity[target.Name])
 		}
 	}
 	if strategy != duplicated && sum != w.request.Spec.Replicas {
-		t.Fatalf("%d replicas given out", sum)
+		t.Fatalf("%d replicas assigned", sum)
 	}
 }
 
 // checkSpread counts the groups of the selected clusters.
-func (w *world) checkSpread(t *rapid.T, result Result) {
+func (w *scenario) checkSpread(t *rapid.T, result Result) {
 	if strategyOf(w.request.Spec.Placement) == static {
 		return
 	}
@@ -169,8 +169,8 @@ func (w *world) checkSpread(t *rapid.T, result Result) {
 	}
 }
 
-// checkSteady demands that no more replicas move than are missing or too many, if none had to leave its cluster.
-func (w *world) checkSteady(t *rapid.T, result Result) {
+// checkSteady expects that only missing or excess replicas move if none had to leave its cluster.
+func (w *scenario) checkSteady(t *rapid.T, result Result) {
 	if !strategyOf(w.request.Spec.Placement).byCapacity() || w.request.Fresh {
 		return
 	}
@@ -188,33 +188,33 @@ func (w *world) checkSteady(t *rapid.T, result Result) {
 	}
 }
 
-// checkRepeated demands that a decision that was carried out is made again. Where replicas are divided, clusters that
-// got none of them leave no trace, so the groups of several fields are not known again.
-func (w *world) checkRepeated(t *rapid.T, result Result) {
+// checkRepeated expects the same result when planning again after applying it. With divided replicas, clusters
+// without replicas are not recorded, so groups of several fields cannot be recognized.
+func (w *scenario) checkRepeated(t *rapid.T, result Result) {
 	placement := w.request.Spec.Placement
 	if strategyOf(placement).byCapacity() && len(newSpread(placement.SpreadConstraints).fields) > 1 {
 		return
 	}
 	for _, target := range result.Clusters {
 		if target.Replicas > w.capacity[target.Name] {
-			return // what does not fit changes the room that is estimated
+			return // replicas that do not fit change the estimated capacity
 		}
 	}
 	carriedOut := *w.request.Spec
 	carriedOut.Clusters = result.Clusters
-	after := world{clusters: w.clusters, request: w.request, capacity: w.capacity}
+	after := scenario{clusters: w.clusters, request: w.request, capacity: w.capacity}
 	after.request.Spec, after.request.Fresh = &carriedOut, false
 	after.request.Estimators = []Estimator{after.estimate}
 	again, err := Plan(after.request, after.clusters)
 	if err != nil {
-		t.Fatalf("made again: %v", err)
+		t.Fatalf("planned again: %v", err)
 	}
 	if diff := cmp.Diff(result.Clusters, again.Clusters); diff != "" {
-		t.Fatalf("made again: %s", diff)
+		t.Fatalf("planned again: %s", diff)
 	}
 }
 
-// TestAggregatedUsesFewest compares with the least number of clusters that have enough room.
+// TestAggregatedUsesFewest compares with the minimum number of clusters with enough capacity.
 func TestAggregatedUsesFewest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
@@ -223,25 +223,25 @@ func TestAggregatedUsesFewest(t *testing.T) {
 			ReplicaSchedulingType: "Divided", ReplicaDivisionPreference: "Aggregated",
 		}}
 		result, err := Plan(w.request, w.clusters)
-		var rooms []int32
+		var capacities []int32
 		total := int32(0)
-		for _, room := range w.capacity {
-			rooms = append(rooms, room)
-			total += room
+		for _, capacity := range w.capacity {
+			capacities = append(capacities, capacity)
+			total += capacity
 		}
 		if (err != nil) != (total < w.request.Spec.Replicas) {
-			t.Fatalf("room for %d: %v", total, err)
+			t.Fatalf("capacity for %d: %v", total, err)
 		}
 		if err != nil {
 			return
 		}
-		slices.Sort(rooms)
+		slices.Sort(capacities)
 		fewest, left := 0, w.request.Spec.Replicas
 		for ; left > 0; fewest++ {
-			left -= rooms[len(rooms)-1-fewest]
+			left -= capacities[len(capacities)-1-fewest]
 		}
 		if len(result.Clusters) > fewest {
-			t.Fatalf("%d clusters where %d would do", len(result.Clusters), fewest)
+			t.Fatalf("%d clusters, want %d", len(result.Clusters), fewest)
 		}
 	})
 }

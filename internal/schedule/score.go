@@ -1,17 +1,17 @@
 package schedule
 
-// scorer ranks the clusters that may hold a template. Scores go from 0 to maxScore and are added up.
+// scorer ranks eligible clusters. Scores range from 0 to maxScore and are added up.
 type scorer interface {
-	// Name is what explanations call the scorer.
+	// Name is the name of the scorer in explanations.
 	Name() string
-	// Score returns how good the cluster is for the template.
+	// Score returns the score of a cluster for the template.
 	Score(*cycle, *candidate) int64
 }
 
-// maxScore is the best score of a scorer.
+// maxScore is the highest score of a scorer.
 const maxScore = 100
 
-// locality prefers clusters that hold the template already, so that it does not wander.
+// locality prefers clusters that hold the template already.
 type locality struct{}
 
 // Name implements scorer.
@@ -25,6 +25,6 @@ func (locality) Score(_ *cycle, at *candidate) int64 {
 	return 0
 }
 
-// defaultScorers are those that count without a profile. An affinity selects clusters and has no preferences among them,
-// so it has no scorer.
+// defaultScorers are used without a profile. Affinities select clusters but do not rank them, so there is no scorer
+// for them.
 var defaultScorers = []scorer{locality{}}

@@ -9,17 +9,17 @@ import (
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 )
 
-// site is the clusters of a data centre, as a profile groups them.
+// site is a group of clusters, such as a data centre, by the profile's grouping.
 type site struct {
 	name     string
 	clusters []*candidate
-	// Of its clusters: whether any can grow, the lowest price and the time that growing takes.
+	// Of its clusters: whether any can grow, the lowest price, and the shortest time to grow.
 	elastic        bool
 	price, latency float64
-	room           int64
+	capacity       int64
 }
 
-// siteOf names the site of a cluster.
+// siteOf returns the name of a cluster's site.
 func siteOf(by cellplanev1alpha1.SiteField, m *member) string {
 	switch by {
 	case cellplanev1alpha1.SiteByCluster:
@@ -33,13 +33,13 @@ func siteOf(by cellplanev1alpha1.SiteField, m *member) string {
 	}
 }
 
-// draining tells whether the cluster's site is being emptied.
+// draining reports whether the cluster's site is being drained.
 func (c *cycle) draining(at *candidate) bool {
 	return c.sites != nil && c.sites.Drain != nil && slices.Contains(c.sites.Drain.Sites, siteOf(c.sites.GroupBy, at.member))
 }
 
-// orderSites finds out in which order clusters are filled: by the tiers of the placement, then by the profile's order
-// of sites. Without a profile the tiers are the order.
+// orderSites sets the steps in which clusters are used: by the tiers of the placement, then by the profile's order
+// of sites.
 func (c *cycle) orderSites(eligible []*candidate) {
 	for _, at := range eligible {
 		at.step = at.tier
@@ -62,7 +62,7 @@ func (c *cycle) orderSites(eligible []*candidate) {
 		for _, at := range s.clusters {
 			at.site, at.step = s.name, order(at, rank)
 			if c.draining(at) {
-				at.step = order(at, len(sites)) // what must stay for now comes after all others
+				at.step = order(at, len(sites)) // drained sites come last
 			}
 		}
 	}
@@ -83,13 +83,13 @@ func (c *cycle) groupSites(eligible []*candidate) []*site {
 		s.clusters = append(s.clusters, at)
 		s.elastic = s.elastic || at.elastic()
 		s.price, s.latency = min(s.price, price), min(s.latency, at.latency())
-		s.room += at.capacity()
+		s.capacity += at.capacity()
 	}
 	slices.SortFunc(sites, func(a, b *site) int { return strings.Compare(a.name, b.name) })
 	return sites
 }
 
-// compareSites orders sites by what the profile prefers. Sites that it does not tell apart are equal, and share.
+// compareSites orders sites by the profile's preference. Equal sites share a step.
 func (c *cycle) compareSites(a, b *site) int {
 	if c.sites.Burst != nil && a.elastic != b.elastic {
 		if a.elastic {
@@ -101,7 +101,7 @@ func (c *cycle) compareSites(a, b *site) int {
 		return 0
 	}
 	fits := func(s *site) int {
-		if s.room >= int64(c.spec.Replicas) {
+		if s.capacity >= int64(c.spec.Replicas) {
 			return 0
 		}
 		return 1
@@ -109,7 +109,7 @@ func (c *cycle) compareSites(a, b *site) int {
 	return cmp.Or(cmp.Compare(fits(a), fits(b)), cmp.Compare(a.price, b.price), cmp.Compare(a.latency, b.latency))
 }
 
-// closeGaps numbers the steps from zero on.
+// closeGaps numbers the steps consecutively from zero.
 func (c *cycle) closeGaps(eligible []*candidate) {
 	var steps []int
 	for _, at := range eligible {
@@ -122,8 +122,8 @@ func (c *cycle) closeGaps(eligible []*candidate) {
 	}
 }
 
-// keepReserve lowers the room of a cluster by the share that stays free. What it could grow by is not counted: growing
-// does not use up what is there. A cluster of a site that is being emptied has no room at all.
+// keepReserve lowers the free capacity of a cluster by the reserved share. Growth is not counted: growing does not
+// use existing capacity. A cluster of a drained site has no free capacity.
 func (c *cycle) keepReserve(at *candidate) {
 	if c.draining(at) {
 		at.available, at.growth = 0, 0
@@ -133,13 +133,13 @@ func (c *cycle) keepReserve(at *candidate) {
 		return
 	}
 	wanted := newNeed(c.spec, c.isSet)
-	whole := at.member.room.whole(&wanted)
+	whole := at.member.resources.whole(&wanted)
 	reserve := (whole*int64(c.sites.ReservePercent) + 99) / 100
 	at.available = max(0, at.available-at.growth-reserve) + at.growth
 }
 
-// whole is how many replicas there would be room for if nothing ran.
-func (r *room) whole(wanted *need) int64 {
+// whole returns how many replicas would fit into the empty cluster.
+func (r *resources) whole(wanted *need) int64 {
 	if wanted.pods == 0 {
 		return 0
 	}
@@ -150,7 +150,7 @@ func (r *room) whole(wanted *need) int64 {
 	return most
 }
 
-// noteBurst says which sites take what the sites before them could not.
+// noteBurst notes which elastic sites take replicas that did not fit into earlier sites.
 func (c *cycle) noteBurst(selected []*candidate) {
 	if c.sites == nil || c.sites.Burst == nil {
 		return

@@ -13,37 +13,35 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 )
 
-// Snapshot is a set of clusters, prepared for many decisions. It stays true as long as no cluster changes, and is safe
-// for concurrent use.
+// Snapshot is a compiled set of clusters for many decisions. It is immutable and safe for concurrent use.
 type Snapshot struct {
-	members []member // in the order of names
+	members []member // sorted by name
 	index   map[string]int
 	serving sync.Map // kind → []bool
 }
 
-// member is a cluster, with what decisions ask of it at hand.
+// member is a cluster with precomputed data.
 type member struct {
 	cluster  *clusterv1alpha1.Cluster
-	profile  *cellplanev1alpha1.ClusterProfile // nil without one
+	profile  *cellplanev1alpha1.ClusterProfile // may be nil
 	position int
-	// The values of the fields by which clusters are grouped; a cluster may span several zones.
+	// Values of the fields by which clusters are grouped. A cluster may span several zones.
 	provider, region, zones []string
-	// completeAPIs tells that the cluster's list of kinds has no gaps.
+	// completeAPIs means that the cluster's list of served kinds is complete.
 	completeAPIs bool
-	taints       []corev1.Taint // those that keep off workloads
-	room         room
+	taints       []corev1.Taint // with the effects NoSchedule and NoExecute
+	resources    resources
 }
 
-// kind names what a cluster must serve.
+// kind is an API kind that a cluster must serve.
 type kind struct{ apiVersion, kind string }
 
-// Compile prepares clusters and their profiles, if they have any, for decisions. Neither must change afterwards.
+// Compile compiles clusters and their optional profiles. Neither may change afterwards.
 func Compile(clusters []*clusterv1alpha1.Cluster, profiles ...*cellplanev1alpha1.ClusterProfile) *Snapshot {
 	return (&Snapshot{}).Update(clusters, profiles...)
 }
 
-// Update prepares clusters for decisions, too, and takes over what the snapshot knows of clusters that are the same
-// object as before.
+// Update compiles clusters and reuses the data of clusters that are the same object as before.
 func (s *Snapshot) Update(clusters []*clusterv1alpha1.Cluster, profiles ...*cellplanev1alpha1.ClusterProfile) *Snapshot {
 	known := make(map[string]*cellplanev1alpha1.ClusterProfile, len(profiles))
 	for _, profile := range profiles {
@@ -72,7 +70,7 @@ func compileMember(cluster *clusterv1alpha1.Cluster, profile *cellplanev1alpha1.
 		region:       present(cluster.Spec.Region),
 		zones:        cluster.Spec.Zones,
 		completeAPIs: meta.IsStatusConditionTrue(cluster.Status.Conditions, names.ClusterCompleteAPIEnablements),
-		room:         compileRoom(cluster),
+		resources:    compileResources(cluster),
 	}
 	if len(m.zones) == 0 {
 		m.zones = present(cluster.Spec.Zone)
@@ -92,8 +90,8 @@ func present(value string) []string {
 	return []string{value}
 }
 
-// serves tells for each member whether it lists the kind. A cluster that lists nothing was never asked, and is given
-// the benefit of the doubt.
+// serves reports for each member whether it serves the kind. A cluster without a list of served kinds is assumed to
+// serve it.
 func (s *Snapshot) serves(apiVersion, name string) []bool {
 	key := kind{apiVersion, name}
 	if known, ok := s.serving.Load(key); ok {

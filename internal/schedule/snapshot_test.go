@@ -39,21 +39,21 @@ func TestSnapshotUpdate(t *testing.T) {
 	}
 }
 
-// TestGeneral asks the general estimator by itself, as one of several.
+// TestGeneral checks the general estimator by itself.
 func TestGeneral(t *testing.T) {
 	cluster := parseCluster(t, "a pods=10 cpu=4")
 	request := benchRequest(nil)
 	request.Spec.ReplicaRequirements = nil
 	if got := General(cluster, request.Spec); got != 10 {
-		t.Errorf("room for %d pods instead of 10", got)
+		t.Errorf("capacity for %d pods, want 10", got)
 	}
 	parseArgument(t, &request, datadriven.CmdArg{Key: "cpu", Vals: []string{"500m"}})
 	if got := General(cluster, request.Spec); got != 8 {
-		t.Errorf("room for %d replicas instead of 8", got)
+		t.Errorf("capacity for %d replicas, want 8", got)
 	}
 	parseArgument(t, &request, datadriven.CmdArg{Key: "component", Vals: []string{"one:1:1"}})
 	parseArgument(t, &request, datadriven.CmdArg{Key: "component", Vals: []string{"two:2:500m"}})
 	if got := General(cluster, request.Spec); got != 2 {
-		t.Errorf("room for %d sets instead of 2", got)
+		t.Errorf("capacity for %d sets, want 2", got)
 	}
 }

@@ -9,22 +9,22 @@ import (
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 )
 
-// spread is what the spread constraints of a placement say.
+// spread holds the parsed spread constraints of a placement.
 type spread struct {
-	// given tells whether there are any.
+	// given reports whether there are any.
 	given   bool
 	cluster bounds
 	fields  []field // from the widest to the narrowest
 }
 
-// bounds limit how many groups are used.
+// bounds limit the number of groups.
 type bounds struct{ least, most int }
 
 // field groups clusters by a field or a label.
 type field struct {
 	bounds
-	what    string // the groups, for messages
-	missing string // why a cluster in no group is dropped
+	what    string // name of the groups in messages
+	missing string // reason for excluding a cluster that belongs to no group
 	order   int
 	keys    func(*member) []string
 }
@@ -76,8 +76,8 @@ func groupingOf(constraint *policyv1alpha1.SpreadConstraint) (grouping field, by
 	}
 }
 
-// selectClusters picks the clusters that take part. Without spread constraints all do, and fixed weights say by
-// themselves who does.
+// selectClusters selects the clusters that take part in the division. Without spread constraints, and with static
+// weights, these are all eligible clusters.
 func (c *cycle) selectClusters(eligible []*candidate) ([]*candidate, *Failure) {
 	if c.oneCluster() {
 		return c.selectForSet(eligible)
@@ -89,10 +89,10 @@ func (c *cycle) selectClusters(eligible []*candidate) ([]*candidate, *Failure) {
 		return eligible, nil
 	}
 	if limits := c.spread.cluster; limits.least > limits.most {
-		return nil, unschedulable("spreadConstraints ask for at least %d and at most %d clusters", limits.least, limits.most)
+		return nil, unschedulable("spreadConstraints require at least %d and at most %d clusters", limits.least, limits.most)
 	}
 	if len(eligible) < c.spread.cluster.least {
-		return nil, unschedulable("spreadConstraints ask for %d clusters, %d may be used", c.spread.cluster.least, len(eligible))
+		return nil, unschedulable("spreadConstraints require %d clusters, but only %d are eligible", c.spread.cluster.least, len(eligible))
 	}
 	c.estimate(eligible)
 	rank(eligible)
@@ -106,30 +106,30 @@ func (c *cycle) selectClusters(eligible []*candidate) ([]*candidate, *Failure) {
 	return c.selectByCapacity(eligible)
 }
 
-// firstTier returns the clusters of the first tier that has any: what takes up no room never overflows.
+// firstTier returns the clusters of the first tier that has any: templates without replicas never overflow.
 func firstTier(eligible []*candidate) []*candidate {
 	first := slices.MinFunc(eligible, func(a, b *candidate) int { return cmp.Compare(a.tier, b.tier) }).tier
 	return slices.DeleteFunc(eligible, func(at *candidate) bool { return at.tier != first })
 }
 
-// selectByCapacity takes the best clusters, and while they lack room exchanges them, from the last on, for those with
-// the most.
+// selectByCapacity takes the best clusters. While they lack capacity, it replaces them, from the last on, by those
+// with the most.
 func (c *cycle) selectByCapacity(ranked []*candidate) ([]*candidate, *Failure) {
 	count := min(len(ranked), c.spread.cluster.most)
 	chosen, rest := ranked[:count], ranked[count:]
 	total, wanted := capacityOf(chosen), int64(c.spec.Replicas)
 	for last := count - 1; total < wanted && last >= 0; last-- {
-		roomiest := &chosen[last]
+		largest := &chosen[last]
 		for i := range rest {
-			if rest[i].capacity() > (*roomiest).capacity() {
-				roomiest = &rest[i]
+			if rest[i].capacity() > (*largest).capacity() {
+				largest = &rest[i]
 			}
 		}
-		total += (*roomiest).capacity() - chosen[last].capacity()
-		chosen[last], *roomiest = *roomiest, chosen[last]
+		total += (*largest).capacity() - chosen[last].capacity()
+		chosen[last], *largest = *largest, chosen[last]
 	}
 	if total < wanted {
-		return nil, unschedulable("%d clusters, as many as the spread constraints allow, have room for %d of %d replicas", count, total, wanted)
+		return nil, unschedulable("the %d clusters that the spread constraints allow have capacity for %d of %d replicas", count, total, wanted)
 	}
 	return chosen, nil
 }

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// The resources that every node has stand in a fixed place, so that comparing them is arithmetic.
+// Resources of every node have a fixed index, so that comparisons are plain arithmetic.
 const (
 	cpu = iota
 	memory
@@ -18,10 +18,10 @@ const (
 
 var fixedNames = [fixed]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourcePods}
 
-// amounts are quantities of resources: processors in thousandths, everything else in whole units.
+// amounts are quantities of resources: CPU in thousandths, everything else in whole units.
 type amounts struct {
 	fixed [fixed]int64
-	other map[corev1.ResourceName]int64 // nil if there are none; shared, never changed in place
+	other map[corev1.ResourceName]int64 // may be nil; shared and immutable
 }
 
 func amountsOf(list corev1.ResourceList) amounts {
@@ -57,7 +57,7 @@ func units(place int, quantity *resource.Quantity) int64 {
 	return quantity.Value()
 }
 
-// list writes amounts as an API does.
+// list converts amounts to a ResourceList.
 func (a *amounts) list() corev1.ResourceList {
 	list := corev1.ResourceList{}
 	for place, value := range a.fixed {
@@ -77,13 +77,13 @@ func (a *amounts) list() corev1.ResourceList {
 	return list
 }
 
-// plusPod counts the pod itself.
+// plusPod adds one pod to the amounts.
 func (a amounts) plusPod() amounts {
 	a.fixed[pods] = 1
 	return a
 }
 
-// plus returns the sum with a multiple of others.
+// plus returns a + times·b.
 func (a amounts) plus(b *amounts, times int64) amounts {
 	for place := range a.fixed {
 		a.fixed[place] += times * b.fixed[place]
@@ -104,7 +104,7 @@ func (a amounts) plus(b *amounts, times int64) amounts {
 	return a
 }
 
-// times returns how often a request is contained in what is free.
+// times returns how often a request fits into the amounts.
 func (a *amounts) times(request *amounts) int64 {
 	most := int64(math.MaxInt32)
 	for place, asked := range &request.fixed {

@@ -24,7 +24,7 @@ func describe(n *corev1.Node) Class {
 	return c
 }
 
-// name is the same wherever the same nodes are seen.
+// name returns a hash of the class that is equal for equal nodes.
 func (c *Class) name() string {
 	hash := xxhash.New()
 	for _, key := range slices.Sorted(maps.Keys(c.Labels)) {
@@ -44,7 +44,7 @@ func (c *Class) name() string {
 	return fmt.Sprintf("%016x", hash.Sum64())
 }
 
-// LeanNode returns a node with only what a Model reads.
+// LeanNode returns a copy of a node with only the fields that a Model reads.
 func LeanNode(n *corev1.Node) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: n.Labels},

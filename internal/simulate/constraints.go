@@ -8,15 +8,15 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// apply lowers what nodes take until all constraints between pods hold. Each constraint bounds the replicas of every
-// domain; what one takes away may narrow another, so they are applied until none takes away any more. That comes to an
-// end, as nothing is ever given back.
+// apply lowers the caps of nodes until all constraints between pods hold. Each constraint bounds the replicas of
+// its domains. Lowering one cap may tighten another constraint, so this repeats until nothing changes; caps never
+// grow, so it terminates.
 func (s *simulation) apply() {
 	s.caps = make([]int64, len(s.m.nodes))
 	for at := range s.m.nodes {
 		s.caps[at] = s.capOf(at)
 	}
-	s.keepOff()
+	s.limitRepelled()
 	for {
 		before := s.total()
 		for i := range s.p.apart {
@@ -43,15 +43,15 @@ func (s *simulation) total() int64 {
 	return sum
 }
 
-// domain is the nodes with the same value of a topology key.
+// domain is the set of nodes with the same value of a topology key.
 type domain struct {
 	nodes []int32
-	// here counts the pods that a term means, and room the replicas that the nodes take.
-	here, room int64
+	// here is the number of matching pods, free the number of replicas that the nodes take.
+	here, free int64
 }
 
-// domains groups nodes by a topology key; nodes that lack it are in none. Where the key names single nodes, each node
-// is a domain by itself.
+// domains groups nodes by a topology key. Nodes without the key belong to none. For the hostname key, each node is
+// a domain.
 func (s *simulation) domains(key string, counts func(verdict) bool) []domain {
 	if key == corev1.LabelHostname {
 		return s.singles(counts)
@@ -74,7 +74,7 @@ func (s *simulation) domains(key string, counts func(verdict) bool) []domain {
 			found = append(found, domain{})
 		}
 		found[i].nodes = append(found[i].nodes, int32(at))
-		found[i].room += s.caps[at]
+		found[i].free += s.caps[at]
 	}
 	return found
 }
@@ -86,13 +86,13 @@ func (s *simulation) singles(counts func(verdict) bool) []domain {
 	for at := range s.m.nodes {
 		if n := &s.m.nodes[at]; n.class != noClass && counts(s.verdicts[n.class]) {
 			nodes[at] = int32(at)
-			found = append(found, domain{nodes: nodes[at : at+1], room: s.caps[at]})
+			found = append(found, domain{nodes: nodes[at : at+1], free: s.caps[at]})
 		}
 	}
 	return found
 }
 
-// census counts the pods by node that a term means.
+// census counts the matching pods by node.
 func (s *simulation) census(means func(*shape) bool) map[int32]int64 {
 	counted := map[int32]int64{}
 	for _, other := range s.m.shapes {
@@ -116,16 +116,16 @@ func (d *domain) count(census map[int32]int64) {
 	}
 }
 
-// limit lets the nodes of a domain take so many replicas at most, as evenly as possible.
+// limit bounds the replicas of a domain, spread evenly over its nodes.
 func (s *simulation) limit(d *domain, most int64) {
-	if d.room <= most {
+	if d.free <= most {
 		return
 	}
 	highest := int64(0)
 	for _, at := range d.nodes {
 		highest = max(highest, s.caps[at])
 	}
-	// The highest level at which the nodes take no more than they may.
+	// Find the highest per-node cap that stays within the bound.
 	low, high := int64(0), highest
 	for low < high {
 		middle := (low + high + 1) / 2
@@ -146,7 +146,7 @@ func (s *simulation) limit(d *domain, most int64) {
 			rest--
 		}
 	}
-	d.room = most
+	d.free = most
 }
 
 func (s *simulation) level(d *domain, highest int64) int64 {
@@ -158,7 +158,7 @@ func (s *simulation) level(d *domain, highest int64) int64 {
 }
 
 // limitSpread keeps the domains of a topology spread constraint at most maxSkew above the one with the fewest pods.
-// That one can be filled up to what it has room for, so the others can go as far above that.
+// That one can be filled to its capacity, so the others may go that far above it.
 func (s *simulation) limitSpread(term *spreadTerm) {
 	domains := s.spreadDomains(term)
 	inside := make([]bool, len(s.m.nodes))
@@ -169,7 +169,7 @@ func (s *simulation) limitSpread(term *spreadTerm) {
 			inside[at] = true
 		}
 		if term.self {
-			least = min(least, d.here+d.room)
+			least = min(least, d.here+d.free)
 		} else {
 			least = min(least, d.here)
 		}
@@ -193,7 +193,7 @@ func (s *simulation) limitSpread(term *spreadTerm) {
 	}
 }
 
-// spreadDomains returns the domains of a topology spread constraint, with the pods in each that it means.
+// spreadDomains returns the domains of a topology spread constraint with their matching pods.
 func (s *simulation) spreadDomains(term *spreadTerm) []domain {
 	domains := s.domains(term.key, func(v verdict) bool {
 		return v.exists && v.keys && (v.affinity || !term.honorAffinity) && (v.taints || !term.honorTaints)
@@ -207,8 +207,8 @@ func (s *simulation) spreadDomains(term *spreadTerm) []domain {
 	return domains
 }
 
-// limitApart keeps replicas out of domains with pods that they must stay apart from, and apart from each other if that
-// is what the term means.
+// limitApart keeps replicas out of domains with pods that match an anti-affinity term, and apart from each other if
+// the term matches them.
 func (s *simulation) limitApart(term *podTerm) {
 	census := s.census(func(other *shape) bool { return term.matches(other.namespace, other.labels) })
 	domains := s.domains(term.key, func(v verdict) bool { return v.exists })
@@ -224,8 +224,8 @@ func (s *simulation) limitApart(term *podTerm) {
 	}
 }
 
-// limitTogether keeps replicas in domains with pods that they must be with. Where there are none, the first replica
-// goes anywhere if it is one of those pods, and the others follow it.
+// limitTogether keeps replicas in domains with pods that match an affinity term. If there are none and the term
+// matches the pod itself, the first replica may go anywhere and the others follow.
 func (s *simulation) limitTogether(term *podTerm) {
 	census := s.census(func(other *shape) bool { return term.matches(other.namespace, other.labels) })
 	domains := s.domains(term.key, func(v verdict) bool { return v.exists })
@@ -234,7 +234,7 @@ func (s *simulation) limitTogether(term *podTerm) {
 		d := &domains[i]
 		d.count(census)
 		some = some || d.here > 0
-		if roomiest < 0 || d.room > domains[roomiest].room {
+		if roomiest < 0 || d.free > domains[roomiest].free {
 			roomiest = i
 		}
 	}
@@ -253,13 +253,13 @@ func (s *simulation) limitTogether(term *podTerm) {
 	}
 }
 
-// keepsOff tells whether pods of a shape do not want the pod near them.
-func (s *shape) keepsOff(p *Pod) bool {
+// repels reports whether pods of a shape have an anti-affinity to the pod.
+func (s *shape) repels(p *Pod) bool {
 	return slices.ContainsFunc(s.apart, func(term podTerm) bool { return term.matches(p.namespace, p.labels) })
 }
 
-// keepOff keeps replicas away from pods that do not want them near.
-func (s *simulation) keepOff() {
+// limitRepelled keeps replicas away from pods with an anti-affinity to them.
+func (s *simulation) limitRepelled() {
 	for _, other := range s.m.shapes {
 		for i := range other.apart {
 			term := &other.apart[i]
@@ -277,7 +277,7 @@ func (s *simulation) keepOff() {
 	}
 }
 
-// limitVolumes bounds the replicas that share a volume: to one, or to one node.
+// limitVolumes bounds replicas that share a volume: to one replica, or to one node.
 func (s *simulation) limitVolumes() {
 	for i := range s.volumes {
 		if !s.volumes[i].exclusive() && !s.volumes[i].oneNode() {

@@ -6,27 +6,27 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Fit is how many replicas of a pod there is room for.
+// Fit is the number of replicas of a pod that fit.
 type Fit struct {
-	// Replicas fit the nodes there are, without driving away any pod.
+	// Replicas fit existing nodes without preemption.
 	Replicas int64
 	// Growth is how many more fit nodes that could be added.
 	Growth int64
-	// Classes is where they fit. Those with room for none are left out.
+	// Classes are the results by class, without those where nothing fits.
 	Classes []ClassFit
 }
 
-// ClassFit is how many replicas fit the nodes of one class.
+// ClassFit is the number of replicas that fit the nodes of one class.
 type ClassFit struct {
 	Class     string
 	Potential bool
 	Replicas  int64
 }
 
-// Total is with all growth.
+// Total returns Replicas plus Growth.
 func (f Fit) Total() int64 { return f.Replicas + f.Growth }
 
-// Fit simulates placing a pod again and again until no node takes it.
+// Fit simulates placing a pod repeatedly until no node takes it.
 func (m *Model) Fit(p *Pod) Fit {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -40,29 +40,29 @@ func (m *Model) Fit(p *Pod) Fit {
 	return s.sum()
 }
 
-// simulation is the state of one question.
+// simulation is the state of one computation.
 type simulation struct {
 	m       *Model
 	p       *Pod
 	volumes []volume
-	// pinned is the only node that takes replicas, anywhere or nowhere.
+	// pinned is the only node that takes replicas, or anywhere, or nowhere.
 	pinned int
-	// verdicts are about classes, in their order.
+	// verdicts of the classes, by index.
 	verdicts []verdict
-	// caps are how many replicas each node takes; nil while nothing but the node itself matters to that.
+	// caps is how many replicas each node takes; nil while nodes are independent.
 	caps []int64
 }
 
-// verdict is what a pod's demands of labels and taints say about a class.
+// verdict is the result of a pod's label and taint rules for a class.
 type verdict struct {
 	exists, affinity, taints bool
-	// unnamed is what nodes answer that have no name, if the pod or a volume of it may ask for one.
+	// unnamed is the result for nodes without a name, if the pod or one of its volumes may select a node by name.
 	unnamed bool
-	// keys tells whether the nodes have all labels by which the pod is spread.
+	// keys reports whether the nodes have all topology keys of the pod.
 	keys bool
 }
 
-// allowed tells whether pods may run on the nodes at all.
+// allowed reports whether the pod may run on the nodes.
 func (v verdict) allowed() bool { return v.exists && v.affinity && v.taints }
 
 func (m *Model) simulate(p *Pod, volumes []volume) *simulation {
@@ -78,7 +78,7 @@ func (m *Model) simulate(p *Pod, volumes []volume) *simulation {
 			v.unnamed = s.reachable(&node{}, c)
 		}
 		if p.named {
-			v.affinity = true // each node is asked, or all of those without a name at once
+			v.affinity = true // evaluated by node, or for all unnamed nodes at once
 			continue
 		}
 		matches, err := p.affinity.Match(c.sample)
@@ -96,23 +96,24 @@ func (c *class) hasKeys(terms []spreadTerm) bool {
 	return true
 }
 
-// byName tells that classes cannot answer for their nodes: the pod or a volume of it may name a single one.
+// byName reports whether verdicts must be evaluated per node: the pod or one of its volumes may select a node by
+// name.
 func (s *simulation) byName() bool { return s.p.named || len(s.volumes) > 0 }
 
-// constrained tells whether where one replica goes matters to the others.
+// constrained reports whether the placement of one replica affects the others.
 func (s *simulation) constrained() bool {
 	if len(s.p.spread)+len(s.p.together)+len(s.p.apart)+len(s.volumes) > 0 || s.pinned != anywhere {
 		return true
 	}
 	for _, other := range s.m.shapes {
-		if other.keepsOff(s.p) {
+		if other.repels(s.p) {
 			return true
 		}
 	}
 	return false
 }
 
-// capOf is how many replicas a node takes by itself.
+// capOf returns how many replicas a node takes by itself.
 func (s *simulation) capOf(at int) int64 {
 	n := &s.m.nodes[at]
 	if n.class == noClass || !s.verdicts[n.class].allowed() || s.pinned != anywhere && s.pinned != at {
@@ -161,7 +162,7 @@ func (n *node) takesPorts(wanted []hostPort) bool {
 	return false
 }
 
-// reachable asks a single node.
+// reachable evaluates the rules for a single node.
 func (s *simulation) reachable(n *node, c *class) bool {
 	single := &corev1.Node{}
 	single.Name, single.Labels = n.nameOf(c), make(map[string]string, len(c.Labels)+1)
@@ -182,7 +183,7 @@ func (s *simulation) reachable(n *node, c *class) bool {
 	return true
 }
 
-// sum adds up the nodes by class.
+// sum returns the result by class.
 func (s *simulation) sum() Fit {
 	counts := make([]int64, len(s.m.classes))
 	for at := range s.m.nodes {
@@ -212,9 +213,9 @@ func (s *simulation) sum() Fit {
 	return fit
 }
 
-// Preemptible is how many more replicas would fit if pods of lower priority were driven away, as kube-scheduler does
-// when a pod fits nowhere else and its policy allows that. It is not part of Fit: what drives away others somewhere may
-// find room in another cluster. Constraints between pods are not looked at.
+// Preemptible returns how many more replicas would fit if pods of lower priority were preempted, as kube-scheduler
+// does when a pod fits nowhere and its policy allows it. It is not part of Fit: another cluster may have free
+// capacity. It ignores constraints between pods.
 func (m *Model) Preemptible(p *Pod) int64 {
 	if !p.preempts {
 		return 0
@@ -235,7 +236,7 @@ func (m *Model) Preemptible(p *Pod) int64 {
 	return more
 }
 
-// usedBelow is what pods of a lower priority take up.
+// usedBelow returns the amounts used by pods of lower priority.
 func (n *node) usedBelow(priority int32) amounts {
 	var lower amounts
 	if priority > 0 {

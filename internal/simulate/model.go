@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Model is the nodes of a cluster and what their pods take up. It is fed with nodes, pods and volumes as they change, in any
-// order, and is safe for concurrent use. The zero value is not usable; NewModel makes one.
+// Model is the nodes of a cluster and the resources that their pods use. It is updated with nodes, pods and volumes
+// in any order and is safe for concurrent use. Create it with NewModel.
 type Model struct {
 	mu      sync.RWMutex
 	version uint64
@@ -17,31 +17,31 @@ type Model struct {
 	classIndex map[string]int32
 	nodes      []node
 	nodeIndex  map[string]int32
-	vacant     []int32 // places in nodes
+	vacant     []int32 // free indexes in nodes
 
 	shapes     map[string]*shape
 	pods       map[types.UID]placed
 	volumes    map[string]volume // by namespace/claim
 	bound      map[string]string // volume → namespace/claim
 	storage    map[string]storageClass
-	unassigned amounts // of pods without a node
+	unassigned amounts // used by pods without a node
 
 	nodesKnown, podsKnown bool
 }
 
-// node is what is known under the name of a node. Pods may come before their node, and stay after it.
+// node is the state of one node name. Pods may arrive before their node and stay after it.
 type node struct {
 	name  string
-	class int32 // noClass while the node itself is not known
+	class int32 // noClass while the node is unknown
 	pods  int32
 	used  amounts
 	rare  *rareFacts // nil for most nodes
 }
 
-// rareFacts are what few nodes have.
+// rareFacts are properties that few nodes have.
 type rareFacts struct {
 	ports map[hostPort]int32
-	// levels are what pods of a priority other than 0 take up, from the lowest on.
+	// levels are the amounts used by pods of priorities other than 0, from the lowest.
 	levels []level
 }
 
@@ -53,7 +53,7 @@ type level struct {
 
 const noClass = -1
 
-// NewModel returns a cluster without nodes.
+// NewModel returns a model without nodes.
 func NewModel() *Model {
 	return &Model{
 		classIndex: map[string]int32{}, nodeIndex: map[string]int32{},
@@ -61,14 +61,14 @@ func NewModel() *Model {
 	}
 }
 
-// Version grows with every change.
+// Version increases with every change.
 func (m *Model) Version() uint64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.version
 }
 
-// SetNode takes over a node as it is now.
+// SetNode adds or updates a node.
 func (m *Model) SetNode(n *corev1.Node) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -77,7 +77,7 @@ func (m *Model) SetNode(n *corev1.Node) {
 	m.version++
 }
 
-// RemoveNode forgets a node.
+// RemoveNode removes a node.
 func (m *Model) RemoveNode(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,7 +90,7 @@ func (m *Model) RemoveNode(name string) {
 	m.version++
 }
 
-// AddNodes adds nodes without names that have some resources left. It is how a model is made from a summary.
+// AddNodes adds unnamed nodes with the given free resources, to build a model from a summary.
 func (m *Model) AddNodes(c Class, free corev1.ResourceList, count int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -105,7 +105,7 @@ func (m *Model) AddNodes(c Class, free corev1.ResourceList, count int) {
 	m.version++
 }
 
-// place returns where a node is kept.
+// place returns the index of a node.
 func (m *Model) place(name string) int32 {
 	if at, known := m.nodeIndex[name]; known {
 		return at
@@ -121,7 +121,7 @@ func (m *Model) place(name string) int32 {
 	return at
 }
 
-// vacate gives up the place of a node that is gone and has no pods.
+// vacate frees the index of a removed node without pods.
 func (m *Model) vacate(at int32) {
 	n := &m.nodes[at]
 	if n.class != noClass || n.pods > 0 {
@@ -132,28 +132,28 @@ func (m *Model) vacate(at int32) {
 	m.vacant = append(m.vacant, at)
 }
 
-// Class is nodes that pods cannot tell apart but by what they have left.
+// Class is a set of nodes that differ only in their free resources.
 type Class struct {
-	// Name is made from everything else; an empty name is filled in.
+	// Name is derived from the other fields if it is empty.
 	Name string
-	// Labels of the nodes, without the one that names a single node.
+	// Labels of the nodes, without the hostname.
 	Labels map[string]string
 	// Taints of the nodes.
 	Taints []corev1.Taint
-	// Allocatable is what each node offers.
+	// Allocatable resources of each node.
 	Allocatable corev1.ResourceList
-	// Potential tells that the nodes do not exist yet, but could.
+	// Potential means that the nodes do not exist yet but could be added.
 	Potential bool
 }
 
-// class is a Class in use.
+// class is a Class in a model.
 type class struct {
 	Class
 	allocatable amounts
 	nodes       int32
-	// overdrawn tells that more is promised on these nodes than they have left; they are not counted on.
+	// overdrawn means that more is reserved on these nodes than they have free. They do not count as capacity.
 	overdrawn bool
-	// sample stands for all of the nodes when a pod's affinity is asked.
+	// sample is a node that stands for the class in affinity checks.
 	sample *corev1.Node
 }
 
@@ -207,7 +207,7 @@ func (m *Model) newClass(described Class) int32 {
 	return index
 }
 
-// ReplaceNodes takes over all nodes that there are.
+// ReplaceNodes replaces all nodes.
 func (m *Model) ReplaceNodes(nodes []*corev1.Node) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -226,7 +226,7 @@ func (m *Model) ReplaceNodes(nodes []*corev1.Node) {
 	m.version++
 }
 
-// ReplacePods takes over all pods that there are.
+// ReplacePods replaces all pods.
 func (m *Model) ReplacePods(pods []*corev1.Pod) {
 	kept := make(map[types.UID]bool, len(pods))
 	for _, pod := range pods {
@@ -245,7 +245,7 @@ func (m *Model) ReplacePods(pods []*corev1.Pod) {
 	m.version++
 }
 
-// Synced tells whether all nodes and pods have been seen once.
+// Synced reports whether all nodes and pods have been listed once.
 func (m *Model) Synced() bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestChangesAddUp lets nodes and pods come, change and go, and compares with a model that saw only how it ended.
+// TestChangesAddUp applies random changes and compares with a model of the final state.
 func TestChangesAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m, nodes, pods := NewModel(), map[string]*corev1.Node{}, map[types.UID]*corev1.Pod{}
@@ -47,7 +47,7 @@ func TestChangesAddUp(t *testing.T) {
 			fresh.SetPod(p)
 		}
 		if diff := cmp.Diff(fresh.Summarize(1000), m.Summarize(1000)); diff != "" {
-			t.Fatalf("(-seen once +seen changing) %s", diff)
+			t.Fatalf("(-final state +changes) %s", diff)
 		}
 		wanted := drawPod(t, "web", 1)
 		wanted.Spec.Priority = ptr.To(int32(1))
@@ -56,10 +56,10 @@ func TestChangesAddUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		if a, b := fresh.Fit(p), m.Fit(p); a.Replicas != b.Replicas {
-			t.Fatalf("room for %d, and for %d where nodes changed", a.Replicas, b.Replicas)
+			t.Fatalf("capacity for %d, and for %d after changes", a.Replicas, b.Replicas)
 		}
 		if a, b := fresh.Preemptible(p), m.Preemptible(p); a != b {
-			t.Fatalf("%d by preemption, and %d where nodes changed", a, b)
+			t.Fatalf("%d by preemption, and %d after changes", a, b)
 		}
 		if len(nodes) == 0 && len(pods) == 0 && len(m.nodeIndex)+len(m.shapes)+len(m.classIndex) > 0 {
 			t.Fatalf("left behind: %v %v %v", m.nodeIndex, m.shapes, m.classIndex)
@@ -76,7 +76,7 @@ func newNode(name string, cpus int, labels map[string]string) *corev1.Node {
 	return n
 }
 
-// spec returns a pod that asks for processors, changed by a function.
+// spec returns a pod that requests CPUs, modified by a function.
 func spec(t *testing.T, cpus int, change func(*corev1.Pod)) *Pod {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Labels: map[string]string{"app": "web"}}}
@@ -114,43 +114,43 @@ func TestFit(t *testing.T) {
 		change           func(*corev1.Pod)
 		replicas, growth int64
 	}{
-		{name: "nodes that exist and those that could", replicas: 6, growth: 6},
-		{name: "what few nodes have", replicas: 2, change: func(p *corev1.Pod) {
+		{name: "existing and potential nodes", replicas: 6, growth: 6},
+		{name: "rare resource", replicas: 2, change: func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1")
 		}},
-		{name: "one node by its name", replicas: 2, change: func(p *corev1.Pod) {
+		{name: "node by name", replicas: 2, change: func(p *corev1.Pod) {
 			p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "n1"}
 		}},
-		{name: "a node that is closed", replicas: 8, growth: 6, change: func(p *corev1.Pod) {
+		{name: "cordoned node", replicas: 8, growth: 6, change: func(p *corev1.Pod) {
 			p.Spec.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists}}
 		}},
-		{name: "the zone of a volume", replicas: 4, change: func(p *corev1.Pod) {
+		{name: "zone of a volume", replicas: 4, change: func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 		}},
-		{name: "a claim nobody knows", replicas: 6, growth: 6, change: func(p *corev1.Pod) {
+		{name: "unknown claim", replicas: 6, growth: 6, change: func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "other"}}}}
 		}},
-		{name: "a port of the node", replicas: 3, growth: 3, change: func(p *corev1.Pod) {
+		{name: "host port", replicas: 3, growth: 3, change: func(p *corev1.Pod) {
 			p.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80}}
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			fit := m.Fit(spec(t, 2, test.change))
 			if fit.Replicas != test.replicas || fit.Growth != test.growth {
-				t.Errorf("room for %d and %d more by growth, want %d and %d", fit.Replicas, fit.Growth, test.replicas, test.growth)
+				t.Errorf("capacity for %d and %d by growth, want %d and %d", fit.Replicas, fit.Growth, test.replicas, test.growth)
 			}
 			sum := int64(0)
 			for _, c := range fit.Classes {
 				sum += c.Replicas
 			}
 			if sum != fit.Total() {
-				t.Errorf("the classes have room for %d, together %d", sum, fit.Total())
+				t.Errorf("the classes have capacity for %d, in total %d", sum, fit.Total())
 			}
 		})
 	}
 }
 
-// TestPriority shows that pods of lower priority are in the way, but could be driven away by a pod that may.
+// TestPriority checks that pods of lower priority use capacity but could be preempted.
 func TestPriority(t *testing.T) {
 	m := NewModel()
 	m.SetNode(newNode("n1", 4, nil))
@@ -163,7 +163,7 @@ func TestPriority(t *testing.T) {
 	for priority, want := range map[int32]int64{-10: 0, -5: 0, 0: 1, 50: 2, 100: 2, 101: 3} {
 		p := spec(t, 1, func(p *corev1.Pod) { p.Spec.Priority = ptr.To(priority) })
 		if fit := m.Fit(p); fit.Replicas != 1 {
-			t.Errorf("priority %d: room for %d beside what runs, want 1", priority, fit.Replicas)
+			t.Errorf("priority %d: capacity for %d beside running pods, want 1", priority, fit.Replicas)
 		}
 		if more := m.Preemptible(p); more != want {
 			t.Errorf("priority %d: %d more by preemption, want %d", priority, more, want)
@@ -173,11 +173,11 @@ func TestPriority(t *testing.T) {
 		p.Spec.Priority, p.Spec.PreemptionPolicy = ptr.To(int32(101)), ptr.To(corev1.PreemptNever)
 	})
 	if more := m.Preemptible(never); more != 0 {
-		t.Errorf("%d more by preemption that the pod forbids", more)
+		t.Errorf("%d by preemption although the pod forbids it", more)
 	}
 }
 
-// TestTakeLeavesTheRest takes room step by step: what is left is always what was there less what was taken.
+// TestTakeLeavesTheRest takes capacity step by step and checks the rest.
 func TestTakeLeavesTheRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := NewModel()
@@ -207,7 +207,7 @@ func TestTakeLeavesTheRest(t *testing.T) {
 		}
 		m.Take("c", one.Requests, 1)
 		if zero, err := compilePod(drawPlain(0)); err != nil || m.Fit(zero).Replicas != 0 {
-			t.Fatalf("nodes that are overdrawn are counted on: %v", err)
+			t.Fatalf("overdrawn nodes count as capacity: %v", err)
 		}
 	})
 }
@@ -218,7 +218,8 @@ func drawPlain(cpus int) *corev1.Pod {
 	return p
 }
 
-// TestSummaryNeverPromisesMore makes a model of a summary: exact if it may have enough rows, and less if not.
+// TestSummaryNeverPromisesMore builds a model from a summary: it is exact with enough rows and has less capacity
+// otherwise.
 func TestSummaryNeverPromisesMore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := NewModel()
@@ -238,7 +239,7 @@ func TestSummaryNeverPromisesMore(t *testing.T) {
 			}
 		}
 		if used > max(rows, len(summary)*5) {
-			t.Fatalf("%d rows where %d were wanted", used, rows)
+			t.Fatalf("%d rows, want at most %d", used, rows)
 		}
 		p, err := compilePod(drawPlain(rapid.IntRange(1, 300).Draw(t, "request")))
 		if err != nil {
@@ -246,7 +247,7 @@ func TestSummaryNeverPromisesMore(t *testing.T) {
 		}
 		exact, told := m.Fit(p).Replicas, copied.Fit(p).Replicas
 		if told > exact || rows >= 12 && told != exact {
-			t.Fatalf("the summary has room for %d, the nodes for %d", told, exact)
+			t.Fatalf("the summary has capacity for %d, the nodes for %d", told, exact)
 		}
 	})
 }
@@ -280,7 +281,7 @@ func TestWorkloadOf(t *testing.T) {
 	}
 }
 
-// TestBytesPerNode holds the model to what it may cost.
+// TestBytesPerNode bounds the memory use of a model.
 func TestBytesPerNode(t *testing.T) {
 	const count, most = 20_000, 400
 	var before, after runtime.MemStats
@@ -295,7 +296,7 @@ func TestBytesPerNode(t *testing.T) {
 	runtime.KeepAlive(m)
 }
 
-// bigModel has nodes of twelve classes, each with a system pod.
+// bigModel returns a model with nodes of twelve classes, each with a system pod.
 func bigModel(count int) *Model {
 	m := NewModel()
 	for i := range count {

@@ -11,18 +11,18 @@ import (
 	"pgregory.net/rapid"
 )
 
-// world is a drawn cluster and a pod to place in it.
-type world struct {
+// scenario is a random cluster and a pod to place.
+type scenario struct {
 	nodes []*corev1.Node
 	pods  []*corev1.Pod
 	pod   *corev1.Pod
 }
 
-// terms says which constraints of a pod may be drawn.
+// terms selects the constraints that may be drawn.
 type terms struct{ spread, apart, together int }
 
-func drawWorld(t *rapid.T, allowed terms) world {
-	var w world
+func drawWorld(t *rapid.T, allowed terms) scenario {
+	var w scenario
 	for i := range rapid.IntRange(1, 4).Draw(t, "nodes") {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i), Labels: map[string]string{}}}
 		n.Labels[corev1.LabelHostname] = n.Name
@@ -109,8 +109,8 @@ func addApart(t *rapid.T, p *corev1.Pod) {
 	p.Spec.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: drawKey(t), LabelSelector: appSelector(t)}}}
 }
 
-// most finds by trying everything how many replicas can be placed one after another.
-func (w *world) most() int {
+// most finds the maximum number of replicas by exhaustive search.
+func (w *scenario) most() int {
 	best, seen := 0, map[string]bool{}
 	var try func(placed []*corev1.Pod, perNode []int)
 	try = func(placed []*corev1.Pod, perNode []int) {
@@ -135,12 +135,12 @@ func (w *world) most() int {
 	return best
 }
 
-// takes asks as kube-scheduler's filters do, one pod at a time.
-func (w *world) takes(n *corev1.Node, placed []*corev1.Pod) bool {
+// takes applies kube-scheduler's filters for one pod.
+func (w *scenario) takes(n *corev1.Node, placed []*corev1.Pod) bool {
 	return w.suits(n) && w.tolerates(n) && w.hasRoom(n, placed) && w.spreads(n, placed) && w.friendly(n, placed)
 }
 
-func (w *world) suits(n *corev1.Node) bool {
+func (w *scenario) suits(n *corev1.Node) bool {
 	for key, value := range w.pod.Spec.NodeSelector {
 		if n.Labels[key] != value {
 			return false
@@ -149,11 +149,11 @@ func (w *world) suits(n *corev1.Node) bool {
 	return true
 }
 
-func (w *world) tolerates(n *corev1.Node) bool {
+func (w *scenario) tolerates(n *corev1.Node) bool {
 	return len(n.Spec.Taints) == 0 || len(w.pod.Spec.Tolerations) > 0
 }
 
-func (w *world) hasRoom(n *corev1.Node, placed []*corev1.Pod) bool {
+func (w *scenario) hasRoom(n *corev1.Node, placed []*corev1.Pod) bool {
 	used, port := w.pod.Spec.Containers[0].Resources.Requests.Cpu().Value(), len(w.pod.Spec.Containers[0].Ports) > 0
 	count := int64(1)
 	for _, p := range placed {
@@ -169,7 +169,7 @@ func (w *world) hasRoom(n *corev1.Node, placed []*corev1.Pod) bool {
 	return used <= n.Status.Allocatable.Cpu().Value() && count <= n.Status.Allocatable.Pods().Value()
 }
 
-func (w *world) spreads(n *corev1.Node, placed []*corev1.Pod) bool {
+func (w *scenario) spreads(n *corev1.Node, placed []*corev1.Pod) bool {
 	for _, c := range w.pod.Spec.TopologySpreadConstraints {
 		here, has := n.Labels[c.TopologyKey]
 		if !has {
@@ -205,8 +205,8 @@ func (w *world) spreads(n *corev1.Node, placed []*corev1.Pod) bool {
 	return true
 }
 
-// counts tells whether a node is in a domain of a constraint.
-func (w *world) counts(n *corev1.Node, c *corev1.TopologySpreadConstraint) bool {
+// counts reports whether a node is in a domain of a constraint.
+func (w *scenario) counts(n *corev1.Node, c *corev1.TopologySpreadConstraint) bool {
 	for _, each := range w.pod.Spec.TopologySpreadConstraints {
 		if _, has := n.Labels[each.TopologyKey]; !has {
 			return false
@@ -215,7 +215,7 @@ func (w *world) counts(n *corev1.Node, c *corev1.TopologySpreadConstraint) bool 
 	return w.suits(n) && (c.NodeTaintsPolicy == nil || w.tolerates(n))
 }
 
-func (w *world) node(name string) *corev1.Node {
+func (w *scenario) node(name string) *corev1.Node {
 	for _, n := range w.nodes {
 		if n.Name == name {
 			return n
@@ -224,7 +224,7 @@ func (w *world) node(name string) *corev1.Node {
 	return nil
 }
 
-func (w *world) friendly(n *corev1.Node, placed []*corev1.Pod) bool {
+func (w *scenario) friendly(n *corev1.Node, placed []*corev1.Pod) bool {
 	near := func(p *corev1.Pod, term corev1.PodAffinityTerm) bool {
 		value, has := n.Labels[term.TopologyKey]
 		other, hasToo := w.node(p.Spec.NodeName).Labels[term.TopologyKey]
@@ -278,9 +278,9 @@ func (w *world) friendly(n *corev1.Node, placed []*corev1.Pod) bool {
 	return true
 }
 
-func (w *world) fit(t *rapid.T) int64 {
+func (w *scenario) fit(t *rapid.T) int64 {
 	m := NewModel()
-	// Pods may come before their nodes.
+	// Pods may arrive before their nodes.
 	early := rapid.Bool().Draw(t, "pods first")
 	if early {
 		w.setPods(m)
@@ -297,18 +297,18 @@ func (w *world) fit(t *rapid.T) int64 {
 	}
 	fit := m.Fit(p)
 	if fit.Growth != 0 {
-		t.Fatalf("growth of nodes that exist: %+v", fit)
+		t.Fatalf("growth without potential nodes: %+v", fit)
 	}
 	return fit.Replicas
 }
 
-func (w *world) setPods(m *Model) {
+func (w *scenario) setPods(m *Model) {
 	for _, p := range w.pods {
 		m.SetPod(LeanPod(p))
 	}
 }
 
-func (w *world) describe() string {
+func (w *scenario) describe() string {
 	text := ""
 	for _, n := range w.nodes {
 		text += fmt.Sprintf("%s %v taints=%d cpu=%s\n", n.Name, n.Labels, len(n.Spec.Taints), n.Status.Allocatable.Cpu())
@@ -319,26 +319,26 @@ func (w *world) describe() string {
 	return text
 }
 
-// TestFitIsWhatCanBePlaced compares with trying all ways to place replicas one by one.
+// TestFitIsWhatCanBePlaced compares with an exhaustive search.
 func TestFitIsWhatCanBePlaced(t *testing.T) {
 	for name, allowed := range map[string]terms{"nodes": {}, "spread": {spread: 1}, "apart": {apart: 1}, "together": {together: 1}} {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				w := drawWorld(t, allowed)
 				if got, want := w.fit(t), int64(w.most()); got != want {
-					t.Fatalf("room for %d replicas, %d can be placed:\n%s", got, want, w.describe())
+					t.Fatalf("capacity for %d replicas, %d can be placed:\n%s", got, want, w.describe())
 				}
 			})
 		})
 	}
 }
 
-// TestFitIsNeverTooMuch lets constraints meet. What is found then may be less than the most that can be placed.
+// TestFitIsNeverTooMuch combines constraints. The result may then be below the maximum, never above.
 func TestFitIsNeverTooMuch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t, terms{spread: 2, apart: 1, together: 1})
 		if got, most := w.fit(t), int64(w.most()); got > most {
-			t.Fatalf("room for %d replicas, %d can be placed:\n%s", got, most, w.describe())
+			t.Fatalf("capacity for %d replicas, %d can be placed:\n%s", got, most, w.describe())
 		}
 	})
 }

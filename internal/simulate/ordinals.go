@@ -10,8 +10,9 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Ordinals returns the pod for some of the replicas of a StatefulSet: those after so many that are there already, and at
-// most so many more. Which they are matters only where volumes outlive their pods; all other pods are returned as they are.
+// Ordinals returns the pod for a range of replicas of a StatefulSet: those after the given number of existing ones,
+// and at most the given number more. The range matters only if volumes outlive their pods; other pods are returned
+// unchanged.
 func (p *Pod) Ordinals(there, more int64) *Pod {
 	if !p.numbered() {
 		return p
@@ -24,22 +25,22 @@ func (p *Pod) Ordinals(there, more int64) *Pod {
 	return &some
 }
 
-// numbered tells that each replica has volumes of its own, which it finds again.
+// numbered reports whether each replica has persistent volumes of its own.
 func (p *Pod) numbered() bool {
 	return slices.ContainsFunc(p.own, func(s ownClaim) bool { return s.prefix != "" })
 }
 
-// fitNumbered simulates placing replicas of which none can be left out. Those whose volumes exist go where these are, and
-// come first; then as many of the others as there is room for.
+// fitNumbered simulates placing consecutive replicas. Those with existing volumes go where their volumes are and
+// are placed first; then the others fill the free capacity.
 func (m *Model) fitNumbered(p *Pod) Fit {
 	at := &queue{m: m, p: p, pinned: anywhere}
-	for _, ordinal := range m.settled(p) {
+	for _, ordinal := range m.withVolumes(p) {
 		others := ordinal - p.first - at.placed // before this one
-		if ordinal-p.first >= p.most || others > 0 && at.room().Total() < others {
+		if ordinal-p.first >= p.most || others > 0 && at.free().Total() < others {
 			break
 		}
 		next := at.place(ordinal)
-		if next == nil || others > 0 && next.room().Total() < others {
+		if next == nil || others > 0 && next.free().Total() < others {
 			return at.fit(others)
 		}
 		at = next
@@ -47,8 +48,8 @@ func (m *Model) fitNumbered(p *Pod) Fit {
 	return at.fit(p.most - at.placed)
 }
 
-// settled returns the replicas with volumes of which it is known where they are, in their order.
-func (m *Model) settled(p *Pod) []int64 {
+// withVolumes returns the replicas whose volumes have a known location, in order.
+func (m *Model) withVolumes(p *Pod) []int64 {
 	found := map[int64]bool{}
 	for _, own := range p.own {
 		if own.prefix == "" {
@@ -68,7 +69,7 @@ func (m *Model) settled(p *Pod) []int64 {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// volumesAt returns where the volumes of a replica are, or may be made.
+// volumesAt returns where the volumes of a replica are, or can be created.
 func (m *Model) volumesAt(p *Pod, ordinal int64) []volume {
 	found := m.sharedVolumes(p)
 	for _, own := range p.own {
@@ -81,22 +82,23 @@ func (m *Model) volumesAt(p *Pod, ordinal int64) []volume {
 	return found
 }
 
-// queue is how far placing numbered replicas has come.
+// queue is the state of placing numbered replicas.
 type queue struct {
-	m      *Model // with those that are placed
+	m      *Model // includes the placed replicas
 	p      *Pod
 	placed int64
 	byNode []int32
 	pinned int
 }
 
-// Where replicas may go that share a volume: all to one node, or nowhere once one has it for itself.
+// Special values of pinned: replicas that share a volume go to any node, or nowhere if another replica uses it
+// exclusively.
 const (
 	anywhere = -1
 	nowhere  = -2
 )
 
-// place puts the next replica whose volumes exist where it can run; nil if it cannot.
+// place puts the next replica with existing volumes on a node; nil if it does not fit.
 func (q *queue) place(ordinal int64) *queue {
 	s := q.m.simulate(q.p, q.m.volumesAt(q.p, ordinal))
 	s.pinned = q.pinned
@@ -122,8 +124,8 @@ func (q *queue) place(ordinal int64) *queue {
 	return next
 }
 
-// room is what there is for replicas whose volumes are yet to be made.
-func (q *queue) room() Fit {
+// free returns the capacity for replicas without volumes yet.
+func (q *queue) free() Fit {
 	s := q.m.simulate(q.p, q.m.volumesOf(q.p))
 	if s.pinned = q.pinned; s.constrained() {
 		s.apply()
@@ -131,9 +133,9 @@ func (q *queue) room() Fit {
 	return s.sum()
 }
 
-// fit is those that are placed and some more, on nodes that exist before those that could be added.
+// fit returns the placed replicas and some others, on existing nodes before potential ones.
 func (q *queue) fit(others int64) Fit {
-	more := q.room()
+	more := q.free()
 	slices.SortStableFunc(more.Classes, func(a, b ClassFit) int { return cmp.Compare(asInt(a.Potential), asInt(b.Potential)) })
 	var fit Fit
 	for _, at := range q.byNode {
@@ -164,7 +166,7 @@ func (f *Fit) add(more ClassFit) {
 	f.Classes = append(f.Classes, more)
 }
 
-// with returns a copy in which a pod runs on a node.
+// with returns a copy with a pod on a node.
 func (m *Model) with(p *Pod, at int32) *Model {
 	clone := m.clone()
 	n := &clone.nodes[at]
@@ -187,7 +189,8 @@ func (m *Model) with(p *Pod, at int32) *Model {
 	return clone
 }
 
-// evenly tells whether a replica may go to a node as things are, before any others have come that would make up for it.
+// evenly reports whether a replica may go to a node now, under the spread constraints and before further replicas
+// balance it.
 func (s *simulation) evenly(at int32) bool {
 	for i := range s.p.spread {
 		term := &s.p.spread[i]

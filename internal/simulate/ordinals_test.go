@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// storageIn returns a storage class whose volumes are made in some zones, everywhere if none is named.
+// storageIn returns a storage class with volumes in the given zones, or everywhere.
 func storageIn(name string, zones ...string) *storagev1.StorageClass {
 	c := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if len(zones) > 0 {
@@ -23,14 +23,14 @@ func storageIn(name string, zones ...string) *storagev1.StorageClass {
 	return c
 }
 
-// byDefault makes a storage class the default, some seconds after others.
+// byDefault makes a storage class the default, created the given seconds later than others.
 func byDefault(c *storagev1.StorageClass, since int64) *storagev1.StorageClass {
 	c.Annotations = map[string]string{defaultAnnotation: "true"}
 	c.CreationTimestamp = metav1.NewTime(time.Unix(since, 0))
 	return c
 }
 
-// statefulSet returns one with a claim data of a storage class, whose replicas ask for some processors.
+// statefulSet returns a StatefulSet with a claim "data" of a storage class.
 func statefulSet(name string, cpus int, class *string) *appsv1.StatefulSet {
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	pod := drawPlain(cpus)
@@ -41,7 +41,7 @@ func statefulSet(name string, cpus int, class *string) *appsv1.StatefulSet {
 	return set
 }
 
-// fromSummary makes a model of what another tells of itself.
+// fromSummary builds a model from the summary of another.
 func fromSummary(m *Model) *Model {
 	copied := NewModel()
 	for _, s := range m.Summarize(1000) {
@@ -58,8 +58,8 @@ func fromSummary(m *Model) *Model {
 	return copied
 }
 
-// TestStatefulSets places replicas of two processors on six nodes with four each, two in each of the zones a, b and c. Every
-// answer is asked of the model, and of one that was made from its summary.
+// TestStatefulSets places replicas of two CPUs on six nodes with four CPUs each, two in each of the zones a, b and
+// c. It checks the model and a model built from its summary.
 func TestStatefulSets(t *testing.T) {
 	m := NewModel()
 	for i := range 6 {
@@ -98,37 +98,37 @@ func TestStatefulSets(t *testing.T) {
 		{"some zones", "new", class("in-a-or-b"), nil, 0, all, 8},
 		{"some zones, some replicas", "new", class("in-a-or-b"), nil, 0, 3, 3},
 		{"a zone without nodes", "new", class("in-d"), nil, 0, all, 0},
-		{"an unknown class", "new", class("unknown"), nil, 0, all, 12},
+		{"unknown class", "new", class("unknown"), nil, 0, all, 12},
 		{"no class", "new", class(""), nil, 0, all, 12},
-		{"the youngest default", "new", nil, nil, 0, all, 4},
+		{"youngest default", "new", nil, nil, 0, all, 4},
 		{"an annotation", "new", nil, func(s *appsv1.StatefulSet) {
 			s.Spec.VolumeClaimTemplates[0].Annotations = map[string]string{corev1.BetaStorageClassAnnotation: "in-a-or-b"}
 		}, 0, all, 8},
-		{"claims in several places and new ones", "web", class("everywhere"), nil, 0, all, 12},
-		{"claims in several places and new ones in a zone", "web", class("in-a"), nil, 0, all, 5}, // one is on n3
-		{"claims in several places but for the first", "web", class("in-a"), nil, 1, all, 5},
-		{"no claims any more", "web", class("in-a"), nil, 3, all, 4},
+		{"claims in several zones and new ones", "web", class("everywhere"), nil, 0, all, 12},
+		{"claims in several zones and new ones in one zone", "web", class("in-a"), nil, 0, all, 5}, // one is on n3
+		{"claims in several zones except for the first", "web", class("in-a"), nil, 1, all, 5},
+		{"no claims left", "web", class("in-a"), nil, 3, all, 4},
 		{"a claim after others", "late", class("in-a"), nil, 0, all, 5},
-		{"no room before a claim", "late", class("in-d"), nil, 0, all, 0},
+		{"no capacity before a claim", "late", class("in-d"), nil, 0, all, 0},
 		{"a claim comes first", "late", class("in-d"), nil, 3, all, 1},
-		{"a claim that cannot be reached", "lost", class("everywhere"), nil, 0, all, 1},
-		{"a claim that could not be reached", "lost", class("everywhere"), nil, 2, all, 12},
-		{"ordinals that start later", "lost", class("everywhere"), func(s *appsv1.StatefulSet) { s.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: 2} }, 0, all, 12},
-		{"ordinals that start at what is lost", "lost", class("everywhere"), func(s *appsv1.StatefulSet) { s.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: 1} }, 0, all, 0},
-		{"more claims than room", "crowd", class("everywhere"), nil, 0, all, 4},
-		{"claims of others", "other", class("everywhere"), nil, 0, all, 12},
-		{"claims far from each other", "split", class("everywhere"), func(s *appsv1.StatefulSet) {
+		{"unreachable claim", "lost", class("everywhere"), nil, 0, all, 1},
+		{"after the unreachable claim", "lost", class("everywhere"), nil, 2, all, 12},
+		{"ordinals start later", "lost", class("everywhere"), func(s *appsv1.StatefulSet) { s.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: 2} }, 0, all, 12},
+		{"ordinals start at the unreachable claim", "lost", class("everywhere"), func(s *appsv1.StatefulSet) { s.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: 1} }, 0, all, 0},
+		{"more claims than capacity", "crowd", class("everywhere"), nil, 0, all, 4},
+		{"claims of another workload", "other", class("everywhere"), nil, 0, all, 12},
+		{"claims in different zones", "split", class("everywhere"), func(s *appsv1.StatefulSet) {
 			logs := *s.Spec.VolumeClaimTemplates[0].DeepCopy()
 			logs.Name = "logs"
 			s.Spec.VolumeClaimTemplates = append(s.Spec.VolumeClaimTemplates, logs)
 		}, 0, all, 0},
-		{"a shared claim, too", "late", class("everywhere"), func(s *appsv1.StatefulSet) {
+		{"with a shared claim", "late", class("everywhere"), func(s *appsv1.StatefulSet) {
 			s.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "shared", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "shared"}}}}
-		}, 0, all, 3}, // that after these is in another zone
-		{"a claim in the place of a volume", "new", class("everywhere"), func(s *appsv1.StatefulSet) {
+		}, 0, all, 3}, // the next one is in another zone
+		{"claim replaces a volume", "new", class("everywhere"), func(s *appsv1.StatefulSet) {
 			s.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "shared"}}}}
 		}, 0, all, 12},
-		{"volumes that last as long as pods", "none", nil, func(s *appsv1.StatefulSet) {
+		{"ephemeral volumes", "none", nil, func(s *appsv1.StatefulSet) {
 			claim := s.Spec.VolumeClaimTemplates[0].Spec
 			claim.StorageClassName = class("in-a-or-b")
 			s.Spec.VolumeClaimTemplates = nil
@@ -148,21 +148,21 @@ func TestStatefulSets(t *testing.T) {
 			for told, asked := range map[string]*Model{"the model": m, "the summary": copied} {
 				fit := asked.Fit(p)
 				if fit.Total() != test.want {
-					t.Errorf("by %s there is room for %d, want %d", told, fit.Total(), test.want)
+					t.Errorf("capacity by %s is %d, want %d", told, fit.Total(), test.want)
 				}
 				sum := int64(0)
 				for _, c := range fit.Classes {
 					sum += c.Replicas
 				}
 				if sum != fit.Total() {
-					t.Errorf("by %s there is room for %d in classes, and for %d in all", told, sum, fit.Total())
+					t.Errorf("capacity by %s is %d in classes, and %d in total", told, sum, fit.Total())
 				}
 			}
 		})
 	}
 }
 
-// What is promised to a replica is promised where its volume is, and nowhere else.
+// TestOrdinalsTakeWhereTheirVolumesAre reserves capacity where the volume of a replica is.
 func TestOrdinalsTakeWhereTheirVolumesAre(t *testing.T) {
 	m := NewModel()
 	for i, zone := range []string{"a", "b", "b", "b"} {
@@ -175,21 +175,21 @@ func TestOrdinalsTakeWhereTheirVolumesAre(t *testing.T) {
 	}
 	fit := m.Fit(p.Ordinals(1, 1))
 	if len(fit.Classes) != 1 || fit.Total() != 1 {
-		t.Fatalf("one replica fits as %+v", fit)
+		t.Fatalf("one replica: %+v", fit)
 	}
 	m.Take(fit.Classes[0].Class, p.Requests, 2)
 	if left := m.Fit(p.Ordinals(1, 1)); left.Total() != 0 {
-		t.Errorf("when its zone is full it fits as %+v", left)
+		t.Errorf("with a full zone: %+v", left)
 	}
 	if left := m.Fit(p.Ordinals(2, 10)); left.Total() != 6 {
-		t.Errorf("when its zone is full the others fit as %+v", left)
+		t.Errorf("other replicas with a full zone: %+v", left)
 	}
 }
 
 func TestOrdinalsHaveKeysOfTheirOwn(t *testing.T) {
 	plain := spec(t, 2, func(*corev1.Pod) {})
 	if plain.Ordinals(1, 2) != plain {
-		t.Error("replicas without volumes of their own are told apart")
+		t.Error("replicas without volumes of their own have different keys")
 	}
 	keys := map[uint64]string{}
 	for _, set := range []*appsv1.StatefulSet{statefulSet("web", 1, nil), statefulSet("db", 1, nil), statefulSet("web", 1, new(string))} {
@@ -218,63 +218,63 @@ func TestStorageClassesChange(t *testing.T) {
 	expect := func(when string, want int64) {
 		t.Helper()
 		if got := m.Fit(p).Replicas; got != want {
-			t.Errorf("%s there is room for %d, want %d", when, got, want)
+			t.Errorf("%s: capacity for %d, want %d", when, got, want)
 		}
 	}
 	for range 2 {
 		before := m.Version()
 		m.SetStorageClass(storageIn("fast", "b"))
-		expect("when the class is elsewhere", 0)
+		expect("class in another zone", 0)
 		if m.Version() == before {
-			t.Error("nobody can see that something has changed")
+			t.Error("the version did not change")
 		}
 		m.SetStorageClass(storageIn("fast", "a", "b"))
-		expect("when the class is here, too", 2)
+		expect("class in this zone too", 2)
 		m.SetStorageClass(storageIn("fast", "b"))
 		m.KeepStorageClasses(map[string]bool{"slow": true})
-		expect("when the class is not kept", 2)
+		expect("class removed by KeepStorageClasses", 2)
 		m.SetStorageClass(storageIn("fast", "b"))
 		m.KeepStorageClasses(map[string]bool{"fast": true})
-		expect("when the class is kept", 0)
+		expect("class kept", 0)
 		m.RemoveStorageClass("fast")
-		expect("when the class is gone", 2)
+		expect("class removed", 2)
 	}
 }
 
-// A summary has bounds, and the default is not what is left out.
+// TestStorageInSummaryIsBounded checks that a summary is bounded and always contains the default class.
 func TestStorageInSummaryIsBounded(t *testing.T) {
 	m := NewModel()
-	for i := range 2 * mostStorageClasses {
+	for i := range 2 * maxStorageClasses {
 		m.SetStorageClass(storageIn(fmt.Sprintf("class-%04d", i), "a"))
 	}
 	m.SetStorageClass(byDefault(storageIn("zzz", "b"), 1))
 	wide := storageIn("everybody", "a")
 	wide.AllowedTopologies[0].MatchLabelExpressions[0].Key = corev1.LabelHostname
-	for i := range mostNamed + 1 {
+	for i := range maxNamed + 1 {
 		wide.AllowedTopologies[0].MatchLabelExpressions[0].Values = append(wide.AllowedTopologies[0].MatchLabelExpressions[0].Values, fmt.Sprint("n", i))
 	}
 	m.SetStorageClass(wide)
 	told := m.SummarizeStorage()
-	if len(told) != mostStorageClasses || told[len(told)-1].Name != "zzz" || !told[len(told)-1].Default {
-		t.Errorf("%d classes are told of, the last is %+v", len(told), told[len(told)-1])
+	if len(told) != maxStorageClasses || told[len(told)-1].Name != "zzz" || !told[len(told)-1].Default {
+		t.Errorf("the summary has %d classes, the last is %+v", len(told), told[len(told)-1])
 	}
 	for _, c := range told {
 		if c.Name == "everybody" || c.Default != (c.Name == "zzz") {
-			t.Errorf("%+v is told of", c)
+			t.Errorf("the summary contains %+v", c)
 		}
 	}
 }
 
-// numbered is a world whose replicas have volumes of their own in zones, some of which exist.
+// numbered is a scenario whose replicas have zonal volumes, some of which exist.
 type numbered struct {
-	world
-	zones map[int]string // of the volumes that exist
-	class string         // zone where new ones are made, empty for everywhere
+	scenario
+	zones map[int]string // zones of existing volumes
+	class string         // zone of new volumes, empty for everywhere
 	first int
 }
 
 func drawNumbered(t *rapid.T, allowed terms) *numbered {
-	w := &numbered{world: drawWorld(t, allowed), zones: map[int]string{}}
+	w := &numbered{scenario: drawWorld(t, allowed), zones: map[int]string{}}
 	for _, ordinal := range rapid.SliceOfNDistinct(rapid.IntRange(0, 4), 0, 3, rapid.ID).Draw(t, "settled") {
 		w.zones[ordinal] = rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "of")
 	}
@@ -306,7 +306,7 @@ func (w *numbered) fit(t *rapid.T) int64 {
 	return m.Fit(p.Ordinals(int64(w.first), math.MaxInt32)).Replicas
 }
 
-// feasible finds by trying everything whether the first so many replicas can be placed, in any order.
+// feasible finds by exhaustive search whether the first replicas can be placed, in any order.
 func (w *numbered) feasible(count int) bool {
 	var settled []int
 	for i := range count {
@@ -347,26 +347,26 @@ func (w *numbered) feasible(count int) bool {
 	return try(w.pods, make([]int, len(w.nodes)), settled, count-len(settled))
 }
 
-// TestOrdinalsAreWhatCanBePlaced compares with trying all ways to place the replicas.
+// TestOrdinalsAreWhatCanBePlaced compares with an exhaustive search.
 func TestOrdinalsAreWhatCanBePlaced(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawNumbered(t, terms{})
 		got := int(w.fit(t))
 		if !w.feasible(got) || w.feasible(got+1) {
-			t.Fatalf("room for %d replicas from %d on, which is possible: %t; one more is possible: %t; volumes in %v:\n%s",
+			t.Fatalf("capacity for %d replicas from %d on, which is possible: %t; one more is possible: %t; volumes in %v:\n%s",
 				got, w.first, w.feasible(got), w.feasible(got+1), w.zones, w.describe())
 		}
 	})
 }
 
-// TestOrdinalsAreNeverTooMany lets constraints meet. What is found then may be less than the most that can be placed.
+// TestOrdinalsAreNeverTooMany combines constraints. The result may then be below the maximum, never above.
 func TestOrdinalsAreNeverTooMany(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawNumbered(t, terms{spread: 2, apart: 1, together: 1})
 		w.class = rapid.SampledFrom([]string{"", "a"}).Draw(t, "class")
 		for got := int(w.fit(t)); got > 0; got-- {
 			if !w.feasible(got) {
-				t.Fatalf("room for %d replicas from %d on, which cannot be placed; volumes in %v, new ones in %q:\n%s", got, w.first, w.zones, w.class, w.describe())
+				t.Fatalf("capacity for %d replicas from %d on, which cannot be placed; volumes in %v, new ones in %q:\n%s", got, w.first, w.zones, w.class, w.describe())
 			}
 		}
 	})

@@ -21,11 +21,11 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// Pod is a pod that is to be placed many times, prepared for simulation.
+// Pod is a compiled pod template.
 type Pod struct {
-	// Key is the same for pods that fit in the same places.
+	// Key is equal for pods that fit in the same places.
 	Key uint64
-	// Requests are what each replica takes up.
+	// Requests of each replica.
 	Requests corev1.ResourceList
 
 	namespace   string
@@ -33,7 +33,7 @@ type Pod struct {
 	requests    amounts
 	affinity    nodeaffinity.RequiredNodeAffinity
 	tolerations []corev1.Toleration
-	// named tells that the pod asks for nodes by name, so that classes cannot answer for their nodes.
+	// named means that the pod selects nodes by name, so that rules must be evaluated per node.
 	named    bool
 	ports    []hostPort
 	claims   []string
@@ -43,11 +43,12 @@ type Pod struct {
 	apart    []podTerm
 	priority int32
 	preempts bool
-	// first and most say which replicas of a StatefulSet are meant.
+	// first and most select a range of replicas of a StatefulSet.
 	first, most int64
 }
 
-// FromWorkload prepares the pods of a workload that keeps their template in the usual place. It is not ok for any other.
+// FromWorkload compiles the pods of a workload with a pod template at spec.template. It returns false for other
+// kinds.
 func FromWorkload(namespace string, workload *unstructured.Unstructured) (p *Pod, ok bool, err error) {
 	if gvk := workload.GroupVersionKind(); gvk.Group == appsv1.GroupName && gvk.Kind == "StatefulSet" {
 		set := &appsv1.StatefulSet{}
@@ -69,7 +70,8 @@ func FromWorkload(namespace string, workload *unstructured.Unstructured) (p *Pod
 	return p, err == nil, err
 }
 
-// FromTemplate prepares the pods of a workload in a namespace. The error says what no API server would accept.
+// FromTemplate compiles a pod template in a namespace. It returns an error for templates that no API server
+// accepts.
 func FromTemplate(namespace string, template *corev1.PodTemplateSpec) (*Pod, error) {
 	return compilePod(podFrom(namespace, template))
 }
@@ -78,7 +80,7 @@ func podFrom(namespace string, template *corev1.PodTemplateSpec) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Labels: template.Labels}, Spec: template.Spec}
 }
 
-// FromStatefulSet prepares the pods of a StatefulSet in a namespace, with the volumes that each has for itself.
+// FromStatefulSet compiles the pods of a StatefulSet with the volumes of each replica.
 func FromStatefulSet(namespace string, set *appsv1.StatefulSet) (*Pod, error) {
 	pod := podFrom(namespace, &set.Spec.Template)
 	pod.Spec.Volumes = slices.Clone(pod.Spec.Volumes)
@@ -86,7 +88,7 @@ func FromStatefulSet(namespace string, set *appsv1.StatefulSet) (*Pod, error) {
 	for i := range set.Spec.VolumeClaimTemplates {
 		claim := &set.Spec.VolumeClaimTemplates[i]
 		own[i] = ownClaimOf(claim.Name+"-"+set.Name+"-", claim)
-		// A claim takes the place of a volume of the same name.
+		// A claim template replaces a volume of the same name.
 		pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == claim.Name })
 	}
 	p, err := compilePod(pod, own...)
@@ -100,8 +102,7 @@ func FromStatefulSet(namespace string, set *appsv1.StatefulSet) (*Pod, error) {
 	return p.Ordinals(0, p.most), nil
 }
 
-// FromRequirements prepares what is known of a replica when only the requirements of a binding are; nil asks for nothing
-// but a place.
+// FromRequirements compiles a pod from the requirements in a binding; nil means no requests.
 func FromRequirements(requirements *workv1alpha2.ReplicaRequirements) (*Pod, error) {
 	pod := &corev1.Pod{}
 	if requirements == nil {
@@ -114,7 +115,7 @@ func FromRequirements(requirements *workv1alpha2.ReplicaRequirements) (*Pod, err
 	return compilePod(pod)
 }
 
-// FromComponent prepares what is known of a replica of a component.
+// FromComponent compiles a pod from the requirements of a component.
 func FromComponent(requirements *workv1alpha2.ComponentReplicaRequirements) (*Pod, error) {
 	if requirements == nil {
 		return FromRequirements(nil)
@@ -134,17 +135,17 @@ func claimNode(spec *corev1.PodSpec, claim *workv1alpha2.NodeClaim) {
 	}
 }
 
-// compilePod prepares a pod of which each replica has some storage for itself.
+// compilePod compiles a pod whose replicas have claims of their own.
 func compilePod(pod *corev1.Pod, own ...ownClaim) (*Pod, error) {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	p := &Pod{
 		Requests: requests, namespace: pod.Namespace, labels: pod.Labels,
 		requests: amountsOf(requests).plusPod(), affinity: nodeaffinity.GetRequiredNodeAffinity(pod), tolerations: pod.Spec.Tolerations,
-		named: asksForNames(&pod.Spec), ports: hostPortsOf(&pod.Spec), priority: schedulinghelper.PodPriority(pod),
+		named: selectsNames(&pod.Spec), ports: hostPortsOf(&pod.Spec), priority: schedulinghelper.PodPriority(pod),
 		preempts: pod.Spec.PreemptionPolicy == nil || *pod.Spec.PreemptionPolicy != corev1.PreemptNever,
 	}
 	if _, err := p.affinity.Match(&corev1.Node{}); err != nil {
-		return nil, fmt.Errorf("the node affinity of the pod: %w", err)
+		return nil, fmt.Errorf("reading the node affinity of the pod: %w", err)
 	}
 	p.own = own
 	for i := range pod.Spec.Volumes {
@@ -167,7 +168,7 @@ func compilePod(pod *corev1.Pod, own ...ownClaim) (*Pod, error) {
 	return p, err
 }
 
-// keyOf hashes what placing a pod depends on.
+// keyOf hashes everything that placement depends on.
 func keyOf(pod *corev1.Pod, p *Pod) (uint64, error) {
 	spec := &pod.Spec
 	own := make([][]any, len(p.own))
@@ -184,8 +185,8 @@ func keyOf(pod *corev1.Pod, p *Pod) (uint64, error) {
 	return xxhash.Sum64(text), nil
 }
 
-// asksForNames looks for demands that only a single node can answer.
-func asksForNames(spec *corev1.PodSpec) bool {
+// selectsNames reports whether the pod has rules that depend on the name of a node.
+func selectsNames(spec *corev1.PodSpec) bool {
 	if _, named := spec.NodeSelector[corev1.LabelHostname]; named {
 		return true
 	}
@@ -200,7 +201,7 @@ func asksForNames(spec *corev1.PodSpec) bool {
 	return false
 }
 
-// tolerates tells whether no taint keeps the pod off.
+// tolerates reports whether the pod tolerates all taints.
 func (p *Pod) tolerates(taints []corev1.Taint) bool {
 	_, found := schedulinghelper.FindMatchingUntoleratedTaint(klog.Background(), taints, p.tolerations, func(t *corev1.Taint) bool {
 		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
@@ -208,7 +209,7 @@ func (p *Pod) tolerates(taints []corev1.Taint) bool {
 	return !found
 }
 
-// hostPort is a port of a node that a pod takes.
+// hostPort is a host port used by a pod.
 type hostPort struct {
 	Protocol corev1.Protocol
 	IP       string
@@ -242,7 +243,7 @@ func newHostPort(port corev1.ContainerPort) hostPort {
 
 const anyIP = "0.0.0.0"
 
-// sidecars are init containers that go on running.
+// sidecars returns the init containers that keep running.
 func sidecars(containers []corev1.Container) []corev1.Container {
 	return slices.DeleteFunc(slices.Clone(containers), func(c corev1.Container) bool {
 		return c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways

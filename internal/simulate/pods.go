@@ -12,10 +12,10 @@ import (
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 )
 
-// Workload names what pods belong to.
+// Workload is the owner of pods.
 type Workload struct{ Kind, Namespace, Name string }
 
-// shape is all that pods of one workload have in common, kept once for all of them.
+// shape holds the common properties of a workload's pods, stored once.
 type shape struct {
 	key       string
 	workload  Workload
@@ -25,12 +25,12 @@ type shape struct {
 	ports     []hostPort
 	priority  int32
 	apart     []podTerm
-	// where counts the pods by node, and total counts all of them.
+	// where counts the pods by node, total counts all.
 	where map[int32]int32
 	total int
 }
 
-// placed is a pod: its shape, and its node if it has one.
+// placed is a pod's shape and its node, if it has one.
 type placed struct {
 	shape *shape
 	node  int32
@@ -38,7 +38,7 @@ type placed struct {
 
 const noNode = -1
 
-// SetPod takes over a pod as it is now.
+// SetPod adds or updates a pod.
 func (m *Model) SetPod(pod *corev1.Pod) {
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		m.RemovePod(pod.UID)
@@ -56,7 +56,7 @@ func (m *Model) SetPod(pod *corev1.Pod) {
 	if known && was == now {
 		return
 	}
-	// The pod is counted anew before it is taken out, so that its node does not lose its place in between.
+	// Add the new state before removing the old one, so that the node keeps its index.
 	m.count(now, 1)
 	if known {
 		m.count(was, -1)
@@ -65,7 +65,7 @@ func (m *Model) SetPod(pod *corev1.Pod) {
 	m.version++
 }
 
-// RemovePod forgets a pod.
+// RemovePod removes a pod.
 func (m *Model) RemovePod(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,7 +78,7 @@ func (m *Model) RemovePod(uid types.UID) {
 	m.version++
 }
 
-// count adds a pod to the sums or takes it out.
+// count adds a pod to the sums or removes it.
 func (m *Model) count(p placed, sign int32) {
 	s := p.shape
 	s.total += int(sign)
@@ -145,7 +145,7 @@ func (r *rareFacts) countLevel(s *shape, sign int32) {
 	}
 }
 
-// shapeOf finds the shape of a pod or makes one.
+// shapeOf finds or creates the shape of a pod.
 func (m *Model) shapeOf(pod *corev1.Pod) *shape {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	s := &shape{
@@ -161,7 +161,7 @@ func (m *Model) shapeOf(pod *corev1.Pod) *shape {
 	}
 	text, err := json.Marshal([]any{s.workload, s.namespace, s.labels, requests, s.ports, s.priority, anti})
 	if err != nil {
-		text = []byte(pod.UID) // a shape of its own is correct, too
+		text = []byte(pod.UID) // a shape of its own is also correct
 	}
 	s.key = string(text)
 	if known := m.shapes[s.key]; known != nil {
@@ -170,7 +170,7 @@ func (m *Model) shapeOf(pod *corev1.Pod) *shape {
 	return s
 }
 
-// WorkloadOf returns what a pod belongs to: its controller, or the Deployment of its ReplicaSet.
+// WorkloadOf returns the owner of a pod: its controller, or the Deployment of its ReplicaSet.
 func WorkloadOf(pod *corev1.Pod) Workload {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil {
@@ -185,10 +185,10 @@ func WorkloadOf(pod *corev1.Pod) Workload {
 	return w
 }
 
-// Bound counts the pods of a workload that have a node.
+// Bound returns the number of a workload's pods with a node.
 func (m *Model) Bound(w Workload) int32 { return m.BoundAll([]Workload{w})[w] }
 
-// BoundAll counts the pods of workloads that have a node.
+// BoundAll returns the number of pods with a node for several workloads.
 func (m *Model) BoundAll(workloads []Workload) map[Workload]int32 {
 	bound := make(map[Workload]int32, len(workloads))
 	for _, w := range workloads {
@@ -210,7 +210,8 @@ func (m *Model) BoundAll(workloads []Workload) map[Workload]int32 {
 	return bound
 }
 
-// LeanPod returns a pod with only what a Model reads; its requests are folded into those of one container.
+// LeanPod returns a copy of a pod with only the fields that a Model reads. Its requests are merged into one
+// container.
 func LeanPod(p *corev1.Pod) *corev1.Pod {
 	lean := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

@@ -12,28 +12,27 @@ import (
 	volumehelper "k8s.io/component-helpers/storage/volume"
 )
 
-// StorageClass is a class of volumes that not all nodes can reach, wherever in its topology a volume is made. It is what
-// a cluster tells others of its storage.
+// StorageClass is a storage class whose volumes not all nodes can reach. It is part of a summary.
 type StorageClass struct {
 	// Name of the class.
 	Name string
-	// Default tells that claims which name no class mean this one.
+	// Default means that claims without a class use this one.
 	Default bool
 	// Reach selects the nodes.
 	Reach *corev1.NodeSelector
 }
 
-// storageClass is a StorageClass in use.
+// storageClass is a StorageClass in a model.
 type storageClass struct {
 	volume
 	isDefault bool
 	created   metav1.Time
 }
 
-// defaultAnnotation of a storage class says whether claims without a class mean it.
+// defaultAnnotation marks the default storage class.
 const defaultAnnotation = "storageclass.kubernetes.io/is-default-class"
 
-// SetStorageClass takes over a storage class as it is now.
+// SetStorageClass adds or updates a storage class.
 func (m *Model) SetStorageClass(c *storagev1.StorageClass) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -45,7 +44,7 @@ func (m *Model) SetStorageClass(c *storagev1.StorageClass) {
 	m.version++
 }
 
-// RemoveStorageClass forgets a storage class.
+// RemoveStorageClass removes a storage class.
 func (m *Model) RemoveStorageClass(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -53,7 +52,7 @@ func (m *Model) RemoveStorageClass(name string) {
 	m.version++
 }
 
-// KeepStorageClasses forgets all storage classes but some.
+// KeepStorageClasses removes all other storage classes.
 func (m *Model) KeepStorageClasses(kept map[string]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,7 +60,7 @@ func (m *Model) KeepStorageClasses(kept map[string]bool) {
 	m.version++
 }
 
-// AddStorageClass adds a storage class of which a summary tells.
+// AddStorageClass adds a storage class from a summary.
 func (m *Model) AddStorageClass(c StorageClass) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -69,7 +68,7 @@ func (m *Model) AddStorageClass(c StorageClass) {
 	m.version++
 }
 
-// topologyReach selects the nodes that a topology consists of; nil means all of them.
+// topologyReach returns a selector of the nodes of a topology; nil means all.
 func topologyReach(topologies []corev1.TopologySelectorTerm) *corev1.NodeSelector {
 	if len(topologies) == 0 {
 		return nil
@@ -85,36 +84,34 @@ func topologyReach(topologies []corev1.TopologySelectorTerm) *corev1.NodeSelecto
 	return reach
 }
 
-// mostStorageClasses is of how many storage classes a summary tells. Those beyond count as if their volumes could be
-// reached from everywhere.
-const mostStorageClasses = 64
+// maxStorageClasses bounds the storage classes in a summary. Volumes of others count as reachable from everywhere.
+const maxStorageClasses = 64
 
-// SummarizeStorage returns the storage classes whose volumes cannot be reached from everywhere, in the order of their
-// names.
+// SummarizeStorage returns the storage classes whose volumes not all nodes can reach, sorted by name.
 func (m *Model) SummarizeStorage() []StorageClass {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	standard := m.defaultStorage()
 	var summary []StorageClass
-	for _, name := range m.toldStorage() {
+	for _, name := range m.summarizedStorage() {
 		summary = append(summary, StorageClass{Name: name, Default: name == standard, Reach: m.storage[name].reach})
 	}
 	return summary
 }
 
-// toldStorage returns the storage classes that a summary tells of: the default first if there are too many.
-func (m *Model) toldStorage() []string {
+// summarizedStorage returns the names of the storage classes in a summary. The default class is always included.
+func (m *Model) summarizedStorage() []string {
 	standard := m.defaultStorage()
 	named := map[string]bool{}
 	var told []string
 	for _, name := range slices.SortedFunc(maps.Keys(m.storage), func(a, b string) int {
 		return cmp.Or(-cmp.Compare(asInt(a == standard), asInt(b == standard)), strings.Compare(a, b))
 	}) {
-		if m.storage[name].reach == nil || len(told) == mostStorageClasses {
+		if m.storage[name].reach == nil || len(told) == maxStorageClasses {
 			continue
 		}
 		more := slices.DeleteFunc(namesIn(m.storage[name].reach), func(node string) bool { return named[node] })
-		if len(named)+len(more) > mostNamed {
+		if len(named)+len(more) > maxNamed {
 			continue
 		}
 		told = append(told, name)
@@ -126,7 +123,7 @@ func (m *Model) toldStorage() []string {
 	return told
 }
 
-// defaultStorage names the class that claims without one get: of several the youngest, as the API server has it.
+// defaultStorage returns the default class: the youngest of several, as the API server does.
 func (m *Model) defaultStorage() string {
 	found := ""
 	for name, c := range m.storage {
@@ -140,12 +137,11 @@ func (m *Model) defaultStorage() string {
 	return found
 }
 
-// ownClaim is a claim that each replica of a pod has for itself.
+// ownClaim is a claim that each replica has for itself.
 type ownClaim struct {
-	// prefix of the claims' names, which end in the number of the replica; empty for claims that come and go with their
-	// pods.
+	// prefix of the claim names, which end in the ordinal; empty for ephemeral claims.
 	prefix string
-	// class is empty for volumes that nobody provides, and nil means the default.
+	// class is empty for volumes without a provisioner; nil means the default.
 	class *string
 }
 
@@ -158,7 +154,7 @@ func ownClaimOf(prefix string, claim *corev1.PersistentVolumeClaim) ownClaim {
 	return s
 }
 
-// newVolumes returns where the volumes can be that are yet to be made for a claim.
+// newVolumes returns where volumes for a new claim can be created.
 func (m *Model) newVolumes(s ownClaim) []volume {
 	var name string
 	if s.class != nil {

@@ -9,24 +9,24 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Summary is nodes by class and by what they have left. It is what a cluster tells others of its nodes.
+// Summary is the nodes of a class by free resources. Ledgers store summaries.
 type Summary struct {
 	Class
 	Nodes []Alike
 }
 
-// Alike are nodes of a class with the same left.
+// Alike is a number of nodes with the same free resources.
 type Alike struct {
 	Count int32
 	Free  corev1.ResourceList
 }
 
-// Summarize returns the nodes in a fixed order. If there would be more rows than wanted, what nodes have left is rounded
-// down, by an ever larger share of what they offer. Nodes that volumes name are classes of their own.
+// Summarize returns all nodes in a fixed order. If that takes more than the given rows, free resources are rounded
+// down, in growing steps. Nodes named by volumes are classes of their own.
 func (m *Model) Summarize(rows int) []Summary {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	_, named := m.toldVolumes()
+	_, named := m.summarizedVolumes()
 	var counts []map[row]int32
 	for _, parts := range []int64{0, 256, 64, 16, 4, 1} {
 		counts = m.rows(parts, named)
@@ -59,7 +59,7 @@ func (m *Model) Summarize(rows int) []Summary {
 	return summaries
 }
 
-// single describes a node by itself, with the label that names it.
+// single returns the summary of one node, including its hostname label.
 func (m *Model) single(n *node) Summary {
 	c := &m.classes[n.class]
 	s := Summary{Class: c.Class}
@@ -75,7 +75,7 @@ func (m *Model) single(n *node) Summary {
 	return s
 }
 
-// row is what a node has left. Only so many resources of other kinds are told apart as fit.
+// row is the free resources of a node, with a limited number of extended resources.
 type row struct {
 	free  [fixed]int64
 	other [4]int64
@@ -85,7 +85,7 @@ func compareRows(a, b row) int {
 	return slices.Compare(append(a.free[:], a.other[:]...), append(b.free[:], b.other[:]...))
 }
 
-// rows counts the nodes by what they have left, but for some.
+// rows counts the nodes by free resources, except for the given ones.
 func (m *Model) rows(parts int64, but map[string]bool) []map[row]int32 {
 	counts := make([]map[row]int32, len(m.classes))
 	for at := range m.nodes {
@@ -121,7 +121,7 @@ func roundDown(free, offered, parts int64) int64 {
 	return free / step * step
 }
 
-// otherNames are the resources beside the usual that a summary tells of.
+// otherNames returns the extended resources in a summary.
 func (c *class) otherNames() []corev1.ResourceName {
 	all := slices.Sorted(maps.Keys(c.allocatable.other))
 	return all[:min(len(all), len(row{}.other))]
@@ -137,7 +137,7 @@ func (c *class) others(values [4]int64) map[corev1.ResourceName]int64 {
 	return others
 }
 
-// Count returns how many nodes have some labels.
+// Count returns the number of nodes with the given labels.
 func (m *Model) Count(wanted map[string]string) int32 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -4,8 +4,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Take places pods that are promised room on the nodes of a class, as kube-scheduler does by default: on those with the
-// most left. If they have not enough left, the class is not counted on any more.
+// Take places reserved pods on the nodes of a class, as kube-scheduler does by default: on those with the most free
+// resources. If they do not fit, the class no longer counts as capacity.
 func (m *Model) Take(className string, requests corev1.ResourceList, count int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -29,7 +29,7 @@ func (m *Model) Take(className string, requests corev1.ResourceList, count int64
 		c.overdrawn = true
 		return
 	}
-	// The lowest level of what is left to which the nodes need not go down.
+	// Find the lowest level of free resources that the nodes have to go down to.
 	low, high := int64(0), highest
 	for low < high {
 		middle := (low + high + 1) / 2
@@ -54,8 +54,8 @@ func (m *Model) Take(className string, requests corev1.ResourceList, count int64
 	}
 }
 
-// RoomIn returns how many pods with some requests fit the nodes of a class, whatever else they demand.
-func (m *Model) RoomIn(className string, requests corev1.ResourceList) int64 {
+// CapacityIn returns how many pods with the given requests fit the nodes of a class, ignoring other rules.
+func (m *Model) CapacityIn(className string, requests corev1.ResourceList) int64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	index, known := m.classIndex[className]
@@ -72,8 +72,8 @@ func (m *Model) RoomIn(className string, requests corev1.ResourceList) int64 {
 	return total
 }
 
-// Share leaves out all nodes but every n-th, beginning with one of the first n. Who each counts on another share of the
-// same nodes cannot get into another's way.
+// Share keeps every n-th node, beginning with the given one of the first n. Holders with different shares cannot
+// use the same nodes.
 func (m *Model) Share(first, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -93,7 +93,7 @@ func above(rooms []int64, level int64) int64 {
 	return sum
 }
 
-// Clone returns a copy that can be changed by Take without changing the original. Pods are shared and must not change.
+// Clone returns a copy for Take. Pods are shared and must not change.
 func (m *Model) Clone() *Model {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -10,15 +10,15 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// spreadTerm is a topology spread constraint that must hold.
+// spreadTerm is a hard topology spread constraint.
 type spreadTerm struct {
 	key        string
 	maxSkew    int64
 	minDomains int
 	selector   labels.Selector
-	// self tells that the pod counts itself.
+	// self means that the constraint matches the pod itself.
 	self bool
-	// honorAffinity and honorTaints leave out nodes that the pod cannot run on.
+	// honorAffinity and honorTaints exclude nodes that the pod cannot run on.
 	honorAffinity, honorTaints bool
 }
 
@@ -43,16 +43,16 @@ func compileSpread(pod *corev1.Pod) ([]spreadTerm, error) {
 	return terms, nil
 }
 
-// podTerm is an affinity to other pods, or to none of them, that must hold.
+// podTerm is a required pod affinity or anti-affinity term.
 type podTerm struct {
 	key      string
 	selector labels.Selector
-	// namespaces are those of the other pods; nil means all.
+	// namespaces of matching pods; nil means all.
 	namespaces []string
 	self       bool
 }
 
-// matches tells whether the term means a pod.
+// matches reports whether the term matches a pod.
 func (t *podTerm) matches(namespace string, of labels.Set) bool {
 	return (t.namespaces == nil || slices.Contains(t.namespaces, namespace)) && t.selector.Matches(of)
 }
@@ -64,19 +64,19 @@ func compileAffinity(pod *corev1.Pod) (together, apart []podTerm, err error) {
 	}
 	if affinity.PodAffinity != nil {
 		if together, err = compileTerms(pod, affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution); err != nil {
-			return nil, nil, fmt.Errorf("the affinity of the pod to other pods: %w", err)
+			return nil, nil, fmt.Errorf("reading the pod affinity: %w", err)
 		}
 	}
 	if affinity.PodAntiAffinity != nil {
 		if apart, err = compileTerms(pod, affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution); err != nil {
-			return nil, nil, fmt.Errorf("the anti-affinity of the pod to other pods: %w", err)
+			return nil, nil, fmt.Errorf("reading the pod anti-affinity: %w", err)
 		}
 	}
 	return together, apart, nil
 }
 
-// compileTerms reads affinity terms. The labels of namespaces are not known here, so that a namespace selector is taken
-// to select every namespace.
+// compileTerms compiles affinity terms. Namespace labels are unknown here, so a namespace selector matches every
+// namespace.
 func compileTerms(pod *corev1.Pod, terms []corev1.PodAffinityTerm) ([]podTerm, error) {
 	var compiled []podTerm
 	for i := range terms {
@@ -98,7 +98,7 @@ func compileTerms(pod *corev1.Pod, terms []corev1.PodAffinityTerm) ([]podTerm, e
 	return compiled, nil
 }
 
-// selectorOf adds to a selector that the values of some labels equal or differ from the pod's own.
+// selectorOf extends a selector: the values of some labels must equal, or differ from, the pod's own.
 func selectorOf(selector *metav1.LabelSelector, equal, differ []string, own map[string]string) (labels.Selector, error) {
 	if selector == nil {
 		return labels.Nothing(), nil

@@ -11,18 +11,17 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// Volumes are what claims have in common whose volumes can be reached from the same nodes only. It is what a cluster
-// tells others of its volumes.
+// Volumes is a set of claims whose volumes are reachable from the same nodes only. It is part of a summary.
 type Volumes struct {
 	// Reach selects the nodes.
 	Reach *corev1.NodeSelector
-	// Mode is the only one that the volumes can be used in; empty if there are several.
+	// Mode is the only access mode of the volumes; empty if there are several.
 	Mode corev1.PersistentVolumeAccessMode
-	// Claims are written namespace/name.
+	// Claims as namespace/name.
 	Claims []string
 }
 
-// volume is where the volume of a claim can be reached.
+// volume is where the volume of a claim is reachable.
 type volume struct {
 	name     string
 	reach    *corev1.NodeSelector
@@ -30,18 +29,18 @@ type volume struct {
 	affinity *nodeaffinity.LazyErrorNodeSelector
 }
 
-// exclusive tells that only one pod at a time may use the volume.
+// exclusive reports whether only one pod may use the volume.
 func (v *volume) exclusive() bool { return v.mode == corev1.ReadWriteOncePod }
 
-// oneNode tells that only the pods of one node at a time may use the volume.
+// oneNode reports whether only pods of one node may use the volume.
 func (v *volume) oneNode() bool { return v.mode == corev1.ReadWriteOnce }
 
 func newVolume(name string, reach *corev1.NodeSelector, mode corev1.PersistentVolumeAccessMode) volume {
 	return volume{name: name, reach: reach, mode: mode, affinity: nodeaffinity.NewLazyErrorNodeSelector(reach)}
 }
 
-// SetVolume takes over a volume as it is now: as long as it is bound to a claim, pods with the claim run only where it
-// can be reached. Volumes that can be reached from everywhere are not kept.
+// SetVolume adds or updates a volume. Pods with its claim run only where the volume is reachable. Volumes that are
+// reachable from everywhere are not stored.
 func (m *Model) SetVolume(v *corev1.PersistentVolume) {
 	reach := reachOf(v)
 	m.mu.Lock()
@@ -64,14 +63,14 @@ func (m *Model) SetVolume(v *corev1.PersistentVolume) {
 	m.version++
 }
 
-// RemoveVolume forgets a volume.
+// RemoveVolume removes a volume.
 func (m *Model) RemoveVolume(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.unbind(name)
 }
 
-// KeepVolumes forgets all volumes but some.
+// KeepVolumes removes all other volumes.
 func (m *Model) KeepVolumes(kept map[string]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,7 +93,7 @@ func (m *Model) unbind(name string) {
 	m.version++
 }
 
-// AddVolumes adds claims of which a summary tells.
+// AddVolumes adds claims from a summary.
 func (m *Model) AddVolumes(v Volumes) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -105,17 +104,17 @@ func (m *Model) AddVolumes(v Volumes) {
 	m.version++
 }
 
-// topologyLabels of volumes, and which label of nodes they speak of.
+// topologyLabels maps labels of volumes to labels of nodes.
 var topologyLabels = map[string]string{
 	corev1.LabelTopologyZone: corev1.LabelTopologyZone, corev1.LabelFailureDomainBetaZone: corev1.LabelTopologyZone,
 	corev1.LabelTopologyRegion: corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
 }
 
-// zoneSeparator stands between the zones of a volume that is in several.
+// zoneSeparator separates the zones of a volume.
 const zoneSeparator = "__"
 
-// reachOf selects the nodes that a volume can be reached from, as kube-scheduler sees it: by its node affinity, and by
-// its zone and region where nodes have such. Nil means all of them.
+// reachOf returns a selector of the nodes that reach a volume, as kube-scheduler does: by its node affinity, and by
+// its zone and region labels. Nil means all nodes.
 func reachOf(v *corev1.PersistentVolume) *corev1.NodeSelector {
 	var terms []corev1.NodeSelectorTerm
 	if v.Spec.NodeAffinity != nil && v.Spec.NodeAffinity.Required != nil {
@@ -153,18 +152,17 @@ func reachOf(v *corev1.PersistentVolume) *corev1.NodeSelector {
 	return reach
 }
 
-// A summary tells of so many claims at most, and of so many nodes by their names. Claims beyond count as if their
-// volumes could be reached from everywhere.
+// Bounds of a summary. Volumes of claims beyond them count as reachable from everywhere.
 const (
-	mostClaims = 1024
-	mostNamed  = 128
+	maxClaims = 1024
+	maxNamed  = 128
 )
 
-// SummarizeVolumes returns the claims whose volumes cannot be reached from everywhere, in a fixed order.
+// SummarizeVolumes returns the claims whose volumes not all nodes reach, in a fixed order.
 func (m *Model) SummarizeVolumes() []Volumes {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	claims, _ := m.toldVolumes()
+	claims, _ := m.summarizedVolumes()
 	groups := map[string]*Volumes{}
 	for _, claim := range claims {
 		v := m.volumes[claim]
@@ -185,10 +183,10 @@ func (m *Model) SummarizeVolumes() []Volumes {
 	return summary
 }
 
-// toldVolumes returns the claims that a summary tells of, and the nodes that their volumes or those of storage classes name.
-func (m *Model) toldVolumes() (claims []string, named map[string]bool) {
+// summarizedVolumes returns the claims in a summary, and the nodes named by their volumes or by storage classes.
+func (m *Model) summarizedVolumes() (claims []string, named map[string]bool) {
 	named = map[string]bool{}
-	for _, name := range m.toldStorage() {
+	for _, name := range m.summarizedStorage() {
 		for _, node := range namesIn(m.storage[name].reach) {
 			named[node] = true
 		}
@@ -196,10 +194,10 @@ func (m *Model) toldVolumes() (claims []string, named map[string]bool) {
 	for _, claim := range slices.Sorted(maps.Keys(m.volumes)) {
 		more := namesIn(m.volumes[claim].reach)
 		more = slices.DeleteFunc(more, func(name string) bool { return named[name] })
-		if len(claims) == mostClaims {
+		if len(claims) == maxClaims {
 			break
 		}
-		if len(named)+len(more) > mostNamed {
+		if len(named)+len(more) > maxNamed {
 			continue
 		}
 		claims = append(claims, claim)
@@ -210,7 +208,7 @@ func (m *Model) toldVolumes() (claims []string, named map[string]bool) {
 	return claims, named
 }
 
-// namesIn returns the nodes that a selector names, each once.
+// namesIn returns the node names in a selector, without duplicates.
 func namesIn(selector *corev1.NodeSelector) []string {
 	var found []string
 	for i := range selector.NodeSelectorTerms {
@@ -228,7 +226,7 @@ func namesIn(selector *corev1.NodeSelector) []string {
 	return slices.Compact(found)
 }
 
-// volumesOf returns where the volumes of a pod's claims are, and where those may be made that it is the first to use.
+// volumesOf returns where the volumes of a pod's claims are or can be created.
 func (m *Model) volumesOf(p *Pod) []volume {
 	found := m.sharedVolumes(p)
 	for _, own := range p.own {
@@ -237,7 +235,7 @@ func (m *Model) volumesOf(p *Pod) []volume {
 	return found
 }
 
-// sharedVolumes returns the known volumes of the claims that a pod template names.
+// sharedVolumes returns the known volumes of the claims in a pod template.
 func (m *Model) sharedVolumes(p *Pod) []volume {
 	var found []volume
 	for _, claim := range p.claims {
@@ -248,5 +246,5 @@ func (m *Model) sharedVolumes(p *Pod) []volume {
 	return found
 }
 
-// nameOf is what a node is called: one of a summary has no name of its own, but perhaps a class of its own.
+// nameOf returns the name of a node. A node from a summary has none, unless it is a class of its own.
 func (n *node) nameOf(c *class) string { return cmp.Or(n.name, c.Labels[corev1.LabelHostname]) }

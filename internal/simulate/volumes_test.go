@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// bound returns a volume that is bound to a claim of the namespace default.
+// bound returns a volume bound to a claim in the namespace default.
 func bound(name, claim string, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
 	v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: claim}
@@ -38,7 +38,7 @@ func usable(mode corev1.PersistentVolumeAccessMode) func(*corev1.PersistentVolum
 	}
 }
 
-// claiming makes a pod one that uses claims.
+// claiming adds claims to a pod.
 func claiming(claims ...string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		for _, claim := range claims {
@@ -49,8 +49,8 @@ func claiming(claims ...string) func(*corev1.Pod) {
 	}
 }
 
-// TestVolumes places pods of two processors on six nodes with four each, two in each of the zones a, b and c of two
-// regions. Every answer is asked of the model, and of one that was made from its summary.
+// TestVolumes places pods of two CPUs on six nodes with four CPUs each, two in each of the zones a, b and c of two
+// regions. It checks the model and a model built from its summary.
 func TestVolumes(t *testing.T) {
 	m := NewModel()
 	for i := range 6 {
@@ -106,16 +106,16 @@ func TestVolumes(t *testing.T) {
 		t.Run(fmt.Sprint(test.claims), func(t *testing.T) {
 			p := spec(t, 2, claiming(test.claims...))
 			if fit := m.Fit(p); fit.Replicas != test.want {
-				t.Errorf("room for %d, want %d", fit.Replicas, test.want)
+				t.Errorf("capacity for %d, want %d", fit.Replicas, test.want)
 			}
 			if fit := copied.Fit(p); fit.Replicas != test.want {
-				t.Errorf("by the summary there is room for %d, want %d", fit.Replicas, test.want)
+				t.Errorf("capacity by the summary is %d, want %d", fit.Replicas, test.want)
 			}
 		})
 	}
 }
 
-// What is promised on a node that a volume names is not promised to another there.
+// TestTakeOnNamedNode checks that capacity reserved on a node named by a volume is not available to others.
 func TestTakeOnNamedNode(t *testing.T) {
 	m := NewModel()
 	for i := range 3 {
@@ -135,7 +135,7 @@ func TestTakeOnNamedNode(t *testing.T) {
 	for want := int64(2); want >= 0; want-- {
 		fit := copied.Fit(p)
 		if fit.Replicas != want {
-			t.Fatalf("room for %d, want %d", fit.Replicas, want)
+			t.Fatalf("capacity for %d, want %d", fit.Replicas, want)
 		}
 		for _, c := range fit.Classes {
 			copied.Take(c.Class, p.Requests, 1)
@@ -151,42 +151,43 @@ func TestVolumesChange(t *testing.T) {
 	expect := func(when string, first, second int64) {
 		t.Helper()
 		if got := [2]int64{room("first"), room("second")}; got != [2]int64{first, second} {
-			t.Errorf("%s there is room for %v, want %v", when, got, [2]int64{first, second})
+			t.Errorf("%s: capacity for %v, want %v", when, got, [2]int64{first, second})
 		}
 	}
 	m.SetVolume(bound("v", "first", inB))
-	expect("when the first claim is bound elsewhere", 0, 2)
+	expect("first claim bound elsewhere", 0, 2)
 	m.SetVolume(bound("v", "second", inB))
-	expect("when the volume is bound to the second", 2, 0)
+	expect("volume bound to the second claim", 2, 0)
 	m.SetVolume(bound("w", "second", inB))
 	m.RemoveVolume("v")
-	expect("when an earlier volume of the second is gone", 2, 0)
+	expect("an earlier volume of the second claim removed", 2, 0)
 	m.SetVolume(bound("w", "second"))
-	expect("when the volume can be reached from everywhere", 2, 2)
+	expect("volume reachable from everywhere", 2, 2)
 	m.SetVolume(bound("v", "first", inB))
 	m.SetVolume(bound("w", "second", inB))
 	m.KeepVolumes(map[string]bool{"w": true})
-	expect("when only one is left", 2, 0)
+	expect("only one kept", 2, 0)
 }
 
-// A summary has bounds: what is beyond counts as reachable from everywhere, and nothing is told of half of the nodes.
+// TestVolumesInSummaryAreBounded checks the bounds of a summary: volumes beyond them count as reachable from
+// everywhere.
 func TestVolumesInSummaryAreBounded(t *testing.T) {
 	m := NewModel()
-	for i := range 2 * mostNamed {
+	for i := range 2 * maxNamed {
 		m.SetNode(newNode(fmt.Sprintf("n%04d", i), 4, nil))
 		m.SetVolume(bound(fmt.Sprintf("local%04d", i), fmt.Sprintf("local%04d", i), reaching(corev1.LabelHostname, fmt.Sprintf("n%04d", i))))
 	}
-	for i := range 2 * mostClaims {
+	for i := range 2 * maxClaims {
 		m.SetVolume(bound(fmt.Sprintf("zone%04d", i), fmt.Sprintf("zone%04d", i), labelled(corev1.LabelTopologyZone, "a")))
 	}
 	claims := 0
 	for _, v := range m.SummarizeVolumes() {
 		claims += len(v.Claims)
 	}
-	if claims != mostClaims {
-		t.Errorf("%d claims are told of, want %d", claims, mostClaims)
+	if claims != maxClaims {
+		t.Errorf("the summary has %d claims, want %d", claims, maxClaims)
 	}
-	if classes := len(m.Summarize(1000)); classes != mostNamed+1 {
-		t.Errorf("%d classes are told of, want %d", classes, mostNamed+1)
+	if classes := len(m.Summarize(1000)); classes != maxNamed+1 {
+		t.Errorf("the summary has %d classes, want %d", classes, maxNamed+1)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// WorkloadRebalancer asks once for workloads to be scheduled anew, without regard to where they run now.
+// WorkloadRebalancer reschedules workloads once, regardless of where they run now.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -18,7 +18,7 @@ type WorkloadRebalancer struct {
 	// +required
 	Spec WorkloadRebalancerSpec `json:"spec"`
 
-	// Status tells what became of them.
+	// Status is the result.
 	// +optional
 	Status WorkloadRebalancerStatus `json:"status,omitzero"`
 }
@@ -33,14 +33,14 @@ type WorkloadRebalancerList struct {
 	Items []WorkloadRebalancer `json:"items"`
 }
 
-// WorkloadRebalancerSpec lists workloads to schedule anew.
+// WorkloadRebalancerSpec lists workloads to reschedule.
 type WorkloadRebalancerSpec struct {
 	// Workloads are the templates.
 	// +required
 	// +kubebuilder:validation:MinItems=1
 	Workloads []ObjectReference `json:"workloads"`
 
-	// TTLSecondsAfterFinished is how long the object stays once all workloads are handled; unset means for ever.
+	// TTLSecondsAfterFinished is how long the object is kept after all workloads are handled; unset means forever.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
@@ -65,7 +65,7 @@ type ObjectReference struct {
 	Namespace string `json:"namespace,omitempty"`
 }
 
-// WorkloadRebalancerStatus tells what became of the workloads.
+// WorkloadRebalancerStatus is the result for all workloads.
 type WorkloadRebalancerStatus struct {
 	// ObservedWorkloads is the outcome of each workload.
 	// +optional

@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// CronFederatedHPA scales a template, or the bounds of a FederatedHPA, by the clock.
+// CronFederatedHPA scales a template, or the limits of a FederatedHPA, on a schedule.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -21,7 +21,7 @@ type CronFederatedHPA struct {
 	// +required
 	Spec CronFederatedHPASpec `json:"spec"`
 
-	// Status tells what was done.
+	// Status is the history.
 	// +optional
 	Status CronFederatedHPAStatus `json:"status,omitzero"`
 }
@@ -52,7 +52,7 @@ type CronFederatedHPASpec struct {
 	Rules []CronFederatedHPARule `json:"rules"`
 }
 
-// CronFederatedHPARule scales at certain times. A run that was missed is not caught up on.
+// CronFederatedHPARule scales at certain times. Missed runs are not repeated.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.targetMinReplicas) || !has(self.targetMaxReplicas) || self.targetMinReplicas <= self.targetMaxReplicas",fieldPath=".targetMinReplicas",message="targetMinReplicas must not exceed targetMaxReplicas"
 type CronFederatedHPARule struct {
@@ -96,14 +96,14 @@ type CronFederatedHPARule struct {
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$`
 	TimeZone *string `json:"timeZone,omitempty"`
 
-	// SuccessfulHistoryLimit is how many successful runs are remembered.
+	// SuccessfulHistoryLimit is how many successful runs are kept.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=32
 	// +kubebuilder:default=3
 	SuccessfulHistoryLimit *int32 `json:"successfulHistoryLimit,omitempty"`
 
-	// FailedHistoryLimit is how many failed runs are remembered.
+	// FailedHistoryLimit is how many failed runs are kept.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=32
@@ -111,14 +111,14 @@ type CronFederatedHPARule struct {
 	FailedHistoryLimit *int32 `json:"failedHistoryLimit,omitempty"`
 }
 
-// CronFederatedHPAStatus tells what the rules did.
+// CronFederatedHPAStatus is the history of the rules.
 type CronFederatedHPAStatus struct {
-	// ExecutionHistories is the past of each rule.
+	// ExecutionHistories is the history of each rule.
 	// +optional
 	ExecutionHistories []ExecutionHistory `json:"executionHistories,omitempty"`
 }
 
-// ExecutionHistory is the past of one rule.
+// ExecutionHistory is the history of one rule.
 type ExecutionHistory struct {
 	// RuleName names the rule.
 	// +required
@@ -128,16 +128,16 @@ type ExecutionHistory struct {
 	// +optional
 	NextExecutionTime *metav1.Time `json:"nextExecutionTime,omitempty"`
 
-	// SuccessfulExecutions are runs that did their work.
+	// SuccessfulExecutions are the successful runs.
 	// +optional
 	SuccessfulExecutions []SuccessfulExecution `json:"successfulExecutions,omitempty"`
 
-	// FailedExecutions are runs that did not.
+	// FailedExecutions are the failed runs.
 	// +optional
 	FailedExecutions []FailedExecution `json:"failedExecutions,omitempty"`
 }
 
-// SuccessfulExecution is a run that did its work.
+// SuccessfulExecution is a successful run.
 type SuccessfulExecution struct {
 	// ScheduleTime is when the run was due.
 	// +required
@@ -160,7 +160,7 @@ type SuccessfulExecution struct {
 	AppliedMinReplicas *int32 `json:"appliedMinReplicas,omitempty"`
 }
 
-// FailedExecution is a run that did not do its work.
+// FailedExecution is a failed run.
 type FailedExecution struct {
 	// ScheduleTime is when the run was due.
 	// +required
@@ -170,7 +170,7 @@ type FailedExecution struct {
 	// +required
 	ExecutionTime *metav1.Time `json:"executionTime"`
 
-	// Message is a sentence for people.
+	// Message is a human-readable message.
 	// +required
 	Message string `json:"message"`
 }

@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// FederatedHPA scales a template by metrics gathered from all clusters that run it.
+// FederatedHPA scales a template by metrics collected from all clusters that run it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -24,7 +24,7 @@ type FederatedHPA struct {
 	// +required
 	Spec FederatedHPASpec `json:"spec"`
 
-	// Status tells what was measured and decided.
+	// Status is what was measured and decided.
 	// +optional
 	Status autoscalingv2.HorizontalPodAutoscalerStatus `json:"status,omitzero"`
 }

@@ -4,8 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Cell is one control plane of the federation: an etcd, an API server and an engine. It says how the cell is reached;
-// whether the cell holds objects is decided by the CellTopology.
+// Cell is one control plane of the federation: an etcd, an API server and an engine. It says how the cell is
+// reached. The CellTopology decides whether the cell holds objects.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -25,7 +25,7 @@ type Cell struct {
 	// +required
 	Spec CellSpec `json:"spec"`
 
-	// Status tells how the cell is.
+	// Status is the state of the cell.
 	// +optional
 	Status CellStatus `json:"status,omitzero"`
 }
@@ -46,7 +46,7 @@ type CellSpec struct {
 	// +required
 	Endpoint CellEndpoint `json:"endpoint"`
 
-	// Credentials are what gateways and controllers authenticate with.
+	// Credentials authenticate gateways and controllers.
 	// +required
 	Credentials CellCredentials `json:"credentials"`
 
@@ -54,8 +54,8 @@ type CellSpec struct {
 	// +required
 	Etcd CellEtcd `json:"etcd"`
 
-	// Weight is what a CellTopology is given when this cell is added to it. Changing it moves nothing; the weight that
-	// counts is the one in the topology.
+	// Weight is the initial weight of the cell in a CellTopology. Later changes have no effect; the weight in the
+	// topology counts.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
@@ -72,7 +72,7 @@ type CellEndpoint struct {
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() == 'https' && size(url(self).getHost()) > 0",message="server must be an https URL with a host"
 	Server string `json:"server"`
 
-	// CABundle are the PEM certificates that vouch for the API server.
+	// CABundle holds the PEM certificates that verify the API server.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	CABundle []byte `json:"caBundle"`
@@ -83,7 +83,7 @@ type CellEndpoint struct {
 	ServerName string `json:"serverName,omitempty"`
 }
 
-// CellCredentials are what gateways and controllers authenticate with at a cell.
+// CellCredentials authenticate gateways and controllers to a cell.
 type CellCredentials struct {
 	// SecretRef points at a Secret of type kubernetes.io/tls with the client certificate of the authenticating proxy and
 	// of the cell's controllers.
@@ -106,7 +106,7 @@ type CellEtcd struct {
 	// +required
 	SecretRef SecretReference `json:"secretRef"`
 
-	// Prefix is where the API server keeps its objects. It cannot be changed.
+	// Prefix is the key prefix of the API server's objects. It cannot be changed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^/[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*$`
@@ -130,9 +130,9 @@ type SecretReference struct {
 	Name string `json:"name"`
 }
 
-// CellStatus tells how a cell is.
+// CellStatus is the state of a cell.
 type CellStatus struct {
-	// ObservedGeneration is the generation that the status speaks of.
+	// ObservedGeneration is the generation that the status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
@@ -146,16 +146,16 @@ type CellStatus struct {
 	// +optional
 	Version string `json:"version,omitempty"`
 
-	// Objects counts what the cell holds.
+	// Objects counts the objects in the cell.
 	// +optional
 	Objects *CellObjects `json:"objects,omitempty"`
 
-	// Backup tells how much of the cell its backup cells have.
+	// Backup is the state of the cell's backup.
 	// +optional
 	Backup *CellBackup `json:"backup,omitempty"`
 }
 
-// CellObjects counts what a cell holds.
+// CellObjects counts the objects in a cell.
 type CellObjects struct {
 	// Templates is the number of federated objects.
 	// +optional
@@ -170,10 +170,10 @@ type CellObjects struct {
 	Works int64 `json:"works,omitempty"`
 }
 
-// CellBackup tells how much of a cell its backup cells have.
+// CellBackup is the state of a cell's backup.
 type CellBackup struct {
-	// UpToDateAt is the time up to which every write is backed up. Its age is the lag, and bounds what the loss of
-	// the cell can cost.
+	// UpToDateAt is the time up to which every write is backed up. Its age is the lag, which bounds what the loss
+	// of the cell can lose.
 	// +optional
 	UpToDateAt *metav1.Time `json:"upToDateAt,omitempty"`
 

@@ -7,12 +7,12 @@ import (
 // CellTopologyName is the name of the only CellTopology.
 const CellTopologyName = "default"
 
-// CellTopology says which cells hold objects, and with which weight. Where an object lives follows from it alone. There
-// is one, named "default"; its generation is the epoch.
+// CellTopology lists the cells that hold objects and their weights. It alone determines which cell owns an object.
+// There is one, named "default"; its generation is the epoch.
 //
-// A change runs by itself, from its start to its end: cells join (In), cells leave (Out), or weights change
-// (targetWeight). It can be turned back at any time by swapping In and Out, or weight and targetWeight. It ends once
-// everything has moved, which the phase Moved says. A cell may be declared Failed at any time.
+// One change runs at a time: cells join (In), cells leave (Out), or weights change (targetWeight). It can be
+// reverted at any time by swapping In and Out, or weight and targetWeight. It can end when all objects have moved,
+// in phase Moved. A cell may be declared Failed at any time.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -32,7 +32,7 @@ type CellTopology struct {
 	// +required
 	Spec CellTopologySpec `json:"spec"`
 
-	// Status tells how the change under way goes.
+	// Status is the progress of the current change.
 	// +optional
 	Status CellTopologyStatus `json:"status,omitzero"`
 }
@@ -47,7 +47,7 @@ type CellTopologyList struct {
 	Items []CellTopology `json:"items"`
 }
 
-// CellTopologySpec lists the cells and bounds the pace of changes.
+// CellTopologySpec lists the cells and limits the pace of changes.
 //
 // +kubebuilder:validation:XValidation:rule="self.cells.exists(c, c.state in ['Normal', 'In'])",fieldPath=".cells",message="cells must hold at least one cell that is Normal or In, or nobody would own the objects"
 // +kubebuilder:validation:XValidation:rule="(self.cells.exists(c, c.state == 'In') ? 1 : 0) + (self.cells.exists(c, c.state == 'Out') ? 1 : 0) + (self.cells.exists(c, has(c.targetWeight)) ? 1 : 0) <= 1",fieldPath=".cells",message="cells: one change runs at a time, so use only one of state In, state Out and targetWeight"
@@ -66,13 +66,13 @@ type CellTopologySpec struct {
 	// +kubebuilder:validation:MaxItems=64
 	Cells []TopologyCell `json:"cells"`
 
-	// Migration bounds the pace of changes.
+	// Migration limits the pace of changes.
 	// +optional
 	// +kubebuilder:default={}
 	Migration MigrationPace `json:"migration,omitzero"`
 }
 
-// TopologyCell is a cell's place in the topology.
+// TopologyCell is a cell of the topology.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.targetWeight) || (self.state == 'Normal' && self.targetWeight != self.weight)",fieldPath=".targetWeight",message="targetWeight is for a Normal cell and differs from its weight"
 // +kubebuilder:validation:XValidation:rule="self.state == oldSelf.state || (oldSelf.state + self.state) in ['NormalOut', 'NormalFailed', 'InNormal', 'InOut', 'InFailed', 'OutIn', 'OutFailed', 'FailedIn']",fieldPath=".state",message="state goes from In to Normal, from Normal to Out, from Failed to In, between In and Out to turn a change back, and from anywhere to Failed"
@@ -86,26 +86,27 @@ type TopologyCell struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// Weight is the cell's share of the slots, relative to the others'.
+	// Weight is the cell's share of the slots, relative to the other cells.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	// +kubebuilder:default=1
 	Weight int32 `json:"weight,omitempty"`
 
-	// TargetWeight is the weight after the change under way. When everything has moved it becomes the weight.
+	// TargetWeight is the weight after the current change. It becomes the weight when all objects have moved.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	TargetWeight *int32 `json:"targetWeight,omitempty"`
 
-	// Seed settles, with the name, which slots the cell gets. `cellplane cells add` chooses one that brings all cells close to
-	// what their weights say, and `cellplane cells plan add` shows it. It stays as long as the cell is part of the topology.
+	// Seed determines, together with the name, which slots the cell owns. `cellplane cells add` chooses a seed that
+	// brings all cells close to their weights, and `cellplane cells plan add` shows it. It is fixed while the cell
+	// is part of the topology.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Seed int32 `json:"seed,omitempty"`
 
-	// State says whether the cell owns slots before and after the change under way.
+	// State says whether the cell owns slots before and after the current change.
 	// +optional
 	// +kubebuilder:validation:Enum=Normal;In;Out;Failed
 	// +kubebuilder:default=Normal
@@ -126,16 +127,16 @@ const (
 	CellStateFailed CellState = "Failed"
 )
 
-// MigrationPace bounds the pace of changes.
+// MigrationPace limits the pace of changes.
 type MigrationPace struct {
-	// Window is how many objects move at once.
+	// Window is the number of objects that move at once.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4096
 	// +kubebuilder:default=64
 	Window int32 `json:"window,omitempty"`
 
-	// GracePeriod is how long the copies that objects leave behind are kept.
+	// GracePeriod is how long the old copies of moved objects are kept.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -144,13 +145,13 @@ type MigrationPace struct {
 	GracePeriod *metav1.Duration `json:"gracePeriod,omitempty"`
 }
 
-// CellTopologyStatus tells how the change under way goes.
+// CellTopologyStatus is the progress of the current change.
 type CellTopologyStatus struct {
-	// ObservedGeneration is the epoch that the status speaks of.
+	// ObservedGeneration is the epoch that the status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// FencedEpoch is the lowest epoch that every API server of every cell has been seen to insist on.
+	// FencedEpoch is the lowest epoch that every API server of every cell is known to require.
 	// +optional
 	FencedEpoch int64 `json:"fencedEpoch,omitempty"`
 
@@ -159,29 +160,29 @@ type CellTopologyStatus struct {
 	// +kubebuilder:validation:Enum=Stable;Fencing;Promoting;Moving;Moved
 	Phase TopologyPhase `json:"phase,omitempty"`
 
-	// Conditions are Settled and BackedUp.
+	// Conditions of the topology: Settled.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// Change is the change under way.
+	// Change is the current change.
 	// +optional
 	Change *TopologyChange `json:"change,omitempty"`
 
-	// LeftoversSince is when the last change ended that left copies behind. They are removed when the grace period has
-	// passed since then.
+	// LeftoversSince is when the last change ended that left old copies behind. They are removed after the grace
+	// period.
 	// +optional
 	LeftoversSince *metav1.Time `json:"leftoversSince,omitempty"`
 
-	// Cells tells what each cell holds.
+	// Cells lists what each cell holds.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
 	Cells []CellSlots `json:"cells,omitempty"`
 
-	// Epochs are the last epochs, the newest last. They let a client that watches go on through a change.
+	// Epochs are the latest epochs, the newest last. They let watches continue through a change.
 	// +optional
 	// +listType=map
 	// +listMapKey=epoch
@@ -189,19 +190,20 @@ type CellTopologyStatus struct {
 	Epochs []TopologyEpoch `json:"epochs,omitempty"`
 }
 
-// TopologyEpoch says how positions of the epoch before are carried into an epoch.
+// TopologyEpoch describes how watch positions of the previous epoch continue in an epoch.
 type TopologyEpoch struct {
 	// Epoch is the generation of the CellTopology.
 	// +required
 	Epoch int64 `json:"epoch"`
 
-	// From are the cells that are new in the epoch, with the revision of their stores before anything could move there.
+	// From lists the cells that are new in the epoch, with the revision of their stores before anything moved
+	// there.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	From map[string]int64 `json:"from,omitempty"`
 
-	// Least are the cells that have left in the epoch, with the revision of their stores after which nothing in them
-	// concerns clients. Whoever has seen less reads on there.
+	// Least lists the cells that left in the epoch, with the last revision of their stores that concerns clients. A
+	// client with an earlier position reads on there first.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Least map[string]int64 `json:"least,omitempty"`
@@ -213,19 +215,19 @@ type TopologyPhase string
 const (
 	// TopologyStable means that no change is under way.
 	TopologyStable TopologyPhase = "Stable"
-	// TopologyFencing means that the cells are being told to refuse the previous epoch.
+	// TopologyFencing means that the cells are being set to refuse the previous epoch.
 	TopologyFencing TopologyPhase = "Fencing"
-	// TopologyPromoting means that the backups of a failed cell are being brought to life.
+	// TopologyPromoting means that the backups of a failed cell are being activated.
 	TopologyPromoting TopologyPhase = "Promoting"
 	// TopologyMoving means that objects move.
 	TopologyMoving TopologyPhase = "Moving"
-	// TopologyMoved means that every object has moved, and the change can end.
+	// TopologyMoved means that all objects have moved and the change can end.
 	TopologyMoved TopologyPhase = "Moved"
 )
 
-// TopologyChange tells how far a change has come.
+// TopologyChange is the progress of a change.
 type TopologyChange struct {
-	// Epoch of the change. What follows means nothing in any other epoch.
+	// Epoch of the change. The other fields are valid in this epoch only.
 	// +required
 	Epoch int64 `json:"epoch"`
 
@@ -233,37 +235,37 @@ type TopologyChange struct {
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
 
-	// MovedObjects is how many objects have moved.
+	// MovedObjects is the number of moved objects.
 	// +optional
 	MovedObjects int64 `json:"movedObjects,omitempty"`
 
-	// TotalObjects is how many objects have to move.
+	// TotalObjects is the number of objects to move.
 	// +optional
 	TotalObjects int64 `json:"totalObjects,omitempty"`
 
-	// MovedSlots is a bitmap of the 16384 slots, lowest bit first. A set bit says that all objects of the slot have
-	// moved, so that the new cell alone is asked for them.
+	// MovedSlots is a bitmap of the 16384 slots, lowest bit first. A set bit means that all objects of the slot
+	// have moved, so that only the new cell is queried.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2732
 	MovedSlots []byte `json:"movedSlots,omitempty"`
 }
 
-// CellSlots tells what a cell holds.
+// CellSlots is the number of slots of a cell.
 type CellSlots struct {
 	// Name of the cell.
 	// +required
 	// +kubebuilder:validation:MaxLength=48
 	Name string `json:"name"`
 
-	// Slots it owns before the change.
+	// Slots that it owns before the change.
 	// +optional
 	Slots int32 `json:"slots,omitempty"`
 
-	// TargetSlots it owns after the change.
+	// TargetSlots that it owns after the change.
 	// +optional
 	TargetSlots int32 `json:"targetSlots,omitempty"`
 
-	// BackupSlots it keeps the backup of after the change.
+	// BackupSlots whose backups it keeps after the change.
 	// +optional
 	BackupSlots int32 `json:"backupSlots,omitempty"`
 }

@@ -5,9 +5,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ClusterLedger is what a member has left and what of it is promised. It has the name of its Cluster and lives on the
-// hub. Capacity and promises are one object and every change of it is a compare-and-swap, so that nobody can promise
-// what another has promised a moment ago, and a promise ends in the write that counts its pods as running.
+// ClusterLedger is the free capacity of a member and the reservations in it. It has the name of its Cluster and
+// lives on the hub. Capacity and reservations are one object and every change is a compare-and-swap, so no capacity
+// is reserved twice, and a reservation ends in the same write that counts its pods as running.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=clusterledgers,scope=Cluster,categories={cellplane}
@@ -18,41 +18,42 @@ type ClusterLedger struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Classes are the nodes, by what pods can tell of them.
+	// Classes are the nodes, grouped by their properties.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=1024
 	Classes []LedgerNodeClass `json:"classes,omitempty"`
 
-	// Volumes are where claims are bound that not all nodes can reach.
+	// Volumes are the claims bound to volumes that not all nodes can reach.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
 	Volumes []LedgerVolumes `json:"volumes,omitempty"`
 
-	// StorageClasses are those that make volumes which not all nodes can reach.
+	// StorageClasses are those whose volumes not all nodes can reach.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
 	StorageClasses []LedgerStorageClass `json:"storageClasses,omitempty"`
 
-	// Revision counts how often the classes, the volumes or the storage classes were seen to differ.
+	// Revision counts changes of the classes, the volumes or the storage classes.
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
 
-	// ObservedAt is when that was last.
+	// ObservedAt is the time of the last change.
 	// +optional
 	ObservedAt metav1.Time `json:"observedAt,omitzero"`
 
-	// Holders are all that may promise; while the hub is away each counts on an equal share only.
+	// Holders are all that may make reservations. While the hub is unreachable, each uses an equal share of the
+	// free capacity only.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
 	Holders []string `json:"holders,omitempty"`
 
-	// Reservations are promises whose pods do not run yet.
+	// Reservations whose pods do not run yet.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8192
@@ -69,14 +70,14 @@ type ClusterLedgerList struct {
 	Items []ClusterLedger `json:"items"`
 }
 
-// LedgerNodeClass is nodes that pods cannot tell apart but by what they have left.
+// LedgerNodeClass is a set of nodes that differ only in their free resources.
 type LedgerNodeClass struct {
-	// Name of the class, made from what it consists of.
+	// Name of the class, derived from its properties.
 	// +required
 	// +kubebuilder:validation:MaxLength=80
 	Name string `json:"name"`
 
-	// Labels of the nodes, without the one that names a single node unless a volume asks for that node.
+	// Labels of the nodes, without the hostname unless a volume names the node.
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
 
@@ -85,23 +86,23 @@ type LedgerNodeClass struct {
 	// +listType=atomic
 	Taints []corev1.Taint `json:"taints,omitempty"`
 
-	// Allocatable is what each node offers.
+	// Allocatable resources of each node.
 	// +optional
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
 
-	// Potential tells that the nodes do not exist yet, but could.
+	// Potential means that the nodes do not exist yet but could be added.
 	// +optional
 	Potential bool `json:"potential,omitempty"`
 
-	// Nodes counts the nodes by what they have left.
+	// Nodes of the class, grouped by their free resources.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=4096
 	Nodes []LedgerNodes `json:"nodes,omitempty"`
 }
 
-// LedgerNodes are nodes of a class with the same left. There are many, and a ledger is written often: each is one line of
-// text, like "12 cpu=3500m memory=12Gi", which costs an API server a fraction of what an object does.
+// LedgerNodes is a number of nodes with the same free resources. Ledgers have many of them and are written often,
+// so each is one line of text like "12 cpu=3500m memory=12Gi", which costs an API server a fraction of an object.
 //
 // +kubebuilder:validation:Type=string
 // +kubebuilder:validation:MaxLength=1024
@@ -109,20 +110,20 @@ type LedgerNodes struct {
 	// Count of the nodes.
 	Count int32 `json:"-"`
 
-	// Free is the least that each has left.
+	// Free is the minimum that each node has free.
 	Free corev1.ResourceList `json:"-"`
 
-	// Unreadable is why the text tells nothing, empty if it does. Such nodes have nothing left.
+	// Unreadable is the error if the text is invalid, otherwise empty. Such nodes have no free resources.
 	Unreadable string `json:"-"`
 }
 
-// LedgerVolumes are claims whose volumes can be reached from the same nodes only.
+// LedgerVolumes is a set of claims whose volumes are reachable from the same nodes only.
 type LedgerVolumes struct {
 	// Reach selects the nodes.
 	// +required
 	Reach corev1.NodeSelector `json:"reach"`
 
-	// AccessMode is the only one that the volumes can be used in; empty if there are several.
+	// AccessMode is the only access mode of the volumes; empty if there are several.
 	// +optional
 	AccessMode corev1.PersistentVolumeAccessMode `json:"accessMode,omitempty"`
 
@@ -133,29 +134,29 @@ type LedgerVolumes struct {
 	Claims []string `json:"claims"`
 }
 
-// LedgerStorageClass is a storage class whose volumes are made in some places only.
+// LedgerStorageClass is a storage class whose volumes not all nodes can reach.
 type LedgerStorageClass struct {
 	// Name of the class.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// Default tells that claims which name no class mean this one.
+	// Default means that claims without a class use this one.
 	// +optional
 	Default bool `json:"default,omitempty"`
 
-	// Reach selects the nodes that can reach the volumes, wherever they are made.
+	// Reach selects the nodes that can reach the volumes.
 	// +required
 	Reach corev1.NodeSelector `json:"reach"`
 }
 
-// Reservation is a promise of room for the pods of a workload. Ledgers hold thousands of them, and only engines and the
-// hub manager write them: the API server is spared to look at each field in every write.
+// Reservation is capacity reserved for the pods of a workload. A ledger holds thousands of them, written by engines
+// and the hub manager only, so the API server does not validate their fields in every write.
 //
 // +kubebuilder:validation:Type=object
 // +kubebuilder:pruning:PreserveUnknownFields
 type Reservation struct {
-	// Holder is the cell that made the promise.
+	// Holder is the cell that made the reservation.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Holder string `json:"holder"`
@@ -168,12 +169,12 @@ type Reservation struct {
 	// +optional
 	Component string `json:"component,omitempty"`
 
-	// Total is how many pods the workload will have in the cluster when the promise is fulfilled.
+	// Total is the number of pods of the workload in the cluster once all of them run.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Total int32 `json:"total"`
 
-	// Pods says where the pods that do not run yet are expected.
+	// Pods are the pods that do not run yet, by class of nodes.
 	// +optional
 	// +listType=map
 	// +listMapKey=class
@@ -183,15 +184,15 @@ type Reservation struct {
 	// +optional
 	Requests corev1.ResourceList `json:"requests,omitempty"`
 
-	// Expires is when the promise ends, whether the pods run or not.
+	// Expires is when the reservation ends even if the pods do not run.
 	// +required
 	Expires metav1.Time `json:"expires"`
 
-	// Unreadable is why nothing is promised, empty if something is.
+	// Unreadable is the error if the reservation is invalid, otherwise empty.
 	Unreadable string `json:"-"`
 }
 
-// ReservedPods are pods that are expected on the nodes of a class.
+// ReservedPods is a number of pods expected on the nodes of a class.
 type ReservedPods struct {
 	// Class of the nodes.
 	// +required
@@ -204,7 +205,7 @@ type ReservedPods struct {
 	Count int32 `json:"count"`
 }
 
-// WorkloadReference names a workload in all clusters that run it.
+// WorkloadReference names a workload. It is the same in all clusters.
 type WorkloadReference struct {
 	// Kind of the workload.
 	// +required

@@ -6,8 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ClusterProfile tells what a member costs and how far it can grow. It has the name of its Cluster. Without one a
-// cluster is free of charge and stays as large as it is.
+// ClusterProfile holds the price and the growth limits of a member. It has the name of its Cluster. A cluster
+// without one has no price and does not grow.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=clusterprofiles,scope=Cluster,categories={cellplane}
@@ -20,7 +20,7 @@ type ClusterProfile struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what is known of the cluster.
+	// Spec is the description of the cluster.
 	// +required
 	Spec ClusterProfileSpec `json:"spec"`
 }
@@ -35,37 +35,36 @@ type ClusterProfileList struct {
 	Items []ClusterProfile `json:"items"`
 }
 
-// ClusterProfileSpec is what is known of a cluster besides what it says of itself.
+// ClusterProfileSpec describes a cluster beyond what the cluster reports itself.
 type ClusterProfileSpec struct {
-	// Price is what resources cost there.
+	// Price of the cluster's resources.
 	// +optional
 	Price *ClusterPrice `json:"price,omitempty"`
 
-	// Elasticity says how the cluster grows; a cluster without it does not. A data centre of one's own has none, a
-	// cloud has.
+	// Elasticity says how the cluster grows. A cluster without it does not grow.
 	// +optional
 	Elasticity *ClusterElasticity `json:"elasticity,omitempty"`
 
-	// Size bounds the cluster in nodes.
+	// Size limits the number of nodes.
 	// +optional
 	Size *ClusterSize `json:"size,omitempty"`
 }
 
-// ClusterPrice is what resources cost.
+// ClusterPrice is the price of resources.
 type ClusterPrice struct {
-	// PerHour is the list price of one unit for an hour: of one processor, one GiB of memory or storage, or one piece
-	// of anything else. What is not listed is free.
+	// PerHour is the list price of one unit per hour: of one CPU, one GiB of memory or storage, or one unit of any
+	// other resource. Unlisted resources are free.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=24
 	// +kubebuilder:validation:XValidation:rule="self.all(name, !string(self[name]).startsWith('-'))",message="perHour: a price must not be negative"
 	PerHour map[corev1.ResourceName]resource.Quantity `json:"perHour,omitempty"`
 
-	// Currency is shown beside costs; clusters are compared by number alone.
+	// Currency is shown with prices. It is not converted when clusters are compared.
 	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	Currency string `json:"currency,omitempty"`
 
-	// Shares say how the capacity is bought. What they leave of a hundred percent is bought on demand at the list price.
+	// Shares say how the capacity is purchased. The rest is on demand at the list price.
 	// +optional
 	// +listType=map
 	// +listMapKey=option
@@ -74,9 +73,9 @@ type ClusterPrice struct {
 	Shares []PurchaseShare `json:"shares,omitempty"`
 }
 
-// PurchaseShare is a part of the capacity and what it costs.
+// PurchaseShare is a share of the capacity and its price.
 type PurchaseShare struct {
-	// Option is how this part is bought.
+	// Option is how this share is purchased.
 	// +required
 	// +kubebuilder:validation:Enum=Reserved;OnDemand;Spot
 	Option PurchaseOption `json:"option"`
@@ -87,7 +86,8 @@ type PurchaseShare struct {
 	// +kubebuilder:validation:Maximum=100
 	Percent int32 `json:"percent"`
 
-	// PricePercent is what this part costs, in percent of the list price. Capacity that is paid for anyway costs 0.
+	// PricePercent is the price of this share in percent of the list price. Capacity that is paid for anyway costs
+	// 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
@@ -95,7 +95,7 @@ type PurchaseShare struct {
 	PricePercent *int32 `json:"pricePercent,omitempty"`
 }
 
-// PurchaseOption is how capacity is bought.
+// PurchaseOption is how capacity is purchased.
 type PurchaseOption string
 
 const (
@@ -103,13 +103,13 @@ const (
 	PurchaseReserved PurchaseOption = "Reserved"
 	// PurchaseOnDemand is capacity that is paid for while it is used.
 	PurchaseOnDemand PurchaseOption = "OnDemand"
-	// PurchaseSpot is capacity that the provider may take back any time.
+	// PurchaseSpot is capacity that the provider may reclaim at any time.
 	PurchaseSpot PurchaseOption = "Spot"
 )
 
 // ClusterElasticity says how a cluster grows.
 type ClusterElasticity struct {
-	// NodeGroups are the kinds of nodes that an autoscaler adds.
+	// NodeGroups are the groups of nodes that an autoscaler can add.
 	// +required
 	// +listType=map
 	// +listMapKey=name
@@ -117,7 +117,7 @@ type ClusterElasticity struct {
 	// +kubebuilder:validation:MaxItems=64
 	NodeGroups []NodeGroup `json:"nodeGroups"`
 
-	// ScaleUpLatency is how long it takes until a new node runs pods.
+	// ScaleUpLatency is the time until a new node runs pods.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -125,7 +125,7 @@ type ClusterElasticity struct {
 	ScaleUpLatency *metav1.Duration `json:"scaleUpLatency,omitempty"`
 }
 
-// NodeGroup is a kind of nodes that an autoscaler adds.
+// NodeGroup is a group of equal nodes that an autoscaler can add.
 type NodeGroup struct {
 	// Name of the group.
 	// +required
@@ -133,7 +133,7 @@ type NodeGroup struct {
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
 
-	// MaxNodes is how many nodes the group may have. Those that exist are known by the group's labels.
+	// MaxNodes is the maximum number of nodes in the group. Existing nodes are recognized by the group's labels.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100000
@@ -149,19 +149,19 @@ type NodeGroup struct {
 	// +kubebuilder:validation:MaxItems=64
 	Taints []corev1.Taint `json:"taints,omitempty"`
 
-	// Allocatable is what a new node has room for.
+	// Allocatable resources of a new node.
 	// +required
 	Allocatable corev1.ResourceList `json:"allocatable"`
 }
 
-// ClusterSize bounds a cluster in nodes.
+// ClusterSize limits the number of nodes.
 type ClusterSize struct {
-	// MaxNodes bounds the growth of the cluster. A cluster that has more nodes gets no new workloads.
+	// MaxNodes is the maximum number of nodes. A cluster with more nodes gets no new workloads.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxNodes *int32 `json:"maxNodes,omitempty"`
 
-	// TargetNodes is the size that the cluster should have: below it the cluster attracts workloads, above it others do.
+	// TargetNodes is the preferred number of nodes: clusters below it attract workloads, clusters above it do not.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	TargetNodes *int32 `json:"targetNodes,omitempty"`

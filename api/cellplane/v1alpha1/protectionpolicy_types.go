@@ -5,9 +5,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// ProtectionPolicy guards objects against being deleted or scaled down by mistake. The gateway checks every request
-// against all policies, and a request must satisfy each one that selects its object. The annotation
-// cellplane.io/break-glass on an object, holding a reason, lets a request pass.
+// ProtectionPolicy protects objects from being deleted or scaled down by mistake. The gateway checks every request
+// against all policies; a request must satisfy each policy that selects its object. The annotation
+// cellplane.io/break-glass on an object, with a reason, lets requests pass.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=protectionpolicies,scope=Cluster,categories={cellplane}
@@ -19,7 +19,7 @@ type ProtectionPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec says what is guarded against what.
+	// Spec says which objects are protected from what.
 	// +required
 	Spec ProtectionPolicySpec `json:"spec"`
 }
@@ -34,33 +34,33 @@ type ProtectionPolicyList struct {
 	Items []ProtectionPolicy `json:"items"`
 }
 
-// ProtectionPolicySpec says what is guarded against what.
+// ProtectionPolicySpec says which objects are protected from what.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.deletion) || has(self.scaleDown)",message="deletion or scaleDown must be given, or nothing is guarded against"
 type ProtectionPolicySpec struct {
-	// ResourceSelectors pick the objects; an object is guarded if any of them picks it.
+	// ResourceSelectors select the objects; an object is protected if any of them matches.
 	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	ResourceSelectors []ProtectedResources `json:"resourceSelectors"`
 
-	// Action is what happens to a request that the policy objects to.
+	// Action on a request that violates the policy.
 	// +optional
 	// +kubebuilder:validation:Enum=Deny;Warn
 	// +kubebuilder:default=Deny
 	Action ProtectionAction `json:"action,omitempty"`
 
-	// Deletion guards against deletion.
+	// Deletion protects from deletion.
 	// +optional
 	Deletion *DeletionProtection `json:"deletion,omitempty"`
 
-	// ScaleDown guards against losing many replicas at once.
+	// ScaleDown protects from losing many replicas at once.
 	// +optional
 	ScaleDown *ScaleDownProtection `json:"scaleDown,omitempty"`
 }
 
-// ProtectedResources picks objects. All parts must agree; a part that is not given agrees with everything.
+// ProtectedResources selects objects. All parts must match; an absent part matches everything.
 type ProtectedResources struct {
 	// APIGroups of the objects; the core group is "", and "*" stands alone for all.
 	// +required
@@ -89,16 +89,16 @@ type ProtectedResources struct {
 	// +kubebuilder:validation:items:MaxLength=63
 	Namespaces []string `json:"namespaces,omitempty"`
 
-	// NamespaceSelector picks objects by the labels of their namespace, and Namespace objects by their own.
+	// NamespaceSelector selects objects by the labels of their namespace, and Namespace objects by their own.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
-	// LabelSelector picks objects by label. The labels before the request count.
+	// LabelSelector selects objects by their labels before the request.
 	// +optional
 	LabelSelector *metav1.LabelSelector `json:"labelSelector,omitempty"`
 }
 
-// ProtectionAction is what happens to a request that a policy objects to.
+// ProtectionAction is the action on a request that violates a policy.
 type ProtectionAction string
 
 const (
@@ -108,36 +108,36 @@ const (
 	ProtectionWarn ProtectionAction = "Warn"
 )
 
-// DeletionProtection guards against deletion.
+// DeletionProtection protects from deletion.
 type DeletionProtection struct {
-	// Enabled turns the guard on.
+	// Enabled turns the protection on.
 	// +optional
 	// +kubebuilder:default=true
 	Enabled *bool `json:"enabled,omitempty"`
 
-	// AllowScaledToZero lets workloads go that ask for no replicas.
+	// AllowScaledToZero allows the deletion of workloads with zero replicas.
 	// +optional
 	AllowScaledToZero bool `json:"allowScaledToZero,omitempty"`
 }
 
-// ScaleDownProtection guards against losing many replicas at once. Both bounds may be given; both must then hold.
+// ScaleDownProtection protects from losing many replicas at once. If both limits are given, both must hold.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.maxDecrease) || has(self.window)",message="maxDecrease or window must be given, or nothing is guarded against"
 type ScaleDownProtection struct {
-	// MaxDecrease is how many replicas a single request may take away, as a number or as a percentage of those the
-	// object asks for before the request, rounded down.
+	// MaxDecrease is how many replicas a single request may remove, as a number or as a percentage of the replicas
+	// before the request, rounded down.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=4
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^(100|[1-9]?[0-9])%$')",message="maxDecrease must be a number that is not negative, or a percentage from 0% to 100%"
 	MaxDecrease *intstr.IntOrString `json:"maxDecrease,omitempty"`
 
-	// Window bounds what several requests take away together.
+	// Window limits what several requests remove together.
 	// +optional
 	Window *ScaleDownWindow `json:"window,omitempty"`
 }
 
-// ScaleDownWindow bounds what the requests of some time take away together.
+// ScaleDownWindow limits what requests within some time remove together.
 type ScaleDownWindow struct {
 	// Seconds is the length of the window, which ends now.
 	// +required
@@ -145,8 +145,8 @@ type ScaleDownWindow struct {
 	// +kubebuilder:validation:Maximum=604800
 	Seconds int32 `json:"seconds"`
 
-	// MaxDecrease is how many replicas may be taken away within the window, as a number or as a percentage of the most
-	// that the object asked for within it, rounded down.
+	// MaxDecrease is how many replicas may be removed within the window, as a number or as a percentage of the
+	// highest number of replicas within it, rounded down.
 	// +required
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=4

@@ -4,8 +4,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// SchedulingProfile says how clusters are preferred among those that a placement allows. A policy chooses one by the
-// annotation cellplane.io/scheduling-profile or by its schedulerName. Without one placements mean what they always did.
+// SchedulingProfile sets preferences among the clusters that a placement allows. A policy selects one by the
+// annotation cellplane.io/scheduling-profile or by its schedulerName. Without a profile, the placement alone
+// decides.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=schedulingprofiles,scope=Cluster,categories={cellplane}
@@ -17,7 +18,7 @@ type SchedulingProfile struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is the preferences.
+	// Spec holds the preferences.
 	// +required
 	Spec SchedulingProfileSpec `json:"spec"`
 }
@@ -32,9 +33,9 @@ type SchedulingProfileList struct {
 	Items []SchedulingProfile `json:"items"`
 }
 
-// SchedulingProfileSpec is how clusters are preferred: sites first, then the clusters of a site.
+// SchedulingProfileSpec holds preferences between sites and between the clusters of a site.
 type SchedulingProfileSpec struct {
-	// Sites are the preferences between data centres.
+	// Sites are the preferences between sites, such as data centres.
 	// +optional
 	Sites *SitePreferences `json:"sites,omitempty"`
 
@@ -43,28 +44,28 @@ type SchedulingProfileSpec struct {
 	Clusters *ClusterChoice `json:"clusters,omitempty"`
 }
 
-// SitePreferences are the preferences between data centres. They work where replicas are divided by capacity: with
-// dynamicWeight or Aggregated.
+// SitePreferences are preferences between sites. They apply if replicas are divided by capacity, with dynamicWeight
+// or Aggregated.
 type SitePreferences struct {
-	// GroupBy says what makes clusters one site.
+	// GroupBy says which clusters form a site.
 	// +optional
 	// +kubebuilder:validation:Enum=Cluster;Zone;Region;Provider
 	// +kubebuilder:default=Region
 	GroupBy SiteField `json:"groupBy,omitempty"`
 
-	// Order is which sites are filled first. Elastic sites always come after the others if burst is given.
+	// Order says which sites are used first. With burst, elastic sites always come after the others.
 	// +optional
 	// +kubebuilder:validation:Enum=CheapestThatFits;AsPlaced
 	// +kubebuilder:default=AsPlaced
 	Order SiteOrder `json:"order,omitempty"`
 
-	// ReservePercent of what a cluster can hold stays free.
+	// ReservePercent is the percentage of a cluster's capacity that stays free.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	ReservePercent int32 `json:"reservePercent,omitempty"`
 
-	// MaxSpotPercent keeps off clusters that consist of spot capacity to a higher share.
+	// MaxSpotPercent excludes clusters with a higher percentage of spot capacity.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
@@ -74,12 +75,12 @@ type SitePreferences struct {
 	// +optional
 	Burst *Burst `json:"burst,omitempty"`
 
-	// Drain empties sites step by step.
+	// Drain moves replicas out of sites step by step.
 	// +optional
 	Drain *Drain `json:"drain,omitempty"`
 }
 
-// SiteField is what makes clusters one site.
+// SiteField is the property that groups clusters into sites.
 type SiteField string
 
 const (
@@ -93,49 +94,49 @@ const (
 	SiteByProvider SiteField = "Provider"
 )
 
-// SiteOrder is which sites are filled first.
+// SiteOrder is the order in which sites are used.
 type SiteOrder string
 
 const (
-	// SitesAsPlaced leaves it to the placement.
+	// SitesAsPlaced keeps the order of the placement.
 	SitesAsPlaced SiteOrder = "AsPlaced"
-	// SitesCheapestThatFits takes the cheapest site with room for all replicas, and if there is none, fills sites from
-	// the cheapest on.
+	// SitesCheapestThatFits uses the cheapest site with capacity for all replicas. If there is none, sites are used
+	// in the order of their price.
 	SitesCheapestThatFits SiteOrder = "CheapestThatFits"
 )
 
 // Burst uses elastic sites only when the others are full.
 type Burst struct {
-	// ComeBack moves replicas out of elastic sites when the others have room again, at this pace. Without it they stay
-	// until the workload shrinks.
+	// ComeBack moves replicas out of elastic sites at this pace when other sites have free capacity. Without it,
+	// replicas stay until the workload is scaled down.
 	// +optional
 	ComeBack *Pace `json:"comeBack,omitempty"`
 }
 
-// Drain empties sites step by step. A step waits until the one before has settled.
+// Drain moves replicas out of sites step by step. A step starts after the previous one has finished.
 type Drain struct {
-	// Sites to empty, named by the field that they are grouped by.
+	// Sites to drain, named by the field that groups them.
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	Sites []string `json:"sites"`
 
-	// Pace is how fast.
+	// Pace of the drain.
 	// +optional
 	Pace Pace `json:"pace,omitzero"`
 }
 
-// Pace bounds how replicas are moved.
+// Pace bounds how fast replicas are moved.
 type Pace struct {
-	// StepPercent is how many replicas move in one step, in percent of the workload, rounded up.
+	// StepPercent is the number of replicas moved in one step, in percent of the workload, rounded up.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	// +kubebuilder:default=10
 	StepPercent int32 `json:"stepPercent,omitempty"`
 
-	// Interval is the least time between steps.
+	// Interval is the minimum time between steps.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -143,7 +144,8 @@ type Pace struct {
 	// +kubebuilder:default="30s"
 	Interval metav1.Duration `json:"interval,omitzero"`
 
-	// MaxUnavailablePercent of the replicas may be not ready while replicas are moved, rounded down but at least one.
+	// MaxUnavailablePercent is the percentage of replicas that may be unready while replicas are moved, rounded
+	// down but at least one replica.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
@@ -151,15 +153,15 @@ type Pace struct {
 	MaxUnavailablePercent int32 `json:"maxUnavailablePercent,omitempty"`
 }
 
-// ClusterChoice are the preferences between the clusters of a site.
+// ClusterChoice holds preferences between the clusters of a site.
 type ClusterChoice struct {
-	// GatherPending lets replicas that fit nowhere wait in one cluster that can grow, so that its autoscaler acts,
-	// instead of leaving the whole workload unscheduled.
+	// GatherPending keeps replicas that fit no cluster pending in one cluster that can grow, so that its autoscaler
+	// acts. Without it, a workload that does not fit stays unscheduled as a whole.
 	// +optional
 	GatherPending bool `json:"gatherPending,omitempty"`
 
-	// Scores are the scorers and their weights; those that are not listed count once, as by default, if they are
-	// ClusterLocality, and not at all otherwise.
+	// Scores are the scorers and their weights. Unlisted scorers are off, except for ClusterLocality, which has
+	// weight 1.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -167,15 +169,15 @@ type ClusterChoice struct {
 	Scores []ScoreWeight `json:"scores,omitempty"`
 }
 
-// ScoreWeight is a scorer and how much it counts.
+// ScoreWeight is a scorer and its weight.
 type ScoreWeight struct {
-	// Name of the scorer: ClusterLocality prefers clusters that run the workload, ClusterSize those below their target
-	// size, FreeResources those with the largest share of free resources, and Price the cheapest.
+	// Name of the scorer: ClusterLocality prefers clusters that already run the workload, ClusterSize those below
+	// their target size, FreeResources those with the largest share of free resources, and Price the cheapest.
 	// +required
 	// +kubebuilder:validation:Enum=ClusterLocality;ClusterSize;FreeResources;Price
 	Name string `json:"name"`
 
-	// Weight multiplies its scores; 0 turns it off.
+	// Weight multiplies the scores; 0 disables the scorer.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100

@@ -28,7 +28,7 @@ type Cluster struct {
 	// +required
 	Spec ClusterSpec `json:"spec"`
 
-	// Status tells how the cluster is.
+	// Status is the state of the cluster.
 	// +optional
 	Status ClusterStatus `json:"status,omitzero"`
 }
@@ -49,7 +49,7 @@ type ClusterSpec struct {
 	// +optional
 	ID string `json:"id,omitempty"`
 
-	// SyncMode says who carries changes: the control plane pushes, or an agent in the cluster pulls.
+	// SyncMode says how changes reach the cluster: the control plane pushes, or an agent in the cluster pulls.
 	// +required
 	// +kubebuilder:validation:Enum=Push;Pull
 	SyncMode ClusterSyncMode `json:"syncMode"`
@@ -92,7 +92,7 @@ type ClusterSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	Region string `json:"region,omitempty"`
 
-	// Zone is the former way of giving one zone; zones replace it.
+	// Zone is the deprecated way of giving one zone; zones replace it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Zone string `json:"zone,omitempty"`
@@ -125,7 +125,7 @@ type ClusterSpec struct {
 	ResourceModels []ResourceModel `json:"resourceModels,omitempty"`
 }
 
-// ClusterSyncMode says who carries changes to a cluster.
+// ClusterSyncMode says how changes reach a cluster.
 type ClusterSyncMode string
 
 const (
@@ -186,7 +186,7 @@ type ResourceModelRange struct {
 	Max resource.Quantity `json:"max"`
 }
 
-// ClusterStatus tells how a cluster is.
+// ClusterStatus is the state of a cluster.
 type ClusterStatus struct {
 	// KubernetesVersion of the cluster's API server.
 	// +optional

@@ -8,25 +8,25 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// ResourceInterpreterContext is what the engine and an interpreter web hook exchange: a request on the way out, a
-// response on the way back. It is never stored.
+// ResourceInterpreterContext is the message between the engine and an interpreter webhook: first with a request,
+// then with the response. It is never stored.
 //
 // +kubebuilder:object:root=true
 type ResourceInterpreterContext struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// Request is the question.
+	// Request of the engine.
 	// +optional
 	Request *ResourceInterpreterRequest `json:"request,omitempty"`
 
-	// Response is the answer.
+	// Response of the webhook.
 	// +optional
 	Response *ResourceInterpreterResponse `json:"response,omitempty"`
 }
 
-// ResourceInterpreterRequest is a question about an object.
+// ResourceInterpreterRequest is a request about an object.
 type ResourceInterpreterRequest struct {
-	// UID of the question.
+	// UID of the request.
 	// +required
 	UID types.UID `json:"uid"`
 
@@ -42,38 +42,38 @@ type ResourceInterpreterRequest struct {
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 
-	// Operation is what is asked.
+	// Operation to perform.
 	// +required
 	Operation InterpreterOperation `json:"operation"`
 
-	// Object is the object asked about.
+	// Object of the request.
 	// +optional
 	Object runtime.RawExtension `json:"object,omitzero"`
 
-	// ObservedObject is the member's object. It comes with Retain.
+	// ObservedObject is the member's object. It is set for Retain.
 	// +optional
 	ObservedObject *runtime.RawExtension `json:"observedObject,omitempty"`
 
-	// DesiredReplicas is the number of replicas to set. It comes with ReviseReplica.
+	// DesiredReplicas is the number of replicas to set. It is set for ReviseReplica.
 	// +optional
 	DesiredReplicas *int32 `json:"replicas,omitempty"`
 
-	// AggregatedStatus are the clusters' statuses. They come with AggregateStatus.
+	// AggregatedStatus holds the clusters' statuses. It is set for AggregateStatus.
 	// +optional
 	AggregatedStatus []workv1alpha2.AggregatedStatusItem `json:"aggregatedStatus,omitempty"`
 }
 
-// ResourceInterpreterResponse is the answer to a question.
+// ResourceInterpreterResponse is the response to a request.
 type ResourceInterpreterResponse struct {
-	// UID of the question.
+	// UID of the request.
 	// +required
 	UID types.UID `json:"uid"`
 
-	// Successful tells whether the question was answered.
+	// Successful reports whether the request succeeded.
 	// +required
 	Successful bool `json:"successful"`
 
-	// Status explains why it was not.
+	// Status explains a failure.
 	// +optional
 	Status *RequestStatus `json:"status,omitempty"`
 
@@ -85,34 +85,34 @@ type ResourceInterpreterResponse struct {
 	// +optional
 	PatchType *PatchType `json:"patchType,omitempty"`
 
-	// ReplicaRequirements answers InterpretReplica.
+	// ReplicaRequirements is the result of InterpretReplica.
 	// +optional
 	ReplicaRequirements *workv1alpha2.ReplicaRequirements `json:"replicaRequirements,omitempty"`
 
-	// Replicas answers InterpretReplica.
+	// Replicas is the result of InterpretReplica.
 	// +optional
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// Components answers InterpretComponent.
+	// Components is the result of InterpretComponent.
 	// +optional
 	Components []workv1alpha2.Component `json:"components,omitempty"`
 
-	// Dependencies answers InterpretDependency.
+	// Dependencies is the result of InterpretDependency.
 	// +optional
 	Dependencies []DependentObjectReference `json:"dependencies,omitempty"`
 
-	// RawStatus answers InterpretStatus.
+	// RawStatus is the result of InterpretStatus.
 	// +optional
 	RawStatus *runtime.RawExtension `json:"rawStatus,omitempty"`
 
-	// Healthy answers InterpretHealth.
+	// Healthy is the result of InterpretHealth.
 	// +optional
 	Healthy *bool `json:"healthy,omitempty"`
 }
 
-// RequestStatus explains why a question was not answered.
+// RequestStatus explains why a request failed.
 type RequestStatus struct {
-	// Message is a sentence for people.
+	// Message is a human-readable message.
 	// +optional
 	Message string `json:"message,omitempty"`
 
@@ -145,7 +145,7 @@ type DependentObjectReference struct {
 	// +optional
 	Name string `json:"name,omitempty"`
 
-	// LabelSelector picks objects by label.
+	// LabelSelector selects objects by label.
 	// +optional
 	LabelSelector *metav1.LabelSelector `json:"labelSelector,omitempty"`
 }

@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ResourceInterpreterCustomization teaches the engine a kind, in Lua.
+// ResourceInterpreterCustomization customizes how the engine interprets a kind, in Lua.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=resourceinterpretercustomizations,scope=Cluster,shortName=ric,categories={karmada-io}
@@ -56,7 +56,7 @@ type CustomizationTarget struct {
 	Kind string `json:"kind"`
 }
 
-// CustomizationRules are scripts, by operation. What has no script is handled as if there were no customization.
+// CustomizationRules are scripts, by operation. Operations without a script behave as without a customization.
 type CustomizationRules struct {
 	// Retention keeps fields that the member cluster set.
 	// +optional
@@ -74,7 +74,7 @@ type CustomizationRules struct {
 	// +optional
 	ReplicaRevision *ReplicaRevision `json:"replicaRevision,omitempty"`
 
-	// StatusReflection picks the part of the status that is reported.
+	// StatusReflection selects the part of the status that is reported.
 	// +optional
 	StatusReflection *StatusReflection `json:"statusReflection,omitempty"`
 

@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ResourceInterpreterWebhookConfiguration lists web hooks that the engine asks about kinds.
+// ResourceInterpreterWebhookConfiguration lists webhooks that interpret kinds for the engine.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=resourceinterpreterwebhookconfigurations,scope=Cluster,categories={karmada-io}
@@ -14,7 +14,7 @@ type ResourceInterpreterWebhookConfiguration struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Webhooks are the web hooks; their names differ.
+	// Webhooks are the webhooks; their names differ.
 	// +required
 	// +listType=map
 	// +listMapKey=name
@@ -32,21 +32,21 @@ type ResourceInterpreterWebhookConfigurationList struct {
 	Items []ResourceInterpreterWebhookConfiguration `json:"items"`
 }
 
-// ResourceInterpreterWebhook is one web hook and what it is asked.
+// ResourceInterpreterWebhook is one webhook and its rules.
 type ResourceInterpreterWebhook struct {
-	// Name of the web hook, as a domain name of at least three parts.
+	// Name of the webhook, as a domain name of at least three parts.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?){2,}$`
 	Name string `json:"name"`
 
-	// ClientConfig says how the web hook is reached: an https URL or a Service.
+	// ClientConfig says how the webhook is reached: an https URL or a Service.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="has(self.url) != has(self.service)",message="clientConfig needs exactly one of url and service"
 	// +kubebuilder:validation:XValidation:rule="!has(self.url) || self.url.startsWith('https://')",message="url of clientConfig must be an https URL"
 	ClientConfig admissionregistrationv1.WebhookClientConfig `json:"clientConfig"`
 
-	// Rules say what the web hook is asked.
+	// Rules say which operations on which kinds the webhook handles.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	Rules []RuleWithOperations `json:"rules,omitempty"`
@@ -58,8 +58,8 @@ type ResourceInterpreterWebhook struct {
 	// +kubebuilder:default=10
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
 
-	// InterpreterContextVersions are the versions of ResourceInterpreterContext the web hook understands, best
-	// first. One of them must be v1alpha1.
+	// InterpreterContextVersions are the versions of ResourceInterpreterContext that the webhook supports, in order
+	// of preference. One of them must be v1alpha1.
 	// +required
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
@@ -68,28 +68,28 @@ type ResourceInterpreterWebhook struct {
 	InterpreterContextVersions []string `json:"interpreterContextVersions"`
 }
 
-// InterpreterOperation is a question about an object.
+// InterpreterOperation is an operation of the interpreter.
 type InterpreterOperation string
 
-// The questions about an object.
+// Operations of the interpreter.
 const (
-	// InterpreterOperationAll stands for all of them.
+	// InterpreterOperationAll stands for all operations.
 	InterpreterOperationAll InterpreterOperation = "*"
-	// InterpreterOperationInterpretReplica asks for the replicas and the needs of one.
+	// InterpreterOperationInterpretReplica returns the replicas and the requirements of one.
 	InterpreterOperationInterpretReplica InterpreterOperation = "InterpretReplica"
-	// InterpreterOperationInterpretComponent asks for the components and their needs.
+	// InterpreterOperationInterpretComponent returns the components and their requirements.
 	InterpreterOperationInterpretComponent InterpreterOperation = "InterpretComponent"
-	// InterpreterOperationReviseReplica asks to set the replicas.
+	// InterpreterOperationReviseReplica sets the replicas.
 	InterpreterOperationReviseReplica InterpreterOperation = "ReviseReplica"
-	// InterpreterOperationRetain asks to keep what the member cluster set.
+	// InterpreterOperationRetain keeps values that the member cluster set.
 	InterpreterOperationRetain InterpreterOperation = "Retain"
-	// InterpreterOperationAggregateStatus asks to merge the clusters' statuses.
+	// InterpreterOperationAggregateStatus merges the clusters' statuses.
 	InterpreterOperationAggregateStatus InterpreterOperation = "AggregateStatus"
-	// InterpreterOperationInterpretDependency asks what the object refers to.
+	// InterpreterOperationInterpretDependency returns what the object refers to.
 	InterpreterOperationInterpretDependency InterpreterOperation = "InterpretDependency"
-	// InterpreterOperationInterpretStatus asks which part of the status is reported.
+	// InterpreterOperationInterpretStatus returns the part of the status that is reported.
 	InterpreterOperationInterpretStatus InterpreterOperation = "InterpretStatus"
-	// InterpreterOperationInterpretHealth asks whether the object is healthy.
+	// InterpreterOperationInterpretHealth returns whether the object is healthy.
 	InterpreterOperationInterpretHealth InterpreterOperation = "InterpretHealth"
 )
 

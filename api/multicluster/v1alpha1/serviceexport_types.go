@@ -18,7 +18,7 @@ type ServiceExport struct {
 	// +optional
 	Spec ServiceExportSpec `json:"spec,omitzero"`
 
-	// Status tells whether the service is exported.
+	// Status reports whether the service is exported.
 	// +optional
 	Status ServiceExportStatus `json:"status,omitzero"`
 }
@@ -44,7 +44,7 @@ type ServiceExportSpec struct {
 	ExportedAnnotations map[string]string `json:"exportedAnnotations,omitempty"`
 }
 
-// ServiceExportStatus tells whether the service is exported.
+// ServiceExportStatus reports whether the service is exported.
 type ServiceExportStatus struct {
 	// Conditions of the export.
 	// +optional

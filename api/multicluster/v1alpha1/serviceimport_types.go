@@ -21,7 +21,7 @@ type ServiceImport struct {
 	// +optional
 	Spec ServiceImportSpec `json:"spec,omitzero"`
 
-	// Status tells which clusters offer it.
+	// Status lists the clusters that offer it.
 	// +optional
 	Status ServiceImportStatus `json:"status,omitzero"`
 }
@@ -42,7 +42,7 @@ type ServiceImportType string
 const (
 	// ClusterSetIP gives the service an address.
 	ClusterSetIP ServiceImportType = "ClusterSetIP"
-	// Headless leaves it to clients to pick a backend.
+	// Headless leaves it to clients to select a backend.
 	Headless ServiceImportType = "Headless"
 )
 
@@ -105,7 +105,7 @@ type ServicePort struct {
 	Port int32 `json:"port"`
 }
 
-// ServiceImportStatus tells which clusters offer a service.
+// ServiceImportStatus lists the clusters that offer a service.
 type ServiceImportStatus struct {
 	// Clusters that offer it.
 	// +optional

@@ -36,7 +36,7 @@ type MultiClusterIngressList struct {
 	Items []MultiClusterIngress `json:"items"`
 }
 
-// MultiClusterIngressStatus tells where an ingress leads.
+// MultiClusterIngressStatus is the status of an ingress and where its services are.
 type MultiClusterIngressStatus struct {
 	networkingv1.IngressStatus `json:",inline"`
 
@@ -49,7 +49,7 @@ type MultiClusterIngressStatus struct {
 	ServiceLocations []ServiceLocation `json:"serviceLocations,omitempty"`
 }
 
-// ServiceLocation tells where a service is.
+// ServiceLocation is where a service is.
 type ServiceLocation struct {
 	// Name of the service.
 	// +required

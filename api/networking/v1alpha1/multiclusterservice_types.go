@@ -50,15 +50,15 @@ type MultiClusterServiceSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(p, !has(p.name) || size(p.name) == 0 || self.exists_one(q, has(q.name) && q.name == p.name))",message="ports: name must be unique"
 	Ports []ExposurePort `json:"ports,omitempty"`
 
-	// Range is a former way of picking clusters; providerClusters and consumerClusters replace it.
+	// Range is a deprecated way of selecting clusters; providerClusters and consumerClusters replace it.
 	// +optional
 	Range ExposureRange `json:"range,omitzero"`
 
-	// ServiceProvisionClusters is a former way of naming providers; providerClusters replace it.
+	// ServiceProvisionClusters is a deprecated way of naming providers; providerClusters replace it.
 	// +optional
 	ServiceProvisionClusters []string `json:"serviceProvisionClusters,omitempty"`
 
-	// ServiceConsumptionClusters is a former way of naming consumers; consumerClusters replace it.
+	// ServiceConsumptionClusters is a deprecated way of naming consumers; consumerClusters replace it.
 	// +optional
 	ServiceConsumptionClusters []string `json:"serviceConsumptionClusters,omitempty"`
 
@@ -87,7 +87,7 @@ const (
 	ExposureTypeLoadBalancer ExposureType = "LoadBalancer"
 )
 
-// ClusterSelector picks a cluster.
+// ClusterSelector selects a cluster.
 type ClusterSelector struct {
 	// Name of the cluster.
 	// +required

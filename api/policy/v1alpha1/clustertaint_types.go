@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ClusterTaintPolicy puts taints on clusters, and takes them off, as their conditions change. Taints stay when the
+// ClusterTaintPolicy adds taints to clusters and removes them as their conditions change. Taints stay when the
 // policy is deleted.
 //
 // +kubebuilder:object:root=true
@@ -32,7 +32,7 @@ type ClusterTaintPolicyList struct {
 
 // ClusterTaintPolicySpec says which taints come and go under which conditions.
 type ClusterTaintPolicySpec struct {
-	// TargetClusters picks the clusters; none picks all.
+	// TargetClusters selects the clusters; none selects all.
 	// +optional
 	TargetClusters *ClusterAffinity `json:"targetClusters,omitempty"`
 

@@ -1,6 +1,6 @@
 package v1alpha1
 
-// PurgeMode says what becomes of the copy in a cluster that a workload is moved away from.
+// PurgeMode says when the copy in a cluster is deleted after a workload was moved away.
 type PurgeMode string
 
 const (
@@ -8,14 +8,14 @@ const (
 	PurgeModeDirectly PurgeMode = "Directly"
 	// PurgeModeGracefully keeps the old copy until the new one is healthy or the grace period is over.
 	PurgeModeGracefully PurgeMode = "Gracefully"
-	// PurgeModeNever leaves the old copy for a person to remove.
+	// PurgeModeNever keeps the old copy until a user removes it.
 	PurgeModeNever PurgeMode = "Never"
 )
 
-// FailoverBehavior says when and how a workload leaves a cluster where it does badly.
+// FailoverBehavior says when and how a failing workload leaves a cluster.
 type FailoverBehavior struct {
-	// Application moves a workload that is unhealthy in a cluster. It needs propagateDeps, so that what the
-	// workload depends on moves along.
+	// Application moves a workload that is unhealthy in a cluster. It requires propagateDeps, so that the
+	// dependencies of the workload move with it.
 	// +optional
 	Application *ApplicationFailoverBehavior `json:"application,omitempty"`
 
@@ -32,14 +32,14 @@ type ApplicationFailoverBehavior struct {
 	// +required
 	DecisionConditions DecisionConditions `json:"decisionConditions"`
 
-	// PurgeMode says what becomes of the old copy.
+	// PurgeMode says when the old copy is deleted.
 	// +optional
 	// +kubebuilder:validation:Enum=Directly;Gracefully;Never
 	// +kubebuilder:default=Gracefully
 	PurgeMode PurgeMode `json:"purgeMode,omitempty"`
 
-	// GracePeriodSeconds is how long the old copy may outlast an unhealthy new one. It belongs to purgeMode
-	// Gracefully, where 600 is assumed when it is unset.
+	// GracePeriodSeconds is how long the old copy is kept while the new one is unhealthy. It requires purgeMode
+	// Gracefully; the default is 600.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	GracePeriodSeconds *int32 `json:"gracePeriodSeconds,omitempty"`
@@ -51,7 +51,7 @@ type ApplicationFailoverBehavior struct {
 
 // ClusterFailoverBehavior is the reaction to a failed cluster.
 type ClusterFailoverBehavior struct {
-	// PurgeMode says what becomes of the old copy.
+	// PurgeMode says when the old copy is deleted.
 	// +optional
 	// +kubebuilder:validation:Enum=Directly;Gracefully
 	// +kubebuilder:default=Gracefully

@@ -18,17 +18,12 @@ var (
 	// GroupVersion is the group and version of this package's kinds.
 	GroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}
 
-	// SchemeBuilder collects what AddToScheme registers.
+	// SchemeBuilder collects the functions of AddToScheme.
 	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
 
 	// AddToScheme registers this package's kinds with a scheme.
 	AddToScheme = SchemeBuilder.AddToScheme
 )
-
-// Resource qualifies a resource name with this package's group.
-func Resource(resource string) schema.GroupResource {
-	return GroupVersion.WithResource(resource).GroupResource()
-}
 
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,

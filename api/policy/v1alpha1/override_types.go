@@ -57,7 +57,7 @@ type ClusterOverridePolicyList struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.overrideRules) || size(self.overrideRules) == 0 || (!has(self.targetCluster) && (!has(self.overriders) || !(has(self.overriders.plaintext) || has(self.overriders.imageOverrider) || has(self.overriders.commandOverrider) || has(self.overriders.argsOverrider) || has(self.overriders.labelsOverrider) || has(self.overriders.annotationsOverrider) || has(self.overriders.fieldOverrider))))",fieldPath=".overrideRules",message="overrideRules exclude targetCluster and overriders"
 type OverrideSpec struct {
-	// ResourceSelectors pick the templates; none picks all.
+	// ResourceSelectors select the templates; none selects all.
 	// +optional
 	// +kubebuilder:validation:MaxItems=1000
 	ResourceSelectors []ResourceSelector `json:"resourceSelectors,omitempty"`
@@ -67,18 +67,18 @@ type OverrideSpec struct {
 	// +kubebuilder:validation:MaxItems=256
 	OverrideRules []RuleWithCluster `json:"overrideRules,omitempty"`
 
-	// TargetCluster is the former way of picking clusters; overrideRules replace it.
+	// TargetCluster is the deprecated way of selecting clusters; overrideRules replace it.
 	// +optional
 	TargetCluster *ClusterAffinity `json:"targetCluster,omitempty"`
 
-	// Overriders is the former way of giving changes; overrideRules replace it.
+	// Overriders is the deprecated way of giving changes; overrideRules replace it.
 	// +optional
 	Overriders Overriders `json:"overriders,omitzero"`
 }
 
 // RuleWithCluster gives changes for some clusters.
 type RuleWithCluster struct {
-	// TargetCluster picks the clusters; none picks all.
+	// TargetCluster selects the clusters; none selects all.
 	// +optional
 	TargetCluster *ClusterAffinity `json:"targetCluster,omitempty"`
 

@@ -9,31 +9,31 @@ import (
 // +kubebuilder:validation:XValidation:rule="!has(self.clusterAffinity) || !has(self.clusterAffinities) || size(self.clusterAffinities) == 0",fieldPath=".clusterAffinities",message="clusterAffinity and clusterAffinities exclude each other"
 // +kubebuilder:validation:XValidation:rule="!has(self.clusterAffinities) || !self.clusterAffinities.exists(t, has(t.overflowAffinities) && size(t.overflowAffinities) > 0) || (has(self.replicaScheduling) && self.replicaScheduling.replicaSchedulingType == 'Divided' && ((has(self.replicaScheduling.replicaDivisionPreference) && self.replicaScheduling.replicaDivisionPreference == 'Aggregated') || (has(self.replicaScheduling.weightPreference) && has(self.replicaScheduling.weightPreference.dynamicWeight))))",fieldPath=".clusterAffinities",message="overflowAffinities need replicas that are Divided and either Aggregated or shared by dynamicWeight"
 type Placement struct {
-	// ClusterAffinity picks the candidate clusters. It excludes clusterAffinities.
+	// ClusterAffinity selects the candidate clusters. It excludes clusterAffinities.
 	// +optional
 	ClusterAffinity *ClusterAffinity `json:"clusterAffinity,omitempty"`
 
-	// ClusterAffinities are groups of candidates, tried in order until one can hold the workload. They exclude
-	// clusterAffinity.
+	// ClusterAffinities are alternative sets of candidates, tried in order until one can hold the workload. They
+	// exclude clusterAffinity.
 	// +optional
 	// +listType=map
 	// +listMapKey=affinityName
 	// +kubebuilder:validation:MaxItems=64
 	ClusterAffinities []ClusterAffinityTerm `json:"clusterAffinities,omitempty"`
 
-	// ClusterTolerations let the workload onto clusters with matching taints. The operators are Exists and Equal.
+	// ClusterTolerations allow clusters with matching taints. The operators are Exists and Equal.
 	// +optional
 	// +kubebuilder:validation:MaxItems=128
 	// +kubebuilder:validation:XValidation:rule="self.all(t, !has(t.operator) || t.operator in ['Exists', 'Equal'] || size(t.operator) == 0)",message="clusterTolerations: operator must be Exists or Equal"
 	ClusterTolerations []corev1.Toleration `json:"clusterTolerations,omitempty"`
 
-	// SpreadConstraints bound over how many groups of clusters the workload is spread.
+	// SpreadConstraints limit over how many groups of clusters the workload is spread.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:XValidation:rule="!self.exists(c, has(c.spreadByField) && c.spreadByField != 'cluster') || self.exists(c, has(c.spreadByField) ? c.spreadByField == 'cluster' : !has(c.spreadByLabel) || size(c.spreadByLabel) == 0)",message="spreadConstraints with a spreadByField need one that spreads by cluster"
 	SpreadConstraints []SpreadConstraint `json:"spreadConstraints,omitempty"`
 
-	// ReplicaScheduling says how replicas are shared. Without it every cluster runs all of them.
+	// ReplicaScheduling says how replicas are divided. Without it, every cluster runs all of them.
 	// +optional
 	ReplicaScheduling *ReplicaSchedulingStrategy `json:"replicaScheduling,omitempty"`
 
@@ -54,8 +54,8 @@ type ClusterAffinityTerm struct {
 
 	ClusterAffinity `json:",inline"`
 
-	// OverflowAffinities are further clusters, used tier by tier once the group is full and given up in reverse
-	// order when the workload shrinks.
+	// OverflowAffinities are further clusters, used tier by tier when the group is full and emptied in reverse
+	// order when the workload is scaled down.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	OverflowAffinities []OverflowClusterAffinity `json:"overflowAffinities,omitempty"`
@@ -83,7 +83,7 @@ const (
 	SpreadByFieldProvider SpreadFieldValue = "provider"
 )
 
-// SpreadConstraint groups clusters by a field or a label and bounds how many groups are used.
+// SpreadConstraint groups clusters by a field or a label and limits how many groups are used.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.spreadByField) || !has(self.spreadByLabel) || size(self.spreadByLabel) == 0",fieldPath=".spreadByLabel",message="spreadByField and spreadByLabel exclude each other"
 // +kubebuilder:validation:XValidation:rule="!has(self.maxGroups) || self.maxGroups == 0 || !has(self.minGroups) || self.maxGroups >= self.minGroups",fieldPath=".maxGroups",message="maxGroups must not be less than minGroups"
@@ -115,9 +115,9 @@ type SpreadConstraint struct {
 type ReplicaSchedulingType string
 
 const (
-	// ReplicaSchedulingTypeDuplicated gives every chosen cluster all replicas.
+	// ReplicaSchedulingTypeDuplicated gives every selected cluster all replicas.
 	ReplicaSchedulingTypeDuplicated ReplicaSchedulingType = "Duplicated"
-	// ReplicaSchedulingTypeDivided gives every chosen cluster a share of the replicas.
+	// ReplicaSchedulingTypeDivided gives every selected cluster a share of the replicas.
 	ReplicaSchedulingTypeDivided ReplicaSchedulingType = "Divided"
 )
 
@@ -133,7 +133,7 @@ const (
 
 // ReplicaSchedulingStrategy says how replicas are shared among the chosen clusters.
 type ReplicaSchedulingStrategy struct {
-	// ReplicaSchedulingType repeats the replicas in every cluster or divides them.
+	// ReplicaSchedulingType duplicates the replicas in every cluster or divides them.
 	// +optional
 	// +kubebuilder:validation:Enum=Duplicated;Divided
 	// +kubebuilder:default=Divided
@@ -163,9 +163,9 @@ type ClusterPreferences struct {
 	DynamicWeight DynamicWeightFactor `json:"dynamicWeight,omitempty"`
 }
 
-// StaticClusterWeight gives a weight to the clusters it picks.
+// StaticClusterWeight gives a weight to the clusters it selects.
 type StaticClusterWeight struct {
-	// TargetCluster picks the clusters.
+	// TargetCluster selects the clusters.
 	// +required
 	TargetCluster ClusterAffinity `json:"targetCluster"`
 

@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PropagationPolicy sends templates of its namespace to member clusters.
+// PropagationPolicy propagates templates of its namespace to member clusters.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=propagationpolicies,scope=Namespaced,shortName=pp,categories={karmada-io}
@@ -30,7 +30,7 @@ type PropagationPolicyList struct {
 	Items []PropagationPolicy `json:"items"`
 }
 
-// ClusterPropagationPolicy sends cluster-scoped templates, and templates of any namespace, to member clusters.
+// ClusterPropagationPolicy propagates cluster-scoped templates, and templates of any namespace, to member clusters.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=clusterpropagationpolicies,scope=Cluster,shortName=cpp,categories={karmada-io}
@@ -61,22 +61,22 @@ type ClusterPropagationPolicyList struct {
 // +kubebuilder:validation:XValidation:rule="self.preemption != 'Always' || self.resourceSelectors.all(s, has(s.name) && size(s.name) > 0)",fieldPath=".resourceSelectors",message="preemption Always needs a name in every one of resourceSelectors"
 // +kubebuilder:validation:XValidation:rule="!has(self.failover) || !has(self.failover.application) || (has(self.propagateDeps) && self.propagateDeps)",fieldPath=".propagateDeps",message="failover.application needs propagateDeps to be true"
 type PropagationSpec struct {
-	// ResourceSelectors pick the templates. There is no wildcard over kinds, so that nothing sensitive is sent by
-	// accident.
+	// ResourceSelectors select the templates. There is no wildcard for kinds, so that nothing sensitive is
+	// propagated by accident.
 	// +required
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=1000
 	ResourceSelectors []ResourceSelector `json:"resourceSelectors"`
 
-	// Association is the former name of propagateDeps.
+	// Association is the deprecated name of propagateDeps.
 	// +optional
 	Association bool `json:"association,omitempty"`
 
-	// PropagateDeps sends along what a template refers to, such as its ConfigMaps and Secrets.
+	// PropagateDeps also propagates what a template refers to, such as its ConfigMaps and Secrets.
 	// +optional
 	PropagateDeps bool `json:"propagateDeps,omitempty"`
 
-	// Placement picks the clusters.
+	// Placement selects the clusters.
 	// +optional
 	Placement Placement `json:"placement,omitzero"`
 
@@ -92,7 +92,7 @@ type PropagationSpec struct {
 	// +kubebuilder:default=Never
 	Preemption PreemptionBehavior `json:"preemption,omitempty"`
 
-	// DependentOverrides are override policies that must exist before anything is sent.
+	// DependentOverrides are override policies that must exist before anything is propagated.
 	// +optional
 	// +kubebuilder:validation:MaxItems=1000
 	DependentOverrides []string `json:"dependentOverrides,omitempty"`
@@ -108,18 +108,19 @@ type PropagationSpec struct {
 	// +optional
 	Failover *FailoverBehavior `json:"failover,omitempty"`
 
-	// ConflictResolution says what happens when a cluster already has an object of that name which is not ours.
+	// ConflictResolution says what happens if a cluster already has an object of that name that the federation does
+	// not manage.
 	// +optional
 	// +kubebuilder:validation:Enum=Abort;Overwrite
 	// +kubebuilder:default=Abort
 	ConflictResolution ConflictResolution `json:"conflictResolution,omitempty"`
 
-	// ActivationPreference Lazy holds a changed policy back until the template itself changes.
+	// ActivationPreference Lazy applies a changed policy only when the template itself changes.
 	// +optional
 	// +kubebuilder:validation:Enum=Lazy
 	ActivationPreference ActivationPreference `json:"activationPreference,omitempty"`
 
-	// Suspension pauses sending, everywhere or to some clusters.
+	// Suspension pauses propagation to all or to some clusters.
 	// +optional
 	Suspension *Suspension `json:"suspension,omitempty"`
 
@@ -142,7 +143,7 @@ const (
 	PreemptNever PreemptionBehavior = "Never"
 )
 
-// ConflictResolution says what happens to an object that is in the way.
+// ConflictResolution says what happens to an existing object of the same name.
 type ConflictResolution string
 
 const (
@@ -162,11 +163,11 @@ const LazyActivation ActivationPreference = "Lazy"
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.dispatching) || !self.dispatching || !has(self.dispatchingOnClusters)",fieldPath=".dispatchingOnClusters",message="dispatching and dispatchingOnClusters exclude each other"
 type Suspension struct {
-	// Dispatching pauses sending to all clusters. It excludes dispatchingOnClusters.
+	// Dispatching pauses propagation to all clusters. It excludes dispatchingOnClusters.
 	// +optional
 	Dispatching *bool `json:"dispatching,omitempty"`
 
-	// DispatchingOnClusters pauses sending to some clusters.
+	// DispatchingOnClusters pauses propagation to some clusters.
 	// +optional
 	DispatchingOnClusters *SuspendClusters `json:"dispatchingOnClusters,omitempty"`
 }

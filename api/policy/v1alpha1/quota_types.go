@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// FederatedResourceQuota bounds what a namespace uses across all member clusters.
+// FederatedResourceQuota limits what a namespace uses across all member clusters.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -21,7 +21,7 @@ type FederatedResourceQuota struct {
 	// +required
 	Spec FederatedResourceQuotaSpec `json:"spec"`
 
-	// Status tells what is used.
+	// Status is the usage.
 	// +optional
 	Status FederatedResourceQuotaStatus `json:"status,omitzero"`
 }
@@ -66,7 +66,7 @@ type StaticClusterAssignment struct {
 	Hard corev1.ResourceList `json:"hard"`
 }
 
-// FederatedResourceQuotaStatus tells what is used, in all and per cluster.
+// FederatedResourceQuotaStatus is the usage, in all and per cluster.
 type FederatedResourceQuotaStatus struct {
 	// Overall is the bound that was last enforced.
 	// +optional

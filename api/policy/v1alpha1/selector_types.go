@@ -5,8 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ResourceSelector picks templates of one kind. A name takes precedence over a label selector; with neither, every
-// object of the kind is picked.
+// ResourceSelector selects templates of one kind. A name takes precedence over a label selector; with neither, every
+// object of the kind is selected.
 type ResourceSelector struct {
 	// APIVersion of the templates, as "group/version" or "v1".
 	// +required
@@ -28,19 +28,19 @@ type ResourceSelector struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
 
-	// LabelSelector picks templates by label. It is not consulted when a name is given.
+	// LabelSelector selects templates by label. It is not consulted when a name is given.
 	// +optional
 	LabelSelector *metav1.LabelSelector `json:"labelSelector,omitempty"`
 }
 
-// ClusterAffinity picks member clusters. All parts must agree; an empty affinity picks every cluster, and an
+// ClusterAffinity selects member clusters. All parts must agree; an empty affinity selects every cluster, and an
 // exclusion always wins.
 type ClusterAffinity struct {
-	// LabelSelector picks clusters by label.
+	// LabelSelector selects clusters by label.
 	// +optional
 	LabelSelector *metav1.LabelSelector `json:"labelSelector,omitempty"`
 
-	// FieldSelector picks clusters by provider, region or zone.
+	// FieldSelector selects clusters by provider, region or zone.
 	// +optional
 	FieldSelector *FieldSelector `json:"fieldSelector,omitempty"`
 
@@ -50,14 +50,14 @@ type ClusterAffinity struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	ClusterNames []string `json:"clusterNames,omitempty"`
 
-	// ExcludeClusters lists clusters that are never picked.
+	// ExcludeClusters lists clusters that are never selected.
 	// +optional
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MaxLength=253
 	ExcludeClusters []string `json:"exclude,omitempty"`
 }
 
-// FieldSelector picks clusters by fields of their spec.
+// FieldSelector selects clusters by fields of their spec.
 type FieldSelector struct {
 	// MatchExpressions are requirements on the fields provider, region and zone with the operators In and NotIn.
 	// All of them must hold.

@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Remedy asks for actions on clusters whose conditions turn bad.
+// Remedy requests actions on clusters with failing conditions.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=remedies,scope=Cluster,categories={karmada-io}
@@ -30,7 +30,7 @@ type RemedyList struct {
 
 // RemedySpec says which actions are asked for, when.
 type RemedySpec struct {
-	// ClusterAffinity picks the clusters; none picks all.
+	// ClusterAffinity selects the clusters; none selects all.
 	// +optional
 	ClusterAffinity *ClusterAffinity `json:"clusterAffinity,omitempty"`
 
@@ -46,7 +46,7 @@ type RemedySpec struct {
 	Actions []RemedyAction `json:"actions,omitempty"`
 }
 
-// ClusterAffinity picks clusters by name.
+// ClusterAffinity selects clusters by name.
 type ClusterAffinity struct {
 	// ClusterNames are the clusters.
 	// +optional
@@ -63,7 +63,7 @@ type DecisionMatch struct {
 // ConditionType is the type of a cluster's condition.
 type ConditionType string
 
-// ServiceDomainNameResolutionReady tells whether cluster DNS works.
+// ServiceDomainNameResolutionReady reports whether cluster DNS works.
 const ServiceDomainNameResolutionReady ConditionType = "ServiceDomainNameResolutionReady"
 
 // ClusterConditionOperator compares a condition's status with a value.

@@ -21,7 +21,7 @@ type ResourceRegistry struct {
 	// +optional
 	Spec ResourceRegistrySpec `json:"spec,omitzero"`
 
-	// Status tells how that goes.
+	// Status is the state of caching.
 	// +optional
 	Status ResourceRegistryStatus `json:"status,omitzero"`
 }
@@ -38,11 +38,11 @@ type ResourceRegistryList struct {
 
 // ResourceRegistrySpec says what is cached, and where.
 type ResourceRegistrySpec struct {
-	// TargetCluster picks the clusters.
+	// TargetCluster selects the clusters.
 	// +required
 	TargetCluster policyv1alpha1.ClusterAffinity `json:"targetCluster"`
 
-	// ResourceSelectors pick the resources.
+	// ResourceSelectors select the resources.
 	// +required
 	// +kubebuilder:validation:MinItems=1
 	ResourceSelectors []ResourceSelector `json:"resourceSelectors"`
@@ -52,7 +52,7 @@ type ResourceRegistrySpec struct {
 	BackendStore *BackendStoreConfig `json:"backendStore,omitempty"`
 }
 
-// ResourceSelector picks the objects of a kind.
+// ResourceSelector selects the objects of a kind.
 type ResourceSelector struct {
 	// APIVersion of the objects.
 	// +required
@@ -86,7 +86,7 @@ type OpenSearchConfig struct {
 	SecretRef clusterv1alpha1.LocalSecretReference `json:"secretRef"`
 }
 
-// ResourceRegistryStatus tells how caching goes.
+// ResourceRegistryStatus is the state of caching.
 type ResourceRegistryStatus struct {
 	// Conditions of the registry.
 	// +optional

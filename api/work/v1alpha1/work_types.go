@@ -23,7 +23,7 @@ type Work struct {
 	// +required
 	Spec WorkSpec `json:"spec"`
 
-	// Status tells what became of them.
+	// Status is the result.
 	// +optional
 	Status WorkStatus `json:"status,omitzero"`
 }
@@ -67,7 +67,7 @@ type Manifest struct {
 	runtime.RawExtension `json:",inline"`
 }
 
-// WorkStatus tells what became of the manifests.
+// WorkStatus is the result of applying the manifests.
 type WorkStatus struct {
 	// Conditions are Applied, Progressing, Available, Degraded and Dispatching.
 	// +optional
@@ -131,7 +131,7 @@ type ResourceIdentifier struct {
 // ResourceHealth is the health of an object, as the interpreter sees it.
 type ResourceHealth string
 
-// The healths of an object.
+// Health values of an object.
 const (
 	ResourceHealthy   ResourceHealth = "Healthy"
 	ResourceUnhealthy ResourceHealth = "Unhealthy"

@@ -8,7 +8,7 @@ import (
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 )
 
-// ResourceBinding ties a namespaced template to the clusters chosen for it.
+// ResourceBinding holds the clusters chosen for a namespaced template.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -25,7 +25,7 @@ type ResourceBinding struct {
 	// +required
 	Spec ResourceBindingSpec `json:"spec"`
 
-	// Status tells how far scheduling and applying have come.
+	// Status is the progress of scheduling and applying.
 	// +optional
 	Status ResourceBindingStatus `json:"status,omitzero"`
 }
@@ -40,7 +40,7 @@ type ResourceBindingList struct {
 	Items []ResourceBinding `json:"items"`
 }
 
-// ClusterResourceBinding ties a cluster-scoped template to the clusters chosen for it.
+// ClusterResourceBinding holds the clusters chosen for a cluster-scoped template.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -57,7 +57,7 @@ type ClusterResourceBinding struct {
 	// +required
 	Spec ResourceBindingSpec `json:"spec"`
 
-	// Status tells how far scheduling and applying have come.
+	// Status is the progress of scheduling and applying.
 	// +optional
 	Status ResourceBindingStatus `json:"status,omitzero"`
 }
@@ -78,7 +78,7 @@ type ResourceBindingSpec struct {
 	// +required
 	Resource ObjectReference `json:"resource"`
 
-	// PropagateDeps sends along what the template refers to.
+	// PropagateDeps also propagates what the template refers to.
 	// +optional
 	PropagateDeps bool `json:"propagateDeps,omitempty"`
 
@@ -118,13 +118,14 @@ type ResourceBindingSpec struct {
 	// +optional
 	Failover *policyv1alpha1.FailoverBehavior `json:"failover,omitempty"`
 
-	// ConflictResolution says what happens when a cluster already has an object of that name which is not ours.
+	// ConflictResolution says what happens if a cluster already has an object of that name that the federation does
+	// not manage.
 	// +optional
 	// +kubebuilder:validation:Enum=Abort;Overwrite
 	// +kubebuilder:default=Abort
 	ConflictResolution policyv1alpha1.ConflictResolution `json:"conflictResolution,omitempty"`
 
-	// RescheduleTriggeredAt asks for scheduling from scratch when it is later than the last scheduling.
+	// RescheduleTriggeredAt requests a fresh scheduling if it is later than the last one.
 	// +optional
 	RescheduleTriggeredAt *metav1.Time `json:"rescheduleTriggeredAt,omitempty"`
 
@@ -279,11 +280,11 @@ type BindingSnapshot struct {
 	Clusters []TargetCluster `json:"clusters,omitempty"`
 }
 
-// Suspension pauses dispatching, as a policy asks, or scheduling, as a queue outside may ask.
+// Suspension pauses dispatching, as a policy requests, or scheduling, as an external queue may request.
 type Suspension struct {
 	policyv1alpha1.Suspension `json:",inline"`
 
-	// Scheduling keeps the scheduler from looking at the binding.
+	// Scheduling excludes the binding from scheduling.
 	// +optional
 	Scheduling *bool `json:"scheduling,omitempty"`
 }

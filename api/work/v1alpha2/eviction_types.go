@@ -6,13 +6,13 @@ import (
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 )
 
-// GracefulEvictionTask is a cluster that a template is leaving.
+// GracefulEvictionTask is the eviction of a template from a cluster.
 type GracefulEvictionTask struct {
 	// FromCluster names the cluster.
 	// +required
 	FromCluster string `json:"fromCluster"`
 
-	// PurgeMode says what becomes of the old copy.
+	// PurgeMode says when the old copy is deleted.
 	// +optional
 	// +kubebuilder:validation:Enum=Directly;Gracefully;Never
 	PurgeMode policyv1alpha1.PurgeMode `json:"purgeMode,omitempty"`
@@ -21,14 +21,14 @@ type GracefulEvictionTask struct {
 	// +optional
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// Reason is a CamelCase word for programs.
+	// Reason is a machine-readable CamelCase word.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`
 	Reason string `json:"reason"`
 
-	// Message is a sentence for people.
+	// Message is a human-readable message.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
@@ -37,7 +37,8 @@ type GracefulEvictionTask struct {
 	// +required
 	Producer string `json:"producer"`
 
-	// GracePeriodSeconds is how long the old copy may outlast an unhealthy new one. It excludes suppressDeletion.
+	// GracePeriodSeconds is how long the old copy is kept while the new one is unhealthy. It excludes
+	// suppressDeletion.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	GracePeriodSeconds *int32 `json:"gracePeriodSeconds,omitempty"`

@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ResourceBindingStatus tells how far scheduling and applying have come.
+// ResourceBindingStatus is the progress of scheduling and applying.
 type ResourceBindingStatus struct {
 	// SchedulerObservedGeneration is the generation the scheduler last looked at.
 	// +optional
@@ -41,11 +41,11 @@ type AggregatedStatusItem struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Status *runtime.RawExtension `json:"status,omitempty"`
 
-	// Applied tells whether the copy is in place.
+	// Applied reports whether the copy is in place.
 	// +optional
 	Applied bool `json:"applied,omitempty"`
 
-	// AppliedMessage is a sentence for people, the error if applying failed.
+	// AppliedMessage is a human-readable message: the error if applying failed.
 	// +optional
 	AppliedMessage string `json:"appliedMessage,omitempty"`
 
@@ -58,7 +58,7 @@ type AggregatedStatusItem struct {
 // ResourceHealth is the health of a copy, as the interpreter sees it.
 type ResourceHealth string
 
-// The healths of a copy.
+// Health values of a copy.
 const (
 	ResourceHealthy   ResourceHealth = "Healthy"
 	ResourceUnhealthy ResourceHealth = "Unhealthy"

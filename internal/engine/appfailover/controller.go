@@ -1,5 +1,6 @@
-// Package appfailover moves workloads that do badly in a cluster for too long to another one, where their policy asks for
-// that. Since when they do is kept in memory: an engine that takes over gives them their time again.
+// Package appfailover moves workloads that stay unhealthy in a cluster to another one, if their policy configures
+// application failover. The start of the unhealthy period is kept in memory: after a restart or a change of leader
+// it starts over.
 package appfailover
 
 import (
@@ -22,7 +23,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/scheduler"
 )
 
-// What is assumed where a policy does not say.
+// Defaults for unset policy fields.
 const (
 	defaultTolerationSeconds = 300
 	defaultGraceSeconds      = 600
@@ -37,7 +38,7 @@ type Controller struct {
 	now       func() time.Time
 
 	mu        sync.Mutex
-	unhealthy map[cell.Key]map[string]time.Time // since when, by binding and cluster
+	unhealthy map[cell.Key]map[string]time.Time // start of the unhealthy period, by binding and cluster
 }
 
 // New returns a controller that watches a cell.
@@ -58,10 +59,10 @@ func wanted(binding *workv1alpha2.ResourceBinding) bool {
 	return binding != nil && binding.Spec.Failover != nil && binding.Spec.Failover.Application != nil
 }
 
-// Run works until the context ends.
+// Run reconciles bindings until the context ends.
 func (a *Controller) Run(ctx context.Context, workers int) { a.queue.Run(ctx, workers, a.Reconcile) }
 
-// Reconcile moves a workload out of the clusters where it was unhealthy for too long.
+// Reconcile moves a workload out of the clusters in which it has been unhealthy for too long.
 func (a *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	binding := a.cell.Binding(key)
 	if binding == nil || binding.DeletionTimestamp != nil || !wanted(binding) {
@@ -74,11 +75,11 @@ func (a *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	about := events.OfBinding(binding)
 	if !binding.Spec.PropagateDeps {
 		a.recorder.Failed(about, "application-failover", names.EventEvictWorkloadFromClusterFailed,
-			"failover.application has no effect without propagateDeps: what the workload depends on would stay behind; set propagateDeps in the policy")
+			"failover.application has no effect without propagateDeps: the dependencies of the workload would not move with it; set propagateDeps in the policy")
 		return nil
 	}
 
-	// 1. Where has it been unhealthy for too long?
+	// 1. Find the clusters in which it has been unhealthy for too long.
 	behaviour := binding.Spec.Failover.Application
 	leaving, next := a.overdue(key, binding, behaviour)
 	if len(leaving) == 0 {
@@ -88,7 +89,7 @@ func (a *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 		return nil
 	}
 
-	// 2. Leave, for other clusters.
+	// 2. Evict it from them and schedule it again.
 	after := binding.DeepCopy()
 	for _, cluster := range leaving {
 		eviction.Evict(after, evictionOf(binding, behaviour, cluster), a.now())
@@ -114,8 +115,8 @@ func (a *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	return nil
 }
 
-// overdue returns the clusters where a workload was unhealthy for longer than is tolerated, and after how long the next
-// one will be.
+// overdue returns the clusters in which a workload was unhealthy for longer than tolerated, and the time until the
+// next one is.
 func (a *Controller) overdue(key cell.Key, binding *workv1alpha2.ResourceBinding, behaviour *policyv1alpha1.ApplicationFailoverBehavior) (clusters []string, next time.Duration) {
 	tolerated := time.Duration(ptr.Deref(behaviour.DecisionConditions.TolerationSeconds, defaultTolerationSeconds)) * time.Second
 	now := a.now()

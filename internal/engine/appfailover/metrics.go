@@ -3,7 +3,7 @@ package appfailover
 import "github.com/prometheus/client_golang/prometheus"
 
 var failovers = prometheus.NewCounter(prometheus.CounterOpts{
-	Name: "cellplane_engine_application_failovers_total", Help: "Number of times that an unhealthy workload was moved out of a cluster.",
+	Name: "cellplane_engine_application_failovers_total", Help: "Number of evictions of unhealthy workloads from a cluster.",
 })
 
 // Collectors returns the metrics of the controller.

@@ -21,10 +21,10 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/queue"
 )
 
-// attach tells the binding of a dependency which clusters need it. A dependency without a binding gets one.
+// attach records in the binding of a dependency which clusters need it. It creates the binding if there is none.
 func (d *Controller) attach(ctx context.Context, needing *workv1alpha2.ResourceBinding, dependency *dependency) error {
 	key := dependency.Binding()
-	if p, elsewhere := dependency.in.(*place); elsewhere {
+	if p, elsewhere := dependency.in.(*remote); elsewhere {
 		if seen := p.known.get(key); seen != nil && seen.DeletionTimestamp == nil {
 			if wanted, _ := d.attachedTo(needing, dependency, seen); same(seen, wanted) {
 				return nil
@@ -36,12 +36,12 @@ func (d *Controller) attach(ctx context.Context, needing *workv1alpha2.ResourceB
 		return err
 	}
 	if old != nil && old.DeletionTimestamp != nil {
-		return queue.Later{After: time.Second} // the binding of an earlier one of that name is still being removed
+		return queue.Later{After: time.Second} // an older binding of this name is still being deleted
 	}
 	attached, differ := d.attachedTo(needing, dependency, old)
 	if differ {
 		d.recorder.Failed(events.OfBinding(attached), "combine", names.EventDependencyPolicyConflict,
-			fmt.Sprintf("bindings that need %s differ about conflictResolution or preserveResourcesOnDeletion; Overwrite and true win", dependency.TemplateKey))
+			fmt.Sprintf("bindings that depend on %s have different values of conflictResolution or preserveResourcesOnDeletion; using Overwrite and true", dependency.TemplateKey))
 	}
 	switch {
 	case old == nil:
@@ -53,7 +53,7 @@ func (d *Controller) attach(ctx context.Context, needing *workv1alpha2.ResourceB
 	}
 }
 
-// attachedTo returns the binding of a dependency as it should be, and whether those that need it differ about it.
+// attachedTo returns the desired binding of a dependency, and whether its dependents disagree about its settings.
 func (d *Controller) attachedTo(needing *workv1alpha2.ResourceBinding, dependency *dependency, old *workv1alpha2.ResourceBinding) (*workv1alpha2.ResourceBinding, bool) {
 	attached := newAttached(dependency)
 	if old != nil {
@@ -67,12 +67,12 @@ func (d *Controller) attachedTo(needing *workv1alpha2.ResourceBinding, dependenc
 	return attached, d.combine(attached, needing)
 }
 
-// same compares what attaching changes.
+// same compares the fields that attach changes.
 func same(a, b *workv1alpha2.ResourceBinding) bool {
 	return apiequality.Semantic.DeepEqual(a.Spec, b.Spec) && maps.Equal(a.Labels, b.Labels)
 }
 
-// newAttached returns a binding for a dependency. It has no owner before the engine of the dependency knows that.
+// newAttached returns a new binding for a dependency. The engine that holds the dependency sets the owner.
 func newAttached(t *dependency) *workv1alpha2.ResourceBinding {
 	key := t.Binding()
 	apiVersion, kind := t.ToAPIVersionAndKind()
@@ -92,7 +92,7 @@ func newAttached(t *dependency) *workv1alpha2.ResourceBinding {
 	return binding
 }
 
-// setSnapshot records which clusters a binding needs the attached one in.
+// setSnapshot records the clusters of a dependent binding in the attached one.
 func setSnapshot(attached, needing *workv1alpha2.ResourceBinding) {
 	snapshot := workv1alpha2.BindingSnapshot{Namespace: needing.Namespace, Name: needing.Name, Clusters: needing.Spec.Clusters}
 	if i := indexOf(attached, keyOf(needing)); i >= 0 {
@@ -108,8 +108,8 @@ func indexOf(attached *workv1alpha2.ResourceBinding, needing cell.Key) int {
 	})
 }
 
-// combine brings the wishes of the bindings that need a dependency together, unless it has a policy of its own, and
-// reports whether they differ: whoever wants to overwrite or to preserve wins.
+// combine merges the settings of all bindings that depend on an attached one, unless it has a policy of its own.
+// Overwrite and preserve win. It reports whether the settings differ.
 func (d *Controller) combine(attached, needing *workv1alpha2.ResourceBinding) (differ bool) {
 	if hasPolicy(attached) {
 		return false
@@ -120,7 +120,7 @@ func (d *Controller) combine(attached, needing *workv1alpha2.ResourceBinding) (d
 		other := needing
 		if s := &attached.Spec.RequiredBy[i]; s.Name != needing.Name || s.Namespace != needing.Namespace {
 			if other = d.cell.Binding(cell.Key{Namespace: s.Namespace, Name: s.Name}); other == nil {
-				// It lives in another cell, and has had its say.
+				// The dependent is in another cell; its settings are already merged.
 				if attached.Spec.ConflictResolution == policyv1alpha1.ConflictOverwrite {
 					resolution = policyv1alpha1.ConflictOverwrite
 				}
@@ -148,27 +148,27 @@ func hasPolicy(binding *workv1alpha2.ResourceBinding) bool {
 	return !cell.ClaimOf(binding.Labels, binding.Annotations).Empty() || binding.Spec.Placement != nil
 }
 
-// detach lets go of the bindings attached to one, but those to keep. Who is needed by nobody else and has no policy is
-// removed.
+// detach removes a binding from the bindings attached to it, except for those to keep. An attached binding without
+// other dependents and without a policy is deleted.
 func (d *Controller) detach(ctx context.Context, needing cell.Key, keep func(*workv1alpha2.ResourceBinding) bool) error {
 	label := labelOf(needing)
 	var errs []error
-	for _, holder := range d.holders() {
-		attached, all := holder.attached(label)
+	for _, store := range d.stores() {
+		attached, all := store.attached(label)
 		if !all {
 			errs = append(errs, queue.Later{After: time.Second})
 		}
 		for _, binding := range attached {
 			if binding.DeletionTimestamp == nil && !keep(binding) {
-				errs = append(errs, d.letGo(ctx, holder, keyOf(binding), needing, label))
+				errs = append(errs, d.detachFrom(ctx, store, keyOf(binding), needing, label))
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (d *Controller) letGo(ctx context.Context, holder holder, key, needing cell.Key, label string) error {
-	binding, err := holder.binding(ctx, key)
+func (d *Controller) detachFrom(ctx context.Context, store store, key, needing cell.Key, label string) error {
+	binding, err := store.binding(ctx, key)
 	if err != nil || binding == nil || binding.DeletionTimestamp != nil || binding.Labels[label] == "" {
 		return err
 	}
@@ -178,15 +178,15 @@ func (d *Controller) letGo(ctx context.Context, holder holder, key, needing cell
 		binding.Spec.RequiredBy = slices.Delete(binding.Spec.RequiredBy, i, i+1)
 	}
 	if len(binding.Spec.RequiredBy) == 0 && !hasPolicy(binding) {
-		return holder.remove(ctx, binding)
+		return store.remove(ctx, binding)
 	}
 	if !d.neededFromHere(binding) {
-		delete(binding.Labels, holder.mark())
+		delete(binding.Labels, store.mark())
 	}
-	return holder.update(ctx, binding)
+	return store.update(ctx, binding)
 }
 
-// neededFromHere tells whether a binding of this cell needs another one.
+// neededFromHere reports whether a binding of this cell depends on the attached one.
 func (d *Controller) neededFromHere(attached *workv1alpha2.ResourceBinding) bool {
 	return slices.ContainsFunc(attached.Spec.RequiredBy, func(s workv1alpha2.BindingSnapshot) bool {
 		return d.cell.Binding(cell.Key{Namespace: s.Namespace, Name: s.Name}) != nil

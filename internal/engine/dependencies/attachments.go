@@ -10,15 +10,15 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/cell"
 )
 
-// attachments are the bindings elsewhere that this cell needs, as last seen. They only spare requests: what is to be
-// changed is read again first.
+// attachments caches the bindings in other control planes that this cell attached. The cache only saves requests: a
+// binding is read again before it is changed.
 type attachments struct {
 	lost func(*workv1alpha2.ResourceBinding)
 
 	mu      sync.Mutex
 	of      map[cell.Key]*workv1alpha2.ResourceBinding
 	byLabel map[string]map[cell.Key]struct{}
-	listed  map[bool]bool // by whether cluster-scoped
+	listed  map[bool]bool // initial list complete, by clusterScoped
 }
 
 func newAttachments() *attachments {
@@ -28,14 +28,14 @@ func newAttachments() *attachments {
 	}
 }
 
-// get returns a binding as last seen, nil if it was not.
+// get returns a cached binding, or nil.
 func (a *attachments) get(key cell.Key) *workv1alpha2.ResourceBinding {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.of[key]
 }
 
-// labelled returns the bindings that carry a label, and whether all have been seen.
+// labelled returns the cached bindings with a label, and whether the cache is complete.
 func (a *attachments) labelled(label string) ([]*workv1alpha2.ResourceBinding, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -46,7 +46,7 @@ func (a *attachments) labelled(label string) ([]*workv1alpha2.ResourceBinding, b
 	return found, a.listed[false] && a.listed[true]
 }
 
-// set takes over a binding; nil means that it is gone.
+// set stores a binding; nil removes it.
 func (a *attachments) set(key cell.Key, now *workv1alpha2.ResourceBinding) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -75,7 +75,7 @@ func (a *attachments) set(key cell.Key, now *workv1alpha2.ResourceBinding) {
 	}
 }
 
-// sink returns where the bindings of one of the two kinds go.
+// sink returns the sink for namespaced or for cluster-scoped bindings.
 func (a *attachments) sink(clusterScoped bool) attachmentSink {
 	return attachmentSink{attachments: a, clusterScoped: clusterScoped, seen: &seen{}}
 }
@@ -87,10 +87,10 @@ type attachmentSink struct {
 	seen          *seen
 }
 
-// seen are the keys of a list that is under way.
+// seen holds the keys of the list in progress.
 type seen struct{ keys map[cell.Key]bool }
 
-// Set takes over a binding.
+// Set implements fleet.Sink.
 func (s attachmentSink) Set(obj runtime.Object) {
 	binding := bindingOf(obj)
 	if binding == nil {
@@ -102,14 +102,14 @@ func (s attachmentSink) Set(obj runtime.Object) {
 	s.set(keyOf(binding), outlineOf(binding))
 }
 
-// Unset takes note that a binding is gone, or is no longer needed from here.
+// Unset implements fleet.Sink. The binding was deleted or lost the label of this cell.
 func (s attachmentSink) Unset(obj runtime.Object) {
 	if binding := bindingOf(obj); binding != nil {
 		s.set(keyOf(binding), nil)
 	}
 }
 
-// Relist begins a list; the function ends it and removes what was not seen.
+// Relist starts a list. The returned function ends it and removes bindings that the list did not contain.
 func (s attachmentSink) Relist() (done func(resourceVersion string)) {
 	s.seen.keys = map[cell.Key]bool{}
 	return func(string) {
@@ -146,13 +146,13 @@ func bindingOf(obj runtime.Object) *workv1alpha2.ResourceBinding {
 	}
 }
 
-// outlineOf keeps as much of a binding as attaching looks at.
+// outlineOf copies the fields of a binding that this package uses.
 func outlineOf(binding *workv1alpha2.ResourceBinding) *workv1alpha2.ResourceBinding {
 	outline := &workv1alpha2.ResourceBinding{}
 	outline.Namespace, outline.Name, outline.UID = binding.Namespace, binding.Name, binding.UID
 	outline.DeletionTimestamp, outline.Labels = binding.DeletionTimestamp, binding.Labels
 	if binding.Spec.Placement != nil {
-		outline.Spec.Placement = &policyv1alpha1.Placement{} // that it has one is all that matters
+		outline.Spec.Placement = &policyv1alpha1.Placement{} // only its presence matters
 	}
 	outline.Spec.Resource, outline.Spec.RequiredBy = binding.Spec.Resource, binding.Spec.RequiredBy
 	outline.Spec.ConflictResolution, outline.Spec.PreserveResourcesOnDeletion = binding.Spec.ConflictResolution, binding.Spec.PreserveResourcesOnDeletion

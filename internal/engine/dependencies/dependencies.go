@@ -1,5 +1,5 @@
-// Package dependencies sends along what templates refer to: it attaches a binding to each ConfigMap, Secret or other
-// object that a template needs, and tells it which clusters need it.
+// Package dependencies propagates what templates refer to. It attaches a binding to each ConfigMap, Secret or other
+// object that a template needs, and records the clusters that need it.
 package dependencies
 
 import (
@@ -29,25 +29,26 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/queue"
 )
 
-// Interpreter is what the controller asks about templates.
+// Interpreter returns the dependencies of templates.
 type Interpreter interface {
 	Dependencies(ctx context.Context, obj *unstructured.Unstructured) ([]configv1alpha1.DependentObjectReference, error)
 }
 
-// recheck is how often is looked again for what is given by label: other cells do not tell us when it comes.
+// recheck is the interval at which references by label are resolved again: other cells send no events for new
+// matches.
 const recheck = 30 * time.Second
 
-// Controller attaches bindings.
+// Controller attaches bindings to dependencies.
 type Controller struct {
 	cell        *cell.Cell
-	home        home
+	local       local
 	elsewhere   *Elsewhere
 	interpreter Interpreter
 	recorder    *events.Recorder
 	queue       *queue.Queue[cell.Key]
 
 	mu     sync.Mutex
-	wanted map[schema.GroupVersionKind]map[cell.Key][]reference // by kind and by the binding that refers
+	wanted map[schema.GroupVersionKind]map[cell.Key][]reference // by kind and by dependent binding
 	refers map[cell.Key][]schema.GroupVersionKind
 }
 
@@ -55,13 +56,13 @@ type Controller struct {
 type reference struct {
 	gvk             schema.GroupVersionKind
 	namespace, name string
-	selector        labels.Selector // nil: by name
+	selector        labels.Selector // nil for a reference by name
 }
 
-// New returns a controller that watches a cell. Without an elsewhere, nil, the cell holds everything.
+// New returns a controller that watches a cell. Elsewhere may be nil: then the cell holds all objects.
 func New(c *cell.Cell, elsewhere *Elsewhere, interpreter Interpreter, recorder *events.Recorder) *Controller {
 	d := &Controller{
-		cell: c, home: home{c}, elsewhere: elsewhere, interpreter: interpreter, recorder: recorder, queue: queue.New[cell.Key]("dependencies"),
+		cell: c, local: local{c}, elsewhere: elsewhere, interpreter: interpreter, recorder: recorder, queue: queue.New[cell.Key]("dependencies"),
 		wanted: map[schema.GroupVersionKind]map[cell.Key][]reference{}, refers: map[cell.Key][]schema.GroupVersionKind{},
 	}
 	c.SubscribeBindings(func(key cell.Key, old, now *workv1alpha2.ResourceBinding) {
@@ -73,18 +74,18 @@ func New(c *cell.Cell, elsewhere *Elsewhere, interpreter Interpreter, recorder *
 	return d
 }
 
-// concerns tells whether a binding sends along what its template refers to, or did.
+// concerns reports whether a binding propagates its dependencies, or did so before.
 func concerns(binding *workv1alpha2.ResourceBinding) bool {
 	return binding != nil && (binding.Spec.PropagateDeps || binding.Annotations[names.ResourceBindingDependenciesAnnotation] != "")
 }
 
-// onlyStatus tells whether a change of a binding is one of its status.
+// onlyStatus reports whether only the status of a binding changed.
 func onlyStatus(old, now *workv1alpha2.ResourceBinding) bool {
 	return old != nil && now != nil && old.Generation == now.Generation && maps.Equal(old.Annotations, now.Annotations) &&
 		maps.Equal(old.Labels, now.Labels) && (old.DeletionTimestamp == nil) == (now.DeletionTimestamp == nil)
 }
 
-// Reinterpret looks again at what the templates of the kinds concerned refer to.
+// Reinterpret queues the bindings whose template is of a kind for which concerned returns true.
 func (d *Controller) Reinterpret(concerned func(schema.GroupVersionKind) bool) {
 	for _, t := range d.cell.Templates.OfKinds(concerned) {
 		if key := t.Key().Binding(); concerns(d.cell.Binding(key)) {
@@ -93,7 +94,7 @@ func (d *Controller) Reinterpret(concerned func(schema.GroupVersionKind) bool) {
 	}
 }
 
-// templateChanged looks again at the bindings whose template changed, and at those that refer to it.
+// templateChanged queues the binding of a changed template and the bindings that refer to the template.
 func (d *Controller) templateChanged(key cell.TemplateKey, old, now *cell.Template) {
 	if old != nil && now != nil && old.UID == now.UID && old.Digest == now.Digest && old.Deleting == now.Deleting {
 		return
@@ -120,34 +121,34 @@ func (r *reference) touches(key cell.TemplateKey, t *cell.Template) bool {
 	return r.name == key.Name
 }
 
-// holders returns all places where bindings are attached.
-func (d *Controller) holders() []holder {
-	all := []holder{d.home}
-	for _, p := range d.elsewhere.places() {
+// stores returns all stores in which bindings may be attached.
+func (d *Controller) stores() []store {
+	all := []store{d.local}
+	for _, p := range d.elsewhere.remotes() {
 		all = append(all, p)
 	}
 	return all
 }
 
-// Run works until the context ends.
+// Run reconciles bindings until the context ends.
 func (d *Controller) Run(ctx context.Context, workers int) {
-	d.elsewhere.follow(ctx, d.lost)
+	d.elsewhere.watch(ctx, d.lost)
 	d.queue.Run(ctx, workers, d.Reconcile)
 }
 
-// lost looks again at the bindings that need one which is gone: it went with its object, which may come back.
+// lost queues the dependents of a deleted attached binding: its object may be created again.
 func (d *Controller) lost(attached *workv1alpha2.ResourceBinding) {
 	for i := range attached.Spec.RequiredBy {
 		d.queue.AddNow(cell.Key{Namespace: attached.Spec.RequiredBy[i].Namespace, Name: attached.Spec.RequiredBy[i].Name})
 	}
 }
 
-// Reconcile attaches what the template of a binding refers to, and lets go of what it no longer does.
+// Reconcile attaches the dependencies of a binding's template and detaches what the template no longer refers to.
 func (d *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	binding := d.cell.Binding(key)
 	switch {
 	case binding == nil:
-		d.remember(key, nil) // its finalizer saw to it that all was let go of, or it lives in another cell now
+		d.remember(key, nil) // its finalizer detached everything, or it moved to another cell
 		return nil
 	case binding.Labels[names.RebalanceStatusLabel] != "":
 		return nil
@@ -158,10 +159,10 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 
 	template := d.template(binding)
 	if template == nil {
-		return nil // not seen yet, or gone: then the binding goes, and lets go of all with it
+		return nil // not in the cache yet, or deleted: then the binding is deleted too and detaches everything
 	}
 
-	// 1. What does the template refer to?
+	// 1. Get the references of the template.
 	references, list, err := d.references(ctx, template)
 	if err != nil {
 		d.recorder.Failed(events.OfBinding(binding), "dependencies", names.EventGetDependenciesFailed, err.Error())
@@ -172,18 +173,18 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 		return err
 	}
 
-	// 2. Which of that is there?
+	// 2. Resolve them.
 	found, recheckLater, err := d.resolve(ctx, references)
 	if err != nil {
 		return d.failed(binding, err)
 	}
 
-	// 3. Attach it, and let go of the rest.
+	// 3. Attach the dependencies found and detach the others.
 	var errs []error
 	attached := map[cell.Key]bool{}
 	for _, dependency := range found {
 		if dependency.Binding() == key {
-			continue // it refers to itself
+			continue // a reference to itself
 		}
 		attached[dependency.Binding()] = true
 		errs = append(errs, d.attach(ctx, binding, dependency))
@@ -194,14 +195,14 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	if err := errors.Join(errs...); err != nil {
 		return d.failed(binding, err)
 	}
-	d.recorder.Succeeded(events.OfBinding(binding), "dependencies", names.EventSyncScheduleResultToDependenciesSucceed, "the dependencies follow the binding", false)
+	d.recorder.Succeeded(events.OfBinding(binding), "dependencies", names.EventSyncScheduleResultToDependenciesSucceed, "the dependencies are attached", false)
 	if recheckLater {
 		return queue.Later{After: recheck}
 	}
 	return nil
 }
 
-// release lets go of everything that is attached to a binding, and then of the binding.
+// release detaches everything from a binding and removes its finalizer.
 func (d *Controller) release(ctx context.Context, binding *workv1alpha2.ResourceBinding) error {
 	if err := d.detach(ctx, keyOf(binding), func(*workv1alpha2.ResourceBinding) bool { return false }); err != nil {
 		return d.failed(binding, err)
@@ -224,7 +225,7 @@ func (d *Controller) failed(binding *workv1alpha2.ResourceBinding, err error) er
 	return err
 }
 
-// template returns the template of a binding, nil if it is not known.
+// template returns the template of a binding, or nil if it is not cached.
 func (d *Controller) template(binding *workv1alpha2.ResourceBinding) *cell.Template {
 	ref := &binding.Spec.Resource
 	return d.cell.Templates.Get(cell.TemplateKey{GroupVersionKind: kindOf(binding), Key: cell.Key{Namespace: ref.Namespace, Name: ref.Name}})
@@ -234,14 +235,15 @@ func kindOf(binding *workv1alpha2.ResourceBinding) schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(binding.Spec.Resource.APIVersion, binding.Spec.Resource.Kind)
 }
 
-// unsure tells whether an attached binding is of a kind that is referred to and cannot be seen now: the kind may come back,
-// and what was not found of it may be there.
+// unsure reports whether an attached binding is of a kind that is referred to but not served now. Its objects may
+// still exist, so it is not detached.
 func (d *Controller) unsure(references []reference, attached *workv1alpha2.ResourceBinding) bool {
 	kind := kindOf(attached)
 	return slices.ContainsFunc(references, func(r reference) bool { return r.gvk == kind }) && !d.cell.Templates.Known(kind)
 }
 
-// references asks the interpreter, and returns the answer compiled and as the text that is kept on the binding.
+// references asks the interpreter for the references of a template. It returns them compiled and as the JSON kept
+// on the binding.
 func (d *Controller) references(ctx context.Context, template *cell.Template) ([]reference, string, error) {
 	obj, err := template.Object()
 	if err != nil {
@@ -268,7 +270,7 @@ func (d *Controller) references(ctx context.Context, template *cell.Template) ([
 	return references, string(text), err
 }
 
-// remember says which templates concern a binding.
+// remember stores which references a binding has.
 func (d *Controller) remember(binding cell.Key, references []reference) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -288,7 +290,7 @@ func (d *Controller) remember(binding cell.Key, references []reference) {
 	}
 }
 
-// annotate keeps the list of dependencies on the binding.
+// annotate stores the list of dependencies on the binding.
 func (d *Controller) annotate(ctx context.Context, binding *workv1alpha2.ResourceBinding, list string) (*workv1alpha2.ResourceBinding, error) {
 	if binding.Annotations[names.ResourceBindingDependenciesAnnotation] == list {
 		return binding, nil
@@ -302,21 +304,22 @@ func (d *Controller) annotate(ctx context.Context, binding *workv1alpha2.Resourc
 	return d.cell.UpdateBinding(ctx, binding)
 }
 
-// resolve returns what the references point at, and whether more may come that nobody tells us of.
+// resolve returns the objects that the references select, and whether later matches would not be reported by an
+// event.
 func (d *Controller) resolve(ctx context.Context, references []reference) (found []*dependency, more bool, err error) {
 	for _, r := range references {
 		kind := d.cell.Templates.Kind(r.gvk)
 		elsewhere := d.elsewhere.of(kind, r.namespace)
 		if r.selector == nil {
 			key := cell.TemplateKey{GroupVersionKind: r.gvk, Key: cell.Key{Namespace: r.namespace, Name: r.name}}
-			if one := d.home.template(key); one != nil {
+			if one := d.local.template(key); one != nil {
 				found = append(found, one)
 			} else if elsewhere != nil {
 				found = append(found, elsewhere.named(key))
 			}
 			continue
 		}
-		here := d.home.templates(r.gvk, r.namespace, r.selector)
+		here := d.local.templates(r.gvk, r.namespace, r.selector)
 		found = append(found, here...)
 		if elsewhere == nil || kind == nil {
 			continue
@@ -335,9 +338,9 @@ func (d *Controller) resolve(ctx context.Context, references []reference) (found
 	return found, more, nil
 }
 
-// labelOf is the label by which the bindings attached to a binding are found.
+// labelOf returns the label on the bindings attached to a binding.
 func labelOf(binding cell.Key) string {
 	hash := fnv.New32a()
-	_, _ = hash.Write([]byte(binding.String())) // a hash's writes never fail
+	_, _ = hash.Write([]byte(binding.String())) // a hash never returns an error
 	return names.DependedByLabelPrefix + rand.SafeEncodeString(strconv.FormatUint(uint64(hash.Sum32()), 10))
 }

@@ -20,18 +20,18 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
 )
 
-// Elsewhere is what a cell does not hold itself. A template and what it refers to have different names and hence often
-// different cells; ServiceAccounts and what has no namespace are on the hub.
+// Elsewhere gives access to the other control planes. A template and its dependencies have different names and
+// hence often live in different cells. ServiceAccounts and cluster-scoped objects live on the hub.
 //
-// An engine does not read what its templates refer to elsewhere: it writes a binding for it by name, and the engine
-// that has the object takes it from there, when and as long as it exists. So it needs rights on bindings alone, and
-// never sees another cell's Secrets.
+// An engine does not read dependencies in other control planes. It creates a binding for the name, and the engine
+// that holds the object propagates it while it exists. So an engine needs access to bindings only, and never reads
+// the Secrets of another cell.
 type Elsewhere struct {
-	cells, hub *place
+	cells, hub *remote
 }
 
-// Rules are the rights that an engine needs elsewhere. Reading other kinds than bindings serves dependencies that are
-// given by label; Secrets are not among them.
+// Rules returns the permissions that an engine needs in the other control planes. Read access to other kinds than
+// bindings serves references by label; it excludes Secrets.
 func Rules() []rbacv1.PolicyRule {
 	read := []string{"get", "list", "watch"}
 	return []rbacv1.PolicyRule{
@@ -41,16 +41,17 @@ func Rules() []rbacv1.PolicyRule {
 	}
 }
 
-// NewElsewhere returns what lies outside of a cell. Federation is the gateway's view of templates alone, which finds
-// the cell of every object, also while cells change; hub is the hub itself, nil for the hub's own engine.
+// NewElsewhere returns access to the other control planes of a cell. Federation is the gateway's template-only API,
+// which routes each object to its cell, also during a topology change. Hub is the hub itself, nil for the hub's own
+// engine.
 func NewElsewhere(name string, federation, hub *rest.Config) (*Elsewhere, error) {
 	e := &Elsewhere{}
 	var err error
-	if e.cells, err = newPlace("the other cells", name, federation); err != nil {
+	if e.cells, err = newRemote("the other cells", name, federation); err != nil {
 		return nil, err
 	}
 	if hub != nil {
-		if e.hub, err = newPlace("the hub", name, hub); err != nil {
+		if e.hub, err = newRemote("the hub", name, hub); err != nil {
 			return nil, err
 		}
 		e.hub.clusterScoped = true
@@ -58,34 +59,34 @@ func NewElsewhere(name string, federation, hub *rest.Config) (*Elsewhere, error)
 	return e, nil
 }
 
-// follow keeps up with the bindings that this cell needs elsewhere until the context ends; lost is told of one that
-// is gone.
-func (e *Elsewhere) follow(ctx context.Context, lost func(*workv1alpha2.ResourceBinding)) {
+// watch watches the bindings that this cell attached in other control planes until the context ends. It calls lost
+// for each deleted one.
+func (e *Elsewhere) watch(ctx context.Context, lost func(*workv1alpha2.ResourceBinding)) {
 	if e == nil {
 		return
 	}
-	for _, p := range e.places() {
-		p.follow(ctx, lost)
+	for _, p := range e.remotes() {
+		p.watch(ctx, lost)
 	}
 }
 
-func (e *Elsewhere) places() []*place {
+func (e *Elsewhere) remotes() []*remote {
 	if e == nil {
 		return nil
 	}
 	if e.hub == nil {
-		return []*place{e.cells}
+		return []*remote{e.cells}
 	}
-	return []*place{e.cells, e.hub}
+	return []*remote{e.cells, e.hub}
 }
 
-// of returns the place of an object that is not in this cell, nil if its place is this cell.
-func (e *Elsewhere) of(kind *cell.Kind, namespace string) *place {
+// of returns the control plane of an object, or nil if it is this cell.
+func (e *Elsewhere) of(kind *cell.Kind, namespace string) *remote {
 	switch {
 	case e == nil:
 		return nil
 	case kind == nil && namespace != "":
-		return nil // nobody serves it
+		return nil // the kind is not served
 	case kind == nil || !kind.Namespaced || kinds.InNamespace(kind.GVR().GroupResource(), namespace) == kinds.OnHub:
 		return e.hub
 	default:
@@ -93,8 +94,8 @@ func (e *Elsewhere) of(kind *cell.Kind, namespace string) *place {
 	}
 }
 
-// place is a control plane, or several behind a gateway, in which bindings of other cells are attached.
-type place struct {
+// remote is a control plane, or several behind the gateway, in which this cell attaches bindings.
+type remote struct {
 	name          string
 	label         string
 	clusterScoped bool
@@ -103,7 +104,7 @@ type place struct {
 	known         *attachments
 }
 
-func newPlace(name, cellName string, config *rest.Config) (*place, error) {
+func newRemote(name, cellName string, config *rest.Config) (*remote, error) {
 	config = rest.CopyConfig(config)
 	config.UserAgent = rest.DefaultKubernetesUserAgent() + " cellplane-engine/" + cellName
 	config.QPS, config.Burst = -1, 0
@@ -115,13 +116,13 @@ func newPlace(name, cellName string, config *rest.Config) (*place, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", name, err)
 	}
-	return &place{name: name, label: names.DependedFromLabelPrefix + cellName, client: client, metadata: objects, known: newAttachments()}, nil
+	return &remote{name: name, label: names.DependedFromLabelPrefix + cellName, client: client, metadata: objects, known: newAttachments()}, nil
 }
 
-func (p *place) follow(ctx context.Context, lost func(*workv1alpha2.ResourceBinding)) {
+func (p *remote) watch(ctx context.Context, lost func(*workv1alpha2.ResourceBinding)) {
 	p.known.lost = lost
 	failed := func(err error) {
-		klog.FromContext(ctx).Info("cannot follow the bindings that are needed elsewhere, trying again", "where", p.name, "err", err)
+		klog.FromContext(ctx).Info("cannot watch attached bindings, retrying", "where", p.name, "err", err)
 	}
 	go fleet.Follow(ctx, p.client.Labelled(p.label), p.known.sink(false), failed)
 	if p.clusterScoped {
@@ -131,33 +132,33 @@ func (p *place) follow(ctx context.Context, lost func(*workv1alpha2.ResourceBind
 	}
 }
 
-func (p *place) binding(ctx context.Context, key cell.Key) (*workv1alpha2.ResourceBinding, error) {
+func (p *remote) binding(ctx context.Context, key cell.Key) (*workv1alpha2.ResourceBinding, error) {
 	return p.client.Get(ctx, key)
 }
 
-func (p *place) create(ctx context.Context, binding *workv1alpha2.ResourceBinding) error {
+func (p *remote) create(ctx context.Context, binding *workv1alpha2.ResourceBinding) error {
 	_, err := p.client.Create(ctx, binding)
 	return err
 }
 
-func (p *place) update(ctx context.Context, binding *workv1alpha2.ResourceBinding) error {
+func (p *remote) update(ctx context.Context, binding *workv1alpha2.ResourceBinding) error {
 	_, err := p.client.Update(ctx, binding)
 	return err
 }
 
-// remove deletes a binding unless it has changed since: another cell may have come to need it.
-func (p *place) remove(ctx context.Context, binding *workv1alpha2.ResourceBinding) error {
+// remove deletes a binding unless it changed: another cell may depend on it now.
+func (p *remote) remove(ctx context.Context, binding *workv1alpha2.ResourceBinding) error {
 	return p.client.Delete(ctx, binding, &metav1.Preconditions{UID: &binding.UID, ResourceVersion: &binding.ResourceVersion})
 }
 
-func (p *place) attached(label string) ([]*workv1alpha2.ResourceBinding, bool) {
+func (p *remote) attached(label string) ([]*workv1alpha2.ResourceBinding, bool) {
 	return p.known.labelled(label)
 }
 
-func (p *place) mark() string { return p.label }
+func (p *remote) mark() string { return p.label }
 
-// templates returns the objects of a kind and namespace with matching labels, those being deleted left out.
-func (p *place) templates(ctx context.Context, kind *cell.Kind, namespace string, selector labels.Selector) ([]*dependency, error) {
+// templates returns the objects of a kind and namespace with matching labels, except for those being deleted.
+func (p *remote) templates(ctx context.Context, kind *cell.Kind, namespace string, selector labels.Selector) ([]*dependency, error) {
 	list, err := p.metadata.Resource(kind.GVR()).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
 	if err != nil {
 		return nil, fmt.Errorf("listing %s in %s: %w", kind.Resource, p.name, err)
@@ -171,9 +172,9 @@ func (p *place) templates(ctx context.Context, kind *cell.Kind, namespace string
 	return found, nil
 }
 
-func (p *place) named(key cell.TemplateKey) *dependency { return &dependency{TemplateKey: key, in: p} }
+func (p *remote) named(key cell.TemplateKey) *dependency { return &dependency{TemplateKey: key, in: p} }
 
-// dependedBy returns the labels that name the bindings which need a binding.
+// dependedBy returns the labels of an attached binding that identify its dependents.
 func dependedBy(binding *workv1alpha2.ResourceBinding) []string {
 	var found []string
 	for label := range binding.Labels {

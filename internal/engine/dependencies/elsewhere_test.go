@@ -34,12 +34,13 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// world is a federation of two cells whose engines know the gateway and the hub, with the rights of engines there.
+// world is a federation of two cells with a hub and a gateway. The engines have only the permissions that Rules
+// grants.
 type world struct {
 	*testing.T
 	federation *local.Federation
 	ns         string
-	gateway    ctrlclient.Client // as an administrator
+	gateway    ctrlclient.Client // with administrator rights
 	hub        ctrlclient.Client
 	cells      map[string]ctrlclient.Client
 	member     ctrlclient.Client
@@ -106,7 +107,7 @@ func (w *world) create(client ctrlclient.Client, objects ...ctrlclient.Object) {
 	}
 }
 
-// token is an administrator's in the member.
+// token returns an administrator's token for the member.
 func (w *world) token() string {
 	w.Helper()
 	w.create(w.member, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "engine"}},
@@ -138,7 +139,7 @@ func (w *world) join(plane *controlplane.ControlPlane, token string) {
 	}
 }
 
-// prepareEngine runs the engine of a control plane. Outside of it, it has the rights of engines and no others.
+// prepareEngine starts the engine of a control plane. In other control planes it has the permissions of Rules only.
 func (w *world) prepareEngine(plane *controlplane.ControlPlane, gateway *gatewaytest.Gateway) {
 	w.Helper()
 	user := "engine:" + plane.Name()
@@ -162,7 +163,7 @@ func (w *world) prepareEngine(plane *controlplane.ControlPlane, gateway *gateway
 		go func() {
 			defer close(done)
 			if err := config.Run(ctx); err != nil && ctx.Err() == nil {
-				w.Errorf("the engine of %s: %v", plane.Name(), err)
+				w.Errorf("engine of %s: %v", plane.Name(), err)
 			}
 		}()
 		w.stop[plane.Name()] = func() { cancel(); <-done }
@@ -171,19 +172,19 @@ func (w *world) prepareEngine(plane *controlplane.ControlPlane, gateway *gateway
 	w.Cleanup(func() { w.stop[plane.Name()]() })
 }
 
-// cellOf returns the name of the cell in which objects of a name live.
+// cellOf returns the cell that owns a name.
 func (w *world) cellOf(name string) string {
 	return w.owners.Name(w.owners.Route(slots.Of(w.ns, name)).New)
 }
 
-// nameIn returns a name that lives in a cell.
+// nameIn returns a name that the cell owns.
 func (w *world) nameIn(cell, prefix string) string {
 	for i := range 1000 {
 		if name := fmt.Sprintf("%s-%d", prefix, i); w.cellOf(name) == cell {
 			return name
 		}
 	}
-	w.Fatalf("no name is in %s", cell)
+	w.Fatalf("found no name in cell %s", cell)
 	return ""
 }
 
@@ -191,7 +192,8 @@ func (w *world) meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: w.ns, Name: name}
 }
 
-// policy has all Deployments sent to the member with what they need. The hub manager, which would copy it, does not run.
+// policy propagates all Deployments with their dependencies to the member. It is created in every control plane
+// because no hub manager runs.
 func (w *world) policy() {
 	w.Helper()
 	for _, client := range w.cells {
@@ -241,7 +243,7 @@ func (w *world) until(what string, client ctrlclient.Client, obj ctrlclient.Obje
 		if err := client.Get(ctx, ctrlclient.ObjectKeyFromObject(obj), obj); err != nil {
 			return false, err
 		}
-		return ok(), fmt.Errorf("it is %+v", obj)
+		return ok(), fmt.Errorf("got %+v", obj)
 	})
 }
 
@@ -268,7 +270,7 @@ func (w *world) binding(name string) *workv1alpha2.ResourceBinding {
 	return &workv1alpha2.ResourceBinding{ObjectMeta: w.meta(name)}
 }
 
-// P12: what a template refers to follows it also from another cell, and from the hub.
+// TestDependenciesElsewhere propagates dependencies from another cell and from the hub.
 func TestDependenciesElsewhere(t *testing.T) {
 	w := newWorld(t)
 	w.policy()
@@ -281,65 +283,65 @@ func TestDependenciesElsewhere(t *testing.T) {
 		&corev1.ServiceAccount{ObjectMeta: w.meta("builder")},
 		w.deployment(web, mounts(settings), mountsSecret(password), mounts(late), runsAs("builder")))
 
-	// It arrives, by the hand of the engine whose it is.
-	w.there("the Deployment is there", w.member, w.deployment(web))
+	// The dependencies are applied by the engines that hold them.
+	w.there("the Deployment is in the member", w.member, w.deployment(web))
 	w.delivered(settings, "1")
-	w.there("the Secret is there", w.member, &corev1.Secret{ObjectMeta: w.meta(password)})
+	w.there("the Secret is in the member", w.member, &corev1.Secret{ObjectMeta: w.meta(password)})
 	account := &corev1.ServiceAccount{ObjectMeta: w.meta("builder")}
-	w.until("the hub's ServiceAccount is there", w.member, account, func() bool { return account.Labels[names.CellLabel] == "hub" })
+	w.until("the hub's ServiceAccount is in the member", w.member, account, func() bool { return account.Labels[names.CellLabel] == "hub" })
 	attached := w.binding(settings + "-configmap")
 	w.until("the other cell has the binding", w.cells[there], attached, func() bool {
 		return attached.Spec.Resource.UID != "" && len(attached.OwnerReferences) == 1
 	})
 	if len(attached.Spec.RequiredBy) != 1 || attached.Spec.RequiredBy[0].Name != web+"-deployment" {
-		t.Errorf("it is required by %+v", attached.Spec.RequiredBy)
+		t.Errorf("requiredBy = %+v", attached.Spec.RequiredBy)
 	}
 	copied := &corev1.ConfigMap{ObjectMeta: w.meta(settings)}
-	w.there("it is there", w.member, copied)
+	w.there("the ConfigMap is in the member", w.member, copied)
 	if copied.Labels[names.CellLabel] != there {
-		t.Errorf("it was brought by %q", copied.Labels[names.CellLabel])
+		t.Errorf("applied by %q", copied.Labels[names.CellLabel])
 	}
 
-	// It follows its own changes, and what comes late is found.
+	// Changes are propagated, and dependencies created later are found.
 	cm := w.configMap(settings, "2")
 	w.check(w.gateway.Update(t.Context(), cm))
 	w.delivered(settings, "2")
 	w.create(w.gateway, w.configMap(late, "1"))
 	w.delivered(late, "1")
 
-	// What is deleted and made again is sent along again.
+	// A recreated dependency is propagated again.
 	w.check(w.gateway.Delete(t.Context(), w.configMap(settings, "")))
-	w.gone("it has left the member", w.member, w.configMap(settings, ""))
+	w.gone("the ConfigMap is removed from the member", w.member, w.configMap(settings, ""))
 	w.create(w.gateway, w.configMap(settings, "3"))
 	w.delivered(settings, "3")
 
-	// A second one needs it, too; the first lets go of it while its engine is not running.
+	// A second workload needs it too. The first one is deleted while its engine is down.
 	w.create(w.gateway, w.deployment(web2, mounts(settings)))
-	w.until("both need it", w.cells[there], attached, func() bool { return len(attached.Spec.RequiredBy) == 2 })
+	w.until("two bindings require it", w.cells[there], attached, func() bool { return len(attached.Spec.RequiredBy) == 2 })
 	w.stop[here]()
 	w.check(w.gateway.Delete(t.Context(), w.deployment(web)))
 	w.start[here]()
-	w.until("one needs it", w.cells[there], attached, func() bool { return len(attached.Spec.RequiredBy) == 1 })
-	w.gone("the first is gone", w.cells[here], w.binding(web+"-deployment"))
+	w.until("one binding requires it", w.cells[there], attached, func() bool { return len(attached.Spec.RequiredBy) == 1 })
+	w.gone("the first binding is deleted", w.cells[here], w.binding(web+"-deployment"))
 	for _, obj := range []ctrlclient.Object{w.deployment(web), w.configMap(late, ""), &corev1.Secret{ObjectMeta: w.meta(password)}, &corev1.ServiceAccount{ObjectMeta: w.meta("builder")}} {
-		w.gone(fmt.Sprintf("%T %s has left the member", obj, obj.GetName()), w.member, obj)
+		w.gone(fmt.Sprintf("%T %s is removed from the member", obj, obj.GetName()), w.member, obj)
 	}
 	w.delivered(settings, "3")
 	if attached.Labels[names.DependedFromLabelPrefix+here] == "" {
-		t.Errorf("its labels are %v", attached.Labels)
+		t.Errorf("labels = %v", attached.Labels)
 	}
 
-	// The second goes as well.
+	// Delete the second workload.
 	w.check(w.gateway.Delete(t.Context(), w.deployment(web2)))
-	w.gone("nobody needs it", w.cells[there], attached)
-	w.gone("it has left the member", w.member, w.configMap(settings, ""))
-	w.there("the template stays", w.gateway, w.configMap(settings, ""))
+	w.gone("the attached binding is deleted", w.cells[there], attached)
+	w.gone("the ConfigMap is removed from the member", w.member, w.configMap(settings, ""))
+	w.there("the template still exists", w.gateway, w.configMap(settings, ""))
 
 	w.dependenciesByLabel(here, there)
 	w.movedAway(here, there)
 }
 
-// Given by label, dependencies are found in all cells.
+// dependenciesByLabel finds dependencies by label in all cells.
 func (w *world) dependenciesByLabel(here, there string) {
 	for _, client := range w.cells {
 		custom := &configv1alpha1.ResourceInterpreterCustomization{ObjectMeta: metav1.ObjectMeta{Name: "parts"}}
@@ -363,7 +365,7 @@ end`}
 	w.delivered(far.Name, "1")
 }
 
-// What is left of a binding that has moved to another cell does not let go of what the moved one needs.
+// movedAway checks that the stale copy of a moved binding does not detach what the moved binding needs.
 func (w *world) movedAway(here, there string) {
 	web, settings := w.nameIn(here, "moving"), w.nameIn(there, "kept")
 	w.create(w.gateway, w.configMap(settings, "1"), w.deployment(web, mounts(settings)))
@@ -373,7 +375,7 @@ func (w *world) movedAway(here, there string) {
 	w.there("it has a binding", cell, binding)
 	w.stop[here]()
 	for _, obj := range []ctrlclient.Object{w.deployment(web), binding} {
-		w.there("it is there", cell, obj)
+		w.there("the stale copy exists", cell, obj)
 		labels := maps.Clone(obj.GetLabels())
 		if labels == nil {
 			labels = map[string]string{}
@@ -385,27 +387,27 @@ func (w *world) movedAway(here, there string) {
 		w.check(cell.Update(w.Context(), obj))
 	}
 	w.start[here]()
-	// First the template goes, which then refers to nothing any more, and after it the binding.
-	w.letsGo(here, there, "before")
+	// The template is deleted first, then the binding.
+	w.detaches(here, there, "before")
 	w.check(cell.Delete(w.Context(), w.deployment(web)))
-	w.gone("the template that was left is gone", cell, w.deployment(web))
-	w.letsGo(here, there, "between")
+	w.gone("the stale template is deleted", cell, w.deployment(web))
+	w.detaches(here, there, "between")
 	w.check(ctrlclient.IgnoreNotFound(cell.Delete(w.Context(), binding)))
-	w.gone("what was left is gone", cell, w.binding(web+"-deployment"))
-	w.letsGo(here, there, "after")
+	w.gone("the stale binding is deleted", cell, w.binding(web+"-deployment"))
+	w.detaches(here, there, "after")
 	attached := w.binding(settings + "-configmap")
-	w.there("the binding stays", w.cells[there], attached)
+	w.there("the attached binding exists", w.cells[there], attached)
 	if len(attached.Spec.RequiredBy) != 1 {
-		w.Errorf("it is required by %+v", attached.Spec.RequiredBy)
+		w.Errorf("requiredBy = %+v", attached.Spec.RequiredBy)
 	}
 }
 
-// letsGo returns when an engine has seen what happened so far, and lets go of what is in another cell.
-func (w *world) letsGo(here, there, prefix string) {
+// detaches waits until an engine has processed all events so far: it detaches a binding in another cell.
+func (w *world) detaches(here, there, prefix string) {
 	w.Helper()
 	name, settings := w.nameIn(here, prefix), w.nameIn(there, prefix+"-settings")
 	w.create(w.gateway, w.configMap(settings, "1"), w.deployment(name, mounts(settings)))
 	w.delivered(settings, "1")
 	w.check(w.gateway.Delete(w.Context(), w.deployment(name)))
-	w.gone("it is let go of", w.cells[there], w.binding(settings+"-configmap"))
+	w.gone("the attached binding is deleted", w.cells[there], w.binding(settings+"-configmap"))
 }

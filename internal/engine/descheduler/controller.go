@@ -1,5 +1,5 @@
-// Package descheduler moves replicas whose pods find no node in their cluster to clusters with room. It looks from time to
-// time; where nobody has room pods stay where they are, for a node autoscaler to see.
+// Package descheduler moves replicas whose pods are unschedulable in their cluster to clusters with free capacity.
+// It checks periodically. If no cluster has capacity, the pods stay pending for a node autoscaler.
 package descheduler
 
 import (
@@ -20,17 +20,18 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/scheduler"
 )
 
-// Options of the controller.
+// Options configure the controller.
 type Options struct {
-	// Interval is how often it looks; 0 means two minutes.
+	// Interval is the time between checks; 0 means two minutes.
 	Interval time.Duration
-	// Age is for how long a pod must have found no node; 0 means five minutes.
+	// Age is how long a pod must have been unschedulable; 0 means five minutes.
 	Age time.Duration
-	// Pending counts the pods of a workload that have found no node in a cluster for so long. Nil asks the member.
+	// Pending counts the pods of a workload that have been unschedulable in a cluster for at least the given time.
+	// Nil queries the member.
 	Pending func(ctx context.Context, cluster string, binding *workv1alpha2.ResourceBinding, age time.Duration) (int32, error)
 }
 
-// Complete returns the options with what is not given filled in; ask is what counts pods in members.
+// Complete sets defaults. The parameter ask is the default for Pending.
 func (o Options) Complete(ask func(ctx context.Context, cluster string, binding *workv1alpha2.ResourceBinding, age time.Duration) (int32, error)) Options {
 	if o.Interval <= 0 {
 		o.Interval = 2 * time.Minute
@@ -44,7 +45,7 @@ func (o Options) Complete(ask func(ctx context.Context, cluster string, binding 
 	return o
 }
 
-// Controller moves pending replicas.
+// Controller moves replicas of pending pods.
 type Controller struct {
 	cell      *cell.Cell
 	scheduler *scheduler.Scheduler
@@ -58,7 +59,7 @@ func New(c *cell.Cell, s *scheduler.Scheduler, recorder *events.Recorder, option
 	return &Controller{cell: c, scheduler: s, recorder: recorder, options: options, queue: queue.New[cell.Key]("descheduler")}
 }
 
-// Run looks at all workloads in every interval until the context ends.
+// Run checks all workloads once per interval until the context ends.
 func (d *Controller) Run(ctx context.Context, workers int) {
 	go func() {
 		ticker := time.NewTicker(d.options.Interval)
@@ -79,20 +80,20 @@ func (d *Controller) Run(ctx context.Context, workers int) {
 	d.queue.Run(ctx, workers, d.Reconcile)
 }
 
-// Reconcile moves the replicas of a workload that find no node where they are.
+// Reconcile moves the replicas of a workload whose pods are unschedulable.
 func (d *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	binding := d.cell.Binding(key)
 	if binding == nil || binding.DeletionTimestamp != nil || binding.Labels[names.RebalanceStatusLabel] != "" || !d.scheduler.Responsible(binding) {
 		return nil
 	}
 
-	// 1. Where do pods find no node?
+	// 1. Find the clusters with unschedulable pods.
 	pending := map[string]int32{}
 	for cluster, missing := range short(binding) {
 		count, err := d.options.Pending(ctx, cluster, binding, d.options.Age)
 		if err != nil {
 			klog.FromContext(ctx).V(1).Info("cannot count pending pods", "cluster", cluster, "binding", key, "err", err)
-			continue // a member that does not answer says nothing about its room
+			continue // an unreachable member does not mean that it lacks capacity
 		}
 		if count = min(count, missing); count > 0 {
 			pending[cluster] = count
@@ -102,7 +103,7 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 		return nil
 	}
 
-	// 2. Have them placed elsewhere.
+	// 2. Schedule their replicas to other clusters.
 	after, full := lower(binding, pending)
 	written, err := d.scheduler.Place(ctx, scheduler.Change{Before: binding, After: after, Full: full})
 	if apierrors.IsNotFound(err) {
@@ -112,18 +113,18 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 		return err
 	}
 	if written == binding {
-		return nil // nobody has room
+		return nil // no cluster has capacity
 	}
 	for _, count := range pending {
 		moved.Add(float64(count))
 	}
 	d.recorder.Succeeded(events.OfBinding(written), "deschedule", names.EventDescheduleBindingSucceed,
-		fmt.Sprintf("pods found no node in %v; now in %s", full, scheduler.Describe(written.Spec.Clusters)), true)
+		fmt.Sprintf("pods were unschedulable in %v; now in %s", full, scheduler.Describe(written.Spec.Clusters)), true)
 	return nil
 }
 
-// short returns the clusters where a workload whose replicas go by capacity has fewer ready ones than it was given, and
-// how many are missing.
+// short returns, for a workload that is placed by capacity, the clusters with fewer ready replicas than placed, and
+// the difference.
 func short(binding *workv1alpha2.ResourceBinding) map[string]int32 {
 	if binding.Spec.Replicas <= 0 || len(binding.Spec.Components) > 0 || !scheduler.ByCapacity(&binding.Spec) {
 		return nil
@@ -145,7 +146,7 @@ func short(binding *workv1alpha2.ResourceBinding) map[string]int32 {
 	return missing
 }
 
-// lower takes pending replicas off a binding and returns the clusters that have no room for them.
+// lower removes pending replicas from a binding and returns the clusters without capacity for them.
 func lower(binding *workv1alpha2.ResourceBinding, pending map[string]int32) (after *workv1alpha2.ResourceBinding, full []string) {
 	after = binding.DeepCopy()
 	kept := after.Spec.Clusters[:0]

@@ -29,10 +29,10 @@ func binding(preference policyv1alpha1.ReplicaDivisionPreference) *workv1alpha2.
 
 func TestShort(t *testing.T) {
 	if got := short(binding(policyv1alpha1.ReplicaDivisionPreferenceAggregated)); fmt.Sprint(got) != "map[b:2]" {
-		t.Errorf("replicas are missing in %v", got)
+		t.Errorf("short() = %v", got)
 	}
 	if got := short(binding(policyv1alpha1.ReplicaDivisionPreferenceWeighted)); len(got) != 0 {
-		t.Errorf("what is placed by static weights is short of replicas in %v", got)
+		t.Errorf("short() = %v for a workload placed by static weights", got)
 	}
 }
 
@@ -40,7 +40,7 @@ func TestLower(t *testing.T) {
 	before := binding(policyv1alpha1.ReplicaDivisionPreferenceAggregated)
 	after, full := lower(before, map[string]int32{"b": 2, "c": 3})
 	if got := fmt.Sprint(after.Spec.Clusters, full); got != "[{a 3 []} {b 1 []}] [b c]" {
-		t.Errorf("what is left: %s", got)
+		t.Errorf("after lower(): %s", got)
 	}
 	if len(before.Spec.Clusters) != 3 || before.Spec.Clusters[1].Replicas != 3 {
 		t.Error("the original was changed")
@@ -60,15 +60,15 @@ func TestUnschedulableFor(t *testing.T) {
 		pod  *corev1.Pod
 		want bool
 	}{
-		"for long":         {pod(corev1.ConditionFalse, corev1.PodReasonUnschedulable, 5*time.Minute), true},
-		"for a moment":     {pod(corev1.ConditionFalse, corev1.PodReasonUnschedulable, 4*time.Minute), false},
-		"it has a node":    {pod(corev1.ConditionTrue, "", time.Hour), false},
-		"it waits at gate": {pod(corev1.ConditionFalse, corev1.PodReasonSchedulingGated, time.Hour), false},
-		"it is going":      {gone, false},
-		"nobody looked":    {&corev1.Pod{}, false},
+		"unschedulable for long":     {pod(corev1.ConditionFalse, corev1.PodReasonUnschedulable, 5*time.Minute), true},
+		"unschedulable for a moment": {pod(corev1.ConditionFalse, corev1.PodReasonUnschedulable, 4*time.Minute), false},
+		"scheduled":                  {pod(corev1.ConditionTrue, "", time.Hour), false},
+		"scheduling gate":            {pod(corev1.ConditionFalse, corev1.PodReasonSchedulingGated, time.Hour), false},
+		"being deleted":              {gone, false},
+		"no condition":               {&corev1.Pod{}, false},
 	} {
 		if got := unschedulableFor(test.pod, 5*time.Minute, now); got != test.want {
-			t.Errorf("%s: %t", name, got)
+			t.Errorf("%s: unschedulableFor() = %t", name, got)
 		}
 	}
 }

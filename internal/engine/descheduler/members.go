@@ -16,7 +16,7 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
-// InMembers counts pods by asking members. Only those without a node are asked for.
+// InMembers returns a function that counts pods in the members. It lists only pods without a node.
 func InMembers(c *cell.Cell, member func(cluster string) (*fleet.Member, error)) func(context.Context, string, *workv1alpha2.ResourceBinding, time.Duration) (int32, error) {
 	return func(ctx context.Context, cluster string, binding *workv1alpha2.ResourceBinding, age time.Duration) (int32, error) {
 		selector, err := selectorOf(c, &binding.Spec.Resource)
@@ -25,7 +25,7 @@ func InMembers(c *cell.Cell, member func(cluster string) (*fleet.Member, error))
 		}
 		at, err := member(cluster)
 		if err == nil {
-			err = at.Broken() // nobody waits for a member that is known not to answer
+			err = at.Broken() // do not wait for a member that is known to be unreachable
 		}
 		if err != nil {
 			return 0, err
@@ -46,12 +46,12 @@ func InMembers(c *cell.Cell, member func(cluster string) (*fleet.Member, error))
 	}
 }
 
-// patience is how long a member may take to say which pods have no node: other workloads wait.
-const patience = 10 * time.Second
+// listTimeout bounds the list of pods in one member: other workloads wait for it.
+const listTimeout = 10 * time.Second
 
-// withoutNode lists the pods that a selector picks and that have no node.
+// withoutNode lists the pods that match a selector and have no node.
 func withoutNode(ctx context.Context, member *fleet.Member, namespace, selector string) (*unstructured.UnstructuredList, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	pods, _, err := member.Resource(ctx, corev1.SchemeGroupVersion.WithKind("Pod"), namespace)
 	if err != nil {
@@ -60,7 +60,7 @@ func withoutNode(ctx context.Context, member *fleet.Member, namespace, selector 
 	return pods.List(ctx, metav1.ListOptions{LabelSelector: selector, FieldSelector: "spec.nodeName=", Limit: 1000})
 }
 
-// unschedulableFor tells whether a pod has found no node for so long.
+// unschedulableFor reports whether a pod has been unschedulable for at least the given time.
 func unschedulableFor(pod *corev1.Pod, age time.Duration, now time.Time) bool {
 	if pod.DeletionTimestamp != nil {
 		return false

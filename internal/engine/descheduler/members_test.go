@@ -16,8 +16,8 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// The first to find out that a member does not answer spares all others the wait.
-func TestAbsentMember(t *testing.T) {
+// TestUnreachableMember checks that after the first timeout no other request waits for the member.
+func TestUnreachableMember(t *testing.T) {
 	server := testenv.SharedAPIServer(t)
 	namespace := server.Namespace(t)
 	labels := map[string]string{"app": "web"}
@@ -45,13 +45,13 @@ func TestAbsentMember(t *testing.T) {
 	b := &workv1alpha2.ResourceBinding{}
 	b.Spec.Resource = workv1alpha2.ObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Namespace: namespace, Name: "web"}
 	if _, err := pending(t.Context(), "absent", b, time.Minute); err == nil {
-		t.Fatal("a member that is not there says how many pods are pending")
+		t.Fatal("an unreachable member returned a count")
 	}
 	known := absent.Broken()
 	if known == nil {
-		t.Fatal("the next one will wait for it, too")
+		t.Fatal("the next request would wait again")
 	}
 	if _, err := pending(t.Context(), "absent", b, time.Minute); !errors.Is(err, known) {
-		t.Errorf("it was asked again: %v", err)
+		t.Errorf("the member was queried again: %v", err)
 	}
 }

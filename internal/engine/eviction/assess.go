@@ -9,16 +9,16 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// DefaultGracePeriod is how long an old copy outlasts an unhealthy new one if nobody says otherwise.
+// DefaultGracePeriod is how long the old copy is kept while its replacement is not healthy.
 const DefaultGracePeriod = 10 * time.Minute
 
-// assess returns the tasks of a binding that go on, and after how long the first of them is over even if nothing
-// happens; zero means never.
+// assess returns the tasks of a binding that continue, and the time until the first of them expires; zero means
+// never.
 func assess(binding *workv1alpha2.ResourceBinding, now time.Time, grace time.Duration) (tasks []workv1alpha2.GracefulEvictionTask, next time.Duration) {
 	replaced := replacementsHealthy(binding)
 	for i := range binding.Spec.GracefulEvictionTasks {
 		task := &binding.Spec.GracefulEvictionTasks[i]
-		if task.SuppressDeletion != nil { // a person decides
+		if task.SuppressDeletion != nil { // ends when a user says so
 			if *task.SuppressDeletion {
 				tasks = append(tasks, *task)
 			}
@@ -43,8 +43,8 @@ func assess(binding *workv1alpha2.ResourceBinding, now time.Time, grace time.Dur
 	return tasks, next
 }
 
-// replacementsHealthy tells whether the clusters that were chosen since all run the workload well. Where none could be
-// chosen there is no replacement.
+// replacementsHealthy reports whether the workload is healthy in all clusters it is placed in. Without clusters
+// there is no replacement.
 func replacementsHealthy(binding *workv1alpha2.ResourceBinding) bool {
 	if binding.Status.SchedulerObservedGeneration != binding.Generation || len(binding.Spec.Clusters) == 0 {
 		return false

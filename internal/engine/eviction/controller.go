@@ -14,7 +14,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/queue"
 )
 
-// Controller ends evictions whose old copy is not needed any more.
+// Controller ends eviction tasks whose old copy is no longer needed.
 type Controller struct {
 	cell     *cell.Cell
 	recorder *events.Recorder
@@ -23,7 +23,7 @@ type Controller struct {
 	queue    *queue.Queue[cell.Key]
 }
 
-// New returns a controller that watches a cell. A grace period of 0 means the default one.
+// New returns a controller that watches a cell. A grace period of 0 means DefaultGracePeriod.
 func New(c *cell.Cell, recorder *events.Recorder, grace time.Duration) *Controller {
 	if grace <= 0 {
 		grace = DefaultGracePeriod
@@ -37,10 +37,10 @@ func New(c *cell.Cell, recorder *events.Recorder, grace time.Duration) *Controll
 	return e
 }
 
-// Run works until the context ends.
+// Run reconciles bindings until the context ends.
 func (e *Controller) Run(ctx context.Context, workers int) { e.queue.Run(ctx, workers, e.Reconcile) }
 
-// Reconcile ends the tasks of a binding that are over. The copies go with them.
+// Reconcile removes the finished tasks of a binding. The old copies are deleted with them.
 func (e *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	binding := e.cell.Binding(key)
 	if binding == nil || binding.DeletionTimestamp != nil || binding.Labels[names.RebalanceStatusLabel] != "" {
@@ -59,7 +59,7 @@ func (e *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 		}
 		ended.Add(float64(len(before) - len(tasks)))
 		e.recorder.Succeeded(events.OfBinding(binding), "eviction", names.EventEvictWorkloadFromClusterSucceed,
-			fmt.Sprintf("%d of %d old copies are let go", len(before)-len(tasks), len(before)), true)
+			fmt.Sprintf("removing %d of %d old copies", len(before)-len(tasks), len(before)), true)
 	}
 	if next > 0 {
 		return queue.Later{After: next}

@@ -1,6 +1,6 @@
-// Package eviction takes workloads out of clusters and lets the old copies go.
+// Package eviction removes workloads from clusters.
 //
-// Who evicts takes the cluster off the binding and leaves a task behind that says how: the copy in the cluster is
-// removed at once, kept until the new ones are healthy or a grace period is over, or kept until a person says so. As long
-// as the task is there the cluster is not chosen again. The controller of this package ends tasks.
+// An eviction removes the cluster from the binding and adds a graceful eviction task. The task says when the copy
+// in the cluster is deleted: at once, after the replacement is healthy or a grace period expires, or when a user
+// confirms it. While the task exists, the cluster is not chosen again. The controller of this package ends tasks.
 package eviction

@@ -13,24 +13,25 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// Eviction is a decision to take a workload out of a cluster.
+// Eviction describes the removal of a workload from a cluster.
 type Eviction struct {
-	// Cluster to leave.
+	// Cluster to evict from.
 	Cluster string
-	// PurgeMode says what becomes of the copy there; empty means Gracefully.
+	// PurgeMode says when the copy is deleted; empty means Gracefully.
 	PurgeMode policyv1alpha1.PurgeMode
-	// GracePeriodSeconds bounds how long the copy outlasts an unhealthy new one; nil leaves it to the controller.
+	// GracePeriodSeconds bounds how long the copy is kept while its replacement is unhealthy; nil uses the
+	// controller's default.
 	GracePeriodSeconds *int32
-	// Reason and Producer are words for programs, Message is a sentence for people.
+	// Reason and Producer are machine-readable, Message is for people.
 	Reason, Producer, Message string
-	// Preserve lists what of the old copy's status is carried over.
+	// Preserve selects parts of the old copy's status to carry over.
 	Preserve *policyv1alpha1.StatePreservation
 }
 
-// longestMessage is as much as the API takes.
-const longestMessage = 1024
+// maxMessageLength is the limit in the API.
+const maxMessageLength = 1024
 
-// Evict takes a cluster off a binding and leaves a task behind. It reports whether the cluster was on it.
+// Evict removes a cluster from a binding and adds a task. It reports whether the binding had the cluster.
 func Evict(binding *workv1alpha2.ResourceBinding, e Eviction, now time.Time) bool {
 	spec := &binding.Spec
 	i := slices.IndexFunc(spec.Clusters, func(t workv1alpha2.TargetCluster) bool { return t.Name == e.Cluster })
@@ -58,11 +59,11 @@ func Evict(binding *workv1alpha2.ResourceBinding, e Eviction, now time.Time) boo
 			task.Message = strings.TrimSpace(task.Message + " Not carried over: " + strings.Join(missing, "; ") + ".")
 		}
 	}
-	if len(task.Message) > longestMessage {
-		task.Message = task.Message[:longestMessage-3] + "..."
+	if len(task.Message) > maxMessageLength {
+		task.Message = task.Message[:maxMessageLength-3] + "..."
 	}
 	spec.Clusters = slices.Delete(slices.Clone(spec.Clusters), i, i+1)
-	// An older task for the cluster is about a copy that has come back since.
+	// An older task for the cluster is about a copy that has been placed there again since.
 	spec.GracefulEvictionTasks = slices.DeleteFunc(slices.Clone(spec.GracefulEvictionTasks), func(t workv1alpha2.GracefulEvictionTask) bool {
 		return t.FromCluster == e.Cluster
 	})
@@ -73,7 +74,7 @@ func Evict(binding *workv1alpha2.ResourceBinding, e Eviction, now time.Time) boo
 	return true
 }
 
-// remember notes that a cluster was left, for when it is back.
+// remember adds a cluster to the clusters to fail back to.
 func remember(binding *workv1alpha2.ResourceBinding, cluster string) {
 	left := Left(binding)
 	if slices.Contains(left, cluster) {
@@ -84,7 +85,7 @@ func remember(binding *workv1alpha2.ResourceBinding, cluster string) {
 	binding.Annotations[names.EvictedFromAnnotation] = strings.Join(left, ",")
 }
 
-// Left returns the clusters that a binding was evicted from and wants to go back to.
+// Left returns the clusters that a binding was evicted from and may fail back to.
 func Left(binding *workv1alpha2.ResourceBinding) []string {
 	text := binding.Annotations[names.EvictedFromAnnotation]
 	if text == "" {
@@ -102,7 +103,7 @@ func clusterNames(targets []workv1alpha2.TargetCluster) []string {
 	return all
 }
 
-// statusIn returns the status of the copy in a cluster as it was last seen.
+// statusIn returns the last known status of the copy in a cluster.
 func statusIn(binding *workv1alpha2.ResourceBinding, cluster string) []byte {
 	for i := range binding.Status.AggregatedStatus {
 		if item := &binding.Status.AggregatedStatus[i]; item.ClusterName == cluster && item.Status != nil {

@@ -30,26 +30,26 @@ func TestEvict(t *testing.T) {
 	binding := placed("b", "a")
 	binding.Spec.GracefulEvictionTasks = []workv1alpha2.GracefulEvictionTask{{FromCluster: "a", Reason: "Old"}, {FromCluster: "c"}}
 	if Evict(binding, Eviction{Cluster: "elsewhere"}, now) {
-		t.Error("evicted from a cluster it is not in")
+		t.Error("evicted from a cluster that it is not in")
 	}
 	e := Eviction{Cluster: "a", Reason: names.EvictionReasonTaintUntolerated, Producer: names.EvictionProducerTaintManager, Message: strings.Repeat("m", 2000)}
 	if !Evict(binding, e, now) {
 		t.Fatal("not evicted")
 	}
 	if len(binding.Spec.Clusters) != 1 || binding.Spec.Clusters[0].Name != "b" {
-		t.Errorf("it is in %v", binding.Spec.Clusters)
+		t.Errorf("clusters = %v", binding.Spec.Clusters)
 	}
 	if len(binding.Spec.GracefulEvictionTasks) != 2 {
-		t.Fatalf("tasks: %+v", binding.Spec.GracefulEvictionTasks)
+		t.Fatalf("tasks = %+v", binding.Spec.GracefulEvictionTasks)
 	}
 	task := binding.Spec.GracefulEvictionTasks[1]
 	if task.FromCluster != "a" || task.PurgeMode != policyv1alpha1.PurgeModeGracefully || *task.Replicas != 2 || task.Reason != e.Reason ||
 		task.Producer != e.Producer || len(task.Message) > 1024 || !task.CreationTimestamp.Time.Equal(now) ||
 		!slices.Equal(task.ClustersBeforeFailover, []string{"a", "b"}) || task.SuppressDeletion != nil {
-		t.Errorf("the task is %+v", task)
+		t.Errorf("task = %+v", task)
 	}
 	if binding.Annotations[names.EvictedFromAnnotation] != "" {
-		t.Error("it wants to go back though nobody asked for that")
+		t.Error("a cluster to fail back to is recorded without the annotation")
 	}
 
 	binding = placed("a", "b")
@@ -57,10 +57,10 @@ func TestEvict(t *testing.T) {
 	Evict(binding, Eviction{Cluster: "b", PurgeMode: policyv1alpha1.PurgeModeNever, GracePeriodSeconds: ptr.To[int32](5)}, now)
 	Evict(binding, Eviction{Cluster: "a", PurgeMode: policyv1alpha1.PurgeModeDirectly}, now)
 	if task := binding.Spec.GracefulEvictionTasks[0]; !*task.SuppressDeletion || task.GracePeriodSeconds != nil {
-		t.Errorf("a copy that is never removed has the task %+v", task)
+		t.Errorf("task for a copy that is never removed = %+v", task)
 	}
 	if !slices.Equal(Left(binding), []string{"a", "b"}) {
-		t.Errorf("it wants to go back to %v", Left(binding))
+		t.Errorf("Left() = %v", Left(binding))
 	}
 }
 
@@ -81,16 +81,16 @@ func TestPreserve(t *testing.T) {
 	task := binding.Spec.GracefulEvictionTasks[0]
 	want := map[string]string{"app.example.io/state": "RUNNING", "app.example.io/id": "8d2f", "n": "3"}
 	if len(task.PreservedLabelState) != len(want) {
-		t.Errorf("carried over: %v, want %v", task.PreservedLabelState, want)
+		t.Errorf("preserved labels = %v, want %v", task.PreservedLabelState, want)
 	}
 	for key, value := range want {
 		if task.PreservedLabelState[key] != value {
-			t.Errorf("%s is %q, want %q", key, task.PreservedLabelState[key], value)
+			t.Errorf("%s = %q, want %q", key, task.PreservedLabelState[key], value)
 		}
 	}
 	for _, missing := range []string{"missing", "text", "broken", "no label!"} {
 		if !strings.Contains(task.Message, missing) {
-			t.Errorf("the message does not tell that %q is missing: %s", missing, task.Message)
+			t.Errorf("the message does not mention %q: %s", missing, task.Message)
 		}
 	}
 }
@@ -104,31 +104,31 @@ func TestAssess(t *testing.T) {
 		stays  bool
 		next   time.Duration
 	}{
-		{"the new one is healthy", func(*workv1alpha2.ResourceBinding, *workv1alpha2.GracefulEvictionTask) {}, false, 0},
-		{"the new one is not scheduled", func(b *workv1alpha2.ResourceBinding, _ *workv1alpha2.GracefulEvictionTask) { b.Generation++ }, true, 9 * time.Minute},
-		{"there is no new one", func(b *workv1alpha2.ResourceBinding, _ *workv1alpha2.GracefulEvictionTask) { b.Spec.Clusters = nil }, true, 9 * time.Minute},
-		{"the new one is unhealthy", func(b *workv1alpha2.ResourceBinding, _ *workv1alpha2.GracefulEvictionTask) {
+		{"replacement healthy", func(*workv1alpha2.ResourceBinding, *workv1alpha2.GracefulEvictionTask) {}, false, 0},
+		{"replacement not scheduled yet", func(b *workv1alpha2.ResourceBinding, _ *workv1alpha2.GracefulEvictionTask) { b.Generation++ }, true, 9 * time.Minute},
+		{"no replacement", func(b *workv1alpha2.ResourceBinding, _ *workv1alpha2.GracefulEvictionTask) { b.Spec.Clusters = nil }, true, 9 * time.Minute},
+		{"replacement unhealthy", func(b *workv1alpha2.ResourceBinding, _ *workv1alpha2.GracefulEvictionTask) {
 			b.Status.AggregatedStatus[0].Health = workv1alpha2.ResourceUnhealthy
 		}, true, 9 * time.Minute},
-		{"the new one is not applied", func(b *workv1alpha2.ResourceBinding, _ *workv1alpha2.GracefulEvictionTask) {
+		{"replacement not applied", func(b *workv1alpha2.ResourceBinding, _ *workv1alpha2.GracefulEvictionTask) {
 			b.Status.AggregatedStatus[0].Applied = false
 		}, true, 9 * time.Minute},
-		{"one of two is not seen", func(b *workv1alpha2.ResourceBinding, _ *workv1alpha2.GracefulEvictionTask) {
+		{"one of two without status", func(b *workv1alpha2.ResourceBinding, _ *workv1alpha2.GracefulEvictionTask) {
 			b.Spec.Clusters = append(b.Spec.Clusters, workv1alpha2.TargetCluster{Name: "c"})
 		}, true, 9 * time.Minute},
-		{"it takes too long", func(b *workv1alpha2.ResourceBinding, task *workv1alpha2.GracefulEvictionTask) {
+		{"grace period expired", func(b *workv1alpha2.ResourceBinding, task *workv1alpha2.GracefulEvictionTask) {
 			b.Spec.Clusters, task.CreationTimestamp = nil, at(10*time.Minute)
 		}, false, 0},
-		{"a period of its own", func(b *workv1alpha2.ResourceBinding, task *workv1alpha2.GracefulEvictionTask) {
+		{"own grace period", func(b *workv1alpha2.ResourceBinding, task *workv1alpha2.GracefulEvictionTask) {
 			b.Spec.Clusters, task.GracePeriodSeconds = nil, ptr.To[int32](90)
 		}, true, 30 * time.Second},
-		{"its own period is over", func(b *workv1alpha2.ResourceBinding, task *workv1alpha2.GracefulEvictionTask) {
+		{"own grace period expired", func(b *workv1alpha2.ResourceBinding, task *workv1alpha2.GracefulEvictionTask) {
 			b.Spec.Clusters, task.GracePeriodSeconds = nil, ptr.To[int32](60)
 		}, false, 0},
-		{"a person keeps it", func(_ *workv1alpha2.ResourceBinding, task *workv1alpha2.GracefulEvictionTask) {
+		{"deletion suppressed", func(_ *workv1alpha2.ResourceBinding, task *workv1alpha2.GracefulEvictionTask) {
 			task.SuppressDeletion, task.CreationTimestamp = ptr.To(true), at(time.Hour)
 		}, true, 0},
-		{"a person lets it go", func(b *workv1alpha2.ResourceBinding, task *workv1alpha2.GracefulEvictionTask) {
+		{"deletion confirmed", func(b *workv1alpha2.ResourceBinding, task *workv1alpha2.GracefulEvictionTask) {
 			b.Spec.Clusters, task.SuppressDeletion = nil, ptr.To(false)
 		}, false, 0},
 	} {
@@ -140,7 +140,7 @@ func TestAssess(t *testing.T) {
 			binding.Spec.GracefulEvictionTasks = []workv1alpha2.GracefulEvictionTask{task}
 			tasks, next := assess(binding, now, DefaultGracePeriod)
 			if (len(tasks) == 1) != test.stays || next != test.next {
-				t.Errorf("%d tasks stay, the next look is in %v; want %t and %v", len(tasks), next, test.stays, test.next)
+				t.Errorf("%d tasks stay, next check in %v; want %t and %v", len(tasks), next, test.stays, test.next)
 			}
 		})
 	}

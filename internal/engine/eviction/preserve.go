@@ -12,8 +12,8 @@ import (
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 )
 
-// preserve turns parts of a status into labels. What cannot be found, or is no label, does not hold up an eviction: it is
-// told instead.
+// preserve turns parts of a status into labels. A value that is missing or invalid does not block the eviction; it
+// is returned in missing.
 func preserve(wanted *policyv1alpha1.StatePreservation, status []byte) (labels map[string]string, missing []string) {
 	var content any
 	if len(status) > 0 {
@@ -39,7 +39,7 @@ func preserve(wanted *policyv1alpha1.StatePreservation, status []byte) (labels m
 	return labels, missing
 }
 
-// find evaluates a path, with or without its braces.
+// find evaluates a JSONPath, with or without its braces.
 func find(content any, path string) (string, error) {
 	if !strings.HasPrefix(path, "{") {
 		path = "{" + path + "}"
@@ -49,7 +49,7 @@ func find(content any, path string) (string, error) {
 		return "", err
 	}
 	if content == nil {
-		return "", fmt.Errorf("the status is not known")
+		return "", fmt.Errorf("the status is unknown")
 	}
 	var value bytes.Buffer
 	if err := parser.Execute(&value, content); err != nil {
@@ -60,10 +60,10 @@ func find(content any, path string) (string, error) {
 
 func labelError(key, value string) error {
 	if problems := validation.IsQualifiedName(key); len(problems) > 0 {
-		return fmt.Errorf("it is no label: %s", problems[0])
+		return fmt.Errorf("invalid label: %s", problems[0])
 	}
 	if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
-		return fmt.Errorf("its value is no label value: %s", problems[0])
+		return fmt.Errorf("invalid label value: %s", problems[0])
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
-// Package failback brings workloads back to clusters they were evicted from, where their policy asks for that with the
-// annotation cellplane.io/fail-back. Once such a cluster has been well for as long as the annotation says, the workload
-// is scheduled anew, as a WorkloadRebalancer would have it.
+// Package failback returns workloads to clusters they were evicted from, if their policy has the annotation
+// cellplane.io/fail-back. When such a cluster has been healthy for the duration in the annotation, the workload is
+// rescheduled, as a WorkloadRebalancer would do.
 package failback
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/scheduler"
 )
 
-// Controller has workloads scheduled anew when the clusters they were evicted from are well again.
+// Controller reschedules workloads when the clusters they were evicted from are healthy again.
 type Controller struct {
 	cell      *cell.Cell
 	scheduler *scheduler.Scheduler
@@ -35,40 +35,40 @@ type Controller struct {
 	queue     *queue.Queue[cell.Key]
 	now       func() time.Time
 
-	mu   sync.Mutex
-	well map[string]time.Time             // clusters, since when
-	left map[string]map[cell.Key]struct{} // bindings by the clusters they want to go back to
+	mu      sync.Mutex
+	healthy map[string]time.Time             // when each healthy cluster became healthy
+	left    map[string]map[cell.Key]struct{} // bindings by the clusters they may fail back to
 }
 
 // New returns a controller that watches a cell.
 func New(c *cell.Cell, s *scheduler.Scheduler, recorder *events.Recorder) *Controller {
 	f := &Controller{
 		cell: c, scheduler: s, recorder: recorder, queue: queue.New[cell.Key]("fail-back"), now: time.Now,
-		well: map[string]time.Time{}, left: map[string]map[cell.Key]struct{}{},
+		healthy: map[string]time.Time{}, left: map[string]map[cell.Key]struct{}{},
 	}
 	c.Clusters.Subscribe(f.clusterChanged)
 	c.SubscribeBindings(f.bindingChanged)
 	return f
 }
 
-// clusterChanged notes since when a cluster is well and looks at the workloads that want to go back to it.
+// clusterChanged tracks since when a cluster is healthy and queues the bindings that may fail back to it.
 func (f *Controller) clusterChanged(key cell.Key, _, now *clusterv1alpha1.Cluster) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	_, was := f.well[key.Name]
-	switch is := now != nil && isWell(now); {
+	_, was := f.healthy[key.Name]
+	switch is := now != nil && isHealthy(now); {
 	case is && !was:
-		f.well[key.Name] = f.now()
+		f.healthy[key.Name] = f.now()
 		for binding := range f.left[key.Name] {
 			f.queue.AddNow(binding)
 		}
 	case !is:
-		delete(f.well, key.Name)
+		delete(f.healthy, key.Name)
 	}
 }
 
-// isWell tells whether a cluster takes workloads.
-func isWell(cluster *clusterv1alpha1.Cluster) bool {
+// isHealthy reports whether a cluster accepts workloads.
+func isHealthy(cluster *clusterv1alpha1.Cluster) bool {
 	ready := meta.FindStatusCondition(cluster.Status.Conditions, names.ClusterReady)
 	return cluster.DeletionTimestamp == nil && (ready == nil || ready.Status == metav1.ConditionTrue) &&
 		!slices.ContainsFunc(cluster.Spec.Taints, func(t corev1.Taint) bool { return t.Effect != corev1.TaintEffectPreferNoSchedule })
@@ -97,10 +97,10 @@ func (f *Controller) bindingChanged(key cell.Key, old, now *workv1alpha2.Resourc
 	}
 }
 
-// Run works until the context ends.
+// Run reconciles bindings until the context ends.
 func (f *Controller) Run(ctx context.Context, workers int) { f.queue.Run(ctx, workers, f.Reconcile) }
 
-// Reconcile has a workload scheduled anew if a cluster that it was evicted from has been well for long enough.
+// Reconcile reschedules a workload if a cluster that it was evicted from has been healthy for long enough.
 func (f *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	binding := f.cell.Binding(key)
 	if binding == nil || binding.DeletionTimestamp != nil || binding.Labels[names.RebalanceStatusLabel] != "" || !f.scheduler.Responsible(binding) {
@@ -110,27 +110,27 @@ func (f *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	if len(left) == 0 {
 		return nil
 	}
-	patience, err := time.ParseDuration(binding.Annotations[names.FailBackAnnotation])
+	healthyFor, err := time.ParseDuration(binding.Annotations[names.FailBackAnnotation])
 	if err != nil {
 		f.recorder.Failed(events.OfBinding(binding), "fail-back", names.EventScheduleBindingFailed,
-			"the annotation "+names.FailBackAnnotation+" is no duration like 10m; correct it in the policy")
+			"the annotation "+names.FailBackAnnotation+" is not a duration like 10m; correct it in the policy")
 		return nil
 	}
 
-	// 1. Which clusters have been well for long enough?
-	back, next := f.back(binding, left, patience)
+	// 1. Find the clusters that have been healthy for long enough.
+	back, next := f.back(binding, left, healthyFor)
 	if len(back) == 0 {
 		if next > 0 {
 			return queue.Later{After: next}
 		}
-		return nil // a change of a cluster or of the binding brings us back
+		return nil // an event of a cluster or of the binding triggers the next check
 	}
 
-	// 2. Begin anew.
+	// 2. Reschedule.
 	after := binding.DeepCopy()
 	after.Spec.RescheduleTriggeredAt = &metav1.Time{Time: f.now().Truncate(time.Second)}
 	if last := binding.Status.LastScheduledTime; last != nil && !after.Spec.RescheduleTriggeredAt.After(last.Time) {
-		return queue.Later{After: time.Second} // times are written in seconds
+		return queue.Later{After: time.Second} // timestamps have a resolution of one second
 	}
 	remaining := slices.DeleteFunc(slices.Clone(left), func(cluster string) bool { return slices.Contains(back, cluster) })
 	if len(remaining) == 0 {
@@ -146,22 +146,22 @@ func (f *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 		return err
 	}
 	f.recorder.Succeeded(events.OfBinding(written), "fail-back", names.EventScheduleBindingSucceed,
-		strings.Join(back, ", ")+" is well again; now in "+scheduler.Describe(written.Spec.Clusters), true)
+		strings.Join(back, ", ")+" is healthy again; now in "+scheduler.Describe(written.Spec.Clusters), true)
 	return nil
 }
 
-// back returns the clusters that have been well for long enough and have no task of an eviction left, and after how long
-// the next one will be.
-func (f *Controller) back(binding *workv1alpha2.ResourceBinding, left []string, patience time.Duration) (back []string, next time.Duration) {
+// back returns the clusters that have been healthy for long enough and have no eviction task left, and the time
+// until the next one will be.
+func (f *Controller) back(binding *workv1alpha2.ResourceBinding, left []string, healthyFor time.Duration) (back []string, next time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, cluster := range left {
-		since, well := f.well[cluster]
+		since, healthy := f.healthy[cluster]
 		evicting := slices.ContainsFunc(binding.Spec.GracefulEvictionTasks, func(t workv1alpha2.GracefulEvictionTask) bool { return t.FromCluster == cluster })
-		if !well || evicting {
+		if !healthy || evicting {
 			continue
 		}
-		if wait := since.Add(patience).Sub(f.now()); wait <= 0 {
+		if wait := since.Add(healthyFor).Sub(f.now()); wait <= 0 {
 			back = append(back, cluster)
 		} else if next == 0 || wait < next {
 			next = wait

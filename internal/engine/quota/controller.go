@@ -29,7 +29,8 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// Controller keeps what stands on quotas true. On the hub it also gives clusters their shares and adds up the status.
+// Controller keeps the recorded usage of quotas correct. On the hub it also propagates the clusters' assignments
+// and updates the status.
 type Controller struct {
 	cell      *cell.Cell
 	guard     *Guard
@@ -39,13 +40,14 @@ type Controller struct {
 	queue     *queue.Queue[cell.Key]
 }
 
-// gather is how long changes of a namespace's workloads are gathered.
-const gather = time.Second
+// debounce delays a reconcile after changes of bindings in the namespace.
+const debounce = time.Second
 
-// resync is how often a quota is looked at though nothing changed.
+// resync is the interval at which a quota is reconciled without events.
 const resync = 5 * time.Minute
 
-// New returns a controller that watches a cell; hub tells that it is the hub itself, whose Works the report is about.
+// New returns a controller that watches a cell. The parameter hub says that the cell is the hub; report then
+// returns the status of its Works.
 func New(c *cell.Cell, guard *Guard, s *scheduler.Scheduler, report func(*cell.Work) execution.Report, hub bool) *Controller {
 	q := &Controller{cell: c, guard: guard, scheduler: s, report: report, hub: hub, queue: queue.New[cell.Key]("quota")}
 	c.Quotas.Subscribe(func(key cell.Key, _, _ *policyv1alpha1.FederatedResourceQuota) { q.queue.AddNow(key) })
@@ -54,7 +56,7 @@ func New(c *cell.Cell, guard *Guard, s *scheduler.Scheduler, report func(*cell.W
 			return
 		}
 		for _, quota := range guard.quotasOf(key.Namespace) {
-			q.queue.AddAfter(cell.Key{Namespace: quota.Namespace, Name: quota.Name}, gather)
+			q.queue.AddAfter(cell.Key{Namespace: quota.Namespace, Name: quota.Name}, debounce)
 		}
 	})
 	if hub {
@@ -63,14 +65,14 @@ func New(c *cell.Cell, guard *Guard, s *scheduler.Scheduler, report func(*cell.W
 	return q
 }
 
-// Changed looks again at the quota that a Work carries a share of.
+// Changed queues the quota whose assignment a Work carries.
 func (q *Controller) Changed(work *cell.Work) {
 	if q.hub && work != nil && work.Binding.Name == "" && len(work.Objects) == 1 && work.Objects[0].Kind == "ResourceQuota" {
 		q.queue.Add(work.Objects[0].Key)
 	}
 }
 
-// wake looks again at the workloads that a quota has kept out.
+// wake queues the bindings that were refused because of a quota.
 func (q *Controller) wake(namespace string) {
 	for _, key := range q.scheduler.Refused(names.ReasonQuotaExceeded) {
 		if key.Namespace == namespace {
@@ -79,10 +81,10 @@ func (q *Controller) wake(namespace string) {
 	}
 }
 
-// Run works until the context ends.
+// Run reconciles quotas until the context ends.
 func (q *Controller) Run(ctx context.Context, workers int) { q.queue.Run(ctx, workers, q.Reconcile) }
 
-// Reconcile brings what stands on a quota up to date, and on the hub the shares of clusters and the status.
+// Reconcile updates the recorded usage of a quota and, on the hub, the assignments and the status.
 func (q *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	quota := q.cell.Quotas.Get(key)
 	if quota == nil || quota.DeletionTimestamp != nil {
@@ -90,26 +92,27 @@ func (q *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 		if !q.hub {
 			return nil
 		}
-		return q.give(ctx, key, nil)
+		return q.assign(ctx, key, nil)
 	}
 	if err := q.guard.correct(ctx, key); err != nil {
 		return err
 	}
-	// What a workload gives back is on the quota before its binding is written: there may be room though nothing was corrected.
+	// A workload that shrinks updates the quota before its binding is written. So capacity may have been freed even
+	// if nothing was corrected here.
 	q.wake(key.Namespace)
 	if q.hub {
-		if err := q.give(ctx, key, quota); err != nil {
+		if err := q.assign(ctx, key, quota); err != nil {
 			return err
 		}
-		if err := q.tell(ctx, key); err != nil {
+		if err := q.updateStatus(ctx, key); err != nil {
 			return err
 		}
 	}
 	return queue.Later{After: resync}
 }
 
-// give brings the ResourceQuotas of clusters up to date; without a quota there are none.
-func (q *Controller) give(ctx context.Context, key cell.Key, quota *policyv1alpha1.FederatedResourceQuota) error {
+// assign updates the ResourceQuotas in all clusters. A nil quota deletes them.
+func (q *Controller) assign(ctx context.Context, key cell.Key, quota *policyv1alpha1.FederatedResourceQuota) error {
 	var errs []error
 	for _, cluster := range q.cell.Clusters.All() {
 		var share corev1.ResourceList
@@ -121,7 +124,7 @@ func (q *Controller) give(ctx context.Context, key cell.Key, quota *policyv1alph
 		now := q.cell.Works.Get(workKey(cluster.Name, key))
 		switch {
 		case share != nil:
-			errs = append(errs, q.send(ctx, cluster.Name, quota, share, now))
+			errs = append(errs, q.assignTo(ctx, cluster.Name, quota, share, now))
 		case now != nil && now.Binding.Name == "" && !now.Deleting && !now.Frozen:
 			errs = append(errs, q.cell.DeleteWork(ctx, now))
 		}
@@ -133,10 +136,10 @@ func workKey(cluster string, quota cell.Key) cell.Key {
 	return cell.Key{Namespace: names.ExecutionNamespace(cluster), Name: names.WorkName("ResourceQuota", quota.Namespace, quota.Name)}
 }
 
-// send brings the share of one cluster up to date.
-func (q *Controller) send(ctx context.Context, cluster string, quota *policyv1alpha1.FederatedResourceQuota, share corev1.ResourceList, now *cell.Work) error {
+// assignTo updates the ResourceQuota in one cluster.
+func (q *Controller) assignTo(ctx context.Context, cluster string, quota *policyv1alpha1.FederatedResourceQuota, share corev1.ResourceList, now *cell.Work) error {
 	if now != nil && now.Deleting {
-		return nil // its end brings us back
+		return nil // its deletion triggers another reconcile
 	}
 	key := workKey(cluster, cell.Key{Namespace: quota.Namespace, Name: quota.Name})
 	id := uuid.NewString()
@@ -183,7 +186,7 @@ func manifestOf(quota *policyv1alpha1.FederatedResourceQuota, share corev1.Resou
 		Spec:       corev1.ResourceQuotaSpec{Hard: share},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("describing the share of FederatedResourceQuota %s/%s: %w", quota.Namespace, quota.Name, err)
+		return nil, fmt.Errorf("converting the assignment of FederatedResourceQuota %s/%s: %w", quota.Namespace, quota.Name, err)
 	}
 	manifest := &unstructured.Unstructured{Object: content}
 	unstructured.RemoveNestedField(manifest.Object, "status")
@@ -191,8 +194,9 @@ func manifestOf(quota *policyv1alpha1.FederatedResourceQuota, share corev1.Resou
 	return manifest, nil
 }
 
-// tell adds up the status of a quota: what clusters with a share of their own say, and without any what cells use.
-func (q *Controller) tell(ctx context.Context, key cell.Key) error {
+// updateStatus updates the status of a quota: the usage that clusters with assignments report or, without
+// assignments, the usage recorded by the cells.
+func (q *Controller) updateStatus(ctx context.Context, key cell.Key) error {
 	fresh := &policyv1alpha1.FederatedResourceQuota{}
 	if err := q.guard.hub.Get(ctx, key, fresh); err != nil {
 		return client.IgnoreNotFound(err)
@@ -208,7 +212,7 @@ func (q *Controller) tell(ctx context.Context, key cell.Key) error {
 			continue
 		}
 		status.AggregatedStatus = append(status.AggregatedStatus, policyv1alpha1.ClusterQuotaStatus{ClusterName: cluster, ResourceQuotaStatus: *reported})
-		for name, quantity := range within(plainly(reported.Used), fresh.Spec.Overall) {
+		for name, quantity := range within(podNames(reported.Used), fresh.Spec.Overall) {
 			total := status.OverallUsed[name]
 			total.Add(quantity)
 			status.OverallUsed[name] = total
@@ -222,16 +226,16 @@ func (q *Controller) tell(ctx context.Context, key cell.Key) error {
 	return q.guard.hub.Status().Update(ctx, fresh)
 }
 
-// plainly calls amounts by the names that pods use.
-func plainly(list corev1.ResourceList) corev1.ResourceList {
+// podNames replaces the names of amounts by those that pods use.
+func podNames(list corev1.ResourceList) corev1.ResourceList {
 	result := corev1.ResourceList{}
 	for name, quantity := range list {
-		result[plain(name)] = quantity
+		result[podName(name)] = quantity
 	}
 	return result
 }
 
-// shareStatus returns what a cluster says of its share, nil if nothing.
+// shareStatus returns the ResourceQuota status that a cluster reports for its assignment, or nil.
 func (q *Controller) shareStatus(key cell.Key) *corev1.ResourceQuotaStatus {
 	work := q.cell.Works.Get(key)
 	if work == nil {

@@ -1,6 +1,7 @@
-// Package quota keeps to FederatedResourceQuotas: what the workloads of a namespace are given in all clusters together
-// stays within overall, and clusters with a share of their own get it as a ResourceQuota.
+// Package quota enforces FederatedResourceQuotas. The workloads of a namespace in all clusters together stay within
+// overall. Clusters with a static assignment get it as a ResourceQuota.
 //
-// What each cell uses stands on the quota itself, on the hub, and is changed by compare-and-swap before a decision is
-// written: so cells that schedule at once do not exceed it together. The hub's engine adds up the status.
+// The usage of each cell is recorded on the quota on the hub. It is updated by compare-and-swap before a decision
+// is written, so cells that schedule at the same time cannot exceed the quota together. The hub's engine updates
+// the status.
 package quota

@@ -17,20 +17,20 @@ import (
 	"github.com/cellplane/cellplane/internal/schedule"
 )
 
-// Guard keeps decisions within quotas. It implements scheduler.Guard.
+// Guard refuses decisions that would exceed a quota. It implements scheduler.Guard.
 type Guard struct {
 	cell *cell.Cell
 	hub  client.Client
 
 	mu       sync.Mutex
-	bindings map[string]map[cell.Key]corev1.ResourceList // what bindings use, by namespace
-	underway map[cell.Key]corev1.ResourceList            // what bindings will use whose decisions are being written
+	bindings map[string]map[cell.Key]corev1.ResourceList // usage of bindings, by namespace
+	pending  map[cell.Key]corev1.ResourceList            // usage of bindings whose decision is being written
 	locks    map[string]*sync.Mutex                      // by namespace
 }
 
-// NewGuard returns a guard that watches a cell. The quotas themselves are on the hub.
+// NewGuard returns a guard that watches a cell. It updates the quotas on the hub.
 func NewGuard(c *cell.Cell, hub client.Client) *Guard {
-	g := &Guard{cell: c, hub: hub, bindings: map[string]map[cell.Key]corev1.ResourceList{}, underway: map[cell.Key]corev1.ResourceList{}, locks: map[string]*sync.Mutex{}}
+	g := &Guard{cell: c, hub: hub, bindings: map[string]map[cell.Key]corev1.ResourceList{}, pending: map[cell.Key]corev1.ResourceList{}, locks: map[string]*sync.Mutex{}}
 	c.SubscribeBindings(func(key cell.Key, _, now *workv1alpha2.ResourceBinding) {
 		if key.Namespace == "" {
 			return
@@ -61,7 +61,7 @@ func (g *Guard) quotasOf(namespace string) []*policyv1alpha1.FederatedResourceQu
 	return quotas
 }
 
-// Admit lets a decision pass that stays within all quotas of its namespace, or asks for nothing more than before.
+// Admit accepts a decision that stays within all quotas of its namespace or does not increase usage.
 func (g *Guard) Admit(ctx context.Context, before, after *workv1alpha2.ResourceBinding) (scheduler.Hold, *schedule.Failure, error) {
 	quotas := g.quotasOf(after.Namespace)
 	if len(quotas) == 0 {
@@ -75,29 +75,29 @@ func (g *Guard) Admit(ctx context.Context, before, after *workv1alpha2.ResourceB
 	lock.Lock()
 	defer lock.Unlock()
 	key := cell.Key{Namespace: after.Namespace, Name: after.Name}
-	g.setUnderway(key, will)
+	g.setPending(key, will)
 	for _, quota := range quotas {
-		failure, err := g.book(ctx, quota, was, will)
+		failure, err := g.reserve(ctx, quota, was, will)
 		if failure != nil || err != nil {
-			g.setUnderway(key, nil)
+			g.setPending(key, nil)
 			return nil, failure, err
 		}
 	}
 	return &hold{g, key}, nil, nil
 }
 
-// mostTries is how often a quota is read again because another cell was faster.
-const mostTries = 20
+// maxTries bounds the retries after conflicts with other cells.
+const maxTries = 20
 
-// book writes down on the hub what this cell is about to use of a quota, if that is within it.
-func (g *Guard) book(ctx context.Context, quota *policyv1alpha1.FederatedResourceQuota, was, will corev1.ResourceList) (*schedule.Failure, error) {
-	for range mostTries {
+// reserve records the future usage of this cell on the hub if it is within the quota.
+func (g *Guard) reserve(ctx context.Context, quota *policyv1alpha1.FederatedResourceQuota, was, will corev1.ResourceList) (*schedule.Failure, error) {
+	for range maxTries {
 		fresh := &policyv1alpha1.FederatedResourceQuota{}
 		if err := g.hub.Get(ctx, client.ObjectKeyFromObject(quota), fresh); err != nil {
 			if apierrors.IsNotFound(err) {
 				return nil, nil
 			}
-			return nil, fmt.Errorf("reading the FederatedResourceQuota %s/%s: %w", quota.Namespace, quota.Name, err)
+			return nil, fmt.Errorf("reading FederatedResourceQuota %s/%s: %w", quota.Namespace, quota.Name, err)
 		}
 		overall := fresh.Spec.Overall
 		mine := within(g.usage(quota.Namespace), overall)
@@ -110,7 +110,7 @@ func (g *Guard) book(ctx context.Context, quota *policyv1alpha1.FederatedResourc
 		if much := exceeded(overall, total, within(was, overall), within(will, overall)); much != "" {
 			return &schedule.Failure{
 				Reason:  names.ReasonQuotaExceeded,
-				Message: fmt.Sprintf("FederatedResourceQuota %s would be exceeded: %s. Raise it, or free some of it.", fresh.Name, much),
+				Message: fmt.Sprintf("FederatedResourceQuota %s would be exceeded: %s. Raise the quota or reduce its usage.", fresh.Name, much),
 			}, nil
 		}
 		err := g.write(ctx, fresh, mine)
@@ -121,23 +121,23 @@ func (g *Guard) book(ctx context.Context, quota *policyv1alpha1.FederatedResourc
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("the FederatedResourceQuota %s/%s changes too often", quota.Namespace, quota.Name)
+	return nil, fmt.Errorf("FederatedResourceQuota %s/%s changes too often, giving up for now", quota.Namespace, quota.Name)
 }
 
-// write writes down what this cell uses, if that is news.
+// write records the usage of this cell if it changed.
 func (g *Guard) write(ctx context.Context, quota *policyv1alpha1.FederatedResourceQuota, used corev1.ResourceList) error {
 	changed, err := set(quota, g.cell.Name, used)
 	if err != nil || !changed {
 		return err
 	}
 	if err := g.hub.Update(ctx, quota); err != nil {
-		return fmt.Errorf("writing what is used of the FederatedResourceQuota %s/%s: %w", quota.Namespace, quota.Name, err)
+		return fmt.Errorf("recording the usage of FederatedResourceQuota %s/%s: %w", quota.Namespace, quota.Name, err)
 	}
 	return nil
 }
 
-// correct brings what stands on a quota in line with what is really used: decisions that were never written, and
-// workloads that are gone, still count until then.
+// correct sets the recorded usage to the real usage. Until then, decisions that were never written and deleted
+// workloads still count.
 func (g *Guard) correct(ctx context.Context, key cell.Key) error {
 	lock := g.lock(key.Namespace)
 	lock.Lock()
@@ -149,7 +149,7 @@ func (g *Guard) correct(ctx context.Context, key cell.Key) error {
 	return g.write(ctx, fresh, within(g.usage(key.Namespace), fresh.Spec.Overall))
 }
 
-// usage adds up what this cell uses, and is about to use, in a namespace.
+// usage sums up the current and pending usage of this cell in a namespace.
 func (g *Guard) usage(namespace string) corev1.ResourceList {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -162,11 +162,11 @@ func (g *Guard) usage(namespace string) corev1.ResourceList {
 		}
 	}
 	for key, used := range g.bindings[namespace] {
-		if _, changes := g.underway[key]; !changes {
+		if _, changes := g.pending[key]; !changes {
 			count(used)
 		}
 	}
-	for key, used := range g.underway {
+	for key, used := range g.pending {
 		if key.Namespace == namespace {
 			count(used)
 		}
@@ -183,25 +183,25 @@ func (g *Guard) lock(namespace string) *sync.Mutex {
 	return g.locks[namespace]
 }
 
-// setUnderway notes what a binding will use; nil forgets it.
-func (g *Guard) setUnderway(key cell.Key, used corev1.ResourceList) {
+// setPending stores the usage of a binding whose decision is being written; nil removes it.
+func (g *Guard) setPending(key cell.Key, used corev1.ResourceList) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if used == nil {
-		delete(g.underway, key)
+		delete(g.pending, key)
 		return
 	}
-	g.underway[key] = used
+	g.pending[key] = used
 }
 
-// hold counts what a decision needs until it is written; from then on the binding itself counts.
+// hold counts the usage of a decision until it is written. Then the binding itself counts.
 type hold struct {
 	guard *Guard
 	key   cell.Key
 }
 
 // Commit implements scheduler.Hold.
-func (h *hold) Commit(*workv1alpha2.ResourceBinding) { h.guard.setUnderway(h.key, nil) }
+func (h *hold) Commit(*workv1alpha2.ResourceBinding) { h.guard.setPending(h.key, nil) }
 
 // Release implements scheduler.Hold.
-func (h *hold) Release() { h.guard.setUnderway(h.key, nil) }
+func (h *hold) Release() { h.guard.setPending(h.key, nil) }

@@ -14,7 +14,7 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// usageOf returns what the replicas of a binding ask for in all the clusters they are placed in.
+// usageOf returns the resources that the replicas of a binding request in all its clusters.
 func usageOf(binding *workv1alpha2.ResourceBinding) corev1.ResourceList {
 	if binding == nil || binding.DeletionTimestamp != nil {
 		return nil
@@ -47,11 +47,11 @@ func usageOf(binding *workv1alpha2.ResourceBinding) corev1.ResourceList {
 
 var onePod = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}
 
-// add adds something several times.
+// add adds a list several times.
 func add(sum, what corev1.ResourceList, times int32) {
 	for name, quantity := range what {
 		if name == corev1.ResourcePods && len(what) > 1 {
-			continue // pods are counted apart
+			continue // pods are counted separately
 		}
 		more := quantity.DeepCopy()
 		more.Mul(int64(times))
@@ -61,26 +61,26 @@ func add(sum, what corev1.ResourceList, times int32) {
 	}
 }
 
-// within keeps of what is used what a quota bounds, under the names that it uses.
+// within returns the part of the usage that a quota limits, under the names that the quota uses.
 func within(used, overall corev1.ResourceList) corev1.ResourceList {
 	counted := corev1.ResourceList{}
 	for name := range overall {
-		if quantity, uses := used[plain(name)]; uses {
+		if quantity, uses := used[podName(name)]; uses {
 			counted[name] = quantity
 		}
 	}
 	return counted
 }
 
-// plain is the name under which pods ask for what a quota may bound by another name.
-func plain(name corev1.ResourceName) corev1.ResourceName {
+// podName returns the resource name of pods for a name in a quota, such as cpu for requests.cpu.
+func podName(name corev1.ResourceName) corev1.ResourceName {
 	if name == "count/pods" {
 		return corev1.ResourcePods
 	}
 	return corev1.ResourceName(strings.TrimPrefix(string(name), "requests."))
 }
 
-// exceeded says what is asked for beyond a bound, among what grows; empty if nothing is.
+// exceeded describes the resources that grow beyond the quota; empty if there are none.
 func exceeded(overall, total, before, after corev1.ResourceList) string {
 	var parts []string
 	for name, bound := range overall {
@@ -96,10 +96,10 @@ func exceeded(overall, total, before, after corev1.ResourceList) string {
 	return strings.Join(parts, ", ")
 }
 
-// record is what each cell uses of a quota.
+// record is the usage of a quota by cell.
 type record map[string]corev1.ResourceList
 
-// recordOf reads what stands on a quota. What cannot be read is written anew by who uses it.
+// recordOf reads the record on a quota. An unreadable record counts as empty: each cell writes its part again.
 func recordOf(quota *policyv1alpha1.FederatedResourceQuota) record {
 	r := record{}
 	if text := quota.Annotations[names.QuotaUsedAnnotation]; text != "" && json.Unmarshal([]byte(text), &r) != nil {
@@ -108,7 +108,7 @@ func recordOf(quota *policyv1alpha1.FederatedResourceQuota) record {
 	return r
 }
 
-// total adds up what all cells use, but one.
+// total sums up the usage of all cells except one.
 func (r record) total(except string) corev1.ResourceList {
 	sum := corev1.ResourceList{}
 	for cell, used := range r {
@@ -123,7 +123,7 @@ func (r record) total(except string) corev1.ResourceList {
 	return sum
 }
 
-// set writes what a cell uses onto a quota and tells whether that is news.
+// set updates the usage of a cell on a quota and reports whether it changed.
 func set(quota *policyv1alpha1.FederatedResourceQuota, cell string, used corev1.ResourceList) (bool, error) {
 	r := recordOf(quota)
 	if same(r[cell], used) {
@@ -141,7 +141,7 @@ func set(quota *policyv1alpha1.FederatedResourceQuota, cell string, used corev1.
 	return true, nil
 }
 
-// same compares amounts; none is as good as nothing.
+// same compares amounts. A missing amount equals zero.
 func same(a, b corev1.ResourceList) bool {
 	covers := func(x, y corev1.ResourceList) bool {
 		for name, quantity := range x {

@@ -42,11 +42,11 @@ func TestUsage(t *testing.T) {
 		{"several components", sets, list("cpu", "7", "pods", "4")},
 	} {
 		if got := usageOf(test.binding); !same(got, test.want) {
-			t.Errorf("%s: uses %v, want %v", test.name, got, test.want)
+			t.Errorf("%s: usage = %v, want %v", test.name, got, test.want)
 		}
 	}
 	if got, want := within(usageOf(divided), list("requests.cpu", "10", "count/pods", "9", "services", "1")), list("requests.cpu", "2500m", "count/pods", "5"); !same(got, want) {
-		t.Errorf("within the quota it uses %v, want %v", got, want)
+		t.Errorf("usage within the quota = %v, want %v", got, want)
 	}
 }
 
@@ -58,9 +58,9 @@ func TestExceeded(t *testing.T) {
 		want                 string
 	}{
 		{"within", list("cpu", "10"), nil, list("cpu", "2"), ""},
-		{"beyond", list("cpu", "11"), nil, list("cpu", "2"), "cpu 11 of 10"},
-		{"beyond, but less than before", list("cpu", "11"), list("cpu", "3"), list("cpu", "2"), ""},
-		{"beyond in what does not grow", list("cpu", "11", "memory", "5Gi"), list("cpu", "2"), list("cpu", "2", "memory", "1Gi"), ""},
+		{"exceeded", list("cpu", "11"), nil, list("cpu", "2"), "cpu 11 of 10"},
+		{"exceeded, but reduced", list("cpu", "11"), list("cpu", "3"), list("cpu", "2"), ""},
+		{"exceeded in a resource that does not grow", list("cpu", "11", "memory", "5Gi"), list("cpu", "2"), list("cpu", "2", "memory", "1Gi"), ""},
 	} {
 		if got := exceeded(overall, test.total, test.before, test.after); got != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
@@ -68,22 +68,22 @@ func TestExceeded(t *testing.T) {
 	}
 }
 
-// What cells use is added up, a broken record is written anew, and nothing is written twice.
+// TestRecord sums up the usage of cells, replaces a broken record, and does not write the same usage twice.
 func TestRecord(t *testing.T) {
 	quota := &policyv1alpha1.FederatedResourceQuota{}
 	quota.Annotations = map[string]string{names.QuotaUsedAnnotation: "{"}
 	for _, cell := range []string{"a", "b"} {
 		if changed, err := set(quota, cell, list("cpu", "2")); err != nil || !changed {
-			t.Fatalf("it is not written: %v", err)
+			t.Fatalf("the usage was not set: %v", err)
 		}
 	}
 	if changed, _ := set(quota, "b", list("cpu", "2000m", "memory", "0")); changed {
-		t.Error("the same is written again")
+		t.Error("unchanged usage was set again")
 	}
 	if got := recordOf(quota).total("a"); !same(got, list("cpu", "2")) {
-		t.Errorf("others use %v", got)
+		t.Errorf("total of the other cells = %v", got)
 	}
 	if got := recordOf(quota).total(""); !same(got, list("cpu", "4")) {
-		t.Errorf("all use %v", got)
+		t.Errorf("total = %v", got)
 	}
 }

@@ -13,23 +13,22 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/queue"
 )
 
-// The pause after an attempt that could not be written doubles from the first to the longest.
+// Back-off between attempts whose write failed.
 const (
-	firstPause   = 20 * time.Millisecond
-	longestPause = 10 * time.Second
+	minBackoff = 20 * time.Millisecond
+	maxBackoff = 10 * time.Second
 )
 
-// retryPeriod is after how long a binding without a place is looked at again though nothing around it has changed.
+// retryPeriod is the interval at which an unschedulable binding is retried when no event triggers it.
 const retryPeriod = 5 * time.Minute
 
-// Run decides about bindings whose surroundings change until the context ends.
+// Run schedules bindings until the context ends.
 func (s *Scheduler) Run(ctx context.Context, workers int) { s.queue.Run(ctx, workers, s.Reconcile) }
 
-// Enqueue has a binding looked at.
+// Enqueue queues a binding for a scheduling attempt.
 func (s *Scheduler) Enqueue(key cell.Key) { s.queue.AddNow(key) }
 
-// enqueueAll has bindings looked at because of the same event. Those with a higher priority come first: workers that have
-// nothing else to do take what comes.
+// enqueueAll queues bindings for the same event, highest priority first: idle workers take keys as they are added.
 func (s *Scheduler) enqueueAll(event string, keys []cell.Key) {
 	incoming.WithLabelValues(event).Add(float64(len(keys)))
 	priorities := make(map[cell.Key]int, len(keys))
@@ -42,7 +41,7 @@ func (s *Scheduler) enqueueAll(event string, keys []cell.Key) {
 	}
 }
 
-// Reconcile decides about a binding if a decision is due.
+// Reconcile schedules a binding if a decision is due.
 func (s *Scheduler) Reconcile(ctx context.Context, key cell.Key) error {
 	binding := s.cell.Binding(key)
 	if binding == nil || binding.DeletionTimestamp != nil || binding.Labels[names.RebalanceStatusLabel] != "" || !s.Responsible(binding) {
@@ -56,8 +55,8 @@ func (s *Scheduler) Reconcile(ctx context.Context, key cell.Key) error {
 		return err
 	}
 	switch outcome, _ := s.Last(key); {
-	case outcome.again > 0:
-		return queue.Later{After: outcome.again}
+	case outcome.retryAfter > 0:
+		return queue.Later{After: outcome.retryAfter}
 	case outcome.Failure != nil:
 		return queue.Later{After: retryPeriod}
 	default:
@@ -65,7 +64,7 @@ func (s *Scheduler) Reconcile(ctx context.Context, key cell.Key) error {
 	}
 }
 
-// priority of a binding: those with a higher one are decided about first.
+// priority returns the scheduling priority of a binding. Higher priorities are scheduled first.
 func (s *Scheduler) priority(key cell.Key) int {
 	if binding := s.cell.Binding(key); binding != nil && binding.Spec.SchedulePriority != nil {
 		return int(binding.Spec.SchedulePriority.Priority)

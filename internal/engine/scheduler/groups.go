@@ -10,10 +10,11 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/cell"
 )
 
-// groupLocks let the bindings of one group be decided about one after the other: each must see where the others are.
+// groupLocks serialize decisions for bindings of the same workload affinity group, because each decision depends on
+// where the others are placed.
 type groupLocks [64]sync.Mutex
 
-// lock locks the groups of a binding; the function unlocks them.
+// lock locks the groups of a binding and returns the function that unlocks them.
 func (l *groupLocks) lock(binding *workv1alpha2.ResourceBinding) (unlock func()) {
 	groups := binding.Spec.WorkloadAffinityGroups
 	if groups == nil {
@@ -25,7 +26,7 @@ func (l *groupLocks) lock(binding *workv1alpha2.ResourceBinding) (unlock func())
 			stripes = append(stripes, int(xxhash.Sum64String(binding.Namespace+"/"+group)%uint64(len(l))))
 		}
 	}
-	slices.Sort(stripes) // everybody in the same order
+	slices.Sort(stripes) // a fixed order prevents deadlocks
 	stripes = slices.Compact(stripes)
 	for _, stripe := range stripes {
 		l[stripe].Lock()
@@ -37,8 +38,8 @@ func (l *groupLocks) lock(binding *workv1alpha2.ResourceBinding) (unlock func())
 	}
 }
 
-// groupClusters returns the clusters that hold other templates of a binding's groups: those it wants to be with, and
-// those it wants to be apart from.
+// groupClusters returns the clusters that hold other bindings of the affinity group and of the anti-affinity group
+// of a binding.
 func (s *Scheduler) groupClusters(binding *workv1alpha2.ResourceBinding) (together, apart []string) {
 	groups := binding.Spec.WorkloadAffinityGroups
 	if groups == nil {
@@ -66,7 +67,7 @@ func (s *Scheduler) groupClusters(binding *workv1alpha2.ResourceBinding) (togeth
 	return together, apart
 }
 
-// groupChanged looks again at the bindings without a place that share a group with one that has moved.
+// groupChanged queues the unschedulable bindings that share a group with a binding whose clusters changed.
 func (s *Scheduler) groupChanged(key cell.Key, binding *workv1alpha2.ResourceBinding) {
 	if binding == nil || binding.Spec.WorkloadAffinityGroups == nil {
 		return

@@ -18,18 +18,18 @@ import (
 	"github.com/cellplane/cellplane/internal/simulate"
 )
 
-// promises is the guard that reserves room in the ledgers of clusters before a decision is written.
-type promises struct {
+// reservations is the guard that reserves capacity in the clusters' ledgers before a decision is written.
+type reservations struct {
 	cell     *cell.Cell
 	store    *ledger.Store
 	profiles *profiles
 	pods     *pods
 }
 
-// Admit reserves what a decision needs more than the one before, and gives back what it needs less. Where capacity decides,
-// room that has gone in the meantime means that the decision must be made anew. Where it does not, the user wants the
-// replicas there, room or not, and what can be reserved is.
-func (p *promises) Admit(ctx context.Context, before, after *workv1alpha2.ResourceBinding) (Hold, *schedule.Failure, error) {
+// Admit reserves what a decision needs in addition to the previous one and releases what it no longer needs. If
+// capacity decides the placement and a reservation is refused, the decision must be repeated. Otherwise the user
+// wants the replicas in these clusters regardless of capacity, and a refused reservation is ignored.
+func (p *reservations) Admit(ctx context.Context, before, after *workv1alpha2.ResourceBinding) (Hold, *schedule.Failure, error) {
 	claims := p.claims(before, after)
 	if len(claims) == 0 {
 		return nil, nil, nil
@@ -38,7 +38,7 @@ func (p *promises) Admit(ctx context.Context, before, after *workv1alpha2.Resour
 	refusal := &ledger.Refusal{}
 	switch {
 	case err == nil:
-		return &promise{p.store, claims}, nil, nil
+		return &reservation{p.store, claims}, nil, nil
 	case !errors.As(err, &refusal):
 		return nil, nil, err
 	case ByCapacity(&after.Spec):
@@ -48,14 +48,14 @@ func (p *promises) Admit(ctx context.Context, before, after *workv1alpha2.Resour
 	}
 }
 
-// outdatedError is why a decision must be made anew: what it counted on is gone.
+// outdatedError means that a decision must be repeated: the capacity it relied on is taken.
 type outdatedError struct{ why *ledger.Refusal }
 
-// Error says what is gone.
+// Error implements error.
 func (o *outdatedError) Error() string { return o.why.Error() }
 
-// claims compares two decisions.
-func (p *promises) claims(before, after *workv1alpha2.ResourceBinding) []ledger.Claim {
+// claims returns the differences between two decisions.
+func (p *reservations) claims(before, after *workv1alpha2.ResourceBinding) []ledger.Claim {
 	spec := &after.Spec
 	if spec.Replicas <= 0 && len(spec.Components) == 0 && (before == nil || before.Spec.Replicas <= 0 && len(before.Spec.Components) == 0) {
 		return nil
@@ -87,7 +87,7 @@ func (p *promises) claims(before, after *workv1alpha2.ResourceBinding) []ledger.
 		component := &spec.Components[i]
 		pod, err := simulate.FromComponent(component.ReplicaRequirements)
 		if err != nil {
-			continue // no API server would take such a pod
+			continue // no API server accepts such a pod
 		}
 		eachCluster(was, spec.Clusters, func(cluster string, earlier, now *workv1alpha2.TargetCluster) {
 			claim(cluster, component.Name, shareOf(now, component.Name), shareOf(earlier, component.Name), pod)
@@ -96,7 +96,7 @@ func (p *promises) claims(before, after *workv1alpha2.ResourceBinding) []ledger.
 	return claims
 }
 
-// eachCluster calls a function for every cluster of two decisions; one that is missing has no replicas.
+// eachCluster calls f for each cluster of two decisions. A missing cluster counts as one without replicas.
 func eachCluster(before, after []workv1alpha2.TargetCluster, f func(cluster string, before, after *workv1alpha2.TargetCluster)) {
 	find := func(targets []workv1alpha2.TargetCluster, name string) *workv1alpha2.TargetCluster {
 		if i := slices.IndexFunc(targets, func(t workv1alpha2.TargetCluster) bool { return t.Name == name }); i >= 0 {
@@ -128,7 +128,7 @@ func workloadOf(binding *workv1alpha2.ResourceBinding) cellplanev1alpha1.Workloa
 	return cellplanev1alpha1.WorkloadReference{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}
 }
 
-// ByCapacity tells whether the room of clusters decides where replicas go.
+// ByCapacity reports whether the free capacity of clusters decides where replicas go.
 func ByCapacity(spec *workv1alpha2.ResourceBindingSpec) bool {
 	if len(spec.Components) > 0 {
 		return true
@@ -141,7 +141,7 @@ func ByCapacity(spec *workv1alpha2.ResourceBindingSpec) bool {
 		strategy.WeightPreference != nil && strategy.WeightPreference.DynamicWeight != ""
 }
 
-// pods know what replicas of bindings ask for. Templates are taken apart once.
+// pods returns the pod requirements of bindings. It caches them by template version.
 type pods struct {
 	cell  *cell.Cell
 	known *lru.Cache // template → knownPod
@@ -153,11 +153,11 @@ type knownPod struct {
 	pod     *simulate.Pod
 }
 
-// rememberedPods is of how many templates the pods are kept.
-const rememberedPods = 10000
+// podCacheSize is the number of templates whose pods are cached.
+const podCacheSize = 10000
 
-// of returns what a replica of a binding asks for: all that its pod template says where there is one, else what the
-// binding knows. Nil means that nobody can tell.
+// of returns the pod of a replica: from the pod template if there is one, otherwise from the requirements in the
+// binding. It returns nil if the requirements cannot be parsed.
 func (p *pods) of(binding *workv1alpha2.ResourceBinding) *simulate.Pod {
 	if pod := p.ofTemplate(&binding.Spec.Resource); pod != nil {
 		return pod
@@ -195,25 +195,25 @@ func (p *pods) ofTemplate(ref *workv1alpha2.ObjectReference) *simulate.Pod {
 	return pod
 }
 
-// promise is room that is reserved. Once the decision is written it ends by itself, when the pods run or it expires.
-type promise struct {
+// reservation is reserved capacity. After the decision is written it ends when the pods run or when it expires.
+type reservation struct {
 	store  *ledger.Store
 	claims []ledger.Claim
 }
 
 // Commit implements Hold.
-func (p *promise) Commit(*workv1alpha2.ResourceBinding) {}
+func (p *reservation) Commit(*workv1alpha2.ResourceBinding) {}
 
-// releasePatience is how long giving back may take; what cannot be given back expires.
-const releasePatience = 10 * time.Second
+// releaseTimeout bounds the release of a reservation. A reservation that cannot be released expires.
+const releaseTimeout = 10 * time.Second
 
 // Release implements Hold.
-func (p *promise) Release() {
+func (p *reservation) Release() {
 	opposite := slices.Clone(p.claims)
 	for i := range opposite {
 		opposite[i].Total, opposite[i].More = opposite[i].Total-opposite[i].More, -opposite[i].More
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), releasePatience)
+	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
-	_ = p.store.Reserve(ctx, opposite) // what cannot be given back expires
+	_ = p.store.Reserve(ctx, opposite) // expires if it cannot be released
 }

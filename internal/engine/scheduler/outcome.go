@@ -14,33 +14,33 @@ import (
 	"github.com/cellplane/cellplane/internal/schedule"
 )
 
-// Outcome is how the last decision about a binding ended.
+// Outcome is the result of the last decision for a binding.
 type Outcome struct {
-	// Failure is nil when clusters are chosen.
+	// Failure is nil if clusters were chosen.
 	Failure *schedule.Failure
-	// Generation of the binding that carries the decision.
+	// Generation of the binding that holds the decision.
 	Generation int64
-	// Affinity is the group of clusters in use.
+	// Affinity is the name of the cluster affinity in use.
 	Affinity string
-	// At is when clusters were last chosen anew; zero if they were found to be chosen already.
+	// At is when the clusters last changed. It is zero if the decision confirmed the existing clusters.
 	At time.Time
-	// Notes are sentences about what was decided for a reason that the placement does not give.
+	// Notes explain parts of the decision that do not follow from the placement.
 	Notes []string
 
-	// Of moves at a pace: when the last one was, and after how long the next one is due.
-	movedAt time.Time
-	again   time.Duration
-	// stranded tells that replicas would move if there was room for them elsewhere.
+	// For paced moves: the time of the last move and the delay until the next.
+	movedAt    time.Time
+	retryAfter time.Duration
+	// stranded means that replicas would move if other clusters had capacity for them.
 	stranded bool
 
-	// What the decision was made from, and what came out.
+	// Inputs and result of the decision.
 	input    uint64
 	freed    int
 	snapshot *schedule.Snapshot
 	targets  []workv1alpha2.TargetCluster
 }
 
-// Last returns the outcome of the last decision about a binding, if there was one.
+// Last returns the outcome of the last decision for a binding, if there was one.
 func (s *Scheduler) Last(key cell.Key) (Outcome, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +48,7 @@ func (s *Scheduler) Last(key cell.Key) (Outcome, bool) {
 	return outcome, known
 }
 
-// Refused returns the bindings that found no place for a reason.
+// Refused returns the unschedulable bindings whose last failure has the given reason.
 func (s *Scheduler) Refused(reason string) []cell.Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *Scheduler) Refused(reason string) []cell.Key {
 	return refused
 }
 
-// record takes note of a decision for the binding as it was written.
+// record stores the outcome of a decision for the written binding.
 func (s *Scheduler) record(binding *workv1alpha2.ResourceBinding, d *decision) {
 	key := cell.Key{Namespace: binding.Namespace, Name: binding.Name}
 	outcome := d.Outcome
@@ -73,7 +73,7 @@ func (s *Scheduler) record(binding *workv1alpha2.ResourceBinding, d *decision) {
 	if outcome.At.IsZero() {
 		outcome.At = last.At
 	}
-	if outcome.snapshot == nil { // nothing was decided
+	if outcome.snapshot == nil { // no decision was made
 		outcome.Notes, outcome.movedAt, outcome.stranded = last.Notes, last.movedAt, last.stranded
 		outcome.input, outcome.freed, outcome.snapshot, outcome.targets = last.input, last.freed, last.snapshot, last.targets
 	}
@@ -81,7 +81,7 @@ func (s *Scheduler) record(binding *workv1alpha2.ResourceBinding, d *decision) {
 	waits := outcome.Failure != nil || outcome.stranded
 	s.setWaiting(key, d.placement, waits)
 	if waits && d.input != 0 {
-		s.missed(d.freed)
+		s.wakeMissed(d.freed)
 	}
 	s.mu.Unlock()
 	if s.changed != nil && known && (message(last.Failure) != message(outcome.Failure) || last.Affinity != outcome.Affinity || !last.At.Equal(outcome.At)) {
@@ -89,11 +89,11 @@ func (s *Scheduler) record(binding *workv1alpha2.ResourceBinding, d *decision) {
 	}
 }
 
-// setWaiting files a binding that waits for room under its placement: all of it, or a part that is to move. It is called
-// with the lock held.
+// setWaiting adds or removes a binding that waits for capacity, for all of its replicas or for those to be moved.
+// The caller holds the lock.
 func (s *Scheduler) setWaiting(key cell.Key, placement string, waits bool) {
-	if before, filed := s.filed[key]; filed && (!waits || before != placement) {
-		delete(s.filed, key)
+	if before, ok := s.waitingUnder[key]; ok && (!waits || before != placement) {
+		delete(s.waitingUnder, key)
 		delete(s.waiting[before], key)
 		if len(s.waiting[before]) == 0 {
 			delete(s.waiting, before)
@@ -102,14 +102,14 @@ func (s *Scheduler) setWaiting(key cell.Key, placement string, waits bool) {
 	if !waits {
 		return
 	}
-	s.filed[key] = placement
+	s.waitingUnder[key] = placement
 	if s.waiting[placement] == nil {
 		s.waiting[placement] = map[cell.Key]struct{}{}
 	}
 	s.waiting[placement][key] = struct{}{}
 }
 
-// forget forgets a binding that is gone.
+// forget drops the state of a deleted binding.
 func (s *Scheduler) forget(key cell.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,8 +124,8 @@ func message(failure *schedule.Failure) string {
 	return failure.Reason + failure.Message
 }
 
-// tell tells users how a decision ended.
-func (s *Scheduler) tell(binding *workv1alpha2.ResourceBinding, d *decision, before *workv1alpha2.ResourceBinding) {
+// recordEvent reports the result of a decision as an event.
+func (s *Scheduler) recordEvent(binding *workv1alpha2.ResourceBinding, d *decision, before *workv1alpha2.ResourceBinding) {
 	about := events.OfBinding(binding)
 	if d.Failure != nil {
 		s.recorder.Failed(about, "schedule", names.EventScheduleBindingFailed, d.Failure.Message)
@@ -135,7 +135,7 @@ func (s *Scheduler) tell(binding *workv1alpha2.ResourceBinding, d *decision, bef
 		!d.At.IsZero() && (before == nil || before.Generation != binding.Generation || before.ResourceVersion != binding.ResourceVersion))
 }
 
-// Describe names clusters and their shares, for messages.
+// Describe lists clusters and their replicas for messages.
 func Describe(targets []workv1alpha2.TargetCluster) string {
 	if len(targets) == 0 {
 		return "no cluster"
@@ -156,7 +156,7 @@ func Describe(targets []workv1alpha2.TargetCluster) string {
 	return strings.Join(parts, ", ")
 }
 
-// holds are what the guards keep for one decision.
+// holds are the holds of all guards for one decision.
 type holds []Hold
 
 func (h holds) commit(written *workv1alpha2.ResourceBinding) {
@@ -171,8 +171,7 @@ func (h holds) release() {
 	}
 }
 
-// admit asks the guards about a decision. One that refuses turns it into a failure, which leaves the clusters as they
-// are.
+// admit passes a decision to the guards. A refusal turns it into a failure, which leaves the clusters unchanged.
 func (s *Scheduler) admit(ctx context.Context, before, after *workv1alpha2.ResourceBinding, d *decision) (holds, error) {
 	if len(s.guards) == 0 {
 		return nil, nil

@@ -12,13 +12,13 @@ import (
 	"github.com/cellplane/cellplane/internal/schedule"
 )
 
-// profiles are the SchedulingProfiles of the cell, and those that the engine was configured with.
+// profiles finds SchedulingProfiles in the cell and among those from the engine's configuration.
 type profiles struct {
 	cell       *cell.Cell
 	configured []*cellplanev1alpha1.SchedulingProfile
 }
 
-// get returns a profile, nil if there is none of that name.
+// get returns the profile with the given name, or nil.
 func (p *profiles) get(name string) *cellplanev1alpha1.SchedulingProfile {
 	if profile := p.cell.Profiles.Get(cell.Key{Name: name}); profile != nil {
 		return profile
@@ -31,7 +31,8 @@ func (p *profiles) get(name string) *cellplanev1alpha1.SchedulingProfile {
 	return nil
 }
 
-// profile returns the preferences that a binding follows: those its annotation names, else those its scheduler does.
+// profile returns the SchedulingProfile of a binding: the one named by its annotation, otherwise the one named by
+// its scheduler name.
 func (s *Scheduler) profile(binding *workv1alpha2.ResourceBinding) (*cellplanev1alpha1.SchedulingProfileSpec, *schedule.Failure) {
 	wanted := binding.Annotations[names.SchedulingProfileAnnotation]
 	name := cmp.Or(wanted, binding.Spec.SchedulerName)
@@ -46,18 +47,18 @@ func (s *Scheduler) profile(binding *workv1alpha2.ResourceBinding) (*cellplanev1
 	}
 	return nil, &schedule.Failure{
 		Reason:  names.ReasonSchedulerError,
-		Message: fmt.Sprintf("There is no SchedulingProfile %q; create it, or take the annotation %s off the policy.", wanted, names.SchedulingProfileAnnotation),
+		Message: fmt.Sprintf("SchedulingProfile %q does not exist; create it, or remove the annotation %s from the policy.", wanted, names.SchedulingProfileAnnotation),
 	}
 }
 
-// paced tells whether a profile moves replicas step by step, so that decisions are due without anything changing.
+// paced reports whether a profile moves replicas step by step, so that decisions become due without any event.
 func paced(profile *cellplanev1alpha1.SchedulingProfileSpec) bool {
 	return profile != nil && profile.Sites != nil &&
 		(profile.Sites.Drain != nil || profile.Sites.Burst != nil && profile.Sites.Burst.ComeBack != nil)
 }
 
-// readyReplicas counts the replicas that are ready in the clusters they are placed in, as far as statuses tell. Those that
-// were just taken off a cluster may still run there, and count no longer.
+// readyReplicas counts the ready replicas in the clusters of a binding. It counts at most the placed replicas of
+// each cluster: replicas that were just removed from a cluster may still be reported.
 func readyReplicas(binding *workv1alpha2.ResourceBinding) int32 {
 	ready := int32(0)
 	for i := range binding.Status.AggregatedStatus {
@@ -71,7 +72,7 @@ func readyReplicas(binding *workv1alpha2.ResourceBinding) int32 {
 	return ready
 }
 
-// readyIn counts the replicas that are ready in one cluster.
+// readyIn counts the ready replicas in one cluster.
 func readyIn(item *workv1alpha2.AggregatedStatusItem) int32 {
 	if item.Status == nil {
 		return 0

@@ -1,5 +1,6 @@
-// Package scheduler puts the decisions of package schedule into effect: when a decision is due, what it was made for,
-// and how it ended. What a decision needs is held before it is written, so that no two count on the same.
+// Package scheduler applies the decisions of package schedule to bindings: it determines when a decision is due,
+// writes it and records its outcome. Capacity and quota are reserved before a decision is written, so that no two
+// decisions use the same.
 package scheduler
 
 import (
@@ -26,93 +27,94 @@ import (
 	"github.com/cellplane/cellplane/internal/schedule"
 )
 
-// Name is the scheduler that bindings name when they mean this one; naming none means the same.
+// Name is the scheduler name of bindings for this scheduler. An empty name means the same.
 const Name = "default-scheduler"
 
-// Scheduler decides for the bindings of a cell.
+// Scheduler chooses clusters for the bindings of a cell.
 type Scheduler struct {
 	cell     *cell.Cell
 	recorder *events.Recorder
 	guards   []Guard
 	queue    *queue.Queue[cell.Key]
 	now      func() time.Time
-	// changed is told of bindings about which something new is known that the binding does not say.
-	changed  func(cell.Key)
-	groups   groupLocks
-	ledger   *ledger.Store // nil where there is none
-	profiles profiles
-	plugins  *schedule.Plugins
-	empty    bool // see Options.EmptyWorkloads
-	pods     pods
-	reaches  *lru.Cache // placement as JSON → reach
+	// changed is called for bindings whose outcome changed.
+	changed        func(cell.Key)
+	groups         groupLocks
+	ledger         *ledger.Store // may be nil
+	profiles       profiles
+	plugins        *schedule.Plugins
+	emptyWorkloads bool // see Options.EmptyWorkloads
+	pods           pods
+	reaches        *lru.Cache // placement as JSON → *reach
 
-	mu       sync.Mutex
-	outcomes map[cell.Key]Outcome
-	waiting  map[string]map[cell.Key]struct{} // by placement, as JSON
-	filed    map[cell.Key]string              // the placement that one is waiting under
-	snapshot *schedule.Snapshot
-	stale    bool                // whether a cluster has changed since the snapshot
-	freed    int                 // counts how often clusters may have got more room
-	freedAt  map[string]int      // when that was last for each, by the same count
-	roomier  map[string]struct{} // clusters of which nobody who waits has been told yet
-	// gathering tells that those who wait will be told in a moment.
-	gathering bool
+	mu            sync.Mutex
+	outcomes      map[cell.Key]Outcome
+	waiting       map[string]map[cell.Key]struct{} // bindings that wait for capacity, by placement as JSON
+	waitingUnder  map[cell.Key]string              // the placement under which each binding waits
+	snapshot      *schedule.Snapshot
+	stale         bool                // a cluster changed after the snapshot was made
+	freed         int                 // capacity epoch: incremented when a cluster may have more free capacity
+	freedAt       map[string]int      // the capacity epoch in which each cluster last freed capacity
+	freedClusters map[string]struct{} // clusters of the next debounced wake-up
+	// wakePending is true while a wake-up of waiting bindings is scheduled.
+	wakePending bool
 }
 
-// Guard has the last word on decisions: it knows of bounds that the clusters themselves do not tell.
+// Guard admits or refuses decisions by limits other than those of the clusters, for example quotas.
 type Guard interface {
-	// Admit holds what a decision needs on top of the one before. The failure is why it cannot be had; an error is why
-	// nobody can tell. The hold may be nil.
+	// Admit reserves what a decision needs in addition to the previous one. It returns a failure if that is not
+	// available, and an error if it could not be determined. The hold may be nil.
 	Admit(ctx context.Context, before, after *workv1alpha2.ResourceBinding) (Hold, *schedule.Failure, error)
 }
 
-// Hold is what a guard keeps for a decision until it is written.
+// Hold is what a guard reserves for a decision until it is written.
 type Hold interface {
-	// Commit says that the decision is written.
+	// Commit is called after the decision was written.
 	Commit(written *workv1alpha2.ResourceBinding)
-	// Release gives back what was held: the decision was not written.
+	// Release is called if the decision was not written.
 	Release()
 }
 
-// Options of a scheduler; the zero value will do.
+// Options configure a scheduler. The zero value is valid.
 type Options struct {
-	// Guards have the last word on decisions.
+	// Guards admit or refuse decisions.
 	Guards []Guard
-	// Ledger knows what of the clusters' room is promised; nil means nobody does.
+	// Ledger holds the reservations of the clusters' capacity. It may be nil.
 	Ledger *ledger.Store
-	// Profiles are known besides those in the cell, which come first where names are equal.
+	// Profiles are additional SchedulingProfiles. Profiles in the cell take precedence over those of the same name.
 	Profiles []*cellplanev1alpha1.SchedulingProfile
-	// Plugins are the filters and scores that take part in decisions; nil means all of them.
+	// Plugins are the enabled filters and scores. Nil enables all.
 	Plugins *schedule.Plugins
-	// EmptyWorkloads has workloads go without replicas to clusters that were chosen and get none.
+	// EmptyWorkloads propagates a workload with zero replicas to eligible clusters that get no replicas.
 	EmptyWorkloads bool
-	// Changed is told of bindings whose outcome is another than before.
+	// Changed is called for bindings whose outcome changed.
 	Changed func(cell.Key)
 }
 
-// knownPlacements is how many different placements are kept compiled.
-const knownPlacements = 4096
+// placementCacheSize is the number of compiled placements kept.
+const placementCacheSize = 4096
 
 // New returns a scheduler for a cell.
 func New(c *cell.Cell, recorder *events.Recorder, options Options) *Scheduler {
 	s := &Scheduler{
-		cell: c, recorder: recorder, guards: options.Guards, now: time.Now, changed: options.Changed, reaches: lru.New(knownPlacements),
-		outcomes: map[cell.Key]Outcome{}, waiting: map[string]map[cell.Key]struct{}{}, filed: map[cell.Key]string{}, freedAt: map[string]int{}, roomier: map[string]struct{}{}, snapshot: schedule.Compile(nil), stale: true,
+		cell: c, recorder: recorder, guards: options.Guards, now: time.Now, changed: options.Changed, reaches: lru.New(placementCacheSize),
+		outcomes: map[cell.Key]Outcome{}, waiting: map[string]map[cell.Key]struct{}{}, waitingUnder: map[cell.Key]string{}, freedAt: map[string]int{}, freedClusters: map[string]struct{}{}, snapshot: schedule.Compile(nil), stale: true,
 	}
 	s.profiles = profiles{c, options.Profiles}
-	s.plugins, s.empty = options.Plugins, options.EmptyWorkloads
-	s.pods = pods{c, lru.New(rememberedPods)}
+	s.plugins, s.emptyWorkloads = options.Plugins, options.EmptyWorkloads
+	s.pods = pods{c, lru.New(podCacheSize)}
 	if options.Ledger != nil {
 		s.ledger = options.Ledger
-		s.guards = append(s.guards, &promises{c, options.Ledger, &s.profiles, &s.pods})
-		s.ledger.Subscribe(s.roomFreed)
+		s.guards = append(s.guards, &reservations{c, options.Ledger, &s.profiles, &s.pods})
+		s.ledger.Subscribe(s.capacityFreed)
 	}
-	s.queue = queue.NewWithPriority("scheduler", firstPause, longestPause, s.priority)
+	s.queue = queue.NewWithPriority("scheduler", minBackoff, maxBackoff, s.priority)
 	s.subscribe()
 	return s
 }
 
-// Responsible tells whether the binding is ours to decide about. A SchedulingProfile is a scheduler of ours, too.
+// Responsible reports whether this scheduler schedules the binding. The name of a SchedulingProfile is also
+// accepted as a scheduler name.
 func (s *Scheduler) Responsible(binding *workv1alpha2.ResourceBinding) bool {
 	if name := binding.Spec.SchedulerName; name != "" && name != Name && s.profiles.get(name) == nil {
 		return false
@@ -121,19 +123,19 @@ func (s *Scheduler) Responsible(binding *workv1alpha2.ResourceBinding) bool {
 	return !suspended && binding.Spec.Placement != nil
 }
 
-// Change is a binding as it is and as it is to become, but for the clusters, which Place chooses.
+// Change is an update of a binding. Place sets its clusters.
 type Change struct {
 	// Before is nil for a new binding.
 	Before, After *workv1alpha2.ResourceBinding
-	// TemplateVersion is noted on the binding when anything else is written; empty leaves the old one.
+	// TemplateVersion is set on the binding if it is written for another reason. Empty keeps the old value.
 	TemplateVersion string
-	// Full are clusters that have no room for more replicas, whatever they say. A change that takes replicas off them is
-	// made only if there is room for these elsewhere.
+	// Full lists clusters to treat as having no free capacity. If set, the change is made only if other clusters
+	// can take the replicas.
 	Full []string
 }
 
-// Place chooses clusters for a binding if that is due and writes it if anything has changed: all of it in one write,
-// which fails if somebody else was faster. It returns the binding as it is then.
+// Place chooses clusters for a binding if a decision is due and writes the binding once if anything changed. The
+// write fails on a conflict. It returns the stored binding.
 func (s *Scheduler) Place(ctx context.Context, change Change) (*workv1alpha2.ResourceBinding, error) {
 	after := change.After
 	if !s.Responsible(after) {
@@ -141,9 +143,9 @@ func (s *Scheduler) Place(ctx context.Context, change Change) (*workv1alpha2.Res
 	}
 	defer s.groups.lock(after)()
 
-	// 1. Decide, and hold what the decision needs. What has gone in the meantime is asked for elsewhere.
+	// 1. Decide and reserve what the decision needs. Repeat if the capacity was taken in the meantime.
 	start := time.Now()
-	d, holds, err := s.settle(ctx, &change)
+	d, holds, err := s.decideAdmitted(ctx, &change)
 	if err != nil {
 		attempts.WithLabelValues(resultError).Inc()
 		return nil, err
@@ -153,7 +155,7 @@ func (s *Scheduler) Place(ctx context.Context, change Change) (*workv1alpha2.Res
 	}
 	d.apply(after)
 
-	// 2. Write it down.
+	// 2. Write the binding.
 	written, err := s.write(ctx, change)
 	if err != nil {
 		holds.release()
@@ -161,21 +163,21 @@ func (s *Scheduler) Place(ctx context.Context, change Change) (*workv1alpha2.Res
 	}
 	holds.commit(written)
 	s.record(written, d)
-	s.tell(written, d, change.Before)
+	s.recordEvent(written, d, change.Before)
 	attempts.WithLabelValues(resultOf(&d.Outcome)).Inc()
 	endToEndDuration.Observe(time.Since(start).Seconds())
 	return written, nil
 }
 
-// mostDecisions is how often a decision is made anew because others were faster. After that it is their turn for a while:
-// there may be room still, and nothing else would tell.
+// maxDecisions is how often a decision is repeated because other bindings took its capacity. Then it is retried
+// after contentionBackoff: capacity may be left, and no event will report it.
 const (
-	mostDecisions  = 8
-	pauseForOthers = 500 * time.Millisecond
+	maxDecisions      = 8
+	contentionBackoff = 500 * time.Millisecond
 )
 
-// settle makes a decision that the guards agree to.
-func (s *Scheduler) settle(ctx context.Context, change *Change) (*decision, holds, error) {
+// decideAdmitted returns a decision that all guards admit, or a failure.
+func (s *Scheduler) decideAdmitted(ctx context.Context, change *Change) (*decision, holds, error) {
 	before, after := change.Before, change.After
 	for n := 1; ; n++ {
 		start := time.Now()
@@ -188,9 +190,9 @@ func (s *Scheduler) settle(ctx context.Context, change *Change) (*decision, hold
 			return &d, held, nil
 		case !errors.As(err, &outdated):
 			return nil, nil, err
-		case n == mostDecisions:
-			d.refuse(&schedule.Failure{Reason: names.ReasonUnschedulable, Message: outdated.Error() + "; others are faster."})
-			d.again = pauseForOthers
+		case n == maxDecisions:
+			d.refuse(&schedule.Failure{Reason: names.ReasonUnschedulable, Message: outdated.Error() + "; other bindings took the capacity first, retrying."})
+			d.retryAfter = contentionBackoff
 			return &d, nil, nil
 		}
 	}
@@ -209,23 +211,23 @@ func (s *Scheduler) write(ctx context.Context, change Change) (*workv1alpha2.Res
 	return s.cell.UpdateBinding(ctx, change.After)
 }
 
-// same compares all that is written, but the status.
+// same compares everything but the status.
 func same(a, b *workv1alpha2.ResourceBinding) bool {
 	return apiequality.Semantic.DeepEqual(&a.Spec, &b.Spec) && apiequality.Semantic.DeepEqual(a.Labels, b.Labels) &&
 		apiequality.Semantic.DeepEqual(a.Annotations, b.Annotations) && slices.Equal(a.Finalizers, b.Finalizers) &&
 		apiequality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences)
 }
 
-// decision is what becomes of a binding.
+// decision is a scheduling decision for one binding.
 type decision struct {
 	Outcome
 	placement string // as JSON
-	made      bool   // whether clusters were chosen, perhaps the same ones
-	clears    bool   // whether earlier choices are taken back
+	made      bool   // clusters were chosen, possibly the same as before
+	clears    bool   // the existing clusters are removed
 	targets   []workv1alpha2.TargetCluster
 }
 
-// apply writes a decision onto a binding: the clusters, and the placement they were chosen for.
+// apply sets the clusters and the applied placement of a binding.
 func (d *decision) apply(binding *workv1alpha2.ResourceBinding) {
 	if d.clears {
 		binding.Spec.Clusters = nil
@@ -242,9 +244,9 @@ func (d *decision) apply(binding *workv1alpha2.ResourceBinding) {
 	binding.Annotations[names.AppliedPlacementAnnotation] = d.placement
 }
 
-// refuse turns a decision into a failure that leaves the clusters as they are.
+// refuse turns a decision into a failure that leaves the clusters unchanged.
 func (d *decision) refuse(failure *schedule.Failure) {
-	d.Failure, d.made, d.clears, d.At, d.again, d.snapshot = failure, false, false, time.Time{}, 0, nil
+	d.Failure, d.made, d.clears, d.At, d.retryAfter, d.snapshot = failure, false, false, time.Time{}, 0, nil
 }
 
 // decide chooses clusters if a decision is due.
@@ -270,7 +272,7 @@ func (s *Scheduler) decide(binding *workv1alpha2.ResourceBinding, full []string)
 		return d
 	}
 	request := schedule.Request{
-		Spec: &binding.Spec, UID: binding.Spec.Resource.UID, Fresh: triggered, Snapshot: s.clusters(), Profile: profile, Plugins: s.plugins, EmptyWorkloads: s.empty,
+		Spec: &binding.Spec, UID: binding.Spec.Resource.UID, Fresh: triggered, Snapshot: s.clusters(), Profile: profile, Plugins: s.plugins, EmptyWorkloads: s.emptyWorkloads,
 		Progress: schedule.Progress{Now: s.now(), MovedAt: last.movedAt, Ready: readyReplicas(binding)},
 	}
 	request.AffinityClusters, request.AntiAffinityClusters = s.groupClusters(binding)
@@ -278,8 +280,8 @@ func (s *Scheduler) decide(binding *workv1alpha2.ResourceBinding, full []string)
 		request.Affinity = d.Affinity
 	}
 	if s.ledger != nil {
-		room, growth := s.ledger.Estimators(s.pods.of(binding))
-		request.Estimators, request.Growth = []schedule.Estimator{room}, growth
+		free, growth := s.ledger.Estimators(s.pods.of(binding))
+		request.Estimators, request.Growth = []schedule.Estimator{free}, growth
 	}
 	if len(full) > 0 {
 		request.Estimators = append(request.Estimators, func(cluster *clusterv1alpha1.Cluster, _ *workv1alpha2.ResourceBindingSpec) int32 {
@@ -289,10 +291,10 @@ func (s *Scheduler) decide(binding *workv1alpha2.ResourceBinding, full []string)
 			return schedule.Unknown
 		})
 	}
-	d.input, d.freed = inputOf(&request, d.placement), s.roomEpoch()
+	d.input, d.freed = inputOf(&request, d.placement), s.capacityEpoch()
 	if !fresh && !paced(profile) && d.input == last.input && d.freed == last.freed && request.Snapshot == last.snapshot && sameTargets(last.targets, binding.Spec.Clusters) {
 		d.Failure = last.Failure
-		return d // nothing has changed since
+		return d // no input changed since the last decision
 	}
 	d.snapshot = request.Snapshot
 	result, err := schedule.Plan(request, nil)
@@ -303,7 +305,7 @@ func (s *Scheduler) decide(binding *workv1alpha2.ResourceBinding, full []string)
 		return d
 	}
 	d.made, d.targets, d.Affinity = true, result.Clusters, result.Affinity
-	d.Outcome.targets, d.again, d.Notes = result.Clusters, result.Again, result.Notes
+	d.Outcome.targets, d.retryAfter, d.Notes = result.Clusters, result.Again, result.Notes
 	d.stranded = result.Stranded > 0
 	if d.movedAt = last.movedAt; result.Moved > 0 {
 		d.movedAt = s.now()
@@ -314,7 +316,7 @@ func (s *Scheduler) decide(binding *workv1alpha2.ResourceBinding, full []string)
 	return d
 }
 
-// inputOf condenses what a decision is made from, but for the clusters.
+// inputOf returns a hash of the inputs of a decision, except for the clusters.
 func inputOf(request *schedule.Request, placement string) uint64 {
 	spec := request.Spec
 	rest, err := json.Marshal([]any{
@@ -327,7 +329,7 @@ func inputOf(request *schedule.Request, placement string) uint64 {
 	return xxhash.Sum64(append(rest, placement...))
 }
 
-// triggered tells whether somebody asked for a decision from scratch since the last one.
+// triggered reports whether rescheduling was requested after the last decision.
 func (s *Scheduler) triggered(binding *workv1alpha2.ResourceBinding) bool {
 	asked := binding.Spec.RescheduleTriggeredAt
 	if asked == nil {
@@ -335,13 +337,14 @@ func (s *Scheduler) triggered(binding *workv1alpha2.ResourceBinding) bool {
 	}
 	last := binding.Status.LastScheduledTime
 	if outcome, _ := s.Last(cell.Key{Namespace: binding.Namespace, Name: binding.Name}); !outcome.At.IsZero() && asked.Time.Before(outcome.At) {
-		return false // decided since, though the status does not say so yet
+		return false // already decided, the status is not updated yet
 	}
 	return last == nil || asked.After(last.Time)
 }
 
-// due tells whether what changed around the binding asks for another decision. Divided replicas stay where they are
-// as long as their number is right and their clusters exist; everything else follows the eligible clusters.
+// due reports whether a change of clusters or replicas requires another decision. Divided replicas stay where they
+// are while their sum is right and their clusters exist. Other bindings are decided again whenever the eligible
+// clusters may have changed.
 func (s *Scheduler) due(binding *workv1alpha2.ResourceBinding) bool {
 	spec := &binding.Spec
 	if len(spec.Clusters) == 0 || spec.Replicas <= 0 || len(spec.Components) > 0 || !schedule.Divided(spec.Placement) {
@@ -357,7 +360,7 @@ func (s *Scheduler) due(binding *workv1alpha2.ResourceBinding) bool {
 	return total != spec.Replicas
 }
 
-// clusters returns the clusters as they are now, prepared for decisions.
+// clusters returns a snapshot of the current clusters.
 func (s *Scheduler) clusters() *schedule.Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -367,7 +370,7 @@ func (s *Scheduler) clusters() *schedule.Snapshot {
 	return s.snapshot
 }
 
-// sameTargets compares decisions regardless of their order.
+// sameTargets compares target clusters regardless of order.
 func sameTargets(a, b []workv1alpha2.TargetCluster) bool {
 	if len(a) != len(b) {
 		return false

@@ -24,11 +24,11 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// unreachable is a control plane that nothing is asked of.
+// unreachable is the address of a control plane that no test contacts.
 var unreachable = &rest.Config{Host: "https://127.0.0.1:1"}
 
-// newPicture returns a cell of which only the picture is used.
-func newPicture(t *testing.T) *cell.Cell {
+// newCell returns a cell of which only the cache is used.
+func newCell(t *testing.T) *cell.Cell {
 	t.Helper()
 	c, err := cell.New(unreachable, cell.Options{Name: "cell-a"})
 	if err != nil {
@@ -41,12 +41,12 @@ func schedulingProfile(name string, spec cellplanev1alpha1.SchedulingProfileSpec
 	return &cellplanev1alpha1.SchedulingProfile{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1"}, Spec: spec}
 }
 
-// TestProfileOf finds the profile of a binding: by the annotation, then by the scheduler's name; in the cell, then among
-// those that the engine was configured with.
+// TestProfileOf finds the profile of a binding by annotation, then by scheduler name; in the cell, then in the
+// configuration.
 func TestProfileOf(t *testing.T) {
 	gathers := cellplanev1alpha1.SchedulingProfileSpec{Clusters: &cellplanev1alpha1.ClusterChoice{GatherPending: true}}
 	drains := cellplanev1alpha1.SchedulingProfileSpec{Sites: &cellplanev1alpha1.SitePreferences{Drain: &cellplanev1alpha1.Drain{Sites: []string{"old"}}}}
-	c := newPicture(t)
+	c := newCell(t)
 	s := New(c, nil, Options{Profiles: []*cellplanev1alpha1.SchedulingProfile{schedulingProfile("both", drains), schedulingProfile("in-file", drains)}})
 	c.Profiles.Set(schedulingProfile("both", gathers))
 	c.Profiles.Set(schedulingProfile("in-cell", gathers))
@@ -72,27 +72,27 @@ func TestProfileOf(t *testing.T) {
 				b.Annotations = map[string]string{names.SchedulingProfileAnnotation: test.annotation}
 			}
 			if got := s.Responsible(b); got != test.responsible {
-				t.Fatalf("responsible: %t", got)
+				t.Fatalf("Responsible() = %t", got)
 			}
 			if !test.responsible {
 				return
 			}
 			got, failure := s.profile(b)
 			if (failure != nil) != test.fails {
-				t.Fatalf("failure: %v", failure)
+				t.Fatalf("unexpected failure %v", failure)
 			}
 			switch {
 			case test.want == nil && got != nil, test.want != nil && (got == nil || (got.Clusters == nil) != (test.want.Clusters == nil)):
-				t.Errorf("the profile is %+v, want %+v", got, test.want)
+				t.Errorf("profile = %+v, want %+v", got, test.want)
 			}
 		})
 	}
 }
 
-// TestWaits tells where replicas may wait for a cluster to grow: only with a profile that gathers them, and only where
-// the cluster can grow.
+// TestWaits checks where replicas may stay pending until the cluster grows: only with a profile that allows it and
+// in a cluster that can grow.
 func TestWaits(t *testing.T) {
-	c := newPicture(t)
+	c := newCell(t)
 	s := New(c, nil, Options{})
 	c.Profiles.Set(schedulingProfile("gathers", cellplanev1alpha1.SchedulingProfileSpec{Clusters: &cellplanev1alpha1.ClusterChoice{GatherPending: true}}))
 	c.Profiles.Set(schedulingProfile("scatters", cellplanev1alpha1.SchedulingProfileSpec{}))
@@ -101,7 +101,7 @@ func TestWaits(t *testing.T) {
 	elastic.Spec.Elasticity = &cellplanev1alpha1.ClusterElasticity{}
 	c.ClusterProfiles.Set(fixed)
 	c.ClusterProfiles.Set(elastic)
-	p := &promises{cell: c, profiles: &s.profiles}
+	p := &reservations{cell: c, profiles: &s.profiles}
 	for _, test := range []struct {
 		annotation, scheduler, cluster string
 		want                           bool
@@ -120,13 +120,13 @@ func TestWaits(t *testing.T) {
 			b.Annotations = map[string]string{names.SchedulingProfileAnnotation: test.annotation}
 		}
 		if got := p.waits(b, test.cluster); got != test.want {
-			t.Errorf("annotation %q, scheduler %q, cluster %s: %t", test.annotation, test.scheduler, test.cluster, got)
+			t.Errorf("annotation %q, scheduler %q, cluster %s: waits() = %t", test.annotation, test.scheduler, test.cluster, got)
 		}
 	}
 }
 
-// TestReadyReplicas counts no more replicas as ready in a cluster than are placed there: after a step of a drain the old
-// copies are reported for a while.
+// TestReadyReplicas counts at most the placed replicas of each cluster as ready: after a drain step the removed
+// replicas are still reported for a while.
 func TestReadyReplicas(t *testing.T) {
 	b := &workv1alpha2.ResourceBinding{}
 	b.Spec.Clusters = []workv1alpha2.TargetCluster{{Name: "old", Replicas: 6}, {Name: "new", Replicas: 2}, {Name: "silent", Replicas: 3}}
@@ -134,14 +134,14 @@ func TestReadyReplicas(t *testing.T) {
 		b.Status.AggregatedStatus = append(b.Status.AggregatedStatus, workv1alpha2.AggregatedStatusItem{ClusterName: cluster, Status: &runtime.RawExtension{Raw: []byte(status)}})
 	}
 	if got := readyReplicas(b); got != 7 {
-		t.Errorf("%d are ready, want 6 and 1", got)
+		t.Errorf("%d replicas are ready, want 6 and 1", got)
 	}
 }
 
-// waitingWorld has bindings that found no place, in clusters of which the ledgers are known.
-func waitingWorld(t *testing.T, bindings int) (s *Scheduler, store *ledger.Store, woken func() int64) {
+// newWaiting returns a scheduler with unschedulable bindings and clusters with known ledgers.
+func newWaiting(t *testing.T, bindings int) (s *Scheduler, store *ledger.Store, woken func() int64) {
 	t.Helper()
-	c := newPicture(t)
+	c := newCell(t)
 	store, err := ledger.NewStore(ledger.Options{Hub: unreachable, Holder: "cell-a"})
 	if err != nil {
 		t.Fatal(err)
@@ -167,13 +167,13 @@ func waitingWorld(t *testing.T, bindings int) (s *Scheduler, store *ledger.Store
 		s.queue.Run(ctx, 4, func(context.Context, cell.Key) error { count.Add(1); return nil })
 	}()
 	t.Cleanup(func() { cancel(); <-done })
-	// What was queued when the bindings came is none of the test's business.
+	// Skip the events of the bindings' creation.
 	testenv.Eventually(t, "the queue is empty", func(context.Context) (bool, error) { return count.Load() >= int64(bindings) && s.queue.Len() == 0, nil })
 	count.Store(0)
 	return s, store, count.Load
 }
 
-// fullLedger has one node with so many processors left.
+// fullLedger returns the ledger of a cluster with one node and the given number of free CPUs.
 func fullLedger(cluster string, left int64, version string) *cellplanev1alpha1.ClusterLedger {
 	size := corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(64, resource.DecimalSI), corev1.ResourcePods: resource.MustParse("110")}
 	free := size.DeepCopy()
@@ -185,60 +185,60 @@ func fullLedger(cluster string, left int64, version string) *cellplanev1alpha1.C
 	return l
 }
 
-// TestRoomFreedWakes looks again at bindings only when a cluster that they may choose has room for them, and once for
-// many pieces of room that are given back together.
-func TestRoomFreedWakes(t *testing.T) {
+// TestCapacityFreedWakes retries waiting bindings only if an eligible cluster has capacity for them, and once for
+// many releases at the same time.
+func TestCapacityFreedWakes(t *testing.T) {
 	const bindings, pieces = 200, 500
-	s, store, woken := waitingWorld(t, bindings)
+	s, store, woken := newWaiting(t, bindings)
 	gathered := func() {
 		t.Helper()
-		testenv.Eventually(t, "all news is told", func(context.Context) (bool, error) {
+		testenv.Eventually(t, "all wake-ups are done", func(context.Context) (bool, error) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return !s.gathering && s.queue.Len() == 0, nil
+			return !s.wakePending && s.queue.Len() == 0, nil
 		})
 	}
 	for i := range pieces {
-		store.Set(fullLedger("a", 0, fmt.Sprint(10+i)))  // it changes, but has no room
-		store.Set(fullLedger("b", 60, fmt.Sprint(10+i))) // it has, but they may not choose it
+		store.Set(fullLedger("a", 0, fmt.Sprint(10+i)))  // changed, but without free capacity
+		store.Set(fullLedger("b", 60, fmt.Sprint(10+i))) // free capacity, but not eligible
 	}
 	gathered()
 	if woken() != 0 {
-		t.Errorf("%d bindings were looked at though nothing can help them", woken())
+		t.Errorf("%d bindings were retried although no eligible cluster has capacity", woken())
 	}
 	began := time.Now()
 	for i := range pieces {
 		store.Set(fullLedger("a", 1, fmt.Sprint(1000+i)))
 	}
-	testenv.Eventually(t, "all are looked at", func(context.Context) (bool, error) { return woken() >= bindings, fmt.Errorf("%d are", woken()) })
+	testenv.Eventually(t, "all bindings are retried", func(context.Context) (bool, error) { return woken() >= bindings, fmt.Errorf("%d are retried", woken()) })
 	gathered()
-	// Gathering takes at least a tenth of a second with so many bindings.
-	if most := int64(bindings) * (int64(time.Since(began)/(bindings*gatheringByOne)) + 1); woken() > most {
-		t.Errorf("%d bindings were looked at %d times for %d pieces, want %d at most", bindings, woken(), pieces, most)
+	// The debounce delay is at least 100 ms with this many bindings.
+	if most := int64(bindings) * (int64(time.Since(began)/(bindings*debouncePerBinding)) + 1); woken() > most {
+		t.Errorf("%d bindings were retried %d times for %d releases, want at most %d", bindings, woken(), pieces, most)
 	}
 }
 
-// TestRoomFreedMeanwhile looks again at a binding that was refused while room was being given back: when that was told
-// the binding did not wait yet.
-func TestRoomFreedMeanwhile(t *testing.T) {
-	s, store, woken := waitingWorld(t, 1)
+// TestCapacityFreedDuringDecision retries a binding that was refused while capacity was being freed: it was not in
+// the waiting set when the release was reported.
+func TestCapacityFreedDuringDecision(t *testing.T) {
+	s, store, woken := newWaiting(t, 1)
 	store.Set(fullLedger("a", 1, "5"))
-	testenv.Eventually(t, "it is looked at", func(context.Context) (bool, error) { return woken() > 0, nil })
-	testenv.Eventually(t, "nothing is left to tell", func(context.Context) (bool, error) {
+	testenv.Eventually(t, "the binding is retried", func(context.Context) (bool, error) { return woken() > 0, nil })
+	testenv.Eventually(t, "no wake-up is pending", func(context.Context) (bool, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return !s.gathering && s.queue.Len() == 0, nil
+		return !s.wakePending && s.queue.Len() == 0, nil
 	})
 	before := woken()
 	b := s.cell.Binding(cell.Key{Namespace: "ns", Name: "b0"})
 	late := &decision{placement: `{"clusterAffinity":{"clusterNames":["a"]}}`, Outcome: Outcome{Failure: &schedule.Failure{Reason: names.ReasonUnschedulable}, input: 1}}
-	s.record(b, late) // made before anything was given back
-	testenv.Eventually(t, "it is looked at again", func(context.Context) (bool, error) { return woken() > before, nil })
+	s.record(b, late) // decided before the release
+	testenv.Eventually(t, "the binding is retried again", func(context.Context) (bool, error) { return woken() > before, nil })
 }
 
-// TestWaitingUnderOnePlacement files a binding once, whatever becomes of its placement.
+// TestWaitingUnderOnePlacement checks that a binding waits under one placement only.
 func TestWaitingUnderOnePlacement(t *testing.T) {
-	s := New(newPicture(t), nil, Options{})
+	s := New(newCell(t), nil, Options{})
 	b := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"}}
 	refused := func(placement string) *decision {
 		return &decision{placement: placement, Outcome: Outcome{Failure: &schedule.Failure{Reason: names.ReasonUnschedulable}}}
@@ -246,19 +246,19 @@ func TestWaitingUnderOnePlacement(t *testing.T) {
 	s.record(b, refused("{}"))
 	s.record(b, refused(`{"clusterTolerations":[]}`))
 	if len(s.waiting) != 1 || len(s.Refused(names.ReasonUnschedulable)) != 1 {
-		t.Errorf("it waits under %v", s.waiting)
+		t.Errorf("the binding waits under %v", s.waiting)
 	}
 	s.record(b, &decision{placement: "{}", made: true})
-	if len(s.waiting) != 0 || len(s.filed) != 0 {
-		t.Errorf("with a place it waits under %v", s.waiting)
+	if len(s.waiting) != 0 || len(s.waitingUnder) != 0 {
+		t.Errorf("a scheduled binding waits under %v", s.waiting)
 	}
 }
 
-// TestMoreImportantFirst looks at bindings in the order of their priority: at those that came while nobody worked, and at
-// those that are woken together while somebody waits for work.
-func TestMoreImportantFirst(t *testing.T) {
+// TestPriorityOrder schedules bindings in the order of their priority: those queued before the workers start and
+// those woken together.
+func TestPriorityOrder(t *testing.T) {
 	const bindings = 100
-	c := newPicture(t)
+	c := newCell(t)
 	store, err := ledger.NewStore(ledger.Options{Hub: unreachable, Holder: "cell-a"})
 	if err != nil {
 		t.Fatal(err)
@@ -287,18 +287,18 @@ func TestMoreImportantFirst(t *testing.T) {
 			select {
 			case got := <-order:
 				if got != want {
-					t.Fatalf("%s one of priority %d was looked at before one of %d", when, got, want)
+					t.Fatalf("%s: a binding of priority %d was scheduled before one of %d", when, got, want)
 				}
 			case <-time.After(time.Minute):
-				t.Fatalf("%s nobody looked at that of priority %d", when, want)
+				t.Fatalf("%s: the binding of priority %d was not scheduled", when, want)
 			}
 		}
 	}
-	expect("when work began")
+	expect("after start")
 	for version := range 10 {
 		store.Set(fullLedger("a", 60, fmt.Sprint(2+version)))
-		expect("when there was room")
+		expect("after capacity was freed")
 	}
 	c.Clusters.Set(&clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "2", Labels: map[string]string{"new": "label"}}})
-	expect("when the cluster changed")
+	expect("after a cluster change")
 }

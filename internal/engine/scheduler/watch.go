@@ -16,7 +16,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/cell"
 )
 
-// subscribe says what the scheduler watches: bindings, and clusters as far as they concern bindings.
+// subscribe registers for changes of bindings, profiles and clusters.
 func (s *Scheduler) subscribe() {
 	s.cell.SubscribeBindings(func(key cell.Key, old, now *workv1alpha2.ResourceBinding) {
 		if now == nil {
@@ -28,7 +28,7 @@ func (s *Scheduler) subscribe() {
 			return
 		}
 		if old != nil && old.Generation == now.Generation && maps.Equal(old.Annotations, now.Annotations) && maps.Equal(old.Labels, now.Labels) {
-			return // only the status has changed
+			return // only the status changed
 		}
 		if old == nil || !sameTargets(old.Spec.Clusters, now.Spec.Clusters) {
 			s.groupChanged(key, now)
@@ -36,12 +36,12 @@ func (s *Scheduler) subscribe() {
 		incoming.WithLabelValues("BindingChanged").Inc()
 		s.queue.AddNow(key)
 	})
-	s.cell.Profiles.Subscribe(func(key cell.Key, _, _ *cellplanev1alpha1.SchedulingProfile) { s.preferencesChanged(key.Name) })
+	s.cell.Profiles.Subscribe(func(key cell.Key, _, _ *cellplanev1alpha1.SchedulingProfile) { s.profileChanged(key.Name) })
 	s.cell.ClusterProfiles.Subscribe(func(key cell.Key, _, _ *cellplanev1alpha1.ClusterProfile) {
 		s.mu.Lock()
 		s.stale = true
 		s.mu.Unlock()
-		s.roomFreed(key.Name)
+		s.capacityFreed(key.Name)
 	})
 	s.cell.Clusters.Subscribe(func(_ cell.Key, old, now *clusterv1alpha1.Cluster) {
 		s.mu.Lock()
@@ -51,13 +51,13 @@ func (s *Scheduler) subscribe() {
 		case old == nil || now == nil || !sameForScheduling(old, now):
 			s.clusterChanged(old, now)
 		case !apiequality.Semantic.DeepEqual(old.Status.ResourceSummary, now.Status.ResourceSummary):
-			s.roomChanged(old, now)
+			s.capacityChanged(old, now)
 		}
 	})
 }
 
-// preferencesChanged looks again at the bindings that follow a profile.
-func (s *Scheduler) preferencesChanged(profile string) {
+// profileChanged queues the bindings that use a profile.
+func (s *Scheduler) profileChanged(profile string) {
 	for _, key := range s.cell.BindingKeys() {
 		binding := s.cell.Binding(key)
 		if binding != nil && (binding.Annotations[names.SchedulingProfileAnnotation] == profile || binding.Spec.SchedulerName == profile) {
@@ -67,14 +67,14 @@ func (s *Scheduler) preferencesChanged(profile string) {
 	}
 }
 
-// sameForScheduling compares what placements look at.
+// sameForScheduling compares the parts of a cluster that placements depend on.
 func sameForScheduling(a, b *clusterv1alpha1.Cluster) bool {
 	return apiequality.Semantic.DeepEqual(&a.Spec, &b.Spec) && maps.Equal(a.Labels, b.Labels) &&
 		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
 		apiequality.Semantic.DeepEqual(a.Status.APIEnablements, b.Status.APIEnablements)
 }
 
-// clusterChanged looks again at the bindings whose placement reaches the cluster, as it is or as it was.
+// clusterChanged queues the bindings whose placement selects the cluster in its old or new state.
 func (s *Scheduler) clusterChanged(old, now *clusterv1alpha1.Cluster) {
 	var reached []cell.Key
 	for _, placement := range s.cell.Placements() {
@@ -88,13 +88,13 @@ func (s *Scheduler) clusterChanged(old, now *clusterv1alpha1.Cluster) {
 	s.enqueueAll("ClusterChanged", reached)
 }
 
-// reachedBefore leaves out bindings that never had a place and wait for one where the clusters are of no use. Those that
-// nobody has decided about stay.
+// reachedBefore drops bindings that wait under a placement which selects none of the clusters. Bindings without a
+// decision stay.
 func (s *Scheduler) reachedBefore(keys []cell.Key, clusters ...*clusterv1alpha1.Cluster) []cell.Key {
 	s.mu.Lock()
 	waitsUnder := make([]string, len(keys))
 	for i, key := range keys {
-		waitsUnder[i] = s.filed[key]
+		waitsUnder[i] = s.waitingUnder[key]
 	}
 	s.mu.Unlock()
 	var reached []cell.Key
@@ -106,10 +106,10 @@ func (s *Scheduler) reachedBefore(keys []cell.Key, clusters ...*clusterv1alpha1.
 	return reached
 }
 
-// reach is which clusters a placement may choose.
+// reach is the set of clusters that a placement may select.
 type reach struct {
 	matchers []affinity.Matcher
-	all      bool // every cluster: the placement is not known, or is not understood
+	all      bool // every cluster: the placement is unknown or invalid
 }
 
 func (r *reach) either(clusters ...*clusterv1alpha1.Cluster) bool {

@@ -13,10 +13,10 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// TestClusterChangeWakes looks again at bindings that wait when a cluster that they may choose changes, not at any other.
+// TestClusterChangeWakes retries waiting bindings when an eligible cluster changes, and only then.
 func TestClusterChangeWakes(t *testing.T) {
 	const bindings = 200
-	s, _, woken := waitingWorld(t, bindings) // they may choose a alone
+	s, _, woken := newWaiting(t, bindings) // only cluster a is eligible
 	change := func(cluster string) {
 		t.Helper()
 		s.cell.Clusters.Set(&clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: cluster, ResourceVersion: "2", Labels: map[string]string{"new": "label"}}})
@@ -24,33 +24,33 @@ func TestClusterChangeWakes(t *testing.T) {
 	}
 	change("b")
 	if woken() != 0 {
-		t.Fatalf("%d bindings were looked at though they may not choose the cluster", woken())
+		t.Fatalf("%d bindings were retried although the cluster is not eligible", woken())
 	}
 	change("a")
-	testenv.Eventually(t, "all are looked at", func(context.Context) (bool, error) { return woken() == bindings, fmt.Errorf("%d are", woken()) })
+	testenv.Eventually(t, "all bindings are retried", func(context.Context) (bool, error) { return woken() == bindings, fmt.Errorf("%d are retried", woken()) })
 }
 
-// TestSameForScheduling knows the changes of a cluster that placements may look at, and only them.
+// TestSameForScheduling checks which changes of a cluster are relevant to placements.
 func TestSameForScheduling(t *testing.T) {
 	now := metav1.Now()
 	for name, test := range map[string]struct {
 		change func(*clusterv1alpha1.Cluster)
 		same   bool
 	}{
-		"nothing":   {func(*clusterv1alpha1.Cluster) {}, true},
-		"a label":   {func(c *clusterv1alpha1.Cluster) { c.Labels["tier"] = "silver" }, false},
-		"no label":  {func(c *clusterv1alpha1.Cluster) { c.Labels = nil }, false},
-		"a taint":   {func(c *clusterv1alpha1.Cluster) { c.Spec.Taints[0].Effect = corev1.TaintEffectNoExecute }, false},
-		"no taint":  {func(c *clusterv1alpha1.Cluster) { c.Spec.Taints = nil }, false},
-		"region":    {func(c *clusterv1alpha1.Cluster) { c.Spec.Region = "south" }, false},
-		"provider":  {func(c *clusterv1alpha1.Cluster) { c.Spec.Provider = "other" }, false},
-		"zones":     {func(c *clusterv1alpha1.Cluster) { c.Spec.Zones = []string{"n1", "n2"} }, false},
-		"APIs":      {func(c *clusterv1alpha1.Cluster) { c.Status.APIEnablements[0].Resources = nil }, false},
-		"it leaves": {func(c *clusterv1alpha1.Cluster) { c.DeletionTimestamp = &now }, false},
-		"an annotation and a version": {func(c *clusterv1alpha1.Cluster) {
+		"nothing":        {func(*clusterv1alpha1.Cluster) {}, true},
+		"label":          {func(c *clusterv1alpha1.Cluster) { c.Labels["tier"] = "silver" }, false},
+		"labels removed": {func(c *clusterv1alpha1.Cluster) { c.Labels = nil }, false},
+		"taint effect":   {func(c *clusterv1alpha1.Cluster) { c.Spec.Taints[0].Effect = corev1.TaintEffectNoExecute }, false},
+		"taints removed": {func(c *clusterv1alpha1.Cluster) { c.Spec.Taints = nil }, false},
+		"region":         {func(c *clusterv1alpha1.Cluster) { c.Spec.Region = "south" }, false},
+		"provider":       {func(c *clusterv1alpha1.Cluster) { c.Spec.Provider = "other" }, false},
+		"zones":          {func(c *clusterv1alpha1.Cluster) { c.Spec.Zones = []string{"n1", "n2"} }, false},
+		"APIs":           {func(c *clusterv1alpha1.Cluster) { c.Status.APIEnablements[0].Resources = nil }, false},
+		"being deleted":  {func(c *clusterv1alpha1.Cluster) { c.DeletionTimestamp = &now }, false},
+		"annotation and resource version": {func(c *clusterv1alpha1.Cluster) {
 			c.Annotations, c.ResourceVersion = map[string]string{"note": "seen"}, "2"
 		}, true},
-		"what it says of its health and its room": {func(c *clusterv1alpha1.Cluster) {
+		"health and capacity": {func(c *clusterv1alpha1.Cluster) {
 			c.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse}}
 			c.Status.ResourceSummary = &clusterv1alpha1.ResourceSummary{Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}
 		}, true},
@@ -62,7 +62,7 @@ func TestSameForScheduling(t *testing.T) {
 		after := before.DeepCopy()
 		test.change(after)
 		if sameForScheduling(before, after) != test.same {
-			t.Errorf("%s: the same for scheduling: %t", name, !test.same)
+			t.Errorf("%s: sameForScheduling() = %t", name, !test.same)
 		}
 	}
 }

@@ -1,6 +1,6 @@
-// Package tainteviction moves workloads out of clusters with taints of the effect NoExecute that they do not tolerate, or
-// not for so long. How fast depends on how many clusters fail: losing one is a reason to move, losing most of them is
-// rather a sign that something between them and us is broken.
+// Package tainteviction moves workloads out of clusters with NoExecute taints that they do not tolerate, or no
+// longer tolerate. The rate depends on how many clusters fail: the loss of one cluster is a reason to move, the
+// loss of most clusters suggests a fault between them and the control plane.
 package tainteviction
 
 import (
@@ -24,11 +24,11 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/scheduler"
 )
 
-// Options of the controller; the zero value will do.
+// Options configure the controller. The zero value is valid.
 type Options struct {
-	// PurgeMode is what becomes of old copies where the policy does not say; empty means Gracefully.
+	// PurgeMode is used where the policy sets none; empty means Gracefully.
 	PurgeMode policyv1alpha1.PurgeMode
-	// Rates say how fast workloads are evicted.
+	// Rates limit evictions.
 	Rates Rates
 }
 
@@ -42,16 +42,16 @@ type Controller struct {
 	queue     *queue.Queue[cell.Key]
 	now       func() time.Time
 
-	mu     sync.Mutex
-	seen   map[string]time.Time // taints of clusters, by when they were first seen
-	booked map[cell.Key]slot
+	mu       sync.Mutex
+	seen     map[string]time.Time // when each taint was first seen
+	reserved map[cell.Key]slot
 }
 
 // New returns a controller that watches a cell.
 func New(c *cell.Cell, s *scheduler.Scheduler, recorder *events.Recorder, options Options) *Controller {
 	t := &Controller{
 		cell: c, scheduler: s, recorder: recorder, options: options, pace: newPace(options.Rates),
-		queue: queue.New[cell.Key]("taint-eviction"), now: time.Now, seen: map[string]time.Time{}, booked: map[cell.Key]slot{},
+		queue: queue.New[cell.Key]("taint-eviction"), now: time.Now, seen: map[string]time.Time{}, reserved: map[cell.Key]slot{},
 	}
 	c.Clusters.Subscribe(t.clusterChanged)
 	c.SubscribeBindings(func(key cell.Key, old, now *workv1alpha2.ResourceBinding) {
@@ -65,17 +65,17 @@ func New(c *cell.Cell, s *scheduler.Scheduler, recorder *events.Recorder, option
 	return t
 }
 
-// Run works until the context ends.
+// Run reconciles bindings until the context ends.
 func (t *Controller) Run(ctx context.Context, workers int) { t.queue.Run(ctx, workers, t.Reconcile) }
 
-// clusterChanged adapts the pace and looks at the workloads of a cluster whose taints have changed.
+// clusterChanged adjusts the rates and queues the workloads of a cluster whose taints changed.
 func (t *Controller) clusterChanged(key cell.Key, old, now *clusterv1alpha1.Cluster) {
-	if old == nil || now == nil || fails(old) != fails(now) || old.Spec.Region != now.Spec.Region {
+	if old == nil || now == nil || isFailing(old) != isFailing(now) || old.Spec.Region != now.Spec.Region {
 		t.pace.adapt(t.cell.Clusters.All())
 	}
-	taints := executing(now)
+	taints := noExecuteTaints(now)
 	t.note(key.Name, taints)
-	if len(taints) == 0 || slices.EqualFunc(executing(old), taints, sameTaint) {
+	if len(taints) == 0 || slices.EqualFunc(noExecuteTaints(old), taints, sameTaint) {
 		return
 	}
 	for _, binding := range t.cell.BindingsIn(key.Name) {
@@ -83,8 +83,8 @@ func (t *Controller) clusterChanged(key cell.Key, old, now *clusterv1alpha1.Clus
 	}
 }
 
-// executing returns the taints that drive workloads out.
-func executing(cluster *clusterv1alpha1.Cluster) []corev1.Taint {
+// noExecuteTaints returns the NoExecute taints of a cluster.
+func noExecuteTaints(cluster *clusterv1alpha1.Cluster) []corev1.Taint {
 	if cluster == nil {
 		return nil
 	}
@@ -95,36 +95,36 @@ func sameTaint(a, b corev1.Taint) bool {
 	return a.Key == b.Key && a.Value == b.Value && a.TimeAdded.Equal(b.TimeAdded)
 }
 
-// concerned tells whether a binding is in a cluster that drives workloads out.
+// concerned reports whether a binding is in a cluster with NoExecute taints.
 func (t *Controller) concerned(binding *workv1alpha2.ResourceBinding) bool {
 	return slices.ContainsFunc(binding.Spec.Clusters, func(target workv1alpha2.TargetCluster) bool {
-		return len(executing(t.cell.Clusters.Get(cell.Key{Name: target.Name}))) > 0
+		return len(noExecuteTaints(t.cell.Clusters.Get(cell.Key{Name: target.Name}))) > 0
 	})
 }
 
-// Reconcile moves a workload out of clusters whose taints it does not tolerate any longer. The eviction and the choice of
-// other clusters are one write.
+// Reconcile moves a workload out of clusters whose taints it no longer tolerates. The eviction and the new clusters
+// are written at once.
 func (t *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	binding := t.cell.Binding(key)
 	if binding == nil || binding.DeletionTimestamp != nil || binding.Labels[names.RebalanceStatusLabel] != "" || binding.Spec.Placement == nil {
-		return nil // what only follows others leaves with them
+		return nil // attached bindings move with their dependents
 	}
 	start := t.now()
 
-	// 1. Which clusters must be left, and when?
+	// 1. Find the clusters to leave.
 	leaving, next := t.leaving(binding)
 	if len(leaving) == 0 {
 		t.forget(key)
 		return later(next)
 	}
 
-	// 2. Are there not too many evictions?
+	// 2. Wait for the rate limit.
 	if wait := t.turn(key, leaving); wait > 0 {
 		waiting.Inc()
 		return queue.Later{After: wait}
 	}
 
-	// 3. Leave them, for other ones.
+	// 3. Evict the workload and schedule it again.
 	after := binding.DeepCopy()
 	for _, e := range leaving {
 		eviction.Evict(after, t.evictionOf(binding, e), t.now())
@@ -149,17 +149,17 @@ func (t *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	return later(next)
 }
 
-// turn returns how long a workload has to wait until it is its turn.
+// turn returns how long the rate limit delays the eviction of a workload.
 func (t *Controller) turn(key cell.Key, leaving []departure) time.Duration {
 	t.mu.Lock()
-	booked := t.booked[key]
+	reserved := t.reserved[key]
 	t.mu.Unlock()
 	now := t.now()
 	var last slot
 	for _, e := range leaving {
-		s, ok := t.pace.book(e.cluster, booked, now)
+		s, ok := t.pace.reserve(e.cluster, reserved, now)
 		if !ok {
-			return pauseWhenStopped
+			return stoppedRetry
 		}
 		if s.at.After(last.at) {
 			last = s
@@ -169,9 +169,9 @@ func (t *Controller) turn(key cell.Key, leaving []departure) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if wait > 0 {
-		t.booked[key] = last
+		t.reserved[key] = last
 	} else {
-		delete(t.booked, key)
+		delete(t.reserved, key)
 	}
 	return wait
 }
@@ -183,20 +183,20 @@ func later(after time.Duration) error {
 	return queue.Later{After: max(after, time.Millisecond)}
 }
 
-// forget gives up the turn of a workload.
+// forget drops the reserved eviction time of a workload.
 func (t *Controller) forget(key cell.Key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.booked, key)
+	delete(t.reserved, key)
 }
 
-// departure is a cluster that must be left.
+// departure is a cluster to leave and the taint that causes it.
 type departure struct {
 	cluster *clusterv1alpha1.Cluster
 	taint   *corev1.Taint
 }
 
-// leaving returns the clusters that must be left now, and after how long the next one must.
+// leaving returns the clusters to leave now, and the time until the next one.
 func (t *Controller) leaving(binding *workv1alpha2.ResourceBinding) (now []departure, next time.Duration) {
 	next = forever
 	for i := range binding.Spec.Clusters {
@@ -231,7 +231,7 @@ func (t *Controller) evictionOf(binding *workv1alpha2.ResourceBinding, d departu
 	return e
 }
 
-// note keeps when taints were first seen, and forgets those that are gone.
+// note records when taints were first seen and drops those that were removed.
 func (t *Controller) note(cluster string, taints []corev1.Taint) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,11 +11,11 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 )
 
-// Disruption is how badly a region does.
+// Disruption is the degree to which a region fails.
 type Disruption int
 
 const (
-	// Normal means that most clusters are well.
+	// Normal means that most clusters are healthy.
 	Normal Disruption = iota
 	// Partial means that most clusters of the region fail.
 	Partial
@@ -23,14 +23,11 @@ const (
 	Full
 )
 
-// String is what metrics call a disruption.
-func (d Disruption) String() string { return [...]string{"Normal", "Partial", "Full"}[d] }
-
-// Rates say how fast workloads are evicted, in evictions per second.
+// Rates limit evictions, in evictions per second.
 type Rates struct {
-	// Normal is the rate as long as most clusters are well; 0 means 200.
+	// Normal applies while most clusters are healthy; 0 means 200.
 	Normal float64
-	// Disrupted is the rate in a region where most clusters fail; 0 means 2.
+	// Disrupted applies in a region where most clusters fail; 0 means 2.
 	Disrupted float64
 }
 
@@ -44,43 +41,45 @@ func (r Rates) complete() Rates {
 	return r
 }
 
-// Bounds of disruptions. A few clusters that fail say nothing about their region, however few there are.
+// Thresholds of disruptions. Fewer than minDisrupted failing clusters never count as a disruption, however small
+// the region.
 const (
-	disruptedShare   = 0.55
-	fewestDisrupted  = 3
-	smallestSlowed   = 10 // a smaller region that is partly disrupted is not evacuated at all
-	longestCatchUp   = time.Second
-	pauseWhenStopped = 5 * time.Second
+	disruptedShare  = 0.55
+	minDisrupted    = 3
+	minSlowedRegion = 10 // a smaller region with a partial disruption is not evacuated at all
+	maxCatchUp      = time.Second
+	stoppedRetry    = 5 * time.Second
 )
 
-// state is how clusters do, in all and by region.
+// state counts clusters and failures by region.
 type state struct {
 	regions map[string]region
-	// stopped means that so many clusters fail everywhere that the fault is rather between them and us.
+	// stopped means that so many clusters fail in total that the fault is probably in the control plane or its
+	// network.
 	stopped bool
 }
 
 type region struct{ clusters, failing int }
 
-// observe counts how clusters do. One that nobody has asked yet is taken to be well.
+// observe counts healthy and failing clusters. A cluster without a Ready condition counts as healthy.
 func observe(clusters []*clusterv1alpha1.Cluster) state {
 	s := state{regions: map[string]region{}}
 	failing := 0
 	for _, cluster := range clusters {
 		r := s.regions[cluster.Spec.Region]
 		r.clusters++
-		if fails(cluster) {
+		if isFailing(cluster) {
 			r.failing++
 			failing++
 		}
 		s.regions[cluster.Spec.Region] = r
 	}
 	s.stopped = failing > 0 && failing == len(clusters) ||
-		failing >= fewestDisrupted && float64(failing) >= disruptedShare*float64(len(clusters))
+		failing >= minDisrupted && float64(failing) >= disruptedShare*float64(len(clusters))
 	return s
 }
 
-func fails(cluster *clusterv1alpha1.Cluster) bool {
+func isFailing(cluster *clusterv1alpha1.Cluster) bool {
 	ready := meta.FindStatusCondition(cluster.Status.Conditions, names.ClusterReady)
 	return ready != nil && ready.Status != "True"
 }
@@ -88,7 +87,7 @@ func fails(cluster *clusterv1alpha1.Cluster) bool {
 // disruption classifies a region.
 func (r region) disruption() Disruption {
 	switch {
-	case r.failing < fewestDisrupted:
+	case r.failing < minDisrupted:
 		return Normal
 	case r.failing == r.clusters:
 		return Full
@@ -99,8 +98,7 @@ func (r region) disruption() Disruption {
 	}
 }
 
-// rate returns how many evictions per second clusters of a region bear. Where clusters are well, evictions are somebody's
-// will and need no caution beyond the normal rate.
+// rate returns the permitted evictions per second from failing clusters of a region.
 func (s *state) rate(name string, rates Rates) float64 {
 	r := s.regions[name]
 	switch d := r.disruption(); {
@@ -108,15 +106,15 @@ func (s *state) rate(name string, rates Rates) float64 {
 		return 0
 	case d == Normal:
 		return rates.Normal
-	case d == Partial && r.clusters < smallestSlowed:
+	case d == Partial && r.clusters < minSlowedRegion:
 		return 0
 	default:
 		return rates.Disrupted
 	}
 }
 
-// pace hands out evictions: each gets a moment of its own. Clusters that are well themselves are evacuated at the normal
-// rate, whatever the others do.
+// pace rate-limits evictions: each reserves a time. Evictions from healthy clusters are requested by somebody and
+// always use the normal rate.
 type pace struct {
 	rates Rates
 
@@ -124,10 +122,10 @@ type pace struct {
 	state    state
 	limiters map[string]*rate.Limiter // by region
 	healthy  *rate.Limiter
-	epoch    int // counts changes of rates
+	epoch    int // incremented when a rate changes
 }
 
-// slot is the moment of an eviction. A change of rates voids it.
+// slot is the reserved time of an eviction. It is valid until a rate changes.
 type slot struct {
 	at    time.Time
 	epoch int
@@ -138,12 +136,12 @@ func newPace(rates Rates) *pace {
 	return &pace{rates: rates, limiters: map[string]*rate.Limiter{}, healthy: limiterOf(rates.Normal)}
 }
 
-// limiterOf lets what was missed for a moment be made up for, no more.
+// limiterOf returns a limiter whose burst covers maxCatchUp.
 func limiterOf(perSecond float64) *rate.Limiter {
-	return rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond*longestCatchUp.Seconds())))
+	return rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond*maxCatchUp.Seconds())))
 }
 
-// adapt takes note of how clusters do.
+// adapt updates the rates from the state of the clusters.
 func (p *pace) adapt(clusters []*clusterv1alpha1.Cluster) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,7 +150,7 @@ func (p *pace) adapt(clusters []*clusterv1alpha1.Cluster) {
 		disruption.WithLabelValues(name).Set(float64(r.disruption()))
 		wanted := p.state.rate(name, p.rates)
 		if limiter := p.limiters[name]; limiter == nil || float64(limiter.Limit()) != wanted {
-			p.limiters[name] = limiterOf(wanted) // what was booked at the old rate is void
+			p.limiters[name] = limiterOf(wanted) // invalidates reservations at the old rate
 			p.epoch++
 		}
 	}
@@ -164,20 +162,20 @@ func (p *pace) adapt(clusters []*clusterv1alpha1.Cluster) {
 	}
 }
 
-// book gives an eviction from a cluster its moment; a booking that is still good stays. It is not ok where evictions are
-// stopped.
-func (p *pace) book(cluster *clusterv1alpha1.Cluster, booked slot, now time.Time) (s slot, ok bool) {
+// reserve returns the time for an eviction from a cluster. A valid reservation is kept. It returns false while
+// evictions are stopped.
+func (p *pace) reserve(cluster *clusterv1alpha1.Cluster, reserved slot, now time.Time) (s slot, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	limiter := p.healthy
-	if fails(cluster) {
+	if isFailing(cluster) {
 		limiter = p.limiters[cluster.Spec.Region]
 	}
 	if limiter == nil || limiter.Limit() == 0 {
 		return slot{}, false
 	}
-	if !booked.at.IsZero() && booked.epoch == p.epoch {
-		return booked, true
+	if !reserved.at.IsZero() && reserved.epoch == p.epoch {
+		return reserved, true
 	}
 	return slot{at: now.Add(limiter.ReserveN(now, 1).DelayFrom(now)), epoch: p.epoch}, true
 }

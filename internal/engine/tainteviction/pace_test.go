@@ -12,7 +12,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 )
 
-// clusters of a region, of which some fail.
+// clusters returns the clusters of a region, some of which fail.
 func clusters(region string, all, failing int) []*clusterv1alpha1.Cluster {
 	list := make([]*clusterv1alpha1.Cluster, all)
 	for i := range list {
@@ -35,35 +35,36 @@ func TestRateFollowsDisruption(t *testing.T) {
 		name              string
 		east, failingEast int
 		west, failingWest int
-		want              float64 // in the east
+		want              float64 // in region east
 		wantWest          float64
 	}{
-		{"all is well", 10, 0, 10, 0, 100, 100},
-		{"one is lost", 10, 1, 10, 0, 100, 100},
-		{"the only one of a region is lost", 1, 1, 10, 0, 100, 100},
-		{"one of two is lost", 1, 1, 1, 0, 100, 100},
-		{"two of two regions of one are lost", 1, 1, 1, 1, 0, 0},
-		{"less than half of a region", 10, 5, 20, 0, 100, 100},
+		{"all healthy", 10, 0, 10, 0, 100, 100},
+		{"one failing", 10, 1, 10, 0, 100, 100},
+		{"the only cluster of a region", 1, 1, 10, 0, 100, 100},
+		{"one of two clusters", 1, 1, 1, 0, 100, 100},
+		{"both of two clusters", 1, 1, 1, 1, 0, 0},
+		{"half of a region", 10, 5, 20, 0, 100, 100},
 		{"most of a large region", 10, 6, 20, 0, 1, 100},
 		{"most of a small region", 5, 3, 20, 0, 0, 100},
 		{"a whole region", 10, 10, 20, 0, 1, 100},
 		{"a whole small region", 3, 3, 20, 0, 1, 100},
-		{"most of everything", 10, 10, 10, 2, 0, 0},
+		{"most clusters", 10, 10, 10, 2, 0, 0},
 		{"everything", 10, 10, 10, 10, 0, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := observe(append(clusters("east", test.east, test.failingEast), clusters("west", test.west, test.failingWest)...))
 			if got := s.rate("east", rates); got != test.want {
-				t.Errorf("the east is evacuated at %v, want %v", got, test.want)
+				t.Errorf("rate of east = %v, want %v", got, test.want)
 			}
 			if got := s.rate("west", rates); got != test.wantWest {
-				t.Errorf("the west is evacuated at %v, want %v", got, test.wantWest)
+				t.Errorf("rate of west = %v, want %v", got, test.wantWest)
 			}
 		})
 	}
 }
 
-// More failing clusters never make evictions faster, and never does anything go when everything fails.
+// TestRateIsMonotone checks that more failing clusters never raise the rate, and that it is zero if all clusters
+// fail.
 func TestRateIsMonotone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		east, west := rapid.IntRange(1, 60).Draw(t, "east"), rapid.IntRange(0, 60).Draw(t, "west")
@@ -73,20 +74,21 @@ func TestRateIsMonotone(t *testing.T) {
 		for failing := 0; failing <= east; failing++ {
 			s := observe(append(clusters("east", east, failing), clusters("west", west, failingWest)...))
 			now := s.rate("east", rates)
-			// A whole region is evacuated slowly where most of a small one is not at all: nothing there can recover alone.
+			// A small region is evacuated slowly when it fails as a whole, but not when most of it fails: only in
+			// the latter case it can recover by itself.
 			if now > last && failing != east {
 				t.Fatalf("with %d of %d failing the rate rose from %v to %v", failing, east, last, now)
 			}
 			last = now
 		}
 		if s := observe(append(clusters("east", east, east), clusters("west", west, west)...)); s.rate("east", rates) != 0 {
-			t.Fatal("evictions go on though everything fails")
+			t.Fatal("evictions continue although all clusters fail")
 		}
 	})
 }
 
-// Evictions get moments that keep the rate; a stop voids those that were given.
-func TestBookings(t *testing.T) {
+// TestReservations checks that reserved times keep the rate, and that a stop invalidates reservations.
+func TestReservations(t *testing.T) {
 	p := newPace(Rates{Normal: 10, Disrupted: 1})
 	healthy := clusters("east", 10, 1)
 	p.adapt(healthy)
@@ -94,33 +96,33 @@ func TestBookings(t *testing.T) {
 	lost := healthy[0]
 	var slots []slot
 	for range 110 {
-		s, ok := p.book(lost, slot{}, start)
+		s, ok := p.reserve(lost, slot{}, start)
 		if !ok {
 			t.Fatal("evictions are stopped")
 		}
 		slots = append(slots, s)
 	}
 	if first, last := slots[9].at, slots[109].at; first.After(start) || last.Sub(start) < 9900*time.Millisecond || last.Sub(start) > 10100*time.Millisecond {
-		t.Errorf("the tenth is at %v and the hundred and tenth at %v, want 0 and 10s", first.Sub(start), last.Sub(start))
+		t.Errorf("reservation 10 is at %v and reservation 110 at %v, want 0 and 10s", first.Sub(start), last.Sub(start))
 	}
-	if again, _ := p.book(lost, slots[109], start.Add(time.Second)); again != slots[109] {
-		t.Errorf("a booking changed from %v to %v", slots[109], again)
+	if again, _ := p.reserve(lost, slots[109], start.Add(time.Second)); again != slots[109] {
+		t.Errorf("a reservation changed from %v to %v", slots[109], again)
 	}
 
 	p.adapt(clusters("east", 10, 10))
-	if _, ok := p.book(lost, slots[109], start.Add(time.Second)); ok {
-		t.Error("evictions go on though everything fails")
+	if _, ok := p.reserve(lost, slots[109], start.Add(time.Second)); ok {
+		t.Error("evictions continue although all clusters fail")
 	}
 	p.adapt(append(clusters("east", 10, 10), clusters("west", 30, 0)...))
 	slow := start.Add(2 * time.Second)
 	for i := range 3 {
-		s, ok := p.book(lost, slots[109], slow)
+		s, ok := p.reserve(lost, slots[109], slow)
 		if want := slow.Add(time.Duration(i) * time.Second); !ok || !s.at.Equal(want) {
-			t.Errorf("booking %d in a disrupted region is at %v, want %v", i, s.at.Sub(slow), want.Sub(slow))
+			t.Errorf("reservation %d in a disrupted region is at %v, want %v", i, s.at.Sub(slow), want.Sub(slow))
 		}
 	}
-	// Who is well is evacuated because somebody wants that.
-	if s, ok := p.book(clusters("west", 1, 0)[0], slot{}, slow); !ok || !s.at.Equal(slow) {
-		t.Errorf("a cluster that is well waits until %v", s.at)
+	// Evictions from healthy clusters use the normal rate.
+	if s, ok := p.reserve(clusters("west", 1, 0)[0], slot{}, slow); !ok || !s.at.Equal(slow) {
+		t.Errorf("the eviction from a healthy cluster is at %v", s.at)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/eviction"
 )
 
-// TestPurgeMode takes the purge mode of the policy, else that of the engine, else Gracefully.
+// TestPurgeMode uses the purge mode of the policy, then that of the engine, then Gracefully.
 func TestPurgeMode(t *testing.T) {
 	for _, test := range []struct{ engine, policy, want policyv1alpha1.PurgeMode }{
 		{"", "", policyv1alpha1.PurgeModeGracefully},
@@ -25,7 +25,7 @@ func TestPurgeMode(t *testing.T) {
 			if !says && test.policy != "" {
 				continue
 			}
-			t.Run(fmt.Sprintf("engine %q, policy %q, says something of failover: %t", test.engine, test.policy, says), func(t *testing.T) {
+			t.Run(fmt.Sprintf("engine %q, policy %q, failover in the policy: %t", test.engine, test.policy, says), func(t *testing.T) {
 				controller := &Controller{options: Options{PurgeMode: test.engine}}
 				b := &workv1alpha2.ResourceBinding{Spec: workv1alpha2.ResourceBindingSpec{Clusters: []workv1alpha2.TargetCluster{{Name: "a"}}}}
 				if says {
@@ -34,10 +34,10 @@ func TestPurgeMode(t *testing.T) {
 				from := departure{&clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, &corev1.Taint{Key: "down", Effect: corev1.TaintEffectNoExecute}}
 				now := metav1.Now().Time
 				if !eviction.Evict(b, controller.evictionOf(b, from), now) {
-					t.Fatal("it stays")
+					t.Fatal("not evicted")
 				}
 				if task := b.Spec.GracefulEvictionTasks[0]; task.PurgeMode != test.want || task.Message != "The taint down:NoExecute of cluster a is not tolerated." {
-					t.Errorf("the task is %+v", task)
+					t.Errorf("task = %+v", task)
 				}
 			})
 		}

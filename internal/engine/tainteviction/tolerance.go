@@ -8,11 +8,11 @@ import (
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 )
 
-// forever is how long a workload stays that tolerates all taints.
+// forever is the toleration of a workload that tolerates all taints.
 const forever = time.Duration(1<<63 - 1)
 
-// leave returns the taint that drives a workload out of a cluster first, and after how long; nil and forever if none
-// does. A taint that does not say when it was added counts from the moment it was first seen.
+// leave returns the taint that first evicts a workload from a cluster, and the time until then; nil and forever if
+// there is none. A taint without a time counts from when it was first seen.
 func leave(cluster *clusterv1alpha1.Cluster, tolerations []corev1.Toleration, firstSeen func(*corev1.Taint) time.Time, now time.Time) (*corev1.Taint, time.Duration) {
 	var first *corev1.Taint
 	soonest := forever
@@ -36,7 +36,7 @@ func leave(cluster *clusterv1alpha1.Cluster, tolerations []corev1.Toleration, fi
 	return first, soonest
 }
 
-// tolerance returns for how long a taint is borne. Of several tolerations that match, the shortest counts.
+// tolerance returns how long a taint is tolerated: the shortest of all matching tolerations.
 func tolerance(tolerations []corev1.Toleration, taint *corev1.Taint) time.Duration {
 	shortest, matched := forever, false
 	for i := range tolerations {
@@ -64,7 +64,7 @@ func matches(t *corev1.Toleration, taint *corev1.Taint) bool {
 		return true
 	case corev1.TolerationOpEqual, "":
 		return t.Key != "" && t.Value == taint.Value
-	default: // comparisons of numbers are not for clusters
+	default: // numeric comparisons do not apply to clusters
 		return false
 	}
 }

@@ -29,16 +29,16 @@ func TestLeave(t *testing.T) {
 		{"no taint", nil, nil, "", forever},
 		{"another effect", []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}}, nil, "", forever},
 		{"not tolerated", []corev1.Taint{noExecute("a", "", time.Minute)}, nil, "a", -time.Minute},
-		{"tolerated for ever", []corev1.Taint{noExecute("a", "", time.Minute)}, []corev1.Toleration{bears("a", nil)}, "", forever},
+		{"tolerated forever", []corev1.Taint{noExecute("a", "", time.Minute)}, []corev1.Toleration{bears("a", nil)}, "", forever},
 		{"tolerated for a while", []corev1.Taint{noExecute("a", "", time.Minute)}, []corev1.Toleration{bears("a", ptr.To[int64](90))}, "a", 30 * time.Second},
-		{"less than no time", []corev1.Taint{noExecute("a", "", 0)}, []corev1.Toleration{bears("a", ptr.To[int64](-5))}, "a", 0},
-		{"the shortest of two", []corev1.Taint{noExecute("a", "", 0)}, []corev1.Toleration{bears("a", ptr.To[int64](90)), bears("", ptr.To[int64](30)), bears("a", nil)}, "a", 30 * time.Second},
-		{"the first of two taints", []corev1.Taint{noExecute("a", "", 0), noExecute("b", "", 0)}, []corev1.Toleration{bears("a", ptr.To[int64](90)), bears("b", ptr.To[int64](30))}, "b", 30 * time.Second},
-		{"a value", []corev1.Taint{noExecute("a", "x", 0)}, []corev1.Toleration{{Key: "a", Value: "x"}}, "", forever},
+		{"negative toleration", []corev1.Taint{noExecute("a", "", 0)}, []corev1.Toleration{bears("a", ptr.To[int64](-5))}, "a", 0},
+		{"shortest of two tolerations", []corev1.Taint{noExecute("a", "", 0)}, []corev1.Toleration{bears("a", ptr.To[int64](90)), bears("", ptr.To[int64](30)), bears("a", nil)}, "a", 30 * time.Second},
+		{"first of two taints", []corev1.Taint{noExecute("a", "", 0), noExecute("b", "", 0)}, []corev1.Toleration{bears("a", ptr.To[int64](90)), bears("b", ptr.To[int64](30))}, "b", 30 * time.Second},
+		{"same value", []corev1.Taint{noExecute("a", "x", 0)}, []corev1.Toleration{{Key: "a", Value: "x"}}, "", forever},
 		{"another value", []corev1.Taint{noExecute("a", "x", 0)}, []corev1.Toleration{{Key: "a", Value: "y"}}, "a", 0},
-		{"numbers are not compared", []corev1.Taint{noExecute("a", "5", 0)}, []corev1.Toleration{{Key: "a", Operator: "Gt", Value: "3"}}, "a", 0},
-		{"for another effect", []corev1.Taint{noExecute("a", "", 0)}, []corev1.Toleration{{Key: "a", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}, "a", 0},
-		{"nobody knows since when", []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoExecute}}, []corev1.Toleration{bears("a", ptr.To[int64](90))}, "a", 80 * time.Second},
+		{"numeric operator", []corev1.Taint{noExecute("a", "5", 0)}, []corev1.Toleration{{Key: "a", Operator: "Gt", Value: "3"}}, "a", 0},
+		{"toleration of another effect", []corev1.Taint{noExecute("a", "", 0)}, []corev1.Toleration{{Key: "a", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}, "a", 0},
+		{"taint without a time", []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoExecute}}, []corev1.Toleration{bears("a", ptr.To[int64](90))}, "a", 80 * time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cluster := &clusterv1alpha1.Cluster{Spec: clusterv1alpha1.ClusterSpec{Taints: test.taints}}
@@ -48,7 +48,7 @@ func TestLeave(t *testing.T) {
 				got = taint.Key
 			}
 			if got != test.taint || after != test.after {
-				t.Errorf("leaves for %q after %v, want %q after %v", got, after, test.taint, test.after)
+				t.Errorf("leave() = %q after %v, want %q after %v", got, after, test.taint, test.after)
 			}
 		})
 	}

@@ -287,7 +287,7 @@ func (w *world) untilRoom(t *testing.T, pod *simulate.Pod, want int64) {
 		if err := w.objects.Get(ctx, client.ObjectKey{Name: "member1"}, l); err != nil {
 			return false, err
 		}
-		found := ledger.Open(l, nil, time.Now()).Room(pod).Total()
+		found := ledger.Open(l, nil, time.Now()).Capacity(pod).Total()
 		return found == want, fmt.Errorf("there is room for %d", found)
 	})
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/cellplane/cellplane/internal/interpreter/podspec"
 )
 
-// Replicas returns how many replicas a template asks for and what each needs.
+// Replicas returns the replicas of a template and the requirements of each.
 func (s *Set) Replicas(ctx context.Context, obj *unstructured.Unstructured) (int32, *workv1alpha2.ReplicaRequirements, error) {
 	name, results, err := s.call(ctx, obj, configv1alpha1.InterpreterOperationInterpretReplica, 2, obj.Object)
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *Set) ReflectStatus(ctx context.Context, obj *unstructured.Unstructured)
 	return kinds.Raw(results[0])
 }
 
-// Health tells whether a member object does its job.
+// Health reports whether a member object is healthy.
 func (s *Set) Health(ctx context.Context, obj *unstructured.Unstructured) (workv1alpha2.ResourceHealth, error) {
 	name, results, err := s.call(ctx, obj, configv1alpha1.InterpreterOperationInterpretHealth, 1, obj.Object)
 	if err != nil {
@@ -217,7 +217,7 @@ func decodeRequirements(value any, into *workv1alpha2.ReplicaRequirements) error
 	return decode(raw, into)
 }
 
-// checkRequests refuses quantities that are harmless to decode but not to calculate with.
+// checkRequests rejects quantities that are too expensive to calculate with.
 func checkRequests(obj map[string]any, field string) error {
 	requests, _, err := fields.Map(obj, field, "resourceRequest")
 	if err != nil {

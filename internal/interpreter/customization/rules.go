@@ -10,7 +10,7 @@ import (
 type Rule struct {
 	// Operation is what the script is for.
 	Operation configv1alpha1.InterpreterOperation
-	// Field is where the script stands: spec.customizations.<Field>.luaScript.
+	// Field is the API field of the script: spec.customizations.<Field>.luaScript.
 	Field string
 	// Function is what the script has to define.
 	Function string
@@ -22,12 +22,12 @@ type Rule struct {
 // Rules returns all rules in the order of the API.
 func Rules() []Rule { return slices.Clone(rules) }
 
-// Script returns what a customization has for the rule, empty if there is nothing.
+// Script returns the script of a customization for the rule, or an empty string.
 func (r Rule) Script(c *configv1alpha1.ResourceInterpreterCustomization) string {
 	return r.script(&c.Spec.Customizations)
 }
 
-// SetScript changes what a customization has for the rule; an empty script takes it away.
+// SetScript sets the script of a customization for the rule; an empty script removes it.
 func (r Rule) SetScript(c *configv1alpha1.ResourceInterpreterCustomization, script string) {
 	r.setScript(&c.Spec.Customizations, script)
 }
@@ -63,12 +63,12 @@ var rules = []Rule{
 		}),
 }
 
-// luaRule is what every rule of the API looks like.
+// luaRule is the common form of the rules in the API.
 type luaRule struct {
 	LuaScript string `json:"luaScript"`
 }
 
-// newRule returns the rule that stands at a place of the API.
+// newRule returns the rule for a field of the API.
 func newRule[T ~struct {
 	LuaScript string `json:"luaScript"`
 }](op configv1alpha1.InterpreterOperation, field, function string, at func(*configv1alpha1.CustomizationRules) **T) Rule {

@@ -19,8 +19,8 @@ type Set struct {
 	sources map[source]script
 }
 
-// script is a compiled script or the reason why there is none. A script that does not compile still claims its
-// operation: falling back to another layer would silently do something other than what the user asked for.
+// script is a compiled script or a compile error. A script that does not compile still claims its operation: a
+// fallback to another layer would silently do something else than the user asked for.
 type script struct {
 	compiled *lua.Script
 	err      error
@@ -28,9 +28,9 @@ type script struct {
 
 type source struct{ name, function, text string }
 
-// Compile builds a set. Scripts that are the same as in a previous set (which may be nil) are not compiled again.
-// A customization with mistakes does not keep the others from working: the set is complete, its operations with
-// a mistake fail when used, and the error tells of all mistakes.
+// Compile builds a set. Scripts that are unchanged since a previous set (which may be nil) are not compiled again.
+// An invalid customization does not affect the others: its invalid operations fail when used, and the error reports
+// all problems.
 func Compile(runner *lua.Runner, customizations []*configv1alpha1.ResourceInterpreterCustomization, previous *Set) (*Set, error) {
 	set := &Set{
 		runner:  runner,
@@ -41,11 +41,11 @@ func Compile(runner *lua.Runner, customizations []*configv1alpha1.ResourceInterp
 	slices.SortFunc(sorted, func(a, b *configv1alpha1.ResourceInterpreterCustomization) int {
 		return strings.Compare(a.Name, b.Name)
 	})
-	var mistakes []error
+	var problems []error
 	for _, c := range sorted {
 		group, err := schema.ParseGroupVersion(c.Spec.Target.APIVersion)
 		if err != nil {
-			mistakes = append(mistakes, fmt.Errorf("ResourceInterpreterCustomization %s: spec.target.apiVersion: %w", c.Name, err))
+			problems = append(problems, fmt.Errorf("ResourceInterpreterCustomization %s: spec.target.apiVersion: %w", c.Name, err))
 			continue
 		}
 		gvk := group.WithKind(c.Spec.Target.Kind)
@@ -59,12 +59,12 @@ func Compile(runner *lua.Runner, customizations []*configv1alpha1.ResourceInterp
 			}
 			compiled := set.compile(source{c.Name, r.Function, text}, r, previous)
 			if compiled.err != nil {
-				mistakes = append(mistakes, compiled.err)
+				problems = append(problems, compiled.err)
 			}
 			set.kinds[gvk][r.Operation] = append(set.kinds[gvk][r.Operation], compiled)
 		}
 	}
-	return set, errors.Join(mistakes...)
+	return set, errors.Join(problems...)
 }
 
 func (s *Set) compile(from source, r Rule, previous *Set) script {
@@ -87,20 +87,20 @@ func scriptName(customization string, r Rule) string {
 	return "ResourceInterpreterCustomization " + customization + " (" + r.Field + ")"
 }
 
-// Supports tells whether a customization speaks for a kind and an operation.
+// Supports reports whether a customization implements an operation for a kind.
 func (s *Set) Supports(gvk schema.GroupVersionKind, op configv1alpha1.InterpreterOperation) bool {
 	return s != nil && len(s.kinds[gvk][op]) > 0
 }
 
-// Validate returns the mistakes in a customization and its conflicts with others: only dependencies may be
+// Validate returns the problems of a customization and its conflicts with others: only dependencies may be
 // interpreted by several customizations of one kind.
 func Validate(c *configv1alpha1.ResourceInterpreterCustomization, others []*configv1alpha1.ResourceInterpreterCustomization) error {
-	var mistakes []error
+	var problems []error
 	if c.Spec.Target.Kind == "" || c.Spec.Target.APIVersion == "" {
-		mistakes = append(mistakes, errors.New("spec.target: apiVersion and kind are required"))
+		problems = append(problems, errors.New("spec.target: apiVersion and kind are required"))
 	}
 	if _, err := schema.ParseGroupVersion(c.Spec.Target.APIVersion); err != nil {
-		mistakes = append(mistakes, fmt.Errorf("spec.target.apiVersion: %w", err))
+		problems = append(problems, fmt.Errorf("spec.target.apiVersion: %w", err))
 	}
 	scripts := 0
 	for _, r := range rules {
@@ -110,17 +110,17 @@ func Validate(c *configv1alpha1.ResourceInterpreterCustomization, others []*conf
 		}
 		scripts++
 		if _, err := lua.Compile(scriptName(c.Name, r), r.Function, text); err != nil {
-			mistakes = append(mistakes, fmt.Errorf("spec.customizations.%s.luaScript: %w", r.Field, err))
+			problems = append(problems, fmt.Errorf("spec.customizations.%s.luaScript: %w", r.Field, err))
 		}
 		for _, other := range others {
 			if other.Name != c.Name && other.Spec.Target == c.Spec.Target && r.Script(other) != "" &&
 				r.Operation != configv1alpha1.InterpreterOperationInterpretDependency {
-				mistakes = append(mistakes, fmt.Errorf("spec.customizations.%s: ResourceInterpreterCustomization %s already defines it for this kind", r.Field, other.Name))
+				problems = append(problems, fmt.Errorf("spec.customizations.%s: ResourceInterpreterCustomization %s already defines it for this kind", r.Field, other.Name))
 			}
 		}
 	}
 	if scripts == 0 {
-		mistakes = append(mistakes, errors.New("spec.customizations: at least one script is required"))
+		problems = append(problems, errors.New("spec.customizations: at least one script is required"))
 	}
-	return errors.Join(mistakes...)
+	return errors.Join(problems...)
 }

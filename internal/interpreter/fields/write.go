@@ -51,7 +51,7 @@ func without(obj map[string]any, path []string) map[string]any {
 	return out
 }
 
-// presence tells whether a field is there, be it with null, which With can set and Without must remove.
+// presence reports whether a field is there, be it with null, which With can set and Without must remove.
 func presence(obj map[string]any, path []string) (bool, error) {
 	parent, found, err := Map(obj, path[:len(path)-1]...)
 	if err != nil || !found {

@@ -17,7 +17,7 @@ import (
 type Counted struct {
 	// Counters are the numbers, by their names in the status.
 	Counters []string
-	// Texts are reported too; of several members' the last one set stands for all.
+	// Texts are reported too; the last member's value is used.
 	Texts []string
 }
 
@@ -26,8 +26,7 @@ const (
 	maxTexts    = 4
 )
 
-// NewCounted returns a description. It panics on a name that reported does not know, so that a mistake shows when
-// the program starts.
+// NewCounted returns a description. It panics on an unknown name, so that errors show at start-up.
 func NewCounted(counters []string, texts ...string) Counted {
 	var r reported
 	for _, name := range counters {
@@ -106,7 +105,7 @@ func (c Counted) Aggregate(template *unstructured.Unstructured, items []workv1al
 	return fields.Object(root), nil
 }
 
-// differs tells whether a status says something else than these numbers; an absent one counts as zero.
+// differs reports whether a status differs from these numbers; an absent number counts as zero.
 func (c Counted) differs(status map[string]any, generation int64, sums []int64, texts []string) (bool, error) {
 	if n, _, err := fields.Int(status, "observedGeneration"); err != nil || n != generation {
 		return true, fields.Under("status", err)

@@ -7,7 +7,8 @@ import (
 	"github.com/cellplane/cellplane/internal/interpreter/fields"
 )
 
-// Numbers reads integers of one object and keeps the first error, so that rules about them read like rules.
+// Numbers reads integer fields of one object and keeps the first error, so that health rules need no error
+// handling.
 type Numbers struct {
 	obj *unstructured.Unstructured
 	err error
@@ -31,12 +32,12 @@ func (n *Numbers) Maybe(path ...string) (int64, bool) {
 	return value, found
 }
 
-// Observed tells whether the status speaks of the current generation.
+// Observed reports whether the status is about the current generation.
 func (n *Numbers) Observed() bool {
 	return n.At("status", "observedGeneration") == n.At("metadata", "generation")
 }
 
-// Verdict turns a judgement into a health, or into the error met while reading.
+// Verdict returns the health, or the first error met while reading.
 func (n *Numbers) Verdict(ok bool) (workv1alpha2.ResourceHealth, error) {
 	if n.err != nil {
 		return workv1alpha2.ResourceUnknown, n.err
@@ -58,7 +59,7 @@ func RolledOutEverywhere(obj *unstructured.Unstructured) (workv1alpha2.ResourceH
 	return n.Verdict(n.Observed() && updated >= want && n.At("status", "numberAvailable") >= updated)
 }
 
-// RolledOutAbovePartition is the health of a workload with ordered pods: those below its partition stay on the old
+// RolledOutAbovePartition is the health of a workload with ordered pods. Pods below its partition stay on the old
 // revision on purpose.
 func RolledOutAbovePartition(obj *unstructured.Unstructured) (workv1alpha2.ResourceHealth, error) {
 	n := NumbersOf(obj)

@@ -9,9 +9,9 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// Kind is what a kind means. A nil function means that the kind has no opinion about that operation.
+// Kind describes how a kind is interpreted. A nil function means that the kind does not implement the operation.
 type Kind struct {
-	// Replicas returns how many replicas a template asks for and what each needs.
+	// Replicas returns the replicas of a template and the requirements of each.
 	Replicas func(obj *unstructured.Unstructured) (int32, *workv1alpha2.ReplicaRequirements, error)
 	// Components returns the parts of a template that has several pod templates.
 	Components func(obj *unstructured.Unstructured) ([]workv1alpha2.Component, error)
@@ -23,7 +23,7 @@ type Kind struct {
 	AggregateStatus func(template *unstructured.Unstructured, items []workv1alpha2.AggregatedStatusItem) (*unstructured.Unstructured, error)
 	// ReflectStatus returns the part of a member object's status that is reported, nil if it has none.
 	ReflectStatus func(obj *unstructured.Unstructured) (*runtime.RawExtension, error)
-	// Health tells whether a member object does its job.
+	// Health returns the health of a member object.
 	Health func(obj *unstructured.Unstructured) (workv1alpha2.ResourceHealth, error)
 	// Dependencies returns the objects that an object refers to.
 	Dependencies func(obj *unstructured.Unstructured) ([]configv1alpha1.DependentObjectReference, error)
@@ -32,7 +32,7 @@ type Kind struct {
 // Table holds kinds by their group, version and kind.
 type Table map[schema.GroupVersionKind]Kind
 
-// Supports tells whether the kind has an opinion about an operation.
+// Supports reports whether the kind implements an operation.
 func (k Kind) Supports(op configv1alpha1.InterpreterOperation) bool {
 	switch op {
 	case configv1alpha1.InterpreterOperationInterpretReplica:

@@ -127,9 +127,9 @@ func WithStatus(template *unstructured.Unstructured, old, status map[string]any)
 	return fields.Object(root)
 }
 
-// ObservedGeneration returns the generation a template may claim as observed: its own if every member has processed
-// it, and otherwise the one it claimed before. A status that says more would let tools believe that an edit has
-// arrived everywhere when it has not.
+// ObservedGeneration returns the generation a template may report as observed: its own if every member has
+// processed it, otherwise the previous one. Tools must not conclude that an edit has reached all members before it
+// has.
 func ObservedGeneration(template *unstructured.Unstructured, status map[string]any, members []Member) (int64, error) {
 	generation, _, err := fields.Int(template.Object, "metadata", "generation")
 	if err != nil {
@@ -168,7 +168,7 @@ func Generations(obj *unstructured.Unstructured) (own, template int64, err error
 	if err != nil {
 		return 0, 0, err
 	}
-	// A mangled annotation reads as unknown: the template then does not count as observed until it is repaired.
+	// An invalid annotation counts as unknown: the template is then not observed until it is repaired.
 	template, err = strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		return own, 0, nil

@@ -11,7 +11,7 @@ func (m *machine) osFunctions() map[string]glua.LGFunction {
 	return map[string]glua.LGFunction{"date": m.osDate, "time": m.osTime}
 }
 
-// osTime returns the time now; it does not read the fields of a table as Lua's does.
+// osTime returns the current time. Unlike Lua's, it does not accept a table.
 func (m *machine) osTime(l *glua.LState) int {
 	if l.GetTop() > 0 && l.Get(1) != glua.LNil {
 		badArgument(l, 1, "only the current time is available")
@@ -27,7 +27,7 @@ var layouts = map[byte]string{
 	'X': "15:04:05", 'y': "06", 'Y': "2006", 'z': "-0700", 'Z': "MST",
 }
 
-// osDate always tells Coordinated Universal Time: a control plane has no other zone.
+// osDate always uses UTC.
 func (m *machine) osDate(l *glua.LState) int {
 	format := strings.TrimPrefix(l.OptString(1, "%c"), "!")
 	when := m.now().UTC()

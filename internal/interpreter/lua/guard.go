@@ -6,8 +6,8 @@ import (
 	"github.com/yuin/gopher-lua/ast"
 )
 
-// The functions that guarded operations call. Their names are no Lua identifiers, so a script cannot mean them by
-// accident; one that replaces them on purpose only loses the operation.
+// Functions called by guarded operations. Their names are not Lua identifiers, so a script cannot use them by
+// accident; a script that replaces them only breaks its own operations.
 const (
 	concatFunction = "\x00concat"
 	storeFunction  = "\x00store"
@@ -15,8 +15,8 @@ const (
 	tableFunction  = "\x00table"
 )
 
-// guard rewrites a script so that operations whose cost depends on their operands call the functions above, and
-// refuses one that nests too deep for the recursive passes over it.
+// guard rewrites a script so that operations whose cost depends on their operands call these functions. It rejects
+// scripts that nest too deeply for the recursive passes.
 func guard(chunk []ast.Stmt) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -76,7 +76,7 @@ func TestLanguage(t *testing.T) {
 		{`return require("kube").getResourceQuantity("1500m") + kube.getResourceQuantity(nil)`, 1.5},
 		{`return require("kube").resourceAdd("1", "500m", nil)`, "1500m"},
 		{`return kube.getResourceQuantity("1e1000000000")`, "error: exponent"},
-		{`return require("os").execute("true")`, `error: there is no module`},
+		{`return require("os").execute("true")`, `error: unknown module`},
 		{`return _G.string.upper("a") .. tostring(_G.undefined)`, "Anil"},
 		{`local t = nil; t[1] = 2`, "error: attempt to index a non-table object(nil) with key '1'"},
 		{`local t = {} t[nil] = 1`, "error: table index is nil"},

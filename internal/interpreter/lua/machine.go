@@ -30,7 +30,7 @@ var (
 		"abs", "acos", "asin", "atan", "atan2", "ceil", "cos", "cosh", "deg", "exp", "floor", "fmod", "frexp", "huge",
 		"ldexp", "log", "log10", "max", "min", "mod", "modf", "pi", "pow", "rad", "sin", "sinh", "sqrt", "tan", "tanh",
 	}
-	// refused exist only to say so; the same names work elsewhere and a nil would be a riddle.
+	// refused functions return an error that says so, which is clearer than a nil value.
 	refused = []string{
 		"collectgarbage", "dofile", "getfenv", "getmetatable", "load", "loadfile", "loadstring", "module", "newproxy",
 		"print", "rawequal", "rawget", "rawset", "setfenv", "setmetatable",
@@ -87,7 +87,7 @@ func newMachine(now func() time.Time) *machine {
 	return m
 }
 
-// globals returns the table of globals for one call. It fills itself as the script uses it.
+// globals returns the table of globals for one call. Entries are created on first use.
 func (m *machine) globals() *glua.LTable {
 	env := m.state.CreateTable(0, 8)
 	env.Metatable = m.lookup
@@ -137,17 +137,17 @@ func pick(from *glua.LTable, names []string) map[string]glua.LValue {
 	return out
 }
 
-// require offers the one module there is; scripts written for Karmada begin with it.
+// require returns the only module; scripts written for Karmada begin with it.
 func (m *machine) require(l *glua.LState) int {
 	name := l.CheckString(1)
 	if name != "kube" {
-		l.RaiseError("there is no module %q; interpreter scripts can require \"kube\" only", name)
+		l.RaiseError("unknown module %q; interpreter scripts can require \"kube\" only", name)
 	}
 	l.Push(m.module("kube"))
 	return 1
 }
 
-// tostring does not show addresses, so that what a script builds is the same every time.
+// tostring does not show addresses, so that results are deterministic.
 func (m *machine) tostring(l *glua.LState) int {
 	l.Push(glua.LString(m.text(l, l.CheckAny(1))))
 	return 1

@@ -28,7 +28,7 @@ func NewRunner(limits Limits, now func() time.Time) *Runner {
 
 // Call runs a script's function on JSON values (as unstructured objects hold them) and returns as many results as
 // asked for. Results share no tables with the script but may share text and values with the arguments. An empty table
-// of which nothing tells whether it is a list or an object is nil as a result, and absent as a field of one.
+// of which nothing reports whether it is a list or an object is nil as a result, and absent as a field of one.
 func (r *Runner) Call(ctx context.Context, script *Script, results int, args ...any) ([]any, error) {
 	select {
 	case r.running <- struct{}{}:
@@ -45,7 +45,7 @@ func (r *Runner) Call(ctx context.Context, script *Script, results int, args ...
 	}
 	out, err := m.run(newBudget(ctx, r.limits), script, results, args)
 	if err != nil {
-		// The machine is dropped: after an error its stacks are not worth trusting.
+		// The machine is dropped: its stacks are unreliable after an error.
 		m.state.Close()
 		return nil, fmt.Errorf("%s: %w", script.name, err)
 	}
@@ -53,7 +53,7 @@ func (r *Runner) Call(ctx context.Context, script *Script, results int, args ...
 	return out, nil
 }
 
-// run executes the script from its beginning, so that nothing one call leaves behind is seen by another.
+// run executes the script from the start, so that no state is shared between calls.
 func (m *machine) run(b *budget, script *Script, results int, args []any) ([]any, error) {
 	m.budget = b
 	m.state.SetContext(b)
@@ -109,12 +109,12 @@ func (m *machine) protect(args, results int) error {
 	return nil
 }
 
-// pcall recovers once more: the machine's own protected call panics when an error strikes at the wrong moment, such
-// as on a full stack between two frames.
+// pcall recovers once more: the machine's own protected call can panic, for example on a full stack between two
+// frames.
 func (m *machine) pcall(args, results int) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("the Lua machine gave up: %v", r)
+			err = fmt.Errorf("the Lua machine failed: %v", r)
 		}
 	}()
 	return m.state.PCall(args, results, nil)

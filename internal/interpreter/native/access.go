@@ -19,7 +19,7 @@ var serviceAccount = kinds.Kind{Retain: retainServiceAccount}
 
 var secret = kinds.Kind{Retain: retainSecret}
 
-// retainServiceAccount keeps the token secrets a member made; removing them would make it create new ones for ever.
+// retainServiceAccount keeps the token secrets a member made; removing them would make it create new ones forever.
 func retainServiceAccount(desired, observed *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	wanted, _, err := fields.Slice(desired.Object, "secrets")
 	if err != nil || len(wanted) > 0 {

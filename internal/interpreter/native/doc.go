@@ -1,2 +1,2 @@
-// Package native knows the kinds of Kubernetes itself.
+// Package native interprets the kinds of Kubernetes itself.
 package native

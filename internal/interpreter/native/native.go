@@ -6,7 +6,7 @@ import (
 	"github.com/cellplane/cellplane/internal/interpreter/kinds"
 )
 
-// Table holds what is known of Kubernetes' own kinds. It must not be changed.
+// Table holds the kinds of Kubernetes. It must not be changed.
 var Table = kinds.Table{
 	gvk("apps", "v1", "Deployment"):  deployment,
 	gvk("apps", "v1", "ReplicaSet"):  replicaSet,

@@ -66,8 +66,7 @@ func retainMounts(desired, observed *unstructured.Unstructured, list string) (*u
 	return fields.Object(root), nil
 }
 
-// phase returns the first phase in order of gravity that any member reports. A member that has not reported yet
-// counts as pending: nothing better is known of it.
+// phase returns the most severe phase of all members. A member without a report counts as pending.
 func phase(members []kinds.Member, pending string, byGravity []string) (string, error) {
 	seen := map[string]bool{}
 	for _, m := range members {

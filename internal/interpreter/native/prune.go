@@ -16,8 +16,8 @@ var prunedMetadata = []string{
 	"ownerReferences", "resourceVersion", "selfLink", "uid",
 }
 
-// Prune returns a template without what must not travel to a member: everything that this control plane generated
-// and that a member generates for itself.
+// Prune returns a template without the fields that this control plane generated and that a member generates for
+// itself.
 func Prune(template *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	root := maps.Clone(template.Object)
 	delete(root, "status")
@@ -31,7 +31,7 @@ func Prune(template *unstructured.Unstructured) (*unstructured.Unstructured, err
 			delete(metadata, name)
 		}
 		root["metadata"] = metadata
-		// Where a template came from is the control plane's business; in a member it would look like a change.
+		// The origin of a template is internal to the control plane; in a member it would look like a change.
 		root = fields.Without(root, "metadata", "annotations", names.MovedFromAnnotation)
 	}
 	version := template.GetAPIVersion()
@@ -67,7 +67,7 @@ func pruneJob(root map[string]any) (map[string]any, error) {
 		root = fields.Without(root, "spec", "selector", "matchLabels", label)
 		root = fields.Without(root, "spec", "template", "metadata", "labels", label)
 	}
-	// What is left of a generated selector selects nothing; an empty one would be refused.
+	// The rest of a generated selector selects nothing, and an empty one would be rejected.
 	selector, found, err := fields.Map(root, "spec", "selector")
 	if err != nil || !found {
 		return root, err

@@ -1,3 +1,3 @@
-// Package podspec tells what a pod needs: resources and a fitting node on the one hand, the objects it refers to on
-// the other. It reads pod specs as they appear in unstructured objects and converts no more of them than it needs.
+// Package podspec returns what a pod needs: its resource and node requirements, and the objects it refers to. It
+// reads pod specs in unstructured objects and converts only the fields it needs.
 package podspec

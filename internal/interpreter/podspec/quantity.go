@@ -15,7 +15,7 @@ const (
 )
 
 // Quantity returns the quantity a decoded JSON value stands for. Quantities with huge exponents are refused: they
-// are valid, but adding two of them takes for ever.
+// are valid, but adding two of them takes forever.
 func Quantity(value any) (resource.Quantity, error) {
 	var text string
 	switch v := value.(type) {

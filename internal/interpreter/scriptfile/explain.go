@@ -9,7 +9,7 @@ import (
 const introduction = `Edit the scripts below, save and leave the editor. A rule without a script is not customized; an empty file changes nothing.
 Lines that begin with --## are not kept, and those that begin with ---@ say what is what: leave them in place.`
 
-// rulesExplained says of every rule what its function gets and returns.
+// rulesExplained describes the parameters and results of every rule's function.
 var rulesExplained = map[configv1alpha1.InterpreterOperation]string{
 	configv1alpha1.InterpreterOperationRetain: `Which fields belong to the member cluster, before an object there is updated.
 function Retain(desiredObj, observedObj)
@@ -51,7 +51,7 @@ function AggregateStatus(desiredObj, statusItems)
             end
             desiredObj.status = {readyReplicas = ready}
             return desiredObj`,
-	configv1alpha1.InterpreterOperationInterpretHealth: `Whether an object in a member is well.
+	configv1alpha1.InterpreterOperationInterpretHealth: `Whether an object in a member is healthy.
 function InterpretHealth(observedObj)
   gets      the object as it is in the member
   returns   true or false
@@ -64,8 +64,8 @@ function GetDependencies(desiredObj)
             return kube.getPodDependencies(desiredObj.spec.template, desiredObj.metadata.namespace)`,
 }
 
-// Explain returns a file with explanations: how to edit it, what is wrong with it if anything is, and what functions get and return
-// if that is wanted. Those that it had are gone.
+// Explain returns a file with explanations: how to edit it, its errors, and optionally the functions. It replaces
+// earlier explanations.
 func Explain(file, fault string, rules bool) string {
 	var explained strings.Builder
 	comment(&explained, introduction)
@@ -79,7 +79,7 @@ func Explain(file, fault string, rules bool) string {
 			if !strings.HasSuffix(line, "\n") {
 				explained.WriteString("\n")
 			}
-			rule, _ := ruleCalled(value) // what is not known is not explained
+			rule, _ := ruleCalled(value) // unknown rules are not explained
 			comment(&explained, rulesExplained[rule])
 		}
 	}

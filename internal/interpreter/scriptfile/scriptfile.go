@@ -17,7 +17,8 @@ const (
 	explanation    = "--##"
 )
 
-// Write returns the file of a customization, without explanations. It fails if a script has lines that would be taken for marks.
+// Write returns the file of a customization, without explanations. It fails if a script has lines that look like
+// marks.
 func Write(c *configv1alpha1.ResourceInterpreterCustomization) (string, error) {
 	var file strings.Builder
 	line := func(mark, value string) { file.WriteString(strings.TrimSpace(mark+" "+value) + "\n") }
@@ -37,7 +38,7 @@ func Write(c *configv1alpha1.ResourceInterpreterCustomization) (string, error) {
 	return file.String(), nil
 }
 
-// Read brings a customization up to what a file says. Scripts that say the same as before stay as they are, to the last empty line.
+// Read updates a customization from a file. Unchanged scripts are kept byte for byte.
 func Read(file string, into *configv1alpha1.ResourceInterpreterCustomization) error {
 	changed := into.DeepCopy()
 	scripts, err := readLines(Bare(file), changed)
@@ -78,7 +79,7 @@ func readLines(file string, into *configv1alpha1.ResourceInterpreterCustomizatio
 				return nil, err
 			}
 			if _, twice := scripts[rule]; twice {
-				return nil, fmt.Errorf("there are two lines %q", ruleMark+" "+value)
+				return nil, fmt.Errorf("the line %q occurs twice", ruleMark+" "+value)
 			}
 			current, scripts[rule] = rule, ""
 		default:
@@ -109,17 +110,17 @@ func ruleCalled(name string) (configv1alpha1.InterpreterOperation, error) {
 		}
 		known = append(known, string(rule.Operation))
 	}
-	return "", fmt.Errorf("there is no rule %q, but %s", name, strings.Join(known, ", "))
+	return "", fmt.Errorf("unknown rule %q; known rules: %s", name, strings.Join(known, ", "))
 }
 
-// Same tells whether two customizations have the same name and say the same.
+// Same reports whether two customizations are equal in name and scripts.
 func Same(a, b *configv1alpha1.ResourceInterpreterCustomization) bool {
 	return a.Name == b.Name && a.Spec.Target == b.Spec.Target && !slices.ContainsFunc(customization.Rules(), func(rule customization.Rule) bool {
 		return bare(rule.Script(a)) != bare(rule.Script(b))
 	})
 }
 
-// bare returns a script without what nobody sees: empty lines around it, and how lines end.
+// bare returns a script without surrounding empty lines and with normalized line ends.
 func bare(script string) string {
 	return strings.Trim(strings.ReplaceAll(script, "\r", ""), "\n")
 }

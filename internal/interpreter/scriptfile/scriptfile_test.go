@@ -69,8 +69,8 @@ func TestRead(t *testing.T) {
 		"rule taken away":     {old: "---@rule: ReviseReplica\nreturn obj\n", health: "-- mine\nreturn true", revise: ""},
 		"however it is put":   {old: "---@rule: ReviseReplica", replacement: "---@rule:reviseReplica ", health: "-- mine\nreturn true", revise: "return obj\n\n"},
 		"by another system":   {old: "\n", replacement: "\r\n", health: "-- mine\nreturn true", revise: "return obj\n\n"},
-		"unknown rule":        {old: "ReviseReplica", replacement: "Guess", fault: `no rule "Guess"`},
-		"a rule twice":        {old: "ReviseReplica", replacement: "InterpretHealth", fault: "two lines"},
+		"unknown rule":        {old: "ReviseReplica", replacement: "Guess", fault: `unknown rule "Guess"`},
+		"a rule twice":        {old: "ReviseReplica", replacement: "InterpretHealth", fault: "occurs twice"},
 		"belongs to nothing":  {old: "---@name", replacement: "return 1\n---@name", fault: `"return 1"`},
 		"a comment to no one": {old: "---@name", replacement: "-- hello\n---@name", fault: `"-- hello"`},
 	} {

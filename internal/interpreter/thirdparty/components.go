@@ -58,8 +58,8 @@ func addParts(refs *podspec.References, parts []part) error {
 	return nil
 }
 
-// total describes a workload of several parts as if it had one: all their replicas, each needing as much as the
-// neediest. Schedulers that know components do better.
+// total describes a workload of several parts as one: the sum of their replicas, each with the largest
+// requirements. Schedulers that support components are more precise.
 func total(obj *unstructured.Unstructured, list []workv1alpha2.Component) (int32, *workv1alpha2.ReplicaRequirements) {
 	replicas := int32(0)
 	var largest *workv1alpha2.ReplicaRequirements

@@ -36,7 +36,7 @@ func latest(status map[string]any, members []kinds.Member, name string) error {
 	return pickText(status, members, name, func(a, b string) bool { return a > b })
 }
 
-// worst sets a field to the gravest of the members' values; the order lists values from harmless to grave.
+// worst sets a field to the most severe of the members' values; the order lists values from harmless to severe.
 func worst(status map[string]any, members []kinds.Member, name string, order []string) error {
 	return pickText(status, members, name, func(a, b string) bool { return slices.Index(order, a) > slices.Index(order, b) })
 }

@@ -208,7 +208,7 @@ func rayCondition(a, b map[string]any) bool {
 
 var rayApplicationOrder = []string{"RUNNING", "NOT_STARTED", "DELETING", "DEPLOYING", "UNHEALTHY", "DEPLOY_FAILED"}
 
-// mergeRayApplications lists each application once, in its gravest state.
+// mergeRayApplications lists each application once, in its most severe state.
 func mergeRayApplications(status map[string]any, members []kinds.Member) error {
 	gravest := map[string]any{}
 	gravity := map[string]int{}

@@ -36,7 +36,7 @@ var sparkApplication = kinds.Kind{
 	Dependencies: sparkDependencies,
 }
 
-// sparkOrder lists states from harmless to grave.
+// sparkOrder lists states from harmless to severe.
 var sparkOrder = []string{
 	"UNKNOWN", "SUBMITTED", "PENDING_RERUN", "COMPLETED", "SUSPENDING", "SUSPENDED", "RESUMING", "SUCCEEDING", "RUNNING",
 	"INVALIDATING", "FAILING", "SUBMISSION_FAILED", "FAILED",

@@ -6,8 +6,7 @@ import (
 	"github.com/cellplane/cellplane/internal/interpreter/kinds"
 )
 
-// Table holds what is known of third-party kinds. Versions that agree in the fields used share an entry. It must not
-// be changed.
+// Table holds the third-party kinds. Versions with the same fields share an entry. It must not be changed.
 var Table = kinds.Table{}
 
 func init() {

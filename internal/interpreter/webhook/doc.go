@@ -1,2 +1,2 @@
-// Package webhook interprets kinds by asking the web hooks of ResourceInterpreterWebhookConfigurations.
+// Package webhook interprets kinds with the webhooks of ResourceInterpreterWebhookConfigurations.
 package webhook

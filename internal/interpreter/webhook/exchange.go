@@ -25,13 +25,13 @@ import (
 
 const contextKind = "ResourceInterpreterContext"
 
-// ask sends a question about an object to the web hook that speaks for it and returns its answer. The request is
-// completed with what every question carries.
+// ask sends a request about an object to the webhook that handles it and returns the response. It sets the common
+// fields of the request.
 func (s *Set) ask(ctx context.Context, obj *unstructured.Unstructured, op configv1alpha1.InterpreterOperation, request configv1alpha1.ResourceInterpreterRequest) (*hook, *configv1alpha1.ResourceInterpreterResponse, error) {
 	gvk := obj.GroupVersionKind()
 	h := s.find(gvk, op)
 	if h == nil {
-		return nil, nil, fmt.Errorf("no interpreter web hook is configured for %s of %s", op, gvk)
+		return nil, nil, fmt.Errorf("no interpreter webhook is configured for %s of %s", op, gvk)
 	}
 	if h.err != nil {
 		return h, nil, h.err
@@ -106,9 +106,9 @@ func check(answer []byte, request *configv1alpha1.ResourceInterpreterRequest) (*
 	}
 	if !response.Successful {
 		if response.Status != nil {
-			return nil, fmt.Errorf("the web hook declined with code %d: %s", response.Status.Code, response.Status.Message)
+			return nil, fmt.Errorf("the webhook declined with code %d: %s", response.Status.Code, response.Status.Message)
 		}
-		return nil, errors.New("the web hook declined without giving a reason")
+		return nil, errors.New("the webhook declined without giving a reason")
 	}
 	if len(response.Patch) > 0 && (response.PatchType == nil || *response.PatchType != configv1alpha1.PatchTypeJSONPatch) {
 		return nil, fmt.Errorf("the response holds a patch that is not of type %s", configv1alpha1.PatchTypeJSONPatch)
@@ -116,7 +116,7 @@ func check(answer []byte, request *configv1alpha1.ResourceInterpreterRequest) (*
 	return response, nil
 }
 
-// checkQuantities refuses quantities that take for ever to decode, before they are decoded.
+// checkQuantities rejects quantities whose decoding would take forever.
 func checkQuantities(answer []byte) error {
 	if !bytes.Contains(answer, []byte("resourceRequest")) {
 		return nil
@@ -166,7 +166,7 @@ func (s *Set) change(ctx context.Context, obj *unstructured.Unstructured, op con
 }
 
 func patched(obj *unstructured.Unstructured, patch []byte) (changed *unstructured.Unstructured, err error) {
-	// The patch comes from outside and the library has not been written for that.
+	// The patch is untrusted, and the library is not written for that.
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%v", r)
@@ -177,7 +177,7 @@ func patched(obj *unstructured.Unstructured, patch []byte) (changed *unstructure
 		return nil, err
 	}
 	for _, operation := range operations {
-		// A copy of a copy of a copy would outgrow any limit on the patch itself.
+		// Nested copies would exceed any limit on the patch itself.
 		if operation.Kind() == "copy" {
 			return nil, errors.New("operation copy is not supported")
 		}

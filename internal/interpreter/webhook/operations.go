@@ -12,7 +12,7 @@ import (
 	"github.com/cellplane/cellplane/internal/interpreter/kinds"
 )
 
-// Replicas returns how many replicas a template asks for and what each needs.
+// Replicas returns the replicas of a template and the requirements of each.
 func (s *Set) Replicas(ctx context.Context, obj *unstructured.Unstructured) (int32, *workv1alpha2.ReplicaRequirements, error) {
 	h, response, err := s.ask(ctx, obj, configv1alpha1.InterpreterOperationInterpretReplica, configv1alpha1.ResourceInterpreterRequest{})
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Set) ReflectStatus(ctx context.Context, obj *unstructured.Unstructured)
 	return response.RawStatus, nil
 }
 
-// Health tells whether a member object does its job.
+// Health reports whether a member object is healthy.
 func (s *Set) Health(ctx context.Context, obj *unstructured.Unstructured) (workv1alpha2.ResourceHealth, error) {
 	h, response, err := s.ask(ctx, obj, configv1alpha1.InterpreterOperationInterpretHealth, configv1alpha1.ResourceInterpreterRequest{})
 	if err != nil {

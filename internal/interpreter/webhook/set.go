@@ -33,19 +33,19 @@ const (
 // ServiceResolver returns the address, as host and port, at which a port of a Service is reached.
 type ServiceResolver func(ctx context.Context, namespace, name string, port int32) (string, error)
 
-// Set is a snapshot of configured web hooks. It is immutable and safe for concurrent use.
+// Set is a snapshot of configured webhooks. It is immutable and safe for concurrent use.
 type Set struct {
 	hooks   []*hook
 	clients map[endpoint]*http.Client
 }
 
-// endpoint is what a client depends on; web hooks with the same one share its connections.
+// endpoint identifies a client; webhooks with the same endpoint share connections.
 type endpoint struct {
 	host string
 	ca   [sha256.Size]byte
 }
 
-// hook is one web hook. One that is configured wrongly still claims what its rules say and answers with the mistake.
+// hook is one webhook. An invalid one still claims the operations in its rules and returns its error.
 type hook struct {
 	name    string
 	rules   []configv1alpha1.RuleWithOperations
@@ -55,8 +55,8 @@ type hook struct {
 	err     error
 }
 
-// NewSet builds a set. Clients, and with them connections, are taken over from a previous set (which may be nil).
-// A web hook with a mistake does not keep the others from working; the error tells of all mistakes.
+// NewSet builds a set. It reuses clients and connections of a previous set, which may be nil. An invalid webhook
+// does not affect the others; the error reports all invalid ones.
 func NewSet(configurations []*configv1alpha1.ResourceInterpreterWebhookConfiguration, resolve ServiceResolver, previous *Set) (*Set, error) {
 	set := &Set{clients: map[endpoint]*http.Client{}}
 	sorted := slices.Clone(configurations)
@@ -67,7 +67,7 @@ func NewSet(configurations []*configv1alpha1.ResourceInterpreterWebhookConfigura
 	for _, configuration := range sorted {
 		for i := range configuration.Webhooks {
 			h := &hook{
-				name:    "ResourceInterpreterWebhookConfiguration " + configuration.Name + ", web hook " + configuration.Webhooks[i].Name,
+				name:    "ResourceInterpreterWebhookConfiguration " + configuration.Name + ", webhook " + configuration.Webhooks[i].Name,
 				rules:   configuration.Webhooks[i].Rules,
 				timeout: defaultTimeout,
 			}
@@ -158,17 +158,17 @@ func newClient(caBundle []byte, dial func(ctx context.Context, network, address 
 			MaxIdleConnsPerHost: idleConnections, IdleConnTimeout: idleConnectionTTL, TLSHandshakeTimeout: defaultTimeout,
 			MaxResponseHeaderBytes: 64 << 10,
 		},
-		// A redirect could lead anywhere; the configured address is the only one meant.
+		// A redirect could lead anywhere; only the configured address is used.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
 }
 
-// Supports tells whether a web hook speaks for a kind and an operation.
+// Supports reports whether a webhook handles an operation for a kind.
 func (s *Set) Supports(gvk schema.GroupVersionKind, op configv1alpha1.InterpreterOperation) bool {
 	return s != nil && s.find(gvk, op) != nil
 }
 
-// find returns the first web hook, by the names of the configurations and then in their order.
+// find returns the first webhook, by the names of the configurations and then in their order.
 func (s *Set) find(gvk schema.GroupVersionKind, op configv1alpha1.InterpreterOperation) *hook {
 	for _, h := range s.hooks {
 		for i := range h.rules {

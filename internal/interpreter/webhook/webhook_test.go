@@ -199,8 +199,8 @@ func TestBadAnswers(t *testing.T) {
 	for name, tc := range answers {
 		t.Run(name, func(t *testing.T) {
 			_, err := newSet(t, answering(t, tc.answer)).ReviseReplica(context.Background(), fixture.Object(t, foo), 2)
-			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "ResourceInterpreterWebhookConfiguration hooks, web hook hook.example.com") {
-				t.Fatalf("got %v, want an error naming the web hook and saying %q", err, tc.want)
+			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "ResourceInterpreterWebhookConfiguration hooks, webhook hook.example.com") {
+				t.Fatalf("got %v, want an error naming the webhook and saying %q", err, tc.want)
 			}
 		})
 	}
@@ -245,7 +245,7 @@ func TestBadAnswers(t *testing.T) {
 	for name, tc := range servers {
 		t.Run(name, func(t *testing.T) {
 			_, err := newSet(t, serve(t, tc.handler)).Health(context.Background(), fixture.Object(t, foo))
-			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "web hook hook.example.com") {
+			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "webhook hook.example.com") {
 				t.Fatalf("got %v, want %q", err, tc.want)
 			}
 		})
@@ -310,7 +310,7 @@ func TestMistakesInConfiguration(t *testing.T) {
 				t.Fatalf("got %v, want %q", err, tc.want)
 			}
 			if !set.Supports(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Foo"}, configv1alpha1.InterpreterOperationInterpretHealth) {
-				t.Error("a mistaken web hook gave up its operations")
+				t.Error("a mistaken webhook gave up its operations")
 			}
 			if _, err := set.Health(context.Background(), fixture.Object(t, foo)); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("using it gave %v", err)

@@ -1,5 +1,5 @@
-// Package profilefile reads SchedulingProfiles from a configuration file. What an API server would refuse is refused, and
-// what it would fill in is filled in: both by the schema of the kind.
+// Package profilefile reads SchedulingProfiles from a configuration file. It validates them and sets defaults by
+// the schema of the kind, as an API server does.
 package profilefile
 
 import (
@@ -31,7 +31,7 @@ import (
 
 const kind = "SchedulingProfile"
 
-// Read reads the profiles of a file. No file means none.
+// Read reads the profiles of a file. An empty path returns none.
 func Read(path string) ([]*cellplanev1alpha1.SchedulingProfile, error) {
 	if path == "" {
 		return nil, nil
@@ -47,7 +47,7 @@ func Read(path string) ([]*cellplanev1alpha1.SchedulingProfile, error) {
 	return profiles, nil
 }
 
-// Parse reads profiles from YAML documents. The error says in one sentence what is wrong with which.
+// Parse parses profiles from YAML documents. The error describes the first problem in one sentence.
 func Parse(text []byte) ([]*cellplanev1alpha1.SchedulingProfile, error) {
 	rules, err := newRules()
 	if err != nil {
@@ -65,7 +65,7 @@ func Parse(text []byte) ([]*cellplanev1alpha1.SchedulingProfile, error) {
 		}
 		content := map[string]any{}
 		if err := yaml.UnmarshalStrict(document, &content); err != nil {
-			return nil, fmt.Errorf("document %d: %s", n, strings.Join(strings.Fields(err.Error()), " ")) // it comes in lines
+			return nil, fmt.Errorf("document %d: %s", n, strings.Join(strings.Fields(err.Error()), " ")) // a multi-line error
 		}
 		if len(content) == 0 {
 			continue
@@ -75,13 +75,13 @@ func Parse(text []byte) ([]*cellplanev1alpha1.SchedulingProfile, error) {
 			return nil, fmt.Errorf("document %d: %w", n, err)
 		}
 		if slices.ContainsFunc(profiles, func(p *cellplanev1alpha1.SchedulingProfile) bool { return p.Name == profile.Name }) {
-			return nil, fmt.Errorf("document %d: there is a profile %q already", n, profile.Name)
+			return nil, fmt.Errorf("document %d: profile %q is already defined", n, profile.Name)
 		}
 		profiles = append(profiles, profile)
 	}
 }
 
-// rules are the schema of the kind.
+// rules is the schema of the kind.
 type rules struct {
 	structural *structuralschema.Structural
 	validator  validation.SchemaValidator
@@ -106,10 +106,10 @@ func newRules() (*rules, error) {
 		}
 		return &rules{structural, validator}, nil
 	}
-	return nil, fmt.Errorf("this program has no schema of %s", kind)
+	return nil, fmt.Errorf("the schema of %s is missing", kind)
 }
 
-// complete turns a document into a profile, with defaults.
+// complete converts a document to a profile with defaults.
 func (r *rules) complete(content map[string]any) (*cellplanev1alpha1.SchedulingProfile, error) {
 	object := unstructured.Unstructured{Object: content}
 	if object.GetAPIVersion() != cellplanev1alpha1.GroupVersion.String() || object.GetKind() != kind {
@@ -120,7 +120,7 @@ func (r *rules) complete(content map[string]any) (*cellplanev1alpha1.SchedulingP
 	}
 	unknown := pruning.PruneWithOptions(content, r.structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	if len(unknown) > 0 {
-		return nil, fmt.Errorf("profile %q has fields that a %s does not: %s", object.GetName(), kind, strings.Join(unknown, ", "))
+		return nil, fmt.Errorf("profile %q has fields unknown to %s: %s", object.GetName(), kind, strings.Join(unknown, ", "))
 	}
 	defaulting.Default(content, r.structural)
 	if problems := validation.ValidateCustomResource(field.NewPath(""), content, r.validator); len(problems) > 0 {

@@ -13,16 +13,16 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
-// mirror keeps all objects of a cluster-scoped resource at hand. It implements fleet.Sink.
-type mirror[T runtime.Object] struct {
+// cache holds all objects of a cluster-scoped resource. It implements fleet.Sink.
+type cache[T runtime.Object] struct {
 	mu     sync.Mutex
 	byName map[string]T
-	seen   map[string]bool // in the list that is going on
+	seen   map[string]bool // keys of the list in progress
 	synced bool
 }
 
-// follow keeps the mirror up to date until the context ends.
-func (m *mirror[T]) follow(ctx context.Context, client rest.Interface, resource string, newList func() runtime.Object, failed func(error)) {
+// watch updates the cache until the context ends.
+func (m *cache[T]) watch(ctx context.Context, client rest.Interface, resource string, newList func() runtime.Object, failed func(error)) {
 	fleet.Follow(ctx, sourceOf(client, resource, newList), m, failed)
 }
 
@@ -43,7 +43,7 @@ func sourceOf(client rest.Interface, resource string, newList func() runtime.Obj
 }
 
 // Set implements fleet.Sink.
-func (m *mirror[T]) Set(obj runtime.Object) {
+func (m *cache[T]) Set(obj runtime.Object) {
 	object, ok := obj.(T)
 	if !ok {
 		return
@@ -65,7 +65,7 @@ func (m *mirror[T]) Set(obj runtime.Object) {
 }
 
 // Unset implements fleet.Sink.
-func (m *mirror[T]) Unset(obj runtime.Object) {
+func (m *cache[T]) Unset(obj runtime.Object) {
 	if described, err := meta.Accessor(obj); err == nil {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -74,7 +74,7 @@ func (m *mirror[T]) Unset(obj runtime.Object) {
 }
 
 // Relist implements fleet.Sink.
-func (m *mirror[T]) Relist() func(string) {
+func (m *cache[T]) Relist() func(string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.seen = map[string]bool{}
@@ -90,15 +90,15 @@ func (m *mirror[T]) Relist() func(string) {
 	}
 }
 
-// get returns an object, and whether all there are have been seen once.
-func (m *mirror[T]) get(name string) (object T, synced bool) {
+// get returns an object, and whether the cache is synced.
+func (m *cache[T]) get(name string) (object T, synced bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.byName[name], m.synced
 }
 
-// names returns the names of all objects, in no order.
-func (m *mirror[T]) names() []string {
+// names returns the names of all objects, unordered.
+func (m *cache[T]) names() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	names := make([]string, 0, len(m.byName))

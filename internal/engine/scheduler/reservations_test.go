@@ -21,7 +21,7 @@ import (
 	"github.com/cellplane/cellplane/internal/schedule"
 )
 
-// placedIn returns a binding in clusters like "a:2 b:3"; its replicas ask for a processor each.
+// placedIn returns a binding placed in clusters like "a:2 b:3". Each replica requests one CPU.
 func placedIn(t *testing.T, clusters string) *workv1alpha2.ResourceBinding {
 	t.Helper()
 	b := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-deployment", ResourceVersion: "1"}}
@@ -39,7 +39,7 @@ func placedIn(t *testing.T, clusters string) *workv1alpha2.ResourceBinding {
 	return b
 }
 
-// ofComponents makes a binding one of a set of two components, all of which is in each of its clusters.
+// ofComponents turns a binding into one with two components, all replicas of which are in each of its clusters.
 func ofComponents(b *workv1alpha2.ResourceBinding, replicas map[string]int32) {
 	b.Spec.Replicas, b.Spec.ReplicaRequirements = 0, nil
 	var shares []workv1alpha2.TargetComponent
@@ -55,7 +55,8 @@ func ofComponents(b *workv1alpha2.ResourceBinding, replicas map[string]int32) {
 	}
 }
 
-// TestClaims asks the ledgers for what a decision needs more than the one before, and gives back what it needs less.
+// TestClaims checks the claims between two decisions: what is needed more is reserved, what is needed less is
+// released.
 func TestClaims(t *testing.T) {
 	sets := func(clusters string, leaders, workers int32) *workv1alpha2.ResourceBinding {
 		b := placedIn(t, clusters)
@@ -65,56 +66,56 @@ func TestClaims(t *testing.T) {
 	for _, test := range []struct {
 		name          string
 		before, after *workv1alpha2.ResourceBinding
-		want          string // cluster/component +more of total, each with the processors that a pod asks for
+		want          string // cluster/component +more of total, with the CPU request of a pod
 	}{
-		{"a new workload", nil, placedIn(t, "a:2 b:3"), "a +2 of 2 at 1, b +3 of 3 at 1"},
-		{"one that was without a place", placedIn(t, ""), placedIn(t, "a:2"), "a +2 of 2 at 1"},
-		{"growth in one cluster", placedIn(t, "a:2 b:3"), placedIn(t, "a:5 b:3"), "a +3 of 5 at 1"},
-		{"fewer replicas", placedIn(t, "a:5"), placedIn(t, "a:1"), "a -4 of 1 at 1"},
-		{"a move", placedIn(t, "a:2"), placedIn(t, "b:2"), "b +2 of 2 at 1, a -2 of 0 at 1"},
-		{"a move of some", placedIn(t, "a:4 b:1"), placedIn(t, "a:1 b:4"), "a -3 of 1 at 1, b +3 of 4 at 1"},
-		{"the same in another order", placedIn(t, "a:1 b:2"), placedIn(t, "b:2 a:1"), ""},
-		{"scaled to nothing", placedIn(t, "a:2"), placedIn(t, "a:0"), "a -2 of 0 at 1"},
-		{"nothing that has pods", nil, placedIn(t, "a:0"), ""},
-		{"a set", nil, sets("a:0", 1, 3), "a/leader +1 of 1 at 2, a/worker +3 of 3 at 2"},
-		{"a set with more of one", sets("a:0", 1, 3), sets("a:0", 1, 5), "a/worker +2 of 5 at 2"},
-		{"a set that moves", sets("a:0", 1, 3), sets("b:0", 1, 3), "b/leader +1 of 1 at 2, a/leader -1 of 0 at 2, b/worker +3 of 3 at 2, a/worker -3 of 0 at 2"},
+		{"new workload", nil, placedIn(t, "a:2 b:3"), "a +2 of 2 at 1, b +3 of 3 at 1"},
+		{"previously unplaced", placedIn(t, ""), placedIn(t, "a:2"), "a +2 of 2 at 1"},
+		{"scaled up in one cluster", placedIn(t, "a:2 b:3"), placedIn(t, "a:5 b:3"), "a +3 of 5 at 1"},
+		{"scaled down", placedIn(t, "a:5"), placedIn(t, "a:1"), "a -4 of 1 at 1"},
+		{"moved", placedIn(t, "a:2"), placedIn(t, "b:2"), "b +2 of 2 at 1, a -2 of 0 at 1"},
+		{"partly moved", placedIn(t, "a:4 b:1"), placedIn(t, "a:1 b:4"), "a -3 of 1 at 1, b +3 of 4 at 1"},
+		{"same clusters in another order", placedIn(t, "a:1 b:2"), placedIn(t, "b:2 a:1"), ""},
+		{"scaled to zero", placedIn(t, "a:2"), placedIn(t, "a:0"), "a -2 of 0 at 1"},
+		{"without replicas", nil, placedIn(t, "a:0"), ""},
+		{"component set", nil, sets("a:0", 1, 3), "a/leader +1 of 1 at 2, a/worker +3 of 3 at 2"},
+		{"component set scaled up", sets("a:0", 1, 3), sets("a:0", 1, 5), "a/worker +2 of 5 at 2"},
+		{"component set moved", sets("a:0", 1, 3), sets("b:0", 1, 3), "b/leader +1 of 1 at 2, a/leader -1 of 0 at 2, b/worker +3 of 3 at 2, a/worker -3 of 0 at 2"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := newPicture(t)
+			c := newCell(t)
 			s := New(c, nil, Options{})
-			p := &promises{cell: c, profiles: &s.profiles, pods: &s.pods}
+			p := &reservations{cell: c, profiles: &s.profiles, pods: &s.pods}
 			var got []string
 			for _, claim := range p.claims(test.before, test.after) {
 				if claim.Workload != workloadOf(test.after) || claim.Waits {
-					t.Errorf("the claim is %+v", claim)
+					t.Errorf("unexpected claim %+v", claim)
 				}
 				where := strings.TrimSuffix(claim.Cluster+"/"+claim.Component, "/")
 				got = append(got, fmt.Sprintf("%s %+d of %d at %s", where, claim.More, claim.Total, claim.Pod.Requests.Cpu()))
 			}
 			if strings.Join(got, ", ") != test.want {
-				t.Errorf("claimed: %s\nwant: %s", strings.Join(got, ", "), test.want)
+				t.Errorf("claims = %s\nwant %s", strings.Join(got, ", "), test.want)
 			}
 		})
 	}
 }
 
-// tooSlow is a guard for whom others are always faster, so many times.
-type tooSlow struct{ times, asked int }
+// outdatedGuard returns an outdatedError the given number of times.
+type outdatedGuard struct{ times, asked int }
 
 // Admit implements Guard.
-func (g *tooSlow) Admit(context.Context, *workv1alpha2.ResourceBinding, *workv1alpha2.ResourceBinding) (Hold, *schedule.Failure, error) {
+func (g *outdatedGuard) Admit(context.Context, *workv1alpha2.ResourceBinding, *workv1alpha2.ResourceBinding) (Hold, *schedule.Failure, error) {
 	if g.asked++; g.asked > g.times {
-		return nil, &schedule.Failure{Reason: "Enough"}, nil // so that nothing has to be written
+		return nil, &schedule.Failure{Reason: "Enough"}, nil // a failure, so that nothing is written
 	}
 	return nil, nil, &outdatedError{&ledger.Refusal{Cluster: "a", Asked: 1}}
 }
 
-// TestLostRaces decides anew when others were faster, and after many times soon again: there may be room still, and nobody
-// would tell.
+// TestLostRaces repeats a decision whose capacity was taken by others. After several attempts it retries soon:
+// capacity may be left, but no event will report it.
 func TestLostRaces(t *testing.T) {
-	guard := &tooSlow{times: mostDecisions + 1}
-	c := newPicture(t)
+	guard := &outdatedGuard{times: maxDecisions + 1}
+	c := newCell(t)
 	s := New(c, nil, Options{Guards: []Guard{guard}})
 	cluster := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}}
 	c.Clusters.Set(cluster)
@@ -126,23 +127,23 @@ func TestLostRaces(t *testing.T) {
 		t.Helper()
 		var later queue.Later
 		if err := s.Reconcile(t.Context(), key); !errors.As(err, &later) {
-			t.Fatalf("it ended with %v", err)
+			t.Fatalf("unexpected error %v", err)
 		}
 		if guard.asked != asked {
-			t.Errorf("the guard was asked %d times, want %d", guard.asked, asked)
+			t.Errorf("Admit was called %d times, want %d", guard.asked, asked)
 		}
 		outcome, _ := s.Last(key)
 		return later, outcome
 	}
-	later, outcome := look(mostDecisions)
-	if later.After != pauseForOthers || outcome.Failure == nil || !strings.Contains(outcome.Failure.Message, "others are faster") {
-		t.Errorf("the next look is in %v, after %v", later.After, outcome.Failure)
+	later, outcome := look(maxDecisions)
+	if later.After != contentionBackoff || outcome.Failure == nil || !strings.Contains(outcome.Failure.Message, "other bindings took") {
+		t.Errorf("retry after %v, failure %v", later.After, outcome.Failure)
 	}
-	later, outcome = look(mostDecisions + 2)
+	later, outcome = look(maxDecisions + 2)
 	if later.After != retryPeriod || outcome.Failure == nil || outcome.Failure.Reason != "Enough" {
-		t.Errorf("the next look is in %v, after %v", later.After, outcome.Failure)
+		t.Errorf("retry after %v, failure %v", later.After, outcome.Failure)
 	}
 	if !slices.Contains(s.Refused("Enough"), key) {
-		t.Error("it does not wait")
+		t.Error("the binding is not in the waiting set")
 	}
 }

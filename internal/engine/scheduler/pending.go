@@ -8,9 +8,9 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/cell"
 )
 
-// waits tells whether replicas of a binding may wait in a cluster until it has grown: its profile gathers them, and the
-// cluster can grow. Room is then reserved for those that do not have to wait.
-func (p *promises) waits(binding *workv1alpha2.ResourceBinding, cluster string) bool {
+// waits reports whether replicas of a binding may stay pending in a cluster until it grows: the profile allows it
+// and the cluster can grow. Capacity is then reserved only for the replicas that fit.
+func (p *reservations) waits(binding *workv1alpha2.ResourceBinding, cluster string) bool {
 	name := cmp.Or(binding.Annotations[names.SchedulingProfileAnnotation], binding.Spec.SchedulerName)
 	if name == "" {
 		return false

@@ -16,16 +16,16 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// refersTo is an interpreter to which every template refers to the same.
+// refersTo is an interpreter that returns the same references for every template.
 type refersTo []configv1alpha1.DependentObjectReference
 
 func (r refersTo) Dependencies(context.Context, *unstructured.Unstructured) ([]configv1alpha1.DependentObjectReference, error) {
 	return r, nil
 }
 
-// What a template needs stays attached while the template is not seen, and while the kind of what it needs is not: neither
-// says that nobody needs it any more.
-func TestUnseen(t *testing.T) {
+// TestUncached keeps dependencies attached while the template or the kind of the dependency is not in the cache.
+// Neither means that they are no longer needed.
+func TestUncached(t *testing.T) {
 	server := testenv.SharedAPIServer(t)
 	namespace := server.Namespace(t)
 	for _, name := range []string{"seen", "needed"} {
@@ -76,10 +76,10 @@ func TestUnseen(t *testing.T) {
 	needing := binding("v1", "ConfigMap", "seen")
 	reconcile(needing, reference("v1", "ConfigMap", "needed"))
 	if !attached() {
-		t.Fatal("what is needed is not attached")
+		t.Fatal("the dependency is not attached")
 	}
 
-	// Its template is not seen: the binding speaks of another one now.
+	// The binding now names a template that is not cached.
 	edit := func(change func(*workv1alpha2.ResourceBinding)) {
 		t.Helper()
 		now := picture.Binding(cell.Key{Namespace: namespace, Name: needing.Name}).DeepCopy()
@@ -91,10 +91,10 @@ func TestUnseen(t *testing.T) {
 	edit(func(b *workv1alpha2.ResourceBinding) { b.Spec.Resource.Name = "unseen" })
 	reconcile(needing)
 	if !attached() {
-		t.Error("what is needed was let go of because the template was not seen")
+		t.Error("the dependency was detached although the template is only not cached")
 	}
 
-	// Its kind is not seen.
+	// The kind is not served.
 	edit(func(b *workv1alpha2.ResourceBinding) { b.Spec.Resource.Name = "seen" })
 	other := picture.Binding(cell.Key{Namespace: namespace, Name: "needed-configmap"}).DeepCopy()
 	other.Spec.Resource.APIVersion, other.Spec.Resource.Kind = "unserved.example/v1", "Widget"
@@ -103,12 +103,12 @@ func TestUnseen(t *testing.T) {
 	}
 	reconcile(needing, reference("unserved.example/v1", "Widget", "needed"))
 	if !attached() {
-		t.Error("what is needed was let go of because its kind was not seen")
+		t.Error("the dependency was detached although its kind is only not served")
 	}
 
-	// What nobody refers to any more goes.
+	// Nothing refers to it any more.
 	reconcile(needing)
 	if attached() {
-		t.Error("what is not needed is still attached")
+		t.Error("the dependency is still attached")
 	}
 }

@@ -14,76 +14,75 @@ import (
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 )
 
-// desk is where promises about one cluster are made. Orders that come while one is being written wait and are written
-// together.
-type desk struct {
+// writer writes reservations of one cluster. Requests that arrive during a write are batched into the next one.
+type writer struct {
 	cluster string
 
 	mu      sync.Mutex
-	ledger  *cellplanev1alpha1.ClusterLedger // nil if there is none
-	opened  *Account                         // of this or an earlier ledger
-	absence *absence                         // nil while the hub has all promises
-	queue   []*order
+	ledger  *cellplanev1alpha1.ClusterLedger // may be nil
+	opened  *Account                         // compiled from this or an earlier ledger
+	offline *offline                         // nil while the hub has all reservations
+	queue   []*request
 	writing bool
 }
 
-// order is claims that are granted together or not at all.
-type order struct {
+// request is a set of claims that are granted together or not at all.
+type request struct {
 	claims []Claim
-	done   chan error // nil if nobody waits
+	done   chan error // may be nil
 }
 
-// submit has claims written and waits for it.
-func (d *desk) submit(ctx context.Context, s *Store, claims []Claim) error {
+// submit writes claims and waits for the result.
+func (d *writer) submit(ctx context.Context, s *Store, claims []Claim) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if !d.matters(claims) {
 		return nil
 	}
-	placed := &order{claims: claims, done: make(chan error, 1)}
-	if d.enqueue(placed) {
+	pending := &request{claims: claims, done: make(chan error, 1)}
+	if d.enqueue(pending) {
 		d.write(context.WithoutCancel(ctx), s)
 	}
-	// What is being written cannot be called back, so its end is waited for; every request has a bound.
-	return <-placed.done
+	// A write in progress cannot be cancelled, so wait for it. Every request to the hub has a timeout.
+	return <-pending.done
 }
 
-// leave has claims written that give back room, and does not wait.
-func (d *desk) leave(s *Store, claims []Claim) {
-	if len(claims) > 0 && d.matters(claims) && d.enqueue(&order{claims: claims}) {
+// submitAsync writes claims that release capacity without waiting.
+func (d *writer) submitAsync(s *Store, claims []Claim) {
+	if len(claims) > 0 && d.matters(claims) && d.enqueue(&request{claims: claims}) {
 		go d.write(context.Background(), s)
 	}
 }
 
-// matters tells whether the claims would change anything.
-func (d *desk) matters(claims []Claim) bool {
+// matters reports whether the claims would change anything.
+func (d *writer) matters(claims []Claim) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ledger == nil || len(d.ledger.Classes) == 0 {
 		return false
 	}
-	return slices.ContainsFunc(claims, func(c Claim) bool { return c.More > 0 || d.promisedLocked(&c) })
+	return slices.ContainsFunc(claims, func(c Claim) bool { return c.More > 0 || d.reservedLocked(&c) })
 }
 
-func (d *desk) promised(claim *Claim) bool {
+func (d *writer) reserved(claim *Claim) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.promisedLocked(claim)
+	return d.reservedLocked(claim)
 }
 
-func (d *desk) promisedLocked(claim *Claim) bool {
-	if d.absence != nil && find(d.absence.ledger, claim) >= 0 {
+func (d *writer) reservedLocked(claim *Claim) bool {
+	if d.offline != nil && find(d.offline.ledger, claim) >= 0 {
 		return true
 	}
 	return d.ledger != nil && find(d.ledger, claim) >= 0
 }
 
-// enqueue adds an order and tells whether the caller must write.
-func (d *desk) enqueue(placed *order) bool {
+// enqueue adds a request and reports whether the caller must call write.
+func (d *writer) enqueue(pending *request) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.queue = append(d.queue, placed)
+	d.queue = append(d.queue, pending)
 	if d.writing {
 		return false
 	}
@@ -91,8 +90,8 @@ func (d *desk) enqueue(placed *order) bool {
 	return true
 }
 
-// write writes all orders that there are, until there are none.
-func (d *desk) write(ctx context.Context, s *Store) {
+// write writes queued requests until the queue is empty.
+func (d *writer) write(ctx context.Context, s *Store) {
 	for {
 		d.mu.Lock()
 		batch := d.queue
@@ -111,15 +110,15 @@ func (d *desk) write(ctx context.Context, s *Store) {
 	}
 }
 
-// commit grants the orders of a batch with one compare-and-swap, again and again until nobody was quicker.
-func (d *desk) commit(ctx context.Context, s *Store, batch []*order) []error {
+// commit grants a batch of requests with one compare-and-swap. It retries on conflicts.
+func (d *writer) commit(ctx context.Context, s *Store, batch []*request) []error {
 	for {
 		if !s.Away().IsZero() {
-			return d.commitAway(s, batch)
+			return d.commitOffline(s, batch)
 		}
 		base := d.account(s)
 		if base == nil {
-			return make([]error, len(batch)) // the cluster is gone, and so is all that is known of its room
+			return make([]error, len(batch)) // the cluster is gone
 		}
 		now := s.options.Now()
 		l := base.ledger.DeepCopy()
@@ -132,26 +131,26 @@ func (d *desk) commit(ctx context.Context, s *Store, batch []*order) []error {
 		case err == nil:
 			batchSize.Observe(float64(len(batch)))
 			return results
-		case errors.Is(err, errOvertaken):
+		case errors.Is(err, errConflict):
 			conflicts.Inc()
-		case isAway(err):
-			s.noteHub(false)
+		case isUnreachable(err):
+			s.setReachable(false)
 		default:
 			return slices.Repeat([]error{fmt.Errorf("writing the ledger of cluster %s: %w", d.cluster, err)}, len(batch))
 		}
 	}
 }
 
-// grant grants what orders there is room for.
-func grant(l *cellplanev1alpha1.ClusterLedger, base *Account, batch []*order, t terms) (results []error, changed bool) {
+// grant adds the requests that fit to the ledger.
+func grant(l *cellplanev1alpha1.ClusterLedger, base *Account, batch []*request, t terms) (results []error, changed bool) {
 	results = make([]error, len(batch))
-	free := withoutPromises(base.nodes.Clone(), l, t.now)
-	for i, placed := range batch {
+	free := withoutReservations(base.nodes.Clone(), l, t.now)
+	for i, pending := range batch {
 		trial, left := l, free
-		if len(placed.claims) > 1 {
+		if len(pending.claims) > 1 {
 			trial, left = l.DeepCopy(), free.Clone()
 		}
-		refusals := reserve(trial, left, placed.claims, t)
+		refusals := reserve(trial, left, pending.claims, t)
 		if at := slices.IndexFunc(refusals, func(r *Refusal) bool { return r != nil }); at >= 0 {
 			refused.Inc()
 			results[i] = refusals[at]
@@ -162,22 +161,22 @@ func grant(l *cellplanev1alpha1.ClusterLedger, base *Account, batch []*order, t 
 	return results, changed
 }
 
-var errOvertaken = errors.New("the ledger was changed by another")
+var errConflict = errors.New("the ledger was changed by another writer")
 
-// swap writes a ledger if it is still as it was read. If it is not, what it is now is read.
-func (d *desk) swap(ctx context.Context, s *Store, l *cellplanev1alpha1.ClusterLedger) error {
+// swap writes a ledger. If the ledger changed, it reads the new one and returns errConflict.
+func (d *writer) swap(ctx context.Context, s *Store, l *cellplanev1alpha1.ClusterLedger) error {
 	ctx, cancel := context.WithTimeout(ctx, s.options.RequestTimeout)
 	defer cancel()
 	written, err := putLedger(ctx, s.client, l)
 	if apierrors.IsConflict(err) {
 		if written, err = getLedger(ctx, s.client, d.cluster); err == nil {
 			s.learn(d, written)
-			return errOvertaken
+			return errConflict
 		}
 	}
 	if apierrors.IsNotFound(err) {
 		d.forget()
-		return errOvertaken
+		return errConflict
 	}
 	if err != nil {
 		return err
@@ -186,8 +185,8 @@ func (d *desk) swap(ctx context.Context, s *Store, l *cellplanev1alpha1.ClusterL
 	return nil
 }
 
-// isAway tells whether an error means that the hub does not answer, rather than what it answers.
-func isAway(err error) bool {
+// isUnreachable reports whether an error means that the hub did not answer.
+func isUnreachable(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return true
@@ -196,15 +195,15 @@ func isAway(err error) bool {
 	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout
 }
 
-// account returns the ledger as it is now, prepared for questions; nil if there is none.
-func (d *desk) account(s *Store) *Account {
+// account returns the compiled current ledger, or nil.
+func (d *writer) account(s *Store) *Account {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ledger == nil {
 		return nil
 	}
-	if d.absence != nil && !s.Away().IsZero() {
-		return d.absence.account
+	if d.offline != nil && !s.Away().IsZero() {
+		return d.offline.account
 	}
 	if d.opened == nil || d.opened.ledger != d.ledger {
 		d.opened = Open(d.ledger, d.opened, s.options.Now())
@@ -212,8 +211,8 @@ func (d *desk) account(s *Store) *Account {
 	return d.opened
 }
 
-// learn takes over a ledger unless a later one is known, and tells whether there may be more room now.
-func (d *desk) learn(l *cellplanev1alpha1.ClusterLedger) bool {
+// learn stores a ledger unless a later one is known, and reports whether there may be more free capacity.
+func (d *writer) learn(l *cellplanev1alpha1.ClusterLedger) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	before := d.ledger
@@ -224,13 +223,13 @@ func (d *desk) learn(l *cellplanev1alpha1.ClusterLedger) bool {
 	return before == nil || before.Revision != l.Revision || allOutstanding(l) < allOutstanding(before)
 }
 
-func (d *desk) forget() {
+func (d *writer) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.ledger, d.opened, d.absence = nil, nil, nil
+	d.ledger, d.opened, d.offline = nil, nil, nil
 }
 
-// version makes a resourceVersion comparable; those of one API server count upwards.
+// version returns the resourceVersion as a number. Versions of one API server increase.
 func version(l *cellplanev1alpha1.ClusterLedger) uint64 {
 	counted, err := strconv.ParseUint(l.ResourceVersion, 10, 64)
 	if err != nil {

@@ -14,86 +14,85 @@ import (
 	"github.com/cellplane/cellplane/internal/simulate"
 )
 
-// roomChanged looks again at the bindings without a place that the cluster, by what it says of itself, now has more room
-// for.
-func (s *Scheduler) roomChanged(old, now *clusterv1alpha1.Cluster) {
+// capacityChanged queues unschedulable bindings for which the cluster now reports more capacity.
+func (s *Scheduler) capacityChanged(old, now *clusterv1alpha1.Cluster) {
 	s.wakeWaiting("RoomChanged", []*clusterv1alpha1.Cluster{now}, func(_ *clusterv1alpha1.Cluster, spec *workv1alpha2.ResourceBindingSpec) bool {
 		return schedule.General(now, spec) > schedule.General(old, spec)
 	})
 }
 
-// Room is given back in many small pieces, and the ledger tells of each. They are gathered for a moment, the longer the
-// more bindings wait, so that looking at those again never takes more than a share of the time.
+// The ledger reports every released reservation. These reports are debounced; the delay grows with the number of
+// waiting bindings, so that retrying them takes a bounded share of the time.
 const (
-	shortestGathering = 10 * time.Millisecond
-	longestGathering  = 5 * time.Second
-	gatheringByOne    = 500 * time.Microsecond
+	minDebounce        = 10 * time.Millisecond
+	maxDebounce        = 5 * time.Second
+	debouncePerBinding = 500 * time.Microsecond
 )
 
-// roomFreed takes note that a cluster may have more room than before.
-func (s *Scheduler) roomFreed(cluster string) {
+// capacityFreed notes that a cluster may have more free capacity than before.
+func (s *Scheduler) capacityFreed(cluster string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.freed++
 	s.freedAt[cluster] = s.freed
-	s.gather(cluster)
+	s.scheduleWake(cluster)
 }
 
-// gather remembers a cluster for the next look at the bindings that wait. It is called with the lock held.
-func (s *Scheduler) gather(cluster string) {
-	s.roomier[cluster] = struct{}{}
-	if s.gathering {
+// scheduleWake adds a cluster to those of the next debounced wake-up. The caller holds the lock.
+func (s *Scheduler) scheduleWake(cluster string) {
+	s.freedClusters[cluster] = struct{}{}
+	if s.wakePending {
 		return
 	}
-	s.gathering = true
-	time.AfterFunc(max(shortestGathering, min(time.Duration(len(s.filed))*gatheringByOne, longestGathering)), s.useFreed)
+	s.wakePending = true
+	time.AfterFunc(max(minDebounce, min(time.Duration(len(s.waitingUnder))*debouncePerBinding, maxDebounce)), s.wakeForFreed)
 }
 
-// missed gathers the clusters that got room while a decision was made without it: when its binding was not waiting yet,
-// nobody could look at it again. It is called with the lock held.
-func (s *Scheduler) missed(epoch int) {
+// wakeMissed schedules a wake-up for clusters that freed capacity after the given epoch. Such capacity was freed
+// while a decision was being made without it, before its binding was in the waiting set. The caller holds the lock.
+func (s *Scheduler) wakeMissed(epoch int) {
 	if epoch == s.freed {
 		return
 	}
 	for cluster, at := range s.freedAt {
 		if at > epoch {
-			s.gather(cluster)
+			s.scheduleWake(cluster)
 		}
 	}
 }
 
-// useFreed looks again at the bindings without a place that the clusters with more room can help.
-func (s *Scheduler) useFreed() {
+// wakeForFreed queues the waiting bindings that may fit into the clusters with freed capacity.
+func (s *Scheduler) wakeForFreed() {
 	s.mu.Lock()
-	roomier := s.roomier
-	s.roomier, s.gathering = map[string]struct{}{}, false
+	freedClusters := s.freedClusters
+	s.freedClusters, s.wakePending = map[string]struct{}{}, false
 	waits := len(s.waiting) > 0
 	s.mu.Unlock()
 	if !waits {
 		return
 	}
 	var clusters []*clusterv1alpha1.Cluster
-	for name := range roomier {
+	for name := range freedClusters {
 		if cluster := s.cell.Clusters.Get(cell.Key{Name: name}); cluster != nil {
 			clusters = append(clusters, cluster)
 		}
 	}
-	s.wakeWaiting("RoomFreed", clusters, s.hasRoom)
+	s.wakeWaiting("RoomFreed", clusters, s.hasCapacity)
 }
 
-// hasRoom tells whether a cluster may have room for a replica. It looks at what the binding says, which is less than the
-// pod template does: where there is no room for that, there is none for the pod.
-func (s *Scheduler) hasRoom(cluster *clusterv1alpha1.Cluster, spec *workv1alpha2.ResourceBindingSpec) bool {
+// hasCapacity reports whether a cluster may have capacity for a replica. It uses the requirements in the binding, a
+// subset of those in the pod template: if they do not fit, the pod does not fit.
+func (s *Scheduler) hasCapacity(cluster *clusterv1alpha1.Cluster, spec *workv1alpha2.ResourceBindingSpec) bool {
 	if s.ledger == nil || len(spec.Components) > 0 {
 		return true
 	}
 	account := s.ledger.Account(cluster.Name)
 	pod, err := simulate.FromRequirements(spec.ReplicaRequirements)
-	return err != nil || !account.Known() || account.Room(pod).Total() > 0
+	return err != nil || !account.Known() || account.Capacity(pod).Total() > 0
 }
 
-// wakeWaiting looks again at the bindings without a place that may choose one of the clusters and are helped by it. What
-// bindings that ask for the same want to know is found out once.
+// wakeWaiting queues the waiting bindings that may use one of the clusters and for which helps returns true.
+// Answers are shared between bindings with equal requirements.
 func (s *Scheduler) wakeWaiting(event string, clusters []*clusterv1alpha1.Cluster, helps func(*clusterv1alpha1.Cluster, *workv1alpha2.ResourceBindingSpec) bool) {
 	s.mu.Lock()
 	waiting := make(map[string][]cell.Key, len(s.waiting))
@@ -132,14 +131,14 @@ func (s *Scheduler) wakeWaiting(event string, clusters []*clusterv1alpha1.Cluste
 	s.enqueueAll(event, woken)
 }
 
-// roomEpoch tells decisions apart between which clusters may have got more room.
-func (s *Scheduler) roomEpoch() int {
+// capacityEpoch returns a counter that grows whenever a cluster may have more free capacity.
+func (s *Scheduler) capacityEpoch() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.freed
 }
 
-// needOf tells what bindings ask for apart.
+// needOf returns a key that is equal for bindings with equal requirements.
 func needOf(spec *workv1alpha2.ResourceBindingSpec) string {
 	text, err := json.Marshal([]any{spec.ReplicaRequirements, spec.Components})
 	if err != nil {
