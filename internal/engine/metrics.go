@@ -18,6 +18,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/detector"
 	"github.com/cellplane/cellplane/internal/engine/eviction"
 	"github.com/cellplane/cellplane/internal/engine/execution"
+	"github.com/cellplane/cellplane/internal/engine/queue"
 	"github.com/cellplane/cellplane/internal/engine/scheduler"
 	"github.com/cellplane/cellplane/internal/engine/tainteviction"
 	"github.com/cellplane/cellplane/internal/interpreter"
@@ -27,7 +28,7 @@ import (
 func (e *engine) registry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, group := range [][]prometheus.Collector{detector.Collectors(), scheduler.Collectors(), tainteviction.Collectors(), eviction.Collectors(), appfailover.Collectors(), descheduler.Collectors(), binding.Collectors(), execution.Collectors(), interpreter.Collectors()} {
+	for _, group := range [][]prometheus.Collector{queue.Collectors(), detector.Collectors(), scheduler.Collectors(), tainteviction.Collectors(), eviction.Collectors(), appfailover.Collectors(), descheduler.Collectors(), binding.Collectors(), execution.Collectors(), interpreter.Collectors()} {
 		registry.MustRegister(group...)
 	}
 	gauge := func(name, help string, value func() float64) {

@@ -56,10 +56,11 @@ func (b *bench) run(ctx context.Context) error {
 		{"creating at once", b.throughput},
 		{"updating images", b.update},
 		{"reading memory", b.memory},
-		{"killing the active engine", b.takeover},
-		{"restarting both engines", b.restart},
-		{"deleting everything", b.cleanUp},
 	}
+	if b.options.kills > 0 {
+		phases = append(phases, phase{"killing the active engine", b.takeover}, phase{"restarting both engines", b.restart})
+	}
+	phases = append(phases, phase{"deleting everything", b.cleanUp})
 	if b.options.full {
 		phases = []phase{{"restarting both engines", b.fullRestart}}
 	}

@@ -42,7 +42,7 @@ type lane struct {
 
 func newLane(e *Controller, cluster string) *lane {
 	return &lane{
-		e: e, cluster: cluster, queue: queue.NewWithPauses[cell.Key]("execution", firstPause, longestPause),
+		e: e, cluster: cluster, queue: queue.NewWithBackoff[cell.Key]("execution", firstPause, longestPause),
 		problem: errors.New("cluster " + cluster + " is not connected yet"), collections: map[schema.GroupVersionKind]*collection{},
 	}
 }
