@@ -17,8 +17,9 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// TestBindingKnownBeforeItsTemplate keeps a binding whose template the engine does not see yet, and deletes it when the template is gone.
-func TestBindingKnownBeforeItsTemplate(t *testing.T) {
+// TestBindingSeenBeforeTemplate keeps a binding whose template is not in the cache yet, and deletes it when the
+// template is deleted.
+func TestBindingSeenBeforeTemplate(t *testing.T) {
 	server := testenv.SharedAPIServer(t)
 	client, namespace := server.Client(t), server.Namespace(t)
 	picture, err := cell.New(server.RESTConfig(), cell.Options{Name: "cell-a"})
@@ -30,7 +31,7 @@ func TestBindingKnownBeforeItsTemplate(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := New(picture, nil, nil, nil, Options{}, func(cell.Key) {})
-	stop() // from here on the picture is behind
+	stop() // from here on the cache is stale
 
 	template, err := client.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, metav1.CreateOptions{})
 	if err != nil {
@@ -43,7 +44,7 @@ func TestBindingKnownBeforeItsTemplate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if picture.Templates.Get(key) != nil {
-		t.Fatal("the picture shows the template, so that nothing is tried here")
+		t.Fatal("the template is in the cache, so this test shows nothing")
 	}
 	bindings, err := dynamic.NewForConfig(server.RESTConfig())
 	if err != nil {
@@ -74,9 +75,9 @@ func TestBindingKnownBeforeItsTemplate(t *testing.T) {
 	}
 }
 
-// TestKindOfABindingIsNotSeen keeps a binding whose template's kind is not served, and looks again: nobody tells of what was
-// deleted meanwhile when the kind comes back.
-func TestKindOfABindingIsNotSeen(t *testing.T) {
+// TestBindingOfUnservedKind keeps a binding whose template's kind is not served, and checks it again: there is no event
+// for templates that were deleted meanwhile when the kind is served again.
+func TestBindingOfUnservedKind(t *testing.T) {
 	server := testenv.SharedAPIServer(t)
 	namespace := server.Namespace(t)
 	picture, err := cell.New(server.RESTConfig(), cell.Options{Name: "cell-a"})
@@ -98,7 +99,7 @@ func TestKindOfABindingIsNotSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := d.Reconcile(t.Context(), key); !errors.As(err, &queue.Later{}) {
-		t.Errorf("nobody looks again: %v", err)
+		t.Errorf("the binding is not checked again: %v", err)
 	}
 	if picture.Binding(key.Binding()) == nil {
 		t.Error("the binding is gone")

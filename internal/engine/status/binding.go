@@ -54,7 +54,7 @@ type Bindings struct {
 func NewBindings(c *cell.Cell, interpreter Interpreter, s *scheduler.Scheduler, report func(*cell.Work) execution.Report, problem func(binding cell.Key) string, recorder *events.Recorder) *Bindings {
 	b := &Bindings{
 		cell: c, interpreter: interpreter, scheduler: s, report: report, problem: problem, recorder: recorder,
-		queue: queue.New[cell.Key]("binding-status"), debounce: newDebounce[cell.Key](bindingQuiet, bindingLongest), now: time.Now,
+		queue: queue.New[cell.Key]("binding-status"), debounce: newDebounce[cell.Key](bindingTiming), now: time.Now,
 	}
 	c.SubscribeBindings(func(key cell.Key, old, now *workv1alpha2.ResourceBinding) {
 		if now != nil && (old == nil || old.Generation != now.Generation) {

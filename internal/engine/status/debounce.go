@@ -9,21 +9,19 @@ import (
 // what the rollout itself costs, so the changes of an object in progress are collected: they are written when the object
 // has not changed for a quiet time, at the latest after the longest time. A status that is final, or a failure, is
 // written at once.
-const (
-	bindingQuiet   = 5 * time.Second
-	bindingLongest = 15 * time.Second
-	// Few people look at Works.
-	workQuiet   = 30 * time.Second
-	workLongest = heldAtMost
-)
-
+//
 // When many objects are in progress at once, each takes longer and would be written more often. Then both times are
-// stretched so that all of them together are written progressWrites times per second, but to heldAtMost at most. A write
-// of a binding with its template takes the cell about 10 ms of CPU: at this rate, rollouts cost it 2 % of a core besides
+// stretched so that all of them together are written progressWrites times per second, up to the backlog time. A write of
+// a binding with its template takes the cell about 10 ms of CPU: at this rate, rollouts cost it 2 % of a core besides
 // their final status. See test/benchengine.
-const (
-	progressWrites = 2 // per second
-	heldAtMost     = time.Minute
+type timing struct{ quiet, longest, backlog time.Duration }
+
+const progressWrites = 2
+
+var (
+	bindingTiming = timing{quiet: 5 * time.Second, longest: 15 * time.Second, backlog: time.Minute}
+	// Few people look at Works.
+	workTiming = timing{quiet: 30 * time.Second, longest: time.Minute, backlog: 3 * time.Minute}
 )
 
 // collectFor delays every write: members often answer together.
@@ -31,8 +29,7 @@ const collectFor = 10 * time.Millisecond
 
 // debounce decides when the status of objects in progress is written.
 type debounce[K comparable] struct {
-	quiet, longest time.Duration
-
+	timing
 	mu      sync.Mutex
 	pending map[K]changes
 }
@@ -40,8 +37,8 @@ type debounce[K comparable] struct {
 // changes are the times of the first and the last change that has not been written.
 type changes struct{ first, last time.Time }
 
-func newDebounce[K comparable](quiet, longest time.Duration) *debounce[K] {
-	return &debounce[K]{quiet: quiet, longest: longest, pending: map[K]changes{}}
+func newDebounce[K comparable](t timing) *debounce[K] {
+	return &debounce[K]{timing: t, pending: map[K]changes{}}
 }
 
 // changed records that an object has changed.
@@ -64,9 +61,9 @@ func (d *debounce[K]) wait(key K, now time.Time) time.Duration {
 	if !known {
 		return 0
 	}
-	backlog := min(time.Duration(len(d.pending))*time.Second/progressWrites, heldAtMost)
-	due := c.last.Add(max(d.quiet, backlog))
-	if latest := c.first.Add(max(d.longest, backlog)); latest.Before(due) {
+	stretched := min(time.Duration(len(d.pending))*time.Second/progressWrites, d.backlog)
+	due := c.last.Add(max(d.quiet, stretched))
+	if latest := c.first.Add(max(d.longest, stretched)); latest.Before(due) {
 		due = latest
 	}
 	return max(0, due.Sub(now))

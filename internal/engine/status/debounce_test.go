@@ -7,7 +7,7 @@ import (
 )
 
 func TestDebounce(t *testing.T) {
-	d := newDebounce[string](2*time.Second, 5*time.Second)
+	d := newDebounce[string](timing{quiet: 2 * time.Second, longest: 5 * time.Second, backlog: time.Minute})
 	start := time.Unix(0, 0)
 	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
 	check := func(when string, now time.Time, want time.Duration) {
@@ -34,28 +34,30 @@ func TestDebounce(t *testing.T) {
 func TestBounds(t *testing.T) {
 	for _, test := range []struct {
 		name       string
-		d          *debounce[string]
+		timing     timing
 		inProgress int
 		once       time.Duration // held after a single change
 		always     time.Duration // held while it changes all the time
 	}{
-		{"a binding", newDebounce[string](bindingQuiet, bindingLongest), 1, 5 * time.Second, 15 * time.Second},
-		{"10 bindings", newDebounce[string](bindingQuiet, bindingLongest), 10, 5 * time.Second, 15 * time.Second},
-		{"50 bindings", newDebounce[string](bindingQuiet, bindingLongest), 50, 25 * time.Second, 25 * time.Second},
-		{"10000 bindings", newDebounce[string](bindingQuiet, bindingLongest), 10000, time.Minute, time.Minute},
-		{"a Work", newDebounce[string](workQuiet, workLongest), 1, 30 * time.Second, time.Minute},
-		{"10000 Works", newDebounce[string](workQuiet, workLongest), 10000, time.Minute, time.Minute},
+		{"a binding", bindingTiming, 1, 5 * time.Second, 15 * time.Second},
+		{"10 bindings", bindingTiming, 10, 5 * time.Second, 15 * time.Second},
+		{"50 bindings", bindingTiming, 50, 25 * time.Second, 25 * time.Second},
+		{"10000 bindings", bindingTiming, 10000, time.Minute, time.Minute},
+		{"a Work", workTiming, 1, 30 * time.Second, time.Minute},
+		{"100 Works", workTiming, 100, 50 * time.Second, time.Minute},
+		{"10000 Works", workTiming, 10000, 3 * time.Minute, 3 * time.Minute},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			d := newDebounce[string](test.timing)
 			start := time.Unix(0, 0)
 			for i := range test.inProgress {
-				test.d.changed(strconv.Itoa(i), start)
+				d.changed(strconv.Itoa(i), start)
 			}
-			if wait := test.d.wait("0", start); wait != test.once {
+			if wait := d.wait("0", start); wait != test.once {
 				t.Errorf("held for %v after a single change, want %v", wait, test.once)
 			}
-			test.d.changed("0", start.Add(time.Hour))
-			if wait := test.d.wait("0", start); wait != test.always {
+			d.changed("0", start.Add(time.Hour))
+			if wait := d.wait("0", start); wait != test.always {
 				t.Errorf("held for %v while it changes, want %v", wait, test.always)
 			}
 		})

@@ -44,7 +44,7 @@ type Works struct {
 
 // NewWorks returns a controller for the status of Works. Report returns what is known about a Work.
 func NewWorks(c *cell.Cell, report func(*cell.Work) execution.Report, recorder *events.Recorder) *Works {
-	return &Works{cell: c, report: report, recorder: recorder, queue: queue.New[cell.Key]("work-status"), debounce: newDebounce[cell.Key](workQuiet, workLongest), now: time.Now}
+	return &Works{cell: c, report: report, recorder: recorder, queue: queue.New[cell.Key]("work-status"), debounce: newDebounce[cell.Key](workTiming), now: time.Now}
 }
 
 // Changed is called when something has changed that the status of a Work depends on.
