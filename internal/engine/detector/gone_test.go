@@ -22,15 +22,15 @@ import (
 func TestBindingSeenBeforeTemplate(t *testing.T) {
 	server := testenv.SharedAPIServer(t)
 	client, namespace := server.Client(t), server.Namespace(t)
-	picture, err := cell.New(server.RESTConfig(), cell.Options{Name: "cell-a"})
+	state, err := cell.New(server.RESTConfig(), cell.Options{Name: "cell-a"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	following, stop := context.WithCancel(t.Context())
-	if err := picture.Start(following); err != nil {
+	if err := state.Start(following); err != nil {
 		t.Fatal(err)
 	}
-	d := New(picture, nil, nil, nil, Options{}, func(cell.Key) {})
+	d := New(state, nil, nil, nil, Options{}, func(cell.Key) {})
 	stop() // from here on the cache is stale
 
 	template, err := client.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, metav1.CreateOptions{})
@@ -40,10 +40,10 @@ func TestBindingSeenBeforeTemplate(t *testing.T) {
 	key := cell.TemplateKey{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Key: cell.Key{Namespace: namespace, Name: "web"}}
 	binding := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: key.Binding().Name}}
 	binding.Spec.Resource = workv1alpha2.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: namespace, Name: "web", UID: template.UID}
-	if _, err := picture.CreateBinding(t.Context(), binding); err != nil {
+	if _, err := state.CreateBinding(t.Context(), binding); err != nil {
 		t.Fatal(err)
 	}
-	if picture.Templates.Get(key) != nil {
+	if state.Templates.Get(key) != nil {
 		t.Fatal("the template is in the cache, so this test shows nothing")
 	}
 	bindings, err := dynamic.NewForConfig(server.RESTConfig())
@@ -80,14 +80,14 @@ func TestBindingSeenBeforeTemplate(t *testing.T) {
 func TestBindingOfUnservedKind(t *testing.T) {
 	server := testenv.SharedAPIServer(t)
 	namespace := server.Namespace(t)
-	picture, err := cell.New(server.RESTConfig(), cell.Options{Name: "cell-a"})
+	state, err := cell.New(server.RESTConfig(), cell.Options{Name: "cell-a"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := picture.Start(t.Context()); err != nil {
+	if err := state.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	d := New(picture, nil, nil, nil, Options{}, func(cell.Key) {})
+	d := New(state, nil, nil, nil, Options{}, func(cell.Key) {})
 	kind := schema.GroupVersionKind{Group: "unserved.example", Version: "v1", Kind: "Widget"}
 	key := cell.TemplateKey{GroupVersionKind: kind, Key: cell.Key{Namespace: namespace, Name: "web"}}
 	if err := d.Reconcile(t.Context(), key); err != nil {
@@ -95,13 +95,13 @@ func TestBindingOfUnservedKind(t *testing.T) {
 	}
 	binding := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: key.Binding().Name}}
 	binding.Spec.Resource = workv1alpha2.ObjectReference{APIVersion: "unserved.example/v1", Kind: "Widget", Namespace: namespace, Name: "web"}
-	if _, err := picture.CreateBinding(t.Context(), binding); err != nil {
+	if _, err := state.CreateBinding(t.Context(), binding); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Reconcile(t.Context(), key); !errors.As(err, &queue.Later{}) {
 		t.Errorf("the binding is not checked again: %v", err)
 	}
-	if picture.Binding(key.Binding()) == nil {
+	if state.Binding(key.Binding()) == nil {
 		t.Error("the binding is gone")
 	}
 }
