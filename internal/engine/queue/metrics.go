@@ -55,7 +55,7 @@ func (provider) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGa
 	return &share{gauge: unfinished.WithLabelValues(name)}
 }
 
-// NewLongestRunningProcessorSecondsMetric returns a metric that is not shown: unfinished_work_seconds tells the same.
+// NewLongestRunningProcessorSecondsMetric returns a metric that is not shown: unfinished_work_seconds shows the same.
 func (provider) NewLongestRunningProcessorSecondsMetric(string) workqueue.SettableGaugeMetric {
 	return hidden{}
 }
