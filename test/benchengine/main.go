@@ -71,7 +71,7 @@ func (o *options) validate() error {
 	return nil
 }
 
-// run keeps a directory that was asked for, and that of a failed run: the logs in it say why.
+// run keeps a directory that was given, and that of a failed run: it has the logs.
 func (o *options) run(ctx context.Context) error {
 	if o.dir != "" {
 		if err := os.Mkdir(o.dir, 0o700); err != nil {
@@ -137,7 +137,7 @@ func (o *options) cellplane(ctx context.Context, dir string) (string, error) {
 
 var began = time.Now()
 
-// progress tells who waits what goes on.
+// progress prints what is being done.
 func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 }
