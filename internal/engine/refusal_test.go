@@ -57,7 +57,7 @@ func bouncer(t *testing.T, member ctrlclient.Client, ns, words string) (relent f
 	}}}
 	createIn(t, member, namespaceRef(ns), hook)
 	t.Cleanup(func() { _ = member.Delete(context.Background(), hook) })
-	testenv.Eventually(t, "the member asks the web hook", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "the member calls the webhook", func(ctx context.Context) (bool, error) {
 		err := member.Create(ctx, configMap(ns, "refused-probe", nil), ctrlclient.DryRunAll)
 		return err != nil && strings.Contains(err.Error(), words), err
 	})

@@ -125,7 +125,7 @@ func metadataEntries(obj *unstructured.Unstructured, field string) map[string]an
 	return entries
 }
 
-// coversObject tells whether live already has everything the manifest asks for.
+// coversObject reports whether live already has everything the manifest asks for.
 func coversObject(live *unstructured.Unstructured, manifest manifest, root *shape) bool {
 	for name, want := range manifest.body {
 		if !covers(live.Object[name], want, root.field(name)) {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// requests counts requests by "VERB resource[/subresource][ code]"; the code is there if it tells of a failure.
+// requests counts requests by "VERB resource[/subresource][ code]"; the code is only there for failures.
 type requests map[string]float64
 
 // writeVerbs are the verbs of API servers' metrics that mean writes.

@@ -83,7 +83,7 @@ apiVersion: cluster.karmada.io/v1alpha1
 kind: Cluster
 metadata: {name: member1}
 spec: {syncMode: Push, apiEndpoint: "https://member1.example", resourceModels: [{grade: 0, ranges: [{name: cpu, min: "0", max: "1e1.5"}]}]}`)
-	quota("mistaken", "1e1.5")
+	quota("invalid", "1e1.5")
 	quota("sound", "10")
 
 	state, err := cell.New(config, cell.Options{Name: "hub", ClusterScoped: true})
@@ -111,7 +111,7 @@ spec: {syncMode: Push, apiEndpoint: "https://member1.example", resourceModels: [
 	testenv.Eventually(t, "the last quota is cached", func(context.Context) (bool, error) {
 		return state.Quotas.Get(cell.Key{Namespace: "default", Name: "last"}) != nil, nil
 	})
-	for _, name := range []string{"mistaken", "sound", "late", "last"} {
+	for _, name := range []string{"invalid", "sound", "late", "last"} {
 		known := state.Quotas.Get(cell.Key{Namespace: "default", Name: name})
 		if known == nil {
 			t.Errorf("quota %s is not cached", name)
