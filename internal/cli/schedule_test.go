@@ -17,7 +17,6 @@ import (
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
-	"github.com/cellplane/cellplane/internal/engine"
 	"github.com/cellplane/cellplane/internal/ledger"
 	"github.com/cellplane/cellplane/internal/schedule"
 )
@@ -221,69 +220,5 @@ func TestReadyReplicas(t *testing.T) {
 	}
 	if got := readyReplicas(spec, status); got != 9 {
 		t.Errorf("%d are ready, want 4+3+2", got)
-	}
-}
-
-// TestSchedulerFlags checks the flags that Karmada's scheduler has, too.
-func TestSchedulerFlags(t *testing.T) {
-	flags := newEngine().Flags()
-	for name, value := range map[string]string{"plugins": "[*]", "enable-empty-workload-propagation": "false"} {
-		if flag := flags.Lookup(name); flag == nil || flag.DefValue != value {
-			t.Errorf("the flag --%s is %+v", name, flag)
-		}
-	}
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(kubeconfig, []byte(`{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],"users":[{"name":"u","user":{}}]}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	complete := func(plugins ...string) (*engine.Config, error) {
-		o := engineOptions{cell: "cell-a", kubeconfig: kubeconfig, purgeMode: "Gracefully", plugins: plugins, emptyWorkloads: true}
-		o.failover.Taints.Rates.Normal, o.failover.Taints.Rates.Disrupted = 1, 1
-		return o.complete()
-	}
-	if config, err := complete("*"); err != nil || config.Plugins != nil || !config.EmptyWorkloads {
-		t.Errorf("all plugins: %+v %v", config, err)
-	}
-	if config, err := complete("*", "-ClusterEviction"); err != nil || config.Plugins == nil {
-		t.Errorf("one plugin less: %+v %v", config, err)
-	}
-	if _, err := complete("*", "MyPlugin"); err == nil || !strings.Contains(err.Error(), `--plugins: unknown plugin "MyPlugin"`) {
-		t.Errorf("an unknown plugin: %v", err)
-	}
-}
-
-// TestSchedulingProfilesFlag reads valid and invalid profiles.
-func TestSchedulingProfilesFlag(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	kubeconfig := write("kubeconfig", `{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],"users":[{"name":"u","user":{}}]}`)
-	good := write("good.yaml", "apiVersion: cellplane.io/v1alpha1\nkind: SchedulingProfile\nmetadata: {name: own-first}\nspec: {sites: {burst: {}}}\n")
-	bad := write("bad.yaml", "apiVersion: cellplane.io/v1alpha1\nkind: SchedulingProfile\nmetadata: {name: own-first}\nspec: {sites: {burts: {}}}\n")
-	complete := func(path string) (*engine.Config, error) {
-		o := engineOptions{cell: "cell-a", kubeconfig: kubeconfig, purgeMode: "Gracefully", profiles: path}
-		o.failover.Taints.Rates.Normal, o.failover.Taints.Rates.Disrupted = 1, 1
-		return o.complete()
-	}
-	if newEngine().Flags().Lookup("scheduling-profiles") == nil {
-		t.Fatal("there is no flag --scheduling-profiles")
-	}
-	config, err := complete(good)
-	if err != nil || len(config.Profiles) != 1 || config.Profiles[0].Name != "own-first" || config.Profiles[0].Spec.Sites.Burst == nil {
-		t.Fatalf("%+v %v", config, err)
-	}
-	if _, err := complete(bad); err == nil || !strings.Contains(err.Error(), "--scheduling-profiles") || !strings.Contains(err.Error(), "spec.sites.burts") || strings.Contains(err.Error(), "\n") {
-		t.Errorf("a bad file: %v", err)
-	}
-	if _, err := complete(filepath.Join(dir, "missing.yaml")); err == nil || !strings.Contains(err.Error(), "missing.yaml") {
-		t.Errorf("a missing file: %v", err)
-	}
-	if config, err := complete(""); err != nil || config.Profiles != nil {
-		t.Errorf("no file: %v %v", config, err)
 	}
 }

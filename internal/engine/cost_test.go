@@ -22,8 +22,8 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// TestCost bounds what a Deployment costs the cell. The bounds are those for writes, which do not depend on the machine;
-// times are only printed. ENGINE_COST_N=100 makes the figures better than the default.
+// TestCost bounds what a Deployment costs the cell. Only writes are checked, which do not depend on the machine; times
+// are only printed. ENGINE_COST_N=100 gives better figures than the default.
 func TestCost(t *testing.T) {
 	n := 10
 	if text := os.Getenv("ENGINE_COST_N"); text != "" {
@@ -78,14 +78,14 @@ func TestCost(t *testing.T) {
 	settle(t)
 	deleted := difference(before, writes(t))
 	t.Logf("delete: %.1f writes each: %v", total(deleted)/float64(n), perObject(deleted, n))
-	// Somebody is told twice in the worst case, and nothing is tried that cannot succeed.
+	// In the worst case an event is written twice, and no request is made that cannot succeed.
 	checkCost(t, "a deletion", deleted, n, map[string]float64{
 		"DELETE deployments": 1, "DELETE resourcebindings": 1, "PUT resourcebindings": 1, "DELETE works": 2, "PATCH works": 2,
 	}, 7)
 }
 
-// checkCost compares writes with what they should be. How often the status of something that moves is written depends
-// on how long it moves: on a machine where members are slow each is written twice.
+// checkCost compares the number of writes with the expected one. The status of a rollout is written more often the
+// longer it takes: with slow members each is written twice.
 func checkCost(t *testing.T, what string, counts map[string]float64, n int, exact map[string]float64, most float64) {
 	t.Helper()
 	status := 0.0
@@ -104,7 +104,7 @@ func checkCost(t *testing.T, what string, counts map[string]float64, n int, exac
 	}
 }
 
-// timeOne returns how long a Deployment takes until it is in all members and until its template says so.
+// timeOne returns how long a Deployment takes until it is in all members and until its template reports it.
 func timeOne(t *testing.T, ns, name string) (present, reported time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -151,7 +151,7 @@ func settle(t *testing.T) {
 	last, since, asked := total(writes(t)), time.Now(), time.Now()
 	testenv.Eventually(t, "the cell is quiet", func(context.Context) (bool, error) {
 		if time.Since(asked) < 500*time.Millisecond {
-			return false, nil // asking costs, too
+			return false, nil // the request itself has a cost
 		}
 		asked = time.Now()
 		if now := total(writes(t)); now != last {

@@ -17,8 +17,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// gates is the definition of a custom kind with a list whose entries are told apart by port and protocol, of which users
-// may leave out the protocol.
+// gates is the definition of a custom kind with a list whose keys are port and protocol; the protocol has a default.
 func gates() *apiextensionsv1.CustomResourceDefinition {
 	text := apiextensionsv1.JSONSchemaProps{Type: "string"}
 	entry := apiextensionsv1.JSONSchemaProps{Type: "object", Required: []string{"port"}, Properties: map[string]apiextensionsv1.JSONSchemaProps{
@@ -41,8 +40,8 @@ func gates() *apiextensionsv1.CustomResourceDefinition {
 	}
 }
 
-// P22: lists of custom kinds are merged as their definitions say: the entry that the member added stays when the
-// template changes, and goes on to stay when the template drops one of its own.
+// P22: lists of custom kinds are merged as their definitions say: an entry that the member added stays when the
+// template changes, also when the template drops an entry of its own.
 func TestListsOfCustomKindsAreMerged(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -92,7 +91,7 @@ func TestListsOfCustomKindsAreMerged(t *testing.T) {
 }
 
 // P18: two templates of the same name and kind, of different groups, would share a binding. The second is refused with
-// words, and the first goes on.
+// an event, the first is not affected.
 func TestKindsOfOneName(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)

@@ -25,21 +25,21 @@ func mounting(d *appsv1.Deployment, configMap string) *appsv1.Deployment {
 	return d
 }
 
-// P12: what a template refers to follows it, is needed as long as anybody needs it, and follows its own changes.
+// P12: what a template refers to is propagated with it as long as any template needs it, and so are its changes.
 func TestDependenciesFollow(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	create(t, policy(ns, "one", []string{"Deployment"}, inMembers("member1"), withDependencies))
 	create(t, mounting(deployment(ns, "web", 1), "settings"))
 	until(t, "it is there", members["member1"], deploymentRef(ns, "web"), anything[*appsv1.Deployment])
-	parent := until(t, "the binding knows", cell, bindingRef(ns, "web-deployment"), func(b *workv1alpha2.ResourceBinding) bool {
+	parent := until(t, "the binding has the finalizer", cell, bindingRef(ns, "web-deployment"), func(b *workv1alpha2.ResourceBinding) bool {
 		return strings.Contains(b.Annotations[names.ResourceBindingDependenciesAnnotation], "settings")
 	})
 	if !slices.Contains(parent.Finalizers, names.BindingDependenciesFinalizer) {
 		t.Errorf("finalizers are %v", parent.Finalizers)
 	}
 
-	// It is found although it comes later.
+	// It is found although it is created later.
 	create(t, configMap(ns, "settings", map[string]string{"k": "1"}))
 	delivered(t, "member1", ns, "settings", "k", "1")
 	attached := until(t, "it has a binding", cell, bindingRef(ns, "settings-configmap"), func(b *workv1alpha2.ResourceBinding) bool { return len(b.Spec.RequiredBy) == 1 })
@@ -56,7 +56,7 @@ func TestDependenciesFollow(t *testing.T) {
 	edit(t, cell, configMapRef(ns, "settings"), func(cm *corev1.ConfigMap) { cm.Data["k"] = "2" })
 	delivered(t, "member1", ns, "settings", "k", "2")
 
-	// A second one needs it elsewhere, and wants to overwrite and preserve.
+	// A second template needs it in another member, with Overwrite and preservation.
 	second := policy(ns, "two", []string{"Deployment"}, inMembers("member2"), withDependencies, func(spec *policyv1alpha1.PropagationSpec) {
 		spec.ConflictResolution = policyv1alpha1.ConflictOverwrite
 		spec.PreserveResourcesOnDeletion = ptr.To(true)
@@ -64,26 +64,26 @@ func TestDependenciesFollow(t *testing.T) {
 	})
 	create(t, second, mounting(deployment(ns, "web2", 1), "settings"))
 	delivered(t, "member2", ns, "settings", "k", "2")
-	until(t, "the stronger wishes win", cell, bindingRef(ns, "settings-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
+	until(t, "the stronger settings win", cell, bindingRef(ns, "settings-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
 		return len(b.Spec.RequiredBy) == 2 && b.Spec.ConflictResolution == policyv1alpha1.ConflictOverwrite && ptr.Deref(b.Spec.PreserveResourcesOnDeletion, false)
 	})
 	event(t, cell, ns, "settings-configmap", names.EventDependencyPolicyConflict)
 
-	// The first lets go of it: it leaves where only the first needed it.
+	// The first template is deleted: the dependency is removed where only the first needed it.
 	edit(t, cell, second, func(p *policyv1alpha1.PropagationPolicy) { p.Spec.PreserveResourcesOnDeletion = nil })
-	until(t, "the wish is taken back", cell, bindingRef(ns, "settings-configmap"), func(b *workv1alpha2.ResourceBinding) bool { return b.Spec.PreserveResourcesOnDeletion == nil })
+	until(t, "preservation is withdrawn", cell, bindingRef(ns, "settings-configmap"), func(b *workv1alpha2.ResourceBinding) bool { return b.Spec.PreserveResourcesOnDeletion == nil })
 	if err := cell.Delete(t.Context(), deploymentRef(ns, "web")); err != nil {
 		t.Fatal(err)
 	}
-	untilGone(t, "it has left member1", members["member1"], configMapRef(ns, "settings"))
+	untilGone(t, "it is removed from member1", members["member1"], configMapRef(ns, "settings"))
 	delivered(t, "member2", ns, "settings", "k", "2")
-	// The second does not mount it any more.
+	// The second template does not mount it any more.
 	edit(t, cell, deploymentRef(ns, "web2"), func(d *appsv1.Deployment) { d.Spec.Template.Spec.Volumes = nil })
 	untilGone(t, "nobody needs it", cell, bindingRef(ns, "settings-configmap"))
-	untilGone(t, "it has left member2", members["member2"], configMapRef(ns, "settings"))
+	untilGone(t, "it is removed from member2", members["member2"], configMapRef(ns, "settings"))
 }
 
-// P12, I3: dependencies may be given by label, by a script of the user's; they are found as they come and go.
+// P12, I3: a script may return dependencies by label; they follow the labels.
 func TestDependenciesByLabel(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -103,11 +103,11 @@ end`}
 	edit(t, cell, cm, func(cm *corev1.ConfigMap) { cm.Labels = map[string]string{"part": "app"} })
 	delivered(t, "member1", ns, "labelled", "k", "1")
 	edit(t, cell, configMapRef(ns, "labelled"), func(cm *corev1.ConfigMap) { cm.Labels = nil })
-	untilGone(t, "without the label it goes", members["member1"], configMapRef(ns, "labelled"))
+	untilGone(t, "without the label it is removed", members["member1"], configMapRef(ns, "labelled"))
 }
 
-// §6: a dependency with a policy of its own is where the policy says and where it is needed; what is no longer needed
-// leaves only where the policy does not say.
+// A dependency with its own policy is where the policy places it and where it is needed. When it is no longer needed,
+// it stays only where the policy places it.
 func TestDependencyWithAPolicyOfItsOwn(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -128,12 +128,12 @@ func TestDependencyWithAPolicyOfItsOwn(t *testing.T) {
 	untilGone(t, "it is not needed in member1", members["member1"], configMapRef(ns, "settings"))
 	kept := until(t, "its policy keeps the binding", cell, bindingRef(ns, "settings-configmap"), func(b *workv1alpha2.ResourceBinding) bool { return len(b.Spec.RequiredBy) == 0 })
 	if kept.UID != binding.UID || kept.DeletionTimestamp != nil {
-		t.Errorf("the binding is made anew: %s was %s", kept.UID, binding.UID)
+		t.Errorf("the binding was recreated: %s was %s", kept.UID, binding.UID)
 	}
 	delivered(t, "member2", ns, "settings", "k", "2")
 }
 
-// P7: what a lazy policy says waits for the template's next change for its dependencies, too.
+// P7: a change of a lazy policy waits for the template's next change for its dependencies, too.
 func TestLazyDependencies(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)

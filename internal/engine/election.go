@@ -18,16 +18,16 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 )
 
-// The lease outlasts a busy machine. A leader that dies is noticed without it.
+// The lease is long enough for a busy machine. The death of a leader is noticed sooner, see peer.go.
 const (
 	leaseNamePrefix = "cellplane-engine-"
 	leaseDuration   = 15 * time.Second
 	renewDeadline   = 12 * time.Second
 	retryPeriod     = time.Second
-	requestTimeout  = 5 * time.Second // two tries fit before the deadline
+	requestTimeout  = 5 * time.Second // two attempts fit before the deadline
 )
 
-// electionClient has a connection of its own: renewing the lease must not wait behind large objects.
+// electionClient has its own connection: renewing the lease must not wait behind large objects.
 func (e *engine) electionClient() (coordinationv1.CoordinationV1Interface, error) {
 	config := rest.CopyConfig(e.config.Config)
 	config.UserAgent = rest.DefaultKubernetesUserAgent() + " " + userAgentProgram + "/" + e.config.Cell
@@ -41,7 +41,8 @@ func (e *engine) electionClient() (coordinationv1.CoordinationV1Interface, error
 	return client, nil
 }
 
-// elect leads when nobody else does. Who has lost the lead must start over, with a fresh picture.
+// elect takes part in leader election and leads when elected. An engine that has lost the lease must restart, with fresh
+// caches.
 func (e *engine) elect(ctx context.Context) error {
 	if err := e.cell.EnsureNamespace(ctx, names.SystemNamespace); err != nil {
 		return err
@@ -79,8 +80,8 @@ func (e *engine) elect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("preparing leader election: %w", err)
 	}
-	peers := &peerWatch{leader: elector.GetLeader, self: identity, giveUp: func(ctx context.Context, holder string) error {
-		return giveUpLease(ctx, client, name, holder)
+	peers := &peerWatch{leader: elector.GetLeader, self: identity, release: func(ctx context.Context, holder string) error {
+		return releaseLease(ctx, client, name, holder)
 	}}
 	go peers.run(ctx)
 	elector.Run(ctx)
@@ -89,5 +90,5 @@ func (e *engine) elect(ctx context.Context) error {
 	}
 	cancel()
 	<-led
-	return fmt.Errorf("another engine leads cell %s now", e.config.Cell)
+	return fmt.Errorf("another engine is the leader of cell %s now", e.config.Cell)
 }

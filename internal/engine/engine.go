@@ -2,9 +2,7 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"regexp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,7 +13,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/internal/engine/binding"
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/dependencies"
@@ -28,120 +25,42 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/scheduler"
 	"github.com/cellplane/cellplane/internal/engine/status"
 	"github.com/cellplane/cellplane/internal/interpreter"
-	"github.com/cellplane/cellplane/internal/schedule"
+	"github.com/cellplane/cellplane/internal/ledger"
 )
 
-// Config says what an engine works on.
-type Config struct {
-	// Cell is the name of the cell.
-	Cell string
-	// Config is for the cell's API server.
-	Config *rest.Config
-	// Hub makes this the engine of the hub: it also propagates cluster-scoped templates and namespaces.
-	Hub bool
-	// LeaderElect lets several engines of one cell run, of which one works and the others stand by.
-	LeaderElect bool
-	// Preemption lets policies take templates from others.
-	Preemption bool
-	// SkippedAPIs are groups, group/versions or group/version/kinds that are never propagated.
-	SkippedAPIs []string
-	// SkippedNamespaces are not made in members, besides those of the control plane. Only the hub's engine makes any.
-	SkippedNamespaces []*regexp.Regexp
-	// Federation is for the gateway's view of templates alone, and HubAPI for the hub: what templates refer to and
-	// another cell holds is sent along through them. Without Federation this cell holds everything; the hub's engine
-	// needs no HubAPI.
-	Federation, HubAPI *rest.Config
-	// Failover says how workloads leave clusters; the zero value will do.
-	Failover Failover
-	// PeerAddress is where the other engines of the cell hold a connection, to notice at once if this one dies; nothing
-	// is sent on it. Empty means a loopback address, which helps engines on one host.
-	PeerAddress string
-	// Profiles are SchedulingProfiles that every policy may name, besides those in the cell.
-	Profiles []*cellplanev1alpha1.SchedulingProfile
-	// Plugins are the filters and scores of the scheduler; nil means all of them.
-	Plugins *schedule.Plugins
-	// EmptyWorkloads has workloads go without replicas to clusters that were chosen and get none.
-	EmptyWorkloads bool
-	// Descheduler moves replicas whose pods find no node to clusters with room; nil leaves them.
-	Descheduler *descheduler.Options
-	// MetricsAddress is where /metrics, /healthz and /readyz are served, without TLS or authentication: it should be a
-	// loopback address. Empty means nowhere.
-	MetricsAddress string
-	// GovernMemory bounds the memory of the process by the number of templates. It is for processes that are nothing but
-	// an engine.
-	GovernMemory bool
-	// WorkersPerMember is how many requests are under way to each member at most; 0 means a few.
-	WorkersPerMember int
-}
-
-// The numbers of workers: writes to the cell mostly wait for etcd. Those that place bindings are many more: what they
-// reserve while a ledger is being written is written together, and the hub is spared the most where many wait.
+// The numbers of workers: writes to the cell mostly wait for etcd. The scheduler has many more: reservations made while
+// a ledger is being written go into one write, so the more bindings wait, the fewer writes the hub gets.
 const (
-	detectorWorkers   = 16
-	schedulerWorkers  = 128
-	quotaWorkers      = 2
-	descheduleWorkers = 2
-	bindingWorkers    = 8
-	statusWorkers     = 8
-	memberWorkers     = 8
-	userAgentProgram  = "cellplane-engine"
+	detectorWorkers    = 16
+	schedulerWorkers   = 128
+	quotaWorkers       = 2
+	deschedulerWorkers = 2
+	bindingWorkers     = 8
+	statusWorkers      = 8
+	memberWorkers      = 8
+	userAgentProgram   = "cellplane-engine"
 )
 
-// Validate returns what is wrong with the configuration.
-func (c *Config) Validate() error {
-	if c.Cell == "" {
-		return errors.New("the engine needs the name of its cell")
-	}
-	if c.Config == nil {
-		return errors.New("the engine needs a configuration for the API server of its cell")
-	}
-	return nil
-}
-
-// Run runs the engine until the context ends, or until another one has taken its place.
-func (c *Config) Run(ctx context.Context) error {
-	if err := c.Validate(); err != nil {
-		return err
-	}
-	e, err := c.build(ctx)
-	if err != nil {
-		return err
-	}
-	if c.MetricsAddress != "" {
-		if err := e.serve(ctx, c.MetricsAddress); err != nil {
-			return err
-		}
-	}
-	if c.GovernMemory {
-		go governMemory(ctx, e.cell.Templates.Len, e.ready.Load)
-	}
-	if err := e.start(ctx); err != nil {
-		return err
-	}
-	if !c.LeaderElect {
-		e.lead(ctx)
-		return nil
-	}
-	return e.elect(ctx)
-}
-
-// engine is a built engine.
+// engine is an engine that has been built. Start it, then let it lead.
 type engine struct {
-	config  *Config
-	client  kubernetes.Interface
-	cell    *cell.Cell
-	run     []func(context.Context) // while leading
-	follow  func(context.Context)   // while standing by, too
-	logger  klog.Logger
-	ready   atomic.Bool
-	leading atomic.Bool
+	config   *Config
+	client   kubernetes.Interface
+	cell     *cell.Cell
+	ledgers  *ledger.Store // nil without a connection to the hub
+	prepare  func(context.Context)
+	stages   []func(context.Context)
+	recorder *events.Recorder
+	logger   klog.Logger
+	ready    atomic.Bool
+	leading  atomic.Bool
 }
 
+// build connects to the cell and builds all stages. Nothing runs yet.
 func (c *Config) build(ctx context.Context) (*engine, error) {
 	config := rest.CopyConfig(c.Config)
 	config.UserAgent = rest.DefaultKubernetesUserAgent() + " " + userAgentProgram + "/" + c.Cell
 	config.QPS, config.Burst = -1, 0
-	builtIn := rest.CopyConfig(config) // for kinds that need not be sent as JSON
+	builtIn := rest.CopyConfig(config) // built-in kinds need not be sent as JSON
 	builtIn.ContentType = runtime.ContentTypeProtobuf
 	client, err := kubernetes.NewForConfig(builtIn)
 	if err != nil {
@@ -151,106 +70,103 @@ func (c *Config) build(ctx context.Context) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	var elsewhere *dependencies.Elsewhere
-	if c.Federation != nil {
-		if elsewhere, err = dependencies.NewElsewhere(c.Cell, c.Federation, c.HubAPI); err != nil {
-			return nil, err
-		}
-	}
-	e := &engine{config: c, client: client, cell: state, logger: klog.FromContext(ctx)}
-
-	recorder := events.NewRecorder(ctx, client)
-	meaning := interpreter.New(interpreter.Options{})
-	var (
-		works    *status.Works
-		bindings *status.Bindings
-		bind     *binding.Controller
-		shares   *quota.Controller
-	)
-	promises, err := c.ledger()
+	ledgers, err := c.ledger()
 	if err != nil {
 		return nil, err
 	}
-	quotas, err := c.quotas(state)
-	if err != nil {
-		return nil, err
-	}
-	plan := scheduler.New(state, recorder, scheduler.Options{Ledger: promises, Profiles: c.Profiles, Plugins: c.Plugins, EmptyWorkloads: c.EmptyWorkloads, Guards: []scheduler.Guard{quotas}, Changed: func(key cell.Key) { bindings.Changed(key) }})
-	execute := execution.New(state, meaning, recorder, workers(c.WorkersPerMember), func(key cell.Key) {
-		works.Changed(key)
-		if work := state.Works.Get(key); work != nil && work.Binding.Name != "" {
-			bindings.Changed(work.Binding)
-		} else {
-			shares.Changed(work)
-		}
-	})
-	shares = quota.New(state, quotas, plan, execute.Report, c.Hub)
-	works = status.NewWorks(state, execute.Report, recorder)
-	bindings = status.NewBindings(state, meaning, plan, execute.Report, func(key cell.Key) string { return bind.Problem(key) }, recorder)
-	bind = binding.New(state, meaning, recorder, func(key cell.Key) { bindings.Changed(key) })
-	detect := detector.New(state, meaning, plan, recorder, detector.Options{Preemption: c.Preemption, PermanentIDs: c.Hub}, bind.Enqueue)
-	depend := dependencies.New(state, elsewhere, meaning, recorder)
-	followMeaning(state, meaning, func(concerned func(schema.GroupVersionKind) bool) {
-		execute.Reinterpret(concerned)
-		detect.Reinterpret(concerned)
-		depend.Reinterpret(concerned)
-	})
-
-	e.follow = execute.Start
-	if promises != nil {
-		e.follow = func(ctx context.Context) {
-			followLedgers(ctx, promises)
-			execute.Start(ctx)
-		}
-	}
-	e.run = []func(context.Context){
-		func(ctx context.Context) { detect.Run(ctx, detectorWorkers) },
-		func(ctx context.Context) { plan.Run(ctx, schedulerWorkers) },
-		c.Failover.controllers(state, plan, recorder),
-		func(ctx context.Context) { shares.Run(ctx, quotaWorkers) },
-		func(ctx context.Context) { bind.Run(ctx, bindingWorkers) },
-		execute.Run,
-		func(ctx context.Context) { works.Run(ctx, statusWorkers) },
-		func(ctx context.Context) { bindings.Run(ctx, statusWorkers) },
-		func(ctx context.Context) { depend.Run(ctx, detectorWorkers) },
-	}
-	if c.Descheduler != nil {
-		move := descheduler.New(state, plan, recorder, c.Descheduler.Complete(descheduler.InMembers(state, execute.Member)))
-		e.run = append(e.run, func(ctx context.Context) { move.Run(ctx, descheduleWorkers) })
-	}
-	if c.Hub {
-		spaces := namespaces.New(state, bind.Overrides, c.SkippedNamespaces)
-		e.run = append(e.run, func(ctx context.Context) { spaces.Run(ctx, detectorWorkers) })
-	}
-	return e, nil
+	e := &engine{config: c, client: client, cell: state, ledgers: ledgers, recorder: events.NewRecorder(ctx, client), logger: klog.FromContext(ctx)}
+	return e, e.buildStages()
 }
 
-func workers(configured int) int {
-	if configured > 0 {
-		return configured
+// buildStages builds the stages in the order in which they need each other.
+func (e *engine) buildStages() error {
+	c, state, recorder := e.config, e.cell, e.recorder
+	var elsewhere *dependencies.Elsewhere
+	if c.Federation != nil {
+		var err error
+		if elsewhere, err = dependencies.NewElsewhere(c.Cell, c.Federation, c.HubAPI); err != nil {
+			return err
+		}
+	}
+	guard, err := c.quotas(state)
+	if err != nil {
+		return err
+	}
+	interpreter := interpreter.New(interpreter.Options{})
+	notify := &notifier{cell: state}
+
+	// Spec flows down.
+	scheduler := scheduler.New(state, recorder, scheduler.Options{
+		Ledger: e.ledgers, Profiles: c.Profiles, Plugins: c.Plugins, EmptyWorkloads: c.EmptyWorkloads,
+		Guards: []scheduler.Guard{guard}, Changed: notify.BindingChanged,
+	})
+	binding := binding.New(state, interpreter, recorder, notify.BindingChanged)
+	detector := detector.New(state, interpreter, scheduler, recorder, detector.Options{Preemption: c.Preemption, PermanentIDs: c.Hub}, binding.Enqueue)
+	dependencies := dependencies.New(state, elsewhere, interpreter, recorder)
+	execution := execution.New(state, interpreter, recorder, c.memberWorkers(), notify.WorkChanged)
+
+	// Status flows up.
+	notify.workStatus = status.NewWorks(state, execution.Report, recorder)
+	notify.bindingStatus = status.NewBindings(state, interpreter, scheduler, execution.Report, binding.Problem, recorder)
+	notify.quota = quota.New(state, guard, scheduler, execution.Report, c.Hub)
+
+	watchInterpreter(state, interpreter, func(affected func(schema.GroupVersionKind) bool) {
+		execution.Reinterpret(affected)
+		detector.Reinterpret(affected)
+		dependencies.Reinterpret(affected)
+	})
+	e.prepare = execution.Start
+	e.stages = []func(context.Context){
+		func(ctx context.Context) { detector.Run(ctx, detectorWorkers) },
+		func(ctx context.Context) { scheduler.Run(ctx, schedulerWorkers) },
+		c.Failover.controllers(state, scheduler, recorder),
+		func(ctx context.Context) { notify.quota.Run(ctx, quotaWorkers) },
+		func(ctx context.Context) { binding.Run(ctx, bindingWorkers) },
+		execution.Run,
+		func(ctx context.Context) { notify.workStatus.Run(ctx, statusWorkers) },
+		func(ctx context.Context) { notify.bindingStatus.Run(ctx, statusWorkers) },
+		func(ctx context.Context) { dependencies.Run(ctx, detectorWorkers) },
+	}
+	if c.Descheduler != nil {
+		descheduler := descheduler.New(state, scheduler, recorder, c.Descheduler.Complete(descheduler.InMembers(state, execution.Member)))
+		e.stages = append(e.stages, func(ctx context.Context) { descheduler.Run(ctx, deschedulerWorkers) })
+	}
+	if c.Hub {
+		namespaces := namespaces.New(state, binding.Overrides, c.SkippedNamespaces)
+		e.stages = append(e.stages, func(ctx context.Context) { namespaces.Run(ctx, detectorWorkers) })
+	}
+	return nil
+}
+
+func (c *Config) memberWorkers() int {
+	if c.WorkersPerMember > 0 {
+		return c.WorkersPerMember
 	}
 	return memberWorkers
 }
 
-// start builds the picture of the cell and of the members.
+// start fills the caches of the cell and connects to the members. A standby replica does so, too.
 func (e *engine) start(ctx context.Context) error {
 	began := time.Now()
 	if err := e.cell.Start(ctx); err != nil {
 		return fmt.Errorf("starting the engine of cell %s: %w", e.config.Cell, err)
 	}
-	e.follow(ctx)
+	if e.ledgers != nil {
+		watchLedgers(ctx, e.ledgers)
+	}
+	e.prepare(ctx)
 	e.ready.Store(true)
 	klog.FromContext(ctx).Info("ready", "cell", e.config.Cell, "templates", e.cell.Templates.Len(), "works", e.cell.Works.Len(), "took", time.Since(began).Round(time.Millisecond))
 	return nil
 }
 
-// lead works until the context ends.
+// lead runs all stages until the context ends.
 func (e *engine) lead(ctx context.Context) {
 	e.leading.Store(true)
 	defer e.leading.Store(false)
 	var wait sync.WaitGroup
-	for _, run := range e.run {
-		wait.Go(func() { run(ctx) })
+	for _, stage := range e.stages {
+		wait.Go(func() { stage(ctx) })
 	}
 	wait.Wait()
 }

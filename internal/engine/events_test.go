@@ -21,8 +21,8 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// B9, I1: a script that fails says so where its answer is missed, each operation with the reason that users know; the rest goes on as
-// far as it can, and takes up again when the script is mended.
+// B9, I1: a failing script is reported where its result is missing, each operation with the reason that users know. The
+// rest works as far as possible, and continues when the script is repaired.
 func TestScriptsThatFail(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -48,7 +48,7 @@ func TestScriptsThatFail(t *testing.T) {
 	event(t, cell, ns, "np", names.EventGetReplicasFailed)
 	rules(configv1alpha1.CustomizationRules{ComponentResource: &configv1alpha1.ComponentResourceRequirement{LuaScript: "function GetComponents(obj) " + failing + " end"}})
 	event(t, cell, ns, "np", names.EventGetComponentsFailed)
-	missing(t, "a binding of what is not understood", cell, bindingRef(ns, "np-networkpolicy"))
+	missing(t, "a binding of a template that cannot be interpreted", cell, bindingRef(ns, "np-networkpolicy"))
 
 	rules(configv1alpha1.CustomizationRules{
 		StatusReflection:         &configv1alpha1.StatusReflection{LuaScript: "function ReflectStatus(obj) " + failing + " end"},
@@ -56,7 +56,7 @@ func TestScriptsThatFail(t *testing.T) {
 		StatusAggregation:        &configv1alpha1.StatusAggregation{LuaScript: "function AggregateStatus(obj, items) " + failing + " end"},
 		DependencyInterpretation: &configv1alpha1.DependencyInterpretation{LuaScript: "function GetDependencies(obj) " + failing + " end"},
 	})
-	until(t, "it is in the member all the same", members["member1"], np(), anything[*networkingv1.NetworkPolicy])
+	until(t, "it is in the member nevertheless", members["member1"], np(), anything[*networkingv1.NetworkPolicy])
 	event(t, cell, names.ExecutionNamespace("member1"), work, names.EventReflectStatusFailed)
 	event(t, cell, names.ExecutionNamespace("member1"), work, names.EventInterpretHealthFailed)
 	event(t, cell, ns, "np", names.EventAggregateStatusFailed)
@@ -76,22 +76,22 @@ func TestScriptsThatFail(t *testing.T) {
 		return len(b.Status.AggregatedStatus) == 1 && b.Status.AggregatedStatus[0].Health == workv1alpha2.ResourceHealthy
 	})
 	if of := event(t, cell, ns, "np", names.EventGetReplicasFailed); of.Type != corev1.EventTypeWarning {
-		t.Errorf("a failure is told as %s", of.Type)
+		t.Errorf("a failure has type %s", of.Type)
 	}
 }
 
-// ruled is what a rule of the cell's administrator says. What it keeps the engine from is told on the binding, and done once the
-// rule is gone.
+// ruled is the message of an admission policy of the cell's administrator. What it prevents is reported on the binding,
+// and done once the policy is removed.
 const ruled = "this is not the time for changes"
 
 func told(t *testing.T, ns, name, reason string) {
 	t.Helper()
 	if of := event(t, cell, ns, name, reason); of.Type != corev1.EventTypeWarning || !strings.Contains(of.Message, ruled) {
-		t.Errorf("%s is told as %s: %s", reason, of.Type, of.Message)
+		t.Errorf("%s has type %s: %s", reason, of.Type, of.Message)
 	}
 }
 
-// B1, B9: Works that cannot be deleted, be it that their cluster is left or that their template is deleted.
+// B1, B9: Works that cannot be deleted, because their cluster is no longer chosen or their template is deleted.
 func TestWorksThatStay(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -108,7 +108,7 @@ func TestWorksThatStay(t *testing.T) {
 	edit(t, cell, p, func(p *policyv1alpha1.PropagationPolicy) { inMembers("member2")(&p.Spec) })
 	told(t, ns, "moved-configmap", names.EventCleanupWorkFailed)
 	relent()
-	untilGone(t, "it has left", members["member1"], configMapRef(ns, "moved"))
+	untilGone(t, "it is removed", members["member1"], configMapRef(ns, "moved"))
 	delivered(t, "member2", ns, "moved", "k", "1")
 	event(t, cell, ns, "moved-configmap", names.EventSyncWorkSucceed)
 
@@ -124,7 +124,7 @@ func TestWorksThatStay(t *testing.T) {
 	untilGone(t, "its binding is gone", cell, bindingRef(ns, "deleted-configmap"))
 }
 
-// P12, B9: a dependency whose binding cannot be made.
+// P12, B9: a dependency whose binding cannot be created.
 func TestDependencyThatCannotFollow(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -142,7 +142,7 @@ func TestDependencyThatCannotFollow(t *testing.T) {
 	event(t, cell, ns, "web-deployment", names.EventSyncScheduleResultToDependenciesSucceed)
 }
 
-// F1, F3, B9: workloads that cannot leave a cluster, be it for a taint or because they are unhealthy there.
+// F1, F3, B9: workloads that cannot be evicted, for a taint or because they are unhealthy.
 func TestEvictionsThatFail(t *testing.T) {
 	t.Parallel()
 	t.Run("taint", func(t *testing.T) {
@@ -180,8 +180,8 @@ func TestEvictionsThatFail(t *testing.T) {
 	})
 }
 
-// leftCluster makes a cluster that a ConfigMap with the name of its namespace is placed in, and that it can leave for member1. A taint
-// keeps the workloads of other tests away.
+// leftCluster creates a cluster with a ConfigMap that is named like its namespace and can be evicted to member1. A
+// taint keeps the workloads of other tests away.
 func leftCluster(t *testing.T, change ...func(*policyv1alpha1.PropagationSpec)) (ns string, cluster *clusterv1alpha1.Cluster) {
 	t.Helper()
 	ns = namespace(t)
@@ -204,7 +204,7 @@ func leftCluster(t *testing.T, change ...func(*policyv1alpha1.PropagationSpec)) 
 	return ns, cluster
 }
 
-// refuseEviction keeps the ConfigMap of leftCluster where it is.
+// refuseEviction prevents the eviction of the ConfigMap of leftCluster.
 func refuseEviction(t *testing.T, ns string) (relent func()) {
 	t.Helper()
 	binding := bindingRef(ns, ns+"-configmap")

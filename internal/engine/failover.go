@@ -14,28 +14,28 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/tainteviction"
 )
 
-// Failover says how workloads leave clusters; the zero value will do.
+// Failover configures how workloads leave clusters; the zero value is valid.
 type Failover struct {
-	// WithoutTaints leaves workloads in clusters with taints of the effect NoExecute.
+	// WithoutTaints disables eviction for taints with the effect NoExecute.
 	WithoutTaints bool
 	// Taints are the options of eviction for taints.
 	Taints tainteviction.Options
-	// GracePeriod is how long an old copy outlasts an unhealthy new one; 0 means ten minutes.
+	// GracePeriod is how long an old copy is kept while the new one is unhealthy; 0 means ten minutes.
 	GracePeriod time.Duration
 }
 
-// evictionWorkers evict at once: a lost cluster is a lot of work, and each of them places a binding.
+// evictionWorkers are as many as the scheduler has: a lost cluster means many evictions, and each schedules a binding.
 const evictionWorkers = schedulerWorkers
 
-// controllers returns what runs all that moves workloads out of clusters, and back.
-func (f *Failover) controllers(state *cell.Cell, plan *scheduler.Scheduler, recorder *events.Recorder) func(context.Context) {
+// controllers returns a function that runs all controllers that move workloads out of clusters, and back.
+func (f *Failover) controllers(state *cell.Cell, s *scheduler.Scheduler, recorder *events.Recorder) func(context.Context) {
 	runs := []func(context.Context, int){
 		eviction.New(state, recorder, f.GracePeriod).Run,
-		appfailover.New(state, plan, recorder).Run,
-		failback.New(state, plan, recorder).Run,
+		appfailover.New(state, s, recorder).Run,
+		failback.New(state, s, recorder).Run,
 	}
 	if !f.WithoutTaints {
-		runs = append(runs, tainteviction.New(state, plan, recorder, f.Taints).Run)
+		runs = append(runs, tainteviction.New(state, s, recorder, f.Taints).Run)
 	}
 	return func(ctx context.Context) {
 		var wait sync.WaitGroup

@@ -16,9 +16,8 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// A member that is killed, hangs and is killed again while templates change: the other member gets every change, the
-// member gets the last one whenever it is back, and what is written depends on what changed and not on how long it was
-// away.
+// A member is killed, hangs and is killed again while templates change. The other member gets every change, this one
+// the last change whenever it is back. The number of writes depends on the changes, not on the length of the outage.
 func TestMemberFlaps(t *testing.T) {
 	const templates = 4
 	ns := namespace(t)
@@ -57,7 +56,7 @@ func TestMemberFlaps(t *testing.T) {
 			delivered(t, "member1", ns, name(i), "k", value)
 		}
 		for i := range templates {
-			until(t, "the Work says that the member is gone", cell, workRef("member2", "ConfigMap", ns, name(i)), func(w *workv1alpha1.Work) bool {
+			until(t, "the Work reports the member as unreachable", cell, workRef("member2", "ConfigMap", ns, name(i)), func(w *workv1alpha1.Work) bool {
 				return meta.IsStatusConditionFalse(w.Status.Conditions, names.WorkApplied)
 			})
 		}
@@ -70,19 +69,19 @@ func TestMemberFlaps(t *testing.T) {
 		})
 		for i := range templates {
 			delivered(t, "member2", ns, name(i), "k", value)
-			until(t, "the Work says that it is applied", cell, workRef("member2", "ConfigMap", ns, name(i)), func(w *workv1alpha1.Work) bool {
+			until(t, "the Work is applied", cell, workRef("member2", "ConfigMap", ns, name(i)), func(w *workv1alpha1.Work) bool {
 				return meta.IsStatusConditionTrue(w.Status.Conditions, names.WorkApplied)
 			})
 		}
 	}
 	settle(t)
 
-	// A change costs 3 writes, an outage the statuses of Work and binding and an event on Work, binding and template; its
-	// end as much. Words that change while the outage is found out may double that, and no more.
+	// A change costs 3 writes; an outage the statuses of Work and binding and an event on Work, binding and template;
+	// its end as much. A message that changes while the outage is detected may double that, but not more.
 	const most = 3 + 2*2*(2+3)
 	done := difference(before, writes(t))
 	if each := total(done) / float64(templates*len(outages)); each > most {
-		t.Errorf("a change during an outage costs %.1f writes, at most %d are in order: %v", each, most, perObject(done, templates*len(outages)))
+		t.Errorf("a change during an outage costs %.1f writes, want at most %d: %v", each, most, perObject(done, templates*len(outages)))
 	}
 	var copies corev1.ConfigMapList
 	if err := members["member2"].List(t.Context(), &copies, ctrlclient.InNamespace(ns), ctrlclient.MatchingLabels{names.ManagedLabel: names.ManagedValue}); err != nil {
@@ -93,7 +92,7 @@ func TestMemberFlaps(t *testing.T) {
 	}
 	for i := range copies.Items {
 		if cm := &copies.Items[i]; cm.UID != identities[cm.Name] {
-			t.Errorf("%s was made again: %s, then %s", cm.Name, identities[cm.Name], cm.UID)
+			t.Errorf("%s was recreated: %s, then %s", cm.Name, identities[cm.Name], cm.UID)
 		}
 	}
 	var works workv1alpha1.WorkList

@@ -18,24 +18,24 @@ import (
 	"github.com/cellplane/cellplane/internal/ledger"
 )
 
-// ledgerPatience is how long an engine waits for the ledgers before it works without them: the hub may be away.
-const ledgerPatience = 10 * time.Second
+// ledgerTimeout is how long an engine waits for the ledgers before it goes on without them: the hub may be unreachable.
+const ledgerTimeout = 10 * time.Second
 
-// followLedgers follows the ledgers until the context ends, and returns when they are known.
-func followLedgers(ctx context.Context, promises *ledger.Store) {
-	go promises.Run(ctx)
-	patience := time.NewTimer(ledgerPatience)
-	defer patience.Stop()
+// watchLedgers watches the ledgers until the context ends. It returns when they are known.
+func watchLedgers(ctx context.Context, ledgers *ledger.Store) {
+	go ledgers.Run(ctx)
+	timeout := time.NewTimer(ledgerTimeout)
+	defer timeout.Stop()
 	select {
-	case <-promises.Synced():
+	case <-ledgers.Synced():
 	case <-ctx.Done():
-	case <-patience.C:
-		klog.FromContext(ctx).Info("the hub does not tell what room is promised; going on with what clusters say of themselves")
+	case <-timeout.C:
+		klog.FromContext(ctx).Info("cannot read reserved capacity from the hub, going on with the capacity that clusters report")
 	}
 }
 
-// ledger returns the ledgers of clusters, which are on the hub. Without a way to the hub there are none: then decisions
-// rely on what clusters say of themselves.
+// ledger returns the ledgers of clusters, which are on the hub. Without a connection to the hub it returns nil: then the
+// scheduler relies on the capacity that clusters report.
 func (c *Config) ledger() (*ledger.Store, error) {
 	hub := c.hubConfig()
 	if hub == nil {
@@ -44,7 +44,7 @@ func (c *Config) ledger() (*ledger.Store, error) {
 	return ledger.NewStore(ledger.Options{Hub: hub, Holder: c.Cell})
 }
 
-// hubConfig leads to the hub, nil if nothing does.
+// hubConfig returns the configuration for the hub, nil if there is none.
 func (c *Config) hubConfig() *rest.Config {
 	hub := c.HubAPI
 	if c.Hub {
@@ -58,7 +58,7 @@ func (c *Config) hubConfig() *rest.Config {
 	return hub
 }
 
-// quotas returns the guard of FederatedResourceQuotas. Without a way to the hub the cell's own are all there are.
+// quotas returns the guard of FederatedResourceQuotas. Without a connection to the hub, those of the cell are used.
 func (c *Config) quotas(state *cell.Cell) (*quota.Guard, error) {
 	hub := c.hubConfig()
 	if hub == nil {
@@ -76,7 +76,7 @@ func (c *Config) quotas(state *cell.Cell) (*quota.Guard, error) {
 	return quota.NewGuard(state, client), nil
 }
 
-// HubRules are the rights that the engine of a cell needs on the hub to keep to what is promised and to quotas.
+// HubRules are the permissions that the engine of a cell needs on the hub, for reservations and quotas.
 func HubRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{cellplanev1alpha1.GroupVersion.Group}, Resources: []string{"clusterledgers"}, Verbs: []string{"get", "list", "watch", "update"}},

@@ -21,7 +21,8 @@ func namespaceRef(name string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// P15, O10: namespaces of the hub are in every member, overridden for the cluster, and go with the hub's.
+// P15, O10: namespaces of the hub are created in every member, with the overrides for the cluster, and deleted with the
+// hub's.
 func TestNamespacesTravel(t *testing.T) {
 	t.Parallel()
 	cop := &policyv1alpha1.ClusterOverridePolicy{ObjectMeta: metav1.ObjectMeta{Name: "ns-" + strings.ToLower(t.Name())}}
@@ -46,29 +47,29 @@ func TestNamespacesTravel(t *testing.T) {
 	if got := until(t, "it is in member2", members["member2"], namespaceRef("hub-travels"), anything[*corev1.Namespace]); got.Labels["site"] != "" {
 		t.Errorf("member2 got the override for member1: %v", got.Labels)
 	}
-	work := until(t, "its Work has the trace", hub, workRef("member1", "Namespace", "", "hub-travels"), anything[*workv1alpha1.Work])
+	work := until(t, "its Work records the override", hub, workRef("member1", "Namespace", "", "hub-travels"), anything[*workv1alpha1.Work])
 	if !strings.Contains(work.Annotations[names.AppliedClusterOverridesAnnotation], cop.Name) {
 		t.Errorf("annotations are %v", work.Annotations)
 	}
 	missing(t, "a skipped namespace", members["member1"], namespaceRef("hub-stays"))
 	missing(t, "a namespace of Kubernetes", members["member1"], namespaceRef("kube-special"))
 	missing(t, "a Work of a reserved namespace", hub, workRef("member1", "Namespace", "", names.SystemNamespace))
-	until(t, "a namespace that was there counts as applied", hub, workRef("member2", "Namespace", "", "hub-was-there"), func(w *workv1alpha1.Work) bool {
+	until(t, "an existing namespace counts as applied", hub, workRef("member2", "Namespace", "", "hub-was-there"), func(w *workv1alpha1.Work) bool {
 		return slices.ContainsFunc(w.Status.Conditions, func(c metav1.Condition) bool { return c.Type == names.WorkApplied && c.Status == metav1.ConditionTrue })
 	})
 	if there := until(t, "it is there", members["member2"], namespaceRef("hub-was-there"), anything[*corev1.Namespace]); there.Labels[names.ManagedLabel] != "" {
-		t.Error("a namespace that was there was taken over")
+		t.Error("an existing namespace was taken over")
 	}
 
 	edit(t, hub, namespaceRef("hub-travels"), func(ns *corev1.Namespace) { ns.Labels["team"] = "b" })
-	until(t, "labels follow", members["member2"], namespaceRef("hub-travels"), func(ns *corev1.Namespace) bool { return ns.Labels["team"] == "b" })
+	until(t, "labels are updated", members["member2"], namespaceRef("hub-travels"), func(ns *corev1.Namespace) bool { return ns.Labels["team"] == "b" })
 	if err := hub.Delete(t.Context(), namespaceRef("hub-travels")); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "it leaves the members", members["member1"], namespaceRef("hub-travels"), func(ns *corev1.Namespace) bool { return ns.DeletionTimestamp != nil })
+	until(t, "it is deleted in the members", members["member1"], namespaceRef("hub-travels"), func(ns *corev1.Namespace) bool { return ns.DeletionTimestamp != nil })
 }
 
-// P15: a cluster that joins gets the namespaces that are there.
+// P15: a cluster that joins gets the existing namespaces.
 func TestNamespacesOfANewCluster(t *testing.T) {
 	t.Parallel()
 	createIn(t, hub, namespaceRef("hub-was-first"))
@@ -76,7 +77,7 @@ func TestNamespacesOfANewCluster(t *testing.T) {
 	late := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Spec: clusterv1alpha1.ClusterSpec{SyncMode: clusterv1alpha1.Pull}}
 	createIn(t, hub, late)
 	t.Cleanup(func() { _ = hub.Delete(context.Background(), late) })
-	until(t, "the new cluster is to have it", hub, workRef("late", "Namespace", "", "hub-was-first"), anything[*workv1alpha1.Work])
+	until(t, "the new cluster has a Work for it", hub, workRef("late", "Namespace", "", "hub-was-first"), anything[*workv1alpha1.Work])
 }
 
 // P1, P18: the hub's engine propagates cluster-scoped templates through ClusterResourceBindings.
@@ -105,7 +106,7 @@ func TestClusterScopedTemplates(t *testing.T) {
 	if err := hub.Delete(t.Context(), cpp); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the claim goes with the policy", hub, roleRef(), func(r *rbacv1.ClusterRole) bool {
+	until(t, "the claim is removed with the policy", hub, roleRef(), func(r *rbacv1.ClusterRole) bool {
 		return r.Labels[names.ClusterPropagationPolicyPermanentIDLabel] == ""
 	})
 	if err := hub.Delete(context.Background(), roleRef()); err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/enginetest"
 )
 
-// engineProcess makes the test binary an engine, with the kubeconfig that it names.
+// engineProcess makes the test binary run an engine with the kubeconfig that it names.
 const engineProcess = "CELLPLANE_TEST_ENGINE"
 
 func runEngineProcess(kubeconfig string) {
@@ -35,7 +35,7 @@ func runEngineProcess(kubeconfig string) {
 	os.Exit(1)
 }
 
-// startEngineProcess runs an engine as a process of its own, which the test may kill.
+// startEngineProcess runs an engine in a process that the test may kill.
 func startEngineProcess(t *testing.T) *exec.Cmd {
 	t.Helper()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
@@ -58,7 +58,7 @@ func startEngineProcess(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
-// The leader is killed while it works: the other one finishes what it began, and nothing is lost or doubled.
+// The leader is killed under load: the other engine finishes the work, and nothing is lost or duplicated.
 func TestLeaderIsKilledUnderLoad(t *testing.T) {
 	ns := namespace(t)
 	stopEngine()
@@ -77,7 +77,7 @@ func TestLeaderIsKilledUnderLoad(t *testing.T) {
 	if err := cell.Delete(t.Context(), lease); ctrlclient.IgnoreNotFound(err) != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cell.Delete(context.Background(), lease) }) // nobody is left who could give it up
+	t.Cleanup(func() { _ = cell.Delete(context.Background(), lease) }) // no engine is left to release it
 	leader := startEngineProcess(t)
 	first := leads("")
 	startEngineProcess(t)

@@ -24,7 +24,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// One federation serves all tests of the package: a hub and a cell with their engines, and two members.
+// All tests of the package share one federation: a hub and a cell with their engines, and two members.
 var (
 	federation *local.Federation
 	cell       ctrlclient.WithWatch

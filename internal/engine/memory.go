@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// An engine's memory is what it keeps, and as much again that the collector has not looked at yet; and what reading
-// everything at the start left behind. The limits are soft: close to them the collector works harder. What is kept has
-// half as much room again in any case, or else the collector would do nothing but work.
+// An engine's memory is its live heap, about as much garbage that has not been collected yet, and garbage from filling
+// the caches at the start. The limit is soft: close to it the garbage collector runs more often. It is at least one and
+// a half times the live heap, or the collector would run all the time.
 const (
 	baseMemory     = 80 << 20 // besides the program itself
 	workloadMemory = 14 << 10 // for each template and its Works
@@ -17,14 +17,14 @@ const (
 	memoryPeriod   = time.Second
 )
 
-// governMemory keeps the memory of the process in proportion to the number of templates until the context ends. Reading everything
-// leaves much behind that is not needed again: that is given back as soon as the process is ready and has come to rest.
+// governMemory limits the memory of the process in proportion to the number of templates until the context ends. When
+// the process is ready and its start is over, it returns the garbage of the start to the operating system.
 func governMemory(ctx context.Context, templates func() int, ready func() bool) {
 	limit := func() { debug.SetMemoryLimit(memoryFor(templates(), liveMemory())) }
 	limit()
 	ticker := time.NewTicker(memoryPeriod)
 	defer ticker.Stop()
-	var start arrival
+	var start startup
 	for {
 		select {
 		case <-ctx.Done():
@@ -38,20 +38,20 @@ func governMemory(ctx context.Context, templates func() int, ready func() bool) 
 	}
 }
 
-// arrival is how a process comes to rest after its start.
-type arrival struct {
+// startup detects the end of the start of a process.
+type startup struct {
 	allocated    int64 // so far
 	quietPeriods int
 }
 
 const (
-	quietShare   = 32 // of what is kept, a period that allocates less is quiet
+	quietShare   = 32 // a period that allocates less than this fraction of the live heap is quiet
 	quietPeriods = 3
 )
 
-// over tells once, when several periods in succession were quiet. How long it takes until then depends on how much there is to read and
-// to compare with the members, not on the clock.
-func (a *arrival) over(allocated, live int64) bool {
+// over returns true once: after several quiet periods in succession. The time until then depends on how much there is to
+// read and to compare with the members.
+func (a *startup) over(allocated, live int64) bool {
 	if a.quietPeriods >= quietPeriods {
 		return false
 	}
@@ -68,10 +68,10 @@ func memoryFor(templates int, live int64) int64 {
 	return max(baseMemory+workloadMemory*int64(templates), live+live/2+otherMemory)
 }
 
-// liveMemory is what the collector found to be in use when it last looked.
+// liveMemory is the live heap as of the last garbage collection.
 func liveMemory() int64 { return measured("/gc/heap/live:bytes") }
 
-// allocatedMemory is everything that was ever allocated.
+// allocatedMemory is the sum of all allocations since the start.
 func allocatedMemory() int64 { return measured("/gc/heap/allocs:bytes") }
 
 func measured(name string) int64 {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// With the program itself, of which about 60 MiB stay in memory, an engine stays within 150 MiB and 20 KiB per workload.
+// With the program itself, of which about 60 MiB stay in memory, an engine stays within 150 MiB plus 20 KiB per workload.
 func TestMemoryFor(t *testing.T) {
 	const program = 60 << 20
 	for _, workloads := range []int{0, 1000, 10000, 100000} {
@@ -15,13 +15,13 @@ func TestMemoryFor(t *testing.T) {
 	}
 }
 
-// What is kept always leaves room for the collector to rest, however much it is.
-func TestMemoryForWhatIsKept(t *testing.T) {
+// The limit is well above the live heap, however large that is.
+func TestMemoryForLiveHeap(t *testing.T) {
 	kept := make([]byte, 64<<20)
 	runtime.GC()
 	live := liveMemory()
 	if live < int64(len(kept)) {
-		t.Errorf("%d bytes are kept, and %d told of", len(kept), live)
+		t.Errorf("%d bytes are live, but %d are reported", len(kept), live)
 	}
 	for _, workloads := range []int{0, 1000, 10000} {
 		if got := memoryFor(workloads, 400<<20); got < 600<<20 {
@@ -31,10 +31,10 @@ func TestMemoryForWhatIsKept(t *testing.T) {
 	runtime.KeepAlive(kept)
 }
 
-// A start is over once, when there were three quiet periods in succession, however long it takes until then.
-func TestArrival(t *testing.T) {
+// A start is over after three quiet periods in succession, and is reported once.
+func TestStartup(t *testing.T) {
 	const live = 32 << 20
-	var start arrival
+	var start startup
 	allocated := int64(500 << 20)
 	for i, period := range []struct {
 		allocates int64
@@ -51,7 +51,7 @@ func TestAllocatedMemory(t *testing.T) {
 	before := allocatedMemory()
 	kept := make([]byte, 8<<20)
 	if got := allocatedMemory() - before; got < int64(len(kept)) {
-		t.Errorf("%d bytes were allocated, and %d told of", len(kept), got)
+		t.Errorf("%d bytes were allocated, but %d are reported", len(kept), got)
 	}
 	runtime.KeepAlive(kept)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/detector"
 	"github.com/cellplane/cellplane/internal/engine/eviction"
 	"github.com/cellplane/cellplane/internal/engine/execution"
+	"github.com/cellplane/cellplane/internal/engine/queue"
 	"github.com/cellplane/cellplane/internal/engine/scheduler"
 	"github.com/cellplane/cellplane/internal/engine/tainteviction"
 	"github.com/cellplane/cellplane/internal/interpreter"
@@ -28,7 +29,7 @@ import (
 func (e *engine) registry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, group := range [][]prometheus.Collector{detector.Collectors(), scheduler.Collectors(), tainteviction.Collectors(), eviction.Collectors(), appfailover.Collectors(), descheduler.Collectors(), binding.Collectors(), execution.Collectors(), interpreter.Collectors(), ledger.Collectors()} {
+	for _, group := range [][]prometheus.Collector{queue.Collectors(), detector.Collectors(), scheduler.Collectors(), tainteviction.Collectors(), eviction.Collectors(), appfailover.Collectors(), descheduler.Collectors(), binding.Collectors(), execution.Collectors(), interpreter.Collectors(), ledger.Collectors()} {
 		registry.MustRegister(group...)
 	}
 	gauge := func(name, help string, value func() float64) {
@@ -36,7 +37,7 @@ func (e *engine) registry() *prometheus.Registry {
 	}
 	gauge("cellplane_engine_templates", "Number of objects that may be templates.", func() float64 { return float64(e.cell.Templates.Len()) })
 	gauge("cellplane_engine_works", "Number of Works.", func() float64 { return float64(e.cell.Works.Len()) })
-	gauge("cellplane_engine_leading", "Whether this engine works (1) or stands by (0).", func() float64 {
+	gauge("cellplane_engine_leading", "Whether this engine leads (1) or stands by (0).", func() float64 {
 		if e.leading.Load() {
 			return 1
 		}
@@ -45,7 +46,7 @@ func (e *engine) registry() *prometheus.Registry {
 	return registry
 }
 
-// serve answers /healthz, /readyz and /metrics until the context ends.
+// serve serves /healthz, /readyz and /metrics until the context ends.
 func (e *engine) serve(ctx context.Context, address string) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -56,7 +57,7 @@ func (e *engine) serve(ctx context.Context, address string) error {
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if !e.ready.Load() {
-			http.Error(w, "the engine has not seen everything in its cell yet", http.StatusServiceUnavailable)
+			http.Error(w, "the caches of the cell are not filled yet", http.StatusServiceUnavailable)
 			return
 		}
 		_, _ = w.Write([]byte("ok"))
@@ -65,7 +66,7 @@ func (e *engine) serve(ctx context.Context, address string) error {
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	go func() {
 		if err := server.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
-			e.logger.Error(err, "serving metrics")
+			e.logger.Error(err, "cannot serve metrics")
 		}
 	}()
 	return nil

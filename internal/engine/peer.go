@@ -19,21 +19,22 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 )
 
-// A lease cannot tell a dead leader from one whose renewals are slow: if it runs out soon, a busy machine costs the
-// lead, and if it runs out late, nobody works for long after a crash. So engines also hold a connection to the leader,
-// on which nothing is sent. When a process dies its system closes the connection and refuses new ones: then, and only
-// then, the standby gives the lease up in the dead one's name. In all other cases the lease decides.
+// A lease does not tell a dead leader from one whose renewals are slow. A short lease is lost on a busy machine; a long
+// one leaves the cell without a leader after a crash. So engines also hold a connection to the leader, on which nothing
+// is sent. When a process dies, its kernel closes the connection and refuses new ones: then, and only then, the standby
+// releases the lease on behalf of the dead leader. In all other cases the lease decides.
 
 const (
 	peerCheck    = 200 * time.Millisecond
 	peerDial     = 2 * time.Second
 	peersAtMost  = 16
-	peerDoubts   = 3 // how often one that still answers after a connection ended is looked at again
+	peerRedials  = 3 // how often a peer is dialled again that still accepts connections after one ended
 	hostSplitter = "_"
 	addrSplitter = "@"
 )
 
-// listenForPeers accepts connections until the context ends, and returns the identity under which peers find them.
+// listenForPeers accepts connections until the context ends. It returns the identity for the lease, which includes the
+// address.
 func listenForPeers(ctx context.Context, address, id string) (identity string, err error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -50,12 +51,12 @@ func listenForPeers(ctx context.Context, address, id string) (identity string, e
 			select {
 			case open <- struct{}{}:
 			default:
-				_ = connection.Close() // who has no link waits for the lease
+				_ = connection.Close() // this peer has to wait for the lease
 				continue
 			}
 			stop := context.AfterFunc(ctx, func() { _ = connection.Close() })
 			go func() {
-				_, _ = io.Copy(io.Discard, io.LimitReader(connection, 1)) // nobody says anything: this waits for the end
+				_, _ = io.Copy(io.Discard, io.LimitReader(connection, 1)) // nothing is sent: this waits for the end
 				stop()
 				_ = connection.Close()
 				<-open
@@ -64,23 +65,23 @@ func listenForPeers(ctx context.Context, address, id string) (identity string, e
 	}()
 	host, err := os.Hostname()
 	if err != nil {
-		return "", fmt.Errorf("finding out the name of this host: %w", err)
+		return "", fmt.Errorf("reading the host name: %w", err)
 	}
 	return host + hostSplitter + id + addrSplitter + listener.Addr().String(), nil
 }
 
-// peerWatch waits for the death of whoever leads.
+// peerWatch notices the death of the leader.
 type peerWatch struct {
-	// leader returns the identity of who leads, and self is our own.
+	// leader returns the identity of the leader, and self is our own.
 	leader func() string
 	self   string
-	// giveUp gives up the lease in the name of the dead.
-	giveUp func(ctx context.Context, holder string) error
+	// release releases the lease on behalf of its dead holder.
+	release func(ctx context.Context, holder string) error
 	// connected is called when there is a connection to the leader; it may be nil.
 	connected func()
 }
 
-// run works until the context ends.
+// run watches the leader until the context ends.
 func (w *peerWatch) run(ctx context.Context) {
 	ticker := time.NewTicker(peerCheck)
 	defer ticker.Stop()
@@ -97,15 +98,15 @@ func (w *peerWatch) run(ctx context.Context) {
 		if !w.diedWhileWatched(ctx, peerAddress(holder, w.self)) {
 			continue
 		}
-		klog.FromContext(ctx).Info("the leading engine has died, taking over", "holder", holder)
-		if err := w.giveUp(ctx, holder); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Info("cannot give up the lease of a dead engine, waiting until it runs out", "err", err)
+		klog.FromContext(ctx).Info("the leader has died, releasing its lease", "holder", holder)
+		if err := w.release(ctx, holder); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Info("cannot release the lease of a dead leader, waiting until it expires", "err", err)
 		}
 	}
 }
 
-// peerAddress returns where the holder of the lease can be reached, "" if it cannot: a loopback address means something
-// on the same host only.
+// peerAddress returns the address of the holder of the lease, "" if it cannot be reached: a loopback address is valid on
+// the same host only.
 func peerAddress(holder, self string) string {
 	_, address, found := strings.Cut(holder, addrSplitter)
 	host, _, err := net.SplitHostPort(address)
@@ -127,8 +128,8 @@ func hostOf(identity string) string {
 	return host
 }
 
-// diedWhileWatched holds a connection to a process and tells, when it ends, whether the process is gone for sure. One
-// that was never reached may be anything.
+// diedWhileWatched holds a connection to a process. When it ends, it reports whether the process is dead for certain. A
+// process that was never reached does not count as dead.
 func (w *peerWatch) diedWhileWatched(ctx context.Context, address string) bool {
 	if address == "" {
 		return false
@@ -141,8 +142,8 @@ func (w *peerWatch) diedWhileWatched(ctx context.Context, address string) bool {
 	if w.connected != nil {
 		w.connected()
 	}
-	// A process that ends may close a connection before it stops listening: who still answers is looked at again.
-	for range peerDoubts {
+	// A process that ends may close a connection before it stops listening, so dial again if it still accepts.
+	for range peerRedials {
 		hold(ctx, connection)
 		if connection, err = dialer.DialContext(ctx, "tcp", address); err != nil {
 			return errors.Is(err, syscall.ECONNREFUSED)
@@ -159,8 +160,8 @@ func hold(ctx context.Context, connection net.Conn) {
 	_ = connection.Close()
 }
 
-// giveUpLease releases a lease in the name of its holder, if that is still the same.
-func giveUpLease(ctx context.Context, client coordinationv1.LeasesGetter, name, holder string) error {
+// releaseLease releases a lease on behalf of its holder, if that is still the same.
+func releaseLease(ctx context.Context, client coordinationv1.LeasesGetter, name, holder string) error {
 	lease, err := client.Leases(names.SystemNamespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Where the other engine is reached, and when its silence means nothing.
+// TestPeerAddress checks where the leader can be reached, and when it cannot.
 func TestPeerAddress(t *testing.T) {
 	for _, test := range []struct{ name, holder, self, want string }{
 		{"on the same host", "a_1@127.0.0.1:80", "a_2@127.0.0.1:81", "127.0.0.1:80"},
@@ -16,7 +16,7 @@ func TestPeerAddress(t *testing.T) {
 		{"on another host", "b_1@10.0.0.1:80", "a_2@10.0.0.2:80", "10.0.0.1:80"},
 		{"any address", "b_1@0.0.0.0:80", "a_2@10.0.0.2:80", ""},
 		{"of an engine that does not listen", "b_1", "a_2@10.0.0.2:80", ""},
-		{"nonsense", "b_1@nowhere", "a_2@10.0.0.2:80", ""},
+		{"invalid address", "b_1@nowhere", "a_2@10.0.0.2:80", ""},
 	} {
 		if got := peerAddress(test.holder, test.self); got != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
@@ -24,8 +24,8 @@ func TestPeerAddress(t *testing.T) {
 	}
 }
 
-// A lease is given up for a leader that was reached and is gone, and for no other.
-func TestDeathOfALeader(t *testing.T) {
+// The lease of a leader is released if the leader was reached and has died, and only then.
+func TestLeaderDies(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	living, die := context.WithCancel(ctx)
@@ -41,32 +41,32 @@ func TestDeathOfALeader(t *testing.T) {
 	if hostOf(leader) != host {
 		t.Errorf("the identity is %q", leader)
 	}
-	given := make(chan string, 10)
+	released := make(chan string, 10)
 	watch := &peerWatch{
 		leader: func() string { return leader }, self: self, connected: die,
-		giveUp: func(_ context.Context, holder string) error {
-			given <- holder
+		release: func(_ context.Context, holder string) error {
+			released <- holder
 			return nil
 		},
 	}
-	if living.Err() != nil || len(given) > 0 {
-		t.Fatal("it is dead before anybody looked")
+	if living.Err() != nil || len(released) > 0 {
+		t.Fatal("the leader died before it was watched")
 	}
 	go watch.run(ctx)
 	select {
-	case holder := <-given:
+	case holder := <-released:
 		if holder != leader || living.Err() == nil {
-			t.Errorf("the lease of %s was given up", holder)
+			t.Errorf("the lease of %s was released", holder)
 		}
 	case <-ctx.Done():
-		t.Error("the lease was not given up")
+		t.Error("the lease was not released")
 	}
 	if watch.diedWhileWatched(ctx, peerAddress(leader, self)) {
-		t.Error("one that was never reached is taken for dead")
+		t.Error("a leader that was never reached counts as dead")
 	}
 }
 
-// An engine that only drops a connection lives.
+// An engine that only drops a connection is not dead.
 func TestDroppedConnection(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -83,6 +83,6 @@ func TestDroppedConnection(t *testing.T) {
 		}
 	}()
 	if (&peerWatch{}).diedWhileWatched(t.Context(), listener.Addr().String()) {
-		t.Error("one that answers is taken for dead")
+		t.Error("an engine that accepts connections counts as dead")
 	}
 }

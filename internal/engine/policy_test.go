@@ -58,7 +58,7 @@ func delivered(t *testing.T, member, ns, name, key, value string) *corev1.Config
 	return until(t, fmt.Sprintf("%s=%s is in %s", key, value, member), members[member], configMapRef(ns, name), func(cm *corev1.ConfigMap) bool { return cm.Data[key] == value })
 }
 
-// barrier returns when the engine has dealt with everything that was written before: another template has gone through.
+// barrier returns when the engine has reconciled everything that was written before: it waits for another template.
 func barrier(t *testing.T, ns string) {
 	t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "barrier-"}}
@@ -69,7 +69,7 @@ func barrier(t *testing.T, ns string) {
 	until(t, "the engine has caught up", members["member1"], &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: secret.Name}}, anything[*corev1.Secret])
 }
 
-// P1, P2: a policy that comes after its template finds it, and reaches no other namespace.
+// P1, P2: a policy that is created after its template selects it, and selects in no other namespace.
 func TestPolicyAfterTemplate(t *testing.T) {
 	t.Parallel()
 	ns, other := namespace(t), namespace(t)
@@ -103,18 +103,18 @@ func TestClusterPolicyClaims(t *testing.T) {
 	if binding.Labels[names.ClusterPropagationPolicyPermanentIDLabel] != got.Labels[names.ClusterPropagationPolicyPermanentIDLabel] || binding.Annotations[names.ClusterPropagationPolicyNameAnnotation] != ns {
 		t.Errorf("the binding is not claimed: %v %v", binding.Labels, binding.Annotations)
 	}
-	missing(t, "what another controller propagates", cell, bindingRef(ns, "claimed-configmap"))
+	missing(t, "a binding of a template that another controller propagates", cell, bindingRef(ns, "claimed-configmap"))
 
-	// The namespace's own policy takes precedence for what comes from now on, not for what is claimed.
+	// A policy of the namespace takes precedence for new templates, not for claimed ones.
 	create(t, policy(ns, "own", []string{"ConfigMap"}, inMembers("member2")))
 	next := configMap(ns, "next", map[string]string{"k": "v"})
 	next.Labels = map[string]string{"team": ns}
 	create(t, next)
 	delivered(t, "member2", ns, "next", "k", "v")
-	missing(t, "what is claimed stays", members["member2"], configMapRef(ns, "mine"))
+	missing(t, "a claimed template in member2", members["member2"], configMapRef(ns, "mine"))
 }
 
-// P4: deleting a policy takes the claims away and leaves everything else; a new policy takes over.
+// P4: deleting a policy removes the claims and leaves everything else; a new policy takes over.
 func TestPolicyDeletion(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -133,7 +133,7 @@ func TestPolicyDeletion(t *testing.T) {
 	if binding.Spec.Placement == nil || len(binding.Spec.Clusters) != 1 {
 		t.Errorf("the binding lost its placement: %+v", binding.Spec)
 	}
-	// Changes of the template still travel.
+	// Changes of the template are still propagated.
 	edit(t, cell, configMapRef(ns, "cm"), func(cm *corev1.ConfigMap) { cm.Data["k"] = "2" })
 	delivered(t, "member1", ns, "cm", "k", "2")
 
@@ -142,7 +142,8 @@ func TestPolicyDeletion(t *testing.T) {
 	untilGone(t, "it has moved", members["member1"], configMapRef(ns, "cm"))
 }
 
-// P5, B1: a selector that shrinks unclaims; a placement that changes moves the template and removes the old Work.
+// P5, B1: a template that is no longer selected is unclaimed; a changed placement moves the template and deletes the
+// old Work.
 func TestPolicyEdit(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -169,12 +170,12 @@ func TestLazyActivation(t *testing.T) {
 	old := configMap(ns, "old", map[string]string{"k": "1"})
 	create(t, old)
 	p := policy(ns, "lazy", []string{"ConfigMap"}, inMembers("member1"), lazy)
-	// What is made within the same second is made together.
+	// Objects that are created in the same second count as created together.
 	testenv.Eventually(t, "the next second has begun", func(context.Context) (bool, error) { return time.Now().Unix() > old.CreationTimestamp.Unix(), nil })
 	create(t, p)
 	until(t, "it is claimed", cell, configMapRef(ns, "old"), func(cm *corev1.ConfigMap) bool { return cm.Labels[names.PropagationPolicyPermanentIDLabel] != "" })
 	barrier(t, ns)
-	missing(t, "a template that was there before", cell, bindingRef(ns, "old-configmap"))
+	missing(t, "a binding of an existing template", cell, bindingRef(ns, "old-configmap"))
 	edit(t, cell, configMapRef(ns, "old"), func(cm *corev1.ConfigMap) { cm.Data["k"] = "2" })
 	delivered(t, "member1", ns, "old", "k", "2")
 
@@ -186,7 +187,7 @@ func TestLazyActivation(t *testing.T) {
 	edit(t, cell, configMapRef(ns, "new"), func(cm *corev1.ConfigMap) { cm.Data["k"] = "2" })
 	delivered(t, "member2", ns, "new", "k", "2")
 
-	// A policy that comes to select more waits, too, though it is older than what it selects.
+	// A policy that selects more after an edit waits as well, though it is older than the template.
 	create(t, serviceAccount(ns, "later"))
 	barrier(t, ns)
 	edit(t, cell, p, func(p *policyv1alpha1.PropagationPolicy) {
@@ -194,7 +195,7 @@ func TestLazyActivation(t *testing.T) {
 	})
 	until(t, "it is claimed", cell, serviceAccount(ns, "later"), func(a *corev1.ServiceAccount) bool { return a.Labels[names.PropagationPolicyPermanentIDLabel] != "" })
 	barrier(t, ns)
-	missing(t, "what the policy has come to select", cell, bindingRef(ns, "later-serviceaccount"))
+	missing(t, "a binding of a newly selected template", cell, bindingRef(ns, "later-serviceaccount"))
 	edit(t, cell, serviceAccount(ns, "later"), func(a *corev1.ServiceAccount) { a.AutomountServiceAccountToken = ptr.To(false) })
 	until(t, "it is there", members["member2"], serviceAccount(ns, "later"), anything[*corev1.ServiceAccount])
 }
@@ -203,7 +204,7 @@ func serviceAccount(ns, name string) *corev1.ServiceAccount {
 	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
 }
 
-// P8: suspended dispatching holds changes back and lets deletions through.
+// P8: suspended dispatching stops updates, but not deletions.
 func TestSuspendDispatching(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -214,7 +215,7 @@ func TestSuspendDispatching(t *testing.T) {
 	edit(t, cell, p, func(p *policyv1alpha1.PropagationPolicy) {
 		p.Spec.Suspension = &policyv1alpha1.Suspension{DispatchingOnClusters: &policyv1alpha1.SuspendClusters{ClusterNames: []string{"member1"}}}
 	})
-	until(t, "the Work says so", cell, workRef("member1", "ConfigMap", ns, "cm"), func(w *workv1alpha1.Work) bool {
+	until(t, "the Work reports it", cell, workRef("member1", "ConfigMap", ns, "cm"), func(w *workv1alpha1.Work) bool {
 		return ptr.Deref(w.Spec.SuspendDispatching, false) && meta.IsStatusConditionFalse(w.Status.Conditions, names.WorkDispatching)
 	})
 	edit(t, cell, configMapRef(ns, "cm"), func(cm *corev1.ConfigMap) { cm.Data["k"] = "2" })
@@ -229,14 +230,14 @@ func TestSuspendDispatching(t *testing.T) {
 	edit(t, cell, p, func(p *policyv1alpha1.PropagationPolicy) {
 		p.Spec.Suspension = &policyv1alpha1.Suspension{Dispatching: ptr.To(true)}
 	})
-	until(t, "all is suspended", cell, workRef("member2", "ConfigMap", ns, "cm"), func(w *workv1alpha1.Work) bool { return ptr.Deref(w.Spec.SuspendDispatching, false) })
+	until(t, "both Works are suspended", cell, workRef("member2", "ConfigMap", ns, "cm"), func(w *workv1alpha1.Work) bool { return ptr.Deref(w.Spec.SuspendDispatching, false) })
 	if err := cell.Delete(t.Context(), configMapRef(ns, "cm")); err != nil {
 		t.Fatal(err)
 	}
-	untilGone(t, "it is deleted all the same", members["member1"], configMapRef(ns, "cm"))
+	untilGone(t, "it is deleted nevertheless", members["member1"], configMapRef(ns, "cm"))
 }
 
-// P9, P14: a binding whose scheduling is suspended, or is another scheduler's, is not decided about.
+// P9, P14: a binding whose scheduling is suspended, or that belongs to another scheduler, is not scheduled.
 func TestSchedulingByOthers(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -253,11 +254,11 @@ func TestSchedulingByOthers(t *testing.T) {
 	for _, when := range []string{"the new placement is noted", "it still is, after others have been decided about"} {
 		binding := until(t, when, cell, bindingRef(ns, "cm-configmap"), noted)
 		if len(binding.Spec.Clusters) != 1 || binding.Spec.Clusters[0].Name != "member1" {
-			t.Errorf("%s, and the binding was scheduled to %v", when, binding.Spec.Clusters)
+			t.Errorf("%s, but the binding was scheduled to %v", when, binding.Spec.Clusters)
 		}
 		barrier(t, ns)
 	}
-	missing(t, "a decision", members["member2"], configMapRef(ns, "cm"))
+	missing(t, "a copy before a decision", members["member2"], configMapRef(ns, "cm"))
 	edit(t, cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) { b.Spec.Suspension = nil })
 	delivered(t, "member2", ns, "cm", "k", "1")
 
@@ -268,7 +269,7 @@ func TestSchedulingByOthers(t *testing.T) {
 	barrier2 := configMap(ns, "after", map[string]string{"k": "1"})
 	create(t, barrier2)
 	delivered(t, "member2", ns, "after", "k", "1")
-	binding = until(t, "it still has", cell, binding, anything[*workv1alpha2.ResourceBinding])
+	binding = until(t, "it still has it", cell, binding, anything[*workv1alpha2.ResourceBinding])
 	if len(binding.Spec.Clusters) != 0 || meta.FindStatusCondition(binding.Status.Conditions, names.BindingScheduled) != nil {
 		t.Errorf("somebody else's binding was scheduled: %+v", binding)
 	}
@@ -276,10 +277,10 @@ func TestSchedulingByOthers(t *testing.T) {
 		b.Spec.Clusters = []workv1alpha2.TargetCluster{{Name: "nowhere"}, {Name: "member1"}}
 	})
 	event(t, cell, ns, "s-secret", names.EventClusterNotFound)
-	until(t, "what the other scheduler says is done", members["member1"], &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "s"}}, anything[*corev1.Secret])
+	until(t, "the decision of the other scheduler is applied", members["member1"], &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "s"}}, anything[*corev1.Secret])
 }
 
-// P10: the template's own word about conflicts beats the policy's.
+// P10: conflictResolution of the template overrides that of the policy.
 func TestTemplateDecidesAboutConflicts(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -290,7 +291,7 @@ func TestTemplateDecidesAboutConflicts(t *testing.T) {
 	delivered(t, "member1", ns, "cm", "k", "federation")
 }
 
-// P11: what is preserved stays, without our marks.
+// P11: preserved objects stay, without our labels and annotations.
 func TestPreserveOnDeletion(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -316,15 +317,15 @@ func TestPreserveOnDeletion(t *testing.T) {
 	}
 }
 
-// P28: a workload that runs in a member is brought under the federation without a restart, and given back as it was.
+// P28: a workload that runs in a member is taken over without a restart, and released as it was.
 func TestMigrationAndRollback(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	member := members["member1"]
 	legacy := deployment(ns, "legacy", 1)
-	legacy.Annotations = map[string]string{"team": "a"} // which the template does not know
+	legacy.Annotations = map[string]string{"team": "a"} // not in the template
 	createIn(t, member, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, legacy)
-	running := until(t, "it runs", member, deploymentRef(ns, "legacy"), func(d *appsv1.Deployment) bool { return d.Status.ReadyReplicas == 1 })
+	running := until(t, "it is running", member, deploymentRef(ns, "legacy"), func(d *appsv1.Deployment) bool { return d.Status.ReadyReplicas == 1 })
 	var before corev1.PodList
 	if err := member.List(t.Context(), &before, ctrlclient.InNamespace(ns)); err != nil || len(before.Items) != 1 {
 		t.Fatalf("%d pods: %v", len(before.Items), err)
@@ -334,20 +335,20 @@ func TestMigrationAndRollback(t *testing.T) {
 		spec.ConflictResolution = policyv1alpha1.ConflictOverwrite
 		spec.PreserveResourcesOnDeletion = ptr.To(true)
 	}), deployment(ns, "legacy", 1))
-	until(t, "the federation has it", member, deploymentRef(ns, "legacy"), func(d *appsv1.Deployment) bool { return d.Labels[names.ManagedLabel] == "true" })
+	until(t, "the federation has taken it over", member, deploymentRef(ns, "legacy"), func(d *appsv1.Deployment) bool { return d.Labels[names.ManagedLabel] == "true" })
 	until(t, "its status is reported", cell, deploymentRef(ns, "legacy"), func(d *appsv1.Deployment) bool { return d.Status.ReadyReplicas == 1 })
 
 	if err := cell.Delete(t.Context(), deploymentRef(ns, "legacy")); err != nil {
 		t.Fatal(err)
 	}
-	untilGone(t, "the federation has let go of it", cell, workRef("member1", "Deployment", ns, "legacy"))
-	back := until(t, "it is given back", member, deploymentRef(ns, "legacy"), func(d *appsv1.Deployment) bool { return d.Labels[names.ManagedLabel] == "" })
+	untilGone(t, "its Work is deleted", cell, workRef("member1", "Deployment", ns, "legacy"))
+	back := until(t, "it is released", member, deploymentRef(ns, "legacy"), func(d *appsv1.Deployment) bool { return d.Labels[names.ManagedLabel] == "" })
 	if back.UID != running.UID || back.Annotations["team"] != "a" {
 		t.Errorf("it was %s and is %s, with annotations %v", running.UID, back.UID, back.Annotations)
 	}
 	var after corev1.PodList
 	if err := member.List(t.Context(), &after, ctrlclient.InNamespace(ns)); err != nil || len(after.Items) != 1 || after.Items[0].UID != before.Items[0].UID {
-		t.Errorf("the pods are others: %v", err)
+		t.Errorf("the pods were recreated: %v", err)
 	}
 }
 
@@ -389,7 +390,7 @@ func labelOverride(ns, name, kind, target, value string) *policyv1alpha1.Overrid
 	return op
 }
 
-// O8, O9: override policies take effect as they come, change and go, and leave traces.
+// O8, O9: override policies take effect when they are created, changed and deleted, and are recorded on the Work.
 func TestOverridesTakeEffect(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -402,7 +403,7 @@ func TestOverridesTakeEffect(t *testing.T) {
 	op := labelOverride(ns, "op", "ConfigMap", "cm", "1")
 	create(t, op)
 	hasLabel("1")
-	until(t, "the Work has a trace", cell, workRef("member1", "ConfigMap", ns, "cm"), func(w *workv1alpha1.Work) bool {
+	until(t, "the Work records the override", cell, workRef("member1", "ConfigMap", ns, "cm"), func(w *workv1alpha1.Work) bool {
 		return strings.Contains(w.Annotations[names.AppliedOverridesAnnotation], `"policyName":"op"`)
 	})
 	event(t, cell, ns, "cm", names.EventApplyOverridePolicySucceed)
@@ -414,7 +415,7 @@ func TestOverridesTakeEffect(t *testing.T) {
 		t.Fatal(err)
 	}
 	hasLabel("")
-	until(t, "the trace is gone", cell, workRef("member1", "ConfigMap", ns, "cm"), func(w *workv1alpha1.Work) bool {
+	until(t, "the record is removed", cell, workRef("member1", "ConfigMap", ns, "cm"), func(w *workv1alpha1.Work) bool {
 		return w.Annotations[names.AppliedOverridesAnnotation] == ""
 	})
 }
@@ -466,7 +467,7 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// P20: what the cell's API server made up does not travel.
+// P20: fields that the cell's API server sets are not propagated.
 func TestServiceGetsItsOwnAddress(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -516,7 +517,7 @@ func TestStaticWeights(t *testing.T) {
 	until(t, "the new replicas are divided", members["member1"], deploymentRef(ns, "web"), func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == 6 })
 }
 
-// P26: where the member owns the replicas they are left alone.
+// P26: replicas that the member owns are retained.
 func TestRetainReplicas(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -534,12 +535,12 @@ func TestRetainReplicas(t *testing.T) {
 	}
 }
 
-// S23: a placement that cannot be satisfied is said so on the binding, and is tried again when clusters change.
+// S23: a placement that no cluster fits is reported on the binding, and retried when clusters change.
 func TestNoClusterFits(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	create(t, policy(ns, "p", []string{"ConfigMap"}, inMembers("nowhere")), configMap(ns, "cm", nil))
-	until(t, "the binding says why", cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
+	until(t, "the binding has the reason", cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
 		scheduled := meta.FindStatusCondition(b.Status.Conditions, names.BindingScheduled)
 		return scheduled != nil && scheduled.Status == metav1.ConditionFalse && scheduled.Reason == names.ReasonNoClusterFit && strings.Contains(scheduled.Message, "2 cluster(s)")
 	})

@@ -19,7 +19,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// namespace makes a namespace for a test in the cell.
+// namespace creates a namespace for a test in the cell.
 func namespace(t *testing.T) string {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}
@@ -41,7 +41,7 @@ func createIn(t *testing.T, client ctrlclient.Client, objects ...ctrlclient.Obje
 	}
 }
 
-// edit changes an object, as often as it takes.
+// edit changes an object and retries conflicts.
 func edit[T ctrlclient.Object](t *testing.T, client ctrlclient.Client, obj T, change func(T)) {
 	t.Helper()
 	testenv.Eventually(t, fmt.Sprintf("%T %s can be changed", obj, obj.GetName()), func(ctx context.Context) (bool, error) {
@@ -127,7 +127,7 @@ func selectKind(kind string) policyv1alpha1.ResourceSelector {
 	}
 }
 
-// policy places the kinds in all members unless told otherwise.
+// policy places the kinds in all members unless changed.
 func policy(ns, name string, kinds []string, change ...func(*policyv1alpha1.PropagationSpec)) *policyv1alpha1.PropagationPolicy {
 	p := &policyv1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
 	for _, kind := range kinds {
@@ -155,7 +155,7 @@ func TestDeploymentTravelsAndReportsBack(t *testing.T) {
 			t.Errorf("%s has %d replicas and labels %v", name, *got.Spec.Replicas, got.Labels)
 		}
 	}
-	until(t, "the template adds up the members", cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) bool {
+	until(t, "the template has the aggregated status", cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) bool {
 		return d.Status.ReadyReplicas == 6 && d.Status.Replicas == 6 && d.Status.ObservedGeneration == d.Generation
 	})
 	binding := until(t, "the binding is fully applied", cell, bindingRef(ns, "web-deployment"), func(b *workv1alpha2.ResourceBinding) bool {
@@ -165,7 +165,7 @@ func TestDeploymentTravelsAndReportsBack(t *testing.T) {
 	if len(binding.Status.AggregatedStatus) != 2 || binding.Status.AggregatedStatus[0].ClusterName != "member1" || !binding.Status.AggregatedStatus[1].Applied {
 		t.Errorf("aggregated status is %+v", binding.Status.AggregatedStatus)
 	}
-	until(t, "the Work tells", cell, workRef("member1", "Deployment", ns, "web"), func(w *workv1alpha1.Work) bool {
+	until(t, "the Work has the status", cell, workRef("member1", "Deployment", ns, "web"), func(w *workv1alpha1.Work) bool {
 		return meta.IsStatusConditionTrue(w.Status.Conditions, names.WorkApplied) && len(w.Status.ManifestStatuses) == 1 &&
 			w.Status.ManifestStatuses[0].Health == workv1alpha1.ResourceHealthy
 	})
@@ -176,7 +176,7 @@ func TestDeploymentTravelsAndReportsBack(t *testing.T) {
 			return d.Spec.Template.Spec.Containers[0].Image == "registry.example/app:2"
 		})
 	}
-	until(t, "the template is observed again", cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) bool {
+	until(t, "the template is observed", cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) bool {
 		return d.Status.ObservedGeneration == d.Generation && d.Status.UpdatedReplicas == 6 && d.Status.Replicas == 6
 	})
 
@@ -184,7 +184,7 @@ func TestDeploymentTravelsAndReportsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, member := range members {
-		untilGone(t, "the Deployment has left "+name, member, deploymentRef(ns, "web"))
+		untilGone(t, "the Deployment is deleted in "+name, member, deploymentRef(ns, "web"))
 	}
 	untilGone(t, "the binding is gone", cell, bindingRef(ns, "web-deployment"))
 	untilGone(t, "the Work is gone", cell, workRef("member1", "Deployment", ns, "web"))
@@ -200,13 +200,13 @@ func TestDriftIsRepaired(t *testing.T) {
 		cm.Data["a"] = "changed"
 		cm.Data["b"] = "added"
 	})
-	until(t, "what the federation says is restored and what it does not say is kept", member, configMapRef(ns, "settings"), func(cm *corev1.ConfigMap) bool {
+	until(t, "fields of the template are restored and others are kept", member, configMapRef(ns, "settings"), func(cm *corev1.ConfigMap) bool {
 		return cm.Data["a"] == "1" && cm.Data["b"] == "added"
 	})
 	if err := member.Delete(t.Context(), configMapRef(ns, "settings")); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "what was deleted is made again", member, configMapRef(ns, "settings"), func(cm *corev1.ConfigMap) bool { return cm.Data["a"] == "1" })
+	until(t, "the deleted object is recreated", member, configMapRef(ns, "settings"), func(cm *corev1.ConfigMap) bool { return cm.Data["a"] == "1" })
 	err := members["member2"].Get(t.Context(), ctrlclient.ObjectKeyFromObject(configMapRef(ns, "settings")), configMapRef(ns, "settings"))
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("member2, which was not chosen: %v", err)
@@ -219,11 +219,11 @@ func TestConflictResolution(t *testing.T) {
 	createIn(t, member, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, configMap(ns, "mine", map[string]string{"owner": "member"}))
 	create(t, policy(ns, "all", []string{"ConfigMap"}, inMembers("member1")), configMap(ns, "mine", map[string]string{"owner": "federation"}))
 
-	until(t, "the Work says why it is not applied", cell, workRef("member1", "ConfigMap", ns, "mine"), func(w *workv1alpha1.Work) bool {
+	until(t, "the Work reports why it is not applied", cell, workRef("member1", "ConfigMap", ns, "mine"), func(w *workv1alpha1.Work) bool {
 		applied := meta.FindStatusCondition(w.Status.Conditions, names.WorkApplied)
 		return applied != nil && applied.Status == metav1.ConditionFalse && applied.Reason == "ResourceConflict"
 	})
-	until(t, "the binding says so, too", cell, bindingRef(ns, "mine-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
+	until(t, "the binding reports it, too", cell, bindingRef(ns, "mine-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
 		return len(b.Status.AggregatedStatus) == 1 && !b.Status.AggregatedStatus[0].Applied && b.Status.AggregatedStatus[0].AppliedMessage != ""
 	})
 	if got := until(t, "it is there", member, configMapRef(ns, "mine"), anything[*corev1.ConfigMap]); got.Data["owner"] != "member" || got.Labels[names.ManagedLabel] != "" {
@@ -238,12 +238,12 @@ func TestConflictResolution(t *testing.T) {
 	})
 }
 
-// P23: what is in a member and not ours is not deleted either, whether it was there first or was taken from us.
+// P23: objects in a member that are not ours are not deleted, whether they existed first or were taken from us.
 func TestOnlyOurOwnIsDeleted(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	member := members["member1"]
-	// One that another federation keeps is not ours either.
+	// An object that another federation manages is not ours either.
 	another := configMap(ns, "another", map[string]string{"owner": "member"})
 	another.Labels = map[string]string{names.ManagedLabel: names.ManagedValue, names.WorkPermanentIDLabel: "another"}
 	createIn(t, member, namespaceRef(ns), configMap(ns, "theirs", map[string]string{"owner": "member"}), another)
@@ -252,7 +252,7 @@ func TestOnlyOurOwnIsDeleted(t *testing.T) {
 		create(t, configMap(ns, name, map[string]string{"owner": "federation"}))
 	}
 	for _, name := range []string{"theirs", "another"} {
-		until(t, "the Work says that it is not applied", cell, workRef("member1", "ConfigMap", ns, name), func(w *workv1alpha1.Work) bool {
+		until(t, "the Work reports that it is not applied", cell, workRef("member1", "ConfigMap", ns, name), func(w *workv1alpha1.Work) bool {
 			return meta.IsStatusConditionFalse(w.Status.Conditions, names.WorkApplied)
 		})
 	}

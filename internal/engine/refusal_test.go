@@ -26,8 +26,8 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// bouncer is an admission web hook of a member that keeps ConfigMaps of a namespace out as long as it is told to, if
-// their names begin with "refused".
+// bouncer is an admission webhook of a member that refuses ConfigMaps of a namespace whose names begin with "refused",
+// until relent is called.
 func bouncer(t *testing.T, member ctrlclient.Client, ns, words string) (relent func()) {
 	t.Helper()
 	var open atomic.Bool
@@ -41,7 +41,7 @@ func bouncer(t *testing.T, member ctrlclient.Client, ns, words string) (relent f
 		if !review.Response.Allowed {
 			review.Response.Result = &metav1.Status{Message: words}
 		}
-		_ = json.NewEncoder(w).Encode(review) // a client that is gone does not matter
+		_ = json.NewEncoder(w).Encode(review) // the client may be gone
 	}))
 	t.Cleanup(server.Close)
 	hook := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: ns}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
@@ -57,15 +57,15 @@ func bouncer(t *testing.T, member ctrlclient.Client, ns, words string) (relent f
 	}}}
 	createIn(t, member, namespaceRef(ns), hook)
 	t.Cleanup(func() { _ = member.Delete(context.Background(), hook) })
-	testenv.Eventually(t, "the member asks the web hook", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "the member calls the webhook", func(ctx context.Context) (bool, error) {
 		err := member.Create(ctx, configMap(ns, "refused-probe", nil), ctrlclient.DryRunAll)
 		return err != nil && strings.Contains(err.Error(), words), err
 	})
 	return func() { open.Store(true) }
 }
 
-// What a member's web hook rejects is said on the Work, the binding and the template, in the hook's own words. Other
-// members and other objects go on, and it is applied once the hook lets it pass.
+// The rejection of a member's webhook is reported on the Work, the binding and the template, with the webhook's
+// message. Other members and objects are not affected, and the object is applied once the webhook admits it.
 func TestMemberWebhookRejects(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -73,11 +73,11 @@ func TestMemberWebhookRejects(t *testing.T) {
 	relent := bouncer(t, members["member2"], ns, words)
 	create(t, policy(ns, "p", []string{"ConfigMap"}), configMap(ns, "refused", map[string]string{"k": "1"}))
 	delivered(t, "member1", ns, "refused", "k", "1")
-	until(t, "the Work says why", cell, workRef("member2", "ConfigMap", ns, "refused"), func(w *workv1alpha1.Work) bool {
+	until(t, "the Work has the reason", cell, workRef("member2", "ConfigMap", ns, "refused"), func(w *workv1alpha1.Work) bool {
 		applied := meta.FindStatusCondition(w.Status.Conditions, names.WorkApplied)
 		return applied != nil && applied.Status == metav1.ConditionFalse && strings.Contains(applied.Message, words)
 	})
-	until(t, "the binding says why", cell, bindingRef(ns, "refused-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
+	until(t, "the binding has the reason", cell, bindingRef(ns, "refused-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
 		items := b.Status.AggregatedStatus
 		return meta.IsStatusConditionFalse(b.Status.Conditions, names.BindingFullyApplied) &&
 			len(items) == 2 && items[0].Applied && !items[1].Applied && strings.Contains(items[1].AppliedMessage, words)
@@ -96,7 +96,7 @@ func TestMemberWebhookRejects(t *testing.T) {
 	delivered(t, "member1", ns, "refused", "k", "2")
 	create(t, configMap(ns, "welcome", map[string]string{"k": "1"}))
 	delivered(t, "member2", ns, "welcome", "k", "1")
-	missing(t, "what is refused", members["member2"], configMapRef(ns, "refused"))
+	missing(t, "a refused object", members["member2"], configMapRef(ns, "refused"))
 
 	relent()
 	delivered(t, "member2", ns, "refused", "k", "2")
@@ -106,7 +106,7 @@ func TestMemberWebhookRejects(t *testing.T) {
 	told(names.EventSyncSucceed)
 }
 
-// What a member's quota does not allow is said where users look, and is done once it does.
+// What a member's quota refuses is reported, and applied once the quota allows it.
 func TestMemberQuotaRefuses(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -117,11 +117,11 @@ func TestMemberQuotaRefuses(t *testing.T) {
 	createIn(t, members["member1"], namespaceRef(ns), quota())
 	create(t, policy(ns, "p", []string{"Secret"}), secret())
 	until(t, "the other member has it", members["member2"], secret(), anything[*corev1.Secret])
-	until(t, "the Work says why", cell, workRef("member1", "Secret", ns, "s"), func(w *workv1alpha1.Work) bool {
+	until(t, "the Work has the reason", cell, workRef("member1", "Secret", ns, "s"), func(w *workv1alpha1.Work) bool {
 		applied := meta.FindStatusCondition(w.Status.Conditions, names.WorkApplied)
 		return applied != nil && applied.Status == metav1.ConditionFalse && strings.Contains(applied.Message, "quota")
 	})
-	until(t, "the binding says why", cell, bindingRef(ns, "s-secret"), func(b *workv1alpha2.ResourceBinding) bool {
+	until(t, "the binding has the reason", cell, bindingRef(ns, "s-secret"), func(b *workv1alpha2.ResourceBinding) bool {
 		items := b.Status.AggregatedStatus
 		return len(items) == 2 && strings.Contains(items[0].AppliedMessage, "quota") && items[1].Applied
 	})
@@ -133,8 +133,8 @@ func TestMemberQuotaRefuses(t *testing.T) {
 	until(t, "it is there", members["member1"], secret(), anything[*corev1.Secret])
 }
 
-// An object of a megabyte travels, is updated and is deleted like any other. One that becomes too large on its way,
-// because what it holds takes six times the room in JSON, is said so on its binding and harms nobody else.
+// An object of a megabyte is created, updated and deleted like any other. One that becomes too large for the API
+// server, because its content takes six times the space in JSON, is reported on its binding and affects nothing else.
 func TestLargeObjects(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -147,7 +147,7 @@ func TestLargeObjects(t *testing.T) {
 
 	create(t, configMap(ns, "swells", map[string]string{"k": strings.Repeat("<", 900_000)}), configMap(ns, "small", map[string]string{"k": "1"}))
 	delivered(t, "member1", ns, "small", "k", "1")
-	until(t, "the binding says why", cell, bindingRef(ns, "swells-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
+	until(t, "the binding has the reason", cell, bindingRef(ns, "swells-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
 		applied := meta.FindStatusCondition(b.Status.Conditions, names.BindingFullyApplied)
 		return applied != nil && applied.Status == metav1.ConditionFalse && strings.Contains(applied.Message, "too large")
 	})
@@ -163,7 +163,7 @@ func TestLargeObjects(t *testing.T) {
 	untilGone(t, "the large one is gone", members["member2"], configMapRef(ns, "big"))
 }
 
-// An override that cannot be applied is said on the binding; the copies that are there stay as they are.
+// An override that fails is reported on the binding; existing copies stay as they are.
 func TestOverrideFails(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -174,7 +174,7 @@ func TestOverrideFails(t *testing.T) {
 	create(t, op)
 	event(t, cell, ns, "cm-configmap", names.EventSyncWorkFailed)
 	event(t, cell, ns, "cm", names.EventApplyOverridePolicyFailed)
-	until(t, "the binding says why", cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
+	until(t, "the binding has the reason", cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
 		applied := meta.FindStatusCondition(b.Status.Conditions, names.BindingFullyApplied)
 		return applied != nil && applied.Status == metav1.ConditionFalse && strings.Contains(applied.Message, "/data/none/here")
 	})

@@ -27,7 +27,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// An engine that starts finds everything right and writes nothing, in the cell and in the members.
+// An engine that restarts finds everything up to date and writes nothing, in the cell and in the members.
 func TestRestartWritesNothing(t *testing.T) {
 	ns := namespace(t)
 	create(t, policy(ns, "all", []string{"Deployment", "ConfigMap", "Service"}, withDependencies))
@@ -58,8 +58,8 @@ func TestRestartWritesNothing(t *testing.T) {
 	delivered(t, "member1", ns, "after", "k", "v")
 }
 
-// P7: what happens while no engine runs counts like what it sees. A change of a lazy policy alone still waits; one of
-// the template takes it along.
+// P7: changes while no engine runs count like others. A change of a lazy policy alone waits; a change of the template
+// applies it.
 func TestLazyWhileAway(t *testing.T) {
 	ns := namespace(t)
 	p := policy(ns, "lazy", []string{"Deployment"}, inMembers("member1"), func(spec *policyv1alpha1.PropagationSpec) { spec.ActivationPreference = policyv1alpha1.LazyActivation })
@@ -71,12 +71,12 @@ func TestLazyWhileAway(t *testing.T) {
 	edit(t, cell, p, func(p *policyv1alpha1.PropagationPolicy) { inMembers("member2")(&p.Spec) })
 	edit(t, cell, deploymentRef(ns, "changed"), func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](2) })
 	stopEngine = enginetest.Start(context.Background(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig})
-	until(t, "the policy came along with the change", members["member2"], deploymentRef(ns, "changed"), func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == 2 })
+	until(t, "the policy was applied with the change", members["member2"], deploymentRef(ns, "changed"), func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == 2 })
 	barrier(t, ns)
-	missing(t, "what has not changed", members["member2"], deploymentRef(ns, "same"))
+	missing(t, "an unchanged template", members["member2"], deploymentRef(ns, "same"))
 }
 
-// P24, B6, B7: a member that does not answer holds up nobody else; what it missed is done as soon as it is back.
+// P24, B6, B7: an unreachable member delays nobody else; what it missed is applied when it is back.
 func TestMemberDoesNotAnswer(t *testing.T) {
 	ns := namespace(t)
 	create(t, policy(ns, "all", []string{"Deployment"}), deployment(ns, "web", 1))
@@ -104,29 +104,29 @@ func TestMemberDoesNotAnswer(t *testing.T) {
 	edit(t, cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "registry.example/app:2" })
 	create(t, deployment(ns, "new", 1))
 	for _, name := range []string{"web", "new"} {
-		until(t, "member1 goes on", members["member1"], deploymentRef(ns, name), anything[*appsv1.Deployment])
+		until(t, "member1 is served", members["member1"], deploymentRef(ns, name), anything[*appsv1.Deployment])
 	}
-	until(t, "the Work says why", cell, workRef("member2", "Deployment", ns, "web"), func(w *workv1alpha1.Work) bool {
+	until(t, "the Work has the reason", cell, workRef("member2", "Deployment", ns, "web"), func(w *workv1alpha1.Work) bool {
 		return meta.IsStatusConditionFalse(w.Status.Conditions, names.WorkApplied)
 	})
-	until(t, "the binding says so", cell, bindingRef(ns, "web-deployment"), func(b *workv1alpha2.ResourceBinding) bool {
+	until(t, "the binding reports it", cell, bindingRef(ns, "web-deployment"), func(b *workv1alpha2.ResourceBinding) bool {
 		return meta.IsStatusConditionFalse(b.Status.Conditions, names.BindingFullyApplied) && len(b.Status.AggregatedStatus) == 2 &&
 			b.Status.AggregatedStatus[0].Applied && !b.Status.AggregatedStatus[1].Applied && b.Status.AggregatedStatus[1].Status != nil
 	})
 	event(t, cell, "karmada-es-member2", names.WorkName("Deployment", ns, "web"), names.EventSyncFailed)
-	until(t, "the template is not taken for observed", cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) bool {
+	until(t, "the template does not count as observed", cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) bool {
 		return d.Status.ObservedGeneration < d.Generation && d.Status.UpdatedReplicas >= 1
 	})
 
 	resume()
-	until(t, "what was missed is done", members["member2"], deploymentRef(ns, "new"), anything[*appsv1.Deployment])
+	until(t, "the missed change is applied", members["member2"], deploymentRef(ns, "new"), anything[*appsv1.Deployment])
 	until(t, "all is observed", cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) bool { return d.Status.ObservedGeneration == d.Generation })
 	until(t, "all is applied", cell, bindingRef(ns, "web-deployment"), func(b *workv1alpha2.ResourceBinding) bool {
 		return meta.IsStatusConditionTrue(b.Status.Conditions, names.BindingFullyApplied)
 	})
 }
 
-// Two engines: one works, the other stands by and takes over.
+// Two engines: one leads, the other stands by and takes over.
 func TestStandbyTakesOver(t *testing.T) {
 	stopEngine()
 	defer func() {
@@ -145,8 +145,8 @@ func TestStandbyTakesOver(t *testing.T) {
 	delivered(t, "member1", ns, "two", "k", "1")
 }
 
-// P6: with preemption on, a policy of higher priority takes a template from the one that has it; one whose priority
-// sinks gives it up.
+// P6: with preemption enabled, a policy of higher priority takes a template from another; a policy whose priority is
+// lowered loses it.
 func TestPreemption(t *testing.T) {
 	stopEngine()
 	stopPreempting := enginetest.Start(t.Context(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig, Preemption: true})
@@ -172,7 +172,7 @@ func TestPreemption(t *testing.T) {
 	delivered(t, "member1", ns, "cm", "k", "1")
 }
 
-// A cluster that is gone does not keep Works, bindings or templates from going.
+// A deleted cluster does not keep Works, bindings or templates from being deleted.
 func TestClusterGone(t *testing.T) {
 	ns := namespace(t)
 	cluster := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "ghost"}, Spec: clusterv1alpha1.ClusterSpec{
@@ -182,19 +182,19 @@ func TestClusterGone(t *testing.T) {
 	create(t, cluster)
 	create(t, policy(ns, "p", []string{"ConfigMap"}, inMembers("ghost", "member1")), configMap(ns, "cm", map[string]string{"k": "1"}))
 	delivered(t, "member1", ns, "cm", "k", "1")
-	until(t, "the Work says why", cell, workRef("ghost", "ConfigMap", ns, "cm"), func(w *workv1alpha1.Work) bool {
+	until(t, "the Work has the reason", cell, workRef("ghost", "ConfigMap", ns, "cm"), func(w *workv1alpha1.Work) bool {
 		return meta.IsStatusConditionFalse(w.Status.Conditions, names.WorkApplied)
 	})
 	if err := cell.Delete(t.Context(), cluster); err != nil {
 		t.Fatal(err)
 	}
-	untilGone(t, "the Work is let go", cell, workRef("ghost", "ConfigMap", ns, "cm"))
-	until(t, "the binding follows", cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
+	untilGone(t, "the Work is deleted", cell, workRef("ghost", "ConfigMap", ns, "cm"))
+	until(t, "the binding is updated", cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
 		return len(b.Spec.Clusters) == 1 && meta.IsStatusConditionTrue(b.Status.Conditions, names.BindingFullyApplied)
 	})
 }
 
-// B1, B2: a cluster that is being left keeps its Work while that is graceful; where it must go first, new clusters wait.
+// B1, B2: a cluster keeps its Work during a graceful eviction; with a direct purge, new clusters wait.
 func TestEviction(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -204,16 +204,16 @@ func TestEviction(t *testing.T) {
 	edit(t, cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) {
 		b.Spec.GracefulEvictionTasks = []workv1alpha2.GracefulEvictionTask{{FromCluster: "member1", PurgeMode: policyv1alpha1.PurgeModeGracefully, SuppressDeletion: ptr.To(true), Reason: "Test", Producer: "Test"}}
 	})
-	until(t, "the scheduler leaves it out", cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) bool { return len(b.Spec.Clusters) == 1 })
+	until(t, "the scheduler removes it", cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) bool { return len(b.Spec.Clusters) == 1 })
 	barrier(t, ns)
 	delivered(t, "member1", ns, "cm", "k", "1")
 	edit(t, cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) {
 		b.Spec.GracefulEvictionTasks[0].PurgeMode = policyv1alpha1.PurgeModeDirectly
 	})
-	untilGone(t, "it is left at once", members["member1"], configMapRef(ns, "cm"))
+	untilGone(t, "it is deleted at once", members["member1"], configMapRef(ns, "cm"))
 }
 
-// B2: where a cluster must be left first, the next one gets nothing before the old Work is gone.
+// B2: with a direct purge, the next cluster gets nothing before the old Work is deleted.
 func TestPurgeFirst(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -225,19 +225,19 @@ func TestPurgeFirst(t *testing.T) {
 		b.Spec.GracefulEvictionTasks = []workv1alpha2.GracefulEvictionTask{{FromCluster: "member1", PurgeMode: policyv1alpha1.PurgeModeDirectly, SuppressDeletion: ptr.To(true), Reason: "Test", Producer: "Test"}}
 	})
 	edit(t, cell, p, func(p *policyv1alpha1.PropagationPolicy) { inMembers("member2")(&p.Spec) })
-	until(t, "it is to be in member2", cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
+	until(t, "it is scheduled to member2", cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
 		return len(b.Spec.Clusters) == 1 && b.Spec.Clusters[0].Name == "member2"
 	})
-	until(t, "the old Work is going", cell, workRef("member1", "ConfigMap", ns, "cm"), func(w *workv1alpha1.Work) bool { return w.DeletionTimestamp != nil })
+	until(t, "the old Work is being deleted", cell, workRef("member1", "ConfigMap", ns, "cm"), func(w *workv1alpha1.Work) bool { return w.DeletionTimestamp != nil })
 	barrier(t, ns)
-	missing(t, "while the old Work is there, the new one", cell, workRef("member2", "ConfigMap", ns, "cm"))
+	missing(t, "the new Work while the old one exists", cell, workRef("member2", "ConfigMap", ns, "cm"))
 	edit(t, cell, workRef("member1", "ConfigMap", ns, "cm"), func(w *workv1alpha1.Work) {
 		w.Finalizers = slices.DeleteFunc(w.Finalizers, func(f string) bool { return f == "example.com/hold" })
 	})
 	delivered(t, "member2", ns, "cm", "k", "1")
 }
 
-// P17: a kind that comes while the engine runs is propagated, merged and reported like any other.
+// P17: a kind that is installed while the engine runs is propagated, merged and reported like any other.
 func TestNewKind(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -270,8 +270,8 @@ func TestNewKind(t *testing.T) {
 		err := cell.Create(ctx, w.DeepCopy())
 		return err == nil, err
 	})
-	// The member does not know the kind yet: said so, and done once it does.
-	until(t, "the Work says why", cell, workRef("member1", "Widget", ns, "w"), func(w *workv1alpha1.Work) bool {
+	// The member does not serve the kind yet: this is reported, and the object applied once it does.
+	until(t, "the Work has the reason", cell, workRef("member1", "Widget", ns, "w"), func(w *workv1alpha1.Work) bool {
 		applied := meta.FindStatusCondition(w.Status.Conditions, names.WorkApplied)
 		return applied != nil && applied.Status == metav1.ConditionFalse && strings.Contains(applied.Message, "Widget")
 	})
@@ -291,7 +291,7 @@ func TestNewKind(t *testing.T) {
 	})
 }
 
-// Mistakes of users end in a condition or an event and harm nobody else.
+// Invalid input ends in a condition or an event and affects nothing else.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -350,7 +350,7 @@ func TestFrozenObjects(t *testing.T) {
 	delivered(t, "member1", ns, "moving", "k", "1")
 	until(t, "the binding stays", cell, bindingRef(ns, "moving-configmap"), func(b *workv1alpha2.ResourceBinding) bool { return b.DeletionTimestamp == nil })
 
-	// Unfrozen, as in its new cell, a template is the engine's.
+	// An unfrozen template, as in its new cell, is the engine's.
 	edit(t, cell, configMapRef(ns, "frozen"), func(cm *corev1.ConfigMap) { delete(cm.Labels, names.RebalanceStatusLabel) })
 	delivered(t, "member1", ns, "frozen", "k", "1")
 }

@@ -7,12 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// skipped compiles a list of groups ("apps"), versions of groups ("apps/v1") and kinds ("apps/v1/Deployment", or
-// "v1/Secret" of the group without a name). A version may have several kinds ("batch/v1/Job,CronJob"). Entries are
-// separated by semicolons or commas; as kinds are written with a capital, each is known for what it is.
+// skipped compiles a list of groups ("apps"), group versions ("apps/v1") and kinds ("apps/v1/Deployment", or "v1/Secret"
+// of the core group). A version may have several kinds ("batch/v1/Job,CronJob"). Entries are separated by semicolons or
+// commas; kinds are recognized by their capital letter.
 func skipped(apis []string) func(schema.GroupVersionKind) bool {
 	skip := map[string]bool{}
-	version := "" // of the kind before
+	version := "" // of the preceding kind
 	separators := func(r rune) bool { return r == ';' || r == ',' }
 	for entry := range strings.FieldsFuncSeq(strings.Join(apis, ";"), separators) {
 		entry = strings.TrimSpace(entry)

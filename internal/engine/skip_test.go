@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// P16: what the administrator lists is not propagated.
+// P16: kinds that the administrator lists are not propagated.
 func TestSkipped(t *testing.T) {
 	for name, apis := range map[string][]string{
 		"one by one":         {"networking.example.com", "apps/v1beta1", "batch/v1/Job,CronJob", "/v1/Secret", "v1/Node,Pod"},
@@ -17,7 +17,7 @@ func TestSkipped(t *testing.T) {
 		t.Run(name, func(t *testing.T) { testSkipped(t, skipped(apis)) })
 	}
 	if skip := skipped(nil); skip(schema.GroupVersionKind{Version: "v1", Kind: "Secret"}) {
-		t.Error("something is skipped without a list")
+		t.Error("a kind is skipped without a list")
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// B8: the addresses of a load balancer are those of all members.
+// B8: the status of a load balancer has the addresses of all members.
 func TestLoadBalancerStatus(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -49,7 +49,7 @@ func TestLoadBalancerStatus(t *testing.T) {
 	})
 }
 
-// B3: the conditions of a Work say how its objects are doing.
+// B3: the conditions of a Work reflect its objects.
 func TestWorkConditions(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -80,7 +80,7 @@ func TestWorkConditions(t *testing.T) {
 	})
 }
 
-// B9: users find out from events what happened: the steps of a success once, failures, and their end.
+// B9: events report the steps of a success once, failures, and recovery.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -97,7 +97,7 @@ func TestEvents(t *testing.T) {
 	event(t, cell, "karmada-es-member1", names.WorkName("ConfigMap", ns, "cm"), names.EventSyncSucceed)
 }
 
-// C1: Works of a cluster that pulls are left to its agent; what the agent reports is passed on.
+// C1: Works of a cluster in pull mode are left to its agent; the status that the agent reports is aggregated.
 func TestPulledWorks(t *testing.T) {
 	ns := namespace(t)
 	cluster := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "puller"}, Spec: clusterv1alpha1.ClusterSpec{SyncMode: clusterv1alpha1.Pull}}
@@ -117,10 +117,10 @@ func TestPulledWorks(t *testing.T) {
 	if err := cell.Status().Update(t.Context(), work); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the binding tells", cell, bindingRef(ns, "web-deployment"), func(b *workv1alpha2.ResourceBinding) bool {
+	until(t, "the binding has the status", cell, bindingRef(ns, "web-deployment"), func(b *workv1alpha2.ResourceBinding) bool {
 		return len(b.Status.AggregatedStatus) == 1 && b.Status.AggregatedStatus[0].Applied && b.Status.AggregatedStatus[0].Health == workv1alpha2.ResourceHealthy
 	})
-	until(t, "the template tells", cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) bool { return d.Status.ReadyReplicas == 1 })
+	until(t, "the template has the status", cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) bool { return d.Status.ReadyReplicas == 1 })
 	if err := cell.Delete(t.Context(), deploymentRef(ns, "web")); err != nil {
 		t.Fatal(err)
 	}

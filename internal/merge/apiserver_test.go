@@ -63,7 +63,7 @@ func (c cluster) live(obj *unstructured.Unstructured, resource string) *unstruct
 	return live
 }
 
-// update does what the engine does, and tells whether it had to write.
+// update does what the engine does and reports whether it wrote.
 func (c cluster) update(desired *unstructured.Unstructured, resource string) bool {
 	c.t.Helper()
 	merged, changed, err := merge.Update(c.live(desired, resource), desired)
@@ -104,7 +104,7 @@ func TestDeploymentOnAPIServer(t *testing.T) {
 		"containers":[{"name":"istio","image":"istio:1"},{"name":"app","env":[{"name":"M","value":"m"}]}],
 		"initContainers":[{"name":"init","image":"init:1"}]}}}}`)
 	if c.update(first, "deployments") {
-		t.Error("wrote because of what the member added")
+		t.Error("wrote because of additions of the member")
 	}
 	c.patch(first, "deployments", "autoscaler", types.MergePatchType, `{"spec":{"replicas":5}}`, "scale")
 	retained := first.DeepCopy()
@@ -113,7 +113,7 @@ func TestDeploymentOnAPIServer(t *testing.T) {
 		t.Error("wrote although the autoscaler's replicas are retained")
 	}
 	if !c.update(first, "deployments") {
-		t.Error("did not take back the replicas")
+		t.Error("did not reset the replicas")
 	}
 
 	stale, _, err := merge.Update(c.live(first, "deployments"), manifest(func(obj map[string]any) { mustSet(obj, int64(8), "spec", "replicas") }))
@@ -265,7 +265,7 @@ func TestCustomResourceOnAPIServer(t *testing.T) {
 	c.patch(first, "gadgets", "member", types.JSONPatchType, `[
 		{"op":"add","path":"/spec/parts/-","value":{"id":"m"}},{"op":"add","path":"/spec/flags/-","value":"m"},{"op":"add","path":"/spec/anything/member","value":1}]`)
 	if c.update(first, "gadgets") {
-		t.Error("wrote because of what the member added")
+		t.Error("wrote because of additions of the member")
 	}
 	second := gadget("{parts: [{id: b}, {id: c, weight: 5}], flags: [q, r], anything: {list: []}}")
 	if !c.update(second, "gadgets") || c.update(second, "gadgets") {
@@ -277,7 +277,7 @@ func TestCustomResourceOnAPIServer(t *testing.T) {
 	}
 }
 
-// manifests are of kinds with many defaults. They are what must not be written twice.
+// manifests are of kinds with many defaults. They must not be written twice.
 const manifests = `
 configmaps: {apiVersion: v1, kind: ConfigMap, data: {k: v}, binaryData: {b: AAEC}}
 ---

@@ -28,7 +28,7 @@ spec:
   any: {deep: {list: [{k: v}]}}
 `
 
-// gadgetSchema is what a member's OpenAPI document says about a custom resource.
+// gadgetSchema is the schema of a custom resource in a member's OpenAPI document.
 func gadgetSchema(t failer) managedfields.TypeConverter {
 	t.Helper()
 	text := `{"Gadget":{"type":"object","x-kubernetes-group-version-kind":[{"group":"example.com","version":"v1","kind":"Gadget"}],"properties":{
@@ -53,7 +53,7 @@ func gadgetSchema(t failer) managedfields.TypeConverter {
 }
 
 // Custom resources are merged by the schema of the member if it is given, and otherwise by what the managed fields
-// reveal of it.
+// show.
 func TestCustomResources(t *testing.T) {
 	types := gadgetSchema(t)
 	for name, merger := range map[string]*merge.Merger{"with schema": merge.New(types), "without": merge.New()} {
@@ -96,8 +96,8 @@ func TestCustomResources(t *testing.T) {
 	}
 }
 
-// The definition of a custom kind says how its lists are merged, also where managed fields reveal nothing: keys that
-// are left out have their defaults, and what is nested is told apart as well.
+// The definition of a custom kind decides how its lists are merged, even without managed fields: missing keys have
+// their defaults, and nested lists have keys as well.
 func TestDefinition(t *testing.T) {
 	var definition apiextensionsv1.CustomResourceDefinition
 	if err := yaml.Unmarshal([]byte(`
@@ -125,7 +125,7 @@ spec:
 	desired := `{apiVersion: example.org/%s, kind: Gate, metadata: {name: g}, spec: {ports: [{port: 80, name: front, tags: [a, b]}], size: 10%%, order: [3], anything: {y: 1}}}`
 	for version, ports := range map[string]string{
 		"v1": `[{port: 80, protocol: TCP, name: front, tags: [a, member, b]}, {port: 80, protocol: UDP, name: member}]`,
-		"v2": `[{port: 80, name: front, tags: [a, b]}]`, // nothing is known: the federation's list is one value
+		"v2": `[{port: 80, name: front, tags: [a, b]}]`, // without a schema the list is one value
 		"v3": `[{port: 80, name: front, tags: [a, b]}]`,
 		"v4": `[{port: 80, name: front, tags: [a, b]}]`,
 	} {

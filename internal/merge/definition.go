@@ -9,7 +9,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// groupVersionKind is how the schema of a kind says whose it is.
+// groupVersionKind is the extension that names the kind of a schema.
 const groupVersionKind = "x-kubernetes-group-version-kind"
 
 // TypesOf returns the schema of one version of a custom kind, for [New]. A version without a schema has an empty one.
@@ -20,7 +20,7 @@ func TypesOf(definition *apiextensionsv1.CustomResourceDefinition, version strin
 		if v.Name != version || v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
 			continue
 		}
-		// Both types stand for the same document.
+		// Both types have the same JSON form.
 		raw, err := json.Marshal(v.Schema.OpenAPIV3Schema)
 		if err == nil {
 			err = json.Unmarshal(raw, kind)
@@ -29,7 +29,7 @@ func TypesOf(definition *apiextensionsv1.CustomResourceDefinition, version strin
 			return nil, fmt.Errorf("reading the schema of %s: %w", definition.Name, err)
 		}
 	}
-	// What all objects have need not be in the schema.
+	// Fields that all objects have need not be in the schema.
 	kind.Type = spec.StringOrArray{"object"}
 	kind.SetProperty("apiVersion", *spec.StringProperty())
 	kind.SetProperty("kind", *spec.StringProperty())

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// covers tells whether live has everything that desired asks for. Live may have more: what the member added. Null and
+// covers reports whether live has everything that desired asks for. Live may have more: what the member added. Null and
 // empty ask for nothing, because API servers drop them.
 func covers(live, desired any, s *shape) bool {
 	switch want := desired.(type) {
@@ -67,8 +67,8 @@ func coversList(live, desired []any, s *shape) bool {
 	return true
 }
 
-// coversItems tells whether every desired item has its counterpart in live, in the same order. It gives up if the
-// items cannot be told apart.
+// coversItems reports whether every desired item has its counterpart in live, in the same order. Ok is false if items
+// have no identity.
 func coversItems(live, desired []any, list *listShape) (covered, ok bool) {
 	next := 0
 	for i, want := range desired {
@@ -100,7 +100,7 @@ func coveredByAny(live []any, want any, s *shape) bool {
 	return false
 }
 
-// equal tells whether two values mean the same.
+// equal reports whether two values are equivalent.
 func equal(a, b any, s *shape) bool { return covers(a, b, s) && covers(b, a, s) }
 
 func equalScalars(a, b any, s *shape) bool {
@@ -142,8 +142,8 @@ func equalQuantities(a, b any) bool {
 	return errX == nil && errY == nil && x.Cmp(y) == 0
 }
 
-// identify returns what tells an item of the list from the others: the value of a scalar, the key fields of an object.
-// It fails for items that should have a key and have none.
+// identify returns the identity of an item of the list: the value of a scalar, the key fields of an object. It fails
+// for items without their key.
 func (l *listShape) identify(item any) (string, bool) {
 	if l.kind == setList {
 		return scalarIdentity(item)

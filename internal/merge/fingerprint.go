@@ -15,9 +15,9 @@ import (
 // FingerprintAnnotation holds the fingerprint of the manifest that a member's object was last written from.
 const FingerprintAnnotation = "cellplane.io/fingerprint"
 
-// Fingerprint condenses what a manifest asks for: everything but its status and the metadata besides labels and
-// annotations. Equal manifests have equal fingerprints in every version of this program; otherwise an upgrade would
-// rewrite every object in every member.
+// Fingerprint returns a digest of what a manifest asks for: everything but its status and metadata other than labels
+// and annotations. Equal manifests must have equal fingerprints in every version of this program; otherwise an upgrade
+// would rewrite every object in every member.
 func Fingerprint(manifest *unstructured.Unstructured) string {
 	h := hasher{digest: xxhash.New()}
 	for _, name := range sortedKeys(manifest.Object) {

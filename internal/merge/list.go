@@ -1,6 +1,6 @@
 package merge
 
-// list merges lists in the way their kind asks for.
+// list merges lists as their kind requires.
 func (w *walk) list(live, desired []any, who owners, s *shape) (any, bool) {
 	list := &listShape{}
 	switch {
@@ -23,7 +23,7 @@ func (w *walk) list(live, desired []any, who owners, s *shape) (any, bool) {
 	return w.atomic(live, desired, who, s)
 }
 
-// atomic merges a list that is one value: the federation's, unless the member's says the same and more.
+// atomic merges a list that is one value: the federation's, unless the member's has the same and more.
 func (w *walk) atomic(live, desired []any, who owners, s *shape) (any, bool) {
 	if w.removing && who.oursAlone() {
 		return replace(live, desired, s)
@@ -52,7 +52,7 @@ func (w *walk) additive(live, desired []any, who owners, list *listShape, s *sha
 	return merged, true
 }
 
-// coversAny tells whether a live entry is the counterpart of one of the desired.
+// coversAny reports whether a live entry is the counterpart of a desired one.
 func coversAny(have any, desired []any, s *shape) bool {
 	for _, want := range desired {
 		if covers(have, want, s) {
@@ -62,8 +62,8 @@ func coversAny(have any, desired []any, s *shape) bool {
 	return false
 }
 
-// items merges lists whose items can be told apart. Desired items come in their own order, and items only the member
-// has stay behind the item they followed. It gives up if an item has no identity.
+// items merges lists whose items have an identity. Desired items keep their order, and items that only the member has
+// stay behind the item they followed. Ok is false if an item has no identity.
 func (w *walk) items(live, desired []any, who owners, list *listShape) (merged []any, changed, ok bool) {
 	liveIDs, ok := list.identifyAll(live)
 	if !ok {
@@ -75,7 +75,7 @@ func (w *walk) items(live, desired []any, who owners, list *listShape) (merged [
 	}
 	itemOwners := who.items(list.identify)
 	if itemOwners == nil && who.leafOfOurs() {
-		// The member's API server takes the list as one value, and it is ours with every item.
+		// To the member's API server the list is one value, and it is ours with every item.
 		itemOwners = map[string]owners{}
 		for _, id := range liveIDs {
 			itemOwners[id] = who
@@ -101,8 +101,8 @@ func (w *walk) items(live, desired []any, who owners, list *listShape) (merged [
 	merged = make([]any, 0, len(live)+len(desired))
 	for i, id := range desiredIDs {
 		item, itemChanged := desired[i], true
-		// The same key may occur twice, as with ports. Then items are told apart by their order, if their number is
-		// the same.
+		// The same key may occur twice, as with ports. Then items are matched by their order, if their number is the
+		// same.
 		if pair := pairs[id]; len(pair.live) == pair.wanted {
 			item, itemChanged = w.value(pair.live[pair.taken], desired[i], itemOwners[id], list.items)
 			pair.taken++
@@ -117,7 +117,7 @@ func (w *walk) items(live, desired []any, who owners, list *listShape) (merged [
 	return merged, true, true
 }
 
-// pair holds what there is of one key in two lists.
+// pair has the items of one key in two lists.
 type pair struct {
 	live   []any
 	taken  int // how many of live have been merged
@@ -143,9 +143,8 @@ func pairUp(live []any, liveIDs, desiredIDs []string) map[string]*pair {
 	return pairs
 }
 
-// subtractItem takes out of a list item that the manifest does not have what is ours. An item that we put into the
-// list goes as a whole, with whatever others changed inside it; an item that another put there as well loses only what
-// is ours alone.
+// subtractItem removes what is ours from a list item that the manifest does not have. An item that we added is removed
+// as a whole, with the changes of others inside it; an item that another added as well loses only what is ours alone.
 func (w *walk) subtractItem(item any, who owners, list *listShape) (any, bool) {
 	if !w.removing || !who.oursBelow() {
 		return item, false
@@ -172,7 +171,7 @@ func (l *listShape) identifyAll(items []any) ([]string, bool) {
 	return ids, true
 }
 
-// inOrder tells whether the items have the given identities, in their order.
+// inOrder reports whether the items have the given identities, in their order.
 func (l *listShape) inOrder(items []any, ids []string) bool {
 	if len(items) != len(ids) {
 		return false

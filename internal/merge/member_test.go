@@ -21,8 +21,8 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-// member books fields to managers with the code that API servers use for it, and fills in defaults as they do: before
-// the booking, so that defaults belong to whoever caused them.
+// member tracks the managed fields with the code of API servers and sets defaults as they do: first, so that the writer
+// owns the defaults.
 type member struct {
 	fields   managedfieldstest.TestFieldManager
 	defaults func(map[string]any)
@@ -52,7 +52,7 @@ func (m *member) live() *unstructured.Unstructured {
 	return m.fields.Live().(*unstructured.Unstructured)
 }
 
-// edit lets somebody change the live object.
+// edit changes the live object as another manager.
 func (m *member) edit(t failer, manager string, change func(obj map[string]any)) {
 	t.Helper()
 	obj := m.live()
@@ -60,7 +60,7 @@ func (m *member) edit(t failer, manager string, change func(obj map[string]any))
 	m.write(t, manager, obj)
 }
 
-// update does what the engine does, and tells whether it had to write.
+// update does what the engine does and reports whether it wrote.
 func (m *member) update(t failer, desired *unstructured.Unstructured) bool {
 	t.Helper()
 	live := m.live()
@@ -70,11 +70,11 @@ func (m *member) update(t failer, desired *unstructured.Unstructured) bool {
 		t.Fatal(err)
 	}
 	if !sameJSON(t, before, live) {
-		t.Fatal("Update changed the live object it was given")
+		t.Fatal("Update modified its input")
 	}
 	if !changed {
 		if merged != live {
-			t.Fatal("nothing changed, and yet Update returned another object")
+			t.Fatal("nothing changed, but Update returned another object")
 		}
 		return false
 	}

@@ -1,7 +1,7 @@
 package merge
 
-// oneOf lists, by type, fields of which an object may have only one. Where the federation chose one, another that the
-// member holds has to go whoever owns it, or the API server refuses the object.
+// oneOf lists, by type, fields of which an object may have only one. If the federation sets one, another that the
+// member has is removed whoever owns it, or the API server refuses the object.
 var oneOf = map[string][]string{
 	"io.k8s.api.core.v1.Probe":                     {"exec", "grpc", "httpGet", "tcpSocket"},
 	"io.k8s.api.core.v1.LifecycleHandler":          {"exec", "httpGet", "sleep", "tcpSocket"},
@@ -19,7 +19,7 @@ var rollouts = map[string]bool{
 	"io.k8s.api.apps.v1.StatefulSetUpdateStrategy": true,
 }
 
-// ruledOut returns the fields of live that cannot stand beside the desired ones.
+// ruledOut returns the fields of live that conflict with the desired ones.
 func ruledOut(live, desired map[string]any, typeName string) []string {
 	switch {
 	case len(desired) == 0:
@@ -41,7 +41,7 @@ func ruledOut(live, desired map[string]any, typeName string) []string {
 	return nil
 }
 
-// otherVolumeSources returns the sources of a volume besides the one the federation chose, if it chose one.
+// otherVolumeSources returns the sources of a volume other than the one the federation set, if it set one.
 func otherVolumeSources(live, desired map[string]any) []string {
 	if len(volumeSources(desired)) == 0 {
 		return nil
@@ -49,7 +49,7 @@ func otherVolumeSources(live, desired map[string]any) []string {
 	return unwanted(live, desired, volumeSources(live)...)
 }
 
-// volumeSources returns the fields of a volume that say where it comes from: all but its name.
+// volumeSources returns the source fields of a volume: all but its name.
 func volumeSources(volume map[string]any) []string {
 	var sources []string
 	for name, value := range volume {
@@ -60,7 +60,7 @@ func volumeSources(volume map[string]any) []string {
 	return sources
 }
 
-// unwanted returns those of the named fields that live has and desired has not.
+// unwanted returns the named fields that live has and desired has not.
 func unwanted(live, desired map[string]any, fields ...string) []string {
 	var found []string
 	for _, name := range fields {

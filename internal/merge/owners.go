@@ -7,7 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// formerManagers are the field managers of the control plane we take members over from. What they own is ours.
+// formerManagers are the field managers of the control plane that members are taken over from. What they own counts as
+// ours.
 var formerManagers = map[string]bool{
 	"karmada-controller-manager": true,
 	"karmada-agent":              true,
@@ -18,12 +19,11 @@ var formerManagers = map[string]bool{
 type owners struct {
 	ours   []map[string]any
 	others []map[string]any
-	// weAppear tells whether the object has managed fields of ours at all.
+	// weAppear is whether the object has managed fields of ours at all.
 	weAppear bool
 }
 
-// ownersOf reads the managed fields of a live object. Fields we wrote with another apiVersion are left out: their
-// paths may mean something else in this one, and keeping a field too many is the safer mistake.
+// ownersOf reads the managed fields of a live object. Fields we wrote with another apiVersion are left out: their\n// paths may mean something else in this one, and it is safer to keep a field than to remove one.
 func ownersOf(live *unstructured.Unstructured, apiVersion string) owners {
 	metadata, _ := live.Object["metadata"].(map[string]any)
 	entries, _ := metadata["managedFields"].([]any)
@@ -69,13 +69,13 @@ func below(trees []map[string]any, key string) []map[string]any {
 	return found
 }
 
-// oursAlone tells whether we own the field as a whole and nobody else owns it or anything below it.
+// oursAlone reports whether we own the field as a whole and nobody else owns it or anything below it.
 func (o owners) oursAlone() bool { return whole(o.ours) && len(o.others) == 0 }
 
-// oursBelow tells whether we own the field or anything below it.
+// oursBelow reports whether we own the field or anything below it.
 func (o owners) oursBelow() bool { return len(o.ours) > 0 }
 
-// leafOfOurs tells whether we own the field as one value, with nothing recorded below it.
+// leafOfOurs reports whether we own the field as one value, with nothing recorded below it.
 func (o owners) leafOfOurs() bool {
 	for _, tree := range o.ours {
 		if len(tree) > 0 {
@@ -85,7 +85,7 @@ func (o owners) leafOfOurs() bool {
 	return len(o.ours) > 0
 }
 
-// whole tells whether a tree stands for the field itself, and not only for what is below it.
+// whole reports whether a tree includes the field itself, not only what is below it.
 func whole(trees []map[string]any) bool {
 	for _, tree := range trees {
 		if _, self := tree["."]; self || len(tree) == 0 {
@@ -124,7 +124,7 @@ func (o owners) items(identify func(item any) (string, bool)) map[string]owners 
 	return items
 }
 
-// listItem decodes a key that stands for a list item, into its key fields or its value.
+// listItem decodes the key of a list item into its key fields or its value.
 func listItem(key string) (any, bool) {
 	if !strings.HasPrefix(key, "k:") && !strings.HasPrefix(key, "v:") {
 		return nil, false
@@ -136,8 +136,8 @@ func listItem(key string) (any, bool) {
 	return item, true
 }
 
-// revealed returns the shape of a list as far as managed fields tell: who owns its items one by one must know by what
-// the items are told apart. It is how lists of unknown kinds are merged.
+// revealed returns the shape of a list as far as managed fields show it: whoever owns items one by one knows their key.
+// Lists of unknown kinds are merged by it.
 func (o owners) revealed() *listShape {
 	for _, trees := range [][]map[string]any{o.ours, o.others} {
 		for _, tree := range trees {

@@ -82,7 +82,7 @@ func (p part) write(obj map[string]any) {
 		container, _ := item(list, name).(map[string]any)
 		if container == nil {
 			if p.containers[name].image == "" {
-				continue // the container it belonged to is gone
+				continue // its container is gone
 			}
 			container = map[string]any{"name": name}
 			pod["containers"] = append(list, container)
@@ -129,7 +129,7 @@ func (p part) manifest() *unstructured.Unstructured {
 	return merge.Stamp(&unstructured.Unstructured{Object: obj}, merge.Marks{})
 }
 
-// normalised returns an object for comparison: defaulted, keyed lists in one order, without books and our marks.
+// normalised returns an object for comparison: defaulted, keyed lists in one order, without managed fields and our labels and annotations.
 func normalised(obj map[string]any) map[string]any {
 	obj = runtime.DeepCopyJSON(obj)
 	defaultDeployment(obj)
@@ -152,15 +152,15 @@ func normalised(obj map[string]any) map[string]any {
 		limits, _ := at(c, "resources", "limits").(map[string]any)
 		for key, value := range limits {
 			if value == "1000m" {
-				limits[key] = "1" // the same, and an update leaves what is the same
+				limits[key] = "1" // equivalent, so an update keeps it
 			}
 		}
 	}
 	return obj
 }
 
-// Whatever the template was, whatever the member added and whatever the template becomes: the result is the new
-// template and what the member added, nothing else; and doing it again changes nothing.
+// Whatever the old template, the additions of the member and the new template: the result is the new template and the
+// additions, nothing else, and a second update changes nothing.
 func TestUpdateGivesTemplateAndAdditions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before := drawFederation(t, "before")
@@ -174,7 +174,7 @@ func TestUpdateGivesTemplateAndAdditions(t *testing.T) {
 		}
 		m.edit(t, "member", additions.write)
 		if m.update(t, before.manifest()) {
-			t.Fatal("wrote because of what the member added")
+			t.Fatal("wrote because of additions of the member")
 		}
 		m.update(t, after.manifest())
 
@@ -186,7 +186,7 @@ func TestUpdateGivesTemplateAndAdditions(t *testing.T) {
 		if m.update(t, after.manifest()) {
 			t.Fatal("wrote a second time")
 		}
-		// The way back leaves nothing of the detour.
+		// The way back restores the original.
 		m.update(t, before.manifest())
 		want = before.manifest().Object
 		kept := additions
@@ -203,7 +203,7 @@ func TestUpdateGivesTemplateAndAdditions(t *testing.T) {
 	})
 }
 
-// Whatever a member does to fields of the federation, an update brings them back, and takes nothing else away.
+// Whatever a member does to fields of the federation, an update restores them and removes nothing else.
 func TestUpdateRepairsAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		federation := drawFederation(t, "federation")
@@ -253,7 +253,7 @@ func podContainers(obj map[string]any) []map[string]any {
 	return containers
 }
 
-// assertContains is an independent, slow reading of "live has everything that was asked for".
+// assertContains is an independent, slow check that live has everything that was asked for.
 func assertContains(t failer, live, want any, path string) {
 	t.Helper()
 	switch want := want.(type) {

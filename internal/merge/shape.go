@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/schema"
 )
 
-// shape is a type of a schema, compiled to what merging asks of it. The nil shape is a type nothing is known of.
+// shape is a type of a schema, compiled for merging. A nil shape is an unknown type.
 type shape struct {
 	name   string // of the type in the schema, if it has one
 	object *objectShape
@@ -35,7 +35,7 @@ type listKind int8
 const (
 	atomicList listKind = iota // one value
 	setList                    // scalars that occur once
-	keyedList                  // objects told apart by some of their fields
+	keyedList                  // objects with key fields
 	// additiveList is one value to the schema, but its entries do not depend on each other, and members are known to
 	// add some.
 	additiveList
@@ -145,7 +145,7 @@ func (c *catalogue) compile(types *schema.Schema, ref schema.TypeRef) *shape {
 			return known
 		}
 		compiled.name = *ref.NamedType
-		c.shapes[key] = compiled // before its parts, for types may contain themselves
+		c.shapes[key] = compiled // before its parts: types may be recursive
 	}
 	if atom.Map != nil {
 		compiled.object = c.compileObject(types, atom.Map)

@@ -13,19 +13,19 @@ import (
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 )
 
-// Marks says where a manifest comes from. What is empty is not written.
+// Marks say where a manifest comes from. Empty fields are not written.
 type Marks struct {
-	// WorkNamespace, WorkName and WorkID name the Work that carries the manifest; the ID is its permanent one.
+	// WorkNamespace, WorkName and WorkID identify the Work of the manifest; WorkID is its permanent ID.
 	WorkNamespace, WorkName, WorkID string
-	// BindingNamespace, BindingName and BindingID name the binding. Without a namespace it is a ClusterResourceBinding.
+	// BindingNamespace, BindingName and BindingID identify the binding. Without a namespace it is a
+	// ClusterResourceBinding.
 	BindingNamespace, BindingName, BindingID string
 	// TemplateUID and TemplateGeneration are those of the template.
 	TemplateUID        types.UID
 	TemplateGeneration int64
-	// ConflictResolution is what the policy says about objects that are in the way. The template may say otherwise
-	// with an annotation of its own.
+	// ConflictResolution is the policy's. An annotation of the template overrides it.
 	ConflictResolution policyv1alpha1.ConflictResolution
-	// Cell names the cell whose engine keeps the object.
+	// Cell is the cell whose engine manages the object.
 	Cell string
 }
 
@@ -35,9 +35,8 @@ const (
 	conflictAbort     = "abort"
 )
 
-// Stamp returns the manifest with the labels and annotations by which we and others recognise the object in the
-// member, and with its fingerprint. The result shares everything but its metadata with the manifest, which is left as
-// it is.
+// Stamp returns the manifest with the labels and annotations that identify the object in the member, and with its
+// fingerprint. The result shares everything but its metadata with the manifest, which is not modified.
 func Stamp(manifest *unstructured.Unstructured, marks Marks) *unstructured.Unstructured {
 	labels := copyEntries(manifest, "labels")
 	annotations := copyEntries(manifest, "annotations")
@@ -83,7 +82,7 @@ func Stamp(manifest *unstructured.Unstructured, marks Marks) *unstructured.Unstr
 	return stamped
 }
 
-// conflictResolution returns what the template says, and otherwise what the policy says.
+// conflictResolution returns the template's choice, or else the policy's.
 func conflictResolution(annotations map[string]any, policy policyv1alpha1.ConflictResolution) string {
 	if own := annotations[names.ConflictResolutionAnnotation]; own == conflictOverwrite || own == conflictAbort {
 		return own.(string)

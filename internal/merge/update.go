@@ -12,18 +12,17 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 )
 
-// FieldManager is the name under which the federation writes to members. The merge relies on every write using it.
+// FieldManager is the field manager of the federation in members. The merge relies on every write using it.
 const FieldManager = "cellplane"
 
-// Merger updates objects of kinds it knows the schema of. Kinds it does not know are merged by what the member's
-// managed fields reveal about them; lists they reveal nothing about are taken as one value. It is safe for concurrent
-// use.
+// Merger updates objects of kinds whose schema it has. Other kinds are merged by what the member's managed fields show
+// about them; their other lists count as one value. It is safe for concurrent use.
 type Merger struct {
 	catalogues []*catalogue
 }
 
-// New returns a Merger that knows the kinds of the converters besides those of Kubernetes. A converter made from a
-// member's OpenAPI document teaches it the custom resources of that member; make a new Merger when those change.
+// New returns a Merger with the kinds of the converters in addition to those of Kubernetes. A converter made from a
+// member's OpenAPI document has the custom resources of that member; create a new Merger when those change.
 func New(converters ...managedfields.TypeConverter) *Merger {
 	merger := &Merger{catalogues: []*catalogue{builtIn()}}
 	for _, converter := range converters {
@@ -38,7 +37,7 @@ func Update(live, desired *unstructured.Unstructured) (merged *unstructured.Unst
 }
 
 // Update returns the live object with the desired manifest merged into it, ready to be written back: it carries the
-// resourceVersion of live, so that the write fails if live is outdated. When nothing needs to change, it returns live
+// resourceVersion of live, so that the write fails if live is stale. When nothing needs to change, it returns live
 // itself and false.
 //
 // Desired should have been stamped ([Stamp]) before hooks copied anything from live into it. Status, finalizers, owner
@@ -126,7 +125,7 @@ func metadataEntries(obj *unstructured.Unstructured, field string) map[string]an
 	return entries
 }
 
-// coversObject tells whether live already has everything the manifest asks for.
+// coversObject reports whether live already has everything the manifest asks for.
 func coversObject(live *unstructured.Unstructured, manifest manifest, root *shape) bool {
 	for name, want := range manifest.body {
 		if !covers(live.Object[name], want, root.field(name)) {

@@ -58,7 +58,7 @@ func containerOf(obj map[string]any) map[string]any {
 	return at(obj, pod("containers", "app")...).(map[string]any)
 }
 
-// created is a member that holds web, and has been left alone since.
+// created is a member that has web unchanged since its creation.
 func created(t *testing.T) *member {
 	t.Helper()
 	m := newDeploymentMember()
@@ -114,7 +114,7 @@ func TestEmptyAndNullAskForNothing(t *testing.T) {
 		p["imagePullSecrets"], p["affinity"], p["dnsConfig"] = []any{}, map[string]any{}, nil
 	}), merge.Marks{})
 	m := newDeploymentMember()
-	stored := manifest.DeepCopy() // without what API servers do not keep
+	stored := manifest.DeepCopy() // without fields that API servers drop
 	p := podOf(stored.Object)
 	delete(p, "imagePullSecrets")
 	delete(p, "affinity")
@@ -146,7 +146,7 @@ func TestDriftIsRepaired(t *testing.T) {
 				t.Fatal("did not write")
 			}
 			if diff := cmp.Diff(withoutBooks(before), withoutBooks(m.live())); diff != "" {
-				t.Errorf("not what it was (-want +got):\n%s", diff)
+				t.Errorf("not restored (-want +got):\n%s", diff)
 			}
 			if m.update(t, desired(t, unchanged)) {
 				t.Error("wrote again")
@@ -168,7 +168,7 @@ func TestTemplateChanges(t *testing.T) {
 		value any
 	}
 	for name, tt := range map[string]struct {
-		member   func(obj map[string]any) // what somebody in the member did before, if anything
+		member   func(obj map[string]any) // what somebody in the member changed before, if anything
 		template func(obj map[string]any)
 		want     []want
 	}{
@@ -428,7 +428,7 @@ func TestDuplicateKeys(t *testing.T) {
 	}
 }
 
-// Older members take some lists as one value that newer ones merge item by item. Their items are ours all the same.
+// In older members some lists are one value that newer ones merge item by item. Their items are ours nevertheless.
 func TestListOwnedAsOneValue(t *testing.T) {
 	live := merge.Stamp(object(t, web), merge.Marks{})
 	mustSet(live.Object, []any{map[string]any{"manager": "cellplane", "apiVersion": "apps/v1", "fieldsV1": map[string]any{
@@ -472,7 +472,7 @@ func TestMetadataOfTheMemberIsKept(t *testing.T) {
 	if got := at(merged.Object, "status", "replicas"); got != int64(3) {
 		t.Errorf("status is %v, want that of the member", got)
 	}
-	// The result may be changed without harm to caches.
+	// The result may be modified without harm to caches.
 	inputs := []*unstructured.Unstructured{live.DeepCopy(), want.DeepCopy()}
 	spoil(merged.Object)
 	if !sameJSON(t, inputs[0], live) || !sameJSON(t, inputs[1], want) {
@@ -547,7 +547,7 @@ func TestTakingOverFromKarmada(t *testing.T) {
 	}
 }
 
-// Adopting an object that somebody else made must not leave it with two of what there may be one of.
+// Adopting an object of somebody else must not leave it with two fields of which only one is allowed.
 func TestAlternativesOfOthersGiveWay(t *testing.T) {
 	m := newDeploymentMember()
 	m.write(t, "somebody", edited(t, web, func(obj map[string]any) {

@@ -2,15 +2,14 @@ package merge
 
 import "maps"
 
-// walk merges a manifest into a live object. Its methods return what they are given where nothing changes, and leave
-// their inputs as they are.
+// walk merges a manifest into a live object. Its methods return their input where nothing changes, and never modify it.
 type walk struct {
-	// removing says that the manifest has changed since it was last written, so that what we own and it no longer has
-	// is to go.
+	// removing is set if the manifest has changed since it was last written: then fields that we own and that it no
+	// longer has are removed.
 	removing bool
 }
 
-// value merges what both live and desired have.
+// value merges a value that both live and desired have.
 func (w *walk) value(live, desired any, who owners, s *shape) (any, bool) {
 	switch want := desired.(type) {
 	case map[string]any:
@@ -37,7 +36,7 @@ func (w *walk) value(live, desired any, who owners, s *shape) (any, bool) {
 	}
 }
 
-// replace takes desired in place of live, unless they mean the same.
+// replace returns desired instead of live, unless they are equivalent.
 func replace(live, desired any, s *shape) (any, bool) {
 	if equal(live, desired, s) {
 		return live, false
@@ -84,7 +83,7 @@ func (w *walk) fields(live, desired map[string]any, who owners, s *shape) (map[s
 	return e.result(), e.changed
 }
 
-// subtract takes out of a live value what we own of it, and returns what remains, or nil.
+// subtract removes what we own from a live value. It returns the rest, or nil.
 func (w *walk) subtract(live any, who owners, s *shape) (any, bool) {
 	if !who.oursBelow() {
 		return live, false
@@ -98,7 +97,7 @@ func (w *walk) subtract(live any, who owners, s *shape) (any, bool) {
 	switch have := live.(type) {
 	case map[string]any:
 		if s.atomicObject() {
-			return live, false // owned in parts: the member sees it differently, and knows better
+			return live, false // owned in parts: the member's schema differs from ours, and is right
 		}
 		merged, changed := w.fields(have, nil, who, s)
 		if len(merged) == 0 && len(who.others) == 0 {
@@ -119,7 +118,7 @@ func (w *walk) subtract(live any, who owners, s *shape) (any, bool) {
 	}
 }
 
-// isEmpty tells whether an API server may drop the value.
+// isEmpty reports whether an API server may drop the value.
 func isEmpty(value any) bool {
 	switch v := value.(type) {
 	case nil:

@@ -7,7 +7,7 @@ import (
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 )
 
-// containersOf returns the containers of the kinds whose pods overriders understand.
+// containersOf returns the containers of the kinds whose pod templates overriders support.
 func containersOf(obj map[string]any) []map[string]any {
 	spec, _ := obj["spec"].(map[string]any)
 	switch obj["kind"] {
@@ -28,7 +28,7 @@ func containersOf(obj map[string]any) []map[string]any {
 	return containers
 }
 
-// compileWords prepares a change of the command or the arguments of one container.
+// compileWords compiles a change of the command or the arguments of one container.
 func compileWords(field string, spec *policyv1alpha1.CommandArgsOverrider) (func(map[string]any) error, error) {
 	var change func(words []any) []any
 	switch spec.Operator {
@@ -66,7 +66,7 @@ func compileWords(field string, spec *policyv1alpha1.CommandArgsOverrider) (func
 	}, nil
 }
 
-// compileMetadata prepares a change of labels or annotations. Removing or replacing a key that is not there does
+// compileMetadata compiles a change of labels or annotations. Removing or replacing a key that does not exist does
 // nothing.
 func compileMetadata(field string, spec *policyv1alpha1.LabelAnnotationOverrider) (func(map[string]any) error, error) {
 	switch spec.Operator {

@@ -1,7 +1,7 @@
-// Package override applies ClusterOverridePolicies and OverridePolicies to a manifest on its way to one cluster.
+// Package override applies ClusterOverridePolicies and OverridePolicies to the manifest for one cluster.
 //
-// Policies are compiled one by one ([Compile], [CompileCluster]) and gathered in an immutable [Set] that finds the
-// policies of an object by index, so that an object nobody overrides costs a few map lookups. A policy that does not
-// compile is not dropped: it fails the objects it selects, and only those, because sending a manifest without an
-// override it was meant to have can be worse than not sending it.
+// Policies are compiled one by one ([Compile], [CompileCluster]) into an immutable [Set] that finds the policies of an
+// object by index, so that an object without overrides costs a few map lookups. A policy that does not compile is not
+// ignored: it fails the objects it selects, and only those, because a manifest without its override can do more harm
+// than none.
 package override

@@ -16,9 +16,9 @@ import (
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 )
 
-// compileField prepares a change of a document that a string field holds. The document is written back in one
-// canonical form (compact JSON in its own key order, YAML in block style with sorted keys), so that the same document
-// and patch always give the same text and members see no needless change.
+// compileField compiles a change of a document in a string field. The document is written back in one canonical form
+// (compact JSON in its own key order, YAML in block style with sorted keys), so that the same document and patch always
+// give the same text and members see no needless change.
 func compileField(spec *policyv1alpha1.FieldOverrider) (func(map[string]any) error, error) {
 	at, err := parsePointer(spec.FieldPath)
 	if err != nil {

@@ -24,13 +24,12 @@ func compileImage(spec *policyv1alpha1.ImageOverrider) (func(map[string]any) err
 	return func(obj map[string]any) error { return rewriteAt(obj, at, rewrite) }, nil
 }
 
-// rewriteContainers changes the images of all containers of a workload. Init containers are left alone; a predicate
-// reaches them.
+// rewriteContainers changes the images of all containers of a workload, except init containers; those need a predicate.
 func rewriteContainers(obj map[string]any, rewrite func(string) (string, error)) error {
 	for i, container := range containersOf(obj) {
 		image, ok := container["image"].(string)
 		if !ok || image == "" {
-			continue // an image may be left to be filled in by the member
+			continue // the member may set the image
 		}
 		changed, err := rewrite(image)
 		if err != nil {
@@ -58,7 +57,7 @@ func rewriteAt(obj map[string]any, at pointer, rewrite func(string) (string, err
 	return nil
 }
 
-// compileRewrite returns how an image name is changed.
+// compileRewrite returns a function that changes an image name.
 func compileRewrite(spec *policyv1alpha1.ImageOverrider) (func(string) (string, error), error) {
 	var part func(*image) *string
 	switch spec.Component {
@@ -134,8 +133,8 @@ func splitRegistry(name string) (registry, repository string) {
 	return first, rest
 }
 
-// version is what the component Tag stands for: the tag, or the digest of an image without one. Changing either
-// drops the other, which would otherwise pin the image to what it was.
+// version is what the component Tag means: the tag, or the digest of an image without one. Changing either removes the
+// other, which would otherwise pin the image.
 func (i *image) version() *string {
 	if i.tag == "" {
 		i.tag = i.digest

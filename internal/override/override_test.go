@@ -112,7 +112,7 @@ overrideRules:
 	}
 }
 
-// O1: within a rule plaintext has the last word, which lets it set what other overriders cannot.
+// O1: within a rule plaintext is applied last, so that it can set what other overriders cannot.
 func TestPlaintextComesLast(t *testing.T) {
 	set := override.NewSet(clusterPolicy(t, "p", `
 overrideRules:
@@ -183,7 +183,7 @@ func TestSelection(t *testing.T) {
 			if trace.Empty() == tt.want {
 				t.Errorf("trace empty: %v, want %v", trace.Empty(), !tt.want)
 			}
-			// O9: the set and the policy on its own agree about what is concerned.
+			// O9: the set and the policy agree about what is selected.
 			if got := compiled.Selects(obj); got != tt.want {
 				t.Errorf("Selects() = %v, want %v", got, tt.want)
 			}
@@ -191,13 +191,13 @@ func TestSelection(t *testing.T) {
 				t.Errorf("Selecting() = %v", set.Selecting(obj))
 			}
 			if !tt.want && result != obj {
-				t.Error("an object nobody overrides was copied")
+				t.Error("an object without overrides was copied")
 			}
 		})
 	}
 	var none *override.Policy
 	if none.Selects(object(t, namespaced)) {
-		t.Error("the nil policy selects something")
+		t.Error("the nil policy selects an object")
 	}
 }
 
@@ -276,7 +276,7 @@ overrideRules:
 		}
 	}
 	if _, trace, _ := set.Apply(object(t, "apiVersion: v1\nkind: X\nmetadata: {name: n}"), member); trace.Annotations()["policy.karmada.io/applied-overrides"] != "" {
-		t.Error("a record is kept for policies that were not applied")
+		t.Error("policies that were not applied are recorded")
 	}
 }
 
@@ -302,7 +302,7 @@ overrideRules:
 	if diff := cmp.Diff(before.Object, obj.Object); diff != "" {
 		t.Errorf("the input changed (-before +after):\n%s", diff)
 	}
-	// Nor may two results share anything that the policy brought in.
+	// Two results must not share anything from the policy either.
 	containers, _, _ := unstructured.NestedFieldNoCopy(first.Object, "spec", "template", "spec", "containers")
 	for _, container := range containers.([]any) {
 		container.(map[string]any)["image"] = "spoiled"
@@ -338,11 +338,11 @@ func TestErrorsNamePolicyRuleAndPath(t *testing.T) {
 		"group may not change":     {clusterPolicy(t, "p", plaintext("/apiVersion", "rbac.authorization.k8s.io/v1")), []string{"apiVersion"}},
 		"broken target": {
 			clusterPolicy(t, "p", `overrideRules: [{targetCluster: {fieldSelector: {matchExpressions: [{key: rack, operator: In, values: [a]}]}}, overriders: {}}]`),
-			[]string{"ClusterOverridePolicy p cannot be used", "overrideRules[0].targetCluster", "rack"},
+			[]string{"ClusterOverridePolicy p is invalid", "overrideRules[0].targetCluster", "rack"},
 		},
 		"broken selector": {
 			clusterPolicy(t, "p", `resourceSelectors: [{apiVersion: v1, kind: Letters, labelSelector: {matchLabels: {"a b": c}}}]`),
-			[]string{"cannot be used", "resourceSelectors[0]"},
+			[]string{"is invalid", "resourceSelectors[0]"},
 		},
 		"broken pointer": {clusterPolicy(t, "p", plaintext("data", "x")), []string{"overrideRules[0].overriders.plaintext[0]", "slash"}},
 	} {
@@ -360,7 +360,7 @@ func TestErrorsNamePolicyRuleAndPath(t *testing.T) {
 	}
 }
 
-// A policy that cannot be used must not stop objects it has nothing to do with.
+// An invalid policy must not fail objects that it does not select.
 func TestBrokenPolicyFailsOnlyWhatItSelects(t *testing.T) {
 	set := override.NewSet(clusterPolicy(t, "p", "resourceSelectors: [{apiVersion: v1, kind: Other}]"+"\n"+plaintext("no-slash", "x")))
 	if _, _, err := set.Apply(object(t, letterBox), member); err != nil {
@@ -368,7 +368,7 @@ func TestBrokenPolicyFailsOnlyWhatItSelects(t *testing.T) {
 	}
 	broken := clusterPolicy(t, "p", plaintext("no-slash", "x"))
 	if broken.Err() == nil {
-		t.Error("Err() hides that the policy cannot be used")
+		t.Error("Err() does not report that the policy is invalid")
 	}
 }
 
@@ -395,7 +395,7 @@ func TestUnselectedObjectCostsNothing(t *testing.T) {
 		t.Fatalf("got %v, %v, %v, want the object itself", result, trace, err)
 	}
 	if allocs := testing.AllocsPerRun(100, func() { _, _, _ = set.Apply(obj, member) }); allocs > 2 {
-		t.Errorf("an object nobody overrides costs %v allocations", allocs)
+		t.Errorf("an object without overrides costs %v allocations", allocs)
 	}
 	var none *override.Set
 	if result, _, err := none.Apply(obj, member); result != obj || err != nil {

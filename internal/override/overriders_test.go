@@ -200,7 +200,7 @@ func TestCommandAndArgs(t *testing.T) {
 		})
 	}
 	if _, err := apply(t, deployment, policyv1alpha1.Overriders{ArgsOverrider: words("app", "replace", "x")}); err == nil {
-		t.Error("replace is no operator of args, and yet nothing failed")
+		t.Error("replace is not an operator of args, but nothing failed")
 	}
 }
 

@@ -36,7 +36,7 @@ func parsePointer(path string) (pointer, error) {
 	return tokens, nil
 }
 
-// String writes the pointer the way it is parsed.
+// String returns the pointer as it is parsed.
 func (p pointer) String() string {
 	var b strings.Builder
 	for _, token := range p {
@@ -46,8 +46,8 @@ func (p pointer) String() string {
 	return b.String()
 }
 
-// compilePlaintext prepares an operation of RFC 6902. As JSON patches in Kubernetes do, it counts negative indices
-// from the end of a list.
+// compilePlaintext compiles an operation of RFC 6902. As in JSON patches of Kubernetes, negative indices count from the
+// end of a list.
 func compilePlaintext(spec *policyv1alpha1.PlaintextOverrider) (func(map[string]any) error, error) {
 	at, err := parsePointer(spec.Path)
 	if err != nil {
@@ -81,7 +81,8 @@ func decodeValue(raw apiextensionsv1.JSON) (any, error) {
 	return value, nil
 }
 
-// edit changes what the pointer names below node, and returns node, which is another slice if a list grew or shrank.
+// edit changes what the pointer refers to below node. It returns node, which is another slice if the length of a list
+// has changed.
 func edit(node any, at pointer, operator policyv1alpha1.OverriderOperator, value any) (any, error) {
 	if len(at) == 1 {
 		return editHere(node, at[0], operator, value)
@@ -115,7 +116,7 @@ func editHere(node any, token string, operator policyv1alpha1.OverriderOperator,
 	case []any:
 		return editList(container, token, operator, value)
 	default:
-		return nil, fmt.Errorf("%q is looked for in %s", token, describe(node))
+		return nil, fmt.Errorf("cannot find %q in %s", token, describe(node))
 	}
 }
 
@@ -141,7 +142,7 @@ func editList(list []any, token string, operator policyv1alpha1.OverriderOperato
 	return list, nil
 }
 
-// descend returns what token names in node, and a way to put something else in its place.
+// descend returns the child of node that token names, and a function that replaces it.
 func descend(node any, token string) (child any, store func(any), err error) {
 	switch container := node.(type) {
 	case map[string]any:
@@ -157,11 +158,11 @@ func descend(node any, token string) (child any, store func(any), err error) {
 		}
 		return container[position], func(changed any) { container[position] = changed }, nil
 	default:
-		return nil, nil, fmt.Errorf("%q is looked for in %s", token, describe(node))
+		return nil, nil, fmt.Errorf("cannot find %q in %s", token, describe(node))
 	}
 }
 
-// get returns what the pointer names, and a way to put something else in its place.
+// get returns what the pointer refers to, and a function that replaces it.
 func (p pointer) get(obj map[string]any) (value any, store func(any), err error) {
 	value = obj
 	for _, token := range p {
@@ -172,7 +173,7 @@ func (p pointer) get(obj map[string]any) (value any, store func(any), err error)
 	return value, store, nil
 }
 
-// listIndex reads an index into a list that has the given number of places.
+// listIndex parses an index into a list with the given number of places.
 func listIndex(token string, places int) (int, error) {
 	digits := strings.TrimPrefix(token, "-")
 	position, err := strconv.Atoi(token)

@@ -12,13 +12,13 @@ import (
 	"github.com/cellplane/cellplane/internal/affinity"
 )
 
-// Reference names a policy. Without a namespace it is a ClusterOverridePolicy.
+// Reference identifies a policy. Without a namespace it is a ClusterOverridePolicy.
 type Reference struct {
 	Namespace string
 	Name      string
 }
 
-// String says kind and name of the policy, for messages.
+// String returns kind and name of the policy, for messages.
 func (r Reference) String() string {
 	if r.Namespace == "" {
 		return "ClusterOverridePolicy " + r.Name
@@ -35,32 +35,32 @@ type Policy struct {
 	err               error
 }
 
-// rule is a compiled list of overriders and the clusters it is for.
+// rule is a compiled list of overriders and its clusters.
 type rule struct {
 	policy     Reference
-	where      string // the rule's place in the policy, for messages
+	where      string // path of the rule in the policy, for messages
 	target     affinity.Matcher
 	operations []operation
 	record     json.RawMessage // the rule's entry in the annotations of a Trace
 }
 
-// operation is one overrider. It changes the object in place, and may leave it half changed when it fails.
+// operation is one overrider. It modifies the object in place, and may leave it half modified when it fails.
 type operation struct {
 	where string
 	apply func(obj map[string]any) error
 }
 
-// Compile prepares an OverridePolicy.
+// Compile compiles an OverridePolicy.
 func Compile(policy *policyv1alpha1.OverridePolicy) *Policy {
 	return compile(Reference{Namespace: policy.Namespace, Name: policy.Name}, &policy.Spec)
 }
 
-// CompileCluster prepares a ClusterOverridePolicy.
+// CompileCluster compiles a ClusterOverridePolicy.
 func CompileCluster(policy *policyv1alpha1.ClusterOverridePolicy) *Policy {
 	return compile(Reference{Name: policy.Name}, &policy.Spec)
 }
 
-// Reference returns the name of the policy.
+// Reference returns the reference to the policy.
 func (p *Policy) Reference() Reference { return p.reference }
 
 // Err returns why the policy cannot be applied, or nil. Objects it selects fail with this error.
@@ -76,8 +76,8 @@ func (p *Policy) Err() error {
 	return nil
 }
 
-// Selects tells whether the policy selects the object, whatever the cluster. The nil Policy selects nothing, so that
-// the creation, change or deletion of a policy concerns an object if the former or the present Policy selects it.
+// Selects reports whether the policy selects the object, in any cluster. A nil Policy selects nothing: a creation,
+// change or deletion of a policy affects an object if the old or the new Policy selects it.
 func (p *Policy) Selects(obj *unstructured.Unstructured) bool {
 	if p == nil {
 		return false
@@ -140,8 +140,7 @@ func compileRule(reference Reference, spec *policyv1alpha1.RuleWithCluster) (rul
 	return rule{policy: reference, target: target, operations: operations, record: record}, nil
 }
 
-// compileOverriders fixes the order in which the kinds of overriders of a rule take effect: plaintext, the most
-// powerful, comes last.
+// compileOverriders defines the order of the kinds of overriders within a rule: plaintext, the most powerful, is last.
 func compileOverriders(overriders *policyv1alpha1.Overriders) ([]operation, error) {
 	var list operations
 	for i := range overriders.ImageOverrider {
@@ -175,7 +174,7 @@ func compileOverriders(overriders *policyv1alpha1.Overriders) ([]operation, erro
 	return list.operations, list.err
 }
 
-// operations gathers compiled overriders and the first error among them.
+// operations collects compiled overriders and the first error among them.
 type operations struct {
 	operations []operation
 	err        error
@@ -189,7 +188,7 @@ func (o *operations) add(kind string, i int, apply func(map[string]any) error, e
 	o.operations = append(o.operations, operation{where, apply})
 }
 
-// priority says how narrowly a selector picks an object.
+// priority is how narrowly a selector matches an object.
 type priority int8
 
 const (
@@ -202,11 +201,11 @@ const (
 type selector struct {
 	key      selectorKey
 	priority priority
-	labels   labels.Selector // nil: whatever the labels
-	err      error           // the labels could not be compiled; they are taken to match
+	labels   labels.Selector // nil matches all
+	err      error           // the label selector is invalid; it matches all
 }
 
-// selectorKey is what a selector names. An empty namespace or name stands for any.
+// selectorKey is what a selector names. An empty namespace or name means any.
 type selectorKey struct {
 	apiVersion, kind, namespace, name string
 }
@@ -220,7 +219,8 @@ func (k selectorKey) covers(obj selectorKey) bool {
 		(k.namespace == "" || k.namespace == obj.namespace) && (k.name == "" || k.name == obj.name)
 }
 
-// compileSelector returns false for a selector that can never match: an OverridePolicy reaches its own namespace only.
+// compileSelector returns false for a selector that can never match: an OverridePolicy selects in its own namespace
+// only.
 func compileSelector(policy Reference, spec *policyv1alpha1.ResourceSelector) (selector, bool) {
 	if policy.Namespace != "" && spec.Namespace != "" && spec.Namespace != policy.Namespace {
 		return selector{}, false

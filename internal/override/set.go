@@ -11,15 +11,15 @@ import (
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 )
 
-// Set holds compiled policies, indexed by what they select. It is immutable and safe for concurrent use. The nil Set
+// Set has compiled policies, indexed by what they select. It is immutable and safe for concurrent use. A nil Set
 // overrides nothing.
 type Set struct {
 	clusterWide index
 	namespaced  index
 }
 
-// NewSet indexes policies. Building a Set is cheap next to compiling its policies: keep those and build a new Set
-// when one changes.
+// NewSet indexes policies. A Set is cheap to build compared with compiling policies: keep the policies and build a new
+// Set when one changes.
 func NewSet(policies ...*Policy) *Set {
 	set := &Set{clusterWide: newIndex(), namespaced: newIndex()}
 	for _, policy := range policies {
@@ -32,12 +32,12 @@ func NewSet(policies ...*Policy) *Set {
 	return set
 }
 
-// Apply returns the object as the cluster should get it, and a record of the policies that shaped it. The input is
-// never changed; when no policy concerns it, it is returned as it is, uncopied.
+// Apply returns the object as the cluster should get it, and a record of the applied policies. The input is never
+// modified; if no policy matches, it is returned without a copy.
 //
-// ClusterOverridePolicies come first, then the OverridePolicies of the object's namespace, which see the labels the
-// former left. Within each, policies that select more narrowly come later and so have the last word; equals go by
-// name. The rules of a policy are applied in their order.
+// ClusterOverridePolicies are applied first, then the OverridePolicies of the object's namespace, which see the labels
+// set by the former. Within each, policies that select more narrowly are applied later and so win; otherwise they are
+// ordered by name. The rules of a policy are applied in their order.
 func (s *Set) Apply(obj *unstructured.Unstructured, cluster *clusterv1alpha1.Cluster) (*unstructured.Unstructured, Trace, error) {
 	if s == nil {
 		return obj, Trace{}, nil
@@ -56,7 +56,7 @@ func (s *Set) Apply(obj *unstructured.Unstructured, cluster *clusterv1alpha1.Clu
 	return result, Trace{clusterWide: clusterWide, namespaced: namespaced}, nil
 }
 
-// Selecting returns the policies that select the object, whatever the cluster, in the order they are applied.
+// Selecting returns the policies that select the object, in any cluster, in the order they are applied.
 func (s *Set) Selecting(obj *unstructured.Unstructured) []Reference {
 	if s == nil {
 		return nil
@@ -80,7 +80,7 @@ func applyAll(original, current *unstructured.Unstructured, matches []match, clu
 	var applied []*rule
 	for _, match := range matches {
 		if match.err != nil {
-			return nil, nil, fmt.Errorf("%s cannot be used, correct or delete it: %w", match.policy.reference, match.err)
+			return nil, nil, fmt.Errorf("%s is invalid; correct or delete it: %w", match.policy.reference, match.err)
 		}
 		for i := range match.policy.rules {
 			rule := &match.policy.rules[i]
@@ -106,13 +106,13 @@ func (r *rule) apply(obj, original *unstructured.Unstructured) error {
 		}
 	}
 	if field, ok := changedIdentity(obj, original); ok {
-		return fmt.Errorf("%s changes %s, but an override may not turn an object into another one", r.where, field)
+		return fmt.Errorf("%s changes %s, but an override must not change the identity of an object", r.where, field)
 	}
 	return nil
 }
 
-// changedIdentity guards against an override that moves an object to where the policy's author has no say: another
-// namespace, name or kind. Another version of the same API is fine, older clusters may need one.
+// changedIdentity reports an override that changes namespace, name or kind of an object, over which the policy's author
+// may have no authority. Another version of the same API is allowed: older clusters may need one.
 func changedIdentity(obj, original *unstructured.Unstructured) (string, bool) {
 	switch {
 	case obj.GetKind() != original.GetKind():
@@ -136,15 +136,14 @@ func apiGroup(obj *unstructured.Unstructured) string {
 	return gv.Group
 }
 
-// match is a policy that selects an object. The error is why it cannot be applied.
+// match is a policy that selects an object, or the error why it is invalid.
 type match struct {
 	policy   *Policy
 	priority priority
 	err      error
 }
 
-// index finds policies by the four things a selector may name. A selector that leaves out namespace or name is filed
-// under the empty string, so that an object is found with at most four lookups.
+// index finds policies by the four things a selector may name. A selector without namespace or name is\n// under the empty string, so that an object is found with at most four lookups.
 type index struct {
 	selectors  map[selectorKey][]indexed
 	everything map[string][]*Policy // by namespace of the policy

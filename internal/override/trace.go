@@ -21,10 +21,10 @@ type record struct {
 	Overriders policyv1alpha1.Overriders `json:"overriders"`
 }
 
-// Empty tells whether no rule was applied.
+// Empty reports whether no rule was applied.
 func (t Trace) Empty() bool { return len(t.clusterWide) == 0 && len(t.namespaced) == 0 }
 
-// Policies returns the policies that were applied, each once, in the order they took effect.
+// Policies returns the applied policies, each once, in the order of application.
 func (t Trace) Policies() []Reference {
 	var references []Reference
 	for _, rules := range [][]*rule{t.clusterWide, t.namespaced} {
@@ -37,8 +37,8 @@ func (t Trace) Policies() []Reference {
 	return references
 }
 
-// Annotations returns the annotations that record the applied rules on a Work, sorted by policy name as their readers
-// expect. A record that would be empty is left out.
+// Annotations returns the annotations of a Work that record the applied rules, sorted by policy name as readers expect.
+// Empty records are left out.
 func (t Trace) Annotations() map[string]string {
 	annotations := map[string]string{}
 	if len(t.clusterWide) > 0 {

@@ -21,7 +21,7 @@ type bench struct {
 	templates appsclient.DeploymentInterface
 	report    report
 
-	workloads int     // Deployments there are
+	workloads int     // Deployments that exist
 	restCPU   float64 // cores that the cell uses when nothing happens
 	emptyRSS  int64   // of the active engine, before there were any
 }
@@ -56,10 +56,11 @@ func (b *bench) run(ctx context.Context) error {
 		{"creating at once", b.throughput},
 		{"updating images", b.update},
 		{"reading memory", b.memory},
-		{"killing the active engine", b.takeover},
-		{"restarting both engines", b.restart},
-		{"deleting everything", b.cleanUp},
 	}
+	if b.options.kills > 0 {
+		phases = append(phases, phase{"killing the active engine", b.takeover}, phase{"restarting both engines", b.restart})
+	}
+	phases = append(phases, phase{"deleting everything", b.cleanUp})
 	if b.options.full {
 		phases = []phase{{"restarting both engines", b.fullRestart}}
 	}
@@ -81,7 +82,7 @@ func (b *bench) run(ctx context.Context) error {
 	return nil
 }
 
-// warmUp sends one Deployment around, so that namespaces, caches and connections are there before anything is measured.
+// warmUp propagates one Deployment, so that namespaces, caches and connections exist before anything is measured.
 func (b *bench) warmUp(ctx context.Context) error {
 	progress("warming up")
 	active, _, err := b.engines.roles(ctx)
@@ -103,7 +104,7 @@ func (b *bench) warmUp(ctx context.Context) error {
 	return err
 }
 
-// create starts the journey of a new Deployment.
+// create creates a Deployment and starts its clock.
 func (b *bench) create(ctx context.Context, wave *wave, name string, replicas int32) error {
 	wave.begin(name, firstImage, replicas)
 	if _, err := b.templates.Create(ctx, deployment(name, replicas), metav1.CreateOptions{}); err != nil {
@@ -112,7 +113,7 @@ func (b *bench) create(ctx context.Context, wave *wave, name string, replicas in
 	return nil
 }
 
-// createMany creates Deployments at once and waits until their status is there.
+// createMany creates Deployments concurrently and waits for their status.
 func (b *bench) createMany(ctx context.Context, prefix string, n int, replicas int32) (*wave, error) {
 	wave := b.tracker.newWave(n)
 	err := b.parallel(ctx, n, func(ctx context.Context, i int) error {
@@ -127,7 +128,7 @@ func (b *bench) createMany(ctx context.Context, prefix string, n int, replicas i
 
 func numbered(prefix string, i int) string { return fmt.Sprintf("%s-%05d", prefix, i) }
 
-// parallel calls a function for 0 … n-1 from as many writers as the options say, in about that order.
+// parallel calls a function for 0 … n-1 from as many writers as the options say, roughly in order.
 func (b *bench) parallel(ctx context.Context, n int, do func(context.Context, int) error) error {
 	var next atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)

@@ -87,14 +87,14 @@ func TestSectionShowsTargets(t *testing.T) {
 
 Writes each: 3.00 POST works.
 
-**Doubtful: another engine took over meanwhile, the machine may have been too busy.**
+**Doubtful: another engine became the leader meanwhile; the machine may have been too busy.**
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-// at returns a Deployment with an image whose status tells of so many replicas.
+// at returns a Deployment with an image whose status has so many replicas.
 func at(name, image string, replicas int32) *appsv1.Deployment {
 	d := deployment(name, 1)
 	d.Generation = 2
@@ -104,7 +104,7 @@ func at(name, image string, replicas int32) *appsv1.Deployment {
 }
 
 func TestJourneyEndsWithTheReportOfAllMembers(t *testing.T) {
-	tr := &tracker{members: 2, notify: make(chan struct{}, 1), journeys: map[string]*journey{}}
+	tr := &tracker{members: 2, notify: make(chan struct{}, 1), rollouts: map[string]*rollout{}}
 	w := tr.newWave(1)
 	w.begin("web", secondImage, 1)
 	expect := func(when string, present, reported int) {
@@ -141,7 +141,7 @@ func TestJourneyEndsWithTheReportOfAllMembers(t *testing.T) {
 }
 
 func TestWaitTellsHowFarItGot(t *testing.T) {
-	tr := &tracker{members: 1, notify: make(chan struct{}, 1), journeys: map[string]*journey{}}
+	tr := &tracker{members: 1, notify: make(chan struct{}, 1), rollouts: map[string]*rollout{}}
 	w := tr.newWave(2)
 	w.begin("web", firstImage, 1)
 	tr.seeInMember(0, at("web", firstImage, 1))

@@ -12,7 +12,7 @@ const (
 	takeoverWritesTarget = 99 // the Deployment's own included
 )
 
-// takeover kills the active engine and creates a Deployment in the same moment.
+// takeover kills the active engine and creates a Deployment at the same time.
 func (b *bench) takeover(ctx context.Context) (*section, error) {
 	s := &section{Title: fmt.Sprintf("kill -9 of the active engine with %d workloads, %d times", b.workloads, b.options.kills)}
 	var landed []time.Duration
@@ -35,7 +35,7 @@ func (b *bench) takeover(ctx context.Context) (*section, error) {
 	return s, nil
 }
 
-// killOnce returns how long it takes the other engine to bring a new Deployment to all members, and what is written.
+// killOnce returns how long the other engine takes to propagate a new Deployment to all members, and what is written.
 func (b *bench) killOnce(ctx context.Context, name string) (landed time.Duration, writes, inMembers requests, err error) {
 	active, _, err := b.engines.roles(ctx)
 	if err != nil {
@@ -95,11 +95,11 @@ func (b *bench) fullRestart(ctx context.Context) (*section, error) {
 	return s, nil
 }
 
-// idlePortion is how many workloads are made between two words on how far things are.
+// idlePortion is the number of workloads between two progress messages.
 const idlePortion = 1000
 
-// makeIdle has the engine bring many workloads to the members that do nothing there. The engine that stands by is not
-// needed for it, and would take its share of the processors.
+// makeIdle propagates many workloads that do nothing in the members. The standby engine is stopped meanwhile to save
+// CPU.
 func (b *bench) makeIdle(ctx context.Context, n int) (*section, error) {
 	_, standby, err := b.engines.roles(ctx)
 	if err != nil {
@@ -115,7 +115,7 @@ func (b *bench) makeIdle(ctx context.Context, n int) (*section, error) {
 	began := time.Now()
 	for made := 0; made < n; {
 		portion := min(idlePortion, n-made)
-		progress("making %d more, paused and without replicas; there are %d of %d", portion, made, n)
+		progress("creating %d more, paused and without replicas; %d of %d exist", portion, made, n)
 		if _, err := b.createMany(ctx, numbered("idle", made), portion, 0); err != nil {
 			return nil, err
 		}
@@ -133,7 +133,7 @@ func (b *bench) makeIdle(ctx context.Context, n int) (*section, error) {
 	return s, nil
 }
 
-// restart stops both engines and starts them again with everything in place.
+// restart stops both engines and starts them with all workloads in place.
 func (b *bench) restart(ctx context.Context) (*section, error) {
 	before, err := b.ledger.settle(ctx)
 	if err != nil {
@@ -182,7 +182,7 @@ func (b *bench) restart(ctx context.Context) (*section, error) {
 	return s, nil
 }
 
-// untilIdle returns when the engines have hardly used any CPU for idleFor.
+// untilIdle returns when the engines have used hardly any CPU for idleFor.
 func (b *bench) untilIdle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settleBound)
 	defer cancel()

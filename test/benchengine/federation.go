@@ -30,13 +30,13 @@ import (
 const (
 	memberCount = 3
 	nodeCount   = 10
-	// podsPerNode leaves room for all pods of a big run and for those of its rolling update.
+	// podsPerNode is enough for all pods of a big run and of its rolling update.
 	podsPerNode = 2500
 	startBound  = 5 * time.Minute
 	stopBound   = time.Minute
 )
 
-// federation is a cell with its members, without a hub: what the hub would have put into the cell is put there once.
+// federation is a cell with its members, without a hub: what the hub would write to the cell is written once.
 type federation struct {
 	planes  *local.Federation
 	cell    *plane
@@ -102,7 +102,7 @@ func (f *federation) stop() error {
 	return err
 }
 
-// join makes the members known to the cell.
+// join joins the members to the cell.
 func (f *federation) join(ctx context.Context) error {
 	cell, err := f.objects()
 	if err != nil {
@@ -166,7 +166,7 @@ func joinMember(ctx context.Context, cell ctrlclient.Client, member *plane) erro
 	})
 }
 
-// enlargeNodes keeps the members' schedulers from waiting for places.
+// enlargeNodes raises the capacity of nodes, so that the members' schedulers never wait.
 func enlargeNodes(ctx context.Context, client kubernetes.Interface) error {
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 
 const (
 	bareWrites = 500
-	// bareSize is what a Work of the benchmark's Deployments takes.
+	// bareSize is the size of a Work of the benchmark's Deployments.
 	bareSize = 4 << 10
-	// bareNamespace is one that engines do not propagate from.
+	// bareNamespace is not propagated.
 	bareNamespace = metav1.NamespaceSystem
 )
 
-// bare measures what the cheapest write costs that an API server knows, for comparison: one of a ConfigMap, in protobuf,
-// which nothing validates and nobody acts on.
+// bare measures, for comparison, the cheapest write of an API server: a ConfigMap in protobuf, without validation and
+// without a controller.
 func (b *bench) bare(ctx context.Context) (*section, error) {
 	maps := b.fed.cell.client.CoreV1().ConfigMaps(bareNamespace)
 	for i := range b.options.writers {

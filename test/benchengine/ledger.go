@@ -14,7 +14,7 @@ import (
 	"github.com/cellplane/cellplane/internal/process"
 )
 
-// The accounts of CPU time. The first four are the cell's.
+// The accounts of CPU time. The first four belong to the cell.
 const (
 	cpuEtcd      = "etcd"
 	cpuAPIServer = "API server"
@@ -25,7 +25,7 @@ const (
 
 var cellAccounts = []string{cpuEtcd, cpuAPIServer, cpuActive, cpuStandby}
 
-// balance is what has been spent up to a moment.
+// balance is what has been used up to a point in time.
 type balance struct {
 	at        time.Time
 	leader    int // process id of the active engine
@@ -36,7 +36,7 @@ type balance struct {
 	cpu       map[string]time.Duration
 }
 
-// ledger reads what the control planes have spent.
+// ledger reads what the control planes have used.
 type ledger struct {
 	fed     *federation
 	engines *engines
@@ -78,7 +78,7 @@ func accountOf(processName, cell string) string {
 	}
 }
 
-// read takes the CPU times first: reading the rest costs the API server some.
+// read reads the CPU times first: reading the rest costs the API server some.
 func (l *ledger) read(ctx context.Context) (*balance, error) {
 	cpu, leader, err := l.cpu(ctx)
 	if err != nil {
@@ -154,14 +154,14 @@ func (l *ledger) memberWrites(ctx context.Context) (requests, error) {
 }
 
 const (
-	// quietFor is how long nothing may be written for the cell to count as quiet; events come some seconds late.
+	// quietFor is how long nothing may be written for the cell to count as quiet; events are some seconds late.
 	quietFor     = 6 * time.Second
 	settlePeriod = 3 * time.Second // reading metrics costs the API server as much as many writes
 	settleBound  = 10 * time.Minute
 )
 
-// settle waits until the cell is quiet and returns the balance at the end of the last activity, so that the wait
-// itself is not on the bill.
+// settle waits until the cell is quiet. It returns the balance at the end of the last activity, so that the wait itself
+// is not included.
 func (l *ledger) settle(ctx context.Context) (*balance, error) {
 	bound, cancel := context.WithTimeout(ctx, settleBound)
 	defer cancel()

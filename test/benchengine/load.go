@@ -20,13 +20,13 @@ const (
 	updateCPUTarget    = 0.06 // s
 )
 
-// breather separates journeys that are timed one by one.
-const breather = 100 * time.Millisecond
+// pauseBetween separates Deployments that are timed one by one.
+const pauseBetween = 100 * time.Millisecond
 
-// restPeriod is how long the cell is left alone to see what it uses then.
+// restPeriod is how long the idle cell is measured.
 const restPeriod = 20 * time.Second
 
-// rest measures what the cell uses when nothing happens: whoever waits long for few workloads pays for it.
+// rest measures what the idle cell uses: long runs with few workloads include it.
 func (b *bench) rest(ctx context.Context) (*section, error) {
 	before, _, err := b.ledger.cpu(ctx)
 	if err != nil {
@@ -53,7 +53,7 @@ func (b *bench) rest(ctx context.Context) (*section, error) {
 	return s, nil
 }
 
-// latency times Deployments that have the federation for themselves.
+// latency measures Deployments one by one.
 func (b *bench) latency(ctx context.Context) (*section, error) {
 	n := b.options.sequential
 	before, err := b.ledger.read(ctx)
@@ -71,7 +71,7 @@ func (b *bench) latency(ctx context.Context) (*section, error) {
 		if err != nil {
 			return nil, err
 		}
-		time.Sleep(breather)
+		time.Sleep(pauseBetween)
 	}
 	b.workloads += n
 	after, err := b.ledger.settle(ctx)
@@ -156,7 +156,7 @@ func (b *bench) updateImage(ctx context.Context, name string) error {
 	return nil
 }
 
-// addCost adds what each of n Deployments has cost.
+// addCost adds the cost of each of n Deployments.
 func (b *bench) addCost(s *section, before, after *balance, n int, writesTarget, cpuTarget float64) {
 	s.doubtChange(before, after)
 	s.Writes, s.WritesEach = after.writes.since(before.writes).of(n), "per Deployment"

@@ -40,7 +40,7 @@ func main() {
 	flag.IntVar(&o.workloads, "n", 1000, "Deployments that are created at once and then updated")
 	flag.IntVar(&o.sequential, "latency-n", 50, "Deployments that are created one after the other")
 	flag.IntVar(&o.writers, "writers", 20, "how many clients create and update at once")
-	flag.IntVar(&o.kills, "kills", 3, "how often the active engine is killed")
+	flag.IntVar(&o.kills, "kills", 3, "how often the active engine is killed; 0 leaves out kills and restarts")
 	flag.BoolVar(&o.full, "full", false, "measure nothing but a restart of the engines, with -restart-n workloads")
 	flag.IntVar(&o.restart, "restart-n", 10000, "workloads when the engines are restarted, with -full; they have no replicas and are paused")
 	flag.StringVar(&o.program, "program", "", "cellplane binary to measure (default: built from ./cmd/cellplane)")
@@ -65,13 +65,13 @@ func (o *options) validate() error {
 	if flag.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
 	}
-	if o.workloads < 1 || o.sequential < 1 || o.writers < 1 || o.kills < 1 || o.restart < 1 {
-		return errors.New("all numbers must be at least 1")
+	if o.workloads < 1 || o.sequential < 1 || o.writers < 1 || o.kills < 0 || o.restart < 1 {
+		return errors.New("all numbers must be at least 1, -kills at least 0")
 	}
 	return nil
 }
 
-// run keeps a directory that was asked for, and that of a failed run: the logs in it say why.
+// run keeps a directory that was given, and that of a failed run: it has the logs.
 func (o *options) run(ctx context.Context) error {
 	if o.dir != "" {
 		if err := os.Mkdir(o.dir, 0o700); err != nil {
@@ -137,7 +137,7 @@ func (o *options) cellplane(ctx context.Context, dir string) (string, error) {
 
 var began = time.Now()
 
-// progress tells who waits what goes on.
+// progress prints what is being done.
 func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 }

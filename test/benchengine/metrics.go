@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// requests counts requests by "VERB resource[/subresource][ code]"; the code is there if it tells of a failure.
+// requests counts requests by "VERB resource[/subresource][ code]"; the code is only there for failures.
 type requests map[string]float64
 
 // writeVerbs are the verbs of API servers' metrics that mean writes.
 var writeVerbs = []string{"POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"}
 
-// notStored are resources whose writes have nothing to do with workloads: heartbeats and questions.
+// notStored are resources whose writes are not caused by workloads: leases and reviews.
 var notStored = []string{"leases", "subjectaccessreviews", "tokenreviews", "selfsubjectaccessreviews"}
 
 // writesIn returns the writes that an API server has served, failed ones included.

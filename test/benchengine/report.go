@@ -8,24 +8,24 @@ import (
 	"strings"
 )
 
-// report is all that was measured.
+// report has all measurements.
 type report struct {
 	Settings map[string]int `json:"settings"`
 	Sections []*section     `json:"sections"`
 }
 
-// section is a table of figures, and where its writes went.
+// section is a table of figures with its writes.
 type section struct {
 	Title   string    `json:"title"`
 	Figures []*figure `json:"figures"`
 	// Writes are requests to the API server of the cell, by verb and resource.
 	Writes     requests `json:"writes,omitempty"`
-	WritesEach string   `json:"writesEach,omitempty"` // per what they are counted
-	// Doubt says why the figures are not to be relied upon.
+	WritesEach string   `json:"writesEach,omitempty"` // what they are divided by
+	// Doubt says why the figures are not reliable.
 	Doubt string `json:"doubt,omitempty"`
 }
 
-// figure is a number and what it should be.
+// figure is a number with its target.
 type figure struct {
 	Name   string  `json:"name"`
 	Value  float64 `json:"value"`
@@ -54,10 +54,10 @@ func (f *figure) atMost(limit float64) {
 	f.Missed = f.Value > limit
 }
 
-// doubtChange casts doubt on figures that are meant to be those of one active engine.
+// doubtChange marks figures as unreliable if another engine became the leader.
 func (s *section) doubtChange(before, after *balance) {
 	if before.leader != after.leader {
-		s.Doubt = "another engine took over meanwhile, the machine may have been too busy"
+		s.Doubt = "another engine became the leader meanwhile; the machine may have been too busy"
 	}
 }
 
@@ -79,7 +79,7 @@ func (s *section) print(w io.Writer) {
 	}
 }
 
-// quantity shows three digits, and all of big numbers.
+// quantity formats a number with three digits, large numbers with all.
 func quantity(value float64, unit string) string {
 	digits := 0
 	switch {

@@ -22,7 +22,7 @@ const (
 	workloadMemoryTarget = 20 << 10
 )
 
-// memory tells what the workloads of the phases before take in the engines.
+// memory measures the memory of the engines with the workloads of the earlier phases.
 func (b *bench) memory(ctx context.Context) (*section, error) {
 	s := &section{Title: fmt.Sprintf("Memory of the engines with %d workloads", b.workloads)}
 	rss, err := b.addActiveMemory(ctx, s)
@@ -55,8 +55,8 @@ func (b *bench) addActiveMemory(ctx context.Context, s *section) (rss int64, err
 	return rss, nil
 }
 
-// mappedFiles returns how much of a process's memory is pages of files. How many pages of a program are mapped depends
-// less on what it does than on which of them the kernel has at hand: a program that was started before has more.
+// mappedFiles returns the part of a process's memory that is pages of files. It depends less on the program than on the
+// kernel's page cache.
 func mappedFiles(pid int) (int64, error) {
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -69,7 +69,7 @@ func fileMemory(status string) (int64, error) {
 	_, rest, found := strings.Cut(status, "RssFile:")
 	fields := strings.Fields(rest)
 	if !found || len(fields) < 2 || fields[1] != "kB" {
-		return 0, errors.New("the status of a process does not tell how much of its memory is pages of files")
+		return 0, errors.New("the status of the process has no RssFile")
 	}
 	kibibytes, err := strconv.ParseInt(fields[0], 10, 64)
 	return kibibytes << 10, err
@@ -77,7 +77,7 @@ func fileMemory(status string) (int64, error) {
 
 func mebibytes(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-// cleanUp deletes all Deployments and checks that nothing stays behind.
+// cleanUp deletes all Deployments and checks that no stale copies are left.
 func (b *bench) cleanUp(ctx context.Context) (*section, error) {
 	before, err := b.ledger.settle(ctx)
 	if err != nil {
@@ -116,7 +116,7 @@ func (b *bench) cleanUp(ctx context.Context) (*section, error) {
 	return s, nil
 }
 
-// leftBehind counts what the engine had made for the Deployments.
+// leftBehind counts the objects that the engine had created for the Deployments.
 func (b *bench) leftBehind(ctx context.Context) (int, error) {
 	cell, err := b.fed.objects()
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// timings are how long the journeys of a wave took, step by step.
+// timings are the durations of the rollouts of a wave, step by step.
 type timings struct {
 	present  []time.Duration // from the request to the last member
 	ready    []time.Duration // from the request to the last member's own status
@@ -20,13 +20,13 @@ func (w *wave) timings() timings {
 	w.tracker.mu.Lock()
 	defer w.tracker.mu.Unlock()
 	var result timings
-	first := w.journeys[0].start
-	for _, j := range w.journeys {
+	first := w.rollouts[0].start
+	for _, j := range w.rollouts {
 		if j.start.Before(first) {
 			first = j.start
 		}
 	}
-	for _, j := range w.journeys {
+	for _, j := range w.rollouts {
 		if j.present.IsZero() || j.reported.IsZero() {
 			continue
 		}

@@ -12,18 +12,18 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// tracker watches the Deployments of the cell and of all members and notes when they get where they should.
+// tracker watches the Deployments of the cell and of all members and records their progress.
 type tracker struct {
 	members int
 	notify  chan struct{}
 
 	mu       sync.Mutex
-	journeys map[string]*journey
+	rollouts map[string]*rollout
 	objects  int // in the cell and in all members
 }
 
-// journey is the way of one template to the members and of its status back.
-type journey struct {
+// rollout is the propagation of one template to the members and of its status back.
+type rollout struct {
 	image    string
 	replicas int32 // in each member
 	wave     *wave
@@ -36,17 +36,17 @@ type journey struct {
 	present, reported time.Time // in all members; on the template
 }
 
-// wave is a number of journeys that are waited for together.
+// wave is a number of rollouts that are waited for together.
 type wave struct {
 	tracker           *tracker
 	size              int
-	journeys          []*journey
+	rollouts          []*rollout
 	present, reported int
 }
 
-// track starts to watch and returns when everything that is there has been seen.
+// track starts to watch and returns when the caches have synced.
 func track(ctx context.Context, f *federation) (*tracker, error) {
-	t := &tracker{members: len(f.members), notify: make(chan struct{}, 1), journeys: map[string]*journey{}}
+	t := &tracker{members: len(f.members), notify: make(chan struct{}, 1), rollouts: map[string]*rollout{}}
 	see := []func(*appsv1.Deployment){t.seeTemplate}
 	for i := range f.members {
 		see = append(see, func(d *appsv1.Deployment) { t.seeInMember(i, d) })
@@ -83,17 +83,17 @@ func dropManagedFields(obj any) (any, error) {
 	return obj, nil
 }
 
-// newWave prepares to wait for some journeys.
+// newWave returns a wave of a number of rollouts.
 func (t *tracker) newWave(size int) *wave { return &wave{tracker: t, size: size} }
 
-// begin starts the clock of a journey; what has been seen of it so far does not count.
+// begin starts the clock of a rollout; earlier events do not count.
 func (w *wave) begin(name, image string, replicas int32) {
 	t := w.tracker
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	j := &journey{image: image, replicas: replicas, wave: w, start: time.Now(), arrived: make([]time.Time, t.members), ready: make([]time.Time, t.members)}
-	t.journeys[name] = j
-	w.journeys = append(w.journeys, j)
+	j := &rollout{image: image, replicas: replicas, wave: w, start: time.Now(), arrived: make([]time.Time, t.members), ready: make([]time.Time, t.members)}
+	t.rollouts[name] = j
+	w.rollouts = append(w.rollouts, j)
 }
 
 func (t *tracker) count(change int) {
@@ -109,11 +109,11 @@ func (t *tracker) seeInMember(member int, d *appsv1.Deployment) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	j := t.journeys[d.Name]
+	j := t.rollouts[d.Name]
 	if j == nil || imageOf(d) != j.image {
 		return
 	}
-	t.poke() // of a thousand that are rolled out together, none may be done for minutes
+	t.poke() // of a thousand concurrent rollouts, none may finish for minutes
 	if j.ready[member].IsZero() && settled(d, j.replicas) {
 		j.ready[member] = now
 	}
@@ -132,7 +132,7 @@ func (t *tracker) seeTemplate(d *appsv1.Deployment) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	j := t.journeys[d.Name]
+	j := t.rollouts[d.Name]
 	if j == nil || imageOf(d) != j.image {
 		return
 	}
@@ -140,8 +140,8 @@ func (t *tracker) seeTemplate(d *appsv1.Deployment) {
 	j.checkReport(now)
 }
 
-// checkReport notes the end of a journey: a report from before the last arrival cannot be about it.
-func (j *journey) checkReport(now time.Time) {
+// checkReport records the end of a rollout: a status from before the last member had it does not count.
+func (j *rollout) checkReport(now time.Time) {
 	members := int32(len(j.arrived))
 	if !j.reported.IsZero() || j.present.IsZero() || j.template == nil || !settled(j.template, members*j.replicas) {
 		return
@@ -171,12 +171,12 @@ func (t *tracker) poke() {
 	}
 }
 
-// stallBound is how long nothing may move before a phase is given up.
+// stallBound is how long a phase may make no progress before it fails.
 const stallBound = 2 * time.Minute
 
-// wait returns when the condition holds, which also tells how far things are. It is checked whenever something moved.
-func (t *tracker) wait(ctx context.Context, what string, patience time.Duration, done func() (bool, string)) error {
-	stalled := time.NewTimer(patience)
+// wait returns when the condition holds. The condition also describes the progress; it is checked after every event.
+func (t *tracker) wait(ctx context.Context, what string, timeout time.Duration, done func() (bool, string)) error {
+	stalled := time.NewTimer(timeout)
 	defer stalled.Stop()
 	for {
 		t.mu.Lock()
@@ -189,9 +189,9 @@ func (t *tracker) wait(ctx context.Context, what string, patience time.Duration,
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-stalled.C:
-			return fmt.Errorf("waiting until %s: nothing moved for %s; %s", what, patience, state)
+			return fmt.Errorf("waiting until %s: nothing moved for %s; %s", what, timeout, state)
 		case <-t.notify:
-			stalled.Reset(patience)
+			stalled.Reset(timeout)
 		}
 	}
 }

@@ -19,7 +19,7 @@ const (
 	secondImage    = "registry.example/team/app:2"
 )
 
-// everywhere sends all Deployments of the benchmark to all members.
+// everywhere propagates all Deployments of the benchmark to all members.
 func everywhere() *policyv1alpha1.PropagationPolicy {
 	return &policyv1alpha1.PropagationPolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: benchNamespace, Name: "everywhere"},
@@ -29,8 +29,7 @@ func everywhere() *policyv1alpha1.PropagationPolicy {
 	}
 }
 
-// deployment is of the size that small services have. One without replicas is paused, so that members do nothing about
-// it.
+// deployment has the size of a small service. Without replicas it is paused, so that members do nothing.
 func deployment(name string, replicas int32) *appsv1.Deployment {
 	selector := map[string]string{"app.kubernetes.io/name": name}
 	labels := maps.Clone(selector)
@@ -66,8 +65,7 @@ func deployment(name string, replicas int32) *appsv1.Deployment {
 
 func imageOf(d *appsv1.Deployment) string { return d.Spec.Template.Spec.Containers[0].Image }
 
-// settled says whether the status of a Deployment tells that this many replicas, all of the present template, are
-// ready and no others are left.
+// settled reports whether all replicas of a Deployment are of the current template and ready, and no others are left.
 func settled(d *appsv1.Deployment, replicas int32) bool {
 	s := d.Status
 	return s.ObservedGeneration >= d.Generation && s.Replicas == replicas && s.UpdatedReplicas == replicas && s.ReadyReplicas == replicas

@@ -1,4 +1,4 @@
-// Package behaviour_test keeps the table in README.md true: what it names exists.
+// Package behaviour_test checks that the tests named in README.md exist.
 package behaviour_test
 
 import (
@@ -13,10 +13,10 @@ import (
 
 const root = "../../.."
 
-// rows are all that the table has to have.
+// rows are the numbers of rows that the table must have.
 var rows = map[string]int{"P": 29, "B": 9, "O": 10, "I": 13, "D": 6, "C": 14, "A": 3, "S": 27, "F": 7, "Q": 3}
 
-// elsewhere are rows that the table says are not there.
+// elsewhere are the rows that are covered elsewhere.
 var elsewhere = []string{"C3"}
 
 func TestTable(t *testing.T) {
@@ -30,7 +30,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// kubectl users know kinds by these names.
+// TestKubectlNames checks the names by which kubectl users know the kinds.
 func TestKubectlNames(t *testing.T) {
 	short := map[string]string{
 		"PropagationPolicy": "pp", "ClusterPropagationPolicy": "cpp", "OverridePolicy": "op", "ClusterOverridePolicy": "cop",
@@ -46,7 +46,7 @@ func TestKubectlNames(t *testing.T) {
 			t.Errorf("%s is not in the category karmada-io", kind)
 		}
 		if want := short[kind]; want != "" && !slices.Contains(definition.Spec.Names.ShortNames, want) {
-			t.Errorf("%s is not known as %s", kind, want)
+			t.Errorf("%s has not the short name %s", kind, want)
 		}
 		delete(short, kind)
 		for _, version := range definition.Spec.Versions {

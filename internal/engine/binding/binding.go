@@ -1,5 +1,5 @@
-// Package binding turns bindings into Works: one for each cluster that a template is placed in, holding the template
-// as that cluster should get it.
+// Package binding writes the Works of bindings: one for each cluster that a template is placed in, with the template as
+// that cluster should get it.
 package binding
 
 import (
@@ -24,13 +24,13 @@ import (
 	"github.com/cellplane/cellplane/internal/override"
 )
 
-// Interpreter is what the controller asks about templates.
+// Interpreter interprets templates.
 type Interpreter interface {
 	Prune(template *unstructured.Unstructured) (*unstructured.Unstructured, error)
 	ReviseReplica(ctx context.Context, obj *unstructured.Unstructured, replicas int32) (*unstructured.Unstructured, error)
 }
 
-// Controller keeps the Works of bindings.
+// Controller writes the Works of bindings.
 type Controller struct {
 	cell        *cell.Cell
 	interpreter Interpreter
@@ -41,8 +41,7 @@ type Controller struct {
 	set         atomic.Pointer[override.Set]
 }
 
-// New returns a controller that watches a cell. Changed is told of bindings of which [Controller.Problem] has something
-// new to say.
+// New returns a controller that watches a cell. Changed is called with a binding when its [Controller.Problem] changes.
 func New(c *cell.Cell, interpreter Interpreter, recorder *events.Recorder, changed func(binding cell.Key)) *Controller {
 	b := &Controller{cell: c, interpreter: interpreter, recorder: recorder, queue: queue.New[cell.Key]("binding"), problems: problems{changed: changed, of: map[cell.Key]string{}}}
 	b.overrides.init(b)
@@ -50,16 +49,16 @@ func New(c *cell.Cell, interpreter Interpreter, recorder *events.Recorder, chang
 	return b
 }
 
-// Enqueue has a binding looked at.
+// Enqueue reconciles a binding soon.
 func (b *Controller) Enqueue(key cell.Key) { b.queue.AddNow(key) }
 
-// Run works until the context ends.
+// Run reconciles until the context ends.
 func (b *Controller) Run(ctx context.Context, workers int) { b.queue.Run(ctx, workers, b.Reconcile) }
 
-// evictionPause is how long a new cluster waits before it is looked at again whether the old one has been cleared.
-const evictionPause = 5 * time.Second
+// evictionPoll is how often a new cluster checks whether the old one has been cleared.
+const evictionPoll = 5 * time.Second
 
-// Reconcile brings the Works of a binding up to date.
+// Reconcile creates, updates and deletes the Works of a binding.
 func (b *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	start := time.Now()
 	binding := b.cell.Binding(key)
@@ -73,22 +72,22 @@ func (b *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 		return b.remove(ctx, binding)
 	}
 
-	// 1. What should be where?
+	// 1. Render the Works that the binding asks for.
 	template := b.template(binding)
 	if template == nil || template.Frozen {
-		return nil // gone, or not ours: the detector decides what becomes of the binding
+		return nil // deleted, or not ours: the detector decides about the binding
 	}
 	targets := targetsOf(&binding.Spec)
 	wanted, failures := b.render(ctx, binding, template, targets)
 
-	// 2. Works in clusters that are no longer chosen go, unless they are still being moved out of.
+	// 2. Delete Works in clusters that are no longer chosen, unless they are being evicted gracefully.
 	works := b.cell.WorksOf(key)
 	leaving := b.orphans(&binding.Spec, works, targets)
 	if err := b.deleteWorks(ctx, leaving); err != nil {
 		return b.failed(binding, names.EventCleanupWorkFailed, err)
 	}
 
-	// 3. The others are created or brought up to date.
+	// 3. Create or update the others.
 	waits := purging(&binding.Spec, works)
 	err := b.write(ctx, template, works, wanted, waits)
 	syncDuration.WithLabelValues(result(err)).Observe(time.Since(start).Seconds())
@@ -99,20 +98,20 @@ func (b *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	b.recorder.Succeeded(events.OfBinding(binding), "works", names.EventSyncWorkSucceed,
 		"the Works of the binding are up to date", false)
 	if waits {
-		return queue.Later{After: evictionPause}
+		return queue.Later{After: evictionPoll}
 	}
 	return nil
 }
 
 func (b *Controller) failed(binding *workv1alpha2.ResourceBinding, reason string, err error) error {
-	if !isPassing(err) {
+	if !isTransient(err) {
 		b.recorder.Failed(events.OfBinding(binding), "works", reason, err.Error())
 		b.problems.set(cell.Key{Namespace: binding.Namespace, Name: binding.Name}, describe(err))
 	}
 	return err
 }
 
-// template returns the template of a binding, nil if it is gone or going.
+// template returns the template of a binding, nil if it is deleted or being deleted.
 func (b *Controller) template(binding *workv1alpha2.ResourceBinding) *cell.Template {
 	template := b.cell.TemplateOf(binding)
 	if template == nil || template.Deleting {
@@ -121,7 +120,7 @@ func (b *Controller) template(binding *workv1alpha2.ResourceBinding) *cell.Templ
 	return template
 }
 
-// targetsOf returns the clusters of a binding: those chosen for it, and those of the bindings that need it.
+// targetsOf returns the clusters of a binding: those chosen for it, and those of the bindings that depend on it.
 func targetsOf(spec *workv1alpha2.ResourceBindingSpec) []workv1alpha2.TargetCluster {
 	targets := slices.Clone(spec.Clusters)
 	for i := range spec.RequiredBy {
@@ -135,7 +134,7 @@ func targetsOf(spec *workv1alpha2.ResourceBindingSpec) []workv1alpha2.TargetClus
 	return targets
 }
 
-// orphans returns the Works in clusters that are neither chosen nor being moved out of.
+// orphans returns the Works in clusters that are neither chosen nor being evicted gracefully.
 func (b *Controller) orphans(spec *workv1alpha2.ResourceBindingSpec, works []*cell.Work, targets []workv1alpha2.TargetCluster) []*cell.Work {
 	var orphans []*cell.Work
 	for _, work := range works {
@@ -150,7 +149,8 @@ func (b *Controller) orphans(spec *workv1alpha2.ResourceBindingSpec, works []*ce
 	return orphans
 }
 
-// purging tells whether a cluster that is left at once still has its Work: until it is gone, no new cluster gets one.
+// purging reports whether a cluster that is evicted directly still has its Work. Until it is gone, no new cluster gets
+// one.
 func purging(spec *workv1alpha2.ResourceBindingSpec, works []*cell.Work) bool {
 	return slices.ContainsFunc(spec.GracefulEvictionTasks, func(task workv1alpha2.GracefulEvictionTask) bool {
 		return task.PurgeMode == policyv1alpha1.PurgeModeDirectly &&
@@ -158,8 +158,8 @@ func purging(spec *workv1alpha2.ResourceBindingSpec, works []*cell.Work) bool {
 	})
 }
 
-// write creates and updates Works, all at once. What goes wrong is told in the order of the clusters, so that the same
-// failure has the same words.
+// write creates and updates Works concurrently. Errors are in the order of the clusters, so that the same failure has
+// the same message.
 func (b *Controller) write(ctx context.Context, template *cell.Template, works []*cell.Work, wanted []*workv1alpha1.Work, onlyKnown bool) error {
 	var group sync.WaitGroup
 	errs := make([]error, len(wanted))
@@ -176,7 +176,7 @@ func (b *Controller) write(ctx context.Context, template *cell.Template, works [
 	return errors.Join(errs...)
 }
 
-// writeOne creates or updates a Work and tells of the overrides in it, if they are others than before.
+// writeOne creates or updates a Work and records an event if the overrides in it have changed.
 func (b *Controller) writeOne(ctx context.Context, template *cell.Template, now *cell.Work, wanted *workv1alpha1.Work) error {
 	overrides, before := cell.OverridesDigest(wanted.Annotations), uint64(0)
 	var written bool
@@ -198,13 +198,13 @@ func (b *Controller) writeOne(ctx context.Context, template *cell.Template, now 
 
 func overrideAspect(cluster string) string { return "override:" + cluster }
 
-// update brings a Work up to date, if it is not, and tells whether that took a write.
+// update updates a Work if it differs, and reports whether it was written.
 func (b *Controller) update(ctx context.Context, now *cell.Work, wanted *workv1alpha1.Work) (bool, error) {
 	switch {
 	case now.Frozen:
 		return false, nil
 	case now.Deleting:
-		return false, queue.Later{After: time.Second} // its end brings us back
+		return false, queue.Later{After: time.Second} // its deletion enqueues the binding
 	case now.Digest == digestOf(wanted) && slices.Contains(now.Finalizers, names.ExecutionFinalizer):
 		return false, nil
 	default:
@@ -213,7 +213,7 @@ func (b *Controller) update(ctx context.Context, now *cell.Work, wanted *workv1a
 	}
 }
 
-// create creates a Work, and the namespace it is in if that is what is missing.
+// create creates a Work, and its namespace if needed.
 func (b *Controller) create(ctx context.Context, work *workv1alpha1.Work) error {
 	if err := b.cell.EnsureNamespace(ctx, work.Namespace); err != nil {
 		return err
@@ -233,7 +233,7 @@ func (b *Controller) deleteWorks(ctx context.Context, works []*cell.Work) error 
 	return group.Wait()
 }
 
-// remove removes the Works of a binding that is deleted, and lets it go when none is left.
+// remove deletes the Works of a binding that is being deleted, then removes the binding's finalizer.
 func (b *Controller) remove(ctx context.Context, binding *workv1alpha2.ResourceBinding) error {
 	finalizer := names.BindingFinalizer
 	if binding.Namespace == "" {
@@ -246,7 +246,7 @@ func (b *Controller) remove(ctx context.Context, binding *workv1alpha2.ResourceB
 		if err := b.deleteWorks(ctx, works); err != nil {
 			return b.failed(binding, names.EventCleanupWorkFailed, err)
 		}
-		return nil // the end of the last one brings us back
+		return nil // the deletion of the last one enqueues the binding
 	}
 	binding = binding.DeepCopy()
 	binding.Finalizers = slices.DeleteFunc(binding.Finalizers, func(f string) bool { return f == finalizer })

@@ -7,7 +7,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/cell"
 )
 
-// problems remembers why bindings have not got the Works that they ask for.
+// problems remembers why the Works of bindings could not be written.
 type problems struct {
 	changed func(binding cell.Key)
 
@@ -15,7 +15,7 @@ type problems struct {
 	of map[cell.Key]string
 }
 
-// Problem returns why a binding has not got the Works that it asks for; it is empty if it has.
+// Problem returns why the Works of a binding could not be written, "" if they could.
 func (b *Controller) Problem(binding cell.Key) string {
 	b.problems.mu.Lock()
 	defer b.problems.mu.Unlock()
@@ -40,12 +40,12 @@ func (p *problems) replace(binding cell.Key, problem string) (changed bool) {
 	return true
 }
 
-// longestProblem keeps what an API server quotes back at us out of conditions.
+// longestProblem keeps messages within what a condition should hold: an API server may quote a whole object.
 const longestProblem = 1024
 
 func describe(err error) string {
-	// Half a letter would be written as another one than it is compared with, and so be written again and again.
-	text := strings.ToValidUTF8("The works cannot be brought up to date: "+err.Error(), "\uFFFD")
+	// Invalid UTF-8 would be stored as something else, differ at every comparison and be written over and over.
+	text := strings.ToValidUTF8("Works could not be updated: "+err.Error(), "\uFFFD")
 	if len(text) > longestProblem {
 		text = strings.ToValidUTF8(text[:longestProblem-3], "") + "..."
 	}

@@ -7,13 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// What stands in a condition is text, wherever it is cut and whatever a script says.
+// Messages for conditions are valid UTF-8 and bounded, wherever they are cut.
 func TestDescribe(t *testing.T) {
 	for _, filler := range []string{"x", "ü", "世", "\xff"} {
 		for _, start := range []string{"", "a", "ab"} {
 			got := describe(errors.New(start + strings.Repeat(filler, 2000)))
 			if !utf8.ValidString(got) || len(got) > longestProblem {
-				t.Errorf("%q makes %q", start+filler, got)
+				t.Errorf("%q becomes %q", start+filler, got)
 			}
 		}
 	}

@@ -27,7 +27,7 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// render returns the Works that a binding asks for. What fails for one cluster does not hold up the others.
+// render returns the Works that a binding asks for. A failure for one cluster does not stop the others.
 func (b *Controller) render(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template, targets []workv1alpha2.TargetCluster) ([]*workv1alpha1.Work, []error) {
 	obj, err := t.Object()
 	if err != nil {
@@ -109,8 +109,8 @@ func (b *Controller) renderOne(ctx context.Context, binding *workv1alpha2.Resour
 	return work, nil
 }
 
-// carryState labels the new copy of a workload with what was saved of the old one's status. That makes sense only where
-// there is one copy at a time: the old one is gone before the new one comes, and there is one new one.
+// carryState labels the new copy of a workload with the preserved state of the old one. That is possible only if there
+// is one copy at a time: the old one is deleted first, and there is a single new one.
 func carryState(spec *workv1alpha2.ResourceBindingSpec, cluster string, manifest *unstructured.Unstructured) *unstructured.Unstructured {
 	if len(spec.GracefulEvictionTasks) == 0 || len(spec.Clusters) != 1 {
 		return manifest
@@ -158,7 +158,7 @@ func bindingID(binding *workv1alpha2.ResourceBinding) string {
 	return binding.Labels[names.ClusterResourceBindingPermanentIDLabel]
 }
 
-// digestOf condenses a wanted Work like one that is there.
+// digestOf returns the digest of a wanted Work, to compare with that of an existing one.
 func digestOf(work *workv1alpha1.Work) uint64 {
 	objects := make([]cell.Object, len(work.Spec.Workload.Manifests))
 	for i := range work.Spec.Workload.Manifests {
@@ -167,12 +167,13 @@ func digestOf(work *workv1alpha1.Work) uint64 {
 	return cell.WorkDigest(work.Labels, work.Annotations, ptr.Deref(work.Spec.SuspendDispatching, false), ptr.Deref(work.Spec.PreserveResourcesOnDeletion, false), objects)
 }
 
-// isWorkload tells whether a template has replicas that are shared among clusters. Several components go as a whole.
+// isWorkload reports whether a template has replicas that are divided among clusters. A template with several
+// components is propagated as a whole.
 func isWorkload(spec *workv1alpha2.ResourceBindingSpec) bool {
 	return len(spec.Components) == 0 && (spec.Replicas > 0 || spec.ReplicaRequirements != nil)
 }
 
-// suspended returns whether changes are kept from a cluster; nil stands for no.
+// suspended reports whether dispatching to a cluster is suspended; nil means no.
 func suspended(suspension *workv1alpha2.Suspension, cluster string) *bool {
 	if suspension == nil {
 		return nil
@@ -190,8 +191,8 @@ func suspended(suspension *workv1alpha2.Suspension, cluster string) *bool {
 	return nil
 }
 
-// divideCompletions shares the completions of a Job like its parallelism, the larger remainders first. It returns nil
-// for what is not a Job with divided replicas.
+// divideCompletions divides the completions of a Job like its parallelism, by largest remainder. It returns nil for
+// anything but a Job with divided replicas.
 func divideCompletions(obj *unstructured.Unstructured, spec *workv1alpha2.ResourceBindingSpec) (map[string]int32, error) {
 	if obj.GetKind() != "Job" || obj.GetAPIVersion() != "batch/v1" || spec.Placement == nil || !schedule.Divided(spec.Placement) {
 		return nil, nil
@@ -210,8 +211,8 @@ func divideCompletions(obj *unstructured.Unstructured, spec *workv1alpha2.Resour
 	return schedule.Apportion(int32(completions), weights, string(spec.Resource.UID)), nil
 }
 
-// isPassing tells whether an error goes away by itself in a moment, so that nobody need be told.
-func isPassing(err error) bool {
+// isTransient reports whether an error resolves by itself in a moment, so that users need not see it.
+func isTransient(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.As(err, &queue.Later{}) || fleet.Unreachable(err)
 }
 

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/prometheus/client_golang/prometheus"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -16,8 +15,7 @@ import (
 	"github.com/cellplane/cellplane/internal/override"
 )
 
-// subscribe says what the controller watches: bindings, their Works, and what decides about clusters. Templates come
-// by way of the detector.
+// subscribe watches bindings, their Works, and clusters. The detector enqueues the bindings of changed templates.
 func (b *Controller) subscribe() {
 	b.cell.SubscribeBindings(func(key cell.Key, old, now *workv1alpha2.ResourceBinding) {
 		if old != nil && now != nil && old.Generation == now.Generation && maps.Equal(old.Labels, now.Labels) &&
@@ -47,13 +45,13 @@ func (b *Controller) subscribe() {
 	})
 }
 
-// sameForRendering compares what overrides look at.
+// sameForRendering compares what overrides select by.
 func sameForRendering(a, b *clusterv1alpha1.Cluster) bool {
 	return apiequality.Semantic.DeepEqual(&a.Spec, &b.Spec) && maps.Equal(a.Labels, b.Labels) &&
 		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil)
 }
 
-// Overrides returns the override policies of this moment.
+// Overrides returns the current override policies.
 func (b *Controller) Overrides() *override.Set { return b.set.Load() }
 
 // overrides holds the compiled override policies.
@@ -80,7 +78,7 @@ func (o *overrides) init(b *Controller) {
 	})
 }
 
-// overrideChanged puts a policy into effect and looks again at the bindings it concerns, now or before.
+// overrideChanged compiles a policy and enqueues the bindings that it affects or affected before.
 func (b *Controller) overrideChanged(ref override.Reference, now *override.Policy) {
 	o := &b.overrides
 	o.mu.Lock()
@@ -107,7 +105,7 @@ func (b *Controller) overrideChanged(ref override.Reference, now *override.Polic
 	}
 }
 
-// outlineOf returns as much of a template as selectors look at.
+// outlineOf returns the part of a template that selectors match.
 func outlineOf(t *cell.Template) *unstructured.Unstructured {
 	outline := &unstructured.Unstructured{Object: map[string]any{}}
 	outline.SetGroupVersionKind(t.Kind.GroupVersionKind)
@@ -115,19 +113,4 @@ func outlineOf(t *cell.Template) *unstructured.Unstructured {
 	outline.SetName(t.Name)
 	outline.SetLabels(t.Labels)
 	return outline
-}
-
-var syncDuration = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-	Name: "binding_sync_work_duration_seconds", Help: "Time it takes to bring the Works of a binding up to date.",
-	Buckets: prometheus.ExponentialBuckets(0.001, 2, 12),
-}, []string{"result"})
-
-// Collectors returns the metrics of the controller.
-func Collectors() []prometheus.Collector { return []prometheus.Collector{syncDuration} }
-
-func result(err error) string {
-	if err != nil {
-		return "error"
-	}
-	return "success"
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
-// BindingClient reads and writes the bindings of both kinds of a control plane. Those without a namespace are
-// ClusterResourceBindings, which differ in nothing else.
+// BindingClient reads and writes ResourceBindings and, for keys without a namespace, ClusterResourceBindings. The two
+// kinds differ only in scope.
 type BindingClient struct{ client rest.Interface }
 
 // NewBindingClient returns a client for the bindings behind a configuration.
@@ -30,9 +30,9 @@ func NewBindingClient(config *rest.Config) (*BindingClient, error) {
 	return &BindingClient{client}, nil
 }
 
-// Get reads a binding; nil means that there is none.
+// Get reads a binding; it returns nil if there is none.
 func (c *BindingClient) Get(ctx context.Context, key Key) (*workv1alpha2.ResourceBinding, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	resource, _, answer := bindingResource(&workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace}})
 	err := c.client.Get().NamespaceIfScoped(key.Namespace, key.Namespace != "").Resource(resource).Name(key.Name).Do(ctx).Into(answer)
@@ -50,10 +50,10 @@ func (c *BindingClient) Create(ctx context.Context, binding *workv1alpha2.Resour
 	return c.write(ctx, "creating", "POST", binding)
 }
 
-// Update updates all but the status of a binding, unless it has been changed since.
+// Update updates all but the status of a binding, unless it has changed since it was read.
 func (c *BindingClient) Update(ctx context.Context, binding *workv1alpha2.ResourceBinding) (*workv1alpha2.ResourceBinding, error) {
 	body := *binding
-	// Who set which field of a binding is of no use to anybody: from here on the API server need not work it out.
+	// Nobody needs the managed fields of bindings. An empty entry stops the API server from tracking them.
 	body.ManagedFields = []metav1.ManagedFieldsEntry{{}}
 	return c.write(ctx, "updating", "PUT", &body, binding.Name)
 }
@@ -63,7 +63,7 @@ func (c *BindingClient) updateStatus(ctx context.Context, binding *workv1alpha2.
 }
 
 func (c *BindingClient) write(ctx context.Context, doing, verb string, binding *workv1alpha2.ResourceBinding, path ...string) (*workv1alpha2.ResourceBinding, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	resource, body, answer := bindingResource(binding)
 	err := c.client.Verb(verb).NamespaceIfScoped(binding.Namespace, binding.Namespace != "").Resource(resource).Suffix(path...).
@@ -74,9 +74,9 @@ func (c *BindingClient) write(ctx context.Context, doing, verb string, binding *
 	return answered(answer), nil
 }
 
-// Delete deletes a binding under preconditions. One that is gone already is as good as deleted.
+// Delete deletes a binding under preconditions. It is not an error if there is none.
 func (c *BindingClient) Delete(ctx context.Context, binding *workv1alpha2.ResourceBinding, conditions *metav1.Preconditions) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	resource, _, _ := bindingResource(binding)
 	err := c.client.Delete().NamespaceIfScoped(binding.Namespace, binding.Namespace != "").Resource(resource).Name(binding.Name).
@@ -97,7 +97,7 @@ func (c *BindingClient) ClusterLabelled(selector string) fleet.Source {
 	return typedSource(c.client, "clusterresourcebindings", "", func() runtime.Object { return &workv1alpha2.ClusterResourceBindingList{} }, nil).Labelled(selector)
 }
 
-// bindingResource returns under which resource a binding is written, in which form, and a place for the answer.
+// bindingResource returns the resource of a binding, the body to send, and an object for the response.
 func bindingResource(binding *workv1alpha2.ResourceBinding) (resource string, body, answer runtime.Object) {
 	if binding.Namespace != "" {
 		return "resourcebindings", binding, &workv1alpha2.ResourceBinding{}
@@ -105,7 +105,7 @@ func bindingResource(binding *workv1alpha2.ResourceBinding) (resource string, bo
 	return "clusterresourcebindings", (*workv1alpha2.ClusterResourceBinding)(binding), &workv1alpha2.ClusterResourceBinding{}
 }
 
-// answered returns the binding of an answer, without its managed fields.
+// answered returns the binding of a response, without its managed fields.
 func answered(answer runtime.Object) *workv1alpha2.ResourceBinding {
 	binding := bindingOf(answer)
 	binding.ManagedFields = nil

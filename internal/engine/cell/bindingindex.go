@@ -29,7 +29,7 @@ func condenseBinding(obj runtime.Object, _ *workv1alpha2.ResourceBinding) *workv
 	return nil
 }
 
-// bindingOf returns a binding of either kind, which differ in nothing but their scope.
+// bindingOf returns a binding of either kind. The two differ only in scope.
 func bindingOf(obj runtime.Object) *workv1alpha2.ResourceBinding {
 	switch binding := obj.(type) {
 	case *workv1alpha2.ResourceBinding:
@@ -41,7 +41,7 @@ func bindingOf(obj runtime.Object) *workv1alpha2.ResourceBinding {
 	}
 }
 
-// dependedBy returns the labels that name the bindings which need a binding.
+// dependedBy returns the labels that name the bindings that depend on a binding.
 func dependedBy(binding *workv1alpha2.ResourceBinding) []string {
 	var labels []string
 	for label := range binding.Labels {
@@ -52,7 +52,7 @@ func dependedBy(binding *workv1alpha2.ResourceBinding) []string {
 	return labels
 }
 
-// clustersOf returns the clusters that a binding has to do with: it is placed there, needed there or leaving.
+// clustersOf returns the clusters of a binding: it is placed there, required there or being evicted.
 func clustersOf(binding *workv1alpha2.ResourceBinding) []string {
 	var clusters []string
 	add := func(name string) {
@@ -94,10 +94,10 @@ func groupsOf(binding *workv1alpha2.ResourceBinding) []string {
 	return terms
 }
 
-// BindingsLabelled returns the bindings of both kinds that carry a label of those which need them.
+// BindingsLabelled returns the bindings of both kinds with a label that names a binding that depends on them.
 func (c *Cell) BindingsLabelled(label string) []*workv1alpha2.ResourceBinding {
 	var found []*workv1alpha2.ResourceBinding
-	for _, key := range c.bindingsFiled(bindingsByLabel, label) {
+	for _, key := range c.bindingsIndexed(bindingsByLabel, label) {
 		if binding := c.Binding(key); binding != nil {
 			found = append(found, binding)
 		}
@@ -105,17 +105,16 @@ func (c *Cell) BindingsLabelled(label string) []*workv1alpha2.ResourceBinding {
 	return found
 }
 
-// BindingsIn returns the keys of the bindings that have to do with a cluster: they are placed there, needed there or
-// leaving.
-func (c *Cell) BindingsIn(cluster string) []Key { return c.bindingsFiled(bindingsByCluster, cluster) }
+// BindingsIn returns the keys of the bindings of a cluster: they are placed there, required there or being evicted.
+func (c *Cell) BindingsIn(cluster string) []Key { return c.bindingsIndexed(bindingsByCluster, cluster) }
 
 // BindingsPlaced returns the keys of the bindings that were last scheduled with a placement, given as JSON.
 func (c *Cell) BindingsPlaced(placement string) []Key {
-	return c.bindingsFiled(bindingsByPlacement, placement)
+	return c.bindingsIndexed(bindingsByPlacement, placement)
 }
 
-// Placements returns the different placements, as JSON, that bindings were last scheduled with. An empty one stands for
-// bindings that never were.
+// Placements returns the distinct placements, as JSON, that bindings were last scheduled with. "" stands for bindings
+// that were never scheduled.
 func (c *Cell) Placements() []string {
 	placements := c.bindings.terms(bindingsByPlacement)
 	if c.clusterBindings != nil {
@@ -128,10 +127,10 @@ func (c *Cell) Placements() []string {
 
 // BindingsOfGroup returns the keys of the bindings of a namespace that belong to a group.
 func (c *Cell) BindingsOfGroup(namespace, group string) []Key {
-	return c.bindingsFiled(bindingsByGroup, namespace+"/"+group)
+	return c.bindingsIndexed(bindingsByGroup, namespace+"/"+group)
 }
 
-func (c *Cell) bindingsFiled(index int, term string) []Key {
+func (c *Cell) bindingsIndexed(index int, term string) []Key {
 	keys := c.bindings.indexed(index, term)
 	if c.clusterBindings != nil {
 		keys = append(keys, c.clusterBindings.indexed(index, term)...)
@@ -139,8 +138,8 @@ func (c *Cell) bindingsFiled(index int, term string) []Key {
 	return keys
 }
 
-// Bindings returns the store of a namespace's bindings: without a namespace that of the cluster-scoped ones, which is
-// nil where they are not kept.
+// Bindings returns the store of the bindings of a namespace. Without a namespace it is that of the cluster-scoped ones,
+// nil if they are not cached.
 func (c *Cell) Bindings(namespace string) *Store[workv1alpha2.ResourceBinding] {
 	if namespace == "" {
 		return c.clusterBindings

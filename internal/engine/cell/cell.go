@@ -33,7 +33,7 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
-// Cell is the picture of a cell. Make one with New, subscribe to its stores, then Start it.
+// Cell is the cache of a cell. Create it with New, subscribe to its stores, then Start it.
 type Cell struct {
 	// Name of the cell.
 	Name string
@@ -67,30 +67,30 @@ type Cell struct {
 	typed     map[schema.GroupVersion]rest.Interface
 }
 
-// Options say what of a cell is kept.
+// Options configure what is cached.
 type Options struct {
 	// Name of the cell.
 	Name string
-	// ClusterScoped keeps cluster-scoped templates and bindings too, as on the hub.
+	// ClusterScoped caches cluster-scoped templates and bindings too, as on the hub.
 	ClusterScoped bool
-	// Skip tells which kinds are never templates, besides those that never are.
+	// Skip reports kinds that are never templates, in addition to those that never are.
 	Skip func(schema.GroupVersionKind) bool
 }
 
-// scheme knows the kinds that are read into types.
+// scheme has the kinds that are decoded into types.
 var scheme = newScheme()
 
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, api.AddToScheme, apiextensionsv1.AddToScheme} {
 		if err := add(s); err != nil {
-			panic(err) // two types for one kind: a mistake in this program
+			panic(err) // two types for one kind: a bug
 		}
 	}
 	return s
 }
 
-// New prepares the picture of the cell behind a configuration. Requests are not limited in rate.
+// New prepares the cache of a cell. Requests are not rate limited.
 func New(config *rest.Config, options Options) (*Cell, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = -1, 0
@@ -150,7 +150,7 @@ func typedClient(base *rest.Config, gv schema.GroupVersion, client *http.Client)
 	return rest.RESTClientForConfigAndClient(config, client)
 }
 
-// keep keeps an object as it is, without its managed fields.
+// keep caches an object as it is, without its managed fields.
 func keep[T any, P interface {
 	*T
 	metav1.Object
@@ -189,7 +189,7 @@ func (c *Cell) WorksOf(binding Key) []*Work {
 // WorksIn returns the keys of the Works of a cluster.
 func (c *Cell) WorksIn(cluster string) []Key { return c.Works.indexed(worksByCluster, cluster) }
 
-// Start follows everything until the context ends, and returns when all has been seen once.
+// Start watches everything until the context ends. It returns when all caches have synced.
 func (c *Cell) Start(ctx context.Context) error {
 	type part struct {
 		gv       schema.GroupVersion
@@ -198,7 +198,7 @@ func (c *Cell) Start(ctx context.Context) error {
 		list     func() runtime.Object
 		sink     sink
 		synced   <-chan struct{}
-		after    <-chan struct{} // nil: at once
+		after    <-chan struct{} // nil means at once
 	}
 	parts := []part{
 		{gv: policyv1alpha1.GroupVersion, resource: "propagationpolicies", list: func() runtime.Object { return &policyv1alpha1.PropagationPolicyList{} }, sink: c.Policies, synced: c.Policies.Synced()},
@@ -215,7 +215,7 @@ func (c *Cell) Start(ctx context.Context) error {
 		{gv: configv1alpha1.GroupVersion, resource: "resourceinterpretercustomizations", list: func() runtime.Object { return &configv1alpha1.ResourceInterpreterCustomizationList{} }, sink: c.Customizations, synced: c.Customizations.Synced()},
 		{gv: configv1alpha1.GroupVersion, resource: "resourceinterpreterwebhookconfigurations", list: func() runtime.Object { return &configv1alpha1.ResourceInterpreterWebhookConfigurationList{} }, sink: c.Webhooks, synced: c.Webhooks.Synced()},
 		{gv: apiextensionsv1.SchemeGroupVersion, resource: "customresourcedefinitions", list: func() runtime.Object { return &apiextensionsv1.CustomResourceDefinitionList{} }, sink: c.definitions, synced: c.definitions.Synced()},
-		{gv: workv1alpha1.GroupVersion, resource: "works", list: func() runtime.Object { return &workv1alpha1.WorkList{} }, sink: c.Works, synced: c.Works.Synced(), after: c.Clusters.Synced()}, // who carries a Work is said by its cluster
+		{gv: workv1alpha1.GroupVersion, resource: "works", list: func() runtime.Object { return &workv1alpha1.WorkList{} }, sink: c.Works, synced: c.Works.Synced(), after: c.Clusters.Synced()}, // the cluster says whether it pulls its Works
 		{gv: workv1alpha2.GroupVersion, resource: "resourcebindings", list: func() runtime.Object { return &workv1alpha2.ResourceBindingList{} }, sink: c.bindings, synced: c.bindings.Synced()},
 	}
 	if c.clusterBindings != nil {
@@ -233,7 +233,7 @@ func (c *Cell) Start(ctx context.Context) error {
 					return
 				}
 			}
-			fleet.Follow(ctx, source, p.sink, func(err error) { logger.Info("cannot follow, trying again", "resource", p.resource, "err", err) })
+			fleet.Follow(ctx, source, p.sink, func(err error) { logger.Info("cannot watch, retrying", "resource", p.resource, "err", err) })
 		}()
 		wait.Add(1)
 		go func() {
@@ -257,7 +257,7 @@ type sink interface {
 	knows(namespace, name, resourceVersion string) bool
 }
 
-// typedSource lists and watches a resource into types. What is known already is not read again.
+// typedSource lists and watches a resource into types. Objects that are known already are not decoded again.
 func typedSource(client rest.Interface, resource, namespace string, newList func() runtime.Object, known fleet.Known) fleet.Source {
 	get := func() *rest.Request {
 		return client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource)
@@ -285,17 +285,17 @@ func typedSource(client rest.Interface, resource, namespace string, newList func
 	}
 }
 
-// decodeItem returns a function that decodes one object of the type that a list has.
+// decodeItem returns a function that decodes one object of a list's item type.
 func decodeItem(list runtime.Object) fleet.Decode {
 	item := itemOf(list)
 	return func(object []byte) (runtime.Object, error) { return readItem(fleet.WithoutManagedFields(object), item) }
 }
 
-// itemOf returns the type of the objects of a list.
+// itemOf returns the item type of a list.
 func itemOf(list runtime.Object) reflect.Type {
 	items, err := meta.GetItemsPtr(list)
 	if err != nil {
-		panic(err) // no list: a mistake in this program
+		panic(err) // not a list: a bug
 	}
 	return reflect.TypeOf(items).Elem().Elem()
 }

@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// DefinitionID names one state of the definition of a custom kind.
+// DefinitionID is one version of a CustomResourceDefinition.
 type DefinitionID struct {
 	Name       string
 	UID        types.UID
 	Generation int64
 }
 
-// DefinitionOf returns which definition a kind has now; ok is false for one that is not custom, or not served here.
+// DefinitionOf returns the current definition of a kind; ok is false if the kind is not custom or not served here.
 func (c *Cell) DefinitionOf(gvk schema.GroupVersionKind) (id DefinitionID, ok bool) {
 	kind := c.Templates.Kind(gvk)
 	if kind == nil {
@@ -29,9 +29,9 @@ func (c *Cell) DefinitionOf(gvk schema.GroupVersionKind) (id DefinitionID, ok bo
 	return DefinitionID{Name: definition.Name, UID: definition.UID, Generation: definition.Generation}, true
 }
 
-// ReadDefinition reads the definition of a custom kind. Definitions are large, so that they are not kept.
+// ReadDefinition reads a definition. Definitions are too large to be cached.
 func (c *Cell) ReadDefinition(ctx context.Context, id DefinitionID) (*apiextensionsv1.CustomResourceDefinition, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	definition := &apiextensionsv1.CustomResourceDefinition{}
 	err := c.typed[apiextensionsv1.SchemeGroupVersion].Get().Resource("customresourcedefinitions").Name(id.Name).Do(ctx).Into(definition)

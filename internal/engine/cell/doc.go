@@ -1,8 +1,9 @@
-// Package cell is an engine's picture of its cell: what the cell's API server holds, kept up to date by watching, and
-// the writes that go back to it.
+// Package cell is an engine's cache of its cell: the objects of the cell's API server, kept up to date by watches, and
+// the writes to it.
 //
-// Stages of the engine hand over in memory: a write puts its answer into the picture at once, so that the next stage
-// need not wait for the watch to say the same. Versions decide what is newer, so that late news never undoes it.
+// Stages of the engine hand over in memory: the response to a write goes into the cache at once, so that the next stage
+// need not wait for the watch event. Resource versions decide which is newer, so that a late event never undoes a
+// write.
 //
-// Only what is asked for often is kept, condensed: templates as bytes, Works without their manifests.
+// Objects are cached in condensed form: templates as bytes, Works without their manifests.
 package cell

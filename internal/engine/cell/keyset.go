@@ -5,13 +5,14 @@ import (
 	"slices"
 )
 
-// keySet is a set of keys. Most sets of an index have few, for which a map is large; some have nearly all.
+// keySet is a set of keys. Most sets of an index are small, for which a map takes too much memory; some have nearly all
+// keys.
 type keySet struct {
 	few  []Key
-	many map[Key]struct{} // in place of few
+	many map[Key]struct{} // replaces few
 }
 
-// mostOfFew is how many keys are found as fast in a list as in a map.
+// mostOfFew is the size up to which a list is as fast as a map.
 const mostOfFew = 8
 
 func (s *keySet) add(key Key) {
@@ -30,7 +31,7 @@ func (s *keySet) add(key Key) {
 	}
 }
 
-// remove reports whether nothing is left. There may be no set.
+// remove reports whether the set is empty now. A nil set is empty.
 func (s *keySet) remove(key Key) (empty bool) {
 	if s == nil {
 		return false
@@ -42,7 +43,7 @@ func (s *keySet) remove(key Key) (empty bool) {
 	return len(s.few) == 0 && len(s.many) == 0
 }
 
-// all returns the keys, in no order. There may be no set.
+// all returns the keys, in no order. A nil set has none.
 func (s *keySet) all() []Key {
 	if s == nil {
 		return []Key{}

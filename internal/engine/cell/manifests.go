@@ -11,8 +11,8 @@ import (
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 )
 
-// Manifests remembers the manifests of Works that are likely to be asked for: those just written, and at the start
-// those that have not been compared with the members yet. Others are read from the cell when they are needed.
+// Manifests caches the manifests of Works that are likely to be needed: those just written and, at the start, those
+// that have not been compared with the members yet. Others are read from the cell when needed.
 type Manifests struct {
 	mu    sync.Mutex
 	size  int
@@ -22,13 +22,13 @@ type Manifests struct {
 // manifestsSize bounds the memory of manifests, in bytes.
 const manifestsSize = 64 << 20
 
-type remembered struct {
+type cachedManifests struct {
 	uid        types.UID
 	generation int64
 	manifests  [][]byte
 }
 
-func (r *remembered) size() int {
+func (r *cachedManifests) size() int {
 	size := 0
 	for _, manifest := range r.manifests {
 		size += len(manifest)
@@ -38,13 +38,13 @@ func (r *remembered) size() int {
 
 func newManifests() *Manifests {
 	m := &Manifests{}
-	m.cache = lru.NewWithEvictionFunc(0, func(_ lru.Key, value any) { m.size -= value.(*remembered).size() })
+	m.cache = lru.NewWithEvictionFunc(0, func(_ lru.Key, value any) { m.size -= value.(*cachedManifests).size() })
 	return m
 }
 
-// Add remembers the manifests of a generation of a Work.
+// Add caches the manifests of a generation of a Work.
 func (m *Manifests) Add(work Key, uid types.UID, generation int64, manifests []workv1alpha1.Manifest) {
-	r := &remembered{uid: uid, generation: generation}
+	r := &cachedManifests{uid: uid, generation: generation}
 	for i := range manifests {
 		r.manifests = append(r.manifests, manifests[i].Raw)
 	}
@@ -58,7 +58,7 @@ func (m *Manifests) Add(work Key, uid types.UID, generation int64, manifests []w
 	}
 }
 
-// Get returns the manifests of a generation of a Work, if they are remembered.
+// Get returns the manifests of a generation of a Work, if they are cached.
 func (m *Manifests) Get(work *Work) ([][]byte, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,19 +66,19 @@ func (m *Manifests) Get(work *Work) ([][]byte, bool) {
 	if !ok {
 		return nil, false
 	}
-	r := value.(*remembered)
+	r := value.(*cachedManifests)
 	return r.manifests, r.uid == work.UID && r.generation == work.Generation
 }
 
-// Forget lets go of the manifests of a Work.
+// Forget removes the manifests of a Work.
 func (m *Manifests) Forget(work Key) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.cache.Remove(work)
 }
 
-// Canonical returns JSON with sorted keys and without spaces, so that equal values have equal bytes. What is not JSON
-// is returned as it is.
+// Canonical returns JSON with sorted keys and without spaces, so that equal values have equal bytes. Anything but JSON
+// is returned unchanged.
 func Canonical(raw []byte) []byte {
 	var value any
 	decoder := json.NewDecoder(bytes.NewReader(raw))

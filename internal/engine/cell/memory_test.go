@@ -14,10 +14,9 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
-// What is kept of a small Deployment that is in three members: its template, its binding and its Works, of which the
-// manifests are compared and forgotten. An engine may take 20 KiB for it in all, of which what the collector has not
-// looked at yet is a part.
-func TestKeptPerWorkload(t *testing.T) {
+// The memory of a small Deployment in three members: its template, its binding and its Works, whose manifests have been
+// compared and forgotten. An engine may take 20 KiB for it in all, including garbage.
+func TestMemoryPerWorkload(t *testing.T) {
 	const n, most = 500, 10 << 10
 	c, err := New(&rest.Config{Host: "https://127.0.0.1:1"}, Options{Name: "a"})
 	if err != nil {
@@ -41,26 +40,26 @@ func TestKeptPerWorkload(t *testing.T) {
 			c.Manifests.Forget(Key{Namespace: "karmada-es-" + member, Name: "shop-" + number + "-6c757ff454"})
 		}
 	}
-	add("first") // which brings what all have in common
+	add("first") // allocates what all have in common
 
 	before := inUse()
 	for i := range n {
 		add(fmt.Sprintf("%05d", i))
 	}
 	each := (inUse() - before) / n
-	t.Logf("%d bytes are kept of each", each)
+	t.Logf("%d bytes per workload", each)
 	if each > most {
-		t.Errorf("%d bytes are kept of each workload, at most %d should be", each, most)
+		t.Errorf("%d bytes per workload, want at most %d", each, most)
 	}
 	if templates.Len() != n+1 || c.bindings.Len() != n+1 || c.Works.Len() != 3*(n+1) {
-		t.Errorf("%d templates, %d bindings and %d Works are kept", templates.Len(), c.bindings.Len(), c.Works.Len())
+		t.Errorf("%d templates, %d bindings and %d Works are cached", templates.Len(), c.bindings.Len(), c.Works.Len())
 	}
 	runtime.KeepAlive(c)
 }
 
 func inUse() int64 {
 	runtime.GC()
-	runtime.GC() // what weak references let go of
+	runtime.GC() // frees what only weak references held
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)

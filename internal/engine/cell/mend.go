@@ -13,11 +13,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// API servers store what the schema of a kind allows, which is more than can be read: durations, quantities and times are
-// texts to a schema. One object of a user's with "soon" for a duration must not keep an engine from reading the others, nor
-// may it look as if it were gone. So what cannot be read in it is left out.
+// API servers store what the schema of a kind allows, which is more than its type can hold: to a schema, durations,
+// quantities and times are strings. An object with the duration "soon" must not keep the engine from reading the
+// others, nor look as if it were deleted. So invalid values are left out.
 
-// mend returns an object in JSON without what a type cannot hold, and where that was.
+// mend returns an object in JSON without values that its type cannot hold, and their paths.
 func mend(object []byte, into reflect.Type) (mended []byte, left []string, err error) {
 	var value map[string]any
 	if err := utiljson.Unmarshal(object, &value); err != nil {
@@ -28,7 +28,7 @@ func mend(object []byte, into reflect.Type) (mended []byte, left []string, err e
 	return mended, left, err
 }
 
-// readable tells whether a type can hold a value, after what it cannot hold has been taken out of it.
+// readable reports whether a type can hold a value, after removing the parts that it cannot hold.
 func readable(value any, t reflect.Type, path string, left *[]string) bool {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -51,7 +51,7 @@ func readable(value any, t reflect.Type, path string, left *[]string) bool {
 	case t.Kind() == reflect.Slice && isList:
 		for i := range items {
 			if !readable(items[i], t.Elem(), fmt.Sprintf("%s[%d]", path, i), left) {
-				items[i] = nil // the others keep their places
+				items[i] = nil // the others keep their indexes
 			}
 		}
 	default:
@@ -63,7 +63,7 @@ func readable(value any, t reflect.Type, path string, left *[]string) bool {
 	return ok
 }
 
-// mendStruct takes those fields out that a struct cannot hold.
+// mendStruct removes the fields that a struct cannot hold.
 func mendStruct(fields map[string]any, t reflect.Type, path string, left *[]string) {
 	for i := range t.NumField() {
 		field := t.Field(i)
@@ -83,7 +83,7 @@ func fits(value any, t reflect.Type) bool {
 	return err == nil && utiljson.Unmarshal(text, reflect.New(t).Interface()) == nil
 }
 
-// readItem reads an object into a type, as far as it can be read.
+// readItem decodes an object without its invalid values.
 func readItem(object []byte, t reflect.Type) (runtime.Object, error) {
 	obj := reflect.New(t).Interface().(runtime.Object)
 	failed := utiljson.Unmarshal(object, obj)
@@ -98,11 +98,11 @@ func readItem(object []byte, t reflect.Type) (runtime.Object, error) {
 	if err := utiljson.Unmarshal(mended, obj); err != nil {
 		return nil, failed
 	}
-	tellLeft(mended, t, left, failed)
+	logInvalid(mended, t, left, failed)
 	return obj, nil
 }
 
-// readList reads a list into types one object after the other, each as far as it can be read.
+// readList decodes a list object by object, each without its invalid values.
 func readList(body []byte, list runtime.Object, item reflect.Type) error {
 	var raw map[string]json.RawMessage
 	var items []json.RawMessage
@@ -132,11 +132,11 @@ func readList(body []byte, list runtime.Object, item reflect.Type) error {
 	return nil
 }
 
-func tellLeft(object []byte, t reflect.Type, left []string, err error) {
+func logInvalid(object []byte, t reflect.Type, left []string, err error) {
 	var about struct {
 		Metadata struct{ Namespace, Name string }
 	}
-	_ = json.Unmarshal(object, &about) // it is only for the message
-	klog.Background().Info("an object has values that cannot be read; going on without them", "kind", t.Name(),
+	_ = json.Unmarshal(object, &about) // only for the message
+	klog.Background().Info("ignoring invalid values of an object", "kind", t.Name(),
 		"object", klog.KRef(about.Metadata.Namespace, about.Metadata.Name), "fields", left, "err", err)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// allowAll takes the schema off a definition: what is stored may be older than the rules of today.
+// allowAll removes the schema from a definition: stored objects may be older than the rules of today.
 func allowAll(t *testing.T, client dynamic.Interface, definition string) {
 	t.Helper()
 	definitions := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
@@ -28,8 +28,8 @@ func allowAll(t *testing.T, client dynamic.Interface, definition string) {
 	}
 }
 
-// Durations and quantities are texts to the schema of a kind. An object with one that cannot be read is known for the
-// rest of it, and keeps nobody from knowing the others.
+// To the schema of a kind, durations and quantities are strings. An object with an invalid one is cached without it,
+// and does not keep others from being cached.
 func TestUnreadableValues(t *testing.T) {
 	federation := testenv.StartFederation(t, local.Spec{})
 	config, err := federation.Hub.AdminConfig()
@@ -53,7 +53,7 @@ func TestUnreadableValues(t *testing.T) {
 		}
 		testenv.Eventually(t, obj.GetKind()+" "+obj.GetName()+" is stored", func(ctx context.Context) (bool, error) {
 			_, err := objects.Create(ctx, obj, metav1.CreateOptions{})
-			return err == nil, err // the API server takes over a schema a little after it is stored
+			return err == nil, err // a schema takes effect a little after it is stored
 		})
 	}
 	for _, definition := range []string{
@@ -83,7 +83,7 @@ apiVersion: cluster.karmada.io/v1alpha1
 kind: Cluster
 metadata: {name: member1}
 spec: {syncMode: Push, apiEndpoint: "https://member1.example", resourceModels: [{grade: 0, ranges: [{name: cpu, min: "0", max: "1e1.5"}]}]}`)
-	quota("mistaken", "1e1.5")
+	quota("invalid", "1e1.5")
 	quota("sound", "10")
 
 	state, err := cell.New(config, cell.Options{Name: "hub", ClusterScoped: true})
@@ -93,7 +93,7 @@ spec: {syncMode: Push, apiEndpoint: "https://member1.example", resourceModels: [
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := state.Start(ctx); err != nil {
-		t.Fatalf("the picture is never complete: %v", err)
+		t.Fatalf("the cell does not start: %v", err)
 	}
 	if elastic := state.ClusterProfiles.Get(cell.Key{Name: "elastic"}); elastic == nil || elastic.Spec.Elasticity.ScaleUpLatency != nil || elastic.Spec.Elasticity.NodeGroups[0].MaxNodes != 3 {
 		t.Errorf("the profile of a cluster is %v", elastic)
@@ -105,16 +105,16 @@ spec: {syncMode: Push, apiEndpoint: "https://member1.example", resourceModels: [
 		t.Errorf("the cluster is %v", member)
 	}
 
-	// What comes later is no different.
+	// The same holds for watch events.
 	quota("late", "1e1.5")
 	quota("last", "10")
-	testenv.Eventually(t, "the last quota is known", func(context.Context) (bool, error) {
+	testenv.Eventually(t, "the last quota is cached", func(context.Context) (bool, error) {
 		return state.Quotas.Get(cell.Key{Namespace: "default", Name: "last"}) != nil, nil
 	})
-	for _, name := range []string{"mistaken", "sound", "late", "last"} {
+	for _, name := range []string{"invalid", "sound", "late", "last"} {
 		known := state.Quotas.Get(cell.Key{Namespace: "default", Name: name})
 		if known == nil {
-			t.Errorf("quota %s is not known", name)
+			t.Errorf("quota %s is not cached", name)
 			continue
 		}
 		_, hasCPU := known.Spec.Overall[corev1.ResourceCPU]

@@ -15,7 +15,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// Works are read after clusters, which say who carries them: one that an agent carries must never look like ours.
+// Works are read after clusters, which say who applies them: a Work that an agent applies must never look like ours.
 func TestClustersBeforeWorks(t *testing.T) {
 	config := testenv.SharedAPIServer(t).RESTConfig()
 	server, err := url.Parse(config.Host)
@@ -33,7 +33,7 @@ func TestClustersBeforeWorks(t *testing.T) {
 		if strings.HasSuffix(r.URL.Path, "/works") && !watches {
 			works.Store(true)
 			if !clusters.Load() {
-				t.Error("Works are read while the clusters are not known")
+				t.Error("Works are read before the clusters are cached")
 			}
 		}
 		proxy.ServeHTTP(w, r)

@@ -14,10 +14,10 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// What is decoded has a copy of its own of every string in it, and room to grow at the end of every list. Of what is
-// kept, most words are the same as in thousands of others: they are kept once.
+// A decoded object has its own copy of every string, and spare capacity in every slice. Most strings of a cached object
+// are the same in thousands of others, so each is kept once.
 
-// Shared returns the one copy of a text that all have in common who keep it. It goes when nobody does.
+// Shared returns the one copy of a string that all objects share. It is freed with the last of them.
 func Shared(text string) string { return unique.Make(text).Value() }
 
 func share[S ~string](texts ...*S) {
@@ -44,7 +44,7 @@ func sharedTexts(texts []string) []string {
 	return kept
 }
 
-// sharedEntries returns labels or annotations. Identities are nobody else's.
+// sharedEntries returns labels or annotations with shared strings. Values that are unique are not shared.
 func sharedEntries(entries map[string]string) map[string]string {
 	if len(entries) == 0 {
 		return nil
@@ -68,12 +68,12 @@ func sharedConditions(conditions []metav1.Condition) []metav1.Condition {
 	return kept
 }
 
-// Conditions are conditions as they are kept: all but their times is the same in thousands of Works.
+// Conditions are conditions in memory: all but their times are the same in thousands of Works.
 type Conditions []keptCondition
 
 type keptCondition struct {
 	text unique.Handle[conditionText]
-	time int64 // in seconds, which is as exact as they are stored
+	time int64 // in seconds, the precision of the API
 }
 
 type conditionText struct {
@@ -82,7 +82,7 @@ type conditionText struct {
 	generation            int64
 }
 
-// KeepConditions returns conditions as they are kept.
+// KeepConditions returns conditions in their compact form.
 func KeepConditions(conditions []metav1.Condition) Conditions {
 	if len(conditions) == 0 {
 		return nil
@@ -95,7 +95,7 @@ func KeepConditions(conditions []metav1.Condition) Conditions {
 	return kept
 }
 
-// List returns the conditions as they were. The caller may change them.
+// List returns the conditions. The caller may modify them.
 func (c Conditions) List() []metav1.Condition {
 	if len(c) == 0 {
 		return nil
@@ -113,13 +113,13 @@ func (c Conditions) Find(kind string) *metav1.Condition {
 	return meta.FindStatusCondition(c.List(), kind)
 }
 
-// Status is what a member says of an object, in the form in which it is kept: many say the same.
+// Status returns the shared copy of an object's status: many objects have the same.
 func Status(raw []byte) []byte { return statuses.share(raw) }
 
 var statuses pool
 
-// pool has the one copy of each of many bytes. When they become too many it begins anew: it does not know which of them
-// are still in use.
+// pool keeps one copy of each of many byte slices. When it is full it starts over: it does not know which of them are
+// still in use.
 type pool struct {
 	mu    sync.Mutex
 	known map[string][]byte
@@ -127,7 +127,7 @@ type pool struct {
 
 const (
 	poolSize  = 10000
-	poolEntry = 512 // longer ones are hardly the same
+	poolEntry = 512 // longer ones are rarely equal
 )
 
 func (p *pool) share(raw []byte) []byte {
@@ -150,9 +150,9 @@ func (p *pool) share(raw []byte) []byte {
 	return kept
 }
 
-// compactBinding returns a binding as it is kept. What it is made from is not changed.
+// compactBinding returns a compact copy of a binding.
 func compactBinding(binding *workv1alpha2.ResourceBinding) *workv1alpha2.ResourceBinding {
-	clone := *binding // one of a list would keep all others of the list
+	clone := *binding // a pointer into a list would keep the whole list in memory
 	b := &clone
 	b.ManagedFields = nil
 	share(&b.Kind, &b.APIVersion, &b.Namespace, &b.Name)

@@ -11,18 +11,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Key names an object of a known kind. Cluster-scoped objects have no namespace.
+// Key identifies an object of a known kind. Cluster-scoped objects have no namespace.
 type Key = types.NamespacedName
 
-// Store is the picture of one collection. Values are condensed objects that nobody changes; a nil value means that
-// there is none. It implements fleet.Sink.
+// Store caches the objects of one resource. Values are condensed objects and immutable; a nil value means that there is
+// none. It implements fleet.Sink.
 type Store[T any] struct {
 	condense func(obj runtime.Object, before *T) *T
 	indexes  []*index[T]
 
 	mu          sync.RWMutex
 	entries     map[Key]entry[T]
-	graves      map[Key]grave
+	tombstones  map[Key]tombstone
 	generation  uint64 // counts lists
 	synced      chan struct{}
 	isSynced    bool
@@ -35,31 +35,31 @@ type entry[T any] struct {
 	generation uint64 // the list that last saw it
 }
 
-// grave remembers that an object is gone, so that a late answer to a write does not bring it back.
-type grave struct {
+// tombstone remembers a deletion, so that a late response to a write does not restore the object.
+type tombstone struct {
 	version uint64
 	dug     time.Time
 }
 
-// graveAge is longer than any answer takes.
-const graveAge = 2 * time.Minute
+// tombstoneAge is longer than any response takes.
+const tombstoneAge = 2 * time.Minute
 
 type index[T any] struct {
 	of   func(*T) []string
 	keys map[string]*keySet
 }
 
-// newStore returns an empty store. The function condenses an object, of which it may be told what was known before, and
-// returns nil for what is not to be kept.
+// newStore returns an empty store. Condense gets an object and its previous value; it returns nil for objects that are
+// not cached.
 func newStore[T any](condense func(obj runtime.Object, before *T) *T, indexes ...func(*T) []string) *Store[T] {
-	s := &Store[T]{condense: condense, entries: map[Key]entry[T]{}, graves: map[Key]grave{}, synced: make(chan struct{})}
+	s := &Store[T]{condense: condense, entries: map[Key]entry[T]{}, tombstones: map[Key]tombstone{}, synced: make(chan struct{})}
 	for _, of := range indexes {
 		s.indexes = append(s.indexes, &index[T]{of: of, keys: map[string]*keySet{}})
 	}
 	return s
 }
 
-// Subscribe has a function called after every change. It must be quick. All subscriptions come before the first Set.
+// Subscribe registers a function that is called after every change. It must be quick. Subscribe before the first Set.
 func (s *Store[T]) Subscribe(f func(key Key, old, now *T)) { s.subscribers = append(s.subscribers, f) }
 
 // Get returns the value of a key, nil if there is none.
@@ -69,7 +69,7 @@ func (s *Store[T]) Get(key Key) *T {
 	return s.entries[key].value
 }
 
-// Len returns how many values there are.
+// Len returns the number of values.
 func (s *Store[T]) Len() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -98,7 +98,7 @@ func (s *Store[T]) Keys() []Key {
 	return keys
 }
 
-// indexed returns the keys that an index files under a term.
+// indexed returns the keys that an index has under a term.
 func (s *Store[T]) indexed(i int, term string) []Key {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -119,7 +119,7 @@ func (s *Store[T]) terms(i int) []string {
 // Synced is closed when the collection has been listed once.
 func (s *Store[T]) Synced() <-chan struct{} { return s.synced }
 
-// Set takes over an object, unless a newer version of it is known.
+// Set caches an object, unless a newer version is cached.
 func (s *Store[T]) Set(obj runtime.Object) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -138,8 +138,8 @@ func (s *Store[T]) Set(obj runtime.Object) {
 	s.put(key, value, version)
 }
 
-// look returns the value of a key and whether it is of a version or a newer one. If so it counts as seen by a list that
-// is under way.
+// look returns the value of a key and whether it is of a version or newer. If so, it counts as seen by a list in
+// progress.
 func (s *Store[T]) look(key Key, version uint64) (value *T, current bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +154,7 @@ func (s *Store[T]) look(key Key, version uint64) (value *T, current bool) {
 	return e.value, true
 }
 
-// knows tells whether an object is known in a version or a newer one.
+// knows reports whether an object is cached in a version or newer.
 func (s *Store[T]) knows(namespace, name, resourceVersion string) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -162,14 +162,14 @@ func (s *Store[T]) knows(namespace, name, resourceVersion string) bool {
 	return known && e.version >= Version(resourceVersion)
 }
 
-// Unset takes note of a deletion.
+// Unset removes a deleted object.
 func (s *Store[T]) Unset(obj runtime.Object) {
 	if m, err := meta.Accessor(obj); err == nil {
 		s.remove(keyOf(m), Version(m.GetResourceVersion()))
 	}
 }
 
-// Relist begins a list; the function ends it and removes what was not seen.
+// Relist begins a list; the function ends it and removes objects that were not in it.
 func (s *Store[T]) Relist() (done func(resourceVersion string)) {
 	s.mu.Lock()
 	s.generation++
@@ -206,15 +206,15 @@ func (s *Store[T]) put(key Key, value *T, version uint64) {
 		s.mu.Unlock()
 		return
 	}
-	if g, buried := s.graves[key]; buried {
+	if g, buried := s.tombstones[key]; buried {
 		if g.version >= version {
 			s.mu.Unlock()
 			return
 		}
-		delete(s.graves, key)
+		delete(s.tombstones, key)
 	}
 	s.entries[key] = entry[T]{value: value, version: version, generation: s.generation}
-	s.file(key, old.value, value)
+	s.reindex(key, old.value, value)
 	s.mu.Unlock()
 	s.announce(key, old.value, value)
 }
@@ -226,33 +226,33 @@ func (s *Store[T]) remove(key Key, version uint64) {
 		s.mu.Unlock()
 		return
 	}
-	s.dig(key, version)
+	s.bury(key, version)
 	if !known {
 		s.mu.Unlock()
 		return
 	}
 	delete(s.entries, key)
-	s.file(key, old.value, nil)
+	s.reindex(key, old.value, nil)
 	s.mu.Unlock()
 	s.announce(key, old.value, nil)
 }
 
-// dig buries a key and levels old graves from time to time.
-func (s *Store[T]) dig(key Key, version uint64) {
+// bury adds a tombstone and removes old ones from time to time.
+func (s *Store[T]) bury(key Key, version uint64) {
 	now := time.Now()
-	s.graves[key] = grave{version: version, dug: now}
-	if len(s.graves)%256 != 0 {
+	s.tombstones[key] = tombstone{version: version, dug: now}
+	if len(s.tombstones)%256 != 0 {
 		return
 	}
-	for other, g := range s.graves {
-		if now.Sub(g.dug) > graveAge {
-			delete(s.graves, other)
+	for other, g := range s.tombstones {
+		if now.Sub(g.dug) > tombstoneAge {
+			delete(s.tombstones, other)
 		}
 	}
 }
 
-// file keeps the indexes in step.
-func (s *Store[T]) file(key Key, old, now *T) {
+// reindex updates the indexes.
+func (s *Store[T]) reindex(key Key, old, now *T) {
 	for _, ix := range s.indexes {
 		if old != nil {
 			for _, term := range ix.of(old) {
@@ -280,7 +280,7 @@ func (s *Store[T]) announce(key Key, old, now *T) {
 
 func keyOf(m metav1.Object) Key { return Key{Namespace: m.GetNamespace(), Name: m.GetName()} }
 
-// Version makes a resourceVersion comparable; those of one API server count upwards.
+// Version makes a resourceVersion comparable; those of one API server increase.
 func Version(resourceVersion string) uint64 {
 	version, err := strconv.ParseUint(resourceVersion, 10, 64)
 	if err != nil {

@@ -21,7 +21,7 @@ func object(name, version, label string) *corev1.ConfigMap {
 }
 
 func TestStore(t *testing.T) {
-	var heard []string
+	var events []string
 	store := newStore(keep[corev1.ConfigMap], func(cm *corev1.ConfigMap) []string { return []string{cm.Labels["l"]} })
 	store.Subscribe(func(key Key, old, now *corev1.ConfigMap) {
 		version := func(cm *corev1.ConfigMap) string {
@@ -30,14 +30,14 @@ func TestStore(t *testing.T) {
 			}
 			return cm.ResourceVersion
 		}
-		heard = append(heard, fmt.Sprintf("%s %s>%s", key.Name, version(old), version(now)))
+		events = append(events, fmt.Sprintf("%s %s>%s", key.Name, version(old), version(now)))
 	})
 	expect := func(what string, want ...string) {
 		t.Helper()
-		if !slices.Equal(heard, want) {
-			t.Errorf("%s: heard %v, want %v", what, heard, want)
+		if !slices.Equal(events, want) {
+			t.Errorf("%s: got events %v, want %v", what, events, want)
 		}
-		heard = nil
+		events = nil
 	}
 
 	done := store.Relist()
@@ -49,21 +49,21 @@ func TestStore(t *testing.T) {
 
 	store.Set(object("a", "20", "y"))
 	store.Set(object("a", "15", "x"))
-	expect("late news are no news", "a 10>20")
+	expect("a late event is ignored", "a 10>20")
 	if got := store.indexed(0, "x"); len(got) != 1 || got[0].Name != "b" {
 		t.Errorf("x is %v", got)
 	}
 
 	store.Unset(object("b", "21", "x"))
-	store.Set(object("b", "19", "x")) // the late answer to a write
-	expect("what is gone stays gone", "b 11>-")
+	store.Set(object("b", "19", "x")) // the late response to a write
+	expect("a deleted object stays deleted", "b 11>-")
 	store.Set(object("b", "30", "x"))
-	expect("unless it comes back", "b ->30")
+	expect("unless it is created again", "b ->30")
 
 	done = store.Relist()
 	store.Set(object("c", "22", "x"))
 	done("25")
-	expect("a list tells what is gone, but nothing about what is newer", "c ->22", "a 20>-")
+	expect("a list removes missing objects, but not newer ones", "c ->22", "a 20>-")
 	if store.Get(Key{Namespace: "ns", Name: "b"}) == nil || store.Len() != 2 {
 		t.Error("a list that is older than a write undid it")
 	}
@@ -74,11 +74,11 @@ func TestCanonical(t *testing.T) {
 		t.Errorf("canonical form is %s", got)
 	}
 	if got := string(Canonical([]byte(`{broken`))); got != `{broken` {
-		t.Errorf("what is not JSON became %s", got)
+		t.Errorf("invalid JSON became %s", got)
 	}
 }
 
-// A set of keys has what was put into it and not taken out, be it small or large.
+// A key set has the keys that were added and not removed, whether it is small or large.
 func TestKeySet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		set, want := &keySet{}, map[Key]bool{}
@@ -91,13 +91,13 @@ func TestKeySet(t *testing.T) {
 			}
 			delete(want, key)
 			if empty := set.remove(key); empty != (len(want) == 0) {
-				t.Fatalf("with %d keys left it is empty: %t", len(want), empty)
+				t.Fatalf("with %d keys left, remove returned %t", len(want), empty)
 			}
 		}
 		got := map[Key]bool{}
 		for _, key := range set.all() {
 			if got[key] {
-				t.Fatalf("%s is there twice", key)
+				t.Fatalf("%s is in the set twice", key)
 			}
 			got[key] = true
 		}
@@ -106,12 +106,12 @@ func TestKeySet(t *testing.T) {
 		}
 	})
 	if none := (*keySet)(nil); none.remove(Key{}) || len(none.all()) != 0 {
-		t.Error("no set has something")
+		t.Error("a nil set is not empty")
 	}
 }
 
-// An object that is known in a version is not looked at again, and a list has seen it nevertheless.
-func TestStoreLooksOnce(t *testing.T) {
+// An object that is cached in a version is not condensed again, but counts as seen by a list.
+func TestStoreCondensesOnce(t *testing.T) {
 	looks := 0
 	s := newStore(func(obj runtime.Object, _ *corev1.ConfigMap) *corev1.ConfigMap {
 		looks++
@@ -126,19 +126,19 @@ func TestStoreLooksOnce(t *testing.T) {
 	s.Set(object("4"))
 	done("9")
 	if looks != 1 || s.Len() != 1 {
-		t.Errorf("it was looked at %d times, and %d are kept", looks, s.Len())
+		t.Errorf("it was condensed %d times, and %d objects are cached", looks, s.Len())
 	}
 	for version, want := range map[string]bool{"4": true, "5": true, "6": false} {
 		if s.knows("ns", "a", version) != want {
-			t.Errorf("version %s is known: %t", version, !want)
+			t.Errorf("version %s is cached: %t", version, !want)
 		}
 	}
 	if s.knows("ns", "b", "1") || s.knows("", "a", "1") {
-		t.Error("an object is known that never was set")
+		t.Error("an object is cached that was never set")
 	}
 }
 
-// Conditions are the same after they were kept.
+// Conditions are the same after compacting.
 func TestConditions(t *testing.T) {
 	want := []metav1.Condition{
 		{Type: "Applied", Status: metav1.ConditionTrue, Reason: "Done", Message: "It is.", ObservedGeneration: 3, LastTransitionTime: metav1.Unix(1700000000, 0)},
@@ -152,11 +152,11 @@ func TestConditions(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	if kept.Find("Other") != nil || KeepConditions(nil).List() != nil {
-		t.Error("there is a condition that is not there")
+		t.Error("Find returned a condition that does not exist")
 	}
 }
 
-// What is kept of a binding is equal to it, and it is not changed.
+// A compacted binding is equal to the original, which is not modified.
 func TestCompactBinding(t *testing.T) {
 	decode := decodeItem(&workv1alpha2.ResourceBindingList{})
 	binding := func() *workv1alpha2.ResourceBinding {
@@ -172,6 +172,6 @@ func TestCompactBinding(t *testing.T) {
 		t.Errorf("kept is %v, want %v", kept, binding())
 	}
 	if !apiequality.Semantic.DeepEqual(from, binding()) {
-		t.Error("the binding was changed")
+		t.Error("the original was modified")
 	}
 }

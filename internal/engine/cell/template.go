@@ -16,7 +16,7 @@ import (
 	"github.com/cellplane/cellplane/internal/merge"
 )
 
-// Kind is a kind that the cell serves, and under which resource.
+// Kind is a kind that the cell serves, with its resource.
 type Kind struct {
 	schema.GroupVersionKind
 	Resource   string
@@ -26,13 +26,13 @@ type Kind struct {
 // GVR returns the resource of the kind.
 func (k *Kind) GVR() schema.GroupVersionResource { return k.GroupVersion().WithResource(k.Resource) }
 
-// TemplateKey names a template.
+// TemplateKey identifies a template.
 type TemplateKey struct {
 	schema.GroupVersionKind
 	Key
 }
 
-// String says kind and name, for messages.
+// String returns kind and name, for messages.
 func (k TemplateKey) String() string { return k.Kind + " " + k.Key.String() }
 
 // Binding returns the key of the template's binding.
@@ -40,8 +40,8 @@ func (k TemplateKey) Binding() Key {
 	return Key{Namespace: k.Namespace, Name: names.BindingName(k.Kind, k.Name)}
 }
 
-// Template is a user's object, condensed. Its content is kept as bytes: decoding them when needed costs
-// microseconds, keeping them decoded costs ten times the memory.
+// Template is a user's object, condensed. Its content is kept as bytes: decoding takes microseconds, keeping it decoded
+// takes ten times the memory.
 type Template struct {
 	Kind       *Kind
 	Namespace  string
@@ -51,12 +51,12 @@ type Template struct {
 	Generation int64
 	Labels     map[string]string
 	Claim      Claim
-	// Digest condenses what the user says: all but status, claims and what the API server adds.
+	// Digest covers what the user controls: all but status, claims and what the API server adds.
 	Digest   uint64
 	Deleting bool
 	// Frozen is set while the template belongs, or is about to belong, to another cell.
 	Frozen bool
-	// Created is when, in seconds.
+	// Created is the creation time in seconds.
 	Created int64
 	content []byte
 }
@@ -66,7 +66,7 @@ func (t *Template) Key() TemplateKey {
 	return TemplateKey{GroupVersionKind: t.Kind.GroupVersionKind, Key: Key{Namespace: t.Namespace, Name: t.Name}}
 }
 
-// Object decodes the template, without managed fields. The caller may change it.
+// Object decodes the template, without managed fields. The caller may modify it.
 func (t *Template) Object() (*unstructured.Unstructured, error) {
 	obj := &unstructured.Unstructured{}
 	if err := obj.UnmarshalJSON(t.content); err != nil {
@@ -75,13 +75,13 @@ func (t *Template) Object() (*unstructured.Unstructured, error) {
 	return obj, nil
 }
 
-// Claim says which policy a template belongs to. Both parts may be set for a moment; then the namespaced one counts.
+// Claim is the policy that a template belongs to. Both parts may be set for a moment; then the namespaced one wins.
 type Claim struct {
 	PolicyID, PolicyNamespace, PolicyName string
 	ClusterPolicyID, ClusterPolicyName    string
 }
 
-// Empty tells whether no policy claims the template.
+// Empty reports whether no policy claims the template.
 func (c Claim) Empty() bool { return c == Claim{} }
 
 // ClaimOf reads the claim from labels and annotations.
@@ -100,7 +100,7 @@ func (c Claim) shared() Claim {
 	return c
 }
 
-// Labels returns the labels of the claim; what is not claimed has the value "".
+// Labels returns the labels of the claim; those to remove have the value "".
 func (c Claim) Labels() map[string]string {
 	return map[string]string{
 		names.PropagationPolicyPermanentIDLabel:        c.PolicyID,
@@ -108,7 +108,7 @@ func (c Claim) Labels() map[string]string {
 	}
 }
 
-// Annotations returns the annotations of the claim; what is not claimed has the value "".
+// Annotations returns the annotations of the claim; those to remove have the value "".
 func (c Claim) Annotations() map[string]string {
 	return map[string]string{
 		names.PropagationPolicyNamespaceAnnotation:   c.PolicyNamespace,
@@ -117,7 +117,7 @@ func (c Claim) Annotations() map[string]string {
 	}
 }
 
-// condenseTemplate returns how objects of a kind are kept.
+// condenseTemplate returns the function that condenses objects of a kind.
 func condenseTemplate(kind *Kind) func(runtime.Object, *Template) *Template {
 	return func(from runtime.Object, _ *Template) *Template {
 		obj, ok := from.(*unstructured.Unstructured)
@@ -150,14 +150,14 @@ func contentOf(obj *unstructured.Unstructured) []byte {
 		root["metadata"] = metadata
 	}
 	content, err := json.Marshal(root)
-	if err != nil { // what was decoded from JSON can be encoded again
+	if err != nil { // cannot happen: it was decoded from JSON
 		return nil
 	}
 	return content
 }
 
-// userDigest condenses what a user can say about a template, so that our own marks on it, and status, are not taken
-// for a change.
+// userDigest returns a digest of what a user controls in a template, so that our own labels and status do not count as
+// changes.
 func userDigest(obj *unstructured.Unstructured) uint64 {
 	root := maps.Clone(obj.Object)
 	metadata, _ := root["metadata"].(map[string]any)

@@ -20,37 +20,37 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
-// rediscovery is how often the cell is asked for new kinds, besides whenever a CustomResourceDefinition changes.
+// rediscovery is how often kinds are discovered, in addition to changes of CustomResourceDefinitions.
 const rediscovery = 30 * time.Second
 
-// Templates is the picture of all objects that may be templates, of every kind the cell serves. Kinds come and go.
+// Templates caches all objects that may be templates, of every kind the cell serves. Kinds are added and removed.
 type Templates struct {
 	cell        *Cell
 	options     Options
 	subscribers []func(key TemplateKey, old, now *Template)
 
 	mu    sync.RWMutex
-	kinds map[schema.GroupVersionKind]*followed
+	kinds map[schema.GroupVersionKind]*watchedKind
 
-	changed chan struct{} // has room for one: kinds may have changed
+	changed chan struct{} // with a buffer of one: kinds may have changed
 }
 
-type followed struct {
+type watchedKind struct {
 	kind   *Kind
 	store  *Store[Template]
 	cancel context.CancelFunc
-	// refused is closed when the cell has refused several times to list the kind.
+	// refused is closed when the cell has refused to list the kind several times.
 	refused <-chan struct{}
 }
 
-// mostRefusals is how often the cell may refuse to list a kind before a start does not wait for it any longer.
+// mostRefusals is how often the cell may refuse to list a kind before Start goes on without it.
 const mostRefusals = 3
 
 func newTemplates(c *Cell, options Options) *Templates {
-	return &Templates{cell: c, options: options, kinds: map[schema.GroupVersionKind]*followed{}, changed: make(chan struct{}, 1)}
+	return &Templates{cell: c, options: options, kinds: map[schema.GroupVersionKind]*watchedKind{}, changed: make(chan struct{}, 1)}
 }
 
-// Subscribe has a function called after every change of a template. It must be quick. All subscriptions come before
+// Subscribe registers a function that is called after every change of a template. It must be quick. Subscribe before
 // the cell is started.
 func (t *Templates) Subscribe(f func(key TemplateKey, old, now *Template)) {
 	t.subscribers = append(t.subscribers, f)
@@ -64,7 +64,7 @@ func (t *Templates) Get(key TemplateKey) *Template {
 	return nil
 }
 
-// TemplateOf returns the template of a binding, nil if there is none or another one has taken its name.
+// TemplateOf returns the template of a binding, nil if there is none or another template has its name.
 func (c *Cell) TemplateOf(binding *workv1alpha2.ResourceBinding) *Template {
 	ref := &binding.Spec.Resource
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
@@ -78,20 +78,21 @@ func (c *Cell) TemplateOf(binding *workv1alpha2.ResourceBinding) *Template {
 	return template
 }
 
-// TemplateExists asks the API server for a template, for those who are about to delete something because it is gone.
+// TemplateExists asks the API server whether a template exists. Call it before deleting something because its template
+// is not cached.
 func (c *Cell) TemplateExists(ctx context.Context, key TemplateKey) (bool, error) {
 	kind := c.Templates.Kind(key.GroupVersionKind)
 	if kind == nil {
-		return false, fmt.Errorf("looking for %s: its kind is not served", key)
+		return false, fmt.Errorf("reading %s: its kind is not served", key)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	_, err := c.template(&Template{Kind: kind, Namespace: key.Namespace}).Get(ctx, key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("looking for %s: %w", key, err)
+		return false, fmt.Errorf("reading %s: %w", key, err)
 	}
 	return true, nil
 }
@@ -106,7 +107,7 @@ func (t *Templates) Kind(gvk schema.GroupVersionKind) *Kind {
 	return nil
 }
 
-// Known tells whether absence of a template of the kind means that there is none: its kind is served and listed.
+// Known reports whether all templates of a kind are cached: it is served and has been listed.
 func (t *Templates) Known(gvk schema.GroupVersionKind) bool {
 	store := t.store(gvk)
 	if store == nil {
@@ -120,7 +121,7 @@ func (t *Templates) Known(gvk schema.GroupVersionKind) bool {
 	}
 }
 
-// OfKind returns the templates of a kind, in no order; those of one namespace if one is given.
+// OfKind returns the templates of a kind, in no order; with a namespace, only those in it.
 func (t *Templates) OfKind(gvk schema.GroupVersionKind, namespace string) []*Template {
 	store := t.store(gvk)
 	if store == nil {
@@ -138,7 +139,7 @@ func (t *Templates) OfKind(gvk schema.GroupVersionKind, namespace string) []*Tem
 	return inside
 }
 
-// OfKinds returns the templates of the kinds that a function picks, in no order.
+// OfKinds returns the templates of the kinds that a function selects, in no order.
 func (t *Templates) OfKinds(picked func(schema.GroupVersionKind) bool) []*Template {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -151,7 +152,7 @@ func (t *Templates) OfKinds(picked func(schema.GroupVersionKind) bool) []*Templa
 	return found
 }
 
-// ClaimedBy returns the templates that carry the permanent ID of a policy of either kind.
+// ClaimedBy returns the templates that a policy of either kind claims, by its permanent ID.
 func (t *Templates) ClaimedBy(id string) []*Template {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -166,7 +167,7 @@ func (t *Templates) ClaimedBy(id string) []*Template {
 	return claimed
 }
 
-// Len returns how many templates there are.
+// Len returns the number of templates.
 func (t *Templates) Len() int {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -192,15 +193,15 @@ func (t *Templates) store(gvk schema.GroupVersionKind) *Store[Template] {
 	return nil
 }
 
-// start discovers kinds, follows them, and returns when all kinds of this moment have been listed, but those that the cell
-// cannot list: one whose definition is gone again, or whose versions nobody converts, holds up no other.
+// start discovers kinds and watches them. It returns when all current kinds have been listed, except those that the
+// cell cannot list: a kind whose definition is deleted again, or whose conversion fails, delays no other.
 func (t *Templates) start(ctx context.Context) error {
 	var err error
 	for ctx.Err() == nil {
 		if err = t.discover(ctx); err == nil {
 			break
 		}
-		klog.FromContext(ctx).Info("cannot discover the kinds of the cell, trying again", "err", err)
+		klog.FromContext(ctx).Info("cannot discover the kinds of the cell, retrying", "err", err)
 		pause(ctx, time.Second)
 	}
 	t.mu.RLock()
@@ -210,7 +211,7 @@ func (t *Templates) start(ctx context.Context) error {
 		select {
 		case <-f.store.Synced():
 		case <-f.refused:
-			klog.FromContext(ctx).Info("starting without a kind that cannot be listed; it is tried on", "kind", f.kind.GroupVersionKind)
+			klog.FromContext(ctx).Info("starting without a kind that cannot be listed, retrying it", "kind", f.kind.GroupVersionKind)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -219,7 +220,7 @@ func (t *Templates) start(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Rediscover asks the cell soon for its kinds.
+// Rediscover discovers kinds soon.
 func (t *Templates) Rediscover() {
 	select {
 	case t.changed <- struct{}{}:
@@ -244,7 +245,7 @@ func (t *Templates) rediscover(ctx context.Context) {
 	}
 }
 
-// discover follows the kinds that have come and lets go of those that have gone.
+// discover watches new kinds and stops watching removed ones.
 func (t *Templates) discover(ctx context.Context) error {
 	lists, err := t.cell.discovery.ServerPreferredResources()
 	partial := discovery.IsGroupDiscoveryFailedError(err)
@@ -270,11 +271,11 @@ func (t *Templates) discover(ctx context.Context) error {
 			if known != nil {
 				known.cancel()
 			}
-			t.kinds[gvk] = t.follow(ctx, kind)
+			t.kinds[gvk] = t.watch(ctx, kind)
 		}
 	}
 	for gvk, f := range t.kinds {
-		// A group that did not answer is not gone.
+		// A group that did not answer is not removed.
 		if served[gvk] == nil && !partial {
 			f.cancel()
 			delete(t.kinds, gvk)
@@ -311,7 +312,7 @@ func allVerbs(verbs metav1.Verbs, wanted ...string) bool {
 	return true
 }
 
-// neverTemplates tells which kinds are the business of a control plane, or of each cluster by itself.
+// neverTemplates reports kinds of the control plane, and kinds that each cluster manages by itself.
 func neverTemplates(gvk schema.GroupVersionKind) bool {
 	switch gvk.Group {
 	case "cluster.karmada.io", "policy.karmada.io", "work.karmada.io", "config.karmada.io", "apps.karmada.io",
@@ -328,8 +329,8 @@ func neverTemplates(gvk schema.GroupVersionKind) bool {
 	return strings.HasSuffix(gvk.Group, ".cellplane.io")
 }
 
-// follow keeps up with the objects of a kind. It is called with the lock held.
-func (t *Templates) follow(ctx context.Context, kind *Kind) *followed {
+// watch watches the objects of a kind. It is called with the lock held.
+func (t *Templates) watch(ctx context.Context, kind *Kind) *watchedKind {
 	ctx, cancel := context.WithCancel(ctx)
 	store := newTemplateStore(kind)
 	store.Subscribe(func(key Key, old, now *Template) {
@@ -341,7 +342,7 @@ func (t *Templates) follow(ctx context.Context, kind *Kind) *followed {
 	source := fleet.ResourceSource(t.cell.discovery.RESTClient(), kind.GVR(), fleet.DecodeUnstructured, store.knows)
 	refused, refusals := make(chan struct{}), 0
 	go fleet.Follow(ctx, source, reserved{store}, func(err error) {
-		logger.V(2).Info("cannot follow templates, trying again", "kind", kind.Kind, "err", err)
+		logger.V(2).Info("cannot watch templates, retrying", "kind", kind.Kind, "err", err)
 		if fleet.Unreachable(err) {
 			return
 		}
@@ -349,7 +350,7 @@ func (t *Templates) follow(ctx context.Context, kind *Kind) *followed {
 			close(refused)
 		}
 	})
-	return &followed{kind: kind, store: store, cancel: cancel, refused: refused}
+	return &watchedKind{kind: kind, store: store, cancel: cancel, refused: refused}
 }
 
 // newTemplateStore returns an empty store of templates of a kind.
@@ -365,10 +366,10 @@ func newTemplateStore(kind *Kind) *Store[Template] {
 	}, func(template *Template) []string { return []string{template.Namespace} })
 }
 
-// reserved keeps what belongs to the control plane itself out of a store, and what every cluster makes by itself.
+// reserved keeps objects of the control plane, and objects that every cluster creates by itself, out of a store.
 type reserved struct{ *Store[Template] }
 
-// Set passes on what is neither in a reserved namespace nor made by every cluster.
+// Set ignores objects in reserved namespaces and objects that every cluster creates.
 func (r reserved) Set(obj runtime.Object) {
 	m, ok := obj.(metav1.Object)
 	if !ok || names.IsReservedNamespace(m.GetNamespace()) || strings.HasPrefix(m.GetNamespace(), "kube-") {
@@ -380,7 +381,7 @@ func (r reserved) Set(obj runtime.Object) {
 	r.Store.Set(obj)
 }
 
-// rootCAConfigMap is in every namespace of every cluster, with the cluster's own authority.
+// rootCAConfigMap is in every namespace of every cluster, with the cluster's own CA.
 const rootCAConfigMap = "kube-root-ca.crt"
 
 func pause(ctx context.Context, d time.Duration) {

@@ -10,7 +10,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 )
 
-// P16: kinds of the control plane are not templates; cluster-scoped ones only where they are asked for.
+// P16: kinds of the control plane are not templates; cluster-scoped kinds only if asked for.
 func TestTemplateKinds(t *testing.T) {
 	for _, test := range []struct {
 		group, kind, name string
@@ -41,7 +41,7 @@ func TestTemplateKinds(t *testing.T) {
 	}
 }
 
-// What we write on a template, and its status, is not taken for a change by its user.
+// Our labels on a template, and its status, do not count as changes by its user.
 func TestUserDigest(t *testing.T) {
 	template := func(change func(*unstructured.Unstructured)) uint64 {
 		obj := &unstructured.Unstructured{Object: map[string]any{
@@ -63,7 +63,7 @@ func TestUserDigest(t *testing.T) {
 		},
 	} {
 		if template(change) != same {
-			t.Errorf("a change of the %s counts as the user's", name)
+			t.Errorf("a change of the %s counts as a change by the user", name)
 		}
 	}
 	for name, change := range map[string]func(*unstructured.Unstructured){
@@ -72,7 +72,7 @@ func TestUserDigest(t *testing.T) {
 		"data":       func(o *unstructured.Unstructured) { o.Object["data"] = map[string]any{"k": "w"} },
 	} {
 		if template(change) == same {
-			t.Errorf("a change of the %s does not count", name)
+			t.Errorf("a change of the %s is ignored", name)
 		}
 	}
 }

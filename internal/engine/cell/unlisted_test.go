@@ -20,8 +20,8 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// A kind whose objects the cell cannot list, because nobody converts them, holds up no other kind. It is known as soon as
-// they can be listed.
+// A kind that cannot be listed, because its conversion webhook fails, delays no other kind. It is cached as soon as it
+// can be listed.
 func TestUnlistedKind(t *testing.T) {
 	federation := testenv.StartFederation(t, local.Spec{})
 	admin, config, err := enginetest.Connect(federation.Hub)
@@ -71,11 +71,11 @@ func TestUnlistedKind(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := state.Start(ctx); err != nil {
-		t.Fatalf("the picture is never complete: %v", err)
+		t.Fatalf("the cell does not start: %v", err)
 	}
 	kind := schema.GroupVersionKind{Group: "example.com", Version: "v2", Kind: "Widget"}
 	if state.Templates.Kind(kind) == nil || state.Templates.Known(kind) {
-		t.Fatal("a kind that cannot be listed is not followed, or is taken for known")
+		t.Fatal("a kind that cannot be listed is not watched, or counts as known")
 	}
 	if deployments := (schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}); !state.Templates.Known(deployments) {
 		t.Error("Deployments are not known")
@@ -85,7 +85,7 @@ func TestUnlistedKind(t *testing.T) {
 	if err := admin.Patch(t.Context(), definition, without); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, "the widget is known", func(context.Context) (bool, error) {
+	testenv.Eventually(t, "the widget is cached", func(context.Context) (bool, error) {
 		return state.Templates.Get(cell.TemplateKey{GroupVersionKind: kind, Key: cell.Key{Namespace: "default", Name: "w"}}) != nil, nil
 	})
 }

@@ -20,48 +20,48 @@ import (
 	"github.com/cellplane/cellplane/internal/merge"
 )
 
-// Work is a Work, condensed: everything but the manifests.
+// Work is a condensed Work: everything but the manifests.
 type Work struct {
 	Key
 	Cluster    string
 	UID        types.UID
 	Version    string
 	Generation int64
-	// ID is the permanent identity, which marks the objects in the member.
+	// ID is the permanent ID, a label of the objects in the member.
 	ID string
-	// Binding is the binding the Work was made for; its name is empty for a Work with another origin.
+	// Binding is the binding of the Work; its name is empty for other Works.
 	Binding Key
-	// Objects are what the manifests describe.
+	// Objects are the objects that the manifests describe.
 	Objects []Object
-	// Digest condenses what the Work asks for and its labels and annotations.
+	// Digest covers spec, labels and annotations.
 	Digest uint64
-	// Overrides condenses the record of the overrides that were applied, 0 if there were none.
+	// Overrides is a digest of the applied overrides, 0 if there are none.
 	Overrides uint64
 	Suspended bool
 	Preserve  bool
 	Deleting  bool
 	Frozen    bool
-	// Finalizers are those of the Work, ours among them.
+	// Finalizers are all finalizers, including ours.
 	Finalizers []string
-	// foreign is what others wrote on the Work's metadata, nil for nearly all.
+	// foreign is the metadata that others wrote, nil for nearly all Works.
 	foreign *foreignMetadata
-	// Conditions are those of the status, and StatusDigest condenses the rest of it.
+	// Conditions are those of the status; StatusDigest covers the rest of it.
 	Conditions   Conditions
 	StatusDigest uint64
-	// Pulled is set if the cluster carries the Work by itself; then Reported is what it says.
+	// Pulled is set if the cluster applies the Work by itself; then Reported is what it reports.
 	Pulled   bool
 	Reported []workv1alpha1.ManifestStatus
 }
 
-// Object is what a manifest describes.
+// Object is the object that a manifest describes.
 type Object struct {
 	schema.GroupVersionKind
 	Key
-	// Fingerprint condenses the manifest.
+	// Fingerprint of the manifest.
 	Fingerprint string
-	// TemplateGeneration is the generation of the template the manifest was made from; 0 if it does not say.
+	// TemplateGeneration is the generation of the template that the manifest was rendered from; 0 if unknown.
 	TemplateGeneration int64
-	// Broken says why the manifest cannot be read.
+	// Broken says why the manifest is invalid.
 	Broken string
 }
 
@@ -118,7 +118,7 @@ func (c *Cell) condenseWork(work *workv1alpha1.Work, before *Work) *Work {
 	return w
 }
 
-// takeStatus takes the status over from an earlier state of the same Work.
+// takeStatus copies the status of an earlier version of the same Work.
 func (w *Work) takeStatus(from *Work) {
 	w.Conditions, w.StatusDigest, w.Reported = from.Conditions, from.StatusDigest, from.Reported
 }
@@ -134,7 +134,7 @@ func objectsOf(manifests []workv1alpha1.Manifest) []Object {
 	objects := make([]Object, len(manifests))
 	for i := range manifests {
 		if decoded, ok := manifests[i].Object.(*unstructured.Unstructured); ok {
-			objects[i] = DescribeManifest(decoded) // one that we have just made
+			objects[i] = DescribeManifest(decoded) // just rendered
 			continue
 		}
 		objects[i] = ObjectOf(manifests[i].Raw)
@@ -142,7 +142,7 @@ func objectsOf(manifests []workv1alpha1.Manifest) []Object {
 	return objects
 }
 
-// ObjectOf returns what a manifest describes.
+// ObjectOf returns the object that a manifest describes.
 func ObjectOf(manifest []byte) Object {
 	obj := &unstructured.Unstructured{}
 	if err := obj.UnmarshalJSON(manifest); err != nil {
@@ -151,7 +151,7 @@ func ObjectOf(manifest []byte) Object {
 	return DescribeManifest(obj)
 }
 
-// DescribeManifest returns what a decoded manifest describes.
+// DescribeManifest returns the object that a decoded manifest describes.
 func DescribeManifest(obj *unstructured.Unstructured) Object {
 	generation, _ := strconv.ParseInt(obj.GetAnnotations()[names.TemplateGenerationAnnotation], 10, 64)
 	return Object{
@@ -160,7 +160,7 @@ func DescribeManifest(obj *unstructured.Unstructured) Object {
 	}
 }
 
-// WorkDigest condenses what a Work asks for, so that a wanted Work can be compared with the one there is.
+// WorkDigest returns a digest of what a Work asks for, to compare a wanted Work with an existing one.
 func WorkDigest(labels, annotations map[string]string, suspended, preserve bool, objects []Object) uint64 {
 	digest := xxhash.New()
 	write := func(parts ...string) {
@@ -182,7 +182,7 @@ func WorkDigest(labels, annotations map[string]string, suspended, preserve bool,
 	return digest.Sum64()
 }
 
-// OverridesDigest condenses the record of overrides on a Work, 0 if there is none.
+// OverridesDigest returns a digest of the applied overrides in the annotations of a Work, 0 if there are none.
 func OverridesDigest(annotations map[string]string) uint64 {
 	clusterWide, namespaced := annotations[names.AppliedClusterOverridesAnnotation], annotations[names.AppliedOverridesAnnotation]
 	if clusterWide == "" && namespaced == "" {
@@ -202,13 +202,13 @@ var (
 	}
 )
 
-// foreignMetadata is what others wrote on a Work. Updates leave it there.
+// foreignMetadata is metadata that others wrote on a Work. Updates keep it.
 type foreignMetadata struct {
 	labels, annotations map[string]string
 	owners              []metav1.OwnerReference
 }
 
-// foreignOf returns what others wrote on a Work, nil if nobody did.
+// foreignOf returns the metadata that others wrote on a Work, nil if there is none.
 func foreignOf(work *metav1.ObjectMeta) *foreignMetadata {
 	f := &foreignMetadata{labels: without(work.Labels, workLabels), annotations: without(work.Annotations, workAnnotations), owners: work.OwnerReferences}
 	if len(f.labels) == 0 && len(f.annotations) == 0 && len(f.owners) == 0 {
@@ -217,7 +217,7 @@ func foreignOf(work *metav1.ObjectMeta) *foreignMetadata {
 	return f
 }
 
-// without returns the entries under other keys, nil if there are none.
+// without returns the entries with other keys, nil if there are none.
 func without(entries map[string]string, keys []string) map[string]string {
 	var rest map[string]string
 	for key, value := range entries {
@@ -232,12 +232,12 @@ func without(entries map[string]string, keys []string) map[string]string {
 	return rest
 }
 
-// updated returns the metadata of a Work that is brought up to date: what is wanted, and what others wrote.
+// updated returns the metadata for an update of a Work: the wanted one and that of others.
 func (w *Work) updated(wanted *metav1.ObjectMeta) metav1.ObjectMeta {
 	meta := metav1.ObjectMeta{
 		Namespace: w.Namespace, Name: w.Name, UID: w.UID, ResourceVersion: w.Version, Finalizers: w.Finalizers,
 		Labels: map[string]string{}, Annotations: map[string]string{},
-		// Who set which field of a Work is of no use to anybody: from here on the API server need not work it out.
+		// Nobody needs the managed fields of Works. An empty entry stops the API server from tracking them.
 		ManagedFields: []metav1.ManagedFieldsEntry{{}},
 	}
 	if !slices.Contains(meta.Finalizers, names.ExecutionFinalizer) {
@@ -253,7 +253,7 @@ func (w *Work) updated(wanted *metav1.ObjectMeta) metav1.ObjectMeta {
 	return meta
 }
 
-// addSet adds those entries that are not empty.
+// addSet adds the entries that are not empty.
 func addSet(to, from map[string]string) {
 	for key, value := range from {
 		if value != "" {
@@ -262,7 +262,7 @@ func addSet(to, from map[string]string) {
 	}
 }
 
-// StatusDigest condenses the statuses of manifests.
+// StatusDigest returns a digest of the statuses of manifests.
 func StatusDigest(statuses []workv1alpha1.ManifestStatus) uint64 {
 	if len(statuses) == 0 {
 		return 0

@@ -12,7 +12,7 @@ import (
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 )
 
-// TestUpdatedWork checks that an update of a Work changes what is ours and nothing else.
+// TestUpdatedWork checks that an update of a Work changes only our metadata.
 func TestUpdatedWork(t *testing.T) {
 	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "theirs", UID: "1"}
 	there := &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{
@@ -28,25 +28,25 @@ func TestUpdatedWork(t *testing.T) {
 		Annotations: map[string]string{names.ResourceBindingNameAnnotation: "b", names.ConflictResolutionAnnotation: ""},
 	})
 	if want := map[string]string{names.WorkPermanentIDLabel: "id", names.SlotLabel: "2", "theirs": "", "team": "a"}; !maps.Equal(got.Labels, want) {
-		t.Errorf("the labels become %v, want %v", got.Labels, want)
+		t.Errorf("the labels are %v, want %v", got.Labels, want)
 	}
 	if want := map[string]string{names.ResourceBindingNameAnnotation: "b", "note": "read me"}; !maps.Equal(got.Annotations, want) {
-		t.Errorf("the annotations become %v, want %v", got.Annotations, want)
+		t.Errorf("the annotations are %v, want %v", got.Annotations, want)
 	}
 	if want := []string{"theirs.example/keep", names.ExecutionFinalizer}; !slices.Equal(got.Finalizers, want) {
-		t.Errorf("the finalizers become %v, want %v", got.Finalizers, want)
+		t.Errorf("the finalizers are %v, want %v", got.Finalizers, want)
 	}
 	if len(got.OwnerReferences) != 1 || got.OwnerReferences[0].Name != owner.Name {
-		t.Errorf("the owners become %v", got.OwnerReferences)
+		t.Errorf("the owners are %v", got.OwnerReferences)
 	}
 	if got.ResourceVersion != "7" || got.UID != "2" || got.Name != "w" || got.Namespace != there.Namespace {
 		t.Errorf("it is sent as %s/%s, %s at %s", got.Namespace, got.Name, got.UID, got.ResourceVersion)
 	}
 }
 
-// TestWorksOfOurOwnAreSmall checks that nothing is remembered of what nearly no Work has.
-func TestWorksOfOurOwnAreSmall(t *testing.T) {
+// TestNoForeignMetadata checks that a Work without metadata of others takes no memory for it.
+func TestNoForeignMetadata(t *testing.T) {
 	if f := foreignOf(&metav1.ObjectMeta{Labels: map[string]string{names.SlotLabel: "1"}, Annotations: map[string]string{names.ResourceBindingNameAnnotation: "b"}}); f != nil {
-		t.Errorf("of a Work of our own it is remembered that others wrote %+v", f)
+		t.Errorf("our own metadata counts as foreign: %+v", f)
 	}
 }

@@ -20,30 +20,31 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// FieldManager is the name under which engines write to their cell.
+// FieldManager is the field manager of engines in their cell.
 const FieldManager = "cellplane-engine"
 
-// patience is how long the cell may take to answer a write.
-const patience = 30 * time.Second
+// requestTimeout is how long the cell may take to answer a request.
+const requestTimeout = 30 * time.Second
 
-// Every write puts its answer into the picture, so that the next stage sees it at once.
+// The response to every write goes into the cache, so that the next stage sees it at once.
 
 // CreateBinding creates a binding.
 func (c *Cell) CreateBinding(ctx context.Context, binding *workv1alpha2.ResourceBinding) (*workv1alpha2.ResourceBinding, error) {
 	return c.keepBinding(c.remote.Create(ctx, binding))
 }
 
-// UpdateBinding updates all but the status of a binding, unless it has been changed since.
+// UpdateBinding updates all but the status of a binding, unless it has changed since it was read.
 func (c *Cell) UpdateBinding(ctx context.Context, binding *workv1alpha2.ResourceBinding) (*workv1alpha2.ResourceBinding, error) {
 	return c.keepBinding(c.remote.Update(ctx, binding))
 }
 
-// UpdateBindingStatus updates the status of a binding, unless it has been changed since. Only the status is sent.
+// UpdateBindingStatus updates the status of a binding, unless it has changed since it was read. Only the status is
+// sent.
 func (c *Cell) UpdateBindingStatus(ctx context.Context, binding *workv1alpha2.ResourceBinding, status *workv1alpha2.ResourceBindingStatus) (*workv1alpha2.ResourceBinding, error) {
 	return c.keepBinding(c.remote.updateStatus(ctx, &workv1alpha2.ResourceBinding{ObjectMeta: onlyVersion(binding), Status: *status}))
 }
 
-// DeleteBinding deletes a binding, if it is still the same.
+// DeleteBinding deletes a binding with this UID.
 func (c *Cell) DeleteBinding(ctx context.Context, binding *workv1alpha2.ResourceBinding) error {
 	return c.remote.Delete(ctx, binding, &metav1.Preconditions{UID: &binding.UID})
 }
@@ -65,9 +66,9 @@ func (c *Cell) CreateWork(ctx context.Context, work *workv1alpha1.Work) (*Work, 
 	})
 }
 
-// UpdateWork replaces the spec of a Work and its labels and annotations, unless it has been changed since; what others
-// wrote on it stays. Empty labels and annotations are left out. The whole Work is sent: a patch costs the API server
-// more than twice as much, which prints, merges and reads again what it has.
+// UpdateWork replaces the spec of a Work and our labels and annotations, unless it has changed since it was read.
+// Labels and annotations of others stay; empty ones are left out. The whole Work is sent: a patch costs the API server
+// more than twice as much, because it encodes, merges and decodes the stored Work.
 func (c *Cell) UpdateWork(ctx context.Context, now *Work, wanted *workv1alpha1.Work) (*Work, error) {
 	body := &workv1alpha1.Work{ObjectMeta: now.updated(&wanted.ObjectMeta), Spec: wanted.Spec}
 	return c.writeWork(ctx, "updating", now.Key, c.works("PUT", now.Namespace).Name(now.Name).Body(body), func(answer *metav1.ObjectMeta) *Work {
@@ -77,7 +78,7 @@ func (c *Cell) UpdateWork(ctx context.Context, now *Work, wanted *workv1alpha1.W
 	})
 }
 
-// UpdateWorkStatus updates the status of a Work, unless it has been changed since. Only the status is sent.
+// UpdateWorkStatus updates the status of a Work, unless it has changed since it was read. Only the status is sent.
 func (c *Cell) UpdateWorkStatus(ctx context.Context, now *Work, status *workv1alpha1.WorkStatus) (*Work, error) {
 	body := &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: now.Namespace, Name: now.Name, UID: now.UID, ResourceVersion: now.Version}, Status: *status}
 	return c.writeWork(ctx, "updating the status of", now.Key, c.works("PUT", now.Namespace).Name(now.Name).SubResource("status").Body(body), func(answer *metav1.ObjectMeta) *Work {
@@ -87,7 +88,7 @@ func (c *Cell) UpdateWorkStatus(ctx context.Context, now *Work, status *workv1al
 	})
 }
 
-// ReleaseWork lets a Work go: it takes our finalizer off.
+// ReleaseWork removes our finalizer from a Work.
 func (c *Cell) ReleaseWork(ctx context.Context, now *Work) error {
 	finalizers := slices.DeleteFunc(slices.Clone(now.Finalizers), func(f string) bool { return f == names.ExecutionFinalizer })
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": finalizers, "resourceVersion": now.Version}})
@@ -100,15 +101,15 @@ func (c *Cell) ReleaseWork(ctx context.Context, now *Work) error {
 		return &written
 	})
 	if err == nil && len(finalizers) == 0 {
-		// The API server answers with the Work as it last was, but nothing holds it any more.
+		// The response is the Work as it last was, but without finalizers it is deleted.
 		c.Works.remove(now.Key, Version(released.Version))
 	}
 	return ignoreNotFound(err)
 }
 
-// DeleteWork deletes a Work, if it is still the same.
+// DeleteWork deletes a Work with this UID.
 func (c *Cell) DeleteWork(ctx context.Context, now *Work) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	answer, err := c.works("DELETE", now.Namespace).Name(now.Name).
 		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &now.UID}}).Do(ctx).Get()
@@ -123,7 +124,7 @@ func (c *Cell) DeleteWork(ctx context.Context, now *Work) error {
 
 // ReadWork reads a Work with its manifests.
 func (c *Cell) ReadWork(ctx context.Context, key Key) (*Work, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	answer := &workv1alpha1.Work{}
 	if err := c.works("GET", key.Namespace).Name(key.Name).Do(ctx).Into(answer); err != nil {
@@ -136,7 +137,7 @@ func (c *Cell) ReadWork(ctx context.Context, key Key) (*Work, error) {
 
 // ReadWorkStatus reads the status of a Work.
 func (c *Cell) ReadWorkStatus(ctx context.Context, key Key) (*workv1alpha1.WorkStatus, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	answer := &workv1alpha1.Work{}
 	if err := c.works("GET", key.Namespace).Name(key.Name).Do(ctx).Into(answer); err != nil {
@@ -153,16 +154,16 @@ func (c *Cell) works(verb, namespace string) *rest.Request {
 	return request.Param("fieldManager", FieldManager)
 }
 
-// onlyMetadata asks for nothing but the metadata of what was written: the rest we know, and Works are large.
+// onlyMetadata requests only the metadata in the response: the rest is known, and Works are large.
 const onlyMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
-// writeWork sends a write and keeps the Work that results, which is made from the metadata in the answer.
+// writeWork sends a write and caches the resulting Work, which is built from the metadata in the response.
 func (c *Cell) writeWork(ctx context.Context, doing string, key Key, request *rest.Request, result func(answer *metav1.ObjectMeta) *Work) (*Work, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	raw, err := request.SetHeader("Accept", onlyMetadata).Do(ctx).Raw()
 	if apierrors.IsRequestEntityTooLargeError(err) {
-		return nil, fmt.Errorf("%s Work %s: it is too large for the API server; make the template smaller: %w", doing, key, err)
+		return nil, fmt.Errorf("%s Work %s: the object is too large for the API server; make the template smaller: %w", doing, key, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s Work %s: %w", doing, key, err)
@@ -171,16 +172,16 @@ func (c *Cell) writeWork(ctx context.Context, doing string, key Key, request *re
 		Metadata metav1.ObjectMeta `json:"metadata"`
 	}
 	if err := json.Unmarshal(raw, &answer); err != nil {
-		return nil, fmt.Errorf("%s Work %s: reading the answer: %w", doing, key, err)
+		return nil, fmt.Errorf("%s Work %s: decoding the response: %w", doing, key, err)
 	}
 	work := result(&answer.Metadata)
 	c.Works.put(key, work, Version(answer.Metadata.ResourceVersion))
 	return work, nil
 }
 
-// PatchTemplate sends a merge patch to a template, for labels and annotations.
+// PatchTemplate sends a merge patch for labels and annotations to a template.
 func (c *Cell) PatchTemplate(ctx context.Context, t *Template, patch map[string]any) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	body, err := json.Marshal(patch)
 	if err != nil {
@@ -194,9 +195,9 @@ func (c *Cell) PatchTemplate(ctx context.Context, t *Template, patch map[string]
 	return nil
 }
 
-// UpdateTemplateStatus writes the status of a template, unless it has been changed since.
+// UpdateTemplateStatus writes the status of a template, unless it has changed since it was read.
 func (c *Cell) UpdateTemplateStatus(ctx context.Context, t *Template, obj *unstructured.Unstructured) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	answer, err := c.template(t).UpdateStatus(ctx, obj, metav1.UpdateOptions{FieldManager: FieldManager})
 	if err != nil {
@@ -220,12 +221,12 @@ func (c *Cell) setTemplate(t *Template, obj *unstructured.Unstructured) {
 	}
 }
 
-// EnsureNamespace creates a namespace that is not there.
+// EnsureNamespace creates a namespace that does not exist.
 func (c *Cell) EnsureNamespace(ctx context.Context, name string) error {
 	if c.Namespaces.Get(Key{Name: name}) != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	answer := &corev1.Namespace{}
 	err := c.typed[corev1.SchemeGroupVersion].Post().Resource("namespaces").Param("fieldManager", FieldManager).

@@ -23,11 +23,10 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/scheduler"
 )
 
-// apply writes the binding that a template and its policy ask for, clusters included, and reports whether anything
-// had to be written.
+// apply writes the binding that a template and its policy ask for, scheduled, and reports whether anything was written.
 func (d *Controller) apply(ctx context.Context, t *cell.Template, policy *policies.Policy) (bool, error) {
 	old := d.cell.Binding(t.Key().Binding())
-	if err := inTheWay(old, t); err != nil {
+	if err := checkOwner(old, t); err != nil {
 		return false, err
 	}
 	binding := newBinding(t)
@@ -36,24 +35,24 @@ func (d *Controller) apply(ctx context.Context, t *cell.Template, policy *polici
 	}
 	setIdentity(binding, t, old == nil)
 	setClaim(binding, claimOf(policy))
-	setWishes(binding, policy)
+	setSchedulingAnnotations(binding, policy)
 	if err := d.setPolicy(binding, policy.Spec); err != nil {
 		return false, err
 	}
-	if err := d.setNeeds(ctx, binding, t); err != nil {
+	if err := d.setRequirements(ctx, binding, t); err != nil {
 		return false, err
 	}
 	return d.write(ctx, t, binding, old)
 }
 
-// refresh brings a binding without a policy up to date with its template.
+// refresh updates a binding without a policy from its template.
 func (d *Controller) refresh(ctx context.Context, t *cell.Template, old *workv1alpha2.ResourceBinding) error {
 	if old.DeletionTimestamp != nil || old.Spec.Resource.UID != t.UID && !awaits(old) {
 		return nil
 	}
 	binding := old.DeepCopy()
 	setIdentity(binding, t, false)
-	if err := d.setNeeds(ctx, binding, t); err != nil {
+	if err := d.setRequirements(ctx, binding, t); err != nil {
 		return err
 	}
 	if _, err := d.write(ctx, t, binding, old); err != nil {
@@ -63,7 +62,7 @@ func (d *Controller) refresh(ctx context.Context, t *cell.Template, old *workv1a
 	return nil
 }
 
-// write has the binding scheduled if that is due and written if it has changed.
+// write schedules the binding if needed and writes it if it has changed.
 func (d *Controller) write(ctx context.Context, t *cell.Template, binding, old *workv1alpha2.ResourceBinding) (bool, error) {
 	written, err := d.scheduler.Place(ctx, scheduler.Change{Before: old, After: binding, TemplateVersion: t.Version})
 	if err != nil {
@@ -72,21 +71,22 @@ func (d *Controller) write(ctx context.Context, t *cell.Template, binding, old *
 	return written != old, nil
 }
 
-// inTheWay refuses to touch a binding that is going away or belongs to another template.
-func inTheWay(old *workv1alpha2.ResourceBinding, t *cell.Template) error {
+// checkOwner refuses to touch a binding that is being deleted or belongs to another template.
+func checkOwner(old *workv1alpha2.ResourceBinding, t *cell.Template) error {
 	switch {
 	case old == nil:
 		return nil
 	case old.DeletionTimestamp != nil:
 		return queue.Later{After: time.Second} // the binding of an earlier template of that name is still being removed
 	case !belongs(old, t.Key()):
-		return fmt.Errorf("the binding %s belongs to a %s of %s, rename one of the two", old.Name, old.Spec.Resource.Kind, old.Spec.Resource.APIVersion)
+		return fmt.Errorf("binding %s belongs to a %s of %s; rename one of the two templates", old.Name, old.Spec.Resource.Kind, old.Spec.Resource.APIVersion)
 	default:
 		return nil
 	}
 }
 
-// awaits tells whether a binding was made elsewhere for a template that had not been seen: it is needed by others.
+// awaits reports whether a binding was created elsewhere for a template that had not been seen yet: other bindings
+// depend on it.
 func awaits(binding *workv1alpha2.ResourceBinding) bool {
 	return binding.Spec.Resource.UID == "" && len(binding.Spec.RequiredBy) > 0
 }
@@ -96,7 +96,7 @@ func newBinding(t *cell.Template) *workv1alpha2.ResourceBinding {
 	return &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 }
 
-// setIdentity ties the binding to its template.
+// setIdentity links the binding to its template.
 func setIdentity(binding *workv1alpha2.ResourceBinding, t *cell.Template, isNew bool) {
 	idLabel, finalizer := names.ResourceBindingPermanentIDLabel, names.BindingFinalizer
 	if binding.Namespace == "" {
@@ -124,7 +124,7 @@ func setIdentity(binding *workv1alpha2.ResourceBinding, t *cell.Template, isNew 
 	}
 }
 
-// setClaim marks a binding like its template.
+// setClaim copies the claim of the template.
 func setClaim(binding *workv1alpha2.ResourceBinding, claim cell.Claim) {
 	if binding.Labels == nil {
 		binding.Labels = map[string]string{}
@@ -145,10 +145,10 @@ func setClaim(binding *workv1alpha2.ResourceBinding, claim cell.Claim) {
 	set(binding.Annotations, claim.Annotations())
 }
 
-// setWishes copies the annotations of a policy that say how it wants to be scheduled.
-func setWishes(binding *workv1alpha2.ResourceBinding, policy *policies.Policy) {
+// setSchedulingAnnotations copies the annotations of a policy that control scheduling.
+func setSchedulingAnnotations(binding *workv1alpha2.ResourceBinding, policy *policies.Policy) {
 	for _, key := range []string{names.FailBackAnnotation, names.SchedulingProfileAnnotation} {
-		if value := policy.Wishes[key]; value != "" {
+		if value := policy.SchedulingAnnotations[key]; value != "" {
 			binding.Annotations[key] = value
 		} else {
 			delete(binding.Annotations, key)
@@ -156,7 +156,7 @@ func setWishes(binding *workv1alpha2.ResourceBinding, policy *policies.Policy) {
 	}
 }
 
-// setPolicy copies what the policy says.
+// setPolicy copies the fields of the policy.
 func (d *Controller) setPolicy(binding *workv1alpha2.ResourceBinding, policy *policyv1alpha1.PropagationSpec) error {
 	spec := &binding.Spec
 	spec.PropagateDeps = policy.PropagateDeps || policy.Association
@@ -180,7 +180,7 @@ func (d *Controller) setPolicy(binding *workv1alpha2.ResourceBinding, policy *po
 	return nil
 }
 
-// suspensionOf takes dispatching from the policy; scheduling is suspended by others, on the binding itself.
+// suspensionOf takes dispatching from the policy. Scheduling is suspended on the binding itself, by others.
 func suspensionOf(policy *policyv1alpha1.Suspension, now *workv1alpha2.Suspension) *workv1alpha2.Suspension {
 	var suspension workv1alpha2.Suspension
 	if policy != nil {
@@ -195,9 +195,9 @@ func suspensionOf(policy *policyv1alpha1.Suspension, now *workv1alpha2.Suspensio
 	return &suspension
 }
 
-// setNeeds copies what the template asks for. A template of several pod templates has components; one with a single
-// component is told by its replicas alone.
-func (d *Controller) setNeeds(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template) error {
+// setRequirements copies what the template asks for. A template with several pod templates has components; one with a
+// single component is described by its replicas alone.
+func (d *Controller) setRequirements(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template) error {
 	obj, err := t.Object()
 	if err != nil {
 		return err
@@ -220,8 +220,8 @@ func (d *Controller) setNeeds(ctx context.Context, binding *workv1alpha2.Resourc
 	return nil
 }
 
-// groupsOf returns the groups that a template's labels put it into, by the keys that its placement names. A template
-// without the label belongs to no group.
+// groupsOf returns the groups of a template: the values of the labels that its placement names. A template without the
+// label is in no group.
 func groupsOf(placement *policyv1alpha1.Placement, labels map[string]string) *workv1alpha2.WorkloadAffinityGroups {
 	if placement == nil || placement.WorkloadAffinity == nil {
 		return nil
@@ -245,7 +245,7 @@ func groupsOf(placement *policyv1alpha1.Placement, labels map[string]string) *wo
 	return &groups
 }
 
-// isPassing tells whether an error goes away by itself in a moment, so that nobody need be told.
-func isPassing(err error) bool {
+// isTransient reports whether an error resolves by itself in a moment, so that users need not see it.
+func isTransient(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.As(err, &queue.Later{})
 }

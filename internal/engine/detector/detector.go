@@ -1,4 +1,4 @@
-// Package detector finds the policy of every template and writes down in a binding what the two say together.
+// Package detector finds the policy of every template and writes the binding that both define.
 package detector
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/scheduler"
 )
 
-// Interpreter is what the detector asks about templates.
+// Interpreter interprets templates.
 type Interpreter interface {
 	Replicas(ctx context.Context, obj *unstructured.Unstructured) (int32, *workv1alpha2.ReplicaRequirements, error)
 	Components(ctx context.Context, obj *unstructured.Unstructured) ([]workv1alpha2.Component, error)
@@ -27,11 +27,11 @@ type Interpreter interface {
 type Options struct {
 	// Preemption lets policies take templates from others.
 	Preemption bool
-	// PermanentIDs leaves policies alone until they have one.
+	// PermanentIDs ignores policies until they have one.
 	PermanentIDs bool
 }
 
-// Controller keeps the bindings of templates.
+// Controller writes the bindings of templates.
 type Controller struct {
 	cell        *cell.Cell
 	index       *policies.Index
@@ -42,11 +42,11 @@ type Controller struct {
 	queue       *queue.Queue[cell.TemplateKey]
 	waiting     *waiting
 	touched     *touched
-	// bind is told which binding to look at when its template changed but it did not.
+	// bind is called with a binding when its template has changed but the binding has not.
 	bind func(cell.Key)
 }
 
-// New returns a controller that watches a cell. Bind is called with bindings whose template changed.
+// New returns a controller that watches a cell. Bind is called with bindings whose template has changed.
 func New(c *cell.Cell, interpreter Interpreter, s *scheduler.Scheduler, recorder *events.Recorder, options Options, bind func(cell.Key)) *Controller {
 	d := &Controller{
 		cell: c, index: policies.NewIndex(), interpreter: interpreter, scheduler: s, recorder: recorder, options: options,
@@ -56,10 +56,10 @@ func New(c *cell.Cell, interpreter Interpreter, s *scheduler.Scheduler, recorder
 	return d
 }
 
-// Run works until the context ends.
+// Run reconciles until the context ends.
 func (d *Controller) Run(ctx context.Context, workers int) { d.queue.Run(ctx, workers, d.Reconcile) }
 
-// Reconcile brings the binding of a template up to date.
+// Reconcile creates, updates or deletes the binding of a template.
 func (d *Controller) Reconcile(ctx context.Context, key cell.TemplateKey) error {
 	template := d.cell.Templates.Get(key)
 	switch {
@@ -71,7 +71,7 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.TemplateKey) error 
 		return d.deleteBinding(ctx, template.Key(), template)
 	}
 
-	// 1. Which policy?
+	// 1. Choose the policy.
 	start := time.Now()
 	policy, preempted := d.choose(template)
 	matchDuration.Observe(time.Since(start).Seconds())
@@ -80,7 +80,7 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.TemplateKey) error 
 		return d.unclaim(ctx, template)
 	}
 
-	// 2. Does the policy ask to wait?
+	// 2. Wait for objects that the policy needs.
 	if d.waits(template, policy) {
 		return nil
 	}
@@ -95,15 +95,15 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.TemplateKey) error 
 		d.recorder.Succeeded(events.OfTemplate(template), "preemption", names.EventPreemptPolicySucceed,
 			fmt.Sprintf("%s took over from %s", policy, preempted), claimed)
 	}
-	template = d.cell.Templates.Get(key) // claiming it has changed it
+	template = d.cell.Templates.Get(key) // the claim has changed it
 	if template == nil || template.Frozen {
 		return nil
 	}
 
 	// 4. Write the binding.
-	if policy.Lazy() && !d.awake(template, policy) {
+	if policy.Lazy() && !d.activated(template, policy) {
 		if binding := d.cell.Binding(key.Binding()); binding != nil && belongs(binding, key) {
-			return d.refresh(ctx, template, binding) // what the template itself says does not wait
+			return d.refresh(ctx, template, binding) // changes of the template itself do not wait
 		}
 		return nil
 	}
@@ -119,9 +119,9 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.TemplateKey) error 
 	return nil
 }
 
-// failed tells the user why a policy could not be applied.
+// failed records why a policy could not be applied.
 func (d *Controller) failed(template *cell.Template, err error) error {
-	if !isPassing(err) {
+	if !isTransient(err) {
 		d.recorder.Failed(events.OfTemplate(template), "policy", names.EventApplyPolicyFailed, err.Error())
 	}
 	return err
@@ -137,8 +137,8 @@ func subjectOf(t *cell.Template) *policies.Subject {
 	return &policies.Subject{GroupVersionKind: t.Kind.GroupVersionKind, Namespace: t.Namespace, Name: t.Name, Labels: t.Labels}
 }
 
-// waits tells whether something must exist first that does not; its coming brings the template back. A missing priority
-// class fails the policy, which says so better than silence would.
+// waits reports whether the policy needs an object that does not exist; its creation enqueues the template. A missing
+// priority class fails the policy instead, so that users see an error.
 func (d *Controller) waits(t *cell.Template, policy *policies.Policy) bool {
 	if class := policy.Spec.SchedulePriority; class != nil {
 		d.waiting.add(priorityClassNamed(class.PriorityClassName), t.Key())
@@ -153,14 +153,14 @@ func (d *Controller) waits(t *cell.Template, policy *policies.Policy) bool {
 	}
 	d.waiting.add(overrideNamed(namespace, missing), t.Key())
 	if d.missingOverride(policy, t.Namespace) == "" {
-		return false // it came while we looked
+		return false // it was created meanwhile
 	}
 	d.recorder.Failed(events.OfTemplate(t), "policy", names.EventApplyPolicyFailed,
-		fmt.Sprintf("%s waits for the override policy %q; create it, or take it out of dependentOverrides", policy, missing))
+		fmt.Sprintf("%s waits for the override policy %q; create it, or remove it from dependentOverrides", policy, missing))
 	return true
 }
 
-// missingOverride returns an override policy that must exist first and does not.
+// missingOverride returns an override policy that the policy depends on and that does not exist.
 func (d *Controller) missingOverride(policy *policies.Policy, namespace string) string {
 	for _, name := range policy.Spec.DependentOverrides {
 		if policy.Namespace != "" && d.cell.OverridePolicies.Get(cell.Key{Namespace: namespace, Name: name}) == nil {
@@ -173,7 +173,7 @@ func (d *Controller) missingOverride(policy *policies.Policy, namespace string) 
 	return ""
 }
 
-// claim marks the template with its policy and reports whether that was news.
+// claim labels the template with its policy and reports whether that changed it.
 func (d *Controller) claim(ctx context.Context, t *cell.Template, policy *policies.Policy) (bool, error) {
 	wanted := claimOf(policy)
 	if t.Claim == wanted {
@@ -189,7 +189,7 @@ func claimOf(policy *policies.Policy) cell.Claim {
 	return cell.Claim{PolicyID: policy.ID, PolicyNamespace: policy.Namespace, PolicyName: policy.Name}
 }
 
-// claimPatch changes the claim of a template, unless the template has been changed since.
+// claimPatch returns a patch of the claim, on condition that the template has not changed since.
 func claimPatch(t *cell.Template, wanted cell.Claim) map[string]any {
 	changes := func(now, then map[string]string) map[string]any {
 		patch := map[string]any{}
@@ -209,8 +209,8 @@ func claimPatch(t *cell.Template, wanted cell.Claim) map[string]any {
 	}}
 }
 
-// unclaim takes a claim off that no policy stands behind any more. The binding keeps its last placement, and what is
-// in the members stays.
+// unclaim removes a claim that no policy backs any more. The binding keeps its last placement, and the copies in the
+// members stay.
 func (d *Controller) unclaim(ctx context.Context, t *cell.Template) error {
 	if !t.Claim.Empty() {
 		if err := d.cell.PatchTemplate(ctx, t, claimPatch(t, cell.Claim{})); err != nil {
@@ -228,14 +228,14 @@ func (d *Controller) unclaim(ctx context.Context, t *cell.Template) error {
 			return err
 		}
 	}
-	// Changes of the template itself still travel to where it was placed.
+	// Changes of the template itself are still propagated to where it was placed.
 	return d.refresh(ctx, t, binding)
 }
 
-// unseenPause is how often is looked again at the binding of a template whose kind cannot be seen.
-const unseenPause = time.Minute
+// unservedPoll is how often the binding of a template is checked whose kind is not served.
+const unservedPoll = time.Minute
 
-// gone removes the binding of a template that does not exist any more. It does not wait for a garbage collector.
+// gone deletes the binding of a template that does not exist any more. It does not wait for the garbage collector.
 func (d *Controller) gone(ctx context.Context, key cell.TemplateKey) error {
 	d.touched.forget(key)
 	d.waiting.forget(key)
@@ -243,16 +243,17 @@ func (d *Controller) gone(ctx context.Context, key cell.TemplateKey) error {
 		return nil
 	}
 	if !d.cell.Templates.Known(key.GroupVersionKind) {
-		return queue.Later{After: unseenPause} // the kind may come back, and says nothing of templates that do not
+		return queue.Later{After: unservedPoll} // when the kind is served again, there is no event for templates deleted meanwhile
 	}
-	// Templates and bindings are watched apart, so that a binding may be known first, above all one that has just moved here.
+	// Templates and bindings are watched separately: the binding may be seen first, above all one that has just moved
+	// here.
 	if exists, err := d.cell.TemplateExists(ctx, key); err != nil || exists {
 		return err
 	}
 	return d.deleteBinding(ctx, key, nil)
 }
 
-// deleteBinding deletes the binding of a template that is gone or going; nil means gone.
+// deleteBinding deletes the binding of a template that is deleted (nil) or being deleted.
 func (d *Controller) deleteBinding(ctx context.Context, key cell.TemplateKey, t *cell.Template) error {
 	binding := d.cell.Binding(key.Binding())
 	if binding == nil || binding.DeletionTimestamp != nil || !belongs(binding, key) || binding.Labels[names.RebalanceStatusLabel] != "" || awaits(binding) {
@@ -264,32 +265,33 @@ func (d *Controller) deleteBinding(ctx context.Context, key cell.TemplateKey, t 
 	return d.cell.DeleteBinding(ctx, binding)
 }
 
-// belongs tells whether a binding is that of a template; a kind of the same name in another group shares its name.
+// belongs reports whether a binding belongs to a template. A kind of the same name in another group has the same
+// binding name.
 func belongs(binding *workv1alpha2.ResourceBinding, key cell.TemplateKey) bool {
 	ref := &binding.Spec.Resource
 	apiVersion, kind := key.ToAPIVersionAndKind()
 	return ref.Kind == kind && ref.APIVersion == apiVersion && ref.Name == key.Name && ref.Namespace == key.Namespace
 }
 
-// awake tells whether a lazy policy takes effect: the template is not older than the policy, or has changed since the
-// policy last did.
+// activated reports whether a lazy policy takes effect: the template is not older than the policy, or has changed since
+// the policy did.
 //
-// Which came first is told by their creation times: policies and templates are watched apart, so that the order in which
-// they are seen says nothing, and what was made within the same second was made together. A policy that was edited may
-// have come to select a template since, which then waits, unless the template is new to us.
-func (d *Controller) awake(t *cell.Template, policy *policies.Policy) bool {
+// Creation times decide which is older. Policies and templates are watched separately, so the order in which they are
+// seen means nothing; what was created in the same second was created together. An edited policy may select the
+// template only since the edit: then the template waits, unless it is new.
+func (d *Controller) activated(t *cell.Template, policy *policies.Policy) bool {
 	done := d.touched.last(t.Key(), t.Digest)
 	if done == changedByUser {
 		return true
 	}
-	if d.cell.Binding(t.Key().Binding()) == nil && policy.Created <= t.Created && (policy.Generation <= 1 || done == madeByUser) {
+	if d.cell.Binding(t.Key().Binding()) == nil && policy.Created <= t.Created && (policy.Generation <= 1 || done == createdByUser) {
 		return true
 	}
 	return d.changedUnseen(t)
 }
 
-// changedUnseen tells whether a template has changed while no engine was looking: its Works are made from an older
-// generation. Of kinds that do not count generations it cannot be told; they wait for their next change.
+// changedUnseen reports whether a template has changed while no engine ran: its Works are from an older generation.
+// Kinds without a generation wait for their next change.
 func (d *Controller) changedUnseen(t *cell.Template) bool {
 	for _, work := range d.cell.WorksOf(t.Key().Binding()) {
 		for i := range work.Objects {

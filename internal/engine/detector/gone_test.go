@@ -17,20 +17,21 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// TestBindingKnownBeforeItsTemplate keeps a binding whose template the engine does not see yet, and deletes it when the template is gone.
-func TestBindingKnownBeforeItsTemplate(t *testing.T) {
+// TestBindingSeenBeforeTemplate keeps a binding whose template is not in the cache yet, and deletes it when the
+// template is deleted.
+func TestBindingSeenBeforeTemplate(t *testing.T) {
 	server := testenv.SharedAPIServer(t)
 	client, namespace := server.Client(t), server.Namespace(t)
-	picture, err := cell.New(server.RESTConfig(), cell.Options{Name: "cell-a"})
+	state, err := cell.New(server.RESTConfig(), cell.Options{Name: "cell-a"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	following, stop := context.WithCancel(t.Context())
-	if err := picture.Start(following); err != nil {
+	if err := state.Start(following); err != nil {
 		t.Fatal(err)
 	}
-	d := New(picture, nil, nil, nil, Options{}, func(cell.Key) {})
-	stop() // from here on the picture is behind
+	d := New(state, nil, nil, nil, Options{}, func(cell.Key) {})
+	stop() // from here on the cache is stale
 
 	template, err := client.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, metav1.CreateOptions{})
 	if err != nil {
@@ -39,11 +40,11 @@ func TestBindingKnownBeforeItsTemplate(t *testing.T) {
 	key := cell.TemplateKey{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Key: cell.Key{Namespace: namespace, Name: "web"}}
 	binding := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: key.Binding().Name}}
 	binding.Spec.Resource = workv1alpha2.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: namespace, Name: "web", UID: template.UID}
-	if _, err := picture.CreateBinding(t.Context(), binding); err != nil {
+	if _, err := state.CreateBinding(t.Context(), binding); err != nil {
 		t.Fatal(err)
 	}
-	if picture.Templates.Get(key) != nil {
-		t.Fatal("the picture shows the template, so that nothing is tried here")
+	if state.Templates.Get(key) != nil {
+		t.Fatal("the template is in the cache, so this test shows nothing")
 	}
 	bindings, err := dynamic.NewForConfig(server.RESTConfig())
 	if err != nil {
@@ -74,19 +75,19 @@ func TestBindingKnownBeforeItsTemplate(t *testing.T) {
 	}
 }
 
-// TestKindOfABindingIsNotSeen keeps a binding whose template's kind is not served, and looks again: nobody tells of what was
-// deleted meanwhile when the kind comes back.
-func TestKindOfABindingIsNotSeen(t *testing.T) {
+// TestBindingOfUnservedKind keeps a binding whose template's kind is not served, and checks it again: there is no event
+// for templates that were deleted meanwhile when the kind is served again.
+func TestBindingOfUnservedKind(t *testing.T) {
 	server := testenv.SharedAPIServer(t)
 	namespace := server.Namespace(t)
-	picture, err := cell.New(server.RESTConfig(), cell.Options{Name: "cell-a"})
+	state, err := cell.New(server.RESTConfig(), cell.Options{Name: "cell-a"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := picture.Start(t.Context()); err != nil {
+	if err := state.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	d := New(picture, nil, nil, nil, Options{}, func(cell.Key) {})
+	d := New(state, nil, nil, nil, Options{}, func(cell.Key) {})
 	kind := schema.GroupVersionKind{Group: "unserved.example", Version: "v1", Kind: "Widget"}
 	key := cell.TemplateKey{GroupVersionKind: kind, Key: cell.Key{Namespace: namespace, Name: "web"}}
 	if err := d.Reconcile(t.Context(), key); err != nil {
@@ -94,13 +95,13 @@ func TestKindOfABindingIsNotSeen(t *testing.T) {
 	}
 	binding := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: key.Binding().Name}}
 	binding.Spec.Resource = workv1alpha2.ObjectReference{APIVersion: "unserved.example/v1", Kind: "Widget", Namespace: namespace, Name: "web"}
-	if _, err := picture.CreateBinding(t.Context(), binding); err != nil {
+	if _, err := state.CreateBinding(t.Context(), binding); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Reconcile(t.Context(), key); !errors.As(err, &queue.Later{}) {
-		t.Errorf("nobody looks again: %v", err)
+		t.Errorf("the binding is not checked again: %v", err)
 	}
-	if picture.Binding(key.Binding()) == nil {
+	if state.Binding(key.Binding()) == nil {
 		t.Error("the binding is gone")
 	}
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/policies"
 )
 
-// TestAwake checks when a lazy policy takes effect on a template without a binding, in whichever order the two were seen.
-func TestAwake(t *testing.T) {
+// TestActivated checks when a lazy policy takes effect on a template without a binding, in whichever order the two are
+// seen.
+func TestActivated(t *testing.T) {
 	const noon = 1_800_000_000
 	at := func(seconds int64) metav1.Time { return metav1.Unix(noon+seconds, 0) }
 	copied := func(original, copy int64) metav1.ObjectMeta {
@@ -32,34 +33,34 @@ func TestAwake(t *testing.T) {
 		name     string
 		policy   metav1.ObjectMeta
 		template int64
-		how      deed
-		awake    bool
+		how      action
+		want     bool
 	}{
-		{"the template is older, seen as made", made(1), 0, madeByUser, false},
+		{"the template is older, seen when created", made(1), 0, createdByUser, false},
 		{"the template is older, seen long ago", made(1), 0, nothing, false},
 		{"the template is older and has changed", made(1), 0, changedByUser, true},
-		{"made together, the policy seen first", made(0), 0, madeByUser, true},
-		{"made together, the template seen first", made(0), 0, nothing, true},
+		{"created together, the policy seen first", made(0), 0, createdByUser, true},
+		{"created together, the template seen first", made(0), 0, nothing, true},
 		{"the policy is older", made(0), 1, nothing, true},
 		{"the policy's copy is younger than the template", copied(0, 5), 1, nothing, true},
-		{"the policy's original is younger than the template", copied(2, 5), 1, madeByUser, false},
+		{"the policy's original is younger than the template", copied(2, 5), 1, createdByUser, false},
 		{"the policy was edited after the template was seen", edited, 1, nothing, false},
-		{"the policy was edited before the template was made", edited, 1, madeByUser, true},
+		{"the policy was edited before the template was created", edited, 1, createdByUser, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			picture, err := cell.New(&rest.Config{Host: "https://nowhere.example"}, cell.Options{Name: "cell-a"})
+			state, err := cell.New(&rest.Config{Host: "https://nowhere.example"}, cell.Options{Name: "cell-a"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			d := &Controller{cell: picture, touched: newTouched()}
+			d := &Controller{cell: state, touched: newTouched()}
 			template := &cell.Template{
 				Kind:      &cell.Kind{GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, Namespaced: true},
 				Namespace: "ns", Name: "web", Created: noon + test.template, Digest: 7,
 			}
 			d.touched.touch(template.Key(), touch{7, test.how})
 			policy := policies.Compile(&policyv1alpha1.PropagationPolicy{ObjectMeta: test.policy})
-			if awake := d.awake(template, policy); awake != test.awake {
-				t.Errorf("awake is %t", awake)
+			if got := d.activated(template, policy); got != test.want {
+				t.Errorf("activated is %t", got)
 			}
 		})
 	}

@@ -17,7 +17,7 @@ var (
 		Name: "policy_apply_attempts_total", Help: "Number of attempts to apply a policy to a template.",
 	}, []string{"result"})
 	preemptions = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "policy_preemption_total", Help: "Number of templates that a policy took from another.",
+		Name: "policy_preemption_total", Help: "Number of templates that a policy preempted from another.",
 	})
 )
 

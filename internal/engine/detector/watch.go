@@ -16,8 +16,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/policies"
 )
 
-// subscribe says what the detector watches: templates, policies, override policies that templates wait for, priority
-// classes, and bindings that somebody else changed.
+// subscribe watches templates, policies, override policies, priority classes, and bindings that somebody else changes.
 func (d *Controller) subscribe() {
 	d.cell.Templates.Subscribe(d.templateChanged)
 	d.cell.Policies.Subscribe(func(key cell.Key, _, now *policyv1alpha1.PropagationPolicy) {
@@ -26,7 +25,7 @@ func (d *Controller) subscribe() {
 			return
 		}
 		compiled := policies.Compile(now)
-		d.tellMistakes("PropagationPolicy", now, compiled.Mistakes)
+		d.reportInvalid("PropagationPolicy", now, compiled.Invalid)
 		d.policyChanged(d.index.Set(compiled), compiled)
 	})
 	d.cell.ClusterPolicies.Subscribe(func(key cell.Key, _, now *policyv1alpha1.ClusterPropagationPolicy) {
@@ -35,31 +34,31 @@ func (d *Controller) subscribe() {
 			return
 		}
 		compiled := policies.CompileCluster(now)
-		d.tellMistakes("ClusterPropagationPolicy", now, compiled.Mistakes)
+		d.reportInvalid("ClusterPropagationPolicy", now, compiled.Invalid)
 		d.policyChanged(d.index.Set(compiled), compiled)
 	})
 	d.cell.OverridePolicies.Subscribe(func(key cell.Key, old, _ *policyv1alpha1.OverridePolicy) {
 		if old == nil {
-			d.enqueue(d.waiting.appeared(overrideNamed(key.Namespace, key.Name)))
+			d.enqueue(d.waiting.created(overrideNamed(key.Namespace, key.Name)))
 		}
 	})
 	d.cell.ClusterOverridePolicies.Subscribe(func(key cell.Key, old, _ *policyv1alpha1.ClusterOverridePolicy) {
 		if old == nil {
-			d.enqueue(d.waiting.appeared(overrideNamed("", key.Name)))
+			d.enqueue(d.waiting.created(overrideNamed("", key.Name)))
 		}
 	})
 	d.cell.PriorityClasses.Subscribe(func(key cell.Key, _, now *schedulingv1.PriorityClass) {
 		if now != nil {
-			d.enqueue(d.waiting.appeared(priorityClassNamed(key.Name)))
+			d.enqueue(d.waiting.created(priorityClassNamed(key.Name)))
 		}
 	})
 	d.cell.SubscribeBindings(d.bindingChanged)
 }
 
-// tellMistakes tells of selectors that cannot be understood; the rest of the policy is in effect.
-func (d *Controller) tellMistakes(kind string, policy metav1.Object, mistakes []error) {
-	if len(mistakes) > 0 {
-		d.recorder.Failed(events.OfPolicy(kind, policy), "selectors", names.EventApplyPolicyFailed, errors.Join(mistakes...).Error())
+// reportInvalid records an event for invalid selectors; the rest of the policy is in effect.
+func (d *Controller) reportInvalid(kind string, policy metav1.Object, invalid []error) {
+	if len(invalid) > 0 {
+		d.recorder.Failed(events.OfPolicy(kind, policy), "selectors", names.EventApplyPolicyFailed, errors.Join(invalid...).Error())
 	}
 }
 
@@ -69,17 +68,16 @@ func (d *Controller) enqueue(keys []cell.TemplateKey) {
 	}
 }
 
-// Reinterpret looks again at the templates of the kinds concerned that are propagated, because what they mean has
-// changed.
-func (d *Controller) Reinterpret(concerned func(schema.GroupVersionKind) bool) {
-	for _, t := range d.cell.Templates.OfKinds(concerned) {
+// Reinterpret enqueues the propagated templates of the affected kinds, because their interpreter has changed.
+func (d *Controller) Reinterpret(affected func(schema.GroupVersionKind) bool) {
+	for _, t := range d.cell.Templates.OfKinds(affected) {
 		if d.cell.Binding(t.Key().Binding()) != nil {
 			d.queue.Add(t.Key())
 		}
 	}
 }
 
-// templateChanged ignores what does not concern propagation, like status.
+// templateChanged ignores changes that do not matter for propagation, like status.
 func (d *Controller) templateChanged(key cell.TemplateKey, old, now *cell.Template) {
 	if old != nil && now != nil && old.UID == now.UID && old.Digest == now.Digest && old.Claim == now.Claim &&
 		old.Deleting == now.Deleting && old.Frozen == now.Frozen {
@@ -90,16 +88,16 @@ func (d *Controller) templateChanged(key cell.TemplateKey, old, now *cell.Templa
 	case old != nil && old.Digest != now.Digest:
 		d.touched.touch(key, touch{now.Digest, changedByUser})
 	case old == nil && (d.cell.Templates.Known(key.GroupVersionKind) || d.cell.Binding(key.Binding()) == nil):
-		d.touched.touch(key, touch{now.Digest, madeByUser}) // now, or while no engine was looking
+		d.touched.touch(key, touch{now.Digest, createdByUser}) // now, or while no engine ran
 	}
 	d.queue.AddNow(key)
 }
 
-// policyChanged looks again at the templates that the policy has, had or may get, or may have to give because its priority
-// has sunk.
+// policyChanged enqueues the templates that the policy has, had or may get, or may lose because its priority has
+// decreased.
 func (d *Controller) policyChanged(old, now *policies.Policy) {
 	seen := map[cell.TemplateKey]struct{}{}
-	look := func(t *cell.Template) {
+	enqueue := func(t *cell.Template) {
 		key := t.Key()
 		if _, done := seen[key]; !done {
 			seen[key] = struct{}{}
@@ -111,19 +109,19 @@ func (d *Controller) policyChanged(old, now *policies.Policy) {
 			continue
 		}
 		for _, t := range d.cell.Templates.ClaimedBy(policy.ID) {
-			look(t)
+			enqueue(t)
 		}
 	}
 	for _, scope := range now.Scopes() {
 		if scope.Name != "" && (scope.Namespace != "" || !d.namespaced(scope.GroupVersionKind)) {
 			if t := d.cell.Templates.Get(cell.TemplateKey{GroupVersionKind: scope.GroupVersionKind, Key: cell.Key{Namespace: scope.Namespace, Name: scope.Name}}); t != nil {
-				look(t)
+				enqueue(t)
 			}
 			continue
 		}
 		for _, t := range d.cell.Templates.OfKind(scope.GroupVersionKind, scope.Namespace) {
 			if now.Selects(subjectOf(t)) {
-				look(t)
+				enqueue(t)
 			}
 		}
 	}
@@ -134,7 +132,7 @@ func (d *Controller) namespaced(gvk schema.GroupVersionKind) bool {
 	return kind == nil || kind.Namespaced
 }
 
-// bindingChanged restores bindings that somebody deleted or changed, and finds those whose template is gone.
+// bindingChanged restores bindings that somebody deleted or changed, and finds those whose template is deleted.
 func (d *Controller) bindingChanged(_ cell.Key, old, now *workv1alpha2.ResourceBinding) {
 	binding := now
 	if binding == nil {
@@ -157,29 +155,31 @@ func sameClaim(a, b *workv1alpha2.ResourceBinding) bool {
 	return cell.ClaimOf(a.Labels, a.Annotations) == cell.ClaimOf(b.Labels, b.Annotations)
 }
 
-// waiting remembers which templates wait for something that does not exist yet.
+// waiting remembers which templates wait for an object that does not exist yet.
 type waiting struct {
 	mu        sync.Mutex
-	templates map[thing]map[cell.TemplateKey]struct{}
+	templates map[prerequisite]map[cell.TemplateKey]struct{}
 }
 
-// thing is something that templates wait for.
-type thing struct {
+// prerequisite is an object that templates wait for.
+type prerequisite struct {
 	kind string
 	cell.Key
 }
 
-func overrideNamed(namespace, name string) thing {
-	return thing{"override", cell.Key{Namespace: namespace, Name: name}}
+func overrideNamed(namespace, name string) prerequisite {
+	return prerequisite{"override", cell.Key{Namespace: namespace, Name: name}}
 }
 
-func priorityClassNamed(name string) thing { return thing{"priorityclass", cell.Key{Name: name}} }
+func priorityClassNamed(name string) prerequisite {
+	return prerequisite{"priorityclass", cell.Key{Name: name}}
+}
 
 func newWaiting() *waiting {
-	return &waiting{templates: map[thing]map[cell.TemplateKey]struct{}{}}
+	return &waiting{templates: map[prerequisite]map[cell.TemplateKey]struct{}{}}
 }
 
-func (w *waiting) add(what thing, template cell.TemplateKey) {
+func (w *waiting) add(what prerequisite, template cell.TemplateKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.templates[what] == nil {
@@ -188,8 +188,8 @@ func (w *waiting) add(what thing, template cell.TemplateKey) {
 	w.templates[what][template] = struct{}{}
 }
 
-// appeared returns who waited for a thing.
-func (w *waiting) appeared(what thing) []cell.TemplateKey {
+// created returns the templates that waited for an object.
+func (w *waiting) created(what prerequisite) []cell.TemplateKey {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var templates []cell.TemplateKey
@@ -211,23 +211,23 @@ func (w *waiting) forget(template cell.TemplateKey) {
 	}
 }
 
-// touched remembers what users have done to templates, for policies that wait for that.
+// touched remembers what users have done to templates, for lazy policies.
 type touched struct {
 	mu      sync.Mutex
 	touches map[cell.TemplateKey]touch
 }
 
-// touch is what a user has done to a template, which has the digest since.
+// touch is what a user has done to a template that had the digest afterwards.
 type touch struct {
 	digest uint64
-	how    deed
+	how    action
 }
 
-type deed int
+type action int
 
 const (
-	nothing deed = iota
-	madeByUser
+	nothing action = iota
+	createdByUser
 	changedByUser
 )
 
@@ -239,8 +239,8 @@ func (t *touched) touch(key cell.TemplateKey, what touch) {
 	t.touches[key] = what
 }
 
-// last returns what was last done to a template with a digest.
-func (t *touched) last(key cell.TemplateKey, digest uint64) deed {
+// last returns what a user last did to a template with a digest.
+func (t *touched) last(key cell.TemplateKey, digest uint64) action {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if last := t.touches[key]; last.digest == digest {
@@ -249,7 +249,7 @@ func (t *touched) last(key cell.TemplateKey, digest uint64) deed {
 	return nothing
 }
 
-// done forgets what has taken effect.
+// done forgets an action that has taken effect.
 func (t *touched) done(key cell.TemplateKey, digest uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -56,7 +56,7 @@ func Prepare(ctx context.Context, clients ...ctrlclient.Client) error {
 	return nil
 }
 
-// Start runs an engine in this process; the function stops it and waits for its end. ENGINE_VERBOSE makes it talk.
+// Start runs an engine in this process. The function stops it and waits for its end. ENGINE_VERBOSE makes it log more.
 func Start(ctx context.Context, config engine.Config) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	verbosity := 0

@@ -1,4 +1,4 @@
-// Package events tells users what happened to their objects, once: when an outcome changes, not on every pass.
+// Package events records what happened to users' objects, once: when an outcome changes, not at every reconcile.
 package events
 
 import (
@@ -23,8 +23,8 @@ import (
 // Component is the source of the events.
 const Component = "cellplane-engine"
 
-// Recorder writes events, in the background: nobody waits for them, and when there are too many some are dropped. The
-// nil Recorder writes none.
+// Recorder writes events in the background. Callers do not wait, and events are dropped when there are too many. A nil
+// Recorder writes none.
 type Recorder struct {
 	outbox chan *corev1.Event
 
@@ -32,22 +32,22 @@ type Recorder struct {
 	last *lru.Cache // subject → outcome
 }
 
-// backlog is how many events wait to be written at most, and writers how many are being written.
+// backlog is the number of events that may wait to be written, writers the number of concurrent writes.
 const (
 	backlog = 10000
 	writers = 4
 )
 
-// remembered is for how many subjects the last outcome is known. A subject that is forgotten is told about again.
+// remembered is the number of subjects whose last outcome is known. For a forgotten subject the event is repeated.
 const remembered = 20000
 
-// Subject is what an outcome is about: one aspect of one object.
+// Subject is one aspect of one object.
 type Subject struct {
 	UID    types.UID
 	Aspect string
 }
 
-// outcome of a subject: a failure has a text.
+// outcome of a subject; a failure has a text.
 type outcome struct{ reason, failure string }
 
 // NewRecorder returns a recorder that writes to a cell until the context ends.
@@ -67,13 +67,13 @@ func (r *Recorder) write(ctx context.Context, client kubernetes.Interface) {
 		case event := <-r.outbox:
 			_, err := client.CoreV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
 			if err != nil && ctx.Err() == nil {
-				klog.FromContext(ctx).V(1).Info("cannot write an event", "reason", event.Reason, "about", event.InvolvedObject, "err", err)
+				klog.FromContext(ctx).V(1).Info("cannot write event", "reason", event.Reason, "about", event.InvolvedObject, "err", err)
 			}
 		}
 	}
 }
 
-// longestMessage is as much as an API server takes.
+// longestMessage is the limit of the API server.
 const longestMessage = 1024
 
 func (r *Recorder) send(about *corev1.ObjectReference, severity, reason, message string) {
@@ -95,18 +95,18 @@ func (r *Recorder) send(about *corev1.ObjectReference, severity, reason, message
 	select {
 	case r.outbox <- event:
 	default:
-		klog.Background().V(1).Info("too many events, one is dropped", "reason", reason, "about", about.Name)
+		klog.Background().V(1).Info("too many events, dropping one", "reason", reason, "about", about.Name)
 	}
 }
 
-// Failed tells of a failure, unless it is the last thing that was told about the aspect.
+// Failed records a failure, unless it is the last outcome recorded for the aspect.
 func (r *Recorder) Failed(about *corev1.ObjectReference, aspect, reason, message string) {
 	if r.changed(about, aspect, outcome{reason, message}) {
 		r.send(about, corev1.EventTypeWarning, reason, message)
 	}
 }
 
-// Succeeded tells of a success that is news: something was done, or it failed before.
+// Succeeded records a success if something was done, or if the aspect failed before.
 func (r *Recorder) Succeeded(about *corev1.ObjectReference, aspect, reason, message string, done bool) {
 	if r == nil {
 		return
@@ -137,7 +137,7 @@ func (r *Recorder) changed(about *corev1.ObjectReference, aspect string, now out
 		return false
 	}
 	if !known && now.failure == "" {
-		return true // a success of something never heard of is not worth remembering
+		return true // the first success of a subject need not be remembered
 	}
 	r.last.Add(subject, now)
 	return true

@@ -18,27 +18,27 @@ import (
 	"github.com/cellplane/cellplane/internal/merge"
 )
 
-// requestTimeout is how long a member may take for one request before it counts as not answering.
+// requestTimeout is how long a member may take for one request before it counts as unreachable.
 const requestTimeout = 15 * time.Second
 
-// conflictError says that an object that is not ours is in the way.
+// conflictError means that an object of the same name exists and is not ours.
 type conflictError struct{ object cell.Object }
 
-// Error tells what to do about it.
+// Error says what to do about it.
 func (e *conflictError) Error() string {
 	return fmt.Sprintf("%s %s exists already and is not managed by the federation; remove it, or set conflictResolution to Overwrite to take it over",
 		e.object.Kind, e.object.Key)
 }
 
-// apply brings the objects of a Work up to date and reports whether anything had to be written.
-func (l *lane) apply(ctx context.Context, member *fleet.Member, work *cell.Work) (bool, error) {
-	if l.agrees(work) {
-		l.e.cell.Manifests.Forget(work.Key) // nobody will ask for them
+// apply creates or updates the objects of a Work and reports whether anything was written.
+func (q *memberQueue) apply(ctx context.Context, member *fleet.Member, work *cell.Work) (bool, error) {
+	if q.agrees(work) {
+		q.e.cell.Manifests.Forget(work.Key) // not needed any more
 		return false, nil
 	}
-	manifests, known := l.e.cell.Manifests.Get(work)
+	manifests, known := q.e.cell.Manifests.Get(work)
 	if !known {
-		fresh, err := l.e.cell.ReadWork(ctx, work.Key)
+		fresh, err := q.e.cell.ReadWork(ctx, work.Key)
 		if apierrors.IsNotFound(err) {
 			return false, nil
 		}
@@ -46,35 +46,35 @@ func (l *lane) apply(ctx context.Context, member *fleet.Member, work *cell.Work)
 			return false, fmt.Errorf("reading the manifests: %w", cellError{err})
 		}
 		work = fresh
-		if manifests, known = l.e.cell.Manifests.Get(work); !known {
-			return false, fmt.Errorf("the Work %s has changed", work.Key)
+		if manifests, known = q.e.cell.Manifests.Get(work); !known {
+			return false, fmt.Errorf("Work %s has changed since it was read", work.Key)
 		}
 	}
 	var errs []error
 	written := false
 	for i := range work.Objects {
-		done, err := l.applyOne(ctx, member, work, &work.Objects[i], manifests[i])
-		written = written || done
+		wrote, err := q.applyOne(ctx, member, work, &work.Objects[i], manifests[i])
+		written = written || wrote
 		if err != nil {
 			errs = append(errs, err)
 		}
 	}
 	if len(errs) == 0 {
-		l.e.cell.Manifests.Forget(work.Key) // they have served their purpose
+		q.e.cell.Manifests.Forget(work.Key) // not needed any more
 	}
 	return written, errors.Join(errs...)
 }
 
-// cellError hides that an error is one of a connection: it is not the member's.
+// cellError hides that an error is a connection error: the connection is not the member's.
 type cellError struct{ err error }
 
 // Error returns the message.
 func (e cellError) Error() string { return e.err.Error() }
 
-// agrees tells whether all objects of a Work are known to be as they should be.
-func (l *lane) agrees(work *cell.Work) bool {
+// agrees reports whether all objects of a Work are known to agree with their manifests.
+func (q *memberQueue) agrees(work *cell.Work) bool {
 	for i := range work.Objects {
-		observed, _, synced := l.observed(&work.Objects[i])
+		observed, _, synced := q.observed(&work.Objects[i])
 		if !synced || observed == nil || observed.deleting || observed.Work != work.Key || observed.agreed != work.Objects[i].Fingerprint {
 			return false
 		}
@@ -82,14 +82,14 @@ func (l *lane) agrees(work *cell.Work) bool {
 	return true
 }
 
-// attempts bounds how often a write is repeated because the object changed in between.
+// attempts bounds how often a write is retried because of a conflict.
 const attempts = 5
 
-func (l *lane) applyOne(ctx context.Context, member *fleet.Member, work *cell.Work, object *cell.Object, manifest []byte) (bool, error) {
+func (q *memberQueue) applyOne(ctx context.Context, member *fleet.Member, work *cell.Work, object *cell.Object, manifest []byte) (bool, error) {
 	if object.Broken != "" {
-		return false, fmt.Errorf("a manifest cannot be read: %s", object.Broken)
+		return false, fmt.Errorf("a manifest is invalid: %s", object.Broken)
 	}
-	desired, err := l.manifest(work, manifest)
+	desired, err := q.manifest(work, manifest)
 	if err != nil {
 		return false, err
 	}
@@ -99,27 +99,27 @@ func (l *lane) applyOne(ctx context.Context, member *fleet.Member, work *cell.Wo
 	if err != nil {
 		return false, err
 	}
-	c := l.follow(object.GroupVersionKind)
+	c := q.watch(object.GroupVersionKind)
 	observed, _, synced := c.get(object.Key)
 	exists := observed != nil || !synced
 	for range attempts {
-		var done bool
+		var written bool
 		if !exists {
-			done, err = l.create(ctx, member, client, c, object, desired)
+			written, err = q.create(ctx, member, client, c, object, desired)
 		} else {
-			done, err = l.update(ctx, client, c, object, desired)
+			written, err = q.update(ctx, client, c, object, desired)
 		}
 		switch {
 		case err == nil:
-			return done, nil
+			return written, nil
 		case apierrors.IsAlreadyExists(err):
 			exists = true
 		case apierrors.IsNotFound(err) && exists:
 			exists = false
 		case apierrors.IsConflict(err):
-			// Somebody wrote in between: perhaps another engine, which has seen a newer Work.
-			if fresh, readErr := l.e.cell.ReadWork(ctx, work.Key); readErr != nil || fresh.Digest != work.Digest {
-				return false, fmt.Errorf("the Work %s has changed meanwhile", work.Key)
+			// Perhaps another engine wrote the object, from a newer Work.
+			if fresh, readErr := q.e.cell.ReadWork(ctx, work.Key); readErr != nil || fresh.Digest != work.Digest {
+				return false, fmt.Errorf("Work %s has changed since it was read", work.Key)
 			}
 		default:
 			return false, err
@@ -128,36 +128,36 @@ func (l *lane) applyOne(ctx context.Context, member *fleet.Member, work *cell.Wo
 	return false, err
 }
 
-// manifest decodes a manifest. One that we did not write ourselves gets our marks.
-func (l *lane) manifest(work *cell.Work, raw []byte) (*unstructured.Unstructured, error) {
+// manifest decodes a manifest. A manifest that the binding controller did not write gets our labels and annotations.
+func (q *memberQueue) manifest(work *cell.Work, raw []byte) (*unstructured.Unstructured, error) {
 	obj := &unstructured.Unstructured{}
 	if err := obj.UnmarshalJSON(raw); err != nil {
 		return nil, fmt.Errorf("reading a manifest: %w", err)
 	}
-	if obj.GetAnnotations()[merge.FingerprintAnnotation] != "" && obj.GetLabels()[names.CellLabel] == l.e.cell.Name {
+	if obj.GetAnnotations()[merge.FingerprintAnnotation] != "" && obj.GetLabels()[names.CellLabel] == q.e.cell.Name {
 		return obj, nil
 	}
-	return merge.Stamp(obj, merge.Marks{WorkNamespace: work.Namespace, WorkName: work.Name, WorkID: work.ID, Cell: l.e.cell.Name}), nil
+	return merge.Stamp(obj, merge.Marks{WorkNamespace: work.Namespace, WorkName: work.Name, WorkID: work.ID, Cell: q.e.cell.Name}), nil
 }
 
-func (l *lane) create(ctx context.Context, member *fleet.Member, client dynamic.ResourceInterface, c *collection, object *cell.Object, desired *unstructured.Unstructured) (bool, error) {
+func (q *memberQueue) create(ctx context.Context, member *fleet.Member, client dynamic.ResourceInterface, c *collection, object *cell.Object, desired *unstructured.Unstructured) (bool, error) {
 	created, err := client.Create(ctx, desired, metav1.CreateOptions{FieldManager: merge.FieldManager})
 	if namespaceMissing(err, object) {
-		if err := l.ensureNamespace(ctx, member, object.Namespace); err != nil {
+		if err := q.ensureNamespace(ctx, member, object.Namespace); err != nil {
 			return false, err
 		}
 		created, err = client.Create(ctx, desired, metav1.CreateOptions{FieldManager: merge.FieldManager})
 	}
 	if err != nil {
-		countRequest(createRequests, l.cluster, err)
+		countRequest(createRequests, q.cluster, err)
 		return false, describe("creating", object, err)
 	}
-	countRequest(createRequests, l.cluster, nil)
+	countRequest(createRequests, q.cluster, nil)
 	c.wrote(created, object.Fingerprint)
 	return true, nil
 }
 
-// namespaceMissing tells whether a creation failed for want of the namespace.
+// namespaceMissing reports whether a creation failed because the namespace does not exist.
 func namespaceMissing(err error, object *cell.Object) bool {
 	var status apierrors.APIStatus
 	if object.Namespace == "" || !apierrors.IsNotFound(err) || !errors.As(err, &status) {
@@ -167,8 +167,8 @@ func namespaceMissing(err error, object *cell.Object) bool {
 	return details != nil && details.Kind == "namespaces"
 }
 
-// ensureNamespace creates a namespace that the hub has not sent yet; it takes it over as soon as it does.
-func (l *lane) ensureNamespace(ctx context.Context, member *fleet.Member, name string) error {
+// ensureNamespace creates a namespace that the hub has not propagated yet. The hub takes it over when it does.
+func (q *memberQueue) ensureNamespace(ctx context.Context, member *fleet.Member, name string) error {
 	client, _, err := member.Resource(ctx, corev1.SchemeGroupVersion.WithKind("Namespace"), "")
 	if err != nil {
 		return err
@@ -183,22 +183,22 @@ func (l *lane) ensureNamespace(ctx context.Context, member *fleet.Member, name s
 	return nil
 }
 
-// update merges the manifest into the object as it is.
-func (l *lane) update(ctx context.Context, client dynamic.ResourceInterface, c *collection, object *cell.Object, desired *unstructured.Unstructured) (bool, error) {
+// update merges the manifest into the live object.
+func (q *memberQueue) update(ctx context.Context, client dynamic.ResourceInterface, c *collection, object *cell.Object, desired *unstructured.Unstructured) (bool, error) {
 	live, err := client.Get(ctx, object.Name, metav1.GetOptions{})
 	if err != nil {
 		return false, describe("reading", object, err)
 	}
 	switch {
 	case live.GetDeletionTimestamp() != nil:
-		return false, fmt.Errorf("%s %s is being deleted in the cluster; it is made again once it is gone", object.Kind, object.Key)
+		return false, fmt.Errorf("%s %s is being deleted in the cluster; it is recreated once it is gone", object.Kind, object.Key)
 	case mayUpdate(live, desired):
 	case object.Kind == "Namespace" && object.Group == "":
-		return false, nil // it is there, which is all that is needed, and it is not ours to change or delete
+		return false, nil // it exists, which is enough; it is not ours to change or delete
 	default:
 		return false, &conflictError{*object}
 	}
-	merged, changed, err := l.merge(ctx, live, desired)
+	merged, changed, err := q.merge(ctx, live, desired)
 	if err != nil {
 		return false, err
 	}
@@ -208,28 +208,28 @@ func (l *lane) update(ctx context.Context, client dynamic.ResourceInterface, c *
 	}
 	updated, err := client.Update(ctx, merged, metav1.UpdateOptions{FieldManager: merge.FieldManager})
 	if err != nil {
-		countRequest(updateRequests, l.cluster, err)
+		countRequest(updateRequests, q.cluster, err)
 		return false, describe("updating", object, err)
 	}
-	countRequest(updateRequests, l.cluster, nil)
+	countRequest(updateRequests, q.cluster, nil)
 	c.wrote(updated, object.Fingerprint)
 	return true, nil
 }
 
 // merge returns the live object with the manifest merged into it, and whether that changes it.
-func (l *lane) merge(ctx context.Context, live, desired *unstructured.Unstructured) (*unstructured.Unstructured, bool, error) {
-	retained, err := l.e.interpreter.Retain(ctx, desired, live)
+func (q *memberQueue) merge(ctx context.Context, live, desired *unstructured.Unstructured) (*unstructured.Unstructured, bool, error) {
+	retained, err := q.e.interpreter.Retain(ctx, desired, live)
 	if err != nil {
 		return nil, false, err
 	}
-	merger, err := l.e.schemas.merger(ctx, desired.GroupVersionKind())
+	merger, err := q.e.schemas.merger(ctx, desired.GroupVersionKind())
 	if err != nil {
 		return nil, false, err
 	}
 	return merger.Update(live, retained)
 }
 
-// mayUpdate tells whether an object is ours, or may become so.
+// mayUpdate reports whether an object is ours, or may be taken over.
 func mayUpdate(live, desired *unstructured.Unstructured) bool {
 	if desired.GetAnnotations()[names.ConflictResolutionAnnotation] == "overwrite" && !isNamespace(desired) {
 		return true
@@ -241,8 +241,8 @@ func isNamespace(obj *unstructured.Unstructured) bool {
 	return obj.GetKind() == "Namespace" && obj.GetAPIVersion() == "v1"
 }
 
-// ours tells whether the labels of an object say that it is the copy of the same template: its Work is the same, or,
-// after the template moved to another cell, its binding. One that was only prepared for us names neither.
+// ours reports whether the labels of an object say that it is the copy of the same template: it has the same Work or,
+// after the template moved to another cell, the same binding. An object that was only prepared for us names neither.
 func ours(live, desired map[string]string) bool {
 	if live[names.ManagedLabel] != names.ManagedValue {
 		return false

@@ -1,11 +1,13 @@
-// Package execution carries Works to the members they are for, and sees what becomes of them there.
+// Package execution applies Works in their members and observes the objects there.
 //
-// Every member has a lane of its own: a queue, workers, a connection and a picture of our objects. A member that is
-// slow or gone holds up its own lane and no other; what waits there is done as soon as it is back.
+// Every member has its own queue, workers, connection and cache of our objects. A slow or unreachable member delays only
+// its own queue, which is worked off when the member is back.
 package execution
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,51 +21,48 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/events"
 )
 
-// Interpreter is what execution asks about objects in members.
+// Interpreter interprets objects in members.
 type Interpreter interface {
 	Retain(ctx context.Context, desired, observed *unstructured.Unstructured) (*unstructured.Unstructured, error)
 	ReflectStatus(ctx context.Context, obj *unstructured.Unstructured) (*runtime.RawExtension, error)
 	Health(ctx context.Context, obj *unstructured.Unstructured) (workv1alpha2.ResourceHealth, error)
 }
 
-// Controller keeps Works applied.
+// Controller applies Works.
 type Controller struct {
 	cell        *cell.Cell
 	interpreter Interpreter
 	recorder    *events.Recorder
 	schemas     *schemas
 	workers     int
-	// changed is told of Works of which something new is known.
+	// changed is called with a Work when its [Report] has changed.
 	changed func(work cell.Key)
 
 	mu      sync.Mutex
-	lanes   map[string]*lane
-	ctx     context.Context // of Start
-	running context.Context // of Run; nil before
+	queues  map[string]*memberQueue // by cluster
+	ctx     context.Context         // of Start
+	running context.Context         // of Run; nil before
 	wait    sync.WaitGroup
 
 	outcomes outcomes
 }
 
-// New returns a controller that watches a cell. Changed is called with Works of which something new is known.
+// New returns a controller that watches a cell. Changed is called with a Work when its [Report] has changed.
 func New(c *cell.Cell, interpreter Interpreter, recorder *events.Recorder, workersPerMember int, changed func(work cell.Key)) *Controller {
-	e := &Controller{cell: c, interpreter: interpreter, recorder: recorder, schemas: newSchemas(c), workers: workersPerMember, changed: changed, lanes: map[string]*lane{}}
+	e := &Controller{cell: c, interpreter: interpreter, recorder: recorder, schemas: newSchemas(c), workers: workersPerMember, changed: changed, queues: map[string]*memberQueue{}}
 	e.outcomes.of = map[cell.Key]Outcome{}
 	e.subscribe()
 	return e
 }
 
-// Start connects to members and follows our objects there until the context ends. Nothing is written.
+// Start connects to members and watches our objects there until the context ends. It writes nothing.
 func (e *Controller) Start(ctx context.Context) {
 	e.mu.Lock()
 	e.ctx = ctx
-	lanes := make([]*lane, 0, len(e.lanes))
-	for _, l := range e.lanes {
-		lanes = append(lanes, l)
-	}
+	queues := slices.Collect(maps.Values(e.queues))
 	e.mu.Unlock()
-	for _, l := range lanes {
-		l.connect()
+	for _, q := range queues {
+		q.connect()
 	}
 }
 
@@ -71,53 +70,53 @@ func (e *Controller) Start(ctx context.Context) {
 func (e *Controller) Run(ctx context.Context) {
 	e.mu.Lock()
 	e.running = ctx
-	for _, l := range e.lanes {
-		e.run(l)
+	for _, q := range e.queues {
+		e.run(q)
 	}
 	e.mu.Unlock()
 	<-ctx.Done()
 	e.wait.Wait()
 }
 
-// run starts the workers of a lane. It is called with the lock held.
-func (e *Controller) run(l *lane) {
+// run starts the workers of a queue. It is called with the lock held.
+func (e *Controller) run(q *memberQueue) {
 	ctx := e.running
-	e.wait.Go(func() { l.queue.Run(ctx, e.workers, l.reconcile) })
+	e.wait.Go(func() { q.works.Run(ctx, e.workers, q.reconcile) })
 }
 
-// lane returns the lane of a cluster, which is made if need be.
-func (e *Controller) lane(cluster string) *lane {
+// queueOf returns the queue of a cluster and creates it if needed.
+func (e *Controller) queueOf(cluster string) *memberQueue {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	l := e.lanes[cluster]
-	if l == nil {
-		l = newLane(e, cluster)
-		e.lanes[cluster] = l
+	q := e.queues[cluster]
+	if q == nil {
+		q = newMemberQueue(e, cluster)
+		e.queues[cluster] = q
 		if e.running != nil {
-			e.run(l)
+			e.run(q)
 		}
 		if e.ctx != nil {
-			go l.connect()
+			go q.connect()
 		}
 	}
-	return l
+	return q
 }
 
-// Reinterpret looks again at all objects of the kinds concerned, because what they mean has changed.
-func (e *Controller) Reinterpret(concerned func(schema.GroupVersionKind) bool) {
+// Reinterpret interprets all objects of the affected kinds again, because their interpreter has changed.
+func (e *Controller) Reinterpret(affected func(schema.GroupVersionKind) bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, l := range e.lanes {
-		l.reinterpret(concerned)
+	for _, q := range e.queues {
+		q.reinterpret(affected)
 	}
 }
 
-// Outcome is what became of the last attempt to apply a Work.
+// Outcome is the result of the last attempt to apply a Work.
 type Outcome struct {
-	// Digest of the Work that was applied, or not.
+	// Digest of the Work as it was then.
 	Digest  uint64
 	Applied bool
-	// Reason and Message say why not.
+	// Reason and Message of a failure.
 	Reason, Message string
 }
 
@@ -133,7 +132,7 @@ func (o *outcomes) get(work cell.Key) (Outcome, bool) {
 	return outcome, known
 }
 
-// set reports whether the outcome is another than before.
+// set reports whether the outcome has changed.
 func (o *outcomes) set(work cell.Key, outcome Outcome) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -142,7 +141,7 @@ func (o *outcomes) set(work cell.Key, outcome Outcome) bool {
 	return !known || before != outcome
 }
 
-// applied tells whether a Work has been applied as it is now. That a member does not answer does not undo it.
+// applied reports whether a Work has been applied as it is now. A member that becomes unreachable does not change that.
 func (o *outcomes) applied(work *cell.Work) bool {
 	outcome, known := o.get(work.Key)
 	return known && outcome.Applied && outcome.Digest == work.Digest
@@ -154,51 +153,51 @@ func (o *outcomes) forget(work cell.Key) {
 	delete(o.of, work)
 }
 
-// Report is all that is known of a Work.
+// Report is what is known about a Work.
 type Report struct {
-	// Attempted is set if it has been tried to apply the Work as it is now; Outcome says how that ended.
+	// Attempted is set if the engine has tried to apply the Work as it is now. Outcome is the result.
 	Attempted bool
 	Outcome   Outcome
-	// Objects are what was seen of the Work's objects, nil where nothing was.
+	// Objects are the Work's objects as observed, nil where an object was not.
 	Objects []*Observed
-	// Trusted is set if what was not seen is not there.
+	// Trusted is set if objects that were not observed do not exist.
 	Trusted bool
-	// Resources are how the member serves the objects' kinds.
+	// Resources are the resources by which the member serves the objects' kinds.
 	Resources []string
 	// Settled is set if no further change is expected.
 	Settled bool
 }
 
-// Failed tells whether the last attempt to apply the Work as it is now failed.
+// Failed reports whether the last attempt to apply the Work as it is now failed.
 func (r *Report) Failed() bool { return r.Attempted && !r.Outcome.Applied }
 
-// Report returns what is known of a Work.
+// Report returns what is known about a Work.
 func (e *Controller) Report(work *cell.Work) Report {
 	if work.Pulled {
 		return reported(work)
 	}
-	l := e.lane(work.Cluster)
+	q := e.queueOf(work.Cluster)
 	report := Report{Objects: make([]*Observed, len(work.Objects)), Resources: make([]string, len(work.Objects)), Trusted: true}
 	outcome, known := e.outcomes.get(work.Key)
 	report.Attempted, report.Outcome = known && outcome.Digest == work.Digest, outcome
 	report.Settled = report.Attempted && outcome.Applied
 	for i := range work.Objects {
 		object := &work.Objects[i]
-		observed, resource, synced := l.observed(object)
+		observed, resource, synced := q.observed(object)
 		if observed != nil && observed.Work != work.Key {
 			observed = nil
 		}
 		report.Objects[i], report.Resources[i] = observed, resource
 		report.Trusted = report.Trusted && synced
 		if observed == nil && object.Kind == "Namespace" && object.Group == "" {
-			continue // one that was there before us is left alone, and nothing is seen of it
+			continue // a namespace that existed before is not managed, so it is not observed
 		}
 		report.Settled = report.Settled && observed != nil && observed.agreed == object.Fingerprint && observed.settled
 	}
 	return report
 }
 
-// reported returns what a cluster that carries a Work by itself says about it.
+// reported returns what a cluster in pull mode reports about a Work.
 func reported(work *cell.Work) Report {
 	report := Report{Objects: make([]*Observed, len(work.Objects)), Resources: make([]string, len(work.Objects)), Trusted: true}
 	if applied := work.Conditions.Find(names.WorkApplied); applied != nil {
@@ -219,7 +218,7 @@ func reported(work *cell.Work) Report {
 			observed.Status = cell.Canonical(status.Status.Raw)
 		}
 		report.Objects[status.Identifier.Ordinal] = observed
-		report.Settled = report.Settled && numbersSettled(observed.Status)
+		report.Settled = report.Settled && replicasReady(observed.Status)
 	}
 	return report
 }

@@ -2,13 +2,13 @@ package execution
 
 import "github.com/cellplane/cellplane/internal/fleet"
 
-// Member returns the connection to a member, or why there is none.
+// Member returns the connection to a member, or an error that says why there is none.
 func (e *Controller) Member(cluster string) (*fleet.Member, error) {
-	l := e.lane(cluster)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.member == nil {
-		return nil, l.problem
+	q := e.queueOf(cluster)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.member == nil {
+		return nil, q.problem
 	}
-	return l.member, nil
+	return q.member, nil
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/cell"
 )
 
-// However much a member says about what it refuses, a condition holds it, from what was done to what is wrong.
+// Long error messages of a member are shortened so that a condition can hold them; beginning and end stay.
 func TestLongMessage(t *testing.T) {
-	l := newTestLane(t, &meaning{})
+	q := newTestQueue(t, &fakeInterpreter{})
 	work := &cell.Work{Key: cell.Key{Namespace: "karmada-es-member1", Name: "w"}, Cluster: "member1"}
 	for _, filler := range []string{"x", "ü", "世", "\xff"} {
-		l.failed(work, errors.New("updating Job ns/j: "+strings.Repeat(filler, 50_000)+": field is immutable"))
-		outcome, _ := l.e.outcomes.get(work.Key)
+		q.failed(work, errors.New("updating Job ns/j: "+strings.Repeat(filler, 50_000)+": field is immutable"))
+		outcome, _ := q.e.outcomes.get(work.Key)
 		if len(outcome.Message) > longestMessage || !utf8.ValidString(outcome.Message) {
 			t.Errorf("the message has %d bytes", len(outcome.Message))
 		}
@@ -23,8 +23,8 @@ func TestLongMessage(t *testing.T) {
 			t.Errorf("the message is %q", outcome.Message)
 		}
 	}
-	l.failed(work, errors.New("short"))
-	if outcome, _ := l.e.outcomes.get(work.Key); outcome.Message != "short" {
+	q.failed(work, errors.New("short"))
+	if outcome, _ := q.e.outcomes.get(work.Key); outcome.Message != "short" {
 		t.Errorf("the message is %q", outcome.Message)
 	}
 }

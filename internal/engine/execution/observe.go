@@ -21,57 +21,58 @@ import (
 
 	"github.com/cellplane/cellplane/api/names"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/events"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/merge"
 )
 
-// Observed is what is kept of an object in a member. It is not changed once it is kept.
+// Observed is the cached state of an object in a member. It is immutable.
 type Observed struct {
 	// Work that the object belongs to.
 	Work cell.Key
 	UID  types.UID
-	// Status is what the interpreter reflects of the object's status, nil if it has none.
+	// Status is the object's status as reflected by the interpreter, nil if it has none.
 	Status []byte
 	Health workv1alpha1.ResourceHealth
 
 	version  uint64
-	digest   uint64 // of everything that a drift would change
-	agreed   string // fingerprint of the manifest that the object was found to agree with
-	settled  bool   // healthy, and no number in the status is on its way
+	digest   uint64 // of everything that drift would change
+	agreed   string // fingerprint of the manifest that the object agrees with
+	settled  bool   // healthy, and all replicas are ready
 	deleting bool
 }
 
-// collection is the picture of our objects of one kind in one member.
+// collection is the cache of our objects of one kind in one member.
 type collection struct {
-	lane *lane
-	gvk  schema.GroupVersionKind
+	queue *memberQueue
+	gvk   schema.GroupVersionKind
 
-	mu        sync.Mutex
-	cancel    context.CancelFunc // ends following
-	follower  *follower          // who is followed through now
-	served    fleet.ServedKind
-	objects   map[cell.Key]*Observed
-	synced    bool
-	remeaning bool // what objects mean has changed
+	mu             sync.Mutex
+	cancel         context.CancelFunc // ends the watch
+	watcher        *watcher           // the current one
+	served         fleet.ServedKind
+	objects        map[cell.Key]*Observed
+	synced         bool
+	reinterpretAll bool // the interpreter has changed
 }
 
-// follower brings news of the objects into a collection; it implements fleet.Sink. One that another has taken the place of
-// may still be in the middle of a list: what it says, and above all what it has not seen, counts no more.
-type follower struct {
+// watcher feeds a collection; it implements fleet.Sink. A watcher that has been replaced may still be in the middle of a
+// list: its events, and above all the objects missing from its list, are ignored.
+type watcher struct {
 	*collection
 	seen map[cell.Key]struct{} // during a list
 }
 
-func newCollection(l *lane, gvk schema.GroupVersionKind) *collection {
-	return &collection{lane: l, gvk: gvk, objects: map[cell.Key]*Observed{}}
+func newCollection(q *memberQueue, gvk schema.GroupVersionKind) *collection {
+	return &collection{queue: q, gvk: gvk, objects: map[cell.Key]*Observed{}}
 }
 
-// start follows the objects through a connection, in place of an earlier one.
+// start watches the objects through a connection and replaces an earlier watch.
 func (c *collection) start(member *fleet.Member) {
 	ctx, cancel := context.WithCancel(member.Context())
-	f := c.replaceFollower(cancel)
+	f := c.replaceWatcher(cancel)
 	go func() {
 		served, ok := c.find(ctx, member)
 		if !ok {
@@ -80,29 +81,29 @@ func (c *collection) start(member *fleet.Member) {
 		c.mu.Lock()
 		c.served = served
 		c.mu.Unlock()
-		member.Follow(ctx, served.Resource, c.lane.selector(), f)
+		member.Follow(ctx, served.Resource, c.queue.selector(), f)
 	}()
 }
 
-// replaceFollower returns the one whose news count from now on; cancel ends it.
-func (c *collection) replaceFollower(cancel context.CancelFunc) *follower {
+// replaceWatcher returns a new current watcher; cancel ends its watch.
+func (c *collection) replaceWatcher(cancel context.CancelFunc) *watcher {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cancel != nil {
 		c.cancel()
 	}
-	c.cancel, c.synced, c.follower = cancel, false, &follower{collection: c}
-	return c.follower
+	c.cancel, c.synced, c.watcher = cancel, false, &watcher{collection: c}
+	return c.watcher
 }
 
-// counts tells whether nobody has taken the follower's place.
-func (f *follower) counts() bool {
+// isCurrent reports whether the watcher has not been replaced.
+func (f *watcher) isCurrent() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.follower == f
+	return f.watcher == f
 }
 
-// find asks until the member serves the kind.
+// find polls until the member serves the kind.
 func (c *collection) find(ctx context.Context, member *fleet.Member) (fleet.ServedKind, bool) {
 	ticker := time.NewTicker(2 * time.Second)
 	defer ticker.Stop()
@@ -131,31 +132,31 @@ func (c *collection) get(key cell.Key) (*Observed, string, bool) {
 	return c.objects[key], c.served.Resource.Resource, c.synced
 }
 
-// forgetMeaning has the next list ask the interpreter about every object again.
-func (c *collection) forgetMeaning() {
+// reinterpret makes the next list interpret every object again.
+func (c *collection) reinterpret() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.remeaning = true
+	c.reinterpretAll = true
 }
 
-// Set takes over an object of the member.
-func (f *follower) Set(from runtime.Object) {
+// Set caches an object of the member.
+func (f *watcher) Set(from runtime.Object) {
 	obj, ok := from.(*fleet.Bare)
-	if !ok || !f.counts() {
+	if !ok || !f.isCurrent() {
 		return
 	}
 	defer func() {
-		if problem := recover(); problem != nil { // what one object does to us must not harm the others
-			klog.Background().Error(fmt.Errorf("panic: %v", problem), "recovered", "kind", f.gvk, "object", keyOf(obj.Unstructured), "stack", string(debug.Stack()))
+		if problem := recover(); problem != nil { // one object must not stop the watch of the others
+			klog.Background().Error(fmt.Errorf("panic: %v", problem), "recovered from a panic", "kind", f.gvk, "object", keyOf(obj.Unstructured), "stack", string(debug.Stack()))
 		}
 	}()
 	f.observe(obj.Unstructured, "", obj.Full)
 }
 
-// Unset takes note that an object is gone; if it should be there, it is made again.
-func (f *follower) Unset(from runtime.Object) {
+// Unset removes a deleted object from the cache. If it should exist, it is recreated.
+func (f *watcher) Unset(from runtime.Object) {
 	obj, ok := from.(*fleet.Bare)
-	if !ok || !f.counts() {
+	if !ok || !f.isCurrent() {
 		return
 	}
 	f.forget(keyOf(obj.Unstructured), cell.Version(obj.GetResourceVersion()))
@@ -170,32 +171,32 @@ func (c *collection) forget(key cell.Key, version uint64) {
 	}
 	delete(c.objects, key)
 	c.mu.Unlock()
-	c.lane.queue.AddNow(observed.Work)
-	c.lane.e.changed(observed.Work)
+	c.queue.works.AddNow(observed.Work)
+	c.queue.e.changed(observed.Work)
 }
 
-// Relist begins a list; the function ends it and takes note of what is gone.
-func (f *follower) Relist() (done func(resourceVersion string)) {
+// Relist begins a list; the function ends it and removes objects that are gone.
+func (f *watcher) Relist() (done func(resourceVersion string)) {
 	f.mu.Lock()
 	f.seen = map[cell.Key]struct{}{}
 	f.mu.Unlock()
 	return func(resourceVersion string) {
-		gone, counts := f.listed()
-		if !counts {
+		gone, current := f.listed()
+		if !current {
 			return
 		}
 		for _, key := range gone {
 			f.forget(key, cell.Version(resourceVersion))
 		}
-		f.lane.enqueueOf(f.gvk)
+		f.queue.enqueueOf(f.gvk)
 	}
 }
 
-// listed ends a list and returns what it has not seen, and whether the list counts.
-func (f *follower) listed() (gone []cell.Key, counts bool) {
+// listed ends a list and returns the cached objects that are missing from it, and whether the watcher is current.
+func (f *watcher) listed() (gone []cell.Key, current bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.follower != f {
+	if f.watcher != f {
 		return nil, false
 	}
 	for key := range f.objects {
@@ -203,41 +204,41 @@ func (f *follower) listed() (gone []cell.Key, counts bool) {
 			gone = append(gone, key)
 		}
 	}
-	f.seen, f.synced, f.remeaning = nil, true, false
+	f.seen, f.synced, f.reinterpretAll = nil, true, false
 	return gone, true
 }
 
-// enqueueOf looks at the Works of a kind, now that all objects of the kind are known.
-func (l *lane) enqueueOf(gvk schema.GroupVersionKind) {
-	for _, key := range l.e.cell.WorksIn(l.cluster) {
-		work := l.e.cell.Works.Get(key)
+// enqueueOf enqueues the Works of a kind, now that all objects of the kind are known.
+func (q *memberQueue) enqueueOf(gvk schema.GroupVersionKind) {
+	for _, key := range q.e.cell.WorksIn(q.cluster) {
+		work := q.e.cell.Works.Get(key)
 		if work != nil && slices.ContainsFunc(work.Objects, func(o cell.Object) bool { return o.GroupVersionKind == gvk }) {
-			l.queue.Add(key)
+			q.works.Add(key)
 		}
 	}
 }
 
-// wrote takes over an object as the member answered a write of ours. Agreed is the fingerprint of the manifest that it
-// agrees with.
+// wrote caches an object as the member returned it. Agreed is the fingerprint of the manifest that it agrees with.
 func (c *collection) wrote(obj *unstructured.Unstructured, agreed string) {
 	c.observe(obj, agreed, func() (*unstructured.Unstructured, error) { return obj, nil })
 }
 
-// observe condenses an object. Agreed is the fingerprint of the manifest that the object is known to agree with; if it
-// is empty and what matters has changed, it is found out, for which full returns the object with its managed fields.
+// observe caches the condensed form of an object. Agreed is the fingerprint of the manifest that the object is known to
+// agree with. If it is empty and the object has drifted, the two are compared; full returns the object with its managed
+// fields for that.
 func (c *collection) observe(obj *unstructured.Unstructured, agreed string, full func() (*unstructured.Unstructured, error)) {
 	key, version := keyOf(obj), cell.Version(obj.GetResourceVersion())
 	c.mu.Lock()
-	before, remeaning := c.objects[key], c.remeaning
-	if c.follower != nil && c.follower.seen != nil {
-		c.follower.seen[key] = struct{}{}
+	before, reinterpretAll := c.objects[key], c.reinterpretAll
+	if c.watcher != nil && c.watcher.seen != nil {
+		c.watcher.seen[key] = struct{}{}
 	}
 	c.mu.Unlock()
-	if before != nil && before.UID == obj.GetUID() && before.version >= version && agreed == "" && !remeaning {
+	if before != nil && before.UID == obj.GetUID() && before.version >= version && agreed == "" && !reinterpretAll {
 		return
 	}
 	now := &Observed{
-		Work:    cell.Key{Namespace: cell.Shared(names.ExecutionNamespace(c.lane.cluster)), Name: cell.Shared(obj.GetAnnotations()[names.WorkNameAnnotation])},
+		Work:    cell.Key{Namespace: cell.Shared(names.ExecutionNamespace(c.queue.cluster)), Name: cell.Shared(obj.GetAnnotations()[names.WorkNameAnnotation])},
 		UID:     obj.GetUID(),
 		version: version, digest: liveDigest(obj), agreed: agreed, deleting: obj.GetDeletionTimestamp() != nil,
 	}
@@ -260,16 +261,16 @@ func (c *collection) observe(obj *unstructured.Unstructured, agreed string, full
 	c.mu.Unlock()
 
 	if now.agreed == "" || now.deleting {
-		c.lane.queue.Add(now.Work)
+		c.queue.works.Add(now.Work)
 	}
 	if before == nil || before.Health != now.Health || before.agreed != now.agreed || before.settled != now.settled || !bytes.Equal(before.Status, now.Status) {
-		c.lane.e.changed(now.Work)
+		c.queue.e.changed(now.Work)
 	}
 }
 
-// compare returns the fingerprint of the Work's manifest if the object agrees with it and the manifest is at hand.
+// compare returns the fingerprint of the Work's manifest if the object agrees with it and the manifest is in memory.
 func (c *collection) compare(full func() (*unstructured.Unstructured, error), object, of cell.Key) string {
-	e := c.lane.e
+	e := c.queue.e
 	work := e.cell.Works.Get(of)
 	if work == nil || work.Deleting {
 		return ""
@@ -286,26 +287,26 @@ func (c *collection) compare(full func() (*unstructured.Unstructured, error), ob
 	if err != nil {
 		return ""
 	}
-	desired, err := c.lane.manifest(work, manifests[i])
+	desired, err := c.queue.manifest(work, manifests[i])
 	if err != nil || !mayUpdate(obj, desired) {
 		return ""
 	}
-	if _, changed, err := c.lane.merge(context.Background(), obj, desired); err != nil || changed {
+	if _, changed, err := c.queue.merge(context.Background(), obj, desired); err != nil || changed {
 		return ""
 	}
 	if len(work.Objects) == 1 {
-		e.cell.Manifests.Forget(of) // nobody will ask for it
+		e.cell.Manifests.Forget(of) // not needed any more
 	}
 	return work.Objects[i].Fingerprint
 }
 
-// interpret asks what the object's status means. An answer that cannot be had is replaced by the last one.
+// interpret sets status and health. If the interpreter fails, the status stays as it was.
 func (c *collection) interpret(obj *unstructured.Unstructured, now, before *Observed) {
-	e := c.lane.e
+	e := c.queue.e
 	ctx := context.Background()
 	status, err := e.interpreter.ReflectStatus(ctx, obj)
 	if err != nil {
-		c.tell(now.Work, "reflect", names.EventReflectStatusFailed, err)
+		c.interpretFailed(now.Work, "reflect", names.EventReflectStatusFailed, err)
 		if before != nil {
 			now.Status = before.Status
 		}
@@ -314,23 +315,23 @@ func (c *collection) interpret(obj *unstructured.Unstructured, now, before *Obse
 	}
 	health, err := e.interpreter.Health(ctx, obj)
 	if err != nil {
-		c.tell(now.Work, "health", names.EventInterpretHealthFailed, err)
-		health = "Unknown"
+		c.interpretFailed(now.Work, "health", names.EventInterpretHealthFailed, err)
+		health = workv1alpha2.ResourceUnknown
 	}
 	now.Health = workv1alpha1.ResourceHealth(health)
-	now.settled = now.Health == workv1alpha1.ResourceHealthy && numbersSettled(now.Status)
+	now.settled = now.Health == workv1alpha1.ResourceHealthy && replicasReady(now.Status)
 }
 
-func (c *collection) tell(key cell.Key, aspect, reason string, err error) {
-	if work := c.lane.e.cell.Works.Get(key); work != nil {
-		c.lane.e.recorder.Failed(events.OfWork(work), aspect, reason, err.Error())
+func (c *collection) interpretFailed(key cell.Key, aspect, reason string, err error) {
+	if work := c.queue.e.cell.Works.Get(key); work != nil {
+		c.queue.e.recorder.Failed(events.OfWork(work), aspect, reason, err.Error())
 	}
 	klog.Background().V(2).Info("cannot interpret an object", "work", key, "err", err)
 }
 
-// numbersSettled tells whether a status, if it counts replicas, counts all of them as ready. It only decides how soon
-// a status is passed on: one that will change in a moment is not worth a write.
-func numbersSettled(status []byte) bool {
+// replicasReady reports whether a status, if it counts replicas, counts all of them as ready. It only decides whether
+// the status is written at once or debounced.
+func replicasReady(status []byte) bool {
 	var counts struct {
 		Replicas, ReadyReplicas, AvailableReplicas, UpdatedReplicas *int64
 		UnavailableReplicas                                         int64
@@ -349,8 +350,8 @@ func numbersSettled(status []byte) bool {
 	return true
 }
 
-// liveDigest condenses everything about an object that a drift would change. Kinds that count generations need not be
-// read in full.
+// liveDigest returns a digest of everything that drift would change. For kinds with a generation, that and the metadata
+// are enough.
 func liveDigest(obj *unstructured.Unstructured) uint64 {
 	digest := xxhash.New()
 	write := func(text string) {
@@ -382,7 +383,7 @@ func liveDigest(obj *unstructured.Unstructured) uint64 {
 	return digest.Sum64()
 }
 
-// revisionAnnotation is kept by the member's own controller and changes with every rollout.
+// revisionAnnotation is written by the member's own controller and changes with every rollout.
 const revisionAnnotation = "deployment.kubernetes.io/revision"
 
 func keyOf(obj *unstructured.Unstructured) cell.Key {

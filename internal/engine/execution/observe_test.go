@@ -17,36 +17,36 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
-// meaning says the same of every object.
-type meaning struct {
-	status  string
-	upsetBy string // the object that it cannot stand
+// fakeInterpreter returns the same for every object.
+type fakeInterpreter struct {
+	status   string
+	panicsOn string // name of an object
 }
 
-func (m *meaning) Retain(_ context.Context, desired, _ *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (m *fakeInterpreter) Retain(_ context.Context, desired, _ *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	return desired, nil
 }
 
-func (m *meaning) ReflectStatus(_ context.Context, obj *unstructured.Unstructured) (*runtime.RawExtension, error) {
-	if obj.GetName() == m.upsetBy {
-		panic("never seen such a thing")
+func (m *fakeInterpreter) ReflectStatus(_ context.Context, obj *unstructured.Unstructured) (*runtime.RawExtension, error) {
+	if obj.GetName() == m.panicsOn {
+		panic("unexpected object")
 	}
 	return &runtime.RawExtension{Raw: []byte(strconv.Quote(m.status))}, nil
 }
 
-func (m *meaning) Health(context.Context, *unstructured.Unstructured) (workv1alpha2.ResourceHealth, error) {
+func (m *fakeInterpreter) Health(context.Context, *unstructured.Unstructured) (workv1alpha2.ResourceHealth, error) {
 	return workv1alpha2.ResourceHealthy, nil
 }
 
 var configMaps = corev1.SchemeGroupVersion.WithKind("ConfigMap")
 
-func newTestLane(t *testing.T, m *meaning) *lane {
+func newTestQueue(t *testing.T, m *fakeInterpreter) *memberQueue {
 	t.Helper()
 	c, err := cell.New(&rest.Config{Host: "https://127.0.0.1:1"}, cell.Options{Name: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(c, m, nil, 1, func(cell.Key) {}).lane("member1")
+	return New(c, m, nil, 1, func(cell.Key) {}).queueOf("member1")
 }
 
 func observed(t *testing.T, name, version string) *fleet.Bare {
@@ -59,77 +59,76 @@ func observed(t *testing.T, name, version string) *fleet.Bare {
 	return obj.(*fleet.Bare)
 }
 
-// knows tells what the status of the known objects means.
-func knows(t *testing.T, when string, c *collection, synced bool, want map[string]string) {
+// checkCache compares the status of the cached objects.
+func checkCache(t *testing.T, when string, c *collection, synced bool, want map[string]string) {
 	t.Helper()
 	if len(c.objects) != len(want) || c.synced != synced {
-		t.Errorf("%s: %d objects are known, synced: %t", when, len(c.objects), c.synced)
+		t.Errorf("%s: %d objects cached, want %d; synced is %t", when, len(c.objects), len(want), c.synced)
 	}
 	for name, status := range want {
 		if now := c.objects[cell.Key{Namespace: "ns", Name: name}]; now == nil || string(now.Status) != strconv.Quote(status) {
-			t.Errorf("%s: %s is %+v", when, name, now)
+			t.Errorf("%s: %s is %+v, want status %s", when, name, now, status)
 		}
 	}
 }
 
-// A list that ends late, after another follower has taken over, neither makes objects disappear nor keeps them from being
-// looked at again.
-func TestLateList(t *testing.T) {
-	m := &meaning{status: "old"}
-	c := newTestLane(t, m).follow(configMaps)
+// A list that ends after its watcher was replaced neither removes objects nor keeps them from being interpreted again.
+func TestListOfReplacedWatcher(t *testing.T) {
+	m := &fakeInterpreter{status: "old"}
+	c := newTestQueue(t, m).watch(configMaps)
 	ended := 0
-	first := c.replaceFollower(func() { ended++ })
+	first := c.replaceWatcher(func() { ended++ })
 	done := first.Relist()
 	first.Set(observed(t, "a", "5"))
 	first.Set(observed(t, "b", "6"))
 	done("10")
-	knows(t, "a list", c, true, map[string]string{"a": "old", "b": "old"})
+	checkCache(t, "a list", c, true, map[string]string{"a": "old", "b": "old"})
 
 	done = first.Relist()
 	m.status = "new"
-	c.forgetMeaning()
-	second := c.replaceFollower(func() { ended++ })
+	c.reinterpret()
+	second := c.replaceWatcher(func() { ended++ })
 	if ended != 1 {
-		t.Errorf("%d followers were ended", ended)
+		t.Errorf("%d watches ended, want 1", ended)
 	}
 	secondDone := second.Relist()
 	done("11")
 	first.Unset(observed(t, "b", "12"))
 	first.Set(observed(t, "c", "12"))
-	knows(t, "the late end of a list", c, false, map[string]string{"a": "old", "b": "old"})
+	checkCache(t, "the late end of the first list", c, false, map[string]string{"a": "old", "b": "old"})
 
 	second.Set(observed(t, "a", "5"))
 	second.Set(observed(t, "b", "6"))
 	secondDone("13")
-	knows(t, "the list of the second", c, true, map[string]string{"a": "new", "b": "new"})
+	checkCache(t, "the list of the second watcher", c, true, map[string]string{"a": "new", "b": "new"})
 }
 
-// What objects mean is found out again when a member comes back, if it has changed while there was no connection to it.
-func TestMeaningChangesWhileAway(t *testing.T) {
-	m := &meaning{status: "old"}
-	l := newTestLane(t, m)
-	c := l.follow(configMaps)
+// An interpreter that changes while a member is unreachable is applied when the member comes back.
+func TestInterpreterChangesWhileUnreachable(t *testing.T) {
+	m := &fakeInterpreter{status: "old"}
+	q := newTestQueue(t, m)
+	c := q.watch(configMaps)
 	list := func() {
-		f := c.replaceFollower(func() {})
+		f := c.replaceWatcher(func() {})
 		done := f.Relist()
 		f.Set(observed(t, "a", "5"))
 		done("10")
 	}
 	list()
 	m.status = "new"
-	l.reinterpret(func(gvk schema.GroupVersionKind) bool { return gvk == configMaps })
+	q.reinterpret(func(gvk schema.GroupVersionKind) bool { return gvk == configMaps })
 	list()
-	knows(t, "the member is back", c, true, map[string]string{"a": "new"})
+	checkCache(t, "the member is back", c, true, map[string]string{"a": "new"})
 }
 
-// An object that upsets the interpreter is not known; the others are.
-func TestUpsettingObject(t *testing.T) {
-	c := newTestLane(t, &meaning{status: "fine", upsetBy: "b"}).follow(configMaps)
-	f := c.replaceFollower(func() {})
+// An object on which the interpreter panics is not cached; the others are.
+func TestInterpreterPanic(t *testing.T) {
+	c := newTestQueue(t, &fakeInterpreter{status: "fine", panicsOn: "b"}).watch(configMaps)
+	f := c.replaceWatcher(func() {})
 	done := f.Relist()
 	for _, name := range []string{"a", "b", "c"} {
 		f.Set(observed(t, name, "5"))
 	}
 	done("10")
-	knows(t, "a list", c, true, map[string]string{"a": "fine", "c": "fine"})
+	checkCache(t, "a list", c, true, map[string]string{"a": "fine", "c": "fine"})
 }

@@ -16,9 +16,8 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
-// A Work of a kind that a member gets from elsewhere, and cannot get now, is tried again by itself: the member counts as
-// there, and its other Works go on.
-func TestPartOfAMemberIsGone(t *testing.T) {
+// If only an aggregated API of a member is unavailable, the Work is retried and the member still counts as reachable.
+func TestUnavailableAggregatedAPI(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/readyz" {
 			http.Error(w, "service unavailable", http.StatusServiceUnavailable)
@@ -32,21 +31,21 @@ func TestPartOfAMemberIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer member.Close()
-	l := newTestLane(t, &meaning{})
-	l.member, l.problem = member, nil
+	q := newTestQueue(t, &fakeInterpreter{})
+	q.member, q.problem = member, nil
 	key := cell.Key{Namespace: "karmada-es-member1", Name: "w"}
 	manifest := `{"apiVersion": "elsewhere.example.com/v1", "kind": "Thing", "metadata": {"namespace": "ns", "name": "t"}}`
-	l.e.cell.Works.Set(&workv1alpha1.Work{
+	q.e.cell.Works.Set(&workv1alpha1.Work{
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "uid", ResourceVersion: "5", Generation: 1},
 		Spec:       workv1alpha1.WorkSpec{Workload: workv1alpha1.WorkloadTemplate{Manifests: []workv1alpha1.Manifest{{RawExtension: runtime.RawExtension{Raw: []byte(manifest)}}}}},
 	})
-	if err := l.reconcile(t.Context(), key); err == nil {
-		t.Error("nobody tries again")
+	if err := q.reconcile(t.Context(), key); err == nil {
+		t.Error("the Work is not retried")
 	}
 	if member.Broken() != nil {
-		t.Errorf("the member counts as gone: %v", member.Broken())
+		t.Errorf("the member counts as unreachable: %v", member.Broken())
 	}
-	if outcome, known := l.e.outcomes.get(key); !known || outcome.Applied || outcome.Message == "" {
-		t.Errorf("nobody is told: %+v", outcome)
+	if outcome, known := q.e.outcomes.get(key); !known || outcome.Applied || outcome.Message == "" {
+		t.Errorf("the failure is not reported: %+v", outcome)
 	}
 }

@@ -20,37 +20,37 @@ import (
 	"github.com/cellplane/cellplane/internal/merge"
 )
 
-// remove removes the objects of a Work that is deleted from the member, and lets the Work go.
-func (l *lane) remove(ctx context.Context, member *fleet.Member, problem error, work *cell.Work) error {
+// remove deletes the objects of a Work from the member, then removes the Work's finalizer.
+func (q *memberQueue) remove(ctx context.Context, member *fleet.Member, problem error, work *cell.Work) error {
 	if !slices.Contains(work.Finalizers, names.ExecutionFinalizer) {
 		return nil
 	}
 	if problem != nil {
-		if l.isLeaving() {
-			return l.e.cell.ReleaseWork(ctx, work) // nobody will ever reach it again
+		if q.isLeaving() {
+			return q.e.cell.ReleaseWork(ctx, work) // the member will never be reachable again
 		}
-		l.failed(work, problem) // the member's return brings us back
+		q.failed(work, problem) // a member that comes back enqueues its Works
 		return nil
 	}
 	for i := range work.Objects {
 		if work.Objects[i].Broken != "" {
 			continue
 		}
-		if err := l.removeOne(ctx, member, work, &work.Objects[i]); err != nil {
-			return l.troubled(member, work, err)
+		if err := q.removeOne(ctx, member, work, &work.Objects[i]); err != nil {
+			return q.memberFailed(member, work, err)
 		}
 	}
-	return l.e.cell.ReleaseWork(ctx, work)
+	return q.e.cell.ReleaseWork(ctx, work)
 }
 
-// isLeaving tells whether the member's cluster is gone or going.
-func (l *lane) isLeaving() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.leaving
+// isLeaving reports whether the cluster is deleted or being deleted.
+func (q *memberQueue) isLeaving() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.leaving
 }
 
-func (l *lane) removeOne(ctx context.Context, member *fleet.Member, work *cell.Work, object *cell.Object) error {
+func (q *memberQueue) removeOne(ctx context.Context, member *fleet.Member, work *cell.Work, object *cell.Object) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	client, _, err := member.Resource(ctx, object.GroupVersionKind, object.Namespace)
@@ -69,41 +69,41 @@ func (l *lane) removeOne(ctx context.Context, member *fleet.Member, work *cell.W
 	}
 	labels := live.GetLabels()
 	if labels[names.ManagedLabel] != names.ManagedValue || labels[names.WorkPermanentIDLabel] != work.ID {
-		return nil // somebody else's
+		return nil // not ours
 	}
 	if work.Preserve {
-		return l.letGo(ctx, client, live, object)
+		return q.release(ctx, client, live, object)
 	}
 	uid, background := live.GetUID(), metav1.DeletePropagationBackground
 	err = client.Delete(ctx, object.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		err = nil // gone, or another one by now
+		err = nil // already gone, or recreated by somebody else
 	}
-	countRequest(deleteRequests, l.cluster, err)
+	countRequest(deleteRequests, q.cluster, err)
 	if err != nil {
 		return describe("deleting", object, err)
 	}
 	return nil
 }
 
-// letGo takes our marks off an object that stays.
-func (l *lane) letGo(ctx context.Context, client dynamic.ResourceInterface, live *unstructured.Unstructured, object *cell.Object) error {
+// release removes our labels and annotations from an object that stays.
+func (q *memberQueue) release(ctx context.Context, client dynamic.ResourceInterface, live *unstructured.Unstructured, object *cell.Object) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"resourceVersion": live.GetResourceVersion(),
 		"labels":          withoutMarks(live.GetLabels()),
 		"annotations":     withoutMarks(live.GetAnnotations()),
 	}})
 	if err != nil {
-		return fmt.Errorf("letting %s %s go: %w", object.Kind, object.Key, err)
+		return fmt.Errorf("releasing %s %s: %w", object.Kind, object.Key, err)
 	}
 	_, err = client.Patch(ctx, object.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: merge.FieldManager})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return describe("letting go of", object, err)
+		return describe("releasing", object, err)
 	}
 	return nil
 }
 
-// withoutMarks returns a patch that removes the keys by which the federation marks objects.
+// withoutMarks returns a patch that removes the keys that belong to the federation.
 func withoutMarks(entries map[string]string) map[string]any {
 	patch := map[string]any{}
 	for key := range entries {

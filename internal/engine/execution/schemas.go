@@ -11,8 +11,8 @@ import (
 	"github.com/cellplane/cellplane/internal/merge"
 )
 
-// schemas has a merger for every kind. What tells the entries of a list apart is known of the kinds of Kubernetes; of
-// custom kinds their definitions say it, which the cell has as well as the members.
+// schemas has a merger for every kind. The list keys of built-in kinds are known; those of custom kinds are in their
+// CustomResourceDefinitions, which the cell has as well as the members.
 type schemas struct {
 	cell    *cell.Cell
 	builtIn *merge.Merger
@@ -49,7 +49,7 @@ func (s *schemas) merger(ctx context.Context, gvk schema.GroupVersionKind) (*mer
 	if types, err := merge.TypesOf(document, gvk.Version); err == nil {
 		merger = merge.New(types)
 	} else {
-		// It can still be merged by what the managed fields of its objects reveal.
+		// The managed fields of its objects still allow a merge.
 		klog.FromContext(ctx).Info("cannot use the schema of a custom kind", "kind", gvk, "err", err)
 	}
 	s.custom[gvk] = customMerger{definition: definition, merger: merger}

@@ -1,4 +1,4 @@
-// Package namespaces makes every namespace of the federation in every member, so that it is there before what is in it.
+// Package namespaces creates every namespace of the federation in every member, before the objects in it.
 package namespaces
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// Controller keeps the Works of namespaces.
+// Controller writes the Works of namespaces.
 type Controller struct {
 	cell      *cell.Cell
 	overrides func() *override.Set
@@ -32,8 +32,8 @@ type Controller struct {
 	queue     *queue.Queue[string]
 }
 
-// New returns a controller that watches the hub. Namespaces that match one of the expressions are left alone, besides
-// those of the control plane.
+// New returns a controller that watches the hub. Namespaces that match an expression are skipped, in addition to those
+// of the control plane.
 func New(c *cell.Cell, overrides func() *override.Set, skip []*regexp.Regexp) *Controller {
 	n := &Controller{cell: c, overrides: overrides, skip: skip, queue: queue.New[string]("namespaces")}
 	c.Namespaces.Subscribe(func(key cell.Key, old, now *metav1.PartialObjectMetadata) {
@@ -65,38 +65,38 @@ func (n *Controller) enqueueAll() {
 	}
 }
 
-// Run works until the context ends.
+// Run reconciles until the context ends.
 func (n *Controller) Run(ctx context.Context, workers int) { n.queue.Run(ctx, workers, n.Reconcile) }
 
-// Reconcile brings the Works of a namespace up to date.
+// Reconcile creates, updates or deletes the Works of a namespace.
 func (n *Controller) Reconcile(ctx context.Context, name string) error {
 	namespace := n.cell.Namespaces.Get(cell.Key{Name: name})
-	if namespace == nil || namespace.DeletionTimestamp != nil || !n.travels(namespace) {
+	if namespace == nil || namespace.DeletionTimestamp != nil || !n.propagated(namespace) {
 		return n.remove(ctx, name)
 	}
 	var errs []error
 	for _, cluster := range n.cell.Clusters.All() {
 		if cluster.DeletionTimestamp == nil {
-			errs = append(errs, n.send(ctx, namespace, cluster))
+			errs = append(errs, n.write(ctx, namespace, cluster))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// travels tells whether a namespace is made in members.
-func (n *Controller) travels(namespace *metav1.PartialObjectMetadata) bool {
+// propagated reports whether a namespace is created in members.
+func (n *Controller) propagated(namespace *metav1.PartialObjectMetadata) bool {
 	if names.IsReservedNamespace(namespace.Name) || namespace.Labels[names.SkipAutoPropagationLabel] == "true" {
 		return false
 	}
 	return !slices.ContainsFunc(n.skip, func(skip *regexp.Regexp) bool { return skip.MatchString(namespace.Name) })
 }
 
-// send brings the Work of a namespace for one cluster up to date.
-func (n *Controller) send(ctx context.Context, namespace *metav1.PartialObjectMetadata, cluster *clusterv1alpha1.Cluster) error {
+// write creates or updates the Work of a namespace for one cluster.
+func (n *Controller) write(ctx context.Context, namespace *metav1.PartialObjectMetadata, cluster *clusterv1alpha1.Cluster) error {
 	key := workKey(cluster.Name, namespace.Name)
 	now := n.cell.Works.Get(key)
 	if now != nil && now.Deleting {
-		return nil // its end brings us back
+		return nil // its deletion enqueues the namespace
 	}
 	id := uuid.NewString()
 	if now != nil && now.ID != "" {
@@ -149,7 +149,7 @@ func manifestOf(namespace *metav1.PartialObjectMetadata) *unstructured.Unstructu
 	return manifest
 }
 
-// remove removes a namespace from the members.
+// remove deletes the Works of a namespace.
 func (n *Controller) remove(ctx context.Context, name string) error {
 	var errs []error
 	for _, cluster := range n.cell.Clusters.All() {

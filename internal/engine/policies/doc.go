@@ -1,5 +1,5 @@
-// Package policies answers which propagation policy a template belongs to.
+// Package policies finds the propagation policy of a template.
 //
-// Policies are compiled once and filed by the kind, namespace and name they select, so that the cost of an answer
-// depends on how many policies select the template, not on how many there are. Nothing here talks to a cluster.
+// Policies are compiled once and indexed by the kind, namespace and name they select, so that a lookup depends on the
+// number of policies that select the template, not on the number of all policies. The package makes no requests.
 package policies

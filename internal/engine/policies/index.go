@@ -7,42 +7,42 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Index files policies. It is safe for concurrent use.
+// Index indexes policies. It is safe for concurrent use.
 type Index struct {
 	mu   sync.RWMutex
 	byID map[string]*Policy
-	// The two kinds of policies are filed apart: one of the namespace always wins over one of the federation.
-	namespaced, clusterWide shelf
+	// A policy of the namespace always wins over a cluster policy, so they are indexed separately.
+	namespaced, clusterWide scopeIndex
 }
 
 type reference struct{ namespace, name string }
 
-// shelf files policies by what their selectors name. One that leaves out namespace or name is filed under "".
-type shelf struct {
+// scopeIndex indexes policies by what their selectors name. A selector without namespace or name is under "".
+type scopeIndex struct {
 	policies  map[reference]*Policy
 	selectors map[Scope]map[*Policy]struct{}
 }
 
 // NewIndex returns an empty index.
 func NewIndex() *Index {
-	newShelf := func() shelf {
-		return shelf{policies: map[reference]*Policy{}, selectors: map[Scope]map[*Policy]struct{}{}}
+	newScopeIndex := func() scopeIndex {
+		return scopeIndex{policies: map[reference]*Policy{}, selectors: map[Scope]map[*Policy]struct{}{}}
 	}
-	return &Index{byID: map[string]*Policy{}, namespaced: newShelf(), clusterWide: newShelf()}
+	return &Index{byID: map[string]*Policy{}, namespaced: newScopeIndex(), clusterWide: newScopeIndex()}
 }
 
-func (ix *Index) shelf(namespace string) *shelf {
+func (ix *Index) scopeIndex(namespace string) *scopeIndex {
 	if namespace == "" {
 		return &ix.clusterWide
 	}
 	return &ix.namespaced
 }
 
-// Set files a policy in place of an older one of the same name, which it returns.
+// Set adds a policy and returns the policy of the same name that it replaces.
 func (ix *Index) Set(policy *Policy) (old *Policy) {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
-	s := ix.shelf(policy.Namespace)
+	s := ix.scopeIndex(policy.Namespace)
 	old = ix.take(s, reference{policy.Namespace, policy.Name})
 	s.policies[reference{policy.Namespace, policy.Name}] = policy
 	ix.byID[policy.ID] = policy
@@ -55,14 +55,14 @@ func (ix *Index) Set(policy *Policy) (old *Policy) {
 	return old
 }
 
-// Unset takes a policy out and returns it; without a namespace it is a ClusterPropagationPolicy.
+// Unset removes a policy and returns it; without a namespace it is a ClusterPropagationPolicy.
 func (ix *Index) Unset(namespace, name string) (old *Policy) {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
-	return ix.take(ix.shelf(namespace), reference{namespace, name})
+	return ix.take(ix.scopeIndex(namespace), reference{namespace, name})
 }
 
-func (ix *Index) take(s *shelf, ref reference) *Policy {
+func (ix *Index) take(s *scopeIndex, ref reference) *Policy {
 	old := s.policies[ref]
 	if old == nil {
 		return nil
@@ -89,15 +89,15 @@ func (ix *Index) ByID(id string) *Policy {
 
 // Options of a choice.
 type Options struct {
-	// ClaimedBy and ClusterClaimedBy are the permanent IDs the template carries.
+	// ClaimedBy and ClusterClaimedBy are the permanent IDs on the template.
 	ClaimedBy, ClusterClaimedBy string
 	// Preemption lets policies that ask for it take templates from others.
 	Preemption bool
 }
 
-// Choose returns the policy that a template belongs to, and the one it was taken from if it was. A policy that has the
-// template and still selects it keeps it; otherwise the best policy of the namespace comes before the best of the
-// federation. It returns nil if no policy selects the template.
+// Choose returns the policy of a template and, if it preempts another, that one. A policy that has claimed the template
+// and still selects it keeps it; otherwise the best policy of the namespace comes before the best cluster policy. It
+// returns nil if no policy selects the template.
 func (ix *Index) Choose(subject *Subject, options Options) (chosen, preempted *Policy) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
@@ -134,7 +134,7 @@ func (ix *Index) preemptor(subject *Subject, owner *Policy) *Policy {
 }
 
 // best returns the best of the policies that select a template: by priority, then narrowness, then name.
-func (s *shelf) best(subject *Subject, allowed func(*Policy) bool) *Policy {
+func (s *scopeIndex) best(subject *Subject, allowed func(*Policy) bool) *Policy {
 	var best *Policy
 	var bestMatch narrowness
 	for _, scope := range scopesOf(subject) {
@@ -158,7 +158,7 @@ func better(a *Policy, matchA narrowness, b *Policy, matchB narrowness) bool {
 	return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(matchA, matchB), cmp.Compare(b.Name, a.Name)) > 0
 }
 
-// scopesOf returns where policies that select a template can be filed.
+// scopesOf returns the scopes under which policies that select a template are indexed.
 func scopesOf(subject *Subject) []Scope {
 	scope := func(gvk schema.GroupVersionKind, namespace, name string) Scope { return Scope{gvk, namespace, name} }
 	gvk := subject.GroupVersionKind

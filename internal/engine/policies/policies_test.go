@@ -65,7 +65,7 @@ func TestChoose(t *testing.T) {
 		{name: "nothing matches", policies: []*Policy{pp("a", named("other")), cpp("b", inside("elsewhere")), pp("c", inside("elsewhere"))}},
 		{name: "priority first", policies: []*Policy{pp("a", named("web")), pp("b", prioritised(1))}, want: "pp/b"},
 		{name: "then name over labels", policies: []*Policy{pp("a", labelled("web")), pp("b", named("web"))}, want: "pp/b"},
-		{name: "a name counts whatever the labels", policies: []*Policy{pp("a", named("web"), labelled("other"))}, want: "pp/a"},
+		{name: "a name matches whatever the labels", policies: []*Policy{pp("a", named("web"), labelled("other"))}, want: "pp/a"},
 		{name: "the narrowest of several selectors counts", policies: []*Policy{pp("a", labelled("web")), pp("b", func(spec *policyv1alpha1.PropagationSpec) {
 			byName := deployments
 			byName.Name = "web"
@@ -74,20 +74,20 @@ func TestChoose(t *testing.T) {
 		{name: "another version is another kind", policies: []*Policy{pp("a", func(spec *policyv1alpha1.PropagationSpec) { spec.ResourceSelectors[0].APIVersion = "apps/v1beta1" })}},
 		{name: "then labels over kind", policies: []*Policy{pp("a"), pp("b", labelled("web"))}, want: "pp/b"},
 		{name: "then the smaller name", policies: []*Policy{pp("b"), pp("a")}, want: "pp/a"},
-		{name: "the namespace's own comes first whatever the priority", policies: []*Policy{cpp("a", named("web"), prioritised(9)), pp("b")}, want: "pp/b"},
+		{name: "a policy of the namespace comes first whatever the priority", policies: []*Policy{cpp("a", named("web"), prioritised(9)), pp("b")}, want: "pp/b"},
 		{name: "a claim stays", policies: []*Policy{pp("a", prioritised(9)), pp("b")}, claimed: "pp/b", want: "pp/b"},
-		{name: "a claim of a federation's policy stays", policies: []*Policy{pp("a"), cpp("b")}, claimedByCP: "cpp/b", want: "cpp/b"},
-		{name: "of two claims that of the namespace's own counts", policies: []*Policy{pp("a"), cpp("b", prioritised(9))}, claimed: "pp/a", claimedByCP: "cpp/b", want: "pp/a"},
-		{name: "a claim that does not match any more is dropped", policies: []*Policy{pp("a"), pp("b", named("other"))}, claimed: "pp/b", want: "pp/a"},
-		{name: "a claim of nobody is dropped", policies: []*Policy{pp("a")}, claimed: "pp/gone", want: "pp/a"},
-		{name: "preemption is off", policies: []*Policy{pp("a", prioritised(9), preempting), pp("b")}, claimed: "pp/b", want: "pp/b"},
-		{name: "a higher priority takes", policies: []*Policy{pp("a", prioritised(9), preempting), pp("b")}, claimed: "pp/b", preemption: true, want: "pp/a", from: "pp/b"},
-		{name: "an equal priority does not", policies: []*Policy{pp("a", preempting), pp("b")}, claimed: "pp/b", preemption: true, want: "pp/b"},
-		{name: "who does not ask does not take", policies: []*Policy{pp("a", prioritised(9)), pp("b")}, claimed: "pp/b", preemption: true, want: "pp/b"},
-		{name: "the namespace takes from the federation", policies: []*Policy{pp("a", preempting), cpp("b", prioritised(9))}, claimedByCP: "cpp/b", preemption: true, want: "pp/a", from: "cpp/b"},
-		{name: "the federation takes from the federation", policies: []*Policy{cpp("a", prioritised(9), preempting), cpp("b")}, claimedByCP: "cpp/b", preemption: true, want: "cpp/a", from: "cpp/b"},
-		{name: "the federation does not take from the namespace", policies: []*Policy{cpp("a", prioritised(9), preempting), pp("b")}, claimed: "pp/b", preemption: true, want: "pp/b"},
-		{name: "an empty selection of labels is all", policies: []*Policy{pp("a", func(spec *policyv1alpha1.PropagationSpec) {
+		{name: "a claim of a cluster policy stays", policies: []*Policy{pp("a"), cpp("b")}, claimedByCP: "cpp/b", want: "cpp/b"},
+		{name: "of two claims the policy of the namespace wins", policies: []*Policy{pp("a"), cpp("b", prioritised(9))}, claimed: "pp/a", claimedByCP: "cpp/b", want: "pp/a"},
+		{name: "a claim of a policy that no longer matches is dropped", policies: []*Policy{pp("a"), pp("b", named("other"))}, claimed: "pp/b", want: "pp/a"},
+		{name: "a claim of a missing policy is dropped", policies: []*Policy{pp("a")}, claimed: "pp/gone", want: "pp/a"},
+		{name: "preemption is disabled", policies: []*Policy{pp("a", prioritised(9), preempting), pp("b")}, claimed: "pp/b", want: "pp/b"},
+		{name: "a higher priority preempts", policies: []*Policy{pp("a", prioritised(9), preempting), pp("b")}, claimed: "pp/b", preemption: true, want: "pp/a", from: "pp/b"},
+		{name: "an equal priority does not preempt", policies: []*Policy{pp("a", preempting), pp("b")}, claimed: "pp/b", preemption: true, want: "pp/b"},
+		{name: "a policy without preemption does not preempt", policies: []*Policy{pp("a", prioritised(9)), pp("b")}, claimed: "pp/b", preemption: true, want: "pp/b"},
+		{name: "a policy of the namespace preempts a cluster policy", policies: []*Policy{pp("a", preempting), cpp("b", prioritised(9))}, claimedByCP: "cpp/b", preemption: true, want: "pp/a", from: "cpp/b"},
+		{name: "a cluster policy preempts a cluster policy", policies: []*Policy{cpp("a", prioritised(9), preempting), cpp("b")}, claimedByCP: "cpp/b", preemption: true, want: "cpp/a", from: "cpp/b"},
+		{name: "a cluster policy does not preempt a policy of the namespace", policies: []*Policy{cpp("a", prioritised(9), preempting), pp("b")}, claimed: "pp/b", preemption: true, want: "pp/b"},
+		{name: "an empty label selector matches all", policies: []*Policy{pp("a", func(spec *policyv1alpha1.PropagationSpec) {
 			spec.ResourceSelectors[0].LabelSelector = &metav1.LabelSelector{}
 		})}, want: "pp/a"},
 	} {
@@ -112,30 +112,30 @@ func id(p *Policy) string {
 	return p.ID
 }
 
-func TestIndexForgets(t *testing.T) {
+func TestIndexRemoves(t *testing.T) {
 	index := NewIndex()
 	index.Set(pp("a", named("web")))
 	if old := index.Set(pp("a", named("other"))); id(old) != "pp/a" {
-		t.Errorf("the old one was %q", id(old))
+		t.Errorf("the replaced policy is %q", id(old))
 	}
 	subject := &Subject{GroupVersionKind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}, Namespace: "ns", Name: "web"}
 	if chosen, _ := index.Choose(subject, Options{ClaimedBy: "pp/a"}); chosen != nil {
-		t.Errorf("an outdated selector chose %s", chosen)
+		t.Errorf("a stale selector chose %s", chosen)
 	}
 	index.Unset("ns", "a")
 	if index.ByID("pp/a") != nil || len(index.namespaced.selectors) != 0 {
-		t.Error("something is left of a policy that is gone")
+		t.Error("the index still has entries of a removed policy")
 	}
 }
 
-func TestMistakesSelectNothing(t *testing.T) {
+func TestInvalidSelectors(t *testing.T) {
 	p := pp("a", func(spec *policyv1alpha1.PropagationSpec) {
 		spec.ResourceSelectors = []policyv1alpha1.ResourceSelector{
 			{APIVersion: "a/b/c", Kind: "Deployment"},
 			{APIVersion: "apps/v1", Kind: "Deployment", LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Bogus"}}}},
 		}
 	})
-	if len(p.Mistakes) != 2 || len(p.Scopes()) != 0 {
-		t.Errorf("mistakes are %v, scopes %v", p.Mistakes, p.Scopes())
+	if len(p.Invalid) != 2 || len(p.Scopes()) != 0 {
+		t.Errorf("invalid are %v, scopes %v", p.Invalid, p.Scopes())
 	}
 }

@@ -19,21 +19,21 @@ import (
 type Policy struct {
 	// Namespace is empty for a ClusterPropagationPolicy.
 	Namespace, Name string
-	// ID is the permanent ID; where nobody has given one it is the UID.
+	// ID is the permanent ID, or the UID if there is none.
 	ID string
-	// Created is when its user made it, in seconds, and Generation counts what has been said since.
+	// Created is when the user created it, in seconds. Generation counts the changes of its spec.
 	Created, Generation int64
 	Spec                *policyv1alpha1.PropagationSpec
-	// Wishes are the annotations that say how a policy's templates are scheduled, besides its placement.
-	Wishes map[string]string
+	// SchedulingAnnotations are the annotations that control scheduling, in addition to the placement.
+	SchedulingAnnotations map[string]string
 
 	priority  int32
 	selectors []selector
-	// Mistakes are the selectors that cannot be understood; they select nothing.
-	Mistakes []error
+	// Invalid are the errors of invalid selectors; they select nothing.
+	Invalid []error
 }
 
-// String says kind and name, for messages.
+// String returns kind and name, for messages.
 func (p *Policy) String() string {
 	if p.Namespace == "" {
 		return "ClusterPropagationPolicy " + p.Name
@@ -41,12 +41,12 @@ func (p *Policy) String() string {
 	return "PropagationPolicy " + p.Namespace + "/" + p.Name
 }
 
-// Compile prepares a PropagationPolicy.
+// Compile compiles a PropagationPolicy.
 func Compile(policy *policyv1alpha1.PropagationPolicy) *Policy {
 	return compile(policy.Namespace, &policy.ObjectMeta, policy.Labels[names.PropagationPolicyPermanentIDLabel], &policy.Spec)
 }
 
-// CompileCluster prepares a ClusterPropagationPolicy.
+// CompileCluster compiles a ClusterPropagationPolicy.
 func CompileCluster(policy *policyv1alpha1.ClusterPropagationPolicy) *Policy {
 	return compile("", &policy.ObjectMeta, policy.Labels[names.ClusterPropagationPolicyPermanentIDLabel], &policy.Spec)
 }
@@ -59,16 +59,16 @@ func compile(namespace string, meta *metav1.ObjectMeta, id string, spec *policyv
 	p.Created, p.Generation = origin(meta)
 	for _, key := range []string{names.FailBackAnnotation, names.SchedulingProfileAnnotation} {
 		if value := meta.Annotations[key]; value != "" {
-			if p.Wishes == nil {
-				p.Wishes = map[string]string{}
+			if p.SchedulingAnnotations == nil {
+				p.SchedulingAnnotations = map[string]string{}
 			}
-			p.Wishes[key] = value
+			p.SchedulingAnnotations[key] = value
 		}
 	}
 	for i := range spec.ResourceSelectors {
 		s, reaches, err := compileSelector(namespace, &spec.ResourceSelectors[i])
 		if err != nil {
-			p.Mistakes = append(p.Mistakes, fmt.Errorf("resourceSelectors[%d]: %w", i, err))
+			p.Invalid = append(p.Invalid, fmt.Errorf("resourceSelectors[%d]: %w", i, err))
 		} else if reaches {
 			p.selectors = append(p.selectors, s)
 		}
@@ -76,7 +76,8 @@ func compile(namespace string, meta *metav1.ObjectMeta, id string, spec *policyv
 	return p
 }
 
-// origin returns when a policy was made and how often it has been written. A copy in a cell is younger than its original.
+// origin returns when the user created a policy, and its generation. A copy in a cell has those of its original in
+// annotations.
 func origin(meta *metav1.ObjectMeta) (created, generation int64) {
 	created, generation = meta.CreationTimestamp.Unix(), meta.Generation
 	if at, err := time.Parse(time.RFC3339, meta.Annotations[names.SourceCreatedAnnotation]); err == nil {
@@ -88,14 +89,14 @@ func origin(meta *metav1.ObjectMeta) (created, generation int64) {
 	return created, generation
 }
 
-// Subject is what a policy looks at in a template.
+// Subject is the part of a template that policies match.
 type Subject struct {
 	schema.GroupVersionKind
 	Namespace, Name string
 	Labels          map[string]string
 }
 
-// narrowness says how precisely a selector picks a template; the more precise one wins.
+// narrowness is how precisely a selector matches a template; the more precise one wins.
 type narrowness int8
 
 const (
@@ -112,7 +113,8 @@ type selector struct {
 	labels          labels.Selector
 }
 
-// compileSelector reports false for a selector that reaches nothing: a PropagationPolicy selects in its own namespace.
+// compileSelector returns false for a selector that can match nothing: a PropagationPolicy selects in its own namespace
+// only.
 func compileSelector(policyNamespace string, spec *policyv1alpha1.ResourceSelector) (selector, bool, error) {
 	gv, err := schema.ParseGroupVersion(spec.APIVersion)
 	if err != nil {
@@ -161,18 +163,18 @@ func (p *Policy) match(subject *Subject) narrowness {
 	return best
 }
 
-// Selects tells whether the policy selects a template. The nil policy selects none.
+// Selects reports whether the policy selects a template. The nil policy selects none.
 func (p *Policy) Selects(subject *Subject) bool {
 	return p != nil && p.match(subject) != selectsNothing
 }
 
-// Scope is a part of the templates: those of a kind, in one namespace or in all, of one name or of any.
+// Scope is a set of templates: those of a kind, in one namespace or all, of one name or any.
 type Scope struct {
 	schema.GroupVersionKind
 	Namespace, Name string
 }
 
-// Scopes returns where templates that the policy selects may be found.
+// Scopes returns the scopes of the templates that the policy may select.
 func (p *Policy) Scopes() []Scope {
 	if p == nil {
 		return nil
@@ -187,16 +189,16 @@ func (p *Policy) Scopes() []Scope {
 	return scopes
 }
 
-// Lazy tells whether changes of the policy wait for the next change of a template.
+// Lazy reports whether changes of the policy wait for the next change of a template.
 func (p *Policy) Lazy() bool { return p.Spec.ActivationPreference == policyv1alpha1.LazyActivation }
 
-// Preempts tells whether the policy, if the feature is on, takes a template from the policy that has it.
+// Preempts reports whether the policy preempts another, if preemption is enabled.
 func (p *Policy) Preempts(other *Policy) bool {
 	if p.Spec.Preemption != policyv1alpha1.PreemptAlways {
 		return false
 	}
 	if p.Namespace != "" && other.Namespace == "" {
-		return true // a namespace's own policy is above those of the federation
+		return true // a policy of the namespace is above cluster policies
 	}
 	return (p.Namespace == "") == (other.Namespace == "") && p.priority > other.priority
 }

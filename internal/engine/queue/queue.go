@@ -1,10 +1,11 @@
-// Package queue runs reconcilers: keys come in, each key is worked on by one worker at a time, failures are tried again.
+// Package queue runs reconcilers. Each key is reconciled by one worker at a time; failures are retried with back-off.
 package queue
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -16,64 +17,65 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 )
 
-// Queue holds keys until somebody runs it; whoever stands by collects what there will be to do.
+// Queue holds keys until they are reconciled. A standby replica collects keys too: it reconciles them when it becomes
+// the leader.
 type Queue[K comparable] struct {
 	name  string
 	queue workqueue.TypedRateLimitingInterface[K]
-	// ranked is the same queue if keys have priorities.
-	ranked   priorityqueue.PriorityQueue[K]
-	priority func(K) int
+	// prioritized is the same queue if keys have priorities.
+	prioritized priorityqueue.PriorityQueue[K]
+	priority    func(K) int
 }
 
-// The pause after a failure doubles from the first to the longest.
+// The back-off after a failure doubles from the first to the longest.
 const (
-	firstPause   = 20 * time.Millisecond
-	longestPause = 30 * time.Second
+	firstBackoff   = 20 * time.Millisecond
+	longestBackoff = 30 * time.Second
 )
 
-// New returns an empty queue.
+// New returns an empty queue. The name is a label of its metrics.
 func New[K comparable](name string) *Queue[K] {
-	return NewWithPauses[K](name, firstPause, longestPause)
+	return NewWithBackoff[K](name, firstBackoff, longestBackoff)
 }
 
-// NewWithPauses returns an empty queue with its own pauses after failures.
-func NewWithPauses[K comparable](name string, first, longest time.Duration) *Queue[K] {
+// NewWithBackoff returns an empty queue with its own back-off.
+func NewWithBackoff[K comparable](name string, first, longest time.Duration) *Queue[K] {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[K](first, longest)
-	return &Queue[K]{name: name, queue: workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[K]{})}
+	config := workqueue.TypedRateLimitingQueueConfig[K]{Name: name, MetricsProvider: provider{}}
+	return &Queue[K]{name: name, queue: workqueue.NewTypedRateLimitingQueueWithConfig(limiter, config)}
 }
 
-// NewWithPriority returns an empty queue that hands out keys of a higher priority first, those of the same in the order
-// they came.
+// NewWithPriority returns an empty queue that hands out keys of a higher priority first. Keys of the same priority are
+// first in, first out.
 func NewWithPriority[K comparable](name string, first, longest time.Duration, priority func(K) int) *Queue[K] {
-	const unmeasured = "" // the library has metrics only for queues with names
-	ranked := priorityqueue.New(unmeasured, func(o *priorityqueue.Opts[K]) {
+	prioritized := priorityqueue.New(name, func(o *priorityqueue.Opts[K]) {
 		o.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[K](first, longest)
+		o.MetricProvider = provider{}
 	})
-	return &Queue[K]{name: name, queue: ranked, ranked: ranked, priority: priority}
+	return &Queue[K]{name: name, queue: prioritized, prioritized: prioritized, priority: priority}
 }
 
-// Add puts a key into the queue.
+// Add adds a key.
 func (q *Queue[K]) Add(key K) { q.add(key, priorityqueue.AddOpts{}) }
 
-// AddAfter puts a key into the queue after a while.
+// AddAfter adds a key after a delay.
 func (q *Queue[K]) AddAfter(key K, after time.Duration) {
 	q.add(key, priorityqueue.AddOpts{After: after})
 }
 
-// AddNow puts a key into the queue and forgets that it failed.
+// AddNow adds a key and resets its back-off.
 func (q *Queue[K]) AddNow(key K) {
 	q.queue.Forget(key)
 	q.Add(key)
 }
 
-// addRateLimited puts a key that failed into the queue again.
 func (q *Queue[K]) addRateLimited(key K) { q.add(key, priorityqueue.AddOpts{RateLimited: true}) }
 
 func (q *Queue[K]) add(key K, options priorityqueue.AddOpts) {
 	switch {
-	case q.ranked != nil:
+	case q.prioritized != nil:
 		options.Priority = ptr.To(q.priority(key))
-		q.ranked.AddWithOpts(options, key)
+		q.prioritized.AddWithOpts(options, key)
 	case options.RateLimited:
 		q.queue.AddRateLimited(key)
 	case options.After > 0:
@@ -83,17 +85,17 @@ func (q *Queue[K]) add(key K, options priorityqueue.AddOpts) {
 	}
 }
 
-// Len returns how many keys wait.
+// Len returns the number of keys in the queue.
 func (q *Queue[K]) Len() int { return q.queue.Len() }
 
-// Later is an error that asks for another try after a while, without anything being wrong: what is waited for will most
-// likely wake the key up before.
+// Later is returned by reconcilers to be called again after a delay. It is not a failure. An event usually adds the key
+// before the delay ends.
 type Later struct{ After time.Duration } //nolint:errname // it reads as what it asks for
 
-// Error returns what is asked for.
-func (l Later) Error() string { return fmt.Sprintf("again in %s", l.After) }
+// Error describes the delay.
+func (l Later) Error() string { return fmt.Sprintf("retry in %s", l.After) }
 
-// Run works on keys until the context ends.
+// Run reconciles keys until the context ends.
 func (q *Queue[K]) Run(ctx context.Context, workers int, reconcile func(context.Context, K) error) {
 	var wait sync.WaitGroup
 	for range workers {
@@ -113,7 +115,7 @@ func (q *Queue[K]) next(ctx context.Context, reconcile func(context.Context, K) 
 		return false
 	}
 	defer q.queue.Done(key)
-	err := guarded(ctx, key, reconcile)
+	err := q.guarded(ctx, key, reconcile)
 	switch later := (Later{}); {
 	case err == nil:
 		q.queue.Forget(key)
@@ -122,20 +124,30 @@ func (q *Queue[K]) next(ctx context.Context, reconcile func(context.Context, K) 
 		q.AddAfter(key, later.After)
 	case ctx.Err() != nil:
 	default:
-		if !apierrors.IsConflict(err) { // somebody was faster; the picture will catch up
-			klog.FromContext(ctx).V(1).Info("trying again", "queue", q.name, "key", key, "err", err)
-		}
+		q.logFailure(ctx, key, err)
+		retries.WithLabelValues(q.name).Inc()
 		q.addRateLimited(key)
 	}
 	return true
 }
 
-// guarded turns a panic into an error: what one object does to us must not harm the others.
-func guarded[K comparable](ctx context.Context, key K, reconcile func(context.Context, K) error) (err error) {
+// logFailure logs the first failure of a key, then its retries 1, 2, 4, 8 and so on, so that a key that fails for a day
+// takes a handful of lines. Write conflicts resolve by themselves when the cache catches up.
+func (q *Queue[K]) logFailure(ctx context.Context, key K, err error) {
+	logger := klog.FromContext(ctx)
+	failures := q.queue.NumRequeues(key)
+	if apierrors.IsConflict(err) || bits.OnesCount(uint(failures)) > 1 {
+		logger = logger.V(4)
+	}
+	logger.Info("reconcile failed, retrying with back-off", "queue", q.name, "key", key, "retries", failures, "err", err)
+}
+
+// guarded turns a panic into an error, so that one object cannot stop the reconciliation of the others.
+func (q *Queue[K]) guarded(ctx context.Context, key K, reconcile func(context.Context, K) error) (err error) {
 	defer func() {
 		if problem := recover(); problem != nil {
 			err = fmt.Errorf("panic: %v", problem)
-			klog.FromContext(ctx).Error(err, "recovered", "key", key, "stack", string(debug.Stack()))
+			klog.FromContext(ctx).Error(err, "recovered from a panic", "queue", q.name, "key", key, "stack", string(debug.Stack()))
 		}
 	}()
 	return reconcile(ctx, key)

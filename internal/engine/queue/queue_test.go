@@ -4,16 +4,20 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+
 	"github.com/cellplane/cellplane/internal/engine/queue"
 )
 
-// Keys of a higher priority come first, whatever the order they came in; those of the same in their order.
+// TestPriority checks that keys of a higher priority come first, and that keys of the same priority keep their order.
 func TestPriority(t *testing.T) {
 	priorities := map[string]int{"low": 0, "first": 10, "second": 10, "high": 100}
 	q := queue.NewWithPriority("test", time.Millisecond, time.Second, func(key string) int { return priorities[key] })
@@ -34,18 +38,18 @@ func TestPriority(t *testing.T) {
 	}
 }
 
-// What failed or asked for later comes again, and at once when somebody says so.
-func TestLaterIsCutShort(t *testing.T) {
+// TestAddNow checks that AddNow ends the delay of a key, and that failures are retried.
+func TestAddNow(t *testing.T) {
 	q := queue.NewWithPriority("test", time.Millisecond, time.Second, func(string) int { return 0 })
 	var mu sync.Mutex
-	rounds := 0
+	attempts := 0
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	q.Add("key")
 	q.Run(ctx, 1, func(_ context.Context, key string) error {
 		mu.Lock()
 		defer mu.Unlock()
-		switch rounds++; rounds {
+		switch attempts++; attempts {
 		case 1:
 			time.AfterFunc(0, func() { q.AddNow(key) })
 			return queue.Later{After: time.Hour}
@@ -56,25 +60,26 @@ func TestLaterIsCutShort(t *testing.T) {
 			return nil
 		}
 	})
-	if rounds != 3 {
-		t.Errorf("the key was worked on %d times, want 3", rounds)
+	if attempts != 3 {
+		t.Errorf("the key was reconciled %d times, want 3", attempts)
 	}
 }
 
-// What fails for a day is tried with pauses that grow up to a bound, not in a loop; and when somebody knows that it is
-// worth a try, it waits for no pause.
+// TestLongFailure checks that a key that fails for a day is retried with a bounded back-off and logged a few times, and
+// that AddNow ends the back-off.
 func TestLongFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const longest = time.Hour
-		q := queue.NewWithPauses[string]("test", time.Second, longest)
-		ctx, cancel := context.WithCancel(t.Context())
-		var tries atomic.Int32
+		q := queue.NewWithBackoff[string]("test", time.Second, longest)
+		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0)))
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
+		var attempts atomic.Int32
 		var repaired atomic.Bool
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			q.Run(ctx, 2, func(context.Context, string) error {
-				if tries.Add(1); !repaired.Load() {
+				if attempts.Add(1); !repaired.Load() {
 					return errors.New("still broken")
 				}
 				return nil
@@ -82,16 +87,21 @@ func TestLongFailure(t *testing.T) {
 		}()
 		q.Add("key")
 		<-time.After(24 * time.Hour)
-		// 12 pauses grow from a second to an hour; the others are an hour each.
-		if n := tries.Load(); n < 24 || n > 24+13 {
-			t.Errorf("it was tried %d times in a day", n)
+		// 12 delays grow from a second to an hour; the others are an hour each.
+		if n := attempts.Load(); n < 24 || n > 24+13 {
+			t.Errorf("%d attempts in a day", n)
+		}
+		// The first failure and the retries 1, 2, 4, 8, 16 and 32.
+		log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+		if n := strings.Count(log, "still broken"); n < 6 || n > 7 || !strings.Contains(log, `queue="test" key="key" retries=16`) {
+			t.Errorf("%d failures were logged:\n%s", n, log)
 		}
 		repaired.Store(true)
-		before := tries.Load()
+		before := attempts.Load()
 		q.AddNow("key")
 		synctest.Wait()
-		if n := tries.Load(); n != before+1 {
-			t.Errorf("it was tried %d times when it was worth it, want once, at once", n-before)
+		if n := attempts.Load(); n != before+1 {
+			t.Errorf("AddNow led to %d attempts, want one at once", n-before)
 		}
 		cancel()
 		<-done

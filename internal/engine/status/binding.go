@@ -31,12 +31,12 @@ const (
 	scheduledMessage     = "Binding has been scheduled successfully."
 )
 
-// Interpreter is what aggregation asks.
+// Interpreter aggregates the status of copies.
 type Interpreter interface {
 	AggregateStatus(ctx context.Context, template *unstructured.Unstructured, items []workv1alpha2.AggregatedStatusItem) (*unstructured.Unstructured, error)
 }
 
-// Bindings keeps the status of bindings and of their templates.
+// Bindings reconciles the status of bindings and of their templates.
 type Bindings struct {
 	cell        *cell.Cell
 	interpreter Interpreter
@@ -45,16 +45,16 @@ type Bindings struct {
 	problem     func(binding cell.Key) string
 	recorder    *events.Recorder
 	queue       *queue.Queue[cell.Key]
-	pace        *pace[cell.Key]
+	debounce    *debounce[cell.Key]
 	now         func() time.Time
 }
 
-// NewBindings returns a controller of bindings' and templates' status. Report says what became of Works, and problem why
-// a binding has not got the Works that it asks for, if so.
+// NewBindings returns a controller for the status of bindings and templates. Report returns what is known about a Work,
+// and problem why the Works of a binding could not be written, if so.
 func NewBindings(c *cell.Cell, interpreter Interpreter, s *scheduler.Scheduler, report func(*cell.Work) execution.Report, problem func(binding cell.Key) string, recorder *events.Recorder) *Bindings {
 	b := &Bindings{
 		cell: c, interpreter: interpreter, scheduler: s, report: report, problem: problem, recorder: recorder,
-		queue: queue.New[cell.Key]("binding-status"), pace: newPace[cell.Key](bindingRhythm), now: time.Now,
+		queue: queue.New[cell.Key]("binding-status"), debounce: newDebounce[cell.Key](bindingTiming), now: time.Now,
 	}
 	c.SubscribeBindings(func(key cell.Key, old, now *workv1alpha2.ResourceBinding) {
 		if now != nil && (old == nil || old.Generation != now.Generation) {
@@ -69,51 +69,47 @@ func NewBindings(c *cell.Cell, interpreter Interpreter, s *scheduler.Scheduler, 
 	return b
 }
 
-// Changed takes note that something new is known of a binding.
+// Changed is called when something has changed that the status of a binding depends on.
 func (b *Bindings) Changed(key cell.Key) {
-	b.pace.moved(key, b.now())
-	b.queue.AddAfter(key, gather)
+	b.debounce.changed(key, b.now())
+	b.queue.AddAfter(key, collectFor)
 }
 
-// Run works until the context ends.
+// Run reconciles until the context ends.
 func (b *Bindings) Run(ctx context.Context, workers int) { b.queue.Run(ctx, workers, b.Reconcile) }
 
-// Reconcile brings the status of a binding and its template up to date.
+// Reconcile updates the status of a binding and of its template.
 func (b *Bindings) Reconcile(ctx context.Context, key cell.Key) error {
 	binding := b.cell.Binding(key)
 	if binding == nil || binding.DeletionTimestamp != nil || binding.Labels[names.RebalanceStatusLabel] != "" {
-		b.pace.written(key)
+		b.debounce.written(key)
 		return nil
 	}
 
-	// 1. What is seen?
-	items, moving := b.aggregate(binding)
+	// 1. Collect what is known about the copies. If that will change in a moment, wait.
+	items, inProgress := b.aggregate(binding)
 	problem := b.problem(key)
-	if moving && problem == "" {
-		if wait := b.pace.pause(key, b.now()); wait > 0 {
+	if inProgress && problem == "" {
+		if wait := b.debounce.wait(key, b.now()); wait > 0 {
 			return queue.Later{After: wait}
 		}
 	}
 
-	// 2. The template first: users wait for it.
+	// 2. Write the template first: users watch it.
 	failure := b.updateTemplate(ctx, binding, items)
 
-	// 3. The binding, also if the template's status cannot be told: what its copies are like is known all the same.
+	// 3. Write the binding, even if the template's status cannot be computed: the status of its copies is known.
 	status := b.statusOf(binding, items, problem)
 	if !sameStatus(&binding.Status, status) {
 		if _, err := b.cell.UpdateBindingStatus(ctx, binding, status); err != nil {
 			return errors.Join(failure, ignoreNotFound(err))
 		}
 	}
-	if moving {
-		b.pace.written(key)
-	} else {
-		b.pace.settled(key, b.now())
-	}
+	b.debounce.written(key)
 	return failure
 }
 
-// aggregate returns the state of the copies, by cluster, and whether it will change in a moment.
+// aggregate returns the state of the copies, by cluster, and whether a rollout is in progress.
 func (b *Bindings) aggregate(binding *workv1alpha2.ResourceBinding) ([]workv1alpha2.AggregatedStatusItem, bool) {
 	works := b.cell.WorksOf(cell.Key{Namespace: binding.Namespace, Name: binding.Name})
 	slices.SortFunc(works, func(x, y *cell.Work) int { return strings.Compare(x.Cluster, y.Cluster) })
@@ -134,7 +130,7 @@ func (b *Bindings) aggregate(binding *workv1alpha2.ResourceBinding) ([]workv1alp
 	return items, !settled && !failed
 }
 
-// itemOf returns the state of the copy in one cluster. What is not known now is taken from what was last written.
+// itemOf returns the state of the copy in one cluster. Fields that are not known now keep their last value.
 func itemOf(binding *workv1alpha2.ResourceBinding, work *cell.Work, report *execution.Report) workv1alpha2.AggregatedStatusItem {
 	item := workv1alpha2.AggregatedStatusItem{ClusterName: work.Cluster, Health: workv1alpha2.ResourceUnknown}
 	if i := slices.IndexFunc(binding.Status.AggregatedStatus, func(item workv1alpha2.AggregatedStatusItem) bool { return item.ClusterName == work.Cluster }); i >= 0 {
@@ -158,7 +154,7 @@ func itemOf(binding *workv1alpha2.ResourceBinding, work *cell.Work, report *exec
 	return item
 }
 
-// updateTemplate writes the status that the copies add up to, if it is another than the template has.
+// updateTemplate writes the aggregated status of the copies to the template, if it has changed.
 func (b *Bindings) updateTemplate(ctx context.Context, binding *workv1alpha2.ResourceBinding, items []workv1alpha2.AggregatedStatusItem) error {
 	template := b.cell.TemplateOf(binding)
 	if template == nil || template.Frozen || template.UID != binding.Spec.Resource.UID {
@@ -178,7 +174,7 @@ func (b *Bindings) updateTemplate(ctx context.Context, binding *workv1alpha2.Res
 		}
 		return ignoreNotFound(err)
 	}
-	b.recorder.Succeeded(events.OfTemplate(template), "aggregate", names.EventAggregateStatusSucceed, "the status of the members was added up", false)
+	b.recorder.Succeeded(events.OfTemplate(template), "aggregate", names.EventAggregateStatusSucceed, "the status of the copies in the members was aggregated", false)
 	return nil
 }
 
@@ -215,7 +211,7 @@ func (b *Bindings) setScheduled(binding *workv1alpha2.ResourceBinding, status *w
 	}
 }
 
-// setFullyApplied says whether every chosen cluster has its copy, and has it from the Work it should have.
+// setFullyApplied sets the condition FullyApplied: every chosen cluster has its copy, from a Work that is up to date.
 func (b *Bindings) setFullyApplied(binding *workv1alpha2.ResourceBinding, status *workv1alpha2.ResourceBindingStatus, problem string) {
 	condition := metav1.Condition{
 		Type: names.BindingFullyApplied, Status: metav1.ConditionTrue, Reason: fullyAppliedReason, Message: fullyAppliedMessage,
@@ -231,7 +227,7 @@ func (b *Bindings) setFullyApplied(binding *workv1alpha2.ResourceBinding, status
 	}
 	if !applied {
 		if len(status.AggregatedStatus) == 0 && problem == "" && meta.FindStatusCondition(status.Conditions, names.BindingFullyApplied) == nil {
-			return // nothing has been tried
+			return // nothing has been applied yet
 		}
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, partlyAppliedReason, partlyAppliedMessage
 		if problem != "" {
@@ -241,7 +237,7 @@ func (b *Bindings) setFullyApplied(binding *workv1alpha2.ResourceBinding, status
 	meta.SetStatusCondition(&status.Conditions, condition)
 }
 
-// sameStatus compares all that matters; raw statuses by meaning, not by spelling.
+// sameStatus compares statuses; raw ones regardless of the order of fields and of white space.
 func sameStatus(a, b *workv1alpha2.ResourceBindingStatus) bool {
 	if a.SchedulerObservedGeneration != b.SchedulerObservedGeneration || a.SchedulerObservedAffinityName != b.SchedulerObservedAffinityName ||
 		!a.LastScheduledTime.Equal(b.LastScheduledTime) || conditionsDiffer(a.Conditions, b.Conditions) || len(a.AggregatedStatus) != len(b.AggregatedStatus) {

@@ -1,6 +1,7 @@
-// Package status carries what is seen in members up: to the status of Works, of bindings and of templates.
+// Package status writes what is observed in members to the status of Works, bindings and templates.
 //
-// Bindings and templates are told directly what is seen; they do not wait for the status of Works to be written.
+// Bindings and templates do not wait for the status of Works to be written: all three are computed from what the engine
+// has in memory.
 package status
 
 import (
@@ -31,80 +32,77 @@ const (
 	suspendedNote     = "Work dispatching is in a suspended state."
 )
 
-// Works keeps the status of Works.
+// Works reconciles the status of Works.
 type Works struct {
 	cell     *cell.Cell
 	report   func(*cell.Work) execution.Report
 	recorder *events.Recorder
 	queue    *queue.Queue[cell.Key]
-	pace     *pace[cell.Key]
+	debounce *debounce[cell.Key]
 	now      func() time.Time
 }
 
-// NewWorks returns a controller of Works' status.
+// NewWorks returns a controller for the status of Works. Report returns what is known about a Work.
 func NewWorks(c *cell.Cell, report func(*cell.Work) execution.Report, recorder *events.Recorder) *Works {
-	return &Works{cell: c, report: report, recorder: recorder, queue: queue.New[cell.Key]("work-status"), pace: newPace[cell.Key](workRhythm), now: time.Now}
+	return &Works{cell: c, report: report, recorder: recorder, queue: queue.New[cell.Key]("work-status"), debounce: newDebounce[cell.Key](workTiming), now: time.Now}
 }
 
-// Changed takes note that something new is known of a Work.
+// Changed is called when something has changed that the status of a Work depends on.
 func (w *Works) Changed(key cell.Key) {
-	w.pace.moved(key, w.now())
-	w.queue.AddAfter(key, gather)
+	w.debounce.changed(key, w.now())
+	w.queue.AddAfter(key, collectFor)
 }
 
-// Run works until the context ends.
+// Run reconciles until the context ends.
 func (w *Works) Run(ctx context.Context, workers int) { w.queue.Run(ctx, workers, w.Reconcile) }
 
-// Reconcile brings the status of a Work up to date.
+// Reconcile updates the status of a Work.
 func (w *Works) Reconcile(ctx context.Context, key cell.Key) error {
 	work := w.cell.Works.Get(key)
 	if work == nil || work.Frozen || work.Pulled || work.Deleting && len(work.Finalizers) == 0 {
-		w.pace.written(key)
+		w.debounce.written(key)
 		return nil
 	}
+
+	// 1. Collect what is known about the objects. If that will change in a moment, wait.
 	report := w.report(work)
 	if !report.Settled && !report.Failed() && !suspensionChanged(work) {
-		if wait := w.pace.pause(key, w.now()); wait > 0 {
+		if wait := w.debounce.wait(key, w.now()); wait > 0 {
 			return queue.Later{After: wait}
 		}
 	}
+
+	// 2. Compute the status. What is not known about the objects stays as it was last written.
 	status := workv1alpha1.WorkStatus{Conditions: w.conditions(work, &report)}
 	manifests, known := manifestStatuses(work, &report)
 	status.ManifestStatuses = manifests
-	if !known {
-		if !conditionsDiffer(work.Conditions.List(), status.Conditions) {
-			w.pace.written(key)
-			return nil
-		}
+	conditionsChanged := conditionsDiffer(work.Conditions.List(), status.Conditions)
+	if !known && conditionsChanged {
 		before, err := w.cell.ReadWorkStatus(ctx, key)
 		if err != nil {
 			return ignoreNotFound(err)
 		}
 		status.ManifestStatuses = before.ManifestStatuses
 	}
-	if !conditionsDiffer(work.Conditions.List(), status.Conditions) && work.StatusDigest == cell.StatusDigest(status.ManifestStatuses) {
-		w.pace.written(key)
-		return nil
+
+	// 3. Write it, if it has changed.
+	if conditionsChanged || known && work.StatusDigest != cell.StatusDigest(status.ManifestStatuses) {
+		if _, err := w.cell.UpdateWorkStatus(ctx, work, &status); err != nil {
+			return ignoreNotFound(err)
+		}
 	}
-	if _, err := w.cell.UpdateWorkStatus(ctx, work, &status); err != nil {
-		return ignoreNotFound(err)
-	}
-	if report.Settled {
-		w.pace.settled(key, w.now())
-	} else {
-		w.pace.written(key)
-	}
+	w.debounce.written(key)
 	return nil
 }
 
-// suspensionChanged tells whether dispatching was paused or resumed and the status does not say so.
+// suspensionChanged reports whether dispatching was suspended or resumed and the status does not show it yet.
 func suspensionChanged(work *cell.Work) bool {
 	dispatching := work.Conditions.Find(names.WorkDispatching)
 	return work.Suspended && (dispatching == nil || dispatching.Status == metav1.ConditionTrue) ||
 		!work.Suspended && dispatching != nil && dispatching.Status == metav1.ConditionFalse
 }
 
-// conditions returns the conditions of a Work. What is not known stays as it was.
+// conditions returns the conditions of a Work. Those that are not known keep their last value.
 func (w *Works) conditions(work *cell.Work, report *execution.Report) []metav1.Condition {
 	conditions := work.Conditions.List()
 	set := func(kind string, ok bool, reason, message string) {
@@ -134,8 +132,8 @@ func (w *Works) conditions(work *cell.Work, report *execution.Report) []metav1.C
 	return conditions
 }
 
-// setState says how the objects of a Work are doing. It changes only together with what is seen of them, so that it
-// costs no write of its own.
+// setState sets the conditions of the objects of a Work. They change only together with the observed objects, so they
+// cost no additional write.
 func (w *Works) setState(set func(kind string, ok bool, reason, message string), report *execution.Report) {
 	if report.Trusted {
 		there := !slices.Contains(report.Objects, nil)
@@ -154,7 +152,7 @@ func choose(first bool, a, b string) string {
 	return b
 }
 
-// manifestStatuses returns what was seen of the Work's objects, and whether that can be relied on.
+// manifestStatuses returns the observed status of the Work's objects, and whether it is complete.
 func manifestStatuses(work *cell.Work, report *execution.Report) ([]workv1alpha1.ManifestStatus, bool) {
 	var statuses []workv1alpha1.ManifestStatus
 	for i, observed := range report.Objects {

@@ -16,8 +16,8 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// I2, I4: a web hook that comes, and one that goes, has everything it speaks about judged anew.
-func TestWebhookComesAndGoes(t *testing.T) {
+// I2, I4: when a webhook is added or removed, the objects of its kinds are interpreted again.
+func TestWebhookAddedAndRemoved(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	create(t, policy(ns, "p", []string{"LimitRange"}, inMembers("member1")))
