@@ -300,3 +300,11 @@ func describe(moves Moves, cell slots.Index, object Annotated) string {
 	}
 	return what
 }
+
+func TestParsePlace(t *testing.T) {
+	for text, want := range map[string]uint64{"a/5": 5, "a/0": 0, "a": 0, "": 0, "a/-1": 0, "a/x": 0, "a/99999999999999999999": 0} {
+		if cell, version, ok := ParsePlace(text); ok != (want != 0) || (ok && (cell != "a" || version != want)) {
+			t.Errorf("%q: %q, %d, %v", text, cell, version, ok)
+		}
+	}
+}
