@@ -202,7 +202,7 @@ func (m *Machine) lookedAll(now time.Time, in Input) Action {
 	return m.searched(now)
 }
 
-// searched goes on with what the search has found.
+// searched continues after the search.
 func (m *Machine) searched(now time.Time) Action {
 	switch m.request.Op {
 	case Stream:

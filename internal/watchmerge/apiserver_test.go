@@ -161,7 +161,7 @@ func TestInformerOverMergedWatch(t *testing.T) {
 			f.create(0, "f")
 			f.expect("0/c", "0/f", "1/d", "1/e")
 
-			testenv.Eventually(t, "the informer has told of two deletions", func(context.Context) (bool, error) {
+			testenv.Eventually(t, "the informer reports two deletions", func(context.Context) (bool, error) {
 				f.lock.Lock()
 				defer f.lock.Unlock()
 				return slices.Equal(f.deleted, []string{"0/a", "1/b"}), fmt.Errorf("the informer reported the deletion of %v", f.deleted)

@@ -56,7 +56,7 @@ func (s *script) offer(i int, e *splice.Event) string {
 
 // format writes outputs as `TYPE key content@position`.
 func format(outputs []Output) string {
-	var told []string
+	var lines []string
 	for _, o := range outputs {
 		at := o.Version
 		if p, err := position.Parse(o.Version); err == nil {
@@ -69,9 +69,9 @@ func format(outputs []Output) string {
 		if o.Event.InitialEventsEnd {
 			what += " end"
 		}
-		told = append(told, what+"@"+at)
+		lines = append(lines, what+"@"+at)
 	}
-	return strings.Join(told, ", ")
+	return strings.Join(lines, ", ")
 }
 
 func expect(t *testing.T, got, want string) {

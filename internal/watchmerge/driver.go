@@ -82,7 +82,7 @@ type reader struct {
 	delay  time.Duration
 }
 
-// order tells a reader to open its stream, after a delay, or to read the next event.
+// order makes a reader open its stream, after a delay, or read the next event.
 type order struct {
 	open    bool
 	version uint64

@@ -104,7 +104,7 @@ func (r *fakeReader) Next() (*splice.Event, error) {
 	return nil, r.ctx.Err()
 }
 
-// run runs the driver until n events have been sent, and returns its error. The clock advances whenever somebody waits for it.
+// run runs the driver until n events have been sent, and returns its error. The clock advances whenever a goroutine waits for it.
 func (h *harness) run(t *testing.T, n int) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -37,7 +37,7 @@ func newListRequests(rt *Router, r *http.Request, c *call, q *query, accept stri
 	return &listRequests{rt: rt, r: request, c: c, q: q, partial: r.Header.Get(PartialHeader) == "true", responses: map[slots.Index]*http.Response{}}
 }
 
-// ask lists cells concurrently. A partial list goes on without those that cannot be reached.
+// ask lists cells concurrently. A partial list continues without those that cannot be reached.
 func (l *listRequests) ask(cells []slots.Index) (listed []slots.Index, missing, err error) {
 	group, ctx := errgroup.WithContext(l.r.Context())
 	for _, cell := range cells {
