@@ -76,7 +76,7 @@ func testCellNotReady(t *testing.T, w *world) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") != "1" || !strings.Contains(string(body), "cell-a holds what you asked for and does not serve yet") {
+		if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") != "1" || !strings.Contains(string(body), "cell-a is not ready yet") {
 			t.Errorf("%s %s: %s, %v, %s", test.method, test.path, response.Status, response.Header, body)
 		}
 	}

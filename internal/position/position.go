@@ -25,17 +25,17 @@ const (
 )
 
 var (
-	// ErrMalformed marks a string that is no resourceVersion at all; an API server answers it with 400.
+	// ErrMalformed marks a string that is not a resourceVersion; an API server answers it with 400.
 	ErrMalformed = errors.New("it is not a resourceVersion")
-	// ErrForeign marks a well-formed resourceVersion that no cell and no gateway wrote; it is answered like an expired one, with 410.
-	ErrForeign = errors.New("it was not handed out here")
+	// ErrForeign marks a well-formed resourceVersion that no cell or gateway issued; it is answered like an expired one, with 410.
+	ErrForeign = errors.New("it was not issued by this API")
 )
 
 // Position is the state of all cells of a topology.
 type Position struct {
 	// Epoch is the generation of the topology.
 	Epoch int64
-	// Versions are the cells' resourceVersions in the order of the cells' names. Zero means that nothing has been seen of a cell.
+	// Versions are the cells' resourceVersions in the order of the cells' names. Zero means that the cell has not been read.
 	Versions []uint64
 }
 
@@ -54,11 +54,11 @@ func (p Position) Append(dst []byte) ([]byte, error) {
 		return dst, fmt.Errorf("encoding a position: epoch %d is not between 0 and %d", p.Epoch, int64(MaxEpoch))
 	}
 	if len(p.Versions) == 0 || len(p.Versions) > MaxCells {
-		return dst, fmt.Errorf("encoding a position: %d cells are not between 1 and %d", len(p.Versions), MaxCells)
+		return dst, fmt.Errorf("encoding a position: the number of cells, %d, is not between 1 and %d", len(p.Versions), MaxCells)
 	}
 	for i, version := range p.Versions {
 		if version > MaxVersion {
-			return dst, fmt.Errorf("encoding a position: resourceVersion %d of cell number %d is higher than etcd can count", version, i)
+			return dst, fmt.Errorf("encoding a position: resourceVersion %d of cell %d is larger than any revision of etcd", version, i)
 		}
 	}
 	dst = append(dst, '1')
@@ -88,7 +88,7 @@ func Parse(s string) (Position, error) {
 		return Position{}, err
 	}
 	if kind != Merged {
-		return Position{}, fmt.Errorf("reading resourceVersion %q as a position over all cells: %w", s, ErrForeign)
+		return Position{}, fmt.Errorf("parsing resourceVersion %q as a merged position: %w", s, ErrForeign)
 	}
 	p := Position{Epoch: int64(number(s[1:headDigits])), Versions: make([]uint64, 0, fields(s))}
 	for rest := s[headDigits:]; len(rest) > 0; rest = rest[versionDigits:] {
@@ -97,14 +97,14 @@ func Parse(s string) (Position, error) {
 	return p, nil
 }
 
-// Kind tells what a resourceVersion of a request means.
+// Kind is the meaning of a resourceVersion in a request.
 type Kind int
 
 // The kinds of resourceVersion.
 const (
 	// Unset is the empty string: the most recent state.
 	Unset Kind = iota
-	// Any is "0": whatever state is at hand.
+	// Any is "0": any available state.
 	Any
 	// Plain is a resourceVersion of one cell.
 	Plain
@@ -112,7 +112,7 @@ const (
 	Merged
 )
 
-// Classify tells what kind of resourceVersion s is. The error is ErrMalformed or ErrForeign.
+// Classify returns the kind of a resourceVersion. The error is ErrMalformed or ErrForeign.
 func Classify(s string) (Kind, error) {
 	switch s {
 	case "":
@@ -121,20 +121,20 @@ func Classify(s string) (Kind, error) {
 		return Any, nil
 	}
 	if s[0] == '0' || !digits(s) {
-		return 0, fmt.Errorf("reading resourceVersion %.60q: %w", s, ErrMalformed)
+		return 0, fmt.Errorf("parsing resourceVersion %.60q: %w", s, ErrMalformed)
 	}
 	if len(s) <= len("18446744073709551615") {
 		if _, err := strconv.ParseUint(s, 10, 64); err != nil {
-			return 0, fmt.Errorf("reading resourceVersion %q: %w", s, ErrMalformed)
+			return 0, fmt.Errorf("parsing resourceVersion %q: %w", s, ErrMalformed)
 		}
 		return Plain, nil
 	}
 	if s[0] != '1' || len(s) > MaxLength || fields(s) < 1 || len(s) != headDigits+fields(s)*versionDigits {
-		return 0, fmt.Errorf("reading resourceVersion %.60q: %w", s, ErrForeign)
+		return 0, fmt.Errorf("parsing resourceVersion %.60q: %w", s, ErrForeign)
 	}
 	for rest := s[headDigits:]; len(rest) > 0; rest = rest[versionDigits:] {
 		if number(rest[:versionDigits]) > MaxVersion {
-			return 0, fmt.Errorf("reading resourceVersion %.60q: %w", s, ErrForeign)
+			return 0, fmt.Errorf("parsing resourceVersion %.60q: %w", s, ErrForeign)
 		}
 	}
 	return Merged, nil
@@ -169,9 +169,8 @@ func Compare(a, b Position) int {
 	)
 }
 
-// Covers reports whether everything visible at q is visible at p: they are of one topology and no cell of p is behind q's.
-// Compare cannot tell, since positions are ordered only in part: of two that cover neither one another, one is still the larger
-// integer.
+// Covers reports whether everything visible at q is visible at p: both have the same topology and no cell of p is behind that of q.
+// This is a partial order: of two positions that do not cover each other, Compare still finds one larger.
 func (p Position) Covers(q Position) bool {
 	if p.Epoch != q.Epoch || len(p.Versions) != len(q.Versions) {
 		return false
@@ -189,12 +188,12 @@ func (p Position) Clone() Position {
 	return Position{Epoch: p.Epoch, Versions: slices.Clone(p.Versions)}
 }
 
-// Carry brings a position of an earlier topology, with cells named from, to the topology of an epoch with cells named to; both
-// lists are in order. Cells that are new get zero, which the caller must replace by the resourceVersion from which it watches
-// them. The caller must also know that the cells left out hold nothing the client has not seen elsewhere, or answer 410.
+// Carry carries a position of an earlier topology with the cells from forward to the topology of an epoch with the cells to; both lists
+// are sorted. New cells get zero, which the caller must replace by the resourceVersion from which it watches them. The caller must also
+// make sure that the removed cells hold nothing that the client has not seen, or answer 410.
 func (p Position) Carry(epoch int64, from, to []string) (Position, error) {
 	if len(from) != len(p.Versions) {
-		return Position{}, fmt.Errorf("carrying a position to epoch %d: it has %d cells where epoch %d had %d: %w", epoch, len(p.Versions), p.Epoch, len(from), ErrForeign)
+		return Position{}, fmt.Errorf("carrying a position forward to epoch %d: it has %d cells, but epoch %d had %d: %w", epoch, len(p.Versions), p.Epoch, len(from), ErrForeign)
 	}
 	carried := Position{Epoch: epoch, Versions: make([]uint64, len(to))}
 	for i, name := range to {

@@ -70,7 +70,7 @@ func TestRoundTrip(t *testing.T) {
 		s := encode(t, p)
 		got, err := Parse(s)
 		if err != nil || got.Epoch != p.Epoch || !slices.Equal(got.Versions, p.Versions) {
-			t.Fatalf("%s reads as %+v, %v; want %+v", s, got, err, p)
+			t.Fatalf("Parse(%s) = %+v, %v; want %+v", s, got, err, p)
 		}
 	})
 }
@@ -84,12 +84,12 @@ func TestCompareAgreesWithClients(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := Compare(a, b); got != want {
-			t.Fatalf("Compare = %d, clients say %d", got, want)
+			t.Fatalf("Compare = %d, clients get %d", got, want)
 		}
 		ia, _ := new(big.Int).SetString(sa, 10)
 		ib, _ := new(big.Int).SetString(sb, 10)
 		if ia.Cmp(ib) != want {
-			t.Fatal("the integers compare otherwise")
+			t.Fatal("the integers compare differently")
 		}
 	})
 }
@@ -104,7 +104,7 @@ func TestAdvancingGrows(t *testing.T) {
 		}
 		next.Versions[cell] = rapid.Uint64Range(p.Versions[cell]+1, MaxVersion).Draw(t, "version")
 		if Compare(next, p) != 1 || !next.Covers(p) || p.Covers(next) {
-			t.Fatalf("%+v does not come after %+v", next, p)
+			t.Fatalf("%+v is not greater than %+v", next, p)
 		}
 	})
 }
@@ -114,10 +114,10 @@ func TestPlainVersionsAreLessThanPositions(t *testing.T) {
 		plain := rapid.Uint64Range(1, math.MaxUint64).Draw(t, "plain")
 		s := new(big.Int).SetUint64(plain).String()
 		if kind, err := Classify(s); kind != Plain || err != nil {
-			t.Fatalf("%s is taken for kind %d (%v)", s, kind, err)
+			t.Fatalf("Classify(%s) = %d, %v", s, kind, err)
 		}
 		if _, err := Parse(s); !errors.Is(err, ErrForeign) {
-			t.Fatalf("%s is read as a position (%v)", s, err)
+			t.Fatalf("%s was parsed as a position (%v)", s, err)
 		}
 		c, err := resourceversion.CompareResourceVersion(s, encode(t, positions(0).Draw(t, "position")))
 		if c != -1 || err != nil {
@@ -167,10 +167,10 @@ func TestCarry(t *testing.T) {
 	p := Position{Epoch: 4, Versions: []uint64{10, 20, 30}}
 	got, err := p.Carry(5, []string{"a", "b", "d"}, []string{"a", "c", "d"})
 	if want := (Position{Epoch: 5, Versions: []uint64{10, 0, 30}}); err != nil || Compare(got, want) != 0 {
-		t.Errorf("carried to %+v, %v; want %+v", got, err, want)
+		t.Errorf("Carry = %+v, %v; want %+v", got, err, want)
 	}
 	if _, err := p.Carry(5, []string{"a"}, []string{"a"}); !errors.Is(err, ErrForeign) {
-		t.Errorf("a position with the wrong number of cells is carried (%v)", err)
+		t.Errorf("a position with the wrong number of cells was accepted (%v)", err)
 	}
 	if p.Covers(got) || got.Covers(p) {
 		t.Error("positions of different epochs cover each other")
@@ -187,7 +187,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if again := encode(t, p); again != s {
-			t.Fatalf("%s reads as %+v, which is written %s", s, p, again)
+			t.Fatalf("%s was parsed as %+v, which is encoded as %s", s, p, again)
 		}
 	})
 }

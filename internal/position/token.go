@@ -11,30 +11,29 @@ import (
 	"unicode/utf8"
 )
 
-// tokenVersion names the encoding; a change of meaning needs another name, and both read for a while.
+// tokenVersion names the encoding. A change needs another name, and both must be accepted for a while.
 const tokenVersion = "cellplane.io/1"
 
-// maxToken bounds what is decoded at all: the longest position, the longest key and all cells drained, in base64.
+// maxToken limits the tokens that are decoded: the longest position, the longest key and all cells drained, in base64.
 const maxToken = 16 << 10
 
-// maxKey bounds a key: namespace, slash and name are at most 317 bytes.
+// maxKey limits a key: namespace, slash and name are at most 317 bytes.
 const maxKey = 512
 
-// ErrToken marks a continue token that cannot be used for the request it came with; an API server answers it with 400.
+// ErrToken marks a continue token that is not valid for its request; an API server answers it with 400.
 var ErrToken = errors.New("the continue token is not valid; list again from the start without one")
 
-// Token is where a list over several cells goes on after a page.
+// Token is where a list over several cells continues after a page.
 type Token struct {
-	// Resource is what is listed, as `group/resource`, or `resource` of the core group.
+	// Resource is the listed resource, as `group/resource`, or `resource` in the core group.
 	Resource string
 	// Namespace is the namespace listed, or "" for all.
 	Namespace string
-	// Position is what the first page showed, and every further one shows. It is nil once that state is gone and the client has
-	// chosen to go on with the most recent one.
+	// Position is the state that all pages show. It is nil if that state has expired and the client continues with the most recent one.
 	Position *Position
-	// After is the key of the last item handed out: `namespace/name`, or `name` of a cluster-scoped object.
+	// After is the key of the last item: `namespace/name`, or `name` of a cluster-scoped object.
 	After string
-	// Drained are the cells, by index, that have nothing after it.
+	// Drained are the indexes of the cells that have no items after it.
 	Drained []int
 }
 
@@ -48,7 +47,7 @@ type tokenFields struct {
 	Drained   []int  `json:"d,omitempty"`
 }
 
-// Encode returns the token as clients get it.
+// Encode returns the encoded token.
 func (t Token) Encode() (string, error) {
 	fields := tokenFields{Version: tokenVersion, Resource: t.Resource, Namespace: t.Namespace, After: t.After, Drained: t.Drained}
 	if t.Position != nil {
@@ -68,8 +67,8 @@ func (t Token) Encode() (string, error) {
 	return base64.RawURLEncoding.EncodeToString(b), nil
 }
 
-// ParseToken reads a token that came with a request for a resource in a namespace. A token of another request is an error, so
-// that it cannot lead out of what the request was authorized for. All errors are ErrToken.
+// ParseToken decodes the token of a request for a resource in a namespace. It refuses a token for anything else, since the request is not
+// authorized for that. All errors are ErrToken.
 func ParseToken(s, resource, namespace string) (Token, error) {
 	t, err := parseToken(s)
 	if err != nil {
@@ -86,17 +85,17 @@ func parseToken(s string) (Token, error) {
 		return Token{}, errors.New("it is too long")
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
-	if err != nil || strings.ContainsAny(s, "\r\n") { // line breaks, which the decoder skips, would make two spellings of one token
+	if err != nil || strings.ContainsAny(s, "\r\n") { // the decoder skips line breaks; a token must have one spelling
 		return Token{}, errors.New("it is not base64")
 	}
 	var fields tokenFields
 	decoder := json.NewDecoder(bytes.NewReader(b))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&fields); err != nil || decoder.InputOffset() != int64(len(b)) {
-		return Token{}, errors.New("it is not a token of this server")
+		return Token{}, errors.New("it was not issued by this API")
 	}
 	if fields.Version != tokenVersion {
-		return Token{}, fmt.Errorf("its version %.40q is unknown", fields.Version)
+		return Token{}, fmt.Errorf("unknown version %.40q", fields.Version)
 	}
 	t := Token{Resource: fields.Resource, Namespace: fields.Namespace, After: fields.After, Drained: fields.Drained}
 	if fields.Position != "" {
@@ -111,7 +110,7 @@ func parseToken(s string) (Token, error) {
 
 func (t Token) validate() error {
 	if t.Resource == "" || len(t.Resource) > maxKey {
-		return errors.New("it names no resource")
+		return errors.New("it has no valid resource")
 	}
 	if err := validateKey(t.After, t.Namespace); err != nil {
 		return err
@@ -122,20 +121,20 @@ func (t Token) validate() error {
 	}
 	for i, cell := range t.Drained {
 		if cell < 0 || cell >= cells || (i > 0 && cell <= t.Drained[i-1]) {
-			return errors.New("its list of drained cells is out of order or names a cell that is not there")
+			return errors.New("its list of drained cells is not sorted or names an unknown cell")
 		}
 	}
 	return nil
 }
 
-// validateKey keeps keys to what storage paths are made of, so that none climbs out of its resource or namespace.
+// validateKey refuses keys that could lead out of their resource or namespace as part of a storage path.
 func validateKey(key, namespace string) error {
 	if key == "" || len(key) > maxKey || !utf8.ValidString(key) || strings.Count(key, "/") > 1 {
-		return errors.New("its key is not that of an object")
+		return errors.New("its key is not the key of an object")
 	}
 	for segment := range strings.SplitSeq(key, "/") {
 		if segment == "" || segment == "." || segment == ".." || strings.ContainsFunc(segment, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			return errors.New("its key is not that of an object")
+			return errors.New("its key is not the key of an object")
 		}
 	}
 	if namespace != "" && (!strings.HasPrefix(key, namespace+"/") || strings.Contains(namespace, "/")) {
@@ -144,14 +143,14 @@ func validateKey(key, namespace string) error {
 	return nil
 }
 
-// ForCell returns the continue token with which one cell's own API server goes on after this token's key: the form of such tokens is
-// stable API of Kubernetes. version is the cell's field of the position; 0 stands for the cell's most recent state.
+// ForCell returns the continue token with which the API server of a cell continues after this token's key. The form of such tokens is
+// stable in Kubernetes. version is the cell's field of the position; 0 means the most recent state.
 func (t Token) ForCell(version uint64) string {
 	rv := "-1"
 	if version != 0 {
 		rv = strconv.FormatUint(version, 10)
 	}
-	// Keys in a cell's tokens are relative to the path the request lists.
+	// Keys in a cell's tokens are relative to the listed path.
 	start := t.After
 	if t.Namespace != "" {
 		start = strings.TrimPrefix(start, t.Namespace+"/")

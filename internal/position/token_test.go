@@ -34,11 +34,11 @@ func TestTokenRoundTrip(t *testing.T) {
 		}
 		got, err := ParseToken(s, want.Resource, want.Namespace)
 		if err != nil || !reflect.DeepEqual(got, want) {
-			t.Fatalf("%s reads as %+v, %v; want %+v", s, got, err, want)
+			t.Fatalf("ParseToken(%s) = %+v, %v; want %+v", s, got, err, want)
 		}
 		for _, other := range [][2]string{{"secrets", want.Namespace}, {want.Resource, "kube-system"}} {
 			if _, err := ParseToken(s, other[0], other[1]); !errors.Is(err, ErrToken) {
-				t.Fatalf("the token is accepted for %v (%v)", other, err)
+				t.Fatalf("the token was accepted for %v (%v)", other, err)
 			}
 		}
 	})
@@ -94,16 +94,16 @@ func TestParseTokenRefuses(t *testing.T) {
 	}
 	good := base64.RawURLEncoding.EncodeToString([]byte(`{"v":"cellplane.io/1","r":"pods","n":"a","k":"a/b",` + rv + `,"d":[0]}`))
 	if _, err := ParseToken(good, "pods", "a"); err != nil {
-		t.Errorf("the token all others are made of is refused: %v", err)
+		t.Errorf("the valid token was refused: %v", err)
 	}
 	for _, s := range []string{good + "=", good + "\n", "%", good[:len(good)-1]} {
 		if _, err := ParseToken(s, "pods", "a"); !errors.Is(err, ErrToken) {
-			t.Errorf("%q is accepted", s)
+			t.Errorf("%q was accepted", s)
 		}
 	}
 }
 
-// The API server's own decoder must understand the tokens made for cells.
+// TestForCell checks the tokens for cells with the API server's own decoder.
 func TestForCell(t *testing.T) {
 	for _, test := range []struct {
 		token   Token
@@ -118,7 +118,7 @@ func TestForCell(t *testing.T) {
 	} {
 		key, rv, err := storage.DecodeContinue(test.token.ForCell(test.version), test.prefix)
 		if err != nil || key != test.key || rv != test.rv {
-			t.Errorf("%+v goes on at %q, %d (%v); want %q, %d", test.token, key, rv, err, test.key, test.rv)
+			t.Errorf("%+v continues at %q, %d (%v); want %q, %d", test.token, key, rv, err, test.key, test.rv)
 		}
 	}
 }
@@ -138,13 +138,13 @@ func FuzzParseToken(f *testing.F) {
 		}
 		again, err := token.Encode()
 		if err != nil {
-			t.Fatalf("%+v was read and cannot be written: %v", token, err)
+			t.Fatalf("%+v was parsed and cannot be encoded: %v", token, err)
 		}
 		if back, err := ParseToken(again, "pods", "a"); err != nil || !reflect.DeepEqual(back, token) {
 			t.Fatalf("%+v became %+v (%v)", token, back, err)
 		}
 		if _, _, err := storage.DecodeContinue(token.ForCell(1), "/registry/pods/a/"); err != nil {
-			t.Fatalf("a cell does not understand what %+v becomes: %v", token, err)
+			t.Fatalf("a cell cannot decode the token of %+v: %v", token, err)
 		}
 	})
 }

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Kinds is a set of kinds, lower-cased, as they end the names of bindings.
+// Kinds is a set of kinds in lower case, which the names of bindings end with.
 type Kinds map[string]struct{}
 
-// NewKinds builds a set from kinds as the API spells them.
+// NewKinds returns a set of kinds.
 func NewKinds(kinds ...string) Kinds {
 	set := make(Kinds, len(kinds))
 	for _, kind := range kinds {
@@ -17,19 +17,19 @@ func NewKinds(kinds ...string) Kinds {
 	return set
 }
 
-// Template is a template that may have given a binding its name.
+// Template is a template that a binding may be derived from.
 type Template struct {
-	// Name is the template's name, whose slot the binding takes.
+	// Name is the template's name. The binding takes its slot.
 	Name string
 	// Kind is the template's kind in lower case.
 	Kind string
 }
 
-// Templates yields the templates a binding called `<name>-<kind>` can stem from. Both parts may contain dashes ("a-b-c" is "a-b"
-// of kind c, or "a" of a custom kind b-c), so there can be several; the one with the shortest kind, nearly always right, comes
-// first. Nothing is yielded for a name that ends in no known kind: then every cell has to be asked.
+// Templates yields the templates that a binding called `<name>-<kind>` can be derived from. Both parts may contain dashes ("a-b-c" is "a-b"
+// of kind c, or "a" of a custom kind b-c), so there can be several; the one with the shortest kind, nearly always the right one, comes
+// first. It yields none if the name does not end in a known kind: then every cell has to be asked.
 //
-// Names are what they are after lower-casing; templates in cells have lower-case names to begin with.
+// The binding's name is in lower case, and so are the names of templates in cells.
 func (k Kinds) Templates(binding string) iter.Seq[Template] {
 	return func(yield func(Template) bool) {
 		for end := len(binding); ; {
@@ -45,7 +45,7 @@ func (k Kinds) Templates(binding string) iter.Seq[Template] {
 	}
 }
 
-// OfBinding returns the distinct slots a binding can be in, the likeliest first; none if its name ends in no known kind.
+// OfBinding returns the distinct slots that a binding can be in, the likeliest first; none if its name does not end in a known kind.
 func (k Kinds) OfBinding(namespace, binding string) []Slot {
 	var found []Slot
 next:

@@ -7,12 +7,12 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// fractionBits is the precision of a draw. Winning draws are around 1/n for n cells: 40 bits leave over 30 that count.
+// fractionBits is the precision of a draw. Winning draws are around 1/n for n cells, so more than 30 of 40 bits are significant.
 const fractionBits = 40
 
-// chances returns u(cell, slot)·2⁶⁴ for every slot, where u is uniform in (0, 1). Every seed makes others.
+// chances returns u(cell, slot)·2⁶⁴ for every slot, where u is uniform in (0, 1). It depends on the seed.
 func (c Cell) chances() []uint64 {
-	place := len(c.Name) + 1 // the zero byte behind the name keeps ("a", slot) apart from ("a\x00…", slot)
+	place := len(c.Name) + 1 // a zero byte after the name separates it from the slot
 	key := make([]byte, place+2)
 	copy(key, c.Name)
 	if c.Seed != 0 {
@@ -26,8 +26,8 @@ func (c Cell) chances() []uint64 {
 	return numbers
 }
 
-// draws returns −log2(u(cell, slot)) for every slot, as fixed-point numbers above zero. A draw is exponentially distributed, and the
-// cell with the smallest draw÷weight owns the slot: the same order as the largest −weight÷ln(u), with the division turned into a product.
+// draws returns −log2(u(cell, slot)) for every slot, as positive fixed-point numbers. A draw is exponentially distributed, and the cell with
+// the smallest draw÷weight owns the slot. That is the order of −weight÷ln(u), largest first; beats multiplies instead of dividing.
 func (c Cell) draws() []uint64 {
 	numbers := c.chances()
 	for slot, h := range numbers {
@@ -36,10 +36,9 @@ func (c Cell) draws() []uint64 {
 	return numbers
 }
 
-// negLog2 returns −log2((h+½) ÷ 2⁶⁴) with fractionBits bits after the point, and at least the smallest such number. The half keeps
-// u away from both 0 and 1.
+// negLog2 returns −log2((h+½) ÷ 2⁶⁴) with fractionBits bits after the point, and at least 1. The half keeps u away from 0 and 1.
 func negLog2(h uint64) uint64 {
-	// 2h+1 needs 65 bits; its leading one is taken off as the whole part of the logarithm, the rest is the mantissa in [1, 2).
+	// 2h+1 needs 65 bits. The position of its leading one is the integer part of the logarithm; the rest is the mantissa in [1, 2).
 	whole := uint64(64 - bits.LeadingZeros64(h)) // floor(log2(2h+1)); h = 0 gives log2(1) = 0
 	mantissa := uint64(1) << 63
 	if h != 0 {

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// State is what a topology says about a cell.
+// State is the state of a cell in a topology.
 type State uint8
 
 // The states of a cell.
@@ -40,36 +40,36 @@ func (s State) String() string {
 
 // Cell is one cell of a topology.
 type Cell struct {
-	// Name identifies the cell; its draws, and so its slots, depend on it.
+	// Name identifies the cell. Its draws depend on it.
 	Name string
-	// Seed is chosen when the cell joins, by the function of that name, and stays: its draws depend on it too.
+	// Seed is chosen by the function Seed when the cell joins, and does not change. The draws depend on it too.
 	Seed uint32
-	// Weight is the cell's part of the slots, relative to the others', and is at least 1.
+	// Weight is the cell's share of the slots relative to other cells, at least 1.
 	Weight int32
 	// TargetWeight is the weight after the change under way; 0 means that it does not change.
 	TargetWeight int32
-	// State says whether the cell owns slots before and after the change.
+	// State determines whether the cell owns slots before and after the change.
 	State State
 }
 
 // Index is a cell's place in the topology's name order.
 type Index uint8
 
-// None is the index of no cell: the backup of a slot where only one cell can own it.
+// None is the index of no cell: the backup of a slot that only one cell can own.
 const None Index = 255
 
 // MaxCells is the largest number of cells of a topology.
 const MaxCells = 255
 
-// Route says where the objects of a slot are. Unless a change moves the slot, Old and New are the same.
+// Route holds the owners of a slot. Unless a change moves the slot, Old and New are the same.
 type Route struct {
 	// Old owns the slot's objects until they have been moved.
 	Old Index
 	// New owns them afterwards; new objects are created there.
 	New Index
-	// OldBackup would own the slot if Old failed before the change, and keeps the backup of what has not moved; it may be None.
+	// OldBackup owns the slot if Old fails, and holds the backup of objects that have not moved; it may be None.
 	OldBackup Index
-	// Backup would own the slot if New failed after the change, and keeps the backup of everything else; it may be None.
+	// Backup owns the slot if New fails, and holds the backup of all other objects; it may be None.
 	Backup Index
 }
 
@@ -105,7 +105,7 @@ func Compile(epoch int64, cells []Cell) (*Map, error) {
 		}
 	}
 	if before.empty() {
-		before = after // nothing was owned yet, so nothing has to move
+		before = after // the first cells of a topology: nothing has to move
 	}
 	for slot := range m.routes {
 		old, target := before.places[slot], after.places[slot]
@@ -119,7 +119,7 @@ func validate(epoch int64, sorted []Cell) error {
 		return errors.New("the epoch is negative")
 	}
 	if len(sorted) > MaxCells {
-		return fmt.Errorf("there are %d cells, more than the %d a topology can have", len(sorted), MaxCells)
+		return fmt.Errorf("%d cells are more than the maximum of %d", len(sorted), MaxCells)
 	}
 	owners := 0
 	for i, cell := range sorted {
@@ -131,7 +131,7 @@ func validate(epoch int64, sorted []Cell) error {
 		case cell.State > Failed:
 			return fmt.Errorf("cell %q has the unknown state %v", cell.Name, cell.State)
 		case cell.Weight < 1:
-			return fmt.Errorf("cell %q has weight %d; use at least 1, and state Out to empty a cell", cell.Name, cell.Weight)
+			return fmt.Errorf("cell %q has weight %d; use at least 1, and state Out to drain a cell", cell.Name, cell.Weight)
 		case cell.TargetWeight < 0:
 			return fmt.Errorf("cell %q has the negative target weight %d", cell.Name, cell.TargetWeight)
 		}
@@ -140,12 +140,12 @@ func validate(epoch int64, sorted []Cell) error {
 		}
 	}
 	if owners == 0 {
-		return errors.New("no cell is Normal or In, so nobody would own the objects; keep at least one")
+		return errors.New("no cell is Normal or In, so no cell would own the objects; keep at least one")
 	}
 	return nil
 }
 
-// race finds, slot by slot, the two cells with the best draws.
+// race finds the two cells with the best draws for every slot.
 type race struct {
 	places []places
 }
@@ -170,7 +170,7 @@ func newRace() *race {
 
 func (r *race) empty() bool { return r.places[0].first.cell == None }
 
-// enter adds a cell. Cells enter in name order and only a strictly better draw overtakes, so a tie goes to the lesser name.
+// enter adds a cell. Cells enter in name order and only a strictly better draw wins, so a tie goes to the first name.
 func (r *race) enter(cell Index, weight uint32, numbers []uint64) {
 	for slot, draw := range numbers {
 		e, p := entry{draw: draw, weight: weight, cell: cell}, &r.places[slot]
@@ -188,7 +188,7 @@ func (e entry) beats(other entry) bool { return beats(e.draw, e.weight, other.dr
 // Epoch returns the topology's generation.
 func (m *Map) Epoch() int64 { return m.epoch }
 
-// Route returns where the objects of a slot are.
+// Route returns the owners of a slot.
 func (m *Map) Route(slot Slot) Route { return m.routes[slot%Count] }
 
 // Cells returns the number of cells, Failed ones included; their indexes are below it.

@@ -14,12 +14,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMain lowers the number of runs of each property: every run looks at all slots of several topologies.
+// TestMain lowers the number of runs of each property test: every run checks all slots of several topologies.
 func TestMain(m *testing.M) {
 	if err := flag.Set("rapid.checks", "25"); err != nil {
 		panic(err)
 	}
-	m.Run() // flags on the command line are read in here, and win
+	m.Run() // flags on the command line override this
 }
 
 func mustCompile(t testing.TB, cells ...Cell) *Map {
@@ -47,7 +47,7 @@ func check(t *testing.T, property func(*rapid.T)) {
 	rapid.Check(t, property)
 }
 
-// Vectors over a whole topology: any change of the arithmetic shows here, on any platform.
+// TestCompileVectors detects any change of the arithmetic, on any platform.
 func TestCompileVectors(t *testing.T) {
 	m := mustCompile(t, Cell{Name: "a", Weight: 1}, Cell{Name: "b", Weight: 2}, Cell{Name: "c", Weight: 1, State: In}, Cell{Name: "d", Weight: 3, TargetWeight: 1})
 	digest := xxhash.New()
@@ -78,7 +78,7 @@ func TestNegLog2IsTheLogarithm(t *testing.T) {
 	}
 	check(math.MaxUint64)
 	if negLog2(math.MaxUint64) == 0 || negLog2(0) != 65<<fractionBits {
-		t.Error("the ends of the range are not where they should be")
+		t.Error("wrong result at the ends of the range")
 	}
 }
 
@@ -99,7 +99,7 @@ func TestOwnersAreTheBestScores(t *testing.T) {
 	}
 }
 
-func TestTieGoesToTheLesserName(t *testing.T) {
+func TestTieGoesToTheFirstName(t *testing.T) {
 	r := newRace()
 	same := make([]uint64, Count)
 	for i := range same {
@@ -123,7 +123,7 @@ func TestAddingACellOnlyTakesSlots(t *testing.T) {
 		for slot := range Slot(Count) {
 			r, was := during.Route(slot), before.Route(slot)
 			if during.Name(r.Old) != before.Name(was.New) {
-				t.Fatalf("slot %d was owned by %s, now it is said to have been by %s", slot, before.Name(was.New), during.Name(r.Old))
+				t.Fatalf("slot %d was owned by %s, but its old owner is %s", slot, before.Name(was.New), during.Name(r.Old))
 			}
 			if r.Moving() && during.Name(r.New) != cells[joining].Name {
 				t.Fatalf("slot %d moves from %s to %s, which did not join", slot, during.Name(r.Old), during.Name(r.New))
@@ -132,7 +132,7 @@ func TestAddingACellOnlyTakesSlots(t *testing.T) {
 	})
 }
 
-func TestRemovingACellGivesEachSlotToItsBackup(t *testing.T) {
+func TestSlotsOfARemovedCellGoToTheirBackup(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		cells := someCells(t, 2)
 		before := mustCompileRapid(t, cells)
@@ -174,7 +174,7 @@ func TestNothingMovesWithoutAChange(t *testing.T) {
 			t.Fatalf("without a change the stages are %v", m.Stages())
 		}
 		if len(m.Flows()) != 0 || len(Moves(m, m)) != 0 {
-			t.Fatal("something flows")
+			t.Fatal("slots move without a change")
 		}
 	})
 }
@@ -209,7 +209,7 @@ func TestStatesAndWeights(t *testing.T) {
 				}
 			}
 			if m.Name(r.New) != after.Name(after.Route(slot).New) {
-				t.Fatalf("slot %d ends with %s, want %s", slot, m.Name(r.New), after.Name(after.Route(slot).New))
+				t.Fatalf("slot %d moves to %s, want %s", slot, m.Name(r.New), after.Name(after.Route(slot).New))
 			}
 		}
 		stages := m.Stages()
@@ -217,11 +217,11 @@ func TestStatesAndWeights(t *testing.T) {
 			from, _ := m.Index(flow.From)
 			to, _ := m.Index(flow.To)
 			if stages[to] >= stages[from] {
-				t.Fatalf("slots flow from %s in stage %d to %s in stage %d", flow.From, stages[from], flow.To, stages[to])
+				t.Fatalf("slots move from %s in stage %d to %s in stage %d", flow.From, stages[from], flow.To, stages[to])
 			}
 		}
 		if len(Moves(m, after)) != 0 {
-			t.Fatal("finishing the change moves slots once more")
+			t.Fatal("finishing the change moves slots")
 		}
 	})
 }
@@ -233,7 +233,7 @@ func TestRaisingAWeightOnlyTakesSlots(t *testing.T) {
 		m := mustCompileRapid(t, cells)
 		for _, flow := range m.Flows() {
 			if flow.To != cells[0].Name {
-				t.Fatalf("%d slots flow from %s to %s", len(flow.Slots), flow.From, flow.To)
+				t.Fatalf("%d slots move from %s to %s", len(flow.Slots), flow.From, flow.To)
 			}
 		}
 	})
@@ -250,11 +250,11 @@ func TestFlowsAndBalanceAgree(t *testing.T) {
 	}
 	for _, holding := range m.Balance() {
 		if holding.After-holding.Before != change[holding.Cell] {
-			t.Errorf("%+v, but the flows say %+d", holding, change[holding.Cell])
+			t.Errorf("%+v, but the flows add up to %+d", holding, change[holding.Cell])
 		}
 	}
 	if balance := m.Balance(); balance[1].After != 0 || balance[3].Before != 0 {
-		t.Errorf("the leaving or the joining cell owns slots it must not: %v", balance)
+		t.Errorf("the leaving or the joining cell owns wrong slots: %v", balance)
 	}
 	// b's two sevenths leave; d takes two fifths of what stays. Nothing else moves.
 	if share < 0.4 || share > 0.65 {
@@ -265,7 +265,7 @@ func TestFlowsAndBalanceAgree(t *testing.T) {
 func TestFirstCellsJoinWithoutMoving(t *testing.T) {
 	m := mustCompile(t, Cell{Name: "a", Weight: 1, State: In}, Cell{Name: "b", Weight: 1, State: In}, Cell{Name: "c", Weight: 1, State: Failed})
 	if flows := m.Flows(); len(flows) != 0 {
-		t.Errorf("something moves into an empty topology: %v", flows)
+		t.Errorf("slots move in a topology that was empty: %v", flows)
 	}
 }
 
@@ -282,21 +282,21 @@ func TestCompileRefuses(t *testing.T) {
 		"has weight -3":           {{Name: "a", Weight: -3}},
 		"negative target weight":  {{Name: "a", Weight: 1, TargetWeight: -1}},
 		"unknown state State(9)":  {{Name: "a", Weight: 1, State: 9}},
-		"more than the 255":       many,
+		"maximum of 255":          many,
 	} {
 		if _, err := Compile(1, cells); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got error %v, want one that says %q", err, want)
+			t.Errorf("got error %v, want one with %q", err, want)
 		}
 	}
 	if _, err := Compile(-1, []Cell{{Name: "a", Weight: 1}}); err == nil {
-		t.Error("a negative epoch compiles")
+		t.Error("a negative epoch was accepted")
 	}
 	if _, err := Compile(1, many[:MaxCells]); err != nil {
 		t.Errorf("the largest topology does not compile: %v", err)
 	}
 }
 
-func TestMapAnswersAboutCells(t *testing.T) {
+func TestMapCells(t *testing.T) {
 	m := mustCompile(t, Cell{Name: "b", Weight: 2}, Cell{Name: "a", Weight: 1, State: Failed})
 	if m.Epoch() != 1 || m.Cells() != 2 || !slices.Equal(m.Names(), []string{"a", "b"}) {
 		t.Errorf("epoch %d, cells %d, names %v", m.Epoch(), m.Cells(), m.Names())

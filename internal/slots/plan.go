@@ -7,18 +7,18 @@ import (
 	"slices"
 )
 
-// Flow is a set of slots that change from one cell to another.
+// Flow is a set of slots that move from one cell to another.
 type Flow struct {
 	// From and To are the names of the cells.
 	From, To string
-	// Slots are the slots that change, in ascending order.
+	// Slots are the slots that move, in ascending order.
 	Slots []Slot
 }
 
-// Share returns the part of all slots that flows, between 0 and 1.
+// Share returns the fraction of all slots in the flow, between 0 and 1.
 func (f Flow) Share() float64 { return float64(len(f.Slots)) / Count }
 
-// Flows returns what the change under way in m moves, ordered by the names of the cells; nothing if no change is under way.
+// Flows returns the slots that move in the change under way, ordered by the names of the cells.
 func (m *Map) Flows() []Flow {
 	return flows(func(slot Slot) (string, string) {
 		route := m.Route(slot)
@@ -26,8 +26,7 @@ func (m *Map) Flows() []Flow {
 	})
 }
 
-// Moves returns what differs between two topologies once their changes have finished: from the owners before ends with to those
-// after ends with.
+// Moves returns the slots whose owners differ between two topologies after their changes have finished.
 func Moves(before, after *Map) []Flow {
 	return flows(func(slot Slot) (string, string) {
 		return before.Name(before.Route(slot).New), after.Name(after.Route(slot).New)
@@ -56,7 +55,7 @@ type Holding struct {
 	Cell string
 	// Before and After are the numbers of slots it owns before and after the change under way.
 	Before, After int
-	// Backup is the number of slots it keeps the backup of after the change.
+	// Backup is the number of slots it is the backup cell of after the change.
 	Backup int
 }
 
@@ -76,11 +75,11 @@ func (m *Map) Balance() []Holding {
 	return holdings
 }
 
-// Stages returns, for every cell, when to read it relative to the others if what is read of all has to fit together while slots move:
-// each slot's new owner is in a lower stage than its old one. Without a change all are in stage 0.
+// Stages returns, for every cell, the stage in which to read it so that a read of all cells is consistent while slots move: each slot's new
+// owner is in a lower stage than its old one. Without a change all are in stage 0.
 //
-// There always is such an order. A slot moves only to a cell whose weight has grown more than that of the cell it leaves (a joining
-// cell's weight grows from nothing, a leaving one's shrinks to nothing), so it goes by the growth.
+// Such an order always exists. A slot moves only to a cell whose weight grows more than that of the cell it leaves (a joining cell grows
+// from zero, a leaving one shrinks to zero), so cells are ordered by their growth.
 func (m *Map) Stages() []int {
 	growths := make([]*big.Rat, len(m.cells))
 	for i, cell := range m.cells {
@@ -101,7 +100,7 @@ func (m *Map) Stages() []int {
 	return stages
 }
 
-// growth is the ratio of a cell's weights after and before the change. A joining cell's stands for infinity: no other is as high.
+// growth is the ratio of a cell's weights after and before the change. That of a joining cell stands for infinity.
 func (c Cell) growth() *big.Rat {
 	switch c.State {
 	case In:

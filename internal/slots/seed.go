@@ -6,16 +6,15 @@ import (
 )
 
 const (
-	// seeds is how many seeds are tried for a cell that joins. Of twelve sets of names, ten equal cells came within 1.3 % of their
-	// shares with this many, and twenty within 2.2 %.
+	// seeds is how many seeds are tried for a joining cell. With twelve sets of names, ten equal cells came within 1.3 % of their shares, and
+	// twenty within 2.2 %.
 	seeds = 128
-	// balanced is how far from its share a cell may be so that no better seed is looked for.
+	// balanced is the deviation from its share at which a cell needs no better seed.
 	balanced = 0.01
 )
 
-// Seed returns the seed with which joining should join cells. Draws are by chance, and so are shares; of the ways in which the new cell
-// could draw, this is one that leaves every cell close to what its weight entitles it to. The others' draws stay as they are, so that the
-// new cell still only takes slots.
+// Seed returns the seed with which joining should join cells. Draws are random, and so are the shares of the cells; this seed leaves every
+// cell close to the share of its weight. The draws of the other cells stay the same, so the new cell still only takes slots.
 func Seed(cells []Cell, joining Cell) uint32 {
 	stay, weights := newRace(), []float64{}
 	for _, cell := range cells {
@@ -52,8 +51,8 @@ func Seed(cells []Cell, joining Cell) uint32 {
 	return best
 }
 
-// limits returns, for every slot, the chance above which a cell of a weight that joins would get it. It need not be exact: it is for
-// choosing among draws, not for dealing slots.
+// limits returns, for every slot, the chance above which a joining cell of a weight would own it. It need not be exact: it only serves to
+// compare seeds.
 func (r *race) limits(weight float64) []uint64 {
 	limits := make([]uint64, len(r.places))
 	for slot, place := range r.places {
@@ -66,7 +65,7 @@ func (r *race) limits(weight float64) []uint64 {
 	return limits
 }
 
-// furthest returns how far the cell furthest from its weight's share is from it, relative to that share.
+// furthest returns the largest deviation of a cell from the share of its weight, relative to that share.
 func furthest(counts []int, weights []float64) float64 {
 	total, off := 0.0, 0.0
 	for _, weight := range weights {

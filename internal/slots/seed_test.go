@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// joined lets cells join one after the other, each with its seed.
+// joined returns cells that have joined one after the other, each with its seed.
 func joined(prefix string, weights ...int32) []Cell {
 	var cells []Cell
 	for i, weight := range weights {
@@ -53,7 +53,7 @@ func TestBalanceByWeight(t *testing.T) {
 	}
 }
 
-// TestSeedsBalance holds for every topology whose cells joined one after the other: slots follow weights.
+// TestSeedsBalance checks that slots follow weights if cells have joined one after the other.
 func TestSeedsBalance(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		weights := rapid.SliceOfN(rapid.Int32Range(1, 3), 2, 8).Draw(t, "weights")
@@ -71,7 +71,7 @@ func TestSeedsBalance(t *testing.T) {
 	})
 }
 
-func TestSeedLooksAtThoseThatStay(t *testing.T) {
+func TestSeedConsidersStayingCells(t *testing.T) {
 	joins := Cell{Name: "new", Weight: 2}
 	if seed := Seed(nil, joins); seed != 0 {
 		t.Errorf("the first cell joins with seed %d", seed)
@@ -79,7 +79,7 @@ func TestSeedLooksAtThoseThatStay(t *testing.T) {
 	stay := []Cell{{Name: "a", Weight: 3}, {Name: "b", Weight: 1}, {Name: "c", Weight: 2}, {Name: "d", Weight: 2}, {Name: "e", Weight: 1}}
 	want := Seed(stay, joins)
 	if want == 0 {
-		t.Fatal("these cells need no seed, so that the test shows nothing")
+		t.Fatal("these cells need no seed; the test needs others")
 	}
 	gone := append([]Cell{{Name: "f", Weight: 4, State: Failed}, {Name: "g", Weight: 1, State: Out}}, stay...)
 	gone[2].Weight, gone[2].TargetWeight = 9, 3
@@ -88,8 +88,8 @@ func TestSeedLooksAtThoseThatStay(t *testing.T) {
 	}
 }
 
-// Another seed is another draw, and none is what it was before there were seeds.
-func TestSeedsDrawAnew(t *testing.T) {
+// TestSeedsChangeDraws: another seed is another draw, and seed 0 draws as before seeds existed.
+func TestSeedsChangeDraws(t *testing.T) {
 	draws := func(seed uint32) []uint64 { return Cell{Name: "a", Seed: seed}.draws() }
 	for _, pair := range [][2]uint32{{0, 1}, {1, 2}, {1, 1 << 24}} {
 		same := 0
@@ -100,7 +100,7 @@ func TestSeedsDrawAnew(t *testing.T) {
 			}
 		}
 		if same > 0 {
-			t.Errorf("seeds %v draw the same for %d slots", pair, same)
+			t.Errorf("seeds %v have the same draws for %d slots", pair, same)
 		}
 	}
 }

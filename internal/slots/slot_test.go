@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The vectors pin the data format: a change here moves objects of running installations.
+// TestOfVectors fixes the data format: a change here moves objects of running installations.
 func TestOfVectors(t *testing.T) {
 	for _, test := range []struct {
 		namespace, name string
@@ -93,7 +93,7 @@ func TestBindingFollowsItsTemplate(t *testing.T) {
 		kind := rapid.SampledFrom(kinds).Draw(t, "kind")
 		binding := strings.ToLower(name + "-" + kind)
 		if !slices.Contains(set.OfBinding(namespace, binding), Of(namespace, name)) {
-			t.Fatalf("binding %q is not looked for where %q lives", binding, name)
+			t.Fatalf("binding %q is not looked up in the slot of %q", binding, name)
 		}
 	})
 }

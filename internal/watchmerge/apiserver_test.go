@@ -24,7 +24,7 @@ import (
 	"github.com/cellplane/cellplane/internal/watchmerge"
 )
 
-// gateway serves the ConfigMaps of two namespaces of a real API server, which stand for two cells, as one watch.
+// gateway merges the watches of two namespaces of a real API server, which stand for two cells.
 type gateway struct {
 	t     *testing.T
 	url   string
@@ -87,7 +87,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		},
 	}
 	if err := driver.Run(r.Context()); err != nil && r.Context().Err() == nil {
-		g.t.Errorf("a watch ended with %v", err)
+		g.t.Errorf("a watch failed: %v", err)
 	}
 }
 
@@ -122,7 +122,7 @@ func (g *gateway) open(ctx context.Context, cell int, version uint64, initial bo
 	return splice.NewEventReader(response.Body, encoding, 0), nil
 }
 
-// An unmodified informer sees one cluster, whatever breaks.
+// TestInformerOverMergedWatch checks that an unmodified informer sees one cluster, even if connections break.
 func TestInformerOverMergedWatch(t *testing.T) {
 	plane := testenv.SharedAPIServer(t)
 	for _, contentType := range []string{"application/json", splice.ProtobufContentType} {
@@ -153,21 +153,21 @@ func TestInformerOverMergedWatch(t *testing.T) {
 			f.create(1, "e")
 			f.expect("0/c", "1/b", "1/d", "1/e")
 			if _, resumed := g.counts(); resumed != 0 {
-				t.Error("the client noticed that a cell's stream broke")
+				t.Error("the client saw that a cell's stream broke")
 			}
 
-			server.CloseClientConnections() // the client's breaks
+			server.CloseClientConnections() // the client's connection breaks
 			f.delete(1, "b")
 			f.create(0, "f")
 			f.expect("0/c", "0/f", "1/d", "1/e")
 
-			testenv.Eventually(t, "the informer has told of two deletions", func(context.Context) (bool, error) {
+			testenv.Eventually(t, "the informer reports two deletions", func(context.Context) (bool, error) {
 				f.lock.Lock()
 				defer f.lock.Unlock()
-				return slices.Equal(f.deleted, []string{"0/a", "1/b"}), fmt.Errorf("it told of %v", f.deleted)
+				return slices.Equal(f.deleted, []string{"0/a", "1/b"}), fmt.Errorf("the informer reported the deletion of %v", f.deleted)
 			})
 			if begun, resumed := g.counts(); begun != 1 || resumed == 0 {
-				t.Errorf("the informer began %d times and resumed %d times", begun, resumed)
+				t.Errorf("the informer listed %d times and resumed %d times", begun, resumed)
 			}
 		})
 	}
@@ -227,7 +227,7 @@ func (f *federation) watch(config *rest.Config) {
 	factory.StartWithContext(f.t.Context())
 	f.t.Cleanup(factory.Shutdown)
 	if !cache.WaitForCacheSync(f.t.Context().Done(), informer.HasSynced) {
-		f.t.Fatal("the informer does not sync")
+		f.t.Fatal("the informer did not sync")
 	}
 }
 
@@ -239,6 +239,6 @@ func (f *federation) expect(names ...string) {
 			got = append(got, f.name(object))
 		}
 		slices.Sort(got)
-		return slices.Equal(got, names), fmt.Errorf("it has %v", got)
+		return slices.Equal(got, names), fmt.Errorf("the informer has %v", got)
 	})
 }

@@ -13,7 +13,7 @@ import (
 
 var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// hook is a Moves of functions.
+// hook implements Moves with functions.
 type hook struct {
 	side  func(int, *splice.Object) Side
 	after func(int, *splice.Event) Dependency
@@ -37,7 +37,7 @@ func must[T any](t *testing.T) func(v T, err error) T {
 	}
 }
 
-// script runs events through a merger and tells what comes out.
+// script runs events through a merger and returns its output.
 type script struct {
 	t *testing.T
 	m *Merger
@@ -51,12 +51,12 @@ func newScript(t *testing.T, options Options) *script {
 
 func (s *script) offer(i int, e *splice.Event) string {
 	s.t.Helper()
-	return tell(must[[]Output](s.t)(s.m.Offer(i, e, noon)))
+	return format(must[[]Output](s.t)(s.m.Offer(i, e, noon)))
 }
 
-// tell writes outputs as `TYPE key content@position`.
-func tell(outputs []Output) string {
-	var told []string
+// format writes outputs as `TYPE key content@position`.
+func format(outputs []Output) string {
+	var lines []string
 	for _, o := range outputs {
 		at := o.Version
 		if p, err := position.Parse(o.Version); err == nil {
@@ -69,9 +69,9 @@ func tell(outputs []Output) string {
 		if o.Event.InitialEventsEnd {
 			what += " end"
 		}
-		told = append(told, what+"@"+at)
+		lines = append(lines, what+"@"+at)
 	}
-	return strings.Join(told, ", ")
+	return strings.Join(lines, ", ")
 }
 
 func expect(t *testing.T, got, want string) {
@@ -81,12 +81,12 @@ func expect(t *testing.T, got, want string) {
 	}
 }
 
-// A held event tells that its cell has nothing before it, also where a selector hides what would tell.
+// TestHeldEventsDoNotWaitForEachOther checks that a held event implies that its cell has no event before it, even if a selector hides some.
 func TestHeldEventsDoNotWaitForEachOther(t *testing.T) {
 	s := newScript(t, Options{Cells: 2, Start: []uint64{10, 10}, Moves: hook{stays, annotated}})
 	expect(t, s.offer(0, event(t, change(20, "n/a", object{after: "1:15"}))), "")
 	if s.m.Wants(0) {
-		t.Error("more is wanted of a cell whose event is held")
+		t.Error("a cell with a held event is read further")
 	}
 	if version, resumable := s.m.Reopen(0); version != 20 || !resumable {
 		t.Errorf("a cell with a held event is reopened at %d (%v)", version, resumable)
@@ -100,8 +100,8 @@ func TestDependenciesOnAbsentCellsAreMet(t *testing.T) {
 	expect(t, s.offer(0, event(t, change(21, "n/a", object{after: "7:15"}))), "MODIFIED n/a 0@[21 0]")
 }
 
-// While one cell catches up for one object, it shows another whose old cell is behind in turn.
-func TestCatchingUpDrawsOthersAlong(t *testing.T) {
+// TestCatchingUpCascades: while one cell catches up for one object, it shows another whose old cell is behind in turn.
+func TestCatchingUpCascades(t *testing.T) {
 	from := map[string]int{"n/a": 1, "n/b": 0}
 	side := func(i int, o *splice.Object) Side {
 		switch i {
@@ -122,13 +122,13 @@ func TestCatchingUpDrawsOthersAlong(t *testing.T) {
 	expect(t, s.offer(0, event(t, entry{rv: 15, kind: splice.Added, object: object{key: "n/b", status: Migrated, after: "2:17"}})), "")
 	expect(t, s.offer(0, bookmark(t, 15, true)), "")
 	if s.m.Wants(0) || s.m.Wants(1) || !s.m.Wants(2) {
-		t.Fatal("another cell than the third has to catch up")
+		t.Fatal("want the third cell to catch up")
 	}
 	expect(t, s.offer(2, event(t, change(12, "n/a", object{content: 2, status: Migrating}))), "")
 	expect(t, s.offer(2, event(t, change(16, "n/a", object{content: 2, after: "1:14"}))), "MODIFIED n/a 2@16")
 	expect(t, s.offer(2, event(t, change(17, "n/b", object{status: Migrating}))), "")
 	if s.m.Wants(0) || !s.m.Wants(1) || s.m.Wants(2) {
-		t.Fatal("another cell than the second has to catch up")
+		t.Fatal("want the second cell to catch up")
 	}
 	expect(t, s.offer(1, event(t, change(12, "n/a", object{content: 2}))), "")
 	expect(t, s.offer(1, bookmark(t, 13, false)), "")
@@ -144,7 +144,7 @@ func TestInitialEventsWithoutAnEnd(t *testing.T) {
 		t.Error("a cell that has sent its initial events is not waited for")
 	}
 	if _, resumable := s.m.Reopen(1); resumable {
-		t.Error("half of a cell's initial events can be resumed")
+		t.Error("incomplete initial events can be resumed")
 	}
 	if version, resumable := s.m.Reopen(0); version != 9 || !resumable {
 		t.Errorf("a complete cell is reopened at %d (%v)", version, resumable)
@@ -155,21 +155,21 @@ func TestInitialEventsWithoutAnEnd(t *testing.T) {
 
 func TestBookmarks(t *testing.T) {
 	s := newScript(t, Options{Cells: 2, Start: []uint64{10, 10}, Bookmarks: true})
-	at := func(d time.Duration) string { return tell(must[[]Output](t)(s.m.Tick(noon.Add(d)))) }
+	at := func(d time.Duration) string { return format(must[[]Output](t)(s.m.Tick(noon.Add(d)))) }
 	expect(t, at(2*time.Minute), "") // nothing new
 	expect(t, s.offer(0, bookmark(t, 11, false)), "")
 	expect(t, at(59*time.Second), "")
 	expect(t, at(time.Minute), "BOOKMARK@[11 10]")
 	expect(t, at(3*time.Minute), "") // nothing new
 	expect(t, s.offer(1, bookmark(t, 12, false)), "")
-	expect(t, tell(must[[]Output](t)(s.m.Last(noon))), "BOOKMARK@[11 12]")
-	expect(t, tell(must[[]Output](t)(s.m.Last(noon))), "")
+	expect(t, format(must[[]Output](t)(s.m.Last(noon))), "BOOKMARK@[11 12]")
+	expect(t, format(must[[]Output](t)(s.m.Last(noon))), "")
 
 	quiet := newScript(t, Options{Cells: 1, Start: []uint64{10}})
 	expect(t, quiet.offer(0, bookmark(t, 11, false)), "")
-	expect(t, tell(must[[]Output](t)(quiet.m.Last(noon))), "")
+	expect(t, format(must[[]Output](t)(quiet.m.Last(noon))), "")
 	if got := quiet.m.Position().Versions; !slices.Equal(got, []uint64{11}) {
-		t.Errorf("a bookmark the client does not want is not counted: %v", got)
+		t.Errorf("a bookmark that the client does not want does not advance the position: %v", got)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestErrorsEndTheWatch(t *testing.T) {
 	}
 	expect(t, s.offer(1, gone), "ERROR@")
 	if !s.m.Ended() || s.m.Wants(0) || s.m.Wants(1) {
-		t.Error("the watch goes on after an error")
+		t.Error("the watch continues after an error")
 	}
 	if _, err := s.m.Expire(); err == nil {
 		t.Error("the watch ends twice")
@@ -190,30 +190,30 @@ func TestErrorsEndTheWatch(t *testing.T) {
 		s := newScript(t, Options{Cells: 1, Start: []uint64{10}, Encoding: encoding})
 		outputs := must[[]Output](t)(s.m.Expire())
 		if len(outputs) != 1 || outputs[0].Event.Code != 410 || outputs[0].Event.Reason != "Expired" || !s.m.Ended() {
-			t.Errorf("an expired watch ends with %v", tell(outputs))
+			t.Errorf("an expired watch ends with %v", format(outputs))
 		}
 	}
 }
 
-func TestCellsMustKeepToTheProtocol(t *testing.T) {
+func TestProtocolViolations(t *testing.T) {
 	s := newScript(t, Options{Cells: 2, Start: []uint64{10, 10}, Moves: hook{stays, annotated}})
 	if _, err := s.m.Offer(0, event(t, change(9, "n/a", object{})), noon); err == nil {
-		t.Error("a cell may go back")
+		t.Error("a cell went back and was accepted")
 	}
 	if _, err := s.m.Offer(0, event(t, change(1<<63, "n/a", object{})), noon); err == nil {
-		t.Error("a resourceVersion that fits no position is accepted")
+		t.Error("a resourceVersion above the maximum was accepted")
 	}
-	nonsense, err := splice.ParseEvent([]byte(`{"type":"ADDED","object":{"metadata":{"resourceVersion":"x"}}}`), splice.JSON)
+	invalid, err := splice.ParseEvent([]byte(`{"type":"ADDED","object":{"metadata":{"resourceVersion":"x"}}}`), splice.JSON)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s = newScript(t, Options{Cells: 2, Start: []uint64{10, 10}, Moves: hook{stays, annotated}})
-	if _, err := s.m.Offer(0, nonsense, noon); err == nil {
-		t.Error("a resourceVersion that is no number is accepted")
+	if _, err := s.m.Offer(0, invalid, noon); err == nil {
+		t.Error("an invalid resourceVersion was accepted")
 	}
 	expect(t, s.offer(0, event(t, change(20, "n/a", object{after: "1:15"}))), "")
 	if _, err := s.m.Offer(0, event(t, change(21, "n/a", object{})), noon); err == nil {
-		t.Error("an event out of turn is accepted")
+		t.Error("an unexpected event was accepted")
 	}
 }
 
@@ -227,7 +227,7 @@ func TestNewRefuses(t *testing.T) {
 		"an impossible epoch":   {Cells: 1, Epoch: position.MaxEpoch + 1},
 	} {
 		if _, err := New(options, noon); err == nil {
-			t.Errorf("%s: there is a merger", name)
+			t.Errorf("%s: New succeeded", name)
 		}
 	}
 }

@@ -16,11 +16,11 @@ import (
 var (
 	// ErrExpired is returned by Open if a cell no longer has the events after a resourceVersion.
 	ErrExpired = errors.New("the resourceVersion has expired")
-	// ErrUnavailable is returned by Open if a cell cannot be reached now, but may be later.
+	// ErrUnavailable is returned by Open if a cell is temporarily unreachable.
 	ErrUnavailable = errors.New("the cell is not available")
 )
 
-// The wait before a stream is opened again, doubled with every attempt that yields no event.
+// The back-off before a stream is reopened, doubled with every attempt that yields no event.
 const (
 	firstDelay = 50 * time.Millisecond
 	maxDelay   = 10 * time.Second
@@ -28,32 +28,31 @@ const (
 
 // Stream is the watch of one cell, such as a splice.EventReader.
 type Stream interface {
-	// Next returns the next event; any error is the end of the stream. It must return when the context it was opened with is done.
+	// Next returns the next event; any error ends the stream. It must return when the context it was opened with is done.
 	Next() (*splice.Event, error)
 }
 
 // Driver reads the streams of the cells through a Merger.
 type Driver struct {
-	// Merger says what becomes of the events.
+	// Merger decides what happens to the events.
 	Merger *Merger
 	// Open watches a cell: from a resourceVersion or, if initial, beginning with initial events. The stream ends with the context.
 	Open func(ctx context.Context, cell int, version uint64, initial bool) (Stream, error)
-	// Begin is called when all cells have been asked, or before the first event: from then on nothing but events can be sent. It may
-	// be nil.
+	// Begin is called when all cells have answered, or before the first event: from then on only events can be sent. It may be nil.
 	Begin func()
-	// Send passes events on to the client.
+	// Send sends events to the client.
 	Send func([]Output) error
-	// End, if set, ends the watch when it is closed, as if its time were over.
+	// End, if set, ends the watch when it is closed, like Timeout.
 	End <-chan struct{}
 	// Timeout is how long the watch lasts; 0 means until the context is done.
 	Timeout time.Duration
-	// Clock is the time; nil means the real one.
+	// Clock is the clock; nil means the real one.
 	Clock clock.WithTicker
 }
 
-// Run merges the cells' watches until the client's context is done, the time is over, or the watch ends by an error event. Its error,
-// if Begin has not been called, is to be answered as a status. A cell whose stream breaks is watched again quietly; one that cannot be
-// reached does not stop the others, unless its initial events are missing.
+// Run merges the cells' watches until the client's context is done, the timeout is over, or an error event ends the watch. If it returns
+// an error before Begin was called, the caller answers with a status. Run reopens a stream that breaks. A cell that cannot be reached does
+// not stop the others, unless its initial events are missing.
 func (d *Driver) Run(ctx context.Context) error {
 	r := &run{Driver: *d, readers: make([]reader, len(d.Merger.cells)), reports: make(chan report)}
 	if r.Clock == nil {
@@ -74,16 +73,16 @@ type run struct {
 	begun   bool
 }
 
-// reader is the driver's side of the goroutine that reads a cell. It does one thing at a time: what it is told.
+// reader is the driver's side of the goroutine that reads a cell. It executes one order at a time.
 type reader struct {
 	orders chan order
 	busy   bool
 	open   bool
-	asked  bool
+	asked  bool // has answered at least once
 	delay  time.Duration
 }
 
-// order tells a reader to open its stream, after a delay, or to read the next event.
+// order makes a reader open its stream, after a delay, or read the next event.
 type order struct {
 	open    bool
 	version uint64
@@ -91,7 +90,7 @@ type order struct {
 	delay   time.Duration
 }
 
-// report is what came of an order.
+// report is the result of an order.
 type report struct {
 	cell  int
 	order order
@@ -110,7 +109,7 @@ func (r *run) start(ctx context.Context) {
 	}
 }
 
-// read obeys the orders for a cell.
+// read executes the orders for a cell.
 func (r *run) read(ctx context.Context, i int) {
 	var stream openStream
 	defer stream.close()
@@ -139,7 +138,7 @@ func (r *run) read(ctx context.Context, i int) {
 	}
 }
 
-// openStream is a stream with what ends it.
+// openStream is a stream with the function that ends it.
 type openStream struct {
 	Stream
 	cancel context.CancelFunc
@@ -169,7 +168,7 @@ func (r *run) sleep(ctx context.Context, delay time.Duration) bool {
 	}
 }
 
-// loop is the watch.
+// loop runs the watch.
 func (r *run) loop(ctx context.Context) error {
 	ticker := r.Clock.NewTicker(BookmarkInterval / 4)
 	defer ticker.Stop()
@@ -203,7 +202,7 @@ func (r *run) loop(ctx context.Context) error {
 	return nil
 }
 
-// order gives every idle reader something to do that the merger wants.
+// order gives every idle reader the order that the merger wants.
 func (r *run) order() error {
 	asked := true
 	for i := range r.readers {
@@ -221,7 +220,7 @@ func (r *run) order() error {
 		}
 		version, resumable := r.Merger.Reopen(i)
 		if reader.asked && !resumable {
-			return fmt.Errorf("merging watches: cell number %d broke off its initial events", i)
+			return fmt.Errorf("merging watches: the stream of cell %d ended within its initial events", i)
 		}
 		reader.busy = true
 		reader.orders <- order{open: true, version: version, initial: !resumable, delay: reader.delay}
@@ -239,7 +238,7 @@ func (r *run) begin() {
 	r.begun = true
 }
 
-// take deals with what a reader reports.
+// take handles a report.
 func (r *run) take(ctx context.Context, result report) error {
 	reader := &r.readers[result.cell]
 	reader.busy = false
@@ -250,9 +249,9 @@ func (r *run) take(ctx context.Context, result report) error {
 	case result.order.open:
 		return r.notOpened(ctx, result)
 	case result.err != nil:
-		klog.FromContext(ctx).V(4).Info("Watching a cell again after its stream ended", "cell", result.cell, "reason", result.err)
+		klog.FromContext(ctx).V(4).Info("reopening the watch of a cell after its stream ended", "cell", result.cell, "reason", result.err)
 		reader.open = false
-		reader.slowDown()
+		reader.backOff()
 		return nil
 	default:
 		reader.delay = 0
@@ -260,26 +259,26 @@ func (r *run) take(ctx context.Context, result report) error {
 	}
 }
 
-// notOpened deals with a cell that refuses to be watched.
+// notOpened handles a cell that cannot be watched.
 func (r *run) notOpened(ctx context.Context, result report) error {
 	reader := &r.readers[result.cell]
 	switch {
 	case errors.Is(result.err, ErrExpired):
 		return r.send(r.Merger.Expire())
 	case errors.Is(result.err, ErrUnavailable) && !result.order.initial:
-		klog.FromContext(ctx).V(2).Info("A cell cannot be watched; its events are late", "cell", result.cell, "reason", result.err)
+		klog.FromContext(ctx).V(2).Info("cannot watch a cell; its events are delayed", "cell", result.cell, "reason", result.err)
 		reader.asked = true
-		reader.slowDown()
+		reader.backOff()
 		return nil
 	default:
-		return fmt.Errorf("watching cell number %d: %w", result.cell, result.err)
+		return fmt.Errorf("watching cell %d: %w", result.cell, result.err)
 	}
 }
 
-// slowDown lengthens the wait before the next attempt.
-func (r *reader) slowDown() { r.delay = min(max(2*r.delay, firstDelay), maxDelay) }
+// backOff doubles the delay before the next attempt.
+func (r *reader) backOff() { r.delay = min(max(2*r.delay, firstDelay), maxDelay) }
 
-// send passes events on, if there are any.
+// send sends events, if there are any.
 func (r *run) send(events []Output, err error) error {
 	if sendErr := r.sendAll(events); sendErr != nil {
 		return sendErr

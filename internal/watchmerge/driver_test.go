@@ -16,9 +16,9 @@ import (
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
-// fakeCell is a cell whose streams are scripts.
+// fakeCell is a cell with scripted streams.
 type fakeCell struct {
-	// streams are opened one after the other; the last stays open when its events are over.
+	// streams are opened one after the other; the last stays open after its events.
 	streams []fakeStream
 }
 
@@ -35,8 +35,8 @@ type harness struct {
 	lock   sync.Mutex
 	opened []string
 	sent   []string
-	more   chan struct{} // gets a token for everything that is sent
-	// idle, if set, is closed when a cell has nothing more to send; time stands still until then, and makes a leap after.
+	more   chan struct{} // receives a token for every sent event
+	// idle, if set, is closed when a cell has no more events. The clock stands still until then.
 	idle chan struct{}
 }
 
@@ -54,7 +54,7 @@ func newHarness(t *testing.T, options Options, cells ...fakeCell) *harness {
 		Begin:  func() { h.note("BEGIN") },
 		Send: func(outputs []Output) error {
 			for _, o := range outputs {
-				h.note(tell([]Output{o}))
+				h.note(format([]Output{o}))
 			}
 			return nil
 		},
@@ -104,7 +104,7 @@ func (r *fakeReader) Next() (*splice.Event, error) {
 	return nil, r.ctx.Err()
 }
 
-// run lets the driver work until n things have been sent, and returns its error. The clock jumps whenever somebody waits for it.
+// run runs the driver until n events have been sent, and returns its error. The clock advances whenever a goroutine waits for it.
 func (h *harness) run(t *testing.T, n int) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -127,7 +127,7 @@ func (h *harness) run(t *testing.T, n int) error {
 	return <-done
 }
 
-// passTime lets short waits end; the ticker alone is not worth it.
+// passTime advances the clock for short waits, but not for the ticker alone.
 func (h *harness) passTime(stop chan struct{}) {
 	if h.idle != nil {
 		<-h.idle
@@ -187,7 +187,7 @@ func TestDriverReopensBrokenStreams(t *testing.T) {
 	}
 }
 
-func TestDriverGoesOnWithoutACell(t *testing.T) {
+func TestDriverContinuesWithoutACell(t *testing.T) {
 	h := newHarness(t, Options{Start: []uint64{10, 10}},
 		fakeCell{[]fakeStream{{err: ErrUnavailable}}},
 		fakeCell{[]fakeStream{{events: []*splice.Event{added(t, 14, "n/b")}}}},
@@ -202,7 +202,7 @@ func TestDriverGoesOnWithoutACell(t *testing.T) {
 	}
 }
 
-func TestDriverTellsOfExpiry(t *testing.T) {
+func TestDriverReportsExpiry(t *testing.T) {
 	h := newHarness(t, Options{Start: []uint64{10, 10}}, fakeCell{[]fakeStream{{}}}, fakeCell{[]fakeStream{{err: ErrExpired}}})
 	if err := h.run(t, 10); err != nil {
 		t.Fatal(err)
@@ -219,8 +219,8 @@ func TestDriverFails(t *testing.T) {
 	}{
 		"refused":                {Options{Start: []uint64{10}}, fakeCell{[]fakeStream{{err: forbidden}}}, "forbidden"},
 		"unavailable at first":   {Options{}, fakeCell{[]fakeStream{{err: ErrUnavailable}}}, "not available"},
-		"initial events cut off": {Options{}, fakeCell{[]fakeStream{{}, {}}}, "broke off its initial events"},
-		"nonsense":               {Options{Start: []uint64{10}}, fakeCell{[]fakeStream{{events: []*splice.Event{added(t, 5, "n/a")}}}}, "went back"},
+		"initial events cut off": {Options{}, fakeCell{[]fakeStream{{}, {}}}, "ended within its initial events"},
+		"protocol violation":     {Options{Start: []uint64{10}}, fakeCell{[]fakeStream{{events: []*splice.Event{added(t, 5, "n/a")}}}}, "went back"},
 	} {
 		h := newHarness(t, test.options, test.cell)
 		if err := h.run(t, 10); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -230,11 +230,11 @@ func TestDriverFails(t *testing.T) {
 	h := newHarness(t, Options{Start: []uint64{10}}, fakeCell{[]fakeStream{{events: []*splice.Event{added(t, 15, "n/a")}}}})
 	h.driver.Send = func([]Output) error { return io.ErrClosedPipe }
 	if err := h.run(t, 10); !errors.Is(err, io.ErrClosedPipe) {
-		t.Errorf("a client that is gone gives %v", err)
+		t.Errorf("after the client disconnected: %v", err)
 	}
 }
 
-func TestDriverEndsInTime(t *testing.T) {
+func TestDriverTimeout(t *testing.T) {
 	h := newHarness(t, Options{Start: []uint64{10}, Bookmarks: true}, fakeCell{[]fakeStream{{events: []*splice.Event{bookmark(t, 12, false)}}}})
 	h.driver.Timeout = 10 * time.Second
 	h.idle = make(chan struct{})

@@ -6,7 +6,7 @@ import (
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
-// leaving says that objects move from cell 0 to cell 1.
+// leaving is a Moves.Side for moves from cell 0 to cell 1.
 func leaving(i int, _ *splice.Object) Side {
 	if i == 0 {
 		return Leaves
@@ -14,8 +14,8 @@ func leaving(i int, _ *splice.Object) Side {
 	return Arrives
 }
 
-// A watch that has not seen everything in a cell that has left reads on there, and no further than it has to.
-func TestCellThatHasLeftIsReadToItsEnd(t *testing.T) {
+// TestLeftCellIsReadToItsEnd: a watch that has not seen all events of a cell that has left reads them, and no more.
+func TestLeftCellIsReadToItsEnd(t *testing.T) {
 	s := newScript(t, Options{Cells: 2, Start: []uint64{10, 10}, Left: map[int]uint64{0: 15}, Moves: hook{leaving, annotated}})
 	expect(t, s.offer(1, event(t, change(30, "n/a", object{content: 2, after: "0:14"}))), "")
 	expect(t, s.offer(0, event(t, change(12, "n/a", object{content: 1}))), "MODIFIED n/a 1@[12 10]")
@@ -30,10 +30,10 @@ func TestCellThatHasLeftIsReadToItsEnd(t *testing.T) {
 	expect(t, s.offer(1, event(t, change(31, "n/b", object{after: "0:99"}))), "MODIFIED n/b 0@[20 31]")
 }
 
-func TestCellThatHasLeftIsNotAskedAgain(t *testing.T) {
+func TestLeftCellIsNotReopened(t *testing.T) {
 	s := newScript(t, Options{Cells: 2, Start: []uint64{15, 10}, Left: map[int]uint64{0: 15}})
 	if s.m.Wants(0) || s.m.MayOpen(0) || !s.m.Wants(1) {
-		t.Error("a cell of which everything has been seen is read")
+		t.Error("a cell without unseen events is read")
 	}
 	s = newScript(t, Options{Cells: 2, Left: map[int]uint64{0: 15}, InitialEventsEnd: true})
 	if s.m.MayOpen(0) {
@@ -41,12 +41,12 @@ func TestCellThatHasLeftIsNotAskedAgain(t *testing.T) {
 	}
 	expect(t, s.offer(1, bookmark(t, 20, true)), "BOOKMARK end@[15 20]")
 	if _, err := New(Options{Cells: 1, Left: map[int]uint64{3: 1}}, noon); err == nil {
-		t.Error("a cell that is not there has left")
+		t.Error("an unknown cell was accepted")
 	}
 }
 
-// What the mover does to what it has marked is no news.
-func TestMarkedObjectsAreNotShown(t *testing.T) {
+// TestLabelledObjectsAreNotShown: the mover's changes to labelled objects are not shown.
+func TestLabelledObjectsAreNotShown(t *testing.T) {
 	s := newScript(t, Options{Cells: 2, Start: []uint64{10, 10}, Moves: hook{leaving, annotated}})
 	expect(t, s.offer(0, event(t, change(12, "n/a", object{status: Migrating}))), "")
 	expect(t, s.offer(1, event(t, entry{rv: 12, kind: splice.Deleted, object: object{key: "n/a", status: Migrating}})), "")
@@ -54,8 +54,8 @@ func TestMarkedObjectsAreNotShown(t *testing.T) {
 	expect(t, s.offer(0, event(t, change(14, "n/b", object{content: 1}))), "MODIFIED n/b 1@[14 12]")
 }
 
-// A copy that is not active yet is shown by a new watch if the old cell does not have the object: it has let go of it, or never had it,
-// because the copy was promoted from a backup.
+// TestCopiesWithoutAnOriginalAreShown: a new watch shows a copy that is not active yet if the old cell does not have the object: it has
+// released it, or never had it, because the copy was promoted from a backup.
 func TestCopiesWithoutAnOriginalAreShown(t *testing.T) {
 	s := newScript(t, Options{Cells: 2, InitialEventsEnd: true, Moves: hook{leaving, annotated}})
 	added := func(rv uint64, o object) *splice.Event { return event(t, entry{rv: rv, kind: splice.Added, object: o}) }
@@ -68,8 +68,8 @@ func TestCopiesWithoutAnOriginalAreShown(t *testing.T) {
 	expect(t, s.offer(1, bookmark(t, 20, true)), "ADDED n/left 0@6, ADDED n/promoted 0@7, BOOKMARK end@[20 20]")
 }
 
-// An object that was made in the new cell hides what the old one still tells about the one before it, but not what it tells about itself.
-func TestObjectMadeInTheNewCell(t *testing.T) {
+// TestObjectCreatedInTheNewCell: such an object hides later events of the old cell about its predecessor, but not about itself.
+func TestObjectCreatedInTheNewCell(t *testing.T) {
 	s := newScript(t, Options{Cells: 2, Start: []uint64{10, 10}, Moves: hook{leaving, annotated}})
 	expect(t, s.offer(1, event(t, entry{rv: 12, kind: splice.Added, object: object{key: "n/a", incarnation: 2}})), "ADDED n/a 0@[10 12]")
 	expect(t, s.offer(0, event(t, entry{rv: 12, kind: splice.Modified, object: object{key: "n/a", incarnation: 1}})), "")
@@ -77,7 +77,7 @@ func TestObjectMadeInTheNewCell(t *testing.T) {
 	expect(t, s.offer(0, event(t, entry{rv: 14, kind: splice.Modified, object: object{key: "n/a", incarnation: 2, content: 1}})), "MODIFIED n/a 1@[14 12]")
 }
 
-func TestDriverEndsWhenTold(t *testing.T) {
+func TestDriverEnd(t *testing.T) {
 	h := newHarness(t, Options{Start: []uint64{10}, Bookmarks: true}, fakeCell{[]fakeStream{{events: []*splice.Event{added(t, 15, "n/a")}}}})
 	end := make(chan struct{})
 	h.driver.End = end

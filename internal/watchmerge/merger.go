@@ -18,21 +18,21 @@ const BookmarkInterval = time.Minute
 
 // Options describe a merged watch.
 type Options struct {
-	// Epoch is the generation of the topology the cells are of.
+	// Epoch is the epoch of the topology.
 	Epoch int64
-	// Cells is the number of cells; they are known by their indexes in the order of their names.
+	// Cells is the number of cells. Their indexes follow the order of their names.
 	Cells int
-	// Absent are the cells that have failed. They have no stream, and their field of the position stays as it is.
+	// Absent are cells without a stream, such as failed ones. Their field of the position does not change.
 	Absent []int
-	// Left are cells that are no longer part of the topology, with the resourceVersions after which nothing in them concerns anybody.
-	// One that is resumed below that is read until it has got there; the others are as absent, and at least there.
+	// Left are cells that are no longer part of the topology, with the resourceVersions after which none of their events matters. One that
+	// is resumed below that is read up to it; the others count as absent.
 	Left map[int]uint64
-	// Start is the position to resume, with a resourceVersion for every cell. Without it the watch begins with initial events; the
-	// cells have to be asked with sendInitialEvents=true, and always with allowWatchBookmarks=true.
+	// Start is the position to resume, with a resourceVersion for every cell. Without it the watch begins with initial events, and the
+	// cells have to be watched with sendInitialEvents=true. allowWatchBookmarks=true is always needed.
 	Start []uint64
-	// Stages say in which order cells begin their initial events: one of a higher stage is not asked before all of lower stages are
-	// complete. While objects move, the cell one moves to must be of a lower stage than the one it comes from: whatever has
-	// arrived there by then, the old cell knows. slots.Map.Stages returns such an order. nil means all at once.
+	// Stages is the order in which cells send their initial events: a cell is not asked before all cells of lower stages are complete.
+	// While objects move, the new cell must have a lower stage than the old one: what has arrived there by then, the old cell has
+	// committed. slots.Map.Stages returns such an order. nil means all at once.
 	Stages []int
 	// InitialEventsEnd is set if the client wants a bookmark after the initial events.
 	InitialEventsEnd bool
@@ -40,7 +40,7 @@ type Options struct {
 	Bookmarks bool
 	// Encoding is that of the streams.
 	Encoding splice.Encoding
-	// Moves tells about objects on their way between cells. It may be nil while the topology does not change.
+	// Moves describes how objects move between cells. It may be nil while nothing moves.
 	Moves Moves
 }
 
@@ -48,17 +48,17 @@ type Options struct {
 type Output struct {
 	// Event is the event as a cell sent it.
 	Event *splice.Event
-	// Version is the resourceVersion it is to be sent with.
+	// Version is the resourceVersion to send it with.
 	Version string
 }
 
-// Append appends the event as it is sent, in its frame.
+// Append appends the encoded event.
 func (o Output) Append(dst []byte) []byte { return o.Event.Append(dst, o.Version) }
 
 // Merger merges the watches of several cells. It is not safe for concurrent use.
 //
-// An error of any of its methods means that a cell does not keep to the protocol; the watch has to be closed without another event, and
-// the client resumes where it is.
+// An error of any method means that a cell violates the watch protocol. The watch has to be closed without another event; the client
+// resumes at its position.
 type Merger struct {
 	options Options
 	phase   phase
@@ -66,11 +66,11 @@ type Merger struct {
 	out     []Output
 	scratch []byte
 
-	// end is the bookmark to tell the end of the initial events with, and bookmark that for any other.
+	// end is the bookmark for the end of the initial events, bookmark the one for any other.
 	end, bookmark *splice.Event
 	bookmarked    time.Time
-	// untold is set while the position is ahead of what the client knows.
-	untold bool
+	// ahead is set while the position is ahead of the last one sent to the client.
+	ahead bool
 
 	moves moveState
 }
@@ -80,27 +80,27 @@ type phase int
 const (
 	// initial: cells send their initial events.
 	initial phase = iota
-	// catchUp: all have, but some must go further for the whole to make sense.
+	// catchUp: all have, but some must be read further to meet dependencies.
 	catchUp
 	// live: events carry positions.
 	live
-	// ended: nothing comes any more.
+	// ended: no further events.
 	ended
 )
 
 type cell struct {
 	absent bool
-	// until is how far the cell is read; 0 means for as long as the watch lasts.
+	// until is the resourceVersion up to which the cell is read; 0 means as long as the watch lasts.
 	until uint64
-	// complete is set when all initial events have been seen.
+	// complete is set after all initial events.
 	complete bool
-	// version is what has been seen of the cell.
+	// version is the resourceVersion that the cell has been read up to.
 	version uint64
-	// held is the next event, kept until its dependency is met.
+	// held is the next event, which waits for its dependency.
 	held *heldEvent
 }
 
-// done reports whether a cell that has left has been read as far as it has to be.
+// done reports whether a cell that has left has been read as far as needed.
 func (c *cell) done() bool { return c.until != 0 && c.version >= c.until }
 
 type heldEvent struct {
@@ -109,7 +109,7 @@ type heldEvent struct {
 	after   Dependency
 }
 
-// New returns a merger that has seen nothing yet.
+// New returns a merger that has not seen any event.
 func New(options Options, now time.Time) (*Merger, error) {
 	m := &Merger{options: options, cells: make([]cell, options.Cells), bookmarked: now}
 	if options.Start != nil && len(options.Start) != options.Cells {
@@ -117,13 +117,13 @@ func New(options Options, now time.Time) (*Merger, error) {
 	}
 	for _, i := range options.Absent {
 		if i < 0 || i >= options.Cells {
-			return nil, fmt.Errorf("merging the watches of %d cells: there is no cell number %d", options.Cells, i)
+			return nil, fmt.Errorf("merging the watches of %d cells: cell %d does not exist", options.Cells, i)
 		}
 		m.cells[i].absent, m.cells[i].complete = true, true
 	}
 	for i, least := range options.Left {
 		if i < 0 || i >= options.Cells {
-			return nil, fmt.Errorf("merging the watches of %d cells: there is no cell number %d", options.Cells, i)
+			return nil, fmt.Errorf("merging the watches of %d cells: cell %d does not exist", options.Cells, i)
 		}
 		m.leave(i, least)
 	}
@@ -132,7 +132,7 @@ func New(options Options, now time.Time) (*Merger, error) {
 		m.phase = live
 		for i := range m.cells {
 			if options.Start[i] == 0 && !m.cells[i].absent {
-				return nil, fmt.Errorf("merging the watches of %d cells: the position does not say where to resume cell number %d", options.Cells, i)
+				return nil, fmt.Errorf("merging the watches of %d cells: the position to resume has no version for cell %d", options.Cells, i)
 			}
 			m.cells[i].version, m.cells[i].complete = max(options.Start[i], m.cells[i].version), true
 		}
@@ -140,13 +140,13 @@ func New(options Options, now time.Time) (*Merger, error) {
 	if options.Stages != nil && len(options.Stages) != options.Cells {
 		return nil, fmt.Errorf("merging the watches of %d cells: there are stages for %d", options.Cells, len(options.Stages))
 	}
-	if _, err := m.position(); err != nil { // it can be encoded now, or never
+	if _, err := m.position(); err != nil { // the cells and the epoch do not change later
 		return nil, err
 	}
 	return m, nil
 }
 
-// leave lets a cell that has left be read as far as it has to be.
+// leave limits how far a cell that has left is read.
 func (m *Merger) leave(i int, least uint64) {
 	if m.options.Start != nil && m.options.Start[i] < least && m.options.Start[i] != 0 {
 		m.cells[i].until = least
@@ -168,8 +168,8 @@ func (m *Merger) MayOpen(i int) bool {
 	return true
 }
 
-// Wants reports whether the next event of a cell should be read and offered. A cell that is not wanted is ahead of another; leaving its
-// events where they are is what keeps memory bounded.
+// Wants reports whether the next event of a cell should be read and offered. Leaving the events of a cell that is ahead of others in its
+// stream bounds the memory.
 func (m *Merger) Wants(i int) bool {
 	c := &m.cells[i]
 	switch {
@@ -187,7 +187,7 @@ func (m *Merger) Wants(i int) bool {
 // Ended reports whether the watch is over.
 func (m *Merger) Ended() bool { return m.phase == ended }
 
-// Position returns where the watch is. It is meaningful once the initial events are over.
+// Position returns the position of the watch. It is valid after the initial events.
 func (m *Merger) Position() position.Position {
 	p := position.Position{Epoch: m.options.Epoch, Versions: make([]uint64, len(m.cells))}
 	for i := range m.cells {
@@ -196,11 +196,11 @@ func (m *Merger) Position() position.Position {
 	return p
 }
 
-// Offer takes an event of a cell that is wanted and returns what the client gets. The result is good until the next call.
+// Offer takes an event of a cell that is wanted and returns the events for the client. The result is valid until the next call.
 func (m *Merger) Offer(i int, event *splice.Event, now time.Time) ([]Output, error) {
 	m.out = m.out[:0]
 	if !m.Wants(i) {
-		return nil, fmt.Errorf("merging watches: an event of cell number %d came out of turn", i)
+		return nil, fmt.Errorf("merging watches: unexpected event of cell %d", i)
 	}
 	if event.Type == splice.Error {
 		m.emit(event, "")
@@ -209,10 +209,10 @@ func (m *Merger) Offer(i int, event *splice.Event, now time.Time) ([]Output, err
 	}
 	version, err := strconv.ParseUint(event.Object.ResourceVersion, 10, 64)
 	if err != nil {
-		return nil, fmt.Errorf("merging watches: cell number %d sent the resourceVersion %.40q", i, event.Object.ResourceVersion)
+		return nil, fmt.Errorf("merging watches: cell %d sent the invalid resourceVersion %.40q", i, event.Object.ResourceVersion)
 	}
 	if m.cells[i].complete && version < m.cells[i].version {
-		return nil, fmt.Errorf("merging watches: cell number %d went back from resourceVersion %d to %d", i, m.cells[i].version, version)
+		return nil, fmt.Errorf("merging watches: cell %d went back from resourceVersion %d to %d", i, m.cells[i].version, version)
 	}
 	switch m.phase {
 	case initial:
@@ -231,7 +231,7 @@ func (m *Merger) offerInitial(i int, event *splice.Event, version uint64) error 
 		return nil
 	}
 	if !event.InitialEventsEnd {
-		return nil // progress within the initial events is of no use to anybody
+		return nil // initial events cannot be resumed
 	}
 	m.cells[i].complete, m.cells[i].version, m.end = true, version, event
 	for j := range m.cells {
@@ -251,7 +251,7 @@ func (m *Merger) offerCatchUp(i int, event *splice.Event, version uint64) error 
 	return m.endInitial()
 }
 
-// offerObject passes an object on before there are positions.
+// offerObject emits an object before there are positions.
 func (m *Merger) offerObject(i int, event *splice.Event) {
 	if m.moves.showsInitially(i, event) {
 		m.emit(event, event.Object.ResourceVersion)
@@ -270,7 +270,7 @@ func (m *Merger) endInitial() error {
 	}
 	m.phase = live
 	if !m.options.InitialEventsEnd {
-		m.untold = true
+		m.ahead = true
 		return nil
 	}
 	return m.emitAt(m.end)
@@ -281,7 +281,7 @@ func (m *Merger) offerLive(i int, event *splice.Event, version uint64, now time.
 		if !event.InitialEventsEnd {
 			m.bookmark = event
 		}
-		m.untold = m.untold || version > m.cells[i].version
+		m.ahead = m.ahead || version > m.cells[i].version
 		m.cells[i].version = version
 		if err := m.release(); err != nil {
 			return err
@@ -292,7 +292,7 @@ func (m *Merger) offerLive(i int, event *splice.Event, version uint64, now time.
 	return m.release()
 }
 
-// release passes on all held events whose dependencies are met. One that goes out may be what another waits for.
+// release emits all held events whose dependencies are met. Each may meet the dependency of another.
 func (m *Merger) release() error {
 	for i := 0; i < len(m.cells); i++ {
 		held := m.cells[i].held
@@ -302,7 +302,7 @@ func (m *Merger) release() error {
 		m.cells[i].held = nil
 		m.cells[i].version = held.version
 		if !m.moves.shows(i, held.event) {
-			m.untold = true
+			m.ahead = true
 		} else if err := m.emitAt(held.event); err != nil {
 			return err
 		}
@@ -318,7 +318,7 @@ func (m *Merger) met(after Dependency) bool {
 	return m.reached(after.Cell) >= after.Version
 }
 
-// reached is how far a cell has been read: a held event tells that there is nothing before it.
+// reached returns how far a cell has been read. There is no other event before a held one.
 func (m *Merger) reached(i int) uint64 {
 	c := &m.cells[i]
 	if c.held != nil && c.held.version > 0 {
@@ -327,7 +327,7 @@ func (m *Merger) reached(i int) uint64 {
 	return c.version
 }
 
-// Tick returns a bookmark if one is due. It is called now and then.
+// Tick returns a bookmark if one is due. It is called periodically.
 func (m *Merger) Tick(now time.Time) ([]Output, error) {
 	m.out = m.out[:0]
 	err := m.tick(now)
@@ -338,26 +338,26 @@ func (m *Merger) tick(now time.Time) error {
 	if now.Sub(m.bookmarked) < BookmarkInterval {
 		return nil
 	}
-	return m.tell(now)
+	return m.sendBookmark(now)
 }
 
-// Last returns a bookmark, if there is anything to tell, for the moment before the watch is closed: its time is over.
+// Last returns the bookmark to send before the watch is closed, if the position has advanced since the last event.
 func (m *Merger) Last(now time.Time) ([]Output, error) {
 	m.out = m.out[:0]
-	err := m.tell(now)
+	err := m.sendBookmark(now)
 	return m.out, err
 }
 
-func (m *Merger) tell(now time.Time) error {
-	if m.phase != live || !m.untold || !m.options.Bookmarks || m.bookmark == nil {
+func (m *Merger) sendBookmark(now time.Time) error {
+	if m.phase != live || !m.ahead || !m.options.Bookmarks || m.bookmark == nil {
 		return nil
 	}
 	m.bookmarked = now
 	return m.emitAt(m.bookmark)
 }
 
-// Reopen returns the resourceVersion at which to watch a cell again whose stream has ended. If resumable is false, some of its
-// initial events have been passed on, and nobody can tell which of them still hold: the whole watch has to be closed.
+// Reopen returns the resourceVersion at which to reopen the stream of a cell. If resumable is false, some of its initial events may have
+// been sent and be outdated now: the whole watch has to be closed.
 func (m *Merger) Reopen(i int) (version uint64, resumable bool) {
 	c := &m.cells[i]
 	if c.held != nil {
@@ -366,11 +366,11 @@ func (m *Merger) Reopen(i int) (version uint64, resumable bool) {
 	return c.version, c.complete && m.phase != ended
 }
 
-// Expire ends the watch with an error that tells the client to list again: a cell no longer has the events after the position.
+// Expire ends the watch with an error event that makes the client relist: a cell no longer has the events after the position.
 func (m *Merger) Expire() ([]Output, error) {
 	m.out = m.out[:0]
 	if m.phase == ended {
-		return nil, errors.New("merging watches: a watch that has ended cannot expire")
+		return nil, errors.New("merging watches: the watch has already ended")
 	}
 	event, err := splice.NewErrorEvent(m.options.Encoding, metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired,
@@ -388,14 +388,14 @@ func (m *Merger) emit(event *splice.Event, version string) {
 	m.out = append(m.out, Output{Event: event, Version: version})
 }
 
-// emitAt passes an event on with the position after it.
+// emitAt emits an event with the position after it.
 func (m *Merger) emitAt(event *splice.Event) error {
 	version, err := m.position()
 	if err != nil {
 		return err
 	}
 	m.emit(event, version)
-	m.untold = false
+	m.ahead = false
 	return nil
 }
 

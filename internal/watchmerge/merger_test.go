@@ -16,7 +16,7 @@ import (
 
 const epoch = 7
 
-// client applies the events of a watch and checks that they make sense.
+// client applies the events of a watch and checks that they are consistent.
 type client struct {
 	t       *rapid.T
 	w       *world
@@ -45,12 +45,12 @@ func (c *client) applyOne(o Output) {
 	switch {
 	case c.initial && o.Event.Type != splice.Bookmark:
 		if o.Version != o.Event.Object.ResourceVersion {
-			c.t.Fatalf("an initial event carries %q", o.Version)
+			c.t.Fatalf("an initial event has the version %q", o.Version)
 		}
 	case err != nil:
-		c.t.Fatalf("a %s event carries %q: %v", o.Event.Type, o.Version, err)
+		c.t.Fatalf("a %s event has the version %q: %v", o.Event.Type, o.Version, err)
 	case p.Epoch != epoch:
-		c.t.Fatalf("a position is of epoch %d", p.Epoch)
+		c.t.Fatalf("a position has the epoch %d", p.Epoch)
 	case c.at != nil && (!p.Covers(*c.at) || position.Compare(p, *c.at) != 1):
 		c.t.Fatalf("a %s event goes from %v to %v", o.Event.Type, c.at, p)
 	default:
@@ -71,12 +71,12 @@ func (c *client) change(o Output) {
 	content, _ := strconv.Atoi(o.Event.Object.Annotation("content"))
 	now, before := seen{incarnation, content}, c.store[key]
 	if now.before(before) {
-		c.t.Fatalf("%s steps back from %+v to %+v", key, before, now)
+		c.t.Fatalf("%s went back from %+v to %+v", key, before, now)
 	}
 	if !c.initial {
 		change := o.Event.Object.Annotation("change")
 		if c.live[change] {
-			c.t.Fatalf("change %s of %s comes twice", change, key)
+			c.t.Fatalf("change %s of %s was sent twice", change, key)
 		}
 		c.live[change] = true
 	}
@@ -85,7 +85,7 @@ func (c *client) change(o Output) {
 		return
 	}
 	if !c.w.dead[incarnation] {
-		c.t.Fatalf("%s appears deleted", key)
+		c.t.Fatalf("%s appears to be deleted", key)
 	}
 	delete(c.store, key)
 }
@@ -94,7 +94,7 @@ func (c *client) change(o Output) {
 func (c *client) end() {
 	c.ends++
 	if !c.initial || c.ends != 1 {
-		c.t.Fatal("another end of the initial events")
+		c.t.Fatal("a second end of the initial events")
 	}
 	c.initial = false
 	oldest := slices.Min(c.started)
@@ -105,7 +105,7 @@ func (c *client) end() {
 	}
 }
 
-// session is a client's watch, over as many mergers as it takes.
+// session is a client's watch, which may use several mergers in turn.
 type session struct {
 	t      *rapid.T
 	tb     testing.TB
@@ -129,8 +129,7 @@ func (s *session) options() Options {
 	return options
 }
 
-// fresh begins the watch anew: every cell has its own idea of now. They do not differ by as much as the time between a move and its
-// cleaning up.
+// fresh restarts the watch. The cells' snapshots are of different times, but closer together than a move and its cleanup.
 func (s *session) fresh() {
 	s.client = &client{t: s.t, w: s.w, store: map[string]seen{}, initial: true, live: map[string]bool{}}
 	s.begin(s.options())
@@ -150,7 +149,7 @@ func (s *session) fresh() {
 	}
 }
 
-// resume goes on where the client is, with a merger that knows nothing.
+// resume continues at the client's position with a new merger.
 func (s *session) resume() {
 	if s.client.at == nil {
 		s.fresh()
@@ -182,7 +181,7 @@ func (s *session) seek(i int, version uint64) {
 	}
 }
 
-// wanted are the cells that can go on.
+// wanted returns the cells whose events can be offered.
 func (s *session) wanted() []int {
 	var cells []int
 	for i := range s.w.logs {
@@ -219,7 +218,7 @@ func (s *session) offer(i int) {
 	s.client.apply(outputs)
 }
 
-// run lets everything happen that the cells have, with interruptions.
+// run offers all events of the cells, with interruptions.
 func (s *session) run(interruptions int) {
 	s.fresh()
 	for {
@@ -260,7 +259,7 @@ func (s *session) interrupt() {
 	s.seek(i, version)
 }
 
-// check compares the client's store with what is true.
+// check compares the client's store with the true state.
 func (s *session) check() {
 	want := map[string]seen{}
 	for key, o := range s.w.objects {
@@ -269,11 +268,11 @@ func (s *session) check() {
 		}
 	}
 	if !maps.Equal(s.client.store, want) {
-		s.t.Fatalf("the client has %v, true is %v", s.client.store, want)
+		s.t.Fatalf("the client has %v, want %v", s.client.store, want)
 	}
 }
 
-// history draws a world. moving is the part of objects whose slots move, in halves.
+// history draws a world. moving is the share of objects whose slots move, in halves.
 func history(t *rapid.T, moving int, hints bool) *world {
 	cells := rapid.IntRange(1, 3).Draw(t, "cells")
 	if moving > 0 {
@@ -298,7 +297,7 @@ func history(t *rapid.T, moving int, hints bool) *world {
 	for range rapid.IntRange(0, 25).Draw(t, "steps") {
 		w.step(t, rapid.SampledFrom(keys).Draw(t, "key"))
 	}
-	for _, key := range keys { // moves go to their ends
+	for _, key := range keys { // moves are finished
 		for o := w.objects[key]; o.alive && o.stage > atOld && o.stage < activated; {
 			w.move(t, o)
 		}
@@ -311,7 +310,7 @@ func TestMergedWatch(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := &session{t: rt, tb: t, w: history(rt, 0, false)}
 		s.run(4)
-		for i, log := range s.w.logs { // every change since the last beginning came, once
+		for i, log := range s.w.logs { // every change since the last start was sent once
 			for _, e := range log {
 				change := fmt.Sprintf("%d/%d", e.cell, e.rv)
 				if want := e.rv > s.w.version(i, s.client.started[i]); s.client.live[change] != want {

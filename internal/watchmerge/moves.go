@@ -4,21 +4,22 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
-// StatusLabel is the label in which an object tells how far its move between cells is.
-const StatusLabel = "cellplane.io/rebalance-status"
+// StatusLabel is the label with the state of an object's move between cells.
+const StatusLabel = names.RebalanceStatusLabel
 
 // The values of StatusLabel.
 const (
 	// Migrating is the status of an object frozen for its move, and of its copy until that is activated.
-	Migrating = "migrating"
+	Migrating = names.RebalanceMigrating
 	// Migrated is the status of what is left in the old cell.
-	Migrated = "migrated"
+	Migrated = names.RebalanceMigrated
 )
 
-// Side is the part a cell has in an object's move.
+// Side is the role of a cell in an object's move.
 type Side int
 
 // The sides of a move.
@@ -37,28 +38,26 @@ type Dependency struct {
 	Version uint64
 }
 
-// Moves tells about objects on their way between cells.
+// Moves describes how objects move between cells.
 type Moves interface {
-	// Side returns the part of a cell in the move of an object.
+	// Side returns the role of a cell in the move of an object.
 	Side(cell int, object *splice.Object) Side
-	// After returns what an event depends on: for an object that is Migrated, the arrival of its copy in the new cell; for one that
-	// has arrived and has no status, the commit in the old cell. An object created in the new cell depends on nothing that anybody
-	// has written down: it hides what the old cell still has to tell about another one of its name, in the same watch. A watch that
-	// resumes has to be spared such events by whoever reads the old cell.
+	// After returns what an event depends on: for a Migrated object the copy in the new cell, for an object without a label in the new
+	// cell the commit in the old cell. An object created in the new cell has no recorded dependency: within a watch it hides later events
+	// of the old cell about another object of its name. For a watch that resumes, the reader of the old cell has to drop such events.
 	After(cell int, event *splice.Event) Dependency
 }
 
-// moveState is what a Merger remembers of moving objects. All of it is about objects whose slots move, and most is forgotten after
-// the initial events.
+// moveState is what a Merger remembers of objects whose slots move. Most of it is dropped after the initial events.
 type moveState struct {
 	moves Moves
-	// overtaken are the UIDs, by key, of objects made in the new cell while the old cell may still send events of another one; or "" if
-	// whatever the old cell still sends is older.
+	// overtaken holds, by key, the UIDs of objects created in the new cell while the old cell may still send events of another one; "" if
+	// all further events of the old cell are older.
 	overtaken map[string]string
 
-	// arrived are the keys shown from new cells, kept those that old ones still have.
+	// arrived are the keys shown from new cells, kept those that old cells still have.
 	arrived, kept map[string]struct{}
-	// copies are the copies not activated yet, by key. Only as many objects are moved at once as the mover's window allows.
+	// copies are the copies not activated yet, by key. The mover's window limits their number.
 	copies map[string]*splice.Event
 	// required is how far each cell has to be read before the initial events are complete.
 	required []uint64
@@ -80,7 +79,7 @@ func (s *moveState) side(i int, event *splice.Event) Side {
 	return s.moves.Side(i, &event.Object)
 }
 
-// after returns what a live event has to wait for. What is not shown waits for nothing.
+// after returns what a live event has to wait for. An event that is not shown waits for nothing.
 func (s *moveState) after(i int, event *splice.Event) Dependency {
 	if s.moves == nil || event.Object.Label(StatusLabel) != "" {
 		return Dependency{}
@@ -88,8 +87,8 @@ func (s *moveState) after(i int, event *splice.Event) Dependency {
 	return s.moves.After(i, event)
 }
 
-// shows reports whether a live event is for the client. What has a status says nothing new: nobody but the mover writes such objects,
-// and it changes nothing but the status. That also holds long after the change, when nobody knows of the move any more.
+// shows reports whether a live event is for the client. A labelled object has nothing new: only the mover writes it, and it changes only
+// the label. That also holds long after the change of the topology.
 func (s *moveState) shows(i int, event *splice.Event) bool {
 	if event.Object.Label(StatusLabel) != "" {
 		return false
@@ -106,20 +105,20 @@ func (s *moveState) shows(i int, event *splice.Event) bool {
 	return true
 }
 
-// overtake notes that events of the old cell about any object of the name but one are out of date.
+// overtake notes that events of the old cell about any object of the name but one are outdated.
 func (s *moveState) overtake(i int, event *splice.Event, uid string) {
 	if s.moves.After(i, event).Version == 0 {
 		s.overtaken[event.Object.Key()] = uid
 	}
 }
 
-// showsInitially reports whether an event is for the client before there are positions. The cells' initial events are in no order to
-// each other, so what depends on another cell is noted, and seen to at the end.
+// showsInitially reports whether an initial event is for the client. Initial events of different cells have no order, so dependencies are
+// collected here and met at the end.
 func (s *moveState) showsInitially(i int, event *splice.Event) bool {
 	key, status := event.Object.Key(), event.Object.Label(StatusLabel)
 	if status != "" && event.Type == splice.Deleted {
 		delete(s.copies, key)
-		return false // it was the mover's
+		return false // the mover deleted it
 	}
 	if status == Migrated {
 		delete(s.kept, key)
@@ -159,11 +158,11 @@ func (s *moveState) require(i int, event *splice.Event) {
 	}
 }
 
-// lags reports whether a cell at a version has to go on for the initial events to be complete.
+// lags reports whether a cell at a version has to be read further before the initial events are complete.
 func (s *moveState) lags(i int, version uint64) bool { return version < s.required[i] }
 
-// endInitial returns the copies that have to be shown although they are not activated: the old cell has let go of them, or never had
-// them, because they were promoted from a backup.
+// endInitial returns the copies that have to be shown although they are not activated: the old cell has released the object, or never had
+// it, because the copy was promoted from a backup.
 func (s *moveState) endInitial() []*splice.Event {
 	var shown []*splice.Event
 	for key, event := range s.copies {

@@ -13,14 +13,14 @@ import (
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
-// afterAnnotation is where the test's mover writes what an object's state depends on, as `cell:version`.
+// afterAnnotation is the annotation in which the test's mover records a dependency, as `cell:version`.
 const afterAnnotation = "test/after"
 
 // object is a version of an object in a cell.
 type object struct {
 	key         string
-	incarnation int // changes when a user deletes and creates it again
-	content     int // grows with every change a user makes
+	incarnation int // changes when a user recreates it
+	content     int // grows with every change by a user
 	status      string
 	after       string
 }
@@ -45,10 +45,10 @@ type world struct {
 	last    int          // the last incarnation
 	hints   bool         // dependencies are recorded
 	moving  bool
-	cleaned int // when the cleaning up began
+	cleaned int // when the cleanup began
 }
 
-// truth is what is known of a key.
+// truth is the true state of a key.
 type truth struct {
 	from, to int // the cells between which its slot moves; the same if it stays
 	stage    stage
@@ -74,7 +74,7 @@ func newWorld(cells int, hints bool) *world {
 	return w
 }
 
-// write changes an object in a cell and returns its new resourceVersion there. Other resources use up versions too.
+// write changes an object in a cell and returns its new resourceVersion. Versions may be skipped, as by other resources.
 func (w *world) write(t *rapid.T, cell int, kind splice.EventType, o object) uint64 {
 	w.now++
 	w.rvs[cell] += rapid.Uint64Range(1, 3).Draw(t, "rv")
@@ -89,7 +89,7 @@ func (w *world) dependency(cell int, rv uint64) string {
 	return fmt.Sprintf("%d:%d", cell, rv)
 }
 
-// step lets a user or the mover do something to an object.
+// step performs an action of a user or the mover on an object.
 func (w *world) step(t *rapid.T, key string) {
 	o := w.objects[key]
 	owner := o.from
@@ -104,7 +104,7 @@ func (w *world) step(t *rapid.T, key string) {
 		}
 		w.last++
 		w.born[w.last] = w.now + 1
-		o.alive, o.current = true, object{key: key, incarnation: w.last} // nobody writes down what it depends on
+		o.alive, o.current = true, object{key: key, incarnation: w.last} // no dependency is recorded
 		w.write(t, owner, splice.Added, o.current)
 	case what == "move" && o.from != o.to && o.stage < activated:
 		w.move(t, o)
@@ -154,8 +154,8 @@ func (w *world) cleanUp(t *rapid.T) {
 	}
 }
 
-// replaced reports whether another object of the name is in the new cell when a cell's event is read. Whoever resumes a watch asks that
-// about the past of the old cell.
+// replaced reports whether the new cell has another object of the name when a cell's event is read. A reader that resumes a watch checks
+// that for past events of the old cell.
 func (w *world) replaced(cell int, e entry) bool {
 	o := w.objects[e.key]
 	return cell == o.from && o.from != o.to && o.stage == activated && o.alive && o.current.incarnation != e.incarnation

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// maxBody is the largest body of a request that an API server takes.
+// maxBody is the largest request body that an API server accepts.
 const maxBody = 3 << 20
 
 // readBody reads the body of a request. The error can be written as it is.
@@ -21,7 +21,7 @@ func readBody(r *http.Request) ([]byte, error) {
 		return nil, nil
 	}
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
-		return nil, unsupportedMediaType(fmt.Sprintf("bodies encoded with %.20q are not supported", encoding))
+		return nil, unsupportedMediaType(fmt.Sprintf("the Content-Encoding %.20q is not supported", encoding))
 	}
 	if r.ContentLength > maxBody {
 		return nil, tooLarge()
@@ -36,7 +36,7 @@ func readBody(r *http.Request) ([]byte, error) {
 		if errors.As(err, &status) || errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil, err
 		}
-		return nil, apierrors.NewBadRequest("the request's body could not be read: " + err.Error())
+		return nil, apierrors.NewBadRequest("reading the request body: " + err.Error())
 	}
 	if len(body) > maxBody {
 		return nil, tooLarge()
@@ -44,7 +44,7 @@ func readBody(r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// appendAll reads to the end of a reader without another copy where the size was known.
+// appendAll reads a reader to its end. It does not copy if dst has the capacity.
 func appendAll(dst []byte, r io.Reader) ([]byte, error) {
 	for {
 		if len(dst) == cap(dst) {
@@ -61,15 +61,15 @@ func appendAll(dst []byte, r io.Reader) ([]byte, error) {
 	}
 }
 
-// firstRead is the most that is made room for because an answer says that it is so long.
-const firstRead = 1 << 20
+// maxPreallocated limits the buffer that is allocated for the announced length of an answer.
+const maxPreallocated = 1 << 20
 
-// readAnswer reads what a cell has answered, unless it is larger than a bound.
+// readAnswer reads a cell's answer, unless it is larger than a bound.
 func readAnswer(response *http.Response, bound int64) ([]byte, error) {
-	room := min(max(response.ContentLength+1, 4<<10), firstRead)
-	body, err := appendAll(make([]byte, 0, room), io.LimitReader(response.Body, bound+1))
+	capacity := min(max(response.ContentLength+1, 4<<10), maxPreallocated)
+	body, err := appendAll(make([]byte, 0, capacity), io.LimitReader(response.Body, bound+1))
 	if err == nil && int64(len(body)) > bound {
-		err = fmt.Errorf("the answer is larger than %d bytes; ask for less with limit", bound)
+		err = fmt.Errorf("the answer is larger than %d bytes; use limit to request less", bound)
 	}
 	return body, err
 }
@@ -84,7 +84,7 @@ func unsupportedMediaType(message string) error {
 	}}
 }
 
-// mediaTypeOf returns the media type of a body, as API servers understand it.
+// mediaTypeOf returns the media type of a body, with the default of API servers.
 func mediaTypeOf(header http.Header) string {
 	contentType := header.Get("Content-Type")
 	if contentType == "" {

@@ -14,44 +14,43 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// confirmationLasts is how long after a confirmation was asked for it still holds. Before anything moves, the hub manager sees every API
-// server refuse the epoch and then waits for fence.Settle; so one that accepted it at a time tells about the time after, too.
+// confirmationLasts is how long a confirmation holds, counted from when it was requested. Before anything moves, the hub manager sees every
+// API server refuse the epoch and then waits for fence.Settle, so a cell that accepts an epoch now does not lose objects that soon.
 const confirmationLasts = fence.Settle * 4 / 5
 
-// confirmations know until when cells are certain to accept an epoch. Reads are not fenced: that something is not in a cell means
-// nothing if the map that led there is no longer in force. A write that changes nothing finds out.
+// confirmations records until when an epoch is known to be in force in a cell. Reads are not fenced: that an object is not in a cell means
+// nothing if the view that led there is outdated. A write that changes nothing finds out.
 type confirmations struct {
 	mu    sync.Mutex
-	cells map[confirmed]*confirmation
+	cells map[confirmationKey]*confirmation
 }
 
-// confirmed is what is asked about: a cell in an epoch.
-type confirmed struct {
+type confirmationKey struct {
 	cell  string
 	epoch int64
 }
 
-// confirmation is what is known about it, and the question under way.
+// confirmation is the state of one cell in one epoch.
 type confirmation struct {
 	until time.Time
-	// asking is closed when the question under way is answered; nil if there is none.
-	asking chan struct{}
-	// answer is that of the last question.
+	// pending is closed when the request under way is answered; nil if there is none. It began at the time begun.
+	pending chan struct{}
+	begun   time.Time
+	// answer is that of the last request.
 	answer error
-	begun  time.Time
 }
 
-// errStaleMap means that requests are routed by a later map than the one at hand.
-var errStaleMap = apierrors.NewTooManyRequests("the cells are being rearranged; try again in a moment", 1)
+// errOutdatedEpoch means that the epoch of a call is no longer in force.
+var errOutdatedEpoch = apierrors.NewTooManyRequests("the topology of the cells is changing; try again in a moment", 1)
 
-// confirm makes sure that what a cell has answered by now was answered while the call's map was in force. It returns errStaleMap if
-// that is not certain. Concurrent calls share one question, if it is asked after all of them have their answers.
+// confirm makes sure that the call's epoch was in force when a cell gave the answers received so far. It returns errOutdatedEpoch if
+// that is not certain. Concurrent calls share one request, if it begins after all of them have their answers.
 func (rt *Router) confirm(ctx context.Context, c *call, cell slots.Index) error {
 	if rt.confirmations == nil {
-		return nil // there is only one map
+		return nil // nothing moves
 	}
 	arrived := time.Now()
-	key := confirmed{c.view.Name(cell), c.view.Epoch()}
+	key := confirmationKey{c.view.Name(cell), c.view.Epoch()}
 	for {
 		rt.confirmations.mu.Lock()
 		known := rt.confirmations.of(key)
@@ -59,19 +58,19 @@ func (rt *Router) confirm(ctx context.Context, c *call, cell slots.Index) error 
 			rt.confirmations.mu.Unlock()
 			return nil
 		}
-		if known.asking == nil {
-			known.asking, known.begun = make(chan struct{}), time.Now()
-			go rt.askConfirmation(context.WithoutCancel(ctx), c, cell, known)
+		if known.pending == nil {
+			known.pending, known.begun = make(chan struct{}), time.Now()
+			go rt.requestConfirmation(context.WithoutCancel(ctx), c, cell, known)
 		}
-		asking, begun := known.asking, known.begun
+		pending, begun := known.pending, known.begun
 		rt.confirmations.mu.Unlock()
 		select {
-		case <-asking:
+		case <-pending:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 		if begun.Before(arrived) {
-			continue // it was asked too early to tell
+			continue // it may be older than the answers
 		}
 		rt.confirmations.mu.Lock()
 		answer := known.answer
@@ -80,10 +79,10 @@ func (rt *Router) confirm(ctx context.Context, c *call, cell slots.Index) error 
 	}
 }
 
-// of returns what is known about a cell in an epoch. What was known about earlier epochs is forgotten.
-func (s *confirmations) of(key confirmed) *confirmation {
+// of returns the confirmation of a cell in an epoch. It forgets those of earlier epochs.
+func (s *confirmations) of(key confirmationKey) *confirmation {
 	if s.cells == nil {
-		s.cells = map[confirmed]*confirmation{}
+		s.cells = map[confirmationKey]*confirmation{}
 	}
 	known := s.cells[key]
 	if known == nil {
@@ -98,10 +97,10 @@ func (s *confirmations) of(key confirmed) *confirmation {
 	return known
 }
 
-// confirmTimeout bounds one question.
+// confirmTimeout limits one request.
 const confirmTimeout = 10 * time.Second
 
-func (rt *Router) askConfirmation(ctx context.Context, c *call, cell slots.Index, known *confirmation) {
+func (rt *Router) requestConfirmation(ctx context.Context, c *call, cell slots.Index, known *confirmation) {
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
 	answer := rt.accepts(ctx, c, cell)
@@ -111,14 +110,13 @@ func (rt *Router) askConfirmation(ctx context.Context, c *call, cell slots.Index
 	if answer == nil {
 		known.until = known.begun.Add(confirmationLasts)
 	}
-	close(known.asking)
-	known.asking = nil
+	close(known.pending)
+	known.pending = nil
 }
 
-// confirmURL is where the question goes.
-var confirmURL, _ = url.Parse(fence.ConfirmPath) // it is a constant that a test reads
+var confirmURL, _ = url.Parse(fence.ConfirmPath) // a constant, which a test checks
 
-// accepts asks a cell whether it accepts writes by the call's map.
+// accepts asks a cell whether it accepts writes of the call's epoch.
 func (rt *Router) accepts(ctx context.Context, c *call, cell slots.Index) error {
 	upstream := c.view.Upstreams[cell]
 	if upstream == nil {
@@ -126,7 +124,7 @@ func (rt *Router) accepts(ctx context.Context, c *call, cell slots.Index) error 
 	}
 	_, err := exchangeJSON(ctx, upstream, forward.ToCell(c.view.Epoch()), http.MethodPost, confirmURL.Path, confirmURL.Query(), []byte(fence.ConfirmBody))
 	if fence.Refusal(err) == fence.StaleEpoch {
-		return errStaleMap
+		return errOutdatedEpoch
 	}
 	return err
 }

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// TestSeveralConnections shows that requests are spread over several connections: a large answer on one is not in the way of the others.
+// TestSeveralConnections checks that requests use several connections: a large answer on one must not block the others.
 func TestSeveralConnections(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[string]int{}
-	rt := routerBefore(t, func(w http.ResponseWriter, r *http.Request) {
+	rt := routerWithCell(t, func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		if r.ProtoMajor == 2 {
@@ -23,12 +23,12 @@ func TestSeveralConnections(t *testing.T) {
 	for range 40 {
 		w := &counter{header: http.Header{}}
 		if ask(t.Context(), rt, "list", "", "application/json", w) || w.bytes == 0 {
-			t.Fatalf("a list is answered with %d and %d bytes", w.code, w.bytes)
+			t.Fatalf("list: status %d, %d bytes", w.code, w.bytes)
 		}
 	}
 	mu.Lock()
 	defer mu.Unlock()
 	if len(seen) < 2 {
-		t.Errorf("40 lists went over these connections: %v", seen)
+		t.Errorf("40 lists used only these connections: %v", seen)
 	}
 }

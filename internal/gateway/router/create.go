@@ -10,10 +10,10 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 )
 
-// nameAttempts is how many names are tried for an object that leaves it to the server: as many as API servers try.
+// nameAttempts is how many names are generated for an object with generateName, as in API servers.
 const nameAttempts = 8
 
-// create serves a request whose object is named in its body. A name to be generated is generated here, as it decides about the cell.
+// create serves a request whose object is named in its body. The gateway itself generates names, because the name determines the cell.
 func (rt *Router) create(w http.ResponseWriter, r *http.Request, c *call) {
 	body, err := readBody(r)
 	if err != nil {
@@ -27,7 +27,7 @@ func (rt *Router) create(w http.ResponseWriter, r *http.Request, c *call) {
 		return
 	}
 	if identity.name != "" || identity.generateName == "" {
-		// Without any name the object goes anywhere: every API server refuses it alike.
+		// Without any name the cell does not matter: every API server refuses it alike.
 		rt.createNamed(w, r, c, identity, body)
 		return
 	}
@@ -38,7 +38,7 @@ func (rt *Router) create(w http.ResponseWriter, r *http.Request, c *call) {
 			forward.WriteError(w, r, err)
 			return
 		}
-		response, err := rt.write(r, c, &newWrite{rt: rt, r: r, c: c, identity: identity, body: named})
+		response, err := rt.createIn(r, c, identity, named)
 		if apierrors.IsAlreadyExists(err) && attempt < nameAttempts {
 			continue
 		}
@@ -57,7 +57,7 @@ func (rt *Router) create(w http.ResponseWriter, r *http.Request, c *call) {
 }
 
 func (rt *Router) createNamed(w http.ResponseWriter, r *http.Request, c *call, identity identity, body []byte) {
-	response, err := rt.write(r, c, &newWrite{rt: rt, r: r, c: c, identity: identity, body: body})
+	response, err := rt.createIn(r, c, identity, body)
 	if err != nil {
 		forward.WriteError(w, r, asStatus(err, c))
 		return
@@ -66,7 +66,7 @@ func (rt *Router) createNamed(w http.ResponseWriter, r *http.Request, c *call, i
 	forward.Answer(w, response)
 }
 
-// qualified returns a resource as tokens and messages name it.
+// qualified returns the resource with its group, as continue tokens and messages name it.
 func (c *call) qualified() string {
 	return strings.TrimPrefix(c.APIGroup+"/"+c.Resource, "/")
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/cellplane/cellplane/internal/watchmerge"
 )
 
-// maxEvent bounds an event of a cell's watch.
+// maxEvent limits the size of an event in a cell's watch.
 const maxEvent = 16 << 20
 
-// cellEvents are the events of a cell's watch, without those about objects that are not the cell's to show.
+// cellEvents reads the events of a cell's watch, without those about objects that belong to other cells.
 type cellEvents struct {
 	*splice.EventReader
 	ctx     context.Context // that of the stream
@@ -29,7 +29,7 @@ type cellEvents struct {
 	s       *watchStream
 	cell    slots.Index
 	initial bool
-	// past is how far the cell had got when a watch was resumed.
+	// past is the cell's resourceVersion when the watch was resumed.
 	past uint64
 }
 
@@ -39,7 +39,7 @@ func (s *watchStream) events(ctx context.Context, cell slots.Index, response *ht
 		EventReader: splice.NewEventReader(response.Body, f.encoding, maxEvent),
 		ctx:         ctx, body: response.Body, s: s, cell: cell, initial: initial,
 	}
-	if !initial && s.moves.any() {
+	if !initial && s.moves.Any() {
 		var err error
 		if events.past, err = s.rt.versionOf(ctx, s.c, cell); err != nil {
 			_ = response.Body.Close()
@@ -54,7 +54,7 @@ func (e *cellEvents) Next() (*splice.Event, error) {
 	for {
 		event, err := e.EventReader.Next()
 		if err != nil {
-			_ = e.body.Close() // it has ended
+			_ = e.body.Close() // the stream has ended
 			return nil, err
 		}
 		if event.Type == splice.Bookmark {
@@ -69,13 +69,13 @@ func (e *cellEvents) Next() (*splice.Event, error) {
 		case shown:
 			return event, nil
 		case !e.initial:
-			// Only the version is news: another end of initial events, long after the first, tells the merger nothing else.
+			// Only the version is of interest. A further end of the initial events means nothing else to the merger.
 			return &splice.Event{Type: splice.Bookmark, InitialEventsEnd: true, Object: event.Object}, nil
 		}
 	}
 }
 
-// shows reports whether an object may be the cell's to show.
+// shows reports whether an event is passed to the merger.
 func (e *cellEvents) shows(event *splice.Event) (bool, error) {
 	if event.Type == splice.Error {
 		return true, nil
@@ -90,20 +90,20 @@ func (e *cellEvents) shows(event *splice.Event) (bool, error) {
 	return !replaced, err
 }
 
-// notEarly makes sure that an event about an object that is not the cell's to show is not one of a later map than ours: that it was passed
-// over would never be made up for. Such an event ends the stream, and is read again by the watch that goes on by its map.
+// notEarly makes sure that an event about an object of another cell does not belong to a later topology, where the object is this cell's:
+// the client would never see it. Such an event ends the stream; a watch by the later topology will read it again.
 func (e *cellEvents) notEarly(event *splice.Event) error {
 	if event.Object.Label(names.RebalanceStatusLabel) != "" || kinds.OfControlPlane(event.Object.Namespace) {
-		return nil // it is never shown
+		return nil // never shown
 	}
 	err := e.s.rt.confirm(e.ctx, e.s.c, e.cell)
-	if errors.Is(err, errStaleMap) {
+	if errors.Is(err, errOutdatedEpoch) {
 		earlyEvents.Inc()
 	}
 	return err
 }
 
-// statusOf reads an answer that is an error.
+// statusOf decodes an error answer.
 func statusOf(response *http.Response) *apierrors.StatusError {
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxStatus))
 	if err == nil {

@@ -23,15 +23,15 @@ import (
 	"github.com/cellplane/cellplane/internal/pki"
 )
 
-// A cell that has fallen into wrong hands may answer anything. It must not take the gateway with it.
+// A compromised cell may answer anything. It must not bring the gateway down.
 
 const megabyte = 1 << 20
 
-// routerBefore returns a router whose only cell is a handler.
-func routerBefore(t *testing.T, cell http.HandlerFunc) *Router {
+// routerWithCell returns a router whose only cell is a handler.
+func routerWithCell(t *testing.T, cell http.HandlerFunc) *Router {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost { // whether the map is in force
+		if r.Method == http.MethodPost { // the confirmation of the epoch
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusCreated)
 			_, _ = io.WriteString(w, "{}")
@@ -66,7 +66,7 @@ func routerBefore(t *testing.T, cell http.HandlerFunc) *Router {
 	return rt
 }
 
-// counter is a client that takes everything and keeps nothing.
+// counter is a client that discards everything it reads.
 type counter struct {
 	header http.Header
 	code   int
@@ -84,8 +84,8 @@ func (c *counter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// ask sends a request of a user through the router. It reports whether the answer was broken off.
-func ask(ctx context.Context, rt *Router, verb, name, accept string, w http.ResponseWriter) (broken bool) {
+// ask sends a request of a user through the router. It reports whether the answer was aborted.
+func ask(ctx context.Context, rt *Router, verb, name, accept string, w http.ResponseWriter) (aborted bool) {
 	info := &request.RequestInfo{IsResourceRequest: true, Verb: verb, APIPrefix: "api", APIVersion: "v1", Namespace: "default", Resource: "configmaps", Name: name}
 	info.Path = strings.TrimSuffix("/api/v1/namespaces/default/configmaps/"+name, "/")
 	r := httptest.NewRequest(http.MethodGet, info.Path, http.NoBody)
@@ -95,14 +95,14 @@ func ask(ctx context.Context, rt *Router, verb, name, accept string, w http.Resp
 			if err, ok := problem.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
 				panic(problem)
 			}
-			broken = true
+			aborted = true
 		}
 	}()
 	rt.ServeHTTP(w, r.WithContext(request.WithUser(request.WithRequestInfo(ctx, info), &user.DefaultInfo{Name: "someone"})))
 	return false
 }
 
-// endlessly writes the same until nobody reads.
+// endlessly writes the same text until the connection is closed.
 func endlessly(w io.Writer, what string) {
 	chunk := []byte(strings.Repeat(what, 1+64<<10/len(what)))
 	for {
@@ -113,23 +113,23 @@ func endlessly(w io.Writer, what string) {
 }
 
 const (
-	listHead = `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[`
-	protoSay = "application/vnd.kubernetes.protobuf"
+	listHead  = `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[`
+	protoType = "application/vnd.kubernetes.protobuf"
 )
 
-// TestHostileCell shows what is made of answers without an end, of lengths that are not true, and of what grows when it is unpacked.
+// TestHostileCell checks endless answers, wrong lengths and decompression bombs.
 func TestHostileCell(t *testing.T) {
 	var bomb bytes.Buffer
-	packer := gzip.NewWriter(&bomb)
+	compressor := gzip.NewWriter(&bomb)
 	for range 256 {
-		if _, err := packer.Write(make([]byte, megabyte)); err != nil {
+		if _, err := compressor.Write(make([]byte, megabyte)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := packer.Close(); err != nil {
+	if err := compressor.Close(); err != nil {
 		t.Fatal(err)
 	}
-	packed := func(contentType string) http.HandlerFunc {
+	compressed := func(contentType string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", contentType)
 			w.Header().Set("Content-Encoding", "gzip")
@@ -143,7 +143,7 @@ func TestHostileCell(t *testing.T) {
 			endlessly(w, rest)
 		}
 	}
-	lying := func(contentType string) http.HandlerFunc {
+	wrongLength := func(contentType string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", contentType)
 			w.Header().Set("Content-Length", fmt.Sprint(int64(1)<<50))
@@ -154,43 +154,43 @@ func TestHostileCell(t *testing.T) {
 	for _, test := range []struct {
 		name, verb, object, accept string
 		cell                       http.HandlerFunc
-		passed                     bool // its bytes are passed on as they are
+		forwarded                  bool // the bytes are forwarded unchanged
 	}{
-		{"packed list", "list", "", "application/json", packed("application/json"), false},
-		{"packed list in protobuf", "list", "", protoSay, packed(protoSay), false},
-		{"packed object", "get", "x", "application/json", packed("application/json"), true},
+		{"compressed list", "list", "", "application/json", compressed("application/json"), false},
+		{"compressed list in protobuf", "list", "", protoType, compressed(protoType), false},
+		{"compressed object", "get", "x", "application/json", compressed("application/json"), true},
 		{"endless object", "get", "x", "application/json", endless("application/json", `{"data":{"x":"`, "x"), false},
 		{"endless object in a list", "list", "", "application/json", endless("application/json", listHead+`{"metadata":{"name":"x"},"data":{"x":"`, "x"), false},
-		{"endless list in protobuf", "list", "", protoSay, endless(protoSay, "k8s\x00", "\x0a\x02v1"), false},
-		{"endless blanks before a list", "list", "", "application/json", endless("application/json", "", " "), false},
-		{"untrue length of an object", "get", "x", "application/json", lying("application/json"), false},
-		{"untrue length of a list", "list", "", protoSay, lying(protoSay), false},
+		{"endless list in protobuf", "list", "", protoType, endless(protoType, "k8s\x00", "\x0a\x02v1"), false},
+		{"endless spaces before a list", "list", "", "application/json", endless("application/json", "", " "), false},
+		{"wrong length of an object", "get", "x", "application/json", wrongLength("application/json"), false},
+		{"wrong length of a list", "list", "", protoType, wrongLength(protoType), false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			rt := routerBefore(t, test.cell)
+			rt := routerWithCell(t, test.cell)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			w := &counter{header: http.Header{}}
-			broken := ask(ctx, rt, test.verb, test.object, test.accept, w)
+			aborted := ask(ctx, rt, test.verb, test.object, test.accept, w)
 			runtime.ReadMemStats(&after)
 			if taken := (after.TotalAlloc - before.TotalAlloc) / megabyte; taken > 256 {
-				t.Errorf("%d MiB were allocated for it", taken)
+				t.Errorf("%d MiB were allocated", taken)
 			}
 			switch {
-			case test.passed && (w.code != http.StatusOK || w.bytes != bomb.Len()):
-				t.Errorf("got %d with %d bytes, want the %d of the cell", w.code, w.bytes, bomb.Len())
-			case !test.passed && !broken && w.code < http.StatusInternalServerError:
+			case test.forwarded && (w.code != http.StatusOK || w.bytes != bomb.Len()):
+				t.Errorf("got %d with %d bytes, want the cell's %d bytes", w.code, w.bytes, bomb.Len())
+			case !test.forwarded && !aborted && w.code < http.StatusInternalServerError:
 				t.Errorf("got %d with %d bytes", w.code, w.bytes)
 			}
 		})
 	}
 }
 
-// TestEndlessList shows that a list of any length is passed on without being held, and ends with its client.
+// TestEndlessList checks that a list of any length is streamed without buffering, and ends when the client disconnects.
 func TestEndlessList(t *testing.T) {
-	rt := routerBefore(t, func(w http.ResponseWriter, _ *http.Request) {
+	rt := routerWithCell(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, listHead)
 		item := `{"metadata":{"name":"m-%09d","namespace":"default","resourceVersion":"1"},"data":{"x":"` + strings.Repeat("x", 4096) + `"}}`
@@ -218,9 +218,9 @@ func TestEndlessList(t *testing.T) {
 		}
 	}}
 	if !ask(ctx, rt, "list", "", "application/json", w) {
-		t.Error("a list without an end was ended as if it had one")
+		t.Error("an endless list was completed")
 	}
 	if w.bytes < 64*megabyte || most > 40*megabyte {
-		t.Errorf("of %d MiB that were passed on, up to %d MiB were held", w.bytes/megabyte, most/megabyte)
+		t.Errorf("while %d MiB were forwarded, up to %d MiB were in memory", w.bytes/megabyte, most/megabyte)
 	}
 }

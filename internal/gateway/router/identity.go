@@ -14,19 +14,19 @@ import (
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
-// identity is what routing needs to know of an object in a body.
+// identity is the part of an object that routing depends on.
 type identity struct {
 	name, generateName, slot string
 }
 
-// protobufMagic begins every Kubernetes object in protobuf.
+// protobufMagic starts every Kubernetes object in protobuf.
 var protobufMagic = []byte("k8s\x00")
 
 var errMalformed = errors.New("the body is not an object")
 
-// readIdentity reads the name of an object as API servers read it: an object for which they read another one would be made in a cell
-// where nobody looks for it. What could be read in two ways is refused. A body that cannot be read has no name, and is the API server's to
-// refuse. The error can be written as it is.
+// readIdentity reads the name of an object exactly as API servers do: otherwise the object would be created in a cell where nobody looks
+// for it. It refuses ambiguous bodies. A body that cannot be decoded has no name; the API server refuses it. The error can be written as
+// it is.
 func readIdentity(mediaType string, body []byte) (identity, error) {
 	switch mediaType {
 	case splice.ProtobufContentType:
@@ -34,7 +34,7 @@ func readIdentity(mediaType string, body []byte) (identity, error) {
 	case "application/yaml":
 		converted, err := yaml.YAMLToJSON(body)
 		if err != nil {
-			return identity{}, nil //nolint:nilerr // the API server answers what it cannot read
+			return identity{}, nil //nolint:nilerr // the API server refuses what it cannot read
 		}
 		return jsonIdentity(converted)
 	case "application/cbor", "application/cbor-seq":
@@ -52,18 +52,18 @@ func jsonIdentity(body []byte) (identity, error) {
 			Labels       map[string]string `json:"labels"`
 		} `json:"metadata"`
 	}
-	// Of members that occur twice some API servers take the last one, and some a mixture.
+	// API servers differ on duplicate fields: some take the last one, some merge them.
 	twice, err := kjson.UnmarshalStrict(body, &object, kjson.DisallowDuplicateFields)
 	switch {
 	case err != nil:
-		return identity{}, nil //nolint:nilerr // the API server answers what it cannot read
+		return identity{}, nil //nolint:nilerr // the API server refuses what it cannot read
 	case len(twice) > 0:
 		return identity{}, apierrors.NewBadRequest("the body is ambiguous: " + errors.Join(twice...).Error())
 	}
 	return identity{object.Metadata.Name, object.Metadata.GenerateName, object.Metadata.Labels[slots.HintLabel]}, nil
 }
 
-// The numbers of the fields on the way to a name in protobuf.
+// The protobuf field numbers on the path to the name.
 const (
 	unknownRaw       = 2
 	objectMetadata   = 1
@@ -82,7 +82,7 @@ func protoIdentity(body []byte) (identity, error) {
 		if number != unknownRaw {
 			return
 		}
-		found = identity{} // of several objects the last one counts
+		found = identity{} // the last of several objects counts
 		inside = eachBytesField(raw, func(number protowire.Number, metadata []byte) {
 			if number == objectMetadata {
 				inside = eachBytesField(metadata, found.take) && inside
@@ -95,7 +95,7 @@ func protoIdentity(body []byte) (identity, error) {
 	return found, nil
 }
 
-// take takes a field of an object's metadata.
+// take reads a field of an object's metadata.
 func (i *identity) take(number protowire.Number, value []byte) {
 	switch number {
 	case metaName:
@@ -121,7 +121,7 @@ func mapEntry(entry []byte) (key, value string) {
 	return key, value
 }
 
-// eachBytesField calls visit for every field of a message that has bytes. It stops at what is malformed, and reports whether nothing is.
+// eachBytesField calls visit for every length-delimited field of a message. It stops at a malformed field and returns false.
 func eachBytesField(message []byte, visit func(protowire.Number, []byte)) bool {
 	for len(message) > 0 {
 		number, kind, n := protowire.ConsumeTag(message)
@@ -162,7 +162,7 @@ func setName(mediaType string, body []byte, name string) ([]byte, error) {
 	}
 }
 
-// setJSONName decodes only what is around the name; all else stays as it is, byte for byte.
+// setJSONName decodes only the objects around the name; the rest stays as it is, byte for byte.
 func setJSONName(body []byte, name string) ([]byte, error) {
 	var object, metadata map[string]json.RawMessage
 	err := json.Unmarshal(body, &object)
@@ -181,7 +181,7 @@ func setJSONName(body []byte, name string) ([]byte, error) {
 	return json.Marshal(object)
 }
 
-// setProtoName puts another name behind the first; of a field that occurs twice the last one counts.
+// setProtoName appends a second name field; the last one counts.
 func setProtoName(body []byte, name string) []byte {
 	out := bytes.Clone(protobufMagic)
 	return appendRewritten(out, body[len(protobufMagic):], []protowire.Number{unknownRaw, objectMetadata}, func(metadata []byte) []byte {

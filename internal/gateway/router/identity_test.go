@@ -31,7 +31,7 @@ func encode(t *rapid.T, mediaType string, object runtime.Object) []byte {
 	return data
 }
 
-// TestIdentityOfBodies reads names from bodies in every encoding, and sets them.
+// TestIdentityOfBodies reads and sets names in bodies of every encoding.
 func TestIdentityOfBodies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		mediaType := rapid.SampledFrom([]string{"application/json", "application/yaml", splice.ProtobufContentType}).Draw(t, "media type")
@@ -63,7 +63,7 @@ func TestIdentityOfBodies(t *testing.T) {
 	})
 }
 
-// FuzzIdentity looks for bodies that make reading or naming them fail in another way than by an error.
+// FuzzIdentity checks that no body causes a panic, and that a name that was set can be read.
 func FuzzIdentity(f *testing.F) {
 	f.Add(uint8(0), []byte(`{"metadata":{"name":"a","generateName":"b","labels":{"cellplane.io/slot":"7"}}}`))
 	f.Add(uint8(1), []byte("metadata:\n  name: a\n"))
@@ -85,7 +85,7 @@ func FuzzIdentity(f *testing.F) {
 	})
 }
 
-// TestMayHoldPosition compares the quick look with a slow one.
+// TestMayHoldPosition compares the fast check with a simple one.
 func TestMayHoldPosition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		body := []byte(rapid.StringMatching(`[a-z"{}: ]{0,50}[0-9]{0,45}[a-z"{}: ]{0,50}[0-9]{0,45}[a-z]{0,20}`).Draw(t, "body"))

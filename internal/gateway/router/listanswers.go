@@ -14,19 +14,13 @@ import (
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
-// answers are what cells answered a list with, in the order of their indexes.
+// answers are the cells' answers to a list, in the order of their indexes.
 type answers struct {
 	cells     []slots.Index
 	responses []*http.Response
 }
 
-func (a *answers) close() {
-	for _, response := range a.responses {
-		response.Body.Close()
-	}
-}
-
-// refused returns the first answer that is not a list. Every cell is asked the same, so what one refuses nobody grants.
+// refused returns the first answer that is not a list. All cells got the same request, so one refusal stands for all.
 func (a *answers) refused() *http.Response {
 	for _, response := range a.responses {
 		if response.StatusCode != http.StatusOK {
@@ -36,19 +30,19 @@ func (a *answers) refused() *http.Response {
 	return nil
 }
 
-// form returns the form that all answers have in common. Content types do not tell Tables from other objects, but their first bytes do.
+// form returns the common form of all answers. The content type does not distinguish Tables from other objects, but the first bytes do.
 func (a *answers) form() (form, error) {
 	var common form
 	for i, response := range a.responses {
 		f, ok := formOf(response.Header.Get("Content-Type"))
 		if ok && f.encoding == splice.JSON {
 			peeked := bufio.NewReaderSize(response.Body, 4<<10)
-			head, _ := peeked.Peek(len(tableHead)) // what cannot be read now cannot be merged later
+			head, _ := peeked.Peek(len(tableHead)) // an error will come up again in the merge
 			f.table = string(head) == tableHead
 			response.Body = peekedBody{peeked, response.Body}
 		}
 		if !ok || (i > 0 && f != common) {
-			return form{}, fmt.Errorf("cells answered with content that cannot be merged: %q", response.Header.Get("Content-Type"))
+			return form{}, fmt.Errorf("cannot merge answers with the content type %q", response.Header.Get("Content-Type"))
 		}
 		common = f
 	}
@@ -58,7 +52,7 @@ func (a *answers) form() (form, error) {
 // tableHead begins every Table in JSON.
 const tableHead = `{"kind":"Table",`
 
-// peekedBody is a body of which some has been looked at.
+// peekedBody is a body that was partly read ahead.
 type peekedBody struct {
 	io.Reader
 	io.Closer

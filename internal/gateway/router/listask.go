@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,82 +14,89 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// PartialHeader with the value "true" asks for what there is of a list even if a cell cannot be reached. The answer then has a warning.
+// PartialHeader with the value "true" asks for an incomplete list, with a warning, if a cell cannot be reached.
 const PartialHeader = "Cellplane-Partial"
 
-// askAll asks the cells concurrently; while objects move, each cell that they move to before the one they come from. Then an object that
-// is not in the answer of the one is in that of the other. The error can be written as it is.
-func (rt *Router) askAll(r *http.Request, c *call, q *question, accept string) (*answers, error) {
-	cells := q.remaining()
-	partial := r.Header.Get(PartialHeader) == "true"
-	responses := make([]*http.Response, len(cells))
-	failures := make([]error, len(cells))
-	request := r.Clone(r.Context())
-	request.Header.Set("Accept", accept)
-	request.Header.Del("Accept-Encoding") // what is to be merged must not be compressed
-	ask := func(stage []int) error {
-		group, ctx := errgroup.WithContext(r.Context())
-		for _, i := range stage {
-			group.Go(func() (err error) {
-				responses[i], err = rt.askList(ctx, r.Context(), request, c, cells[i], q.listQuery(c, cells[i]))
-				failures[i] = err
-				if partial && isUnreachable(err) {
-					return nil
-				}
-				return err
-			})
-		}
-		return group.Wait()
-	}
-	var err error
-	for _, stage := range stagesOf(c, cells) {
-		if err = ask(stage); err != nil {
-			break
-		}
-	}
-	a := &answers{}
-	for i, response := range responses {
-		if response != nil {
-			a.cells, a.responses = append(a.cells, cells[i]), append(a.responses, response)
-		} else if err == nil {
-			warning.AddWarning(r.Context(), "", "the list is incomplete: "+failures[i].Error())
-		}
-	}
-	if err == nil && len(a.responses) == 0 {
-		err = failures[0]
-	}
-	if err != nil {
-		a.close()
-		return nil, err
-	}
-	return a, nil
+// listRequests are the requests of one list to its cells.
+type listRequests struct {
+	rt      *Router
+	r       *http.Request // for the cells
+	c       *call
+	q       *query
+	partial bool
+
+	mu        sync.Mutex
+	responses map[slots.Index]*http.Response
+	missing   []error // of cells that a partial list leaves out
 }
 
-// stagesOf puts cells into the order in which they are asked, each by its place in the list.
-func stagesOf(c *call, cells []slots.Index) [][]int {
-	if !c.view.Moving() {
-		all := make([]int, len(cells))
-		for i := range cells {
-			all[i] = i
+func newListRequests(rt *Router, r *http.Request, c *call, q *query, accept string) *listRequests {
+	request := r.Clone(r.Context())
+	request.Header.Set("Accept", accept)
+	request.Header.Del("Accept-Encoding") // compressed lists cannot be merged
+	return &listRequests{rt: rt, r: request, c: c, q: q, partial: r.Header.Get(PartialHeader) == "true", responses: map[slots.Index]*http.Response{}}
+}
+
+// ask lists cells concurrently. A partial list continues without those that cannot be reached.
+func (l *listRequests) ask(cells []slots.Index) (listed []slots.Index, missing, err error) {
+	group, ctx := errgroup.WithContext(l.r.Context())
+	for _, cell := range cells {
+		group.Go(func() error {
+			response, err := l.rt.askList(ctx, l.r, l.c, cell, l.q.listQuery(l.c, cell))
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			switch {
+			case response != nil && err == nil:
+				l.responses[cell] = response
+			case l.partial && isUnreachable(err):
+				l.missing = append(l.missing, err)
+				return nil
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, nil, err
+	}
+	for _, cell := range cells {
+		if l.responses[cell] != nil {
+			listed = append(listed, cell)
 		}
-		return [][]int{all}
 	}
-	of := c.view.Stages()
-	stages := make([][]int, slices.Max(of)+1)
-	for i, cell := range cells {
-		stages[of[cell]] = append(stages[of[cell]], i)
+	if len(l.missing) > 0 {
+		missing = l.missing[0]
 	}
-	return stages
+	return listed, missing, nil
+}
+
+// answers returns the answers in the order of the cells.
+func (l *listRequests) answers(cells []slots.Index) *answers {
+	a := &answers{}
+	for _, cell := range cells {
+		if response := l.responses[cell]; response != nil {
+			a.cells, a.responses = append(a.cells, cell), append(a.responses, response)
+		}
+	}
+	for _, err := range l.missing {
+		warning.AddWarning(l.r.Context(), "", "the list is incomplete: "+err.Error())
+	}
+	return a
+}
+
+func (l *listRequests) close() {
+	for _, response := range l.responses {
+		response.Body.Close()
+	}
 }
 
 func isUnreachable(err error) bool {
 	return apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err)
 }
 
-// askList asks one cell, and waits for a definition that has not reached it yet. The answer is read after the others have come, so that
-// it belongs to the request's context and not to the group's.
-func (rt *Router) askList(group, request context.Context, r *http.Request, c *call, cell slots.Index, query url.Values) (*http.Response, error) {
-	ctx, cancel := context.WithCancel(request)
+// askList lists one cell, and waits for a definition that has not reached it yet. The body is read after the group has ended, so it
+// belongs to the request's context and not to the group's.
+func (rt *Router) askList(group context.Context, r *http.Request, c *call, cell slots.Index, query url.Values) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(r.Context())
 	stop := context.AfterFunc(group, cancel)
 	response, err := rt.ask(ctx, r, c, cell, query, nil)
 	if err == nil && response.StatusCode == http.StatusNotFound {
@@ -104,25 +112,25 @@ func (rt *Router) askList(group, request context.Context, r *http.Request, c *ca
 }
 
 // remaining returns the cells that may have something on this page.
-func (q *question) remaining() []slots.Index {
+func (q *query) remaining() []slots.Index {
 	if q.token == nil {
 		return q.cells
 	}
 	cells := slices.DeleteFunc(slices.Clone(q.cells), func(cell slots.Index) bool { return slices.Contains(q.token.Drained, int(cell)) })
 	if len(cells) == 0 {
-		return q.cells[:1] // somebody has to make the empty list
+		return q.cells[:1] // one cell has to return the empty list
 	}
 	return cells
 }
 
 // listQuery returns the query for a cell.
-func (q *question) listQuery(c *call, cell slots.Index) url.Values {
+func (q *query) listQuery(c *call, cell slots.Index) url.Values {
 	query := url.Values{}
-	for key, values := range q.query {
+	for key, values := range q.values {
 		query[key] = values
 	}
-	if q.query.Get("includeObject") == "None" {
-		query["includeObject"] = []string{"Metadata"} // rows without objects cannot be put in order
+	if q.values.Get("includeObject") == "None" {
+		query["includeObject"] = []string{"Metadata"} // rows without objects cannot be sorted
 	}
 	if q.token != nil {
 		var version uint64
@@ -132,8 +140,8 @@ func (q *question) listQuery(c *call, cell slots.Index) url.Values {
 		query["continue"] = []string{q.token.ForCell(version)}
 		return query
 	}
-	if c.view.Moving() && !q.isOfThen() {
-		// What caches remember of several cells need not fit together.
+	if c.view.Moving() && !q.isPast() {
+		// Watch caches of several cells may show states that do not fit together.
 		delete(query, "resourceVersion")
 		delete(query, "resourceVersionMatch")
 		return query
@@ -142,7 +150,7 @@ func (q *question) listQuery(c *call, cell slots.Index) url.Values {
 		query["resourceVersion"] = []string{version}
 	}
 	if q.at != nil && q.at.Versions[cell] == 0 {
-		delete(query, "resourceVersionMatch") // nothing of the cell was seen, so that anything will do
+		delete(query, "resourceVersionMatch") // the position has no version for the cell, so any state will do
 	}
 	return query
 }

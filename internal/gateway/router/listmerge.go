@@ -12,11 +12,11 @@ import (
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
-// maxAnswer bounds what one cell may answer a list with in protobuf, which has to be held as a whole.
+// maxAnswer limits a cell's list in protobuf, which has to be held in memory.
 const maxAnswer = 1 << 30
 
-// merge writes one list made of the cells' answers.
-func (rt *Router) merge(w http.ResponseWriter, r *http.Request, c *call, q *question, a *answers, form form) {
+// merge merges the cells' answers and writes the list.
+func (rt *Router) merge(w http.ResponseWriter, r *http.Request, c *call, q *query, a *answers, form form) {
 	begun := false
 	var out io.Writer = w
 	var yaml bytes.Buffer
@@ -27,11 +27,11 @@ func (rt *Router) merge(w http.ResponseWriter, r *http.Request, c *call, q *ques
 	if !form.yaml {
 		out = stream
 	}
-	cut := rt.cutOf(c, q, a.cells)
+	selection := rt.newSelection(c, q, a.cells)
 	options := splice.ListOptions{
 		Limit:  int(q.Limit),
-		Opened: cut.opened,
-		Choose: cut.choose,
+		Opened: selection.opened,
+		Choose: selection.choose,
 		Finish: func(page splice.Page) (splice.Metadata, error) { return rt.finish(c, q, a, page) },
 		Begin: func() {
 			begun = true
@@ -40,7 +40,7 @@ func (rt *Router) merge(w http.ResponseWriter, r *http.Request, c *call, q *ques
 			}
 		},
 	}
-	err := rt.spliced(out, a.responses, form, q.query.Get("includeObject") == "None", options)
+	err := rt.spliced(out, a.responses, form, q.values.Get("includeObject") == "None", options)
 	if err == nil && form.yaml {
 		err = stream.writeYAML(yaml.Bytes())
 	}
@@ -50,10 +50,10 @@ func (rt *Router) merge(w http.ResponseWriter, r *http.Request, c *call, q *ques
 	switch {
 	case err == nil:
 	case begun && !form.yaml:
-		klog.FromContext(r.Context()).V(2).Info("Merging a list failed", "resource", c.qualified(), "err", err)
-		panic(http.ErrAbortHandler) // the client must not take what it got for all
+		klog.FromContext(r.Context()).V(2).Info("merging a list failed", "resource", c.qualified(), "err", err)
+		panic(http.ErrAbortHandler) // the client must not take the list for complete
 	default:
-		klog.FromContext(r.Context()).V(2).Info("Merging a list failed", "resource", c.qualified(), "err", err)
+		klog.FromContext(r.Context()).V(2).Info("merging a list failed", "resource", c.qualified(), "err", err)
 		forward.WriteError(w, r, a.asStatus(c, err))
 	}
 }
@@ -65,7 +65,7 @@ func (rt *Router) spliced(out io.Writer, responses []*http.Response, form form, 
 		readers[i] = response.Body
 	}
 	if form.encoding == splice.Protobuf {
-		// The lists are read one after the other, and no cell should wait until it is its turn.
+		// MergeProto reads the lists one after the other; no cell should have to wait for its turn.
 		lists, err := readAll(responses, rt.maxList)
 		if err != nil {
 			return err

@@ -22,27 +22,27 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// question is a list or watch over cells.
-type question struct {
+// query holds the options of a list or watch over cells.
+type query struct {
 	internalversion.ListOptions
-	query url.Values
-	// cells are those that are asked: all, or the one of the only object that is selected.
+	values url.Values
+	// cells are the cells to ask: all, or the one of the only object that is selected.
 	cells []slots.Index
-	// at is the position that the client gave, with a version for every cell; nil if it gave none.
+	// at is the client's position, with a version for every cell; nil if it gave none.
 	at *position.Position
-	// passed are the topologies that were in force since the position was handed out.
+	// passed are the topologies since the position was issued, before the present one.
 	passed []*topology.View
-	// token is where a paged list goes on.
+	// token is where a paged list continues.
 	token *position.Token
 }
 
-// readQuestion reads the options of a list or watch. The error can be written as it is.
-func (rt *Router) readQuestion(r *http.Request, c *call) (*question, error) {
-	q := &question{query: r.URL.Query()}
-	if len(q.query["shardSelector"]) > 0 {
-		return nil, apierrors.NewBadRequest("shardSelector is not supported: this API is spread over cells by itself")
+// readQuery reads the options of a list or watch. The error can be written as it is.
+func (rt *Router) readQuery(r *http.Request, c *call) (*query, error) {
+	q := &query{values: r.URL.Query()}
+	if len(q.values["shardSelector"]) > 0 {
+		return nil, apierrors.NewBadRequest("shardSelector is not supported: the gateway distributes objects over cells itself")
 	}
-	if err := scheme.ParameterCodec.DecodeParameters(q.query, metav1.SchemeGroupVersion, &q.ListOptions); err != nil {
+	if err := scheme.ParameterCodec.DecodeParameters(q.values, metav1.SchemeGroupVersion, &q.ListOptions); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	if errs := validation.ValidateListOptions(&q.ListOptions, true); len(errs) > 0 {
@@ -58,8 +58,9 @@ func (rt *Router) readQuestion(r *http.Request, c *call) (*question, error) {
 	return q, nil
 }
 
-// readToken reads where a paged list goes on. Pages show one state of the cells, which is understood only by the map of then.
-func (rt *Router) readToken(ctx context.Context, c *call, q *question) error {
+// readToken reads where a paged list continues. All pages show one state of the cells, which only a topology with the same owners can
+// read.
+func (rt *Router) readToken(ctx context.Context, c *call, q *query) error {
 	if q.Continue == "" {
 		return nil
 	}
@@ -81,10 +82,10 @@ func (rt *Router) readToken(ctx context.Context, c *call, q *question) error {
 	return nil
 }
 
-// carry brings a position to the map in force. A position of a map that only other gateways have yet is waited for.
+// carry carries a position forward to the call's view. If another gateway issued it by a later view, it waits for that.
 func (rt *Router) carry(ctx context.Context, c *call, p position.Position) (topology.Carried, error) {
 	if p.Epoch > c.view.Epoch()+aheadMost {
-		return topology.Carried{}, expired() // nobody has that map
+		return topology.Carried{}, expired() // no gateway can be that far ahead
 	}
 	if p.Epoch > c.view.Epoch() {
 		waiting, cancel := context.WithTimeout(ctx, aheadWait)
@@ -102,13 +103,13 @@ func (rt *Router) carry(ctx context.Context, c *call, p position.Position) (topo
 	return carried, nil
 }
 
-// aheadWait is how long a request waits for a map that another gateway has.
+// aheadWait is how long a request waits for a view that another gateway has.
 const aheadWait = 5 * time.Second
 
-// aheadMost is by how many maps another gateway may be ahead of this one; a position that is further ahead was not handed out here.
+// aheadMost is by how many epochs another gateway may be ahead of this one.
 const aheadMost = 16
 
-// asked returns the cells to ask. A selection of one name, which RequestInfo has read from the field selector, is in one cell.
+// asked returns the cells to ask. RequestInfo has read the name from a field selector that selects one object, which is in one cell.
 func (rt *Router) asked(c *call) []slots.Index {
 	if c.Name != "" && c.Namespace != "" && c.placement == kinds.ByName {
 		route := c.view.Locate(slots.Of(c.Namespace, c.Name))
@@ -120,7 +121,7 @@ func (rt *Router) asked(c *call) []slots.Index {
 }
 
 // readPosition reads the resourceVersion of the options.
-func (rt *Router) readPosition(ctx context.Context, c *call, q *question) error {
+func (rt *Router) readPosition(ctx context.Context, c *call, q *query) error {
 	kind, err := position.Classify(q.ResourceVersion)
 	switch {
 	case errors.Is(err, position.ErrForeign):
@@ -130,7 +131,7 @@ func (rt *Router) readPosition(ctx context.Context, c *call, q *question) error 
 	}
 	switch kind {
 	case position.Plain:
-		// An object's own version says something about its cell, and nothing about others.
+		// An object's own version is a position in its cell only.
 		cells := rt.asked(c)
 		if len(cells) != 1 || c.view.Map.Cells() > 1 && c.Name == "" {
 			return expired()
@@ -157,11 +158,11 @@ func (rt *Router) readPosition(ctx context.Context, c *call, q *question) error 
 }
 
 func expired() *apierrors.StatusError {
-	return apierrors.NewResourceExpired("the resourceVersion is too old or was not handed out here; list again and go on from there")
+	return apierrors.NewResourceExpired("the resourceVersion is too old or was not issued by this API; list again and continue from there")
 }
 
-// versionFor returns the resourceVersion that stands in a cell for the client's.
-func (q *question) versionFor(cell slots.Index) string {
+// versionFor translates the client's resourceVersion for a cell.
+func (q *query) versionFor(cell slots.Index) string {
 	if q.at == nil {
 		return q.ResourceVersion // "" or "0"
 	}

@@ -10,10 +10,10 @@ import (
 )
 
 // finish returns the metadata of a merged list.
-func (rt *Router) finish(c *call, q *question, a *answers, page splice.Page) (splice.Metadata, error) {
+func (rt *Router) finish(c *call, q *query, a *answers, page splice.Page) (splice.Metadata, error) {
 	at := position.Position{Epoch: c.view.Epoch(), Versions: make([]uint64, c.view.Map.Cells())}
 	if q.token != nil && q.token.Position != nil {
-		at = *q.token.Position // every page shows what the first one showed
+		at = *q.token.Position // every page shows the state of the first one
 	} else {
 		for cell, least := range c.view.Left() {
 			at.Versions[cell] = least
@@ -21,7 +21,7 @@ func (rt *Router) finish(c *call, q *question, a *answers, page splice.Page) (sp
 		for i, version := range page.Versions {
 			n, err := strconv.ParseUint(version, 10, 64)
 			if err != nil {
-				return splice.Metadata{}, &splice.SourceError{Source: i, Err: fmt.Errorf("the list's resourceVersion is %.40q", version)}
+				return splice.Metadata{}, &splice.SourceError{Source: i, Err: fmt.Errorf("invalid resourceVersion of a list: %.40q", version)}
 			}
 			at.Versions[a.cells[i]] = n
 		}
@@ -50,8 +50,8 @@ func (rt *Router) finish(c *call, q *question, a *answers, page splice.Page) (sp
 	return metadata, err
 }
 
-// drained returns the cells that have nothing further, those of earlier pages included.
-func drained(q *question, a *answers, page splice.Page) []int {
+// drained returns the cells that have no further items, including those of earlier pages.
+func drained(q *query, a *answers, page splice.Page) []int {
 	var done []int
 	if q.token != nil {
 		done = append(done, q.token.Drained...)

@@ -10,11 +10,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// compressFrom is the size from which a list is worth compressing; API servers take the same.
+// compressFrom is the size from which a list is compressed, as in API servers.
 const compressFrom = 128 << 10
 
-// listWriter writes a merged list, compressed if the client takes that and the list is large. Whether it is large is known when that
-// much has been written.
+// listWriter writes a merged list, compressed if the client accepts that and the list is large. It holds back the first part until it
+// knows.
 type listWriter struct {
 	http.ResponseWriter
 	header  http.Header
@@ -55,7 +55,7 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// begin notes that the list is going to be written.
+// begin prepares to write the list.
 func (l *listWriter) begin() {
 	if l.accepts {
 		l.header.Add("Vary", "Accept-Encoding")
@@ -92,7 +92,7 @@ func (l *listWriter) start() {
 	}
 }
 
-// close writes what has been held back.
+// close writes what was held back.
 func (l *listWriter) close() error {
 	var err error
 	switch {

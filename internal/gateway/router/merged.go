@@ -11,7 +11,7 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
 )
 
-// Merged serves lists and watches of resources whose objects are spread over servers in no way that their names tell. Its Router's cells are
+// Merged serves lists and watches of resources that are distributed over servers independently of their names. The cells of its Router are
 // these servers.
 type Merged struct{ *Router }
 

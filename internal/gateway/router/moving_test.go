@@ -5,62 +5,22 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/fence"
-	"github.com/cellplane/cellplane/internal/gateway/kinds"
-	"github.com/cellplane/cellplane/internal/gateway/topology"
-	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/splice"
 )
-
-// TestRank says what a list shows of an object that is in two cells.
-func TestRank(t *testing.T) {
-	compiled, err := slots.Compile(2, []slots.Cell{{Name: "a", Weight: 1}, {Name: "b", Weight: 1, State: slots.In}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	key := ""
-	for i := 0; key == ""; i++ {
-		if name := "n/" + slots.Slot(i).String(); compiled.Route(slotOfKey(name)).Moving() {
-			key = name
-		}
-	}
-	const old, target = slots.Index(0), slots.Index(1)
-	c := &call{RequestInfo: &request.RequestInfo{}, view: &topology.View{Map: compiled}, placement: kinds.ByName}
-	s := &cut{rt: &Router{}, c: c, cells: []slots.Index{old, target}, versions: []uint64{100, 50}}
-	for _, test := range []struct {
-		name           string
-		cell           slots.Index
-		status, copied string
-		want           int
-	}{
-		{"not moved yet", old, "", "", actives},
-		{"moved", target, "", "", owned},
-		{"frozen", old, names.RebalanceMigrating, "", copies},
-		{"copied", target, names.RebalanceMigrating, "", copies},
-		{"left, and the copy is in the list", old, names.RebalanceMigrated, "b/50", hidden},
-		{"left, and the copy came after the list", old, names.RebalanceMigrated, "b/51", originals},
-		{"left for a cell that nobody knows", old, names.RebalanceMigrated, "x/51", hidden},
-		{"left without a word", old, names.RebalanceMigrated, "", hidden},
-	} {
-		if got := s.rank(test.cell, key, test.status, test.copied); got != test.want {
-			t.Errorf("%s: rank %d, want %d", test.name, got, test.want)
-		}
-	}
-}
 
 func TestPin(t *testing.T) {
 	for _, test := range []struct{ name, mediaType, body, want string }{
 		{"merge patch", "application/merge-patch+json", `{"spec":{"replicas":3}}`, `{"metadata":{"resourceVersion":"7"},"spec":{"replicas":3}}`},
 		{"object", "application/json", `{"metadata":{"name":"a"}}`, `{"metadata":{"name":"a","resourceVersion":"7"}}`},
-		{"object of a version", "application/json", `{"metadata":{"resourceVersion":"5"}}`, `{"metadata":{"resourceVersion":"5"}}`},
-		{"object of no version", "application/json", `{"metadata":{"resourceVersion":""}}`, `{"metadata":{"resourceVersion":"7"}}`},
+		{"object with a version", "application/json", `{"metadata":{"resourceVersion":"5"}}`, `{"metadata":{"resourceVersion":"5"}}`},
+		{"object with an empty version", "application/json", `{"metadata":{"resourceVersion":""}}`, `{"metadata":{"resourceVersion":"7"}}`},
 		{"apply", "application/apply-patch+yaml", "metadata:\n  name: a\n", `{"metadata":{"name":"a","resourceVersion":"7"}}`},
 		{"json patch", "application/json-patch+json", `[{"op":"remove","path":"/x"}]`, `[{"op":"add","path":"/metadata/resourceVersion","value":"7"},{"op":"remove","path":"/x"}]`},
-		{"nonsense", "application/json", `nonsense`, `nonsense`},
-		{"nonsense in a list", "application/json-patch+json", `{}`, `{}`},
+		{"invalid JSON", "application/json", `nonsense`, `nonsense`},
+		{"invalid JSON patch", "application/json-patch+json", `{}`, `{}`},
 	} {
 		got, err := pin(test.mediaType, []byte(test.body), "7")
 		if err != nil || string(got) != test.want {
@@ -73,7 +33,7 @@ func TestPin(t *testing.T) {
 	}
 }
 
-// protoObject is an object with labels in protobuf.
+// protoObject returns an object with labels in protobuf.
 func protoObject(labels map[string]string) []byte {
 	metadata := protowire.AppendString(protowire.AppendTag(nil, metaName, protowire.BytesType), "some")
 	for key, value := range labels {
@@ -85,7 +45,7 @@ func protoObject(labels map[string]string) []byte {
 	return protowire.AppendBytes(protowire.AppendTag([]byte("k8s\x00"), unknownRaw, protowire.BytesType), object)
 }
 
-// protoField is a text of an object's metadata.
+// protoField returns a string field of an object's metadata.
 func protoField(body []byte, want protowire.Number) string {
 	found := ""
 	eachBytesField(body[4:], func(_ protowire.Number, raw []byte) {
@@ -103,12 +63,12 @@ func protoField(body []byte, want protowire.Number) string {
 func TestStatusIn(t *testing.T) {
 	for _, test := range []struct{ name, mediaType, body, want string }{
 		{"object", "application/json", `{"metadata":{"labels":{"cellplane.io/rebalance-status":"migrated"}}}`, "migrated"},
-		{"mentioned elsewhere", "application/json", `{"metadata":{"annotations":{"x":"cellplane.io/rebalance-status"}}}`, ""},
+		{"label name in an annotation", "application/json", `{"metadata":{"annotations":{"x":"cellplane.io/rebalance-status"}}}`, ""},
 		{"table", "application/json", `{"kind":"Table","rows":[{"object":{"metadata":{"labels":{"cellplane.io/rebalance-status":"migrating"}}}}]}`, "migrating"},
 		{"yaml", "application/yaml", "metadata:\n  labels:\n    cellplane.io/rebalance-status: migrated\n", "migrated"},
 		{"protobuf", splice.ProtobufContentType, string(protoObject(map[string]string{"a": "b", names.RebalanceStatusLabel: "migrated"})), "migrated"},
-		{"protobuf without", splice.ProtobufContentType, string(protoObject(map[string]string{"a": "b"})), ""},
-		{"nonsense", "application/json", "nonsense", ""},
+		{"protobuf without the label", splice.ProtobufContentType, string(protoObject(map[string]string{"a": "b"})), ""},
+		{"invalid JSON", "application/json", "nonsense", ""},
 	} {
 		if got := statusIn(test.mediaType, []byte(test.body)); got != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
@@ -116,20 +76,12 @@ func TestStatusIn(t *testing.T) {
 	}
 }
 
-func TestPlaceIn(t *testing.T) {
-	for text, want := range map[string]uint64{"a/5": 5, "a/0": 0, "a": 0, "": 0, "a/-1": 0, "a/x": 0, "a/99999999999999999999": 0} {
-		if cell, version, ok := placeIn(text); ok != (want != 0) || (ok && (cell != "a" || version != want)) {
-			t.Errorf("%q: %q, %d, %v", text, cell, version, ok)
-		}
-	}
-}
-
-// The question that confirms a map is one that an API server can answer.
-func TestConfirmation(t *testing.T) {
+// TestConfirmationRequest checks that the request that confirms an epoch is valid.
+func TestConfirmationRequest(t *testing.T) {
 	if confirmURL == nil || confirmURL.Path == "" || confirmURL.Query().Get("dryRun") != "All" {
-		t.Errorf("asked is %v", confirmURL)
+		t.Errorf("the URL is %v", confirmURL)
 	}
 	if !json.Valid([]byte(fence.ConfirmBody)) {
-		t.Errorf("asked is %s", fence.ConfirmBody)
+		t.Errorf("the body is %s", fence.ConfirmBody)
 	}
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
-// form is how an answer over several cells is written.
+// form is the encoding of a list or watch over several cells.
 type form struct {
 	encoding splice.Encoding
 	table    bool
 	yaml     bool
 }
 
-// acceptable returns the Accept header for the cells: what the client accepts of the encodings that can be merged, in its order. YAML is
-// made from JSON here.
+// acceptable returns the Accept header for the cells: the encodings that the client accepts and the gateway can merge, in the client's
+// order. The gateway converts JSON to YAML itself.
 func acceptable(r *http.Request) (accept string, yaml bool, err error) {
 	header := strings.Join(r.Header.Values("Accept"), ",")
 	if header == "" || header == "*/*" {

@@ -25,19 +25,20 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/routing"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// Objects reads what is behind a router, as the gateway. It decides about requests of users, so that it sees more than they do.
+// Objects reads objects behind a router as the gateway. The gateway needs them to decide about requests, so it sees more than users do.
 type Objects struct {
 	*Router
-	// Hub sends a request to the hub as the gateway and returns what it answers.
+	// Hub sends a request to the hub as the gateway and returns the answer.
 	Hub func(ctx context.Context, method, path string, query url.Values, body []byte) ([]byte, error)
 }
 
-var errNoCells = apierrors.NewServiceUnavailable("the gateway does not know its cells yet; try again in a moment")
+var errNoCells = apierrors.NewServiceUnavailable("the gateway has not loaded its cells yet; try again in a moment")
 
-// Get reads the JSON of the object that a request is about, without its subresource.
+// Get returns the JSON of the object of a request, without its subresource.
 func (o Objects) Get(ctx context.Context, info *request.RequestInfo) ([]byte, error) {
 	c := &call{RequestInfo: info, view: o.Topology.View(), placement: o.place(ctx, info)}
 	if c.placement == kinds.OnHub {
@@ -46,60 +47,27 @@ func (o Objects) Get(ctx context.Context, info *request.RequestInfo) ([]byte, er
 	if c.view == nil {
 		return nil, errNoCells
 	}
-	return retried(ctx, o.Router, c, func() ([]byte, error) { return o.get(ctx, c) })
+	var data []byte
+	var answer error
+	_, err := o.drive(ctx, c, o.request(c, routing.Read, c.Name, ""), c.Name, exchange{
+		fetch: func(cell slots.Index) (routing.State, error) {
+			data, answer = o.inCell(ctx, c, cell, http.MethodGet, c.objectPath(c.Name), nil, nil)
+			switch {
+			case apierrors.IsNotFound(answer):
+				return routing.Absent, nil
+			case answer != nil:
+				return routing.Absent, answer
+			}
+			return routing.StateOf(statusIn("application/json", data)), nil
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return data, answer
 }
 
-// retried tries to read something until the map that it was read by is in force, and what moves stands still.
-func retried[T any](ctx context.Context, rt *Router, c *call, read func() (T, error)) (T, error) {
-	var held hold
-	defer held.end()
-	for {
-		got, err := read()
-		switch {
-		case errors.Is(err, errStaleMap):
-			err = held.newer(ctx, rt.Topology, c)
-		case errors.Is(err, errWait):
-			err = held.look(ctx)
-		default:
-			return got, err
-		}
-		if err != nil {
-			return got, err
-		}
-	}
-}
-
-// get reads an object where it is.
-func (o Objects) get(ctx context.Context, c *call) ([]byte, error) {
-	seen := sight{state: active}
-	var err error
-	if seen.cell, err = o.locateFast(c); err != nil {
-		if seen, err = o.find(ctx, c); err != nil {
-			return nil, err
-		}
-	}
-	data, err := o.inCell(ctx, c, seen.cell, http.MethodGet, c.objectPath(c.Name), nil, nil)
-	switch {
-	case apierrors.IsNotFound(err):
-		if stale := o.confirm(ctx, c, seen.cell); stale != nil {
-			return nil, stale
-		}
-	case err == nil && stateOf(statusIn("application/json", data)) == absent:
-		return nil, errWait
-	}
-	return data, err
-}
-
-// locateFast returns the cell of an object whose name tells it.
-func (o Objects) locateFast(c *call) (slots.Index, error) {
-	route := c.view.Locate(o.slotOf(c, c.Name, ""))
-	if c.placement != kinds.ByName || route.Moving() {
-		return 0, errWait
-	}
-	return route.New, nil
-}
-
-// Find returns the JSON of the objects of a resource that selectors pick, at most limit of each control plane; 0 means all.
+// Find returns the JSON of the objects of a resource that a query selects, at most limit from each control plane; 0 means all.
 func (o Objects) Find(ctx context.Context, resource kinds.Resource, namespace string, query url.Values, limit int) ([][]byte, error) {
 	c := o.collection(resource, namespace)
 	query = cloneQuery(query)
@@ -116,43 +84,47 @@ func (o Objects) Find(ctx context.Context, resource kinds.Resource, namespace st
 	if c.view == nil {
 		return nil, errNoCells
 	}
-	return retried(ctx, o.Router, c, func() ([][]byte, error) { return o.findIn(ctx, c, query) })
+	return o.findIn(ctx, c, query)
 }
 
-// findIn lists what cells have. A cell that objects move from is asked before the one they move to: what has left the one is in the
-// other by then.
+// findIn lists the objects in the cells, without moved ones.
 func (o Objects) findIn(ctx context.Context, c *call, query url.Values) ([][]byte, error) {
-	query = cloneQuery(query)
 	query.Set("labelSelector", strings.TrimPrefix(query.Get("labelSelector")+","+names.RebalanceStatusLabel+"!="+names.RebalanceMigrated, ","))
-	cells := c.view.Cells()
-	found := make([][][]byte, len(cells))
-	stages := stagesOf(c, cells)
-	slices.Reverse(stages)
-	for _, stage := range stages {
-		group, ctx := errgroup.WithContext(ctx)
-		for _, i := range stage {
-			group.Go(func() error {
-				data, err := o.inCell(ctx, c, cells[i], http.MethodGet, c.collectionPath(), query, nil)
-				if err == nil {
-					found[i], err = itemsOf(data)
-				}
-				return err
-			})
+	var held heldRequest
+	defer held.end()
+	collection := routing.NewCollection(routing.OldFirst, bounds)
+	for {
+		found := make([][][]byte, c.view.Map.Cells())
+		action, err := o.driveList(ctx, c, &collection, collection.Start(&c.view.View, c.view.Cells(), false), func(cells []slots.Index) ([]slots.Index, error, error) {
+			group, ctx := errgroup.WithContext(ctx)
+			for _, cell := range cells {
+				group.Go(func() error {
+					data, err := o.inCell(ctx, c, cell, http.MethodGet, c.collectionPath(), query, nil)
+					if err == nil {
+						found[cell], err = itemsOf(data)
+					}
+					return err
+				})
+			}
+			return cells, nil, group.Wait()
+		})
+		if err == nil && action.Kind == routing.AwaitView {
+			if err = o.nextView(ctx, c, &collection, action, &held); err == nil {
+				continue
+			}
 		}
-		if err := group.Wait(); err != nil {
+		switch {
+		case err != nil:
 			return nil, err
+		case !c.view.Moving():
+			return slices.Concat(found...), nil
+		default:
+			return withoutCopies(slices.Concat(found...)), nil
 		}
 	}
-	if err := o.confirmAll(ctx, c, cells); err != nil {
-		return nil, err
-	}
-	if !c.view.Moving() {
-		return slices.Concat(found...), nil
-	}
-	return withoutCopies(slices.Concat(found...)), nil
 }
 
-// withoutCopies leaves one of the objects that are in two cells.
+// withoutCopies keeps one of each pair of objects with the same UID.
 func withoutCopies(objects [][]byte) [][]byte {
 	seen := map[types.UID]bool{}
 	return slices.DeleteFunc(objects, func(object []byte) bool {
@@ -179,7 +151,7 @@ func (o Objects) collection(resource kinds.Resource, namespace string) *call {
 	return &call{RequestInfo: info, view: o.Topology.View(), placement: placement}
 }
 
-// Resource returns a resource.
+// Resource looks up a resource.
 func (o Objects) Resource(ctx context.Context, gvr schema.GroupVersionResource) (kinds.Resource, bool) {
 	return o.Kinds.Lookup(ctx, gvr)
 }
@@ -214,7 +186,7 @@ func itemsOf(list []byte) ([][]byte, error) {
 		Items []json.RawMessage `json:"items"`
 	}
 	if err := utiljson.Unmarshal(list, &decoded); err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("reading a list: %w", err))
+		return nil, apierrors.NewInternalError(fmt.Errorf("decoding a list: %w", err))
 	}
 	items := make([][]byte, len(decoded.Items))
 	for i, item := range decoded.Items {
@@ -231,7 +203,7 @@ func cloneQuery(query url.Values) url.Values {
 	return clone
 }
 
-// inCell sends a request to a cell as the gateway and returns what it answers.
+// inCell sends a request to a cell as the gateway and returns the answer.
 func (rt *Router) inCell(ctx context.Context, c *call, cell slots.Index, method, path string, query url.Values, body []byte) ([]byte, error) {
 	upstream := c.view.Upstreams[cell]
 	if upstream == nil {
@@ -240,7 +212,7 @@ func (rt *Router) inCell(ctx context.Context, c *call, cell slots.Index, method,
 	return exchangeJSON(ctx, upstream, c.scope(), method, path, query, body)
 }
 
-// exchangeJSON sends a request as the gateway. An answer that is an error is returned as one.
+// exchangeJSON sends a request as the gateway. An answer with an error status is returned as an error.
 func exchangeJSON(ctx context.Context, upstream *fleet.Upstream, scope forward.Scope, method, path string, query url.Values, body []byte) ([]byte, error) {
 	r := (&http.Request{
 		Method: method, URL: &url.URL{Path: path, RawQuery: query.Encode()}, Header: http.Header{"Accept": {"application/json"}},
@@ -276,5 +248,5 @@ func exchangeJSON(ctx context.Context, upstream *fleet.Upstream, scope forward.S
 	return answer, nil
 }
 
-// maxOwnAnswer bounds what the gateway reads for itself.
+// maxOwnAnswer limits the answers to the gateway's own requests.
 const maxOwnAnswer = 64 << 20

@@ -18,16 +18,18 @@ import (
 	"github.com/cellplane/cellplane/internal/fence"
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
 	"github.com/cellplane/cellplane/internal/gateway/protection"
+	"github.com/cellplane/cellplane/internal/routing"
+	"github.com/cellplane/cellplane/internal/slots"
 )
 
 const (
-	// dropsKey holds the drops in a record.
+	// dropsKey is the key of the drops in a record.
 	dropsKey = "drops"
-	// recordAttempts is how often a record is written again that another gateway has changed.
+	// recordAttempts limits how often a record is rewritten after a conflict with another gateway.
 	recordAttempts = 10
 )
 
-// Records remembers how replicas went down in a ConfigMap beside each object: in its cell, in the namespace of the control plane.
+// Records stores decreases of replicas in a ConfigMap for each object: in its cell, in the namespace of the control plane.
 type Records struct{ Objects }
 
 // List returns the drops of an object.
@@ -39,7 +41,7 @@ func (s Records) List(ctx context.Context, info *request.RequestInfo, uid string
 	return dropsIn(record), nil
 }
 
-// Add adds a drop, and forgets those older than a time.
+// Add adds a drop, and removes those that are older by more than keep.
 func (s Records) Add(ctx context.Context, info *request.RequestInfo, uid string, drop protection.Drop, keep time.Duration) error {
 	for attempt := 1; ; attempt++ {
 		record, err := s.read(ctx, info, uid)
@@ -62,7 +64,7 @@ func (s Records) Add(ctx context.Context, info *request.RequestInfo, uid string,
 
 func dropsIn(record *corev1.ConfigMap) []protection.Drop {
 	var drops []protection.Drop
-	// A record that cannot be read is as none: it was not written by a gateway.
+	// A record that cannot be decoded was not written by a gateway, and counts as none.
 	_ = json.Unmarshal([]byte(record.Data[dropsKey]), &drops)
 	return drops
 }
@@ -74,7 +76,7 @@ func recordName(info *request.RequestInfo, uid string) string {
 
 const recordsPath = "/api/v1/namespaces/" + names.SystemNamespace + "/configmaps"
 
-// read returns the record of an object, a new one if there is none.
+// read returns the record of an object, or an empty one.
 func (s Records) read(ctx context.Context, info *request.RequestInfo, uid string) (*corev1.ConfigMap, error) {
 	record := &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
@@ -88,13 +90,13 @@ func (s Records) read(ctx context.Context, info *request.RequestInfo, uid string
 		return nil, err
 	}
 	if err := json.Unmarshal(data, record); err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("reading a record of replicas: %w", err))
+		return nil, apierrors.NewInternalError(fmt.Errorf("decoding the scale-down record %s: %w", record.Name, err))
 	}
 	return record, nil
 }
 
-// readElsewhere looks for a record in the other cells: the object may have come from one of them, and records do not move along. What is
-// found becomes a new record in the object's cell.
+// readElsewhere looks for a record in the other cells: the object may have moved from one of them, and records do not move with it. The
+// next write stores it in the object's cell.
 func (s Records) readElsewhere(ctx context.Context, info *request.RequestInfo, record *corev1.ConfigMap) (*corev1.ConfigMap, error) {
 	c := &call{RequestInfo: info, view: s.Topology.View(), placement: s.place(ctx, info)}
 	if c.placement == kinds.OnHub || c.view == nil {
@@ -110,7 +112,7 @@ func (s Records) readElsewhere(ctx context.Context, info *request.RequestInfo, r
 			err = json.Unmarshal(data, &other)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("looking for a record of replicas in %s: %w", c.view.Name(cell), err)
+			return nil, fmt.Errorf("reading the scale-down record %s in %s: %w", record.Name, c.view.Name(cell), err)
 		}
 		record.Data = other.Data
 		return record, nil
@@ -139,7 +141,7 @@ func (s Records) write(ctx context.Context, info *request.RequestInfo, record *c
 	return err
 }
 
-// send sends a request to the control plane of an object.
+// send sends a request to the control plane that holds an object.
 func (s Records) send(ctx context.Context, info *request.RequestInfo, method, path string, body []byte) ([]byte, error) {
 	c := &call{RequestInfo: info, view: s.Topology.View(), placement: s.place(ctx, info)}
 	if c.placement == kinds.OnHub {
@@ -148,16 +150,21 @@ func (s Records) send(ctx context.Context, info *request.RequestInfo, method, pa
 	if c.view == nil {
 		return nil, errNoCells
 	}
-	return retried(ctx, s.Router, c, func() ([]byte, error) {
-		cell, err := s.locate(ctx, c)
-		if err != nil {
-			return nil, err
-		}
-		c.leg = &leg{cell: cell, epoch: c.view.Latest()}
-		data, err := s.inCell(ctx, c, cell, method, path, nil, body)
-		if fence.Refusal(err) == fence.StaleEpoch {
-			return nil, errStaleMap
-		}
-		return data, err
+	var data []byte
+	var answer error
+	_, err := s.drive(ctx, c, s.request(c, routing.Attach, c.Name, ""), c.Name, exchange{
+		send: func(cell slots.Index, write routing.Write) (routing.Result, error) {
+			c.write = &write
+			defer func() { c.write = nil }()
+			data, answer = s.inCell(ctx, c, cell, method, path, nil, body)
+			if fence.Refusal(answer) == fence.StaleEpoch {
+				return routing.StaleEpoch, nil
+			}
+			return routing.Done, nil
+		},
 	})
+	if err != nil {
+		return nil, err
+	}
+	return data, answer
 }

@@ -14,28 +14,29 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
 	"github.com/cellplane/cellplane/internal/gateway/topology"
+	"github.com/cellplane/cellplane/internal/routing"
 )
 
 // Router routes requests. All fields but Members must be set.
 type Router struct {
 	// Hub is the connection to the hub.
 	Hub *fleet.Upstream
-	// Topology knows the cells.
+	// Topology provides the cells.
 	Topology *topology.Tracker
-	// Kinds knows the resources.
+	// Kinds provides the resources.
 	Kinds *kinds.Registry
-	// Own serves what is the gateway's own: health, metrics and the like.
+	// Own serves the gateway's own paths: health, metrics and the like.
 	Own http.Handler
 	// Members serves clusters/{name}/proxy.
 	Members http.Handler
-	// Documents serves what the hub says about itself.
+	// Documents serves the hub's documents about itself, such as OpenAPI.
 	Documents http.Handler
-	// NamespaceExists tells whether the hub has a namespace that is not being deleted.
+	// NamespaceExists reports whether the hub has a namespace that is not being deleted.
 	NamespaceExists func(ctx context.Context, namespace string) (bool, error)
 
 	forwarder     *forward.Forwarder
 	confirmations *confirmations
-	// maxList bounds what one cell may answer a list with that has to be held as a whole.
+	// maxList limits a cell's answer to a list that has to be held in memory.
 	maxList int64
 }
 
@@ -45,13 +46,13 @@ func New(r Router) *Router {
 	return &r
 }
 
-// call is one request on its way.
+// call is one request.
 type call struct {
 	*request.RequestInfo
 	view      *topology.View
 	placement kinds.Placement
-	// leg is the way that a request to a cell goes now; nil for one that does not change anything.
-	leg *leg
+	// write is how a write is being sent to a cell; nil at other times.
+	write *routing.Write
 }
 
 func (c *call) groupResource() schema.GroupResource {
@@ -65,7 +66,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		forward.WriteError(w, r, apierrors.NewInternalError(errNoRequestInfo))
 		return
 	}
-	if stopping := request.ServerShutdownSignalFrom(r.Context()); stopping != nil && lasts(info) {
+	if stopping := request.ServerShutdownSignalFrom(r.Context()); stopping != nil && longRunning(info) {
 		ctx, cancel := endWith(r.Context(), stopping.ShuttingDown())
 		defer cancel()
 		r = r.WithContext(ctx)
@@ -80,8 +81,8 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// lasts reports whether a request may last: what is short ends by itself.
-func lasts(info *request.RequestInfo) bool {
+// longRunning reports whether a request may run until the gateway stops.
+func longRunning(info *request.RequestInfo) bool {
 	switch {
 	case info.Verb == "watch":
 		return true
@@ -95,7 +96,7 @@ func lasts(info *request.RequestInfo) bool {
 	return false
 }
 
-// endWith returns a context that ends with a signal: watches are told to go elsewhere when the gateway stops.
+// endWith returns a context that ends with a signal. It ends watches when the gateway stops, so that clients reconnect elsewhere.
 func endWith(ctx context.Context, signal <-chan struct{}) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
@@ -119,7 +120,7 @@ func (rt *Router) serveResource(w http.ResponseWriter, r *http.Request, info *re
 		return
 	}
 	if c.view == nil {
-		forward.WriteError(w, r, apierrors.NewServiceUnavailable("the gateway does not know its cells yet; try again in a moment"))
+		forward.WriteError(w, r, errNoCells)
 		return
 	}
 	switch {
@@ -136,8 +137,8 @@ func (rt *Router) serveResource(w http.ResponseWriter, r *http.Request, info *re
 	}
 }
 
-// place returns where the objects of a request live. Without a namespace in its path a request may mean a cluster-scoped resource or
-// all namespaces, which only the catalog tells; what is not in it is for the hub to refuse.
+// place returns where the objects of a request live. A path without a namespace may mean a cluster-scoped resource or all namespaces; the
+// catalog decides. The hub refuses resources that are not in it.
 func (rt *Router) place(ctx context.Context, info *request.RequestInfo) kinds.Placement {
 	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
 	if info.Namespace != "" {
@@ -150,12 +151,12 @@ func (rt *Router) place(ctx context.Context, info *request.RequestInfo) kinds.Pl
 	return kinds.InNamespace(resource, "")
 }
 
-// serveOther serves what is not about resources.
+// serveOther serves paths that are not resources.
 func (rt *Router) serveOther(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
 	path := info.Path
 	switch {
 	case path == "/api" || path == "/apis" || strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/apis/"):
-		rt.announce(w, r, path)
+		rt.serveDiscovery(w, r, path)
 	case documents.Serves(path):
 		rt.Documents.ServeHTTP(w, r)
 	case strings.HasPrefix(path, "/.well-known/") || strings.HasPrefix(path, "/openid/"):
@@ -165,11 +166,11 @@ func (rt *Router) serveOther(w http.ResponseWriter, r *http.Request, info *reque
 	}
 }
 
-// announce serves discovery.
-func (rt *Router) announce(w http.ResponseWriter, r *http.Request, path string) {
+// serveDiscovery serves discovery.
+func (rt *Router) serveDiscovery(w http.ResponseWriter, r *http.Request, path string) {
 	catalog := rt.Kinds.Catalog()
 	if catalog == nil {
-		forward.WriteError(w, r, apierrors.NewServiceUnavailable("the gateway does not know its API yet; try again in a moment"))
+		forward.WriteError(w, r, apierrors.NewServiceUnavailable("the gateway has not loaded its API yet; try again in a moment"))
 		return
 	}
 	handler := catalog.Handler(path)

@@ -14,41 +14,41 @@ import (
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
-// bytesField is a field of a message.
+// bytesField returns a field of a message.
 func bytesField(number protowire.Number, content []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), content)
 }
 
-// named is an object of a name in protobuf, without what is around it.
+// named returns an object with a name in protobuf, without the envelope.
 func named(number protowire.Number, name string) []byte {
 	return bytesField(objectMetadata, bytesField(number, []byte(name)))
 }
 
-// TestOneName reads bodies from which somebody could read another name than an API server does.
+// TestOneName reads bodies in which a parser might find another name than an API server does.
 func TestOneName(t *testing.T) {
 	message := func(parts ...[]byte) string { return string(protobufMagic) + string(bytes.Join(parts, nil)) }
-	// A number of a field that is 1 if it is cut to 32 bits.
+	// A field number that becomes 1 when truncated to 32 bits.
 	long := protowire.AppendVarint(nil, (1<<32+uint64(metaName))<<3|uint64(protowire.BytesType))
 	for name, test := range map[string]struct {
 		mediaType, body string
 		want            identity
 		refused         bool
 	}{
-		"plain":                       {"application/json", `{"metadata":{"name":"a"}}`, identity{name: "a"}, false},
-		"another case":                {"application/json", `{"metadata":{"name":"a","Name":"b","NAME":"c"}}`, identity{name: "a"}, false},
-		"metadata in another case":    {"application/json", `{"metadata":{"name":"a"},"Metadata":{"name":"b"}}`, identity{name: "a"}, false},
-		"only in another case":        {"application/json", `{"Metadata":{"name":"b"},"metadata":{"generateName":"a-"}}`, identity{generateName: "a-"}, false},
-		"another case in YAML":        {"application/yaml", "metadata: {name: a, Name: b}", identity{name: "a"}, false},
-		"a name twice":                {"application/json", `{"metadata":{"name":"a","name":"b"}}`, identity{}, true},
-		"a name twice, once escaped":  {"application/json", `{"metadata":{"name":"a","n\u0061me":"b"}}`, identity{}, true},
-		"metadata twice":              {"application/json", `{"metadata":{"name":"a"},"metadata":{"generateName":"b-"}}`, identity{}, true},
-		"a label twice":               {"application/json", `{"metadata":{"name":"a","labels":{"x":"1","x":"2"}}}`, identity{}, true},
-		"something else twice":        {"application/json", `{"metadata":{"name":"a"},"data":{"x":"1","x":"2"}}`, identity{name: "a"}, false},
-		"protobuf":                    {splice.ProtobufContentType, message(bytesField(unknownRaw, named(metaName, "a"))), identity{name: "a"}, false},
-		"two objects in protobuf":     {splice.ProtobufContentType, message(bytesField(unknownRaw, named(metaName, "b")), bytesField(unknownRaw, named(metaGenerateName, "a-"))), identity{generateName: "a-"}, false},
-		"metadata twice in protobuf":  {splice.ProtobufContentType, message(bytesField(unknownRaw, append(named(metaName, "a"), named(metaGenerateName, "b-")...))), identity{name: "a", generateName: "b-"}, false},
-		"a number of a field too big": {splice.ProtobufContentType, message(bytesField(unknownRaw, bytesField(objectMetadata, bytes.Join([][]byte{bytesField(metaName, []byte("a")), long, {1, 'b'}}, nil)))), identity{}, true},
-		"half a message":              {splice.ProtobufContentType, message(bytesField(unknownRaw, named(metaName, "a")), []byte{0x12, 0x7f}), identity{}, true},
+		"plain":                      {"application/json", `{"metadata":{"name":"a"}}`, identity{name: "a"}, false},
+		"another case":               {"application/json", `{"metadata":{"name":"a","Name":"b","NAME":"c"}}`, identity{name: "a"}, false},
+		"metadata in another case":   {"application/json", `{"metadata":{"name":"a"},"Metadata":{"name":"b"}}`, identity{name: "a"}, false},
+		"only in another case":       {"application/json", `{"Metadata":{"name":"b"},"metadata":{"generateName":"a-"}}`, identity{generateName: "a-"}, false},
+		"another case in YAML":       {"application/yaml", "metadata: {name: a, Name: b}", identity{name: "a"}, false},
+		"a name twice":               {"application/json", `{"metadata":{"name":"a","name":"b"}}`, identity{}, true},
+		"a name twice, once escaped": {"application/json", `{"metadata":{"name":"a","n\u0061me":"b"}}`, identity{}, true},
+		"metadata twice":             {"application/json", `{"metadata":{"name":"a"},"metadata":{"generateName":"b-"}}`, identity{}, true},
+		"a label twice":              {"application/json", `{"metadata":{"name":"a","labels":{"x":"1","x":"2"}}}`, identity{}, true},
+		"other field twice":          {"application/json", `{"metadata":{"name":"a"},"data":{"x":"1","x":"2"}}`, identity{name: "a"}, false},
+		"protobuf":                   {splice.ProtobufContentType, message(bytesField(unknownRaw, named(metaName, "a"))), identity{name: "a"}, false},
+		"two objects in protobuf":    {splice.ProtobufContentType, message(bytesField(unknownRaw, named(metaName, "b")), bytesField(unknownRaw, named(metaGenerateName, "a-"))), identity{generateName: "a-"}, false},
+		"metadata twice in protobuf": {splice.ProtobufContentType, message(bytesField(unknownRaw, append(named(metaName, "a"), named(metaGenerateName, "b-")...))), identity{name: "a", generateName: "b-"}, false},
+		"field number too large":     {splice.ProtobufContentType, message(bytesField(unknownRaw, bytesField(objectMetadata, bytes.Join([][]byte{bytesField(metaName, []byte("a")), long, {1, 'b'}}, nil)))), identity{}, true},
+		"truncated message":          {splice.ProtobufContentType, message(bytesField(unknownRaw, named(metaName, "a")), []byte{0x12, 0x7f}), identity{}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := readIdentity(test.mediaType, []byte(test.body))
@@ -59,7 +59,7 @@ func TestOneName(t *testing.T) {
 	}
 }
 
-// FuzzSameName looks for bodies from which an API server reads another name than the gateway, as a kind of its own or as a custom one.
+// FuzzSameName looks for bodies in which an API server finds another name than the gateway, for built-in and custom kinds.
 func FuzzSameName(f *testing.F) {
 	f.Add(uint8(0), []byte(`{"metadata":{"name":"a","Name":"b"},"Metadata":{"name":"c"}}`))
 	f.Add(uint8(0), []byte(`{"metadata":{"name":"a"},"metadata":{"generateName":"b"}}`))
@@ -79,7 +79,7 @@ func FuzzSameName(f *testing.F) {
 	})
 }
 
-// readings are the names that API servers read, which need one of the two to make an object.
+// readings returns the names that API servers read. They need a name or a generateName to create an object.
 func readings(mediaType string, body []byte) (found []identity) {
 	var object corev1.ConfigMap
 	if mediaType == splice.ProtobufContentType {
@@ -106,7 +106,7 @@ func readings(mediaType string, body []byte) (found []identity) {
 	return found
 }
 
-// stringLabels reports whether metadata has the types that API servers ask for also of custom objects.
+// stringLabels reports whether metadata has the types that API servers require of custom objects too.
 func stringLabels(object map[string]any) bool {
 	_, _, err := unstructured.NestedStringMap(object, "metadata", "labels")
 	if labels, found, _ := unstructured.NestedFieldNoCopy(object, "metadata", "labels"); found && labels == nil {
@@ -122,13 +122,13 @@ func stringLabels(object map[string]any) bool {
 	return err == nil
 }
 
-// TestForeignMetadata reads objects with a field that is called nearly like metadata, which custom kinds may have.
+// TestForeignMetadata reads objects with a field named Metadata, which custom kinds may have.
 func TestForeignMetadata(t *testing.T) {
 	const disguised = `{"metadata":{"uid":"a"},"Metadata":{"uid":"b","labels":{"cellplane.io/rebalance-status":"migrated"}}}`
 	if left := withoutCopies([][]byte{[]byte(disguised), []byte(`{"metadata":{"uid":"b"}}`), []byte(`{"metadata":{"uid":"b"}}`)}); len(left) != 2 {
-		t.Errorf("%q are left of two objects and a copy", left)
+		t.Errorf("got %q from two objects and a copy, want two objects", left)
 	}
 	if status := statusIn("application/json", []byte(disguised)); status != "" {
-		t.Errorf("an object that does not move is taken for one that is %s", status)
+		t.Errorf("status %q of an object that does not move", status)
 	}
 }

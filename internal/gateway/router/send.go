@@ -20,14 +20,15 @@ import (
 )
 
 const (
-	// copyWait is how long a request waits for a namespace or a definition to reach its cell. Copies take milliseconds.
+	// copyWait is how long a request waits until a namespace or a definition is copied to its cell. That takes milliseconds.
 	copyWait = 10 * time.Second
 	copyPoll = 25 * time.Millisecond
-	// maxStatus bounds the error answers that are looked at.
+	// maxStatus limits the error answers that are inspected.
 	maxStatus = 64 << 10
 )
 
-// insist sends a request to a cell until the answer is not that the cell lacks what the hub has. The error can be written as it is.
+// insist sends a request to a cell, and retries while the cell lacks a namespace or definition that the hub has. The error can be written
+// as it is.
 func (rt *Router) insist(r *http.Request, c *call, cell slots.Index, body []byte) (*http.Response, error) {
 	var response *http.Response
 	attempt := func(ctx context.Context) (bool, error) {
@@ -46,17 +47,17 @@ func (rt *Router) insist(r *http.Request, c *call, cell slots.Index, body []byte
 		err = wait.PollUntilContextTimeout(r.Context(), copyPoll, copyWait, false, attempt)
 	}
 	if errors.Is(err, context.DeadlineExceeded) && response != nil {
-		err = nil // the last answer says what is missing
+		err = nil // the last answer names what is missing
 	}
 	return response, err
 }
 
-// ask sends a request to a cell, with another query. The error can be written as it is.
+// ask sends a request to a cell with another query. The error can be written as it is.
 func (rt *Router) ask(ctx context.Context, r *http.Request, c *call, cell slots.Index, query url.Values, body []byte) (*http.Response, error) {
 	return rt.askAs(ctx, r, c, cell, query.Encode(), body)
 }
 
-// askAs is ask with a query that is encoded already.
+// askAs is ask with an encoded query.
 func (rt *Router) askAs(ctx context.Context, r *http.Request, c *call, cell slots.Index, query string, body []byte) (*http.Response, error) {
 	upstream := c.view.Upstreams[cell]
 	if upstream == nil {
@@ -86,7 +87,7 @@ func (rt *Router) askAs(ctx context.Context, r *http.Request, c *call, cell slot
 	return response, nil
 }
 
-// roundTrip sends a read of one object on a connection for short requests, if it can, and everything else on those for all requests.
+// roundTrip uses a connection for short requests for reads of one object, if there is one, and the general ones for all other requests.
 func (rt *Router) roundTrip(out *http.Request, c *call, cell slots.Index) (*http.Response, error) {
 	if c.Verb == "get" && out.Method == http.MethodGet && int(cell) < len(c.view.Short) && c.view.Short[cell] != nil {
 		response, err := c.view.Short[cell].RoundTrip(out)
@@ -107,7 +108,7 @@ func (rt *Router) lacking(ctx context.Context, c *call, cell slots.Index, respon
 	}
 	status := readStatus(body)
 	switch {
-	case status == nil: // the text that API servers send for paths they do not know
+	case status == nil: // the plain text that API servers send for unknown paths
 		known, found := rt.Kinds.Lookup(ctx, schema.GroupVersionResource{Group: c.APIGroup, Version: c.APIVersion, Resource: c.Resource})
 		return found && known.Namespaced && c.Subresource == "", nil
 	case status.Details != nil && status.Details.Kind == "namespaces" && status.Details.Group == "" && status.Details.Name == c.Namespace:

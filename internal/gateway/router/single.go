@@ -15,7 +15,7 @@ func (rt *Router) single(w http.ResponseWriter, r *http.Request, c *call) {
 	case isRead(r, c):
 		rt.read(w, r, c)
 	case hasBody(r, c):
-		rt.change(w, r, c)
+		rt.serveChange(w, r, c)
 	default:
 		cell, err := rt.locate(r.Context(), c)
 		if err != nil {
@@ -26,14 +26,14 @@ func (rt *Router) single(w http.ResponseWriter, r *http.Request, c *call) {
 	}
 }
 
-// change serves a request that changes one object.
-func (rt *Router) change(w http.ResponseWriter, r *http.Request, c *call) {
+// serveChange serves a request that changes one object.
+func (rt *Router) serveChange(w http.ResponseWriter, r *http.Request, c *call) {
 	body, err := readBody(r)
 	if err != nil {
 		forward.WriteError(w, r, err)
 		return
 	}
-	response, err := rt.write(r, c, &namedWrite{rt: rt, r: r, c: c, body: body})
+	response, err := rt.change(r, c, body)
 	if err != nil {
 		forward.WriteError(w, r, asStatus(err, c))
 		return
@@ -42,12 +42,12 @@ func (rt *Router) change(w http.ResponseWriter, r *http.Request, c *call) {
 	forward.Answer(w, response)
 }
 
-// isRead reports whether a request reads an object, and not what comes as a stream.
+// isRead reports whether a request reads an object, other than as a stream.
 func isRead(r *http.Request, c *call) bool {
 	return c.Verb == "get" && r.Method == http.MethodGet && r.Header.Get("Upgrade") == "" && (c.Subresource == "" || c.Subresource == "status" || c.Subresource == "scale")
 }
 
-// hasBody reports whether a request has a body to look at. What is a stream is passed on as it comes.
+// hasBody reports whether the body of a request is read before it is forwarded. Streams are forwarded as they come.
 func hasBody(r *http.Request, c *call) bool {
 	if r.Header.Get("Upgrade") != "" || c.Subresource == "proxy" {
 		return false
@@ -71,7 +71,7 @@ func bodyKind(c *call) splice.Body {
 	}
 }
 
-// toCell passes a request on as it is.
+// toCell forwards a request unchanged.
 func (rt *Router) toCell(w http.ResponseWriter, r *http.Request, c *call, cell slots.Index) {
 	annotate(r.Context(), c.view.Name(cell), strconv.FormatInt(c.view.Epoch(), 10))
 	upstream := c.view.Upstreams[cell]

@@ -8,16 +8,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// unready is what a client is told when a cell has refused a request because of its user. Cells are bound to serve the group that all
-// forwarded requests have; an API server that was just started does not know that yet, and refuses everybody for a moment. Nothing was
-// done, so that any request may be repeated.
+// unready is the error for a cell that has refused a request because of its user. Every cell grants access to the group of all forwarded
+// requests; an API server that has just started may not have loaded that yet. The cell has changed nothing, so any request may be
+// retried.
 func unready(cell string) *apierrors.StatusError {
-	status := apierrors.NewServiceUnavailable(cell + " holds what you asked for and does not serve yet; it may just have been started")
+	status := apierrors.NewServiceUnavailable(cell + " is not ready yet; try again in a moment")
 	status.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 	return status
 }
 
-// refusesUser reports whether an answer says that a user may not do something. Admission, which may refuse as well, words it otherwise.
+// refusesUser reports whether an answer is a refusal by authorization. Refusals by admission have other messages.
 func refusesUser(status *metav1.Status) bool {
 	if status == nil || status.Code != http.StatusForbidden {
 		return false

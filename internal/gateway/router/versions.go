@@ -12,13 +12,13 @@ import (
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
-// mergedDigits is the length of the shortest position over all cells.
+// mergedDigits is the length of the shortest merged position.
 const mergedDigits = 30
 
-// mayHoldPosition reports whether a body can hold a position over all cells, which is a long run of digits in any encoding. Only then
-// is it worth a closer look.
+// mayHoldPosition reports whether a body can contain a merged position, which is a long run of digits in any encoding. Other bodies need
+// not be decoded.
 func mayHoldPosition(body []byte) bool {
-	// Of every run at least one of these places is inside.
+	// Every run of that length covers one of these indexes.
 	for i := mergedDigits - 1; i < len(body); i += mergedDigits {
 		if !isDigit(body[i]) {
 			continue
@@ -39,7 +39,7 @@ func mayHoldPosition(body []byte) bool {
 
 func isDigit(b byte) bool { return '0' <= b && b <= '9' }
 
-// rewriteBody translates the positions in a body into resourceVersions of a cell.
+// rewriteBody translates merged positions in a body into resourceVersions of a cell.
 func (rt *Router) rewriteBody(kind splice.Body, contentType string, body []byte, view *topology.View, cell slots.Index) ([]byte, error) {
 	if !mayHoldPosition(body) {
 		return body, nil
@@ -55,11 +55,11 @@ func (rt *Router) rewriteBody(kind splice.Body, contentType string, body []byte,
 
 var errStale = errors.New("the object has been modified; please apply your changes to the latest version and try again")
 
-// versionIn returns the resourceVersion in a cell that a client means. What is no position is left for the API server to judge.
+// versionIn translates a merged position into the resourceVersion of a cell. Anything else is left to the API server.
 func (rt *Router) versionIn(view *topology.View, cell slots.Index, version string) (string, error) {
 	kind, err := position.Classify(version)
 	if err != nil || kind != position.Merged {
-		return version, nil //nolint:nilerr // the API server answers what it cannot read
+		return version, nil //nolint:nilerr // the API server refuses what it cannot read
 	}
 	p, err := position.Parse(version)
 	if err != nil {
@@ -72,7 +72,7 @@ func (rt *Router) versionIn(view *topology.View, cell slots.Index, version strin
 	return strconv.FormatUint(carried.Versions[cell], 10), nil
 }
 
-// asStatus makes an error one that can be answered with.
+// asStatus converts an error into one that can be written.
 func asStatus(err error, c *call) error {
 	var status apierrors.APIStatus
 	switch {

@@ -22,12 +22,13 @@ import (
 	"github.com/cellplane/cellplane/internal/watchmerge"
 )
 
-// minWatch is the least time that a watch without a timeout lasts; it lasts up to twice as long, so that not all clients come back at once.
+// minWatch is the shortest duration of a watch without a timeout. It is randomized up to twice that, so that clients do not reconnect all at
+// once.
 const minWatch = 30 * time.Minute
 
 // watch serves a watch over cells.
 func (rt *Router) watch(w http.ResponseWriter, r *http.Request, c *call) {
-	q, err := rt.readQuestion(r, c)
+	q, err := rt.readQuery(r, c)
 	if err == nil && !q.resumable() {
 		err = expired()
 	}
@@ -53,8 +54,8 @@ func (rt *Router) watch(w http.ResponseWriter, r *http.Request, c *call) {
 	}
 }
 
-// resumable reports whether the position, if there is one, tells where to resume each cell.
-func (q *question) resumable() bool {
+// resumable reports whether the position, if there is one, has a version for every cell.
+func (q *query) resumable() bool {
 	for _, cell := range q.cells {
 		if q.at != nil && q.at.Versions[cell] == 0 && !ptr.Deref(q.SendInitialEvents, false) {
 			return false
@@ -63,7 +64,7 @@ func (q *question) resumable() bool {
 	return true
 }
 
-// expire answers a watch from a position that is gone. It has to be an event: clients retry the status 410 for ever.
+// expire answers a watch from an expired position. It has to be an event: clients retry the HTTP status 410 forever.
 func (rt *Router) expire(w http.ResponseWriter, accept string, err error) {
 	f, contentType := form{}, "application/json"
 	if first, _ := formOf(firstClause(accept)); first.encoding == splice.Protobuf {
@@ -77,7 +78,7 @@ func (rt *Router) expire(w http.ResponseWriter, accept string, err error) {
 	}
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(http.StatusOK)
-	_, _ = w.Write(event.Append(nil, "")) // a client that has gone needs no answer
+	_, _ = w.Write(event.Append(nil, "")) // the client may have disconnected
 }
 
 func firstClause(accept string) string {
@@ -103,7 +104,7 @@ type watchStream struct {
 	w      http.ResponseWriter
 	r      *http.Request
 	c      *call
-	q      *question
+	q      *query
 	accept string
 	moves  *moves
 
@@ -114,11 +115,11 @@ type watchStream struct {
 	until time.Time
 }
 
-// run merges the cells' watches. The first stream that opens tells the form of all: the merger needs it before it can begin.
+// run merges the cells' watches. It opens one stream first, since the merger needs its encoding.
 func (s *watchStream) run() error {
 	ctx, cancel := context.WithCancel(s.r.Context())
 	defer cancel()
-	s.omitObjects = s.q.query.Get("includeObject") == "None"
+	s.omitObjects = s.q.values.Get("includeObject") == "None"
 	s.until = time.Now().Add(s.timeout())
 	firstCell := s.firstCell()
 	first, err := s.open(ctx, firstCell, s.startVersion(firstCell), s.initial())
@@ -140,7 +141,7 @@ func (s *watchStream) run() error {
 			if slots.Index(cell) == firstCell && first != nil {
 				stream := first
 				first = nil
-				context.AfterFunc(ctx, func() { _ = stream.Body.Close() }) // it was opened before there was this context
+				context.AfterFunc(ctx, func() { _ = stream.Body.Close() }) // it was opened without this context
 				return s.events(ctx, slots.Index(cell), stream, initial)
 			}
 			stream, err := s.open(ctx, slots.Index(cell), strconv.FormatUint(version, 10), initial)
@@ -156,13 +157,13 @@ func (s *watchStream) run() error {
 	return driver.Run(ctx)
 }
 
-// firstCell is one that may be asked before all others.
+// firstCell returns a cell that may be read before all others.
 func (s *watchStream) firstCell() slots.Index {
 	stages := s.c.view.Stages()
 	return slices.MinFunc(s.q.cells, func(a, b slots.Index) int { return cmp.Compare(stages[a], stages[b]) })
 }
 
-// initial reports whether the watch begins with the state there is.
+// initial reports whether the watch begins with the present objects.
 func (s *watchStream) initial() bool {
 	return s.q.at == nil || ptr.Deref(s.q.SendInitialEvents, false)
 }
@@ -187,7 +188,7 @@ func (s *watchStream) options(f form) watchmerge.Options {
 	if !s.initial() {
 		options.Start = s.q.at.Versions
 	}
-	if s.moves.any() {
+	if s.moves.Any() {
 		options.Moves = s.moves
 	}
 	if view.Moving() {
@@ -209,7 +210,7 @@ func (s *watchStream) options(f form) watchmerge.Options {
 	return options
 }
 
-// timeout is how long the watch lasts.
+// timeout returns how long the watch lasts.
 func (s *watchStream) timeout() time.Duration {
 	if s.q.TimeoutSeconds != nil && *s.q.TimeoutSeconds > 0 {
 		return time.Duration(*s.q.TimeoutSeconds) * time.Second
@@ -217,11 +218,11 @@ func (s *watchStream) timeout() time.Duration {
 	return minWatch + rand.N(minWatch)
 }
 
-// open asks a cell for its watch.
+// open starts the watch of a cell.
 func (s *watchStream) open(ctx context.Context, cell slots.Index, version string, initial bool) (*http.Response, error) {
 	response, err := s.ask(ctx, cell, s.query(cell, version, initial), initial)
 	if err != nil && s.left(cell) {
-		return nil, watchmerge.ErrExpired // it may never come back
+		return nil, watchmerge.ErrExpired // the cell may never come back
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", watchmerge.ErrUnavailable, err)
@@ -233,8 +234,8 @@ func (s *watchStream) open(ctx context.Context, cell slots.Index, version string
 	return nil, s.refusal(ctx, cell, response)
 }
 
-// ask sends the request for a cell's watch. One that begins with the state there is waits for a definition that has not reached the cell
-// yet, as a list does.
+// ask sends the request for a cell's watch. If the watch begins with the present objects, it waits for a definition that has not reached the
+// cell yet, as a list does.
 func (s *watchStream) ask(ctx context.Context, cell slots.Index, query url.Values, initial bool) (*http.Response, error) {
 	request := s.r.Clone(ctx)
 	request.Header.Set("Accept", s.accept)
@@ -252,7 +253,7 @@ func (s *watchStream) left(cell slots.Index) bool {
 	return left
 }
 
-// refusal is the error for a cell that does not serve the watch.
+// refusal returns the error for a cell that does not serve the watch.
 func (s *watchStream) refusal(ctx context.Context, cell slots.Index, response *http.Response) error {
 	lacking := false
 	if response.StatusCode == http.StatusNotFound {
@@ -268,7 +269,7 @@ func (s *watchStream) refusal(ctx context.Context, cell slots.Index, response *h
 	case response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= http.StatusInternalServerError:
 		return fmt.Errorf("%w: %w", watchmerge.ErrUnavailable, status)
 	case lacking:
-		// Its definition is on the way. One that is deleted goes from the hub first, and then the watch ends below.
+		// The definition is still being copied. A deleted one is removed from the hub first, and then the watch ends below.
 		return fmt.Errorf("%w: %w", watchmerge.ErrUnavailable, status)
 	default:
 		return fmt.Errorf("%s refused: %w", s.c.view.Name(cell), status)
@@ -277,7 +278,7 @@ func (s *watchStream) refusal(ctx context.Context, cell slots.Index, response *h
 
 func (s *watchStream) query(cell slots.Index, version string, initial bool) url.Values {
 	query := url.Values{}
-	for key, values := range s.q.query {
+	for key, values := range s.q.values {
 		query[key] = values
 	}
 	if s.omitObjects {
@@ -297,8 +298,8 @@ func (s *watchStream) query(cell slots.Index, version string, initial bool) url.
 	return query
 }
 
-// secondsFor is how long a cell's watch lasts. The time is kept here, for all cells at once; but API servers send a bookmark two seconds
-// before the end that they know of, and that is what a watch ends with.
+// secondsFor returns the timeout of a cell's watch. The gateway itself ends the watch for all cells at once, but API servers send a bookmark
+// two seconds before their timeout, which is the last one of a watch.
 func (s *watchStream) secondsFor(cell slots.Index) string {
 	if s.left(cell) {
 		return lastReads
@@ -307,7 +308,7 @@ func (s *watchStream) secondsFor(cell slots.Index) string {
 	return strconv.Itoa(max(int(left/time.Second), 1))
 }
 
-// guessForm is the form of the first stream; if there is none yet, that which the client prefers.
+// guessForm returns the form of the first stream, or the one that the client prefers if there is no stream yet.
 func (s *watchStream) guessForm(first *http.Response) form {
 	contentType := firstClause(s.accept)
 	if first != nil {
@@ -329,19 +330,19 @@ func (s *watchStream) begin(f form) {
 	s.flush()
 }
 
-func (s *watchStream) flush() { _ = http.NewResponseController(s.w).Flush() } // a client that has gone needs no flush
+func (s *watchStream) flush() { _ = http.NewResponseController(s.w).Flush() } // the client may have disconnected
 
-// lastReads is how many seconds a watch of a cell that has left lasts.
+// lastReads is the timeout, in seconds, of a watch of a cell that has left.
 const lastReads = "3"
 
-// spread is the time over which watches end when there is another map, so that their clients do not come back all at once.
+// spread is the time over which watches end after a change of the topology, so that clients do not reconnect all at once.
 const spread = 300 * time.Millisecond
 
-// leastWatch is how long a watch lasts at least: clients take one that ends within a second, without an event, for a failure, and list
-// again.
+// leastWatch is the shortest duration of any watch: clients take one that ends within a second without an event for a failure, and
+// relist.
 const leastWatch = 1200 * time.Millisecond
 
-// ending is closed when the watch is to go on by another map.
+// ending returns a channel that is closed when the watch has to be resumed by another view.
 func (s *watchStream) ending(ctx context.Context) <-chan struct{} {
 	end, begun := make(chan struct{}), time.Now()
 	go func() {
@@ -359,10 +360,10 @@ func (s *watchStream) ending(ctx context.Context) <-chan struct{} {
 	return end
 }
 
-// errSuperseded ends a watch whose initial events were read by a map that was no longer in force.
-var errSuperseded = errors.New("the cells have been rearranged")
+// errSuperseded ends a watch whose initial events were read by an outdated view.
+var errSuperseded = errors.New("the topology of the cells has changed")
 
-// send writes events. Before the client is told that it has seen everything, that has to be confirmed.
+// send writes events. The end of the initial events claims that they are complete, which has to be confirmed first.
 func (s *watchStream) send(events []watchmerge.Output) error {
 	for _, output := range events {
 		if output.Event.Type == splice.Bookmark && output.Event.InitialEventsEnd {
@@ -383,11 +384,11 @@ func (s *watchStream) send(events []watchmerge.Output) error {
 		return err
 	}
 	if cap(s.buffer) > maxKeptBuffer {
-		s.buffer = nil // idle watches are many
+		s.buffer = nil // there are many idle watches
 	}
 	s.flush()
 	return nil
 }
 
-// maxKeptBuffer is what a watch keeps to write its next events with.
+// maxKeptBuffer is the largest buffer that a watch keeps for its next events.
 const maxKeptBuffer = 16 << 10

@@ -15,12 +15,12 @@ import (
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
-// serveWatch serves a watch over cells as the client wants it.
+// serveWatch serves a watch over cells, over HTTP or a WebSocket.
 func (rt *Router) serveWatch(w http.ResponseWriter, r *http.Request, c *call) {
 	ServeWatch(w, r, func(w http.ResponseWriter, r *http.Request) { rt.watch(w, r, c) })
 }
 
-// ServeWatch serves a watch as the client wants it: as a plain answer, or as messages over a WebSocket. serve has to write whole events.
+// ServeWatch serves a watch over HTTP, or over a WebSocket if the client asks for one. serve has to write whole events.
 func ServeWatch(w http.ResponseWriter, r *http.Request, serve func(http.ResponseWriter, *http.Request)) {
 	if !wsstream.IsWebSocketRequest(r) {
 		serve(w, r)
@@ -39,12 +39,12 @@ func ServeWatch(w http.ResponseWriter, r *http.Request, serve func(http.Response
 	serve(socket, plain)
 }
 
-// socketWriter writes a watch to a WebSocket, one message an event. The connection is taken over when the watch begins: what is refused
-// before is answered as usual.
+// socketWriter writes a watch to a WebSocket, one message per event. It upgrades the connection when the watch begins; errors before that
+// are plain HTTP answers.
 type socketWriter struct {
 	plain  http.ResponseWriter
 	r      *http.Request
-	gone   context.CancelFunc // is called when the client has gone
+	gone   context.CancelFunc // called when the client disconnects
 	header http.Header
 
 	began  bool
@@ -53,7 +53,7 @@ type socketWriter struct {
 	ended  chan struct{} // closed when it has ended
 }
 
-var errNoSocket = errors.New("there is no WebSocket")
+var errNoSocket = errors.New("the WebSocket handshake failed")
 
 // Header implements http.ResponseWriter.
 func (s *socketWriter) Header() http.Header { return s.header }
@@ -75,13 +75,13 @@ func (s *socketWriter) WriteHeader(code int) {
 	s.open()
 }
 
-// open shakes hands. If that fails, the client has been told why.
+// open performs the handshake. If that fails, the client has got an answer.
 func (s *socketWriter) open() {
 	opened := make(chan *websocket.Conn)
 	s.done, s.ended = make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(s.ended)
-		// An API server's watch takes the same handler.
+		// The same handler as in an API server.
 		websocket.Handler(func(socket *websocket.Conn) {
 			opened <- socket
 			<-s.done
@@ -128,10 +128,10 @@ func (s *socketWriter) send(event []byte, binaryFrames bool) error {
 	if binaryFrames {
 		return websocket.Message.Send(s.socket, event)
 	}
-	return websocket.Message.Send(s.socket, string(event)+"\n") // a string goes into a text frame
+	return websocket.Message.Send(s.socket, string(event)+"\n") // a string is sent as a text frame
 }
 
-// cutFrame cuts the first event off a stream of events that are preceded by their lengths.
+// cutFrame splits off the first event of a stream of length-prefixed events.
 func cutFrame(b []byte) (event, rest []byte) {
 	const header = 4
 	if len(b) < header {
@@ -145,7 +145,7 @@ func cutFrame(b []byte) (event, rest []byte) {
 	return b[:length], b[length:]
 }
 
-// FlushError has nothing to do: a message is sent when it is written.
+// FlushError flushes a plain answer. Messages of a WebSocket are sent when they are written.
 func (s *socketWriter) FlushError() error {
 	if s.ended == nil {
 		return http.NewResponseController(s.plain).Flush()
@@ -153,7 +153,7 @@ func (s *socketWriter) FlushError() error {
 	return nil
 }
 
-// close ends the socket and waits until nobody uses the answer any more.
+// close ends the socket and waits until its handler has returned.
 func (s *socketWriter) close() {
 	if s.ended == nil {
 		return

@@ -2,123 +2,96 @@ package router
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"io"
 	"net/http"
 	"strconv"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cellplane/cellplane/internal/fence"
-	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/routing"
+	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// writing is a request that changes something, whose way may have to be found more than once.
-type writing interface {
-	// plan finds where the request goes by the call's map. It returns errWait if the object is not to be written to now.
-	plan(ctx context.Context) (leg, error)
-	// content returns the body for the cell of a leg.
-	content(leg) ([]byte, error)
-	// absent is told that what was taken to exist does not. It reports whether that alone makes another way worth trying.
-	absent() bool
+// change sends a write to the object named in the path. The error can be written after asStatus.
+func (rt *Router) change(r *http.Request, c *call, body []byte) (*http.Response, error) {
+	request := rt.request(c, routing.Change, c.Name, "")
+	request.Blind = c.Subresource == "scale" || c.Verb == "create"
+	return rt.write(r, c, request, c.Name, func(cell slots.Index, pinned string) ([]byte, error) {
+		content, err := rt.rewriteBody(bodyKind(c), r.Header.Get("Content-Type"), body, c.view, cell)
+		if err != nil || pinned == "" || c.Verb == "create" {
+			return content, err
+		}
+		return pin(mediaTypeOf(r.Header), content, pinned)
+	})
 }
 
-var (
-	// errWait means that the object has to be looked at again.
-	errWait = errors.New("the object is on its way to another cell")
-	// errUnready means that nothing can be made in the slot before the map is in force.
-	errUnready = errors.New("the map is not in force yet")
-)
-
-// errUnknown answers a create whose fate is not known: it was stored, but perhaps after the cell had lost the right to it.
-var errUnknown = apierrors.NewTimeoutError("the cells were rearranged while the object was being created, and it may or may not exist; look before you try again", 0)
-
-// write sends a request until a cell that may decide about it has. Cells refuse what was sent by a map that is no longer in force, and
-// changes of objects that are on their way to another cell; then the way is found anew. The error can be written as it is.
-func (rt *Router) write(r *http.Request, c *call, w writing) (*http.Response, error) {
-	var held hold
-	defer held.end()
-	ctx := r.Context()
-	for {
-		way, err := w.plan(ctx)
-		var response *http.Response
-		if err == nil {
-			response, err = rt.attempt(r, c, way, w)
-		}
-		switch {
-		case err == nil:
-			return response, nil
-		case errors.Is(err, errWait):
-			err = held.look(ctx)
-		case errors.Is(err, errUnready), errors.Is(err, errStaleMap):
-			err = held.newer(ctx, rt.Topology, c)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
+// createIn sends a create of the object in the body. The error can be written after asStatus.
+func (rt *Router) createIn(r *http.Request, c *call, identity identity, body []byte) (*http.Response, error) {
+	request := rt.request(c, routing.Create, identity.name, identity.slot)
+	request.Nameless = identity.name == ""
+	return rt.write(r, c, request, identity.name, func(cell slots.Index, _ string) ([]byte, error) {
+		return rt.rewriteBody(bodyKind(c), r.Header.Get("Content-Type"), body, c.view, cell)
+	})
 }
 
-// attempt sends a request on a leg. It returns errWait or errStaleMap if the answer is not the last word.
-func (rt *Router) attempt(r *http.Request, c *call, way leg, w writing) (*http.Response, error) {
-	body, err := w.content(way)
+// write sends a request until a cell that owns the object has decided about it. content returns the body for a cell, pinned to a
+// resourceVersion unless that is "".
+func (rt *Router) write(r *http.Request, c *call, request routing.Request, name string, content func(cell slots.Index, pinned string) ([]byte, error)) (*http.Response, error) {
+	var response *http.Response
+	var to slots.Index
+	var epoch int64
+	_, err := rt.drive(r.Context(), c, request, name, exchange{
+		send: func(cell slots.Index, write routing.Write) (routing.Result, error) {
+			body, err := content(cell, write.Pinned)
+			if err != nil {
+				return routing.Done, err
+			}
+			c.write = &write
+			defer func() { c.write = nil }()
+			if response, err = rt.insist(r, c, cell, body); err != nil {
+				return routing.Done, err
+			}
+			to, epoch = cell, write.Epoch
+			return resultOf(response), nil
+		},
+		discard: func() {
+			if response != nil {
+				response.Body.Close()
+				response = nil
+			}
+		},
+	})
 	if err != nil {
 		return nil, err
 	}
-	c.leg = &way
-	defer func() { c.leg = nil }()
-	sent := time.Now()
-	response, err := rt.insist(r, c, way.cell, body)
-	if err != nil {
-		return nil, err
-	}
-	if err = rt.judge(r.Context(), c, way, w, response, time.Since(sent)); err != nil {
-		response.Body.Close()
-		return nil, err
-	}
-	annotate(r.Context(), c.view.Name(way.cell), strconv.FormatInt(way.epoch, 10))
+	annotate(r.Context(), c.view.Name(to), strconv.FormatInt(epoch, 10))
 	return response, nil
 }
 
-// judge decides whether an answer is the last word.
-func (rt *Router) judge(ctx context.Context, c *call, way leg, w writing, response *http.Response, took time.Duration) error {
+// resultOf classifies the answer to a write. The answer can be read again.
+func resultOf(response *http.Response) routing.Result {
 	switch response.StatusCode {
 	case http.StatusForbidden:
 		switch refusalIn(response) {
 		case fence.StaleEpoch:
-			return errStaleMap
+			return routing.StaleEpoch
 		case fence.Frozen:
-			return errWait
+			return routing.ObjectFrozen
 		case fence.Absent:
-			w.absent()
-			return errWait
+			return routing.ObjectAbsent
 		}
 	case http.StatusConflict:
-		if way.pinned != "" {
-			return errWait
-		}
+		return routing.Conflict
 	case http.StatusNotFound:
-		if w.absent() {
-			return errWait
-		}
-		return rt.confirm(ctx, c, way.cell)
+		return routing.NotFound
 	case http.StatusCreated:
-		if took < fence.Settle || c.placement == kinds.Anywhere {
-			return nil
-		}
-		err := rt.confirm(ctx, c, way.cell)
-		if errors.Is(err, errStaleMap) {
-			return errUnknown
-		}
-		return err
+		return routing.Created
 	}
-	return nil
+	return routing.Done
 }
 
-// refusalIn returns which refusal of the fence an answer is, "" if none. The answer can be read again.
+// refusalIn returns which refusal of the fence an answer is, "" if it is none. The answer can be read again.
 func refusalIn(response *http.Response) string {
 	if status := peekStatus(response); status != nil {
 		return fence.RefusalIn(*status)
@@ -126,7 +99,7 @@ func refusalIn(response *http.Response) string {
 	return ""
 }
 
-// peekStatus returns the Status that an answer is, nil if it is something else. The answer can be read again.
+// peekStatus returns the Status in an answer, nil if it is something else. The answer can be read again.
 func peekStatus(response *http.Response) *metav1.Status {
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxStatus))
 	response.Body = struct {
@@ -138,115 +111,3 @@ func peekStatus(response *http.Response) *metav1.Status {
 	}
 	return readStatus(body)
 }
-
-// namedWrite is a request that changes an object named in its path.
-type namedWrite struct {
-	rt   *Router
-	r    *http.Request
-	c    *call
-	body []byte
-
-	// creates is set when it is known that the request would make the object.
-	creates bool
-	// inOld is set if the object was last seen in the cell it leaves.
-	inOld bool
-}
-
-// plan implements writing.
-func (n *namedWrite) plan(ctx context.Context) (leg, error) {
-	view, slot := n.c.view, n.rt.slotOf(n.c, n.c.Name, "")
-	route, settled := view.Locate(slot), view.Settled(slot)
-	n.inOld = false
-	if n.c.placement == kinds.ByName && !route.Moving() {
-		// What is to be made goes by the map in force. Anything else may go by the next one: it does not touch what is there.
-		if settled {
-			return leg{cell: route.New, epoch: view.Latest()}, nil
-		}
-		if n.creates || n.blind() {
-			return leg{cell: route.New, epoch: view.Epoch()}, nil
-		}
-		return leg{cell: route.New, epoch: view.Latest(), existing: true}, nil
-	}
-	seen, err := n.rt.find(ctx, n.c)
-	switch {
-	case err != nil:
-		return leg{}, err
-	case seen.state == frozen:
-		return leg{}, errWait
-	case seen.state == absent && route.Moving() && !view.Ready():
-		return leg{}, errUnready
-	}
-	way := leg{cell: seen.cell, epoch: view.Latest()}
-	n.inOld = route.Moving() && seen.state == active && seen.cell == route.Old
-	if !settled && (seen.state == absent || n.blind()) {
-		way.epoch = view.Epoch()
-	}
-	if n.blind() {
-		if n.inOld {
-			way.pinned = seen.version
-		}
-		return way, nil
-	}
-	way.existing = n.inOld || (!settled && seen.state == active)
-	return way, nil
-}
-
-// blind reports whether the cell cannot see that the object is frozen: a Scale does not have the labels of what it scales, and what
-// is made beneath an object has none at all.
-func (n *namedWrite) blind() bool { return n.c.Subresource == "scale" || n.c.Verb == "create" }
-
-// content implements writing.
-func (n *namedWrite) content(way leg) ([]byte, error) {
-	body, err := n.rt.rewriteBody(bodyKind(n.c), n.r.Header.Get("Content-Type"), n.body, n.c.view, way.cell)
-	if err != nil || way.pinned == "" || n.c.Verb == "create" {
-		return body, err
-	}
-	return pin(mediaTypeOf(n.r.Header), body, way.pinned)
-}
-
-// absent implements writing.
-func (n *namedWrite) absent() bool {
-	n.creates = true
-	return n.inOld
-}
-
-// newWrite is a request that makes an object named in its body.
-type newWrite struct {
-	rt       *Router
-	r        *http.Request
-	c        *call
-	identity identity
-	body     []byte
-}
-
-// plan implements writing. An object that has not left the cell it moves from exists.
-func (n *newWrite) plan(ctx context.Context) (leg, error) {
-	view, slot := n.c.view, n.rt.slotOf(n.c, n.identity.name, n.identity.slot)
-	route := view.Locate(slot)
-	if n.c.placement == kinds.Anywhere {
-		return leg{cell: route.New, epoch: view.Latest()}, nil
-	}
-	way := leg{cell: route.New, epoch: view.Epoch()}
-	if view.Settled(slot) {
-		way.epoch = view.Latest()
-	}
-	if !route.Moving() || n.identity.name == "" {
-		return way, nil
-	}
-	if !view.Ready() {
-		return leg{}, errUnready
-	}
-	seen, err := n.rt.look(ctx, n.c, route.Old, n.identity.name)
-	if err == nil && seen.state != absent {
-		err = apierrors.NewAlreadyExists(n.c.groupResource(), n.identity.name)
-	}
-	return way, err
-}
-
-// content implements writing.
-func (n *newWrite) content(way leg) ([]byte, error) {
-	return n.rt.rewriteBody(bodyKind(n.c), n.r.Header.Get("Content-Type"), n.body, n.c.view, way.cell)
-}
-
-// absent implements writing: that something is missing for an object to be made is the last word.
-func (n *newWrite) absent() bool { return false }

@@ -7,16 +7,15 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// Carried is a position that has been brought to another epoch.
+// Carried is a position that has been carried forward to a later epoch.
 type Carried struct {
 	position.Position
-	// Passed are the topologies that it has come through, oldest first. What happened in the cells while they were in force may still
-	// be ahead of the position.
+	// Passed are the topologies before that epoch, oldest first. The position may be before events of their time.
 	Passed []*View
 }
 
-// Carry brings a position of an earlier epoch to that of view. It is ErrForeign if that cannot be done so that a client who goes on
-// there misses nothing: the epoch is not remembered, objects have come into other cells in ways nobody remembers, or a cell has failed.
+// Carry carries a position forward to the epoch of view. It returns ErrForeign if a client could miss events there: the epoch is not
+// remembered, objects have moved in a change that is not remembered, or a cell has failed.
 func (t *Tracker) Carry(p position.Position, view *View) (Carried, error) {
 	if p.Epoch == view.Epoch() && len(p.Versions) == view.Map.Cells() {
 		return Carried{Position: p}, nil
@@ -41,10 +40,10 @@ func (t *Tracker) Carry(p position.Position, view *View) (Carried, error) {
 }
 
 func foreign(epoch int64) error {
-	return fmt.Errorf("a position of epoch %d: %w", epoch, position.ErrForeign)
+	return fmt.Errorf("position of epoch %d: %w", epoch, position.ErrForeign)
 }
 
-// since returns the views from that of an epoch to another; none if the epoch is not remembered.
+// since returns the views from an epoch to a later one; none if the epoch is not remembered.
 func (t *Tracker) since(epoch int64, to *View) []*View {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,7 +59,7 @@ func (t *Tracker) since(epoch int64, to *View) []*View {
 	return append(views, to)
 }
 
-// step brings a position from one topology to the next that was in force.
+// step carries a position from one topology to the next.
 func step(p position.Position, from, to *View) (position.Position, error) {
 	carried, err := p.Carry(to.Epoch(), from.Names(), to.Names())
 	if err != nil {
@@ -82,13 +81,13 @@ func step(p position.Position, from, to *View) (position.Position, error) {
 	return carried, nil
 }
 
-// enter fills in a cell of the next topology that was not one of the last.
+// enter sets the version of a cell that is new in the next topology.
 func enter(carried *position.Position, from, to *View, i slots.Index) error {
 	name := to.Name(i)
 	before, found := from.Index(name)
 	wasHolding := found && from.Cell(before).State != slots.Failed
 	if _, left := to.left[name]; to.Cell(i).State == slots.Failed {
-		if wasHolding && !left { // what it had and nobody had seen may be lost
+		if wasHolding && !left { // events that no client has seen may be lost
 			return foreign(carried.Epoch)
 		}
 		return nil
@@ -104,13 +103,13 @@ func enter(carried *position.Position, from, to *View, i slots.Index) error {
 	return nil
 }
 
-// leave makes sure that nothing is lost with a cell that is no longer read.
+// leave refuses a position that has not seen all events of a cell that is no longer read.
 func leave(p position.Position, from, to *View, i slots.Index) error {
 	name := from.Name(i)
 	now, found := to.Index(name)
 	_, left := to.left[name]
 	if found && (left || to.Cell(now).State != slots.Failed) && from.Cell(i).State != slots.Failed {
-		return nil // it is read on
+		return nil // still read
 	}
 	if least, had := from.left[name]; had && p.Versions[i] < least {
 		return foreign(p.Epoch)
@@ -121,8 +120,8 @@ func leave(p position.Position, from, to *View, i slots.Index) error {
 	return nil
 }
 
-// follows reports whether a topology lets objects be only where the one before it put them: where they were going is where they are, or
-// where they come from.
+// follows reports whether every slot of a topology starts where the topology before it ends: its new owner then is the old or the new
+// owner now.
 func follows(from, to *View) bool {
 	for slot := range slots.Slot(slots.Count) {
 		before, after := from.Route(slot), to.Route(slot)
@@ -134,7 +133,7 @@ func follows(from, to *View) bool {
 	return true
 }
 
-// SameOwners reports whether every slot's objects are where they were, in cells that have the same places in positions.
+// SameOwners reports whether all slots have the same owner in both views, cells have the same indexes, and nothing moves.
 func SameOwners(a, b *View) bool {
 	if a.Map.Cells() != b.Map.Cells() {
 		return false

@@ -1,6 +1,5 @@
-// Package topology tells a gateway which cells there are, how they are reached and which slots are whose.
+// Package topology provides the gateway with its cells: how to connect to them, and which slots they own.
 //
-// A Source delivers topologies, from a file or from the hub's CellTopology, Cells and Secrets. A Tracker compiles each into a View, a
-// value that requests hold on to while they run, and keeps the last good one on disk, so that a gateway that starts while the
-// hub is down still knows its cells.
+// A Source delivers topologies, from a file or from the hub's CellTopology, Cells and Secrets. A Tracker compiles each into a View, which
+// requests hold while they run. It saves the current one on disk, so that a gateway can start while the hub is down.
 package topology

@@ -24,20 +24,20 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
-// settle is how long the hub's objects must be quiet before a topology is made of them: they are changed together.
-const settle = 50 * time.Millisecond
+// debounce is how long to wait after a change on the hub for others that belong to it.
+const debounce = 50 * time.Millisecond
 
-// HubSource follows the CellTopology, the Cells and the Secrets with their credentials.
+// HubSource watches the CellTopology, the Cells and the Secrets with their credentials on the hub.
 type HubSource struct {
 	topologies, cells, secrets cache.SharedIndexInformer
 	changed                    chan struct{}
 
 	mu       sync.Mutex
-	versions []*cellplanev1alpha1.CellTopology // that have not been looked at
+	versions []*cellplanev1alpha1.CellTopology // not delivered yet
 	last     *cellplanev1alpha1.CellTopology
 }
 
-// NewHubSource returns a source that follows the hub.
+// NewHubSource returns a source that watches the hub.
 func NewHubSource(hub *rest.Config) (*HubSource, error) {
 	objects, err := RESTClient(hub)
 	if err != nil {
@@ -45,7 +45,7 @@ func NewHubSource(hub *rest.Config) (*HubSource, error) {
 	}
 	client, err := kubernetes.NewForConfig(hub)
 	if err != nil {
-		return nil, fmt.Errorf("preparing to follow the topology: %w", err)
+		return nil, fmt.Errorf("preparing to watch the topology: %w", err)
 	}
 	s := &HubSource{changed: make(chan struct{}, 1)}
 	everything := fields.Everything()
@@ -56,9 +56,9 @@ func NewHubSource(hub *rest.Config) (*HubSource, error) {
 		if _, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(object any) { s.push(object) },
 			UpdateFunc: func(_, object any) { s.push(object) },
-			DeleteFunc: func(any) { s.note() },
+			DeleteFunc: func(any) { s.notify() },
 		}); err != nil {
-			return nil, fmt.Errorf("preparing to follow the topology: %w", err)
+			return nil, fmt.Errorf("preparing to watch the topology: %w", err)
 		}
 	}
 	return s, nil
@@ -89,14 +89,14 @@ func (s *HubSource) all() []cache.SharedIndexInformer {
 	return []cache.SharedIndexInformer{s.topologies, s.cells, s.secrets}
 }
 
-func (s *HubSource) note() {
+func (s *HubSource) notify() {
 	select {
 	case s.changed <- struct{}{}:
 	default:
 	}
 }
 
-// Run delivers the topology when it changes.
+// Run delivers the topology whenever it changes.
 func (s *HubSource) Run(ctx context.Context, deliver func(Topology)) error {
 	var synced []cache.InformerSynced
 	for _, i := range s.all() {
@@ -107,10 +107,10 @@ func (s *HubSource) Run(ctx context.Context, deliver func(Topology)) error {
 		return nil
 	}
 	for {
-		for _, version := range s.unseen() {
+		for _, version := range s.undelivered() {
 			topology, err := s.topologyOf(version)
 			if err != nil {
-				klog.FromContext(ctx).Error(err, "The hub's topology cannot be used; serving with the last one")
+				klog.FromContext(ctx).Error(err, "cannot use the hub's topology; keeping the last one")
 				continue
 			}
 			deliver(topology)
@@ -123,14 +123,14 @@ func (s *HubSource) Run(ctx context.Context, deliver func(Topology)) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(settle):
+		case <-time.After(debounce):
 		}
 	}
 }
 
-// unseen returns the versions of the CellTopology that have come since it was last asked, oldest first; the last one again if only
-// something else has changed. None is left out: an epoch may be over in no time, but positions are carried from one to the next.
-func (s *HubSource) unseen() []*cellplanev1alpha1.CellTopology {
+// undelivered returns the versions of the CellTopology since the last call, oldest first; the last one again if only another object has
+// changed. It skips none: positions are carried from one epoch to the next, however short one was.
+func (s *HubSource) undelivered() []*cellplanev1alpha1.CellTopology {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	versions := s.versions
@@ -150,10 +150,10 @@ func (s *HubSource) push(object any) {
 		s.versions = append(s.versions, topology)
 		s.mu.Unlock()
 	}
-	s.note()
+	s.notify()
 }
 
-// topologyOf makes a topology of a version of the CellTopology and the cells as they are.
+// topologyOf combines a version of the CellTopology with the present Cells and Secrets.
 func (s *HubSource) topologyOf(source *cellplanev1alpha1.CellTopology) (topology Topology, err error) {
 	topology = Topology{Epoch: source.Generation, Ready: isReady(source)}
 	if change := source.Status.Change; change != nil && change.Epoch == source.Generation {
@@ -172,13 +172,12 @@ func (s *HubSource) topologyOf(source *cellplanev1alpha1.CellTopology) (topology
 	return topology, nil
 }
 
-// cellOf is what a CellTopology says of a cell.
+// cellOf converts a cell of a CellTopology, without its endpoint.
 func cellOf(c cellplanev1alpha1.TopologyCell) Cell {
 	return Cell{Name: c.Name, Weight: c.Weight, TargetWeight: ptr.Deref(c.TargetWeight, 0), Seed: c.Seed, State: c.State}
 }
 
-// isReady reports whether the hub manager has done what the epoch needs. A cell that has failed is left to its heirs when they have
-// taken over.
+// isReady reports whether the hub manager has put the epoch in force. After a failover that includes the promotion of the backups.
 func isReady(source *cellplanev1alpha1.CellTopology) bool {
 	if source.Status.ObservedGeneration != source.Generation {
 		return false
@@ -191,7 +190,7 @@ func isReady(source *cellplanev1alpha1.CellTopology) bool {
 	}
 }
 
-// addEpoch adds how positions are carried into the epoch.
+// addEpoch adds what is needed to carry positions into the epoch.
 func (s *HubSource) addEpoch(topology *Topology, source *cellplanev1alpha1.CellTopology) {
 	present := map[string]bool{}
 	for _, c := range source.Spec.Cells {
@@ -209,7 +208,7 @@ func (s *HubSource) addEpoch(topology *Topology, source *cellplanev1alpha1.CellT
 			if present[name] {
 				continue
 			}
-			endpoint, _ := s.endpoint(name) // a cell that is gone cannot be asked any more
+			endpoint, _ := s.endpoint(name) // the cell may be gone
 			topology.Left = append(topology.Left, LeftCell{Name: name, Least: uint64(max(epoch.Least[name], 0)), Endpoint: endpoint})
 		}
 	}
@@ -222,11 +221,11 @@ func (s *HubSource) endpoint(name string) (fleet.Endpoint, error) {
 	}
 	cell, ok := object.(*cellplanev1alpha1.Cell)
 	if !found || !ok {
-		return fleet.Endpoint{}, errors.New("there is no such Cell")
+		return fleet.Endpoint{}, errors.New("the Cell does not exist")
 	}
 	ref := cell.Spec.Credentials.SecretRef
 	if ref.Namespace != names.SystemNamespace {
-		return fleet.Endpoint{}, fmt.Errorf("its credentials are in namespace %s; gateways read Secrets in %s alone", ref.Namespace, names.SystemNamespace)
+		return fleet.Endpoint{}, fmt.Errorf("its credentials are in namespace %s; gateways read Secrets only in %s", ref.Namespace, names.SystemNamespace)
 	}
 	object, found, err = s.secrets.GetStore().GetByKey(ref.Namespace + "/" + ref.Name)
 	if err != nil {
@@ -234,7 +233,7 @@ func (s *HubSource) endpoint(name string) (fleet.Endpoint, error) {
 	}
 	secret, ok := object.(*corev1.Secret)
 	if !found || !ok {
-		return fleet.Endpoint{}, fmt.Errorf("there is no Secret %s/%s", ref.Namespace, ref.Name)
+		return fleet.Endpoint{}, fmt.Errorf("the Secret %s/%s does not exist", ref.Namespace, ref.Name)
 	}
 	return fleet.Endpoint{
 		Server:     cell.Spec.Endpoint.Server,

@@ -12,7 +12,7 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
-// keptFile is what a Tracker keeps on disk: the current topology, and earlier ones without how their cells were reached.
+// keptFile is what a Tracker saves on disk: the current topology, and earlier ones without endpoints.
 type keptFile struct {
 	Topology
 	History []Topology `json:"history,omitempty"`
@@ -30,13 +30,13 @@ func (t *Tracker) load() (keptFile, error) {
 	return kept, json.Unmarshal(data, &kept)
 }
 
-// restore takes what was kept. Earlier topologies only serve to carry positions, so that nobody connects to their cells.
+// restore takes the saved topologies. Earlier ones only serve to carry positions forward, so it does not connect to their cells.
 func (t *Tracker) restore(ctx context.Context, kept keptFile) {
 	t.mu.Lock()
 	for _, earlier := range kept.History {
 		view, invalid, _ := compile(earlier, nil)
 		if invalid != nil {
-			klog.FromContext(ctx).Error(invalid, "An earlier topology that was kept is not valid; watches of then begin anew", "epoch", earlier.Epoch)
+			klog.FromContext(ctx).Error(invalid, "a saved earlier topology is invalid; watches of its epoch have to relist", "epoch", earlier.Epoch)
 			t.history, t.kept = nil, nil
 			continue
 		}
@@ -47,7 +47,7 @@ func (t *Tracker) restore(ctx context.Context, kept keptFile) {
 	t.take(ctx, kept.Topology)
 }
 
-// save keeps the topologies. The file holds credentials, so that only its owner may read it.
+// save writes the topologies to disk. The file holds credentials, so only its owner may read it.
 func (t *Tracker) save() error {
 	if t.file == "" {
 		return nil

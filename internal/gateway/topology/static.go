@@ -12,7 +12,7 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
-// Static is a Source that never changes.
+// Static is a Source of one topology that never changes.
 type Static Topology
 
 // Run delivers the topology once.
@@ -23,7 +23,7 @@ func (s Static) Run(ctx context.Context, deliver func(Topology)) error {
 	return nil
 }
 
-// file is the format of a topology file. Paths are relative to it.
+// file is the format of a topology file. Paths in it are relative to its directory.
 type file struct {
 	Epoch int64      `json:"epoch"`
 	Cells []fileCell `json:"cells"`
@@ -52,17 +52,17 @@ type fileCell struct {
 func FromFile(path string) (Static, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return Static{}, fmt.Errorf("reading the topology: %w", err)
+		return Static{}, fmt.Errorf("reading the topology file: %w", err)
 	}
 	var f file
 	if err := yaml.UnmarshalStrict(data, &f); err != nil {
-		return Static{}, fmt.Errorf("reading the topology in %s: %w", path, err)
+		return Static{}, fmt.Errorf("reading the topology file %s: %w", path, err)
 	}
 	topology := Static{Epoch: cmp.Or(f.Epoch, 1)}
 	for _, cell := range f.Cells {
 		endpoint, err := EndpointFromFiles(cell.Server, relative(path, cell.CAFile), relative(path, cell.CertFile), relative(path, cell.KeyFile))
 		if err != nil {
-			return Static{}, fmt.Errorf("reading the topology in %s: cell %s: %w", path, cell.Name, err)
+			return Static{}, fmt.Errorf("reading the topology file %s: cell %s: %w", path, cell.Name, err)
 		}
 		endpoint.ServerName = cell.ServerName
 		topology.Cells = append(topology.Cells, Cell{Name: cell.Name, Weight: cmp.Or(cell.Weight, 1), Endpoint: endpoint})

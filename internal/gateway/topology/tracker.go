@@ -14,28 +14,28 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/short"
 )
 
-// keptEpochs is how many earlier topologies a Tracker remembers, for clients that resume from positions of then.
+// keptEpochs is how many topologies a Tracker remembers, so that clients can resume from positions of earlier epochs.
 const keptEpochs = 16
 
 // Tracker holds the current View.
 type Tracker struct {
 	source      Source
 	connections *fleet.Cells
-	file        string // "" keeps nothing
+	file        string // "" saves nothing
 
 	current atomic.Pointer[View]
 	known   chan struct{}
 
 	mu      sync.Mutex
-	changed chan struct{} // closed and replaced whenever there is another View
+	changed chan struct{} // closed and replaced with every new View
 	history []*View       // oldest first, the current one last
-	kept    []Topology    // what history was made of
-	// latest is the highest epoch that has been delivered, ready or not.
+	kept    []Topology    // the sources of history
+	// latest is the highest epoch delivered, ready or not.
 	latest int64
 	short  short.Cells
 }
 
-// NewTracker returns a Tracker that keeps the topology in a directory; an empty one means nowhere.
+// NewTracker returns a Tracker that saves the topology in a directory, or nowhere if dir is empty.
 func NewTracker(source Source, connections *fleet.Cells, dir string) *Tracker {
 	t := &Tracker{source: source, connections: connections, known: make(chan struct{}), changed: make(chan struct{})}
 	if dir != "" {
@@ -44,7 +44,7 @@ func NewTracker(source Source, connections *fleet.Cells, dir string) *Tracker {
 	return t
 }
 
-// Run takes the topology from disk and then follows the source until the context ends.
+// Run loads the topology from disk and then takes those of the source until the context ends.
 func (t *Tracker) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	kept, err := t.load()
@@ -52,20 +52,20 @@ func (t *Tracker) Run(ctx context.Context) error {
 	case err == nil:
 		t.restore(ctx, kept)
 	case !errors.Is(err, fs.ErrNotExist):
-		logger.Error(err, "The kept topology cannot be read; waiting for the hub", "file", t.file)
+		logger.Error(err, "cannot read the saved topology; waiting for the hub", "file", t.file)
 	}
 	return t.source.Run(ctx, func(topology Topology) {
 		if !t.take(ctx, topology) {
 			return
 		}
 		if err := t.save(); err != nil {
-			logger.Error(err, "The topology cannot be kept; a restart will need the hub", "file", t.file)
+			logger.Error(err, "cannot save the topology; a restart will need the hub", "file", t.file)
 		}
 	})
 }
 
-// take makes a topology the current one, unless it makes no sense or is older than what is known. One that is not ready only announces
-// itself, unless there is nothing better.
+// take makes a topology the current one, unless it is invalid or older than the latest. One that is not ready is only announced, if a
+// ready one is in use.
 func (t *Tracker) take(ctx context.Context, topology Topology) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,38 +74,38 @@ func (t *Tracker) take(ctx context.Context, topology Topology) bool {
 		return false
 	}
 	if last != nil && topology.Epoch == last.Epoch() {
-		topology.Ready = topology.Ready || last.ready // an epoch in force stays so
-		topology.MovedSlots = union(topology.MovedSlots, last.moved)
+		topology.Ready = topology.Ready || last.Ready // an epoch in force stays in force
+		topology.MovedSlots = union(topology.MovedSlots, last.MovedSlots)
 	}
-	if last != nil && !topology.Ready && last.ready {
+	if last != nil && !topology.Ready && last.Ready {
 		return t.announce(ctx, last, topology)
 	}
 	view, invalid, unconnected := compile(topology, t.connections)
 	if invalid != nil {
-		klog.FromContext(ctx).Error(invalid, "The topology is not valid; serving with the last one", "epoch", topology.Epoch)
+		klog.FromContext(ctx).Error(invalid, "invalid topology; keeping the last one", "epoch", topology.Epoch)
 		return false
 	}
 	if unconnected != nil {
-		klog.FromContext(ctx).V(2).Info("Some cells cannot be connected to", "epoch", topology.Epoch, "err", unconnected)
+		klog.FromContext(ctx).V(2).Info("cannot connect to some cells", "epoch", topology.Epoch, "err", unconnected)
 	}
 	view.Short = t.short.Connect(view.Names(), topology.endpoints())
 	t.adopt(view, topology)
 	return true
 }
 
-// announce notes that a later epoch is coming.
+// announce notes that a later epoch is about to come into force.
 func (t *Tracker) announce(ctx context.Context, last *View, topology Topology) bool {
-	ahead, err := topology.compile()
+	next, err := topology.compile()
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "The topology is not valid; serving with the last one", "epoch", topology.Epoch)
+		klog.FromContext(ctx).Error(err, "invalid topology; keeping the last one", "epoch", topology.Epoch)
 		return false
 	}
 	t.latest = topology.Epoch
 	view := *last
-	view.ahead = ahead
+	view.Next = next
 	t.history[len(t.history)-1] = &view
 	t.publish(&view)
-	return false // what is kept on disk is what requests are routed by
+	return false // only topologies that requests are routed by are saved
 }
 
 // adopt routes requests by a view from now on.
@@ -154,13 +154,13 @@ func (t *Tracker) View() *View { return t.current.Load() }
 // Known is closed when there is a View.
 func (t *Tracker) Known() <-chan struct{} { return t.known }
 
-// Await waits for a View that is good enough, and returns the current one when there is none before the context ends.
-func (t *Tracker) Await(ctx context.Context, enough func(*View) bool) (*View, bool) {
+// Await waits for a View that satisfies a condition. It returns the current one and false if the context ends before.
+func (t *Tracker) Await(ctx context.Context, condition func(*View) bool) (*View, bool) {
 	for {
 		t.mu.Lock()
 		view, changed := t.current.Load(), t.changed
 		t.mu.Unlock()
-		if view != nil && enough(view) {
+		if view != nil && condition(view) {
 			return view, true
 		}
 		select {

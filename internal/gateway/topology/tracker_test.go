@@ -49,28 +49,28 @@ func TestCarry(t *testing.T) {
 	again := Topology{Epoch: 6, Ready: true, Cells: cellsOf(in, normal, normal), From: map[string]uint64{"a": 95}}
 	back := Topology{Epoch: 3, Ready: true, Cells: cellsOf(normal, normal, out)}
 	lost := Topology{Epoch: 3, Ready: true, Cells: cellsOf(failed, normal, normal)}
-	unsaid := joining
-	unsaid.From = nil
+	unknownStart := joining
+	unknownStart.From = nil
 	for _, test := range []struct {
 		name       string
 		topologies []Topology
 		from       position.Position
-		want       []uint64 // nil means that it cannot be carried
+		want       []uint64 // nil means that it cannot be carried forward
 		passed     int
 	}{
 		{"the same epoch", []Topology{stable}, position.Position{Epoch: 1, Versions: []uint64{10, 20}}, []uint64{10, 20}, 0},
 		{"a cell joins", []Topology{stable, joining}, position.Position{Epoch: 1, Versions: []uint64{10, 20}}, []uint64{10, 20, 50}, 1},
-		{"nobody says where it begins", []Topology{stable, unsaid}, position.Position{Epoch: 1, Versions: []uint64{10, 20}}, nil, 0},
+		{"the start of the new cell is unknown", []Topology{stable, unknownStart}, position.Position{Epoch: 1, Versions: []uint64{10, 20}}, nil, 0},
 		{"a cell has joined", []Topology{stable, joining, joined}, position.Position{Epoch: 1, Versions: []uint64{10, 20}}, []uint64{10, 20, 50}, 2},
-		{"a change that nobody saw", []Topology{stable, {Epoch: 3, Ready: true, Cells: joined.Cells, From: joining.From}}, position.Position{Epoch: 1, Versions: []uint64{10, 20}}, nil, 0},
-		{"a change is turned back", []Topology{stable, joining, back}, position.Position{Epoch: 2, Versions: []uint64{10, 20, 60}}, []uint64{10, 20, 60}, 1},
+		{"a change was missed", []Topology{stable, {Epoch: 3, Ready: true, Cells: joined.Cells, From: joining.From}}, position.Position{Epoch: 1, Versions: []uint64{10, 20}}, nil, 0},
+		{"a change is reverted", []Topology{stable, joining, back}, position.Position{Epoch: 2, Versions: []uint64{10, 20, 60}}, []uint64{10, 20, 60}, 1},
 		{"a cell has left", []Topology{joined, leaving, gone}, position.Position{Epoch: 4, Versions: []uint64{80, 20, 60}}, []uint64{80, 20, 60}, 1},
-		{"everything in it was seen", []Topology{joined, leaving, gone, again}, position.Position{Epoch: 5, Versions: []uint64{90, 20, 60}}, []uint64{95, 20, 60}, 1},
-		{"something in it was not", []Topology{joined, leaving, gone, again}, position.Position{Epoch: 5, Versions: []uint64{89, 20, 60}}, nil, 0},
+		{"all events of the cell that left were seen", []Topology{joined, leaving, gone, again}, position.Position{Epoch: 5, Versions: []uint64{90, 20, 60}}, []uint64{95, 20, 60}, 1},
+		{"some events of the cell that left were not seen", []Topology{joined, leaving, gone, again}, position.Position{Epoch: 5, Versions: []uint64{89, 20, 60}}, nil, 0},
 		{"a cell has failed", []Topology{stable, joining, lost}, position.Position{Epoch: 2, Versions: []uint64{10, 20, 60}}, nil, 0},
 		{"an epoch that is not remembered", []Topology{joined}, position.Position{Epoch: 1, Versions: []uint64{10, 20}}, nil, 0},
-		{"a position of another shape", []Topology{stable, joining}, position.Position{Epoch: 1, Versions: []uint64{10}}, nil, 0},
-		{"an epoch to come", []Topology{stable}, position.Position{Epoch: 9, Versions: []uint64{10, 20}}, nil, 0},
+		{"a position with another number of cells", []Topology{stable, joining}, position.Position{Epoch: 1, Versions: []uint64{10}}, nil, 0},
+		{"a future epoch", []Topology{stable}, position.Position{Epoch: 9, Versions: []uint64{10, 20}}, nil, 0},
 	} {
 		tracker := tracked(t, test.topologies...)
 		got, err := tracker.Carry(test.from, tracker.View())
@@ -85,7 +85,7 @@ func TestCarry(t *testing.T) {
 	}
 }
 
-// Requests are routed by the newest epoch that is in force.
+// TestTake checks that requests are routed by the newest epoch that is in force.
 func TestTake(t *testing.T) {
 	tracker := tracked(t, Topology{Epoch: 1, Ready: true, Cells: cellsOf(normal, normal)})
 	first := tracker.View()
@@ -93,16 +93,16 @@ func TestTake(t *testing.T) {
 	tracker.take(t.Context(), coming)
 	view := tracker.View()
 	if view.Epoch() != 1 || view.Latest() != 2 {
-		t.Fatalf("routed by %d, knowing %d", view.Epoch(), view.Latest())
+		t.Fatalf("routed by epoch %d, latest %d", view.Epoch(), view.Latest())
 	}
-	settled := 0
+	stable := 0
 	for slot := range slots.Slot(slots.Count) {
-		if view.Settled(slot) {
-			settled++
+		if view.Stable(slot) {
+			stable++
 		}
 	}
-	if settled == 0 || settled == slots.Count {
-		t.Errorf("%d slots stay where they are", settled)
+	if stable == 0 || stable == slots.Count {
+		t.Errorf("%d slots are stable", stable)
 	}
 	select {
 	case <-first.Superseded():
@@ -117,25 +117,25 @@ func TestTake(t *testing.T) {
 	coming.Ready = true
 	tracker.take(t.Context(), coming)
 	if epoch := <-waited; epoch != 2 {
-		t.Errorf("waited for %d", epoch)
+		t.Errorf("Await returned epoch %d, want 2", epoch)
 	}
 	<-first.Superseded()
-	// What was in force stays so, and what has moved does not come back.
+	// An epoch in force stays in force, and a moved slot stays moved.
 	moved := coming
 	moved.MovedSlots = []byte{1}
 	tracker.take(t.Context(), moved)
 	coming.Ready = false
 	tracker.take(t.Context(), coming)
-	if view := tracker.View(); !view.Ready() || view.moved[0] != 1 {
-		t.Errorf("ready: %v, moved %v", view.Ready(), view.moved)
+	if view := tracker.View(); !view.Ready || view.MovedSlots[0] != 1 {
+		t.Errorf("ready: %v, moved %v", view.Ready, view.MovedSlots)
 	}
 	if tracker.take(t.Context(), Topology{Epoch: 1, Ready: true, Cells: cellsOf(normal)}) {
-		t.Error("an earlier epoch was taken")
+		t.Error("an earlier epoch was accepted")
 	}
 }
 
-// A Tracker that starts anew carries positions as before.
-func TestHistoryIsKept(t *testing.T) {
+// TestHistoryIsSaved checks that a restarted Tracker still carries positions forward.
+func TestHistoryIsSaved(t *testing.T) {
 	dir := t.TempDir()
 	source := make(chan Topology)
 	tracker := NewTracker(channel(source), &fleet.Cells{}, dir)
@@ -145,7 +145,7 @@ func TestHistoryIsKept(t *testing.T) {
 	source <- Topology{Epoch: 1, Ready: true, Cells: cellsOf(normal)}
 	source <- Topology{Epoch: 2, Ready: true, Cells: cellsOf(normal, in), From: map[string]uint64{"b": 7}}
 	if _, found := tracker.Await(t.Context(), func(v *View) bool { return v.Epoch() == 2 }); !found {
-		t.Fatal("not taken")
+		t.Fatal("the topology was not adopted")
 	}
 	cancel()
 	<-ended
@@ -158,7 +158,7 @@ func TestHistoryIsKept(t *testing.T) {
 	}
 }
 
-// channel is a Source.
+// channel is a Source that delivers what it receives.
 type channel chan Topology
 
 // Run implements Source.
@@ -173,8 +173,8 @@ func (c channel) Run(ctx context.Context, deliver func(Topology)) error {
 	}
 }
 
-// TestRoutesAreTheHubManagers compares where gateways look for a slot with where the hub manager moves it.
-func TestRoutesAreTheHubManagers(t *testing.T) {
+// TestRoutesMatchHubManager checks that gateways look for a slot where the hub manager moves it.
+func TestRoutesMatchHubManager(t *testing.T) {
 	spec := cellplanev1alpha1.CellTopologySpec{Cells: []cellplanev1alpha1.TopologyCell{
 		{Name: "a", Weight: 2, State: cellplanev1alpha1.CellStateNormal},
 		{Name: "b", Weight: 1, Seed: 3, TargetWeight: ptr.To(int32(4)), State: cellplanev1alpha1.CellStateNormal},
@@ -196,7 +196,7 @@ func TestRoutesAreTheHubManagers(t *testing.T) {
 	}
 	for slot := range slots.Slot(slots.Count) {
 		if got.Route(slot) != want.Route(slot) {
-			t.Fatalf("slot %d: gateways route %+v, the hub manager %+v", slot, got.Route(slot), want.Route(slot))
+			t.Fatalf("slot %d: the gateway routes to %+v, the hub manager to %+v", slot, got.Route(slot), want.Route(slot))
 		}
 	}
 }
