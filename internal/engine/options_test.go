@@ -58,7 +58,7 @@ func TestValidate(t *testing.T) {
 		"--no-execute-taint-eviction-purge-mode":   func(o *Options) { o.PurgeMode = "Never" },
 		"--resource-eviction-rate":                 func(o *Options) { o.Failover.Taints.Rates.Normal = 0 },
 		"--skipped-propagating-namespaces":         func(o *Options) { o.SkippedNamespaces = []string{"("} },
-		`--plugins: there is no plugin "MyPlugin"`: func(o *Options) { o.Plugins = []string{"*", "MyPlugin"} },
+		`--plugins: unknown plugin "MyPlugin"`: func(o *Options) { o.Plugins = []string{"*", "MyPlugin"} },
 	} {
 		o := testOptions(t)
 		change(o)
