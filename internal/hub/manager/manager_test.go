@@ -193,7 +193,7 @@ func (f *fixture) testConflict(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.create(t, newPolicy("contested"))
-	f.awaitCondition(t, cellNames[0], metav1.ConditionFalse, reasonObstacles, "PropagationPolicy default/contested: it is in the cell and was not copied from the hub")
+	f.awaitCondition(t, cellNames[0], metav1.ConditionFalse, reasonObstacles, "PropagationPolicy default/contested: the object in the cell is not a copy of the hub's")
 	testenv.Eventually(t, "there is an event", func(ctx context.Context) (bool, error) {
 		var events corev1.EventList
 		err := f.hub.List(ctx, &events)
