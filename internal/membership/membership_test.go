@@ -565,14 +565,14 @@ func (w *world) testUnjoinWaits(t *testing.T) {
 		return looked.Load() >= since+3, nil
 	})
 	impatient := membership.UnjoinOptions{Hub: w.hub, Name: "waits", Patience: time.Millisecond}
-	if err := membership.Unjoin(t.Context(), impatient); err == nil || !strings.Contains(err.Error(), "still holds") {
+	if err := membership.Unjoin(t.Context(), impatient); err == nil || !strings.Contains(err.Error(), "still has objects") {
 		t.Fatalf("got %v, want a refusal while the cluster is not drained", err)
 	}
 	// The engines still need access, to remove what they propagated.
 	if err := version(w.as(t, "waits", "waits.cell-a")); err != nil {
 		t.Errorf("the identity of cell-a was revoked before the cluster was drained: %v", err)
 	}
-	if _, err := membership.Join(t.Context(), w.options("waits")); err == nil || !strings.Contains(err.Error(), "just leaving") {
+	if _, err := membership.Join(t.Context(), w.options("waits")); err == nil || !strings.Contains(err.Error(), "is leaving the federation") {
 		t.Errorf("joining a cluster that is leaving: %v", err)
 	}
 	left := w.cluster(t, "waits")
