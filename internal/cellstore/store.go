@@ -2,8 +2,6 @@ package cellstore
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"iter"
@@ -16,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/internal/fleet"
 )
 
 const (
@@ -41,7 +40,7 @@ type Store struct {
 
 // Open connects to the store of a cell with the credentials in a Secret of the hub. It does not wait for an answer.
 func Open(cell *cellplanev1alpha1.Cell, credentials *corev1.Secret) (*Store, error) {
-	config, err := tlsConfig(credentials)
+	config, err := fleet.StoreTLS(credentials)
 	if err != nil {
 		return nil, fmt.Errorf("preparing to reach the store of cell %s: %w", cell.Name, err)
 	}
@@ -62,26 +61,6 @@ func Open(cell *cellplanev1alpha1.Cell, credentials *corev1.Secret) (*Store, err
 		prefix = "/registry"
 	}
 	return &Store{Cell: cell.Name, client: client, prefix: strings.TrimSuffix(prefix, "/") + "/"}, nil
-}
-
-// caKey is the key of the authorities in the Secret with the credentials of a store.
-const caKey = "ca.crt"
-
-func tlsConfig(credentials *corev1.Secret) (*tls.Config, error) {
-	for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, caKey} {
-		if len(credentials.Data[key]) == 0 {
-			return nil, fmt.Errorf("the Secret %s/%s has no %s", credentials.Namespace, credentials.Name, key)
-		}
-	}
-	pair, err := tls.X509KeyPair(credentials.Data[corev1.TLSCertKey], credentials.Data[corev1.TLSPrivateKeyKey])
-	if err != nil {
-		return nil, fmt.Errorf("the certificate in Secret %s/%s cannot be used: %w", credentials.Namespace, credentials.Name, err)
-	}
-	authorities := x509.NewCertPool()
-	if !authorities.AppendCertsFromPEM(credentials.Data[caKey]) {
-		return nil, fmt.Errorf("the %s in Secret %s/%s holds no certificate", caKey, credentials.Namespace, credentials.Name)
-	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, RootCAs: authorities}, nil
 }
 
 // Close ends the connection.

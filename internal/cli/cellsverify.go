@@ -9,11 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/grpclog"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/internal/cellcheck"
+	"github.com/cellplane/cellplane/internal/cellconn"
 	"github.com/cellplane/cellplane/internal/cells"
 	"github.com/cellplane/cellplane/internal/cellstore"
 )
@@ -65,26 +64,13 @@ func verifyCells(ctx context.Context, hub hubFlags, settle time.Duration) (cellc
 	}
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)) // it logs closed connections
 	stores := map[string]*cellstore.Store{}
-	defer func() {
-		for _, store := range stores {
-			_ = store.Close()
-		}
-	}()
+	pool := &cellconn.Pool{Hub: api, Secrets: api}
+	defer pool.Close()
 	for _, listed := range topology.Spec.Cells {
 		if listed.State == v1alpha1.CellStateFailed {
 			continue
 		}
-		var cell v1alpha1.Cell
-		var secret corev1.Secret
-		err := api.Get(ctx, types.NamespacedName{Name: listed.Name}, &cell)
-		if err == nil {
-			ref := cell.Spec.Etcd.SecretRef
-			err = api.Get(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, &secret)
-		}
-		if err == nil {
-			stores[listed.Name], err = cellstore.Open(&cell, &secret)
-		}
-		if err != nil {
+		if stores[listed.Name], err = pool.Store(ctx, listed.Name); err != nil {
 			return cellcheck.Report{}, fmt.Errorf("reaching the store of cell %s: %w", listed.Name, err)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"net"
-	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -18,39 +17,36 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/retry"
 
-	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
 const (
-	// Settle is how long a write may still be on its way through an API server that already refuses its like. Who gets an answer
-	// later than this after asking has to confirm it.
+	// Settle is how long an API server that already refuses a kind of write may still be storing an earlier one. A response that
+	// takes longer than this has to be confirmed.
 	Settle = 250 * time.Millisecond
-	// Closed is an epoch that nobody ever has. A cell whose floor it is accepts nothing from gateways.
+	// Closed is an epoch that no gateway ever has. A cell with this floor accepts nothing from gateways.
 	Closed int64 = math.MaxInt64
 
 	probeInterval = 20 * time.Millisecond
-	probeWithin   = 5 * time.Second
+	probeTimeout  = 5 * time.Second
 )
 
-// ConfirmPath and ConfirmBody are a POST in JSON that changes nothing and is refused exactly if a write with the same epoch would be. Reviews of access
-// would not do: policies are never asked about them.
+// ConfirmPath and ConfirmBody are a POST in JSON that changes nothing and is refused exactly if a write with the same epoch would be. An
+// access review would not do: admission policies do not apply to it.
 const (
 	ConfirmPath = "/api/v1/namespaces/" + metav1.NamespaceDefault + "/configmaps?dryRun=All"
 	ConfirmBody = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"cellplane-fence-"}}`
 )
 
-// Install makes a cell have the fence, or repairs it. The configuration is the hub manager's. Where there is no floor yet it is 0, which
-// refuses nobody.
+// Install installs or repairs the fence of a cell. The client has to be the hub manager's. A new floor is 0, which refuses nothing.
 func Install(ctx context.Context, cell kubernetes.Interface) error {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: leaseNamespace, Name: leaseName, Annotations: map[string]string{floorAnnotation: "0"}}}
-	// The floor is there before any policy asks for it.
+	// The policies need the floor, so it comes first.
 	if _, err := cell.CoordinationV1().Leases(leaseNamespace).Create(ctx, lease, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("installing the fence: %w", err)
 	}
@@ -66,40 +62,36 @@ func Install(ctx context.Context, cell kubernetes.Interface) error {
 	return nil
 }
 
-// Cell is a cell whose fence is raised.
+// Cell is the fence of one cell.
 type Cell struct {
-	name   string
-	server string
-	tls    rest.TLSClientConfig
-	client kubernetes.Interface
+	name     string
+	endpoint fleet.Endpoint
+	client   kubernetes.Interface
 }
 
-// Connect prepares to raise the fence of a cell with the credentials that its Secret on the hub holds.
-func Connect(cell *cellplanev1alpha1.Cell, credentials *corev1.Secret) (*Cell, error) {
-	c := &Cell{name: cell.Name, server: cell.Spec.Endpoint.Server, tls: rest.TLSClientConfig{
-		CAData: cell.Spec.Endpoint.CABundle, ServerName: cell.Spec.Endpoint.ServerName,
-		CertData: credentials.Data[corev1.TLSCertKey], KeyData: credentials.Data[corev1.TLSPrivateKeyKey],
-	}}
-	if c.tls.ServerName == "" { // the same whichever of its API servers is asked
-		server, err := url.Parse(c.server)
+// Connect prepares to read and raise the fence of a cell.
+func Connect(name string, endpoint fleet.Endpoint) (*Cell, error) {
+	c := &Cell{name: name, endpoint: endpoint}
+	if endpoint.ServerName == "" { // all API servers of the cell have the same name in their certificates
+		server, err := url.Parse(endpoint.Server)
 		if err != nil {
-			return nil, fmt.Errorf("reading the address of cell %s: %w", c.name, err)
+			return nil, fmt.Errorf("reading the address of cell %s: %w", name, err)
 		}
-		c.tls.ServerName = server.Hostname()
+		c.endpoint.ServerName = server.Hostname()
 	}
 	var err error
-	if c.client, err = c.as(c.server, Mover, "system:masters", nil); err != nil {
-		return nil, fmt.Errorf("preparing to reach cell %s: %w", cell.Name, err)
+	if c.client, err = c.as(endpoint.Server, Mover, user.SystemPrivilegedGroup, nil); err != nil {
+		return nil, fmt.Errorf("preparing to reach cell %s: %w", name, err)
 	}
 	return c, nil
 }
 
-// as returns a client for an API server of the cell.
+// as returns a client for one API server of the cell.
 func (c *Cell) as(server, user, group string, extra map[string][]string) (kubernetes.Interface, error) {
-	config := &rest.Config{Host: server, TLSClientConfig: c.tls, Timeout: probeWithin, QPS: -1}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return transport.NewAuthProxyRoundTripper(user, "", []string{group}, extra, next)
-	})
+	endpoint := c.endpoint
+	endpoint.Server = server
+	config := endpoint.Config(user, []string{group}, extra)
+	config.Timeout = probeTimeout
 	return kubernetes.NewForConfig(config)
 }
 
@@ -120,8 +112,8 @@ func floorOf(lease *coordinationv1.Lease) int64 {
 	return floor
 }
 
-// Raise makes every API server of the cell refuse all epochs before the given one. It returns when each has been seen to, and nothing
-// that was on its way can be stored any more. A higher floor stays.
+// Raise makes every API server of the cell refuse all epochs before the given one. It returns after each of them has been seen to refuse,
+// and no write that was accepted before can still be stored. It never lowers the floor.
 func (c *Cell) Raise(ctx context.Context, epoch int64) error {
 	floor, err := c.setFloor(ctx, func(floor int64) int64 { return max(floor, epoch) })
 	if err != nil {
@@ -133,7 +125,7 @@ func (c *Cell) Raise(ctx context.Context, epoch int64) error {
 	return sleep(ctx, Settle)
 }
 
-// Reopen sets the floor of a cell that was closed. Nothing may be in it that gateways could take for current.
+// Reopen sets the floor of a cell that was closed. The cell must not hold stale objects: gateways would serve them.
 func (c *Cell) Reopen(ctx context.Context, epoch int64) error {
 	_, err := c.setFloor(ctx, func(int64) int64 { return epoch })
 	return err
@@ -168,7 +160,7 @@ func (c *Cell) setFloor(ctx context.Context, choose func(int64) int64) (floor in
 	return floor, nil
 }
 
-// probe is a request that changes nothing, and how every API server has to refuse it.
+// probe is a request that changes nothing, and the refusal that every API server has to answer.
 type probe struct {
 	epoch   int64
 	extra   map[string][]string
@@ -176,7 +168,7 @@ type probe struct {
 	refusal string
 }
 
-// probes tell that each policy works, the one with the floor last.
+// probes returns a probe for each policy. The one for the floor is last.
 func probes(epoch int64) []probe {
 	return []probe{
 		{epoch: epoch, extra: map[string][]string{names.ExistingExtra: {"true"}}, refusal: Absent},
@@ -185,7 +177,7 @@ func probes(epoch int64) []probe {
 	}
 }
 
-// probe asks all API servers until each refuses what it has to.
+// probe waits until every API server refuses every probe.
 func (c *Cell) probe(ctx context.Context, epoch int64) error {
 	servers, err := c.servers(ctx)
 	if err != nil {
@@ -196,7 +188,7 @@ func (c *Cell) probe(ctx context.Context, epoch int64) error {
 		group.Go(func() error {
 			for _, p := range probes(epoch) {
 				if err := c.ask(ctx, server, p); err != nil {
-					return fmt.Errorf("waiting for the API server %s of cell %s to refuse what is %q: %w", server, c.name, p.refusal, err)
+					return fmt.Errorf("waiting for API server %s of cell %s to refuse a request with %q: %w", server, c.name, p.refusal, err)
 				}
 			}
 			return nil
@@ -220,21 +212,21 @@ func (c *Cell) ask(ctx context.Context, server string, p probe) error {
 		case Refusal(err) == p.refusal:
 			return nil
 		case err == nil:
-			err = errors.New("it was accepted")
+			err = errors.New("the request was accepted")
 		}
 		if ended := sleep(ctx, probeInterval); ended != nil {
-			return fmt.Errorf("%w (last: %w)", ended, err)
+			return fmt.Errorf("%w (last attempt: %w)", ended, err)
 		}
 	}
 }
 
-// servers returns the addresses of the cell's API servers, one by one if they have made themselves known.
+// servers returns the addresses of the cell's API servers. If they do not publish them, it is the address of the cell.
 func (c *Cell) servers(ctx context.Context) ([]string, error) {
-	// API servers keep this one by themselves, under this name.
+	// API servers maintain this EndpointSlice themselves.
 	slice, err := c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return []string{c.server}, nil
+		return []string{c.endpoint.Server}, nil
 	case err != nil:
 		return nil, fmt.Errorf("finding the API servers of cell %s: %w", c.name, err)
 	}
@@ -249,12 +241,12 @@ func (c *Cell) servers(ctx context.Context) ([]string, error) {
 		}
 	}
 	if len(servers) == 0 {
-		servers = []string{c.server}
+		servers = []string{c.endpoint.Server}
 	}
 	return servers, nil
 }
 
-// Refusal returns which of the fence's constants an error of an API server is about, "" if none.
+// Refusal returns which of the fence's refusals an error of an API server is, or "".
 func Refusal(err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -263,14 +255,14 @@ func Refusal(err error) string {
 	return RefusalIn(status.Status())
 }
 
-// RefusalIn is Refusal for the status in an answer.
+// RefusalIn is Refusal for the status in a response.
 func RefusalIn(status metav1.Status) string {
 	if status.Reason != metav1.StatusReasonForbidden || !strings.Contains(status.Message, "ValidatingAdmissionPolicy 'cellplane-") {
 		return ""
 	}
-	_, said, _ := strings.Cut(status.Message, "denied request: ")
+	_, message, _ := strings.Cut(status.Message, "denied request: ")
 	for _, refusal := range []string{StaleEpoch, Absent, Frozen, Reserved} {
-		if strings.HasPrefix(said, refusal) {
+		if strings.HasPrefix(message, refusal) {
 			return refusal
 		}
 	}

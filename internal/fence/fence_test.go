@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"strconv"
 	"testing"
@@ -17,8 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	coreapply "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/transport"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
@@ -75,7 +72,7 @@ func newSite(t *testing.T) *site {
 	if err := s.store.RaiseTerm(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	if s.cell, err = fence.Connect(s.object, s.credentials); err != nil {
+	if s.cell, err = fence.Connect(s.object.Name, fleet.CellEndpoint(s.object, s.credentials)); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // it may be repeated
@@ -93,11 +90,7 @@ func (s *site) as(t *testing.T, user string, groups []string, extras ...string) 
 	for i := 0; i < len(extras); i += 2 {
 		extra[extras[i]] = []string{extras[i+1]}
 	}
-	config := &rest.Config{Host: s.object.Spec.Endpoint.Server, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: s.object.Spec.Endpoint.CABundle, CertData: s.credentials.Data["tls.crt"], KeyData: s.credentials.Data["tls.key"]}}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return transport.NewAuthProxyRoundTripper(user, "", groups, extra, next)
-	})
-	client, err := kubernetes.NewForConfig(config)
+	client, err := kubernetes.NewForConfig(fleet.CellEndpoint(s.object, s.credentials).Config(user, groups, extra))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,30 +11,30 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
-// What refusals begin with, behind the words of the API server. Gateways look for them.
+// Messages of refusals begin with one of these, after the API server's own prefix. Gateways look for them.
 const (
-	// StaleEpoch refuses a request that was routed by a former topology.
+	// StaleEpoch refuses a request that was routed by an earlier topology.
 	StaleEpoch = "cellplane: stale epoch"
-	// Absent refuses to create what is to be created in another cell.
+	// Absent refuses to create an object that belongs in another cell.
 	Absent = "cellplane: absent here"
-	// Frozen refuses to change an object that is on its way to another cell.
+	// Frozen refuses to change an object that is being moved to another cell.
 	Frozen = "cellplane: frozen"
-	// Reserved refuses to set what only the hub manager sets.
+	// Reserved refuses to change what only the hub manager may change.
 	Reserved = "cellplane: reserved"
 )
 
-// Mover is the user that the hub manager is in a cell. Freezes do not bind it.
+// Mover is the hub manager's user name in a cell. It may change frozen objects.
 const Mover = "system:cellplane:hub-manager"
 
 const (
-	// leaseName and leaseNamespace are where a cell keeps its floor: in a namespace that every API server has from the start.
+	// leaseName and leaseNamespace are where a cell keeps its floor. Every API server has this namespace from the start.
 	leaseName      = "cellplane-fence"
 	leaseNamespace = metav1.NamespaceSystem
 	// floorAnnotation is the lowest epoch that the cell accepts.
 	floorAnnotation = names.EpochExtra
 )
 
-// Fragments of expressions.
+// Fragments of CEL expressions.
 var (
 	throughGateway = fmt.Sprintf("(has(request.userInfo.groups) && '%s' in request.userInfo.groups)", fleet.AuthorizedGroup)
 	isMover        = fmt.Sprintf("(request.userInfo.username == '%s' && !%s)", Mover, throughGateway)
@@ -47,7 +47,7 @@ var (
 // policy is one of the fence's policies.
 type policy struct {
 	name string
-	// when says which requests it is about, and rules what they must fulfil.
+	// when selects requests, and rules are what these must fulfil.
 	when   string
 	rules  []rule
 	params bool
@@ -55,7 +55,7 @@ type policy struct {
 
 type rule struct {
 	expression string
-	// message is an expression too.
+	// message is a CEL expression.
 	message string
 }
 
@@ -74,7 +74,7 @@ func policies() []policy {
 			name: "cellplane-existing-only",
 			when: existingOnly,
 			rules: []rule{
-				{expression: "request.operation != 'CREATE'", message: fmt.Sprintf("'%s, new objects of this name are made in another cell'", Absent)},
+				{expression: "request.operation != 'CREATE'", message: fmt.Sprintf("'%s, new objects of this name are created in another cell'", Absent)},
 				{expression: "!(has(request.subResource) && request.subResource == 'scale')", message: fmt.Sprintf("'%s, the object can be scaled once it has moved'", Frozen)},
 			},
 		},
@@ -82,10 +82,10 @@ func policies() []policy {
 			name: "cellplane-frozen",
 			when: "!" + isMover,
 			rules: []rule{
-				{expression: "!" + fmt.Sprintf(marked, "oldObject"), message: fmt.Sprintf("'%s, the object moves to another cell'", Frozen)},
-				{expression: fmt.Sprintf(marked, "oldObject") + " || !" + fmt.Sprintf(marked, "object"), message: fmt.Sprintf("'%s, the label %s is set by the hub manager alone'", Reserved, names.RebalanceStatusLabel)},
+				{expression: "!" + fmt.Sprintf(marked, "oldObject"), message: fmt.Sprintf("'%s, the object is being moved to another cell'", Frozen)},
+				{expression: fmt.Sprintf(marked, "oldObject") + " || !" + fmt.Sprintf(marked, "object"), message: fmt.Sprintf("'%s, only the hub manager sets the label %s'", Reserved, names.RebalanceStatusLabel)},
 				{expression: fmt.Sprintf("!(request.resource.group == 'coordination.k8s.io' && request.resource.resource == 'leases' && request.name == '%s' && request.namespace == '%s')", leaseName, leaseNamespace),
-					message: fmt.Sprintf("'%s, the fence is raised by the hub manager alone'", Reserved)},
+					message: fmt.Sprintf("'%s, only the hub manager changes the fence'", Reserved)},
 			},
 		},
 	}

@@ -10,12 +10,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// AuthorizedGroup is the group a gateway adds to the identities it forwards to a cell. Who may do what is decided by the hub's RBAC
-// before a request leaves the gateway; the group tells the cell that this has been done. The name is reserved: gateways take it
-// away from whoever claims it.
+// AuthorizedGroup is the group that a gateway adds to the identities it forwards to a cell. It tells the cell that the gateway has
+// authorized the request by the hub's RBAC. The name is reserved: gateways remove it from identities that claim it.
 const AuthorizedGroup = "cellplane:authorized"
 
-// GrantGateways lets a cell serve what gateways have authorized. It may be repeated.
+// GrantGateways makes a cell accept everything that gateways have authorized. It is idempotent.
 func GrantGateways(ctx context.Context, cell kubernetes.Interface) error {
 	options := metav1.ApplyOptions{FieldManager: "cellplane", Force: true}
 	role := rbacapply.ClusterRole(AuthorizedGroup).WithRules(

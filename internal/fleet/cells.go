@@ -1,23 +1,22 @@
 package fleet
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"sync"
 )
 
-// Cells are the connections to the cells of a topology. They outlive a change of the topology where a cell's endpoint stays the same.
+// Cells are a gateway's connections to the cells of a topology. A connection is kept while the cell's endpoint stays the same.
 type Cells struct {
-	// Connections is the number of connections to each cell; 0 means a few.
+	// Connections is the number of connections to each cell; 0 means the default.
 	Connections int
 
 	mu   sync.Mutex
 	open map[string]*Upstream
 }
 
-// Connect returns connections to exactly the given cells, in the order of names. Those of cells no longer named are closed. What is
-// wrong with one cell does not keep the others from being connected; its place is nil, and the error says why.
+// Connect returns connections to the given cells, in the order of names, and closes all others. A cell that cannot be connected to is
+// nil in the result, and the error tells why; the others are connected all the same.
 func (c *Cells) Connect(names []string, endpoints map[string]Endpoint) ([]*Upstream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,9 +46,4 @@ func (c *Cells) Connect(names []string, endpoints map[string]Endpoint) ([]*Upstr
 	}
 	c.open = connected
 	return upstreams, errors.Join(errs...)
-}
-
-func (e Endpoint) equal(other Endpoint) bool {
-	return e.Server == other.Server && e.ServerName == other.ServerName &&
-		bytes.Equal(e.CA, other.CA) && bytes.Equal(e.Cert, other.Cert) && bytes.Equal(e.Key, other.Key)
 }

@@ -1,4 +1,4 @@
-// Package fleet is the way to other control planes: connections to cells,
-// the hub and members, with their credentials, limits and health. Everything
-// that talks to several control planes goes through it.
+// Package fleet makes connections to other control planes: cells, the hub and
+// members. It owns credentials, TLS, limits and health. Package cellconn keeps
+// the hub manager's connections to cells.
 package fleet

@@ -14,20 +14,19 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// The rhythm in which a member that does not answer is asked again. There is no back-off: whoever waits for it should
-// go on as soon as it is back.
+// How often an unreachable member is probed. There is no back-off: work should continue as soon as it is back.
 const (
 	probeInterval = time.Second
 	probeTimeout  = 3 * time.Second
 )
 
-// health is whether a member answers. Requests report failures; while it is broken, it is probed until it is not.
+// health tracks whether a member is reachable. Requests report failures; an unreachable member is probed until it answers.
 type health struct {
 	probe func(context.Context) error
 
 	mu        sync.Mutex
 	reason    error         // nil: healthy
-	doubted   bool          // whether it is being found out
+	checking  bool          // whether a doubtful failure is being checked
 	recovered chan struct{} // closed when healthy
 	listeners []func()
 }
@@ -38,8 +37,8 @@ func newHealth(probe func(context.Context) error) *health {
 	return h
 }
 
-// Report takes note of the error of a request. Only those that say that the member cannot be reached count. One that the
-// member sent itself may be about a part of it, like an API that it gets from elsewhere: then the member is asked first.
+// Report notes the error of a request. Only errors that mean that the member is unreachable count. One that the member sent
+// itself may be about a part of it, like an aggregated API: then the member is probed first.
 func (m *Member) Report(err error) {
 	if !Unreachable(err) {
 		return
@@ -48,47 +47,47 @@ func (m *Member) Report(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case h.reason != nil || h.doubted:
+	case h.reason != nil || h.checking:
 	case answered(err):
-		h.doubted = true
-		go h.find(m.ctx, err)
+		h.checking = true
+		go h.check(m.ctx, err)
 	default:
-		h.breaks(m.ctx, err)
+		h.fail(m.ctx, err)
 	}
 }
 
-// breaks takes note that the member does not answer. It is called with the lock held.
-func (h *health) breaks(ctx context.Context, reason error) {
+// fail marks the member as unreachable. The caller holds the lock.
+func (h *health) fail(ctx context.Context, reason error) {
 	h.reason = reason
 	h.recovered = make(chan struct{})
 	go h.watch(ctx)
 }
 
-// find asks a member that answered so as if it could not be reached.
-func (h *health) find(ctx context.Context, doubt error) {
-	err := h.ask(ctx)
+// check probes a member that answered with an error that may mean that it is unreachable.
+func (h *health) check(ctx context.Context, doubt error) {
+	err := h.probeOnce(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.doubted = false
+	h.checking = false
 	if Unreachable(err) && h.reason == nil {
-		h.breaks(ctx, doubt)
+		h.fail(ctx, doubt)
 	}
 }
 
-func (h *health) ask(ctx context.Context) error {
+func (h *health) probeOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	return h.probe(ctx)
 }
 
-// Broken returns why the member does not answer, or nil.
+// Broken returns why the member is unreachable, or nil.
 func (m *Member) Broken() error {
 	m.health.mu.Lock()
 	defer m.health.mu.Unlock()
 	return m.health.reason
 }
 
-// Wait returns when the member answers, or with the error of the context.
+// Wait returns when the member is reachable, or with the error of the context.
 func (m *Member) Wait(ctx context.Context) error {
 	m.health.mu.Lock()
 	recovered := m.health.recovered
@@ -103,7 +102,7 @@ func (m *Member) Wait(ctx context.Context) error {
 	}
 }
 
-// OnRecovery registers a function that is called whenever the member answers again.
+// OnRecovery registers a function that is called whenever the member becomes reachable again.
 func (m *Member) OnRecovery(f func()) {
 	m.health.mu.Lock()
 	defer m.health.mu.Unlock()
@@ -120,7 +119,7 @@ func (h *health) watch(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if !Unreachable(h.ask(ctx)) {
+		if !Unreachable(h.probeOnce(ctx)) {
 			break
 		}
 	}
@@ -134,8 +133,7 @@ func (h *health) watch(ctx context.Context) {
 	}
 }
 
-// Unreachable tells whether an error means that a member did not take the request at all, as opposed to having looked
-// at it and refused.
+// Unreachable reports whether an error means that a member did not process the request, as opposed to refusing it.
 func Unreachable(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return false
@@ -154,7 +152,7 @@ func Unreachable(err error) bool {
 	}
 }
 
-// answered tells whether an error came from the member, or from whoever stands before it.
+// answered reports whether an error came from the member or a proxy in front of it.
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status)

@@ -18,7 +18,7 @@ import (
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 )
 
-// Member is a member cluster as an engine uses it: a client for objects of any kind, and whether it answers.
+// Member is an engine's connection to a member cluster: a client for objects of any kind, and the member's health.
 type Member struct {
 	name       string
 	connection *MemberConnection
@@ -27,11 +27,11 @@ type Member struct {
 	kinds      *kinds
 	health     *health
 
-	ctx    context.Context // ends when the member is let go
+	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 }
 
-// OpenMember prepares clients for a member; nothing is sent yet. It is used until Close.
+// OpenMember prepares clients for a member; nothing is sent yet. The caller must Close it.
 func OpenMember(ctx context.Context, cluster *clusterv1alpha1.Cluster, secret *corev1.Secret) (*Member, error) {
 	connection, err := Connect(cluster, secret)
 	if err != nil {
@@ -62,23 +62,23 @@ func OpenMember(ctx context.Context, cluster *clusterv1alpha1.Cluster, secret *c
 // Name returns the name of the cluster.
 func (m *Member) Name() string { return m.name }
 
-// Close ends whatever goes on with the member.
+// Close ends all use of the member.
 func (m *Member) Close() { m.cancel() }
 
 // Context ends with Close.
 func (m *Member) Context() context.Context { return m.ctx }
 
-// Update takes over new credentials and reports whether it could; if not, the member must be opened anew.
+// Update switches to new credentials and reports whether it could; if not, the member must be reopened.
 func (m *Member) Update(cluster *clusterv1alpha1.Cluster, secret *corev1.Secret) bool {
 	return m.connection.Follow(cluster, secret)
 }
 
 // Resource returns the client for objects of a kind and how the member serves it. The error satisfies
-// meta.IsNoMatchError if it does not.
+// meta.IsNoMatchError if the member does not serve it.
 func (m *Member) Resource(ctx context.Context, gvk schema.GroupVersionKind, namespace string) (dynamic.ResourceInterface, ServedKind, error) {
 	kind, err := m.kinds.find(ctx, gvk)
 	if err != nil {
-		return nil, kind, fmt.Errorf("asking cluster %s about %s: %w", m.name, gvk.Kind, err)
+		return nil, kind, fmt.Errorf("discovering in cluster %s how %s is served: %w", m.name, gvk.Kind, err)
 	}
 	resource := m.objects.Resource(kind.Resource)
 	if kind.Namespaced {
@@ -87,8 +87,8 @@ func (m *Member) Resource(ctx context.Context, gvk schema.GroupVersionKind, name
 	return resource, kind, nil
 }
 
-// Follow keeps a sink up to date with the member's objects of a resource that have the labels, until the context or
-// the member ends. The objects are [Bare].
+// Follow watches the member's objects of a resource that have the labels, and keeps a sink up to date, until the context
+// or the member ends. The objects are [Bare].
 func (m *Member) Follow(ctx context.Context, resource schema.GroupVersionResource, selector string, sink Sink) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -102,11 +102,11 @@ type ServedKind struct {
 	Namespaced bool
 }
 
-// kinds remembers how a member serves the kinds that were asked for. It asks for one group and version at a time:
-// a member may have hundreds, and a workload needs few.
+// kinds caches how a member serves kinds. It discovers one group and version at a time: a member may have hundreds, and a
+// workload needs few.
 type kinds struct {
 	client rest.Interface
-	asking chan struct{} // has room for one: who asks about a kind that is not known
+	asking chan struct{} // a semaphore for discovery requests
 	mu     sync.Mutex
 	known  map[schema.GroupVersion]served
 }
@@ -120,11 +120,11 @@ type served struct {
 	asked time.Time
 }
 
-// missingAge is for how long a member is not asked again about a kind it does not serve.
+// missingAge is how long it is cached that a member does not serve a kind.
 const missingAge = 3 * time.Second
 
-// find returns how a kind is served. One asks the member while others wait, each as long as it likes; what is known is
-// told at once.
+// find returns how a kind is served. Cached kinds are returned at once. One caller at a time asks the member; the others
+// wait until their contexts end.
 func (k *kinds) find(ctx context.Context, gvk schema.GroupVersionKind) (ServedKind, error) {
 	group, fresh := k.look(gvk)
 	if !fresh {
@@ -134,7 +134,7 @@ func (k *kinds) find(ctx context.Context, gvk schema.GroupVersionKind) (ServedKi
 		case <-ctx.Done():
 			return ServedKind{}, ctx.Err()
 		}
-		group, fresh = k.look(gvk) // perhaps who asked before wanted to know the same
+		group, fresh = k.look(gvk) // the former holder may have asked for the same
 	}
 	if !fresh {
 		var err error
@@ -151,7 +151,7 @@ func (k *kinds) find(ctx context.Context, gvk schema.GroupVersionKind) (ServedKi
 	return ServedKind{}, &meta.NoKindMatchError{GroupKind: gvk.GroupKind(), SearchedVersions: []string{gvk.Version}}
 }
 
-// look returns what is known of the group and version of a kind, and whether that is good enough for the kind.
+// look returns the cached group and version of a kind, and whether that is fresh enough for the kind.
 func (k *kinds) look(gvk schema.GroupVersionKind) (group served, fresh bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -180,12 +180,12 @@ func (k *kinds) ask(ctx context.Context, gv schema.GroupVersion) (served, error)
 	return group, nil
 }
 
-// forget makes the next question about a kind go to the member; what it serves may have changed.
+// forget drops a group and version from the cache.
 func (k *kinds) forget(gv schema.GroupVersion) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.known, gv)
 }
 
-// Forget makes the member be asked again how it serves a group and version.
+// Forget drops a group and version from the discovery cache.
 func (m *Member) Forget(gv schema.GroupVersion) { m.kinds.forget(gv) }

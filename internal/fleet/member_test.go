@@ -16,8 +16,8 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
-// A member that does not say how it serves one kind holds up nobody who asks for another, and nobody waits for longer than
-// he likes.
+// A member that does not answer the discovery of one group does not block callers that need another, and callers wait only
+// until their contexts end.
 func TestSlowDiscovery(t *testing.T) {
 	asked, end := make(chan struct{}, 1), make(chan struct{})
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -59,13 +59,13 @@ func TestSlowDiscovery(t *testing.T) {
 	}
 	select {
 	case err := <-waiting:
-		t.Errorf("who asked for pods was told only after the other: %v", err)
+		t.Errorf("the request for pods was answered only after the other: %v", err)
 	default:
 	}
 	cancel()
 	for range 2 {
 		if err := <-waiting; !errors.Is(err, context.Canceled) {
-			t.Errorf("who lost patience was told %v", err)
+			t.Errorf("a cancelled caller got %v", err)
 		}
 	}
 }

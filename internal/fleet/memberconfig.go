@@ -18,15 +18,15 @@ import (
 const (
 	// MemberTokenKey holds the bearer token.
 	MemberTokenKey = "token"
-	// MemberCAKey holds the PEM certificates that vouch for the member's API server.
+	// MemberCAKey holds the PEM certificates that the member's API server is verified with.
 	MemberCAKey = "caBundle"
 )
 
-// MemberConfig returns the client configuration for a member: where it is comes from the Cluster, who we are there
-// from the Secret. The token is the one of this moment; Connect follows a changing one.
+// MemberConfig returns the client configuration for a member: the endpoint comes from the Cluster, the credentials from the
+// Secret. Its token is fixed; Connect handles a changing one.
 //
-// Requests are not limited in rate, which is for callers to do, but each is limited in time: what is not a stream ends
-// within a minute, and a stream begins within one.
+// The rate of requests is not limited. Their time is: an answer must be complete within a minute, and a stream must begin
+// within one.
 func MemberConfig(cluster *clusterv1alpha1.Cluster, secret *corev1.Secret) (*rest.Config, error) {
 	config, err := memberConfig(cluster, secret)
 	if err != nil {
@@ -54,7 +54,7 @@ func memberConfig(cluster *clusterv1alpha1.Cluster, secret *corev1.Secret) (*res
 		},
 	}
 	if !spec.InsecureSkipTLSVerification {
-		// Without a bundle the authorities of this machine vouch for the member.
+		// Without a bundle, the system's certificate authorities are used.
 		config.CAData = secret.Data[MemberCAKey]
 	}
 	if spec.ProxyURL != "" {
@@ -80,7 +80,7 @@ func checkEndpoint(endpoint string) error {
 		return fmt.Errorf("spec.apiEndpoint is not a URL: %w", err)
 	}
 	if parsed.Scheme != "https" || parsed.Host == "" {
-		return fmt.Errorf("spec.apiEndpoint %q must be an https URL: credentials are never sent in the clear", parsed.Redacted())
+		return fmt.Errorf("spec.apiEndpoint %q must be an https URL: credentials are not sent unencrypted", parsed.Redacted())
 	}
 	if parsed.User != nil || parsed.RawQuery != "" || parsed.Fragment != "" {
 		return fmt.Errorf("spec.apiEndpoint %q must be a plain https URL, without user, query or fragment", parsed.Redacted())
@@ -104,7 +104,7 @@ func parseProxy(proxyURL string) (*url.URL, error) {
 	switch parsed.Scheme {
 	case "http", "https", "socks5":
 	default:
-		return nil, fmt.Errorf("spec.proxyURL %q must be of http, https or socks5", parsed.Redacted())
+		return nil, fmt.Errorf("spec.proxyURL %q must have the scheme http, https or socks5", parsed.Redacted())
 	}
 	if parsed.Host == "" {
 		return nil, fmt.Errorf("spec.proxyURL %q has no host", parsed.Redacted())
@@ -112,8 +112,8 @@ func parseProxy(proxyURL string) (*url.URL, error) {
 	return parsed, nil
 }
 
-// sendToProxy adds headers to what the proxy is asked. A configuration with a proxy of its own never shares its
-// transport with another, so that the transport may be changed here.
+// sendToProxy adds headers to CONNECT requests. A configuration with its own proxy does not share its transport, so the
+// transport may be modified here.
 func sendToProxy(headers map[string]string) func(http.RoundTripper) http.RoundTripper {
 	connect := http.Header{}
 	for key, value := range headers {
@@ -127,7 +127,7 @@ func sendToProxy(headers map[string]string) func(http.RoundTripper) http.RoundTr
 	}
 }
 
-// innermost returns the transport below all wrappers, nil if it is of another make.
+// innermost returns the http.Transport below all wrappers, nil if there is none.
 func innermost(tripper http.RoundTripper) *http.Transport {
 	for {
 		switch t := tripper.(type) {

@@ -42,7 +42,7 @@ func TestMemberConfigRefuses(t *testing.T) {
 		"a password in the URL":  {func(s *clusterv1alpha1.ClusterSpec) { s.APIEndpoint = "https://u:hunter2@member" }, token, "without user"},
 		"no token":               {func(*clusterv1alpha1.ClusterSpec) {}, nil, "has no token"},
 		"an empty token":         {func(*clusterv1alpha1.ClusterSpec) {}, map[string][]byte{fleet.MemberTokenKey: []byte(" \n")}, "has no token"},
-		"an ftp proxy":           {func(s *clusterv1alpha1.ClusterSpec) { s.ProxyURL = "ftp://proxy" }, token, "must be of http, https or socks5"},
+		"an ftp proxy":           {func(s *clusterv1alpha1.ClusterSpec) { s.ProxyURL = "ftp://proxy" }, token, "must have the scheme http, https or socks5"},
 		"a proxy without a host": {func(s *clusterv1alpha1.ClusterSpec) { s.ProxyURL = "http://" }, token, "has no host"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestMemberConfigRefuses(t *testing.T) {
 				t.Fatalf("got %v, want an error about member1 with %q", err, test.want)
 			}
 			if strings.Contains(err.Error(), "hunter2") {
-				t.Errorf("the error gives a password away: %v", err)
+				t.Errorf("the error contains a password: %v", err)
 			}
 		})
 	}
@@ -88,7 +88,7 @@ func newAccount(t *testing.T, name string) account {
 	}
 }
 
-// whoAmI returns who a member takes us for.
+// whoAmI returns the user name that a member authenticates us as.
 func whoAmI(ctx context.Context, config *rest.Config) (string, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -142,15 +142,15 @@ func TestMemberConfigGetsIn(t *testing.T) {
 			user, err := whoAmI(t.Context(), config)
 			if test.refused {
 				if err == nil {
-					t.Fatal("got in, want a refusal")
+					t.Fatal("the request was accepted, want a refusal")
 				}
 				return
 			}
 			if err != nil || user != account.user {
-				t.Fatalf("got in as %q (%v), want %q", user, err, account.user)
+				t.Fatalf("authenticated as %q (%v), want %q", user, err, account.user)
 			}
 			if test.passed != nil && test.passed.Load() == before {
-				t.Error("the request went past the proxy")
+				t.Error("the request bypassed the proxy")
 			}
 		})
 	}
@@ -191,7 +191,7 @@ func TestConnectionFollowsToken(t *testing.T) {
 	expect(second.user)
 }
 
-// A member that accepts connections and says nothing must not hold anybody up.
+// A member that accepts connections and does not answer must not block anybody.
 func TestRequestsEnd(t *testing.T) {
 	release := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -226,7 +226,7 @@ func TestRequestsEnd(t *testing.T) {
 		"/silent?watch=true": "a stream that never begins",
 	} {
 		if body, err := get(path); err == nil {
-			t.Errorf("%s was waited for, and brought %q", what, body)
+			t.Errorf("%s was not cancelled, and returned %q", what, body)
 		}
 	}
 	if _, err := get("/silent"); !errors.Is(err, context.DeadlineExceeded) {
@@ -234,17 +234,17 @@ func TestRequestsEnd(t *testing.T) {
 	}
 	time.AfterFunc(4*limit, func() { close(release) })
 	if body, err := get("/begins?watch=1"); err != nil || body != "late" {
-		t.Errorf("a stream brought %q (%v), want what came after the limit", body, err)
+		t.Errorf("a stream returned %q (%v), want what came after the limit", body, err)
 	}
 }
 
-// proxy counts the connections that pass it.
+// proxy counts its connections.
 type proxy struct {
 	address string
 	passed  atomic.Int32
 }
 
-// connectProxy is an http proxy that wants to see a header.
+// connectProxy is an http proxy that requires a header.
 func connectProxy(t *testing.T, header, value string) *proxy {
 	t.Helper()
 	p := &proxy{}
@@ -254,7 +254,7 @@ func connectProxy(t *testing.T, header, value string) *proxy {
 			return
 		}
 		p.passed.Add(1)
-		// The server must let go of the connection before the client sends anything: what it has read by then would be lost.
+		// The server must release the connection before the client sends anything: what it has read by then would be lost.
 		conn, _, err := w.(http.Hijacker).Hijack()
 		if err != nil {
 			return
@@ -271,7 +271,7 @@ func connectProxy(t *testing.T, header, value string) *proxy {
 	return p
 }
 
-// socksProxy is the least of RFC 1928 that a client needs: no authentication, CONNECT to an IPv4 address.
+// socksProxy implements the part of RFC 1928 that a client needs: no authentication, CONNECT to an IPv4 address.
 func socksProxy(t *testing.T) *proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -12,8 +12,8 @@ import (
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 )
 
-// MemberConnection is a way to a member that outlives its token: clients made from its configuration always send the
-// token of the moment. Make one with Connect.
+// MemberConnection is a connection to a member. Clients made from its configuration always send the latest token. Make one
+// with Connect.
 type MemberConnection struct {
 	config  *rest.Config
 	cluster clusterv1alpha1.ClusterSpec // what config was made from
@@ -41,8 +41,8 @@ func Connect(cluster *clusterv1alpha1.Cluster, secret *corev1.Secret) (*MemberCo
 // Config returns a client configuration that the caller may change.
 func (c *MemberConnection) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
-// Follow takes over what has changed in the Cluster and its Secret and reports whether it could: a new token is used
-// from the next request on. Anything else, like another endpoint or authority, needs a new connection and new clients.
+// Follow applies a change of the Cluster or its Secret and reports whether it could. A new token is used from the next request
+// on. Anything else, like another endpoint or authority, needs a new connection and new clients.
 func (c *MemberConnection) Follow(cluster *clusterv1alpha1.Cluster, secret *corev1.Secret) bool {
 	if !c.leadsTo(&cluster.Spec, secret) {
 		return false
@@ -63,7 +63,7 @@ func (c *MemberConnection) leadsTo(spec *clusterv1alpha1.ClusterSpec, secret *co
 		bytes.Equal(c.ca, secret.Data[MemberCAKey])
 }
 
-// bearer sends the token of the moment.
+// bearer sends the latest token.
 type bearer struct {
 	token *atomic.Pointer[string]
 	next  http.RoundTripper

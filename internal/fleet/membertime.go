@@ -11,12 +11,12 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// longestRequest is how long a member may take to answer. An API server gives up after the same time by default.
-const longestRequest = time.Minute
+// requestTimeout is how long a member may take to answer. It is also the default of API servers.
+const requestTimeout = time.Minute
 
-// limitInTime lets no request hang on a member that accepts connections and then says nothing.
+// limitInTime ends requests to a member that accepts connections and does not answer.
 func limitInTime(next http.RoundTripper) http.RoundTripper {
-	return &timeLimit{limit: longestRequest, next: next}
+	return &timeLimit{limit: requestTimeout, next: next}
 }
 
 type timeLimit struct {
@@ -24,7 +24,7 @@ type timeLimit struct {
 	next  http.RoundTripper
 }
 
-// RoundTrip ends the request after the limit: with the last byte for an answer, with the first for a stream.
+// RoundTrip cancels a request that takes too long. An answer must be complete within the limit, a stream must begin within it.
 func (t *timeLimit) RoundTrip(request *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(request.Context())
 	timer := time.AfterFunc(t.limit, func() {
@@ -54,7 +54,7 @@ func (t *timeLimit) RoundTrip(request *http.Request) (*http.Response, error) {
 // WrappedRoundTripper returns what the request is passed to.
 func (t *timeLimit) WrappedRoundTripper() http.RoundTripper { return t.next }
 
-// streams reports whether the answer to a request ends when somebody has enough of it.
+// streams reports whether the answer to a request is a stream.
 func streams(request *http.Request) bool {
 	query := request.URL.Query()
 	return isTrue(query.Get("watch")) || isTrue(query.Get("follow")) || httpstream.IsUpgradeRequest(request)
@@ -62,14 +62,14 @@ func streams(request *http.Request) bool {
 
 func isTrue(value string) bool { return value == "true" || value == "1" }
 
-// limitedBody frees the timer when an answer has been read.
+// limitedBody stops the timer when the body is closed.
 type limitedBody struct {
 	io.ReadCloser
 	end  func()
 	once sync.Once
 }
 
-// Close closes the answer.
+// Close closes the body.
 func (b *limitedBody) Close() error {
 	err := b.ReadCloser.Close()
 	b.once.Do(b.end)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// LimitInTime is limitInTime with a limit that a test can wait for.
+// LimitInTime is limitInTime with a shorter limit.
 func LimitInTime(limit time.Duration, next http.RoundTripper) http.RoundTripper {
 	return &timeLimit{limit: limit, next: next}
 }

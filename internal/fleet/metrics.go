@@ -7,7 +7,7 @@ import (
 
 var connectionResets = metrics.NewCounterVec(&metrics.CounterOpts{
 	Name:           "cellplane_upstream_connection_resets_total",
-	Help:           "Connections to a control plane that were given up because requests on them were not answered.",
+	Help:           "Connections to a control plane that were replaced because requests on them timed out.",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"control_plane"})
 

@@ -13,15 +13,15 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Decode decodes one object. It may overwrite what it is given.
+// Decode decodes one object. It may overwrite its input.
 type Decode func(object []byte) (runtime.Object, error)
 
-// Known tells whether an object is known in a version or a newer one.
+// Known reports whether an object is known in this version or a newer one.
 type Known func(namespace, name, resourceVersion string) bool
 
-// ResourceSource returns the source of all objects of a resource, in all namespaces, as a function decodes them. A
-// general client would decode all of a list at once, managed fields included. Known may be nil; what it knows is not
-// told of again, but in lists.
+// ResourceSource returns the source of all objects of a resource in all namespaces. It decodes them one by one; a general
+// client would decode a whole list at once, with managed fields. Known may be nil; watch events of known objects are
+// skipped, lists are complete.
 func ResourceSource(client rest.Interface, resource schema.GroupVersionResource, decode Decode, known Known) Source {
 	path := []string{"/apis", resource.Group, resource.Version, resource.Resource}
 	if resource.Group == "" {
@@ -68,7 +68,7 @@ func decodeList(body []byte, decode Decode) (*objectList, error) {
 		return nil, fmt.Errorf("reading a list: %w", err)
 	}
 	list := &objectList{TypeMeta: raw.TypeMeta, ListMeta: raw.Metadata, Items: make([]runtime.Object, 0, len(raw.Items))}
-	// API servers say it of the list alone where they know the kind.
+	// Items of built-in kinds do not carry their kind.
 	kind := schema.FromAPIVersionAndKind(raw.APIVersion, strings.TrimSuffix(raw.Kind, "List"))
 	for i := range raw.Items {
 		obj, err := decode(raw.Items[i])

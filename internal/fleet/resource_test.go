@@ -13,10 +13,10 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// bares is a sink that counts how many times it was told of each object.
+// bares is a sink that counts the calls for each object.
 type bares struct {
 	mu   sync.Mutex
-	told map[string]int
+	seen map[string]int
 }
 
 func (b *bares) Set(obj runtime.Object) {
@@ -27,7 +27,7 @@ func (b *bares) Set(obj runtime.Object) {
 	if err != nil || len(bare.GetManagedFields()) > 0 || len(full.GetManagedFields()) == 0 {
 		panic(fmt.Sprintf("%s has %d managed fields, and in full %d: %v", bare.GetName(), len(bare.GetManagedFields()), len(full.GetManagedFields()), err))
 	}
-	b.told[bare.GetKind()+" "+bare.GetName()]++
+	b.seen[bare.GetKind()+" "+bare.GetName()]++
 }
 
 func (b *bares) Unset(obj runtime.Object) { b.Set(obj) }
@@ -37,10 +37,10 @@ func (b *bares) Relist() func(string) { return func(string) {} }
 func (b *bares) count(what string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.told[what]
+	return b.seen[what]
 }
 
-// A list tells of what is known, too, or else it would count as gone; a watch passes it by and goes on.
+// A list contains known objects too, or they would count as deleted; a watch skips them.
 func TestResourceSource(t *testing.T) {
 	server := testenv.SharedAPIServer(t)
 	client := server.Client(t)
@@ -56,13 +56,13 @@ func TestResourceSource(t *testing.T) {
 
 	known := func(_, name, _ string) bool { return name == "known-1" || name == "known-2" }
 	source := ResourceSource(client.CoreV1().RESTClient(), corev1.SchemeGroupVersion.WithResource("configmaps"), DecodeBare, known)
-	sink := &bares{told: map[string]int{}}
+	sink := &bares{seen: map[string]int{}}
 	go Follow(t.Context(), source.Labelled("sourced=yes"), sink, nil)
-	testenv.Eventually(t, "what is known is listed", func(context.Context) (bool, error) { return sink.count("ConfigMap known-1") == 1, nil })
+	testenv.Eventually(t, "the known object is listed", func(context.Context) (bool, error) { return sink.count("ConfigMap known-1") == 1, nil })
 	create("known-2")
 	create("unknown")
-	testenv.Eventually(t, "what is not known is seen", func(context.Context) (bool, error) { return sink.count("ConfigMap unknown") == 1, nil })
+	testenv.Eventually(t, "the unknown object is seen", func(context.Context) (bool, error) { return sink.count("ConfigMap unknown") == 1, nil })
 	if n := sink.count("ConfigMap known-2"); n != 0 {
-		t.Errorf("what is known was told of %d times", n)
+		t.Errorf("a known object was delivered %d times", n)
 	}
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/cellplane/cellplane/internal/jsoncut"
 )
 
-// Bare is an object without its managed fields. They are often the larger half of it and seldom looked at, so that they
-// are decoded only for those who ask.
+// Bare is an object without its managed fields. They are often the larger half of an object and rarely needed, so they are
+// decoded only on demand.
 type Bare struct {
 	*unstructured.Unstructured
 	managed []byte // as JSON
 }
 
-// Full returns the object with its managed fields. The bare one stays as it is, but shares the rest with it.
+// Full returns the object with its managed fields. It shares all else with the bare object, which stays as it is.
 func (b *Bare) Full() (*unstructured.Unstructured, error) {
 	if len(b.managed) == 0 {
 		return b.Unstructured, nil
@@ -40,7 +40,7 @@ func (b *Bare) Full() (*unstructured.Unstructured, error) {
 	return &unstructured.Unstructured{Object: full}, nil
 }
 
-// DecodeBare decodes an object of any kind into a [Bare] one. It overwrites what it is given.
+// DecodeBare decodes an object of any kind into a [Bare] one. It overwrites its input.
 func DecodeBare(object []byte) (runtime.Object, error) {
 	bare := &Bare{Unstructured: &unstructured.Unstructured{}}
 	if h, ok := skim(object); ok && h.managed.Key != nil {
@@ -50,13 +50,13 @@ func DecodeBare(object []byte) (runtime.Object, error) {
 	return bare, utiljson.Unmarshal(object, &bare.Object)
 }
 
-// DecodeUnstructured decodes an object of any kind, without its managed fields. It overwrites what it is given.
+// DecodeUnstructured decodes an object of any kind, without its managed fields. It overwrites its input.
 func DecodeUnstructured(object []byte) (runtime.Object, error) {
 	obj := &unstructured.Unstructured{}
 	return obj, utiljson.Unmarshal(WithoutManagedFields(object), &obj.Object)
 }
 
-// WithoutManagedFields returns an object in JSON without its managed fields. It overwrites what it is given.
+// WithoutManagedFields returns an object in JSON without its managed fields. It overwrites its input.
 func WithoutManagedFields(object []byte) []byte {
 	if h, ok := skim(object); ok && h.managed.Key != nil {
 		return cut(object, h.managed)
@@ -64,14 +64,14 @@ func WithoutManagedFields(object []byte) []byte {
 	return object
 }
 
-// head is what can be told of an object in JSON without decoding it.
+// head is what is read of an object in JSON without decoding it.
 type head struct {
 	namespace, name, version []byte
 	managed                  jsoncut.Member // its key is nil if there are none
 }
 
-// skim reads the head of an object. It looks no further than the end of the metadata, and gives up on what API servers
-// do not write: then the object is decoded by the book, which finds out what is wrong with it.
+// skim reads the head of an object. It stops at the end of the metadata. It fails for what API servers do not write; the
+// object is then decoded completely, which reports what is wrong with it.
 func skim(object []byte) (h head, ok bool) {
 	_, err := jsoncut.Each(object, 0, func(m jsoncut.Member) bool {
 		if string(m.Key) != "metadata" {
@@ -96,7 +96,7 @@ func skim(object []byte) (h head, ok bool) {
 	return h, ok && err == nil
 }
 
-// plainText returns what is between quotes, nil if there is anything that would have to be decoded.
+// plainText returns what is between quotes, nil if it has escapes.
 func plainText(value []byte) []byte {
 	if len(value) < 2 || value[0] != '"' || bytes.IndexByte(value, '\\') >= 0 {
 		return nil
@@ -104,7 +104,7 @@ func plainText(value []byte) []byte {
 	return value[1 : len(value)-1]
 }
 
-// cut takes a member out of an object, and one comma with it. It moves what is behind it.
+// cut removes a member and one comma from an object, in place.
 func cut(object []byte, m jsoncut.Member) []byte {
 	start, end := m.Whole.Start, m.Whole.End
 	switch {

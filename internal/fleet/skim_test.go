@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever an object looks like, it is decoded as by the book, but for the managed fields, which can be had.
+// Every object is decoded as encoding/json does, without the managed fields, which Full adds.
 func TestDecodeBare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		object := jsonObject(3).Draw(t, "object")
@@ -51,23 +51,23 @@ func TestDecodeBare(t *testing.T) {
 	})
 }
 
-// What is no JSON is no object, wherever it goes wrong.
+// Invalid JSON is an error, wherever it breaks.
 func TestDecodeBareBroken(t *testing.T) {
 	whole := `{"kind":"K","metadata":{"name":"n","managedFields":[{"manager":"m"}],"labels":{"a":"b"}},"spec":{"x":[1,2]}}`
 	for i := range whole {
 		if _, err := DecodeBare([]byte(whole[:i])); err == nil {
-			t.Errorf("the first %d bytes are taken for an object", i)
+			t.Errorf("the first %d bytes are decoded as an object", i)
 		}
 	}
 	for _, text := range []string{`[]`, `"x"`, `{"metadata":{"managedFields":[}}`, `{"metadata":{"managedFields" []}}`, `{"metadata":{,"managedFields":[]}}`, `{"metadata":{"managedFields":[]]}`} {
 		if _, err := DecodeBare([]byte(text)); err == nil {
-			t.Errorf("%s is taken for an object", text)
+			t.Errorf("%s is decoded as an object", text)
 		}
 	}
 }
 
-// What is known in the same version or a newer one is not decoded, but that it is gone always is.
-func TestKnownPassesBy(t *testing.T) {
+// Objects that are known in the same version or a newer one are not decoded; deletions always are.
+func TestKnownIsSkipped(t *testing.T) {
 	known := func(namespace, name, version string) bool { return namespace == "ns" && name == "a" && version <= "5" }
 	for object, want := range map[string]bool{
 		`{"kind":"K","metadata":{"name":"a","namespace":"ns","resourceVersion":"5"}}`:          true,
@@ -86,16 +86,16 @@ func TestKnownPassesBy(t *testing.T) {
 			}
 			want := want && (kind == watch.Added || kind == watch.Modified)
 			if _, got := obj.(*passed); got != want {
-				t.Errorf("%s %s passes by: %t", kind, object, got)
+				t.Errorf("%s %s is skipped: %t", kind, object, got)
 			}
 			if version := obj.(metav1.Object).GetResourceVersion(); want && version != "5" {
-				t.Errorf("what passes by has the version %q", version)
+				t.Errorf("the skipped object has the version %q", version)
 			}
 		}
 	}
 }
 
-// The kind of a list's objects is that of the list, unless they tell themselves.
+// Items have the kind of the list, unless they have their own.
 func TestDecodeList(t *testing.T) {
 	list, err := decodeList([]byte(`{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"7","continue":"c"},
 		"items":[{"metadata":{"name":"a","managedFields":[{"manager":"m"}]}},{"kind":"Gadget","apiVersion":"v1","metadata":{"name":"b"}}]}`), DecodeBare)
@@ -117,7 +117,7 @@ func TestDecodeList(t *testing.T) {
 	}
 	for _, body := range []string{`<html>`, `{"items":[{]}`, `{"items":["a"]}`} {
 		if _, err := decodeList([]byte(body), DecodeBare); err == nil {
-			t.Errorf("%s is taken for a list", body)
+			t.Errorf("%s is decoded as a list", body)
 		}
 	}
 }
@@ -182,14 +182,14 @@ func encode(t *rapid.T, value any, indented bool) string {
 }
 
 func decoded(t *rapid.T, text string) map[string]any {
-	obj, err := decodeByTheBook(text)
+	obj, err := decodeJSON(text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return obj
 }
 
-func decodeByTheBook(text string) (map[string]any, error) {
+func decodeJSON(text string) (map[string]any, error) {
 	var object map[string]any
 	return object, utiljson.Unmarshal([]byte(text), &object)
 }

@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// WatchStream turns the body of a watch in JSON into a watch. It knows what kind of objects come, which a general client
-// finds out for every one of them: reading events is most of what an engine does, and this way it costs a third.
+// WatchStream turns the body of a watch in JSON into a watch. It knows the kind of the objects, which a general client has
+// to find out for each of them. Reading events is most of what an engine does; this reduces the cost to a third.
 func WatchStream(body io.ReadCloser, decode Decode, known Known) watch.Interface {
 	reader := &eventReader{body: body, lines: newLines(body), decode: decode, known: known}
 	return watch.NewStreamWatcher(reader, apierrors.NewClientErrorReporter(http.StatusInternalServerError, "watch", "ClientWatchDecoding"))
@@ -36,16 +36,16 @@ func OpenWatch(ctx context.Context, request *rest.Request, options metav1.ListOp
 	return WatchStream(body, decode, known), nil
 }
 
-// longestEvent is far beyond what API servers store.
+// longestEvent is far more than API servers store.
 const longestEvent = 16 << 20
 
 var errLongEvent = errors.New("a watch event is too long")
 
-// eventReader reads events, of which API servers send one a line. It implements watch.Decoder.
+// eventReader reads events, which API servers send one per line. It implements watch.Decoder.
 type eventReader struct {
 	body   io.ReadCloser
 	lines  *bufio.Reader
-	line   []byte // kept for the next one
+	line   []byte // reused
 	decode Decode
 	known  Known // may be nil
 }
@@ -72,7 +72,7 @@ func (r *eventReader) Decode() (watch.EventType, runtime.Object, error) {
 	case watch.Error:
 		decode = decodeStatus
 	default:
-		return "", nil, fmt.Errorf("reading a watch event: there are none of type %q", kind)
+		return "", nil, fmt.Errorf("reading a watch event: unknown type %q", kind)
 	}
 	obj, err := decode(object)
 	if err != nil {
@@ -81,11 +81,11 @@ func (r *eventReader) Decode() (watch.EventType, runtime.Object, error) {
 	return kind, obj, nil
 }
 
-// passed stands for an object that need not be decoded. It tells [Follow] that it went by.
+// passed stands for an object that need not be decoded. [Follow] only needs its version.
 type passed struct{ metav1.PartialObjectMetadata }
 
-// pass returns what stands for an object that is known already, as after a write of one's own whose answer was faster; nil for others.
-// That it is gone is not known, though it may have the same version: the answer to a write that ends an object shows it once more.
+// pass returns a placeholder for an object that is known already, for example from the answer to our own write; nil for others. It
+// is not for deletions, though they may have a known version: the answer to the write that removes the last finalizer has it too.
 func (r *eventReader) pass(object []byte) *passed {
 	if r.known == nil {
 		return nil
@@ -98,7 +98,7 @@ func (r *eventReader) pass(object []byte) *passed {
 }
 
 // Close ends the stream.
-func (r *eventReader) Close() { _ = r.body.Close() } // it was only read
+func (r *eventReader) Close() { _ = r.body.Close() } // errors do not matter after reading
 
 // next returns the next line that is not empty. It is valid until the next call.
 func (r *eventReader) next() ([]byte, error) {
@@ -122,7 +122,7 @@ func (r *eventReader) next() ([]byte, error) {
 	}
 }
 
-// API servers write an event in this order. One that is written otherwise is read by the book.
+// API servers write an event in this order. Anything else is parsed as JSON.
 var (
 	beforeType   = []byte(`{"type":"`)
 	beforeObject = []byte(`","object":`)

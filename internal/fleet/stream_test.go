@@ -36,14 +36,14 @@ func TestEventReader(t *testing.T) {
 			stream: `{"type":"MODIFIED","object":{"metadata":{"name":"\",\"object\":{}}"},"n":1}}` + "\n",
 			want:   []string{`MODIFIED ","object":{}} 1`}, err: "EOF",
 		},
-		"long":              {stream: `{"type":"ADDED","object":{"metadata":{"name":"` + long + `"},"n":1}}` + "\n", want: []string{"ADDED " + long + " 1"}, err: "EOF"},
-		"too long":          {stream: strings.Repeat(" ", longestEvent+1), err: errLongEvent.Error()},
-		"cut off":           {stream: `{"type":"ADDED","object":{"metadata":{"name":"a"},"n":1}}`, err: io.ErrUnexpectedEOF.Error()},
-		"of no known type":  {stream: `{"type":"WOW","object":{}}` + "\n", err: `"WOW"`},
-		"of no type at all": {stream: `{"object":{}}` + "\n", err: `""`},
-		"no JSON":           {stream: "<html>\n", err: "reading a watch event"},
-		"object of no JSON": {stream: `{"type":"ADDED","object":{]}` + "\n", err: "reading the object of a watch event"},
-		"object is missing": {stream: `{"type":"ADDED"}` + "\n", err: "reading the object of a watch event"},
+		"long":               {stream: `{"type":"ADDED","object":{"metadata":{"name":"` + long + `"},"n":1}}` + "\n", want: []string{"ADDED " + long + " 1"}, err: "EOF"},
+		"too long":           {stream: strings.Repeat(" ", longestEvent+1), err: errLongEvent.Error()},
+		"cut off":            {stream: `{"type":"ADDED","object":{"metadata":{"name":"a"},"n":1}}`, err: io.ErrUnexpectedEOF.Error()},
+		"of an unknown type": {stream: `{"type":"WOW","object":{}}` + "\n", err: `"WOW"`},
+		"without a type":     {stream: `{"object":{}}` + "\n", err: `""`},
+		"no JSON":            {stream: "<html>\n", err: "reading a watch event"},
+		"object of no JSON":  {stream: `{"type":"ADDED","object":{]}` + "\n", err: "reading the object of a watch event"},
+		"object is missing":  {stream: `{"type":"ADDED"}` + "\n", err: "reading the object of a watch event"},
 		"an error": {
 			stream: `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","code":410,"reason":"Expired"}}` + "\n", want: []string{"ERROR Expired 410"}, err: "EOF",
 		},
@@ -55,7 +55,7 @@ func TestEventReader(t *testing.T) {
 					t.Errorf("(-want +got):\n%s", diff)
 				}
 				if !strings.Contains(err.Error(), test.err) {
-					t.Errorf("it ended with %q, want %q", err, test.err)
+					t.Errorf("the stream ended with %q, want %q", err, test.err)
 				}
 			}
 		})
@@ -81,7 +81,7 @@ func readAll(r *eventReader) (events []string, err error) {
 	}
 }
 
-// A watch that ends in the middle of an event tells, and one that is stopped ends.
+// A watch reports an event that it cannot read, and ends when it is stopped.
 func TestWatchStream(t *testing.T) {
 	stream, feed := io.Pipe()
 	w := WatchStream(stream, DecodeUnstructured, nil)
@@ -92,11 +92,11 @@ func TestWatchStream(t *testing.T) {
 		t.Errorf("got %v", event)
 	}
 	if event := <-w.ResultChan(); event.Type != watch.Error {
-		t.Errorf("what cannot be read is told as %v", event)
+		t.Errorf("an unreadable event is reported as %v", event)
 	}
 	w.Stop()
 	if _, open := <-w.ResultChan(); open {
-		t.Error("it goes on after its end")
+		t.Error("the watch continues after Stop")
 	}
 	if _, err := io.WriteString(feed, "x"); err == nil {
 		t.Error("the stream was not closed")

@@ -19,17 +19,17 @@ import (
 	"github.com/cellplane/cellplane/internal/pki"
 )
 
-// stubborn is an API server that answers pings, keeps its streams going, and may leave the requests of one connection without an answer.
-type stubborn struct {
+// hangingServer is an API server that answers pings and serves streams, but may not answer the other requests of one connection.
+type hangingServer struct {
 	hangs atomic.Pointer[string] // the address of a client whose requests hang
-	say   chan string            // what is written to streams
+	words chan string            // written to streams
 }
 
-// ServeHTTP answers with the address of the client, which tells its connections apart.
-func (s *stubborn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP answers with the address of the client, which identifies the connection.
+func (s *hangingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/stream" {
-		_ = http.NewResponseController(w).Flush() // or the client waits for the first word
-		for word := range s.say {
+		_ = http.NewResponseController(w).Flush() // the client waits for the headers
+		for word := range s.words {
 			_, _ = io.WriteString(w, word+"\n")
 			_ = http.NewResponseController(w).Flush()
 		}
@@ -42,10 +42,10 @@ func (s *stubborn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, r.RemoteAddr)
 }
 
-// serveStubborn starts one, and returns the only connection to it.
-func serveStubborn(t *testing.T, name string) (*stubborn, *Upstream) {
+// startHanging returns a server and an upstream with one connection to it.
+func startHanging(t *testing.T, name string) (*hangingServer, *Upstream) {
 	t.Helper()
-	s := &stubborn{say: make(chan string)}
+	s := &hangingServer{words: make(chan string)}
 	server := httptest.NewUnstartedServer(s)
 	server.EnableHTTP2 = true
 	server.StartTLS()
@@ -73,8 +73,8 @@ func serveStubborn(t *testing.T, name string) (*stubborn, *Upstream) {
 	return s, upstream
 }
 
-// patience is for requests that are answered. Those that are not are given little, as their number is what counts.
-const patience = time.Minute
+// timeout is for requests that are answered.
+const timeout = time.Minute
 
 func ask(t *testing.T, u *Upstream, path string, within time.Duration) (*http.Response, error) {
 	t.Helper()
@@ -83,10 +83,10 @@ func ask(t *testing.T, u *Upstream, path string, within time.Duration) (*http.Re
 	return u.RoundTrip((&http.Request{Method: http.MethodGet, URL: &url.URL{Path: path}, Header: http.Header{}}).WithContext(ctx))
 }
 
-// connection returns which connection a request took.
-func connection(t *testing.T, u *Upstream) string {
+// addressOf returns the client address of the connection that a request takes.
+func addressOf(t *testing.T, u *Upstream) string {
 	t.Helper()
-	response, err := ask(t, u, "/", patience)
+	response, err := ask(t, u, "/", timeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,83 +98,83 @@ func connection(t *testing.T, u *Upstream) string {
 	return string(address)
 }
 
-// strike sends requests that are not answered.
-func strike(t *testing.T, u *Upstream, times int) {
+// timeOut sends requests that are not answered.
+func timeOut(t *testing.T, u *Upstream, times int) {
 	t.Helper()
 	for range times {
 		if response, err := ask(t, u, "/", 10*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
 			if err == nil {
 				response.Body.Close()
 			}
-			t.Fatalf("a request that hangs: %v", err)
+			t.Fatalf("a request to a hanging server: %v", err)
 		}
 	}
 }
 
-// TestSilentConnection meets an API server that hangs, though its connection lives. Requests go on over another one, and what works on
-// the old one is left to end by itself.
-func TestSilentConnection(t *testing.T) {
-	s, upstream := serveStubborn(t, "silent")
+// TestHangingConnection has an API server that hangs while its connection lives. New requests use another connection; a stream on the old
+// one continues.
+func TestHangingConnection(t *testing.T) {
+	s, upstream := startHanging(t, "silent")
 	before := resets(t, "silent")
-	first := connection(t, upstream)
-	stream, err := ask(t, upstream, "/stream", patience)
+	first := addressOf(t, upstream)
+	stream, err := ask(t, upstream, "/stream", timeout)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stream.Body.Close()
 	words := bufio.NewReader(stream.Body)
-	s.hears(t, words, "before")
+	s.sends(t, words, "before")
 
 	s.hangs.Store(&first)
-	strike(t, upstream, strikes)
-	second := connection(t, upstream)
+	timeOut(t, upstream, maxTimeouts)
+	second := addressOf(t, upstream)
 	if second == first {
-		t.Fatal("requests still take the connection on which nothing is answered")
+		t.Fatal("requests still use the connection on which nothing is answered")
 	}
-	s.hears(t, words, "after")
-	for range 2 * strikes {
-		if again := connection(t, upstream); again != second {
-			t.Fatal("a connection that works was replaced")
+	s.sends(t, words, "after")
+	for range 2 * maxTimeouts {
+		if again := addressOf(t, upstream); again != second {
+			t.Fatal("a healthy connection was replaced")
 		}
 	}
-	if given := resets(t, "silent") - before; given != 1 {
-		t.Errorf("%v connections were given up, want one", given)
+	if replaced := resets(t, "silent") - before; replaced != 1 {
+		t.Errorf("%v connections were replaced, want one", replaced)
 	}
 
-	close(s.say)
+	close(s.words)
 	if rest, err := io.ReadAll(words); err != nil || len(rest) > 0 {
-		t.Errorf("the stream on the old connection ends with %q, %v", rest, err)
+		t.Errorf("the stream on the old connection ended with %q, %v", rest, err)
 	}
 }
 
-// TestSlowConnection has requests time out now and then. As long as others are answered between them, the connection stays.
+// TestSlowConnection has some requests time out. The connection stays while others are answered in between.
 func TestSlowConnection(t *testing.T) {
-	s, upstream := serveStubborn(t, "slow")
+	s, upstream := startHanging(t, "slow")
 	before := resets(t, "slow")
-	first := connection(t, upstream)
+	first := addressOf(t, upstream)
 	for range 3 {
 		s.hangs.Store(&first)
-		strike(t, upstream, strikes-1)
+		timeOut(t, upstream, maxTimeouts-1)
 		s.hangs.Store(nil)
-		if again := connection(t, upstream); again != first {
+		if again := addressOf(t, upstream); again != first {
 			t.Fatal("a connection on which requests are answered was replaced")
 		}
 	}
-	if given := resets(t, "slow") - before; given != 0 {
-		t.Errorf("%v connections were given up", given)
+	if replaced := resets(t, "slow") - before; replaced != 0 {
+		t.Errorf("%v connections were replaced", replaced)
 	}
 }
 
-// hears checks that what the server says arrives.
-func (s *stubborn) hears(t *testing.T, stream *bufio.Reader, word string) {
+// sends checks that a word of the server arrives.
+func (s *hangingServer) sends(t *testing.T, stream *bufio.Reader, word string) {
 	t.Helper()
-	s.say <- word
-	if heard, err := stream.ReadString('\n'); err != nil || heard != word+"\n" {
-		t.Fatalf("the stream says %q, %v, want %s", heard, err, word)
+	s.words <- word
+	if got, err := stream.ReadString('\n'); err != nil || got != word+"\n" {
+		t.Fatalf("the stream has %q, %v, want %s", got, err, word)
 	}
 }
 
-// resets returns how many connections were given up.
+// resets returns how many connections were replaced.
 func resets(t *testing.T, name string) float64 {
 	t.Helper()
 	count, err := testutil.GetCounterMetricValue(connectionResets.WithLabelValues(name))

@@ -1,11 +1,11 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -47,7 +47,7 @@ type completedViews struct {
 	resources map[schema.GroupVersionResource]bool
 }
 
-// complete reads files. The hub's configuration has its own read already.
+// complete reads files.
 func (o *ViewOptions) complete(hub *rest.Config, connections int) (completedViews, error) {
 	c := completedViews{resources: map[schema.GroupVersionResource]bool{}}
 	if len(o.ClusterGateways) == 0 {
@@ -66,17 +66,13 @@ func (o *ViewOptions) complete(hub *rest.Config, connections int) (completedView
 			c.resources[resource] = true
 		}
 	}
-	endpoint := fleet.Endpoint{CA: hub.CAData, Cert: hub.CertData, Key: hub.KeyData}
-	for _, part := range []struct {
-		file string
-		into *[]byte
-	}{{o.CA, &endpoint.CA}, {o.Cert, &endpoint.Cert}, {o.Key, &endpoint.Key}} {
-		if part.file == "" {
-			continue
-		}
-		if *part.into, err = os.ReadFile(part.file); err != nil {
-			return c, fmt.Errorf("reading the certificates for cluster-gateways: %w", err)
-		}
+	endpoint := fleet.EndpointFrom(hub)
+	endpoint.ServerName = ""
+	endpoint.CAFile = cmp.Or(o.CA, endpoint.CAFile)
+	endpoint.CertFile = cmp.Or(o.Cert, endpoint.CertFile)
+	endpoint.KeyFile = cmp.Or(o.Key, endpoint.KeyFile)
+	if endpoint, err = endpoint.LoadFiles(); err != nil {
+		return c, fmt.Errorf("reading the certificates for cluster-gateways: %w", err)
 	}
 	if len(endpoint.Cert) == 0 {
 		return c, errors.New("--cluster-gateway-client-cert-file must be given, as --hub-kubeconfig has no certificate")

@@ -82,10 +82,7 @@ func newYard(t *testing.T) *yard {
 		store := storetest.For(t, plane)
 		must(t, store.RaiseTerm(t.Context(), 1))
 		y.stores = append(y.stores, store)
-		connected, err := fence.Connect(&cellplanev1alpha1.Cell{
-			ObjectMeta: metav1.ObjectMeta{Name: plane.Name()},
-			Spec:       cellplanev1alpha1.CellSpec{Endpoint: cellplanev1alpha1.CellEndpoint{Server: plane.URL(), CABundle: y.cells[i].Endpoint.CA}},
-		}, &corev1.Secret{Data: map[string][]byte{corev1.TLSCertKey: y.cells[i].Endpoint.Cert, corev1.TLSPrivateKeyKey: y.cells[i].Endpoint.Key}})
+		connected, err := fence.Connect(plane.Name(), y.cells[i].Endpoint)
 		must(t, err)
 		y.fences = append(y.fences, connected)
 	}

@@ -152,14 +152,12 @@ func (o *Options) hubEndpoint(hub *rest.Config) (fleet.Endpoint, error) {
 	if o.HubProxyCert == "" || o.HubProxyKey == "" {
 		return fleet.Endpoint{}, errors.New("--hub-proxy-client-cert-file and --hub-proxy-client-key-file must be given")
 	}
-	if err := rest.LoadTLSFiles(hub); err != nil {
-		return fleet.Endpoint{}, fmt.Errorf("reading --hub-kubeconfig: %w", err)
-	}
-	endpoint, err := topology.EndpointFromFiles(hub.Host, o.HubProxyCert, o.HubProxyCert, o.HubProxyKey)
+	endpoint := fleet.EndpointFrom(hub)
+	endpoint.CertFile, endpoint.KeyFile = o.HubProxyCert, o.HubProxyKey
+	endpoint, err := endpoint.LoadFiles()
 	if err != nil {
-		return fleet.Endpoint{}, fmt.Errorf("reading the certificate for the hub: %w", err)
+		return fleet.Endpoint{}, fmt.Errorf("reading the certificates for the hub: %w", err)
 	}
-	endpoint.CA, endpoint.ServerName = hub.CAData, hub.ServerName
 	return endpoint, nil
 }
 

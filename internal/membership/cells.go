@@ -12,7 +12,7 @@ import (
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 )
 
-// Registrar returns a configuration with which the hub manager grants and revokes identities in a joined cluster.
+// Registrar returns the configuration with which the hub manager grants and revokes identities in a joined cluster.
 func Registrar(ctx context.Context, hubConfig *rest.Config, cluster string) (*rest.Config, error) {
 	h, err := openHub(ctx, hubConfig)
 	if err != nil {
@@ -28,8 +28,8 @@ func Registrar(ctx context.Context, hubConfig *rest.Config, cluster string) (*re
 	return h.registrar(ctx, found)
 }
 
-// Grant gives a cell an identity in a joined cluster, or repairs it, and writes its credentials to the hub. An
-// administrator of the cluster is not needed.
+// Grant creates or repairs the identity of a cell in a joined cluster, and writes its credentials to the hub. It needs no
+// administrator of the cluster.
 func Grant(ctx context.Context, hubConfig *rest.Config, cluster, cell string) error {
 	if err := validateCell(cell); err != nil {
 		return err
@@ -54,11 +54,11 @@ func Grant(ctx context.Context, hubConfig *rest.Config, cluster, cell string) er
 	return h.publish(ctx, i, secretData(made.token, ca), object)
 }
 
-// Revoke takes a cell's identity in a cluster away and returns when the cluster refuses it. The configuration is that of
-// the cluster's registrar or of an administrator. Repeating it does no harm.
+// Revoke removes a cell's identity in a cluster and returns when the cluster refuses it. The configuration is that of the
+// cluster's registrar or of an administrator. It is idempotent.
 //
-// The identity has lost its rights when Revoke returns; its token is forgotten some seconds later. Watches that it had
-// open end by themselves, within minutes.
+// The identity has lost its rights when Revoke returns; its token becomes invalid some seconds later. Its open watches end
+// within minutes.
 func Revoke(ctx context.Context, memberConfig *rest.Config, cluster, cell string) error {
 	m, err := newMember(memberConfig, cluster, "")
 	if err != nil {
@@ -71,7 +71,7 @@ func Revoke(ctx context.Context, memberConfig *rest.Config, cluster, cell string
 	return m.confirmRevoked(ctx, i)
 }
 
-// Withdraw deletes the credentials of a cell for a cluster from the hub. It goes with Revoke.
+// Withdraw deletes the credentials of a cell for a cluster from the hub. Call it with Revoke.
 func Withdraw(ctx context.Context, hubConfig *rest.Config, cluster, cell string) error {
 	if err := validateCell(cell); err != nil {
 		return err
@@ -83,7 +83,7 @@ func Withdraw(ctx context.Context, hubConfig *rest.Config, cluster, cell string)
 	return h.withdraw(ctx, cluster, cell)
 }
 
-// RotateOptions say which tokens are replaced.
+// RotateOptions configure Rotate.
 type RotateOptions struct {
 	// Hub is an administrator's configuration for the hub.
 	Hub *rest.Config
@@ -91,11 +91,11 @@ type RotateOptions struct {
 	Cluster string
 	// Cells are those whose tokens are replaced; nil replaces the tokens of all identities.
 	Cells []string
-	// Grace is how long the former tokens stay valid, so that everybody gets to know the new ones.
+	// Grace is how long the former tokens stay valid, so that all parts receive the new ones.
 	Grace time.Duration
 }
 
-// Rotate replaces tokens of a joined cluster. An administrator of the cluster is not needed.
+// Rotate replaces tokens of a joined cluster. It needs no administrator of the cluster.
 func Rotate(ctx context.Context, options RotateOptions) error {
 	h, err := openHub(ctx, options.Hub)
 	if err != nil {
@@ -122,14 +122,14 @@ func Rotate(ctx context.Context, options RotateOptions) error {
 	case <-ctx.Done():
 		return fmt.Errorf("the new tokens of cluster %s are in use, but the former are still valid; rotate again to delete them: %w", options.Cluster, ctx.Err())
 	}
-	// The registrar's own former token is among them, so that the clients here need the new one.
+	// The registrar's own former token is among them, so the clients here need the new one.
 	if m, _, err = h.memberAsRegistrar(ctx, options.Cluster); err != nil {
 		return err
 	}
 	return m.deleteTokens(ctx, former)
 }
 
-// chosen returns the identities of the given cells, or all that there are.
+// chosen returns the identities of the given cells, or all of them.
 func (m *member) chosen(ctx context.Context, cells []string) ([]identity, error) {
 	existing, err := m.cells(ctx)
 	if err != nil {

@@ -45,12 +45,12 @@ func openHub(ctx context.Context, config *rest.Config) (*hub, error) {
 	}
 	federation, err := uid(ctx, typed)
 	if err != nil {
-		return nil, fmt.Errorf("asking the hub who it is: %w", err)
+		return nil, fmt.Errorf("reading the ID of the hub: %w", err)
 	}
 	return &hub{client: typed, objects: objects, federation: federation}, nil
 }
 
-// cluster returns a Cluster, nil if there is none of that name.
+// cluster returns a Cluster, nil if there is none.
 func (h *hub) cluster(ctx context.Context, name string) (*clusterv1alpha1.Cluster, error) {
 	cluster := &clusterv1alpha1.Cluster{}
 	err := h.objects.Get(ctx, client.ObjectKey{Name: name}, cluster)
@@ -58,12 +58,12 @@ func (h *hub) cluster(ctx context.Context, name string) (*clusterv1alpha1.Cluste
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("looking for cluster %s on the hub: %w", name, err)
+		return nil, fmt.Errorf("reading cluster %s on the hub: %w", name, err)
 	}
 	return cluster, nil
 }
 
-// cellNames returns the cells the hub knows.
+// cellNames returns the names of the cells.
 func (h *hub) cellNames(ctx context.Context) ([]string, error) {
 	list := &cellplanev1alpha1.CellList{}
 	if err := h.objects.List(ctx, list); err != nil {
@@ -76,7 +76,7 @@ func (h *hub) cellNames(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// refuseDuplicate says in one sentence why a cluster cannot be joined under a name, if so.
+// refuseDuplicate returns an error if a cluster cannot be joined under a name.
 func (h *hub) refuseDuplicate(ctx context.Context, name, id string) error {
 	list := &clusterv1alpha1.ClusterList{}
 	if err := h.objects.List(ctx, list); err != nil {
@@ -86,17 +86,17 @@ func (h *hub) refuseDuplicate(ctx context.Context, name, id string) error {
 		other := &list.Items[i]
 		switch {
 		case other.Name == name && other.DeletionTimestamp != nil:
-			return fmt.Errorf("the cluster called %s is just leaving the federation; wait until it has, then join again", name)
+			return fmt.Errorf("the cluster %s is leaving the federation; wait until it has left, then join again", name)
 		case other.Name == name && other.Spec.ID != "" && other.Spec.ID != id:
-			return fmt.Errorf("another cluster is called %s already; choose another name, or let that one go with `cellplane unjoin %s`", name, name)
+			return fmt.Errorf("another cluster is already called %s; choose another name, or remove that cluster with `cellplane unjoin %s`", name, name)
 		case other.Name != name && other.Spec.ID == id:
-			return fmt.Errorf("this cluster is already a member, called %s; a cluster joins only once", other.Name)
+			return fmt.Errorf("this cluster is already a member, called %s; a cluster can join only once", other.Name)
 		}
 	}
 	return nil
 }
 
-// publish writes the credentials of an identity where those who act as it find them.
+// publish writes the credentials of an identity to the hub.
 func (h *hub) publish(ctx context.Context, i identity, data map[string][]byte, owner *clusterv1alpha1.Cluster) error {
 	tags := map[string]string{names.SystemLabel: "true", names.ClusterLabel: i.cluster}
 	if i.role == engineRole {
@@ -116,7 +116,7 @@ func (h *hub) publish(ctx context.Context, i identity, data map[string][]byte, o
 func (h *hub) ensureNamespace(ctx context.Context) error {
 	namespace := coreapply.Namespace(names.ClusterNamespace).WithLabels(map[string]string{names.SystemLabel: "true"})
 	if _, err := h.client.CoreV1().Namespaces().Apply(ctx, namespace, force); err != nil {
-		return fmt.Errorf("making namespace %s on the hub: %w", names.ClusterNamespace, err)
+		return fmt.Errorf("creating namespace %s on the hub: %w", names.ClusterNamespace, err)
 	}
 	return nil
 }
@@ -147,7 +147,7 @@ func (h *hub) withdraw(ctx context.Context, cluster, cell string) error {
 	return nil
 }
 
-// registrar returns a configuration for a member as its registrar.
+// registrar returns the registrar's configuration for a member.
 func (h *hub) registrar(ctx context.Context, cluster *clusterv1alpha1.Cluster) (*rest.Config, error) {
 	i := identity{cluster: cluster.Name, role: registrarRole}
 	secret, err := h.secret(ctx, i)
@@ -160,7 +160,7 @@ func (h *hub) registrar(ctx context.Context, cluster *clusterv1alpha1.Cluster) (
 	return fleet.MemberConfig(cluster, secret)
 }
 
-// memberAsRegistrar opens a joined member by what the hub knows of it.
+// memberAsRegistrar connects to a joined member as its registrar.
 func (h *hub) memberAsRegistrar(ctx context.Context, name string) (*member, *clusterv1alpha1.Cluster, error) {
 	cluster, err := h.cluster(ctx, name)
 	if err != nil {
@@ -177,7 +177,7 @@ func (h *hub) memberAsRegistrar(ctx context.Context, name string) (*member, *clu
 	return m, cluster, err
 }
 
-// caBundle returns the authorities under which the other identities of a cluster are published.
+// caBundle returns the CA bundle that the other identities of a cluster are published with.
 func (h *hub) caBundle(ctx context.Context, cluster string) ([]byte, error) {
 	secret, err := h.secret(ctx, identity{cluster: cluster, role: registrarRole})
 	if err != nil || secret == nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 )
 
-// HubEngine is the name under which the hub's own engine is known in members, in the place of a cell's name.
+// HubEngine is used in members for the hub's own engine, in place of a cell's name.
 const HubEngine = "hub"
 
-// federationLabel tells which federation an identity in a member belongs to: a cluster may be a member of several.
+// federationLabel names the federation of an identity: a cluster may be a member of several.
 const federationLabel = "cellplane.io/federation"
 
-// role is what an identity is for.
+// role is the task of an identity.
 type role string
 
 const (
@@ -29,15 +29,14 @@ const (
 
 var allRoles = []role{statusRole, impersonatorRole, engineRole, registrarRole}
 
-// identity is one of the users that the federation is in a member.
+// identity is one of the federation's identities in a member.
 type identity struct {
 	cluster string
 	role    role
 	cell    string // of an engine
 }
 
-// account is the name of the identity's ServiceAccount in the member. Neither clusters nor cells have dots in their
-// names, so that no two identities share one.
+// account is the name of the identity's ServiceAccount in the member. It is unique: names of clusters and cells have no dots.
 func (i identity) account() string {
 	switch i.role {
 	case statusRole:
@@ -59,7 +58,7 @@ func (i identity) subject() rbacv1.Subject {
 	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: names.ClusterNamespace, Name: i.account()}
 }
 
-// user is what the member's API server calls the identity.
+// user is the identity's user name in the member.
 func (i identity) user() string {
 	return "system:serviceaccount:" + names.ClusterNamespace + ":" + i.account()
 }
@@ -68,7 +67,7 @@ func engine(cluster, cell string) identity {
 	return identity{cluster: cluster, role: engineRole, cell: cell}
 }
 
-// identities returns all identities of a member for the given cells. The registrar is the last, as it makes the others.
+// identities returns all identities of a member for the given cells. The registrar is last because it creates the others.
 func identities(cluster string, cells []string) []identity {
 	all := []identity{{cluster: cluster, role: statusRole}, {cluster: cluster, role: impersonatorRole}}
 	for _, cell := range withHub(cells) {
@@ -86,17 +85,17 @@ func withHub(cells []string) []string {
 // SecretName returns the name of the Secret with a cell's credentials for a cluster, on the hub and in that cell.
 func SecretName(cluster, cell string) string { return engine(cluster, cell).secret() }
 
-// longestClusterName leaves room for the names that are made from it.
+// longestClusterName leaves space for derived names.
 const longestClusterName = 48
 
-// ValidateName says in one sentence why a cluster cannot have a name.
+// ValidateName returns an error if a cluster cannot have a name.
 func ValidateName(cluster string) error {
 	if problems := validation.IsDNS1123Label(cluster); len(problems) > 0 || len(cluster) > longestClusterName {
 		return fmt.Errorf("a cluster cannot be called %q: its name must have at most %d lower-case letters, digits and dashes, and begin and end with a letter or digit", cluster, longestClusterName)
 	}
 	for _, r := range []role{impersonatorRole, registrarRole} {
 		if strings.HasSuffix(cluster, "-"+string(r)) {
-			return fmt.Errorf("a cluster cannot be called %q: names ending in -%s are taken by the Secrets of other clusters", cluster, r)
+			return fmt.Errorf("a cluster cannot be called %q: names that end in -%s are reserved for the Secrets of other clusters", cluster, r)
 		}
 	}
 	return nil

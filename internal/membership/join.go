@@ -22,33 +22,32 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
-// Options say which cluster joins which federation, and what is known of it.
+// Options configure Join.
 type Options struct {
 	// Hub is an administrator's configuration for the hub.
 	Hub *rest.Config
-	// Member is an administrator's configuration for the cluster. It is used during the call and kept nowhere.
+	// Member is an administrator's configuration for the cluster. It is used during the call and not stored.
 	Member *rest.Config
-	// Name is what the cluster is called in the federation.
+	// Name is the name of the cluster in the federation.
 	Name string
-	// Cells are those whose engines get an identity, besides the hub's own; nil are all that the hub knows.
+	// Cells are those whose engines get an identity, besides the hub's own; nil means all.
 	Cells []string
 
-	// Provider, Region and Zones say where the cluster is. What is empty stays as it is.
+	// Provider, Region and Zones are where the cluster is. Empty ones are left unchanged.
 	Provider string
 	Region   string
 	Zones    []string
 	// Labels are added to the Cluster.
 	Labels map[string]string
 
-	// APIEndpoint is where the control plane finds the cluster; empty is where Member finds it.
+	// APIEndpoint is the cluster's address for the control plane; empty means that of Member.
 	APIEndpoint string
-	// ProxyURL and ProxyHeader are a proxy on the control plane's way to the cluster; empty is that of Member.
+	// ProxyURL and ProxyHeader are the control plane's proxy to the cluster; empty means that of Member.
 	ProxyURL    string
 	ProxyHeader map[string]string
 }
 
-// Join takes a cluster into the federation. It may be repeated: to repair what was damaged, to continue what was
-// interrupted, and to change what the options say.
+// Join joins a cluster to the federation. It is idempotent: repeat it to repair or continue a join, or to change options.
 func Join(ctx context.Context, options Options) (*clusterv1alpha1.Cluster, error) {
 	j, err := options.open(ctx)
 	if err != nil {
@@ -75,7 +74,7 @@ func Join(ctx context.Context, options Options) (*clusterv1alpha1.Cluster, error
 	if existing != nil && existing.UID == cluster.UID {
 		return cluster, nil
 	}
-	// Now that the Cluster has a UID, its Secrets can go when it goes.
+	// Now that the Cluster has a UID, it can own its Secrets.
 	for i, data := range published {
 		if err := j.hub.publish(ctx, i, data, cluster); err != nil {
 			return nil, err
@@ -84,14 +83,14 @@ func Join(ctx context.Context, options Options) (*clusterv1alpha1.Cluster, error
 	return cluster, nil
 }
 
-// joining is a join under way.
+// joining is a join in progress.
 type joining struct {
 	Options
 	hub    *hub
 	member *member
 	id     string
 	ca     []byte
-	// elsewhere says that the control plane takes another way to the member than we do.
+	// elsewhere is whether the control plane uses another address or proxy than we do.
 	elsewhere bool
 }
 
@@ -108,7 +107,7 @@ func (o Options) open(ctx context.Context) (*joining, error) {
 		return nil, err
 	}
 	if j.id, err = uid(ctx, j.member.client); err != nil {
-		return nil, fmt.Errorf("asking cluster %s who it is: %w", o.Name, err)
+		return nil, fmt.Errorf("reading the ID of cluster %s: %w", o.Name, err)
 	}
 	if j.Cells == nil {
 		if j.Cells, err = j.hub.cellNames(ctx); err != nil {
@@ -123,7 +122,7 @@ func (o Options) open(ctx context.Context) (*joining, error) {
 	return j, j.describeEndpoint()
 }
 
-// describeEndpoint finds out how the control plane reaches the member from how we reach it.
+// describeEndpoint derives the control plane's connection to the member from ours.
 func (j *joining) describeEndpoint() error {
 	config := rest.CopyConfig(j.Member)
 	if err := rest.LoadTLSFiles(config); err != nil {
@@ -162,12 +161,12 @@ func (j *joining) refuse(ctx context.Context) error {
 	if err := j.member.refuseForeign(ctx); err != nil {
 		return err
 	}
-	// What the control plane could not use is refused before anything is written.
+	// Refuse what the control plane could not use before anything is written.
 	_, err := fleet.MemberConfig(j.describe(&clusterv1alpha1.Cluster{}), &corev1.Secret{Data: j.data([]byte("none yet"))})
 	return err
 }
 
-// makeIdentities makes all identities and publishes their credentials, as those of the Cluster if there is one already.
+// makeIdentities creates all identities and publishes their credentials. The Cluster owns them if it exists already.
 func (j *joining) makeIdentities(ctx context.Context, owner *clusterv1alpha1.Cluster) (map[identity]map[string][]byte, error) {
 	if err := j.hub.ensureNamespace(ctx); err != nil {
 		return nil, err
@@ -201,11 +200,11 @@ func secretData(token, ca []byte) map[string][]byte {
 	return data
 }
 
-// verifyPatience bounds how long a member may take to believe in an identity it has just made.
-const verifyPatience = 15 * time.Second
+// verifyTimeout bounds how long a member may take to accept a new identity.
+const verifyTimeout = 15 * time.Second
 
-// verify proves that the control plane will get in with what it is given, as far as that can be seen from here: another
-// endpoint or proxy than ours may lead there from the control plane only.
+// verify tests the control plane's access to the member. It skips an endpoint or proxy that differs from ours, which may work
+// from the control plane only.
 func (j *joining) verify(ctx context.Context, data map[string][]byte) error {
 	if j.elsewhere {
 		return nil
@@ -220,7 +219,7 @@ func (j *joining) verify(ctx context.Context, data map[string][]byte) error {
 		return err
 	}
 	var last error
-	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, verifyPatience, true, func(context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, verifyTimeout, true, func(context.Context) (bool, error) {
 		_, last = client.ServerVersion()
 		if apierrors.IsUnauthorized(last) || apierrors.IsForbidden(last) {
 			return false, nil
@@ -228,12 +227,12 @@ func (j *joining) verify(ctx context.Context, data map[string][]byte) error {
 		return true, last
 	})
 	if err != nil {
-		return fmt.Errorf("cluster %s does not let the federation in at %s: %w", j.Name, j.APIEndpoint, errors.Join(last, ctx.Err()))
+		return fmt.Errorf("cluster %s does not accept the federation's credentials at %s: %w", j.Name, j.APIEndpoint, errors.Join(last, ctx.Err()))
 	}
 	return nil
 }
 
-// describe writes into a Cluster what the options say, and leaves the rest alone.
+// describe applies the options to a Cluster, and leaves the rest unchanged.
 func (j *joining) describe(cluster *clusterv1alpha1.Cluster) *clusterv1alpha1.Cluster {
 	spec := &cluster.Spec
 	spec.ID = j.id
@@ -266,7 +265,7 @@ func (j *joining) secretRef(r role) *clusterv1alpha1.LocalSecretReference {
 }
 
 func (j *joining) writeCluster(ctx context.Context) (cluster *clusterv1alpha1.Cluster, err error) {
-	// The status of a Cluster is written all the time, and is part of the same object.
+	// The status of a Cluster is updated often, which causes conflicts.
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		cluster, err = j.tryWriteCluster(ctx)
 		return err

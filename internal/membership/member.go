@@ -27,19 +27,19 @@ import (
 const (
 	fieldManager = "cellplane-membership"
 
-	// identifyingNamespace is in every cluster, and its UID is the cluster's.
+	// identifyingNamespace exists in every cluster, and its UID is the cluster's ID.
 	identifyingNamespace = metav1.NamespaceSystem
 
-	// revokePatience bounds the wait until a member's authorizer has heard of a revocation.
-	revokePatience = 30 * time.Second
+	// revokeTimeout bounds the wait until a member's authorizer applies a revocation.
+	revokeTimeout = 30 * time.Second
 )
 
-// member is a cluster in which identities are made and revoked.
+// member is a cluster in which identities are created and revoked.
 type member struct {
 	client     kubernetes.Interface
 	cluster    string
 	federation string
-	// owner is the registrar's role, with which the rest of the registrar goes; known while a cluster joins.
+	// owner is the registrar's role, which owns the rest of the registrar; known while a cluster joins.
 	owner *metaapply.OwnerReferenceApplyConfiguration
 }
 
@@ -51,7 +51,7 @@ func newMember(config *rest.Config, cluster, federation string) (*member, error)
 	return &member{client: client, cluster: cluster, federation: federation}, nil
 }
 
-// uid returns what tells a cluster from all others.
+// uid returns the ID of the cluster.
 func uid(ctx context.Context, client kubernetes.Interface) (string, error) {
 	namespace, err := client.CoreV1().Namespaces().Get(ctx, identifyingNamespace, metav1.GetOptions{})
 	if err != nil {
@@ -74,15 +74,15 @@ func (m *member) labelsOf(i identity) map[string]string {
 	return all
 }
 
-// prepare makes the namespace, the roles and their bindings. Only an administrator of the member can.
+// prepare creates the namespace, the roles and their bindings. It needs an administrator of the member.
 func (m *member) prepare(ctx context.Context) error {
 	namespace := coreapply.Namespace(names.ClusterNamespace).WithLabels(map[string]string{names.SystemLabel: "true"})
 	if _, err := m.client.CoreV1().Namespaces().Apply(ctx, namespace, force); err != nil {
-		return fmt.Errorf("making namespace %s in cluster %s: %w", names.ClusterNamespace, m.cluster, err)
+		return fmt.Errorf("creating namespace %s in cluster %s: %w", names.ClusterNamespace, m.cluster, err)
 	}
 	for _, r := range allRoles {
 		if err := m.prepareRole(ctx, r); err != nil {
-			return fmt.Errorf("making role %s in cluster %s: %w", roleName(m.cluster, r), m.cluster, err)
+			return fmt.Errorf("creating role %s in cluster %s: %w", roleName(m.cluster, r), m.cluster, err)
 		}
 	}
 	return nil
@@ -107,7 +107,7 @@ func (m *member) prepareRole(ctx context.Context, r role) error {
 	return err
 }
 
-// prepareRegistrar binds the registrar's role, and gives it another in the namespace of the identities.
+// prepareRegistrar binds the registrar's role, and another one in the namespace of the identities.
 func (m *member) prepareRegistrar(ctx context.Context) error {
 	name := roleName(m.cluster, registrarRole)
 	rbac := m.client.RbacV1()
@@ -132,8 +132,8 @@ func (m *member) subject(r role) *rbacapply.SubjectApplyConfiguration {
 	return rbacapply.Subject().WithKind(subject.Kind).WithNamespace(subject.Namespace).WithName(subject.Name)
 }
 
-// prepareEngineBinding makes the binding that engines are added to one by one. It is a single object so that the
-// registrar needs a right to that object alone, not to bindings in general.
+// prepareEngineBinding creates the binding that engines are added to one by one. It is a single object so that the registrar
+// needs rights to that object only, not to bindings in general.
 func (m *member) prepareEngineBinding(ctx context.Context) error {
 	name := roleName(m.cluster, engineRole)
 	binding := &rbacv1.ClusterRoleBinding{
@@ -155,14 +155,14 @@ func (m *member) refuseForeign(ctx context.Context) error {
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil:
-		return fmt.Errorf("looking for ServiceAccount %s/%s in cluster %s: %w", names.ClusterNamespace, account, m.cluster, err)
+		return fmt.Errorf("reading ServiceAccount %s/%s in cluster %s: %w", names.ClusterNamespace, account, m.cluster, err)
 	case found.Labels[federationLabel] != m.federation:
-		return fmt.Errorf("the cluster is already a member of another federation under the name %s; join it under another name, or let it go there first", m.cluster)
+		return fmt.Errorf("the cluster is already a member of another federation under the name %s; join it under another name, or unjoin it there first", m.cluster)
 	}
 	return nil
 }
 
-// ensure makes an identity, or repairs it, and returns its credentials: the newest that there are.
+// ensure creates or repairs an identity, and returns its newest credentials.
 func (m *member) ensure(ctx context.Context, i identity) (credentials, error) {
 	if err := m.ensureAccount(ctx, i); err != nil {
 		return credentials{}, err
@@ -183,7 +183,7 @@ func (m *member) ensureAccount(ctx context.Context, i identity) error {
 		account.WithOwnerReferences(m.owner)
 	}
 	if _, err := m.client.CoreV1().ServiceAccounts(names.ClusterNamespace).Apply(ctx, account, force); err != nil {
-		return fmt.Errorf("making ServiceAccount %s/%s in cluster %s: %w", names.ClusterNamespace, i.account(), m.cluster, err)
+		return fmt.Errorf("creating ServiceAccount %s/%s in cluster %s: %w", names.ClusterNamespace, i.account(), m.cluster, err)
 	}
 	if i.role != engineRole {
 		return nil
@@ -196,7 +196,7 @@ func (m *member) ensureAccount(ctx context.Context, i identity) error {
 	})
 }
 
-// changeEngines changes who may act as an engine, and writes nothing if that stays the same.
+// changeEngines changes the subjects of the engine binding, and writes only changes.
 func (m *member) changeEngines(ctx context.Context, change func([]rbacv1.Subject) []rbacv1.Subject) error {
 	bindings := m.client.RbacV1().ClusterRoleBindings()
 	name := roleName(m.cluster, engineRole)
@@ -219,8 +219,8 @@ func (m *member) changeEngines(ctx context.Context, change func([]rbacv1.Subject
 	return nil
 }
 
-// revoke takes an identity away. Its rights go first: an API server may believe in a token for some seconds after it
-// was deleted, but in a right not for one.
+// revoke removes an identity. Its rights are removed first: an API server may accept a deleted token for some seconds, but not a
+// removed right.
 func (m *member) revoke(ctx context.Context, i identity) error {
 	if i.role == engineRole {
 		err := m.changeEngines(ctx, func(subjects []rbacv1.Subject) []rbacv1.Subject {
@@ -244,14 +244,14 @@ func (m *member) revoke(ctx context.Context, i identity) error {
 	return nil
 }
 
-// confirmRevoked returns when the member's authorizer lets an engine do nothing any more.
+// confirmRevoked returns when the member's authorizer denies an engine everything.
 func (m *member) confirmRevoked(ctx context.Context, i identity) error {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User:               i.user(),
 		Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + names.ClusterNamespace, "system:authenticated"},
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "create", Resource: "pods", Namespace: names.ClusterNamespace},
 	}}
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, revokePatience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, revokeTimeout, true, func(ctx context.Context) (bool, error) {
 		answer, err := m.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 		if err != nil {
 			return false, err

@@ -30,7 +30,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// world is a hub of our own, as a cluster joins a federation only once, and members that we share.
+// world is a separate hub, because a cluster joins a federation only once, and shared members.
 type world struct {
 	hub     *rest.Config
 	typed   kubernetes.Interface // of the hub
@@ -77,7 +77,7 @@ func (w *world) options(name string) membership.Options {
 	return membership.Options{Hub: w.hub, Member: w.members[0].RESTConfig(), Name: name, Cells: []string{"cell-a", "cell-b"}}
 }
 
-// join joins the first member and lets it go when the test ends.
+// join joins the first member and unjoins it when the test ends.
 func (w *world) join(t *testing.T, name string) *clusterv1alpha1.Cluster {
 	t.Helper()
 	cluster, err := membership.Join(t.Context(), w.options(name))
@@ -88,8 +88,7 @@ func (w *world) join(t *testing.T, name string) *clusterv1alpha1.Cluster {
 	return cluster
 }
 
-// forget removes all traces of a cluster, however far a test came. The namespace of the identities stays: other packages
-// may use it right now.
+// forget removes all traces of a cluster. The namespace of the identities stays: other packages may use it.
 func (w *world) forget(t *testing.T, name string) {
 	t.Helper()
 	ctx := context.Background()
@@ -110,7 +109,7 @@ func (w *world) forget(t *testing.T, name string) {
 	}
 }
 
-// cluster returns a Cluster, nil if there is none of that name.
+// cluster returns a Cluster, nil if there is none.
 func (w *world) cluster(t *testing.T, name string) *clusterv1alpha1.Cluster {
 	t.Helper()
 	cluster := &clusterv1alpha1.Cluster{}
@@ -124,7 +123,7 @@ func (w *world) cluster(t *testing.T, name string) *clusterv1alpha1.Cluster {
 	return cluster
 }
 
-// config returns a configuration for the member with what the hub has published.
+// config returns a configuration for the member with credentials from the hub.
 func (w *world) config(t *testing.T, cluster, secret string) *rest.Config {
 	t.Helper()
 	found, err := w.typed.CoreV1().Secrets("karmada-cluster").Get(t.Context(), secret, metav1.GetOptions{})
@@ -143,7 +142,7 @@ func (w *world) as(t *testing.T, cluster, secret string) kubernetes.Interface {
 	return newClient(t, w.config(t, cluster, secret))
 }
 
-// whoAmI returns who the member takes a client for.
+// whoAmI returns the user name that the member authenticates a client as.
 func whoAmI(ctx context.Context, c kubernetes.Interface) (string, error) {
 	review, err := c.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
@@ -169,7 +168,7 @@ func (w *world) testJoin(t *testing.T) {
 		t.Errorf("the Cluster has id %s, mode %s and endpoint %s", spec.ID, spec.SyncMode, spec.APIEndpoint)
 	}
 	if spec.Provider != "metal" || spec.Region != "north" || len(spec.Zones) != 2 || cluster.Labels["tier"] != "gold" {
-		t.Errorf("the Cluster does not say what was known of it: %+v", cluster)
+		t.Errorf("the Cluster does not have the options: %+v", cluster)
 	}
 	if *spec.SecretRef != (clusterv1alpha1.LocalSecretReference{Namespace: "karmada-cluster", Name: "join"}) ||
 		*spec.ImpersonatorSecretRef != (clusterv1alpha1.LocalSecretReference{Namespace: "karmada-cluster", Name: "join-impersonator"}) {
@@ -201,7 +200,7 @@ func (w *world) testJoinAgain(t *testing.T) {
 	before := w.join(t, "again")
 	token := func() string { return w.config(t, "again", membership.SecretName("again", "cell-a")).BearerToken }
 	kept := token()
-	// What users wrote stays, what is damaged is repaired.
+	// Users' changes stay, damage is repaired.
 	edited := before.DeepCopy()
 	edited.Spec.Region, edited.Spec.APIEndpoint = "mine", "https://wrong"
 	edited.Spec.Taints = []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}}
@@ -238,7 +237,7 @@ func (w *world) testJoinAgain(t *testing.T) {
 }
 
 func (w *world) testJoinContinues(t *testing.T) {
-	// A join that came as far as the member, and was interrupted before it wrote anything to the hub.
+	// A join that was interrupted before it wrote anything to the hub.
 	w.join(t, "half")
 	if err := w.objects.Delete(t.Context(), w.cluster(t, "half")); err != nil {
 		t.Fatal(err)
@@ -264,7 +263,7 @@ func (w *world) testRefusals(t *testing.T) {
 		want   string
 	}{
 		"the same cluster twice":  {func(o *membership.Options) { o.Name = "twice" }, "already a member, called taken"},
-		"a name in use":           {func(o *membership.Options) { o.Member = other }, "another cluster is called taken already"},
+		"a name in use":           {func(o *membership.Options) { o.Member = other }, "another cluster is already called taken"},
 		"a bad name":              {func(o *membership.Options) { o.Name = "Not_A_Name" }, "cannot be called"},
 		"a long name":             {func(o *membership.Options) { o.Name = strings.Repeat("x", 49) }, "cannot be called"},
 		"a name of a Secret":      {func(o *membership.Options) { o.Name = "x-impersonator" }, "cannot be called"},
@@ -384,7 +383,7 @@ func (w *world) testGrantAndRevoke(t *testing.T) {
 		_, err := c.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "x-"}}, metav1.CreateOptions{})
 		return err
 	}
-	// A cell that came later, without an administrator of the member.
+	// A later cell, without an administrator of the member.
 	if err := membership.Grant(t.Context(), w.hub, "revoke", "cell-c"); err != nil {
 		t.Fatal(err)
 	}
@@ -406,7 +405,7 @@ func (w *world) testGrantAndRevoke(t *testing.T) {
 		t.Errorf("right after its identity was revoked cell-c gets %v, want a refusal", err)
 	}
 	if err := write(a); err != nil {
-		t.Errorf("the identity of cell-a went with that of cell-c: %v", err)
+		t.Errorf("the identity of cell-a was revoked with that of cell-c: %v", err)
 	}
 	testenv.Eventually(t, "the token itself is forgotten", func(context.Context) (bool, error) {
 		err := write(c)
@@ -474,23 +473,23 @@ func (w *world) testRotate(t *testing.T) {
 
 func (w *world) testUnjoin(t *testing.T) {
 	w.join(t, "leave")
-	// By the registrar alone; then once more, as after an interruption.
+	// By the registrar only; then again, as after an interruption.
 	if err := membership.Unjoin(t.Context(), membership.UnjoinOptions{Hub: w.hub, Name: "leave"}); err != nil {
 		t.Fatal(err)
 	}
 	w.expectNothing(t, "leave")
 	if err := membership.Unjoin(t.Context(), membership.UnjoinOptions{Hub: w.hub, Name: "leave"}); err == nil || !strings.Contains(err.Error(), "there is no cluster called leave") {
-		t.Errorf("letting go a cluster that is not there: %v", err)
+		t.Errorf("unjoining a cluster that is no member: %v", err)
 	}
 	w.join(t, "leave")
 	if err := membership.Unjoin(t.Context(), membership.UnjoinOptions{Hub: w.hub, Name: "leave", Member: w.members[1].RESTConfig()}); err == nil || !strings.Contains(err.Error(), "leads to another cluster") {
-		t.Errorf("letting go with a kubeconfig of another cluster: %v", err)
+		t.Errorf("unjoining with a kubeconfig of another cluster: %v", err)
 	}
 	w.join(t, "leave")
 }
 
-// expectNothing waits until a cluster has no trace in the member and on the hub; some of it is left to the member's
-// garbage collector.
+// expectNothing waits until no trace of a cluster is left in the member and on the hub; the member's garbage collector
+// removes some of it.
 func (w *world) expectNothing(t *testing.T, name string) {
 	t.Helper()
 	member := w.members[0].Client(t)
@@ -566,14 +565,14 @@ func (w *world) testUnjoinWaits(t *testing.T) {
 		return looked.Load() >= since+3, nil
 	})
 	impatient := membership.UnjoinOptions{Hub: w.hub, Name: "waits", Patience: time.Millisecond}
-	if err := membership.Unjoin(t.Context(), impatient); err == nil || !strings.Contains(err.Error(), "still holds") {
+	if err := membership.Unjoin(t.Context(), impatient); err == nil || !strings.Contains(err.Error(), "still has objects") {
 		t.Fatalf("got %v, want a refusal while the cluster is not drained", err)
 	}
-	// The engines still need to get in, to take back what they propagated.
+	// The engines still need access, to remove what they propagated.
 	if err := version(w.as(t, "waits", "waits.cell-a")); err != nil {
-		t.Errorf("the identity of cell-a was taken away before the cluster was drained: %v", err)
+		t.Errorf("the identity of cell-a was revoked before the cluster was drained: %v", err)
 	}
-	if _, err := membership.Join(t.Context(), w.options("waits")); err == nil || !strings.Contains(err.Error(), "just leaving") {
+	if _, err := membership.Join(t.Context(), w.options("waits")); err == nil || !strings.Contains(err.Error(), "is leaving the federation") {
 		t.Errorf("joining a cluster that is leaving: %v", err)
 	}
 	left := w.cluster(t, "waits")
@@ -604,15 +603,15 @@ func (w *world) testUnjoinByForce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := membership.Unjoin(t.Context(), membership.UnjoinOptions{Hub: w.hub, Name: "gone", Patience: time.Second}); err == nil {
-		t.Error("a cluster that cannot be reached was let go without force")
+		t.Error("an unreachable cluster was removed without force")
 	}
 	if err := membership.Unjoin(t.Context(), membership.UnjoinOptions{Hub: w.hub, Name: "gone", Force: true}); err != nil {
 		t.Fatal(err)
 	}
 	if w.cluster(t, "gone") != nil {
-		t.Error("the Cluster is still there")
+		t.Error("the Cluster still exists")
 	}
 	if err := w.objects.Get(t.Context(), client.ObjectKeyFromObject(work), work); !apierrors.IsNotFound(err) {
-		t.Errorf("its Work is still there (%v)", err)
+		t.Errorf("its Work still exists (%v)", err)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// about are the paths at which an API server describes itself.
+// about are the paths of version, health and discovery.
 var about = []string{"/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/version", "/healthz", "/livez", "/readyz"}
 
 // rights returns what identities of a role may do in a member, in all namespaces.
@@ -25,10 +25,10 @@ func rights(cluster string, r role) []rbacv1.PolicyRule {
 		}
 	case engineRole:
 		return []rbacv1.PolicyRule{
-			// Templates may be of any kind, also of kinds that come later. The verbs are those of keeping objects; to
-			// impersonate, approve and sign are not among them.
+			// Templates may be of any kind, also of future kinds. The verbs are those for managing objects; impersonate,
+			// approve and sign are not among them.
 			{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}},
-			// Roles are templates too, and may grant what the engine itself cannot do.
+			// Roles are templates too, and may grant rights that the engine does not have.
 			{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"roles", "clusterroles"}, Verbs: []string{"bind", "escalate"}},
 			{NonResourceURLs: about, Verbs: []string{"get"}},
 		}
@@ -47,8 +47,8 @@ func rights(cluster string, r role) []rbacv1.PolicyRule {
 	return nil
 }
 
-// registrarNamespacedRights returns what the registrar may do in the namespace of the identities. It may read their
-// tokens, and is therefore worth as much as the strongest of them.
+// registrarNamespacedRights returns what the registrar may do in the namespace of the identities. It may read their tokens, and
+// is therefore as powerful as the strongest of them.
 func registrarNamespacedRights() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, Verbs: []string{"get", "list", "create", "patch", "delete"}},

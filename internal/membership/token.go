@@ -19,16 +19,16 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 )
 
-// tokenPatience bounds the wait for the member's token controller.
-const tokenPatience = 30 * time.Second
+// tokenTimeout bounds the wait for the member's token controller.
+const tokenTimeout = 30 * time.Second
 
-// credentials are what a member gives out for an identity.
+// credentials are what a member issues for an identity.
 type credentials struct {
 	secret string // in the member
 	token  []byte
 }
 
-// tokens returns the Secrets with tokens of an identity, the oldest first.
+// tokens returns the token Secrets of an identity, oldest first.
 func (m *member) tokens(ctx context.Context, i identity) ([]corev1.Secret, error) {
 	list, err := m.client.CoreV1().Secrets(names.ClusterNamespace).List(ctx, metav1.ListOptions{
 		LabelSelector: labels.SelectorFromSet(labels.Set{names.ClusterLabel: m.cluster}).String(),
@@ -44,7 +44,7 @@ func (m *member) tokens(ctx context.Context, i identity) ([]corev1.Secret, error
 	return tokens, nil
 }
 
-// issue gives an identity a token, besides those it has.
+// issue issues another token for an identity.
 func (m *member) issue(ctx context.Context, i identity) (credentials, error) {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
@@ -57,17 +57,17 @@ func (m *member) issue(ctx context.Context, i identity) (credentials, error) {
 	}
 	made, err := m.client.CoreV1().Secrets(names.ClusterNamespace).Create(ctx, secret, metav1.CreateOptions{FieldManager: fieldManager})
 	if err != nil {
-		return credentials{}, fmt.Errorf("asking for a token of ServiceAccount %s/%s in cluster %s: %w", names.ClusterNamespace, i.account(), m.cluster, err)
+		return credentials{}, fmt.Errorf("requesting a token for ServiceAccount %s/%s in cluster %s: %w", names.ClusterNamespace, i.account(), m.cluster, err)
 	}
 	return m.wait(ctx, made)
 }
 
-// wait returns the credentials in a token's Secret as soon as the member has filled them in.
+// wait waits until the member has populated a token's Secret, and returns the credentials.
 func (m *member) wait(ctx context.Context, secret *corev1.Secret) (credentials, error) {
 	if filled(secret) {
 		return credentialsIn(secret), nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, tokenPatience)
+	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
 	defer cancel()
 	secrets := m.client.CoreV1().Secrets(names.ClusterNamespace)
 	only := fields.OneTermEqualSelector(metav1.ObjectNameField, secret.Name).String()
@@ -89,7 +89,7 @@ func (m *member) wait(ctx context.Context, secret *corev1.Secret) (credentials, 
 		return filled(found), nil
 	})
 	if err != nil {
-		return credentials{}, fmt.Errorf("cluster %s has not filled in the token of Secret %s/%s: is its kube-controller-manager running? %w", m.cluster, names.ClusterNamespace, secret.Name, err)
+		return credentials{}, fmt.Errorf("cluster %s has not populated the token of Secret %s/%s: is its kube-controller-manager running? %w", m.cluster, names.ClusterNamespace, secret.Name, err)
 	}
 	return credentialsIn(event.Object.(*corev1.Secret)), nil
 }

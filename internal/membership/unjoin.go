@@ -21,31 +21,31 @@ import (
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 )
 
-// UnjoinOptions say which cluster leaves which federation.
+// UnjoinOptions configure Unjoin.
 type UnjoinOptions struct {
 	// Hub is an administrator's configuration for the hub.
 	Hub *rest.Config
-	// Name is what the cluster is called in the federation.
+	// Name is the name of the cluster in the federation.
 	Name string
-	// Member is an administrator's configuration for the cluster. Without it the cluster's registrar cleans up, and
-	// only the namespace of the identities is left behind, empty.
+	// Member is an administrator's configuration for the cluster. Without it the cluster's registrar cleans up, and the empty
+	// namespace of the identities is left behind.
 	Member *rest.Config
-	// Cells are control planes besides the hub that hold Works; they matter to Force alone.
+	// Cells are the control planes besides the hub that have Works; only Force needs them.
 	Cells []*rest.Config
-	// Patience bounds the wait until the cluster holds nothing of the federation any more; 0 means five minutes.
+	// Patience bounds the wait until the cluster is drained; 0 means five minutes.
 	Patience time.Duration
-	// Force forgets a cluster that is gone: nothing is waited for, and what it may still hold stays there.
+	// Force removes a cluster that is gone without waiting; what the federation propagated there stays.
 	Force bool
 }
 
 const (
 	defaultPatience = 5 * time.Minute
-	// forcedMemberPatience bounds the attempt to clean up in a member that is probably gone.
-	forcedMemberPatience = 10 * time.Second
+	// forcedMemberTimeout bounds the attempt to clean up in a member that is probably gone.
+	forcedMemberTimeout = 10 * time.Second
 )
 
-// Unjoin lets a cluster go: the federation takes back what it propagated there, then its identities. It may be
-// repeated, also after a failure half way.
+// Unjoin removes a cluster from the federation: first what the federation propagated there, then its identities. It is
+// idempotent, and can be repeated after a failure.
 func Unjoin(ctx context.Context, options UnjoinOptions) error {
 	if err := ValidateName(options.Name); err != nil {
 		return err
@@ -61,7 +61,7 @@ func Unjoin(ctx context.Context, options UnjoinOptions) error {
 	if cluster == nil && options.Member == nil {
 		return errors.Join(h.withdraw(ctx, options.Name, ""), fmt.Errorf("there is no cluster called %s in the federation", options.Name))
 	}
-	// The way into the member has to be found now: with the Cluster the credentials go, too.
+	// Connect to the member first: the credentials are deleted with the Cluster.
 	m, err := h.leavingMember(ctx, cluster, &options)
 	if err != nil && !options.Force {
 		return err
@@ -79,7 +79,7 @@ func Unjoin(ctx context.Context, options UnjoinOptions) error {
 	return h.withdraw(ctx, options.Name, "")
 }
 
-// leavingMember opens the member, nil if there is no way into it and none is needed.
+// leavingMember connects to the member. It returns nil if that is not possible and not needed.
 func (h *hub) leavingMember(ctx context.Context, cluster *clusterv1alpha1.Cluster, options *UnjoinOptions) (*member, error) {
 	if options.Member == nil {
 		if cluster.Spec.SyncMode == clusterv1alpha1.Pull {
@@ -100,7 +100,7 @@ func (h *hub) leavingMember(ctx context.Context, cluster *clusterv1alpha1.Cluste
 	}
 	id, err := uid(ctx, m.client)
 	if err != nil {
-		return nil, fmt.Errorf("asking cluster %s who it is: %w", options.Name, err)
+		return nil, fmt.Errorf("reading the ID of cluster %s: %w", options.Name, err)
 	}
 	if id != cluster.Spec.ID {
 		return nil, fmt.Errorf("the given kubeconfig leads to another cluster than the one called %s in the federation", options.Name)
@@ -108,7 +108,7 @@ func (h *hub) leavingMember(ctx context.Context, cluster *clusterv1alpha1.Cluste
 	return m, nil
 }
 
-// removeCluster deletes the Cluster and returns when it is gone.
+// removeCluster deletes the Cluster and waits until it is gone.
 func (h *hub) removeCluster(ctx context.Context, cluster *clusterv1alpha1.Cluster, options *UnjoinOptions) error {
 	if err := client.IgnoreNotFound(h.objects.Delete(ctx, cluster)); err != nil {
 		return fmt.Errorf("deleting cluster %s: %w", cluster.Name, err)
@@ -125,12 +125,12 @@ func (h *hub) removeCluster(ctx context.Context, cluster *clusterv1alpha1.Cluste
 		return left == nil || left.UID != cluster.UID, err
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("cluster %s still holds what the federation propagated there; try again later, or forget it with --force if it is gone for good", cluster.Name)
+		return fmt.Errorf("cluster %s still has objects that the federation propagated there; retry later, or use --force if it is gone for good", cluster.Name)
 	}
 	return err
 }
 
-// forceOut lets a Cluster go at once: its Works, wherever they are, lose the finalizer that waits for the member.
+// forceOut removes a Cluster at once: it removes the finalizer from its Works in all control planes.
 func (h *hub) forceOut(ctx context.Context, cluster string, cells []*rest.Config) error {
 	stores := []client.Client{h.objects}
 	for _, config := range cells {
@@ -142,7 +142,7 @@ func (h *hub) forceOut(ctx context.Context, cluster string, cells []*rest.Config
 	}
 	for _, store := range stores {
 		if err := abandonWorks(ctx, store, names.ExecutionNamespace(cluster)); err != nil {
-			return fmt.Errorf("giving up the works of cluster %s: %w", cluster, err)
+			return fmt.Errorf("removing the works of cluster %s: %w", cluster, err)
 		}
 	}
 	space := names.ExecutionNamespace(cluster)
@@ -154,7 +154,7 @@ func (h *hub) forceOut(ctx context.Context, cluster string, cells []*rest.Config
 		return err
 	}
 	if err := dropFinalizer(ctx, h.objects, left, names.ClusterFinalizer); err != nil {
-		return fmt.Errorf("giving up cluster %s: %w", cluster, err)
+		return fmt.Errorf("removing cluster %s: %w", cluster, err)
 	}
 	return nil
 }
@@ -187,11 +187,11 @@ func dropFinalizer(ctx context.Context, store client.Client, object client.Objec
 	return client.IgnoreNotFound(store.Patch(ctx, object, client.MergeFrom(before)))
 }
 
-// leave removes the federation from the member. One that is gone for good is not waited for.
+// leave removes the federation from the member. It does not wait for a member that is gone for good.
 func (m *member) leave(ctx context.Context, options *UnjoinOptions) error {
 	bounded, cancel := ctx, context.CancelFunc(func() {})
 	if options.Force {
-		bounded, cancel = context.WithTimeout(ctx, forcedMemberPatience)
+		bounded, cancel = context.WithTimeout(ctx, forcedMemberTimeout)
 	}
 	defer cancel()
 	err := m.removeIdentities(bounded)
@@ -199,13 +199,13 @@ func (m *member) leave(ctx context.Context, options *UnjoinOptions) error {
 		err = m.removeNamespace(bounded)
 	}
 	if err != nil && options.Force {
-		klog.FromContext(ctx).Info("The identities of the federation are left in the cluster", "cluster", m.cluster, "reason", err.Error())
+		klog.FromContext(ctx).Info("the identities of the federation are left in the cluster", "cluster", m.cluster, "err", err)
 		return nil
 	}
 	return err
 }
 
-// removeIdentities takes all identities away, the registrar's last, as it may be the one who does it.
+// removeIdentities removes all identities, the registrar last because it may be the caller.
 func (m *member) removeIdentities(ctx context.Context) error {
 	if err := m.refuseForeign(ctx); err != nil {
 		return err
@@ -244,8 +244,8 @@ func (m *member) removeRole(ctx context.Context, r role) error {
 	return nil
 }
 
-// removeRegistrar deletes the registrar's role, which owns the rest of it: the registrar may be who does this, and could
-// not delete another thing afterwards. The member's garbage collector can.
+// removeRegistrar deletes the registrar's role, which owns the rest of it. The registrar may be the caller, and could delete
+// nothing afterwards; the member's garbage collector can.
 func (m *member) removeRegistrar(ctx context.Context) error {
 	name := roleName(m.cluster, registrarRole)
 	background := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
@@ -255,8 +255,8 @@ func (m *member) removeRegistrar(ctx context.Context) error {
 	return nil
 }
 
-// removeNamespace deletes the namespace of the identities, unless another federation has some there. Only an
-// administrator of the member can.
+// removeNamespace deletes the namespace of the identities, unless another federation uses it. It needs an administrator of the
+// member.
 func (m *member) removeNamespace(ctx context.Context) error {
 	accounts, err := m.client.CoreV1().ServiceAccounts(names.ClusterNamespace).List(ctx, metav1.ListOptions{LabelSelector: names.ClusterLabel})
 	if err != nil {

@@ -6,14 +6,14 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
-// Cells are the connections to the cells of a topology. They outlive a change of the topology where a cell's endpoint stays the same.
-// The zero value is ready; it must not be used by two at once.
+// Cells are the connections to the cells of a topology. A connection is kept while the cell's endpoint stays the same. The zero value is
+// ready for use. It is not safe for concurrent use.
 type Cells struct {
 	open map[string]*Connections
 }
 
-// Connect returns connections to exactly the given cells, in the order of names, and nil for a cell that has none: its requests go the
-// other way. Those of cells no longer named are closed.
+// Connect returns connections to the given cells, in the order of names, and closes all others. A cell that cannot be connected to is
+// nil in the result: its requests take the ordinary path.
 func (c *Cells) Connect(names []string, endpoints map[string]fleet.Endpoint) []*Connections {
 	connected := make(map[string]*Connections, len(names))
 	connections := make([]*Connections, len(names))
@@ -23,7 +23,7 @@ func (c *Cells) Connect(names []string, endpoints map[string]fleet.Endpoint) []*
 		if known == nil || !reflect.DeepEqual(known.endpoint, endpoint) {
 			var err error
 			if known, err = New(endpoint); err != nil {
-				continue // what is wrong with it is told of the other way
+				continue // fleet.Cells reports the reason
 			}
 		}
 		connected[name], connections[i] = known, known

@@ -1,2 +1,2 @@
-// Package short sends short requests: on connections that carry one at a time, by whoever makes it.
+// Package short sends short requests on HTTP/1.1 connections that carry one request at a time.
 package short

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -25,32 +24,30 @@ import (
 )
 
 const (
-	// dialTimeout bounds how long a dead address holds a request up.
+	// dialTimeout bounds how long a dead address delays a request.
 	dialTimeout = 3 * time.Second
-	// maxConnections is how many connections for short requests are open at once; what is more goes the way of all other requests.
+	// maxConnections is how many connections for short requests are open at once; further requests take the ordinary path.
 	maxConnections = 32
-	// idleTime is how long such a connection is kept without a request. API servers keep them for longer.
+	// idleTime is how long an idle connection is kept. API servers keep them for longer.
 	idleTime = 45 * time.Second
-	// answerWait is how long an answer is waited for before the request is sent the other way, where pings tell whether there is any
-	// hope for it.
+	// answerWait is how long to wait for a response before the request takes the ordinary path, where pings detect a dead connection.
 	answerWait = 3 * time.Second
-	// bodyWait is how long the rest of an answer may take.
+	// bodyWait is how long the body of a response may take.
 	bodyWait = 15 * time.Second
-	// maxHead bounds the headers of an answer.
+	// maxHead bounds the headers of a response.
 	maxHead = 1 << 20
 )
 
-// ErrOther means that a request has to go the other way.
+// ErrOther means that a request has to take the ordinary path.
 var ErrOther = errors.New("the request was not answered on a connection for short requests")
 
-// Connections are HTTP/1.1 connections on which a request is sent, and its answer read, by whoever makes it: there are no streams to
-// keep apart and nobody to wake up, which is most of what a small request costs otherwise. It is for requests without a body that may be
-// repeated.
+// Connections are HTTP/1.1 connections on which the caller's goroutine sends the request and reads the response. That saves the
+// multiplexing and goroutine switches that make up most of the cost of a small request. It is for idempotent requests without a body.
 type Connections struct {
 	endpoint fleet.Endpoint
 	host     string
 	address  string
-	config   *tls.Config
+	tls      *fleet.ClientTLS
 
 	open   atomic.Int32
 	mu     sync.Mutex
@@ -61,6 +58,7 @@ type Connections struct {
 // connection carries one request at a time.
 type connection struct {
 	*tls.Conn
+	config *tls.Config // that it was made with
 	head   io.LimitedReader
 	reader *bufio.Reader
 	writer *bufio.Writer
@@ -69,36 +67,27 @@ type connection struct {
 
 // New prepares connections to an API server; none is opened yet.
 func New(endpoint fleet.Endpoint) (*Connections, error) {
+	given := endpoint
 	server, err := url.Parse(endpoint.Server)
 	if err != nil {
 		return nil, fmt.Errorf("reading the address %q: %w", endpoint.Server, err)
 	}
 	if server.Scheme != "https" || server.Hostname() == "" || strings.Trim(server.Path, "/") != "" {
-		return nil, fmt.Errorf("short requests cannot be sent to %q, which is not the https URL of a host alone", endpoint.Server)
+		return nil, fmt.Errorf("short requests cannot be sent to %q: it must be an https URL without a path", endpoint.Server)
 	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(endpoint.CA) {
-		return nil, errors.New("there is no certificate in the CA bundle")
-	}
-	certificate, err := tls.X509KeyPair(endpoint.Cert, endpoint.Key)
+	endpoint.ServerName = cmp.Or(endpoint.ServerName, server.Hostname())
+	config, err := endpoint.ClientTLS()
 	if err != nil {
-		return nil, fmt.Errorf("reading the certificate for %s: %w", endpoint.Server, err)
+		return nil, fmt.Errorf("preparing TLS for %s: %w", endpoint.Server, err)
 	}
-	c := &Connections{endpoint: endpoint, host: server.Host, address: server.Host, config: &tls.Config{
-		MinVersion:         tls.VersionTLS12,
-		RootCAs:            roots,
-		ServerName:         cmp.Or(endpoint.ServerName, server.Hostname()),
-		Certificates:       []tls.Certificate{certificate},
-		NextProtos:         []string{"http/1.1"},
-		ClientSessionCache: tls.NewLRUClientSessionCache(8),
-	}}
+	c := &Connections{endpoint: given, host: server.Host, address: server.Host, tls: config}
 	if server.Port() == "" {
 		c.address = net.JoinHostPort(server.Hostname(), "443")
 	}
 	return c, nil
 }
 
-// RoundTrip sends a request. It returns ErrOther if another way is worth trying. A request needs a path only.
+// RoundTrip sends a request. It returns ErrOther if the ordinary path is worth trying. A request needs a path only.
 func (s *Connections) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !sendable(r) {
 		return nil, ErrOther
@@ -118,11 +107,11 @@ func (s *Connections) RoundTrip(r *http.Request) (*http.Response, error) {
 		case fresh || errors.Is(err, os.ErrDeadlineExceeded):
 			return nil, fmt.Errorf("%w: %w", ErrOther, err)
 		}
-		// The other side may have closed a connection that was idle; the request may be repeated.
+		// The server may have closed an idle connection; the request is idempotent.
 	}
 }
 
-// sendable checks what an http.Transport checks: nothing in a header may end it.
+// sendable checks what an http.Transport checks: no header may contain a line break.
 func sendable(r *http.Request) bool {
 	if r.Body != nil && r.Body != http.NoBody {
 		return false
@@ -140,9 +129,10 @@ func sendable(r *http.Request) bool {
 	return true
 }
 
-// take returns a connection that nobody else uses, and whether it is new.
+// take returns an unused connection, and whether it is new.
 func (s *Connections) take(ctx context.Context) (*connection, bool, error) {
-	if kept := s.takeIdle(); kept != nil {
+	config := s.tls.Config()
+	if kept := s.takeIdle(config); kept != nil {
 		return kept, false, nil
 	}
 	if s.open.Add(1) > maxConnections {
@@ -151,25 +141,28 @@ func (s *Connections) take(ctx context.Context) (*connection, bool, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
-	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}, Config: s.config}
+	http1 := config.Clone()
+	http1.NextProtos = []string{"http/1.1"}
+	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}, Config: http1}
 	opened, err := dialer.DialContext(ctx, "tcp", s.address)
 	if err != nil {
 		s.open.Add(-1)
 		return nil, false, fmt.Errorf("%w: %w", ErrOther, err)
 	}
-	c := &connection{Conn: opened.(*tls.Conn)}
+	c := &connection{Conn: opened.(*tls.Conn), config: config}
 	c.head.R = c.Conn
 	c.reader, c.writer = bufio.NewReaderSize(&c.head, 8<<10), bufio.NewWriterSize(c.Conn, 4<<10)
 	return c, true, nil
 }
 
-func (s *Connections) takeIdle() *connection {
+// takeIdle returns an idle connection, if there is one that was made with the current certificates.
+func (s *Connections) takeIdle(config *tls.Config) *connection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.idle) > 0 {
 		last := s.idle[len(s.idle)-1]
 		s.idle = s.idle[:len(s.idle)-1]
-		if time.Since(last.used) < idleTime {
+		if last.config == config && time.Since(last.used) < idleTime {
 			return last
 		}
 		s.drop(last)
@@ -177,7 +170,7 @@ func (s *Connections) takeIdle() *connection {
 	return nil
 }
 
-// exchange sends a request and reads the answer up to its body.
+// exchange sends a request and reads the response up to its body.
 func (s *Connections) exchange(c *connection, r *http.Request) (*http.Response, error) {
 	ctx := r.Context()
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
@@ -188,7 +181,7 @@ func (s *Connections) exchange(c *connection, r *http.Request) (*http.Response, 
 		return nil, err
 	}
 	response.Body = &body{ReadCloser: response.Body, ctx: ctx, release: func(complete bool) {
-		// A connection that was told to end, or on which there is more than the answer, must not answer anybody else.
+		// A connection that was cancelled, or that holds more than the response, must not be reused.
 		if stop() && complete && !response.Close && c.reader.Buffered() == 0 {
 			s.put(c)
 			return
@@ -214,13 +207,13 @@ func (c *connection) ask(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if response.StatusCode < http.StatusOK {
-		return nil, fmt.Errorf("the answer is %s", response.Status) // nobody has asked for one on the way
+		return nil, fmt.Errorf("unexpected interim response %s", response.Status)
 	}
-	c.head.N = math.MaxInt64 // whoever reads the body bounds it
+	c.head.N = math.MaxInt64 // the reader of the body bounds it
 	return response, c.within(r.Context(), bodyWait)
 }
 
-// within bounds what comes next. The end of the context does so too, and may just have come before.
+// within sets the deadline of the next step. It may have overwritten the deadline that the end of the context sets, so it checks that too.
 func (c *connection) within(ctx context.Context, wait time.Duration) error {
 	if err := c.SetDeadline(time.Now().Add(wait)); err != nil {
 		return err
@@ -246,10 +239,10 @@ func (s *Connections) put(c *connection) {
 
 func (s *Connections) drop(c *connection) {
 	s.open.Add(-1)
-	_ = c.Conn.Close() // it is given up
+	_ = c.Conn.Close()
 }
 
-// Close ends idle connections; those in use end with their requests.
+// Close closes idle connections; those in use are closed after their requests.
 func (s *Connections) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -259,7 +252,7 @@ func (s *Connections) Close() {
 	s.idle, s.closed = nil, true
 }
 
-// body gives the connection back when it is closed.
+// body releases the connection when it is closed.
 type body struct {
 	io.ReadCloser
 	ctx     context.Context

@@ -13,16 +13,18 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/gateway/short"
 	"github.com/cellplane/cellplane/internal/pki"
 )
 
-// server serves with a certificate of its own; it plays cells that misbehave.
+// server starts a server with its own certificate.
 func server(t *testing.T, handler http.Handler) (*httptest.Server, *short.Connections) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(handler)
@@ -31,7 +33,7 @@ func server(t *testing.T, handler http.Handler) (*httptest.Server, *short.Connec
 	return s, connect(t, s.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
 }
 
-// connect returns connections to an address that a certificate vouches for.
+// connect returns connections to an address that is verified with a certificate.
 func connect(t *testing.T, address string, authority []byte) *short.Connections {
 	t.Helper()
 	cert, key := ownCertificate(t)
@@ -54,7 +56,7 @@ func get(ctx context.Context, connections *short.Connections, path string) (stri
 	return string(body), err
 }
 
-// echo answers with the path, in one piece or in many.
+// echo answers with the path, in one chunk or in many.
 func echo(w http.ResponseWriter, r *http.Request) {
 	if strings.HasPrefix(r.URL.Path, "/many") {
 		for _, letter := range r.URL.Path {
@@ -66,8 +68,8 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, r.URL.Path)
 }
 
-// TestEveryoneGetsTheirOwn has many use the same connections, some of whom leave before their answer is complete.
-func TestEveryoneGetsTheirOwn(t *testing.T) {
+// TestConcurrentRequests shares connections between many goroutines, some of which cancel their requests.
+func TestConcurrentRequests(t *testing.T) {
 	_, connections := server(t, http.HandlerFunc(echo))
 	var group sync.WaitGroup
 	for worker := range 16 {
@@ -75,7 +77,7 @@ func TestEveryoneGetsTheirOwn(t *testing.T) {
 			for i := range 50 {
 				path := fmt.Sprintf("/%s/%d/%d", []string{"one", "many"}[i%2], worker, i)
 				if i%7 == 3 {
-					leave(t, connections, path)
+					cancelRequest(t, connections, path)
 					continue
 				}
 				if got, err := get(t.Context(), connections, path); err != nil || got != path {
@@ -87,8 +89,8 @@ func TestEveryoneGetsTheirOwn(t *testing.T) {
 	group.Wait()
 }
 
-// leave gives a request up after the head of its answer.
-func leave(t *testing.T, connections *short.Connections, path string) {
+// cancelRequest cancels a request after the head of its response.
+func cancelRequest(t *testing.T, connections *short.Connections, path string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := (&http.Request{Method: http.MethodGet, URL: &url.URL{Path: path}, Header: http.Header{}}).WithContext(ctx)
 	response, err := connections.RoundTrip(r)
@@ -100,7 +102,7 @@ func leave(t *testing.T, connections *short.Connections, path string) {
 	response.Body.Close()
 }
 
-// TestClosedConnections shows that a request does not fail because the other side has closed what was idle.
+// TestClosedConnections retries requests on connections that the server has closed while they were idle.
 func TestClosedConnections(t *testing.T) {
 	s, connections := server(t, http.HandlerFunc(echo))
 	for i := range 20 {
@@ -112,10 +114,10 @@ func TestClosedConnections(t *testing.T) {
 	}
 }
 
-// TestOtherWay shows what is sent the other way: what a header could end, what has a body, and what is not answered.
-func TestOtherWay(t *testing.T) {
+// TestOrdinaryPath refuses requests with invalid headers or a body, and requests that are not answered.
+func TestOrdinaryPath(t *testing.T) {
 	_, connections := server(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/silent" {
+		if r.URL.Path == "/hanging" {
 			<-r.Context().Done()
 		}
 		echo(w, r)
@@ -124,7 +126,7 @@ func TestOtherWay(t *testing.T) {
 		"a header with a line break": {Header: http.Header{"X": {"a\r\nX-Remote-User: root"}}},
 		"a name with a line break":   {Header: http.Header{"X: a\r\nX-Remote-User": {"root"}}},
 		"a body":                     {Header: http.Header{}, Body: io.NopCloser(strings.NewReader("x"))},
-		"silence":                    {Header: http.Header{}, URL: &url.URL{Path: "/silent"}},
+		"no answer":                  {Header: http.Header{}, URL: &url.URL{Path: "/hanging"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.Method = http.MethodGet
@@ -138,13 +140,13 @@ func TestOtherWay(t *testing.T) {
 	}
 }
 
-// TestHostileCell meets a cell that answers more than it was asked, and one whose headers do not end.
+// TestHostileCell has a cell that sends two responses for one request, and one that sends endless headers.
 func TestHostileCell(t *testing.T) {
 	for name, test := range map[string]struct {
 		answer func(io.Writer)
 		want   string
 	}{
-		"two answers at once": {func(w io.Writer) {
+		"two responses at once": {func(w io.Writer) {
 			const one = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"
 			_, _ = io.WriteString(w, one+"mine"+one+"evil")
 		}, "mine"},
@@ -171,7 +173,61 @@ func TestHostileCell(t *testing.T) {
 	}
 }
 
-// hostile listens and gives the same answer to every request.
+// TestRenewedFiles renews the certificate on disk.
+func TestRenewedFiles(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.TLS.PeerCertificates[0].Subject.CommonName)
+	}))
+	s.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS12}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	dir := t.TempDir()
+	authority, err := pki.EnsureCA(dir, "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	endpoint := fleet.Endpoint{
+		Server: s.URL, ServerName: "example.com", CA: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+		CertFile: filepath.Join(dir, "client.crt"), KeyFile: filepath.Join(dir, "client.key"),
+	}
+	issue := func(name string) {
+		t.Helper()
+		pair, err := authority.Ensure(dir, name, pki.Leaf{CommonName: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for from, to := range map[string]string{pair.CertFile: endpoint.CertFile, pair.KeyFile: endpoint.KeyFile} {
+			if err := os.Rename(from, to); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	issue("first")
+	if endpoint, err = endpoint.LoadFiles(); err != nil {
+		t.Fatal(err)
+	}
+	connections, err := short.New(endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(connections.Close)
+	if name, err := get(t.Context(), connections, "/"); err != nil || name != "first" {
+		t.Fatalf("the certificate is %q, %v", name, err)
+	}
+	issue("second")
+	for deadline := time.Now().Add(time.Minute); ; {
+		name, err := get(t.Context(), connections, "/")
+		if err == nil && name == "second" {
+			break
+		}
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("the certificate is %q, %v", name, err)
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+}
+
+// hostile starts a server that gives the same answer to every request.
 func hostile(t *testing.T, answer func(io.Writer)) (address string, authority []byte) {
 	t.Helper()
 	cert, key := ownCertificate(t)
@@ -204,7 +260,7 @@ func hostile(t *testing.T, answer func(io.Writer)) (address string, authority []
 	return "https://" + listener.Addr().String(), cert
 }
 
-// ownCertificate returns a certificate for example.com with its authority behind it, and its key.
+// ownCertificate returns a certificate for example.com followed by its CA, and its key.
 func ownCertificate(t *testing.T) (cert, key []byte) {
 	t.Helper()
 	dir := t.TempDir()

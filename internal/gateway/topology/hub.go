@@ -235,11 +235,5 @@ func (s *HubSource) endpoint(name string) (fleet.Endpoint, error) {
 	if !found || !ok {
 		return fleet.Endpoint{}, fmt.Errorf("the Secret %s/%s does not exist", ref.Namespace, ref.Name)
 	}
-	return fleet.Endpoint{
-		Server:     cell.Spec.Endpoint.Server,
-		ServerName: cell.Spec.Endpoint.ServerName,
-		CA:         cell.Spec.Endpoint.CABundle,
-		Cert:       secret.Data[corev1.TLSCertKey],
-		Key:        secret.Data[corev1.TLSPrivateKeyKey],
-	}, nil
+	return fleet.CellEndpoint(cell, secret), nil
 }

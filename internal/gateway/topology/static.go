@@ -72,17 +72,7 @@ func FromFile(path string) (Static, error) {
 
 // EndpointFromFiles reads the certificates of an endpoint.
 func EndpointFromFiles(server, caFile, certFile, keyFile string) (fleet.Endpoint, error) {
-	endpoint := fleet.Endpoint{Server: server}
-	for _, part := range []struct {
-		path string
-		into *[]byte
-	}{{caFile, &endpoint.CA}, {certFile, &endpoint.Cert}, {keyFile, &endpoint.Key}} {
-		var err error
-		if *part.into, err = os.ReadFile(part.path); err != nil {
-			return fleet.Endpoint{}, err
-		}
-	}
-	return endpoint, nil
+	return fleet.Endpoint{Server: server, CAFile: caFile, CertFile: certFile, KeyFile: keyFile}.LoadFiles()
 }
 
 func relative(to, path string) string {

@@ -71,7 +71,7 @@ func TestClusterAPI(t *testing.T) {
 	t.Run("deleted while nobody looked", w.testDeletedMeanwhile)
 }
 
-// run runs the controller until it is stopped, at the end of all tests at the latest.
+// run runs the controller until it is stopped.
 func (w *world) run(t *testing.T) {
 	t.Helper()
 	controller, err := clusterapi.New(w.hub, w.hub)
@@ -90,7 +90,7 @@ func (w *world) run(t *testing.T) {
 	w.test.Cleanup(w.stop)
 }
 
-// install makes the kind of Cluster API, as far as it matters here.
+// install installs a minimal definition of Cluster API's Cluster.
 func (w *world) install(t *testing.T) {
 	t.Helper()
 	extensions, err := clientset.NewForConfig(w.hub)
@@ -102,7 +102,7 @@ func (w *world) install(t *testing.T) {
 	_, err = definitions.Create(t.Context(), &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "clusters.cluster.x-k8s.io",
-			// The API server keeps groups under x-k8s.io for what was reviewed.
+			// The API server reserves groups under x-k8s.io for approved APIs.
 			Annotations: map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: "unapproved, a test"},
 		},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
@@ -131,7 +131,7 @@ func (w *world) install(t *testing.T) {
 	})
 }
 
-// machine makes a Cluster of Cluster API, which a finalizer of its own keeps while it is torn down.
+// machine creates a Cluster of Cluster API with a finalizer.
 func (w *world) machine(t *testing.T, name string, change func(*unstructured.Unstructured)) *unstructured.Unstructured {
 	t.Helper()
 	machine := &unstructured.Unstructured{}
@@ -149,8 +149,8 @@ func (w *world) machine(t *testing.T, name string, change func(*unstructured.Uns
 	return machine
 }
 
-// forget removes the traces of a cluster from the federation and from the member, but for the namespace of the
-// identities: other packages may use it right now.
+// forget removes a cluster from the federation and from the member, except for the namespace of the identities, which
+// other packages may use.
 func (w *world) forget(t *testing.T, name string) {
 	ctx := context.Background()
 	err := membership.Unjoin(ctx, membership.UnjoinOptions{Hub: w.hub, Name: name, Force: true})
@@ -215,8 +215,8 @@ func (w *world) left(t *testing.T, name string) {
 	})
 }
 
-// told waits until an event tells of a Cluster of Cluster API.
-func (w *world) told(t *testing.T, name, reason, text string) {
+// awaitEvent waits for an event about a Cluster of Cluster API.
+func (w *world) awaitEvent(t *testing.T, name, reason, text string) {
 	t.Helper()
 	testenv.Eventually(t, "an event of "+name+" says "+text, func(ctx context.Context) (bool, error) {
 		events := &corev1.EventList{}
@@ -233,8 +233,8 @@ func (w *world) told(t *testing.T, name, reason, text string) {
 	})
 }
 
-// untold checks that no event tells of a Cluster of Cluster API: nobody has tried to join it, which would be told without a kubeconfig.
-func (w *world) untold(t *testing.T, name string) {
+// noEvent checks that there is no event about a Cluster of Cluster API: a failed attempt to join it would have one.
+func (w *world) noEvent(t *testing.T, name string) {
 	t.Helper()
 	events := &corev1.EventList{}
 	if err := w.objects.List(t.Context(), events, client.InNamespace(fleetNamespace)); err != nil {
@@ -242,7 +242,7 @@ func (w *world) untold(t *testing.T, name string) {
 	}
 	for i := range events.Items {
 		if events.Items[i].InvolvedObject.Name == name {
-			t.Errorf("%s is told of: %s", name, events.Items[i].Message)
+			t.Errorf("%s has an event: %s", name, events.Items[i].Message)
 		}
 	}
 }
@@ -265,17 +265,17 @@ func (w *world) edit(t *testing.T, machine *unstructured.Unstructured, patch str
 	}
 }
 
-// passed waits until the controller has seen everything up to now: a cluster made now comes in and is deleted again.
+// passed waits until the controller has seen everything up to now: it creates a cluster, waits until it joins, and deletes it.
 func (w *world) passed(t *testing.T, name string) {
 	t.Helper()
 	marker := w.machine(t, name, nil)
-	w.told(t, name, "JoinFederationFailed", "not there yet")
+	w.awaitEvent(t, name, "JoinFederationFailed", "does not exist yet")
 	w.remove(t, marker, true)
 }
 
 func (w *world) testJoinsAndLeaves(t *testing.T) {
 	machine := w.machine(t, "capi-a", nil)
-	w.told(t, "capi-a", "JoinFederationFailed", "capi-a-kubeconfig with its kubeconfig is not there yet")
+	w.awaitEvent(t, "capi-a", "JoinFederationFailed", "capi-a-kubeconfig with its kubeconfig does not exist yet")
 	w.giveKubeconfig(t, "capi-a")
 	cluster := w.joined(t, "capi-a")
 	if cluster.Spec.SyncMode != clusterv1alpha1.Push || cluster.Spec.APIEndpoint != w.members[0].RESTConfig().Host || cluster.Spec.ID == "" {
@@ -284,12 +284,12 @@ func (w *world) testJoinsAndLeaves(t *testing.T) {
 	if cluster.Labels[names.ClusterAPINamespaceLabel] != fleetNamespace || cluster.Labels[names.ClusterAPIUIDLabel] != string(machine.GetUID()) {
 		t.Errorf("its labels are %v", cluster.Labels)
 	}
-	w.told(t, "capi-a", "JoinedFederation", "capi-a")
+	w.awaitEvent(t, "capi-a", "JoinedFederation", "capi-a")
 	secret := &corev1.Secret{}
 	if err := w.objects.Get(t.Context(), client.ObjectKey{Namespace: cluster.Spec.SecretRef.Namespace, Name: cluster.Spec.SecretRef.Name}, secret); err != nil {
 		t.Errorf("its credentials: %v", err)
 	}
-	// It is torn down: it leaves while there is still somebody to take things back from.
+	// When it is deleted, it leaves while the member still answers.
 	w.remove(t, machine, false)
 	w.left(t, "capi-a")
 	w.edit(t, machine, `{"metadata":{"finalizers":null}}`)
@@ -300,11 +300,11 @@ func (w *world) testBadKubeconfig(t *testing.T) {
 	w.giveSecret(t, "capi-bad", []byte(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
 		clusters: [{name: c, cluster: {server: "https://member.example"}}],
 		users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/true, interactiveMode: Never}}}]}`))
-	w.told(t, "capi-bad", "JoinFederationFailed", "runs a program to log in")
+	w.awaitEvent(t, "capi-bad", "JoinFederationFailed", "runs a program to log in")
 	w.remove(t, machine, true)
 }
 
-// testJoinedByHand checks that a cluster of the same name that somebody joined stays that somebody's business.
+// testJoinedByHand checks that a cluster of the same name that somebody else joined is left alone.
 func (w *world) testJoinedByHand(t *testing.T) {
 	_, err := membership.Join(t.Context(), membership.Options{Hub: w.hub, Member: w.members[0].RESTConfig(), Name: "capi-hand"})
 	if err != nil {
@@ -313,7 +313,7 @@ func (w *world) testJoinedByHand(t *testing.T) {
 	machine := w.machine(t, "capi-hand", nil)
 	w.passed(t, "after-hand-1")
 	w.passed(t, "after-hand-2")
-	w.untold(t, "capi-hand")
+	w.noEvent(t, "capi-hand")
 	w.giveKubeconfig(t, "capi-hand")
 	w.remove(t, machine, true)
 	w.passed(t, "after-hand-3")
@@ -326,11 +326,11 @@ func (w *world) testKeptOut(t *testing.T) {
 	machine := w.machine(t, "capi-out", func(m *unstructured.Unstructured) { m.SetAnnotations(map[string]string{names.JoinAnnotation: "false"}) })
 	w.passed(t, "after-out-1")
 	w.passed(t, "after-out-2")
-	w.untold(t, "capi-out")
+	w.noEvent(t, "capi-out")
 	w.giveKubeconfig(t, "capi-out")
 	w.passed(t, "after-out-3")
 	if err := w.objects.Get(t.Context(), client.ObjectKey{Name: "capi-out"}, &clusterv1alpha1.Cluster{}); !apierrors.IsNotFound(err) {
-		t.Errorf("what was to be kept out is found: %v", err)
+		t.Errorf("a cluster that opted out has joined: %v", err)
 	}
 	w.edit(t, machine, `{"metadata":{"annotations":null}}`)
 	w.joined(t, "capi-out")
@@ -352,11 +352,11 @@ func (w *world) testMoved(t *testing.T) {
 	}
 }
 
-// testInterrupted checks that a join is continued whose last step was never taken.
+// testInterrupted checks that an interrupted join is completed.
 func (w *world) testInterrupted(t *testing.T) {
 	machine := w.machine(t, "capi-half", nil)
 	w.giveKubeconfig(t, "capi-half")
-	w.told(t, "capi-half", "JoinedFederation", "capi-half")
+	w.awaitEvent(t, "capi-half", "JoinedFederation", "capi-half")
 	w.stop()
 	cluster := w.joined(t, "capi-half")
 	key := client.ObjectKey{Namespace: cluster.Spec.SecretRef.Namespace, Name: cluster.Spec.SecretRef.Name}
@@ -380,7 +380,7 @@ func (w *world) testDeletedMeanwhile(t *testing.T) {
 	cluster := w.joined(t, "capi-gone")
 	w.stop()
 	w.remove(t, machine, true)
-	// Of another management cluster nothing is known here.
+	// Clusters of another management cluster are unknown here.
 	foreign := cluster.DeepCopy()
 	foreign.ObjectMeta = metav1.ObjectMeta{Name: "capi-foreign", Labels: map[string]string{names.ClusterAPIManagementLabel: "another", names.ClusterAPINamespaceLabel: fleetNamespace}}
 	foreign.Spec.ID, foreign.Spec.SecretRef, foreign.Spec.ImpersonatorSecretRef = "another", nil, nil

@@ -26,15 +26,15 @@ import (
 )
 
 const (
-	// workers is how many clusters join or leave at once; leaving may take long.
+	// workers is how many clusters join or leave concurrently; leaving may take long.
 	workers = 4
-	// review is how often every cluster is looked at, for what changed in the federation.
+	// review is how often every cluster is reconciled, to notice changes in the federation.
 	review = 5 * time.Minute
-	// The pause after a failure doubles from the first to the longest: control planes take minutes to come up.
+	// The back-off after failures. It is long, because control planes take minutes to start.
 	firstPause   = time.Second
 	longestPause = time.Minute
-	// leavePatience bounds one attempt to let a cluster go in good order.
-	leavePatience = 2 * time.Minute
+	// leaveTimeout bounds one attempt to unjoin a cluster in good order.
+	leaveTimeout = 2 * time.Minute
 )
 
 // Controller joins and unjoins the clusters of one management cluster.
@@ -45,7 +45,7 @@ type Controller struct {
 	source     fleet.Source
 	found      *found
 	queue      workqueue.TypedRateLimitingInterface[types.NamespacedName]
-	teller     teller
+	events     recorder
 
 	id string // of the management cluster
 }
@@ -69,19 +69,19 @@ func New(hub, management *rest.Config) (*Controller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing a client for the management cluster of Cluster API: %w", err)
 	}
-	c := &Controller{hub: hub, clusters: clusters, management: typed, source: source, teller: teller{client: typed}}
+	c := &Controller{hub: hub, clusters: clusters, management: typed, source: source, events: recorder{client: typed}}
 	c.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstPause, longestPause))
 	c.found = newFound(c.changed)
 	return c, nil
 }
 
-// changed has a cluster looked at without regard to earlier failures.
+// changed queues a cluster without back-off.
 func (c *Controller) changed(key types.NamespacedName) {
 	c.queue.Forget(key)
 	c.queue.Add(key)
 }
 
-// Run works until the context ends. A management cluster that does not answer is waited for.
+// Run runs until the context ends. It waits for an unreachable management cluster.
 func (c *Controller) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, c.queue.ShutDown)()
 	if !c.identify(ctx) {
@@ -91,7 +91,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	group.Go(func() {
 		fleet.Follow(ctx, c.source, c.found, func(err error) {
-			logger.Info("Cannot follow the clusters of Cluster API, trying again", "err", err)
+			logger.Info("watching the clusters of Cluster API failed, will retry", "err", err)
 		})
 	})
 	group.Go(func() { c.review(ctx) })
@@ -105,7 +105,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// identify finds out which management cluster it is, and returns false if the context ends first.
+// identify reads the ID of the management cluster. It returns false if the context ends first.
 func (c *Controller) identify(ctx context.Context) bool {
 	ticker := time.NewTicker(firstPause)
 	defer ticker.Stop()
@@ -115,7 +115,7 @@ func (c *Controller) identify(ctx context.Context) bool {
 			c.id = string(namespace.UID)
 			return true
 		}
-		klog.FromContext(ctx).V(1).Info("The management cluster of Cluster API does not say who it is, trying again", "err", err)
+		klog.FromContext(ctx).V(1).Info("identifying the management cluster of Cluster API failed, will retry", "err", err)
 		select {
 		case <-ctx.Done():
 			return false
@@ -124,8 +124,8 @@ func (c *Controller) identify(ctx context.Context) bool {
 	}
 }
 
-// review looks at everything when the management cluster has been read, and now and then: clusters that were deleted
-// while nobody looked, and those that left the federation though they are still there.
+// review queues all clusters once the management cluster has been listed, and periodically. That covers clusters that were
+// deleted while nobody watched, and those that left the federation though they still exist.
 func (c *Controller) review(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -153,7 +153,7 @@ func (c *Controller) review(ctx context.Context) {
 func (c *Controller) joined(ctx context.Context) []types.NamespacedName {
 	list := &clusterv1alpha1.ClusterList{}
 	if err := c.clusters.List(ctx, list, client.MatchingLabels{names.ClusterAPIManagementLabel: c.id}); err != nil {
-		klog.FromContext(ctx).Info("Cannot list the clusters of the federation", "err", err)
+		klog.FromContext(ctx).Info("listing the clusters of the federation failed", "err", err)
 		return nil
 	}
 	keys := make([]types.NamespacedName, 0, len(list.Items))
@@ -170,7 +170,7 @@ func (c *Controller) next(ctx context.Context) bool {
 	}
 	defer c.queue.Done(key)
 	if err := c.Reconcile(ctx, key); err != nil {
-		klog.FromContext(ctx).Info("Trying again with a cluster of Cluster API", "cluster", key, "err", err)
+		klog.FromContext(ctx).Info("reconciling a cluster of Cluster API failed, will retry", "cluster", key, "err", err)
 		c.queue.AddRateLimited(key)
 		return true
 	}
@@ -178,16 +178,16 @@ func (c *Controller) next(ctx context.Context) bool {
 	return true
 }
 
-// Reconcile joins a cluster that is there and lets go one that is not.
+// Reconcile joins a cluster that exists and unjoins one that does not.
 func (c *Controller) Reconcile(ctx context.Context, key types.NamespacedName) error {
 	machine, known := c.found.get(key)
 	switch {
 	case !known:
-		return nil // what has not been seen may still be there
+		return nil // the list is not complete yet
 	case machine == nil:
 		return c.leave(ctx, key, "")
 	case machine.moving:
-		return nil // another management cluster takes it over, or somebody has paused it
+		return nil // it moves to another management cluster, or is paused
 	case machine.deleting:
 		return c.leave(ctx, key, machine.uid)
 	case machine.stays:
@@ -195,12 +195,12 @@ func (c *Controller) Reconcile(ctx context.Context, key types.NamespacedName) er
 	}
 	err := c.join(ctx, key, machine)
 	if err != nil {
-		c.teller.tell(ctx, key, machine, reasonJoinFailed, err.Error())
+		c.events.record(ctx, key, machine, reasonJoinFailed, err.Error())
 	}
 	return err
 }
 
-// join takes a cluster into the federation, unless it is in it.
+// join joins a cluster, unless it is a member already.
 func (c *Controller) join(ctx context.Context, key types.NamespacedName, machine *machine) error {
 	marks := map[string]string{
 		names.ClusterAPIManagementLabel: c.id, names.ClusterAPINamespaceLabel: key.Namespace, names.ClusterAPIUIDLabel: string(machine.uid),
@@ -211,7 +211,7 @@ func (c *Controller) join(ctx context.Context, key types.NamespacedName, machine
 	}
 	if cluster != nil {
 		if cluster.Labels[names.ClusterAPIManagementLabel] == "" {
-			return nil // joined by somebody, whose business it stays
+			return nil // joined by somebody else
 		}
 		if cluster.DeletionTimestamp == nil && carries(cluster.Labels, marks) {
 			if whole, err := c.whole(ctx, cluster); whole || err != nil {
@@ -226,17 +226,17 @@ func (c *Controller) join(ctx context.Context, key types.NamespacedName, machine
 	if _, err := membership.Join(ctx, membership.Options{Hub: c.hub, Member: config, Name: key.Name, Labels: marks}); err != nil {
 		return err
 	}
-	klog.FromContext(ctx).Info("A cluster of Cluster API has joined the federation", "cluster", key)
-	c.teller.tell(ctx, key, machine, reasonJoined, "The cluster has joined the federation as "+key.Name)
+	klog.FromContext(ctx).Info("joined a cluster of Cluster API", "cluster", key)
+	c.events.record(ctx, key, machine, reasonJoined, "The cluster has joined the federation as "+key.Name)
 	return nil
 }
 
-// whole tells whether a join came to its end: its last step makes the credentials the Cluster's own.
+// whole reports whether a join was completed: its last step makes the Cluster the owner of the credentials.
 func (c *Controller) whole(ctx context.Context, cluster *clusterv1alpha1.Cluster) (bool, error) {
 	secrets := &metav1.PartialObjectMetadataList{}
 	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
 	if err := c.clusters.List(ctx, secrets, client.InNamespace(names.ClusterNamespace), client.MatchingLabels{names.ClusterLabel: cluster.Name}); err != nil {
-		return false, fmt.Errorf("looking for the credentials of cluster %s: %w", cluster.Name, err)
+		return false, fmt.Errorf("reading the credentials of cluster %s: %w", cluster.Name, err)
 	}
 	for i := range secrets.Items {
 		if !slices.ContainsFunc(secrets.Items[i].OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.UID == cluster.UID }) {
@@ -246,8 +246,8 @@ func (c *Controller) whole(ctx context.Context, cluster *clusterv1alpha1.Cluster
 	return len(secrets.Items) > 0, nil
 }
 
-// leave lets a cluster go that was joined for an object of the management cluster; with a UID only for that one. The
-// member may be gone already: then its identities are gone with it.
+// leave unjoins a cluster that was joined for an object of the management cluster; with a UID only for that object. The
+// member, and its identities with it, may be gone already.
 func (c *Controller) leave(ctx context.Context, key types.NamespacedName, uid types.UID) error {
 	cluster, err := c.cluster(ctx, key.Name)
 	if err != nil || cluster == nil {
@@ -260,8 +260,8 @@ func (c *Controller) leave(ctx context.Context, key types.NamespacedName, uid ty
 	if !carries(cluster.Labels, marks) {
 		return nil
 	}
-	klog.FromContext(ctx).Info("A cluster of Cluster API was deleted and leaves the federation", "cluster", key)
-	err = membership.Unjoin(ctx, membership.UnjoinOptions{Hub: c.hub, Name: key.Name, Patience: leavePatience})
+	klog.FromContext(ctx).Info("unjoining a deleted cluster of Cluster API", "cluster", key)
+	err = membership.Unjoin(ctx, membership.UnjoinOptions{Hub: c.hub, Name: key.Name, Patience: leaveTimeout})
 	if err == nil {
 		return nil
 	}
@@ -269,7 +269,7 @@ func (c *Controller) leave(ctx context.Context, key types.NamespacedName, uid ty
 	if readErr != nil || left != nil && left.UID == cluster.UID {
 		return err
 	}
-	klog.FromContext(ctx).Info("A cluster has left the federation, but could not be cleaned up", "cluster", key, "err", err)
+	klog.FromContext(ctx).Info("unjoined a cluster that could not be cleaned up", "cluster", key, "err", err)
 	return nil
 }
 
@@ -282,7 +282,7 @@ func carries(labels, marks map[string]string) bool {
 	return true
 }
 
-// cluster returns a Cluster of the federation, nil if there is none of that name.
+// cluster returns a Cluster of the federation, nil if there is none.
 func (c *Controller) cluster(ctx context.Context, name string) (*clusterv1alpha1.Cluster, error) {
 	cluster := &clusterv1alpha1.Cluster{}
 	err := c.clusters.Get(ctx, client.ObjectKey{Name: name}, cluster)
@@ -290,7 +290,7 @@ func (c *Controller) cluster(ctx context.Context, name string) (*clusterv1alpha1
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("looking for cluster %s on the hub: %w", name, err)
+		return nil, fmt.Errorf("reading cluster %s on the hub: %w", name, err)
 	}
 	return cluster, nil
 }

@@ -18,12 +18,12 @@ const (
 	kubeconfigKey    = "value"
 )
 
-// kubeconfig returns how an administrator gets into a cluster.
+// kubeconfig returns the administrator's configuration for a cluster.
 func (c *Controller) kubeconfig(ctx context.Context, key types.NamespacedName) (*rest.Config, error) {
 	name := key.Name + kubeconfigSuffix
 	secret, err := c.management.CoreV1().Secrets(key.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("the Secret %s/%s with its kubeconfig is not there yet", key.Namespace, name)
+		return nil, fmt.Errorf("the Secret %s/%s with its kubeconfig does not exist yet", key.Namespace, name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the Secret %s/%s of the management cluster: %w", key.Namespace, name, err)
@@ -35,8 +35,8 @@ func (c *Controller) kubeconfig(ctx context.Context, key types.NamespacedName) (
 	return config, nil
 }
 
-// memberConfig reads a kubeconfig that somebody else has written: it must hold everything itself. One that runs a
-// program or names files would have it done, and read, on the hub.
+// memberConfig parses an untrusted kubeconfig. It must be self-contained: programs would run, and files would be read, on
+// the hub.
 func memberConfig(kubeconfig []byte) (*rest.Config, error) {
 	if len(kubeconfig) == 0 {
 		return nil, fmt.Errorf("it is empty, or not under the key %q", kubeconfigKey)

@@ -27,17 +27,17 @@ const (
 	group    = "cluster.x-k8s.io"
 	kind     = "Cluster"
 	resource = "clusters"
-	// moveAnnotation is on objects that clusterctl deletes because they are in another management cluster now.
+	// moveAnnotation is on objects that clusterctl deletes after it has moved them to another management cluster.
 	moveAnnotation = "clusterctl.cluster.x-k8s.io/delete-for-move"
 )
 
-// machine is what is kept of a Cluster of Cluster API.
+// machine is what is cached of a Cluster of Cluster API.
 type machine struct {
 	uid        types.UID
 	apiVersion string
 	deleting   bool
 	moving     bool // to another management cluster
-	stays      bool // out of the federation, by its user's wish
+	stays      bool // out of the federation, as its user asks
 }
 
 func condense(obj *unstructured.Unstructured) *machine {
@@ -49,7 +49,7 @@ func condense(obj *unstructured.Unstructured) *machine {
 	}
 }
 
-// found is the picture of the management cluster. It implements fleet.Sink.
+// found is the cache of the management cluster. It implements fleet.Sink.
 type found struct {
 	changed func(types.NamespacedName)
 	synced  chan struct{}
@@ -57,7 +57,7 @@ type found struct {
 	mu       sync.Mutex
 	isSynced bool
 	machines map[types.NamespacedName]*machine
-	moved    map[types.NamespacedName]*machine // gone to another management cluster
+	moved    map[types.NamespacedName]*machine // moved to another management cluster
 	seen     map[types.NamespacedName]struct{} // during a list
 }
 
@@ -65,7 +65,7 @@ func newFound(changed func(types.NamespacedName)) *found {
 	return &found{changed: changed, synced: make(chan struct{}), machines: map[types.NamespacedName]*machine{}, moved: map[types.NamespacedName]*machine{}}
 }
 
-// get returns a cluster, nil if it is gone, and whether that can be told.
+// get returns a cluster, nil if it is gone, and whether the cache has synced.
 func (f *found) get(key types.NamespacedName) (*machine, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -84,7 +84,7 @@ func (f *found) keys() []types.NamespacedName {
 	return slices.Collect(maps.Keys(f.machines))
 }
 
-// Set takes over a cluster of the management cluster.
+// Set implements fleet.Sink.
 func (f *found) Set(from runtime.Object) {
 	obj, ok := from.(*unstructured.Unstructured)
 	if !ok {
@@ -104,7 +104,7 @@ func (f *found) Set(from runtime.Object) {
 	}
 }
 
-// Unset takes note that a cluster is gone.
+// Unset implements fleet.Sink.
 func (f *found) Unset(from runtime.Object) {
 	obj, ok := from.(*unstructured.Unstructured)
 	if !ok {
@@ -113,7 +113,7 @@ func (f *found) Unset(from runtime.Object) {
 	f.remove(keyOf(obj), condense(obj))
 }
 
-// remove forgets a cluster as it was last, but not that it has moved.
+// remove removes a cluster from the cache, but keeps that it has moved.
 func (f *found) remove(key types.NamespacedName, last *machine) {
 	f.mu.Lock()
 	delete(f.machines, key)
@@ -124,7 +124,7 @@ func (f *found) remove(key types.NamespacedName, last *machine) {
 	f.changed(key)
 }
 
-// Relist begins a list; the function ends it and takes note of what is gone.
+// Relist implements fleet.Sink.
 func (f *found) Relist() (done func(resourceVersion string)) {
 	f.mu.Lock()
 	f.seen = map[types.NamespacedName]struct{}{}
@@ -182,7 +182,7 @@ func newSource(config *rest.Config) (fleet.Source, error) {
 		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			watcher, err := clusters().Watch(ctx, options)
 			if apierrors.IsNotFound(err) {
-				// The version is no longer served: another one is found by a new list.
+				// The version is no longer served: a relist finds another one.
 				return nil, apierrors.NewResourceExpired(err.Error())
 			}
 			return watcher, err
@@ -193,7 +193,7 @@ func newSource(config *rest.Config) (fleet.Source, error) {
 func preferredVersion(served discovery.DiscoveryInterface) (string, error) {
 	groups, err := served.ServerGroups()
 	if err != nil {
-		return "", fmt.Errorf("asking the management cluster for its kinds: %w", err)
+		return "", fmt.Errorf("discovering the kinds of the management cluster: %w", err)
 	}
 	for i := range groups.Groups {
 		if groups.Groups[i].Name == group {

@@ -1,5 +1,5 @@
-// Package clusters runs what the hub does for its Clusters: completing them, collecting their status, keeping account of
-// their room, tainting them, and giving them the space for their Works.
+// Package clusters runs the hub's controllers for Clusters: they default them, collect their status, publish their free
+// capacity, taint them, and create the namespaces of their Works.
 package clusters
 
 import (
@@ -32,24 +32,23 @@ import (
 	"github.com/cellplane/cellplane/internal/ledger"
 )
 
-// Options of the controllers; the zero value will do.
+// Options configure the controllers; the zero value is valid.
 type Options struct {
 	Status         clusterstatus.Options
 	ExecutionSpace executionspace.Options
-	// ClusterAPI leads to a management cluster of Cluster API whose clusters join by themselves; nil means that there is none.
+	// ClusterAPI is the configuration for a Cluster API management cluster whose clusters join automatically; nil means none.
 	ClusterAPI *rest.Config
 }
 
-// Controllers are all that the hub does for its Clusters.
+// Controllers are the hub's controllers for Clusters.
 type Controllers struct {
 	manager manager.Manager
 }
 
-// New prepares the controllers. Only one process of a federation may run them at a time: who that is, is for the caller
-// to find out.
+// New prepares the controllers. Only one process of a federation may run them at a time; the caller has to elect it.
 func New(ctx context.Context, hub *rest.Config, options Options) (*Controllers, error) {
 	hub = rest.AddUserAgent(rest.CopyConfig(hub), "clusters")
-	hub.QPS = -1 // the hub's own flow control decides
+	hub.QPS = -1 // the hub's own flow control limits requests
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, api.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -61,7 +60,7 @@ func New(ctx context.Context, hub *rest.Config, options Options) (*Controllers, 
 		Logger:  klog.FromContext(ctx).V(2),
 		Metrics: metricsserver.Options{BindAddress: "0"}, // the process has one for all of its parts
 		Cache:   cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: watched},
-		// A process may stop being the leader and become it again.
+		// A process may lead several times.
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
 	if err != nil {
@@ -83,7 +82,7 @@ func New(ctx context.Context, hub *rest.Config, options Options) (*Controllers, 
 			return nil, err
 		}
 		if err := mgr.Add(manager.RunnableFunc(discoverer.Run)); err != nil {
-			return nil, fmt.Errorf("preparing to find the clusters of Cluster API: %w", err)
+			return nil, fmt.Errorf("preparing to watch the clusters of Cluster API: %w", err)
 		}
 	}
 	for _, add := range []func() error{
@@ -103,7 +102,7 @@ func New(ctx context.Context, hub *rest.Config, options Options) (*Controllers, 
 	return &Controllers{manager: mgr}, nil
 }
 
-// watched narrows what is cached: of all Secrets, only those with credentials of members.
+// watched limits the cache to Secrets with credentials of members.
 var watched = map[client.Object]cache.ByObject{
 	&corev1.Secret{}: {Namespaces: map[string]cache.Config{names.ClusterNamespace: {}}},
 }

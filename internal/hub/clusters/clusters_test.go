@@ -45,7 +45,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// world is a hub and two members that joined it as users' clusters do: with the rights that join gives, and no more.
+// world is a hub and two members that have joined it, with only the rights that join grants.
 type world struct {
 	hub     *rest.Config
 	objects client.Client
@@ -185,7 +185,7 @@ func (w *world) testStatus(t *testing.T) {
 			}
 		}
 		if !controllerutil.ContainsFinalizer(cluster, names.ClusterFinalizer) {
-			t.Error("nothing keeps the cluster until it is drained")
+			t.Error("the cluster has no finalizer")
 		}
 		space := &corev1.Namespace{}
 		if err := w.objects.Get(t.Context(), client.ObjectKey{Name: "karmada-es-" + member.Name()}, space); err != nil {
@@ -216,7 +216,7 @@ func (w *world) testPods(t *testing.T) {
 	}
 	w.eventually(t, "one pod is counted as allocated, the other as allocating", "member1", sums("1500m", "250m"))
 	w.eventually(t, "nothing is counted for another member", "member2", sums("0", "0"))
-	// Pods that have ended hold nothing, whichever way they ended.
+	// Pods that have terminated use nothing.
 	for name, ended := range map[string]corev1.PodPhase{"failed": corev1.PodFailed, "succeeded": corev1.PodSucceeded} {
 		if _, err := pods.Create(t.Context(), pod(name, "125m", map[string]string{"no": "where"}), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -233,7 +233,7 @@ func (w *world) testPods(t *testing.T) {
 	w.eventually(t, "nothing is counted once they are gone", "member1", sums("0", "0"))
 }
 
-// The ledger of a member tells where volumes are, as soon as they are bound and no longer than that.
+// The ledger of a member has the location of volumes while they are bound.
 func (w *world) testVolumes(t *testing.T) {
 	volumes := w.typed(t, 0).CoreV1().PersistentVolumes()
 	local := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "local"}, Spec: corev1.PersistentVolumeSpec{
@@ -279,7 +279,7 @@ func (w *world) testVolumes(t *testing.T) {
 	}
 }
 
-// untilRoom waits until the ledger of a member tells of room for so many pods.
+// untilRoom waits until the ledger of a member has free capacity for a number of pods.
 func (w *world) untilRoom(t *testing.T, pod *simulate.Pod, want int64) {
 	t.Helper()
 	testenv.Eventually(t, fmt.Sprintf("there is room for %d pods with their volumes", want), func(ctx context.Context) (bool, error) {
@@ -288,11 +288,11 @@ func (w *world) untilRoom(t *testing.T, pod *simulate.Pod, want int64) {
 			return false, err
 		}
 		found := ledger.Open(l, nil, time.Now()).Capacity(pod).Total()
-		return found == want, fmt.Errorf("there is room for %d", found)
+		return found == want, fmt.Errorf("there is capacity for %d", found)
 	})
 }
 
-// The ledger of a member tells where the volumes of a StatefulSet may be made, as long as the storage class says so.
+// The ledger of a member has the topology in which the volumes of a StatefulSet may be created, as the storage class says.
 func (w *world) testStorageClasses(t *testing.T) {
 	name := "nearby"
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "db"}}
@@ -339,7 +339,7 @@ func collected(t *testing.T, cluster string) uint64 {
 	return 0
 }
 
-// someRounds returns when the status of a cluster has been collected a few times more.
+// someRounds waits until the status of a cluster has been collected a few more times.
 func someRounds(t *testing.T, cluster string) {
 	t.Helper()
 	since := collected(t, cluster)
@@ -396,7 +396,7 @@ func (w *world) testBrokenKind(t *testing.T) {
 	cluster := w.eventually(t, "the list of APIs is known to be incomplete", "member1",
 		hasCondition(names.ClusterCompleteAPIEnablements, metav1.ConditionFalse, "PartialAPIEnablements"))
 	if !serves("apps/v1", "deployments")(cluster) || !hasCondition(names.ClusterReady, metav1.ConditionTrue, "ClusterReady")(cluster) {
-		t.Error("one API that fails took others with it")
+		t.Error("one failing API removed others")
 	}
 	if message := meta.FindStatusCondition(cluster.Status.Conditions, names.ClusterCompleteAPIEnablements).Message; !strings.Contains(message, "broken.example.com/v1") {
 		t.Errorf("the message is %q", message)
@@ -426,9 +426,9 @@ func (w *world) testHangingMember(t *testing.T) {
 	w.eventually(t, "the member that hangs is not reachable", "member1", hasCondition(names.ClusterReady, metav1.ConditionFalse, "ClusterNotReachable"))
 	down := w.eventually(t, "it is tainted", "member1", tainted)
 	if down.Status.KubernetesVersion == "" || down.Status.NodeSummary == nil || len(down.Status.APIEnablements) == 0 {
-		t.Error("what was known of the member is forgotten")
+		t.Error("the status of the member was dropped")
 	}
-	// The other member is looked after as before.
+	// The other member is not affected.
 	nodes := w.typed(t, 1).CoreV1().Nodes()
 	if err := nodes.Delete(t.Context(), "member2-node-2", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -466,10 +466,10 @@ func (w *world) testRotation(t *testing.T) {
 	}
 	for _, secret := range former.Items {
 		if _, err := secrets.Get(t.Context(), secret.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			t.Errorf("the former token %s is still there (%v)", secret.Name, err)
+			t.Errorf("the former token %s still exists (%v)", secret.Name, err)
 		}
 	}
-	// The API server believes in a former token for some seconds more; restarted, it does not.
+	// The API server caches a former token for some seconds; restarted, it does not.
 	if err := w.process(t, 0, kubebin.KubeAPIServer).Restart(); err != nil {
 		t.Fatal(err)
 	}
@@ -478,7 +478,7 @@ func (w *world) testRotation(t *testing.T) {
 	if message := meta.FindStatusCondition(after.Status.Conditions, names.ClusterReady).Message; message != meta.FindStatusCondition(before.Status.Conditions, names.ClusterReady).Message {
 		t.Errorf("the message is %q", message)
 	}
-	// Its watches go on, too.
+	// Its watches continue, too.
 	if err := w.typed(t, 0).CoreV1().Nodes().Delete(t.Context(), "member1-node-2", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -499,7 +499,7 @@ func (w *world) testLeaving(t *testing.T) {
 	someRounds(t, "member2") // it is looked after until it is gone
 	select {
 	case err := <-ended:
-		t.Fatalf("the cluster left before its work was done: %v", err)
+		t.Fatalf("the cluster was removed before its Work: %v", err)
 	default:
 	}
 	before := work.DeepCopy()
@@ -515,7 +515,7 @@ func (w *world) testLeaving(t *testing.T) {
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "karmada-es-member2"}},
 	} {
 		if err := w.objects.Get(t.Context(), client.ObjectKeyFromObject(object), object); !apierrors.IsNotFound(err) {
-			t.Errorf("%s is still there (%v)", object.GetName(), err)
+			t.Errorf("%s still exists (%v)", object.GetName(), err)
 		}
 	}
 	testenv.Eventually(t, "nothing is collected any more", func(context.Context) (bool, error) { return collected(t, "member2") == 0, nil })

@@ -1,5 +1,5 @@
-// Package clusterspec completes what users write into a Cluster: the zone that became zones, the grades of nodes, and
-// the time from which a taint drives workloads away.
+// Package clusterspec sets defaults in Clusters: zones from the deprecated zone, the grades of nodes, and the time at which
+// a NoExecute taint was added.
 package clusterspec
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/cellplane/cellplane/internal/hub/grade"
 )
 
-// Controller completes Clusters.
+// Controller sets defaults in Clusters.
 type Controller struct {
 	client client.Client
 }
@@ -33,7 +33,7 @@ func Add(mgr manager.Manager) error {
 		Complete(&Controller{client: mgr.GetClient()})
 }
 
-// Reconcile completes the spec of one Cluster.
+// Reconcile sets the defaults of one Cluster.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	cluster := &clusterv1alpha1.Cluster{}
 	if err := c.client.Get(ctx, request.NamespacedName, cluster); err != nil {
@@ -46,12 +46,12 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	err := c.client.Patch(ctx, cluster, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if client.IgnoreNotFound(err) != nil {
-		return reconcile.Result{}, fmt.Errorf("completing cluster %s: %w", cluster.Name, err)
+		return reconcile.Result{}, fmt.Errorf("setting defaults of cluster %s: %w", cluster.Name, err)
 	}
 	return reconcile.Result{}, nil
 }
 
-// Complete fills in what a user may leave out. Doing it twice changes nothing more.
+// Complete sets defaults. It is idempotent.
 func Complete(spec *clusterv1alpha1.ClusterSpec, now time.Time) {
 	if spec.Zone != "" && len(spec.Zones) == 0 {
 		spec.Zones, spec.Zone = []string{spec.Zone}, ""

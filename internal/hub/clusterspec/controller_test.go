@@ -54,7 +54,7 @@ func TestClustersAreCompleted(t *testing.T) {
 	completed := hub.Eventually(t, "zone has become zones", cluster, func(c *clusterv1alpha1.Cluster) bool {
 		return c.Spec.Zone == "" && len(c.Spec.Zones) == 1 && c.Spec.Zones[0] == "a"
 	})
-	// The API fills in the same grades where none are given as the controller does where they are taken away.
+	// The defaults of the API and of the controller are the same.
 	if diff := cmp.Diff(grade.Default(), completed.Spec.ResourceModels); diff != "" {
 		t.Error(diff)
 	}

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// amounts are quantities of resources, ordered by name: CPU in thousandths, everything else in whole units. There is one
-// for each pod of the fleet, so it is a tenth of the size of a corev1.ResourceList.
+// amounts are quantities of resources, ordered by name: CPU in millicores, everything else in whole units. Every pod of the
+// fleet has one, so it is a tenth of the size of a corev1.ResourceList.
 type amounts []amount
 
 type amount struct {
@@ -44,7 +44,7 @@ func (a amounts) get(name corev1.ResourceName) int64 {
 	return 0
 }
 
-// plus adds others times a factor in place, and returns the result.
+// plus adds a multiple of others in place, and returns the result.
 func (a amounts) plus(others amounts, factor int64) amounts {
 	for _, other := range others {
 		a = a.plusOne(other.name, factor*other.value)

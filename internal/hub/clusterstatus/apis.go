@@ -25,7 +25,7 @@ const (
 	reasonEmptyAPIs   = "EmptyAPIEnablements"
 )
 
-// apis knows what a member serves. As long as the member says that nothing has changed, nothing is read.
+// apis caches what a member serves. It reads nothing while the member answers that nothing has changed.
 type apis struct {
 	discovery *discovery.DiscoveryClient
 	client    *http.Client
@@ -50,7 +50,7 @@ func newAPIs(config *rest.Config, timeout time.Duration) (*apis, error) {
 	return &apis{discovery: finder, client: client, server: strings.TrimSuffix(config.Host, "/"), seen: seen}, nil
 }
 
-// refresh returns what the member serves, and whether that is all. An empty list means that nothing could be learned.
+// refresh returns what the member serves, and whether that is complete. An empty list means that discovery failed.
 func (a *apis) refresh(ctx context.Context) ([]clusterv1alpha1.APIEnablement, *metav1.Condition) {
 	if a.known != nil && a.unchanged(ctx) {
 		return a.known, complete(metav1.ConditionTrue, reasonFullAPIs, "status.apiEnablements lists everything that the cluster serves.")
@@ -69,7 +69,7 @@ func (a *apis) refresh(ctx context.Context) ([]clusterv1alpha1.APIEnablement, *m
 	return found, complete(metav1.ConditionFalse, reasonPartialAPIs, "The cluster did not say everything that it serves: "+failedGroups(err))
 }
 
-// failedGroups says which groups are missing, always in the same order.
+// failedGroups lists the groups that failed, sorted.
 func failedGroups(err error) string {
 	failed, ok := discovery.GroupDiscoveryFailedErrorGroups(err)
 	if !ok {
@@ -104,10 +104,10 @@ func enablements(lists []*metav1.APIResourceList) []clusterv1alpha1.APIEnablemen
 	return all
 }
 
-// discoveryPaths are all that discovery reads of a member that answers in the aggregated form.
+// discoveryPaths are what discovery reads of a member that supports aggregated discovery.
 var discoveryPaths = []string{"/api", "/apis"}
 
-// unchanged asks the member whether it would say what it said before.
+// unchanged asks the member whether its discovery documents are unchanged.
 func (a *apis) unchanged(ctx context.Context) bool {
 	for _, path := range discoveryPaths {
 		if same, err := a.unchangedAt(ctx, path); err != nil || !same {
@@ -124,7 +124,7 @@ func (a *apis) unchangedAt(ctx context.Context, path string) (bool, error) {
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, a.server+path, nil)
 	if err != nil {
-		return false, fmt.Errorf("asking for %s: %w", path, err)
+		return false, fmt.Errorf("requesting %s: %w", path, err)
 	}
 	request.Header.Set("Accept", validator.accept)
 	request.Header.Set("If-None-Match", validator.etag)
@@ -136,7 +136,7 @@ func (a *apis) unchangedAt(ctx context.Context, path string) (bool, error) {
 	return response.StatusCode == http.StatusNotModified, nil
 }
 
-// validators are what makes a question conditional: the ETags of answers, and the form they came in.
+// validators make requests conditional: the ETags of responses, and their content types.
 type validators struct {
 	mu     sync.Mutex
 	byPath map[string]validator
@@ -166,13 +166,13 @@ func (v *validators) put(path string, found validator) {
 	v.byPath[path] = found
 }
 
-// recorder notes the ETags of answers.
+// recorder notes the ETags of responses.
 type recorder struct {
 	seen *validators
 	next http.RoundTripper
 }
 
-// RoundTrip passes a request on and notes the ETag of the answer.
+// RoundTrip notes the ETag of the response.
 func (r *recorder) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := r.next.RoundTrip(request)
 	if err == nil && response.StatusCode == http.StatusOK && response.Header.Get("ETag") != "" {

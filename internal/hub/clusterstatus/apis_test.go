@@ -16,7 +16,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 )
 
-// A member that is ready and yet says nothing of what it serves takes nothing back: workloads stay where they are.
+// If discovery of a ready member fails, the known APIs are kept: workloads stay where they are.
 func TestNoWordAboutAPIs(t *testing.T) {
 	var silent atomic.Bool
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -41,7 +41,7 @@ func is(status metav1.ConditionStatus, reason string) func(*clusterv1alpha1.Clus
 	}
 }
 
-// credentials makes an identity in a shared member, without any rights.
+// credentials creates an identity without rights in a shared member.
 func credentials(t *testing.T, hub *hubtest.Hub, namespace, name string) (endpoint string, secret *corev1.Secret) {
 	t.Helper()
 	member := testenv.SharedMembers(t)[0]
@@ -109,7 +109,7 @@ func TestCredentialsComeAndGo(t *testing.T) {
 	hub.Eventually(t, "a Secret that is back is noticed", cluster, is(metav1.ConditionTrue, reasonReady))
 }
 
-// Others tell of clusters as well, like a detector of broken name resolution does.
+// Others write conditions too, for example a detector of DNS failures.
 func TestConditionsOfOthersStay(t *testing.T) {
 	hub := start(t)
 	cluster := hub.Cluster(t, "a", clusterv1alpha1.ClusterSpec{APIEndpoint: "https://127.0.0.1:1"})

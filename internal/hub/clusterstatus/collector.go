@@ -18,7 +18,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 )
 
-// collector writes the status of one Cluster, as long as it runs.
+// collector writes the status of one Cluster while it runs.
 type collector struct {
 	name       string
 	uid        types.UID
@@ -30,7 +30,7 @@ type collector struct {
 	cancel     context.CancelFunc
 }
 
-// wakeUp has the status collected now rather than at the end of the interval.
+// wakeUp collects the status now rather than at the end of the interval.
 func (c *collector) wakeUp() {
 	select {
 	case c.wake <- struct{}{}:
@@ -38,7 +38,7 @@ func (c *collector) wakeUp() {
 	}
 }
 
-// follow takes over changed credentials and reports whether it could.
+// follow switches to changed credentials and reports whether it could.
 func (c *collector) follow(cluster *clusterv1alpha1.Cluster, s source) bool {
 	if c.source.pull || s.pull || c.member == nil || s.secret == nil {
 		return c.source.pull == s.pull && c.member == nil && s.secret == nil && c.source.reason == s.reason
@@ -77,14 +77,14 @@ func (c *collector) run(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot write the status of a cluster")
+			klog.FromContext(ctx).Error(err, "writing the status of a cluster failed")
 		}
 		observeDuration(c.name, time.Since(began))
 		timer.Reset(max(0, interval-time.Since(began)))
 	}
 }
 
-// collect asks the member and writes what it says.
+// collect reads the state of the member and writes the status.
 func (c *collector) collect(ctx context.Context) error {
 	if c.source.pull {
 		return c.monitorLease(ctx)
@@ -98,7 +98,7 @@ func (c *collector) collect(ctx context.Context) error {
 		}
 	}
 	if ctx.Err() != nil {
-		return nil // what was seen while stopping says nothing about the member
+		return nil // results while stopping do not count
 	}
 	return c.write(ctx, func(cluster *clusterv1alpha1.Cluster) {
 		current := meta.FindStatusCondition(cluster.Status.Conditions, names.ClusterReady)
@@ -108,10 +108,10 @@ func (c *collector) collect(ctx context.Context) error {
 	})
 }
 
-// errGone means that the Cluster is no longer the one that the collector was made for.
+// errGone means that the collector's Cluster was replaced.
 var errGone = errors.New("the cluster has been replaced")
 
-// write changes the status of the Cluster, unless that changes nothing.
+// write updates the status of the Cluster if it has changed.
 func (c *collector) write(ctx context.Context, change func(*clusterv1alpha1.Cluster)) error {
 	reader := client.Reader(c.controller.client)
 	for {

@@ -25,14 +25,14 @@ import (
 // secretIndex finds the Clusters of a Secret.
 const secretIndex = "spec.secretRef"
 
-// Controller keeps a collector for each Cluster.
+// Controller runs a collector for each Cluster.
 type Controller struct {
 	client  client.Client
 	live    client.Reader
 	options Options
 
 	mu         sync.Mutex
-	ctx        context.Context // of everything that is collected; nil until started
+	ctx        context.Context // of all collectors; nil until started
 	collectors map[string]*collector
 	running    sync.WaitGroup
 }
@@ -76,7 +76,7 @@ func (c *Controller) clustersOf(ctx context.Context, secret client.Object) []rec
 	return requests
 }
 
-// run gives collectors the time in which they may run.
+// run keeps the context of collectors until ctx ends.
 func (c *Controller) run(ctx context.Context) error {
 	c.mu.Lock()
 	c.ctx = ctx
@@ -89,8 +89,8 @@ func (c *Controller) run(ctx context.Context) error {
 	return nil
 }
 
-// Reconcile starts the collector of a Cluster, lets it follow changed credentials, replaces it when the way to the
-// member has changed, and stops it when the Cluster is gone.
+// Reconcile starts the collector of a Cluster, updates its credentials, replaces it when the endpoint has changed, and
+// stops it when the Cluster is gone.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	cluster := &clusterv1alpha1.Cluster{}
 	if err := c.client.Get(ctx, request.NamespacedName, cluster); err != nil {
@@ -114,10 +114,10 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// unwatchedInterval is how often credentials are read that are not where all others are, and not watched.
+// unwatchedInterval is how often credentials in namespaces that are not watched are read.
 const unwatchedInterval = 30 * time.Second
 
-// source is where the status of a member comes from: its agent's lease, credentials, or nowhere for a reason.
+// source is where the status of a member comes from: its agent's lease, or credentials, or a reason why there are none.
 type source struct {
 	pull      bool
 	secret    *corev1.Secret
@@ -145,7 +145,7 @@ func (c *Controller) sourceOf(ctx context.Context, cluster *clusterv1alpha1.Clus
 	return source{secret: secret, elsewhere: elsewhere}, err
 }
 
-// follow reports whether the collector of a Cluster goes on with what is new.
+// follow reports whether the collector of a Cluster can continue with the changed source.
 func (c *Controller) follow(cluster *clusterv1alpha1.Cluster, s source) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,8 +171,8 @@ func (c *Controller) newCollector(cluster *clusterv1alpha1.Cluster, s source) *c
 	return n
 }
 
-// replace stops the collector of a Cluster and starts another, if any. The former may still be waiting for its member;
-// it can no longer write.
+// replace stops the collector of a Cluster and starts another, if any. The former one may still wait for its member; it can
+// no longer write.
 func (c *Controller) replace(name string, next *collector) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

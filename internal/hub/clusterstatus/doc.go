@@ -1,6 +1,6 @@
-// Package clusterstatus finds out how the members are and writes it into the status of their Clusters: health,
-// version, APIs, nodes and resources. It is done here once for the whole federation; everybody else reads the Clusters.
+// Package clusterstatus writes the status of Clusters: health, version, APIs, nodes and resources of the members. It does so
+// once for the whole federation; all other parts read the Clusters.
 //
-// Each member has a collector with goroutines, connections and time limits of its own, so that one which is slow or
-// hangs delays nobody else. A collector writes at most once in an interval, and nothing that did not change.
+// Each member has its own collector with goroutines, connections and timeouts, so that a slow member delays no other. A
+// collector writes at most once per interval, and only changes.
 package clusterstatus

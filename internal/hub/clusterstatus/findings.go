@@ -7,11 +7,11 @@ import (
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 )
 
-// findings are what a member says of itself; what is not known leaves the status as it is.
+// findings are the collected state of a member. Unknown parts leave the status as it is.
 type findings struct {
 	version string
 	apis    []clusterv1alpha1.APIEnablement
-	// complete is the condition of apis, nil if nothing was asked.
+	// complete is the condition of apis, nil if discovery was not tried.
 	complete *metav1.Condition
 	// summarize writes the summaries of nodes and resources.
 	summarize func(*clusterv1alpha1.Cluster)

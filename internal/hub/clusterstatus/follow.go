@@ -17,13 +17,13 @@ import (
 	"github.com/cellplane/cellplane/internal/simulate"
 )
 
-// running leaves out pods that have ended: they hold no resources.
+// running leaves out pods that have terminated: they use no resources.
 var running = fields.AndSelectors(
 	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
 	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
 ).String()
 
-// follow keeps the ledger up to date with a member until the context ends.
+// follow watches nodes and pods of a member and updates the ledger until the context ends.
 func (l *ledger) follow(ctx context.Context, client kubernetes.Interface) {
 	nodes := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -87,7 +87,7 @@ func (l *ledger) podStore() *store[*corev1.Pod] {
 	}
 }
 
-// store hands a reflector's objects to functions, which keep of them what they like.
+// store passes a reflector's objects to functions.
 type store[T runtime.Object] struct {
 	put     func(T)
 	drop    func(T)
@@ -95,16 +95,16 @@ type store[T runtime.Object] struct {
 	lean    func(T) T
 }
 
-// Add takes an object that is new.
+// Add implements cache.Store.
 func (s *store[T]) Add(object any) error { return s.with(object, s.put) }
 
-// Update takes an object that has changed.
+// Update implements cache.Store.
 func (s *store[T]) Update(object any) error { return s.with(object, s.put) }
 
-// Delete takes an object that is gone.
+// Delete implements cache.Store.
 func (s *store[T]) Delete(object any) error { return s.with(object, s.drop) }
 
-// Replace takes all objects that there are.
+// Replace implements cache.Store.
 func (s *store[T]) Replace(objects []any, _ string) error {
 	typed := make([]T, 0, len(objects))
 	for _, object := range objects {
@@ -116,10 +116,10 @@ func (s *store[T]) Replace(objects []any, _ string) error {
 	return nil
 }
 
-// Resync has nothing to do.
+// Resync does nothing.
 func (s *store[T]) Resync() error { return nil }
 
-// Transformer makes objects lean while the reflector itself keeps them, until all have come.
+// Transformer reduces objects before the reflector buffers them.
 func (s *store[T]) Transformer() cache.TransformFunc {
 	return func(object any) (any, error) {
 		if typed, ok := object.(T); ok {
@@ -145,7 +145,7 @@ func leanNode(n *corev1.Node) *corev1.Node {
 	}
 }
 
-// leanPod folds all requests into those of one container.
+// leanPod merges all resource requests into those of one container.
 func leanPod(p *corev1.Pod) *corev1.Pod {
 	requests := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
 	return &corev1.Pod{

@@ -15,10 +15,10 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 )
 
-// monitorLease looks after a member whose agent reports by itself: all there is to say here is that it has stopped.
+// monitorLease checks the lease of a member whose agent writes the status, and reports an expired one.
 func (c *collector) monitorLease(ctx context.Context) error {
 	lease := &coordinationv1.Lease{}
-	// Read live: there are few of them, and an informer would be fed by every renewal of each.
+	// Read uncached: there are few of them, and an informer would receive every renewal.
 	err := c.controller.live.Get(ctx, client.ObjectKey{Namespace: names.ClusterNamespace, Name: c.name}, lease)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading the lease of cluster %s: %w", c.name, err)
@@ -30,7 +30,7 @@ func (c *collector) monitorLease(ctx context.Context) error {
 	})
 }
 
-// silence returns the condition of a member whose agent is silent, nil for one that is not.
+// silence returns the condition of a member whose lease has expired, else nil.
 func (c *collector) silence(now time.Time, cluster *clusterv1alpha1.Cluster, lease *coordinationv1.Lease) *metav1.Condition {
 	options := &c.controller.options
 	if lease.Spec.RenewTime == nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/cellplane/cellplane/internal/simulate"
 )
 
-// ledger keeps account of what the nodes of a member offer and its pods ask for. It keeps sums, and of a pod only what
-// is needed to take it out of them again.
+// ledger sums up the capacity of a member's nodes and the requests of its pods. Of a pod it keeps only what is needed to
+// subtract it again.
 type ledger struct {
-	news  func()          // called once, when both nodes and pods are known
-	model *simulate.Model // fed with the same; nil if nobody asks for it
+	news  func()          // called once, when nodes and pods are known
+	model *simulate.Model // gets the same objects; may be nil
 
 	mu         sync.Mutex
 	nodes      map[string]*node
@@ -27,7 +27,7 @@ type ledger struct {
 	podsKnown  bool
 }
 
-// node is what is known under the name of a node. Pods may come before their node, and stay after it.
+// node is the state of a node. Pods may arrive before their node, and stay after it.
 type node struct {
 	name        string
 	exists      bool
@@ -104,7 +104,7 @@ func (l *ledger) replaceNodes(nodes []*corev1.Node) {
 	l.learned(&l.nodesKnown)
 }
 
-// learned notes that nodes or pods are known.
+// learned notes that nodes or pods have been listed.
 func (l *ledger) learned(known *bool) {
 	before := l.nodesKnown && l.podsKnown
 	*known = true

@@ -43,10 +43,10 @@ func TestSummary(t *testing.T) {
 	l := newLedger(func() { told++ })
 	l.replaceNodes([]*corev1.Node{testNode("a", 4, true), testNode("b", 16, true), testNode("c", 16, false)})
 	if l.synced() {
-		t.Fatal("pods count as known before they came")
+		t.Fatal("pods count as known before they were listed")
 	}
 	heavy := testPod("4", "b", "1500m")
-	// The init container asks for more than all others, so that it is what counts, and overhead comes on top.
+	// The init container requests more than all others, so it counts; overhead is added.
 	heavy.Spec.InitContainers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("9")}}}}
 	heavy.Spec.Overhead = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("1Gi")}
 	l.replacePods([]*corev1.Pod{testPod("1", "a", "500m"), testPod("2", "a", "500m"), testPod("3", "", "2"), heavy, testPod("5", "lost", "1")})
@@ -91,7 +91,7 @@ func TestLeanPodsWeighTheSame(t *testing.T) {
 	}
 }
 
-// However nodes and pods come and go, the sums are those of starting afresh with what is there.
+// After any sequence of changes the sums are those of a new ledger with the same objects.
 func TestLedgerForgetsNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := []string{"a", "b", "c"}

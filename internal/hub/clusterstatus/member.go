@@ -17,18 +17,18 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
-// member is a cluster that questions are put to.
+// member is the connection to a member cluster.
 type member struct {
 	connection *fleet.MemberConnection
 	options    Options
 	client     kubernetes.Interface
 	apis       *apis
-	ledger     *ledger // nil if resources are left alone
+	ledger     *ledger // nil if resources are not collected
 	name       string
 	uid        types.UID
 }
 
-// openMember prepares clients. The function is called when there is news worth collecting before its time.
+// openMember prepares clients. The function is called when the status should be collected at once.
 func openMember(name string, uid types.UID, connection *fleet.MemberConnection, options Options, news func()) (*member, error) {
 	config := rest.AddUserAgent(connection.Config(), "cluster-status")
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
@@ -48,7 +48,7 @@ func openMember(name string, uid types.UID, connection *fleet.MemberConnection, 
 	return m, nil
 }
 
-// watch keeps account of nodes and pods until the context ends.
+// watch watches nodes and pods until the context ends.
 func (m *member) watch(ctx context.Context) {
 	if m.ledger == nil {
 		return
@@ -60,7 +60,7 @@ func (m *member) watch(ctx context.Context) {
 	m.ledger.follow(ctx, m.client)
 }
 
-// probe asks whether the member is ready.
+// probe checks whether the member is ready.
 func (m *member) probe(ctx context.Context) metav1.Condition {
 	ctx, cancel := context.WithTimeout(ctx, m.options.ProbeTimeout)
 	defer cancel()
@@ -87,7 +87,7 @@ func (m *member) health(ctx context.Context, path string) (code int, err error) 
 	return code, err
 }
 
-// steady returns the text of an error without what differs each time, so that a status is not written again and again.
+// steady returns the text of an error without parts that differ each time, so that the status does not change each time.
 func steady(err error) string {
 	var operation *net.OpError
 	if errors.As(err, &operation) {
@@ -96,12 +96,12 @@ func steady(err error) string {
 	return err.Error()
 }
 
-// find asks a member that is ready for everything else.
+// find collects everything else from a ready member.
 func (m *member) find(ctx context.Context) findings {
 	var found findings
 	version, err := m.apis.discovery.ServerVersion()
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot get the version of a cluster")
+		klog.FromContext(ctx).Error(err, "reading the version of a cluster failed")
 	} else {
 		found.version = version.GitVersion
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
-// Where summaries are switched off, nodes and pods are not watched: that is most of what a member costs the hub.
+// Without summaries, nodes and pods are not watched: that is most of the cost of a member.
 func TestWithoutResources(t *testing.T) {
 	cluster := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: clusterv1alpha1.ClusterSpec{SyncMode: clusterv1alpha1.Push, APIEndpoint: "https://127.0.0.1:1"}}
 	connection, err := fleet.Connect(cluster, &corev1.Secret{Data: map[string][]byte{fleet.MemberTokenKey: []byte("t")}})

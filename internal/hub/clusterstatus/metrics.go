@@ -82,7 +82,7 @@ func recordResources(gauges map[corev1.ResourceName]*prometheus.GaugeVec, cluste
 	}
 }
 
-// forgetMetrics takes a member out of all metrics.
+// forgetMetrics deletes the metrics of a member.
 func forgetMetrics(cluster string) {
 	for _, g := range allGauges() {
 		g.DeleteLabelValues(cluster)

@@ -9,14 +9,14 @@ import (
 	"github.com/cellplane/cellplane/internal/simulate"
 )
 
-// Options are the times that matter; zero values are Karmada's defaults.
+// Options configure the collection; zero values are Karmada's defaults.
 type Options struct {
 	// Interval is how often the status of a member is collected.
 	Interval time.Duration
-	// ProbeTimeout bounds each question to a member.
+	// ProbeTimeout bounds each request to a member.
 	ProbeTimeout time.Duration
-	// SuccessThreshold is how long a member must look well before it is Ready again, and FailureThreshold how long it
-	// must look bad before it is no longer.
+	// SuccessThreshold is how long a member must be healthy before it is Ready again, and FailureThreshold how long it must
+	// be unhealthy before it is no longer Ready.
 	SuccessThreshold time.Duration
 	FailureThreshold time.Duration
 	// MonitorInterval is how often the lease of a member with an agent is looked at, MonitorGracePeriod how old it may
@@ -24,17 +24,17 @@ type Options struct {
 	MonitorInterval    time.Duration
 	MonitorGracePeriod time.Duration
 	StartupGracePeriod time.Duration
-	// WithoutResources leaves nodes and pods alone: neither are they watched nor summed up.
+	// WithoutResources disables watching and summing up nodes and pods.
 	WithoutResources bool
-	// Models are fed with the nodes and pods of members, beside the summaries. Nil means that nobody asks for them.
+	// Models get the nodes and pods of members, in addition to the summaries. It may be nil.
 	Models Models
 }
 
-// Models are what is known of members node by node.
+// Models are the detailed models of members, node by node.
 type Models interface {
-	// Open returns an empty model for a cluster, in place of the one that there was.
+	// Open returns an empty model for a cluster, which replaces the former one.
 	Open(cluster string, uid types.UID) *simulate.Model
-	// Close forgets the model of a cluster, unless another has taken its place.
+	// Close removes the model of a cluster, unless it has been replaced.
 	Close(cluster string, m *simulate.Model)
 }
 

@@ -15,14 +15,14 @@ const (
 	reasonNeverReported = "ClusterStatusNeverUpdated"
 )
 
-// readiness decides when the condition Ready changes. A member that stumbles must not have all of its workloads moved,
-// and one that flaps must not get them back each time.
+// readiness debounces the condition Ready: a short failure must not move all workloads of a member, and a flapping member
+// must not get them back each time.
 type readiness struct {
 	status metav1.ConditionStatus // last seen
-	since  time.Time              // when it was first seen in a row
+	since  time.Time              // when it was first seen without interruption
 }
 
-// decide returns the condition to write: the one observed, or the current one as long as the change has not lasted.
+// decide returns the condition to write: the observed one, or the current one until the change has lasted long enough.
 func (r *readiness) decide(now time.Time, current *metav1.Condition, observed metav1.Condition, options *Options) metav1.Condition {
 	if observed.Status != r.status {
 		r.status, r.since = observed.Status, now

@@ -50,7 +50,7 @@ func TestReadyChangesWhenItLasts(t *testing.T) {
 	}
 }
 
-// What is left out is what Karmada does.
+// The defaults are Karmada's.
 func TestDefaultTimes(t *testing.T) {
 	want := Options{
 		Interval: 10 * time.Second, ProbeTimeout: 10 * time.Second, SuccessThreshold: 30 * time.Second, FailureThreshold: 30 * time.Second,
@@ -61,7 +61,7 @@ func TestDefaultTimes(t *testing.T) {
 	}
 	given := Options{Interval: 1, ProbeTimeout: 2, SuccessThreshold: 3, FailureThreshold: 4, MonitorInterval: 5, MonitorGracePeriod: 6, StartupGracePeriod: 7}
 	if got := given.withDefaults(); got != given {
-		t.Errorf("what was given, %+v, has become %+v", given, got)
+		t.Errorf("the options %+v became %+v", given, got)
 	}
 }
 

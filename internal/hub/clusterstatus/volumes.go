@@ -15,8 +15,8 @@ import (
 	"github.com/cellplane/cellplane/internal/simulate"
 )
 
-// followVolumes tells a model where volumes are until the context ends. A member whose identity may not read volumes is
-// one whose volumes are not known; everything else goes on.
+// followVolumes updates a model with the location of volumes until the context ends. If the identity may not read volumes,
+// they stay unknown.
 func followVolumes(ctx context.Context, client kubernetes.Interface, model *simulate.Model) {
 	volumes := client.CoreV1().PersistentVolumes()
 	source := fleet.Source{
@@ -29,12 +29,12 @@ func followVolumes(ctx context.Context, client kubernetes.Interface, model *simu
 	}
 	sink := &modelSink[*corev1.PersistentVolume]{set: model.SetVolume, remove: model.RemoveVolume, keep: model.KeepVolumes}
 	fleet.Follow(ctx, source, sink, func(err error) {
-		klog.FromContext(ctx).V(1).Info("cannot follow the volumes, trying again", "err", err)
+		klog.FromContext(ctx).V(1).Info("watching volumes failed, will retry", "err", err)
 	})
 }
 
-// followStorageClasses tells a model where volumes may be made until the context ends. Where they cannot be read, they are
-// taken to be made everywhere.
+// followStorageClasses updates a model with where volumes may be created until the context ends. If the identity may not read
+// storage classes, volumes may be created everywhere.
 func followStorageClasses(ctx context.Context, client kubernetes.Interface, model *simulate.Model) {
 	classes := client.StorageV1().StorageClasses()
 	source := fleet.Source{
@@ -47,16 +47,16 @@ func followStorageClasses(ctx context.Context, client kubernetes.Interface, mode
 	}
 	sink := &modelSink[*storagev1.StorageClass]{set: model.SetStorageClass, remove: model.RemoveStorageClass, keep: model.KeepStorageClasses}
 	fleet.Follow(ctx, source, sink, func(err error) {
-		klog.FromContext(ctx).V(1).Info("cannot follow the storage classes, trying again", "err", err)
+		klog.FromContext(ctx).V(1).Info("watching storage classes failed, will retry", "err", err)
 	})
 }
 
-// modelSink hands objects to a model, which keeps of them what it needs. It implements fleet.Sink.
+// modelSink passes objects to a model. It implements fleet.Sink.
 type modelSink[T metav1.Object] struct {
 	set    func(T)
 	remove func(name string)
 	keep   func(names map[string]bool)
-	seen   map[string]bool // in the list that is going on
+	seen   map[string]bool // in the current list
 }
 
 // Set implements fleet.Sink.

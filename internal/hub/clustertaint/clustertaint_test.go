@@ -101,11 +101,11 @@ func TestSeveralPolicies(t *testing.T) {
 	changed := taints{}
 	changed.apply(conditions("DNS=False"), []*policyv1alpha1.ClusterTaintPolicy{policy(down, nil, a), policy(down, nil, b), policy(nil, down, a)})
 	if len(changed.list) != 1 || changed.list[0].Key != "b" {
-		t.Errorf("got %v, want b alone: every policy counts, and the last word is that of the last one", changed.list)
+		t.Errorf("got %v, want only b: all policies apply, the last one wins", changed.list)
 	}
 }
 
-// Workloads leave by the time at which a taint was put on, so that seeing the same conditions again must not change it.
+// Evictions depend on the time at which a taint was added, so the same conditions must not change it.
 func TestTaintKeepsItsTime(t *testing.T) {
 	long := metav1.NewTime(time.Unix(1, 0))
 	changed := taints{list: []corev1.Taint{{Key: "bad", Effect: corev1.TaintEffectNoExecute, TimeAdded: &long}}, now: time.Unix(1000, 0)}
@@ -167,7 +167,7 @@ func TestTaintsFollowConditions(t *testing.T) {
 	}
 }
 
-// Taints that cannot be put on are told on the Cluster, and are put on once they can.
+// A failure to add taints is an event of the Cluster, and is retried.
 func TestTaintsAreRefused(t *testing.T) {
 	hub := hubtest.Start(t, func(_ context.Context, mgr manager.Manager) error { return Add(mgr) })
 	cluster := hub.Cluster(t, "a", clusterv1alpha1.ClusterSpec{})

@@ -1,5 +1,5 @@
-// Package clustertaint keeps the taints of Clusters: those that follow from the condition Ready, and those that
-// ClusterTaintPolicies ask for. One controller does both, as both write the same list.
+// Package clustertaint manages the taints of Clusters: those for the condition Ready, and those of ClusterTaintPolicies. One
+// controller does both because both write the same list.
 package clustertaint
 
 import (
@@ -43,7 +43,7 @@ func Add(mgr manager.Manager) error {
 		Complete(c)
 }
 
-// Reconcile brings the taints of one Cluster in line with its conditions.
+// Reconcile updates the taints of one Cluster from its conditions.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	cluster := &clusterv1alpha1.Cluster{}
 	if err := c.client.Get(ctx, request.NamespacedName, cluster); err != nil {
@@ -63,14 +63,14 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, c.write(ctx, before, cluster)
 }
 
-// write changes the taints and tells what it did, or why it could not.
+// write updates the taints and records an event.
 func (c *Controller) write(ctx context.Context, before, cluster *clusterv1alpha1.Cluster) error {
 	err := c.client.Patch(ctx, cluster, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return client.IgnoreNotFound(err) // somebody else was faster; the next pass sees what is there
+		return client.IgnoreNotFound(err) // conflict or deletion; the next event reconciles again
 	}
 	if err != nil {
-		c.recorder.Eventf(cluster, nil, corev1.EventTypeWarning, names.EventTaintClusterFailed, "Taint", "The taints of the cluster cannot be changed: %v", err)
+		c.recorder.Eventf(cluster, nil, corev1.EventTypeWarning, names.EventTaintClusterFailed, "Taint", "Changing the taints of the cluster failed: %v", err)
 		return fmt.Errorf("changing the taints of cluster %s: %w", cluster.Name, err)
 	}
 	added, removed := difference(before.Spec.Taints, cluster.Spec.Taints)
@@ -89,13 +89,13 @@ func describe(added, removed []string) string {
 	return "Taints changed: " + strings.Join(parts, "; ")
 }
 
-// compiled is a policy that is ready to be matched.
+// compiled is a policy with its parsed selectors.
 type compiled struct {
 	policy  *policyv1alpha1.ClusterTaintPolicy
 	matcher affinity.Matcher
 }
 
-// policies returns all policies by name. One that cannot be understood stands back.
+// policies returns all policies by name. Invalid ones are skipped.
 func (c *Controller) policies(ctx context.Context) ([]compiled, error) {
 	list := &policyv1alpha1.ClusterTaintPolicyList{}
 	if err := c.client.List(ctx, list); err != nil {
@@ -106,7 +106,7 @@ func (c *Controller) policies(ctx context.Context) ([]compiled, error) {
 		policy := &list.Items[i]
 		matcher, err := affinity.Compile(policy.Spec.TargetClusters)
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "A policy cannot be understood", "clusterTaintPolicy", policy.Name)
+			klog.FromContext(ctx).Error(err, "skipping an invalid policy", "clusterTaintPolicy", policy.Name)
 			continue
 		}
 		all = append(all, compiled{policy: policy, matcher: matcher})

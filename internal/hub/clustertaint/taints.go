@@ -18,13 +18,13 @@ var (
 	unreachable = corev1.Taint{Key: names.UnreachableTaint, Effect: corev1.TaintEffectNoSchedule}
 )
 
-// taints is the list of a Cluster while it is changed.
+// taints is the list of a Cluster while it is edited.
 type taints struct {
 	list []corev1.Taint
 	now  time.Time
 }
 
-// apply changes the taints of a Cluster as its conditions and the given policies, which all target it, demand.
+// apply updates the taints of a Cluster from its conditions and the given policies, which all target it.
 func (t *taints) apply(conditions []metav1.Condition, policies []*policyv1alpha1.ClusterTaintPolicy) {
 	if ready := meta.FindStatusCondition(conditions, names.ClusterReady); ready != nil {
 		t.want(ready.Status == metav1.ConditionFalse, notReady)
@@ -52,7 +52,7 @@ func (t *taints) want(wanted bool, taint corev1.Taint) {
 	}
 }
 
-// add puts a taint on, in the place of one that differs in its value only.
+// add adds a taint. It replaces one that differs only in its value.
 func (t *taints) add(taint corev1.Taint) {
 	if taint.Effect == corev1.TaintEffectNoExecute {
 		taint.TimeAdded = &metav1.Time{Time: t.now}
@@ -76,7 +76,7 @@ func (t *taints) find(taint corev1.Taint) int {
 	return slices.IndexFunc(t.list, func(other corev1.Taint) bool { return other.MatchTaint(&taint) })
 }
 
-// matchAll reports whether all requirements are met; no requirements at all are never met.
+// matchAll reports whether all requirements are met; an empty list is never met.
 func matchAll(requirements []policyv1alpha1.MatchCondition, conditions []metav1.Condition) bool {
 	for _, requirement := range requirements {
 		found := meta.FindStatusCondition(conditions, requirement.ConditionType)
@@ -104,7 +104,7 @@ func difference(before, after []corev1.Taint) (added, removed []string) {
 	return only(after, before), only(before, after)
 }
 
-// targets returns the policies that target a Cluster, in the order in which they act.
+// targets returns the policies that target a Cluster, in the order in which they apply.
 func targets(cluster *clusterv1alpha1.Cluster, policies []compiled) []*policyv1alpha1.ClusterTaintPolicy {
 	var all []*policyv1alpha1.ClusterTaintPolicy
 	for i := range policies {

@@ -1,5 +1,5 @@
-// Package executionspace gives each Cluster the namespace in which its Works are, and keeps the Cluster until they are
-// gone when it leaves.
+// Package executionspace creates the namespace for the Works of each Cluster. A finalizer keeps a deleted Cluster until its
+// Works are gone.
 package executionspace
 
 import (
@@ -26,18 +26,18 @@ import (
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 )
 
-// Options say where Works are.
+// Options configure the controller.
 type Options struct {
 	// Cells returns clients for all control planes besides the hub that hold Works; nil means that there are none.
 	Cells func(ctx context.Context) (map[string]client.Client, error)
-	// RetryAfter is how soon a space that is not empty is looked at again; 0 means after two seconds.
+	// RetryAfter is the time between checks whether a space is empty; 0 means two seconds.
 	RetryAfter time.Duration
 }
 
-// Controller makes and removes execution spaces.
+// Controller creates and removes execution spaces.
 type Controller struct {
 	client   client.Client
-	works    client.Client // reads what is there, and caches nothing
+	works    client.Client // uncached
 	recorder events.EventRecorder
 	emptier  *emptier
 	options  Options
@@ -76,8 +76,8 @@ func clusterOf(_ context.Context, namespace client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: cluster}}}
 }
 
-// Reconcile makes the space of a Cluster, or removes it with the Cluster. A space that somebody deletes whose Cluster is
-// gone already, as when it was let go by force, is seen off too.
+// Reconcile creates the space of a Cluster, or removes it with the Cluster. It also finishes the deletion of a space whose
+// Cluster is gone, for example after a forced unjoin.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	cluster := &clusterv1alpha1.Cluster{}
 	err := c.client.Get(ctx, request.NamespacedName, cluster)
@@ -106,7 +106,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, c.release(ctx, cluster)
 }
 
-// again has a space looked at again that is not gone.
+// again requeues a space that is not gone.
 func (c *Controller) again(gone bool, err error) (reconcile.Result, error) {
 	if gone || err != nil {
 		return reconcile.Result{}, err
@@ -114,11 +114,11 @@ func (c *Controller) again(gone bool, err error) (reconcile.Result, error) {
 	return reconcile.Result{RequeueAfter: c.options.RetryAfter}, nil
 }
 
-// ensure keeps the Cluster by a finalizer first, so that no space is ever left behind, and then makes the space.
+// ensure adds the finalizer before it creates the space, so that no space is left behind.
 func (c *Controller) ensure(ctx context.Context, cluster *clusterv1alpha1.Cluster) error {
 	before := cluster.DeepCopy()
 	if controllerutil.AddFinalizer(cluster, names.ClusterFinalizer) {
-		// Finalizers are a list that others write to as well.
+		// Others write to the list of finalizers, too.
 		if err := c.client.Patch(ctx, cluster, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 			return fmt.Errorf("adding the finalizer to cluster %s: %w", cluster.Name, err)
 		}
@@ -153,13 +153,13 @@ func (c *Controller) space(ctx context.Context, cluster string) (*metav1.Partial
 	return space, err
 }
 
-// remove deletes the space and reports whether it is gone. Works go first, wherever they are: the engines take back
-// what they stand for.
+// remove deletes the space and reports whether it is gone. It first deletes the Works in all control planes; the engines
+// remove what these have propagated.
 func (c *Controller) remove(ctx context.Context, cluster string) (gone bool, err error) {
 	name := names.ExecutionNamespace(cluster)
 	cells, err := c.options.Cells(ctx)
 	if err != nil {
-		return false, fmt.Errorf("finding the cells: %w", err)
+		return false, fmt.Errorf("connecting to the cells: %w", err)
 	}
 	left := 0
 	for cell, store := range cells {
@@ -192,7 +192,7 @@ func (c *Controller) remove(ctx context.Context, cluster string) (gone bool, err
 	return c.emptier.finalize(ctx, name)
 }
 
-// deleteWorks deletes all Works of a namespace and returns how many are still there.
+// deleteWorks deletes all Works of a namespace and returns how many are left.
 func deleteWorks(ctx context.Context, store client.Client, namespace string) (int, error) {
 	works := &metav1.PartialObjectMetadataList{}
 	works.SetGroupVersionKind(workv1alpha1.GroupVersion.WithKind("WorkList"))
@@ -213,7 +213,7 @@ func deleteWorks(ctx context.Context, store client.Client, namespace string) (in
 	return len(works.Items), nil
 }
 
-// release lets the Cluster go.
+// release removes the finalizer of the Cluster.
 func (c *Controller) release(ctx context.Context, cluster *clusterv1alpha1.Cluster) error {
 	before := cluster.DeepCopy()
 	controllerutil.RemoveFinalizer(cluster, names.ClusterFinalizer)

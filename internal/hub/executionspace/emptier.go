@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// emptier lets a namespace go that is being deleted. A namespace controller does the same where one runs against the
-// hub; there need not be any for a Cluster to leave.
+// emptier finishes the deletion of a namespace, as a namespace controller does. It is needed because none may run against
+// the hub.
 type emptier struct {
 	client   kubernetes.Interface
 	metadata metadata.Interface
@@ -24,7 +24,7 @@ type emptier struct {
 
 func newEmptier(config *rest.Config) (*emptier, error) {
 	config = rest.CopyConfig(config)
-	config.WarningHandler = rest.NoWarnings{} // deprecated kinds have to be emptied as well
+	config.WarningHandler = rest.NoWarnings{} // deprecated kinds have to be deleted, too
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func newEmptier(config *rest.Config) (*emptier, error) {
 	return &emptier{client: client, metadata: objects}, nil
 }
 
-// finalize deletes whatever is in the namespace, and then the namespace. It reports whether that is done.
+// finalize deletes the content of the namespace, and then the namespace. It reports whether that is finished.
 func (e *emptier) finalize(ctx context.Context, name string) (gone bool, err error) {
 	kinds, err := e.kinds()
 	if err != nil {
@@ -71,11 +71,11 @@ func (e *emptier) finalize(ctx context.Context, name string) (gone bool, err err
 	return true, nil
 }
 
-// kinds returns everything that can be in a namespace. It has to be all: what is overlooked would stay for ever.
+// kinds returns all namespaced kinds. It must be complete: objects of a missing kind would stay forever.
 func (e *emptier) kinds() ([]schema.GroupVersionResource, error) {
 	lists, err := e.client.Discovery().ServerPreferredNamespacedResources()
 	if err != nil {
-		return nil, fmt.Errorf("asking the hub what can be in a namespace: %w", err)
+		return nil, fmt.Errorf("discovering the namespaced kinds of the hub: %w", err)
 	}
 	lists = discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "deletecollection"}}, lists)
 	found, err := discovery.GroupVersionResources(lists)

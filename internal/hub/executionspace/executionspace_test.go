@@ -51,7 +51,7 @@ func work(t *testing.T, hub *hubtest.Hub, namespace string) *workv1alpha1.Work {
 	return work
 }
 
-// execute does what an engine does with a Work that is deleted, once it has taken back what it stands for.
+// execute removes the finalizer of a deleted Work, as an engine does after it has cleaned up.
 func execute(t *testing.T, hub *hubtest.Hub, work *workv1alpha1.Work) {
 	t.Helper()
 	testenv.Eventually(t, "the work is being deleted", func(ctx context.Context) (bool, error) {
@@ -91,12 +91,12 @@ func TestSpaceIsMadeAndDrained(t *testing.T) {
 		err := hub.Client.Get(ctx, client.ObjectKeyFromObject(w), w)
 		return w.DeletionTimestamp != nil, err
 	})
-	// Somebody deletes the Cluster again; as long as the Work is there, it stays.
+	// The Cluster is deleted again; it stays while the Work exists.
 	if err := hub.Client.Delete(t.Context(), cluster); err != nil {
 		t.Fatal(err)
 	}
 	if err := hub.Client.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster); err != nil {
-		t.Fatalf("the cluster left before it was drained: %v", err)
+		t.Fatalf("the cluster was removed before it was drained: %v", err)
 	}
 	execute(t, hub, w)
 	gone(t, hub, cluster, space, other)
@@ -110,7 +110,7 @@ func TestSpaceIsMadeAgain(t *testing.T) {
 	if err := hub.Client.Delete(t.Context(), space); err != nil {
 		t.Fatal(err)
 	}
-	// There is no namespace controller here; what it would do is done by hand.
+	// The test does what a namespace controller would do.
 	e, err := newEmptier(testenv.SharedAPIServer(t).RESTConfig())
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +124,7 @@ func TestSpaceIsMadeAgain(t *testing.T) {
 	})
 }
 
-// Works are in cells; a control plane of its own stands for one.
+// Works are in cells, too.
 func TestCellsAreDrained(t *testing.T) {
 	var cell client.Client
 	var passes atomic.Int64
@@ -147,7 +147,7 @@ func TestCellsAreDrained(t *testing.T) {
 		err := hub.Client.Get(ctx, client.ObjectKeyFromObject(space), space)
 		return space.DeletionTimestamp != nil, err
 	})
-	// However often the controller looks, the Cluster stays as long as the cell has a Work.
+	// The Cluster stays while the cell has a Work.
 	since := passes.Load()
 	testenv.Eventually(t, "the controller has looked some times", func(context.Context) (bool, error) { return passes.Load() >= since+3, nil })
 	for _, object := range []client.Object{cluster, space} {
@@ -161,7 +161,7 @@ func TestCellsAreDrained(t *testing.T) {
 
 const cellSuffix = "-in-cell"
 
-// elsewhere is the same API server under other namespaces, as a second one would cost seconds.
+// elsewhere is the same API server with other namespaces: a second one would take seconds to start.
 type elsewhere struct{ client.Client }
 
 func (e *elsewhere) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
@@ -173,7 +173,7 @@ func (e *elsewhere) List(ctx context.Context, list client.ObjectList, options ..
 func TestForcedOut(t *testing.T) {
 	hub := start(t, Options{})
 	cluster, space := joined(t, hub, "a")
-	// Somebody takes the finalizer away and deletes the space, as unjoin --force does.
+	// Remove the finalizer and delete the space, as unjoin --force does.
 	if err := hub.Client.Delete(t.Context(), space); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestForcedOut(t *testing.T) {
 	}
 	gone(t, hub, cluster, space)
 
-	// A space that nobody deletes is left alone, with or without a Cluster.
+	// A space that is not being deleted is left alone, with or without a Cluster.
 	stray := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.ExecutionNamespace(hub.Name + "-stray")}}
 	if err := hub.Client.Create(t.Context(), stray); err != nil {
 		t.Fatal(err)
@@ -197,7 +197,7 @@ func TestForcedOut(t *testing.T) {
 	}
 }
 
-// A space that cannot be made or removed is told on the Cluster, and is made or removed once it can.
+// A failure to create or remove a space is an event of the Cluster, and is retried.
 func TestSpaceIsRefused(t *testing.T) {
 	hub := start(t, Options{})
 	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.ExecutionNamespace(hub.Name + "-a")}}
@@ -222,7 +222,7 @@ func TestSpaceIsRefused(t *testing.T) {
 	}
 	hub.EventuallyEvent(t, cluster, names.EventRemoveExecutionSpaceFailed)
 	if err := hub.Client.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster); err != nil {
-		t.Errorf("the cluster left before its space: %v", err)
+		t.Errorf("the cluster was removed before its space: %v", err)
 	}
 	relent()
 	gone(t, hub, cluster, space)

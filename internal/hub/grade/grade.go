@@ -1,5 +1,5 @@
-// Package grade sorts nodes by size. A Cluster's resource models are grades, each a range of every resource that
-// counts; a node is of the highest grade that it reaches in all of them.
+// Package grade classifies nodes by size. A Cluster's resource models are grades; each is a range for every resource. A node
+// has the highest grade that it reaches in all resources.
 package grade
 
 import (
@@ -20,7 +20,7 @@ var bounds = []struct{ cores, gibibytes int64 }{
 
 const gibibyte = 1 << 30
 
-// Default returns the grades of a Cluster that names none.
+// Default returns the default grades.
 func Default() []clusterv1alpha1.ResourceModel {
 	models := make([]clusterv1alpha1.ResourceModel, len(bounds))
 	for i, from := range bounds {
@@ -36,7 +36,7 @@ func Default() []clusterv1alpha1.ResourceModel {
 	return models
 }
 
-// format is that of a quantity of memory; no binary unit fits the largest of all numbers.
+// format is the format of a quantity of memory; the largest number has no binary unit.
 func format(memory int64) resource.Format {
 	if memory == math.MaxInt64 {
 		return resource.DecimalSI
@@ -48,7 +48,7 @@ func format(memory int64) resource.Format {
 type Histogram struct {
 	grades []int
 	counts []int
-	// from holds for each resource where the grades begin, in order of the grades.
+	// from is the lower bound of each grade, by resource.
 	from map[corev1.ResourceName][]int64
 }
 
@@ -67,7 +67,7 @@ func Compile(models []clusterv1alpha1.ResourceModel) *Histogram {
 	return h
 }
 
-// Value returns a quantity in the unit that nodes are measured in: thousandths of CPU, and whole units of all else.
+// Value returns a quantity as a number: millicores for CPU, whole units for all else.
 func Value(name corev1.ResourceName, quantity resource.Quantity) int64 {
 	if name == corev1.ResourceCPU {
 		return quantity.MilliValue()
@@ -75,7 +75,7 @@ func Value(name corev1.ResourceName, quantity resource.Quantity) int64 {
 	return quantity.Value()
 }
 
-// Count counts a node by how much of each resource it has to give.
+// Count counts a node by its free amount of each resource.
 func (h *Histogram) Count(available func(corev1.ResourceName) int64) {
 	if len(h.grades) == 0 {
 		return
@@ -83,7 +83,7 @@ func (h *Histogram) Count(available func(corev1.ResourceName) int64) {
 	reached := len(h.grades) - 1
 	for name, from := range h.from {
 		value := available(name)
-		// The first grade that begins above the value is one too far.
+		// The grade is the one before the first that begins above the value.
 		above, _ := slices.BinarySearchFunc(from, value, func(begin, value int64) int {
 			if begin <= value {
 				return -1

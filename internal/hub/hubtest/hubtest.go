@@ -1,5 +1,5 @@
-// Package hubtest runs controllers of the hub in tests, against an API server that other tests use as well: they see the
-// Clusters of their own test alone.
+// Package hubtest runs controllers of the hub in tests against a shared API server: they see only the Clusters of their own
+// test.
 package hubtest
 
 import (
@@ -34,7 +34,7 @@ const testLabel = "hubtest.cellplane.io/test"
 type Hub struct {
 	// Client reads and writes without a cache.
 	Client client.Client
-	// Name is unique, and what the names of the test's objects begin with.
+	// Name is a unique prefix for the names of the test's objects.
 	Name string
 }
 
@@ -106,7 +106,7 @@ func (h *Hub) Cluster(t *testing.T, suffix string, spec clusterv1alpha1.ClusterS
 	return cluster
 }
 
-// Eventually waits until a Cluster is as it should be, and returns it.
+// Eventually waits until a Cluster fulfils a condition, and returns it.
 func (h *Hub) Eventually(t *testing.T, what string, cluster *clusterv1alpha1.Cluster, done func(*clusterv1alpha1.Cluster) bool) *clusterv1alpha1.Cluster {
 	t.Helper()
 	current := &clusterv1alpha1.Cluster{}
@@ -117,7 +117,7 @@ func (h *Hub) Eventually(t *testing.T, what string, cluster *clusterv1alpha1.Clu
 	return current
 }
 
-// SetCondition writes a condition as somebody else than the controllers would.
+// SetCondition writes a condition as another client.
 func (h *Hub) SetCondition(t *testing.T, cluster *clusterv1alpha1.Cluster, kind string, status metav1.ConditionStatus) {
 	t.Helper()
 	testenv.Eventually(t, "condition "+kind+" is written", func(ctx context.Context) (bool, error) {
@@ -138,7 +138,7 @@ func (h *Hub) SetCondition(t *testing.T, cluster *clusterv1alpha1.Cluster, kind 
 	})
 }
 
-// EventuallyEvent waits until an event about a Cluster is there.
+// EventuallyEvent waits for an event about a Cluster.
 func (h *Hub) EventuallyEvent(t *testing.T, cluster *clusterv1alpha1.Cluster, reason string) {
 	t.Helper()
 	testenv.Eventually(t, "there is an event "+reason, func(ctx context.Context) (bool, error) {

@@ -1,6 +1,6 @@
-// Package manager runs what the hub does by itself: it copies global objects into the cells, keeps policies identified,
-// looks after clusters, and installs the rules of the API. Of several replicas the one that holds the Lease works, and
-// the others wait for it.
+// Package manager is the hub manager. It replicates global objects into the cells, labels policies with permanent IDs, manages
+// clusters, changes the topology, backs cells up and fails them over, and installs the admission rules of the hub. The replica that
+// holds the Lease leads; the others stand by.
 //
-// Options become a Config by Complete and Validate, and a Config is what can be run.
+// Options become a Config by Complete and Validate.
 package manager

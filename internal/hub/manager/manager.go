@@ -23,34 +23,33 @@ import (
 	"github.com/cellplane/cellplane/internal/hub/clusters"
 )
 
-// LeaseName is the name of the Lease that the working replica holds, in the namespace names.SystemNamespace.
+// LeaseName is the name of the Lease that the leader holds, in the namespace names.SystemNamespace.
 const LeaseName = "cellplane-hub-manager"
 
-// Config is all that a hub manager needs.
+// Config is the complete configuration of a hub manager.
 type Config struct {
-	// Hub leads to the hub.
 	Hub *rest.Config
-	// Identity tells replicas apart.
+	// Identity is unique among the replicas.
 	Identity    string
 	BindAddress string
 	CopyWorkers int
-	// StateDir is where snapshots of cells that return are kept.
+	// StateDir is where snapshots of returning cells are kept.
 	StateDir string
-	// AutoFailoverAfter is how long a cell must be silent to be given up; 0 means never.
+	// AutoFailoverAfter is how long a cell must be unreachable to be failed over; 0 means never.
 	AutoFailoverAfter time.Duration
 	Election          Election
 	Admission         admission.Options
 	Clusters          clusters.Options
 }
 
-// ErrLeaseLost means that another replica may be working. The process should end and be started anew.
-var ErrLeaseLost = errors.New("the lease of the hub manager is lost; another replica takes over")
+// ErrLeaseLost means that another replica may lead. The process should exit and be restarted.
+var ErrLeaseLost = errors.New("the hub manager has lost its Lease; another replica takes over")
 
-// Run waits until it is this replica's turn and works until ctx ends. When it returns everything has stopped.
+// Run waits until this replica becomes the leader, and leads until ctx ends. Everything has stopped when it returns.
 func (c *Config) Run(ctx context.Context) error {
 	ctrllog.SetLogger(quiet(ctx))
-	board := &board{identity: c.Identity}
-	server, err := serve(ctx, c.BindAddress, board)
+	status := &status{identity: c.Identity}
+	server, err := serve(ctx, c.BindAddress, status)
 	if err != nil {
 		return err
 	}
@@ -58,45 +57,45 @@ func (c *Config) Run(ctx context.Context) error {
 	if err := c.ensureNamespaces(ctx); err != nil {
 		return err
 	}
-	return c.elect(ctx, func(ctx context.Context) error { return c.work(ctx, board) })
+	return c.elect(ctx, func(ctx context.Context) error { return c.lead(ctx, status) })
 }
 
-// work is what the working replica does.
-func (c *Config) work(ctx context.Context, board *board) error {
+// lead runs the controllers.
+func (c *Config) lead(ctx context.Context, status *status) error {
 	if err := admission.Install(ctx, c.Hub, c.Admission); err != nil {
 		return err
 	}
-	copying, err := newCopying(ctx, c)
+	replication, err := newReplication(ctx, c)
 	if err != nil {
 		return err
 	}
+	defer replication.pool.Close()
 	options := c.Clusters
-	options.ExecutionSpace.Cells = copying.cells.clients
-	caring, err := clusters.New(ctx, c.Hub, options)
+	options.ExecutionSpace.Cells = replication.cells.clients
+	clusters, err := clusters.New(ctx, c.Hub, options)
 	if err != nil {
 		return err
 	}
-	changing, err := newChanging(ctx, c, copying)
+	topology, err := newTopology(ctx, c, replication)
 	if err != nil {
 		return err
 	}
-	defer changing.connections.Close()
-	safeguarding := newSafeguarding(c, copying, changing)
-	withdraw, err := board.show(copying.replicator)
+	failover := newFailover(c, replication, topology)
+	withdraw, err := status.publish(replication.replicator)
 	if err != nil {
 		return err
 	}
 	defer withdraw()
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return copying.run(ctx) })
-	group.Go(func() error { return caring.Run(ctx) })
-	group.Go(func() error { return changing.controller.Run(ctx) })
-	group.Go(func() error { return changing.observer.Run(ctx) })
-	group.Go(func() error { return safeguarding.run(ctx) })
+	group.Go(func() error { return replication.run(ctx) })
+	group.Go(func() error { return clusters.Run(ctx) })
+	group.Go(func() error { return topology.controller.Run(ctx) })
+	group.Go(func() error { return topology.observer.Run(ctx) })
+	group.Go(func() error { return failover.run(ctx) })
 	return group.Wait()
 }
 
-// ensureNamespaces makes the namespaces of the control plane itself.
+// ensureNamespaces creates the namespaces of the control plane.
 func (c *Config) ensureNamespaces(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(c.Hub)
 	if err != nil {
@@ -108,17 +107,17 @@ func (c *Config) ensureNamespaces(ctx context.Context) error {
 			_, err = client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		}
 		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("making the namespace %s on the hub: %w", name, err)
+			return fmt.Errorf("creating namespace %s on the hub: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// elect calls work while this replica holds the lease, at most once. The lease is given back after work has returned,
-// so that no two replicas work at a time.
-func (c *Config) elect(ctx context.Context, work func(context.Context) error) error {
+// elect calls lead once this replica holds the Lease. The Lease is released only after lead has returned, so that no two replicas lead
+// at a time.
+func (c *Config) elect(ctx context.Context, lead func(context.Context) error) error {
 	config := rest.CopyConfig(c.Hub)
-	config.Timeout = c.Election.RenewDeadline // a request that hangs must not outlive the lease
+	config.Timeout = c.Election.RenewDeadline // a request that hangs must not outlive the Lease
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("preparing to reach the hub: %w", err)
@@ -141,11 +140,11 @@ func (c *Config) elect(ctx context.Context, work func(context.Context) error) er
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(leading context.Context) {
 				begun.Store(true)
-				working, stop := context.WithCancel(leading)
+				leading, stop := context.WithCancel(leading)
 				defer stop()
 				defer context.AfterFunc(ctx, stop)()
-				klog.FromContext(ctx).Info("This replica works", "identity", c.Identity)
-				ended <- workUntil(working, work)
+				klog.FromContext(ctx).Info("became leader", "identity", c.Identity)
+				ended <- leadUntil(leading, lead)
 				release()
 			},
 			OnStoppedLeading: func() {},
@@ -169,16 +168,16 @@ func (c *Config) elect(ctx context.Context, work func(context.Context) error) er
 	return ErrLeaseLost
 }
 
-// workUntil works unless it is over before it begins. Being told to stop is no error.
-func workUntil(ctx context.Context, work func(context.Context) error) error {
+// leadUntil calls lead unless ctx has ended. An error after the end of ctx is none.
+func leadUntil(ctx context.Context, lead func(context.Context) error) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	if err := work(ctx); err != nil && ctx.Err() == nil {
+	if err := lead(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
 	return nil
 }
 
-// quiet returns a logger for libraries that speak of every step they take.
+// quiet returns a logger for libraries that log every step.
 func quiet(ctx context.Context) klog.Logger { return klog.FromContext(ctx).V(1) }

@@ -36,7 +36,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// TestManager runs replicas against one federation of two cells. Its parts follow one another.
+// TestManager runs replicas against one federation of two cells. Each part continues from the state that the one before left.
 func TestManager(t *testing.T) {
 	federation := testenv.StartFederation(t, local.Spec{Cells: 2})
 	f := &fixture{federation: federation, hub: newClient(t, federation.Hub), config: adminConfig(t, federation.Hub)}
@@ -48,17 +48,17 @@ func TestManager(t *testing.T) {
 		name string
 		run  func(*testing.T)
 	}{
-		{"a cell is connected with what its Cell says", f.testCell},
-		{"policies are identified, completed and copied", f.testPolicy},
-		{"policies go after the cells have let go", f.testPolicyDeletion},
+		{"a cell is connected by its Cell", f.testCell},
+		{"policies are labelled, defaulted and copied", f.testPolicy},
+		{"policies are deleted after their copies", f.testPolicyDeletion},
 		{"another replica takes over", f.testTakeover},
-		{"cells come later and go", f.testCells},
-		{"what is in the way is reported", f.testConflict},
+		{"cells are added and removed", f.testCells},
+		{"conflicting objects are reported", f.testConflict},
 		{"a cell that hangs", f.testPause},
 		{"the lease is lost", f.testLostLease},
 	} {
 		if !t.Run(part.name, part.run) {
-			break // the next part would start from a state that nobody knows
+			break // the next part would start from an unknown state
 		}
 	}
 	f.stopAll()
@@ -81,7 +81,7 @@ func (f *fixture) testCell(t *testing.T) {
 		t.Errorf("the report says %+v", report)
 	}
 	if text := f.fetch(t, "/metrics"); !strings.Contains(text, `cellplane_replication_following{cell="alpha"} 1`) {
-		t.Error("the metrics do not tell of the cell")
+		t.Error("there are no metrics of the cell")
 	}
 	for _, path := range []string{"/healthz", "/readyz"} {
 		f.fetch(t, path)
@@ -124,7 +124,7 @@ func (f *fixture) testPolicyDeletion(t *testing.T) {
 		}
 		f.awaitGone(t, f.hub, policy)
 		if err := f.cells[0].Get(t.Context(), client.ObjectKeyFromObject(policy), policy); !apierrors.IsNotFound(err) {
-			t.Errorf("the policy went before its copy: %v", err)
+			t.Errorf("the policy was deleted before its copy: %v", err)
 		}
 	}
 }
@@ -140,11 +140,11 @@ func (f *fixture) testTakeover(t *testing.T) {
 	began := time.Now()
 	policy := newPolicy("after-takeover")
 	f.create(t, policy)
-	testenv.Eventually(t, "the other replica works", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "the other replica leads", func(ctx context.Context) (bool, error) {
 		err := f.cells[0].Get(ctx, client.ObjectKeyFromObject(policy), &policyv1alpha1.PropagationPolicy{})
 		return err == nil, err
 	})
-	t.Logf("the other replica worked after %s", time.Since(began).Round(time.Millisecond))
+	t.Logf("the other replica led after %s", time.Since(began).Round(time.Millisecond))
 }
 
 func (f *fixture) testCells(t *testing.T) {
@@ -153,24 +153,24 @@ func (f *fixture) testCells(t *testing.T) {
 	f.awaitCondition(t, cellNames[1], metav1.ConditionTrue, reasonCaughtUp, "")
 	policy := newPolicy("after-takeover")
 	if err := f.cells[1].Get(t.Context(), client.ObjectKeyFromObject(policy), policy); err != nil {
-		t.Errorf("a cell that came later lacks a policy: %v", err)
+		t.Errorf("a cell that was added later lacks a policy: %v", err)
 	}
 	cell := &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: cellNames[1]}}
 	if err := f.hub.Delete(t.Context(), cell); err != nil {
 		t.Fatal(err)
 	}
 	f.awaitGone(t, f.hub, cell)
-	testenv.Eventually(t, "the cell is forgotten", func(context.Context) (bool, error) {
+	testenv.Eventually(t, "the cell is no longer reported", func(context.Context) (bool, error) {
 		_, known := f.report(t).Cells[cellNames[1]]
 		return !known, nil
 	})
 	if err := f.cells[1].Get(t.Context(), client.ObjectKeyFromObject(policy), policy); err != nil {
-		t.Errorf("a cell that was let go has lost a policy: %v", err)
+		t.Errorf("a cell that was removed has lost a policy: %v", err)
 	}
 	f.createCell(t, 1)
 	f.awaitCondition(t, cellNames[1], metav1.ConditionTrue, reasonCaughtUp, "")
 
-	// New credentials are taken up; broken ones are spoken of.
+	// New credentials are used; broken ones are reported.
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: cellNames[1]}}
 	for _, step := range []struct {
 		patch  string
@@ -193,7 +193,7 @@ func (f *fixture) testConflict(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.create(t, newPolicy("contested"))
-	f.awaitCondition(t, cellNames[0], metav1.ConditionFalse, reasonObstacles, "PropagationPolicy default/contested: it is in the cell and was not copied from the hub")
+	f.awaitCondition(t, cellNames[0], metav1.ConditionFalse, reasonObstacles, "PropagationPolicy default/contested: the object in the cell is not a copy of the hub's")
 	testenv.Eventually(t, "there is an event", func(ctx context.Context) (bool, error) {
 		var events corev1.EventList
 		err := f.hub.List(ctx, &events)
@@ -217,12 +217,12 @@ func (f *fixture) testPause(t *testing.T) {
 	}
 	policy := newPolicy("while-paused")
 	f.create(t, policy)
-	testenv.Eventually(t, "the other cell goes on", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "the other cell gets copies", func(ctx context.Context) (bool, error) {
 		err := f.cells[1].Get(ctx, client.ObjectKeyFromObject(policy), &policyv1alpha1.PropagationPolicy{})
 		return err == nil, err
 	})
 	f.awaitCondition(t, cellNames[0], metav1.ConditionUnknown, reasonOutOfContact, "")
-	// A policy goes without the cell that cannot be asked.
+	// A policy can be deleted while a cell is unreachable.
 	if err := f.hub.Delete(t.Context(), policy); err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func (f *fixture) testPause(t *testing.T) {
 	f.awaitGone(t, f.cells[0], policy)
 }
 
-// testLostLease pauses the hub until the working replica must give up.
+// testLostLease pauses the hub until the leader has to stop.
 func (f *fixture) testLostLease(t *testing.T) {
 	server, err := f.federation.Hub.Process(kubebin.KubeAPIServer)
 	if err != nil {
@@ -254,10 +254,10 @@ func (f *fixture) testLostLease(t *testing.T) {
 	delete(f.replicas, "second")
 }
 
-// cellNames are the names under which the cells are known to the hub.
+// cellNames are the names of the Cells.
 var cellNames = []string{"alpha", "beta"}
 
-// fixture is a federation and the replicas that run.
+// fixture is a federation and its running replicas.
 type fixture struct {
 	federation *local.Federation
 	config     *rest.Config

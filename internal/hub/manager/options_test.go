@@ -1,6 +1,13 @@
 package manager
 
 import (
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,8 +16,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 
 	"github.com/cellplane/cellplane/internal/hub/clusterstatus"
+	"github.com/cellplane/cellplane/internal/pki"
 )
 
 const kubeconfig = `
@@ -70,7 +80,72 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestZeroOptions tests that what was left out in code is filled in.
+// TestRenewedCertificate renews the certificate of the hub's kubeconfig on disk.
+func TestRenewedCertificate(t *testing.T) {
+	transport.CertCallbackRefreshDuration = 20 * time.Millisecond
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.TLS.PeerCertificates[0].Subject.CommonName)
+	}))
+	server.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS12}
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	dir := t.TempDir()
+	authority, err := pki.EnsureCA(dir, "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	issue := func(name string) {
+		t.Helper()
+		pair, err := authority.Ensure(dir, name, pki.Leaf{CommonName: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for from, to := range map[string]string{pair.KeyFile: "client.key", pair.CertFile: "client.crt"} {
+			if err := os.Rename(from, filepath.Join(dir, to)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	issue("first")
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	file := filepath.Join(dir, "kubeconfig")
+	text := fmt.Sprintf(`{"clusters": [{"name": "hub", "cluster": {"server": %q, "certificate-authority-data": %q}}], "current-context": "hub",
+		"contexts": [{"name": "hub", "context": {"cluster": "hub", "user": "us"}}],
+		"users": [{"name": "us", "user": {"client-certificate": "client.crt", "client-key": "client.key"}}]}`, server.URL, base64.StdEncoding.EncodeToString(ca))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	completed, err := (&Options{Kubeconfig: file}).Complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := rest.HTTPClientFor(completed.Config().Hub)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := func() string {
+		response, err := client.Get(server.URL)
+		if err != nil {
+			return err.Error() // connections are closed when the certificate is renewed
+		}
+		defer response.Body.Close()
+		body, _ := io.ReadAll(response.Body)
+		return string(body)
+	}
+	if got := name(); got != "first" {
+		t.Fatalf("the certificate is %s", got)
+	}
+	issue("second")
+	for deadline := time.Now().Add(time.Minute); name() != "second"; {
+		if time.Now().After(deadline) {
+			t.Fatalf("the certificate is %s", name())
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+}
+
+// TestZeroOptions tests the defaults of options that are made in code.
 func TestZeroOptions(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(file, []byte(kubeconfig), 0o600); err != nil {
@@ -85,7 +160,7 @@ func TestZeroOptions(t *testing.T) {
 	}
 }
 
-// TestClusterFlags tests that the status of clusters is collected at Karmada's times, and that its flags change them.
+// TestClusterFlags tests that the defaults for the status of clusters are Karmada's, and that flags change them.
 func TestClusterFlags(t *testing.T) {
 	for name, test := range map[string]struct {
 		flags []string

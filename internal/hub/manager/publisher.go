@@ -18,7 +18,7 @@ import (
 	"github.com/cellplane/cellplane/internal/hub/replicate"
 )
 
-// ConditionGlobalsCopied is a condition of a Cell. It tells whether the cell has the hub's global objects.
+// ConditionGlobalsCopied is the condition of a Cell that tells whether it has the hub's global objects.
 const ConditionGlobalsCopied = "GlobalsCopied"
 
 // The reasons of ConditionGlobalsCopied.
@@ -33,11 +33,11 @@ const (
 
 const (
 	publishInterval = time.Second
-	// tolerableLag is how far a cell that had caught up may fall behind before the condition speaks of it: it is not to
-	// flicker with every change.
+	// tolerableLag is how far a cell that had caught up may fall behind before its condition changes. Without it the condition would
+	// flap with every change on the hub.
 	tolerableLag = 10 * time.Second
-	// mentioned is how many obstacles a condition names.
-	mentioned = 3
+	// maxNamed is how many obstacles a condition names.
+	maxNamed = 3
 )
 
 // publisher keeps the condition of every Cell up to date.
@@ -57,7 +57,7 @@ func (p *publisher) run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		if err := p.publish(ctx); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Publishing the state of the cells failed and will be tried again")
+			klog.FromContext(ctx).Error(err, "publishing the state of the cells failed, will retry")
 		}
 	}
 }
@@ -78,7 +78,7 @@ func (p *publisher) publish(ctx context.Context) error {
 		case known:
 			wanted = condition(current, meta.IsStatusConditionTrue(cell.Status.Conditions, ConditionGlobalsCopied))
 		default:
-			continue // it has not been looked at yet
+			continue // it has not been reconciled yet
 		}
 		if err := p.set(ctx, cell, wanted); err != nil {
 			return fmt.Errorf("publishing the state of cell %s: %w", cell.Name, err)
@@ -87,21 +87,20 @@ func (p *publisher) publish(ctx context.Context) error {
 	return nil
 }
 
-// condition puts the state of a cell into words that stay the same as long as the state does. It matters whether the
-// cell had everything before.
+// condition returns the condition for a state. It stays the same while the state does. caughtUp is whether the condition was true before.
 func condition(s replicate.Status, caughtUp bool) metav1.Condition {
-	serious := make([]string, 0, mentioned)
+	serious := make([]string, 0, maxNamed)
 	count := 0
 	for _, obstacle := range s.Obstacles {
 		if obstacle.Harmless() {
 			continue
 		}
-		if count++; count <= mentioned {
+		if count++; count <= maxNamed {
 			serious = append(serious, fmt.Sprintf("%s %s: %s", obstacle.Kind, obstacle.Object, obstacle.Message))
 		}
 	}
-	if count > mentioned {
-		serious = append(serious, fmt.Sprintf("and %d more", count-mentioned))
+	if count > maxNamed {
+		serious = append(serious, fmt.Sprintf("and %d more", count-maxNamed))
 	}
 	switch {
 	case s.Phase == replicate.Refused:
@@ -119,7 +118,7 @@ func condition(s replicate.Status, caughtUp bool) metav1.Condition {
 	}
 }
 
-// set writes the condition if it has changed. Other conditions belong to others.
+// set writes the condition if it has changed. It owns no other condition.
 func (p *publisher) set(ctx context.Context, cell *cellplanev1alpha1.Cell, wanted metav1.Condition) error {
 	wanted.Type = ConditionGlobalsCopied
 	wanted.ObservedGeneration = cell.Generation

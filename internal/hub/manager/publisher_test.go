@@ -21,16 +21,16 @@ func TestCondition(t *testing.T) {
 		message  string
 	}{
 		{name: "no contact", state: replicate.Status{Phase: replicate.OutOfContact, Reason: "no route"}, caughtUp: true, status: metav1.ConditionUnknown, reason: reasonOutOfContact, message: "no route"},
-		{name: "another hub's", state: replicate.Status{Phase: replicate.Refused, Reason: "not ours"}, status: metav1.ConditionFalse, reason: reasonAnotherHub, message: "not ours"},
+		{name: "of another hub", state: replicate.Status{Phase: replicate.Refused, Reason: "not ours"}, status: metav1.ConditionFalse, reason: reasonAnotherHub, message: "not ours"},
 		{name: "syncing", state: replicate.Status{Phase: replicate.Syncing}, caughtUp: true, status: metav1.ConditionFalse, reason: reasonCopying},
 		{name: "the first objects", state: replicate.Status{Phase: replicate.Following, Pending: 1, Lag: time.Millisecond}, status: metav1.ConditionFalse, reason: reasonCopying},
 		{name: "a change", state: replicate.Status{Phase: replicate.Following, Pending: 1, Lag: time.Second}, caughtUp: true, status: metav1.ConditionTrue, reason: reasonCaughtUp},
 		{name: "too slow", state: replicate.Status{Phase: replicate.Following, Pending: 1, Lag: time.Minute}, caughtUp: true, status: metav1.ConditionFalse, reason: reasonCopying},
 		{name: "nothing to do", state: replicate.Status{Phase: replicate.Following}, status: metav1.ConditionTrue, reason: reasonCaughtUp},
-		{name: "in nobody's way", state: replicate.Status{Phase: replicate.Following, Obstacles: []replicate.Obstacle{foreign}}, status: metav1.ConditionTrue, reason: reasonCaughtUp},
-		{name: "in the way", state: replicate.Status{Phase: replicate.Following, Obstacles: []replicate.Obstacle{conflict, foreign}}, caughtUp: true, status: metav1.ConditionFalse, reason: reasonObstacles, message: "Cluster a: in the way"},
+		{name: "foreign object", state: replicate.Status{Phase: replicate.Following, Obstacles: []replicate.Obstacle{foreign}}, status: metav1.ConditionTrue, reason: reasonCaughtUp},
+		{name: "obstacle", state: replicate.Status{Phase: replicate.Following, Obstacles: []replicate.Obstacle{conflict, foreign}}, caughtUp: true, status: metav1.ConditionFalse, reason: reasonObstacles, message: "Cluster a: in the way"},
 		{
-			name: "much in the way", state: replicate.Status{Phase: replicate.Following, Obstacles: []replicate.Obstacle{conflict, conflict, conflict, conflict, conflict}},
+			name: "many obstacles", state: replicate.Status{Phase: replicate.Following, Obstacles: []replicate.Obstacle{conflict, conflict, conflict, conflict, conflict}},
 			status: metav1.ConditionFalse, reason: reasonObstacles, message: "Cluster a: in the way; Cluster a: in the way; Cluster a: in the way; and 2 more",
 		},
 	} {

@@ -13,22 +13,20 @@ import (
 	"github.com/cellplane/cellplane/internal/hub/rebalance"
 )
 
-// changing follows the topology of the cells.
-type changing struct {
-	connections *rebalance.Connections
-	controller  *rebalance.Controller
-	observer    *rebalance.Observer
+// topology carries out changes of the cells' topology, and publishes the state of the cells.
+type topology struct {
+	controller *rebalance.Controller
+	observer   *rebalance.Observer
 }
 
-func newChanging(ctx context.Context, c *Config, copying *copying) (*changing, error) {
+func newTopology(ctx context.Context, c *Config, replication *replication) (*topology, error) {
 	term, err := c.term(ctx)
 	if err != nil {
 		return nil, err
 	}
-	mgr := copying.manager
-	connections := &rebalance.Connections{Hub: mgr.GetClient(), Secrets: mgr.GetAPIReader(), Config: CellConfig}
-	return &changing{
-		connections: connections,
+	mgr := replication.manager
+	connections := &rebalance.Connections{Pool: replication.pool}
+	return &topology{
 		controller: &rebalance.Controller{
 			Hub: mgr.GetClient(), HubConfig: c.Hub, Fresh: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("hub-manager"),
 			Cells: connections, Term: term,
@@ -37,8 +35,8 @@ func newChanging(ctx context.Context, c *Config, copying *copying) (*changing, e
 	}, nil
 }
 
-// term returns the term of this replica's leadership: the version that the hub gave to the lease with which it leads. Whoever leads
-// later has a higher one, as versions only grow.
+// term returns the term of this replica's leadership: the resourceVersion of the Lease that it holds. A later leader has a higher one,
+// because resource versions only grow.
 func (c *Config) term(ctx context.Context) (cellstore.Term, error) {
 	client, err := kubernetes.NewForConfig(c.Hub)
 	if err != nil {
@@ -46,14 +44,14 @@ func (c *Config) term(ctx context.Context) (cellstore.Term, error) {
 	}
 	lease, err := client.CoordinationV1().Leases(names.SystemNamespace).Get(ctx, LeaseName, metav1.GetOptions{})
 	if err != nil {
-		return 0, fmt.Errorf("reading the lease of the hub manager: %w", err)
+		return 0, fmt.Errorf("reading the Lease of the hub manager: %w", err)
 	}
 	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity != c.Identity {
 		return 0, ErrLeaseLost
 	}
 	term, err := strconv.ParseInt(lease.ResourceVersion, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("reading the version of the hub manager's lease: %w", err)
+		return 0, fmt.Errorf("reading the resourceVersion of the hub manager's Lease: %w", err)
 	}
 	return cellstore.Term(term), nil
 }

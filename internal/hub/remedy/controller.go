@@ -1,4 +1,4 @@
-// Package remedy writes into the status of Clusters which actions the Remedies ask for. Others carry them out.
+// Package remedy writes the actions that Remedies request into the status of Clusters. Others execute them.
 package remedy
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/cellplane/cellplane/internal/hub/wake"
 )
 
-// Controller asks for actions.
+// Controller requests actions.
 type Controller struct {
 	client client.Client
 }
@@ -33,7 +33,7 @@ func Add(mgr manager.Manager) error {
 		Complete(c)
 }
 
-// Reconcile writes the actions asked for of one Cluster.
+// Reconcile writes the requested actions of one Cluster.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	cluster := &clusterv1alpha1.Cluster{}
 	if err := c.client.Get(ctx, request.NamespacedName, cluster); err != nil {
@@ -49,14 +49,14 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	before := cluster.DeepCopy()
 	cluster.Status.RemedyActions = wanted
-	// The patch has this one field in it, which nobody else writes.
+	// The patch contains only this field, which nobody else writes.
 	if err := c.client.Status().Patch(ctx, cluster, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("writing the remedy actions of cluster %s: %w", cluster.Name, err)
 	}
 	return reconcile.Result{}, nil
 }
 
-// actions returns what the remedies ask for of a Cluster, ordered and each once.
+// actions returns the actions that the remedies request for a Cluster, sorted and without duplicates.
 func actions(cluster *clusterv1alpha1.Cluster, remedies []remedyv1alpha1.Remedy) []string {
 	var all []string
 	for i := range remedies {
@@ -76,7 +76,7 @@ func concerns(affinity *remedyv1alpha1.ClusterAffinity, cluster string) bool {
 	return affinity == nil || slices.Contains(affinity.ClusterNames, cluster)
 }
 
-// called reports whether any decision matches; without any, the actions are asked for at once.
+// called reports whether any decision matches; without decisions, the actions always apply.
 func called(decisions []remedyv1alpha1.DecisionMatch, conditions []metav1.Condition) bool {
 	if len(decisions) == 0 {
 		return true

@@ -19,18 +19,18 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A cell is asked every probeInterval whether it is ready. It is out of contact after some failures in a row, and back
-// with the first success.
+// A cell is probed every probeInterval. It is unreachable after maxFailures consecutive failures, and reachable again with
+// the first success.
 const (
 	probeInterval = time.Second
 	probeTimeout  = 3 * time.Second
-	probeStrikes  = 3
+	maxFailures   = 3
 	// writeTimeout bounds one request that writes.
 	writeTimeout = 10 * time.Second
 	dialTimeout  = 3 * time.Second
 )
 
-// cell copies to one cell. It is either out of contact or in a session, which knows what the cell has.
+// cell copies to one cell. While the cell is reachable it has a session, which caches what the cell has.
 type cell struct {
 	name      string
 	config    *rest.Config
@@ -45,13 +45,13 @@ type cell struct {
 	stopped chan struct{}
 
 	mu      sync.Mutex
-	session *session // nil while out of contact
-	reason  error    // why it is out of contact
+	session *session // nil while unreachable
+	reason  error    // why it is unreachable
 }
 
 func newCell(name string, config *rest.Config, hub *hub, options Options) (*cell, error) {
 	config = unlimited(config)
-	// Connections that hang are given up with the session that they hang in.
+	// Connections that hang are closed with their session.
 	dialer := connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout}).DialContext)
 	config.Dial = dialer.DialContext
 	c := &cell{name: name, config: config, hub: hub, options: options, dialer: dialer, reason: errNotTried}
@@ -69,33 +69,33 @@ func newCell(name string, config *rest.Config, hub *hub, options Options) (*cell
 	return c, err
 }
 
-// stop ends a cell that runs, and waits for it.
+// stop stops a running cell and waits for it.
 func (c *cell) stop() {
 	if c == nil || c.cancel == nil {
 		return
 	}
 	c.cancel()
-	c.dialer.CloseAll() // requests that hang end now
+	c.dialer.CloseAll() // ends requests that hang
 	<-c.stopped
 }
 
 var (
-	errNotTried = errors.New("contact has not been made yet")
-	// errAnotherHub means that a cell was filled from another hub.
-	errAnotherHub = errors.New("the cell was filled from another hub")
+	errNotTried = errors.New("the cell has not been contacted yet")
+	// errAnotherHub means that a cell was populated from another hub.
+	errAnotherHub = errors.New("the cell was populated from another hub")
 )
 
-// run goes from session to session until ctx ends.
+// run has one session after another until ctx ends.
 func (c *cell) run(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	defer c.dialer.CloseAll()
 	for {
-		err := c.follow(ctx)
+		err := c.replicate(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if c.lost(err) {
-			logger.Info("A cell gets no copies for now", "reason", err.Error())
+			logger.Info("cell is unreachable, replication is paused", "err", err)
 		}
 		c.dialer.CloseAll()
 		select {
@@ -106,8 +106,8 @@ func (c *cell) run(ctx context.Context) {
 	}
 }
 
-// follow makes contact and copies until it is lost.
-func (c *cell) follow(ctx context.Context) error {
+// replicate connects to the cell and copies until the cell is unreachable.
+func (c *cell) replicate(ctx context.Context) error {
 	if err := c.probe(ctx); err != nil {
 		return err
 	}
@@ -131,28 +131,28 @@ func (c *cell) follow(ctx context.Context) error {
 		session.run(ctx)
 	}()
 	c.begin(session)
-	err = c.watchOver(ctx)
+	err = c.awaitLoss(ctx)
 	cancel()
-	c.dialer.CloseAll() // what hangs ends now
+	c.dialer.CloseAll() // ends requests that hang
 	<-ended
 	return err
 }
 
-// probe asks whether the cell is ready.
+// probe checks that the cell is ready.
 func (c *cell) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	if err := c.discovery.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
-		return fmt.Errorf("asking whether the cell is ready: %w", err)
+		return fmt.Errorf("checking whether the cell is ready: %w", err)
 	}
 	return nil
 }
 
-// watchOver returns when contact is lost.
-func (c *cell) watchOver(ctx context.Context) error {
+// awaitLoss probes the cell, and returns when it is unreachable.
+func (c *cell) awaitLoss(ctx context.Context) error {
 	ticker := time.NewTicker(probeInterval)
 	defer ticker.Stop()
-	for strikes := 0; ; {
+	for failures := 0; ; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -160,16 +160,16 @@ func (c *cell) watchOver(ctx context.Context) error {
 		}
 		err := c.probe(ctx)
 		if err == nil {
-			strikes = 0
+			failures = 0
 			continue
 		}
-		if strikes++; strikes >= probeStrikes {
+		if failures++; failures >= maxFailures {
 			return err
 		}
 	}
 }
 
-// claim makes sure that the cell is filled from this hub and no other. A new cell is claimed for it.
+// claim makes sure that the cell belongs to this hub. It marks a new cell as this hub's.
 func (c *cell) claim(ctx context.Context) error {
 	kind := c.hub.kind(namespaces)
 	select {
@@ -179,13 +179,13 @@ func (c *cell) claim(ctx context.Context) error {
 	}
 	source := kind.get("", metav1.NamespaceSystem)
 	if source == nil {
-		return errors.New("the hub has no namespace kube-system, by which cells know it")
+		return errors.New("the hub has no namespace kube-system, whose UID identifies it")
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	current, err := c.client.Resource(namespaces).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
-		return fmt.Errorf("asking which hub the cell belongs to: %w", err)
+		return fmt.Errorf("reading which hub the cell belongs to: %w", err)
 	}
 	switch uid := SourceUID(current); uid {
 	case source.UID:
@@ -198,7 +198,7 @@ func (c *cell) claim(ctx context.Context) error {
 		_, err = c.update(ctx, kind.rule, source, have)
 		return err
 	default:
-		return fmt.Errorf("%w, known as %s and not %s: if it is to belong to this one, remove the annotation %s from its namespace %s",
+		return fmt.Errorf("%w (its UID is %s, not %s); to use it with this hub, remove the annotation %s from its namespace %s",
 			errAnotherHub, uid, source.UID, SourceUIDAnnotation, metav1.NamespaceSystem)
 	}
 }
@@ -210,7 +210,7 @@ func (c *cell) begin(s *session) {
 	c.session, c.reason = s, nil
 }
 
-// lost notes why there is no contact and reports whether that is news.
+// lost notes why the cell is unreachable and reports whether that is new.
 func (c *cell) lost(reason error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -225,7 +225,7 @@ func (c *cell) current() (*session, error) {
 	return c.session, c.reason
 }
 
-// released reports whether the cell has no copy of an object, or cannot be asked.
+// released reports whether the cell has no copy of an object, or is unreachable.
 func (c *cell) released(resource schema.GroupVersionResource, namespace, name string, uid types.UID) bool {
 	session, reason := c.current()
 	if session == nil {

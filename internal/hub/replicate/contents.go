@@ -19,25 +19,24 @@ import (
 // inspectTimeout bounds the search of one namespace.
 const inspectTimeout = time.Minute
 
-// pageSize bounds how many objects are looked at in one request.
+// pageSize bounds how many objects are listed in one request.
 const pageSize = 500
 
-// errNotEmpty means that a namespace holds something that is not ours to remove.
-var errNotEmpty = errors.New("it is not empty")
+// errNotEmpty means that a namespace has objects that are not copies.
+var errNotEmpty = errors.New("the namespace is not empty")
 
-// inspect goes through what a namespace of the cell holds. It returns the copies if there is nothing else, and
-// errNotEmpty otherwise. Events do not count: they expire by themselves, and nobody misses them. What cannot be found out
-// is an error, never taken for nothing.
+// inspect lists the content of a namespace of the cell. It returns the copies if there is nothing else, and errNotEmpty
+// otherwise. Events do not count: they expire. A kind that cannot be listed is an error.
 func (c *cell) inspect(ctx context.Context, namespace string) ([]content, error) {
 	lists, err := c.discovery.ServerPreferredNamespacedResources()
 	if err != nil {
-		return nil, fmt.Errorf("asking what kinds the cell has: %w", err)
+		return nil, fmt.Errorf("discovering the kinds of the cell: %w", err)
 	}
 	var copies []content
 	for _, list := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "create"}}, lists) {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
-			return nil, fmt.Errorf("reading what kinds the cell has: %w", err)
+			return nil, fmt.Errorf("discovering the kinds of the cell: %w", err)
 		}
 		for i := range list.APIResources {
 			resource := version.WithResource(list.APIResources[i].Name)
@@ -61,7 +60,7 @@ type content struct {
 	uid      types.UID
 }
 
-// inspectKind goes through the objects of one kind.
+// inspectKind lists the objects of one kind.
 func (c *cell) inspectKind(ctx context.Context, resource schema.GroupVersionResource, namespace string) ([]content, error) {
 	var copies []content
 	for options := (metav1.ListOptions{Limit: pageSize}); ; {
@@ -70,12 +69,12 @@ func (c *cell) inspectKind(ctx context.Context, resource schema.GroupVersionReso
 		case apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err):
 			return nil, nil // the kind is gone, and its objects with it
 		case err != nil:
-			return nil, fmt.Errorf("looking for %s in namespace %s: %w", resource.GroupResource(), namespace, err)
+			return nil, fmt.Errorf("listing %s in namespace %s: %w", resource.GroupResource(), namespace, err)
 		}
 		for i := range list.Items {
 			object := &list.Items[i]
 			if SourceUID(object) == "" {
-				return nil, fmt.Errorf("%w: it still holds %s %s", errNotEmpty, resource.GroupResource(), object.Name)
+				return nil, fmt.Errorf("%w: it still has %s %s", errNotEmpty, resource.GroupResource(), object.Name)
 			}
 			copies = append(copies, content{resource: resource, name: object.Name, uid: object.UID})
 		}
@@ -85,7 +84,7 @@ func (c *cell) inspectKind(ctx context.Context, resource schema.GroupVersionReso
 	}
 }
 
-// removeCopies empties a namespace that is to be made again of copies, which will be too.
+// removeCopies deletes the copies in a namespace that will be recreated with them.
 func (c *cell) removeCopies(ctx context.Context, namespace string, copies []content) error {
 	for _, object := range copies {
 		err := c.metadata.Resource(object.resource).Namespace(namespace).Delete(ctx, object.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &object.uid}})
@@ -96,8 +95,7 @@ func (c *cell) removeCopies(ctx context.Context, namespace string, copies []cont
 	return nil
 }
 
-// finalize does what the namespace controller of a cluster does at the end: it takes its finalizer off, and the
-// namespace goes.
+// finalize removes the finalizer of a namespace, as the namespace controller of a cluster does.
 func (c *cell) finalize(ctx context.Context, have *Copy) error {
 	client := c.client.Resource(namespaces)
 	namespace, err := client.Get(ctx, have.Name, metav1.GetOptions{})
@@ -105,7 +103,7 @@ func (c *cell) finalize(ctx context.Context, have *Copy) error {
 		return err
 	}
 	if namespace.GetUID() != have.UID || namespace.GetDeletionTimestamp() == nil {
-		return apierrors.NewConflict(namespaces.GroupResource(), have.Name, fmt.Errorf("it is another namespace"))
+		return apierrors.NewConflict(namespaces.GroupResource(), have.Name, fmt.Errorf("the namespace has been replaced or is not terminating"))
 	}
 	finalizers, _, _ := unstructured.NestedStringSlice(namespace.Object, "spec", "finalizers")
 	finalizers = slices.DeleteFunc(finalizers, func(f string) bool { return f == string(corev1.FinalizerKubernetes) })

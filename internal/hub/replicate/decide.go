@@ -1,37 +1,37 @@
 package replicate
 
-// Situation is all that a decision about one object in one cell depends on.
-type Situation struct {
+// State is the input of a decision about one object in one cell.
+type State struct {
 	Rule *Rule
 	Name string
-	// Want is the source of the copy that the cell is to have, nil if there is none.
+	// Want is the source of the copy that the cell should have, nil if it should have none.
 	Want *Source
 	// Have is the object in the cell, nil if there is none.
 	Have *Copy
-	// Namespace tells whether the cell takes new objects in the namespace of this one.
+	// Namespace is whether objects can be created in the namespace of this one.
 	Namespace NamespaceState
-	// Settled and StatusSettled tell that the cell was given exactly what is wanted and made of it what it has, as it
-	// fills in other defaults than the hub. Writing again would lead to the same.
-	Settled, StatusSettled bool
+	// Settled and StatusConverged mean that the cell stored something else than was written, because its defaults
+	// differ from the hub's. Another write would change nothing.
+	Converged, StatusConverged bool
 }
 
-// NamespaceState tells whether a namespace takes new objects.
+// NamespaceState is whether objects can be created in a namespace.
 type NamespaceState int
 
 const (
-	// NamespaceActive namespaces take objects. It is also the state of what needs no namespace.
+	// NamespaceActive namespaces accept objects. Cluster-scoped objects have this state too.
 	NamespaceActive NamespaceState = iota
-	// NamespaceAbsent namespaces are not there, or on their way out.
+	// NamespaceAbsent namespaces do not exist or are terminating.
 	NamespaceAbsent
 )
 
-// Action is what is to be done about an object in a cell.
+// Action is the next step for an object in a cell.
 type Action string
 
 const (
-	// Nothing means that all is well, or that it is somebody else's turn.
+	// Nothing means that the copy is up to date, or that somebody else has to act.
 	Nothing Action = "nothing"
-	// Create makes the copy.
+	// Create creates the copy.
 	Create Action = "create"
 	// Update overwrites labels, annotations and content of the copy.
 	Update Action = "update"
@@ -41,18 +41,18 @@ const (
 	Delete Action = "delete"
 	// Retire deletes a namespace if it is empty.
 	Retire Action = "retire"
-	// Finalize lets a terminating namespace go if it is empty.
+	// Finalize removes a terminating namespace if it is empty.
 	Finalize Action = "finalize"
-	// Wait means that the object has to wait for another, or for somebody in the cell to let it go.
+	// Wait means that the object waits for another one, or for its finalizers in the cell.
 	Wait Action = "wait"
-	// Conflict means that something which is not a copy is in the way.
+	// Conflict means that an object which is not a copy has the same name.
 	Conflict Action = "conflict"
-	// Foreign means that there is something which is not a copy, and in nobody's way.
+	// Foreign means that the cell has an object which is not a copy, and blocks none.
 	Foreign Action = "foreign"
 )
 
-// Decide names the one thing to do next. Doing it leads to another situation, and so on until there is nothing to do.
-func Decide(s Situation) Action {
+// Decide returns the next step. Each step leads to another state, until there is nothing left to do.
+func Decide(s State) Action {
 	switch {
 	case s.Want == nil && s.Have == nil, s.Rule.ignores(s.Name):
 		return Nothing
@@ -70,8 +70,8 @@ func Decide(s Situation) Action {
 	}
 }
 
-// make is about an object that the cell should have and has not.
-func (s Situation) make() Action {
+// make decides about an object that the cell should have and lacks.
+func (s State) make() Action {
 	switch {
 	case s.Want.deleting():
 		return Nothing
@@ -82,25 +82,25 @@ func (s Situation) make() Action {
 	}
 }
 
-// keep is about a copy that is there.
-func (s Situation) keep() Action {
+// keep decides about an existing copy.
+func (s State) keep() Action {
 	switch {
 	case s.unwanted() && s.Rule.shares(s.Name):
 		return Nothing
 	case s.Have.deleting() && (s.unwanted() || s.outdated()):
-		return Nothing // it goes when whoever holds it lets go
+		return Nothing // it is gone when its finalizers are
 	case s.unwanted() || s.outdated():
 		return Delete
 	case s.Have.deleting():
-		return Wait // and is made again once it is gone
+		return Wait // it is recreated once it is gone
 	default:
 		return s.refresh()
 	}
 }
 
-// keepNamespace is about a copy of a namespace. It is not deleted for being that of a former one: what is in it may
-// have come after the new one.
-func (s Situation) keepNamespace() Action {
+// keepNamespace decides about an existing copy of a namespace. The copy of a former namespace is not deleted: its content
+// may belong to the new one.
+func (s State) keepNamespace() Action {
 	switch {
 	case s.Want == nil && s.Rule.shares(s.Name):
 		return Nothing
@@ -113,30 +113,30 @@ func (s Situation) keepNamespace() Action {
 	case s.Want.deleting():
 		return Delete
 	case s.Have.deleting():
-		return Finalize // and is made again
+		return Finalize // it is recreated
 	default:
 		return s.refresh()
 	}
 }
 
-// refresh is about a copy that is to stay.
-func (s Situation) refresh() Action {
+// refresh decides about a copy that stays.
+func (s State) refresh() Action {
 	switch {
-	case s.Have.digest != s.Want.digest && !s.Settled:
+	case s.Have.digest != s.Want.digest && !s.Converged:
 		return Update
-	case s.Rule.Part == ContentAndStatus && s.Have.statusDigest != s.Want.statusDigest && !s.StatusSettled:
+	case s.Rule.Part == ContentAndStatus && s.Have.statusDigest != s.Want.statusDigest && !s.StatusConverged:
 		return UpdateStatus
 	default:
 		return Nothing
 	}
 }
 
-// unwanted reports whether the cell is to lose its copy.
-func (s Situation) unwanted() bool {
+// unwanted reports whether the copy has to be deleted.
+func (s State) unwanted() bool {
 	return s.Want == nil || s.Want.deleting() && !s.Rule.Lingers
 }
 
 // outdated reports whether the copy is that of a former object of the same name.
-func (s Situation) outdated() bool {
+func (s State) outdated() bool {
 	return !s.Rule.InPlace && !s.Rule.shares(s.Name) && s.Have.source() != s.Want.UID
 }

@@ -41,64 +41,64 @@ func going(c *Copy) *Copy { c.DeletionTimestamp = ptr.To(metav1.Now()); return c
 
 func TestDecide(t *testing.T) {
 	for _, test := range []struct {
-		name      string
-		situation Situation
-		want      Action
+		name  string
+		state State
+		want  Action
 	}{
-		{"nothing anywhere", Situation{Rule: plainRule}, Nothing},
-		{"new", Situation{Rule: plainRule, Want: source("1", "a")}, Create},
-		{"new but on its way out", Situation{Rule: plainRule, Want: leaving(source("1", "a"))}, Nothing},
-		{"new, lingering, but on its way out", Situation{Rule: statusRule, Want: leaving(source("1", "a"))}, Nothing},
-		{"new, without a namespace", Situation{Rule: nestedRule, Want: source("1", "a"), Namespace: NamespaceAbsent}, Wait},
-		{"the same", Situation{Rule: plainRule, Want: source("1", "a"), Have: copied("1", "a")}, Nothing},
-		{"changed", Situation{Rule: plainRule, Want: source("1", "b"), Have: copied("1", "a")}, Update},
-		{"changed, in a namespace on its way out", Situation{Rule: nestedRule, Want: source("1", "b"), Have: copied("1", "a"), Namespace: NamespaceAbsent}, Update},
-		{"as the cell insists", Situation{Rule: plainRule, Want: source("1", "b"), Have: copied("1", "a"), Settled: true}, Nothing},
-		{"content before status", Situation{Rule: statusRule, Want: source("1", "b"), Have: &Copy{ObjectMeta: copied("1", "").ObjectMeta, digest: "a"}}, Update},
-		{"status", Situation{Rule: statusRule, Want: source("1", "a"), Have: &Copy{ObjectMeta: copied("1", "").ObjectMeta, digest: "a"}}, UpdateStatus},
-		{"status as the cell insists", Situation{Rule: statusRule, Want: source("1", "a"), Have: &Copy{ObjectMeta: copied("1", "").ObjectMeta, digest: "a"}, StatusSettled: true}, Nothing},
-		{"status that is not copied", Situation{Rule: plainRule, Want: source("1", "a"), Have: &Copy{ObjectMeta: copied("1", "").ObjectMeta, digest: "a"}}, Nothing},
-		{"gone", Situation{Rule: plainRule, Have: copied("1", "a")}, Delete},
-		{"gone, and so is the copy soon", Situation{Rule: plainRule, Have: going(copied("1", "a"))}, Nothing},
-		{"being deleted", Situation{Rule: plainRule, Want: leaving(source("1", "a")), Have: copied("1", "a")}, Delete},
-		{"being deleted, and lingering", Situation{Rule: statusRule, Want: leaving(source("1", "b")), Have: copied("1", "a")}, Update},
-		{"made again", Situation{Rule: plainRule, Want: source("2", "a"), Have: copied("1", "a")}, Delete},
-		{"made again, the copy in use", Situation{Rule: inPlaceRule, Want: source("2", "b"), Have: copied("1", "a")}, Update},
-		{"copy deleted by somebody", Situation{Rule: plainRule, Want: source("1", "a"), Have: going(copied("1", "a"))}, Wait},
-		{"in the way", Situation{Rule: plainRule, Want: source("1", "a"), Have: copied("", "a")}, Conflict},
-		{"in nobody's way", Situation{Rule: plainRule, Have: copied("", "a")}, Foreign},
-		{"soon in nobody's way", Situation{Rule: plainRule, Want: leaving(source("1", "a")), Have: copied("", "a")}, Foreign},
-		{"shared, to be adopted", Situation{Rule: inPlaceRule, Name: "shared", Want: source("1", "a"), Have: copied("", "b")}, Update},
-		{"shared, gone on the hub", Situation{Rule: inPlaceRule, Name: "shared", Have: copied("1", "a")}, Nothing},
-		{"shared, being deleted on the hub", Situation{Rule: inPlaceRule, Name: "shared", Want: leaving(source("1", "a")), Have: copied("1", "a")}, Nothing},
-		{"an API server's own", Situation{Rule: ignoringRule, Name: "system-a", Want: source("1", "a"), Have: copied("", "b")}, Nothing},
-		{"not an API server's own", Situation{Rule: ignoringRule, Name: "a", Want: source("1", "a")}, Create},
+		{"nothing anywhere", State{Rule: plainRule}, Nothing},
+		{"new", State{Rule: plainRule, Want: source("1", "a")}, Create},
+		{"new but on its way out", State{Rule: plainRule, Want: leaving(source("1", "a"))}, Nothing},
+		{"new, lingering, but on its way out", State{Rule: statusRule, Want: leaving(source("1", "a"))}, Nothing},
+		{"new, without a namespace", State{Rule: nestedRule, Want: source("1", "a"), Namespace: NamespaceAbsent}, Wait},
+		{"the same", State{Rule: plainRule, Want: source("1", "a"), Have: copied("1", "a")}, Nothing},
+		{"changed", State{Rule: plainRule, Want: source("1", "b"), Have: copied("1", "a")}, Update},
+		{"changed, in a namespace on its way out", State{Rule: nestedRule, Want: source("1", "b"), Have: copied("1", "a"), Namespace: NamespaceAbsent}, Update},
+		{"as the cell insists", State{Rule: plainRule, Want: source("1", "b"), Have: copied("1", "a"), Converged: true}, Nothing},
+		{"content before status", State{Rule: statusRule, Want: source("1", "b"), Have: &Copy{ObjectMeta: copied("1", "").ObjectMeta, digest: "a"}}, Update},
+		{"status", State{Rule: statusRule, Want: source("1", "a"), Have: &Copy{ObjectMeta: copied("1", "").ObjectMeta, digest: "a"}}, UpdateStatus},
+		{"status as the cell insists", State{Rule: statusRule, Want: source("1", "a"), Have: &Copy{ObjectMeta: copied("1", "").ObjectMeta, digest: "a"}, StatusConverged: true}, Nothing},
+		{"status that is not copied", State{Rule: plainRule, Want: source("1", "a"), Have: &Copy{ObjectMeta: copied("1", "").ObjectMeta, digest: "a"}}, Nothing},
+		{"gone", State{Rule: plainRule, Have: copied("1", "a")}, Delete},
+		{"gone, and so is the copy soon", State{Rule: plainRule, Have: going(copied("1", "a"))}, Nothing},
+		{"being deleted", State{Rule: plainRule, Want: leaving(source("1", "a")), Have: copied("1", "a")}, Delete},
+		{"being deleted, and lingering", State{Rule: statusRule, Want: leaving(source("1", "b")), Have: copied("1", "a")}, Update},
+		{"made again", State{Rule: plainRule, Want: source("2", "a"), Have: copied("1", "a")}, Delete},
+		{"made again, the copy in use", State{Rule: inPlaceRule, Want: source("2", "b"), Have: copied("1", "a")}, Update},
+		{"copy deleted by somebody", State{Rule: plainRule, Want: source("1", "a"), Have: going(copied("1", "a"))}, Wait},
+		{"in the way", State{Rule: plainRule, Want: source("1", "a"), Have: copied("", "a")}, Conflict},
+		{"in nobody's way", State{Rule: plainRule, Have: copied("", "a")}, Foreign},
+		{"soon in nobody's way", State{Rule: plainRule, Want: leaving(source("1", "a")), Have: copied("", "a")}, Foreign},
+		{"shared, to be adopted", State{Rule: inPlaceRule, Name: "shared", Want: source("1", "a"), Have: copied("", "b")}, Update},
+		{"shared, gone on the hub", State{Rule: inPlaceRule, Name: "shared", Have: copied("1", "a")}, Nothing},
+		{"shared, being deleted on the hub", State{Rule: inPlaceRule, Name: "shared", Want: leaving(source("1", "a")), Have: copied("1", "a")}, Nothing},
+		{"an API server's own", State{Rule: ignoringRule, Name: "system-a", Want: source("1", "a"), Have: copied("", "b")}, Nothing},
+		{"not an API server's own", State{Rule: ignoringRule, Name: "a", Want: source("1", "a")}, Create},
 
-		{"new namespace", Situation{Rule: namespaceRule, Want: source("1", "a")}, Create},
-		{"labels of a namespace", Situation{Rule: namespaceRule, Want: source("1", "b"), Have: copied("1", "a")}, Update},
-		{"namespace made again", Situation{Rule: namespaceRule, Want: source("2", "b"), Have: copied("1", "a")}, Update},
-		{"namespace made again, the former still terminating", Situation{Rule: namespaceRule, Want: source("2", "b"), Have: going(copied("1", "a"))}, Finalize},
-		{"namespace being deleted", Situation{Rule: namespaceRule, Want: leaving(source("1", "a")), Have: copied("1", "a")}, Delete},
-		{"namespace being emptied", Situation{Rule: namespaceRule, Want: leaving(source("1", "a")), Have: going(copied("1", "a"))}, Nothing},
-		{"namespace gone", Situation{Rule: namespaceRule, Have: going(copied("1", "a"))}, Finalize},
-		{"namespace gone while nobody watched", Situation{Rule: namespaceRule, Have: copied("1", "a")}, Retire},
-		{"namespace of somebody else", Situation{Rule: namespaceRule, Have: copied("", "a")}, Foreign},
-		{"namespace of an API server", Situation{Rule: namespaceRule, Name: "default", Want: source("1", "a"), Have: copied("", "b")}, Update},
-		{"namespace of an API server, gone on the hub", Situation{Rule: namespaceRule, Name: "kube-node-lease", Have: copied("1", "a")}, Nothing},
+		{"new namespace", State{Rule: namespaceRule, Want: source("1", "a")}, Create},
+		{"labels of a namespace", State{Rule: namespaceRule, Want: source("1", "b"), Have: copied("1", "a")}, Update},
+		{"namespace made again", State{Rule: namespaceRule, Want: source("2", "b"), Have: copied("1", "a")}, Update},
+		{"namespace made again, the former still terminating", State{Rule: namespaceRule, Want: source("2", "b"), Have: going(copied("1", "a"))}, Finalize},
+		{"namespace being deleted", State{Rule: namespaceRule, Want: leaving(source("1", "a")), Have: copied("1", "a")}, Delete},
+		{"namespace being emptied", State{Rule: namespaceRule, Want: leaving(source("1", "a")), Have: going(copied("1", "a"))}, Nothing},
+		{"namespace gone", State{Rule: namespaceRule, Have: going(copied("1", "a"))}, Finalize},
+		{"namespace gone while nobody watched", State{Rule: namespaceRule, Have: copied("1", "a")}, Retire},
+		{"namespace of somebody else", State{Rule: namespaceRule, Have: copied("", "a")}, Foreign},
+		{"namespace of an API server", State{Rule: namespaceRule, Name: "default", Want: source("1", "a"), Have: copied("", "b")}, Update},
+		{"namespace of an API server, gone on the hub", State{Rule: namespaceRule, Name: "kube-node-lease", Have: copied("1", "a")}, Nothing},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := Decide(test.situation); got != test.want {
+			if got := Decide(test.state); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
 	}
 }
 
-// world is a hub and a cell as Decide sees them, with an API server's rules about namespaces.
+// world is a model of a hub and a cell, with the API server's rules for namespaces.
 type world struct {
 	hub     map[string]*Source
 	cell    map[string]*Copy
-	content map[string]bool // what users have in the cell's namespaces
+	content map[string]bool // users' objects in the cell's namespaces
 	next    int
 }
 
@@ -122,8 +122,8 @@ func (w *world) source(uid types.UID, content string) *Source {
 	return source(uid, content+"@"+string(uid))
 }
 
-func (w *world) look(path string) Situation {
-	s := Situation{Rule: ruleOf(path), Name: nameOf(path), Want: w.hub[path], Have: w.cell[path]}
+func (w *world) look(path string) State {
+	s := State{Rule: ruleOf(path), Name: nameOf(path), Want: w.hub[path], Have: w.cell[path]}
 	if s.Rule.Namespaced {
 		if space := w.cell[spaceOf(path)]; space == nil || space.deleting() {
 			s.Namespace = NamespaceAbsent
@@ -132,7 +132,7 @@ func (w *world) look(path string) Situation {
 	return s
 }
 
-// do carries out what was decided, as an API server would. It fails when a decision does harm.
+// do executes an action as an API server would. It fails if the action does harm.
 func (w *world) do(t *rapid.T, path string, action Action) (progress bool) {
 	s := w.look(path)
 	harmless := s.Have == nil || s.Have.source() != "" || s.Rule.shares(s.Name)
@@ -162,7 +162,7 @@ func (w *world) do(t *rapid.T, path string, action Action) (progress bool) {
 	return true
 }
 
-func (w *world) delete(t *rapid.T, path string, s Situation) {
+func (w *world) delete(t *rapid.T, path string, s State) {
 	if s.Rule.shares(s.Name) {
 		t.Fatalf("deleted %s, which every control plane has", path)
 	}
@@ -176,7 +176,7 @@ func (w *world) delete(t *rapid.T, path string, s Situation) {
 	delete(w.cell, path)
 }
 
-func (w *world) dismiss(t *rapid.T, path string, action Action, s Situation) bool {
+func (w *world) dismiss(t *rapid.T, path string, action Action, s State) bool {
 	if !s.Rule.isNamespace() || s.Rule.shares(s.Name) {
 		t.Fatalf("%s %s", action, path)
 	}
@@ -189,7 +189,7 @@ func (w *world) dismiss(t *rapid.T, path string, action Action, s Situation) boo
 	if copies := w.copiesIn(path); len(copies) > 0 {
 		for _, other := range copies {
 			if s.Want != nil {
-				delete(w.cell, other) // to be made again with the namespace
+				delete(w.cell, other) // recreated with the namespace
 			}
 		}
 		return s.Want != nil
@@ -211,11 +211,11 @@ func (w *world) copiesIn(namespace string) []string {
 	})
 }
 
-// settle does what is decided, in any order, until there is nothing to do.
+// settle executes decisions in any order until there is nothing to do.
 func (w *world) settle(t *rapid.T) {
 	for round := 0; ; round++ {
 		if round > 10*len(worldPaths) {
-			t.Fatal("there is always something to do")
+			t.Fatal("the decisions do not converge")
 		}
 		progress := false
 		for _, path := range rapid.Permutation(worldPaths).Draw(t, "order") {
@@ -227,10 +227,10 @@ func (w *world) settle(t *rapid.T) {
 	}
 }
 
-// TestDecideConverges changes the hub, and meddles with the cell, while decisions are carried out. In the end the cell
-// has what the hub has, and nothing of anybody else was touched.
+// TestDecideConverges changes the hub and the cell while decisions are executed. In the end the cell has what the hub has,
+// and no other object was changed.
 func TestDecideConverges(t *testing.T) {
-	for round := range 20 { // a round is a hundred short stories
+	for round := range 20 { // each runs a hundred short scenarios
 		t.Run(fmt.Sprint(round), rapid.MakeCheck(converges))
 	}
 }

@@ -28,7 +28,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// fixture is a federation and a Replicator that runs or does not.
+// fixture is a federation and its Replicator.
 type fixture struct {
 	federation *local.Federation
 	hub        *plane
@@ -93,7 +93,7 @@ func (f *fixture) apiServer(t *testing.T, cell int) *process.Process {
 	return server
 }
 
-// policy makes a policy on the hub.
+// policy creates a policy on the hub.
 func (f *fixture) policy(t *testing.T, name string, finalizers ...string) *unstructured.Unstructured {
 	t.Helper()
 	return f.hub.create(t, "clusterpropagationpolicies", fmt.Sprintf(`{apiVersion: policy.karmada.io/v1alpha1, kind: ClusterPropagationPolicy,
@@ -101,7 +101,7 @@ func (f *fixture) policy(t *testing.T, name string, finalizers ...string) *unstr
 		name, names.ClusterPropagationPolicyPermanentIDLabel, name, strings.Join(finalizers, ",")))
 }
 
-// awaitCopy waits until a cell has a faithful copy.
+// awaitCopy waits until a cell has an exact copy.
 func (f *fixture) awaitCopy(t *testing.T, cell *plane, resource string, source *unstructured.Unstructured) {
 	t.Helper()
 	var diff string
@@ -164,7 +164,7 @@ func (f *fixture) awaitObstacle(t *testing.T, cell string, reason Action, object
 	})
 }
 
-// awaitQuiet waits until nothing is left to do in any cell.
+// awaitQuiet waits until all cells have caught up.
 func (f *fixture) awaitQuiet(t *testing.T) {
 	t.Helper()
 	testenv.Eventually(t, "all cells have caught up", func(context.Context) (bool, error) {
@@ -178,7 +178,7 @@ func (f *fixture) awaitQuiet(t *testing.T) {
 	})
 }
 
-// awaitCaughtUp waits until a cell has all that the hub had of a resource at a resourceVersion.
+// awaitCaughtUp waits until a cell has a resource as of a resourceVersion of the hub.
 func (f *fixture) awaitCaughtUp(t *testing.T, cell, resource, version string) {
 	t.Helper()
 	testenv.Eventually(t, "the cell has caught up", func(context.Context) (bool, error) {
@@ -187,7 +187,7 @@ func (f *fixture) awaitCaughtUp(t *testing.T, cell, resource, version string) {
 	})
 }
 
-// plane is a control plane as the tests use it.
+// plane is a control plane with clients.
 type plane struct {
 	name   string
 	config *rest.Config

@@ -15,7 +15,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 )
 
-// hub is what is known of the hub. All cells share it.
+// hub is the cache of the hub. All cells share it.
 type hub struct {
 	kinds   []*hubKind
 	numbers map[schema.GroupVersionResource]int
@@ -29,7 +29,7 @@ type hubKind struct {
 }
 
 const (
-	// byRecipient finds the secrets that are made out to a cell, by cluster and cell.
+	// byRecipient finds the secrets that were issued to a cell, by cluster and cell.
 	byRecipient = "recipient"
 	// bySecret finds clusters by the secret they refer to.
 	bySecret = "secret"
@@ -58,7 +58,7 @@ func newHub(client dynamic.Interface, rules []*Rule) (*hub, error) {
 	return h, nil
 }
 
-// run follows the hub until ctx ends.
+// run watches the hub until ctx ends.
 func (h *hub) run(ctx context.Context) {
 	for _, kind := range h.kinds {
 		go kind.informer.RunWithContext(ctx)
@@ -131,7 +131,7 @@ func found[T any](informer cache.SharedIndexInformer, index, value string) []T {
 	return all
 }
 
-// newInformer returns an informer that keeps what reduce makes of objects.
+// newInformer returns an informer that caches the results of reduce.
 func newInformer(client dynamic.Interface, rule *Rule, indexers cache.Indexers, reduce func(*unstructured.Unstructured) (any, error)) (cache.SharedIndexInformer, error) {
 	resource := client.Resource(rule.Resource).Namespace(rule.Only)
 	source := &cache.ListWatch{
@@ -147,7 +147,7 @@ func newInformer(client dynamic.Interface, rule *Rule, indexers cache.Indexers, 
 	err := informer.SetTransform(func(object any) (any, error) {
 		full, ok := object.(*unstructured.Unstructured)
 		if !ok {
-			return object, nil // it has been reduced before
+			return object, nil // it is reduced already
 		}
 		return reduce(full)
 	})

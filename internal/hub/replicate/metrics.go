@@ -9,11 +9,11 @@ import (
 var (
 	writes = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "cellplane_replication_writes_total",
-		Help: "Writes to a cell, by resource, by what was to be done and by result (success, retry or error).",
+		Help: "Writes to a cell by resource, action and result (success, retry or error).",
 	}, []string{"cell", "resource", "action", "result"})
 	writeSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "cellplane_replication_write_duration_seconds",
-		Help:    "Time that a write to a cell took.",
+		Help:    "Duration of writes to a cell.",
 		Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),
 	}, []string{"cell"})
 

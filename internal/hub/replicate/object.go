@@ -25,22 +25,22 @@ const (
 	SourceGenerationAnnotation = names.SourceGenerationAnnotation
 	// SourceCreatedAnnotation is the time at which the source was created.
 	SourceCreatedAnnotation = names.SourceCreatedAnnotation
-	// SourceDeletedAnnotation is the time at which somebody deleted the source, on a copy that stays until it is gone.
+	// SourceDeletedAnnotation is the deletion time of the source, on a copy that stays until the source is gone.
 	SourceDeletedAnnotation = "cellplane.io/source-deleted"
 )
 
-// SourceUID returns the UID of the object on the hub that an object in a cell is a copy of, and "" if it is none.
+// SourceUID returns the UID of the object on the hub that an object in a cell is a copy of, "" if it is not a copy.
 func SourceUID(object metav1.Object) types.UID {
 	return types.UID(object.GetAnnotations()[SourceUIDAnnotation])
 }
 
-// digest stands for content: equal digests mean equal content. The empty one means none.
+// digest is a hash of content. It is empty for no content.
 type digest string
 
-// Source is what is copied of an object on the hub.
+// Source is the part of an object on the hub that is copied.
 type Source struct {
-	metav1.ObjectMeta // without annotations and managed fields, which Body has as far as they are copied
-	// Body is the copy as it is written, but for its status.
+	metav1.ObjectMeta // without annotations and managed fields; Body has the copied annotations
+	// Body is the copy as it is written, without its status.
 	Body map[string]any
 	// Status is the status, if it is copied.
 	Status any
@@ -51,10 +51,10 @@ type Source struct {
 // deleting reports whether the source is being deleted.
 func (s *Source) deleting() bool { return s.DeletionTimestamp != nil }
 
-// Copy is what is remembered of an object in a cell. Content is remembered by its digest only: there are many cells.
+// Copy is what is cached of an object in a cell. Content is cached as a digest: there are many cells.
 type Copy struct {
-	metav1.ObjectMeta // with only those annotations and finalizers that matter here
-	// Served tells of a definition whether its objects are served.
+	metav1.ObjectMeta // with only the annotations and finalizers that are needed here
+	// Served is whether the objects of a definition are served.
 	Served bool
 
 	digest, statusDigest digest
@@ -98,7 +98,7 @@ func newSource(rule *Rule, object *unstructured.Unstructured) (*Source, error) {
 	return s, err
 }
 
-// newCopy reduces an object of a cell to what is remembered of it.
+// newCopy reduces an object of a cell to what is cached of it.
 func newCopy(rule *Rule, object *unstructured.Unstructured) (*Copy, error) {
 	c := &Copy{ObjectMeta: metav1.ObjectMeta{
 		Name: object.GetName(), Namespace: object.GetNamespace(), UID: object.GetUID(), ResourceVersion: object.GetResourceVersion(),
@@ -132,8 +132,8 @@ func contentOf(rule *Rule, object *unstructured.Unstructured) map[string]any {
 	return content
 }
 
-// copiedAnnotations leaves out what means nothing in a cell: the notes of kubectl apply, and marks of ours that a source
-// can only have got by being a copy once.
+// copiedAnnotations leaves out what has no meaning in a cell: the annotation of kubectl apply, and our own annotations of
+// copies.
 func copiedAnnotations(annotations map[string]string) map[string]string {
 	copied := make(map[string]string, len(annotations)+3)
 	for key, value := range annotations {
@@ -154,7 +154,7 @@ func anyMap(in map[string]string) map[string]any {
 	return out
 }
 
-// digestOf digests what a copy and its source have in common.
+// digestOf hashes what a copy and its source have in common.
 func digestOf(labels, annotations map[string]string, content map[string]any) (digest, error) {
 	return sum(struct {
 		Labels      map[string]string `json:"labels,omitempty"`
@@ -170,11 +170,11 @@ func digestOfStatus(status any) (digest, error) {
 	return sum(status)
 }
 
-// sum digests a value by its JSON, in which the keys of maps are sorted.
+// sum hashes the JSON of a value, in which the keys of maps are sorted.
 func sum(value any) (digest, error) {
 	encoded, err := json.Marshal(value)
 	if err != nil {
-		return "", fmt.Errorf("digesting an object: %w", err)
+		return "", fmt.Errorf("hashing an object: %w", err)
 	}
 	hash := sha256.Sum256(encoded)
 	return digest(hash[:16]), nil
@@ -199,9 +199,9 @@ func secretRef(cluster *Source) (namespace, name string, ok bool) {
 	return namespace, name, name != ""
 }
 
-// objectKey names an object of one of the kinds that are copied.
+// objectKey identifies an object of a copied kind.
 type objectKey struct {
-	kind            int // the number of its rule
+	kind            int // the index of its rule
 	namespace, name string
 }
 

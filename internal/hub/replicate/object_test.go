@@ -8,8 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// TestCopyOfSource tests that a copy which is written as its source says is taken for that source's, and that whatever
-// matters makes a difference.
+// TestCopyOfSource tests that a copy as written has the digest of its source, and that relevant changes alter it.
 func TestCopyOfSource(t *testing.T) {
 	clusterRule, namespaceRule := ruleFor(t, clusters), ruleFor(t, namespaces)
 	const text = `
@@ -52,7 +51,7 @@ spec: {syncMode: Push}
 		name         string
 		rule         *Rule
 		change       func(object map[string]any)
-		same, status bool // whether content and status are taken for the source's
+		same, status bool // whether the digests of content and status are the source's
 	}{
 		{name: "as written", rule: clusterRule, change: func(map[string]any) {}, same: true, status: true},
 		{name: "what the API server adds", rule: clusterRule, change: set("9", "metadata", "resourceVersion"), same: true, status: true},
@@ -72,10 +71,10 @@ spec: {syncMode: Push}
 				t.Fatal(err)
 			}
 			if same := copied.digest == source.digest; same != test.same {
-				t.Errorf("content taken for the source's: %t", same)
+				t.Errorf("same content: %t", same)
 			}
 			if same := copied.statusDigest == source.statusDigest; same != test.status {
-				t.Errorf("status taken for the source's: %t", same)
+				t.Errorf("same status: %t", same)
 			}
 		})
 	}

@@ -200,7 +200,7 @@ func (f *fixture) testDeletion(t *testing.T) {
 	}
 }
 
-// testReplacement makes an object again under its old name: its copies go and come as well.
+// testReplacement recreates an object under its old name: its copies are recreated too.
 func (f *fixture) testReplacement(t *testing.T) {
 	former := f.policy(t, "replaced")
 	for _, cell := range f.cells {
@@ -213,7 +213,7 @@ func (f *fixture) testReplacement(t *testing.T) {
 		f.awaitCopy(t, cell, "clusterpropagationpolicies", again)
 	}
 	if f.cells[0].get(t, "clusterpropagationpolicies", "replaced").GetUID() == copies.GetUID() {
-		t.Error("the copy of the former object was taken for that of the new one")
+		t.Error("the copy of the former object became that of the new one")
 	}
 }
 
@@ -290,7 +290,7 @@ func (f *fixture) testNamespaceVanished(t *testing.T) {
 	if phase := f.cells[0].get(t, "namespaces", "vanished-full"); phase.GetDeletionTimestamp() != nil {
 		t.Error("a namespace with content was put into its terminating phase")
 	}
-	// Made again on the hub, it goes on with what it holds.
+	// Recreated on the hub, it keeps its content.
 	again := f.hub.create(t, "namespaces", `{apiVersion: v1, kind: Namespace, metadata: {name: vanished-full}}`)
 	f.awaitCopy(t, f.cells[0], "namespaces", again)
 	if !f.cells[0].has(t, "configmaps", "vanished-full", "precious") {
@@ -298,7 +298,7 @@ func (f *fixture) testNamespaceVanished(t *testing.T) {
 	}
 }
 
-// testNamespaceLost deletes a namespace in a cell alone. It is made again, with the copies in it, once its content is gone.
+// testNamespaceLost deletes a namespace in a cell only. It is recreated, with its copies, once its content is gone.
 func (f *fixture) testNamespaceLost(t *testing.T) {
 	namespace := f.hub.create(t, "namespaces", `{apiVersion: v1, kind: Namespace, metadata: {name: lost}}`)
 	quota := f.hub.create(t, "resourcequotas", `{apiVersion: v1, kind: ResourceQuota, metadata: {name: lost, namespace: lost}, spec: {hard: {pods: "1"}}}`)
@@ -312,7 +312,7 @@ func (f *fixture) testNamespaceLost(t *testing.T) {
 		t.Error("a namespace with content was emptied")
 	}
 	cell.delete(t, "configmaps", "lost", "precious")
-	testenv.Eventually(t, "the namespace is made again", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "the namespace is recreated", func(ctx context.Context) (bool, error) {
 		again, err := cell.resource("namespaces", "").Get(ctx, "lost", metav1.GetOptions{})
 		return err == nil && again.GetUID() != before.GetUID(), err
 	})
@@ -325,27 +325,27 @@ func (f *fixture) testForeign(t *testing.T) {
 	before := f.cells[0].create(t, "clusterpropagationpolicies", strings.ReplaceAll(theirs, "NAME", "contested"))
 	f.cells[0].create(t, "clusterpropagationpolicies", strings.ReplaceAll(theirs, "NAME", "uncontested"))
 	f.policy(t, "contested")
-	f.awaitObstacle(t, "cell-a", Conflict, "contested", "not copied from the hub")
-	f.awaitObstacle(t, "cell-a", Foreign, "uncontested", "not copied from the hub")
+	f.awaitObstacle(t, "cell-a", Conflict, "contested", "not a copy")
+	f.awaitObstacle(t, "cell-a", Foreign, "uncontested", "not a copy")
 	f.awaitCopy(t, f.cells[1], "clusterpropagationpolicies", f.hub.get(t, "clusterpropagationpolicies", "contested"))
 	f.hub.delete(t, "clusterpropagationpolicies", "", "contested")
 	f.cells[1].awaitGone(t, "clusterpropagationpolicies", "", "contested")
 	after := f.cells[0].get(t, "clusterpropagationpolicies", "contested")
 	if before.GetResourceVersion() != after.GetResourceVersion() {
-		t.Error("what is not a copy was touched")
+		t.Error("an object that is not a copy was changed")
 	}
 	if reports := f.reported("contested"); !slices.Equal(reports, []Action{Foreign, Conflict, Foreign}) && !slices.Equal(reports, []Action{Conflict, Foreign}) {
 		t.Errorf("reported as %v", reports)
 	}
 	if reports := f.reported("system-node-critical"); len(reports) > 0 {
-		t.Errorf("what an API server makes by itself is reported as %v", reports)
+		t.Errorf("an object that the API server creates is reported as %v", reports)
 	}
 	for _, name := range []string{"contested", "uncontested"} {
 		f.cells[0].delete(t, "clusterpropagationpolicies", "", name)
 	}
 }
 
-// testRestart changes the hub while nobody watches. After that the cells have the changes, and nothing else was written.
+// testRestart changes the hub while no replicator runs. After its restart the cells have the changes, and nothing else was written.
 func (f *fixture) testRestart(t *testing.T) {
 	f.policy(t, "stays")
 	doomed := f.policy(t, "doomed")
@@ -377,7 +377,7 @@ func (f *fixture) testRestart(t *testing.T) {
 	}
 }
 
-// testStaleCache looks at a cell with a cache of the hub that knows nothing: no copy may be lost to it.
+// testStaleCache uses an empty cache of the hub: no copy may be deleted because of it.
 func (f *fixture) testStaleCache(t *testing.T) {
 	policy := f.policy(t, "unknown")
 	f.awaitCopy(t, f.cells[0], "clusterpropagationpolicies", policy)
@@ -400,20 +400,20 @@ func (f *fixture) testStaleCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	situation := Situation{Rule: rule, Name: "unknown", Have: have}
-	if action := Decide(situation); action != Delete {
-		t.Fatalf("to a cache that knows nothing, the right thing to do is %s", action)
+	state := State{Rule: rule, Name: "unknown", Have: have}
+	if action := Decide(state); action != Delete {
+		t.Fatalf("with an empty cache the action is %s", action)
 	}
-	if _, err := session.do(t.Context(), key, situation, Delete); !errors.Is(err, errHubIsAhead) {
+	if _, err := session.do(t.Context(), key, state, Delete); !errors.Is(err, errHubIsAhead) {
 		t.Errorf("the hub was not asked: %v", err)
 	}
 	if !f.cells[0].has(t, "clusterpropagationpolicies", "", "unknown") {
-		t.Error("a copy was lost to a cache that is behind")
+		t.Error("a copy was deleted because of a stale cache")
 	}
 	f.stop()
 	f.hub.delete(t, "clusterpropagationpolicies", "", "unknown")
-	if _, err := session.do(t.Context(), key, situation, Delete); err != nil {
-		t.Errorf("the hub has it no more: %v", err)
+	if _, err := session.do(t.Context(), key, state, Delete); err != nil {
+		t.Errorf("the hub no longer has it: %v", err)
 	}
 	f.cells[0].awaitGone(t, "clusterpropagationpolicies", "", "unknown")
 	f.start(t)
@@ -439,20 +439,20 @@ func (f *fixture) testDeadCell(t *testing.T) {
 	f.testCellOut(t, "dead", server.Resurrect)
 }
 
-// testCellOut tests that the other cell goes on while cell a is out, and that cell a catches up when it is back.
+// testCellOut tests that the other cell gets copies while cell a is unreachable, and that cell a catches up.
 func (f *fixture) testCellOut(t *testing.T, name string, bringBack func() error) {
 	began := time.Now()
 	made := f.policy(t, name+"-made")
 	f.hub.delete(t, "clusterpropagationpolicies", "", map[string]string{"paused": "outlives-pause", "dead": "outlives-death"}[name])
 	f.awaitCopy(t, f.cells[1], "clusterpropagationpolicies", made)
 	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("the other cell was held up for %s", took)
+		t.Errorf("the other cell was delayed for %s", took)
 	}
 	testenv.Eventually(t, "the loss is noticed", func(context.Context) (bool, error) {
 		return f.replicator.Status()["cell-a"].Phase == OutOfContact, nil
 	})
 	if !f.replicator.Released(resourceOf("clusterpropagationpolicies"), "", "any", "any") {
-		t.Error("a cell that is out keeps the others from going on")
+		t.Error("an unreachable cell blocks the release of a policy")
 	}
 	if err := bringBack(); err != nil {
 		t.Fatal(err)
@@ -461,7 +461,7 @@ func (f *fixture) testCellOut(t *testing.T, name string, bringBack func() error)
 	f.awaitQuiet(t)
 	for _, gone := range []string{"outlives-pause", "outlives-death"} {
 		if f.cells[0].has(t, "clusterpropagationpolicies", "", gone) && !f.hub.has(t, "clusterpropagationpolicies", "", gone) {
-			t.Errorf("%s was deleted while the cell was out, and is still there", gone)
+			t.Errorf("%s was deleted while the cell was unreachable, and still exists", gone)
 		}
 	}
 }
@@ -469,12 +469,12 @@ func (f *fixture) testCellOut(t *testing.T, name string, bringBack func() error)
 func (f *fixture) testCellsComeAndGo(t *testing.T) {
 	f.replicator.RemoveCell("cell-a")
 	if _, known := f.replicator.Status()["cell-a"]; known {
-		t.Error("a cell that was removed is still reported on")
+		t.Error("a removed cell is still reported")
 	}
 	policy := f.policy(t, "come-and-go")
 	f.awaitCopy(t, f.cells[1], "clusterpropagationpolicies", policy)
 	if f.cells[0].has(t, "clusterpropagationpolicies", "", "come-and-go") {
-		t.Error("a cell that was removed is still copied to")
+		t.Error("a removed cell still gets copies")
 	}
 	f.setCell(t, 0)
 	f.awaitCopy(t, f.cells[0], "clusterpropagationpolicies", policy)
@@ -483,7 +483,7 @@ func (f *fixture) testCellsComeAndGo(t *testing.T) {
 	f.cells[0].awaitGone(t, "clusterpropagationpolicies", "", "come-and-go")
 }
 
-// testAnotherHub lets the other cell play a hub that was set up anew.
+// testAnotherHub uses the other cell as a new hub.
 func (f *fixture) testAnotherHub(t *testing.T) {
 	f.awaitQuiet(t)
 	before := f.cells[0].versions(t)

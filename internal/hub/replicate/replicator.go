@@ -15,15 +15,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Options are the choices for a Replicator.
+// Options configure a Replicator.
 type Options struct {
-	// Rules say what is copied; nil means Rules().
+	// Rules are what is copied; nil means Rules().
 	Rules []*Rule
-	// Workers is how many objects are written to one cell at once; 0 means 16.
+	// Workers is how many objects are written to one cell concurrently; 0 means 16.
 	Workers int
-	// Prepare is called with each cell whenever contact with it is made, before anything is copied. It may be nil.
+	// Prepare is called whenever a cell becomes reachable, before anything is copied. It may be nil.
 	Prepare func(ctx context.Context, cell string, config *rest.Config) error
-	// Report is told once of each object that is found in a cell and is not a copy. It may be nil.
+	// Report is called once for each object in a cell that is not a copy. It may be nil.
 	Report func(cell string, found Obstacle)
 }
 
@@ -70,7 +70,7 @@ func (r *Replicator) Start(ctx context.Context) error {
 	return nil
 }
 
-// SetCell makes a cell one to copy to. Set again, for example with new credentials, it is connected to anew.
+// SetCell starts copying to a cell. Called again, for example with new credentials, it reconnects.
 func (r *Replicator) SetCell(name string, config *rest.Config) error {
 	cell, err := newCell(name, config, r.hub, r.options)
 	if err != nil {
@@ -86,10 +86,10 @@ func (r *Replicator) SetCell(name string, config *rest.Config) error {
 	return nil
 }
 
-// RemoveCell stops copying to a cell. What is in it stays.
+// RemoveCell stops copying to a cell. Its objects stay.
 func (r *Replicator) RemoveCell(name string) { r.exchange(name, nil).stop() }
 
-// exchange puts a cell into the place of its predecessor, which it returns.
+// exchange replaces a cell and returns its predecessor.
 func (r *Replicator) exchange(name string, successor *cell) *cell {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,7 +102,7 @@ func (r *Replicator) exchange(name string, successor *cell) *cell {
 	return former
 }
 
-// launch runs a cell, unless it runs already. The caller holds the lock.
+// launch starts a cell unless it runs already. The caller holds the lock.
 func (r *Replicator) launch(c *cell) {
 	if c.cancel != nil {
 		return
@@ -115,7 +115,7 @@ func (r *Replicator) launch(c *cell) {
 	})
 }
 
-// Status tells how far the copies are, by cell.
+// Status returns the state of replication by cell.
 func (r *Replicator) Status() map[string]Status {
 	now := time.Now()
 	all := map[string]Status{}
@@ -125,8 +125,7 @@ func (r *Replicator) Status() map[string]Status {
 	return all
 }
 
-// Released reports whether the copies of an object are gone from the cells that can be reached. Those that cannot lose
-// theirs when they are back.
+// Released reports whether no reachable cell has a copy of an object. Unreachable cells lose theirs when they are back.
 func (r *Replicator) Released(resource schema.GroupVersionResource, namespace, name string, uid types.UID) bool {
 	for _, cell := range r.snapshot() {
 		if !cell.released(resource, namespace, name, uid) {
@@ -142,10 +141,10 @@ func (r *Replicator) snapshot() []*cell {
 	return slices.Collect(maps.Values(r.cells))
 }
 
-// unlimited lifts the limit on the rate of requests, which is bounded by the number of workers.
+// unlimited removes the rate limit: the number of workers bounds requests.
 func unlimited(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
-	config.WarningHandler = rest.NoWarnings{} // about deprecated kinds, which are not ours to change
+	config.WarningHandler = rest.NoWarnings{} // deprecated kinds are the user's choice
 	return config
 }

@@ -17,33 +17,33 @@ import (
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 )
 
-// Rule says how the objects of one resource are copied.
+// Rule defines how the objects of one resource are copied.
 type Rule struct {
 	Resource schema.GroupVersionResource
 	Kind     string
-	// Namespaced tells whether objects are in namespaces. Only says which one is copied, if not all are.
+	// Namespaced is whether objects are in namespaces. Only is the one namespace that is copied; empty means all.
 	Namespaced bool
 	Only       string
 	// Definition names the CustomResourceDefinition without which a cell does not serve the resource, if it needs one.
 	Definition string
-	// Part says what is copied besides labels and annotations.
+	// Part is what is copied besides labels and annotations.
 	Part Part
-	// Urgent objects overtake others: much may wait for them.
+	// Urgent objects overtake others: many objects may wait for them.
 	Urgent bool
-	// Lingers tells that the copy stays while its source is being deleted.
+	// Lingers is whether the copy stays while its source is being deleted.
 	Lingers bool
-	// InPlace tells that the copy of a former object becomes that of a new one of the same name, with all that is in it.
+	// InPlace is whether the copy of a former object becomes that of a new one of the same name, with its content.
 	InPlace bool
 
-	// shared reports names that every control plane has by itself. They are adopted and never deleted. Nil means none.
+	// shared reports names that every control plane creates itself. They are adopted and never deleted. Nil means none.
 	shared func(name string) bool
-	// ignored reports names that an API server makes by itself and lets nobody else write. Nil means none.
+	// ignored reports names that only an API server itself may write. Nil means none.
 	ignored func(name string) bool
-	// wanted reports whether a cell is to have a copy. Nil means all of them.
+	// wanted reports whether a cell should have a copy. Nil means that all cells should.
 	wanted func(h *hub, cell string, source *Source) bool
-	// needs names the resources that wanted looks at, besides this one.
+	// needs are the resources that wanted reads, besides this one.
 	needs []schema.GroupVersionResource
-	// affects returns objects whose being wanted depends on this one.
+	// affects returns the objects for which wanted depends on this one.
 	affects func(h *hub, source *Source) []objectKey
 }
 
@@ -59,7 +59,7 @@ const (
 	MetadataOnly
 )
 
-// isNamespace and isDefinition tell the kinds that others wait for.
+// isNamespace and isDefinition report the kinds that others wait for.
 func (r *Rule) isNamespace() bool  { return r.Resource == namespaces }
 func (r *Rule) isDefinition() bool { return r.Resource == definitions }
 
@@ -106,7 +106,7 @@ func custom(rule Rule) *Rule {
 	return &rule
 }
 
-// isSystemNamespace reports the namespaces that an API server makes when it starts.
+// isSystemNamespace reports the namespaces that an API server creates when it starts.
 func isSystemNamespace(name string) bool {
 	switch name {
 	case metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease:
@@ -123,19 +123,19 @@ var ownDefinitions = func() sets.Set[string] {
 	return all
 }()
 
-// isOwnDefinition reports the definitions of our API. With one of them a cell would lose all objects of the kind.
+// isOwnDefinition reports the definitions of our API. Deleting one would delete all of its objects in the cell.
 func isOwnDefinition(name string) bool { return ownDefinitions.Has(name) }
 
-// isSystemClass reports the priority classes of this prefix, which is reserved.
+// isSystemClass reports the priority classes with the reserved prefix.
 func isSystemClass(name string) bool { return strings.HasPrefix(name, "system-") }
 
-// hasLabel holds objects back that lack a label: engines know a policy by its permanent ID from the first moment on.
+// hasLabel delays objects until they have a label: engines identify a policy by its permanent ID from the start.
 func hasLabel(label string) func(*hub, string, *Source) bool {
 	return func(_ *hub, _ string, source *Source) bool { return source.Labels[label] != "" }
 }
 
-// wantsSecret lets a cell have no more credentials than its engine uses: those that are made out to it, and those of a
-// cluster that has none for this cell. The tokens of impersonators stay on the hub.
+// wantsSecret limits a cell to the credentials that its engine uses: those issued to it, and those of a cluster that has
+// issued none to this cell. The tokens of impersonators stay on the hub.
 func wantsSecret(h *hub, cell string, secret *Source) bool {
 	if recipient := secret.Labels[names.CellLabel]; recipient != "" {
 		return recipient == cell
@@ -156,7 +156,7 @@ func secretOfCluster(h *hub, cluster *Source) []objectKey {
 	return nil
 }
 
-// sharedSecretOfCluster returns the secret that a cell would have if it had not this one.
+// sharedSecretOfCluster returns the secret that a cell would use without this one.
 func sharedSecretOfCluster(h *hub, secret *Source) []objectKey {
 	if secret.Labels[names.CellLabel] == "" {
 		return nil

@@ -16,43 +16,43 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 )
 
-// The pace at which an object that failed, or is blocked, is tried again.
+// The back-off for objects that failed or are blocked.
 const (
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = 30 * time.Second
-	// confirmAfter is when a write that no watch event has confirmed is looked at again.
+	// confirmAfter is when a write is checked that no watch event has confirmed.
 	confirmAfter = 2 * time.Second
 	servedPoll   = 50 * time.Millisecond
 )
 
-// session is one stretch of contact with a cell. It begins knowing nothing of the cell.
+// session is one period in which a cell is reachable. Its cache of the cell starts empty.
 type session struct {
 	*cell
 	kinds []*cellKind
 	queue priorityqueue.PriorityQueue[objectKey]
-	// inspections bounds how many namespaces are searched for content at once.
+	// inspections bounds how many namespaces are searched for content concurrently.
 	inspections chan struct{}
 
 	mu        sync.Mutex
-	pending   map[objectKey]time.Time // what changed on the hub, and when we heard of it
+	pending   map[objectKey]time.Time // what changed on the hub, and when that was seen
 	obstacles map[objectKey]Obstacle
-	settled   map[objectKey]settlement
+	defaulted map[objectKey]defaulting
 }
 
 // cellKind is the objects of one kind in the cell.
 type cellKind struct {
 	rule     *Rule
 	informer cache.SharedIndexInformer
-	// ready tells that the hub's objects and the cell's are all known. Before, one side would look deleted.
+	// ready is set once the hub's and the cell's caches have synced. Before, objects would look deleted.
 	ready atomic.Bool
-	// replayed tells that all of the hub's objects have been queued.
+	// replayed is set once all of the hub's objects have been queued.
 	replayed atomic.Bool
-	// heard is the highest resourceVersion on the hub that was heard of.
+	// heard is the highest resourceVersion that was seen on the hub.
 	heard atomic.Pointer[string]
 }
 
-// settlement is what a cell made of a copy, if it is not what it was given.
-type settlement struct{ given, made, givenStatus, madeStatus digest }
+// defaulting is what was written to a cell and what the cell stored, if these differ.
+type defaulting struct{ written, stored, writtenStatus, storedStatus digest }
 
 func newSession(c *cell) (*session, error) {
 	s := &session{
@@ -60,7 +60,7 @@ func newSession(c *cell) (*session, error) {
 		inspections: make(chan struct{}, 2),
 		pending:     map[objectKey]time.Time{},
 		obstacles:   map[objectKey]Obstacle{},
-		settled:     map[objectKey]settlement{},
+		defaulted:   map[objectKey]defaulting{},
 	}
 	for _, kind := range c.hub.kinds {
 		rule := kind.rule
@@ -80,7 +80,7 @@ func newSession(c *cell) (*session, error) {
 func (s *session) run(ctx context.Context) {
 	var running sync.WaitGroup
 	for number := range s.kinds {
-		running.Go(func() { s.follow(ctx, number) })
+		running.Go(func() { s.watch(ctx, number) })
 	}
 	for range s.options.Workers {
 		running.Go(func() { s.work(ctx) })
@@ -90,20 +90,20 @@ func (s *session) run(ctx context.Context) {
 	running.Wait()
 }
 
-// follow keeps one kind in view, on both sides, until ctx ends.
-func (s *session) follow(ctx context.Context, number int) {
+// watch watches one kind, on the hub and in the cell, until ctx ends.
+func (s *session) watch(ctx context.Context, number int) {
 	here, there := s.kinds[number], s.hub.kinds[number]
 	if !s.awaitServed(ctx, here.rule) {
 		return
 	}
 	if _, err := here.informer.AddEventHandler(s.onCell(number)); err != nil {
-		klog.FromContext(ctx).Error(err, "Watching a cell failed", "resource", here.rule.Resource.Resource)
+		klog.FromContext(ctx).Error(err, "watching a cell failed", "resource", here.rule.Resource.Resource)
 		return
 	}
 	var running sync.WaitGroup
 	running.Go(func() { here.informer.RunWithContext(ctx) })
 	defer running.Wait()
-	if !s.awaitKnown(ctx, number) {
+	if !s.awaitSynced(ctx, number) {
 		return
 	}
 	here.ready.Store(true)
@@ -112,7 +112,7 @@ func (s *session) follow(ctx context.Context, number int) {
 	}
 	registration, err := there.informer.AddEventHandler(s.onHub(number))
 	if err != nil {
-		return // the hub is no longer followed: everything ends
+		return // the hub is no longer watched: everything stops
 	}
 	defer func() { _ = there.informer.RemoveEventHandler(registration) }()
 	if cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
@@ -134,8 +134,8 @@ func (s *session) awaitServed(ctx context.Context, rule *Rule) bool {
 	return err == nil
 }
 
-// awaitKnown waits until everything is known that decisions about a kind depend on.
-func (s *session) awaitKnown(ctx context.Context, number int) bool {
+// awaitSynced waits for the caches that decisions about a kind depend on.
+func (s *session) awaitSynced(ctx context.Context, number int) bool {
 	rule := s.kinds[number].rule
 	known := []cache.InformerSynced{s.kinds[number].informer.HasSynced, s.hub.kinds[number].informer.HasSynced}
 	if rule.Namespaced {
@@ -147,7 +147,7 @@ func (s *session) awaitKnown(ctx context.Context, number int) bool {
 	return cache.WaitForCacheSync(ctx.Done(), known...)
 }
 
-// onHub queues what changes on the hub.
+// onHub queues objects that change on the hub.
 func (s *session) onHub(number int) cache.ResourceEventHandler {
 	kind := s.kinds[number]
 	note := func(object any) {
@@ -172,7 +172,7 @@ func (s *session) onHub(number int) cache.ResourceEventHandler {
 	}
 }
 
-// noteFormer queues what depended on an object before it changed.
+// noteFormer queues the objects that depended on the former version of an object.
 func (s *session) noteFormer(number int, former any) {
 	source, ok := former.(*Source)
 	if affects := s.kinds[number].rule.affects; ok && affects != nil {
@@ -182,7 +182,7 @@ func (s *session) noteFormer(number int, former any) {
 	}
 }
 
-// onCell queues what changes in the cell.
+// onCell queues objects that change in the cell.
 func (s *session) onCell(number int) cache.ResourceEventHandler {
 	note := func(object any) {
 		if copied, ok := withoutTombstone(object).(*Copy); ok {
@@ -201,7 +201,7 @@ func (s *session) onCell(number int) cache.ResourceEventHandler {
 	}
 }
 
-// enqueueContent queues what may have waited for a namespace.
+// enqueueContent queues objects that may have waited for a namespace.
 func (s *session) enqueueContent(namespace string) {
 	for number, kind := range s.hub.kinds {
 		if !kind.rule.Namespaced {
@@ -256,7 +256,7 @@ func (k *cellKind) get(namespace, name string) *Copy {
 	return lookup[*Copy](k.informer, namespace, name)
 }
 
-// hear takes note of a resourceVersion. Only the handler of the kind calls it.
+// hear notes a resourceVersion. Only the handler of the kind calls it.
 func (k *cellKind) hear(version string) {
 	if former := k.heard.Load(); former != nil {
 		if order, err := resourceversion.CompareResourceVersion(*former, version); err != nil || order >= 0 {

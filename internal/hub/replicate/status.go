@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Phase tells how it stands with a cell.
+// Phase is the state of a cell.
 type Phase string
 
 const (
-	// OutOfContact cells do not answer.
+	// OutOfContact cells are unreachable.
 	OutOfContact Phase = "OutOfContact"
 	// Refused cells belong to another hub.
 	Refused Phase = "Refused"
@@ -21,41 +21,41 @@ const (
 	Following Phase = "Following"
 )
 
-// Status tells how far the copies in a cell are.
+// Status is the state of replication to a cell.
 type Status struct {
 	Phase Phase `json:"phase"`
-	// Reason is why the cell is out of contact or refused.
+	// Reason is why the cell is unreachable or refused.
 	Reason string `json:"reason,omitempty"`
-	// Pending is how many changes of the hub have not been confirmed by the cell, and Lag the age of the oldest.
+	// Pending is how many changes of the hub the cell has not confirmed, and Lag the age of the oldest.
 	Pending int           `json:"pending"`
 	Lag     time.Duration `json:"lag"`
-	// Obstacles are objects that cannot be copied or removed, in order.
+	// Obstacles are objects that cannot be copied or removed, sorted.
 	Obstacles []Obstacle `json:"obstacles,omitempty"`
 	// UpTo is the resourceVersion of the hub up to which all objects of a kind have been copied, by resource. A kind with
 	// pending changes is left out.
 	UpTo map[string]string `json:"upTo,omitempty"`
 }
 
-// CaughtUp reports whether the cell has everything that the hub was heard to have.
+// CaughtUp reports whether the cell has everything that the hub manager has seen on the hub.
 func (s Status) CaughtUp() bool {
 	return s.Phase == Following && s.Pending == 0
 }
 
-// Obstacle is an object in a cell about which something cannot be done.
+// Obstacle is an object in a cell for which an action fails.
 type Obstacle struct {
 	Kind string `json:"kind"`
 	// Object is its name, with the namespace in front if it has one.
 	Object string `json:"object"`
-	// Reason is what is not possible, or Conflict or Foreign for an object that is not a copy.
+	// Reason is the action that fails, or Conflict or Foreign for an object that is not a copy.
 	Reason Action `json:"reason"`
-	// Message is why, for people.
+	// Message explains it.
 	Message string `json:"message"`
 }
 
-// Harmless reports whether nothing is kept from being done.
+// Harmless reports whether the obstacle blocks nothing.
 func (o Obstacle) Harmless() bool { return o.Reason == Foreign }
 
-// remember notes that objects changed on the hub.
+// remember notes that objects have changed on the hub.
 func (s *session) remember(keys []objectKey) {
 	now := time.Now()
 	s.mu.Lock()
@@ -67,7 +67,7 @@ func (s *session) remember(keys []objectKey) {
 	}
 }
 
-// done notes that the cell has what it should have of an object.
+// done notes that the cell is up to date with an object.
 func (s *session) done(key objectKey) {
 	s.queue.Forget(key)
 	s.mu.Lock()
@@ -76,8 +76,8 @@ func (s *session) done(key objectKey) {
 	delete(s.obstacles, key)
 }
 
-// meet notes an obstacle, and reports what is not a copy when it is met first.
-func (s *session) meet(key objectKey, obstacle Obstacle) {
+// block notes an obstacle, and reports an object that is not a copy once.
+func (s *session) block(key objectKey, obstacle Obstacle) {
 	s.mu.Lock()
 	former, known := s.obstacles[key]
 	s.obstacles[key] = obstacle
@@ -105,7 +105,7 @@ func (c *cell) status(now time.Time) Status {
 
 func (s *session) status(now time.Time) Status {
 	status := Status{Phase: Following, UpTo: map[string]string{}}
-	// What has been heard is read before what is pending: it then cannot claim more than there is.
+	// Versions are read before what is pending, so that they never claim too much.
 	heard := make([]*string, len(s.kinds))
 	for i, kind := range s.kinds {
 		heard[i] = kind.heard.Load()

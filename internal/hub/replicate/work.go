@@ -30,99 +30,99 @@ func (s *session) work(ctx context.Context) {
 	}
 }
 
-// process does the next thing about one object.
+// process takes the next step for one object.
 func (s *session) process(ctx context.Context, key objectKey) {
 	kind := s.kinds[key.kind]
 	if !kind.ready.Load() {
-		return // it is queued again when it is
+		return // it is queued when the kind is ready
 	}
-	situation := s.look(key)
-	action := Decide(situation)
+	state := s.state(key)
+	action := Decide(state)
 	switch action {
 	case Nothing:
 		s.done(key)
 	case Wait:
-		return // for an event that queues it again
+		return // an event will queue it
 	case Conflict, Foreign:
-		s.meet(key, Obstacle{Kind: kind.rule.Kind, Object: key.path(), Reason: action, Message: "it is in the cell and was not copied from the hub"})
+		s.block(key, Obstacle{Kind: kind.rule.Kind, Object: key.path(), Reason: action, Message: "the object in the cell is not a copy of the hub's"})
 	default:
 		began := time.Now()
-		made, err := s.do(ctx, key, situation, action)
+		written, err := s.do(ctx, key, state, action)
 		observe(s.name, kind.rule, action, began, err)
-		s.conclude(ctx, key, situation, action, made, err)
+		s.conclude(ctx, key, state, action, written, err)
 	}
 }
 
-// look gathers what a decision depends on.
-func (s *session) look(key objectKey) Situation {
+// state collects the input of a decision.
+func (s *session) state(key objectKey) State {
 	kind := s.kinds[key.kind]
-	situation := Situation{Rule: kind.rule, Name: key.name, Have: kind.get(key.namespace, key.name)}
+	state := State{Rule: kind.rule, Name: key.name, Have: kind.get(key.namespace, key.name)}
 	source := s.hub.kinds[key.kind].get(key.namespace, key.name)
 	if source != nil && (kind.rule.wanted == nil || kind.rule.wanted(s.hub, s.name, source)) {
-		situation.Want = source
+		state.Want = source
 	}
 	if kind.rule.Namespaced {
 		if namespace := s.kinds[s.hub.number(namespaces)].get("", key.namespace); namespace == nil || namespace.deleting() {
-			situation.Namespace = NamespaceAbsent
+			state.Namespace = NamespaceAbsent
 		}
 	}
-	if situation.Want != nil && situation.Have != nil {
+	if state.Want != nil && state.Have != nil {
 		s.mu.Lock()
-		settled := s.settled[key]
+		former := s.defaulted[key]
 		s.mu.Unlock()
-		situation.Settled = settled.given != "" && settled.given == situation.Want.digest && settled.made == situation.Have.digest
-		situation.StatusSettled = settled.givenStatus != "" && settled.givenStatus == situation.Want.statusDigest && settled.madeStatus == situation.Have.statusDigest
+		state.Converged = former.written != "" && former.written == state.Want.digest && former.stored == state.Have.digest
+		state.StatusConverged = former.writtenStatus != "" && former.writtenStatus == state.Want.statusDigest && former.storedStatus == state.Have.statusDigest
 	}
-	return situation
+	return state
 }
 
-// errCopiesLeft means that a namespace holds copies that have not been removed yet.
-var errCopiesLeft = errors.New("copies in it are being removed")
+// errCopiesLeft means that a namespace has copies that have not been removed yet.
+var errCopiesLeft = errors.New("copies in the namespace are being removed")
 
-// errTooEarly means that a namespace is terminating for too short a time to be sure of its content.
-var errTooEarly = errors.New("it began to terminate just now")
+// errTooEarly means that a namespace began to terminate too recently to be sure of its content.
+var errTooEarly = errors.New("the namespace has only just begun to terminate")
 
-// finalizeAfter is how long requests that were let in before a namespace began to terminate may take to end.
+// finalizeAfter bounds how long requests may take that were admitted before a namespace began to terminate.
 const finalizeAfter = 2 * time.Second
 
-// do carries a decision out. It returns the object that was written, if one was.
-func (s *session) do(ctx context.Context, key objectKey, situation Situation, action Action) (*unstructured.Unstructured, error) {
+// do executes an action. It returns the object that was written, if any.
+func (s *session) do(ctx context.Context, key objectKey, state State, action Action) (*unstructured.Unstructured, error) {
 	if action == Delete || action == Retire {
-		if err := s.confirm(ctx, key, situation); err != nil {
+		if err := s.confirm(ctx, key, state); err != nil {
 			return nil, err
 		}
 	}
 	if action == Retire || action == Finalize {
-		return nil, s.dismiss(ctx, situation, action)
+		return nil, s.removeNamespace(ctx, state, action)
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	switch action {
 	case Create:
-		return s.resource(situation.Rule, key.namespace).Create(ctx, &unstructured.Unstructured{Object: situation.Want.Body}, metav1.CreateOptions{FieldManager: fieldManager})
+		return s.resource(state.Rule, key.namespace).Create(ctx, &unstructured.Unstructured{Object: state.Want.Body}, metav1.CreateOptions{FieldManager: fieldManager})
 	case Update:
-		return s.update(ctx, situation.Rule, situation.Want, situation.Have)
+		return s.update(ctx, state.Rule, state.Want, state.Have)
 	case UpdateStatus:
-		body := bodyFor(situation.Want, situation.Have)
-		body.Object["status"] = situation.Want.Status
-		return s.resource(situation.Rule, key.namespace).UpdateStatus(ctx, body, metav1.UpdateOptions{FieldManager: fieldManager})
+		body := bodyFor(state.Want, state.Have)
+		body.Object["status"] = state.Want.Status
+		return s.resource(state.Rule, key.namespace).UpdateStatus(ctx, body, metav1.UpdateOptions{FieldManager: fieldManager})
 	case Delete:
-		return nil, s.delete(ctx, situation.Rule, situation.Have)
+		return nil, s.delete(ctx, state.Rule, state.Have)
 	default:
-		return nil, fmt.Errorf("no way is known to %s", action)
+		return nil, fmt.Errorf("unknown action %q", action)
 	}
 }
 
-// errHubIsAhead means that the hub has a source that our cache of it does not have yet.
-var errHubIsAhead = errors.New("the hub has it")
+// errHubIsAhead means that the hub has a source that our cache does not have yet.
+var errHubIsAhead = errors.New("the hub still has the object")
 
-// confirm asks the hub itself before a copy is removed for want of its source. A cache may have been filled by an API
-// server that is behind, and must not cost a cell what the hub has.
-func (s *session) confirm(ctx context.Context, key objectKey, situation Situation) error {
-	uid := situation.Have.source()
+// confirm asks the hub itself before a copy without a source is deleted: the cache may come from an API server that lags
+// behind.
+func (s *session) confirm(ctx context.Context, key objectKey, state State) error {
+	uid := state.Have.source()
 	kind := s.hub.kinds[key.kind]
 	if source := kind.get(key.namespace, key.name); source != nil && source.UID == uid {
-		return nil // it is there, and being deleted or not wanted in this cell
+		return nil // the source exists, and is being deleted or not wanted in this cell
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -131,7 +131,7 @@ func (s *session) confirm(ctx context.Context, key objectKey, situation Situatio
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil:
-		return fmt.Errorf("asking the hub whether it is gone: %w", err)
+		return fmt.Errorf("confirming that the object is gone from the hub: %w", err)
 	case current.GetUID() == uid:
 		return errHubIsAhead
 	default:
@@ -144,7 +144,7 @@ func (c *cell) update(ctx context.Context, rule *Rule, want *Source, have *Copy)
 	return c.resource(rule, want.Namespace).Update(ctx, bodyFor(want, have), metav1.UpdateOptions{FieldManager: fieldManager})
 }
 
-// delete removes exactly the object that was decided about.
+// delete deletes exactly the version that the decision was about.
 func (c *cell) delete(ctx context.Context, rule *Rule, have *Copy) error {
 	return c.resource(rule, have.Namespace).Delete(ctx, have.Name, metav1.DeleteOptions{
 		Preconditions:     &metav1.Preconditions{UID: ptr.To(have.UID), ResourceVersion: ptr.To(have.ResourceVersion)},
@@ -156,7 +156,7 @@ func (c *cell) resource(rule *Rule, namespace string) dynamic.ResourceInterface 
 	return c.client.Resource(rule.Resource).Namespace(namespace)
 }
 
-// bodyFor returns what to write over exactly the object that was decided about. Finalizers are the cell's own.
+// bodyFor returns the update of exactly the version that the decision was about. Finalizers are the cell's own.
 func bodyFor(want *Source, have *Copy) *unstructured.Unstructured {
 	body := maps.Clone(want.Body)
 	metadata := maps.Clone(body["metadata"].(map[string]any))
@@ -172,10 +172,10 @@ func bodyFor(want *Source, have *Copy) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: body}
 }
 
-// dismiss lets go of a namespace that is empty. One that is to be made again may hold copies, which are removed first:
-// they would keep it from ever going.
-func (s *session) dismiss(ctx context.Context, situation Situation, action Action) error {
-	have := situation.Have
+// removeNamespace removes a namespace that is empty. One that will be recreated may have copies, which would keep it
+// forever; they are removed first.
+func (s *session) removeNamespace(ctx context.Context, state State, action Action) error {
+	have := state.Have
 	if action == Finalize && time.Since(have.DeletionTimestamp.Time) < finalizeAfter {
 		return errTooEarly
 	}
@@ -192,27 +192,27 @@ func (s *session) dismiss(ctx context.Context, situation Situation, action Actio
 		return err
 	}
 	if len(copies) > 0 {
-		if situation.Want == nil {
-			return errCopiesLeft // they are about to go, like the namespace
+		if state.Want == nil {
+			return errCopiesLeft // they are deleted like the namespace
 		}
 		return s.removeCopies(inspecting, have.Name, copies)
 	}
 	ctx, cancel = context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	if action == Retire {
-		return s.delete(ctx, situation.Rule, have)
+		return s.delete(ctx, state.Rule, have)
 	}
 	return s.finalize(ctx, have)
 }
 
-// conclude draws the consequences of what was done.
-func (s *session) conclude(ctx context.Context, key objectKey, situation Situation, action Action, made *unstructured.Unstructured, err error) {
+// conclude handles the result of an action.
+func (s *session) conclude(ctx context.Context, key objectKey, state State, action Action, written *unstructured.Unstructured, err error) {
 	kind := s.kinds[key.kind]
 	switch {
 	case err == nil:
-		s.settle(key, situation, action, made)
+		s.noteDefaults(key, state, action, written)
 		s.queue.Forget(key)
-		s.enqueueAfter(key, confirmAfter) // the event of the write comes first
+		s.enqueueAfter(key, confirmAfter) // usually the event of the write comes first
 	case ctx.Err() != nil:
 	case errors.Is(err, errTooEarly):
 		s.enqueueAfter(key, finalizeAfter)
@@ -223,38 +223,38 @@ func (s *session) conclude(ctx context.Context, key objectKey, situation Situati
 		if errors.Is(err, errNotEmpty) {
 			reason = Wait
 		} else {
-			klog.FromContext(ctx).V(1).Info("Copying failed and will be tried again", "kind", kind.rule.Kind, "object", key.path(), "action", action, "err", err)
+			klog.FromContext(ctx).V(1).Info("copying failed, will retry", "kind", kind.rule.Kind, "object", key.path(), "action", action, "err", err)
 		}
-		s.meet(key, Obstacle{Kind: kind.rule.Kind, Object: key.path(), Reason: reason, Message: err.Error()})
+		s.block(key, Obstacle{Kind: kind.rule.Kind, Object: key.path(), Reason: reason, Message: err.Error()})
 		s.retry(key)
 	}
 }
 
-// isStale reports errors that mean that the cell or the hub is ahead of our cache, which will catch up.
+// isStale reports errors which mean that our cache is behind the cell or the hub.
 func isStale(err error) bool {
 	return errors.Is(err, errHubIsAhead) || errors.Is(err, errCopiesLeft) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
 }
 
-// settle remembers what the cell made of what it was given, where that differs.
-func (s *session) settle(key objectKey, situation Situation, action Action, object *unstructured.Unstructured) {
+// noteDefaults notes what the cell has stored, if that differs from what was written.
+func (s *session) noteDefaults(key objectKey, state State, action Action, object *unstructured.Unstructured) {
 	if object == nil {
 		return
 	}
-	made, err := newCopy(situation.Rule, object)
+	stored, err := newCopy(state.Rule, object)
 	if err != nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	settled := s.settled[key]
+	noted := s.defaulted[key]
 	if action == UpdateStatus {
-		settled.givenStatus, settled.madeStatus = situation.Want.statusDigest, made.statusDigest
+		noted.writtenStatus, noted.storedStatus = state.Want.statusDigest, stored.statusDigest
 	} else {
-		settled.given, settled.made = situation.Want.digest, made.digest
+		noted.written, noted.stored = state.Want.digest, stored.digest
 	}
-	if settled.given == settled.made && settled.givenStatus == settled.madeStatus {
-		delete(s.settled, key)
+	if noted.written == noted.stored && noted.writtenStatus == noted.storedStatus {
+		delete(s.defaulted, key)
 		return
 	}
-	s.settled[key] = settled
+	s.defaulted[key] = noted
 }

@@ -1,4 +1,4 @@
-// Package wake has controllers look at their objects again when something else has changed.
+// Package wake requeues objects of controllers when something else has changed.
 package wake
 
 import (
@@ -13,12 +13,12 @@ import (
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 )
 
-// AllClusters is for what may concern any Cluster, where comparing costs less than finding out which.
+// AllClusters requeues all Clusters, for objects that may affect any of them.
 func AllClusters(reader client.Reader) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
 		clusters := &clusterv1alpha1.ClusterList{}
 		if err := reader.List(ctx, clusters); err != nil {
-			log.FromContext(ctx).Error(err, "Clusters are not looked at again, as they cannot be listed")
+			log.FromContext(ctx).Error(err, "listing clusters failed, they are not requeued")
 			return nil
 		}
 		requests := make([]reconcile.Request, 0, len(clusters.Items))

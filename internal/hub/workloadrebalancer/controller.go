@@ -1,5 +1,5 @@
-// Package workloadrebalancer has workloads scheduled anew, once, as WorkloadRebalancers ask for it. These live on the hub;
-// the bindings of the workloads they name live in the cells, where the engines act on them.
+// Package workloadrebalancer triggers the rescheduling of workloads that WorkloadRebalancers name. WorkloadRebalancers are on
+// the hub; the bindings of the workloads are in the cells, whose engines reschedule them.
 package workloadrebalancer
 
 import (
@@ -23,10 +23,10 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// Options of the controller.
+// Options configure the controller.
 type Options struct {
-	// Cells returns clients for all cells, or says which one there is none for. Nil means that there are no cells, and
-	// the hub holds everything.
+	// Cells returns clients for all cells; the error names those that cannot be connected to. Nil means that there are no
+	// cells, and the hub has everything.
 	Cells func(context.Context) (map[string]client.Client, error)
 }
 
@@ -47,7 +47,7 @@ func Add(mgr manager.Manager, options Options) error {
 		Complete(c)
 }
 
-// Reconcile handles the workloads of one WorkloadRebalancer, and removes it when its time is over.
+// Reconcile handles the workloads of one WorkloadRebalancer, and deletes it when its TTL has expired.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	rebalancer := &appsv1alpha1.WorkloadRebalancer{}
 	if err := c.client.Get(ctx, request.NamespacedName, rebalancer); err != nil {
@@ -57,10 +57,10 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil
 	}
 
-	// 1. Ask for the workloads that were not asked for yet.
+	// 1. Trigger the workloads that were not triggered yet.
 	status, pending := c.handle(ctx, rebalancer)
 
-	// 2. Say what became of them.
+	// 2. Write the results.
 	if !equality.Semantic.DeepEqual(&rebalancer.Status, status) {
 		rebalancer = rebalancer.DeepCopy()
 		rebalancer.Status = *status
@@ -69,10 +69,10 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 	}
 	if pending != nil {
-		return reconcile.Result{}, fmt.Errorf("having the workloads of WorkloadRebalancer %s scheduled anew: %w", rebalancer.Name, pending)
+		return reconcile.Result{}, fmt.Errorf("rescheduling the workloads of WorkloadRebalancer %s: %w", rebalancer.Name, pending)
 	}
 
-	// 3. Go when the time is over.
+	// 3. Delete it when the TTL has expired.
 	ttl := rebalancer.Spec.TTLSecondsAfterFinished
 	if ttl == nil || status.FinishTime == nil {
 		return reconcile.Result{}, nil
@@ -84,7 +84,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, ignoreRaces(err)
 }
 
-// ignoreRaces ignores that somebody else was faster: the next pass sees what there is.
+// ignoreRaces ignores conflicts and deletions: the next event reconciles again.
 func ignoreRaces(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
@@ -92,8 +92,8 @@ func ignoreRaces(err error) error {
 	return err
 }
 
-// handle asks for every workload that was not asked for with success before. The error is about those of which nobody can
-// tell yet; they have no result.
+// handle triggers every workload that was not triggered successfully before. The error is about workloads without a result,
+// which are retried.
 func (c *Controller) handle(ctx context.Context, rebalancer *appsv1alpha1.WorkloadRebalancer) (*appsv1alpha1.WorkloadRebalancerStatus, error) {
 	before := map[appsv1alpha1.ObjectReference]appsv1alpha1.ObservedWorkload{}
 	for _, observed := range rebalancer.Status.ObservedWorkloads {
@@ -126,7 +126,7 @@ func (c *Controller) handle(ctx context.Context, rebalancer *appsv1alpha1.Worklo
 	return status, errors.Join(pending...)
 }
 
-// trigger asks for a workload to be scheduled anew.
+// trigger triggers the rescheduling of a workload.
 func (c *Controller) trigger(ctx context.Context, workload appsv1alpha1.ObjectReference, at metav1.Time) (appsv1alpha1.ObservedWorkload, error) {
 	observed := appsv1alpha1.ObservedWorkload{Workload: workload}
 	holder, binding, err := c.find(ctx, workload)
@@ -142,15 +142,15 @@ func (c *Controller) trigger(ctx context.Context, workload appsv1alpha1.ObjectRe
 		before := binding.DeepCopyObject().(client.Object)
 		spec.RescheduleTriggeredAt = &at
 		if err := holder.Patch(ctx, binding, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-			return observed, fmt.Errorf("asking for %s %s/%s: %w", workload.Kind, workload.Namespace, workload.Name, err)
+			return observed, fmt.Errorf("triggering %s %s/%s: %w", workload.Kind, workload.Namespace, workload.Name, err)
 		}
 	}
 	observed.Result = appsv1alpha1.RebalanceSuccessful
 	return observed, nil
 }
 
-// find returns the binding of a workload and a client for where it lives; nil if there is none. A cluster-scoped workload
-// lives on the hub, any other in one of the cells; one that is on its way between two is waited for.
+// find returns the binding of a workload and a client for its control plane, nil if there is none. Cluster-scoped workloads are
+// on the hub, all others in one of the cells. It fails for one that is being moved.
 func (c *Controller) find(ctx context.Context, workload appsv1alpha1.ObjectReference) (client.Client, client.Object, error) {
 	key := client.ObjectKey{Namespace: workload.Namespace, Name: names.BindingName(workload.Kind, workload.Name)}
 	if workload.Namespace == "" {
@@ -171,7 +171,7 @@ func (c *Controller) find(ctx context.Context, workload appsv1alpha1.ObjectRefer
 			continue
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("looking for the binding %s in %s: %w", key, name, err)
+			return nil, nil, fmt.Errorf("reading binding %s in %s: %w", key, name, err)
 		}
 		ref := &binding.Spec.Resource
 		switch state := binding.Labels[names.RebalanceStatusLabel]; {
@@ -185,13 +185,13 @@ func (c *Controller) find(ctx context.Context, workload appsv1alpha1.ObjectRefer
 	return nil, nil, nil
 }
 
-// holder is a control plane that holds bindings.
+// holder is a control plane with bindings.
 type holder struct {
 	client client.Client
 	reader client.Reader
 }
 
-// holders returns the cells and the hub, which holds what its own engine propagates.
+// holders returns the cells and the hub, which has its own engine.
 func (c *Controller) holders(ctx context.Context) (map[string]holder, error) {
 	all := map[string]holder{"the hub": {c.client, c.direct}}
 	if c.options.Cells == nil {

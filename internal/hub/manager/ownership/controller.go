@@ -1,4 +1,4 @@
-// Package ownership gives propagation policies their permanent IDs, and lets them go once the cells have.
+// Package ownership labels propagation policies with permanent IDs, and removes their finalizers once no cell has a copy.
 package ownership
 
 import (
@@ -21,13 +21,13 @@ import (
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 )
 
-// retryAfter is how soon a policy that a cell still has is looked at again.
+// retryAfter is the time between checks whether a cell still has a copy of a deleted policy.
 const retryAfter = 100 * time.Millisecond
 
-// Released reports whether no cell that can be reached has a copy of an object.
+// Released reports whether no reachable cell has a copy of an object.
 type Released func(resource schema.GroupVersionResource, namespace, name string, uid types.UID) bool
 
-// Controller keeps the metadata of one kind of policy in order.
+// Controller manages the ID label and the finalizer of one kind of policy.
 type Controller struct {
 	client    client.Client
 	released  Released
@@ -62,7 +62,7 @@ func (c *Controller) object() *metav1.PartialObjectMetadata {
 	return object
 }
 
-// Reconcile identifies a policy, or lets it go.
+// Reconcile labels a policy, or removes its finalizer.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	policy := c.object()
 	if err := c.client.Get(ctx, request.NamespacedName, policy); err != nil {
@@ -71,7 +71,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	before := policy.DeepCopy()
 	changed := c.identify(policy)
 	if policy.DeletionTimestamp == nil {
-		// Admission puts it on new policies; this one may be older.
+		// Admission adds it to new policies; this one may be older.
 		changed = controllerutil.AddFinalizer(policy, c.finalizer) || changed
 	} else if controllerutil.ContainsFinalizer(policy, c.finalizer) {
 		if !c.released(policyv1alpha1.GroupVersion.WithResource(c.resource), policy.Namespace, policy.Name, policy.UID) {
@@ -87,13 +87,13 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	case apierrors.IsConflict(err):
 		return reconcile.Result{RequeueAfter: retryAfter}, nil // the cache is behind
 	case client.IgnoreNotFound(err) != nil:
-		return reconcile.Result{}, fmt.Errorf("keeping %s %s in order: %w", c.kind, request, err)
+		return reconcile.Result{}, fmt.Errorf("updating the metadata of %s %s: %w", c.kind, request, err)
 	}
 	return reconcile.Result{}, nil
 }
 
-// identify gives a policy its permanent ID, which is the UID it was born with. One that it has already, for example
-// because it was restored from a backup, stays.
+// identify labels a policy with its permanent ID, which is its UID. It keeps an existing one, for example of a policy that
+// was restored from a backup.
 func (c *Controller) identify(policy *metav1.PartialObjectMetadata) (changed bool) {
 	if policy.Labels[c.label] != "" {
 		return false

@@ -22,19 +22,18 @@ const (
 // component is the source of the events.
 const component = "cellplane-hub-manager"
 
-// longestMessage is as much as an API server takes.
+// longestMessage is the limit of API servers.
 const longestMessage = 1024
 
-// teller writes events into the management cluster, each once. Nobody depends on them, so that the right to do it is
-// not needed.
-type teller struct {
+// recorder writes events into the management cluster, each once. They are optional: a lack of rights is no error.
+type recorder struct {
 	client kubernetes.Interface
 	mu     sync.Mutex
 	last   map[types.UID]string
 }
 
-func (t *teller) tell(ctx context.Context, key types.NamespacedName, about *machine, reason, message string) {
-	if !t.isNew(about.uid, reason+" "+message) {
+func (r *recorder) record(ctx context.Context, key types.NamespacedName, about *machine, reason, message string) {
+	if !r.isNew(about.uid, reason+" "+message) {
 		return
 	}
 	severity := corev1.EventTypeNormal
@@ -45,7 +44,7 @@ func (t *teller) tell(ctx context.Context, key types.NamespacedName, about *mach
 		message = message[:longestMessage-3] + "..."
 	}
 	now := time.Now()
-	_, err := t.client.CoreV1().Events(key.Namespace).Create(ctx, &corev1.Event{
+	_, err := r.client.CoreV1().Events(key.Namespace).Create(ctx, &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name + "." + strconv.FormatInt(now.UnixNano(), 16)},
 		InvolvedObject: corev1.ObjectReference{APIVersion: about.apiVersion, Kind: kind, Namespace: key.Namespace, Name: key.Name, UID: about.uid},
 		Type:           severity, Reason: reason, Message: message, Count: 1,
@@ -53,19 +52,19 @@ func (t *teller) tell(ctx context.Context, key types.NamespacedName, about *mach
 		FirstTimestamp: metav1.NewTime(now), LastTimestamp: metav1.NewTime(now), ReportingController: component,
 	}, metav1.CreateOptions{})
 	if err != nil {
-		klog.FromContext(ctx).V(1).Info("Cannot write an event into the management cluster", "cluster", key, "reason", reason, "err", err)
+		klog.FromContext(ctx).V(1).Info("writing an event into the management cluster failed", "cluster", key, "reason", reason, "err", err)
 	}
 }
 
-func (t *teller) isNew(about types.UID, what string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.last == nil {
-		t.last = map[types.UID]string{}
+func (r *recorder) isNew(about types.UID, what string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last == nil {
+		r.last = map[types.UID]string{}
 	}
-	if t.last[about] == what {
+	if r.last[about] == what {
 		return false
 	}
-	t.last[about] = what
+	r.last[about] = what
 	return true
 }

@@ -21,21 +21,23 @@ import (
 
 	"github.com/cellplane/cellplane/api"
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/internal/cellconn"
 	"github.com/cellplane/cellplane/internal/hub/manager/ownership"
 	"github.com/cellplane/cellplane/internal/hub/replicate"
 )
 
-// copying is the Replicator and what surrounds it: where the cells are, how far they are, and who may go.
-type copying struct {
+// replication copies the hub's global objects into the cells, and publishes its progress.
+type replication struct {
 	manager    manager.Manager
+	pool       *cellconn.Pool
 	replicator *replicate.Replicator
-	cells      *cells
+	cells      *cellController
 	publisher  *publisher
 }
 
-func newCopying(ctx context.Context, c *Config) (*copying, error) {
+func newReplication(ctx context.Context, c *Config) (*replication, error) {
 	hub := rest.CopyConfig(c.Hub)
-	hub.QPS = -1 // the hub's own flow control decides
+	hub.QPS = -1 // the hub's own flow control limits requests
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, api.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -50,11 +52,11 @@ func newCopying(ctx context.Context, c *Config) (*copying, error) {
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("preparing to follow the hub: %w", err)
+		return nil, fmt.Errorf("preparing to watch the hub: %w", err)
 	}
-	p := &copying{manager: mgr}
+	r := &replication{manager: mgr, pool: &cellconn.Pool{Hub: mgr.GetClient(), Secrets: mgr.GetAPIReader(), Scheme: scheme}}
 	reporter := &reporter{client: mgr.GetClient(), recorder: mgr.GetEventRecorder("hub-manager")}
-	p.replicator, err = replicate.New(hub, replicate.Options{
+	r.replicator, err = replicate.New(hub, replicate.Options{
 		Workers: c.CopyWorkers,
 		Prepare: prepareCell,
 		Report:  func(cell string, found replicate.Obstacle) { reporter.report(ctx, cell, found) },
@@ -62,36 +64,36 @@ func newCopying(ctx context.Context, c *Config) (*copying, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.cells = &cells{client: mgr.GetClient(), secrets: mgr.GetAPIReader(), set: p.replicator.SetCell, remove: p.replicator.RemoveCell, known: map[string]*knownCell{}}
-	p.publisher = &publisher{client: mgr.GetClient(), status: p.replicator.Status, problem: p.cells.problem}
-	if err := p.cells.add(mgr); err != nil {
-		return nil, fmt.Errorf("preparing to follow cells: %w", err)
+	r.cells = &cellController{client: mgr.GetClient(), pool: r.pool, set: r.replicator.SetCell, remove: r.replicator.RemoveCell, state: map[string]cellState{}}
+	r.publisher = &publisher{client: mgr.GetClient(), status: r.replicator.Status, problem: r.cells.problem}
+	if err := r.cells.add(mgr); err != nil {
+		return nil, fmt.Errorf("preparing to watch cells: %w", err)
 	}
-	if err := ownership.Add(mgr, p.replicator.Released); err != nil {
-		return nil, fmt.Errorf("preparing to follow policies: %w", err)
+	if err := ownership.Add(mgr, r.replicator.Released); err != nil {
+		return nil, fmt.Errorf("preparing to watch policies: %w", err)
 	}
-	return p, nil
+	return r, nil
 }
 
-func (p *copying) run(ctx context.Context) error {
+func (r *replication) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return p.manager.Start(ctx) })
-	group.Go(func() error { return p.replicator.Start(ctx) })
-	group.Go(func() error { return p.publisher.run(ctx) })
+	group.Go(func() error { return r.manager.Start(ctx) })
+	group.Go(func() error { return r.replicator.Start(ctx) })
+	group.Go(func() error { return r.publisher.run(ctx) })
 	return group.Wait()
 }
 
-// reporter tells of what is found in cells and is not a copy.
+// reporter reports objects in cells that are not copies.
 type reporter struct {
 	client   client.Client
 	recorder events.EventRecorder
 }
 
 func (r *reporter) report(ctx context.Context, cell string, found replicate.Obstacle) {
-	klog.FromContext(ctx).Info("A cell holds something that is not a copy", "cell", cell, "kind", found.Kind, "object", found.Object, "reason", found.Reason)
+	klog.FromContext(ctx).Info("found an object in a cell that is not a copy", "cell", cell, "kind", found.Kind, "object", found.Object, "reason", found.Reason)
 	var object cellplanev1alpha1.Cell
 	if err := r.client.Get(ctx, types.NamespacedName{Name: cell}, &object); err != nil {
-		return // the cell has gone
+		return // the cell is gone
 	}
 	kind := corev1.EventTypeNormal
 	if !found.Harmless() {
