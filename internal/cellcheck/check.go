@@ -197,7 +197,7 @@ func (c *check) object(cell slots.Index, key string, object *cellstore.Object, s
 	if status == "" {
 		c.owners[key] = cell
 	}
-	keeper := backup.Keeper(c.topology, cell, object)
+	keeper := backup.CellFor(c.topology, cell, object)
 	if keeper == slots.None {
 		return
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/cellstore/storetest"
 	"github.com/cellplane/cellplane/internal/hub/backup"
-	"github.com/cellplane/cellplane/internal/hub/rebalance"
+	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
 )
 
 // testOneByOne loses a cell with many workloads, some of which have bindings and have left Works behind where they go now. Whatever an
@@ -67,7 +67,7 @@ func isSeen(change storetest.Change) bool {
 	if len(change.Value) == 0 {
 		return isFederated(change)
 	}
-	return isFederated(change) && standingOf(cellstore.KV{Value: change.Value, ModRevision: change.Revision}) != rebalance.Frozen
+	return isFederated(change) && standingOf(cellstore.KV{Value: change.Value, ModRevision: change.Revision}) != handover.Frozen
 }
 
 // isFederated reports whether a change is about objects of these tests, and not of the API server itself.

@@ -39,7 +39,7 @@ func (w *world) testKeeperAway(t *testing.T) {
 	others := []string{"cell-a", "cell-b"}
 	testenv.Eventually(t, "only the keeper that is away waits", func(context.Context) (bool, error) {
 		for _, cell := range others {
-			if standing, followed := w.controller.Standings()[cell]; !followed || !slices.Equal(standing.Waiting, []string{away}) {
+			if standing, followed := w.controller.States()[cell]; !followed || !slices.Equal(standing.Waiting, []string{away}) {
 				return false, fmt.Errorf("%s: %+v", cell, standing)
 			}
 		}

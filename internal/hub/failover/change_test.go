@@ -15,7 +15,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/hub/backup"
-	"github.com/cellplane/cellplane/internal/hub/rebalance"
+	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -27,7 +27,7 @@ const (
 
 // found is what is in a store when the cell fails.
 type found struct {
-	standing rebalance.Standing
+	standing handover.Status
 	text     string
 	// at is the revision with which it was copied to the failed cell, of what is left behind.
 	at int
@@ -35,9 +35,9 @@ type found struct {
 
 var nothing = found{}
 
-func active(text string) found      { return found{rebalance.Active, text, 0} }
-func frozenAs(text string) found    { return found{rebalance.Frozen, text, 0} }
-func left(text string, a int) found { return found{rebalance.Left, text, a} }
+func active(text string) found      { return found{handover.Active, text, 0} }
+func frozenAs(text string) found    { return found{handover.Frozen, text, 0} }
+func left(text string, a int) found { return found{handover.Moved, text, a} }
 
 // testDuringAChange loses a cell at every step of a move: from it, to it, and as the one that the whole change is about.
 func (w *world) testDuringAChange(t *testing.T) {
@@ -161,9 +161,9 @@ const configMaps = "configmaps/" + metav1.NamespaceDefault + "/"
 func (f found) value(name string) []byte {
 	metadata := map[string]any{"name": name, "namespace": metav1.NamespaceDefault, "uid": name}
 	switch f.standing {
-	case rebalance.Frozen:
+	case handover.Frozen:
 		metadata["labels"] = map[string]string{names.RebalanceStatusLabel: names.RebalanceMigrating}
-	case rebalance.Left:
+	case handover.Moved:
 		metadata["labels"] = map[string]string{names.RebalanceStatusLabel: names.RebalanceMigrated}
 		metadata["annotations"] = map[string]string{names.CopiedAtAnnotation: fmt.Sprintf("%s/%d", gone, f.at)}
 	}
@@ -178,11 +178,11 @@ func (f found) value(name string) []byte {
 func (w *world) store(t *testing.T, cell, name string, f found) {
 	t.Helper()
 	store := w.stores[cell]
-	if f.standing == rebalance.Absent {
+	if f.standing == handover.Absent {
 		return
 	}
 	operations := []clientv3.Op{cellstore.Put(store.Key(configMaps+name), f.value(name))}
-	if f.standing == rebalance.Left {
+	if f.standing == handover.Moved {
 		work := fmt.Sprintf(`{"kind":"Work","apiVersion":"work.karmada.io/v1alpha1","metadata":{"name":%q,"namespace":"karmada-es-m","labels":{%q:"migrated",%q:%q}}}`,
 			name, names.RebalanceStatusLabel, slots.HintLabel, strconv.Itoa(int(slots.Of(metav1.NamespaceDefault, name))))
 		operations = append(operations, cellstore.Put(store.Key(works+name), []byte(work)))
@@ -210,7 +210,7 @@ func (w *world) storeCopy(t *testing.T, before *slots.Map, name string, f found)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f.standing != rebalance.Absent && before.Name(backup.Keeper(before, index, object)) == cell {
+		if f.standing != handover.Absent && before.Name(backup.CellFor(before, index, object)) == cell {
 			operations = append(operations, cellstore.Put(backup.Prefix(gone)+configMaps+name, f.value(name)))
 		}
 		if _, err := store.Txn(t.Context(), term, nil, operations...); err != nil {
@@ -223,7 +223,7 @@ func (w *world) storeCopy(t *testing.T, before *slots.Map, name string, f found)
 func (w *world) visible(t *testing.T, m *slots.Map, name string) (text, problem string) {
 	t.Helper()
 	route := m.Route(slots.Of(metav1.NamespaceDefault, name))
-	standings := map[string]rebalance.Standing{}
+	standings := map[string]handover.Status{}
 	texts := map[string]string{}
 	for cell, store := range w.stores {
 		kv, _, err := store.Get(t.Context(), store.Key(configMaps+name))
@@ -240,16 +240,16 @@ func (w *world) visible(t *testing.T, m *slots.Map, name string) (text, problem 
 		texts[cell] = object.Data["text"]
 	}
 	old, new := m.Name(route.Old), m.Name(route.New)
-	if standings[new] == rebalance.Left {
+	if standings[new] == handover.Moved {
 		problem = "what was left behind is in the way"
 	}
-	if !route.Moving() && standings[new] == rebalance.Frozen {
+	if !route.Moving() && standings[new] == handover.Frozen {
 		problem = "it is frozen for good"
 	}
 	switch {
-	case standings[new] == rebalance.Active:
+	case standings[new] == handover.Active:
 		return texts[new], problem
-	case standings[old] == rebalance.Active || standings[old] == rebalance.Frozen:
+	case standings[old] == handover.Active || standings[old] == handover.Frozen:
 		return texts[old], problem
 	default:
 		return texts[new], problem

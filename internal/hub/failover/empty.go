@@ -19,7 +19,7 @@ import (
 
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/hub/backup"
-	"github.com/cellplane/cellplane/internal/hub/rebalance"
+	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -99,7 +99,7 @@ func (e *Emptying) survey(ctx context.Context) (lost []cellstore.KV, doomed []st
 			continue
 		}
 		doomed = append(doomed, kv.Key)
-		if !class.Federated() || standing(object) == rebalance.Left {
+		if !class.Federated() || standing(object) == handover.Moved {
 			continue
 		}
 		if kv.ModRevision <= received.Through(slot) {

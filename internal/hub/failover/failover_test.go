@@ -163,7 +163,7 @@ func (w *world) testLossOfACell(t *testing.T) {
 	w.controller.Set(failed)
 	unlucky := nameIn(healthy, lost, "unlucky")
 	testenv.Eventually(t, "the controller has let go of the lost cell", func(context.Context) (bool, error) {
-		_, followed := w.controller.Standings()[lost]
+		_, followed := w.controller.States()[lost]
 		return !followed, nil
 	})
 	w.put(t, healthy, unlucky, "nobody knows")

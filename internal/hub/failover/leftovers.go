@@ -14,7 +14,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/hub/backup"
-	"github.com/cellplane/cellplane/internal/hub/rebalance"
+	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -59,9 +59,9 @@ func (p *Promotion) survey(ctx context.Context, cell *cellstore.Store) (*leftove
 		route := p.Topology.Route(slot)
 		switch status := standing(object); {
 		case class == cellstore.Local:
-		case status == rebalance.Frozen && class == cellstore.Binding:
+		case status == handover.Frozen && class == cellstore.Binding:
 			found.bound[slot] = true
-		case status != rebalance.Left:
+		case status != handover.Moved:
 		case class == cellstore.Work:
 			if route.Old == index || route.New == index {
 				found.works = append(found.works, kv.Key)
@@ -122,14 +122,14 @@ func (p *Promotion) reviveOne(ctx context.Context, relative string, d departed) 
 	owner := p.Stores[p.Topology.Name(route.New)]
 	for {
 		left, _, err := d.cell.Get(ctx, d.cell.Key(relative))
-		if err != nil || standingOf(left) != rebalance.Left {
+		if err != nil || standingOf(left) != handover.Moved {
 			return false, err
 		}
 		place, there, err := p.places(ctx, route, owner, relative)
 		if err != nil {
 			return false, err
 		}
-		if here := standingOf(place); here == rebalance.Active || here == rebalance.Frozen || there == rebalance.Active || there == rebalance.Frozen {
+		if here := standingOf(place); here == handover.Active || here == handover.Frozen || there == handover.Active || there == handover.Frozen {
 			return false, nil
 		}
 		value, err := frozen(left.Value)
@@ -144,9 +144,9 @@ func (p *Promotion) reviveOne(ctx context.Context, relative string, d departed) 
 }
 
 // places returns what a cell of a slot has under a key, and what the other cell has if the slot moves.
-func (p *Promotion) places(ctx context.Context, route slots.Route, cell *cellstore.Store, relative string) (here cellstore.KV, there rebalance.Standing, err error) {
+func (p *Promotion) places(ctx context.Context, route slots.Route, cell *cellstore.Store, relative string) (here cellstore.KV, there handover.Status, err error) {
 	if here, _, err = cell.Get(ctx, cell.Key(relative)); err != nil || !route.Moving() {
-		return here, rebalance.Absent, err
+		return here, handover.Absent, err
 	}
 	other := p.Stores[p.Topology.Name(route.New)]
 	if other == cell {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/hub/backup"
-	"github.com/cellplane/cellplane/internal/hub/rebalance"
+	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -273,7 +273,7 @@ func (p *Promotion) candidate(kv cellstore.KV, relative string, bound *slotSet) 
 		return candidate{}, err
 	}
 	_, slot := cellstore.Classify(object)
-	c := candidate{copy: kv, relative: relative, slot: slot, frozen: standing(object) == rebalance.Frozen}
+	c := candidate{copy: kv, relative: relative, slot: slot, frozen: standing(object) == handover.Frozen}
 	if isBinding(relative) {
 		bound.add(slot)
 	}
@@ -364,7 +364,7 @@ func (p *Promotion) thaw(ctx context.Context, cell *cellstore.Store, part func(s
 			}
 			class, slot := cellstore.Classify(object)
 			route := p.Topology.Route(slot)
-			if !class.Federated() || standing(object) != rebalance.Frozen || route.Moving() || route.New != index {
+			if !class.Federated() || standing(object) != handover.Frozen || route.Moving() || route.New != index {
 				continue
 			}
 			value, err := unmarked(kv.Value)

@@ -3,7 +3,7 @@ package failover
 import (
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
-	"github.com/cellplane/cellplane/internal/hub/rebalance"
+	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
 )
 
 // situation is what is known of an object of the failed cell, seen from the cell that keeps its copy.
@@ -11,9 +11,9 @@ type situation struct {
 	// Old and New tell whether the keeper owns the slot before and after the change under way. Without a change they are the same.
 	Old, New bool
 	// Here is what the keeper has in the place of the object.
-	Here rebalance.Standing
+	Here handover.Status
 	// There is what the other cell of a moving slot has.
-	There rebalance.Standing
+	There handover.Status
 	// Frozen tells that the copy was made of a frozen object.
 	Frozen bool
 }
@@ -44,15 +44,15 @@ func (s situation) decide() verdict {
 	switch {
 	case !s.Old && !s.New:
 		return ignore
-	case s.Here == rebalance.Active:
+	case s.Here == handover.Active:
 		return contest
-	case s.There == rebalance.Active:
+	case s.There == handover.Active:
 		return ignore // it had left the failed cell already, or not gone there yet
-	case s.There == rebalance.Frozen && s.New:
+	case s.There == handover.Frozen && s.New:
 		return ignore // it was on its way to the failed cell, and goes to this one instead
-	case s.There == rebalance.Frozen && !s.Frozen:
+	case s.There == handover.Frozen && !s.Frozen:
 		return ignore // it was on its way from the failed cell, where the copy is from an earlier time
-	case s.Here == rebalance.Frozen && !s.Frozen:
+	case s.Here == handover.Frozen && !s.Frozen:
 		return keep // as before, with this cell as its destination
 	default:
 		return promote
@@ -60,25 +60,25 @@ func (s situation) decide() verdict {
 }
 
 // standingOf returns what a stored object is to a move.
-func standingOf(kv cellstore.KV) rebalance.Standing {
+func standingOf(kv cellstore.KV) handover.Status {
 	if kv.ModRevision == 0 {
-		return rebalance.Absent
+		return handover.Absent
 	}
 	object, err := cellstore.Parse(kv.Value)
 	if err != nil {
-		return rebalance.Active // nothing of ours, and therefore nothing to replace
+		return handover.Active // nothing of ours, and therefore nothing to replace
 	}
 	return standing(object)
 }
 
-func standing(object *cellstore.Object) rebalance.Standing {
+func standing(object *cellstore.Object) handover.Status {
 	switch object.Labels[names.RebalanceStatusLabel] {
 	case names.RebalanceMigrating:
-		return rebalance.Frozen
+		return handover.Frozen
 	case names.RebalanceMigrated:
-		return rebalance.Left
+		return handover.Moved
 	default:
-		return rebalance.Active
+		return handover.Active
 	}
 }
 

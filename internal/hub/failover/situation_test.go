@@ -3,11 +3,11 @@ package failover
 import (
 	"testing"
 
-	"github.com/cellplane/cellplane/internal/hub/rebalance"
+	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
 )
 
 func TestDecide(t *testing.T) {
-	const absent, active, frozen, left = rebalance.Absent, rebalance.Active, rebalance.Frozen, rebalance.Left
+	const absent, active, frozen, left = handover.Absent, handover.Active, handover.Frozen, handover.Moved
 	for _, test := range []struct {
 		name string
 		situation

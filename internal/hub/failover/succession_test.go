@@ -82,7 +82,7 @@ func (w *world) backUp(t *testing.T, topology *slots.Map) {
 	t.Helper()
 	defer w.startBackup(t, topology)()
 	testenv.Eventually(t, "all cells are backed up", func(context.Context) (bool, error) {
-		standings, complete := w.controller.Standings(), 0
+		standings, complete := w.controller.States(), 0
 		for _, standing := range standings {
 			if standing.Complete && standing.Pending == 0 {
 				complete++

@@ -24,6 +24,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/cellstore/storetest"
+	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/testenv"
@@ -67,11 +68,11 @@ func (y *yard) mover(t testing.TB, topology *slots.Map) *Mover {
 			t.Fatal(err)
 		}
 	}
-	witnesses := newVerification(t.Context())
+	verifier := newVerifier(t.Context())
 	return &Mover{
 		Topology: topology, Stores: y.stores, Term: y.term, Window: 64,
 		Verify: func(ctx context.Context, from, to string, object *cellstore.Object, stored cellstore.KV) error {
-			return witnesses.verify(ctx, y.readers[from], y.readers[to], object, stored)
+			return verifier.verify(ctx, y.readers[from], y.readers[to], object, stored)
 		},
 	}
 }
@@ -159,10 +160,10 @@ func (y *yard) populate(t *testing.T, cell, namespace string, workloads ...strin
 	}
 }
 
-// contents returns the federated objects of a cell: their values without the marks of moves, by key, and how they stand.
-func (y *yard) contents(t *testing.T, cell, namespace string) (values map[string]string, standings map[string]Standing) {
+// contents returns the federated objects of a cell: their values without the marks of moves, by key, and their status.
+func (y *yard) contents(t *testing.T, cell, namespace string) (values map[string]string, statuses map[string]handover.Status) {
 	t.Helper()
-	values, standings = map[string]string{}, map[string]Standing{}
+	values, statuses = map[string]string{}, map[string]handover.Status{}
 	for kv, err := range y.stores[cell].Range(t.Context(), y.stores[cell].Prefix(), 0) {
 		if err != nil {
 			t.Fatal(err)
@@ -178,12 +179,12 @@ func (y *yard) contents(t *testing.T, cell, namespace string) (values map[string
 		if err != nil {
 			t.Fatal(err)
 		}
-		if standings[kv.Key], err = standingOf(kv); err != nil {
+		if statuses[kv.Key], err = statusOf(kv); err != nil {
 			t.Fatal(err)
 		}
 		values[kv.Key] = string(plain)
 	}
-	return values, standings
+	return values, statuses
 }
 
 func isWork(key string) bool { return strings.Contains(key, "/works/") }
@@ -191,24 +192,24 @@ func isWork(key string) bool { return strings.Contains(key, "/works/") }
 // checkMoved checks that everything that was in the old cell is in the new one, unchanged, and left in the old one.
 func (y *yard) checkMoved(t *testing.T, before map[string]string, from, to, namespace string, moved []string) {
 	t.Helper()
-	oldValues, oldStandings := y.contents(t, from, namespace)
-	newValues, newStandings := y.contents(t, to, namespace)
+	oldValues, oldStatuses := y.contents(t, from, namespace)
+	newValues, newStatuses := y.contents(t, to, namespace)
 	for key, value := range before {
 		moves := slices.ContainsFunc(moved, func(name string) bool {
 			return strings.HasSuffix(key, "/"+name) || strings.HasSuffix(key, "/"+name+"-deployment") || strings.HasSuffix(key, "/"+name+"."+namespace)
 		})
 		switch {
 		case !moves:
-			if oldStandings[key] != Active || newStandings[key] != Absent || oldValues[key] != value {
-				t.Errorf("%s should have stayed: %v in %s, %v in %s", key, oldStandings[key], from, newStandings[key], to)
+			if oldStatuses[key] != handover.Active || newStatuses[key] != handover.Absent || oldValues[key] != value {
+				t.Errorf("%s should have stayed: %v in %s, %v in %s", key, oldStatuses[key], from, newStatuses[key], to)
 			}
 		case isWork(key):
-			if newStandings[key] != Absent || oldStandings[key] != Left {
-				t.Errorf("the Work %s: %v in %s, %v in %s", key, oldStandings[key], from, newStandings[key], to)
+			if newStatuses[key] != handover.Absent || oldStatuses[key] != handover.Moved {
+				t.Errorf("the Work %s: %v in %s, %v in %s", key, oldStatuses[key], from, newStatuses[key], to)
 			}
 		default:
-			if newStandings[key] != Active || oldStandings[key] != Left || newValues[key] != value {
-				t.Errorf("%s should have moved: %v in %s, %v in %s, unchanged %t", key, oldStandings[key], from, newStandings[key], to, newValues[key] == value)
+			if newStatuses[key] != handover.Active || oldStatuses[key] != handover.Moved || newValues[key] != value {
+				t.Errorf("%s should have moved: %v in %s, %v in %s, unchanged %t", key, oldStatuses[key], from, newStatuses[key], to, newValues[key] == value)
 			}
 		}
 	}
@@ -282,7 +283,7 @@ func testCrashes(t *testing.T, y *yard) {
 		m := y.mover(t, topology)
 		done := 0
 		m.Window = 1 // one after the other
-		m.Written = func(step Step, _, _ string) error {
+		m.Written = func(step handover.Step, _, _ string) error {
 			if done++; done == after {
 				return fmt.Errorf("after transaction %d, %v: %w", after, step, errStopped)
 			}
@@ -311,13 +312,13 @@ func testCompany(t *testing.T, y *yard) {
 	move, _ := y.sample(t, topology, "company", 24, 0)
 	y.populate(t, "cell-a", "company", move...)
 	before, _ := y.contents(t, "cell-a", "company")
-	for _, stop := range []Step{Freeze, Copy, Commit, Activate} {
+	for _, stop := range []handover.Step{handover.Freeze, handover.Copy, handover.Commit, handover.Activate} {
 		m := y.mover(t, topology)
 		m.pace = newPace(64)
 		m.pace.limit = 64 // all at once from the beginning
 		var mu sync.Mutex
 		done := 0
-		m.Written = func(step Step, _, _ string) error {
+		m.Written = func(step handover.Step, _, _ string) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if step == stop {
@@ -349,7 +350,7 @@ func testTurnedBack(t *testing.T, y *yard) {
 		m := y.mover(t, forth)
 		done := 0
 		m.Window = 1
-		m.Written = func(_ Step, _, key string) error {
+		m.Written = func(_ handover.Step, _, key string) error {
 			if !strings.Contains(key, namespace) {
 				return nil // of an earlier round
 			}
@@ -362,14 +363,14 @@ func testTurnedBack(t *testing.T, y *yard) {
 		if err := y.mover(t, back).Run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		values, standings := y.contents(t, "cell-a", namespace)
+		values, statuses := y.contents(t, "cell-a", namespace)
 		_, there := y.contents(t, "cell-b", namespace)
 		for key, value := range before {
 			if isWork(key) {
 				continue
 			}
-			if standings[key] != Active || values[key] != value || there[key] == Active || there[key] == Frozen {
-				t.Errorf("after transaction %d, %s is %v in cell-a and %v in cell-b", after, key, standings[key], there[key])
+			if statuses[key] != handover.Active || values[key] != value || there[key] == handover.Active || there[key] == handover.Frozen {
+				t.Errorf("after transaction %d, %s is %v in cell-a and %v in cell-b", after, key, statuses[key], there[key])
 			}
 		}
 		if stopped == nil {
@@ -387,7 +388,7 @@ func testDeposed(t *testing.T, y *yard) {
 	started, going := make(chan struct{}), make(chan struct{})
 	first := true
 	old.Window = 1
-	old.Written = func(Step, string, string) error {
+	old.Written = func(handover.Step, string, string) error {
 		if first {
 			first = false
 			close(started)
@@ -464,8 +465,8 @@ func testHiddenWrites(t *testing.T, y *yard) {
 	m := y.mover(t, topology)
 	var once bool
 	m.Window = 1
-	m.Written = func(step Step, _, key string) error {
-		if step != Copy || once || !strings.Contains(key, "/deployments/") {
+	m.Written = func(step handover.Step, _, key string) error {
+		if step != handover.Copy || once || !strings.Contains(key, "/deployments/") {
 			return nil
 		}
 		once = true
@@ -501,8 +502,8 @@ func testLate(t *testing.T, y *yard) {
 	}
 	m := y.mover(t, topology)
 	m.Window = 1
-	m.Written = func(step Step, _, written string) error {
-		if step != Freeze || !strings.Contains(written, "/deployments/") {
+	m.Written = func(step handover.Step, _, written string) error {
+		if step != handover.Freeze || !strings.Contains(written, "/deployments/") {
 			return nil
 		}
 		_, err := store.Txn(ctx, y.term, []clientv3.Cmp{cellstore.Unchanged(key, 0)}, cellstore.Put(key, binding.Value))
@@ -511,8 +512,8 @@ func testLate(t *testing.T, y *yard) {
 	if err := m.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	_, standings := y.contents(t, "cell-b", "late")
-	if standings[key] != Active {
-		t.Errorf("the binding is %v in the new cell", standings[key])
+	_, statuses := y.contents(t, "cell-b", "late")
+	if statuses[key] != handover.Active {
+		t.Errorf("the binding is %v in the new cell", statuses[key])
 	}
 }

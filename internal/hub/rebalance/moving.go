@@ -19,11 +19,11 @@ func (c *change) run(ctx context.Context) error {
 	if c.topology.Status.Phase != cellplanev1alpha1.TopologyMoved {
 		verifying, stop := context.WithCancel(ctx)
 		defer stop()
-		witnesses := newVerification(verifying)
+		verifier := newVerifier(verifying)
 		mover := &Mover{
 			Topology: c.compiled, Stores: map[string]*cellstore.Store{}, Term: c.Term, Window: max(int(c.topology.Spec.Migration.Window), 1),
 			Verify: func(ctx context.Context, from, to string, object *cellstore.Object, stored cellstore.KV) error {
-				return witnesses.verify(ctx, c.cells[from].reader, c.cells[to].reader, object, stored)
+				return verifier.verify(ctx, c.cells[from].reader, c.cells[to].reader, object, stored)
 			},
 		}
 		for name, connection := range c.cells {

@@ -8,11 +8,11 @@ import (
 // settle lets transactions take as long as a function of how many there are at once says, and returns how many there are in the end.
 func settle(p *pace, latency func(atOnce int) time.Duration) (least, most int) {
 	for range 200 * paceSamples {
-		p.took(latency(p.now()))
+		p.observe(latency(p.now()))
 	}
 	least, most = p.now(), p.now()
 	for range 50 * paceSamples {
-		p.took(latency(p.now()))
+		p.observe(latency(p.now()))
 		least, most = min(least, p.now()), max(most, p.now())
 	}
 	return least, most

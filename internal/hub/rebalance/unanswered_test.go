@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
 )
 
 // testUnanswered loses the answer to each transaction in turn: the mover goes on without knowing what became of it.
@@ -20,7 +22,7 @@ func testUnanswered(t *testing.T, y *yard) {
 		m := y.mover(t, topology)
 		var mu sync.Mutex
 		done := 0
-		m.Written = func(Step, string, string) error {
+		m.Written = func(handover.Step, string, string) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if done++; done == lost {
@@ -28,13 +30,13 @@ func testUnanswered(t *testing.T, y *yard) {
 			}
 			return nil
 		}
-		activated := testutil.ToFloat64(steps.WithLabelValues(Activate.String()))
+		activated := testutil.ToFloat64(steps.WithLabelValues(handover.Activate.String()))
 		if err := m.Run(t.Context()); err != nil {
 			t.Fatalf("after transaction %d: %v", lost, err)
 		}
 		y.checkMoved(t, before, "cell-a", "cell-b", namespace, move)
 		if done < lost { // none was lost: of a template and a binding, each was counted once
-			if counted := testutil.ToFloat64(steps.WithLabelValues(Activate.String())) - activated; counted != 2 {
+			if counted := testutil.ToFloat64(steps.WithLabelValues(handover.Activate.String())) - activated; counted != 2 {
 				t.Errorf("%v objects are counted as moved", counted)
 			}
 			return
