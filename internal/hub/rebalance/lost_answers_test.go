@@ -11,15 +11,15 @@ import (
 	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
 )
 
-// testUnanswered loses the answer to each transaction in turn: the mover goes on without knowing what became of it.
-func testUnanswered(t *testing.T, y *yard) {
+// testLostAnswers loses the answer to each transaction in turn: the mover continues without knowing whether it was executed.
+func testLostAnswers(t *testing.T, env *cellEnv) {
 	topology := joining(t, false, "cell-a", "cell-b")
 	for lost := 1; ; lost++ {
-		namespace := fmt.Sprintf("unanswered-%d", lost)
-		move, stay := y.sample(t, topology, namespace, 1, 1)
-		y.populate(t, "cell-a", namespace, append(move, stay...)...)
-		before, _ := y.contents(t, "cell-a", namespace)
-		m := y.mover(t, topology)
+		namespace := fmt.Sprintf("lost-answer-%d", lost)
+		move, stay := env.sample(t, topology, namespace, 1, 1)
+		env.populate(t, "cell-a", namespace, append(move, stay...)...)
+		before, _ := env.contents(t, "cell-a", namespace)
+		m := env.mover(t, topology)
 		var mu sync.Mutex
 		done := 0
 		m.Written = func(handover.Step, string, string) error {
@@ -34,8 +34,8 @@ func testUnanswered(t *testing.T, y *yard) {
 		if err := m.Run(t.Context()); err != nil {
 			t.Fatalf("after transaction %d: %v", lost, err)
 		}
-		y.checkMoved(t, before, "cell-a", "cell-b", namespace, move)
-		if done < lost { // none was lost: of a template and a binding, each was counted once
+		env.checkMoved(t, before, "cell-a", "cell-b", namespace, move)
+		if done < lost { // no answer was lost: a template and a binding were counted once each
 			if counted := testutil.ToFloat64(steps.WithLabelValues(handover.Activate.String())) - activated; counted != 2 {
 				t.Errorf("%v objects are counted as moved", counted)
 			}
@@ -44,7 +44,7 @@ func testUnanswered(t *testing.T, y *yard) {
 	}
 }
 
-// stopBy has a hook end a run by what went wrong in it.
+// stopBy ends a run if a hook has failed.
 func stopBy(err error) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errStopped, err)
