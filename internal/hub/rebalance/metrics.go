@@ -32,7 +32,7 @@ var (
 		Namespace: "cellplane", Subsystem: "topology", Name: "epoch",
 		Help: "The epoch of the topology, and the one that all cells enforce.",
 	}, []string{"of"})
-	leftovers = prometheus.NewCounter(prometheus.CounterOpts{
+	removedStale = prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: "cellplane", Subsystem: "rebalance", Name: "leftovers_removed_total",
 		Help: "Stale copies removed from the former cells of objects.",
 	})
@@ -48,5 +48,5 @@ func observeMove(change *cellplanev1alpha1.TopologyChange, moving int64) {
 }
 
 func init() {
-	metrics.Registry.MustRegister(steps, failures, attempts, objects, phases, epochs, leftovers)
+	metrics.Registry.MustRegister(steps, failures, attempts, objects, phases, epochs, removedStale)
 }

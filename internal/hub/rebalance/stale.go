@@ -57,7 +57,7 @@ func (c *change) sweep(ctx context.Context, store *cellstore.Store, in func(slot
 		if err != nil && !errors.Is(err, cellstore.ErrConflict) {
 			return fmt.Errorf("removing %s from cell %s: %w", object, store.Cell, err)
 		}
-		leftovers.Inc()
+		removedStale.Inc()
 	}
 	return nil
 }

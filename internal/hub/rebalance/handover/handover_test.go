@@ -14,7 +14,7 @@ import (
 //	next old=<status> new=<status> [equal] [verified]
 //	    prints the next step of an object.
 //	slot
-//	    begins anew with the objects named in the input: web is a template, web* its binding, web@m1 a Work.
+//	    starts over with the objects named in the input: web is a template, web* its binding, web@m1 a Work.
 //	run [until=<step>] [times=<n>]
 //	    takes actions in order, until there are none, or until a step was taken, by default once. Prints them and what the cells hold.
 //	round
