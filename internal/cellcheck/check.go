@@ -1,5 +1,5 @@
-// Package cellcheck compares the stores of all cells with the topology: every federated object must be in exactly one cell, its owner, and
-// its backup cell must have a current copy.
+// Package cellcheck compares the stores of all cells with the topology: every federated object must be in exactly one
+// cell, its owner, and its backup cell must have a current copy.
 //
 // It reads while objects are written and copied. A finding counts only if it persists.
 package cellcheck
@@ -62,8 +62,9 @@ type Report struct {
 // pause is the time between two passes.
 const pause = 100 * time.Millisecond
 
-// Check compares all stores, by name of the cell, with a topology. It repeats that until nothing is found or settle has passed. Objects may be
-// written meanwhile: a copy is good once it equals any version that the object has had since the copy was found outdated.
+// Check compares all stores, by name of the cell, with a topology. It repeats that until nothing is found or settle
+// has passed. Objects may be written meanwhile: a copy is good once it equals any version that the object has had
+// since the copy was found outdated.
 func Check(ctx context.Context, topology *slots.Map, stores map[string]*cellstore.Store, settle time.Duration) (Report, error) {
 	deadline := time.Now().Add(settle)
 	behind := lateness{}
@@ -80,7 +81,8 @@ func Check(ctx context.Context, topology *slots.Map, stores map[string]*cellstor
 	}
 }
 
-// lateness holds, for each outdated copy, the hashes of the versions of its object since. An empty set means that the copy has caught up.
+// lateness holds, for each outdated copy, the hashes of the versions of its object since. An empty set means that the
+// copy has caught up.
 type lateness map[Finding]map[uint64]struct{}
 
 // caughtUp records the current version of an object, and reports whether its copy has caught up.

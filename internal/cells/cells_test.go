@@ -14,7 +14,8 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// topology parses cells as "a b:2#7 c+ d- e! f:1>3": weight and seed, joining, leaving, failed, and a weight that changes.
+// topology parses cells as "a b:2#7 c+ d- e! f:1>3": weight and seed, joining, leaving, failed, and a weight that
+// changes.
 func topology(text string) v1alpha1.CellTopologySpec {
 	var spec v1alpha1.CellTopologySpec
 	for _, word := range strings.Fields(text) {
@@ -112,7 +113,8 @@ func TestPlanLeavesTheTopologyAlone(t *testing.T) {
 	}
 }
 
-// TestPlanMovesWhatItMust checks random topologies: a joining cell only gains slots, a leaving one only loses slots, and shares follow weights.
+// TestPlanMovesWhatItMust checks random topologies: a joining cell only gains slots, a leaving one only loses slots,
+// and shares follow weights.
 func TestPlanMovesWhatItMust(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var spec v1alpha1.CellTopologySpec
@@ -136,7 +138,8 @@ func TestPlanMovesWhatItMust(t *testing.T) {
 		var before, after float64
 		for _, share := range plan.Shares {
 			before, after = before+share.Before, after+share.After
-			// The share of a cell without a seed is binomial; five standard deviations suffice for 8 cells of any weight.
+			// The share of a cell without a seed is binomial; five standard deviations suffice for 8 cells of any
+			// weight.
 			if tolerance := 5 * math.Sqrt(share.Ideal*(1-share.Ideal)/slots.Count); math.Abs(share.After-share.Ideal) > tolerance {
 				t.Fatalf("%s gets %.4f of the slots, ideal is %.4f", share.Cell, share.After, share.Ideal)
 			}

@@ -94,7 +94,8 @@ func (r *writes) print(when string) {
 	}
 }
 
-// write writes random objects at a steady rate until the context ends. Half of the writes go to objects that move, if there are any.
+// write writes random objects at a steady rate until the context ends. Half of the writes go to objects that move, if
+// there are any.
 func (w *world) write(ctx context.Context, moving map[slots.Slot]bool, into *writes) {
 	isMoving := func(i int) bool { return moving[slots.Of(namespace, nameOf(i))] }
 	ticker := time.NewTicker(time.Second / time.Duration(w.rate))

@@ -1,5 +1,5 @@
-// Benchcells measures the cost of changes to cells: how fast objects move to a fourth cell, how long writes take before, during and after, what
-// backups cost, and how soon the objects of a killed cell are served again.
+// Benchcells measures the cost of changes to cells: how fast objects move to a fourth cell, how long writes take
+// before, during and after, what backups cost, and how soon the objects of a killed cell are served again.
 package main
 
 import (

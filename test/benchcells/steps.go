@@ -15,8 +15,8 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// backupCost compares writes with and without the hub manager, which backs them up. Rounds alternate, so that other load on the machine
-// affects both.
+// backupCost compares writes with and without the hub manager, which backs them up. Rounds alternate, so that other
+// load on the machine affects both.
 func (w *world) backupCost(ctx context.Context) error {
 	var costs [2]usage
 	var counts [2]int

@@ -157,8 +157,9 @@ func (c *Controller) backUp(ctx context.Context, topology *slots.Map, cell slots
 	return s.run(ctx)
 }
 
-// purge removes the copies of cells that are no longer in the topology. Those of failed cells stay: they may be the only ones. The record
-// of what was received is removed too, or it would be taken for that of a cell of the same name that joins later.
+// purge removes the copies of cells that are no longer in the topology. Those of failed cells stay: they may be the
+// only ones. The record of what was received is removed too, or it would be taken for that of a cell of the same name
+// that joins later.
 func (c *Controller) purge(ctx context.Context, topology *slots.Map) {
 	var targets sync.WaitGroup
 	defer targets.Wait()
@@ -215,7 +216,8 @@ func (c *Controller) purgeAt(ctx context.Context, topology *slots.Map, target st
 
 // State is how far the backup of a cell is.
 type State struct {
-	// Complete means that every backup cell has everything that was stored when the watch began. Before that only Pending is known.
+	// Complete means that every backup cell has everything that was stored when the watch began. Before that only
+	// Pending is known.
 	Complete bool
 	// Revision of the cell's store up to which every write is copied.
 	Revision int64

@@ -133,7 +133,8 @@ func testLate(t *testing.T, target *cellstore.Store, term cellstore.Term) {
 	}
 }
 
-// testPurge has backup cells be unreachable when the copies of a cell that has left should be removed. They are removed later.
+// testPurge has backup cells be unreachable when the copies of a cell that has left should be removed. They are
+// removed later.
 func testPurge(t *testing.T, stores map[string]*cellstore.Store, term cellstore.Term) {
 	remains := []string{progressKey("gone"), scopeKey("gone"), Prefix("gone") + "configmaps/default/a", progressKey("gone-2"), scopeKey("gone-2"), guardKey("gone-3")}
 	for _, target := range stores {

@@ -21,8 +21,8 @@ type comparison struct {
 	err  error
 }
 
-// compare compares several backup cells in one pass over the source: reading and parsing it is most of the work. An error of one of them
-// does not affect the others.
+// compare compares several backup cells in one pass over the source: reading and parsing it is most of the work. An
+// error of one of them does not affect the others.
 func (s *source) compare(ctx context.Context, pairs map[slots.Index]*pair, revision int64) map[slots.Index]*comparison {
 	all := map[slots.Index]*comparison{}
 	var loading sync.WaitGroup

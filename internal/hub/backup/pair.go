@@ -20,10 +20,11 @@ const (
 	batch = 100
 	// batchBytes bounds a transaction; etcd takes 1.5 MiB by default, and an object may be as large.
 	batchBytes = 512 << 10
-	// writeInterval is the minimum time between two writes of copies to a backup cell. Changes in between are written together, the newest
-	// value of each key. It is most of the lag, and bounds what is lost with a cell.
+	// writeInterval is the minimum time between two writes of copies to a backup cell. Changes in between are written
+	// together, the newest value of each key. It is most of the lag, and bounds what is lost with a cell.
 	writeInterval = 500 * time.Millisecond
-	// idleInterval is how often the progress is written to a backup cell without changes. An older progress does no harm there.
+	// idleInterval is how often the progress is written to a backup cell without changes. An older progress does no
+	// harm there.
 	idleInterval = 10 * time.Second
 	// maxPending is how many keys may wait for an unreachable backup cell before it is compared again instead.
 	maxPending = 100_000
@@ -118,8 +119,8 @@ func (p *pair) restore(changes map[string]change) {
 	}
 }
 
-// claim writes a new guard, so that the backup cell refuses everything sent before. A transaction that was not answered may still be
-// executed, and would overwrite newer copies.
+// claim writes a new guard, so that the backup cell refuses everything sent before. A transaction that was not
+// answered may still be executed, and would overwrite newer copies.
 func (p *pair) claim(ctx context.Context) error {
 	revision, err := p.target.Txn(ctx, p.term, nil, cellstore.Put(guardKey(p.source), nil))
 	if err == nil {

@@ -8,14 +8,15 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// Root is the prefix of copies in the store of a backup cell: Root + cell + "/" + the key in the cell, without its prefix.
+// Root is the prefix of copies in the store of a backup cell: Root + cell + "/" + the key in the cell, without its
+// prefix.
 const Root = "/cellplane/backup/"
 
 // Prefix of the copies of a cell.
 func Prefix(cell string) string { return Root + cell + "/" }
 
-// CellFor returns the backup cell of an object in a cell. It is slots.None if there is none: the object is not federated, is a stale copy
-// of a move, is in a cell that does not own it, or there is no other cell.
+// CellFor returns the backup cell of an object in a cell. It is slots.None if there is none: the object is not
+// federated, is a stale copy of a move, is in a cell that does not own it, or there is no other cell.
 func CellFor(topology *slots.Map, cell slots.Index, object *cellstore.Object) slots.Index {
 	class, slot := cellstore.Classify(object)
 	if !class.Federated() || isStale(object) {
@@ -41,8 +42,8 @@ func isStale(object *cellstore.Object) bool {
 	return object.Labels[names.RebalanceStatusLabel] == names.RebalanceMigrated
 }
 
-// ignored reports whether a key is never federated, by its first segments, so that its value need not be parsed. Works are the most
-// frequent writes of a cell.
+// ignored reports whether a key is never federated, by its first segments, so that its value need not be parsed.
+// Works are the most frequent writes of a cell.
 func ignored(relative string) bool {
 	for _, prefix := range []string{"work.karmada.io/works/", "events/", "leases/", "masterleases/"} {
 		if strings.HasPrefix(relative, prefix) {

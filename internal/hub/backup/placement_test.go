@@ -35,8 +35,8 @@ func template(labels map[string]string, name string) *cellstore.Object {
 	return &cellstore.Object{GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, Namespace: "shop", Name: name, Labels: labels}
 }
 
-// TestBackupCellTakesOver checks what failover depends on: whichever cell fails, at rest or during a change, the backup cell of an object
-// owns its slot when the failed cell is out of the topology.
+// TestBackupCellTakesOver checks what failover depends on: whichever cell fails, at rest or during a change, the
+// backup cell of an object owns its slot when the failed cell is out of the topology.
 func TestBackupCellTakesOver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cells := someTopology(t)

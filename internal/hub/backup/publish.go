@@ -102,7 +102,8 @@ func statusOf(state State, before *cellplanev1alpha1.CellBackup, now time.Time) 
 	return cellplanev1alpha1.CellBackup{UpToDateAt: &metav1.Time{Time: upToDate}, Revision: state.Revision, PendingKeys: int64(state.Pending)}
 }
 
-// conditionOf returns the condition for the state of a backup. Its message contains no figures, so that it changes rarely.
+// conditionOf returns the condition for the state of a backup. Its message contains no figures, so that it changes
+// rarely.
 func conditionOf(state State, now time.Time) metav1.Condition {
 	condition := metav1.Condition{Type: names.CellBackedUp, Status: metav1.ConditionFalse}
 	switch {

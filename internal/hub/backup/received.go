@@ -12,9 +12,10 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// Beside its copies of a cell, a backup cell stores their progress (with each batch), and their scope: the slots for which the progress
-// holds. The scope changes only after a comparison under a new topology, because newly assigned slots are not copied before. The guard is
-// rewritten whenever an answer is missing, so that requests sent before are refused (pair.claim).
+// Beside its copies of a cell, a backup cell stores their progress (with each batch), and their scope: the slots for
+// which the progress holds. The scope changes only after a comparison under a new topology, because newly assigned
+// slots are not copied before. The guard is rewritten whenever an answer is missing, so that requests sent before are
+// refused (pair.claim).
 const (
 	progressRoot = "/cellplane/backup-progress/"
 	scopeRoot    = "/cellplane/backup-scope/"
@@ -83,7 +84,8 @@ func ReceivedBy(ctx context.Context, targets map[string]*cellstore.Store, cell s
 	return all, nil
 }
 
-// Through returns the revision of the cell up to which every write to a slot is copied; 0 if no cell has a complete copy of the slot.
+// Through returns the revision of the cell up to which every write to a slot is copied; 0 if no cell has a complete
+// copy of the slot.
 func (r Received) Through(slot slots.Slot) int64 {
 	through := int64(0)
 	for i := range r {

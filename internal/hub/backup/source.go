@@ -64,7 +64,8 @@ func (s *source) run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// serve keeps one backup cell up to date after it has been compared. An unreachable one is retried without delaying the others.
+// serve keeps one backup cell up to date after it has been compared. An unreachable one is retried without delaying
+// the others.
 func (s *source) serve(ctx context.Context, i slots.Index, c *comparison, revision int64, compared *sync.WaitGroup) error {
 	once := sync.OnceFunc(compared.Done)
 	defer once()
@@ -120,8 +121,8 @@ func waitFor(ctx context.Context, group *sync.WaitGroup) bool {
 	}
 }
 
-// backupCell returns the backup cell of what is stored under a key, slots.None if there is none, and whether it should have a copy: not if
-// the object has moved away.
+// backupCell returns the backup cell of what is stored under a key, slots.None if there is none, and whether it
+// should have a copy: not if the object has moved away.
 func (s *source) backupCell(ctx context.Context, relative string, value []byte) (target slots.Index, kept bool) {
 	if ignored(relative) {
 		return slots.None, false
@@ -176,7 +177,8 @@ func (s *source) watch(ctx context.Context, pairs map[slots.Index]*pair, revisio
 	}
 }
 
-// pass adds a change to the pair of the object's backup cell. Deletions go to all pairs: the deleted value is not known.
+// pass adds a change to the pair of the object's backup cell. Deletions go to all pairs: the deleted value is not
+// known.
 func (s *source) pass(ctx context.Context, pairs map[slots.Index]*pair, event *clientv3.Event) {
 	relative, _ := s.store.Relative(string(event.Kv.Key))
 	if ignored(relative) {

@@ -13,7 +13,8 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// TestPass checks which pair gets a change: an object goes to that of its backup cell, its move away too, and its deletion to all.
+// TestPass checks which pair gets a change: an object goes to that of its backup cell, its move away too, and its
+// deletion to all.
 func TestPass(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		topology, err := slots.Compile(1, someTopology(t))

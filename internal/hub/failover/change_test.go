@@ -145,7 +145,8 @@ func (w *world) compileAs(t *testing.T, epoch int64, states map[string]slots.Sta
 	return m
 }
 
-// nameFor returns a name that has not been used and whose slot has the given owners. Its backup cell is the third cell, or the second.
+// nameFor returns a name that has not been used and whose slot has the given owners. Its backup cell is the third
+// cell, or the second.
 func nameFor(m *slots.Map, old, new string, taken map[string]bool) string {
 	for i := 0; ; i++ {
 		name := fmt.Sprintf("moved-%d", i)

@@ -8,7 +8,8 @@ import (
 
 // placement is what the surviving cells hold of an object of the failed cell, as seen from its backup cell.
 type placement struct {
-	// Old and New mean that the backup cell owns the slot before and after the change under way. Without a change they are the same.
+	// Old and New mean that the backup cell owns the slot before and after the change under way. Without a change
+	// they are the same.
 	Old, New bool
 	// Here is what the backup cell holds under the object's key.
 	Here handover.Status
@@ -35,11 +36,13 @@ const (
 // String returns the decision in a word.
 func (d decision) String() string { return [...]string{"ignore", "contest", "promote", "keep"}[d] }
 
-// decide returns what happens to a copy. A mover may have been stopped at any step, and the copy may be older than what was lost.
+// decide returns what happens to a copy. A mover may have been stopped at any step, and the copy may be older than
+// what was lost.
 //
-// A moving object is frozen, copied, committed and activated. Until the commit the object is in the old cell, afterwards in the new one. A
-// frozen object therefore counts unless the cell that it belongs to has something newer. If that cell is the failed one, the only evidence
-// is the copy: made of a frozen object, it is at least as new as any frozen object.
+// A moving object is frozen, copied, committed and activated. Until the commit the object is in the old cell,
+// afterwards in the new one. A frozen object therefore counts unless the cell that it belongs to has something newer.
+// If that cell is the failed one, the only evidence is the copy: made of a frozen object, it is at least as new as
+// any frozen object.
 func (s placement) decide() decision {
 	switch {
 	case !s.Old && !s.New:

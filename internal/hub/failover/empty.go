@@ -49,7 +49,8 @@ type Emptied struct {
 	Removed int
 }
 
-// Run saves a snapshot and the objects that no backup has, then empties the cell. Nothing is removed before everything is on disk.
+// Run saves a snapshot and the objects that no backup has, then empties the cell. Nothing is removed before
+// everything is on disk.
 func (e *Emptying) Run(ctx context.Context) (Emptied, error) {
 	var result Emptied
 	dir := filepath.Join(e.Dir, e.Returning.Cell+"-"+e.Now.UTC().Format("20060102T150405.000Z"))
@@ -176,8 +177,8 @@ func asYAML(value []byte) ([]byte, error) {
 	return yaml.JSONToYAML(text)
 }
 
-// reset removes the cell's outdated copies of others, and in all other cells the record of what was received from it: its store may be a
-// new one.
+// reset removes the cell's outdated copies of others, and in all other cells the record of what was received from it:
+// its store may be a new one.
 func (e *Emptying) reset(ctx context.Context) error {
 	if _, err := e.Returning.Txn(ctx, e.Term, nil, backup.Wipe()...); err != nil {
 		return err

@@ -19,8 +19,9 @@ import (
 	"github.com/cellplane/cellplane/internal/membership"
 )
 
-// Identities reconciles the identities of cells in members: cells of the topology have one in every member, cells that have left have none.
-// Identities are granted and revoked when a cell joins or fails; this handles members that were unreachable then.
+// Identities reconciles the identities of cells in members: cells of the topology have one in every member, cells
+// that have left have none. Identities are granted and revoked when a cell joins or fails; this handles members that
+// were unreachable then.
 type Identities struct {
 	// Hub is the configuration of the hub's clients. Client reads the hub from a cache, Fresh without one.
 	Hub    *rest.Config
@@ -107,8 +108,8 @@ func (d difference) apply(ctx context.Context, hub *rest.Config) error {
 	return revoke(ctx, hub, d.cell, d.cluster)
 }
 
-// differences compares the cells that should have an identity with the credentials that are present. Failed cells are left out: a takeover
-// revokes their identities, and they get them back when they return.
+// differences compares the cells that should have an identity with the credentials that are present. Failed cells are
+// left out: a takeover revokes their identities, and they get them back when they return.
 func differences(topology *cellplanev1alpha1.CellTopologySpec, cells []cellplanev1alpha1.Cell, members []clusterv1alpha1.Cluster, present map[string]bool) []difference {
 	listed := map[string]cellplanev1alpha1.CellState{}
 	for _, cell := range topology.Cells {
@@ -134,7 +135,8 @@ func differences(topology *cellplanev1alpha1.CellTopologySpec, cells []cellplane
 	return all
 }
 
-// joined reports whether a cluster has an identity per cell. A cluster that was registered by other means has one set of credentials for all.
+// joined reports whether a cluster has an identity per cell. A cluster that was registered by other means has one set
+// of credentials for all.
 func joined(cluster *clusterv1alpha1.Cluster, present map[string]bool) bool {
 	return present[membership.SecretName(cluster.Name, membership.HubEngine)]
 }

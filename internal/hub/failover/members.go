@@ -20,7 +20,8 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// revoke revokes the cell's identity in all members, and returns those where that failed. These are closed for all engines.
+// revoke revokes the cell's identity in all members, and returns those where that failed. These are closed for all
+// engines.
 func (t *Takeover) revoke(ctx context.Context, cell *cellplanev1alpha1.Cell) (unfenced []string, err error) {
 	var members clusterv1alpha1.ClusterList
 	if err := t.Fresh.List(ctx, &members); err != nil {
@@ -50,8 +51,8 @@ func (t *Takeover) revoke(ctx context.Context, cell *cellplanev1alpha1.Cell) (un
 	return unfenced, t.setCondition(ctx, cell, condition)
 }
 
-// close forbids or allows engines to write to a member, because of a cell that still has, or no longer has, an identity there. Concurrent
-// changes because of other cells are kept.
+// close forbids or allows engines to write to a member, because of a cell that still has, or no longer has, an
+// identity there. Concurrent changes because of other cells are kept.
 func (t *Takeover) close(ctx context.Context, member *clusterv1alpha1.Cluster, cell string, closed bool) error {
 	for {
 		err := t.tryClose(ctx, member, cell, closed)
@@ -91,7 +92,8 @@ func (t *Takeover) tryClose(ctx context.Context, member *clusterv1alpha1.Cluster
 // closedTimeout is how long the copies of Clusters may take to reach a cell. They take milliseconds.
 const closedTimeout = 30 * time.Second
 
-// waitClosed waits until every cell knows that members are closed. A cell that does not have a Cluster does not write there.
+// waitClosed waits until every cell knows that members are closed. A cell that does not have a Cluster does not write
+// there.
 func (t *Takeover) waitClosed(ctx context.Context, topology *slots.Map, members []string, cell string) error {
 	if len(members) == 0 {
 		return nil

@@ -18,8 +18,8 @@ import (
 
 // Promotion turns the copies of a failed cell into objects.
 //
-// As at the end of a move, the objects of a workload are stored frozen, then bindings are activated, then templates: see
-// handover.Slot for why.
+// As at the end of a move, the objects of a workload are stored frozen, then bindings are activated, then templates:
+// see handover.Slot for why.
 type Promotion struct {
 	// Topology in which the cell has failed.
 	Topology *slots.Map
@@ -37,8 +37,8 @@ type Promoted struct {
 	Objects int
 	// Contested are copies whose key another object has. They stay copies.
 	Contested []string
-	// Uncovered counts the slots of the cell that no surviving cell has ever had completely: their backup cell has failed too, or was
-	// still being populated.
+	// Uncovered counts the slots of the cell that no surviving cell has ever had completely: their backup cell has
+	// failed too, or was still being populated.
 	Uncovered int
 }
 

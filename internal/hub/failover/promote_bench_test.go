@@ -10,8 +10,8 @@ import (
 	"github.com/cellplane/cellplane/internal/hub/backup"
 )
 
-// BenchmarkPromotion measures how fast the copies of a cell are promoted in the two others, without clients. Objects are as large as those of
-// make bench-cells.
+// BenchmarkPromotion measures how fast the copies of a cell are promoted in the two others, without clients. Objects
+// are as large as those of make bench-cells.
 func BenchmarkPromotion(b *testing.B) {
 	const copies = 5000
 	w := newWorld(b)

@@ -22,7 +22,8 @@ func isReadmitted(cell *cellplanev1alpha1.Cell) bool {
 	return fenced != nil && fenced.Reason == reasonReadmitted
 }
 
-// forgetPromotion resets the condition Promoted of a cell that has returned, so that its copies are promoted should it fail again.
+// forgetPromotion resets the condition Promoted of a cell that has returned, so that its copies are promoted should
+// it fail again.
 func (t *Takeover) forgetPromotion(ctx context.Context, cell *cellplanev1alpha1.Cell) error {
 	if !meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellPromoted) {
 		return nil
@@ -86,8 +87,8 @@ func (t *Takeover) Readmit(ctx context.Context, topology *slots.Map, name string
 	return t.readmitted(ctx, cell, message)
 }
 
-// readmitted records that a cell has returned. The order matters: a cell that is fenced and not promoted would be taken over again, from
-// outdated copies.
+// readmitted records that a cell has returned. The order matters: a cell that is fenced and not promoted would be
+// taken over again, from outdated copies.
 func (t *Takeover) readmitted(ctx context.Context, cell *cellplanev1alpha1.Cell, message string) error {
 	if err := t.setCondition(ctx, cell, metav1.Condition{Type: names.CellFenced, Status: metav1.ConditionFalse, Reason: reasonReadmitted, Message: message}); err != nil {
 		return err

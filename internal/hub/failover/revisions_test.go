@@ -14,9 +14,9 @@ import (
 	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
 )
 
-// testOwnRevisions loses a cell with many workloads. Some have bindings, and stale Works in the cells that take over. Every change that an
-// engine or a client must see has its own revision, so that a resumed watch misses nothing; only frozen objects share revisions. No template
-// is activated before its binding.
+// testOwnRevisions loses a cell with many workloads. Some have bindings, and stale Works in the cells that take over.
+// Every change that an engine or a client must see has its own revision, so that a resumed watch misses nothing; only
+// frozen objects share revisions. No template is activated before its binding.
 func (w *world) testOwnRevisions(t *testing.T) {
 	w.wipe(t)
 	defer w.wipe(t)

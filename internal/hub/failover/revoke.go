@@ -16,8 +16,8 @@ import (
 // revokeTimeout is how long one member may take to revoke an identity.
 const revokeTimeout = 10 * time.Second
 
-// revokeAll revokes the identity of a cell in all members, concurrently, and returns those in which that failed. No engine may write there
-// until it succeeds: the failed cell's engine might still do so.
+// revokeAll revokes the identity of a cell in all members, concurrently, and returns those in which that failed. No
+// engine may write there until it succeeds: the failed cell's engine might still do so.
 func revokeAll(ctx context.Context, hub *rest.Config, cell string, members []string) (unfenced []string) {
 	var mu sync.Mutex
 	var group sync.WaitGroup

@@ -20,10 +20,11 @@ import (
 
 // staleObjects are the stale copies and frozen bindings in a cell that matter to a promotion.
 type staleObjects struct {
-	// works are marked Works in slots that the cell owns again. Its engine would ignore them instead of creating new ones.
+	// works are marked Works in slots that the cell owns again. Its engine would ignore them instead of creating new
+	// ones.
 	works []string
-	// stale are stale copies in slots that the cell owns, with their revisions. Promoted objects replace them; the others would block new
-	// objects.
+	// stale are stale copies in slots that the cell owns, with their revisions. Promoted objects replace them; the
+	// others would block new objects.
 	stale map[string]int64
 	// lost are stale copies of objects that had moved to the failed cell, by key without prefix.
 	lost map[string]staleCopy
@@ -88,8 +89,8 @@ func (p *Promotion) sweep(ctx context.Context, cell *cellstore.Store) error {
 	return removeKeys(ctx, cell, p.Term, slices.Collect(maps.Keys(found.stale)))
 }
 
-// restore restores objects that had moved to the failed cell so recently that no backup exists. The stale copy of the move is the same
-// object. It stays frozen until everything is stored.
+// restore restores objects that had moved to the failed cell so recently that no backup exists. The stale copy of the
+// move is the same object. It stays frozen until everything is stored.
 func (p *Promotion) restore(ctx context.Context, all []*staleObjects, received backup.Received, bound *slotSet) (int, error) {
 	latest := map[string]staleCopy{} // an object may have moved more than once
 	for _, found := range all {

@@ -15,8 +15,8 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// testCloseSuccession loses a cell, and then one that took over, before its new objects and its lost backups are copied again. Objects that no
-// other cell has are found when the second one returns, and no others.
+// testCloseSuccession loses a cell, and then one that took over, before its new objects and its lost backups are
+// copied again. Objects that no other cell has are found when the second one returns, and no others.
 func (w *world) testCloseSuccession(t *testing.T) {
 	w.wipe(t)
 	defer w.wipe(t)

@@ -130,8 +130,8 @@ func TestClosing(t *testing.T) {
 	}
 }
 
-// TestClosedEverywhere has a hub manager close a member and stop before the other cells know. The next one waits until they do: until then
-// their engines might write there, and so might that of the failed cell.
+// TestClosedEverywhere has a hub manager close a member and stop before the other cells know. The next one waits
+// until they do: until then their engines might write there, and so might that of the failed cell.
 func TestClosedEverywhere(t *testing.T) {
 	b := newFailedCell(t)
 	stopped, stop := context.WithCancel(t.Context())

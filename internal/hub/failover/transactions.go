@@ -8,10 +8,12 @@ import (
 	"github.com/cellplane/cellplane/internal/cellstore"
 )
 
-// Every change that an engine or a client must see has its own revision: a watch that is resumed between two changes of one revision never
-// shows the second. Many such transactions are under way at once. Frozen objects share transactions: they are seen when they are activated.
+// Every change that an engine or a client must see has its own revision: a watch that is resumed between two changes
+// of one revision never shows the second. Many such transactions are under way at once. Frozen objects share
+// transactions: they are seen when they are activated.
 const (
-	// batch is the maximum number of copies in a transaction. etcd allows 128 operations by default, and each copy takes two.
+	// batch is the maximum number of copies in a transaction. etcd allows 128 operations by default, and each copy
+	// takes two.
 	batch = 60
 	// batchBytes bounds a transaction; etcd takes 1.5 MiB by default.
 	batchBytes = 1 << 20

@@ -14,8 +14,8 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// testUnreachable pauses a backup cell before it is compared, until the other stores have compacted its position. It is compared again when
-// it is back, and the other backup cells are up to date meanwhile.
+// testUnreachable pauses a backup cell before it is compared, until the other stores have compacted its position. It
+// is compared again when it is back, and the other backup cells are up to date meanwhile.
 func (w *world) testUnreachable(t *testing.T) {
 	const paused = "cell-c"
 	w.wipe(t)

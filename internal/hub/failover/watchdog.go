@@ -14,14 +14,16 @@ type Watchdog struct {
 
 // Sighting is the result of one probe of all cells.
 type Sighting struct {
-	// Answering and Silent are the reachable and unreachable cells that own slots. A cell answers if its API server or its store does.
+	// Answering and Silent are the reachable and unreachable cells that own slots. A cell answers if its API server
+	// or its store does.
 	Answering, Silent []string
 	// Failed is the number of cells that have been declared failed.
 	Failed int
 }
 
-// See takes the result of a probe and returns the cell to declare failed, or nothing. If several cells are unreachable the fault may be on
-// this side, so only time in which all others answered counts. It declares no second cell failed.
+// See takes the result of a probe and returns the cell to declare failed, or nothing. If several cells are
+// unreachable the fault may be on this side, so only time in which all others answered counts. It declares no second
+// cell failed.
 func (w *Watchdog) See(now time.Time, s Sighting) string {
 	if len(s.Silent) != 1 || len(s.Answering) == 0 {
 		w.unreachable = ""

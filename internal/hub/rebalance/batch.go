@@ -17,8 +17,8 @@ const (
 	batchBytes = 1 << 20
 )
 
-// batcher combines calls into requests. Calls made while a request is under way go into the next one, so a single call never waits, and
-// many calls cost less each.
+// batcher combines calls into requests. Calls made while a request is under way go into the next one, so a single
+// call never waits, and many calls cost less each.
 type batcher[Q, A any] struct {
 	// ctx ends all requests. It is not the caller's: others may share the request.
 	ctx context.Context
@@ -151,8 +151,8 @@ func (s *sharedStore) write(ctx context.Context, p put) (int64, error) {
 	return revision, err
 }
 
-// writeShared stores a value, perhaps in one transaction with others and so at the same revision. A watch that is resumed between two
-// events of one revision never receives the second: see handover.Step.SharesRevision.
+// writeShared stores a value, perhaps in one transaction with others and so at the same revision. A watch that is
+// resumed between two events of one revision never receives the second: see handover.Step.SharesRevision.
 func (s *sharedStore) writeShared(ctx context.Context, p put) (int64, error) {
 	result, err := s.writes.do(ctx, p)
 	return result.revision, errors.Join(err, result.err)

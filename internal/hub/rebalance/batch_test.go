@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestBatcher makes many calls while a request is under way: they go into the next requests, as many as fit, and each gets its own answer.
+// TestBatcher makes many calls while a request is under way: they go into the next requests, as many as fit, and each
+// gets its own answer.
 func TestBatcher(t *testing.T) {
 	const callers = 3*batchKeys + 1
 	var b batcher[int, string]
@@ -53,7 +54,8 @@ func TestBatcher(t *testing.T) {
 	}
 }
 
-// TestBatcherBounds checks that a query too large to share a request gets its own, and that a failed request fails all its callers.
+// TestBatcherBounds checks that a query too large to share a request gets its own, and that a failed request fails
+// all its callers.
 func TestBatcherBounds(t *testing.T) {
 	b := batcher[int, int]{ctx: t.Context(), size: func(size int) int { return size }}
 	for _, size := range []int{batchBytes / 2, batchBytes / 2, 1, 2 * batchBytes, 7} {

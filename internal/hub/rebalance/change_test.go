@@ -44,7 +44,8 @@ import (
 
 const shop = "shop"
 
-// hubEnv is a federation of a hub, three cells and a member, with the hub manager and the cells' engines in this process.
+// hubEnv is a federation of a hub, three cells and a member, with the hub manager and the cells' engines in this
+// process.
 type hubEnv struct {
 	federation *local.Federation
 	hub        client.WithWatch
@@ -376,7 +377,8 @@ func (s *hubEnv) awaitStatus(t *testing.T, home map[string]string) {
 	}
 }
 
-// checkOwners checks that workloads are unchanged in the cells that own them now, updates home, and returns how many have moved.
+// checkOwners checks that workloads are unchanged in the cells that own them now, updates home, and returns how many
+// have moved.
 func (s *hubEnv) checkOwners(t *testing.T, home map[string]string, before map[string]snapshot) int {
 	t.Helper()
 	owners, moved := s.owners(t), 0

@@ -19,8 +19,9 @@ import (
 	"github.com/cellplane/cellplane/internal/cellstore"
 )
 
-// verifier checks that the API servers of cells serve copies as they were stored. It watches the frozen objects of each kind that moves,
-// which costs an API server a fraction of reading each. A copy that the watch does not show as it was stored is read.
+// verifier checks that the API servers of cells serve copies as they were stored. It watches the frozen objects of
+// each kind that moves, which costs an API server a fraction of reading each. A copy that the watch does not show as
+// it was stored is read.
 type verifier struct {
 	ctx context.Context // of the watches
 
@@ -40,7 +41,8 @@ func newVerifier(ctx context.Context) *verifier {
 	return &verifier{ctx: ctx, watches: map[watchKey]*copyWatch{}}
 }
 
-// verify returns an error unless the new cell's API server serves a copy as it was stored, or as the old cell serves the original.
+// verify returns an error unless the new cell's API server serves a copy as it was stored, or as the old cell serves
+// the original.
 func (v *verifier) verify(ctx context.Context, from, to *reader, object *cellstore.Object, stored cellstore.KV) error {
 	if v.watch(to, object, stored).confirms(ctx, object, stored) {
 		return nil

@@ -34,8 +34,9 @@ func definition(t *testing.T, plural, kind string) *unstructured.Unstructured {
 	return object
 }
 
-// testUnestablished has a cell join while it does not serve one kind, because its name is taken, and does not have another. The change waits
-// for both. Watches then begin in the cell where it knows the history of every kind, without a relist.
+// testUnestablished has a cell join while it does not serve one kind, because its name is taken, and does not have
+// another. The change waits for both. Watches then begin in the cell where it knows the history of every kind,
+// without a relist.
 func (s *hubEnv) testUnestablished(t *testing.T) {
 	first, second, third := definition(t, "things", "Thing"), definition(t, "stuffs", "Thing"), definition(t, "widgets", "Widget")
 	s.create(t, s.hub, first)

@@ -99,7 +99,8 @@ func (c *change) admitting() bool {
 	return !c.fenced() && len(c.in(cellplanev1alpha1.CellStateIn)) > 0
 }
 
-// follow has backups follow the topology. If cells join, they are admitted first: a returning cell's old objects must not be copied.
+// follow has backups follow the topology. If cells join, they are admitted first: a returning cell's old objects must
+// not be copied.
 func (c *change) follow() {
 	if c.Follow != nil {
 		c.Follow(c.compiled)

@@ -18,7 +18,8 @@ import (
 // progressInterval is how often a store is asked for the progress of a watch.
 const progressInterval = 50 * time.Millisecond
 
-// index holds the keys of the objects that have to leave a cell, by slot, and watches the store. Values are read when an object moves.
+// index holds the keys of the objects that have to leave a cell, by slot, and watches the store. Values are read when
+// an object moves.
 type index struct {
 	store *cellstore.Store
 	// leaves and arrives report whether the objects of a slot leave the cell, or move to it.

@@ -11,7 +11,8 @@ import (
 	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
 )
 
-// testLostAnswers loses the answer to each transaction in turn: the mover continues without knowing whether it was executed.
+// testLostAnswers loses the answer to each transaction in turn: the mover continues without knowing whether it was
+// executed.
 func testLostAnswers(t *testing.T, env *cellEnv) {
 	topology := joining(t, false, "cell-a", "cell-b")
 	for lost := 1; ; lost++ {

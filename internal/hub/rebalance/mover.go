@@ -12,8 +12,8 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// Mover moves the objects of one change. All state that must survive a crash is on the objects, so another mover with a higher term can
-// continue at any time.
+// Mover moves the objects of one change. All state that must survive a crash is on the objects, so another mover with
+// a higher term can continue at any time.
 type Mover struct {
 	// Topology of the change.
 	Topology *slots.Map
@@ -23,11 +23,13 @@ type Mover struct {
 	Term cellstore.Term
 	// Window is the maximum number of objects that move at once. Fewer do if the stores become slow.
 	Window int
-	// Verify reads a copy through the API server of its cell and returns an error if it differs from what the original's cell serves.
+	// Verify reads a copy through the API server of its cell and returns an error if it differs from what the
+	// original's cell serves.
 	Verify func(ctx context.Context, from, to string, object *cellstore.Object, stored cellstore.KV) error
 	// Moved, if not nil, is called with each slot whose objects have all moved, in any order.
 	Moved func(slots.Slot)
-	// Written, if not nil, is called after each transaction. Its error stands for a lost answer; errStopped ends the run.
+	// Written, if not nil, is called after each transaction. Its error stands for a lost answer; errStopped ends the
+	// run.
 	Written func(step handover.Step, cell, key string) error
 
 	indexes map[string]*index
@@ -40,7 +42,8 @@ type Mover struct {
 	wake    chan struct{}
 }
 
-// Run moves everything and returns when nothing remains to be moved. If it fails, the next run finishes what it was doing.
+// Run moves everything and returns when nothing remains to be moved. If it fails, the next run finishes what it was
+// doing.
 func (m *Mover) Run(ctx context.Context) error {
 	m.mu.Lock()
 	if m.pace == nil {
@@ -111,7 +114,8 @@ func (m *Mover) populate(ctx context.Context) error {
 	return nil
 }
 
-// leaves reports whether objects of a slot leave a cell. A cell that is drained keeps nothing, not even objects of slots it does not own.
+// leaves reports whether objects of a slot leave a cell. A cell that is drained keeps nothing, not even objects of
+// slots it does not own.
 func (m *Mover) leaves(cell slots.Index, slot slots.Slot) bool {
 	route := m.Topology.Route(slot)
 	return route.New != cell && (route.Old == cell || m.Topology.Cell(cell).State == slots.Out)
@@ -235,7 +239,8 @@ func (m *Mover) move(ctx context.Context) error {
 	}
 }
 
-// finished brings the indexes up to date and reports whether nothing remains: an engine may have stored a binding meanwhile.
+// finished brings the indexes up to date and reports whether nothing remains: an engine may have stored a binding
+// meanwhile.
 func (m *Mover) finished(ctx context.Context) (bool, error) {
 	for _, x := range m.indexes {
 		if !x.loses {

@@ -14,8 +14,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// BenchmarkMove measures the cost of moving an object, by how many move at once: the CPU time of the mover, the stores and the API servers,
-// without engines, backups, gateways or clients. CPU time is meaningful on a busy machine too.
+// BenchmarkMove measures the cost of moving an object, by how many move at once: the CPU time of the mover, the
+// stores and the API servers, without engines, backups, gateways or clients. CPU time is meaningful on a busy machine
+// too.
 func BenchmarkMove(b *testing.B) {
 	const created = 2000
 	env := newCellEnv(b, 2)

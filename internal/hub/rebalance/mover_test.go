@@ -454,8 +454,8 @@ func clientOf(t *testing.T, config *rest.Config) kubernetes.Interface {
 	return client
 }
 
-// testScaledWhileFrozen scales an object between its copy and its commit. The fence does not see the label in a Scale, so only the
-// transaction of the commit can detect it.
+// testScaledWhileFrozen scales an object between its copy and its commit. The fence does not see the label in a
+// Scale, so only the transaction of the commit can detect it.
 func testScaledWhileFrozen(t *testing.T, env *cellEnv) {
 	ctx := t.Context()
 	topology := joining(t, false, "cell-a", "cell-b")

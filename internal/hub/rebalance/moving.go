@@ -85,7 +85,8 @@ func (c *change) publishMove(ctx context.Context, mover *Mover, moved *slotSet) 
 	return c.publish(ctx, status)
 }
 
-// finish publishes that everything has moved, and up to which revision watches must have read the cells that have lost objects.
+// finish publishes that everything has moved, and up to which revision watches must have read the cells that have
+// lost objects.
 func (c *change) finish(ctx context.Context, mover *Mover, moved *slotSet, took time.Duration) error {
 	status := c.status()
 	status.Phase = cellplanev1alpha1.TopologyMoved

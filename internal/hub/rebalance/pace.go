@@ -8,19 +8,19 @@ import (
 )
 
 const (
-	// paceSamples is the number of transactions after which the pace is adjusted. Their 75th percentile counts: where requests begin to
-	// queue, some wait long before half of them do.
+	// paceSamples is the number of transactions after which the pace is adjusted. Their 75th percentile counts: where
+	// requests begin to queue, some wait long before half of them do.
 	paceSamples = 16
-	// paceTolerance is how much slower than at best transactions may become before fewer objects move at once. Where requests queue,
-	// twice as slow means that about half of the capacity is used.
+	// paceTolerance is how much slower than at best transactions may become before fewer objects move at once. Where
+	// requests queue, twice as slow means that about half of the capacity is used.
 	paceTolerance = 2
 	// paceFloor is how many objects move at once however slow the stores are.
 	paceFloor = 2
 )
 
-// pace limits how many objects move at once: up to the window, and fewer if the stores become slow. The first objects move one by one
-// and show how fast the stores are. Then the limit grows until transactions take clearly longer. So other users of the same stores and
-// machines do not have to wait for the mover.
+// pace limits how many objects move at once: up to the window, and fewer if the stores become slow. The first objects
+// move one by one and show how fast the stores are. Then the limit grows until transactions take clearly longer. So
+// other users of the same stores and machines do not have to wait for the mover.
 type pace struct {
 	window int
 
@@ -36,7 +36,8 @@ func newPace(window int) *pace {
 	return &pace{window: window, limit: 1, changed: make(chan struct{}, 1)}
 }
 
-// acquire waits until a number of objects may move. Only one goroutine may call it. More objects than the limit move alone.
+// acquire waits until a number of objects may move. Only one goroutine may call it. More objects than the limit move
+// alone.
 func (p *pace) acquire(ctx context.Context, objects int) error {
 	for {
 		p.mu.Lock()

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// converge runs transactions whose latency depends on how many there are at once, and returns the range in which their number ends.
+// converge runs transactions whose latency depends on how many there are at once, and returns the range in which
+// their number ends.
 func converge(p *pace, latency func(atOnce int) time.Duration) (least, most int) {
 	for range 200 * paceSamples {
 		p.observe(latency(p.now()))

@@ -50,8 +50,9 @@ func (c *change) carry(ctx context.Context, status *cellplanev1alpha1.CellTopolo
 	return nil
 }
 
-// publishFrom publishes where watches begin in new cells, once these can be watched: an API server knows the history of a kind only from
-// when it first watched it. Until the epoch is in force no gateway watches them, and no client's objects are stored there.
+// publishFrom publishes where watches begin in new cells, once these can be watched: an API server knows the history
+// of a kind only from when it first watched it. Until the epoch is in force no gateway watches them, and no client's
+// objects are stored there.
 func (c *change) publishFrom(ctx context.Context) error {
 	status := c.status()
 	i := slices.IndexFunc(status.Epochs, func(e cellplanev1alpha1.TopologyEpoch) bool { return e.Epoch == c.topology.Generation })
@@ -75,8 +76,8 @@ func (c *change) publishFrom(ctx context.Context) error {
 	return c.publish(ctx, status)
 }
 
-// unused returns where cells began in the former epoch if that was never in force. Then positions are those of the epoch before it, and
-// nothing has moved since.
+// unused returns where cells began in the former epoch if that was never in force. Then positions are those of the
+// epoch before it, and nothing has moved since.
 func (c *change) unused(status *cellplanev1alpha1.CellTopologyStatus) map[string]int64 {
 	before := c.topology.Status.Phase
 	last := len(status.Epochs) - 1

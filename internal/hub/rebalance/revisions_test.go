@@ -11,8 +11,8 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// testOwnRevisions moves many objects at once. Every change that somebody must see has its own revision, so that a resumed watch misses
-// nothing: the mark of each Work, each copy and each activation.
+// testOwnRevisions moves many objects at once. Every change that somebody must see has its own revision, so that a
+// resumed watch misses nothing: the mark of each Work, each copy and each activation.
 func testOwnRevisions(t *testing.T, env *cellEnv) {
 	const namespace, worksOfEach = "revisions", 5
 	topology := joining(t, false, "cell-a", "cell-b")

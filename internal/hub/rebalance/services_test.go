@@ -11,8 +11,8 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// testServices moves a Service whose cluster IP is free in the new cell, and one whose cluster IP another Service has there. The API
-// server's repair loop leaves all three Services as they are.
+// testServices moves a Service whose cluster IP is free in the new cell, and one whose cluster IP another Service has
+// there. The API server's repair loop leaves all three Services as they are.
 func testServices(t *testing.T, env *cellEnv) {
 	ctx := t.Context()
 	topology := joining(t, false, "cell-a", "cell-b")

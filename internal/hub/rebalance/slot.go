@@ -58,7 +58,8 @@ type outcome struct {
 	revision int64
 }
 
-// run takes the actions that are ready, many at once, until there are none. After an error it waits for those under way.
+// run takes the actions that are ready, many at once, until there are none. After an error it waits for those under
+// way.
 func (s *slotMove) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	outcomes := make(chan outcome)
@@ -214,7 +215,8 @@ func federated(objects []handover.Object) int {
 	return count
 }
 
-// markWork marks a Work as moved, in a transaction of its own: an engine that never saw the mark would go on writing to a member.
+// markWork marks a Work as moved, in a transaction of its own: an engine that never saw the mark would go on writing
+// to a member.
 func (m *Mover) markWork(ctx context.Context, work handover.Object) error {
 	s := &side{sharedStore: m.stores[work.Cell]}
 	for {

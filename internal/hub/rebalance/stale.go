@@ -34,8 +34,8 @@ func (c *change) clearTargets(ctx context.Context) error {
 	return group.Wait()
 }
 
-// sweep removes stale copies from a cell, in some slots. With strays it also removes bindings and Works that an engine has stored after
-// their template had moved.
+// sweep removes stale copies from a cell, in some slots. With strays it also removes bindings and Works that an
+// engine has stored after their template had moved.
 func (c *change) sweep(ctx context.Context, store *cellstore.Store, in func(slots.Slot) bool, strays bool) error {
 	for kv, err := range store.Range(ctx, store.Prefix(), 0) {
 		if err != nil {
@@ -62,8 +62,8 @@ func (c *change) sweep(ctx context.Context, store *cellstore.Store, in func(slot
 	return nil
 }
 
-// cleanUp removes stale copies after the grace period. Members are not affected: the engine of the cell ignores these objects and their
-// removal.
+// cleanUp removes stale copies after the grace period. Members are not affected: the engine of the cell ignores these
+// objects and their removal.
 func (c *change) cleanUp(ctx context.Context) error {
 	since := c.topology.Status.LeftoversSince
 	if since == nil {

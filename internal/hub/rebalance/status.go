@@ -59,7 +59,8 @@ func ownedPart(status *cellplanev1alpha1.CellTopologyStatus) (json.RawMessage, e
 	return encoded, nil
 }
 
-// publish writes the status, unless the topology has another epoch by now, or another hub manager has written the status.
+// publish writes the status, unless the topology has another epoch by now, or another hub manager has written the
+// status.
 func (c *change) publish(ctx context.Context, status *cellplanev1alpha1.CellTopologyStatus) error {
 	owned, err := ownedPart(status)
 	if err != nil {
@@ -121,8 +122,8 @@ func (c *change) wroteLast(fresh *cellplanev1alpha1.CellTopology, sent json.RawM
 
 var (
 	errEpochOver = errors.New("the topology has been edited")
-	// errOverwritten means that somebody else has published a status, perhaps a hub manager that has taken over. The caller has to read
-	// the topology again.
+	// errOverwritten means that somebody else has published a status, perhaps a hub manager that has taken over. The
+	// caller has to read the topology again.
 	errOverwritten = errors.New("somebody else has published a status")
 )
 

@@ -111,8 +111,8 @@ func (r *reader) definitions(ctx context.Context) (*apiextensionsv1.CustomResour
 	return &definitions, nil
 }
 
-// legible caches whether the values of a store are unencrypted. To find out means to read the whole store, and a blocked change is retried
-// often.
+// legible caches whether the values of a store are unencrypted. To find out means to read the whole store, and a
+// blocked change is retried often.
 type legible struct {
 	// epoch is the last one in which nothing was encrypted. The mover notices if that changes while it runs.
 	epoch int64
@@ -156,8 +156,8 @@ func (c *connection) encrypted() error {
 // grantTimeout is how long a member may take to give a cell an identity.
 const grantTimeout = 15 * time.Second
 
-// grantAll gives a cell an identity in all members. An unreachable member does not block the change: the cell's engine reports what it
-// cannot do there, and failover.Identities retries.
+// grantAll gives a cell an identity in all members. An unreachable member does not block the change: the cell's
+// engine reports what it cannot do there, and failover.Identities retries.
 func (c *change) grantAll(ctx context.Context, cell string) error {
 	grant := c.Grant
 	if grant == nil {

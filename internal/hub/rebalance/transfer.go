@@ -62,8 +62,8 @@ func (t *transfer) state() handover.State {
 	}
 }
 
-// take does one step. It returns cellstore.ErrConflict if the object has changed since it was loaded. Once it is frozen no client can
-// have done that, except by a scale request, in which the label does not show.
+// take does one step. It returns cellstore.ErrConflict if the object has changed since it was loaded. Once it is
+// frozen no client can have done that, except by a scale request, in which the label does not show.
 func (t *transfer) take(ctx context.Context, step handover.Step) error {
 	err := t.do(ctx, step)
 	if err == nil && step != handover.Load {

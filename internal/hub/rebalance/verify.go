@@ -25,7 +25,8 @@ type reader struct {
 	cell   string
 	client *rest.RESTClient
 	mapper *restmapper.DeferredDiscoveryRESTMapper
-	// mapping is the lock of the mapper, which is not safe for concurrent use. The mapper may send requests and takes no context.
+	// mapping is the lock of the mapper, which is not safe for concurrent use. The mapper may send requests and takes
+	// no context.
 	mapping chan struct{}
 }
 
@@ -111,8 +112,8 @@ func (r *reader) read(ctx context.Context, object *cellstore.Object, media strin
 
 var errDiffers = errors.New("the new cell serves the copy differently from the original; it stays frozen until both agree")
 
-// verify compares what the new cell serves with what was stored there. An object that was stored by an older version may be served with
-// newer defaults: then both cells have to serve the same.
+// verify compares what the new cell serves with what was stored there. An object that was stored by an older version
+// may be served with newer defaults: then both cells have to serve the same.
 func verify(ctx context.Context, from, to *reader, object *cellstore.Object, stored cellstore.KV) error {
 	media := mediaOf(stored.Value)
 	served, err := to.read(ctx, object, media, stored.ModRevision)

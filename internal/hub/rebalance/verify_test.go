@@ -12,8 +12,8 @@ import (
 	"github.com/cellplane/cellplane/internal/cellstore"
 )
 
-// TestReaderWaits has an API server accept a request and not answer. A second caller that waits for the mapper can be cancelled: the cell may
-// have been declared failed meanwhile.
+// TestReaderWaits has an API server accept a request and not answer. A second caller that waits for the mapper can be
+// cancelled: the cell may have been declared failed meanwhile.
 func TestReaderWaits(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is closed with the test
 	if err != nil {

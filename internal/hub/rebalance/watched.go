@@ -25,8 +25,8 @@ const (
 	watchedWorkers = 8
 )
 
-// checkWatched makes sure that the API server of a cell watches its store for each kind that is split by slot, so that it knows the history
-// from now on. For a custom kind it begins with the first request.
+// checkWatched makes sure that the API server of a cell watches its store for each kind that is split by slot, so
+// that it knows the history from now on. For a custom kind it begins with the first request.
 func (r *reader) checkWatched(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, watchedTimeout)
 	defer cancel()
@@ -45,8 +45,8 @@ func (r *reader) checkWatched(ctx context.Context) error {
 	return group.Wait()
 }
 
-// checkKind requests objects that do not exist. With a selector and resourceVersion 0 the API server answers from its cache. Until that is
-// populated it refuses, and the client retries.
+// checkKind requests objects that do not exist. With a selector and resourceVersion 0 the API server answers from its
+// cache. Until that is populated it refuses, and the client retries.
 func (r *reader) checkKind(ctx context.Context, resource schema.GroupVersionResource) error {
 	root := "/apis/" + resource.Group + "/" + resource.Version
 	if resource.Group == "" {

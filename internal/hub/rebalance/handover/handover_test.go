@@ -121,8 +121,9 @@ func scanStatus(t *testing.T, d *datadriven.TestData, key string) Status {
 	return Absent
 }
 
-// TestNothingIsLost has clients and engines write, answers be lost, movers crash and changes be turned back at random, while the
-// actions of a mover are done in any order. A mover that is left alone finishes, and everything is in use in the new cell.
+// TestNothingIsLost has clients and engines write, answers be lost, movers crash and changes be turned back at
+// random, while the actions of a mover are done in any order. A mover that is left alone finishes, and everything is
+// in use in the new cell.
 func TestNothingIsLost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
@@ -134,14 +135,14 @@ func TestNothingIsLost(t *testing.T) {
 				}
 			}
 		}
-		any := func() string {
+		pick := func() string {
 			return keyOf(rapid.SampledFrom([]string{"web", "db", "web*", "db*"}).Draw(t, "object"))
 		}
 		for range rapid.IntRange(0, 80).Draw(t, "length") {
 			event := rapid.SampledFrom([]string{
 				"act", "act", "act", "act", "act", "act", "lose", "write", "create", "delete", "scale", "bind", "bind late", "crash", "reverse", "purge",
 			}).Draw(t, "event")
-			w.event(t, event, any)
+			w.event(t, event, pick)
 			if err := w.check(); err != nil {
 				t.Fatalf("after %s: %v\n%s%v", event, err, w, w.log)
 			}
@@ -166,7 +167,7 @@ func TestNothingIsLost(t *testing.T) {
 	})
 }
 
-func (w *world) event(t *rapid.T, event string, any func() string) {
+func (w *world) event(t *rapid.T, event string, pick func() string) {
 	switch event {
 	case "act", "lose":
 		if flight := w.ready(); len(flight) > 0 {
@@ -175,13 +176,13 @@ func (w *world) event(t *rapid.T, event string, any func() string) {
 			w.finished()
 		}
 	case "write":
-		w.write(any())
+		w.write(pick())
 	case "create":
-		w.create(any())
+		w.create(pick())
 	case "delete":
-		w.remove(any())
+		w.remove(pick())
 	case "scale":
-		w.scale(any())
+		w.scale(pick())
 	case "bind", "bind late":
 		w.bind(keyOf(rapid.SampledFrom([]string{"web", "db"}).Draw(t, "template")), event == "bind late")
 	case "crash":
@@ -191,13 +192,14 @@ func (w *world) event(t *rapid.T, event string, any func() string) {
 			w.reverse()
 		}
 	case "purge":
-		if other := w.at(1-w.old, any()); other.status == Moved {
+		if other := w.at(1-w.old, pick()); other.status == Moved {
 			*other = held{}
 		}
 	}
 }
 
-// TestCrashes stops the mover after each of its actions in turn, loses the answer, or turns the change back, and lets another finish.
+// TestCrashes stops the mover after each of its actions in turn, loses the answer, or turns the change back, and lets
+// another finish.
 func TestCrashes(t *testing.T) {
 	begin := func() *world {
 		w := newWorld()
@@ -239,8 +241,8 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
-// TestStrays finds an object in a second cell under the key of one that the owner of the slot has. The owner's moves, and the stray is not
-// even looked at before that: it could otherwise overwrite the copy.
+// TestStrays finds an object in a second cell under the key of one that the owner of the slot has. The owner's moves,
+// and the stray is not even looked at before that: it could otherwise overwrite the copy.
 func TestStrays(t *testing.T) {
 	s := NewSlot("a")
 	var taken []string

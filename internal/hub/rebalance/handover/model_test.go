@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// world models two cells, one slot, its clients, the engine of the old cell, and movers. It checks after every event that nothing is
-// lost, that no object has two owners, and that no engine sees an object without the objects it depends on.
+// world models two cells, one slot, its clients, the engine of the old cell, and movers. It checks after every event
+// that nothing is lost, that no object has two owners, and that no engine sees an object without the objects it
+// depends on.
 type world struct {
 	cells [2]map[string]*held
 	old   int // the cell that the slot leaves
@@ -118,8 +119,8 @@ func (w *world) write(key string) bool {
 	return true
 }
 
-// scale changes an object, frozen or not, at the old cell's API server: the fence does not see the label in a Scale. Gateways prevent
-// that by a precondition, so that only somebody who bypasses them can do it.
+// scale changes an object, frozen or not, at the old cell's API server: the fence does not see the label in a Scale.
+// Gateways prevent that by a precondition, so that only somebody who bypasses them can do it.
 func (w *world) scale(key string) bool {
 	at := w.located(key)
 	if at != w.old || KindOf(key) != Template {
@@ -143,8 +144,8 @@ func (w *world) remove(key string) bool {
 	return true
 }
 
-// bind has the old cell's engine store a binding of a template that is in use there. An engine that has not seen the freeze yet may
-// do so late.
+// bind has the old cell's engine store a binding of a template that is in use there. An engine that has not seen the
+// freeze yet may do so late.
 func (w *world) bind(key string, late bool) bool {
 	binding := bindingOf(key)
 	template := w.at(w.old, key).status
@@ -165,7 +166,8 @@ func templateOf(binding string) string {
 	return "deployments/" + strings.TrimPrefix(binding, bindingsPrefix)
 }
 
-// outdatedCopy reports whether an object was scaled after it was copied. If the change is reversed just then, the scale is lost.
+// outdatedCopy reports whether an object was scaled after it was copied. If the change is reversed just then, the
+// scale is lost.
 func (w *world) outdatedCopy() bool {
 	return slices.ContainsFunc(w.keys(), func(key string) bool {
 		old, other := w.at(w.old, key), w.at(1-w.old, key)
@@ -173,8 +175,8 @@ func (w *world) outdatedCopy() bool {
 	})
 }
 
-// reverse turns the change back. Objects that have moved away from what is now the new cell are removed first, as in phase Fencing, and
-// the former mover is stopped.
+// reverse turns the change back. Objects that have moved away from what is now the new cell are removed first, as in
+// phase Fencing, and the former mover is stopped.
 func (w *world) reverse() {
 	w.old = 1 - w.old
 	clear(w.activated)
@@ -330,7 +332,8 @@ func (w *world) check() error {
 	return nil
 }
 
-// checkDependents returns an error if the new cell's engine sees a binding without its template, or a template without its binding.
+// checkDependents returns an error if the new cell's engine sees a binding without its template, or a template
+// without its binding.
 func (w *world) checkDependents(key string) error {
 	if !w.activated[key] {
 		return nil

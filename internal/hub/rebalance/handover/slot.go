@@ -66,8 +66,8 @@ const (
 	committing
 	// activatingBindings comes first: an engine that saw a template without its binding would schedule it again.
 	activatingBindings
-	// activatingTemplates is last. Until then the templates are there, frozen: an engine that saw a binding without its template would
-	// remove the workload from the members.
+	// activatingTemplates is last. Until then the templates are there, frozen: an engine that saw a binding without
+	// its template would remove the workload from the members.
 	activatingTemplates
 	finished
 )
@@ -77,8 +77,8 @@ type Slot struct {
 	owner   string
 	objects []*entry
 	byName  map[Object]*entry
-	// listed means that the list of objects is complete: none was loaded or frozen since it was made. Before an object is frozen the old
-	// cell's engine may still add to it.
+	// listed means that the list of objects is complete: none was loaded or frozen since it was made. Before an
+	// object is frozen the old cell's engine may still add to it.
 	listed bool
 	// listing means that a List is under way, and outdated that its result will not be complete.
 	listing, outdated bool
@@ -96,8 +96,8 @@ func NewSlot(owner string) *Slot {
 	return &Slot{owner: owner, byName: map[Object]*entry{}}
 }
 
-// Ready returns the actions that may be taken now, in any order or at the same time. Each is returned once, and its result has to be
-// given to Apply. When nothing is ready and nothing is under way, the slot has moved.
+// Ready returns the actions that may be taken now, in any order or at the same time. Each is returned once, and its
+// result has to be given to Apply. When nothing is ready and nothing is under way, the slot has moved.
 func (s *Slot) Ready() []Action {
 	now := s.stage()
 	if !s.listed && now.stage != collecting {
@@ -141,8 +141,8 @@ func (s *Slot) Apply(r Result) {
 	}
 }
 
-// Restart forgets everything but which objects there are: actions have failed, and may have been done or not. No result of an action
-// that was returned before may be applied after it.
+// Restart forgets everything but which objects there are: actions have failed, and may have been done or not. No
+// result of an action that was returned before may be applied after it.
 func (s *Slot) Restart() {
 	s.listed, s.listing = false, false
 	for _, e := range s.objects {
@@ -168,7 +168,8 @@ func first(object Object) Step {
 
 // progress is how far a slot, or an object, is.
 type progress struct {
-	// stray objects are in a cell that does not own the slot. They come last: the owner's object with the same key must not be lost to one.
+	// stray objects are in a cell that does not own the slot. They come last: the owner's object with the same key
+	// must not be lost to one.
 	stray bool
 	stage int
 }

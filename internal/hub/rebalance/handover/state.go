@@ -59,11 +59,11 @@ type State struct {
 	Verified bool
 }
 
-// Next returns the next step of an object. It depends on the state alone, not on how the state was reached, and is defined for every
-// state, including those that should not occur.
+// Next returns the next step of an object. It depends on the state alone, not on how the state was reached, and is
+// defined for every state, including those that should not occur.
 //
-// Two frozen objects are the same object: one was copied from the other, and nobody else can change either. So it does not matter which
-// one was the original, and a change that is reversed continues in the other direction.
+// Two frozen objects are the same object: one was copied from the other, and nobody else can change either. So it
+// does not matter which one was the original, and a change that is reversed continues in the other direction.
 func (s State) Next() Step {
 	switch s.Old {
 	case Active:
@@ -102,9 +102,11 @@ func (s Step) Result() Status {
 	}
 }
 
-// SharesRevision reports whether a step may be taken for several objects in one transaction, and so at one revision. An API server may
-// serve a list, or resume a watch, between two changes of one revision; the second is then seen late or never.
+// SharesRevision reports whether a step may be taken for several objects in one transaction, and so at one revision.
+// An API server may serve a list, or resume a watch, between two changes of one revision; the second is then seen
+// late or never.
 //
-// Freeze and Commit may be missed: neither is shown to clients, and engines leave an object alone after either. A copy is looked up at the
-// revision that the commit names, and an activated object is shown to clients, so these need a revision of their own.
+// Freeze and Commit may be missed: neither is shown to clients, and engines leave an object alone after either. A
+// copy is looked up at the revision that the commit names, and an activated object is shown to clients, so these need
+// a revision of their own.
 func (s Step) SharesRevision() bool { return s == Freeze || s == Commit }
