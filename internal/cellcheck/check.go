@@ -1,8 +1,7 @@
-// Package cellcheck compares what the stores of all cells hold with what the topology says they should: every federated object in
-// exactly one cell, the right one, and a current copy of it with its keeper.
+// Package cellcheck compares the stores of all cells with the topology: every federated object must be in exactly one
+// cell, its owner, and its backup cell must have a current copy.
 //
-// It reads while everything goes on, so that what it finds may be on its way. A finding counts only if it is still there after a while
-// although the object has not changed.
+// It reads while objects are written and copied. A finding counts only if it persists.
 package cellcheck
 
 import (
@@ -25,46 +24,47 @@ type Problem string
 
 // The problems.
 const (
-	// NoCopy means that its keeper has no copy of it.
-	NoCopy Problem = "its keeper has no copy"
+	// NoCopy means that its backup cell has no copy of it.
+	NoCopy Problem = "its backup cell has no copy"
 	// OldCopy means that the copy differs.
 	OldCopy Problem = "its copy differs"
-	// NeedlessCopy means that there is a copy but no object, or the copy is with the wrong keeper.
-	NeedlessCopy Problem = "there is a copy of what is not there"
+	// NeedlessCopy means that there is a copy but no object, or that the copy is in the wrong cell.
+	NeedlessCopy Problem = "there is a copy without an object"
 	// Doubled means that it is in two cells.
 	Doubled Problem = "it is in two cells"
 	// Misplaced means that it is in a cell that does not own its slot.
 	Misplaced Problem = "it is in a cell that does not own it"
 )
 
-// Finding is something that is not as it should be.
+// Finding is a problem of one object.
 type Finding struct {
-	// Problem says what is wrong.
+	// Problem is what is wrong.
 	Problem Problem
-	// Key is where the object is stored, without the prefix.
+	// Key of the object, without the prefix of the store.
 	Key string
-	// Cell is where the object is, or was; Other is its keeper, or the other cell that has it.
+	// Cell has, or had, the object. Other is its backup cell, or the other cell that has it.
 	Cell, Other string
 }
 
-// String says it in one line.
+// String returns the finding in one line.
 func (f Finding) String() string {
 	return fmt.Sprintf("%s: %s (%s, %s)", f.Key, f.Problem, f.Cell, f.Other)
 }
 
 // Report is the result of a check.
 type Report struct {
-	// Objects, Copies and Leftovers count what there is: federated objects, their copies, and what moves have left behind.
+	// Objects, Copies and Leftovers count federated objects, their copies in backup cells, and stale copies of moves.
 	Objects, Copies, Leftovers int
 	// Findings are in the order of their keys.
 	Findings []Finding
 }
 
-// pause is how long findings are given to disappear before they are looked at again.
+// pause is the time between two passes.
 const pause = 100 * time.Millisecond
 
-// Check compares all stores, by name of the cell, with a topology. What is found is looked at again until it is gone or settle is over.
-// Objects may be written meanwhile: a copy is good once it has caught up with what the object was when the copy was first found wanting.
+// Check compares all stores, by name of the cell, with a topology. It repeats that until nothing is found or settle
+// has passed. Objects may be written meanwhile: a copy is good once it equals any version that the object has had
+// since the copy was found outdated.
 func Check(ctx context.Context, topology *slots.Map, stores map[string]*cellstore.Store, settle time.Duration) (Report, error) {
 	deadline := time.Now().Add(settle)
 	behind := lateness{}
@@ -81,10 +81,11 @@ func Check(ctx context.Context, topology *slots.Map, stores map[string]*cellstor
 	}
 }
 
-// lateness is, for each copy that was found wanting, what its object has been since, as sums. Without any the copy has caught up.
+// lateness holds, for each outdated copy, the hashes of the versions of its object since. An empty set means that the
+// copy has caught up.
 type lateness map[Finding]map[uint64]struct{}
 
-// caughtUp notes what an object and its copy are now, and tells whether the copy has caught up with the object.
+// caughtUp records the current version of an object, and reports whether its copy has caught up.
 func (l lateness) caughtUp(finding Finding, stored, kept cellstore.KV) bool {
 	since, known := l[finding]
 	if !known {
@@ -101,7 +102,7 @@ func (l lateness) caughtUp(finding Finding, stored, kept cellstore.KV) bool {
 	return true
 }
 
-// check is one look at everything.
+// check is one pass over all stores.
 type check struct {
 	topology *slots.Map
 	stores   map[string]*cellstore.Store
@@ -109,10 +110,10 @@ type check struct {
 	report   Report
 
 	owners map[string]slots.Index            // of each object
-	wanted map[slots.Index]map[string]copied // by keeper, then cell + "/" + key
+	wanted map[slots.Index]map[string]copied // by backup cell, then cell + "/" + key
 }
 
-// copied is the copy that there should be.
+// copied is an expected copy.
 type copied struct {
 	cell string
 	sum  uint64
@@ -134,7 +135,7 @@ func newCheck(topology *slots.Map, stores map[string]*cellstore.Store, behind la
 	return &check{topology: topology, stores: stores, behind: behind, owners: map[string]slots.Index{}, wanted: map[slots.Index]map[string]copied{}}
 }
 
-// read looks at all objects, then at all copies.
+// read reads all objects, then all copies.
 func (c *check) read(ctx context.Context) error {
 	for i := range c.topology.Cells() {
 		if err := c.objects(ctx, slots.Index(i)); err != nil {
@@ -156,7 +157,7 @@ func (c *check) store(i slots.Index) *cellstore.Store {
 	return c.stores[c.topology.Name(i)]
 }
 
-// objects looks at the objects of a cell.
+// objects reads the objects of a cell.
 func (c *check) objects(ctx context.Context, cell slots.Index) error {
 	store := c.store(cell)
 	if store == nil {
@@ -168,7 +169,7 @@ func (c *check) objects(ctx context.Context, cell slots.Index) error {
 		}
 		object, err := cellstore.Parse(kv.Value)
 		if err != nil {
-			continue // no object of the API
+			continue // no API object
 		}
 		class, slot := cellstore.Classify(object)
 		if !class.Federated() {
@@ -197,24 +198,24 @@ func (c *check) object(cell slots.Index, key string, object *cellstore.Object, s
 	if status == "" {
 		c.owners[key] = cell
 	}
-	keeper := backup.Keeper(c.topology, cell, object)
-	if keeper == slots.None {
+	backupCell := backup.CellFor(c.topology, cell, object)
+	if backupCell == slots.None {
 		return
 	}
-	if c.wanted[keeper] == nil {
-		c.wanted[keeper] = map[string]copied{}
+	if c.wanted[backupCell] == nil {
+		c.wanted[backupCell] = map[string]copied{}
 	}
 	name := c.topology.Name(cell)
-	c.wanted[keeper][name+"/"+key] = copied{name, xxhash.Sum64(value)}
+	c.wanted[backupCell][name+"/"+key] = copied{name, xxhash.Sum64(value)}
 }
 
-// copies looks at what a cell keeps of others.
-func (c *check) copies(ctx context.Context, keeper slots.Index) error {
-	store, wanted := c.store(keeper), c.wanted[keeper]
+// copies reads the copies that a cell has of others.
+func (c *check) copies(ctx context.Context, backupCell slots.Index) error {
+	store, wanted := c.store(backupCell), c.wanted[backupCell]
 	if store == nil {
 		return nil
 	}
-	name := c.topology.Name(keeper)
+	name := c.topology.Name(backupCell)
 	for kv, err := range store.Range(ctx, backup.Root, 0) {
 		if err != nil {
 			return err
@@ -222,7 +223,7 @@ func (c *check) copies(ctx context.Context, keeper slots.Index) error {
 		full := strings.TrimPrefix(kv.Key, backup.Root)
 		cell, key, _ := strings.Cut(full, "/")
 		if i, member := c.topology.Index(cell); member && c.topology.Cell(i).State == slots.Failed {
-			continue // it waits for its promotion
+			continue // it will be promoted
 		}
 		c.report.Copies++
 		want, needed := wanted[full]
@@ -244,7 +245,7 @@ func (c *check) find(problem Problem, key, cell, other string) {
 	c.report.Findings = append(c.report.Findings, Finding{Problem: problem, Key: key, Cell: cell, Other: other})
 }
 
-// confirm looks again at what may have changed between reading an object and reading its copy.
+// confirm drops findings that have disappeared since the object or the copy was read.
 func (c *check) confirm(ctx context.Context) error {
 	var confirmed []Finding
 	for _, finding := range c.report.Findings {
@@ -261,18 +262,18 @@ func (c *check) confirm(ctx context.Context) error {
 }
 
 func (c *check) persists(ctx context.Context, finding Finding) (bool, error) {
-	source, keeper := c.stores[finding.Cell], c.stores[finding.Other]
-	if finding.Problem == Doubled || finding.Problem == Misplaced || keeper == nil {
+	source, backupCell := c.stores[finding.Cell], c.stores[finding.Other]
+	if finding.Problem == Doubled || finding.Problem == Misplaced || backupCell == nil {
 		return true, nil
 	}
-	kept, _, err := keeper.Get(ctx, backup.Root+finding.Cell+"/"+finding.Key)
+	kept, _, err := backupCell.Get(ctx, backup.Root+finding.Cell+"/"+finding.Key)
 	if err != nil {
 		return false, err
 	}
 	switch there := kept.ModRevision != 0; {
-	case there && finding.Problem == NoCopy: // it has come meanwhile
+	case there && finding.Problem == NoCopy: // it was made meanwhile
 		c.report.Copies++
-	case !there && finding.Problem != NoCopy: // it has gone meanwhile
+	case !there && finding.Problem != NoCopy: // it was removed meanwhile
 		c.report.Copies--
 	}
 	if source == nil {

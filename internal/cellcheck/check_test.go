@@ -6,7 +6,7 @@ import (
 	"github.com/cellplane/cellplane/internal/cellstore"
 )
 
-// TestLateness follows a copy that is always a little behind its object, and others that are stuck.
+// TestLateness checks copies that are always a little behind their object, and copies that are stuck.
 func TestLateness(t *testing.T) {
 	version := func(value string) cellstore.KV {
 		if value == "" {
@@ -16,9 +16,9 @@ func TestLateness(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name string
-		// looks are the object and its copy, each time they are looked at.
-		looks [][2]string
-		want  bool
+		// passes are the object and its copy in each pass.
+		passes [][2]string
+		want   bool
 	}{
 		{"equal at once", [][2]string{{"1", "1"}}, true},
 		{"behind", [][2]string{{"2", "1"}}, false},
@@ -31,13 +31,13 @@ func TestLateness(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			behind := lateness{}
 			finding, other := Finding{Problem: OldCopy, Key: "a"}, Finding{Problem: OldCopy, Key: "b"}
-			behind.caughtUp(other, version("1"), version("1")) // what others do does not matter
+			behind.caughtUp(other, version("1"), version("1")) // other objects do not matter
 			got := false
-			for _, look := range test.looks {
-				got = behind.caughtUp(finding, version(look[0]), version(look[1]))
+			for _, pass := range test.passes {
+				got = behind.caughtUp(finding, version(pass[0]), version(pass[1]))
 			}
 			if got != test.want {
-				t.Errorf("it has caught up: %v, want %v", got, test.want)
+				t.Errorf("caught up: %v, want %v", got, test.want)
 			}
 		})
 	}

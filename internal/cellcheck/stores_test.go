@@ -14,16 +14,16 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// stored is something that a test puts into a store.
+// stored is an object or a copy that a test stores.
 type stored struct {
 	cell string
-	// keptFor is the cell whose copy it is; without one it is an object.
-	keptFor string
-	text    string
-	status  string
+	// copyOf is the cell whose object it is a copy of; if empty, it is an object.
+	copyOf string
+	text   string
+	status string
 }
 
-// TestStores puts things into stores that should not be as they are, each with a name of its own, and expects each to be named.
+// TestStores stores objects and copies with problems, and expects each to be found.
 func TestStores(t *testing.T) {
 	stores := map[string]*cellstore.Store{}
 	for _, plane := range testenv.StartFederation(t, local.Spec{Cells: 2, WithoutHub: true}).Cells {
@@ -40,16 +40,16 @@ func TestStores(t *testing.T) {
 		stored   []stored
 		want     []Finding
 	}{
-		"well kept":               {atRest, a, []stored{{cell: a, text: "1"}, {cell: b, keptFor: a, text: "1"}}, nil},
+		"backed up":               {atRest, a, []stored{{cell: a, text: "1"}, {cell: b, copyOf: a, text: "1"}}, nil},
 		"without a copy":          {atRest, a, []stored{{cell: a, text: "1"}}, []Finding{{Problem: NoCopy, Cell: a, Other: b}}},
-		"with an old copy":        {atRest, a, []stored{{cell: a, text: "2"}, {cell: b, keptFor: a, text: "1"}}, []Finding{{Problem: OldCopy, Cell: a, Other: b}}},
-		"a copy of nothing":       {atRest, a, []stored{{cell: b, keptFor: a, text: "1"}}, []Finding{{Problem: NeedlessCopy, Cell: a, Other: b}}},
-		"a copy of its own":       {atRest, a, []stored{{cell: a, text: "1"}, {cell: a, keptFor: a, text: "1"}, {cell: b, keptFor: a, text: "1"}}, []Finding{{Problem: NeedlessCopy, Cell: a, Other: a}}},
+		"with an old copy":        {atRest, a, []stored{{cell: a, text: "2"}, {cell: b, copyOf: a, text: "1"}}, []Finding{{Problem: OldCopy, Cell: a, Other: b}}},
+		"a copy of nothing":       {atRest, a, []stored{{cell: b, copyOf: a, text: "1"}}, []Finding{{Problem: NeedlessCopy, Cell: a, Other: b}}},
+		"a copy in its own cell":  {atRest, a, []stored{{cell: a, text: "1"}, {cell: a, copyOf: a, text: "1"}, {cell: b, copyOf: a, text: "1"}}, []Finding{{Problem: NeedlessCopy, Cell: a, Other: a}}},
 		"in a wrong cell":         {atRest, a, []stored{{cell: b, text: "1"}}, []Finding{{Problem: Misplaced, Cell: b, Other: a}}},
-		"here and in a wrong one": {atRest, b, []stored{{cell: a, text: "1"}, {cell: b, text: "1"}, {cell: a, keptFor: b, text: "1"}}, []Finding{{Problem: Misplaced, Cell: a, Other: b}}},
-		"left behind":             {atRest, b, []stored{{cell: a, text: "1", status: names.RebalanceMigrated}, {cell: b, text: "1"}, {cell: a, keptFor: b, text: "1"}}, nil},
+		"here and in a wrong one": {atRest, b, []stored{{cell: a, text: "1"}, {cell: b, text: "1"}, {cell: a, copyOf: b, text: "1"}}, []Finding{{Problem: Misplaced, Cell: a, Other: b}}},
+		"a stale copy":            {atRest, b, []stored{{cell: a, text: "1", status: names.RebalanceMigrated}, {cell: b, text: "1"}, {cell: a, copyOf: b, text: "1"}}, nil},
 		"in two cells":            {moving, b, []stored{{cell: a, text: "1"}, {cell: b, text: "1"}}, []Finding{{Problem: Doubled, Cell: b, Other: a}}},
-		"on its way":              {moving, b, []stored{{cell: a, text: "1", status: names.RebalanceMigrating}, {cell: b, text: "1", status: names.RebalanceMigrating}}, nil},
+		"moving":                  {moving, b, []stored{{cell: a, text: "1", status: names.RebalanceMigrating}, {cell: b, text: "1", status: names.RebalanceMigrating}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			object := nameIn(t, atRest, test.owner)
@@ -57,8 +57,8 @@ func TestStores(t *testing.T) {
 			for _, s := range test.stored {
 				store := stores[s.cell]
 				at := store.Key(key)
-				if s.keptFor != "" {
-					at = backup.Root + s.keptFor + "/" + key
+				if s.copyOf != "" {
+					at = backup.Root + s.copyOf + "/" + key
 				}
 				value := fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":%q,"namespace":"default","uid":"u","labels":{%s}},"data":{"text":%q}}`, object, label(s.status), s.text)
 				if _, err := store.Client().Put(t.Context(), at, value); err != nil {
@@ -76,11 +76,11 @@ func TestStores(t *testing.T) {
 			}
 			var got []Finding
 			for _, finding := range report.Findings {
-				// While objects move, who keeps their copies is a question of its own.
+				// While objects move, findings about copies depend on the phase and are ignored.
 				if finding.Key == key && (test.topology == atRest || finding.Problem == Doubled || finding.Problem == Misplaced) {
 					got = append(got, Finding{Problem: finding.Problem, Cell: finding.Cell, Other: finding.Other})
 				} else if finding.Key != key {
-					t.Errorf("it also finds %v", finding)
+					t.Errorf("unexpected finding %v", finding)
 				}
 			}
 			if !slices.Equal(got, test.want) {
@@ -90,7 +90,7 @@ func TestStores(t *testing.T) {
 	}
 }
 
-// TestMeanwhile has a copy come and another one go while the stores are read: what is counted is what there is.
+// TestMeanwhile adds a copy and removes another while the stores are read. The report counts the current ones.
 func TestMeanwhile(t *testing.T) {
 	stores := map[string]*cellstore.Store{}
 	for _, plane := range testenv.StartFederation(t, local.Spec{Cells: 2, WithoutHub: true}).Cells {

@@ -14,7 +14,8 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// topology reads cells as "a b:2#7 c+ d- e! f:1>3": weight and seed, joining, leaving, failed, and a weight that changes.
+// topology parses cells as "a b:2#7 c+ d- e! f:1>3": weight and seed, joining, leaving, failed, and a weight that
+// changes.
 func topology(text string) v1alpha1.CellTopologySpec {
 	var spec v1alpha1.CellTopologySpec
 	for _, word := range strings.Fields(text) {
@@ -73,22 +74,22 @@ func TestEdits(t *testing.T) {
 		{name: "fail", before: "a b", edit: Fail("b"), after: "a b!"},
 		{name: "fail during a change", before: "a b c+", edit: Fail("b"), after: "a b! c+"},
 		{name: "fail while the weight changes", before: "a b:1>2", edit: Fail("b"), after: "a b!"},
-		{name: "fail the last", before: "a b!", edit: Fail("a"), refused: "nobody to take its share over"},
+		{name: "fail the last", before: "a b!", edit: Fail("a"), refused: "no other can take over its slots"},
 		{name: "fail twice", before: "a b!", edit: Fail("b"), refused: "failed already"},
 		{name: "rejoin", before: "a b:3!", edit: Rejoin("b"), after: "a b:3+"},
-		{name: "rejoin what is well", before: "a b", edit: Rejoin("b"), refused: "b has not failed: its state is Normal"},
+		{name: "rejoin what has not failed", before: "a b", edit: Rejoin("b"), refused: "b has not failed: its state is Normal"},
 		{name: "rejoin during a change", before: "a b! c+", edit: Rejoin("b"), refused: "c is joining"},
-		{name: "turn a join back", before: "a b+", edit: TurnBack, after: "a b-"},
-		{name: "turn a drain back", before: "a b-", edit: TurnBack, after: "a b+"},
-		{name: "turn a weight back", before: "a b:1>3", edit: TurnBack, after: "a b:3>1"},
-		{name: "turn nothing back", before: "a b", edit: TurnBack, refused: "no change is under way"},
+		{name: "reverse a join", before: "a b+", edit: TurnBack, after: "a b-"},
+		{name: "reverse a drain", before: "a b-", edit: TurnBack, after: "a b+"},
+		{name: "reverse a weight", before: "a b:1>3", edit: TurnBack, after: "a b:3>1"},
+		{name: "reverse nothing", before: "a b", edit: TurnBack, refused: "no change is under way"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			spec := topology(test.before)
 			err := test.edit(&spec)
 			if test.refused != "" {
 				if err == nil || !strings.Contains(err.Error(), test.refused) {
-					t.Fatalf("the edit says %v, want %q", err, test.refused)
+					t.Fatalf("the edit returns %v, want %q", err, test.refused)
 				}
 				return
 			}
@@ -112,7 +113,8 @@ func TestPlanLeavesTheTopologyAlone(t *testing.T) {
 	}
 }
 
-// TestPlanMovesWhatItMust holds for every topology: a joining cell only takes, a leaving one only gives, and shares follow weights.
+// TestPlanMovesWhatItMust checks random topologies: a joining cell only gains slots, a leaving one only loses slots,
+// and shares follow weights.
 func TestPlanMovesWhatItMust(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var spec v1alpha1.CellTopologySpec
@@ -136,7 +138,8 @@ func TestPlanMovesWhatItMust(t *testing.T) {
 		var before, after float64
 		for _, share := range plan.Shares {
 			before, after = before+share.Before, after+share.After
-			// A share of cells without seeds is a draw of 16384 slots; five deviations leave room for 8 cells of any weight.
+			// The share of a cell without a seed is binomial; five standard deviations suffice for 8 cells of any
+			// weight.
 			if tolerance := 5 * math.Sqrt(share.Ideal*(1-share.Ideal)/slots.Count); math.Abs(share.After-share.Ideal) > tolerance {
 				t.Fatalf("%s gets %.4f of the slots, ideal is %.4f", share.Cell, share.After, share.Ideal)
 			}
@@ -147,7 +150,7 @@ func TestPlanMovesWhatItMust(t *testing.T) {
 	})
 }
 
-// TestCellsJoinInBalance adds one cell after the other, and drains one: shares stay close to weights.
+// TestCellsJoinInBalance adds cells one after the other, and drains each: shares stay close to weights.
 func TestCellsJoinInBalance(t *testing.T) {
 	spec, err := First("cell-a", "cell-b", "cell-c")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package cells turns what an operator asks for (add a cell, drain one, give it another weight) into edits of a topology, and tells
-// beforehand what an edit would move.
+// Package cells turns the operator's commands (add a cell, drain one, change its weight) into edits of a topology,
+// and computes what an edit would move.
 //
-// The functions are pure. They refuse what the hub would refuse as well, in the operator's words.
+// The functions are pure. They refuse what the hub would refuse too, with clearer messages.
 package cells

@@ -14,7 +14,7 @@ import (
 // Edit is a change of a topology.
 type Edit func(*v1alpha1.CellTopologySpec) error
 
-// Add lets a cell join with a weight.
+// Add has a cell join with a weight.
 func Add(name string, weight int32) Edit {
 	return func(spec *v1alpha1.CellTopologySpec) error {
 		if weight < 1 {
@@ -23,33 +23,33 @@ func Add(name string, weight int32) Edit {
 		if cell := find(spec, name); cell != nil {
 			switch cell.State {
 			case v1alpha1.CellStateFailed:
-				return fmt.Errorf("%s has failed; bring it back with `cellplane cells rejoin %s`", name, name)
+				return fmt.Errorf("%s has failed; use `cellplane cells rejoin %s` to have it join again", name, name)
 			case v1alpha1.CellStateIn:
 				return fmt.Errorf("%s is joining already", name)
 			default:
-				return fmt.Errorf("%s is in the topology already; change its share with `cellplane cells weight %s`", name, name)
+				return fmt.Errorf("%s is in the topology already; use `cellplane cells weight %s` to change its share", name, name)
 			}
 		}
 		if err := idle(spec); err != nil {
 			return err
 		}
-		return enter(spec, v1alpha1.TopologyCell{Name: name, Weight: weight, State: v1alpha1.CellStateIn})
+		return appendCell(spec, v1alpha1.TopologyCell{Name: name, Weight: weight, State: v1alpha1.CellStateIn})
 	}
 }
 
-// First returns the topology that a federation begins with.
+// First returns the initial topology of a federation.
 func First(names ...string) (v1alpha1.CellTopologySpec, error) {
 	var spec v1alpha1.CellTopologySpec
 	for _, name := range names {
-		if err := enter(&spec, v1alpha1.TopologyCell{Name: name, Weight: 1, State: v1alpha1.CellStateNormal}); err != nil {
+		if err := appendCell(&spec, v1alpha1.TopologyCell{Name: name, Weight: 1, State: v1alpha1.CellStateNormal}); err != nil {
 			return spec, err
 		}
 	}
 	return spec, nil
 }
 
-// enter adds a cell with the seed that keeps shares close to weights.
-func enter(spec *v1alpha1.CellTopologySpec, cell v1alpha1.TopologyCell) error {
+// appendCell adds a cell with the seed that keeps shares close to weights.
+func appendCell(spec *v1alpha1.CellTopologySpec, cell v1alpha1.TopologyCell) error {
 	list, err := listed(spec)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func enter(spec *v1alpha1.CellTopologySpec, cell v1alpha1.TopologyCell) error {
 	return nil
 }
 
-// Drain lets a cell leave: its objects move to the others first.
+// Drain has a cell leave after its objects have moved to the others.
 func Drain(name string) Edit {
 	return func(spec *v1alpha1.CellTopologySpec) error {
 		cell, err := present(spec, name)
@@ -83,7 +83,7 @@ func Drain(name string) Edit {
 	}
 }
 
-// Weight gives a cell another share.
+// Weight changes the weight of a cell.
 func Weight(name string, weight int32) Edit {
 	return func(spec *v1alpha1.CellTopologySpec) error {
 		if weight < 1 {
@@ -107,7 +107,7 @@ func Weight(name string, weight int32) Edit {
 	}
 }
 
-// Fail declares a cell lost: its backup cells take its share over.
+// Fail declares a cell failed: its backup cells take over its slots.
 func Fail(name string) Edit {
 	return func(spec *v1alpha1.CellTopologySpec) error {
 		cell, err := present(spec, name)
@@ -118,14 +118,14 @@ func Fail(name string) Edit {
 			return fmt.Errorf("%s has been declared failed already", name)
 		}
 		if others(spec, name) == 0 {
-			return fmt.Errorf("%s is the only cell, so there is nobody to take its share over; restore its store instead", name)
+			return fmt.Errorf("%s is the only cell, and no other can take over its slots; restore its store instead", name)
 		}
 		cell.State, cell.TargetWeight = v1alpha1.CellStateFailed, nil
 		return nil
 	}
 }
 
-// Rejoin lets a failed cell join again, empty.
+// Rejoin has a failed cell join again, empty.
 func Rejoin(name string) Edit {
 	return func(spec *v1alpha1.CellTopologySpec) error {
 		cell, err := present(spec, name)
@@ -143,7 +143,7 @@ func Rejoin(name string) Edit {
 	}
 }
 
-// TurnBack gives the change under way up: what has moved moves back.
+// TurnBack reverses the change under way: what has moved moves back.
 func TurnBack(spec *v1alpha1.CellTopologySpec) error {
 	if Running(spec) == "" {
 		return fmt.Errorf("no change is under way")
@@ -162,7 +162,7 @@ func TurnBack(spec *v1alpha1.CellTopologySpec) error {
 	return nil
 }
 
-// Running says which change is under way, and nothing if none is.
+// Running describes the change under way. It is empty if there is none.
 func Running(spec *v1alpha1.CellTopologySpec) string {
 	var parts []string
 	for _, cell := range spec.Cells {
@@ -180,7 +180,7 @@ func Running(spec *v1alpha1.CellTopologySpec) string {
 
 func idle(spec *v1alpha1.CellTopologySpec) error {
 	if running := Running(spec); running != "" {
-		return fmt.Errorf("another change is under way: %s; wait for its end, or turn it back with `cellplane cells abort`", running)
+		return fmt.Errorf("another change is under way: %s; wait for its end, or reverse it with `cellplane cells abort`", running)
 	}
 	return nil
 }
@@ -204,7 +204,7 @@ func find(spec *v1alpha1.CellTopologySpec, name string) *v1alpha1.TopologyCell {
 	return &spec.Cells[i]
 }
 
-// others counts the cells besides one that could own its share.
+// others counts the other cells that could own a cell's slots.
 func others(spec *v1alpha1.CellTopologySpec, name string) int {
 	n := 0
 	for _, cell := range spec.Cells {

@@ -7,25 +7,25 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// Plan is what an edit would do.
+// Plan is the effect of an edit.
 type Plan struct {
-	// Shares are those of all cells, in name order.
+	// Shares of all cells, in name order.
 	Shares []Share
-	// Flows are the slots that would change their cell.
+	// Flows are the slots that would change their owner.
 	Flows []slots.Flow
 	// Joins is the new entry of the topology, if a cell would join.
 	Joins *v1alpha1.TopologyCell
 }
 
-// Share is the part of all slots that a cell owns, between 0 and 1.
+// Share is the fraction of all slots that a cell owns.
 type Share struct {
 	Cell          string
 	Before, After float64
-	// Ideal is what its weight entitles it to after the edit.
+	// Ideal is the fraction by weight after the edit.
 	Ideal float64
 }
 
-// Moved returns the part of all slots that changes its cell.
+// Moved returns the fraction of all slots that change their owner.
 func (p Plan) Moved() float64 {
 	var sum float64
 	for _, flow := range p.Flows {
@@ -34,7 +34,7 @@ func (p Plan) Moved() float64 {
 	return sum
 }
 
-// Foresee returns what an edit of a topology would do. The topology is left as it is.
+// Foresee returns the effect of an edit without changing the topology.
 func Foresee(topology v1alpha1.CellTopologySpec, edit Edit) (Plan, error) {
 	edited := topology.DeepCopy()
 	if err := edit(edited); err != nil {
@@ -55,7 +55,7 @@ func Foresee(topology v1alpha1.CellTopologySpec, edit Edit) (Plan, error) {
 	return plan, nil
 }
 
-// Compile returns the map of a topology.
+// Compile returns the slot map of a topology.
 func Compile(epoch int64, topology *v1alpha1.CellTopologySpec) (*slots.Map, error) {
 	list, err := listed(topology)
 	if err != nil {
@@ -64,7 +64,7 @@ func Compile(epoch int64, topology *v1alpha1.CellTopologySpec) (*slots.Map, erro
 	return slots.Compile(epoch, list)
 }
 
-// listed returns the cells of a topology as those who deal slots see them.
+// listed converts the cells of a topology.
 func listed(topology *v1alpha1.CellTopologySpec) ([]slots.Cell, error) {
 	list := make([]slots.Cell, len(topology.Cells))
 	for i, cell := range topology.Cells {
@@ -102,7 +102,7 @@ func shares(before, after *slots.Map, edited *v1alpha1.CellTopologySpec) []Share
 	return result
 }
 
-// idealShares divides the slots by weight alone.
+// idealShares returns the shares by weight.
 func idealShares(topology *v1alpha1.CellTopologySpec) map[string]float64 {
 	weights, sum := map[string]float64{}, 0.0
 	for _, cell := range topology.Cells {

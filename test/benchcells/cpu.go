@@ -25,7 +25,7 @@ func (w *world) cpu(ctx context.Context) usage {
 	return sums
 }
 
-// idle returns what a second costs in which nobody does anything.
+// idle returns the CPU time per second without load.
 func (w *world) idle(ctx context.Context) usage {
 	before, began := w.cpu(ctx), time.Now()
 	select {
@@ -35,7 +35,7 @@ func (w *world) idle(ctx context.Context) usage {
 	return w.cpu(ctx).since(before).times(1 / time.Since(began).Seconds())
 }
 
-// calm waits until what costs something anyway falls no more: a cell that has just been started is busy with itself.
+// calm waits until the idle usage no longer falls: a new cell is busy at first.
 func (w *world) calm(ctx context.Context) {
 	for last := w.idle(ctx).sum(); ctx.Err() == nil; {
 		now := w.idle(ctx).sum()
@@ -46,10 +46,10 @@ func (w *world) calm(ctx context.Context) {
 	}
 }
 
-// since returns what was spent since then.
+// since returns the usage since an earlier one.
 func (u usage) since(before usage) usage { return u.less(before, 1) }
 
-// less returns the usage without a multiple of another one.
+// less returns the usage minus a multiple of another one.
 func (u usage) less(other usage, times float64) usage {
 	rest := usage{}
 	for program, spent := range u {
@@ -58,7 +58,7 @@ func (u usage) less(other usage, times float64) usage {
 	return rest
 }
 
-// plus returns what was spent on both.
+// plus returns the sum of two usages.
 func (u usage) plus(other usage) usage {
 	both := usage{}
 	for _, part := range []usage{u, other} {
@@ -69,7 +69,7 @@ func (u usage) plus(other usage) usage {
 	return both
 }
 
-// per returns the milliseconds per time that something was done.
+// per returns the milliseconds per operation.
 func (u usage) per(count int) float64 { return u.sum().Seconds() * 1000 / float64(max(count, 1)) }
 
 func (u usage) times(factor float64) usage {
@@ -88,7 +88,7 @@ func (u usage) sum() time.Duration {
 	return sum
 }
 
-// print shows the CPU time of each program, divided by how often something was done.
+// print prints the CPU time of each program per operation.
 func (u usage) print(when, what string, count int) {
 	per := func(spent time.Duration) float64 { return spent.Seconds() * 1000 / float64(max(count, 1)) }
 	fmt.Printf("CPU %s, per %s: %.2f ms", when, what, per(u.sum()))

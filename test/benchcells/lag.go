@@ -12,10 +12,10 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// lags counts the copies of backups by how late they were at most, in seconds.
+// lags is the cumulative histogram of the backup lag, by upper bound in seconds.
 type lags map[float64]uint64
 
-// lags returns what the hub manager has counted so far, which is nothing while it is paused.
+// lags returns the histogram of the hub manager, which is empty while it is paused.
 func (w *world) lags(ctx context.Context, running bool) (lags, error) {
 	if !running {
 		return nil, nil
@@ -30,13 +30,13 @@ func (w *world) lags(ctx context.Context, running bool) (lags, error) {
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("asking the hub manager for its metrics: %w", err)
+		return nil, fmt.Errorf("requesting the metrics of the hub manager: %w", err)
 	}
 	defer response.Body.Close()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(response.Body)
 	if err != nil {
-		return nil, fmt.Errorf("reading the metrics of the hub manager: %w", err)
+		return nil, fmt.Errorf("parsing the metrics of the hub manager: %w", err)
 	}
 	counted := lags{}
 	for _, metric := range families["cellplane_backup_lag_seconds"].GetMetric() {
@@ -50,7 +50,7 @@ func (w *world) lags(ctx context.Context, running bool) (lags, error) {
 	return counted, nil
 }
 
-// add adds what was counted between two looks.
+// add adds the difference of two histograms.
 func (l lags) add(after, before lags) {
 	for bound, count := range after {
 		l[bound] += count - before[bound]

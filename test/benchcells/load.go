@@ -14,13 +14,13 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// writes are the latencies of a load, of objects that move and of others.
+// writes are the latencies of writes to moving objects and to others.
 type writes struct {
 	mu             sync.Mutex
 	moving, others []time.Duration
 	failed         int
 	lastError      error
-	// phase of the change that is measured, and the writes of others that ended in each.
+	// phase of the change, and the latencies of the writes to others by the phase in which they ended.
 	phase   string
 	byPhase map[string][]time.Duration
 }
@@ -32,7 +32,7 @@ func (r *writes) enter(phase string) {
 	r.phase = phase
 }
 
-func (r *writes) note(moving bool, took time.Duration, err error) {
+func (r *writes) record(moving bool, took time.Duration, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -55,7 +55,7 @@ func (r *writes) count() int {
 	return len(r.moving) + len(r.others)
 }
 
-// add takes the writes of another load in.
+// add adds the writes of another load.
 func (r *writes) add(other *writes) {
 	r.moving, r.others = append(r.moving, other.moving...), append(r.others, other.others...)
 	r.failed += other.failed
@@ -94,7 +94,8 @@ func (r *writes) print(when string) {
 	}
 }
 
-// write writes random objects at a steady rate until the context ends. Half of the writes go to objects that move, if there are any.
+// write writes random objects at a steady rate until the context ends. Half of the writes go to objects that move, if
+// there are any.
 func (w *world) write(ctx context.Context, moving map[slots.Slot]bool, into *writes) {
 	isMoving := func(i int) bool { return moving[slots.Of(namespace, nameOf(i))] }
 	ticker := time.NewTicker(time.Second / time.Duration(w.rate))
@@ -115,19 +116,19 @@ func (w *world) write(ctx context.Context, moving map[slots.Slot]bool, into *wri
 		select {
 		case free <- struct{}{}:
 		default:
-			continue // too many are under way; those are what counts
+			continue // enough are under way
 		}
 		group.Go(func() {
 			defer func() { <-free }()
 			began := time.Now()
 			patch := fmt.Appendf(nil, `{"data":{"n":"%d"}}`, n)
 			_, err := w.gateway.CoreV1().ConfigMaps(namespace).Patch(context.WithoutCancel(ctx), nameOf(i), types.MergePatchType, patch, metav1.PatchOptions{})
-			into.note(isMoving(i), time.Since(began), err)
+			into.record(isMoving(i), time.Since(began), err)
 		})
 	}
 }
 
-// writeFor writes for some time.
+// writeFor writes for the configured time.
 func (w *world) writeFor(ctx context.Context, moving map[slots.Slot]bool) *writes {
 	ctx, cancel := context.WithTimeout(ctx, w.settings.load)
 	defer cancel()
@@ -136,18 +137,18 @@ func (w *world) writeFor(ctx context.Context, moving map[slots.Slot]bool) *write
 	return &result
 }
 
-// round writes for some time, and returns also what that cost beyond what costs something anyway.
+// round writes for the configured time, and returns also the CPU time beyond the idle usage.
 func (w *world) round(ctx context.Context, when string, moving map[slots.Slot]bool) (*writes, usage) {
 	idle := w.idle(ctx)
 	before, began := w.cpu(ctx), time.Now()
 	result := w.writeFor(ctx, moving)
 	cost := w.cpu(ctx).since(before).less(idle, time.Since(began).Seconds())
 	result.print(when)
-	fmt.Printf("%-12s %.2f ms of CPU per write, beside %.3f s per second anyway\n", when, cost.per(result.count()), idle.sum().Seconds())
+	fmt.Printf("%-12s %.2f ms of CPU per write, and %.3f s per second without load\n", when, cost.per(result.count()), idle.sum().Seconds())
 	return result, cost
 }
 
-// quietly writes while nothing else happens, again and again: how far the rounds are apart tells what the figures are worth.
+// quietly writes for several rounds without a change. The differences between rounds show how accurate the figures are.
 func (w *world) quietly(ctx context.Context, when string, moving map[slots.Slot]bool) (*writes, usage) {
 	var all writes
 	spent := usage{}

@@ -1,5 +1,5 @@
-// Benchcells measures what a change of the cells costs those who use them: how fast objects move to a fourth cell, how long writes take
-// before, during and after, what backups cost, and how soon the share of a cell that was killed is served again.
+// Benchcells measures the cost of changes to cells: how fast objects move to a fourth cell, how long writes take
+// before, during and after, what backups cost, and how soon the objects of a killed cell are served again.
 package main
 
 import (
@@ -25,11 +25,11 @@ type settings struct {
 func main() {
 	var s settings
 	flag.StringVar(&s.program, "program", "bin/cellplane", "the program to measure")
-	flag.IntVar(&s.objects, "objects", 20_000, "how many objects there are")
+	flag.IntVar(&s.objects, "objects", 20_000, "number of objects")
 	flag.IntVar(&s.rate, "rate", 60, "writes per second during the measurements")
-	flag.DurationVar(&s.load, "time", 20*time.Second, "how long a quiet load lasts")
-	flag.IntVar(&s.rounds, "rounds", 3, "how many times each quiet load is repeated")
-	flag.IntVar(&s.workers, "workers", 16, "how many writes may be under way at once")
+	flag.DurationVar(&s.load, "time", 20*time.Second, "duration of a load without a change")
+	flag.IntVar(&s.rounds, "rounds", 3, "number of rounds of each load without a change")
+	flag.IntVar(&s.workers, "workers", 16, "number of concurrent creations; up to four times as many writes are under way")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, s)
@@ -46,7 +46,7 @@ func run(ctx context.Context, s settings) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.stop()) }()
-	if err := w.fill(ctx); err != nil {
+	if err := w.populate(ctx); err != nil {
 		return err
 	}
 	for _, step := range []func(context.Context) error{w.backupCost, w.addCell, w.failOver} {

@@ -15,8 +15,8 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// backupCost compares writes with and without the hub manager, which is what backs them up, in turns: whatever else changes on the machine
-// concerns both.
+// backupCost compares writes with and without the hub manager, which backs them up. Rounds alternate, so that other
+// load on the machine affects both.
 func (w *world) backupCost(ctx context.Context) error {
 	var costs [2]usage
 	var counts [2]int
@@ -47,7 +47,7 @@ func (w *world) backupCost(ctx context.Context) error {
 	return nil
 }
 
-// setBackup pauses the hub manager, or lets it go on and catch up.
+// setBackup pauses the hub manager, or resumes it and waits until it has caught up.
 func (w *world) setBackup(ctx context.Context, on bool) error {
 	began := time.Now()
 	for _, p := range w.processes("hub-manager") {
@@ -79,7 +79,7 @@ func (w *world) setBackup(ctx context.Context, on bool) error {
 	})
 }
 
-// addCell lets a fourth cell join under load.
+// addCell has a fourth cell join under load.
 func (w *world) addCell(ctx context.Context) error {
 	if err := w.federation.AddCell(ctx, newCell); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (w *world) addCell(ctx context.Context) error {
 	}
 	var moved int64
 	var firstMove, lastMove time.Time
-	err = w.settled(ctx, func(t *v1alpha1.CellTopology) {
+	err = w.awaitStable(ctx, func(t *v1alpha1.CellTopology) {
 		during.enter(string(t.Status.Phase))
 		if t.Status.Phase == v1alpha1.TopologyMoving && firstMove.IsZero() {
 			firstMove = time.Now()
@@ -143,7 +143,7 @@ func (w *world) addCell(ctx context.Context) error {
 	return nil
 }
 
-// failOver kills a cell and takes its share over.
+// failOver kills a cell and takes over its slots.
 func (w *world) failOver(ctx context.Context) error {
 	const lost = "cell-b"
 	for _, p := range w.processes(lost + "/") {
@@ -156,7 +156,7 @@ func (w *world) failOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := w.settled(ctx, func(*v1alpha1.CellTopology) {}); err != nil {
+	if err := w.awaitStable(ctx, func(*v1alpha1.CellTopology) {}); err != nil {
 		return err
 	}
 	stable := time.Since(began)

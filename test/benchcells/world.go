@@ -30,9 +30,9 @@ import (
 )
 
 const (
-	namespace  = "bench"
-	newCell    = "cell-d"
-	startBound = 10 * time.Minute
+	namespace    = "bench"
+	newCell      = "cell-d"
+	startTimeout = 10 * time.Minute
 )
 
 // world is a federation of three cells without members, and its clients.
@@ -45,7 +45,7 @@ type world struct {
 }
 
 func start(ctx context.Context, s settings) (_ *world, err error) {
-	ctx, cancel := context.WithTimeout(ctx, startBound)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if s.program, err = filepath.Abs(s.program); err != nil {
 		return nil, err
@@ -109,8 +109,8 @@ func (w *world) stop() error {
 
 func nameOf(i int) string { return fmt.Sprintf("object-%05d", i) }
 
-// fill creates the objects, through the gateway.
-func (w *world) fill(ctx context.Context) error {
+// populate creates the objects through the gateway.
+func (w *world) populate(ctx context.Context) error {
 	if _, err := w.gateway.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (w *world) topology(ctx context.Context) (*v1alpha1.CellTopology, error) {
 	return topology, w.hub.Get(ctx, types.NamespacedName{Name: v1alpha1.CellTopologyName}, topology)
 }
 
-// change edits the topology and returns which slots that moves.
+// change edits the topology and returns the slots that move.
 func (w *world) change(ctx context.Context, edit cells.Edit) (moving map[slots.Slot]bool, err error) {
 	topology, err := w.topology(ctx)
 	if err != nil {
@@ -165,8 +165,8 @@ func (w *world) change(ctx context.Context, edit cells.Edit) (moving map[slots.S
 	return moving, w.hub.Update(ctx, topology)
 }
 
-// settled waits until no change is under way, and calls see with every look at the topology before.
-func (w *world) settled(ctx context.Context, see func(*v1alpha1.CellTopology)) error {
+// awaitStable waits until no change is under way, and calls see with each topology that it reads.
+func (w *world) awaitStable(ctx context.Context, see func(*v1alpha1.CellTopology)) error {
 	return w.poll(ctx, func() (bool, error) {
 		topology, err := w.topology(ctx)
 		if err != nil {
@@ -177,15 +177,15 @@ func (w *world) settled(ctx context.Context, see func(*v1alpha1.CellTopology)) e
 	})
 }
 
-// pollInterval is short enough to tell times in tenths of a second, and long enough to cost nothing that shows.
+// pollInterval is short enough to measure tenths of a second, and long enough not to affect the measurement.
 const pollInterval = 100 * time.Millisecond
 
-// poll waits until something is so.
+// poll waits until a condition holds.
 func (w *world) poll(ctx context.Context, done func() (bool, error)) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for {
-		if so, err := done(); so || err != nil {
+		if ok, err := done(); ok || err != nil {
 			return err
 		}
 		select {

@@ -16,16 +16,16 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// Controller keeps the backups of all cells. Tell it the topology with Set, and Run it.
+// Controller maintains the backups of all cells. Set gives it the topology.
 type Controller struct {
-	// Term is that of the hub manager.
+	// Term of the hub manager.
 	Term cellstore.Term
-	// Open returns the connection to the store of a cell. It belongs to whoever opened it.
+	// Open returns the connection to the store of a cell. The controller does not close it.
 	Open func(ctx context.Context, cell string) (*cellstore.Store, error)
 
 	once      sync.Once
 	changed   chan struct{}
-	comparing chan struct{} // holds as many as compare at once
+	comparing chan struct{} // limits how many sources compare at once
 
 	mu       sync.Mutex
 	topology *slots.Map
@@ -38,7 +38,7 @@ func (c *Controller) prepare() {
 	})
 }
 
-// Set says where objects belong from now on. What has been copied and stays where it is is not copied again.
+// Set changes the topology. Copies that stay where they are are not made again.
 func (c *Controller) Set(topology *slots.Map) {
 	c.prepare()
 	c.mu.Lock()
@@ -54,7 +54,7 @@ func (c *Controller) Set(topology *slots.Map) {
 	}
 }
 
-// Run keeps backups until the context ends or somebody with a higher term has taken over.
+// Run maintains backups until the context ends or a hub manager with a higher term has taken over.
 func (c *Controller) Run(ctx context.Context) error {
 	c.prepare()
 	select {
@@ -70,7 +70,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// runUnder keeps backups as long as the topology stays as it is.
+// runUnder maintains backups until the topology changes.
 func (c *Controller) runUnder(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -79,7 +79,7 @@ func (c *Controller) runUnder(ctx context.Context) error {
 	c.sources = map[string]*source{}
 	for i := range topology.Cells() {
 		if cell := topology.Cell(slots.Index(i)); cell.State != slots.Failed {
-			c.sources[cell.Name] = &source{} // which has not begun, and may not for long
+			c.sources[cell.Name] = &source{} // not started yet
 		}
 	}
 	c.mu.Unlock()
@@ -90,10 +90,10 @@ func (c *Controller) runUnder(ctx context.Context) error {
 	deposed := make(chan error, topology.Cells()+1)
 	for i := range topology.Cells() {
 		if topology.Cell(slots.Index(i)).State == slots.Failed {
-			continue // it has no writes to copy, and its copies are all there is
+			continue // nothing is written to it, and its copies must stay
 		}
 		sources.Go(func() {
-			if err := c.keepUp(ctx, topology, slots.Index(i)); err != nil {
+			if err := c.follow(ctx, topology, slots.Index(i)); err != nil {
 				deposed <- err
 			}
 		})
@@ -109,20 +109,20 @@ func (c *Controller) runUnder(ctx context.Context) error {
 	}
 }
 
-// keepUp follows a cell, again and again if it has to.
-func (c *Controller) keepUp(ctx context.Context, topology *slots.Map, cell slots.Index) error {
+// follow backs a cell up and retries after errors.
+func (c *Controller) follow(ctx context.Context, topology *slots.Map, cell slots.Index) error {
 	logger := klog.FromContext(ctx).WithValues("cell", topology.Name(cell))
 	delay := retryDelay
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := c.follow(ctx, topology, cell)
+		err := c.backUp(ctx, topology, cell)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, cellstore.ErrDeposed):
 			return err
 		}
-		logger.Info("Backing a cell up anew", "reason", fmt.Sprint(err))
+		logger.Info("backup of a cell was interrupted, starting again", "err", fmt.Sprint(err))
 		if time.Since(began) > time.Minute {
 			delay = retryDelay
 		}
@@ -134,61 +134,62 @@ func (c *Controller) keepUp(ctx context.Context, topology *slots.Map, cell slots
 	return nil
 }
 
-func (c *Controller) follow(ctx context.Context, topology *slots.Map, cell slots.Index) error {
+func (c *Controller) backUp(ctx context.Context, topology *slots.Map, cell slots.Index) error {
 	name := topology.Name(cell)
 	store, err := c.Open(ctx, name)
 	if err != nil {
 		return err
 	}
-	keepers := map[slots.Index]*cellstore.Store{}
+	targets := map[slots.Index]*cellstore.Store{}
 	for i := range topology.Cells() {
 		other := topology.Cell(slots.Index(i))
 		if slots.Index(i) == cell || other.State == slots.Failed {
 			continue
 		}
-		if keepers[slots.Index(i)], err = c.Open(ctx, other.Name); err != nil {
+		if targets[slots.Index(i)], err = c.Open(ctx, other.Name); err != nil {
 			return err
 		}
 	}
-	s := &source{topology: topology, cell: cell, store: store, keepers: keepers, term: c.Term, comparing: c.comparing}
+	s := &source{topology: topology, cell: cell, store: store, targets: targets, term: c.Term, comparing: c.comparing}
 	c.mu.Lock()
 	c.sources[name] = s
 	c.mu.Unlock()
 	return s.run(ctx)
 }
 
-// purge removes the copies of cells that are in the topology no more. Those of failed cells stay: they may be all there is.
-// What a keeper vouches for has to go with them: should a cell of that name join later, it would be taken for what the keeper has of it.
+// purge removes the copies of cells that are no longer in the topology. Those of failed cells stay: they may be the
+// only ones. The record of what was received is removed too, or it would be taken for that of a cell of the same name
+// that joins later.
 func (c *Controller) purge(ctx context.Context, topology *slots.Map) {
-	var keepers sync.WaitGroup
-	defer keepers.Wait()
+	var targets sync.WaitGroup
+	defer targets.Wait()
 	for i := range topology.Cells() {
-		if keeper := topology.Cell(slots.Index(i)); keeper.State != slots.Failed {
-			keepers.Go(func() { c.keepPurging(ctx, topology, keeper.Name) })
+		if target := topology.Cell(slots.Index(i)); target.State != slots.Failed {
+			targets.Go(func() { c.keepPurging(ctx, topology, target.Name) })
 		}
 	}
 }
 
-// keepPurging purges a keeper, again and again if it has to.
-func (c *Controller) keepPurging(ctx context.Context, topology *slots.Map, keeper string) {
+// keepPurging purges a backup cell and retries after errors.
+func (c *Controller) keepPurging(ctx context.Context, topology *slots.Map, target string) {
 	for delay := retryDelay; ; {
-		err := c.purgeAt(ctx, topology, keeper)
+		err := c.purgeAt(ctx, topology, target)
 		if err == nil || ctx.Err() != nil || errors.Is(err, cellstore.ErrDeposed) {
 			return
 		}
-		klog.FromContext(ctx).Info("Copies of cells that have left remain for now", "keeper", keeper, "reason", err.Error())
-		if !rest(ctx, delay.Step()) {
+		klog.FromContext(ctx).Info("copies of cells that have left cannot be removed yet", "backupCell", target, "err", err.Error())
+		if !sleep(ctx, delay.Step()) {
 			return
 		}
 	}
 }
 
-func (c *Controller) purgeAt(ctx context.Context, topology *slots.Map, keeper string) error {
-	store, err := c.Open(ctx, keeper)
+func (c *Controller) purgeAt(ctx context.Context, topology *slots.Map, target string) error {
+	store, err := c.Open(ctx, target)
 	if err != nil {
 		return err
 	}
-	// A keeper may have nothing of a cell that was drained, and vouch for just that.
+	// Of a drained cell there may be no copies, only the record that there are none.
 	for _, root := range []string{Root, progressRoot, scopeRoot, guardRoot} {
 		for next := root; ; {
 			key, err := store.Next(ctx, root, next)
@@ -213,10 +214,10 @@ func (c *Controller) purgeAt(ctx context.Context, topology *slots.Map, keeper st
 	return nil
 }
 
-// Standing tells how far the backup of a cell is.
-type Standing struct {
-	// Complete is set when every keeper has everything that was there when the cell began to be followed. Before that nothing is known
-	// but Pending.
+// State is how far the backup of a cell is.
+type State struct {
+	// Complete means that every backup cell has everything that was stored when the watch began. Before that only
+	// Pending is known.
 	Complete bool
 	// Revision of the cell's store up to which every write is copied.
 	Revision int64
@@ -224,34 +225,34 @@ type Standing struct {
 	Pending int
 	// Oldest is when the first of them was seen to change.
 	Oldest time.Time
-	// Waiting are the keepers that have not been compared yet.
+	// Waiting are the backup cells that have not been compared yet.
 	Waiting []string
 }
 
-// Standings returns how far the backups of all cells are.
-func (c *Controller) Standings() map[string]Standing {
+// States returns how far the backups of all cells are, by cell.
+func (c *Controller) States() map[string]State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := map[string]Standing{}
+	all := map[string]State{}
 	for name, s := range c.sources {
-		keepers, begun := s.standings()
-		standing := Standing{Complete: begun}
-		for keeper, pair := range keepers {
+		targets, begun := s.states()
+		state := State{Complete: begun}
+		for target, pair := range targets {
 			if !pair.synced {
-				standing.Complete = false
-				standing.Waiting = append(standing.Waiting, keeper)
+				state.Complete = false
+				state.Waiting = append(state.Waiting, target)
 			}
-			if standing.Revision == 0 || pair.written < standing.Revision {
-				standing.Revision = pair.written
+			if state.Revision == 0 || pair.written < state.Revision {
+				state.Revision = pair.written
 			}
-			standing.Pending += pair.pending
-			if !pair.oldest.IsZero() && (standing.Oldest.IsZero() || pair.oldest.Before(standing.Oldest)) {
-				standing.Oldest = pair.oldest
+			state.Pending += pair.pending
+			if !pair.oldest.IsZero() && (state.Oldest.IsZero() || pair.oldest.Before(state.Oldest)) {
+				state.Oldest = pair.oldest
 			}
-			pendingKeys.WithLabelValues(name, keeper).Set(float64(pair.pending))
+			pendingKeys.WithLabelValues(name, target).Set(float64(pair.pending))
 		}
-		slices.Sort(standing.Waiting)
-		all[name] = standing
+		slices.Sort(state.Waiting)
+		all[name] = state
 	}
 	return all
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-var errAway = errors.New("nobody answers")
+var errUnreachable = errors.New("unreachable")
 
 func compiled(t *testing.T, epoch int64, cells ...string) *slots.Map {
 	t.Helper()
@@ -43,12 +43,12 @@ func started(t *testing.T, c *Controller) {
 	})
 }
 
-// TestManyTopologies tells the controller of topologies faster than it can follow them. It follows the last.
+// TestManyTopologies sets topologies faster than the controller can apply them. It applies the last one.
 func TestManyTopologies(t *testing.T) {
 	var last atomic.Bool
 	c := &Controller{Open: func(_ context.Context, cell string) (*cellstore.Store, error) {
 		last.Store(last.Load() || cell == "last")
-		return nil, errAway
+		return nil, errUnreachable
 	}}
 	started(t, c)
 	topologies := [2]*slots.Map{compiled(t, 1, "first"), compiled(t, 2, "first")}
@@ -56,45 +56,45 @@ func TestManyTopologies(t *testing.T) {
 		c.Set(topologies[i%2])
 	}
 	c.Set(compiled(t, 3, "last"))
-	testenv.Eventually(t, "the last topology is followed", func(context.Context) (bool, error) { return last.Load(), nil })
+	testenv.Eventually(t, "the last topology is applied", func(context.Context) (bool, error) { return last.Load(), nil })
 }
 
-// TestNotBegun shows that a cell whose store does not answer is not told to be backed up.
+// TestNotBegun checks that a cell whose store does not answer is not reported as backed up.
 func TestNotBegun(t *testing.T) {
 	asked := make(chan struct{}, 100)
 	c := &Controller{Open: func(context.Context, string) (*cellstore.Store, error) {
 		asked <- struct{}{}
-		return nil, errAway
+		return nil, errUnreachable
 	}}
 	started(t, c)
 	c.Set(compiled(t, 1, "cell-a", "cell-b"))
 	<-asked
-	standings := c.Standings()
+	states := c.States()
 	for _, cell := range []string{"cell-a", "cell-b"} {
-		if standing, told := standings[cell]; !told || standing.Complete {
-			t.Errorf("of %s is said: %t, %+v", cell, told, standing)
+		if state, found := states[cell]; !found || state.Complete {
+			t.Errorf("state of %s: %t, %+v", cell, found, state)
 		}
 	}
-	if standing := (&Controller{sources: map[string]*source{"cell-a": {pairs: nil}}}).Standings()["cell-a"]; standing.Complete {
-		t.Errorf("of a store that has not said where it is: %+v", standing)
+	if state := (&Controller{sources: map[string]*source{"cell-a": {pairs: nil}}}).States()["cell-a"]; state.Complete {
+		t.Errorf("state of a cell whose watch has not begun: %+v", state)
 	}
 }
 
-// TestKeepers tries what needs stores.
-func TestKeepers(t *testing.T) {
+// TestBackupCells runs the tests that need stores.
+func TestBackupCells(t *testing.T) {
 	const term = cellstore.Term(7)
 	stores := map[string]*cellstore.Store{}
 	for _, plane := range testenv.StartFederation(t, local.Spec{Cells: 2, WithoutHub: true}).Cells {
 		stores[plane.Name()] = storetest.For(t, plane)
 	}
-	t.Run("that are away when a cell has left", func(t *testing.T) { testPurge(t, stores, term) })
-	t.Run("that do what was asked for long ago", func(t *testing.T) { testLate(t, stores["cell-b"], term) })
+	t.Run("unreachable when a cell has left", func(t *testing.T) { testPurge(t, stores, term) })
+	t.Run("late requests", func(t *testing.T) { testLate(t, stores["cell-b"], term) })
 }
 
-// testLate has a transaction that nobody waits for any more reach a keeper after the next one. It is refused.
-func testLate(t *testing.T, keeper *cellstore.Store, term cellstore.Term) {
+// testLate has an abandoned transaction reach a backup cell after the next one. It is refused.
+func testLate(t *testing.T, target *cellstore.Store, term cellstore.Term) {
 	ctx, key := t.Context(), "configmaps/default/late"
-	p := newPair("cell-x", keeper, term, 1)
+	p := newPair("cell-x", target, term, 1)
 	if err := p.claim(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -109,23 +109,23 @@ func testLate(t *testing.T, keeper *cellstore.Store, term cellstore.Term) {
 		}},
 		{"a comparison", func() error { return (&comparison{pair: p}).load(ctx) }},
 	} {
-		late := writer{pair: &pair{source: p.source, keeper: keeper, term: term, guard: p.guard}}
+		late := writer{pair: &pair{source: p.source, target: target, term: term, guard: p.guard}}
 		if err := late.put(ctx, key, []byte("old")); err != nil {
 			t.Fatal(err)
 		}
-		p.note(key, fmt.Append(nil, i))
+		p.add(key, fmt.Append(nil, i))
 		if err := next.do(); err != nil {
 			t.Fatal(err)
 		}
-		before, _, err := keeper.Get(ctx, Prefix("cell-x")+key)
+		before, _, err := target.Get(ctx, Prefix("cell-x")+key)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := late.flush(ctx); !errors.Is(err, cellstore.ErrConflict) {
 			t.Errorf("after %s: %v", next.what, err)
 		}
-		if after, _, err := keeper.Get(ctx, before.Key); err != nil || after.ModRevision != before.ModRevision {
-			t.Errorf("after %s the keeper has %q (%v)", next.what, after.Value, err)
+		if after, _, err := target.Get(ctx, before.Key); err != nil || after.ModRevision != before.ModRevision {
+			t.Errorf("after %s the backup cell has %q (%v)", next.what, after.Value, err)
 		}
 	}
 	if _, err := p.write(ctx); err != nil {
@@ -133,12 +133,13 @@ func testLate(t *testing.T, keeper *cellstore.Store, term cellstore.Term) {
 	}
 }
 
-// testPurge has keepers be away when the copies of a cell that has left should go. They go later.
+// testPurge has backup cells be unreachable when the copies of a cell that has left should be removed. They are
+// removed later.
 func testPurge(t *testing.T, stores map[string]*cellstore.Store, term cellstore.Term) {
 	remains := []string{progressKey("gone"), scopeKey("gone"), Prefix("gone") + "configmaps/default/a", progressKey("gone-2"), scopeKey("gone-2"), guardKey("gone-3")}
-	for _, keeper := range stores {
+	for _, target := range stores {
 		for _, key := range remains {
-			if _, err := keeper.Txn(t.Context(), term, nil, cellstore.Put(key, []byte("{}"))); err != nil {
+			if _, err := target.Txn(t.Context(), term, nil, cellstore.Put(key, []byte("{}"))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -146,15 +147,15 @@ func testPurge(t *testing.T, stores map[string]*cellstore.Store, term cellstore.
 	var asked atomic.Int32
 	c := &Controller{Term: term, Open: func(_ context.Context, cell string) (*cellstore.Store, error) {
 		if asked.Add(1) <= 10 { // more than are asked for at the beginning
-			return nil, errAway
+			return nil, errUnreachable
 		}
 		return stores[cell], nil
 	}}
 	started(t, c)
 	c.Set(compiled(t, 2, "cell-a", "cell-b"))
-	testenv.Eventually(t, "what was kept of the cell goes", func(ctx context.Context) (bool, error) {
-		for cell, keeper := range stores {
-			found, err := keeper.GetAll(ctx, remains)
+	testenv.Eventually(t, "the copies of the cell are removed", func(ctx context.Context) (bool, error) {
+		for cell, target := range stores {
+			found, err := target.GetAll(ctx, remains)
 			if err != nil {
 				return false, err
 			}

@@ -12,17 +12,17 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// comparison brings a keeper to what the source was at a revision, but for copies that it should no longer have.
+// comparison brings a backup cell to the state of the source at a revision, except for stale copies.
 type comparison struct {
 	pair *pair
-	// kept are the sums of the copies that have not been met in the source.
+	// kept are the hashes of the copies that have not been found in the source yet.
 	kept map[string]uint64
 	w    writer
 	err  error
 }
 
-// compare compares several keepers in one pass over the source: reading and parsing it is most of the work. What goes wrong with one of
-// them is for that one alone.
+// compare compares several backup cells in one pass over the source: reading and parsing it is most of the work. An
+// error of one of them does not affect the others.
 func (s *source) compare(ctx context.Context, pairs map[slots.Index]*pair, revision int64) map[slots.Index]*comparison {
 	all := map[slots.Index]*comparison{}
 	var loading sync.WaitGroup
@@ -32,7 +32,7 @@ func (s *source) compare(ctx context.Context, pairs map[slots.Index]*pair, revis
 		loading.Go(func() { c.err = c.load(ctx) })
 	}
 	loading.Wait()
-	if err := s.meet(ctx, all, revision); err != nil {
+	if err := s.compareWith(ctx, all, revision); err != nil {
 		for _, c := range all {
 			c.err = err
 		}
@@ -43,44 +43,44 @@ func (s *source) compare(ctx context.Context, pairs map[slots.Index]*pair, revis
 			c.err = c.w.flush(ctx)
 		}
 		if c.err == nil {
-			c.err = c.pair.vouch(ctx, scopeOf(s.topology, s.cell, i), revision)
+			c.err = c.pair.setScope(ctx, scopeOf(s.topology, s.cell, i), revision)
 		}
 	}
 	return all
 }
 
-// meet shows each keeper what it should have of the source as it was at a revision.
-func (s *source) meet(ctx context.Context, all map[slots.Index]*comparison, revision int64) error {
+// compareWith passes each object of the source, as of a revision, to the comparison of its backup cell.
+func (s *source) compareWith(ctx context.Context, all map[slots.Index]*comparison, revision int64) error {
 	for kv, err := range s.store.Range(ctx, s.store.Prefix(), revision) {
 		if err != nil {
 			return err
 		}
 		relative, _ := s.store.Relative(kv.Key)
-		keeper, kept := s.keeperOf(ctx, relative, kv.Value)
-		if c := all[keeper]; c != nil && kept && c.err == nil {
-			c.err = c.meet(ctx, relative, kv.Value)
+		target, kept := s.backupCell(ctx, relative, kv.Value)
+		if c := all[target]; c != nil && kept && c.err == nil {
+			c.err = c.compare(ctx, relative, kv.Value)
 		}
 	}
 	return nil
 }
 
-// answersWithin is how long a keeper may take for its first answer. One that takes longer is not waited for by others.
-const answersWithin = 2 * time.Second
+// firstTimeout is how long the others wait for the first answer of a backup cell.
+const firstTimeout = 2 * time.Second
 
-// load reads what the keeper has.
+// load reads the copies of the backup cell.
 func (c *comparison) load(ctx context.Context) error {
-	first, cancel := context.WithTimeout(ctx, answersWithin)
+	first, cancel := context.WithTimeout(ctx, firstTimeout)
 	defer cancel()
-	if _, err := c.pair.keeper.Revision(first); err != nil {
+	if _, err := c.pair.target.Revision(first); err != nil {
 		return err
 	}
-	// Nothing that was sent earlier comes after what is read here.
+	// Requests sent earlier must not be executed after this.
 	if err := c.pair.claim(ctx); err != nil {
 		return err
 	}
 	c.kept = map[string]uint64{}
 	prefix := Prefix(c.pair.source)
-	for kv, err := range c.pair.keeper.Range(ctx, prefix, 0) {
+	for kv, err := range c.pair.target.Range(ctx, prefix, 0) {
 		if err != nil {
 			return err
 		}
@@ -89,8 +89,8 @@ func (c *comparison) load(ctx context.Context) error {
 	return nil
 }
 
-// meet has the keeper have a copy.
-func (c *comparison) meet(ctx context.Context, key string, value []byte) error {
+// compare writes a copy that is missing or differs.
+func (c *comparison) compare(ctx context.Context, key string, value []byte) error {
 	sum, found := c.kept[key]
 	delete(c.kept, key)
 	if found && sum == xxhash.Sum64(value) {
@@ -99,5 +99,5 @@ func (c *comparison) meet(ctx context.Context, key string, value []byte) error {
 	return c.w.put(ctx, key, value)
 }
 
-// stale returns the keys of copies that the keeper should not have.
+// stale returns the keys of copies that the backup cell should not have.
 func (c *comparison) stale() []string { return slices.Collect(maps.Keys(c.kept)) }

@@ -1,11 +1,12 @@
-// Package backup keeps, for every federated object, a copy in the store of the cell that would own it next.
+// Package backup maintains a copy of every federated object in the store of another cell: the one that would own it
+// next.
 //
-// A source follows the store of one cell: one watch, whose events go to a pair for each cell that keeps some of its slots. A pair first
-// compares what its keeper has with the source as it was when the watch began, then writes what the watch brings, many keys in one
-// transaction, the newest value of each. Copies lie beside the keeper's own objects, where its API server does not look; nothing but a
-// failover brings them to life. Works are not copied: engines make them anew.
+// A source watches the store of one cell and passes each change to the pair of the backup cell concerned. A pair
+// first compares the backup cell with the source as of the start of the watch, then writes what the watch brings:
+// many keys in one transaction, the newest value of each. Copies lie beside the backup cell's own objects, where its
+// API server does not look; only a failover turns them into objects. Works are not copied: engines derive them.
 //
-// Where an object's copy belongs follows from the topology alone (Keeper). While objects move, the cell that has the object says who
-// keeps its copy: the keeper before the change for an object in its old cell, the keeper after it for one in its new cell. A copy is
-// removed from a keeper that has lost it only after everything is where it belongs.
+// The topology alone determines the backup cell of an object (CellFor). While objects move, it depends on the cell
+// that holds the object: the backup cell before the change for an object in its old cell, the one after it for an
+// object in its new cell. A stale copy is removed only after all backup cells have been compared.
 package backup

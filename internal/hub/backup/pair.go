@@ -16,29 +16,30 @@ import (
 )
 
 const (
-	// batch is how many keys one transaction writes. etcd allows 128 operations by default.
+	// batch is the maximum number of keys in a transaction. etcd allows 128 operations by default.
 	batch = 100
 	// batchBytes bounds a transaction; etcd takes 1.5 MiB by default, and an object may be as large.
 	batchBytes = 512 << 10
-	// writeInterval is the least time between two writes to a keeper that carry copies. What changes meanwhile goes together, the newest
-	// value of each key; it is most of the lag, and what is lost at worst if a cell is lost.
+	// writeInterval is the minimum time between two writes of copies to a backup cell. Changes in between are written
+	// together, the newest value of each key. It is most of the lag, and bounds what is lost with a cell.
 	writeInterval = 500 * time.Millisecond
-	// idleInterval is how often a keeper is told how far it is if nothing has changed that it keeps. It loses nothing by knowing less.
+	// idleInterval is how often the progress is written to a backup cell without changes. An older progress does no
+	// harm there.
 	idleInterval = 10 * time.Second
-	// maxPending is how many keys may wait for a keeper that cannot be reached, before it is compared anew instead.
+	// maxPending is how many keys may wait for an unreachable backup cell before it is compared again instead.
 	maxPending = 100_000
 )
 
-// change is the newest that is known of a key.
+// change is the newest change of a key.
 type change struct {
 	value []byte // nil for a deletion
 	seen  time.Time
 }
 
-// pair carries the copies of one cell to one keeper.
+// pair writes the copies of one cell to one backup cell.
 type pair struct {
 	source string // the cell's name
-	keeper *cellstore.Store
+	target *cellstore.Store
 	term   cellstore.Term
 	now    func() time.Time
 
@@ -46,7 +47,7 @@ type pair struct {
 
 	mu      sync.Mutex
 	pending map[string]change // by key without prefix
-	writing map[string]change // what was pending and is on its way; a keeper that hangs keeps it there
+	writing map[string]change // taken from pending and not acknowledged yet
 	through int64             // the source's revision up to which everything is pending or written
 	tooMany bool
 
@@ -54,19 +55,19 @@ type pair struct {
 	synced  bool
 
 	// Only the goroutine that writes uses these.
-	told  time.Time // when the keeper was last told how far it is
-	guard int64     // the revision of the keeper's guard, under which it takes what is written; 0 if that has to be claimed first
+	progressAt time.Time // when the progress was last written
+	guard      int64     // the revision of the guard that writes compare; 0 if it has to be claimed first
 }
 
-func newPair(source string, keeper *cellstore.Store, term cellstore.Term, revision int64) *pair {
+func newPair(source string, target *cellstore.Store, term cellstore.Term, revision int64) *pair {
 	return &pair{
-		source: source, keeper: keeper, term: term, now: time.Now, wake: make(chan struct{}, 1),
+		source: source, target: target, term: term, now: time.Now, wake: make(chan struct{}, 1),
 		pending: map[string]change{}, through: revision,
 	}
 }
 
-// note takes a change that the watch of the source has brought.
-func (p *pair) note(key string, value []byte) {
+// add takes a change from the watch of the source.
+func (p *pair) add(key string, value []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.pending) >= maxPending {
@@ -80,8 +81,8 @@ func (p *pair) note(key string, value []byte) {
 	p.pending[key] = c
 }
 
-// reach notes that all changes up to a revision have been noted.
-func (p *pair) reach(revision int64) {
+// advance records that all changes up to a revision have been added.
+func (p *pair) advance(revision int64) {
 	p.mu.Lock()
 	p.through = max(p.through, revision)
 	p.mu.Unlock()
@@ -96,15 +97,15 @@ func (p *pair) take() (changes map[string]change, through int64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.tooMany {
-		return nil, 0, fmt.Errorf("more than %d changes wait for it", maxPending)
+		return nil, 0, fmt.Errorf("more than %d changes are pending", maxPending)
 	}
 	changes, through = p.pending, p.through
 	p.pending, p.writing = map[string]change{}, changes
 	return changes, through, nil
 }
 
-// giveBack returns changes that could not be written, unless there are newer ones.
-func (p *pair) giveBack(changes map[string]change) {
+// restore makes changes that could not be written pending again, unless there are newer ones.
+func (p *pair) restore(changes map[string]change) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.writing = nil
@@ -118,23 +119,23 @@ func (p *pair) giveBack(changes map[string]change) {
 	}
 }
 
-// claim has the keeper refuse what was sent before. A transaction that was not answered may still be on its way, and would put what is old
-// over what is written next.
+// claim writes a new guard, so that the backup cell refuses everything sent before. A transaction that was not
+// answered may still be executed, and would overwrite newer copies.
 func (p *pair) claim(ctx context.Context) error {
-	revision, err := p.keeper.Txn(ctx, p.term, nil, cellstore.Put(guardKey(p.source), nil))
+	revision, err := p.target.Txn(ctx, p.term, nil, cellstore.Put(guardKey(p.source), nil))
 	if err == nil {
 		p.guard = revision
 	}
 	return err
 }
 
-// vouch notes at the keeper that it has all copies of some slots as they were at a revision, and none but those are its business.
-func (p *pair) vouch(ctx context.Context, scope slotSet, revision int64) error {
+// setScope records in the backup cell that its copies of some slots are complete as of a revision.
+func (p *pair) setScope(ctx context.Context, scope slotSet, revision int64) error {
 	w := writer{pair: p, operations: []clientv3.Op{cellstore.Put(scopeKey(p.source), scope[:])}}
 	return w.flushAt(ctx, revision)
 }
 
-// remove deletes copies that the keeper should no longer have.
+// remove deletes stale copies.
 func (p *pair) remove(ctx context.Context, keys []string) error {
 	w := writer{pair: p}
 	for _, key := range keys {
@@ -145,10 +146,10 @@ func (p *pair) remove(ctx context.Context, keys []string) error {
 	return w.flush(ctx)
 }
 
-// retryDelay is how soon a keeper that did not answer is tried again.
+// retryDelay is the back-off for stores that do not answer.
 var retryDelay = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 8, Cap: 5 * time.Second}
 
-// follow writes what is noted until the context ends. Its error means that the keeper has to be compared anew.
+// follow writes changes until the context ends. An error means that the backup cell has to be compared again.
 func (p *pair) follow(ctx context.Context) error {
 	delay := retryDelay
 	for {
@@ -163,23 +164,23 @@ func (p *pair) follow(ctx context.Context) error {
 			return nil
 		case err == nil:
 			delay = retryDelay
-			if carried && !rest(ctx, writeInterval) {
+			if carried && !sleep(ctx, writeInterval) {
 				return nil
 			}
 			continue
-		case errors.Is(err, cellstore.ErrDeposed) || errors.Is(err, errCompareAnew):
+		case errors.Is(err, cellstore.ErrDeposed) || errors.Is(err, errCompareAgain):
 			return err
 		}
-		klog.FromContext(ctx).V(1).Info("A keeper of backups does not answer; trying again", "cell", p.source, "keeper", p.keeper.Cell, "err", err)
-		if !rest(ctx, delay.Step()) {
+		klog.FromContext(ctx).V(1).Info("backup cell does not answer, retrying", "cell", p.source, "backupCell", p.target.Cell, "err", err)
+		if !sleep(ctx, delay.Step()) {
 			return nil
 		}
-		p.reach(0) // wake up again
+		p.advance(0) // wake up again
 	}
 }
 
-// rest waits, and reports whether there is anything to do after it.
-func rest(ctx context.Context, duration time.Duration) bool {
+// sleep waits, and reports whether the context is still valid after it.
+func sleep(ctx context.Context, duration time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
@@ -188,16 +189,16 @@ func rest(ctx context.Context, duration time.Duration) bool {
 	}
 }
 
-var errCompareAnew = errors.New("the keeper has to be compared anew")
+var errCompareAgain = errors.New("the backup cell has to be compared again")
 
-// write writes everything that is pending, and reports whether there was anything that had to reach the keeper.
+// write writes everything that is pending, and reports whether there was anything.
 func (p *pair) write(ctx context.Context) (carried bool, err error) {
 	changes, through, err := p.take()
 	if err != nil {
-		return false, fmt.Errorf("%w: %w", errCompareAnew, err)
+		return false, fmt.Errorf("%w: %w", errCompareAgain, err)
 	}
-	if len(changes) == 0 && p.now().Sub(p.told) < idleInterval {
-		p.reached(through)
+	if len(changes) == 0 && p.now().Sub(p.progressAt) < idleInterval {
+		p.setWritten(through)
 		return false, nil
 	}
 	w := writer{pair: p}
@@ -210,38 +211,38 @@ func (p *pair) write(ctx context.Context) (carried bool, err error) {
 		err = w.flushAt(ctx, through)
 	}
 	if err != nil {
-		p.giveBack(changes)
+		p.restore(changes)
 		return false, err
 	}
-	p.told = p.now()
-	lag := lagSeconds.WithLabelValues(p.source, p.keeper.Cell)
+	p.progressAt = p.now()
+	lag := lagSeconds.WithLabelValues(p.source, p.target.Cell)
 	for _, c := range changes {
-		lag.Observe(p.told.Sub(c.seen).Seconds())
+		lag.Observe(p.progressAt.Sub(c.seen).Seconds())
 	}
-	copiedKeys.WithLabelValues(p.source, p.keeper.Cell).Add(float64(len(changes)))
-	p.reached(through)
+	copiedKeys.WithLabelValues(p.source, p.target.Cell).Add(float64(len(changes)))
+	p.setWritten(through)
 	return true, nil
 }
 
-// reached notes that the keeper has everything up to a revision.
-func (p *pair) reached(revision int64) {
+// setWritten records that the backup cell has everything up to a revision.
+func (p *pair) setWritten(revision int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.written, p.writing = revision, nil
 }
 
-// standing is how far a pair is.
-type standing struct {
+// pairState is how far a pair is.
+type pairState struct {
 	synced  bool
 	written int64
 	pending int
 	oldest  time.Time // of what is pending
 }
 
-func (p *pair) standing() standing {
+func (p *pair) state() pairState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := standing{synced: p.synced, written: p.written, pending: len(p.pending)}
+	s := pairState{synced: p.synced, written: p.written, pending: len(p.pending)}
 	for key := range p.writing {
 		if _, again := p.pending[key]; !again {
 			s.pending++
@@ -263,7 +264,7 @@ func (p *pair) markSynced() {
 	p.synced = true
 }
 
-// writer gathers keys into transactions.
+// writer collects keys into transactions.
 type writer struct {
 	*pair
 	operations []clientv3.Op
@@ -295,7 +296,7 @@ func (w *writer) flush(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err := w.keeper.Txn(ctx, w.term, []clientv3.Cmp{cellstore.Unchanged(guardKey(w.source), w.guard)}, w.operations...)
+	_, err := w.target.Txn(ctx, w.term, []clientv3.Cmp{cellstore.Unchanged(guardKey(w.source), w.guard)}, w.operations...)
 	w.operations, w.bytes = w.operations[:0], 0
 	if err != nil {
 		w.guard = 0
@@ -303,7 +304,7 @@ func (w *writer) flush(ctx context.Context) error {
 	return err
 }
 
-// flushAt writes what is left together with how far the copies now reach.
+// flushAt writes the remaining keys together with the revision that the copies reach now.
 func (w *writer) flushAt(ctx context.Context, revision int64) error {
 	reached, err := json.Marshal(progress{Revision: revision, Time: w.now()})
 	if err != nil {

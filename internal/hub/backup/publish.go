@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// publishInterval is how often it is looked whether there is something new to say.
+	// publishInterval is how often the status is compared.
 	publishInterval = 2 * time.Second
-	// refreshInterval is how often figures alone are worth a write. Metrics tell them at once.
+	// refreshInterval is how often a change of figures alone is written. Metrics have them at once.
 	refreshInterval = 10 * time.Second
-	// tolerableLag is how old a change may be that waits for its copy.
+	// tolerableLag is the maximum age of a pending change.
 	tolerableLag = 10 * time.Second
 )
 
@@ -34,7 +34,7 @@ const (
 	reasonBehind    = "Behind"
 )
 
-// Publish writes how far the backups are into the status of the Cells, until the context ends.
+// Publish writes the states of the backups into the status of the Cells, until the context ends.
 func (c *Controller) Publish(ctx context.Context, hub client.Client) error {
 	ticker := time.NewTicker(publishInterval)
 	defer ticker.Stop()
@@ -45,11 +45,11 @@ func (c *Controller) Publish(ctx context.Context, hub client.Client) error {
 			return nil
 		case <-ticker.C:
 		}
-		for name, standing := range c.Standings() {
+		for name, state := range c.States() {
 			now := time.Now()
-			wrote, err := publish(ctx, hub, name, standing, now, now.Sub(written[name]) >= refreshInterval)
+			wrote, err := publish(ctx, hub, name, state, now, now.Sub(written[name]) >= refreshInterval)
 			if err != nil {
-				klog.FromContext(ctx).V(1).Info("The state of a backup cannot be published", "cell", name, "reason", err.Error())
+				klog.FromContext(ctx).V(1).Info("publishing the state of a backup failed", "cell", name, "err", err.Error())
 			}
 			if wrote {
 				written[name] = now
@@ -58,14 +58,14 @@ func (c *Controller) Publish(ctx context.Context, hub client.Client) error {
 	}
 }
 
-// publish writes the state of a backup if there is something to say, and reports whether it did.
-func publish(ctx context.Context, hub client.Client, name string, standing Standing, now time.Time, refresh bool) (bool, error) {
+// publish writes the state of a backup if it has changed, and reports whether it did.
+func publish(ctx context.Context, hub client.Client, name string, state State, now time.Time, refresh bool) (bool, error) {
 	var cell cellplanev1alpha1.Cell
 	if err := hub.Get(ctx, types.NamespacedName{Name: name}, &cell); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
-	wanted := statusOf(standing, cell.Status.Backup, now)
-	condition := conditionOf(standing, now)
+	wanted := statusOf(state, cell.Status.Backup, now)
+	condition := conditionOf(state, now)
 	condition.ObservedGeneration = cell.Generation
 	conditions := append([]metav1.Condition(nil), cell.Status.Conditions...)
 	changed := meta.SetStatusCondition(&conditions, condition)
@@ -88,35 +88,36 @@ func publish(ctx context.Context, hub client.Client, name string, standing Stand
 	return err == nil, client.IgnoreNotFound(err)
 }
 
-// statusOf returns the figures. As long as a keeper has not been compared, what is backed up is what was before.
-func statusOf(standing Standing, before *cellplanev1alpha1.CellBackup, now time.Time) cellplanev1alpha1.CellBackup {
-	if !standing.Complete {
+// statusOf returns the figures. Until all backup cells have been compared, the former revision and time stay.
+func statusOf(state State, before *cellplanev1alpha1.CellBackup, now time.Time) cellplanev1alpha1.CellBackup {
+	if !state.Complete {
 		status := ptr.Deref(before, cellplanev1alpha1.CellBackup{})
-		status.PendingKeys = int64(standing.Pending)
+		status.PendingKeys = int64(state.Pending)
 		return status
 	}
 	upToDate := now
-	if !standing.Oldest.IsZero() {
-		upToDate = standing.Oldest
+	if !state.Oldest.IsZero() {
+		upToDate = state.Oldest
 	}
-	return cellplanev1alpha1.CellBackup{UpToDateAt: &metav1.Time{Time: upToDate}, Revision: standing.Revision, PendingKeys: int64(standing.Pending)}
+	return cellplanev1alpha1.CellBackup{UpToDateAt: &metav1.Time{Time: upToDate}, Revision: state.Revision, PendingKeys: int64(state.Pending)}
 }
 
-// conditionOf puts the state of a backup into words that stay the same as long as the state does.
-func conditionOf(standing Standing, now time.Time) metav1.Condition {
+// conditionOf returns the condition for the state of a backup. Its message contains no figures, so that it changes
+// rarely.
+func conditionOf(state State, now time.Time) metav1.Condition {
 	condition := metav1.Condition{Type: names.CellBackedUp, Status: metav1.ConditionFalse}
 	switch {
-	case !standing.Complete && len(standing.Waiting) == 0:
+	case !state.Complete && len(state.Waiting) == 0:
 		condition.Reason = reasonComparing
 		condition.Message = "The cell has not been compared with its backup yet."
-	case !standing.Complete:
+	case !state.Complete:
 		condition.Reason = reasonComparing
-		condition.Message = fmt.Sprintf("The cell is being compared with its backup in %s.", strings.Join(standing.Waiting, ", "))
-	case !standing.Oldest.IsZero() && now.Sub(standing.Oldest) > tolerableLag:
+		condition.Message = fmt.Sprintf("The cell is being compared with its backup in %s.", strings.Join(state.Waiting, ", "))
+	case !state.Oldest.IsZero() && now.Sub(state.Oldest) > tolerableLag:
 		condition.Reason = reasonBehind
-		condition.Message = fmt.Sprintf("Changes of more than %s ago wait for their copies.", tolerableLag)
+		condition.Message = fmt.Sprintf("Changes made more than %s ago have not been copied yet.", tolerableLag)
 	default:
-		condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, reasonFollowing, "Every change is copied as it comes."
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, reasonFollowing, "Every change is copied when it is made."
 	}
 	return condition
 }

@@ -12,9 +12,10 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// A keeper stores two things beside its copies of a cell: how far they reach, with each of them, and for which slots that holds. The
-// slots change when the keeper has been compared under a topology, and not before: what has just become its business is not what it has.
-// A third is written anew whenever an answer is missing, and what was sent before is refused from then on (pair.claim).
+// Beside its copies of a cell, a backup cell stores their progress (with each batch), and their scope: the slots for
+// which the progress holds. The scope changes only after a comparison under a new topology, because newly assigned
+// slots are not copied before. The guard is rewritten whenever an answer is missing, so that requests sent before are
+// refused (pair.claim).
 const (
 	progressRoot = "/cellplane/backup-progress/"
 	scopeRoot    = "/cellplane/backup-scope/"
@@ -25,11 +26,11 @@ func progressKey(cell string) string { return progressRoot + cell }
 func scopeKey(cell string) string    { return scopeRoot + cell }
 func guardKey(cell string) string    { return guardRoot + cell }
 
-// progress is how far a keeper's copies of a cell reach.
+// progress is how far the copies of a cell reach.
 type progress struct {
-	// Revision of the cell's store up to which every write to the slots of the keeper is copied.
+	// Revision of the cell's store up to which every write to the slots in scope is copied.
 	Revision int64 `json:"revision"`
-	// Time at which that was so.
+	// Time at which it was written.
 	Time time.Time `json:"time"`
 }
 
@@ -40,41 +41,41 @@ func (s *slotSet) add(slot slots.Slot) { s[slot/8] |= 1 << (slot % 8) }
 
 func (s *slotSet) has(slot slots.Slot) bool { return s[slot/8]>>(slot%8)&1 == 1 }
 
-// scopeOf returns the slots whose objects in a cell are kept by a keeper.
-func scopeOf(topology *slots.Map, cell, keeper slots.Index) slotSet {
+// scopeOf returns the slots whose objects in a cell are copied to a backup cell.
+func scopeOf(topology *slots.Map, cell, target slots.Index) slotSet {
 	var scope slotSet
 	for slot := range slots.Slot(slots.Count) {
-		if keeperOf(topology, cell, slot) == keeper {
+		if cellForSlot(topology, cell, slot) == target {
 			scope.add(slot)
 		}
 	}
 	return scope
 }
 
-// Received tells what of a cell has reached its keepers.
+// Received is what the backup cells of a cell have received.
 type Received []receipt
 
-// receipt is what one keeper vouches for.
+// receipt is what one backup cell has received.
 type receipt struct {
 	scope   slotSet
 	through int64
 }
 
-// ReceivedBy asks keepers what they have of a cell.
-func ReceivedBy(ctx context.Context, keepers map[string]*cellstore.Store, cell string) (Received, error) {
+// ReceivedBy reads what other cells have received of a cell.
+func ReceivedBy(ctx context.Context, targets map[string]*cellstore.Store, cell string) (Received, error) {
 	var all Received
-	for name, keeper := range keepers {
-		found, err := keeper.GetAll(ctx, []string{progressKey(cell), scopeKey(cell)})
+	for name, target := range targets {
+		found, err := target.GetAll(ctx, []string{progressKey(cell), scopeKey(cell)})
 		if err != nil {
 			return nil, err
 		}
 		var r receipt
 		if found[0].ModRevision == 0 || len(found[1].Value) != len(r.scope) {
-			continue // it has never had everything
+			continue // it has never been complete
 		}
 		var reached progress
 		if err := json.Unmarshal(found[0].Value, &reached); err != nil {
-			return nil, fmt.Errorf("reading how far the backup of cell %s in cell %s reaches: %w", cell, name, err)
+			return nil, fmt.Errorf("reading the progress of the backup of cell %s in cell %s: %w", cell, name, err)
 		}
 		copy(r.scope[:], found[1].Value)
 		r.through = reached.Revision
@@ -83,7 +84,8 @@ func ReceivedBy(ctx context.Context, keepers map[string]*cellstore.Store, cell s
 	return all, nil
 }
 
-// Through returns up to which revision of the cell every write to the objects of a slot is copied; 0 if nobody vouches for the slot.
+// Through returns the revision of the cell up to which every write to a slot is copied; 0 if no cell has a complete
+// copy of the slot.
 func (r Received) Through(slot slots.Slot) int64 {
 	through := int64(0)
 	for i := range r {
@@ -94,12 +96,12 @@ func (r Received) Through(slot slots.Slot) int64 {
 	return through
 }
 
-// Forget has a keeper vouch for nothing of a cell any more, as the cell begins anew.
+// Forget returns operations that remove the record of what was received from a cell.
 func Forget(cell string) []clientv3.Op {
 	return []clientv3.Op{cellstore.Delete(progressKey(cell)), cellstore.Delete(scopeKey(cell)), cellstore.Delete(guardKey(cell))}
 }
 
-// Wipe has a keeper give up all copies, and vouch for nothing.
+// Wipe returns operations that remove all copies of all cells, and the records of what was received.
 func Wipe() []clientv3.Op {
 	var operations []clientv3.Op
 	for _, root := range []string{progressRoot, scopeRoot, guardRoot, Root} {

@@ -16,29 +16,29 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// source follows the store of one cell under one topology.
+// source watches the store of one cell under one topology.
 type source struct {
 	topology *slots.Map
 	cell     slots.Index
 	store    *cellstore.Store
-	keepers  map[slots.Index]*cellstore.Store // all other cells, whether they keep something or not
+	targets  map[slots.Index]*cellstore.Store // all other cells, whether they hold copies or not
 	term     cellstore.Term
-	// comparing lets in as many sources as may compare all of their keepers at once.
+	// comparing limits how many sources compare their backup cells at once.
 	comparing chan struct{}
 
 	mu    sync.Mutex
 	pairs map[slots.Index]*pair
 }
 
-// run follows the store until the context ends, or until it has to begin anew.
+// run backs the store up until the context ends, or until it has to start again.
 func (s *source) run(ctx context.Context) error {
 	revision, err := s.store.Revision(ctx)
 	if err != nil {
 		return err
 	}
 	pairs := map[slots.Index]*pair{}
-	for i, keeper := range s.keepers {
-		pairs[i] = newPair(s.store.Cell, keeper, s.term, revision)
+	for i, target := range s.targets {
+		pairs[i] = newPair(s.store.Cell, target, s.term, revision)
 	}
 	s.mu.Lock()
 	s.pairs = pairs
@@ -64,7 +64,8 @@ func (s *source) run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// serve keeps one keeper up to date after it has been compared. One that cannot be reached is tried again without disturbing the others.
+// serve keeps one backup cell up to date after it has been compared. An unreachable one is retried without delaying
+// the others.
 func (s *source) serve(ctx context.Context, i slots.Index, c *comparison, revision int64, compared *sync.WaitGroup) error {
 	once := sync.OnceFunc(compared.Done)
 	defer once()
@@ -74,12 +75,12 @@ func (s *source) serve(ctx context.Context, i slots.Index, c *comparison, revisi
 		if ctx.Err() != nil {
 			return nil
 		}
-		// A store forgets what it was: a keeper that was away for so long is compared with what the source is now.
+		// After a compaction the backup cell has to be compared with the current state of the source.
 		if errors.Is(c.err, cellstore.ErrDeposed) || errors.Is(c.err, rpctypes.ErrCompacted) || !s.answers(ctx) {
 			return c.err
 		}
-		klog.FromContext(ctx).V(1).Info("A keeper of backups cannot be compared; trying again", "cell", s.store.Cell, "keeper", p.keeper.Cell, "err", c.err)
-		once() // nobody waits for a keeper that is away
+		klog.FromContext(ctx).V(1).Info("comparing a backup cell failed, retrying", "cell", s.store.Cell, "backupCell", p.target.Cell, "err", c.err)
+		once() // nobody waits for an unreachable cell
 		select {
 		case <-ctx.Done():
 			return nil
@@ -89,18 +90,18 @@ func (s *source) serve(ctx context.Context, i slots.Index, c *comparison, revisi
 	}
 	p.markSynced()
 	once()
-	// Only when every copy is where it belongs, those that are not needed any more go.
+	// Stale copies are removed only after every copy is where it belongs.
 	if !waitFor(ctx, compared) {
 		return nil
 	}
 	if err := p.remove(ctx, c.stale()); err != nil {
 		return err
 	}
-	p.reach(0)
+	p.advance(0)
 	return p.follow(ctx)
 }
 
-// answers reports whether it is the keeper's fault that a comparison failed.
+// answers reports whether the source answers, so that a failed comparison is due to the backup cell.
 func (s *source) answers(ctx context.Context) bool {
 	_, err := s.store.Revision(ctx)
 	return err == nil
@@ -120,29 +121,29 @@ func waitFor(ctx context.Context, group *sync.WaitGroup) bool {
 	}
 }
 
-// keeperOf returns whose business it is what is stored under a key, slots.None if nobody's, and whether that one is to keep a copy: it is
-// not if the object has just left.
-func (s *source) keeperOf(ctx context.Context, relative string, value []byte) (keeper slots.Index, kept bool) {
+// backupCell returns the backup cell of what is stored under a key, slots.None if there is none, and whether it
+// should have a copy: not if the object has moved away.
+func (s *source) backupCell(ctx context.Context, relative string, value []byte) (target slots.Index, kept bool) {
 	if ignored(relative) {
 		return slots.None, false
 	}
 	object, err := cellstore.Parse(value)
 	if err != nil {
-		// What is no object of the API, such as a range of addresses, belongs to the API server alone.
-		klog.FromContext(ctx).V(4).Info("Not backed up, as it is no object", "cell", s.store.Cell, "key", relative, "reason", err)
+		// Values that are no API objects, such as IP ranges, belong to the API server alone.
+		klog.FromContext(ctx).V(4).Info("value is no API object, not backing it up", "cell", s.store.Cell, "key", relative, "err", err)
 		return slots.None, false
 	}
 	class, slot := cellstore.Classify(object)
 	if !class.Federated() {
 		return slots.None, false
 	}
-	return keeperOf(s.topology, s.cell, slot), !isLeftover(object)
+	return cellForSlot(s.topology, s.cell, slot), !isStale(object)
 }
 
-// progressInterval is how often an idle watch is asked how far it is.
+// progressInterval is how often the progress of an idle watch is requested.
 const progressInterval = 5 * time.Second
 
-// watch passes the changes after a revision on to the pairs.
+// watch passes the changes after a revision to the pairs.
 func (s *source) watch(ctx context.Context, pairs map[slots.Index]*pair, revision int64) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
@@ -170,13 +171,14 @@ func (s *source) watch(ctx context.Context, pairs map[slots.Index]*pair, revisio
 			}
 			through := cellstore.Through(response)
 			for _, p := range pairs {
-				p.reach(through)
+				p.advance(through)
 			}
 		}
 	}
 }
 
-// pass passes a change on to whoever keeps the object. Who kept what has been deleted is not worth finding out: all are told.
+// pass adds a change to the pair of the object's backup cell. Deletions go to all pairs: the deleted value is not
+// known.
 func (s *source) pass(ctx context.Context, pairs map[slots.Index]*pair, event *clientv3.Event) {
 	relative, _ := s.store.Relative(string(event.Kv.Key))
 	if ignored(relative) {
@@ -184,28 +186,28 @@ func (s *source) pass(ctx context.Context, pairs map[slots.Index]*pair, event *c
 	}
 	if event.Type == clientv3.EventTypeDelete {
 		for _, p := range pairs {
-			p.note(relative, nil)
+			p.add(relative, nil)
 		}
 		return
 	}
-	keeper, kept := s.keeperOf(ctx, relative, event.Kv.Value)
-	p := pairs[keeper]
+	target, kept := s.backupCell(ctx, relative, event.Kv.Value)
+	p := pairs[target]
 	switch {
-	case p == nil: // what nobody should have is found by comparing
+	case p == nil: // it has no backup cell
 	case kept:
-		p.note(relative, event.Kv.Value)
+		p.add(relative, event.Kv.Value)
 	default:
-		p.note(relative, nil)
+		p.add(relative, nil)
 	}
 }
 
-// standings returns how far each keeper is, by name, and whether the store is followed at all.
-func (s *source) standings() (all map[string]standing, begun bool) {
+// states returns the states of the pairs by backup cell, and whether the watch has begun.
+func (s *source) states() (all map[string]pairState, begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all = make(map[string]standing, len(s.pairs))
+	all = make(map[string]pairState, len(s.pairs))
 	for _, p := range s.pairs {
-		all[p.keeper.Cell] = p.standing()
+		all[p.target.Cell] = p.state()
 	}
 	return all, s.pairs != nil
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// TestPass shows whom a change is passed on to: an object to its keeper, its leaving to the same one, and its end to all.
+// TestPass checks which pair gets a change: an object goes to that of its backup cell, its move away too, and its
+// deletion to all.
 func TestPass(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		topology, err := slots.Compile(1, someTopology(t))
@@ -42,14 +43,14 @@ func TestPass(t *testing.T) {
 		event.Kv.Value = fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"shop","name":"%s"%s}}`, name, labels)
 		s.pass(t.Context(), pairs, event)
 
-		keeper := Keeper(topology, cell, template(nil, name))
+		target := CellFor(topology, cell, template(nil, name))
 		for i, p := range pairs {
-			noted, told := p.pending["configmaps/shop/"+name]
-			if want := status == "deleted" || i == keeper; told != want {
-				t.Errorf("cell %d, whose keeper is %d, passes %q on to %d: %t", cell, keeper, status, i, told)
+			added, found := p.pending["configmaps/shop/"+name]
+			if want := status == "deleted" || i == target; found != want {
+				t.Errorf("cell %d with backup cell %d passes %q to %d: %t", cell, target, status, i, found)
 			}
-			if remove := status == "deleted" || status == names.RebalanceMigrated; told && remove != (noted.value == nil) {
-				t.Errorf("of an object that is %q, %q is kept", status, noted.value)
+			if remove := status == "deleted" || status == names.RebalanceMigrated; found && remove != (added.value == nil) {
+				t.Errorf("the copy of an object that is %q is %q", status, added.value)
 			}
 		}
 	})

@@ -15,11 +15,11 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/hub/backup"
-	"github.com/cellplane/cellplane/internal/hub/rebalance"
+	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// The failed cell of these tests, and up to which revision its keepers have followed it.
+// The failed cell of these tests, and the revision that its backup has reached.
 const (
 	gone    = "cell-c"
 	reached = 50
@@ -27,19 +27,19 @@ const (
 
 // found is what is in a store when the cell fails.
 type found struct {
-	standing rebalance.Standing
-	text     string
-	// at is the revision with which it was copied to the failed cell, of what is left behind.
+	status handover.Status
+	text   string
+	// at is the revision of the copy in the failed cell, if the object has moved there.
 	at int
 }
 
 var nothing = found{}
 
-func active(text string) found      { return found{rebalance.Active, text, 0} }
-func frozenAs(text string) found    { return found{rebalance.Frozen, text, 0} }
-func left(text string, a int) found { return found{rebalance.Left, text, a} }
+func active(text string) found          { return found{handover.Active, text, 0} }
+func frozenAs(text string) found        { return found{handover.Frozen, text, 0} }
+func staleAt(text string, at int) found { return found{handover.Moved, text, at} }
 
-// testDuringAChange loses a cell at every step of a move: from it, to it, and as the one that the whole change is about.
+// testDuringAChange loses a cell at every step of a move from it or to it.
 func (w *world) testDuringAChange(t *testing.T) {
 	const normal, in, out = slots.Normal, slots.In, slots.Out
 	for _, change := range []struct {
@@ -54,10 +54,10 @@ func (w *world) testDuringAChange(t *testing.T) {
 			{"not begun", active("1"), nothing, nothing, "1"},
 			{"frozen", frozenAs("1"), nothing, nothing, "1"},
 			{"copied", frozenAs("1"), nothing, frozenAs("1"), "1"},
-			{"committed", left("1", 40), nothing, frozenAs("1"), "1"},
-			{"changed there", left("1", 40), nothing, active("2"), "2"},
-			{"deleted there", left("1", 40), nothing, nothing, ""},
-			{"committed, and no copy made", left("1", 60), nothing, nothing, "1"},
+			{"committed", staleAt("1", 40), nothing, frozenAs("1"), "1"},
+			{"changed there", staleAt("1", 40), nothing, active("2"), "2"},
+			{"deleted there", staleAt("1", 40), nothing, nothing, ""},
+			{"committed, and no copy made", staleAt("1", 60), nothing, nothing, "1"},
 			{"created there", nothing, nothing, active("1"), "1"},
 		}},
 		{"the leaving cell", normal, normal, out, gone, "cell-a", []moved{
@@ -65,27 +65,27 @@ func (w *world) testDuringAChange(t *testing.T) {
 			{"frozen", nothing, nothing, frozenAs("1"), "1"},
 			{"copied", frozenAs("2"), nothing, frozenAs("2"), "2"},
 			{"copied, and the backup is late", frozenAs("2"), nothing, active("1"), "2"},
-			{"changed in spite of the freeze", frozenAs("2"), nothing, frozenAs("3"), "3"},
+			{"changed while frozen", frozenAs("2"), nothing, frozenAs("3"), "3"},
 			{"committed", frozenAs("2"), nothing, nothing, "2"},
 			{"activated, and the backup is late", active("3"), nothing, frozenAs("2"), "3"},
-			{"it had been here before", left("0", 40), nothing, active("1"), "1"},
+			{"it had been here before", staleAt("0", 40), nothing, active("1"), "1"},
 		}},
-		{"where another cell is emptied to", out, normal, normal, "cell-a", gone, []moved{
+		{"the target of a drained cell", out, normal, normal, "cell-a", gone, []moved{
 			{"not begun", active("1"), nothing, nothing, "1"},
 			{"not begun, and an old copy", active("2"), nothing, frozenAs("1"), "2"},
 			{"copied", frozenAs("1"), nothing, frozenAs("1"), "1"},
-			{"committed", left("1", 40), nothing, frozenAs("1"), "1"},
-			{"changed there", left("1", 40), nothing, active("2"), "2"},
-			{"changed there, having been at the keeper", left("1", 40), left("0", 0), active("2"), "2"},
-			{"committed, and no copy made", left("1", 60), nothing, nothing, "1"},
-			{"committed, no copy made, having been at the keeper", left("1", 60), left("0", 0), nothing, "1"},
-			{"deleted there", left("1", 40), nothing, nothing, ""},
+			{"committed", staleAt("1", 40), nothing, frozenAs("1"), "1"},
+			{"changed there", staleAt("1", 40), nothing, active("2"), "2"},
+			{"changed there, with a stale copy in the backup cell", staleAt("1", 40), staleAt("0", 0), active("2"), "2"},
+			{"committed, and no copy made", staleAt("1", 60), nothing, nothing, "1"},
+			{"committed, no copy made, with a stale copy in the backup cell", staleAt("1", 60), staleAt("0", 0), nothing, "1"},
+			{"deleted there", staleAt("1", 40), nothing, nothing, ""},
 		}},
-		{"what another cell takes from", in, normal, normal, gone, "cell-a", []moved{
+		{"the source of a joining cell", in, normal, normal, gone, "cell-a", []moved{
 			{"not begun", nothing, nothing, active("1"), "1"},
 			{"copied", frozenAs("2"), nothing, frozenAs("2"), "2"},
 			{"copied, and the backup is late", frozenAs("2"), nothing, active("1"), "2"},
-			{"changed in spite of the freeze", frozenAs("2"), nothing, frozenAs("3"), "3"},
+			{"changed while frozen", frozenAs("2"), nothing, frozenAs("3"), "3"},
 			{"committed", frozenAs("2"), nothing, nothing, "2"},
 			{"activated, and the backup is late", active("3"), nothing, frozenAs("2"), "3"},
 		}},
@@ -107,7 +107,7 @@ func (w *world) testDuringAChange(t *testing.T) {
 				w.storeCopy(t, before, objects[i], c.copy)
 			}
 			promotion := Promotion{Topology: after, Failed: gone, Stores: survivors, Term: term}
-			for range 2 { // whatever is done is done once
+			for range 2 { // the second run changes nothing
 				if _, err := promotion.Run(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -123,7 +123,7 @@ func (w *world) testDuringAChange(t *testing.T) {
 	w.wipe(t)
 }
 
-// moved is an object that a mover was at work on when the cell failed.
+// moved is an object that was moving when the cell failed.
 type moved struct {
 	name string
 	// a and b are what the surviving cells have, and copy is that of the failed cell.
@@ -145,7 +145,8 @@ func (w *world) compileAs(t *testing.T, epoch int64, states map[string]slots.Sta
 	return m
 }
 
-// nameFor returns a name that has not been used and whose slot has the given owners. Its keeper is the third cell, or the second.
+// nameFor returns a name that has not been used and whose slot has the given owners. Its backup cell is the third
+// cell, or the second.
 func nameFor(m *slots.Map, old, new string, taken map[string]bool) string {
 	for i := 0; ; i++ {
 		name := fmt.Sprintf("moved-%d", i)
@@ -160,10 +161,10 @@ const configMaps = "configmaps/" + metav1.NamespaceDefault + "/"
 
 func (f found) value(name string) []byte {
 	metadata := map[string]any{"name": name, "namespace": metav1.NamespaceDefault, "uid": name}
-	switch f.standing {
-	case rebalance.Frozen:
+	switch f.status {
+	case handover.Frozen:
 		metadata["labels"] = map[string]string{names.RebalanceStatusLabel: names.RebalanceMigrating}
-	case rebalance.Left:
+	case handover.Moved:
 		metadata["labels"] = map[string]string{names.RebalanceStatusLabel: names.RebalanceMigrated}
 		metadata["annotations"] = map[string]string{names.CopiedAtAnnotation: fmt.Sprintf("%s/%d", gone, f.at)}
 	}
@@ -174,15 +175,15 @@ func (f found) value(name string) []byte {
 	return value
 }
 
-// store puts an object into a cell. Where something was left behind there is also a Work.
+// store puts an object into a cell. A stale copy has a stale Work.
 func (w *world) store(t *testing.T, cell, name string, f found) {
 	t.Helper()
 	store := w.stores[cell]
-	if f.standing == rebalance.Absent {
+	if f.status == handover.Absent {
 		return
 	}
 	operations := []clientv3.Op{cellstore.Put(store.Key(configMaps+name), f.value(name))}
-	if f.standing == rebalance.Left {
+	if f.status == handover.Moved {
 		work := fmt.Sprintf(`{"kind":"Work","apiVersion":"work.karmada.io/v1alpha1","metadata":{"name":%q,"namespace":"karmada-es-m","labels":{%q:"migrated",%q:%q}}}`,
 			name, names.RebalanceStatusLabel, slots.HintLabel, strconv.Itoa(int(slots.Of(metav1.NamespaceDefault, name))))
 		operations = append(operations, cellstore.Put(store.Key(works+name), []byte(work)))
@@ -194,7 +195,7 @@ func (w *world) store(t *testing.T, cell, name string, f found) {
 
 const works = "work.karmada.io/works/karmada-es-m/"
 
-// storeCopy puts the copy of an object of the failed cell where it is kept, and tells the keepers how far they are.
+// storeCopy puts the copy of an object of the failed cell into its backup cell, and the progress into all backup cells.
 func (w *world) storeCopy(t *testing.T, before *slots.Map, name string, f found) {
 	t.Helper()
 	for cell, store := range w.stores {
@@ -210,7 +211,7 @@ func (w *world) storeCopy(t *testing.T, before *slots.Map, name string, f found)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f.standing != rebalance.Absent && before.Name(backup.Keeper(before, index, object)) == cell {
+		if f.status != handover.Absent && before.Name(backup.CellFor(before, index, object)) == cell {
 			operations = append(operations, cellstore.Put(backup.Prefix(gone)+configMaps+name, f.value(name)))
 		}
 		if _, err := store.Txn(t.Context(), term, nil, operations...); err != nil {
@@ -223,14 +224,14 @@ func (w *world) storeCopy(t *testing.T, before *slots.Map, name string, f found)
 func (w *world) visible(t *testing.T, m *slots.Map, name string) (text, problem string) {
 	t.Helper()
 	route := m.Route(slots.Of(metav1.NamespaceDefault, name))
-	standings := map[string]rebalance.Standing{}
+	statuses := map[string]handover.Status{}
 	texts := map[string]string{}
 	for cell, store := range w.stores {
 		kv, _, err := store.Get(t.Context(), store.Key(configMaps+name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		standings[cell] = standingOf(kv)
+		statuses[cell] = statusOf(kv)
 		var object struct{ Data map[string]string }
 		if kv.ModRevision != 0 {
 			if err := json.Unmarshal(kv.Value, &object); err != nil {
@@ -240,23 +241,23 @@ func (w *world) visible(t *testing.T, m *slots.Map, name string) (text, problem 
 		texts[cell] = object.Data["text"]
 	}
 	old, new := m.Name(route.Old), m.Name(route.New)
-	if standings[new] == rebalance.Left {
-		problem = "what was left behind is in the way"
+	if statuses[new] == handover.Moved {
+		problem = "a stale copy has its key"
 	}
-	if !route.Moving() && standings[new] == rebalance.Frozen {
-		problem = "it is frozen for good"
+	if !route.Moving() && statuses[new] == handover.Frozen {
+		problem = "it stays frozen"
 	}
 	switch {
-	case standings[new] == rebalance.Active:
+	case statuses[new] == handover.Active:
 		return texts[new], problem
-	case standings[old] == rebalance.Active || standings[old] == rebalance.Frozen:
+	case statuses[old] == handover.Active || statuses[old] == handover.Frozen:
 		return texts[old], problem
 	default:
 		return texts[new], problem
 	}
 }
 
-// noWorks expects that no engine stands back from a Work in a slot of its own.
+// noWorks expects no stale Works in slots that a cell owns.
 func (w *world) noWorks(t *testing.T, m *slots.Map) {
 	t.Helper()
 	for cell, store := range w.stores {

@@ -19,69 +19,70 @@ import (
 
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/hub/backup"
-	"github.com/cellplane/cellplane/internal/hub/rebalance"
+	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// Emptying prepares a cell that had failed for its return: it must not bring back what has changed or gone meanwhile.
+// Emptying empties a cell that had failed, before it joins again: it must not bring back outdated or deleted objects.
 type Emptying struct {
-	// Topology is the one in which the cell joins again.
+	// Topology in which the cell joins again.
 	Topology *slots.Map
 	// Returning is the store of the cell.
 	Returning *cellstore.Store
-	// Stores are those of the other cells, by name.
+	// Stores of the other cells, by name.
 	Stores map[string]*cellstore.Store
-	// Term is that of the hub manager.
+	// Term of the hub manager.
 	Term cellstore.Term
-	// Dir is where the snapshot and what only the cell had are kept.
+	// Dir is where the snapshot and the objects that no backup has are saved.
 	Dir string
-	// Now is the time, for the names of files.
+	// Now is the time for the names of files.
 	Now time.Time
 }
 
-// Emptied tells what was found.
+// Emptied is the result of emptying a cell.
 type Emptied struct {
 	// Snapshot is the file with everything the cell held.
 	Snapshot string
-	// Salvaged are the files with objects, written to the cell, that no backup had received.
+	// Salvaged are the files with objects that no backup had received.
 	Salvaged []string
-	// Removed counts the objects that were taken out of the cell.
+	// Removed counts the objects that were removed from the cell.
 	Removed int
 }
 
-// Run keeps a snapshot and what would be lost, then empties the cell. Nothing is removed before everything is on disk.
+// Run saves a snapshot and the objects that no backup has, then empties the cell. Nothing is removed before
+// everything is on disk.
 func (e *Emptying) Run(ctx context.Context) (Emptied, error) {
 	var result Emptied
 	dir := filepath.Join(e.Dir, e.Returning.Cell+"-"+e.Now.UTC().Format("20060102T150405.000Z"))
-	lost, doomed, err := e.survey(ctx)
+	lost, keys, err := e.read(ctx)
 	if err != nil {
-		return result, fmt.Errorf("looking through cell %s before it is emptied: %w", e.Returning.Cell, err)
+		return result, fmt.Errorf("reading cell %s before it is emptied: %w", e.Returning.Cell, err)
 	}
-	if len(doomed) == 0 {
-		return result, e.beginAnew(ctx)
+	if len(keys) == 0 {
+		return result, e.reset(ctx)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return result, err
 	}
 	if result.Snapshot, err = e.snapshot(ctx, filepath.Join(dir, "snapshot.db")); err != nil {
-		return result, fmt.Errorf("keeping a snapshot of cell %s: %w", e.Returning.Cell, err)
+		return result, fmt.Errorf("saving a snapshot of cell %s: %w", e.Returning.Cell, err)
 	}
 	for _, kv := range lost {
-		file, err := e.keep(dir, kv)
+		file, err := e.save(dir, kv)
 		if err != nil {
-			return result, fmt.Errorf("keeping %s of cell %s: %w", kv.Key, e.Returning.Cell, err)
+			return result, fmt.Errorf("saving %s of cell %s: %w", kv.Key, e.Returning.Cell, err)
 		}
 		result.Salvaged = append(result.Salvaged, file)
 	}
-	if err := discard(ctx, e.Returning, e.Term, doomed); err != nil {
+	if err := removeKeys(ctx, e.Returning, e.Term, keys); err != nil {
 		return result, fmt.Errorf("emptying cell %s: %w", e.Returning.Cell, err)
 	}
-	result.Removed = len(doomed)
-	return result, e.beginAnew(ctx)
+	result.Removed = len(keys)
+	return result, e.reset(ctx)
 }
 
-// survey returns what no backup had received when the cell failed, and all keys that have to go.
-func (e *Emptying) survey(ctx context.Context) (lost []cellstore.KV, doomed []string, err error) {
+// read returns the objects that no backup had received when the cell failed, and all keys to remove.
+func (e *Emptying) read(ctx context.Context) (lost []cellstore.KV, keys []string, err error) {
 	received, err := backup.ReceivedBy(ctx, e.Stores, e.Returning.Cell)
 	if err != nil {
 		return nil, nil, err
@@ -92,14 +93,14 @@ func (e *Emptying) survey(ctx context.Context) (lost []cellstore.KV, doomed []st
 		}
 		object, err := cellstore.Parse(kv.Value)
 		if err != nil {
-			continue // no object of the API
+			continue // no API object
 		}
 		class, slot := cellstore.Classify(object)
 		if class == cellstore.Local {
 			continue
 		}
-		doomed = append(doomed, kv.Key)
-		if !class.Federated() || standing(object) == rebalance.Left {
+		keys = append(keys, kv.Key)
+		if !class.Federated() || statusOfObject(object) == handover.Moved {
 			continue
 		}
 		if kv.ModRevision <= received.Through(slot) {
@@ -113,10 +114,10 @@ func (e *Emptying) survey(ctx context.Context) (lost []cellstore.KV, doomed []st
 			lost = append(lost, kv)
 		}
 	}
-	return lost, doomed, nil
+	return lost, keys, nil
 }
 
-// has reports whether the federation has just this value, so that nothing is lost.
+// has reports whether the slot's owner holds exactly this value.
 func (e *Emptying) has(ctx context.Context, slot slots.Slot, kv cellstore.KV) (bool, error) {
 	store := e.Stores[e.Topology.Name(e.Topology.Route(slot).Old)]
 	if store == nil {
@@ -148,8 +149,8 @@ func (e *Emptying) snapshot(ctx context.Context, file string) (_ string, err err
 	return file, out.Sync()
 }
 
-// keep writes an object as YAML, or as it is stored if it cannot be read.
-func (e *Emptying) keep(dir string, kv cellstore.KV) (string, error) {
+// save writes an object as YAML, or as it is stored if it cannot be decoded.
+func (e *Emptying) save(dir string, kv cellstore.KV) (string, error) {
 	relative, _ := e.Returning.Relative(kv.Key)
 	file := filepath.Join(dir, strings.ReplaceAll(relative, "/", "_"))
 	content, err := asYAML(kv.Value)
@@ -176,13 +177,14 @@ func asYAML(value []byte) ([]byte, error) {
 	return yaml.JSONToYAML(text)
 }
 
-// beginAnew has the cell keep nothing of others, as that is of then, and nobody vouch for what it has: its store may be a new one.
-func (e *Emptying) beginAnew(ctx context.Context) error {
+// reset removes the cell's outdated copies of others, and in all other cells the record of what was received from it:
+// its store may be a new one.
+func (e *Emptying) reset(ctx context.Context) error {
 	if _, err := e.Returning.Txn(ctx, e.Term, nil, backup.Wipe()...); err != nil {
 		return err
 	}
-	for _, keeper := range e.Stores {
-		if _, err := keeper.Txn(ctx, e.Term, nil, backup.Forget(e.Returning.Cell)...); err != nil {
+	for _, backupCell := range e.Stores {
+		if _, err := backupCell.Txn(ctx, e.Term, nil, backup.Forget(e.Returning.Cell)...); err != nil {
 			return err
 		}
 	}

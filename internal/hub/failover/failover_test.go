@@ -107,7 +107,7 @@ func (w *world) verified(t *testing.T, m *slots.Map) cellcheck.Report {
 	return report
 }
 
-// startBackup runs the controller until it is told to stop.
+// startBackup runs the controller until stop is called.
 func (w *world) startBackup(t *testing.T, topology *slots.Map) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -126,12 +126,12 @@ func TestLoss(t *testing.T) {
 	w := newWorld(t)
 	t.Run("of a cell", w.testLossOfACell)
 	t.Run("of two in close succession", w.testCloseSuccession)
-	t.Run("of a keeper for a while", w.testKeeperAway)
+	t.Run("of a backup cell for a while", w.testUnreachable)
 	t.Run("during a change", w.testDuringAChange)
-	t.Run("told one by one", w.testOneByOne)
+	t.Run("own revisions", w.testOwnRevisions)
 }
 
-// testLossOfACell tells the story of a cell: backed up, lost, taken over, returned, emptied.
+// testLossOfACell backs a cell up, loses it, takes it over, and empties it when it returns.
 func (w *world) testLossOfACell(t *testing.T) {
 	healthy := w.compile(t, 1)
 	for i := range objects {
@@ -140,7 +140,7 @@ func (w *world) testLossOfACell(t *testing.T) {
 	ctx := t.Context()
 	defer w.startBackup(t, healthy)()
 
-	// What was there before and what comes later are both copied: created, changed and deleted.
+	// Objects that existed before and later changes are copied: created, changed and deleted.
 	if report := w.verified(t, healthy); report.Objects < objects || report.Copies != report.Objects {
 		t.Fatalf("%d objects have %d copies", report.Objects, report.Copies)
 	}
@@ -157,16 +157,16 @@ func (w *world) testLossOfACell(t *testing.T) {
 		t.Fatalf("the checker saw %d objects", before.Objects)
 	}
 
-	// The cell is lost. Its API server goes on for a moment with nobody to copy what it takes.
+	// The cell is lost. Its API server still accepts a write that is not copied.
 	const lost = "cell-b"
 	failed := w.compile(t, 2, lost)
 	w.controller.Set(failed)
 	unlucky := nameIn(healthy, lost, "unlucky")
-	testenv.Eventually(t, "the controller has let go of the lost cell", func(context.Context) (bool, error) {
-		_, followed := w.controller.Standings()[lost]
-		return !followed, nil
+	testenv.Eventually(t, "the controller no longer backs the lost cell up", func(context.Context) (bool, error) {
+		_, watched := w.controller.States()[lost]
+		return !watched, nil
 	})
-	w.put(t, healthy, unlucky, "nobody knows")
+	w.put(t, healthy, unlucky, "not copied")
 
 	stores := map[string]*cellstore.Store{}
 	for name, store := range w.stores {
@@ -183,7 +183,7 @@ func (w *world) testLossOfACell(t *testing.T) {
 		t.Errorf("promoted %d objects, contested %v", promoted.Objects, promoted.Contested)
 	}
 	if again, err := promotion.Run(ctx); err != nil || again.Objects != 0 {
-		t.Errorf("promoting again brought %d objects to life (%v)", again.Objects, err)
+		t.Errorf("promoting again promoted %d objects (%v)", again.Objects, err)
 	}
 	for i := range objects {
 		w.read(t, failed, fmt.Sprintf("early-%d", i), "two")
@@ -201,20 +201,20 @@ func (w *world) testLossOfACell(t *testing.T) {
 
 // testDeposed attacks with a promotion of an earlier term.
 func (w *world) testDeposed(t *testing.T, failed *slots.Map, stores map[string]*cellstore.Store) {
-	keeper := stores["cell-a"]
-	if _, err := keeper.Txn(t.Context(), term, nil, cellstore.Put(backup.Prefix("cell-b")+"configmaps/default/forged", []byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"forged","namespace":"default"}}`))); err != nil {
+	store := stores["cell-a"]
+	if _, err := store.Txn(t.Context(), term, nil, cellstore.Put(backup.Prefix("cell-b")+"configmaps/default/forged", []byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"forged","namespace":"default"}}`))); err != nil {
 		t.Fatal(err)
 	}
 	old := Promotion{Topology: failed, Failed: "cell-b", Stores: stores, Term: term - 1}
 	if promoted, err := old.Run(t.Context()); !errors.Is(err, cellstore.ErrDeposed) || promoted.Objects != 0 {
 		t.Errorf("a hub manager that was deposed promoted %d objects: %v", promoted.Objects, err)
 	}
-	if _, err := keeper.Txn(t.Context(), term, nil, cellstore.Delete(backup.Prefix("cell-b")+"configmaps/default/forged")); err != nil {
+	if _, err := store.Txn(t.Context(), term, nil, cellstore.Delete(backup.Prefix("cell-b")+"configmaps/default/forged")); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// testReturn brings the cell back: what only it had is on disk, and it is empty.
+// testReturn has the cell return: objects that no backup has are on disk, and the cell is empty.
 func (w *world) testReturn(t *testing.T, lost, unlucky string, stores map[string]*cellstore.Store) {
 	var list []slots.Cell
 	for _, cell := range w.cells {
@@ -239,7 +239,7 @@ func (w *world) testReturn(t *testing.T, lost, unlucky string, stores map[string
 		t.Fatalf("salvaged %v, want %s alone", emptied.Salvaged, unlucky)
 	}
 	content, err := os.ReadFile(emptied.Salvaged[0])
-	if err != nil || !strings.Contains(string(content), "text: nobody knows") {
+	if err != nil || !strings.Contains(string(content), "text: not copied") {
 		t.Errorf("what was salvaged reads %q (%v)", content, err)
 	}
 	for _, file := range append(emptied.Salvaged, emptied.Snapshot, filepath.Dir(emptied.Snapshot)) {
@@ -249,7 +249,7 @@ func (w *world) testReturn(t *testing.T, lost, unlucky string, stores map[string
 		}
 	}
 	if removed := storetest.Alone(t, storetest.Since(t, w.stores[lost], before[lost]), isFederated); removed < emptied.Removed {
-		t.Errorf("%d objects were seen to go, and %d are said to have gone", removed, emptied.Removed)
+		t.Errorf("%d objects were removed, and %d were reported", removed, emptied.Removed)
 	}
 	left, err := w.clients[lost].CoreV1().ConfigMaps(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -265,7 +265,7 @@ func (w *world) testReturn(t *testing.T, lost, unlucky string, stores map[string
 	}
 }
 
-// testDeleted has a user delete an object of the lost cell. It is not kept.
+// testDeleted has a user delete an object of the lost cell. It is not saved.
 func (w *world) testDeleted(t *testing.T, emptying Emptying, lost string) {
 	healthy := w.compile(t, 1)
 	name := ""
@@ -279,12 +279,12 @@ func (w *world) testDeleted(t *testing.T, emptying Emptying, lost string) {
 	if err := w.clients[owner].CoreV1().ConfigMaps(metav1.NamespaceDefault).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kept, _, err := emptying.survey(t.Context())
+	kept, _, err := emptying.read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if slices.ContainsFunc(kept, func(kv cellstore.KV) bool { return strings.HasSuffix(kv.Key, "/"+name) }) {
-		t.Errorf("%s is kept, although its copy came to life and was deleted by a user", name)
+		t.Errorf("%s is saved, although it was promoted and deleted by a user", name)
 	}
 }
 

@@ -19,25 +19,26 @@ import (
 	"github.com/cellplane/cellplane/internal/membership"
 )
 
-// Identities sees to it that the cells of the topology have identities in all members, and that cells which have left have none. Both
-// are done when a cell joins or fails; a member that could not be reached then is made up for here.
+// Identities reconciles the identities of cells in members: cells of the topology have one in every member, cells
+// that have left have none. Identities are granted and revoked when a cell joins or fails; this handles members that
+// were unreachable then.
 type Identities struct {
-	// Hub leads to the hub. Client reads it by a cache, and Fresh without.
+	// Hub is the configuration of the hub's clients. Client reads the hub from a cache, Fresh without one.
 	Hub    *rest.Config
 	Client client.Reader
 	Fresh  client.Reader
 }
 
 const (
-	// identitiesInterval is how often members that could not be reached are tried again.
+	// identitiesInterval is how often identities are reconciled.
 	identitiesInterval = 20 * time.Second
-	// identityWithin is how long one member may take.
-	identityWithin = 15 * time.Second
-	// identitiesAtOnce is how many members are asked at a time.
-	identitiesAtOnce = 16
+	// identityTimeout is how long one member may take.
+	identityTimeout = 15 * time.Second
+	// identityWorkers is how many members are changed concurrently.
+	identityWorkers = 16
 )
 
-// Run works until the context ends.
+// Run reconciles identities until the context ends.
 func (s *Identities) Run(ctx context.Context) error {
 	ticker := time.NewTicker(identitiesInterval)
 	defer ticker.Stop()
@@ -47,14 +48,14 @@ func (s *Identities) Run(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		if err := s.see(ctx); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).V(1).Info("Looking after the identities of cells in members failed", "reason", err.Error())
+		if err := s.reconcile(ctx); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).V(1).Info("reconciling the identities of cells in members failed", "err", err.Error())
 		}
 	}
 }
 
-// see does what is missing, once.
-func (s *Identities) see(ctx context.Context) error {
+// reconcile grants and revokes identities once.
+func (s *Identities) reconcile(ctx context.Context) error {
 	var members clusterv1alpha1.ClusterList
 	if err := s.Client.List(ctx, &members); err != nil {
 		return fmt.Errorf("listing clusters: %w", err)
@@ -68,7 +69,7 @@ func (s *Identities) see(ctx context.Context) error {
 	if err := s.Client.List(ctx, &known); err != nil {
 		return fmt.Errorf("listing cells: %w", err)
 	}
-	// The topology is read last: whoever has an identity by now had been in it before.
+	// The topology is read last: a cell that has an identity by now was added to the topology before.
 	var topology cellplanev1alpha1.CellTopology
 	if err := s.Fresh.Get(ctx, types.NamespacedName{Name: cellplanev1alpha1.CellTopologyName}, &topology); err != nil {
 		return fmt.Errorf("reading the topology: %w", err)
@@ -78,43 +79,43 @@ func (s *Identities) see(ctx context.Context) error {
 		present[secrets.Items[i].Name] = true
 	}
 	var group errgroup.Group
-	group.SetLimit(identitiesAtOnce)
-	for _, l := range lacking(&topology.Spec, known.Items, members.Items, present) {
+	group.SetLimit(identityWorkers)
+	for _, d := range differences(&topology.Spec, known.Items, members.Items, present) {
 		group.Go(func() error {
-			limited, cancel := context.WithTimeout(ctx, identityWithin)
+			limited, cancel := context.WithTimeout(ctx, identityTimeout)
 			defer cancel()
-			if err := l.makeUp(limited, s.Hub); err != nil {
-				klog.FromContext(ctx).V(1).Info("An identity cannot be made up for yet", "cell", l.cell, "cluster", l.cluster, "reason", err.Error())
+			if err := d.apply(limited, s.Hub); err != nil {
+				klog.FromContext(ctx).V(1).Info("identity of a cell in a member cannot be changed yet", "cell", d.cell, "cluster", d.cluster, "grant", d.grant, "err", err.Error())
 				return nil
 			}
-			klog.FromContext(ctx).Info("Made up for an identity", "cell", l.cell, "cluster", l.cluster, "granted", l.grant)
+			klog.FromContext(ctx).Info("changed the identity of a cell in a member", "cell", d.cell, "cluster", d.cluster, "granted", d.grant)
 			return nil
 		})
 	}
 	return group.Wait()
 }
 
-// lack is an identity that is missing, or one too many.
-type lack struct {
+// difference is an identity to grant or to revoke.
+type difference struct {
 	cluster, cell string
 	grant         bool
 }
 
-func (l lack) makeUp(ctx context.Context, hub *rest.Config) error {
-	if l.grant {
-		return membership.Grant(ctx, hub, l.cluster, l.cell)
+func (d difference) apply(ctx context.Context, hub *rest.Config) error {
+	if d.grant {
+		return membership.Grant(ctx, hub, d.cluster, d.cell)
 	}
-	return revoke(ctx, hub, l.cell, l.cluster)
+	return revoke(ctx, hub, d.cell, d.cluster)
 }
 
-// lacking compares who should have an identity with the credentials that are present. Failed cells are not among them: they lose
-// theirs by being taken over, and get them when they return.
-func lacking(topology *cellplanev1alpha1.CellTopologySpec, cells []cellplanev1alpha1.Cell, members []clusterv1alpha1.Cluster, present map[string]bool) []lack {
+// differences compares the cells that should have an identity with the credentials that are present. Failed cells are
+// left out: a takeover revokes their identities, and they get them back when they return.
+func differences(topology *cellplanev1alpha1.CellTopologySpec, cells []cellplanev1alpha1.Cell, members []clusterv1alpha1.Cluster, present map[string]bool) []difference {
 	listed := map[string]cellplanev1alpha1.CellState{}
 	for _, cell := range topology.Cells {
 		listed[cell.Name] = cell.State
 	}
-	var all []lack
+	var all []difference
 	for i := range cells {
 		name := cells[i].Name
 		state, member := listed[name]
@@ -127,14 +128,15 @@ func lacking(topology *cellplanev1alpha1.CellTopologySpec, cells []cellplanev1al
 				continue
 			}
 			if has := present[membership.SecretName(cluster.Name, name)]; has != member {
-				all = append(all, lack{cluster: cluster.Name, cell: name, grant: member})
+				all = append(all, difference{cluster: cluster.Name, cell: name, grant: member})
 			}
 		}
 	}
 	return all
 }
 
-// joined reports whether a cluster gives identities out. One that others have made a member has a single set of credentials for all.
+// joined reports whether a cluster has an identity per cell. A cluster that was registered by other means has one set
+// of credentials for all.
 func joined(cluster *clusterv1alpha1.Cluster, present map[string]bool) bool {
 	return present[membership.SecretName(cluster.Name, membership.HubEngine)]
 }

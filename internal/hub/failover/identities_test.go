@@ -10,7 +10,7 @@ import (
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 )
 
-func TestLacking(t *testing.T) {
+func TestDifferences(t *testing.T) {
 	topology := &v1alpha1.CellTopologySpec{Cells: []v1alpha1.TopologyCell{
 		{Name: "normal", State: v1alpha1.CellStateNormal}, {Name: "joining", State: v1alpha1.CellStateIn},
 		{Name: "leaving", State: v1alpha1.CellStateOut}, {Name: "failed", State: v1alpha1.CellStateFailed},
@@ -29,22 +29,22 @@ func TestLacking(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		present []string
-		want    []lack
+		want    []difference
 	}{
-		{"all is well", []string{"m.hub", "m.normal", "m.joining", "m.leaving"}, nil},
-		{"a member was away when a cell joined", []string{"m.hub", "m.normal", "m.leaving"}, []lack{{"m", "joining", true}}},
-		{"a cell has left", []string{"m.hub", "m.normal", "m.joining", "m.leaving", "m.left"}, []lack{{"m", "left", false}}},
-		{"a failed cell is none of its business", []string{"m.hub", "m.normal", "m.joining", "m.leaving", "m.failed"}, nil},
+		{"nothing to do", []string{"m.hub", "m.normal", "m.joining", "m.leaving"}, nil},
+		{"a member was unreachable when a cell joined", []string{"m.hub", "m.normal", "m.leaving"}, []difference{{"m", "joining", true}}},
+		{"a cell has left", []string{"m.hub", "m.normal", "m.joining", "m.leaving", "m.left"}, []difference{{"m", "left", false}}},
+		{"a failed cell is left out", []string{"m.hub", "m.normal", "m.joining", "m.leaving", "m.failed"}, nil},
 		{"a cluster that is only about to join", []string{"m.normal"}, nil},
-		{"clusters that pull or go", []string{"pulls.hub", "goes.hub", "pulls.left", "goes.left"}, nil},
+		{"clusters that pull or are deleted", []string{"pulls.hub", "goes.hub", "pulls.left", "goes.left"}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			present := map[string]bool{}
 			for _, name := range test.present {
 				present[name] = true
 			}
-			if got := lacking(topology, cells, members, present); !slices.Equal(got, test.want) {
-				t.Errorf("lacking %v, want %v", got, test.want)
+			if got := differences(topology, cells, members, present); !slices.Equal(got, test.want) {
+				t.Errorf("got %v, want %v", got, test.want)
 			}
 		})
 	}

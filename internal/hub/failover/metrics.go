@@ -8,7 +8,7 @@ import (
 var (
 	promotedObjects = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "cellplane_failover_promoted_objects_total",
-		Help: "Objects of failed cells that were brought to life from their copies, by cell.",
+		Help: "Objects of failed cells that were promoted from their copies, by cell.",
 	}, []string{"cell"})
 	phases = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "cellplane_failover_phases_total",
@@ -16,7 +16,7 @@ var (
 	}, []string{"cell", "condition", "reason"})
 	promotionSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "cellplane_failover_promotion_seconds",
-		Help:    "Time that promotions took which brought something to life.",
+		Help:    "Duration of promotions that promoted at least one object.",
 		Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 	})
 )

@@ -10,8 +10,8 @@ import (
 	"github.com/cellplane/cellplane/internal/hub/backup"
 )
 
-// BenchmarkPromotion measures how fast the copies of a cell come to life in the two others, without anybody who asks for them: as large as
-// those of make bench-cells.
+// BenchmarkPromotion measures how fast the copies of a cell are promoted in the two others, without clients. Objects
+// are as large as those of make bench-cells.
 func BenchmarkPromotion(b *testing.B) {
 	const copies = 5000
 	w := newWorld(b)
@@ -24,12 +24,12 @@ func BenchmarkPromotion(b *testing.B) {
 		operations := map[string][]clientv3.Op{}
 		taken := map[string]bool{}
 		for i := range copies {
-			keeper := []string{"cell-a", "cell-b"}[i%2]
-			name := nameFor(failed, keeper, keeper, taken)
-			operations[keeper] = append(operations[keeper], cellstore.Put(backup.Prefix(gone)+configMaps+name, active(text).value(name)))
+			backupCell := []string{"cell-a", "cell-b"}[i%2]
+			name := nameFor(failed, backupCell, backupCell, taken)
+			operations[backupCell] = append(operations[backupCell], cellstore.Put(backup.Prefix(gone)+configMaps+name, active(text).value(name)))
 		}
-		for keeper, puts := range operations {
-			w.putAll(b, keeper, puts)
+		for backupCell, puts := range operations {
+			w.putAll(b, backupCell, puts)
 		}
 		b.StartTimer()
 		if promoted, err := promotion.Run(b.Context()); err != nil || promoted.Objects != copies {

@@ -15,8 +15,8 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// testCloseSuccession loses a cell, and then one of those that took over, before anybody has copies of what that one took over, nor of
-// what the first one kept for it. Whatever nobody has is found when the second one returns, and nothing else is.
+// testCloseSuccession loses a cell, and then one that took over, before its new objects and its lost backups are
+// copied again. Objects that no other cell has are found when the second one returns, and no others.
 func (w *world) testCloseSuccession(t *testing.T) {
 	w.wipe(t)
 	defer w.wipe(t)
@@ -27,8 +27,8 @@ func (w *world) testCloseSuccession(t *testing.T) {
 		name := fmt.Sprintf("twice-%d", i)
 		w.put(t, healthy, name, "one")
 		route := healthy.Route(slots.Of(metav1.NamespaceDefault, name))
-		switch owner, keeper := healthy.Name(route.New), healthy.Name(route.Backup); {
-		case owner == second && keeper == first, owner == first && keeper == second:
+		switch owner, backupCell := healthy.Name(route.New), healthy.Name(route.Backup); {
+		case owner == second && backupCell == first, owner == first && backupCell == second:
 			onlyThere = append(onlyThere, name)
 		default:
 			saved = append(saved, name)
@@ -49,11 +49,11 @@ func (w *world) testCloseSuccession(t *testing.T) {
 		return topology, promoted
 	}
 	if _, promoted := promote(21, first, first); promoted.Objects == 0 || promoted.Uncovered != 0 {
-		t.Errorf("%d objects of the first cell live on, and nobody vouches for %d of its slots", promoted.Objects, promoted.Uncovered)
+		t.Errorf("%d objects of the first cell were promoted, and %d of its slots are uncovered", promoted.Objects, promoted.Uncovered)
 	}
 	left, promoted := promote(22, second, first, second)
 	if promoted.Objects == 0 || promoted.Uncovered == 0 {
-		t.Errorf("%d objects of the second cell live on, and %d slots are known to be incomplete", promoted.Objects, promoted.Uncovered)
+		t.Errorf("%d objects of the second cell were promoted, and %d slots are uncovered", promoted.Objects, promoted.Uncovered)
 	}
 	for _, name := range saved {
 		w.read(t, left, name, "one")
@@ -73,18 +73,18 @@ func (w *world) testCloseSuccession(t *testing.T) {
 	slices.Sort(kept)
 	slices.Sort(onlyThere)
 	if !slices.Equal(kept, onlyThere) {
-		t.Errorf("kept as files are %v, want %v", kept, onlyThere)
+		t.Errorf("saved as files: %v, want %v", kept, onlyThere)
 	}
 }
 
-// backUp has the cells backed up, and then no longer.
+// backUp backs the cells up once.
 func (w *world) backUp(t *testing.T, topology *slots.Map) {
 	t.Helper()
 	defer w.startBackup(t, topology)()
 	testenv.Eventually(t, "all cells are backed up", func(context.Context) (bool, error) {
-		standings, complete := w.controller.Standings(), 0
-		for _, standing := range standings {
-			if standing.Complete && standing.Pending == 0 {
+		states, complete := w.controller.States(), 0
+		for _, state := range states {
+			if state.Complete && state.Pending == 0 {
 				complete++
 			}
 		}

@@ -24,20 +24,20 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-var errAway = errors.New("nobody answers")
+var errUnreachable = errors.New("unreachable")
 
-// bereaved is a hub one of whose cells has failed. It has a single member, which cannot be reached.
-type bereaved struct {
+// failedCell is a hub with a failed cell and a single member, which is unreachable.
+type failedCell struct {
 	*Takeover
 	hub      client.Client
 	topology *slots.Map
 	cell     *cellplanev1alpha1.Cell
 	member   *clusterv1alpha1.Cluster
-	// opened counts how often stores were asked for, which is how copies begin to come to life.
+	// opened counts how often stores were opened, which a promotion begins with.
 	opened int
 }
 
-func newBereaved(t *testing.T) *bereaved {
+func newFailedCell(t *testing.T) *failedCell {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := api.AddToScheme(scheme); err != nil {
@@ -49,7 +49,7 @@ func newBereaved(t *testing.T) *bereaved {
 		t.Fatal(err)
 	}
 	name := "lost-" + rand.String(8)
-	b := &bereaved{
+	b := &failedCell{
 		cell: &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: cellplanev1alpha1.CellSpec{
 			Endpoint:    cellplanev1alpha1.CellEndpoint{Server: "https://127.0.0.1:1", CABundle: []byte("none")},
 			Credentials: cellplanev1alpha1.CellCredentials{SecretRef: cellplanev1alpha1.SecretReference{Namespace: "none", Name: "none"}},
@@ -71,24 +71,24 @@ func newBereaved(t *testing.T) *bereaved {
 		}
 		t.Cleanup(func() { _ = hub.Delete(context.Background(), object) })
 	}
-	b.topology, err = slots.Compile(2, []slots.Cell{{Name: name, Weight: 1, State: slots.Failed}, {Name: "heir", Weight: 1}})
+	b.topology, err = slots.Compile(2, []slots.Cell{{Name: name, Weight: 1, State: slots.Failed}, {Name: "survivor", Weight: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.Takeover = &Takeover{
 		Hub: config, Client: b.hub, Fresh: b.hub, Events: events.NewFakeRecorder(100), Term: term, StateDir: t.TempDir(),
-		Cells: func(context.Context) map[string]client.Client { return map[string]client.Client{"heir": b.hub} },
-		Fence: func(context.Context, string) (*fence.Cell, error) { return nil, errAway },
+		Cells: func(context.Context) map[string]client.Client { return map[string]client.Client{"survivor": b.hub} },
+		Fence: func(context.Context, string) (*fence.Cell, error) { return nil, errUnreachable },
 		Open: func(context.Context, string) (*cellstore.Store, error) {
 			b.opened++
-			return nil, errAway
+			return nil, errUnreachable
 		},
 	}
 	return b
 }
 
 // read returns the cell as it is on the hub.
-func (b *bereaved) read(t *testing.T) *cellplanev1alpha1.Cell {
+func (b *failedCell) read(t *testing.T) *cellplanev1alpha1.Cell {
 	t.Helper()
 	cell := &cellplanev1alpha1.Cell{}
 	if err := b.hub.Get(t.Context(), client.ObjectKeyFromObject(b.cell), cell); err != nil {
@@ -98,7 +98,7 @@ func (b *bereaved) read(t *testing.T) *cellplanev1alpha1.Cell {
 }
 
 // set writes conditions of the cell.
-func (b *bereaved) set(t *testing.T, conditions ...metav1.Condition) {
+func (b *failedCell) set(t *testing.T, conditions ...metav1.Condition) {
 	t.Helper()
 	for _, condition := range conditions {
 		if err := b.setCondition(t.Context(), b.read(t), condition); err != nil {
@@ -107,9 +107,9 @@ func (b *bereaved) set(t *testing.T, conditions ...metav1.Condition) {
 	}
 }
 
-// TestClosing has two cells be the reason for which a member is closed, with news that come late.
+// TestClosing closes and opens a member because of two cells, with an outdated Cluster.
 func TestClosing(t *testing.T) {
-	b := newBereaved(t)
+	b := newFailedCell(t)
 	reasons := func() []string {
 		t.Helper()
 		if err := b.hub.Get(t.Context(), client.ObjectKeyFromObject(b.member), b.member); err != nil {
@@ -130,13 +130,13 @@ func TestClosing(t *testing.T) {
 	}
 }
 
-// TestClosedEverywhere has a hub manager close a member and stop before the other cells know. The next one waits until they do: until
-// then their engines would write there, as that of the failed cell may.
+// TestClosedEverywhere has a hub manager close a member and stop before the other cells know. The next one waits
+// until they do: until then their engines might write there, and so might that of the failed cell.
 func TestClosedEverywhere(t *testing.T) {
-	b := newBereaved(t)
+	b := newFailedCell(t)
 	stopped, stop := context.WithCancel(t.Context())
 	lists := 0
-	heir := func(see func(*clusterv1alpha1.Cluster)) func(context.Context) map[string]client.Client {
+	survivor := func(see func(*clusterv1alpha1.Cluster)) func(context.Context) map[string]client.Client {
 		late := interceptor.NewClient(b.hub.(client.WithWatch), interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 			lists++
 			err := c.List(ctx, list, options...)
@@ -145,9 +145,9 @@ func TestClosedEverywhere(t *testing.T) {
 			}
 			return err
 		}})
-		return func(context.Context) map[string]client.Client { return map[string]client.Client{"heir": late} }
+		return func(context.Context) map[string]client.Client { return map[string]client.Client{"survivor": late} }
 	}
-	b.Cells = heir(func(member *clusterv1alpha1.Cluster) {
+	b.Cells = survivor(func(member *clusterv1alpha1.Cluster) {
 		member.Annotations = nil
 		stop()
 	})
@@ -155,25 +155,25 @@ func TestClosedEverywhere(t *testing.T) {
 		t.Fatalf("the first has opened %d stores: %v", b.opened, err)
 	}
 	lists = 0
-	b.Cells = heir(func(member *clusterv1alpha1.Cluster) {
+	b.Cells = survivor(func(member *clusterv1alpha1.Cluster) {
 		if lists <= 3 {
 			member.Annotations = nil
 		}
 		if b.opened > 0 {
-			t.Error("copies come to life before the cells know that the member is closed")
+			t.Error("copies are promoted before the cells know that the member is closed")
 		}
 	})
-	if err := b.Do(t.Context(), b.topology, b.cell.Name); !errors.Is(err, errAway) || b.opened == 0 || lists != 4 {
+	if err := b.Do(t.Context(), b.topology, b.cell.Name); !errors.Is(err, errUnreachable) || b.opened == 0 || lists != 4 {
 		t.Errorf("the second has opened %d stores, having asked the other cell %d times: %v", b.opened, lists, err)
 	}
 	if fenced := meta.FindStatusCondition(b.read(t).Status.Conditions, names.CellFenced); fenced == nil || fenced.Reason != reasonUnfenced {
-		t.Errorf("the cell is said to be %+v", fenced)
+		t.Errorf("the condition Fenced is %+v", fenced)
 	}
 }
 
-// TestReadmitted stops a hub manager between the two things that it says of a cell that has returned.
+// TestReadmitted stops a hub manager between the two conditions that it writes for a returned cell.
 func TestReadmitted(t *testing.T) {
-	b := newBereaved(t)
+	b := newFailedCell(t)
 	b.set(t, metav1.Condition{Type: names.CellFenced, Status: metav1.ConditionTrue, Reason: reasonFenced},
 		metav1.Condition{Type: names.CellPromoted, Status: metav1.ConditionTrue, Reason: reasonPromoted})
 	written := 0
@@ -181,18 +181,18 @@ func TestReadmitted(t *testing.T) {
 	once.Client = interceptor.NewClient(b.hub.(client.WithWatch), interceptor.Funcs{
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
 			if written++; written > 1 {
-				return errAway
+				return errUnreachable
 			}
 			return c.SubResource(sub).Patch(ctx, object, patch, options...)
 		},
 	})
-	if err := once.readmitted(t.Context(), b.read(t), "The cell is empty."); !errors.Is(err, errAway) {
+	if err := once.readmitted(t.Context(), b.read(t), "The cell is empty."); !errors.Is(err, errUnreachable) {
 		t.Fatal(err)
 	}
 	for _, next := range []struct {
 		what string
 		do   func() error
-		// promotes tells whether copies come to life.
+		// promotes means that copies are promoted.
 		promotes bool
 	}{
 		{"the cell goes on returning", func() error { return b.Readmit(t.Context(), b.topology, b.cell.Name) }, false},
@@ -208,7 +208,7 @@ func TestReadmitted(t *testing.T) {
 				t.Errorf("%d stores were opened: %v", b.opened, err)
 			}
 			if promoted := meta.FindStatusCondition(b.read(t).Status.Conditions, names.CellPromoted); promoted == nil || promoted.Status != metav1.ConditionFalse {
-				t.Errorf("the next loss would not be made up for: %+v", promoted)
+				t.Errorf("the next failure would not be handled: %+v", promoted)
 			}
 			b.set(t, half...)
 		})

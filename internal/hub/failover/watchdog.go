@@ -2,37 +2,38 @@ package failover
 
 import "time"
 
-// Watchdog decides when a cell that does not answer is given up. The zero value never does.
+// Watchdog decides when an unreachable cell is declared failed. The zero value never does.
 type Watchdog struct {
-	// After is how long a cell must not have answered; 0 means that nobody is given up by itself.
+	// After is how long a cell must have been unreachable; 0 disables automatic failover.
 	After time.Duration
 
-	// silent is the cell that alone did not answer, again and again since a time.
-	silent string
-	since  time.Time
+	// unreachable is the only cell that has not answered, since a time.
+	unreachable string
+	since       time.Time
 }
 
-// Sighting is what one look at all cells showed.
+// Sighting is the result of one probe of all cells.
 type Sighting struct {
-	// Answering and Silent are the cells that own slots. A cell answers if its API server or its store does.
+	// Answering and Silent are the reachable and unreachable cells that own slots. A cell answers if its API server
+	// or its store does.
 	Answering, Silent []string
-	// Failed is the number of cells that have been given up already.
+	// Failed is the number of cells that have been declared failed.
 	Failed int
 }
 
-// See takes what one look has shown and returns the cell to give up, or nothing. It is careful: if several are silent the trouble may
-// be ours, and may end in the middle of a look, so that only the time counts in which the others answered. And one cell that was lost is
-// enough to deal with.
+// See takes the result of a probe and returns the cell to declare failed, or nothing. If several cells are
+// unreachable the fault may be on this side, so only time in which all others answered counts. It declares no second
+// cell failed.
 func (w *Watchdog) See(now time.Time, s Sighting) string {
 	if len(s.Silent) != 1 || len(s.Answering) == 0 {
-		w.silent = ""
+		w.unreachable = ""
 		return ""
 	}
-	if w.silent != s.Silent[0] {
-		w.silent, w.since = s.Silent[0], now
+	if w.unreachable != s.Silent[0] {
+		w.unreachable, w.since = s.Silent[0], now
 	}
 	if w.After <= 0 || s.Failed > 0 || now.Sub(w.since) < w.After {
 		return ""
 	}
-	return w.silent
+	return w.unreachable
 }

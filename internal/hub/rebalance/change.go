@@ -16,14 +16,14 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// change is the work of one epoch.
+// change reconciles one epoch.
 type change struct {
 	*Controller
 	topology *cellplanev1alpha1.CellTopology
 	compiled *slots.Map
 	// cells are the connections to all cells that have not failed, by name.
 	cells map[string]*connection
-	// sent is the status that was last sent to the hub, which may have stored it without our knowing.
+	// sent is the status that was last sent to the hub. It may be stored even if the answer was lost.
 	sent json.RawMessage
 }
 
@@ -45,7 +45,7 @@ func (c *change) in(state cellplanev1alpha1.CellState) []string {
 	return found
 }
 
-// connect reaches all cells and raises the term in their stores.
+// connect connects to all cells and raises the term in their stores.
 func (c *change) connect(ctx context.Context) error {
 	c.cells = map[string]*connection{}
 	for _, cell := range c.topology.Spec.Cells {
@@ -63,19 +63,19 @@ func (c *change) connect(ctx context.Context) error {
 	})
 }
 
-// reachWithin bounds what one cell may take for a simple request.
-const reachWithin = 10 * time.Second
+// cellTimeout bounds a simple request to a cell.
+const cellTimeout = 10 * time.Second
 
-// everywhere does something in all cells at once. A cell that does not answer is named.
+// everywhere calls a function for all cells at once. The error names a cell that does not answer.
 func (c *change) everywhere(ctx context.Context, do func(context.Context, string, *connection) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for name, connection := range c.cells {
 		group.Go(func() error {
-			limited, cancel := context.WithTimeout(ctx, reachWithin)
+			limited, cancel := context.WithTimeout(ctx, cellTimeout)
 			defer cancel()
 			err := do(limited, name, connection)
 			if err != nil && errors.Is(limited.Err(), context.DeadlineExceeded) {
-				return fmt.Errorf("cell %s does not answer; bring it back, or declare it failed: %w", name, err)
+				return fmt.Errorf("cell %s does not answer; repair it or declare it failed: %w", name, err)
 			}
 			return err
 		})
@@ -83,7 +83,7 @@ func (c *change) everywhere(ctx context.Context, do func(context.Context, string
 	return group.Wait()
 }
 
-// holdings returns how many slots each cell has.
+// holdings returns the number of slots of each cell.
 func (c *change) holdings() []cellplanev1alpha1.CellSlots {
 	var all []cellplanev1alpha1.CellSlots
 	for _, h := range c.compiled.Balance() {
@@ -92,7 +92,7 @@ func (c *change) holdings() []cellplanev1alpha1.CellSlots {
 	return all
 }
 
-// describe puts the change into words.
+// describe returns a summary of the change.
 func (c *change) describe() string {
 	gaining, losing := map[string]int{}, map[string]int{}
 	for _, flow := range c.compiled.Flows() {
@@ -114,18 +114,18 @@ func (c *change) describe() string {
 	return text
 }
 
-// settle says that nothing moves.
-func (c *change) settle(ctx context.Context) error {
+// publishStable publishes that nothing moves.
+func (c *change) publishStable(ctx context.Context) error {
 	status := c.status()
 	status.Phase = cellplanev1alpha1.TopologyStable
 	if status.Change != nil {
-		status.Change.MovedSlots = nil // how much has moved stays for who asks late
+		status.Change.MovedSlots = nil // the other figures stay for later readers
 		observeMove(status.Change, 0)
 	}
 	if status.LeftoversSince == nil {
-		setSettled(status, c.topology.Generation, metav1.ConditionTrue, "Stable", "no change is under way")
+		setSettled(status, c.topology.Generation, metav1.ConditionTrue, reasonStable, "no change is under way")
 	} else {
-		setSettled(status, c.topology.Generation, metav1.ConditionFalse, "LeftoversKept", "no change is under way; what was left behind is removed after the grace period")
+		setSettled(status, c.topology.Generation, metav1.ConditionFalse, reasonLeftoversKept, "no change is under way; stale copies are removed after the grace period")
 	}
 	return c.publish(ctx, status)
 }

@@ -44,8 +44,9 @@ import (
 
 const shop = "shop"
 
-// site is a federation of a hub, three cells and a member, with the hub manager and the cells' engines in this process.
-type site struct {
+// hubEnv is a federation of a hub, three cells and a member, with the hub manager and the cells' engines in this
+// process.
+type hubEnv struct {
 	federation *local.Federation
 	hub        client.WithWatch
 	cells      map[string]client.WithWatch
@@ -77,9 +78,9 @@ func configFor(t *testing.T, plane *controlplane.ControlPlane) *rest.Config {
 	return config
 }
 
-func newSite(t *testing.T) *site {
+func newHubEnv(t *testing.T) *hubEnv {
 	t.Helper()
-	s := &site{federation: testenv.StartFederation(t, local.Spec{Cells: 3, Members: 1, Nodes: 2}), cells: map[string]client.WithWatch{}}
+	s := &hubEnv{federation: testenv.StartFederation(t, local.Spec{Cells: 3, Members: 1, Nodes: 2}), cells: map[string]client.WithWatch{}}
 	s.hub, s.member = clientFor(t, s.federation.Hub), clientFor(t, s.federation.Members[0])
 	for _, name := range []string{names.SystemNamespace, names.ClusterNamespace, shop} {
 		s.create(t, s.hub, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -98,7 +99,7 @@ func newSite(t *testing.T) *site {
 		for {
 			config := &manager.Config{Hub: configFor(t, s.federation.Hub), Identity: "test", CopyWorkers: 8, Election: manager.NewOptions().Election}
 			if err := config.Run(ctx); !errors.Is(err, manager.ErrLeaseLost) {
-				return err // a replica that was too slow is started again, as anywhere
+				return err // a replica that lost its lease is restarted
 			}
 		}
 	})
@@ -116,15 +117,15 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// run runs a part until the test is over.
-func (s *site) run(t *testing.T, part func(context.Context) error) {
+// run runs a component until the end of the test.
+func (s *hubEnv) run(t *testing.T, component func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
-		err := part(ctx)
+		err := component(ctx)
 		if ctx.Err() == nil {
-			t.Errorf("a part has ended: %v", err)
+			t.Errorf("a component has ended: %v", err)
 		}
 		close(ended)
 	}()
@@ -134,15 +135,15 @@ func (s *site) run(t *testing.T, part func(context.Context) error) {
 	})
 }
 
-func (s *site) create(t *testing.T, in client.Client, object client.Object) {
+func (s *hubEnv) create(t *testing.T, in client.Client, object client.Object) {
 	t.Helper()
 	if err := in.Create(t.Context(), object); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// register tells the hub about a cell.
-func (s *site) register(t *testing.T, plane *controlplane.ControlPlane) {
+// register creates the Cell and its Secrets on the hub.
+func (s *hubEnv) register(t *testing.T, plane *controlplane.ControlPlane) {
 	t.Helper()
 	read := func(file string) []byte {
 		data, err := os.ReadFile(file)
@@ -173,14 +174,14 @@ func (s *site) register(t *testing.T, plane *controlplane.ControlPlane) {
 	s.create(t, s.hub, cell)
 }
 
-// edit edits the topology and waits for the change to have ended.
-func (s *site) edit(t *testing.T, edit cells.Edit) *cellplanev1alpha1.CellTopology {
+// edit edits the topology and waits for the end of the change.
+func (s *hubEnv) edit(t *testing.T, edit cells.Edit) *cellplanev1alpha1.CellTopology {
 	t.Helper()
 	s.change(t, edit)
 	return s.awaitStable(t)
 }
 
-func (s *site) change(t *testing.T, edit cells.Edit) {
+func (s *hubEnv) change(t *testing.T, edit cells.Edit) {
 	t.Helper()
 	testenv.Eventually(t, "the topology is edited", func(ctx context.Context) (bool, error) {
 		topology := s.topology(ctx, t)
@@ -192,7 +193,7 @@ func (s *site) change(t *testing.T, edit cells.Edit) {
 	})
 }
 
-func (s *site) topology(ctx context.Context, t *testing.T) *cellplanev1alpha1.CellTopology {
+func (s *hubEnv) topology(ctx context.Context, t *testing.T) *cellplanev1alpha1.CellTopology {
 	t.Helper()
 	topology := &cellplanev1alpha1.CellTopology{}
 	if err := s.hub.Get(ctx, types.NamespacedName{Name: cellplanev1alpha1.CellTopologyName}, topology); err != nil {
@@ -201,7 +202,7 @@ func (s *site) topology(ctx context.Context, t *testing.T) *cellplanev1alpha1.Ce
 	return topology
 }
 
-func (s *site) awaitStable(t *testing.T) *cellplanev1alpha1.CellTopology {
+func (s *hubEnv) awaitStable(t *testing.T) *cellplanev1alpha1.CellTopology {
 	t.Helper()
 	var topology *cellplanev1alpha1.CellTopology
 	testenv.Eventually(t, "no change is under way", func(ctx context.Context) (bool, error) {
@@ -216,8 +217,8 @@ func (s *site) awaitStable(t *testing.T) *cellplanev1alpha1.CellTopology {
 	return topology
 }
 
-// owners compiles the map of the moment.
-func (s *site) owners(t *testing.T) *slots.Map {
+// owners compiles the current topology.
+func (s *hubEnv) owners(t *testing.T) *slots.Map {
 	t.Helper()
 	topology := s.topology(t.Context(), t)
 	compiled, err := cells.Compile(topology.Generation, &topology.Spec)
@@ -236,11 +237,11 @@ func workload(name string) *appsv1.Deployment {
 	}}
 }
 
-// picture is what identifies the objects of workloads.
-type picture map[string]string
+// snapshot is what identifies the objects of workloads.
+type snapshot map[string]string
 
-// inCell takes a picture of a workload in a cell.
-func (s *site) inCell(ctx context.Context, t *testing.T, cell, name string) (picture, error) {
+// inCell returns the snapshot of a workload in a cell.
+func (s *hubEnv) inCell(ctx context.Context, t *testing.T, cell, name string) (snapshot, error) {
 	t.Helper()
 	var template appsv1.Deployment
 	if err := s.cells[cell].Get(ctx, types.NamespacedName{Namespace: shop, Name: name}, &template); err != nil {
@@ -250,16 +251,16 @@ func (s *site) inCell(ctx context.Context, t *testing.T, cell, name string) (pic
 	if err := s.cells[cell].Get(ctx, types.NamespacedName{Namespace: shop, Name: name + "-deployment"}, &binding); err != nil {
 		return nil, err
 	}
-	return picture{
+	return snapshot{
 		"template": fmt.Sprint(template.UID, template.CreationTimestamp, template.Generation, len(template.ManagedFields)),
 		"binding":  fmt.Sprint(binding.UID, binding.CreationTimestamp, binding.Generation, binding.Spec.Clusters),
 	}, nil
 }
 
-// inMember takes a picture of all workloads and pods in the member.
-func (s *site) inMember(ctx context.Context, t *testing.T) picture {
+// inMember returns the snapshot of all workloads and pods in the member.
+func (s *hubEnv) inMember(ctx context.Context, t *testing.T) snapshot {
 	t.Helper()
-	p := picture{}
+	p := snapshot{}
 	var deployments appsv1.DeploymentList
 	if err := s.member.List(ctx, &deployments, client.InNamespace(shop)); err != nil {
 		t.Fatal(err)
@@ -269,7 +270,7 @@ func (s *site) inMember(ctx context.Context, t *testing.T) picture {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Its generation may grow with the engine's own annotations, which count for Deployments.
+		// The generation may grow: it counts changes of annotations of Deployments.
 		p["deployment "+d.Name] = fmt.Sprint(d.UID, string(spec))
 	}
 	var pods corev1.PodList
@@ -282,16 +283,16 @@ func (s *site) inMember(ctx context.Context, t *testing.T) picture {
 	return p
 }
 
-// checkMember checks that the member has what it had.
-func (s *site) checkMember(t *testing.T, before picture) {
+// checkMember checks that the member has not changed.
+func (s *hubEnv) checkMember(t *testing.T, before snapshot) {
 	t.Helper()
 	if diff := cmp.Diff(before, s.inMember(t.Context(), t)); diff != "" {
 		t.Errorf("the member has changed:\n%s", diff)
 	}
 }
 
-// deletions collects what is deleted in the member from now on.
-func (s *site) deletions(t *testing.T) func() []string {
+// deletions returns a function that returns what was deleted in the member since.
+func (s *hubEnv) deletions(t *testing.T) func() []string {
 	t.Helper()
 	var mu sync.Mutex
 	var gone []string
@@ -319,7 +320,7 @@ func (s *site) deletions(t *testing.T) func() []string {
 }
 
 func TestChange(t *testing.T) {
-	s := newSite(t)
+	s := newHubEnv(t)
 	s.awaitStable(t)
 	s.create(t, s.hub, &policyv1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: "all"}, Spec: policyv1alpha1.PropagationSpec{
 		ResourceSelectors: []policyv1alpha1.ResourceSelector{{APIVersion: "apps/v1", Kind: "Deployment"}},
@@ -341,15 +342,15 @@ func TestChange(t *testing.T) {
 	t.Run("a cell joins", func(t *testing.T) { s.testJoin(t, home) })
 	t.Run("the new engine takes over", func(t *testing.T) { s.testTakeOver(t, home) })
 	t.Run("a cell is drained", func(t *testing.T) { s.testDrain(t, home) })
-	t.Run("leftovers go", func(t *testing.T) { s.testCleanUp(t, home) })
+	t.Run("stale copies are removed", func(t *testing.T) { s.testCleanUp(t, home) })
 	t.Run("a kind is not served", func(t *testing.T) { s.testUnestablished(t) })
 	t.Run("encryption is refused", func(t *testing.T) { s.testEncrypted(t) })
 	if deleted := gone(); len(deleted) > 0 {
-		t.Errorf("in the member these were deleted: %v", deleted)
+		t.Errorf("deleted in the member: %v", deleted)
 	}
 }
 
-func (s *site) awaitPods(t *testing.T, count int) {
+func (s *hubEnv) awaitPods(t *testing.T, count int) {
 	t.Helper()
 	testenv.Eventually(t, "all pods run in the member", func(ctx context.Context) (bool, error) {
 		var pods corev1.PodList
@@ -364,11 +365,11 @@ func (s *site) awaitPods(t *testing.T, count int) {
 	})
 }
 
-// awaitStatus waits until the cells know how their workloads are, so that nothing more is on its way.
-func (s *site) awaitStatus(t *testing.T, home map[string]string) {
+// awaitStatus waits until the cells have the final status of their workloads.
+func (s *hubEnv) awaitStatus(t *testing.T, home map[string]string) {
 	t.Helper()
 	for name, cell := range home {
-		testenv.Eventually(t, name+" is known to be ready", func(ctx context.Context) (bool, error) {
+		testenv.Eventually(t, name+" has the status of its pods", func(ctx context.Context) (bool, error) {
 			var d appsv1.Deployment
 			err := s.cells[cell].Get(ctx, types.NamespacedName{Namespace: shop, Name: name}, &d)
 			return d.Status.AvailableReplicas == 1 && d.Status.ObservedGeneration == d.Generation, fmt.Errorf("its status is %+v: %w", d.Status, err)
@@ -376,8 +377,9 @@ func (s *site) awaitStatus(t *testing.T, home map[string]string) {
 	}
 }
 
-// follow moves on to the owners of the moment, checks that workloads are there unchanged, and returns how many have moved.
-func (s *site) follow(t *testing.T, home map[string]string, before map[string]picture) int {
+// checkOwners checks that workloads are unchanged in the cells that own them now, updates home, and returns how many
+// have moved.
+func (s *hubEnv) checkOwners(t *testing.T, home map[string]string, before map[string]snapshot) int {
 	t.Helper()
 	owners, moved := s.owners(t), 0
 	for _, name := range slices.Sorted(maps.Keys(home)) {
@@ -397,9 +399,9 @@ func (s *site) follow(t *testing.T, home map[string]string, before map[string]pi
 	return moved
 }
 
-func (s *site) pictures(t *testing.T, home map[string]string) map[string]picture {
+func (s *hubEnv) snapshots(t *testing.T, home map[string]string) map[string]snapshot {
 	t.Helper()
-	all := map[string]picture{}
+	all := map[string]snapshot{}
 	for name, cell := range home {
 		var err error
 		if all[name], err = s.inCell(t.Context(), t, cell, name); err != nil {
@@ -409,10 +411,10 @@ func (s *site) pictures(t *testing.T, home map[string]string) map[string]picture
 	return all
 }
 
-func (s *site) testJoin(t *testing.T, home map[string]string) {
-	member, before := s.inMember(t.Context(), t), s.pictures(t, home)
+func (s *hubEnv) testJoin(t *testing.T, home map[string]string) {
+	member, before := s.inMember(t.Context(), t), s.snapshots(t, home)
 	topology := s.edit(t, cells.Add("cell-c", 1))
-	if moved := s.follow(t, home, before); moved == 0 || moved == len(home) {
+	if moved := s.checkOwners(t, home, before); moved == 0 || moved == len(home) {
 		t.Errorf("%d of %d workloads have moved", moved, len(home))
 	}
 	s.awaitLabels(t, home)
@@ -423,14 +425,14 @@ func (s *site) testJoin(t *testing.T, home map[string]string) {
 		t.Errorf("positions are carried by %+v", carried)
 	}
 	var cell cellplanev1alpha1.Cell
-	testenv.Eventually(t, "the cell's status is told", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "the cell's status is published", func(ctx context.Context) (bool, error) {
 		err := s.hub.Get(ctx, types.NamespacedName{Name: "cell-c"}, &cell)
 		return err == nil && meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellReady) && cell.Status.Version != "" && cell.Status.Objects != nil, err
 	})
 }
 
-// awaitLabels waits until each member object belongs to the engine of its workload's cell.
-func (s *site) awaitLabels(t *testing.T, home map[string]string) {
+// awaitLabels waits until each object in the member belongs to the cell of its workload.
+func (s *hubEnv) awaitLabels(t *testing.T, home map[string]string) {
 	t.Helper()
 	for name, cell := range home {
 		testenv.Eventually(t, name+" in the member belongs to "+cell, func(ctx context.Context) (bool, error) {
@@ -441,7 +443,7 @@ func (s *site) awaitLabels(t *testing.T, home map[string]string) {
 	}
 }
 
-func (s *site) testTakeOver(t *testing.T, home map[string]string) {
+func (s *hubEnv) testTakeOver(t *testing.T, home map[string]string) {
 	for name, cell := range home {
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"template":{"spec":{"priorityClassName":""}},"minReadySeconds":7}}`))
 		if err := s.cells[cell].Patch(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name}}, patch); err != nil {
@@ -458,27 +460,27 @@ func (s *site) testTakeOver(t *testing.T, home map[string]string) {
 	s.awaitStatus(t, home)
 }
 
-func (s *site) testDrain(t *testing.T, home map[string]string) {
-	before := s.pictures(t, home)
+func (s *hubEnv) testDrain(t *testing.T, home map[string]string) {
+	before := s.snapshots(t, home)
 	member := s.inMember(t.Context(), t)
 	topology := s.edit(t, cells.Drain("cell-a"))
 	if slices.ContainsFunc(topology.Spec.Cells, func(c cellplanev1alpha1.TopologyCell) bool { return c.Name == "cell-a" }) {
 		t.Error("the drained cell is still in the topology")
 	}
-	if moved := s.follow(t, home, before); moved == 0 {
+	if moved := s.checkOwners(t, home, before); moved == 0 {
 		t.Error("nothing has moved")
 	}
 	s.awaitLabels(t, home)
 	s.checkMember(t, member)
 }
 
-func (s *site) testCleanUp(t *testing.T, home map[string]string) {
+func (s *hubEnv) testCleanUp(t *testing.T, home map[string]string) {
 	member := s.inMember(t.Context(), t)
 	s.change(t, func(spec *cellplanev1alpha1.CellTopologySpec) error {
 		spec.Migration.GracePeriod = &metav1.Duration{Duration: time.Millisecond}
 		return nil
 	})
-	testenv.Eventually(t, "everything is settled", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "the condition Settled is true", func(ctx context.Context) (bool, error) {
 		topology := s.topology(ctx, t)
 		return topology.Status.ObservedGeneration == topology.Generation && meta.IsStatusConditionTrue(topology.Status.Conditions, names.TopologySettled), nil
 	})
@@ -488,28 +490,28 @@ func (s *site) testCleanUp(t *testing.T, home map[string]string) {
 			t.Fatal(err)
 		}
 		if len(left.Items) > 0 {
-			t.Errorf("cell %s still holds %d objects that have left", cell, len(left.Items))
+			t.Errorf("cell %s still holds %d stale copies", cell, len(left.Items))
 		}
 	}
-	s.testTakeOver(t, home) // every engine goes on
+	s.testTakeOver(t, home) // every engine still works
 	s.checkMember(t, member)
 }
 
-func (s *site) testEncrypted(t *testing.T) {
+func (s *hubEnv) testEncrypted(t *testing.T) {
 	store := storetest.For(t, s.federation.Cells[1])
 	if _, err := store.Client().Put(t.Context(), "/registry/secrets/shop/sealed", "k8s:enc:aescbc:v1:key1:..."); err != nil {
 		t.Fatal(err)
 	}
 	s.change(t, cells.Weight("cell-b", 3))
-	testenv.Eventually(t, "the change is refused", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "the change is blocked", func(ctx context.Context) (bool, error) {
 		settled := meta.FindStatusCondition(s.topology(ctx, t).Status.Conditions, names.TopologySettled)
 		return settled != nil && settled.Reason == "Blocked", fmt.Errorf("settled is %+v", settled)
 	})
-	// Further attempts, which end like the first, take nothing of that back.
+	// Further attempts fail in the same way and leave the status as it is.
 	began := s.topology(t.Context(), t).Status
 	_ = wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 6*time.Second, true, func(context.Context) (bool, error) {
 		if diff := cmp.Diff(began, s.topology(t.Context(), t).Status); diff != "" {
-			t.Errorf("while nothing has changed the status became (-before +after):\n%s", diff)
+			t.Errorf("the status has changed (-before +after):\n%s", diff)
 		}
 		return t.Failed(), nil
 	})

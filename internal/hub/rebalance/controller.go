@@ -20,48 +20,48 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// Controller takes the topology from one stable state to the next.
+// Controller carries out changes of the topology.
 type Controller struct {
-	// Hub reads and writes the hub; reads may be cached. HubConfig leads there too.
+	// Hub reads and writes the hub; reads may be cached. HubConfig is for other clients of the hub.
 	Hub       client.Client
 	HubConfig *rest.Config
 	// Fresh reads the hub uncached.
 	Fresh client.Reader
-	// Events are about the topology. It may be nil.
+	// Events, if not nil, records events about the topology.
 	Events events.EventRecorder
-	// Cells lead to the cells.
+	// Cells are the connections to the cells.
 	Cells *Connections
-	// Term is that of the hub manager.
+	// Term of the hub manager.
 	Term cellstore.Term
-	// Takeover promotes the backups of a failed cell. It may be repeated. Nil means that there are none.
+	// Takeover, if not nil, promotes the backups of a failed cell. It may be repeated.
 	Takeover func(ctx context.Context, topology *slots.Map, failed string) error
-	// Admit prepares a cell that joins, before anything is stored in it. Nil means that nothing is to be done.
+	// Admit, if not nil, prepares a joining cell before anything is stored in it.
 	Admit func(ctx context.Context, topology *slots.Map, cell string) error
-	// Grant gives a cell an identity in a member. Nil means that of package membership.
+	// Grant gives a cell an identity in a member. The default is membership.Grant.
 	Grant func(ctx context.Context, cluster, cell string) error
-	// Follow is called with each topology that is to be followed from now on. It may be nil.
+	// Follow, if not nil, is called with each topology that backups have to follow from now on.
 	Follow func(*slots.Map)
 }
 
 const (
-	// pollInterval is how often the cached topology is looked at.
+	// pollInterval is how often the cached topology is read.
 	pollInterval = 100 * time.Millisecond
-	// attemptInterval is how long a change waits when something stands in its way.
+	// attemptInterval is how long to wait before a failed attempt is repeated.
 	attemptInterval = 2 * time.Second
-	// publishInterval is how often the progress of a move is written down.
+	// publishInterval is how often the progress of a move is published.
 	publishInterval = 500 * time.Millisecond
 )
 
-// Run follows the topology until the context ends, or another hub manager has taken over.
+// Run carries out changes until the context ends, or another hub manager has taken over.
 func (c *Controller) Run(ctx context.Context) error {
 	var done int64
 	for {
 		topology, err := c.next(ctx, done)
 		if err != nil {
-			return nil //nolint:nilerr // being told to stop is no error
+			return nil //nolint:nilerr // the end of the context is no error
 		}
 		done = topology.Generation
-		if err := c.during(ctx, topology); err != nil {
+		if err := c.runEpoch(ctx, topology); err != nil {
 			return err
 		}
 	}
@@ -85,8 +85,8 @@ func (c *Controller) next(ctx context.Context, epoch int64) (*cellplanev1alpha1.
 	}
 }
 
-// during works on one epoch until it is over. What goes wrong is told and tried again.
-func (c *Controller) during(ctx context.Context, topology *cellplanev1alpha1.CellTopology) error {
+// runEpoch reconciles one epoch until the next begins. Failures are published and retried.
+func (c *Controller) runEpoch(ctx context.Context, topology *cellplanev1alpha1.CellTopology) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -96,7 +96,7 @@ func (c *Controller) during(ctx context.Context, topology *cellplanev1alpha1.Cel
 	logger := klog.FromContext(ctx).WithValues("epoch", topology.Generation)
 	var last string
 	for {
-		err := c.work(klog.NewContext(ctx, logger), topology)
+		err := c.reconcile(klog.NewContext(ctx, logger), topology)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -108,9 +108,9 @@ func (c *Controller) during(ctx context.Context, topology *cellplanev1alpha1.Cel
 		}
 		attempts.Inc()
 		if err.Error() != last {
-			logger.Error(err, "The topology cannot be followed; trying again")
+			logger.Error(err, "reconciling the topology failed, retrying")
 			last = err.Error()
-			c.blocked(ctx, topology, err)
+			c.publishBlocked(ctx, topology, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -120,8 +120,8 @@ func (c *Controller) during(ctx context.Context, topology *cellplanev1alpha1.Cel
 	}
 }
 
-// work takes one epoch as far as it goes.
-func (c *Controller) work(ctx context.Context, topology *cellplanev1alpha1.CellTopology) error {
+// reconcile takes one epoch through its phases.
+func (c *Controller) reconcile(ctx context.Context, topology *cellplanev1alpha1.CellTopology) error {
 	if err := c.Fresh.Get(ctx, client.ObjectKeyFromObject(topology), topology); err != nil {
 		return fmt.Errorf("reading the topology: %w", err)
 	}
@@ -133,26 +133,27 @@ func (c *Controller) work(ctx context.Context, topology *cellplanev1alpha1.CellT
 	if !change.admitting() {
 		change.follow()
 	}
-	// 1. Nobody with a lower term writes from here on.
+	// 1. Reach all cells, and exclude hub managers with a lower term.
 	if err := change.connect(ctx); err != nil {
 		return err
 	}
-	// 2. The former epoch is refused everywhere.
+	// 2. Have all cells refuse the former epoch.
 	if err := change.fence(ctx); err != nil {
 		return err
 	}
-	// 3. What moves, moves.
+	// 3. Move objects. The end of the change is a new epoch.
 	if change.running() {
 		return change.run(ctx)
 	}
-	// 4. What was left behind goes when its time has come.
-	if err := change.settle(ctx); err != nil {
+	// 4. Publish that nothing moves.
+	if err := change.publishStable(ctx); err != nil {
 		return err
 	}
+	// 5. Remove stale copies after the grace period.
 	return change.cleanUp(ctx)
 }
 
-// end edits the topology so that the change is over.
+// end edits the topology to end the change.
 func (c *Controller) end(ctx context.Context, topology *cellplanev1alpha1.CellTopology) error {
 	ended := topology.DeepCopy()
 	var kept []cellplanev1alpha1.TopologyCell
@@ -168,7 +169,7 @@ func (c *Controller) end(ctx context.Context, topology *cellplanev1alpha1.CellTo
 		kept = append(kept, cell)
 	}
 	ended.Spec.Cells = kept
-	// The version makes sure that it is this topology that ends.
+	// The update fails if the topology was edited meanwhile.
 	err := c.Hub.Update(ctx, ended)
 	if apierrors.IsConflict(err) {
 		return fmt.Errorf("ending the change: the topology was edited meanwhile: %w", err)

@@ -34,16 +34,17 @@ func definition(t *testing.T, plural, kind string) *unstructured.Unstructured {
 	return object
 }
 
-// testUnestablished lets a cell join by an edit while it does not serve a kind, because its name is taken, and does not have another one. The
-// change waits until that is cleared up. Whoever watches goes on in the cell from where it could tell of every kind, and need not list anew.
-func (s *site) testUnestablished(t *testing.T) {
+// testUnestablished has a cell join while it does not serve one kind, because its name is taken, and does not have
+// another. The change waits for both. Watches then begin in the cell where it knows the history of every kind,
+// without a relist.
+func (s *hubEnv) testUnestablished(t *testing.T) {
 	first, second, third := definition(t, "things", "Thing"), definition(t, "stuffs", "Thing"), definition(t, "widgets", "Widget")
 	s.create(t, s.hub, first)
-	testenv.Eventually(t, "the first has the name", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "the first is established", func(ctx context.Context) (bool, error) {
 		return hasCondition(ctx, s.hub, first, "Established", "True")
 	})
 	s.create(t, s.hub, second)
-	testenv.Eventually(t, "the second has no name", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "the second is not accepted", func(ctx context.Context) (bool, error) {
 		return hasCondition(ctx, s.hub, second, "NamesAccepted", "False")
 	})
 	testenv.Eventually(t, "both are in the cell", func(ctx context.Context) (bool, error) {
@@ -52,7 +53,7 @@ func (s *site) testUnestablished(t *testing.T) {
 		return err == nil, err
 	})
 	s.change(t, cells.Add("cell-a", 1))
-	testenv.Eventually(t, "the change waits and says for what", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "the change is blocked, with the reason", func(ctx context.Context) (bool, error) {
 		settled := meta.FindStatusCondition(s.topology(ctx, t).Status.Conditions, names.TopologySettled)
 		return settled != nil && settled.Reason == "Blocked" && strings.Contains(settled.Message, "stuffs.example.io"), fmt.Errorf("settled is %+v", settled)
 	})
@@ -77,10 +78,10 @@ func (s *site) testUnestablished(t *testing.T) {
 	}
 }
 
-// checkWatchedFrom expects that whoever watches a kind can go on in the cell that has joined last.
-func (s *site) checkWatchedFrom(t *testing.T, kind schema.GroupVersionResource, epochs []cellplanev1alpha1.TopologyEpoch) {
+// checkWatchedFrom expects that a watch of a kind can continue in the cell that has joined last.
+func (s *hubEnv) checkWatchedFrom(t *testing.T, kind schema.GroupVersionResource, epochs []cellplanev1alpha1.TopologyEpoch) {
 	t.Helper()
-	// The last epoch is the one in which the change has ended.
+	// The last epoch began when the change ended.
 	from := epochs[len(epochs)-2].From["cell-a"]
 	if from == 0 {
 		t.Fatalf("positions are carried by %+v", epochs)
@@ -93,7 +94,7 @@ func (s *site) checkWatchedFrom(t *testing.T, kind schema.GroupVersionResource, 
 	defer watcher.Stop()
 	for event := range watcher.ResultChan() {
 		if event.Type == watch.Error {
-			t.Errorf("whoever watches %s goes on in cell-a from %d and is told %+v", kind.Resource, from, event.Object)
+			t.Errorf("a watch of %s that continues in cell-a from %d got %+v", kind.Resource, from, event.Object)
 		}
 	}
 }

@@ -11,93 +11,122 @@ import (
 // fence has all cells refuse the former epoch, and prepares those that get objects.
 func (c *change) fence(ctx context.Context) error {
 	if c.fenced() {
-		return nil // by whoever did this before
+		return nil // by an earlier attempt
 	}
+	status := c.beginFencing()
+	// 1. Empty cells that return, before backups and watches read them.
+	if err := c.admit(ctx); err != nil {
+		return err
+	}
+	c.follow()
+	// 2. Publish the epoch, and how watch positions are carried into it.
+	if err := c.publishEpoch(ctx, status); err != nil {
+		return err
+	}
+	// 3. Make sure that the targets can take what they get, and can be watched.
+	if c.running() {
+		if err := c.prepareTargets(ctx); err != nil {
+			return err
+		}
+		if err := c.publishFrom(ctx); err != nil {
+			return err
+		}
+	}
+	// 4. Have all cells refuse the former epoch.
+	if err := c.everywhere(ctx, func(ctx context.Context, _ string, connection *connection) error {
+		return connection.fence.Raise(ctx, c.topology.Generation)
+	}); err != nil {
+		return err
+	}
+	// 5. Take over failed cells. Stale copies must stay until then: they may be the last copies of objects.
+	if err := c.takeOver(ctx); err != nil {
+		return err
+	}
+	// 6. Remove stale copies from the targets.
+	if c.running() {
+		if err := c.clearTargets(ctx); err != nil {
+			return err
+		}
+	}
+	return c.publishFenced(ctx)
+}
+
+// fenced reports whether all cells refuse the former epoch.
+func (c *change) fenced() bool {
+	return c.topology.Status.ObservedGeneration == c.topology.Generation && c.topology.Status.FencedEpoch >= c.topology.Generation
+}
+
+// beginFencing returns the status with which fencing begins.
+func (c *change) beginFencing() *cellplanev1alpha1.CellTopologyStatus {
 	status := c.status()
 	if c.running() {
 		status.Phase = cellplanev1alpha1.TopologyFencing
 		if status.Change == nil || status.Change.Epoch != c.topology.Generation {
 			status.Change = &cellplanev1alpha1.TopologyChange{Epoch: c.topology.Generation, StartedAt: now()}
 		}
-		if !isBlocked(status, c.topology.Generation) { // until something has come of another attempt
-			setSettled(status, c.topology.Generation, metav1.ConditionFalse, "Fencing", "cells are being told to refuse the former epoch")
+		if !isBlocked(status, c.topology.Generation) { // a former failure stays visible until an attempt succeeds
+			setSettled(status, c.topology.Generation, metav1.ConditionFalse, reasonFencing, "the fence is being raised: cells do not refuse the former epoch yet")
 		}
 	} else if len(c.in(cellplanev1alpha1.CellStateFailed)) > 0 {
 		status.Phase = cellplanev1alpha1.TopologyPromoting
 		status.Change = nil
 	}
-	// What a cell that returns still has goes before watches begin to read it.
-	if err := c.admit(ctx); err != nil {
-		return err
-	}
-	c.follow()
+	return status
+}
+
+// publishEpoch publishes that this epoch is being put in force.
+func (c *change) publishEpoch(ctx context.Context, status *cellplanev1alpha1.CellTopologyStatus) error {
 	if err := c.carry(ctx, status); err != nil {
 		return err
 	}
 	status.Cells = c.holdings()
 	status.ObservedGeneration = c.topology.Generation
-	if err := c.publish(ctx, status); err != nil {
-		return err
-	}
-	if c.running() {
-		if err := c.prepareTargets(ctx); err != nil {
-			return err
-		}
-		if err := c.begin(ctx); err != nil {
-			return err
-		}
-	}
-	if err := c.everywhere(ctx, func(ctx context.Context, _ string, connection *connection) error {
-		return connection.fence.Raise(ctx, c.topology.Generation)
-	}); err != nil {
-		return err
-	}
-	for _, failed := range c.in(cellplanev1alpha1.CellStateFailed) {
-		if c.Takeover == nil {
-			break
-		}
-		if err := c.Takeover(ctx, c.compiled, failed); err != nil {
-			return err
-		}
-	}
-	// Until here, what objects have left behind may have been the last there was of them.
-	if c.running() {
-		if err := c.clearTargets(ctx); err != nil {
-			return err
-		}
-	}
-	status = c.status()
+	return c.publish(ctx, status)
+}
+
+// publishFenced publishes that all cells refuse the former epoch.
+func (c *change) publishFenced(ctx context.Context) error {
+	status := c.status()
 	status.FencedEpoch = c.topology.Generation
 	if isBlocked(status, c.topology.Generation) {
-		setSettled(status, c.topology.Generation, metav1.ConditionFalse, "Fencing", "all cells refuse the former epoch")
+		setSettled(status, c.topology.Generation, metav1.ConditionFalse, reasonFencing, "all cells refuse the former epoch")
 	}
 	return c.publish(ctx, status)
 }
 
-// fenced tells whether all cells refuse the former epoch.
-func (c *change) fenced() bool {
-	return c.topology.Status.ObservedGeneration == c.topology.Generation && c.topology.Status.FencedEpoch >= c.topology.Generation
-}
-
-// admitting tells whether cells join that may still hold what they had before they failed.
+// admitting reports whether cells join that may still hold objects from before they failed.
 func (c *change) admitting() bool {
 	return !c.fenced() && len(c.in(cellplanev1alpha1.CellStateIn)) > 0
 }
 
-// follow has the topology followed. What a cell that returns still has must not be taken for new: that comes after it was admitted.
+// follow has backups follow the topology. If cells join, they are admitted first: a returning cell's old objects must
+// not be copied.
 func (c *change) follow() {
 	if c.Follow != nil {
 		c.Follow(c.compiled)
 	}
 }
 
-// admit prepares the cells that join.
+// admit prepares the joining cells.
 func (c *change) admit(ctx context.Context) error {
+	if c.Admit == nil {
+		return nil
+	}
 	for _, name := range c.in(cellplanev1alpha1.CellStateIn) {
-		if c.Admit == nil {
-			return nil
-		}
 		if err := c.Admit(ctx, c.compiled, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeOver takes over the failed cells.
+func (c *change) takeOver(ctx context.Context) error {
+	if c.Takeover == nil {
+		return nil
+	}
+	for _, failed := range c.in(cellplanev1alpha1.CellStateFailed) {
+		if err := c.Takeover(ctx, c.compiled, failed); err != nil {
 			return err
 		}
 	}

@@ -15,28 +15,28 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// progressInterval is how often a store is asked how far a watch is.
+// progressInterval is how often a store is asked for the progress of a watch.
 const progressInterval = 50 * time.Millisecond
 
-// index knows the objects of a cell that have to leave it, slot by slot, and keeps up with the store. It remembers keys, not values:
-// a value is read when its object moves.
+// index holds the keys of the objects that have to leave a cell, by slot, and watches the store. Values are read when
+// an object moves.
 type index struct {
 	store *cellstore.Store
-	// leaves and arrives report whether objects of a slot leave the cell, or come to it.
+	// leaves and arrives report whether the objects of a slot leave the cell, or move to it.
 	leaves, arrives func(slots.Slot) bool
-	// loses tells whether leaves is true for any slot. Otherwise there is nothing to follow.
+	// loses means that leaves is true for some slot. Otherwise there is nothing to watch.
 	loses bool
-	// touched is called with each slot in which something is to be done.
+	// touched is called with each slot that has something to move.
 	touched func(slots.Slot)
 
 	mu    sync.Mutex
 	known map[string]indexed
 	// slots are the keys of each slot that leaves.
 	slots map[slots.Slot]map[string]struct{}
-	// copies are the keys of each slot that arrives whose objects are not active yet. They are not followed.
+	// copies are the keys of each slot that arrives whose objects were not active when the index was populated.
 	copies      map[slots.Slot][]string
 	left, total int64
-	// lastLeft is the revision at which the last object was given up.
+	// lastLeft is the revision of the last commit.
 	lastLeft int64
 	revision int64
 	advanced chan struct{} // closed and replaced when the revision grows
@@ -56,8 +56,8 @@ func newIndex(store *cellstore.Store) *index {
 	}
 }
 
-// fill reads the whole store.
-func (x *index) fill(ctx context.Context) error {
+// populate reads the whole store.
+func (x *index) populate(ctx context.Context) error {
 	revision, err := x.store.Revision(ctx)
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func (x *index) fill(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := x.note(kv, true); err != nil {
+		if err := x.add(kv, true); err != nil {
 			return err
 		}
 	}
@@ -74,21 +74,21 @@ func (x *index) fill(ctx context.Context) error {
 	return nil
 }
 
-// follow keeps up with the store until the context ends. It returns nil only then.
-func (x *index) follow(ctx context.Context) error {
+// watch keeps the index up to date until the context ends. It returns nil only then.
+func (x *index) watch(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	watch := x.store.Client().Watch(clientv3.WithRequireLeader(ctx), x.store.Prefix(), clientv3.WithPrefix(), clientv3.WithRev(x.seen()+1))
 	for response := range watch {
 		if err := response.Err(); err != nil {
-			return fmt.Errorf("following the store of cell %s: %w", x.store.Cell, err)
+			return fmt.Errorf("watching the store of cell %s: %w", x.store.Cell, err)
 		}
 		for _, event := range response.Events {
 			var err error
 			if event.Type == clientv3.EventTypeDelete {
 				x.forget(string(event.Kv.Key))
 			} else {
-				err = x.note(cellstore.KV{Key: string(event.Kv.Key), Value: event.Kv.Value, ModRevision: event.Kv.ModRevision}, false)
+				err = x.add(cellstore.KV{Key: string(event.Kv.Key), Value: event.Kv.Value, ModRevision: event.Kv.ModRevision}, false)
 			}
 			if err != nil {
 				return err
@@ -99,21 +99,21 @@ func (x *index) follow(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	return fmt.Errorf("following the store of cell %s: the watch has ended", x.store.Cell)
+	return fmt.Errorf("watching the store of cell %s: the watch has ended", x.store.Cell)
 }
 
-// note takes an object in. What cannot be read stops everything: it might have to move.
-func (x *index) note(kv cellstore.KV, filling bool) error {
+// add takes an object into the index. An object that cannot be parsed is an error: it might have to move.
+func (x *index) add(kv cellstore.KV, populating bool) error {
 	object, err := cellstore.Parse(kv.Value)
 	if err != nil {
-		return fmt.Errorf("reading %s in cell %s: %w", kv.Key, x.store.Cell, err)
+		return fmt.Errorf("parsing %s in cell %s: %w", kv.Key, x.store.Cell, err)
 	}
 	class, slot := cellstore.Classify(object)
 	if class == cellstore.Local {
 		return nil
 	}
 	status := object.Labels[names.RebalanceStatusLabel]
-	if filling && status == names.RebalanceMigrating && class.Federated() && x.arrives(slot) {
+	if populating && status == names.RebalanceMigrating && class.Federated() && x.arrives(slot) {
 		x.mu.Lock()
 		x.copies[slot] = append(x.copies[slot], kv.Key)
 		x.mu.Unlock()
@@ -198,16 +198,16 @@ func (x *index) until(ctx context.Context, revision int64) error {
 	}
 }
 
-// catchUp waits for the index to have seen all that the store has stored by now.
+// catchUp waits for the index to have seen everything that is stored by now.
 func (x *index) catchUp(ctx context.Context) error {
 	revision, err := x.store.Revision(ctx)
 	if err != nil {
 		return err
 	}
 	for x.seen() < revision {
-		// Writes to other keys do not show in the watch: the store is asked how far it is.
+		// Writes to other keys do not show in the watch, only in its progress.
 		if err := x.store.Client().RequestProgress(clientv3.WithRequireLeader(ctx)); err != nil {
-			return fmt.Errorf("following the store of cell %s: %w", x.store.Cell, err)
+			return fmt.Errorf("watching the store of cell %s: %w", x.store.Cell, err)
 		}
 		waiting, cancel := context.WithTimeout(ctx, progressInterval)
 		_ = x.until(waiting, revision) // if it takes longer the store is asked again
@@ -219,20 +219,17 @@ func (x *index) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// remaining returns the keys of a slot that have not left, in order: federated objects, and Works.
-func (x *index) remaining(slot slots.Slot) (objects, works []string) {
+// remaining returns the keys of a slot that are not marked as moved, in order.
+func (x *index) remaining(slot slots.Slot) []string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	var keys []string
 	for _, key := range slices.Sorted(maps.Keys(x.slots[slot])) {
-		switch entry := x.known[key]; {
-		case entry.left:
-		case entry.class == cellstore.Work:
-			works = append(works, key)
-		default:
-			objects = append(objects, key)
+		if !x.known[key].left {
+			keys = append(keys, key)
 		}
 	}
-	return objects, works
+	return keys
 }
 
 // inactive returns the keys of copies of a slot that a former mover has not activated.
@@ -242,14 +239,14 @@ func (x *index) inactive(slot slots.Slot) []string {
 	return slices.Clone(x.copies[slot])
 }
 
-// takeCopies forgets them, because they are active now.
-func (x *index) takeCopies(slot slots.Slot) {
+// forgetCopies forgets them, because they are active now.
+func (x *index) forgetCopies(slot slots.Slot) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.copies, slot)
 }
 
-// count returns how many federated objects have left and how many there are, and the revision with which the last one left.
+// count returns how many federated objects have left and how many there are, and the revision of the last commit.
 func (x *index) count() (left, total, last int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

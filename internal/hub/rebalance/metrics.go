@@ -10,37 +10,37 @@ import (
 var (
 	steps = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "cellplane", Subsystem: "rebalance", Name: "steps_total",
-		Help: "Steps taken by objects that move between cells, by step. An object has moved when it is activated. A step whose answer was lost is not counted.",
+		Help: "Steps taken with objects that move between cells, by step. An object has moved when it is activated. Steps whose answer was lost are not counted.",
 	}, []string{"step"})
 	failures = prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: "cellplane", Subsystem: "rebalance", Name: "slot_failures_total",
-		Help: "Attempts to move the objects of a slot that failed and were repeated.",
+		Help: "Failed attempts to move the objects of a slot. They are retried.",
 	})
 	attempts = prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: "cellplane", Subsystem: "topology", Name: "failures_total",
-		Help: "Attempts to follow the topology that failed and were repeated.",
+		Help: "Failed attempts to reconcile the topology. They are retried.",
 	})
 	objects = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "cellplane", Subsystem: "rebalance", Name: "objects",
-		Help: "Objects of the change under way, or else of the last one, by whether they have moved, are moving or wait.",
+		Help: "Objects of the current or last change, by state: moved, moving or waiting.",
 	}, []string{"state"})
 	phases = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "cellplane", Subsystem: "topology", Name: "phase",
-		Help: "1 for the phase in which the topology is.",
+		Help: "1 for the current phase of the topology.",
 	}, []string{"phase"})
 	epochs = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "cellplane", Subsystem: "topology", Name: "epoch",
-		Help: "The epoch of the topology, and the one that all cells insist on.",
+		Help: "The epoch of the topology, and the one that all cells enforce.",
 	}, []string{"of"})
-	leftovers = prometheus.NewCounter(prometheus.CounterOpts{
+	removedStale = prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: "cellplane", Subsystem: "rebalance", Name: "leftovers_removed_total",
-		Help: "Objects removed from cells that they had left.",
+		Help: "Stale copies removed from the former cells of objects.",
 	})
 )
 
-// observeMove has the metrics tell how far a change is.
+// observeMove sets the metrics of a change.
 func observeMove(change *cellplanev1alpha1.TopologyChange, moving int64) {
-	// What moves has moved, in part: a slot is under way until the last of its objects has arrived.
+	// Some objects of a slot that is moving have already moved.
 	moving = min(moving, change.TotalObjects-change.MovedObjects)
 	objects.WithLabelValues("moved").Set(float64(change.MovedObjects))
 	objects.WithLabelValues("moving").Set(float64(moving))
@@ -48,5 +48,5 @@ func observeMove(change *cellplanev1alpha1.TopologyChange, moving int64) {
 }
 
 func init() {
-	metrics.Registry.MustRegister(steps, failures, attempts, objects, phases, epochs, leftovers)
+	metrics.Registry.MustRegister(steps, failures, attempts, objects, phases, epochs, removedStale)
 }

@@ -8,29 +8,32 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// Mover moves the objects of one change. Everything it has to know after a crash is on the objects, so that another one can go on
-// at any time: it only needs a higher term.
+// Mover moves the objects of one change. All state that must survive a crash is on the objects, so another mover with
+// a higher term can continue at any time.
 type Mover struct {
-	// Topology is that of the change.
+	// Topology of the change.
 	Topology *slots.Map
-	// Stores are those of all cells that take part, by name. Their terms have been raised.
+	// Stores of all cells that take part, by name. Their terms have been raised.
 	Stores map[string]*cellstore.Store
-	// Term is that of the hub manager.
+	// Term of the hub manager.
 	Term cellstore.Term
-	// Window is how many objects move at once at most. Fewer do if the stores become slow.
+	// Window is the maximum number of objects that move at once. Fewer do if the stores become slow.
 	Window int
-	// Verify reads a copy through the API server of its cell and returns an error unless it is what the cell it came from serves.
+	// Verify reads a copy through the API server of its cell and returns an error if it differs from what the
+	// original's cell serves.
 	Verify func(ctx context.Context, from, to string, object *cellstore.Object, stored cellstore.KV) error
-	// Moved is called with each slot whose objects have all moved, in no order. It may be nil.
+	// Moved, if not nil, is called with each slot whose objects have all moved, in any order.
 	Moved func(slots.Slot)
-	// Written, if not nil, is called after each transaction. Its error stands for an answer that was lost; errStopped ends the run.
-	Written func(step Step, cell, key string) error
+	// Written, if not nil, is called after each transaction. Its error stands for a lost answer; errStopped ends the
+	// run.
+	Written func(step handover.Step, cell, key string) error
 
 	indexes map[string]*index
-	stores  map[string]*gathered
+	stores  map[string]*sharedStore
 	pace    *pace
 
 	mu      sync.Mutex
@@ -39,7 +42,8 @@ type Mover struct {
 	wake    chan struct{}
 }
 
-// Run moves everything and returns when nothing is left to move. What it is doing when it fails is finished by the next run.
+// Run moves everything and returns when nothing remains to be moved. If it fails, the next run finishes what it was
+// doing.
 func (m *Mover) Run(ctx context.Context) error {
 	m.mu.Lock()
 	if m.pace == nil {
@@ -47,7 +51,7 @@ func (m *Mover) Run(ctx context.Context) error {
 	}
 	m.mu.Unlock()
 	m.pending, m.busy, m.wake = map[slots.Slot]struct{}{}, map[slots.Slot]struct{}{}, make(chan struct{}, 1)
-	m.stores = map[string]*gathered{}
+	m.stores = map[string]*sharedStore{}
 	defer func() {
 		for _, store := range m.stores {
 			store.close()
@@ -57,14 +61,14 @@ func (m *Mover) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for name, store := range m.Stores {
-		m.stores[name] = gather(ctx, store, m.Term, m.pace.took)
+		m.stores[name] = newSharedStore(ctx, store, m.Term, m.pace.observe)
 	}
-	if err := m.fill(ctx); err != nil {
+	if err := m.populate(ctx); err != nil {
 		return err
 	}
 	for _, x := range m.indexes {
 		if x.loses {
-			group.Go(func() error { return x.follow(ctx) })
+			group.Go(func() error { return x.watch(ctx) })
 		}
 	}
 	group.Go(func() error {
@@ -74,8 +78,8 @@ func (m *Mover) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// fill reads all cells that take part and finds the slots without objects, which have moved already.
-func (m *Mover) fill(ctx context.Context) error {
+// populate reads all cells that take part. Slots without objects have moved already.
+func (m *Mover) populate(ctx context.Context) error {
 	m.mu.Lock()
 	m.indexes = map[string]*index{}
 	m.mu.Unlock()
@@ -94,7 +98,7 @@ func (m *Mover) fill(ctx context.Context) error {
 		m.mu.Lock()
 		m.indexes[name] = x
 		m.mu.Unlock()
-		group.Go(func() error { return x.fill(ctx) })
+		group.Go(func() error { return x.populate(ctx) })
 	}
 	if err := group.Wait(); err != nil {
 		return err
@@ -110,13 +114,14 @@ func (m *Mover) fill(ctx context.Context) error {
 	return nil
 }
 
-// leaves reports whether objects of a slot leave a cell. A cell that is emptied keeps nothing, not even what it should not have had.
+// leaves reports whether objects of a slot leave a cell. A cell that is drained keeps nothing, not even objects of
+// slots it does not own.
 func (m *Mover) leaves(cell slots.Index, slot slots.Slot) bool {
 	route := m.Topology.Route(slot)
 	return route.New != cell && (route.Old == cell || m.Topology.Cell(cell).State == slots.Out)
 }
 
-// loses reports whether anything can leave a cell.
+// loses reports whether a cell loses slots.
 func (m *Mover) loses(cell slots.Index) bool {
 	for slot := range slots.Slot(slots.Count) {
 		if m.leaves(cell, slot) {
@@ -135,7 +140,7 @@ func (m *Mover) Progress() (moved, total int64) {
 	return moved, total
 }
 
-// UnderWay returns how many objects are moving just now.
+// UnderWay returns how many objects are moving now.
 func (m *Mover) UnderWay() int64 {
 	m.mu.Lock()
 	pace := m.pace
@@ -143,10 +148,10 @@ func (m *Mover) UnderWay() int64 {
 	if pace == nil {
 		return 0
 	}
-	return int64(pace.underWay())
+	return int64(pace.inUse())
 }
 
-// Least returns, for each cell that has lost objects, the revision at which the last one was given up.
+// Least returns, for each cell that has lost objects, the revision of its last commit.
 func (m *Mover) Least() map[string]int64 {
 	least := map[string]int64{}
 	for name, x := range m.sources() {
@@ -163,22 +168,22 @@ func (m *Mover) sources() map[string]*index {
 	return m.indexes
 }
 
-// touch remembers that there is something to do in a slot.
+// touch queues a slot that has something to move.
 func (m *Mover) touch(slot slots.Slot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.pending[slot] = struct{}{}
-	m.stir()
+	m.notify()
 }
 
-func (m *Mover) stir() {
+func (m *Mover) notify() {
 	select {
 	case m.wake <- struct{}{}:
 	default:
 	}
 }
 
-// take returns a slot to work on. Without one it tells whether all work has ended.
+// take returns a queued slot. If there is none, idle reports whether no slot is moving either.
 func (m *Mover) take() (slot slots.Slot, found, idle bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -196,10 +201,10 @@ func (m *Mover) release(slot slots.Slot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.busy, slot)
-	m.stir()
+	m.notify()
 }
 
-// move works on slots until the stores hold nothing more to move.
+// move moves slots until the stores hold nothing more to move.
 func (m *Mover) move(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for {
@@ -213,15 +218,15 @@ func (m *Mover) move(ctx context.Context) error {
 			group.Go(func() error {
 				defer m.pace.release(weight)
 				defer m.release(slot)
-				return m.unit(ctx, slot)
+				return m.moveSlot(ctx, slot)
 			})
 			continue
 		case idle:
-			settled, err := m.settled(ctx)
+			finished, err := m.finished(ctx)
 			if err != nil {
 				return errors.Join(group.Wait(), err)
 			}
-			if settled {
+			if finished {
 				return group.Wait()
 			}
 			continue
@@ -234,8 +239,9 @@ func (m *Mover) move(ctx context.Context) error {
 	}
 }
 
-// settled looks once more when nothing seems to be left: an engine may have stored a binding on its own.
-func (m *Mover) settled(ctx context.Context) (bool, error) {
+// finished brings the indexes up to date and reports whether nothing remains: an engine may have stored a binding
+// meanwhile.
+func (m *Mover) finished(ctx context.Context) (bool, error) {
 	for _, x := range m.indexes {
 		if !x.loses {
 			continue
@@ -249,12 +255,7 @@ func (m *Mover) settled(ctx context.Context) (bool, error) {
 	return len(m.pending) == 0, nil
 }
 
-// weight is how many objects of a slot are to move.
+// weight returns how many objects of a slot have to move.
 func (m *Mover) weight(slot slots.Slot) int {
-	count := 0
-	for _, x := range m.indexes {
-		objects, _ := x.remaining(slot)
-		count += len(objects)
-	}
-	return max(count, 1)
+	return max(federated(m.remaining(slot)), 1)
 }

@@ -14,26 +14,27 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// BenchmarkMove measures what moving an object costs by itself, by how many move at once: the CPU time of the mover, the stores and the
-// API servers, without engines, backups, gateways or clients. CPU time tells something on a busy machine too.
+// BenchmarkMove measures the cost of moving an object, by how many move at once: the CPU time of the mover, the
+// stores and the API servers, without engines, backups, gateways or clients. CPU time is meaningful on a busy machine
+// too.
 func BenchmarkMove(b *testing.B) {
 	const created = 2000
-	y := newYard(b, 2)
-	y.createConfigMaps(b, "cell-a", created)
+	env := newCellEnv(b, 2)
+	env.createConfigMaps(b, "cell-a", created)
 	back := false
 	for _, atOnce := range []int{4, 16, 64} {
 		b.Run(fmt.Sprint(atOnce), func(b *testing.B) {
 			moved := int64(0)
 			var spent [3]time.Duration
 			for b.Loop() {
-				m := y.mover(b, joining(b, back, "cell-a", "cell-b"))
+				m := env.mover(b, joining(b, back, "cell-a", "cell-b"))
 				m.pace = newPace(atOnce)
 				m.pace.limit = atOnce
-				before := y.cpu(b.Context())
+				before := env.cpu(b.Context())
 				if err := m.Run(b.Context()); err != nil {
 					b.Fatal(err)
 				}
-				for part, now := range y.cpu(b.Context()) {
+				for part, now := range env.cpu(b.Context()) {
 					spent[part] += now - before[part]
 				}
 				all, _ := m.Progress()
@@ -50,10 +51,10 @@ func BenchmarkMove(b *testing.B) {
 	}
 }
 
-// createConfigMaps fills a cell with objects as large as those of make bench-cells.
-func (y *yard) createConfigMaps(b *testing.B, cell string, count int) {
+// createConfigMaps creates objects as large as those of make bench-cells.
+func (env *cellEnv) createConfigMaps(b *testing.B, cell string, count int) {
 	b.Helper()
-	client, err := kubernetes.NewForConfig(y.configs[cell])
+	client, err := kubernetes.NewForConfig(env.configs[cell])
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -71,14 +72,14 @@ func (y *yard) createConfigMaps(b *testing.B, cell string, count int) {
 	}
 }
 
-// cpu returns what this process, the stores and the API servers have used.
-func (y *yard) cpu(ctx context.Context) [3]time.Duration {
+// cpu returns the CPU time of this process, the stores and the API servers.
+func (env *cellEnv) cpu(ctx context.Context) [3]time.Duration {
 	var used [3]time.Duration
 	var self syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &self); err == nil {
 		used[0] = time.Duration(self.Utime.Nano() + self.Stime.Nano())
 	}
-	for _, p := range y.federation.Status(ctx) {
+	for _, p := range env.federation.Status(ctx) {
 		switch {
 		case strings.HasSuffix(p.Name, "/etcd"):
 			used[1] += p.CPU

@@ -24,13 +24,14 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/cellstore/storetest"
+	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// yard is some cells without a hub.
-type yard struct {
+// cellEnv has cells without a hub.
+type cellEnv struct {
 	federation *local.Federation
 
 	stores  map[string]*cellstore.Store
@@ -39,44 +40,44 @@ type yard struct {
 	term    cellstore.Term
 }
 
-func newYard(t testing.TB, cells int) *yard {
+func newCellEnv(t testing.TB, cells int) *cellEnv {
 	t.Helper()
-	y := &yard{stores: map[string]*cellstore.Store{}, configs: map[string]*rest.Config{}, readers: map[string]*reader{}}
-	y.federation = testenv.StartFederation(t, local.Spec{WithoutHub: true, Cells: cells})
-	for _, plane := range y.federation.Cells {
+	env := &cellEnv{stores: map[string]*cellstore.Store{}, configs: map[string]*rest.Config{}, readers: map[string]*reader{}}
+	env.federation = testenv.StartFederation(t, local.Spec{WithoutHub: true, Cells: cells})
+	for _, plane := range env.federation.Cells {
 		config, err := plane.AdminConfig()
 		if err != nil {
 			t.Fatal(err)
 		}
 		config.QPS = -1
-		y.configs[plane.Name()] = config
-		y.stores[plane.Name()] = storetest.For(t, plane)
-		if y.readers[plane.Name()], err = newReader(plane.Name(), config); err != nil {
+		env.configs[plane.Name()] = config
+		env.stores[plane.Name()] = storetest.For(t, plane)
+		if env.readers[plane.Name()], err = newReader(plane.Name(), config); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return y
+	return env
 }
 
-// mover returns one with a new, higher term.
-func (y *yard) mover(t testing.TB, topology *slots.Map) *Mover {
+// mover returns a mover with a higher term than the last.
+func (env *cellEnv) mover(t testing.TB, topology *slots.Map) *Mover {
 	t.Helper()
-	y.term++
-	for _, store := range y.stores {
-		if err := store.RaiseTerm(t.Context(), y.term); err != nil {
+	env.term++
+	for _, store := range env.stores {
+		if err := store.RaiseTerm(t.Context(), env.term); err != nil {
 			t.Fatal(err)
 		}
 	}
-	witnesses := newVerification(t.Context())
+	verifier := newVerifier(t.Context())
 	return &Mover{
-		Topology: topology, Stores: y.stores, Term: y.term, Window: 64,
+		Topology: topology, Stores: env.stores, Term: env.term, Window: 64,
 		Verify: func(ctx context.Context, from, to string, object *cellstore.Object, stored cellstore.KV) error {
-			return witnesses.verify(ctx, y.readers[from], y.readers[to], object, stored)
+			return verifier.verify(ctx, env.readers[from], env.readers[to], object, stored)
 		},
 	}
 }
 
-// joining is a topology in which the last of the cells joins; turned back, it leaves.
+// joining returns a topology in which the last of the cells joins or, with back, leaves.
 func joining(t testing.TB, back bool, cells ...string) *slots.Map {
 	t.Helper()
 	list := make([]slots.Cell, len(cells))
@@ -94,8 +95,8 @@ func joining(t testing.TB, back bool, cells ...string) *slots.Map {
 	return topology
 }
 
-// names that move and names that stay when cell-b joins cell-a.
-func (y *yard) sample(t *testing.T, topology *slots.Map, namespace string, moving, staying int) (move, stay []string) {
+// sample returns names that move and names that stay.
+func (env *cellEnv) sample(t *testing.T, topology *slots.Map, namespace string, moving, staying int) (move, stay []string) {
 	t.Helper()
 	for i := 0; len(move) < moving || len(stay) < staying; i++ {
 		name := fmt.Sprintf("app-%d", i)
@@ -113,12 +114,12 @@ var (
 	worksResource    = schema.GroupVersionResource{Group: "work.karmada.io", Version: "v1alpha1", Resource: "works"}
 )
 
-// populate makes workloads with everything that belongs to them in a cell.
-func (y *yard) populate(t *testing.T, cell, namespace string, workloads ...string) {
+// populate creates workloads with their bindings and Works in a cell.
+func (env *cellEnv) populate(t *testing.T, cell, namespace string, workloads ...string) {
 	t.Helper()
 	ctx := t.Context()
 	for _, name := range []string{namespace, "karmada-es-m1"} {
-		for _, config := range y.configs {
+		for _, config := range env.configs {
 			client, err := kubernetes.NewForConfig(config)
 			if err != nil {
 				t.Fatal(err)
@@ -126,11 +127,11 @@ func (y *yard) populate(t *testing.T, cell, namespace string, workloads ...strin
 			_, _ = client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		}
 	}
-	client, err := kubernetes.NewForConfig(y.configs[cell])
+	client, err := kubernetes.NewForConfig(env.configs[cell])
 	if err != nil {
 		t.Fatal(err)
 	}
-	custom, err := dynamic.NewForConfig(y.configs[cell])
+	custom, err := dynamic.NewForConfig(env.configs[cell])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,11 +160,11 @@ func (y *yard) populate(t *testing.T, cell, namespace string, workloads ...strin
 	}
 }
 
-// contents returns the federated objects of a cell: their values without the marks of moves, by key, and how they stand.
-func (y *yard) contents(t *testing.T, cell, namespace string) (values map[string]string, standings map[string]Standing) {
+// contents returns the federated objects of a cell: their values without the marks of moves, by key, and their status.
+func (env *cellEnv) contents(t *testing.T, cell, namespace string) (values map[string]string, statuses map[string]handover.Status) {
 	t.Helper()
-	values, standings = map[string]string{}, map[string]Standing{}
-	for kv, err := range y.stores[cell].Range(t.Context(), y.stores[cell].Prefix(), 0) {
+	values, statuses = map[string]string{}, map[string]handover.Status{}
+	for kv, err := range env.stores[cell].Range(t.Context(), env.stores[cell].Prefix(), 0) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,69 +179,69 @@ func (y *yard) contents(t *testing.T, cell, namespace string) (values map[string
 		if err != nil {
 			t.Fatal(err)
 		}
-		if standings[kv.Key], err = standingOf(kv); err != nil {
+		if statuses[kv.Key], err = statusOf(kv); err != nil {
 			t.Fatal(err)
 		}
 		values[kv.Key] = string(plain)
 	}
-	return values, standings
+	return values, statuses
 }
 
 func isWork(key string) bool { return strings.Contains(key, "/works/") }
 
-// checkMoved checks that everything that was in the old cell is in the new one, unchanged, and left in the old one.
-func (y *yard) checkMoved(t *testing.T, before map[string]string, from, to, namespace string, moved []string) {
+// checkMoved checks that the objects are in the new cell, unchanged, and marked as moved in the old one.
+func (env *cellEnv) checkMoved(t *testing.T, before map[string]string, from, to, namespace string, moved []string) {
 	t.Helper()
-	oldValues, oldStandings := y.contents(t, from, namespace)
-	newValues, newStandings := y.contents(t, to, namespace)
+	oldValues, oldStatuses := env.contents(t, from, namespace)
+	newValues, newStatuses := env.contents(t, to, namespace)
 	for key, value := range before {
 		moves := slices.ContainsFunc(moved, func(name string) bool {
 			return strings.HasSuffix(key, "/"+name) || strings.HasSuffix(key, "/"+name+"-deployment") || strings.HasSuffix(key, "/"+name+"."+namespace)
 		})
 		switch {
 		case !moves:
-			if oldStandings[key] != Active || newStandings[key] != Absent || oldValues[key] != value {
-				t.Errorf("%s should have stayed: %v in %s, %v in %s", key, oldStandings[key], from, newStandings[key], to)
+			if oldStatuses[key] != handover.Active || newStatuses[key] != handover.Absent || oldValues[key] != value {
+				t.Errorf("%s should have stayed: %v in %s, %v in %s", key, oldStatuses[key], from, newStatuses[key], to)
 			}
 		case isWork(key):
-			if newStandings[key] != Absent || oldStandings[key] != Left {
-				t.Errorf("the Work %s: %v in %s, %v in %s", key, oldStandings[key], from, newStandings[key], to)
+			if newStatuses[key] != handover.Absent || oldStatuses[key] != handover.Moved {
+				t.Errorf("the Work %s: %v in %s, %v in %s", key, oldStatuses[key], from, newStatuses[key], to)
 			}
 		default:
-			if newStandings[key] != Active || oldStandings[key] != Left || newValues[key] != value {
-				t.Errorf("%s should have moved: %v in %s, %v in %s, unchanged %t", key, oldStandings[key], from, newStandings[key], to, newValues[key] == value)
+			if newStatuses[key] != handover.Active || oldStatuses[key] != handover.Moved || newValues[key] != value {
+				t.Errorf("%s should have moved: %v in %s, %v in %s, unchanged %t", key, oldStatuses[key], from, newStatuses[key], to, newValues[key] == value)
 			}
 		}
 	}
 }
 
 func TestMover(t *testing.T) {
-	y := newYard(t, 2)
-	t.Run("moves", func(t *testing.T) { testMoves(t, y) })
-	t.Run("crashes", func(t *testing.T) { testCrashes(t, y) })
-	t.Run("unanswered", func(t *testing.T) { testUnanswered(t, y) })
-	t.Run("turned back", func(t *testing.T) { testTurnedBack(t, y) })
-	t.Run("deposed", func(t *testing.T) { testDeposed(t, y) })
-	t.Run("objects being deleted", func(t *testing.T) { testDeleting(t, y) })
-	t.Run("hidden writes", func(t *testing.T) { testHiddenWrites(t, y) })
-	t.Run("late bindings", func(t *testing.T) { testLate(t, y) })
-	t.Run("services", func(t *testing.T) { testServices(t, y) })
-	t.Run("crashes in company", func(t *testing.T) { testCompany(t, y) })
-	t.Run("alone", func(t *testing.T) { testAlone(t, y) })
+	env := newCellEnv(t, 2)
+	t.Run("moves", func(t *testing.T) { testMoves(t, env) })
+	t.Run("crashes", func(t *testing.T) { testCrashes(t, env) })
+	t.Run("lost answers", func(t *testing.T) { testLostAnswers(t, env) })
+	t.Run("reversed", func(t *testing.T) { testReversed(t, env) })
+	t.Run("deposed", func(t *testing.T) { testDeposed(t, env) })
+	t.Run("objects being deleted", func(t *testing.T) { testDeleting(t, env) })
+	t.Run("scaled while frozen", func(t *testing.T) { testScaledWhileFrozen(t, env) })
+	t.Run("late bindings", func(t *testing.T) { testLate(t, env) })
+	t.Run("services", func(t *testing.T) { testServices(t, env) })
+	t.Run("crashes with shared transactions", func(t *testing.T) { testSharedTransactions(t, env) })
+	t.Run("own revisions", func(t *testing.T) { testOwnRevisions(t, env) })
 }
 
-func testMoves(t *testing.T, y *yard) {
+func testMoves(t *testing.T, env *cellEnv) {
 	topology := joining(t, false, "cell-a", "cell-b")
-	move, stay := y.sample(t, topology, "moves", 4, 2)
-	y.populate(t, "cell-a", "moves", append(move, stay...)...)
-	before, _ := y.contents(t, "cell-a", "moves")
-	m := y.mover(t, topology)
+	move, stay := env.sample(t, topology, "moves", 4, 2)
+	env.populate(t, "cell-a", "moves", append(move, stay...)...)
+	before, _ := env.contents(t, "cell-a", "moves")
+	m := env.mover(t, topology)
 	var moved slotSet
 	m.Moved = moved.add
 	if err := m.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	y.checkMoved(t, before, "cell-a", "cell-b", "moves", move)
+	env.checkMoved(t, before, "cell-a", "cell-b", "moves", move)
 	for slot := range slots.Slot(slots.Count) {
 		if topology.Route(slot).Moving() != moved.has(slot) {
 			t.Errorf("slot %v: moving %t, reported %t", slot, topology.Route(slot).Moving(), moved.has(slot))
@@ -249,13 +250,13 @@ func testMoves(t *testing.T, y *yard) {
 	if done, total := m.Progress(); done != total || done < 8 {
 		t.Errorf("%d of %d objects have moved", done, total)
 	}
-	// The positions tell a watcher how both ends fit together.
-	key := y.stores["cell-a"].Key("deployments/moves/" + move[0])
-	left, _, err := y.stores["cell-a"].Get(t.Context(), key)
+	// The annotations link the positions in both cells.
+	key := env.stores["cell-a"].Key("deployments/moves/" + move[0])
+	left, _, err := env.stores["cell-a"].Get(t.Context(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	arrived, _, err := y.stores["cell-b"].Get(t.Context(), key)
+	arrived, _, err := env.stores["cell-b"].Get(t.Context(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,17 +273,17 @@ func testMoves(t *testing.T, y *yard) {
 }
 
 // testCrashes stops a mover after each of its transactions in turn, and lets another one finish.
-func testCrashes(t *testing.T, y *yard) {
+func testCrashes(t *testing.T, env *cellEnv) {
 	topology := joining(t, false, "cell-a", "cell-b")
 	for after := 1; ; after++ {
 		namespace := fmt.Sprintf("crash-%d", after)
-		move, stay := y.sample(t, topology, namespace, 1, 1)
-		y.populate(t, "cell-a", namespace, append(move, stay...)...)
-		before, _ := y.contents(t, "cell-a", namespace)
-		m := y.mover(t, topology)
+		move, stay := env.sample(t, topology, namespace, 1, 1)
+		env.populate(t, "cell-a", namespace, append(move, stay...)...)
+		before, _ := env.contents(t, "cell-a", namespace)
+		m := env.mover(t, topology)
 		done := 0
 		m.Window = 1 // one after the other
-		m.Written = func(step Step, _, _ string) error {
+		m.Written = func(step handover.Step, _, _ string) error {
 			if done++; done == after {
 				return fmt.Errorf("after transaction %d, %v: %w", after, step, errStopped)
 			}
@@ -298,60 +299,60 @@ func testCrashes(t *testing.T, y *yard) {
 		if !errors.Is(err, errStopped) {
 			t.Fatal(err)
 		}
-		if err := y.mover(t, topology).Run(t.Context()); err != nil {
+		if err := env.mover(t, topology).Run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		y.checkMoved(t, before, "cell-a", "cell-b", namespace, move)
+		env.checkMoved(t, before, "cell-a", "cell-b", namespace, move)
 	}
 }
 
-// testCompany stops movers in the midst of many objects that share transactions, and lets another one finish.
-func testCompany(t *testing.T, y *yard) {
+// testSharedTransactions stops movers while many objects share transactions, and lets another one finish.
+func testSharedTransactions(t *testing.T, env *cellEnv) {
 	topology := joining(t, false, "cell-a", "cell-b")
-	move, _ := y.sample(t, topology, "company", 24, 0)
-	y.populate(t, "cell-a", "company", move...)
-	before, _ := y.contents(t, "cell-a", "company")
-	for _, stop := range []Step{Freeze, Copy, Commit, Activate} {
-		m := y.mover(t, topology)
+	move, _ := env.sample(t, topology, "shared", 24, 0)
+	env.populate(t, "cell-a", "shared", move...)
+	before, _ := env.contents(t, "cell-a", "shared")
+	for _, stop := range []handover.Step{handover.Freeze, handover.Copy, handover.Commit, handover.Activate} {
+		m := env.mover(t, topology)
 		m.pace = newPace(64)
-		m.pace.limit = 64 // all at once from the beginning
+		m.pace.limit = 64 // all at once
 		var mu sync.Mutex
 		done := 0
-		m.Written = func(step Step, _, _ string) error {
+		m.Written = func(step handover.Step, _, _ string) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if step == stop {
 				done++
 			}
-			if done >= 6 { // and whoever comes after that, or few would be left to stop the next one with
+			if done >= 6 { // and everything after it, so that objects remain for the next mover
 				return errStopped
 			}
 			return nil
 		}
 		if err := m.Run(t.Context()); !errors.Is(err, errStopped) {
-			t.Fatalf("after 6 times %v: %v", stop, err)
+			t.Fatalf("after 6 steps %v: %v", stop, err)
 		}
 	}
-	if err := y.mover(t, topology).Run(t.Context()); err != nil {
+	if err := env.mover(t, topology).Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	y.checkMoved(t, before, "cell-a", "cell-b", "company", move)
+	env.checkMoved(t, before, "cell-a", "cell-b", "shared", move)
 }
 
-// testTurnedBack stops a mover after each of its transactions and turns the change back.
-func testTurnedBack(t *testing.T, y *yard) {
+// testReversed stops a mover after each of its transactions in turn and reverses the change.
+func testReversed(t *testing.T, env *cellEnv) {
 	forth, back := joining(t, false, "cell-a", "cell-b"), joining(t, true, "cell-a", "cell-b")
 	for after := 1; ; after++ {
 		namespace := fmt.Sprintf("back-%d", after)
-		move, _ := y.sample(t, forth, namespace, 1, 0)
-		y.populate(t, "cell-a", namespace, move...)
-		before, _ := y.contents(t, "cell-a", namespace)
-		m := y.mover(t, forth)
+		move, _ := env.sample(t, forth, namespace, 1, 0)
+		env.populate(t, "cell-a", namespace, move...)
+		before, _ := env.contents(t, "cell-a", namespace)
+		m := env.mover(t, forth)
 		done := 0
 		m.Window = 1
-		m.Written = func(_ Step, _, key string) error {
+		m.Written = func(_ handover.Step, _, key string) error {
 			if !strings.Contains(key, namespace) {
-				return nil // of an earlier round
+				return nil // an object of an earlier round
 			}
 			if done++; done == after {
 				return errStopped
@@ -359,17 +360,17 @@ func testTurnedBack(t *testing.T, y *yard) {
 			return nil
 		}
 		stopped := m.Run(t.Context())
-		if err := y.mover(t, back).Run(t.Context()); err != nil {
+		if err := env.mover(t, back).Run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		values, standings := y.contents(t, "cell-a", namespace)
-		_, there := y.contents(t, "cell-b", namespace)
+		values, statuses := env.contents(t, "cell-a", namespace)
+		_, there := env.contents(t, "cell-b", namespace)
 		for key, value := range before {
 			if isWork(key) {
 				continue
 			}
-			if standings[key] != Active || values[key] != value || there[key] == Active || there[key] == Frozen {
-				t.Errorf("after transaction %d, %s is %v in cell-a and %v in cell-b", after, key, standings[key], there[key])
+			if statuses[key] != handover.Active || values[key] != value || there[key] == handover.Active || there[key] == handover.Frozen {
+				t.Errorf("after transaction %d, %s is %v in cell-a and %v in cell-b", after, key, statuses[key], there[key])
 			}
 		}
 		if stopped == nil {
@@ -378,46 +379,46 @@ func testTurnedBack(t *testing.T, y *yard) {
 	}
 }
 
-func testDeposed(t *testing.T, y *yard) {
+func testDeposed(t *testing.T, env *cellEnv) {
 	topology := joining(t, false, "cell-a", "cell-b")
-	move, _ := y.sample(t, topology, "deposed", 1, 0)
-	y.populate(t, "cell-a", "deposed", move...)
-	before, _ := y.contents(t, "cell-a", "deposed")
-	old := y.mover(t, topology)
+	move, _ := env.sample(t, topology, "deposed", 1, 0)
+	env.populate(t, "cell-a", "deposed", move...)
+	before, _ := env.contents(t, "cell-a", "deposed")
+	old := env.mover(t, topology)
 	started, going := make(chan struct{}), make(chan struct{})
 	first := true
 	old.Window = 1
-	old.Written = func(Step, string, string) error {
+	old.Written = func(handover.Step, string, string) error {
 		if first {
 			first = false
 			close(started)
-			<-going // paused while another one takes over and finishes
+			<-going // paused until another mover has finished
 		}
 		return nil
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- old.Run(t.Context()) }()
 	<-started
-	if err := y.mover(t, topology).Run(t.Context()); err != nil {
+	if err := env.mover(t, topology).Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	values, _ := y.contents(t, "cell-a", "deposed")
+	values, _ := env.contents(t, "cell-a", "deposed")
 	close(going)
 	if err := <-ended; !errors.Is(err, cellstore.ErrDeposed) {
-		t.Errorf("the mover that was paused ended with %v", err)
+		t.Errorf("the paused mover ended with %v", err)
 	}
-	if after, _ := y.contents(t, "cell-a", "deposed"); !maps.Equal(values, after) {
-		t.Error("the mover that was paused has written")
+	if after, _ := env.contents(t, "cell-a", "deposed"); !maps.Equal(values, after) {
+		t.Error("the paused mover has written")
 	}
-	y.checkMoved(t, before, "cell-a", "cell-b", "deposed", move)
+	env.checkMoved(t, before, "cell-a", "cell-b", "deposed", move)
 }
 
-func testDeleting(t *testing.T, y *yard) {
+func testDeleting(t *testing.T, env *cellEnv) {
 	ctx := t.Context()
 	topology := joining(t, false, "cell-a", "cell-b")
-	move, _ := y.sample(t, topology, "deleting", 1, 0)
-	y.populate(t, "cell-a", "deleting", move...)
-	from, to := clientOf(t, y.configs["cell-a"]), clientOf(t, y.configs["cell-b"])
+	move, _ := env.sample(t, topology, "deleting", 1, 0)
+	env.populate(t, "cell-a", "deleting", move...)
+	from, to := clientOf(t, env.configs["cell-a"]), clientOf(t, env.configs["cell-b"])
 	if err := from.AppsV1().Deployments("deleting").Delete(ctx, move[0], metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -425,7 +426,7 @@ func testDeleting(t *testing.T, y *yard) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := y.mover(t, topology).Run(ctx); err != nil {
+	if err := env.mover(t, topology).Run(ctx); err != nil {
 		t.Fatal(err)
 	}
 	after, err := to.AppsV1().Deployments("deleting").Get(ctx, move[0], metav1.GetOptions{})
@@ -438,7 +439,7 @@ func testDeleting(t *testing.T, y *yard) {
 	if _, err := to.AppsV1().Deployments("deleting").Patch(ctx, move[0], "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, "it goes with its last finalizer", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "it is removed with its last finalizer", func(ctx context.Context) (bool, error) {
 		_, err := to.AppsV1().Deployments("deleting").Get(ctx, move[0], metav1.GetOptions{})
 		return err != nil && strings.Contains(err.Error(), "not found"), err
 	})
@@ -453,29 +454,29 @@ func clientOf(t *testing.T, config *rest.Config) kubernetes.Interface {
 	return client
 }
 
-// testHiddenWrites scales an object between its copy and its commit: the label does not show in a Scale, so that only the transaction
-// of the commit can notice.
-func testHiddenWrites(t *testing.T, y *yard) {
+// testScaledWhileFrozen scales an object between its copy and its commit. The fence does not see the label in a
+// Scale, so only the transaction of the commit can detect it.
+func testScaledWhileFrozen(t *testing.T, env *cellEnv) {
 	ctx := t.Context()
 	topology := joining(t, false, "cell-a", "cell-b")
-	move, _ := y.sample(t, topology, "hidden", 1, 0)
-	y.populate(t, "cell-a", "hidden", move...)
-	from, to := clientOf(t, y.configs["cell-a"]), clientOf(t, y.configs["cell-b"])
-	m := y.mover(t, topology)
+	move, _ := env.sample(t, topology, "scaled", 1, 0)
+	env.populate(t, "cell-a", "scaled", move...)
+	from, to := clientOf(t, env.configs["cell-a"]), clientOf(t, env.configs["cell-b"])
+	m := env.mover(t, topology)
 	var once bool
 	m.Window = 1
-	m.Written = func(step Step, _, key string) error {
-		if step != Copy || once || !strings.Contains(key, "/deployments/") {
+	m.Written = func(step handover.Step, _, key string) error {
+		if step != handover.Copy || once || !strings.Contains(key, "/deployments/") {
 			return nil
 		}
 		once = true
-		_, err := from.AppsV1().Deployments("hidden").Patch(ctx, move[0], "application/merge-patch+json", []byte(`{"spec":{"replicas":7}}`), metav1.PatchOptions{}, "scale")
+		_, err := from.AppsV1().Deployments("scaled").Patch(ctx, move[0], "application/merge-patch+json", []byte(`{"spec":{"replicas":7}}`), metav1.PatchOptions{}, "scale")
 		return stopBy(err)
 	}
 	if err := m.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	after, err := to.AppsV1().Deployments("hidden").Get(ctx, move[0], metav1.GetOptions{})
+	after, err := to.AppsV1().Deployments("scaled").Get(ctx, move[0], metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -484,13 +485,13 @@ func testHiddenWrites(t *testing.T, y *yard) {
 	}
 }
 
-// testLate stores a binding while its template moves, as an engine may that does not know yet.
-func testLate(t *testing.T, y *yard) {
+// testLate stores a binding while its template moves, as an engine does that has not seen the freeze.
+func testLate(t *testing.T, env *cellEnv) {
 	ctx := t.Context()
 	topology := joining(t, false, "cell-a", "cell-b")
-	move, _ := y.sample(t, topology, "late", 2, 0)
-	y.populate(t, "cell-a", "late", move[:1]...)
-	store := y.stores["cell-a"]
+	move, _ := env.sample(t, topology, "late", 2, 0)
+	env.populate(t, "cell-a", "late", move[:1]...)
+	store := env.stores["cell-a"]
 	key := store.Key("work.karmada.io/resourcebindings/late/" + move[0] + "-deployment")
 	binding, _, err := store.Get(ctx, key)
 	if err != nil {
@@ -499,20 +500,20 @@ func testLate(t *testing.T, y *yard) {
 	if _, err := store.Client().Delete(ctx, key); err != nil {
 		t.Fatal(err)
 	}
-	m := y.mover(t, topology)
+	m := env.mover(t, topology)
 	m.Window = 1
-	m.Written = func(step Step, _, written string) error {
-		if step != Freeze || !strings.Contains(written, "/deployments/") {
+	m.Written = func(step handover.Step, _, written string) error {
+		if step != handover.Freeze || !strings.Contains(written, "/deployments/") {
 			return nil
 		}
-		_, err := store.Txn(ctx, y.term, []clientv3.Cmp{cellstore.Unchanged(key, 0)}, cellstore.Put(key, binding.Value))
+		_, err := store.Txn(ctx, env.term, []clientv3.Cmp{cellstore.Unchanged(key, 0)}, cellstore.Put(key, binding.Value))
 		return stopBy(err)
 	}
 	if err := m.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	_, standings := y.contents(t, "cell-b", "late")
-	if standings[key] != Active {
-		t.Errorf("the binding is %v in the new cell", standings[key])
+	_, statuses := env.contents(t, "cell-b", "late")
+	if statuses[key] != handover.Active {
+		t.Errorf("the binding is %v in the new cell", statuses[key])
 	}
 }

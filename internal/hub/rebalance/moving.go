@@ -19,11 +19,11 @@ func (c *change) run(ctx context.Context) error {
 	if c.topology.Status.Phase != cellplanev1alpha1.TopologyMoved {
 		verifying, stop := context.WithCancel(ctx)
 		defer stop()
-		witnesses := newVerification(verifying)
+		verifier := newVerifier(verifying)
 		mover := &Mover{
 			Topology: c.compiled, Stores: map[string]*cellstore.Store{}, Term: c.Term, Window: max(int(c.topology.Spec.Migration.Window), 1),
 			Verify: func(ctx context.Context, from, to string, object *cellstore.Object, stored cellstore.KV) error {
-				return witnesses.verify(ctx, c.cells[from].reader, c.cells[to].reader, object, stored)
+				return verifier.verify(ctx, c.cells[from].reader, c.cells[to].reader, object, stored)
 			},
 		}
 		for name, connection := range c.cells {
@@ -36,7 +36,7 @@ func (c *change) run(ctx context.Context) error {
 	return c.end(ctx, c.topology)
 }
 
-// move runs the mover and publishes how far it is.
+// move runs the mover and publishes its progress.
 func (c *change) move(ctx context.Context, mover *Mover) error {
 	var moved slotSet
 	mover.Moved = moved.add
@@ -44,7 +44,7 @@ func (c *change) move(ctx context.Context, mover *Mover) error {
 	if err := c.publishMove(ctx, mover, &moved); err != nil {
 		return err
 	}
-	c.event(c.topology, corev1.EventTypeNormal, "Moving", "Rebalance", "objects move: %s", c.describe())
+	c.event(c.topology, corev1.EventTypeNormal, reasonMoving, "Rebalance", "objects move: %s", c.describe())
 	ended := make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -61,13 +61,13 @@ func (c *change) move(ctx context.Context, mover *Mover) error {
 		case <-ticker.C:
 		}
 		err := c.publishMove(ctx, mover, &moved)
-		if errors.Is(err, errOvertaken) {
+		if errors.Is(err, errOverwritten) {
 			cancel()
 			<-ended
 			return err
 		}
 		if err != nil {
-			klog.FromContext(ctx).V(1).Info("The progress of the move cannot be published", "reason", err.Error())
+			klog.FromContext(ctx).V(1).Info("publishing the progress of the move failed", "err", err.Error())
 		}
 	}
 }
@@ -81,11 +81,12 @@ func (c *change) publishMove(ctx context.Context, mover *Mover, moved *slotSet) 
 	status.Change.MovedObjects, status.Change.TotalObjects = mover.Progress()
 	status.Change.MovedSlots = moved.bitmap()
 	observeMove(status.Change, mover.UnderWay())
-	setSettled(status, c.topology.Generation, metav1.ConditionFalse, "Moving", c.describe())
+	setSettled(status, c.topology.Generation, metav1.ConditionFalse, reasonMoving, c.describe())
 	return c.publish(ctx, status)
 }
 
-// finish says that everything has moved, and up to where the cells that have lost objects must have been read.
+// finish publishes that everything has moved, and up to which revision watches must have read the cells that have
+// lost objects.
 func (c *change) finish(ctx context.Context, mover *Mover, moved *slotSet, took time.Duration) error {
 	status := c.status()
 	status.Phase = cellplanev1alpha1.TopologyMoved
@@ -94,7 +95,7 @@ func (c *change) finish(ctx context.Context, mover *Mover, moved *slotSet, took 
 	observeMove(status.Change, 0)
 	status.LeftoversSince = now()
 	next := cellplanev1alpha1.TopologyEpoch{Epoch: c.topology.Generation + 1, Least: mover.Least()}
-	// A cell that leaves has to be read to its end: users may have deleted the last objects in it.
+	// Watches must read a leaving cell to its end: users may have deleted the last objects in it.
 	for _, name := range c.in(cellplanev1alpha1.CellStateOut) {
 		revision, err := c.cells[name].store.Revision(ctx)
 		if err != nil {
@@ -107,7 +108,7 @@ func (c *change) finish(ctx context.Context, mover *Mover, moved *slotSet, took 
 	if extra := len(status.Epochs) - keptEpochs; extra > 0 {
 		status.Epochs = status.Epochs[extra:]
 	}
-	setSettled(status, c.topology.Generation, metav1.ConditionFalse, "Moved", "everything has moved, and the change ends")
-	c.event(c.topology, corev1.EventTypeNormal, "Moved", "Rebalance", "%d objects have moved in %v: %s", status.Change.MovedObjects, took.Round(time.Millisecond), c.describe())
+	setSettled(status, c.topology.Generation, metav1.ConditionFalse, reasonMoved, "everything has moved; the change is ending")
+	c.event(c.topology, corev1.EventTypeNormal, reasonMoved, "Rebalance", "%d objects have moved in %v: %s", status.Change.MovedObjects, took.Round(time.Millisecond), c.describe())
 	return c.publish(ctx, status)
 }

@@ -21,11 +21,11 @@ import (
 	"github.com/cellplane/cellplane/internal/cellstore"
 )
 
-// Observer tells in the status of the Cells how they are.
+// Observer publishes the condition Ready and object counts in the status of Cells.
 type Observer struct {
 	// Hub reads Cells and writes their status.
 	Hub client.Client
-	// Cells lead to them.
+	// Cells are the connections to them.
 	Cells *Connections
 
 	nextCount map[string]time.Time
@@ -34,7 +34,7 @@ type Observer struct {
 
 const (
 	observeInterval = 5 * time.Second
-	observeWithin   = 4 * time.Second
+	observeTimeout  = 4 * time.Second
 	// maxCountInterval bounds the time between two counts of the objects of a cell.
 	maxCountInterval = 5 * time.Minute
 )
@@ -58,7 +58,7 @@ func (o *Observer) Run(ctx context.Context) error {
 			for i := range all.Items {
 				group.Go(func() {
 					if err := o.observe(ctx, &all.Items[i]); err != nil && ctx.Err() == nil {
-						klog.FromContext(ctx).V(1).Info("The state of a cell cannot be published", "cell", all.Items[i].Name, "reason", err.Error())
+						klog.FromContext(ctx).V(1).Info("publishing the status of a cell failed", "cell", all.Items[i].Name, "err", err.Error())
 					}
 				})
 			}
@@ -72,10 +72,10 @@ func (o *Observer) Run(ctx context.Context) error {
 	}
 }
 
-// observe asks a cell how it is.
+// observe probes a cell and publishes its status.
 func (o *Observer) observe(ctx context.Context, cell *cellplanev1alpha1.Cell) error {
 	status := cellplanev1alpha1.CellStatus{Version: cell.Status.Version, Objects: cell.Status.Objects}
-	ready := o.ask(ctx, cell.Name, &status)
+	ready := o.probe(ctx, cell.Name, &status)
 	ready.Type, ready.ObservedGeneration = names.CellReady, cell.Generation
 	conditions := append([]metav1.Condition(nil), cell.Status.Conditions...)
 	changed := meta.SetStatusCondition(&conditions, ready)
@@ -108,9 +108,9 @@ func (o *Observer) observe(ctx context.Context, cell *cellplanev1alpha1.Cell) er
 	return client.IgnoreNotFound(err)
 }
 
-// ask asks both the API server and the store.
-func (o *Observer) ask(ctx context.Context, name string, status *cellplanev1alpha1.CellStatus) metav1.Condition {
-	ctx, cancel := context.WithTimeout(ctx, observeWithin)
+// probe probes the API server and the store.
+func (o *Observer) probe(ctx context.Context, name string, status *cellplanev1alpha1.CellStatus) metav1.Condition {
+	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
 	connection, err := o.Cells.to(ctx, name)
 	if err != nil {
@@ -133,7 +133,7 @@ func (o *Observer) ask(ctx context.Context, name string, status *cellplanev1alph
 	return metav1.Condition{Status: metav1.ConditionTrue, Reason: reasonAnswers, Message: "the API server and the store answer"}
 }
 
-// due reports whether it is time to count again.
+// due reports whether the objects of a cell have to be counted.
 func (o *Observer) due(cell string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -150,7 +150,7 @@ func (o *Observer) setNextCount(cell string, at time.Time) {
 // a small cell is counted with every observation, a large one so seldom that it takes at most half a percent of the time.
 func countInterval(took time.Duration) time.Duration { return min(200*took, maxCountInterval) }
 
-// count counts what a cell holds and has not left it.
+// count counts the objects of a cell without stale copies.
 func (o *Observer) count(ctx context.Context, cell string) (*cellplanev1alpha1.CellObjects, error) {
 	store, err := o.Cells.Store(ctx, cell)
 	if err != nil {

@@ -5,14 +5,15 @@ import (
 	"time"
 )
 
-// settle lets transactions take as long as a function of how many there are at once says, and returns how many there are in the end.
-func settle(p *pace, latency func(atOnce int) time.Duration) (least, most int) {
+// converge runs transactions whose latency depends on how many there are at once, and returns the range in which
+// their number ends.
+func converge(p *pace, latency func(atOnce int) time.Duration) (least, most int) {
 	for range 200 * paceSamples {
-		p.took(latency(p.now()))
+		p.observe(latency(p.now()))
 	}
 	least, most = p.now(), p.now()
 	for range 50 * paceSamples {
-		p.took(latency(p.now()))
+		p.observe(latency(p.now()))
 		least, most = min(least, p.now()), max(most, p.now())
 	}
 	return least, most
@@ -24,7 +25,7 @@ func TestPace(t *testing.T) {
 		window         int
 		latency        func(atOnce int) time.Duration
 		least, atMost  int
-		withFewSamples int // how many objects move at once before anything is known
+		withFewSamples int // how many objects move at once at first
 	}{
 		{"a store that does not slow down", 64, func(int) time.Duration { return time.Millisecond }, 64, 64, 1},
 		{"a store that queues beyond 10", 64, func(n int) time.Duration { return time.Duration(max(n, 10)) * time.Millisecond }, 14, 26, 1},
@@ -37,28 +38,28 @@ func TestPace(t *testing.T) {
 			if p.now() != test.withFewSamples {
 				t.Errorf("it begins with %d at once", p.now())
 			}
-			if least, most := settle(p, test.latency); least < test.least || most > test.atMost {
-				t.Errorf("it settles at %d to %d, want %d to %d", least, most, test.least, test.atMost)
+			if least, most := converge(p, test.latency); least < test.least || most > test.atMost {
+				t.Errorf("it converges to %d to %d, want %d to %d", least, most, test.least, test.atMost)
 			}
 		})
 	}
 }
 
-// TestPaceRecovers shows that the pace rises again when others have gone.
+// TestPaceRecovers checks that the pace rises again when the store is fast again.
 func TestPaceRecovers(t *testing.T) {
 	p := newPace(64)
-	settle(p, func(int) time.Duration { return time.Millisecond })
-	if _, most := settle(p, func(int) time.Duration { return time.Second }); most != paceFloor {
+	converge(p, func(int) time.Duration { return time.Millisecond })
+	if _, most := converge(p, func(int) time.Duration { return time.Second }); most != paceFloor {
 		t.Errorf("%d objects move at once while the store is slow", most)
 	}
-	if least, _ := settle(p, func(int) time.Duration { return time.Millisecond }); least != 64 {
+	if least, _ := converge(p, func(int) time.Duration { return time.Millisecond }); least != 64 {
 		t.Errorf("%d objects move at once when the store is fast again", least)
 	}
 }
 
 func TestPaceAcquire(t *testing.T) {
 	p := newPace(8)
-	settle(p, func(int) time.Duration { return time.Millisecond })
+	converge(p, func(int) time.Duration { return time.Millisecond })
 	ctx := t.Context()
 	if err := p.acquire(ctx, 100); err != nil { // more than ever fit
 		t.Fatal(err)
@@ -67,7 +68,7 @@ func TestPaceAcquire(t *testing.T) {
 	go func() { next <- p.acquire(ctx, 3) }()
 	select {
 	case <-next:
-		t.Fatal("others moved beside a slot that takes more than there is")
+		t.Fatal("others moved beside a slot that exceeds the limit")
 	default:
 	}
 	p.release(100)

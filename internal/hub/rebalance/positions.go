@@ -8,28 +8,28 @@ import (
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 )
 
-// carry says how positions of the epoch before are carried into this one.
+// carry sets in the status how watch positions of the former epoch are carried into this one.
 func (c *change) carry(ctx context.Context, status *cellplanev1alpha1.CellTopologyStatus) error {
 	before, epoch := c.topology.Status, c.topology.Generation
 	if before.ObservedGeneration == epoch {
-		return nil // it has been said
+		return nil // done before
 	}
 	status.Epochs = slices.DeleteFunc(status.Epochs, func(e cellplanev1alpha1.TopologyEpoch) bool { return e.Epoch > epoch })
 	if i := len(status.Epochs) - 1; i >= 0 && status.Epochs[i].Epoch == epoch {
 		if before.Phase == cellplanev1alpha1.TopologyMoved && before.Change != nil && before.Change.Epoch == epoch-1 && !c.running() && len(c.lost()) == 0 {
-			return nil // the end of a change, which has said it before
+			return nil // a change has ended, which has set it before
 		}
 		status.Epochs = status.Epochs[:i]
 	}
 	if before.ObservedGeneration == 0 || len(c.lost()) > 0 {
-		status.Epochs = nil // what was before is not known, or is lost
+		status.Epochs = nil // former positions are unknown or lost
 		return nil
 	}
-	// Epochs that were passed over have never been in force.
+	// Epochs between the two have never been in force.
 	entry := cellplanev1alpha1.TopologyEpoch{Epoch: epoch, From: c.unused(status)}
 	for _, cell := range c.topology.Spec.Cells {
 		known := slices.ContainsFunc(before.Cells, func(known cellplanev1alpha1.CellSlots) bool {
-			return known.Name == cell.Name && known.Slots+known.TargetSlots > 0 // one that had failed begins anew
+			return known.Name == cell.Name && known.Slots+known.TargetSlots > 0 // a cell that had failed has no slots, and is new
 		})
 		if known || c.cells[cell.Name] == nil {
 			continue
@@ -50,9 +50,10 @@ func (c *change) carry(ctx context.Context, status *cellplanev1alpha1.CellTopolo
 	return nil
 }
 
-// begin reads anew where watches begin in the cells that are new, now that these can be watched: an API server tells what has happened
-// to a kind since it came to serve it. Until the epoch is in force nobody watches them, and nothing that concerns clients is stored there.
-func (c *change) begin(ctx context.Context) error {
+// publishFrom publishes where watches begin in new cells, once these can be watched: an API server knows the history
+// of a kind only from when it first watched it. Until the epoch is in force no gateway watches them, and no client's
+// objects are stored there.
+func (c *change) publishFrom(ctx context.Context) error {
 	status := c.status()
 	i := slices.IndexFunc(status.Epochs, func(e cellplanev1alpha1.TopologyEpoch) bool { return e.Epoch == c.topology.Generation })
 	if i < 0 || len(status.Epochs[i].From) == 0 {
@@ -75,8 +76,8 @@ func (c *change) begin(ctx context.Context) error {
 	return c.publish(ctx, status)
 }
 
-// unused returns where cells began in the epoch before, if that was never ready: nobody has used it, so that positions come from the
-// one before it, and nothing has moved since.
+// unused returns where cells began in the former epoch if that was never in force. Then positions are those of the
+// epoch before it, and nothing has moved since.
 func (c *change) unused(status *cellplanev1alpha1.CellTopologyStatus) map[string]int64 {
 	before := c.topology.Status.Phase
 	last := len(status.Epochs) - 1
@@ -88,10 +89,10 @@ func (c *change) unused(status *cellplanev1alpha1.CellTopologyStatus) map[string
 	return begun
 }
 
-// keptEpochs is how many epochs the status speaks of.
+// keptEpochs is the maximum number of epochs in the status.
 const keptEpochs = 16
 
-// lost returns the cells that have failed since the epoch before.
+// lost returns the cells that have failed since the former epoch.
 func (c *change) lost() []string {
 	return slices.DeleteFunc(c.in(cellplanev1alpha1.CellStateFailed), func(name string) bool {
 		return !slices.ContainsFunc(c.topology.Status.Cells, func(before cellplanev1alpha1.CellSlots) bool {

@@ -11,14 +11,14 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// testServices moves a Service whose cluster IP is free in the new cell, and one whose cluster IP another Service has there. The API
-// server's repair loop looks at both, and leaves all three Services as they are.
-func testServices(t *testing.T, y *yard) {
+// testServices moves a Service whose cluster IP is free in the new cell, and one whose cluster IP another Service has
+// there. The API server's repair loop leaves all three Services as they are.
+func testServices(t *testing.T, env *cellEnv) {
 	ctx := t.Context()
 	topology := joining(t, false, "cell-a", "cell-b")
-	move, _ := y.sample(t, topology, "services", 2, 0)
-	y.populate(t, "cell-a", "services")
-	from, to := clientOf(t, y.configs["cell-a"]).CoreV1().Services("services"), clientOf(t, y.configs["cell-b"]).CoreV1().Services("services")
+	move, _ := env.sample(t, topology, "services", 2, 0)
+	env.populate(t, "cell-a", "services")
+	from, to := clientOf(t, env.configs["cell-a"]).CoreV1().Services("services"), clientOf(t, env.configs["cell-b"]).CoreV1().Services("services")
 	service := func(name, address string) *corev1.Service {
 		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, ClusterIP: address, Ports: []corev1.ServicePort{{Port: 80}}}}
 	}
@@ -30,17 +30,17 @@ func testServices(t *testing.T, y *yard) {
 		}
 		originals = append(originals, created)
 	}
-	_, stay := y.sample(t, topology, "services", 0, 1)
-	// It is the new cell's own: its slot moves nowhere.
+	_, stay := env.sample(t, topology, "services", 0, 1)
+	// Its slot does not move: the new cell owns it.
 	taken, err := to.Create(ctx, service(stay[0], originals[1].Spec.ClusterIP), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := y.mover(t, topology).Run(ctx); err != nil {
+	if err := env.mover(t, topology).Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	cluster := clientOf(t, y.configs["cell-b"])
-	testenv.Eventually(t, "the repair loop has given the first its address", func(ctx context.Context) (bool, error) {
+	cluster := clientOf(t, env.configs["cell-b"])
+	testenv.Eventually(t, "the repair loop has allocated the address of the first", func(ctx context.Context) (bool, error) {
 		address, err := cluster.NetworkingV1().IPAddresses().Get(ctx, originals[0].Spec.ClusterIP, metav1.GetOptions{})
 		return err == nil && address.Spec.ParentRef.Name == move[0], err
 	})
@@ -65,7 +65,7 @@ func testServices(t *testing.T, y *yard) {
 			t.Errorf("the Service %s was %+v and is %+v", original.Name, original.Spec, now.Spec)
 		}
 	}
-	// Whoever changes or deletes one of the two does not disturb the other.
+	// Deleting one of the two does not affect the other.
 	if err := to.Delete(ctx, move[1], metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -4,172 +4,231 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
 
 	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// retryAfter is how long a slot waits after something went wrong with it.
+// retryAfter is how long a slot waits after a failure.
 const retryAfter = 500 * time.Millisecond
 
-// unit moves a slot. Unless another mover has taken over, what goes wrong is tried again.
-func (m *Mover) unit(ctx context.Context, slot slots.Slot) error {
-	// What an attempt has begun with may have left its cell, perhaps without anybody having been told: the next one looks at it again.
-	begun := map[located]struct{}{}
+// slotMove moves the objects of a slot. handover.Slot decides what is done when; this does it.
+type slotMove struct {
+	*Mover
+	slot      slots.Slot
+	from, to  string // the cells that own the slot before and after the change
+	order     *handover.Slot
+	transfers map[handover.Object]*transfer
+	// known is, for each cell, the latest revision of what was read or written there.
+	known map[string]int64
+}
+
+// moveSlot moves a slot and retries what fails, unless another mover has taken over.
+func (m *Mover) moveSlot(ctx context.Context, slot slots.Slot) error {
+	route := m.Topology.Route(slot)
+	from, to := m.Topology.Name(route.Old), m.Topology.Name(route.New)
+	s := &slotMove{Mover: m, slot: slot, from: from, to: to, order: handover.NewSlot(from), transfers: map[handover.Object]*transfer{}, known: map[string]int64{}}
 	for {
-		err := m.slot(ctx, slot, begun)
+		err := s.run(ctx)
 		switch {
 		case err == nil:
-			if objects, _ := m.left(slot); len(objects) == 0 && m.Moved != nil {
-				m.Moved(slot)
-			}
-			return nil
+			return s.finish(ctx)
 		case errors.Is(err, cellstore.ErrDeposed), errors.Is(err, errStopped), ctx.Err() != nil:
 			return err
 		}
 		failures.Inc()
-		klog.FromContext(ctx).Error(err, "Moving the objects of a slot failed and will be tried again", "slot", slot)
+		klog.FromContext(ctx).Error(err, "moving the objects of a slot failed, retrying", "slot", slot)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(retryAfter):
 		}
+		s.order.Restart()
 	}
 }
 
-// located is a key in a cell.
-type located struct{ cell, key string }
-
-// left returns what has not left yet in any cell, with the cell.
-func (m *Mover) left(slot slots.Slot) (objects, works []located) {
-	for name, x := range m.indexes {
-		keys, workKeys := x.remaining(slot)
-		for _, key := range keys {
-			objects = append(objects, located{name, key})
-		}
-		for _, key := range workKeys {
-			works = append(works, located{name, key})
-		}
-	}
-	return objects, works
+// outcome is the result of an action, and the revision of the object in its old cell.
+type outcome struct {
+	handover.Result
+	revision int64
 }
 
-// slot moves all objects of a slot together: the engine of the new cell sees none of them in use before it has all of them.
-func (m *Mover) slot(ctx context.Context, slot slots.Slot, begun map[located]struct{}) error {
-	target := m.Topology.Name(m.Topology.Route(slot).New)
-	passengers := map[located]*passenger{}
-	// 1. Freeze and copy everything, also what turns up meanwhile: from the freeze on the old engine makes nothing new.
-	for {
-		added, err := m.board(ctx, slot, target, passengers, begun)
+// run takes the actions that are ready, many at once, until there are none. After an error it waits for those under
+// way.
+func (s *slotMove) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	outcomes := make(chan outcome)
+	var waiting []handover.Action
+	for running := 0; ; {
+		waiting = append(waiting, s.order.Ready()...)
+		for ; len(waiting) > 0 && running < s.pace.now(); waiting = waiting[1:] {
+			running++
+			s.start(ctx, group, waiting[0], outcomes)
+		}
+		if running == 0 {
+			return group.Wait()
+		}
+		select {
+		case o := <-outcomes:
+			running--
+			s.known[o.Object.Cell] = max(s.known[o.Object.Cell], o.revision)
+			s.order.Apply(o.Result)
+		case <-ctx.Done():
+			if err := group.Wait(); err != nil {
+				return err
+			}
+			return ctx.Err()
+		}
+	}
+}
+
+// start takes an action and sends its outcome, unless it fails.
+func (s *slotMove) start(ctx context.Context, group *errgroup.Group, action handover.Action, outcomes chan<- outcome) {
+	do := s.action(action)
+	group.Go(func() error {
+		o, err := do(ctx)
 		if err != nil {
 			return err
 		}
-		if !added {
-			break
+		o.Action = action
+		select {
+		case outcomes <- o:
+		case <-ctx.Done():
 		}
-	}
-	// 2. The old cell's Works stand back from now on.
-	_, works := m.left(slot)
-	if err := m.markWorks(ctx, works); err != nil {
-		return err
-	}
-	// 3. Hand over, and only then put to use.
-	all := make([]*passenger, 0, len(passengers))
-	for _, p := range passengers {
-		all = append(all, p)
-	}
-	if err := m.each(ctx, all, func(ctx context.Context, p *passenger) error {
-		return p.advance(ctx, func(s Step) bool { return s != Activate })
-	}); err != nil {
-		return err
-	}
-	bindings := slices.DeleteFunc(slices.Clone(all), func(p *passenger) bool { return !p.isBinding() })
-	others := slices.DeleteFunc(slices.Clone(all), func(p *passenger) bool { return p.isBinding() })
-	for _, batch := range [][]*passenger{bindings, others} {
-		if err := m.each(ctx, batch, func(ctx context.Context, p *passenger) error {
-			return p.advance(ctx, func(Step) bool { return true })
-		}); err != nil {
-			return err
-		}
-	}
-	return m.arrived(ctx, slot, all)
-}
-
-// board freezes and copies what is in the old cells and not among the passengers yet. It reports whether there was anything.
-func (m *Mover) board(ctx context.Context, slot slots.Slot, target string, passengers map[located]*passenger, begun map[located]struct{}) (bool, error) {
-	waiting, _ := m.left(slot)
-	waiting = slices.AppendSeq(waiting, maps.Keys(begun))
-	for _, key := range m.indexes[target].inactive(slot) {
-		// A copy that a former mover has left inactive: its original may have gone.
-		relative, _ := m.Stores[target].Relative(key)
-		source := m.Topology.Name(m.Topology.Route(slot).Old)
-		waiting = append(waiting, located{source, m.Stores[source].Key(relative)})
-	}
-	var boarding []*passenger
-	for _, l := range waiting {
-		if passengers[l] != nil || l.cell == target {
-			continue
-		}
-		relative, _ := m.Stores[l.cell].Relative(l.key)
-		p := &passenger{m: m, relative: relative, old: side{gathered: m.stores[l.cell]}, new: side{gathered: m.stores[target]}}
-		passengers[l], begun[l] = p, struct{}{}
-		boarding = append(boarding, p)
-	}
-	if len(boarding) == 0 {
-		return false, nil
-	}
-	err := m.each(ctx, boarding, func(ctx context.Context, p *passenger) error {
-		if err := p.load(ctx); err != nil {
-			return err
-		}
-		return p.advance(ctx, Step.beforeCommit)
+		return nil
 	})
-	if err != nil {
-		return false, err
-	}
-	for _, p := range boarding {
-		if err := m.indexes[p.old.store.Cell].until(ctx, p.old.kv.ModRevision); err != nil {
-			return false, err
-		}
-	}
-	return true, nil
 }
 
-// arrived waits until the indexes know what this slot's commits did, so that nobody looks at it again because of them.
-func (m *Mover) arrived(ctx context.Context, slot slots.Slot, all []*passenger) error {
-	for _, p := range all {
-		if err := m.indexes[p.old.store.Cell].until(ctx, p.old.kv.ModRevision); err != nil {
-			return err
+// action returns what carries out an action.
+func (s *slotMove) action(action handover.Action) func(context.Context) (outcome, error) {
+	object := action.Object
+	switch action.Step {
+	case handover.List:
+		return s.list()
+	case handover.MarkWork:
+		return func(ctx context.Context) (outcome, error) {
+			if err := s.markWork(ctx, object); err != nil {
+				return outcome{}, fmt.Errorf("marking the Work %s in cell %s: %w", object.Key, object.Cell, err)
+			}
+			return outcome{}, nil
 		}
 	}
-	m.indexes[m.Topology.Name(m.Topology.Route(slot).New)].takeCopies(slot)
-	m.mu.Lock()
-	delete(m.pending, slot)
-	m.mu.Unlock()
-	// Whatever is in the index by now is seen here, and whatever comes later says so itself.
-	if objects, works := m.left(slot); len(objects)+len(works) > 0 {
-		m.touch(slot)
+	t := s.transfers[object]
+	if t == nil {
+		t = &transfer{m: s.Mover, relative: object.Key, old: side{sharedStore: s.stores[object.Cell]}, new: side{sharedStore: s.stores[s.to]}}
+		s.transfers[object] = t
+	}
+	return func(ctx context.Context) (outcome, error) {
+		err := t.take(ctx, action.Step)
+		conflict := errors.Is(err, cellstore.ErrConflict)
+		if err != nil && !conflict {
+			return outcome{}, fmt.Errorf("moving %s from cell %s to cell %s: %w", object.Key, object.Cell, s.to, err)
+		}
+		return outcome{handover.Result{State: t.state(), Conflict: conflict}, t.old.kv.ModRevision}, nil
+	}
+}
+
+// list waits for the indexes to have seen what is known of the cells, and returns what they still hold.
+func (s *slotMove) list() func(context.Context) (outcome, error) {
+	until := s.untilKnown()
+	return func(ctx context.Context) (outcome, error) {
+		if err := until(ctx); err != nil {
+			return outcome{}, err
+		}
+		found := s.remaining(s.slot)
+		for _, key := range s.indexes[s.to].inactive(s.slot) {
+			// A former mover has not activated this copy. Its original may be gone.
+			relative, _ := s.Stores[s.to].Relative(key)
+			found = append(found, handover.Object{Cell: s.from, Key: relative})
+		}
+		return outcome{Result: handover.Result{Found: found}}, nil
+	}
+}
+
+// untilKnown returns a function that waits for the indexes to have seen what is known now.
+func (s *slotMove) untilKnown() func(context.Context) error {
+	type seen struct {
+		index    *index
+		revision int64
+	}
+	var all []seen
+	for cell, revision := range s.known {
+		if x := s.indexes[cell]; x != nil {
+			all = append(all, seen{x, revision})
+		}
+	}
+	return func(ctx context.Context) error {
+		for _, one := range all {
+			if err := one.index.until(ctx, one.revision); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// finish waits for the indexes to have seen the commits, so that the slot is not looked at again because of them.
+func (s *slotMove) finish(ctx context.Context) error {
+	if err := s.untilKnown()(ctx); err != nil {
+		return err
+	}
+	s.indexes[s.to].forgetCopies(s.slot)
+	s.mu.Lock()
+	delete(s.pending, s.slot)
+	s.mu.Unlock()
+	// What the indexes have not seen yet touches the slot when they see it.
+	remaining := s.remaining(s.slot)
+	if len(remaining) > 0 {
+		s.touch(s.slot)
+	}
+	if s.Moved != nil && federated(remaining) == 0 {
+		s.Moved(s.slot)
 	}
 	return nil
 }
 
-// each does something with several objects at once.
-func (m *Mover) each(ctx context.Context, all []*passenger, do func(context.Context, *passenger) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(m.pace.now())
-	for _, p := range all {
-		group.Go(func() error {
-			if err := do(ctx, p); err != nil {
-				return fmt.Errorf("moving %s from cell %s to cell %s: %w", p.relative, p.old.store.Cell, p.new.store.Cell, err)
-			}
-			return nil
-		})
+// remaining returns what cells still hold of a slot that they lose.
+func (m *Mover) remaining(slot slots.Slot) []handover.Object {
+	var found []handover.Object
+	for name, x := range m.indexes {
+		for _, key := range x.remaining(slot) {
+			relative, _ := m.Stores[name].Relative(key)
+			found = append(found, handover.Object{Cell: name, Key: relative})
+		}
 	}
-	return group.Wait()
+	return found
+}
+
+// federated counts the objects that move: Works do not.
+func federated(objects []handover.Object) int {
+	count := 0
+	for _, o := range objects {
+		if handover.KindOf(o.Key) != handover.Work {
+			count++
+		}
+	}
+	return count
+}
+
+// markWork marks a Work as moved, in a transaction of its own: an engine that never saw the mark would go on writing
+// to a member.
+func (m *Mover) markWork(ctx context.Context, work handover.Object) error {
+	s := &side{sharedStore: m.stores[work.Cell]}
+	for {
+		if err := s.load(ctx, work.Key); err != nil {
+			return err
+		}
+		if s.status == handover.Absent || s.status == handover.Moved {
+			return nil
+		}
+		err := m.write(ctx, handover.MarkWork, s, work.Key, markMoved)
+		if !errors.Is(err, cellstore.ErrConflict) { // the engine has written it
+			return err
+		}
+	}
 }

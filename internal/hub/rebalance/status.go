@@ -20,10 +20,23 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 )
 
-// fieldManager is who writes the status of the topology.
+// fieldManager owns the controller's part of the status of the topology.
 const fieldManager = "cellplane-rebalance"
 
-// status returns a copy of what is known to be published.
+// The reasons of the condition Settled, and of events. The phases are cellplanev1alpha1.TopologyPhase.
+const (
+	// reasonBlocked means that something has to be repaired before the change can go on.
+	reasonBlocked       = "Blocked"
+	reasonFencing       = "Fencing"
+	reasonMoving        = "Moving"
+	reasonMoved         = "Moved"
+	reasonLeftoversKept = "LeftoversKept"
+	reasonStable        = "Stable"
+	// reasonCleanedUp is of events only.
+	reasonCleanedUp = "CleanedUp"
+)
+
+// status returns a copy of the published status, as far as it is known.
 func (c *change) status() *cellplanev1alpha1.CellTopologyStatus {
 	return c.topology.Status.DeepCopy()
 }
@@ -32,8 +45,8 @@ func setSettled(status *cellplanev1alpha1.CellTopologyStatus, epoch int64, value
 	meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: names.TopologySettled, Status: value, Reason: reason, Message: message, ObservedGeneration: epoch})
 }
 
-// ownedBy returns what of a status is ours. Conditions of others are theirs.
-func ownedBy(status *cellplanev1alpha1.CellTopologyStatus) (json.RawMessage, error) {
+// ownedPart returns the part of a status that the controller owns. Other writers own other conditions.
+func ownedPart(status *cellplanev1alpha1.CellTopologyStatus) (json.RawMessage, error) {
 	owned := *status
 	owned.Conditions = nil
 	if settled := meta.FindStatusCondition(status.Conditions, names.TopologySettled); settled != nil {
@@ -46,9 +59,10 @@ func ownedBy(status *cellplanev1alpha1.CellTopologyStatus) (json.RawMessage, err
 	return encoded, nil
 }
 
-// publish writes the status, unless the topology has another epoch by now, or another hub manager has written it.
+// publish writes the status, unless the topology has another epoch by now, or another hub manager has written the
+// status.
 func (c *change) publish(ctx context.Context, status *cellplanev1alpha1.CellTopologyStatus) error {
-	owned, err := ownedBy(status)
+	owned, err := ownedPart(status)
 	if err != nil {
 		return err
 	}
@@ -74,46 +88,46 @@ func (c *change) publish(ctx context.Context, status *cellplanev1alpha1.CellTopo
 			return nil
 		}
 		if !apierrors.IsConflict(err) {
-			return fmt.Errorf("publishing the state of the topology: %w", err)
+			return fmt.Errorf("publishing the status of the topology: %w", err)
 		}
 		fresh := &cellplanev1alpha1.CellTopology{}
 		if err := c.Fresh.Get(ctx, client.ObjectKeyFromObject(c.topology), fresh); err != nil {
 			return fmt.Errorf("reading the topology: %w", err)
 		}
 		if fresh.Generation != c.topology.Generation || fresh.UID != c.topology.UID {
-			return fmt.Errorf("publishing the state of the topology: %w", errEpochOver)
+			return fmt.Errorf("publishing the status of the topology: %w", errEpochOver)
 		}
 		if err := c.wroteLast(fresh, before); err != nil {
-			return fmt.Errorf("publishing the state of the topology: %w", err)
+			return fmt.Errorf("publishing the status of the topology: %w", err)
 		}
 		c.topology.ResourceVersion = fresh.ResourceVersion
 	}
 }
 
-// wroteLast returns errOvertaken unless the status is what we know it to be, or what was sent before and not answered.
+// wroteLast returns errOverwritten unless the status is the known one, or the one that was sent last without an answer.
 func (c *change) wroteLast(fresh *cellplanev1alpha1.CellTopology, sent json.RawMessage) error {
-	found, err := ownedBy(&fresh.Status)
+	found, err := ownedPart(&fresh.Status)
 	if err != nil {
 		return err
 	}
-	known, err := ownedBy(&c.topology.Status)
+	known, err := ownedPart(&c.topology.Status)
 	if err != nil {
 		return err
 	}
 	if !bytes.Equal(found, known) && !bytes.Equal(found, sent) {
-		return errOvertaken
+		return errOverwritten
 	}
 	return nil
 }
 
 var (
 	errEpochOver = errors.New("the topology has been edited")
-	// errOvertaken means that somebody else has published something, perhaps a hub manager that has taken over. Whoever gets it has to
-	// read anew what there is.
-	errOvertaken = errors.New("somebody else has published it")
+	// errOverwritten means that somebody else has published a status, perhaps a hub manager that has taken over. The
+	// caller has to read the topology again.
+	errOverwritten = errors.New("somebody else has published a status")
 )
 
-// observe has the metrics tell what was published.
+// observe sets the metrics to what was published.
 func (c *change) observe() {
 	phases.Reset()
 	phases.WithLabelValues(string(c.topology.Status.Phase)).Set(1)
@@ -121,22 +135,19 @@ func (c *change) observe() {
 	epochs.WithLabelValues("fence").Set(float64(c.topology.Status.FencedEpoch))
 }
 
-// reasonBlocked is the reason of the condition Settled while something stands in the way.
-const reasonBlocked = "Blocked"
-
-// isBlocked tells whether the status says that something stands in the way of an epoch.
+// isBlocked reports whether the status says that an epoch is blocked.
 func isBlocked(status *cellplanev1alpha1.CellTopologyStatus, epoch int64) bool {
 	settled := meta.FindStatusCondition(status.Conditions, names.TopologySettled)
 	return settled != nil && settled.Reason == reasonBlocked && settled.ObservedGeneration == epoch
 }
 
-// blocked tells what stands in the way of a change.
-func (c *Controller) blocked(ctx context.Context, topology *cellplanev1alpha1.CellTopology, problem error) {
+// publishBlocked publishes what blocks a change.
+func (c *Controller) publishBlocked(ctx context.Context, topology *cellplanev1alpha1.CellTopology, problem error) {
 	c.event(topology, corev1.EventTypeWarning, reasonBlocked, "Rebalance", "%v", problem)
 	change := &change{Controller: c, topology: topology}
 	status := change.status()
 	setSettled(status, topology.Generation, metav1.ConditionFalse, reasonBlocked, problem.Error())
-	_ = change.publish(ctx, status) // it is logged as well
+	_ = change.publish(ctx, status) // the problem is logged too
 }
 
 func (c *Controller) event(about runtime.Object, kind, reason, action, message string, args ...any) {

@@ -17,7 +17,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// TestPublish has several hub managers publish how far a change is.
+// TestPublish has several hub managers publish the progress of a change.
 func TestPublish(t *testing.T) {
 	config, err := testenv.StartFederation(t, local.Spec{}).Hub.AdminConfig()
 	if err != nil {
@@ -47,7 +47,7 @@ func TestPublish(t *testing.T) {
 	begin := func(through client.Client) *change {
 		return &change{Controller: &Controller{Hub: through, Fresh: hub}, topology: read()}
 	}
-	say := func(c *change, phase cellplanev1alpha1.TopologyPhase) error {
+	publish := func(c *change, phase cellplanev1alpha1.TopologyPhase) error {
 		status := c.status()
 		status.Phase = phase
 		setSettled(status, c.topology.Generation, metav1.ConditionFalse, "Test", string(phase))
@@ -59,25 +59,25 @@ func TestPublish(t *testing.T) {
 			t.Errorf("the phase is %s, want %s", found, phase)
 		}
 	}
-	t.Run("one that was stopped changes nothing", func(t *testing.T) {
+	t.Run("a former hub manager changes nothing", func(t *testing.T) {
 		former, next := begin(hub), begin(hub)
 		for _, phase := range []cellplanev1alpha1.TopologyPhase{cellplanev1alpha1.TopologyFencing, cellplanev1alpha1.TopologyMoving} {
-			if err := say(next, phase); err != nil {
+			if err := publish(next, phase); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := say(former, cellplanev1alpha1.TopologyFencing); !errors.Is(err, errOvertaken) {
-			t.Errorf("the former one got %v", err)
+		if err := publish(former, cellplanev1alpha1.TopologyFencing); !errors.Is(err, errOverwritten) {
+			t.Errorf("the former hub manager got %v", err)
 		}
 		expect(t, cellplanev1alpha1.TopologyMoving)
 	})
-	t.Run("others may write what is theirs", func(t *testing.T) {
+	t.Run("others may write other fields", func(t *testing.T) {
 		c := begin(hub)
 		labels := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"shop":"open"}}}`))
 		if err := hub.Patch(t.Context(), read(), labels); err != nil {
 			t.Fatal(err)
 		}
-		if err := say(c, cellplanev1alpha1.TopologyMoved); err != nil {
+		if err := publish(c, cellplanev1alpha1.TopologyMoved); err != nil {
 			t.Error(err)
 		}
 		expect(t, cellplanev1alpha1.TopologyMoved)
@@ -92,11 +92,11 @@ func TestPublish(t *testing.T) {
 				return errLost
 			},
 		}))
-		if err := say(c, cellplanev1alpha1.TopologyFencing); !errors.Is(err, errLost) {
+		if err := publish(c, cellplanev1alpha1.TopologyFencing); !errors.Is(err, errLost) {
 			t.Fatal(err)
 		}
 		lose = false
-		if err := say(c, cellplanev1alpha1.TopologyMoving); err != nil {
+		if err := publish(c, cellplanev1alpha1.TopologyMoving); err != nil {
 			t.Error(err)
 		}
 		expect(t, cellplanev1alpha1.TopologyMoving)

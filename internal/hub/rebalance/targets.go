@@ -24,7 +24,7 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// prepareTargets makes sure that the cells can take what they get.
+// prepareTargets makes sure that the cells can take the objects that move to them.
 func (c *change) prepareTargets(ctx context.Context) error {
 	for _, name := range c.in(cellplanev1alpha1.CellStateIn) {
 		if err := c.grantAll(ctx, name); err != nil {
@@ -46,7 +46,7 @@ func (c *change) prepareTargets(ctx context.Context) error {
 	return group.Wait()
 }
 
-// gains reports whether a cell gets slots.
+// gains reports whether a cell gains slots.
 func (c *change) gains(cell slots.Index) bool {
 	for slot := range slots.Slot(slots.Count) {
 		if route := c.compiled.Route(slot); route.Moving() && route.New == cell {
@@ -56,22 +56,22 @@ func (c *change) gains(cell slots.Index) bool {
 	return false
 }
 
-// ConditionGlobalsCopied is the condition of a Cell that tells whether it has the hub's global objects.
+// ConditionGlobalsCopied is the condition of a Cell that has the hub's global objects.
 const ConditionGlobalsCopied = "GlobalsCopied"
 
-// answerWithin is how long the API server of a cell may take to tell what it serves.
-const answerWithin = 10 * time.Second
+// discoveryTimeout is how long the API server of a cell may take to answer what it serves.
+const discoveryTimeout = 10 * time.Second
 
-// checkTarget says in one sentence what keeps a cell from taking objects.
+// checkTarget returns an error if a cell cannot take objects yet.
 func (c *change) checkTarget(ctx context.Context, name string, connection *connection) error {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
 	defer cancel()
 	var cell cellplanev1alpha1.Cell
 	if err := c.Hub.Get(ctx, types.NamespacedName{Name: name}, &cell); err != nil {
 		return fmt.Errorf("reading cell %s: %w", name, err)
 	}
 	if copied := meta.FindStatusCondition(cell.Status.Conditions, ConditionGlobalsCopied); copied == nil || copied.Status != "True" {
-		reason := "nobody has looked yet"
+		reason := "this has not been checked"
 		if copied != nil {
 			reason = copied.Message
 		}
@@ -80,7 +80,7 @@ func (c *change) checkTarget(ctx context.Context, name string, connection *conne
 	return connection.reader.checkDefinitions(ctx)
 }
 
-// checkDefinitions makes sure that the cell serves all custom kinds.
+// checkDefinitions returns an error unless the cell serves all custom kinds.
 func (r *reader) checkDefinitions(ctx context.Context) error {
 	definitions, err := r.definitions(ctx)
 	if err != nil {
@@ -98,29 +98,29 @@ func (r *reader) checkDefinitions(ctx context.Context) error {
 	return nil
 }
 
-// definitions returns those of all custom kinds in the cell.
+// definitions returns the definitions of all custom kinds in the cell.
 func (r *reader) definitions(ctx context.Context) (*apiextensionsv1.CustomResourceDefinitionList, error) {
 	body, err := r.client.Verb(http.MethodGet).AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").SetHeader("Accept", mediaJSON).DoRaw(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("asking cell %s for its definitions: %w", r.cell, err)
+		return nil, fmt.Errorf("listing the definitions of cell %s: %w", r.cell, err)
 	}
 	var definitions apiextensionsv1.CustomResourceDefinitionList
 	if err := json.Unmarshal(body, &definitions); err != nil {
-		return nil, fmt.Errorf("reading the definitions of cell %s: %w", r.cell, err)
+		return nil, fmt.Errorf("decoding the definitions of cell %s: %w", r.cell, err)
 	}
 	return &definitions, nil
 }
 
-// legible is what is known of whether a store can be read without an API server's keys. To find out means to read all of it, and a change
-// that waits for something is attempted again and again.
+// legible caches whether the values of a store are unencrypted. To find out means to read the whole store, and a
+// blocked change is retried often.
 type legible struct {
-	// epoch is the last one in which all of it could be read. Should that change while the change runs, the mover notices.
+	// epoch is the last one in which nothing was encrypted. The mover notices if that changes while it runs.
 	epoch int64
-	// sealed is the key of something that could not be read.
+	// sealed is the key of an encrypted value.
 	sealed string
 }
 
-// checkEncryption refuses a store whose objects cannot be read without an API server's keys.
+// checkEncryption returns an error if a store holds values that are encrypted at rest.
 func (c *connection) checkEncryption(ctx context.Context, epoch int64) error {
 	if c.legible.epoch == epoch {
 		return nil
@@ -150,14 +150,14 @@ func (c *connection) checkEncryption(ctx context.Context, epoch int64) error {
 func isEncrypted(value []byte) bool { return bytes.HasPrefix(value, []byte("k8s:enc:")) }
 
 func (c *connection) encrypted() error {
-	return fmt.Errorf("objects cannot leave or join cell %s: %w", c.store.Cell, cellstore.ErrEncrypted)
+	return fmt.Errorf("objects cannot move from or to cell %s: %w", c.store.Cell, cellstore.ErrEncrypted)
 }
 
-// grantWithin is how long a member may take to give a cell an identity.
-const grantWithin = 15 * time.Second
+// grantTimeout is how long a member may take to give a cell an identity.
+const grantTimeout = 15 * time.Second
 
-// grantAll gives a cell an identity in all members. A member that cannot be reached does not hold the change up: the cell's engine
-// tells of what it cannot do there, and failover.Identities makes up for it.
+// grantAll gives a cell an identity in all members. An unreachable member does not block the change: the cell's
+// engine reports what it cannot do there, and failover.Identities retries.
 func (c *change) grantAll(ctx context.Context, cell string) error {
 	grant := c.Grant
 	if grant == nil {
@@ -177,10 +177,10 @@ func (c *change) grantAll(ctx context.Context, cell string) error {
 			continue
 		}
 		group.Go(func() error {
-			limited, cancel := context.WithTimeout(ctx, grantWithin)
+			limited, cancel := context.WithTimeout(ctx, grantTimeout)
 			defer cancel()
 			if err := grant(limited, cluster.Name, cell); err != nil {
-				klog.FromContext(ctx).Info("A joining cell has no identity in a member yet", "cell", cell, "cluster", cluster.Name, "reason", err.Error())
+				klog.FromContext(ctx).Info("granting a joining cell an identity in a member failed", "cell", cell, "cluster", cluster.Name, "err", err.Error())
 				c.event(c.topology, corev1.EventTypeWarning, "IdentityMissing", "Grant", "cell %s has no identity in cluster %s: %v", cell, cluster.Name, err)
 			}
 			return nil

@@ -20,39 +20,40 @@ import (
 	"github.com/cellplane/cellplane/internal/cellstore"
 )
 
-// reader reads objects through the API server of a cell, as they are encoded there.
+// reader reads objects through the API server of a cell, in their stored encoding.
 type reader struct {
 	cell   string
 	client *rest.RESTClient
 	mapper *restmapper.DeferredDiscoveryRESTMapper
-	// mapping holds whoever uses the mapper, which is not made for several callers. It may ask the API server, and is not told of contexts.
+	// mapping is the lock of the mapper, which is not safe for concurrent use. The mapper may send requests and takes
+	// no context.
 	mapping chan struct{}
 }
 
 func newReader(cell string, config *rest.Config) (*reader, error) {
 	config = rest.CopyConfig(config)
-	config.QPS = -1 // the cell's own flow control decides
+	config.QPS = -1 // the cell has flow control
 	config.NegotiatedSerializer = serializer.WithoutConversionCodecFactory{CodecFactory: clientgoscheme.Codecs}
 	client, err := rest.UnversionedRESTClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("preparing to read from cell %s: %w", cell, err)
+		return nil, fmt.Errorf("creating a client for cell %s: %w", cell, err)
 	}
-	config.Timeout = answerWithin
+	config.Timeout = discoveryTimeout
 	resources, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("preparing to read from cell %s: %w", cell, err)
+		return nil, fmt.Errorf("creating a client for cell %s: %w", cell, err)
 	}
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(resources))
 	return &reader{cell: cell, client: client, mapper: mapper, mapping: make(chan struct{}, 1)}, nil
 }
 
-// path returns where the API server serves an object in the version in which it is stored.
+// path returns the URL path of an object in its stored version.
 func (r *reader) path(ctx context.Context, object *cellstore.Object) (string, error) {
 	root, resource, err := r.resource(ctx, object)
 	return strings.Join([]string{root, "namespaces", object.Namespace, resource, object.Name}, "/"), err
 }
 
-// collection returns where it serves all objects of the kind.
+// collection returns the URL path of all objects of the kind.
 func (r *reader) collection(ctx context.Context, object *cellstore.Object) (string, error) {
 	root, resource, err := r.resource(ctx, object)
 	return root + "/" + resource, err
@@ -67,7 +68,7 @@ func (r *reader) resource(ctx context.Context, object *cellstore.Object) (root, 
 	}
 	mapping, err := r.mapper.RESTMapping(object.GroupKind(), object.Version)
 	if meta.IsNoMatchError(err) {
-		r.mapper.Reset() // it may be known by now
+		r.mapper.Reset() // it may be served by now
 		mapping, err = r.mapper.RESTMapping(object.GroupKind(), object.Version)
 	}
 	if err != nil {
@@ -84,7 +85,7 @@ const (
 	mediaProto = "application/vnd.kubernetes.protobuf"
 )
 
-// mediaOf is what a stored object is encoded in.
+// mediaOf returns the media type of a stored object.
 func mediaOf(value []byte) string {
 	if bytes.HasPrefix(value, []byte("k8s\x00")) {
 		return mediaProto
@@ -92,7 +93,7 @@ func mediaOf(value []byte) string {
 	return mediaJSON
 }
 
-// read returns an object without its resourceVersion, not older than a revision.
+// read returns an object, at least as new as a revision, without its resourceVersion.
 func (r *reader) read(ctx context.Context, object *cellstore.Object, media string, revision int64) ([]byte, error) {
 	path, err := r.path(ctx, object)
 	if err != nil {
@@ -109,10 +110,10 @@ func (r *reader) read(ctx context.Context, object *cellstore.Object, media strin
 	return cellstore.WithoutVersion(served)
 }
 
-var errDiffers = errors.New("the copy is not served as the original is; it stays frozen until that is cleared up")
+var errDiffers = errors.New("the new cell serves the copy differently from the original; it stays frozen until both agree")
 
-// verify compares what the new cell serves with what was stored there. An object that was stored long ago may be served with
-// defaults that came later: then it has to be what the old cell serves.
+// verify compares what the new cell serves with what was stored there. An object that was stored by an older version
+// may be served with newer defaults: then both cells have to serve the same.
 func verify(ctx context.Context, from, to *reader, object *cellstore.Object, stored cellstore.KV) error {
 	media := mediaOf(stored.Value)
 	served, err := to.read(ctx, object, media, stored.ModRevision)

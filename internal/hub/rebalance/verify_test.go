@@ -12,8 +12,8 @@ import (
 	"github.com/cellplane/cellplane/internal/cellstore"
 )
 
-// TestReaderWaits has an API server take a question and not answer. Who waits behind it can be called off: the cell may have been declared
-// failed for just that.
+// TestReaderWaits has an API server accept a request and not answer. A second caller that waits for the mapper can be
+// cancelled: the cell may have been declared failed meanwhile.
 func TestReaderWaits(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is closed with the test
 	if err != nil {
@@ -44,7 +44,7 @@ func TestReaderWaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := r.path(ctx, object); !errors.Is(err, context.Canceled) {
-		t.Errorf("it waited for an answer: %v", err)
+		t.Errorf("the cancelled caller got %v", err)
 	}
 	_ = listener.Close()
 	_ = hanging.Close()
@@ -52,6 +52,6 @@ func TestReaderWaits(t *testing.T) {
 		_ = connection.Close()
 	}
 	if err := <-first; err == nil {
-		t.Error("nobody has answered")
+		t.Error("a request without an answer succeeded")
 	}
 }

@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// watchedWithin is how long a cell may take until it can be watched. What it has begun with goes on in the next attempt.
-	watchedWithin = 30 * time.Second
-	// watchedAtOnce is how many kinds are asked for at once.
-	watchedAtOnce = 8
+	// watchedTimeout is how long a cell may take until it can be watched. Its API server continues meanwhile.
+	watchedTimeout = 30 * time.Second
+	// watchedWorkers is how many kinds are requested concurrently.
+	watchedWorkers = 8
 )
 
-// checkWatched makes sure that the API server of a cell follows its store for each kind that is cut into cells, so that from now on it
-// can tell what happens. It begins to with a custom kind when somebody asks for it for the first time.
+// checkWatched makes sure that the API server of a cell watches its store for each kind that is split by slot, so
+// that it knows the history from now on. For a custom kind it begins with the first request.
 func (r *reader) checkWatched(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, watchedWithin)
+	ctx, cancel := context.WithTimeout(ctx, watchedTimeout)
 	defer cancel()
 	if _, err := r.client.Verb(http.MethodGet).AbsPath("/readyz").DoRaw(ctx); err != nil {
 		return fmt.Errorf("the API server of cell %s is not ready: %w", r.cell, err)
@@ -38,15 +38,15 @@ func (r *reader) checkWatched(ctx context.Context) error {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(watchedAtOnce)
+	group.SetLimit(watchedWorkers)
 	for resource := range resources {
 		group.Go(func() error { return r.checkKind(ctx, resource) })
 	}
 	return group.Wait()
 }
 
-// checkKind asks for objects that do not exist. With a selector this is answered from what the API server has followed, or, as long as
-// that is nothing, refused for a moment; the client asks again then.
+// checkKind requests objects that do not exist. With a selector and resourceVersion 0 the API server answers from its
+// cache. Until that is populated it refuses, and the client retries.
 func (r *reader) checkKind(ctx context.Context, resource schema.GroupVersionResource) error {
 	root := "/apis/" + resource.Group + "/" + resource.Version
 	if resource.Group == "" {
@@ -62,15 +62,15 @@ func (r *reader) checkKind(ctx context.Context, resource schema.GroupVersionReso
 	return nil
 }
 
-// federated returns what the cell serves of which objects are cut into cells, in all versions, as each may be followed by itself.
+// federated returns the resources that are split by slot, in all versions: each may have a cache of its own.
 func (r *reader) federated(ctx context.Context) (sets.Set[schema.GroupVersionResource], error) {
 	found := sets.New[schema.GroupVersionResource]()
 	for _, path := range []string{"/api", "/apis"} {
 		if err := r.discover(ctx, path, found); err != nil {
-			return nil, fmt.Errorf("asking cell %s what it serves: %w", r.cell, err)
+			return nil, fmt.Errorf("discovering the resources of cell %s: %w", r.cell, err)
 		}
 	}
-	// Custom kinds that it has come to serve just now need not be among these.
+	// Discovery may lag behind new custom kinds.
 	definitions, err := r.definitions(ctx)
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (r *reader) federated(ctx context.Context) (sets.Set[schema.GroupVersionRes
 		}
 	}
 	for resource := range found {
-		// API servers do not follow events: whoever watches them reads the store.
+		// API servers have no cache of events: their watches read the store.
 		if kinds.InNamespace(resource.GroupResource(), "") == kinds.OnHub || resource.Resource == "events" {
 			found.Delete(resource)
 		}
@@ -92,7 +92,7 @@ func (r *reader) federated(ctx context.Context) (sets.Set[schema.GroupVersionRes
 	return found, nil
 }
 
-// aggregatedDiscovery asks for all groups, versions and resources in one document.
+// aggregatedDiscovery requests all groups, versions and resources in one document.
 const aggregatedDiscovery = mediaJSON + ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 // discover adds the namespaced resources below a path that can be watched.

@@ -11,39 +11,39 @@ import (
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/cellstore/storetest"
 	"github.com/cellplane/cellplane/internal/hub/backup"
-	"github.com/cellplane/cellplane/internal/hub/rebalance"
+	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
 )
 
-// testOneByOne loses a cell with many workloads, some of which have bindings and have left Works behind where they go now. Whatever an
-// engine or a client must see happens at a revision of its own, so that a watch that is resumed there misses nothing; only what is frozen
-// comes in company. No template is put to use before its binding.
-func (w *world) testOneByOne(t *testing.T) {
+// testOwnRevisions loses a cell with many workloads. Some have bindings, and stale Works in the cells that take over.
+// Every change that an engine or a client must see has its own revision, so that a resumed watch misses nothing; only
+// frozen objects share revisions. No template is activated before its binding.
+func (w *world) testOwnRevisions(t *testing.T) {
 	w.wipe(t)
 	defer w.wipe(t)
-	const lost, keeper, bound, single = gone, "cell-a", 150, 50
+	const lost, backupCell, bound, single = gone, "cell-a", 150, 50
 	failed := w.compile(t, 40, lost)
-	store := w.stores[keeper]
+	store := w.stores[backupCell]
 	var operations []clientv3.Op
 	taken, withBinding := map[string]bool{}, map[string]bool{}
 	for i := range bound + single {
-		name := nameFor(failed, keeper, keeper, taken)
+		name := nameFor(failed, backupCell, backupCell, taken)
 		operations = append(operations, cellstore.Put(backup.Prefix(lost)+configMaps+name, active("1").value(name)))
 		if i < bound {
 			withBinding[name] = true
 			binding := fmt.Sprintf(`{"kind":"ResourceBinding","apiVersion":"work.karmada.io/v1alpha2","metadata":{"name":"%s-configmap","namespace":%q,"uid":"%s-b"},"spec":{}}`, name, metav1.NamespaceDefault, name)
 			operations = append(operations, cellstore.Put(backup.Prefix(lost)+bindings+name+"-configmap", []byte(binding)))
-			w.store(t, keeper, name, left("0", 0))
+			w.store(t, backupCell, name, staleAt("0", 0))
 		}
 	}
-	w.putAll(t, keeper, operations)
+	w.putAll(t, backupCell, operations)
 	before := w.revisions(t)
 	promotion := Promotion{Topology: failed, Failed: lost, Stores: w.without(lost), Term: term}
 	if promoted, err := promotion.Run(t.Context()); err != nil || promoted.Objects != 2*bound+single {
 		t.Fatalf("%d objects were promoted: %v", promoted.Objects, err)
 	}
-	history := storetest.Since(t, store, before[keeper])
+	history := storetest.Since(t, store, before[backupCell])
 	if seen := storetest.Alone(t, history, isSeen); seen != 3*bound+single { // with the Works
-		t.Errorf("%d objects were seen to change", seen)
+		t.Errorf("%d changes have their own revision", seen)
 	}
 	var lastBinding, firstTemplate int64
 	for _, change := range history {
@@ -56,18 +56,18 @@ func (w *world) testOneByOne(t *testing.T) {
 		}
 	}
 	if lastBinding == 0 || firstTemplate < lastBinding {
-		t.Errorf("the first template is put to use at %d, and the last binding at %d", firstTemplate, lastBinding)
+		t.Errorf("the first template is activated at %d, and the last binding at %d", firstTemplate, lastBinding)
 	}
 }
 
-const bindings = bindingsPrefix + metav1.NamespaceDefault + "/"
+const bindings = "work.karmada.io/resourcebindings/" + metav1.NamespaceDefault + "/"
 
-// isSeen reports whether somebody must get to see a change. What is frozen is seen when it is put to use.
+// isSeen reports whether somebody must see a change. Frozen objects are seen when they are activated.
 func isSeen(change storetest.Change) bool {
 	if len(change.Value) == 0 {
 		return isFederated(change)
 	}
-	return isFederated(change) && standingOf(cellstore.KV{Value: change.Value, ModRevision: change.Revision}) != rebalance.Frozen
+	return isFederated(change) && statusOf(cellstore.KV{Value: change.Value, ModRevision: change.Revision}) != handover.Frozen
 }
 
 // isFederated reports whether a change is about objects of these tests, and not of the API server itself.

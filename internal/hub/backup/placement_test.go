@@ -35,9 +35,9 @@ func template(labels map[string]string, name string) *cellstore.Object {
 	return &cellstore.Object{GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, Namespace: "shop", Name: name, Labels: labels}
 }
 
-// TestTheKeeperTakesOver is what failover rests on: whichever cell fails, at rest or during a change, the cell that keeps the copy of
-// an object is the one that owns its slot when the failed cell is out of the topology.
-func TestTheKeeperTakesOver(t *testing.T) {
+// TestBackupCellTakesOver checks what failover depends on: whichever cell fails, at rest or during a change, the
+// backup cell of an object owns its slot when the failed cell is out of the topology.
+func TestBackupCellTakesOver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cells := someTopology(t)
 		before, err := slots.Compile(1, cells)
@@ -55,14 +55,14 @@ func TestTheKeeperTakesOver(t *testing.T) {
 			object := template(nil, fmt.Sprintf("web-%d", i))
 			_, slot := cellstore.Classify(object)
 			was, is, failed := before.Route(slot), after.Route(slot), slots.Index(failing)
-			keeper := Keeper(before, failed, object)
+			target := CellFor(before, failed, object)
 			switch {
-			case was.New == failed && keeper != is.New:
-				t.Fatalf("slot %d: %s keeps what %s takes over", slot, before.Name(keeper), after.Name(is.New))
-			case was.New != failed && was.Old == failed && keeper != slots.None && keeper != is.Old:
-				t.Fatalf("slot %d, not moved: %s keeps what %s takes over", slot, before.Name(keeper), after.Name(is.Old))
-			case was.New != failed && was.Old != failed && keeper != slots.None:
-				t.Fatalf("slot %d: somebody keeps what %s does not own", slot, before.Name(failed))
+			case was.New == failed && target != is.New:
+				t.Fatalf("slot %d: the copy is in %s, and %s takes over", slot, before.Name(target), after.Name(is.New))
+			case was.New != failed && was.Old == failed && target != slots.None && target != is.Old:
+				t.Fatalf("slot %d, not moved: the copy is in %s, and %s takes over", slot, before.Name(target), after.Name(is.Old))
+			case was.New != failed && was.Old != failed && target != slots.None:
+				t.Fatalf("slot %d: there is a backup cell for what %s does not own", slot, before.Name(failed))
 			}
 		}
 	})
@@ -80,21 +80,21 @@ func TestWhatIsNotKept(t *testing.T) {
 	web := template(nil, "web")
 	_, slot := cellstore.Classify(web)
 	owner := two.Route(slot).New
-	if keeper := Keeper(two, owner, web); keeper != 1-owner {
-		t.Errorf("an object of %s is kept by %d", two.Name(owner), keeper)
+	if target := CellFor(two, owner, web); target != 1-owner {
+		t.Errorf("the backup cell of an object of %s is %d", two.Name(owner), target)
 	}
 	frozen := template(map[string]string{names.RebalanceStatusLabel: names.RebalanceMigrating}, "web")
-	if keeper := Keeper(two, owner, frozen); keeper != 1-owner {
-		t.Errorf("an object that is being moved is kept by %d", keeper)
+	if target := CellFor(two, owner, frozen); target != 1-owner {
+		t.Errorf("the backup cell of an object that moves is %d", target)
 	}
 	for what, got := range map[string]slots.Index{
-		"the object of the only cell": Keeper(alone, 0, web),
-		"an object of another cell":   Keeper(two, 1-owner, web),
-		"what a move left behind":     Keeper(two, owner, template(map[string]string{names.RebalanceStatusLabel: names.RebalanceMigrated}, "web")),
-		"a namespace":                 Keeper(two, owner, &cellstore.Object{GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, Name: "shop"}),
+		"the object of the only cell": CellFor(alone, 0, web),
+		"an object of another cell":   CellFor(two, 1-owner, web),
+		"a stale copy of a move":      CellFor(two, owner, template(map[string]string{names.RebalanceStatusLabel: names.RebalanceMigrated}, "web")),
+		"a namespace":                 CellFor(two, owner, &cellstore.Object{GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, Name: "shop"}),
 	} {
 		if got != slots.None {
-			t.Errorf("%s is kept by %d", what, got)
+			t.Errorf("the backup cell of %s is %d", what, got)
 		}
 	}
 }

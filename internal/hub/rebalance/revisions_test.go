@@ -11,14 +11,14 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// testAlone moves many objects at once. What somebody must get to see has a revision of its own, so that a watch that is resumed there
-// misses nothing: the mark of each Work, each copy, and each copy that is put to use.
-func testAlone(t *testing.T, y *yard) {
-	const namespace, worksOfEach = "alone", 5
+// testOwnRevisions moves many objects at once. Every change that somebody must see has its own revision, so that a
+// resumed watch misses nothing: the mark of each Work, each copy and each activation.
+func testOwnRevisions(t *testing.T, env *cellEnv) {
+	const namespace, worksOfEach = "revisions", 5
 	topology := joining(t, false, "cell-a", "cell-b")
-	move, _ := y.sample(t, topology, namespace, 16, 0)
-	y.populate(t, "cell-a", namespace, move...)
-	old, term := y.stores["cell-a"], y.term
+	move, _ := env.sample(t, topology, namespace, 16, 0)
+	env.populate(t, "cell-a", namespace, move...)
+	old, term := env.stores["cell-a"], env.term
 	var puts []clientv3.Op
 	for _, name := range move {
 		for i := range worksOfEach {
@@ -30,11 +30,11 @@ func testAlone(t *testing.T, y *yard) {
 	if _, err := old.Txn(t.Context(), term, nil, puts...); err != nil {
 		t.Fatal(err)
 	}
-	m := y.mover(t, topology)
+	m := env.mover(t, topology)
 	m.pace = newPace(64)
-	m.pace.limit = 64 // all at once from the beginning
+	m.pace.limit = 64 // all at once
 	began := map[string]int64{}
-	for cell, store := range y.stores {
+	for cell, store := range env.stores {
 		revision, err := store.Revision(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -45,7 +45,7 @@ func testAlone(t *testing.T, y *yard) {
 		t.Fatal(err)
 	}
 	marked := storetest.Alone(t, storetest.Since(t, old, began["cell-a"]), func(c storetest.Change) bool { return c.Of("work.karmada.io/works") })
-	stored := storetest.Alone(t, storetest.Since(t, y.stores["cell-b"], began["cell-b"]), func(storetest.Change) bool { return true })
+	stored := storetest.Alone(t, storetest.Since(t, env.stores["cell-b"], began["cell-b"]), func(storetest.Change) bool { return true })
 	if marked < len(move)*worksOfEach || stored < 2*len(move) {
 		t.Errorf("%d Works were marked and %d objects stored", marked, stored)
 	}

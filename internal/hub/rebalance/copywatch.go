@@ -19,100 +19,102 @@ import (
 	"github.com/cellplane/cellplane/internal/cellstore"
 )
 
-// verification checks that the API servers of cells serve copies as they were stored. It watches the frozen objects of each kind that
-// moves: that costs an API server a fraction of being asked for each. What the watch does not show, or not as it was stored, is asked for.
-type verification struct {
+// verifier checks that the API servers of cells serve copies as they were stored. It watches the frozen objects of
+// each kind that moves, which costs an API server a fraction of reading each. A copy that the watch does not show as
+// it was stored is read.
+type verifier struct {
 	ctx context.Context // of the watches
 
-	mu        sync.Mutex
-	witnesses map[witnessed]*witness
+	mu      sync.Mutex
+	watches map[watchKey]*copyWatch
 }
 
-// witnessed is what a witness watches.
-type witnessed struct {
+// watchKey is what a copyWatch watches.
+type watchKey struct {
 	cell  string
 	kind  schema.GroupVersionKind
 	media string
 }
 
-// newVerification returns one whose watches end with the context.
-func newVerification(ctx context.Context) *verification {
-	return &verification{ctx: ctx, witnesses: map[witnessed]*witness{}}
+// newVerifier returns a verifier whose watches end with the context.
+func newVerifier(ctx context.Context) *verifier {
+	return &verifier{ctx: ctx, watches: map[watchKey]*copyWatch{}}
 }
 
-// verify returns an error unless the new cell's API server serves a copy as it was stored, or as the old cell serves the original.
-func (v *verification) verify(ctx context.Context, from, to *reader, object *cellstore.Object, stored cellstore.KV) error {
-	if v.witness(to, object, stored).sees(ctx, object, stored) {
+// verify returns an error unless the new cell's API server serves a copy as it was stored, or as the old cell serves
+// the original.
+func (v *verifier) verify(ctx context.Context, from, to *reader, object *cellstore.Object, stored cellstore.KV) error {
+	if v.watch(to, object, stored).confirms(ctx, object, stored) {
 		return nil
 	}
 	return verify(ctx, from, to, object, stored)
 }
 
-// witness returns the witness for a copy. One that is made now begins with this copy.
-func (v *verification) witness(to *reader, object *cellstore.Object, stored cellstore.KV) *witness {
-	key := witnessed{to.cell, object.GroupVersionKind, mediaOf(stored.Value)}
+// watch returns the watch for a copy. A new one begins with this copy.
+func (v *verifier) watch(to *reader, object *cellstore.Object, stored cellstore.KV) *copyWatch {
+	key := watchKey{to.cell, object.GroupVersionKind, mediaOf(stored.Value)}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	w := v.witnesses[key]
+	w := v.watches[key]
 	if w != nil && !w.ended() {
 		return w
 	}
-	w = &witness{from: stored.ModRevision - 1, over: make(chan struct{}), served: map[objectKey][]byte{}, waiting: map[objectKey]chan struct{}{}}
-	v.witnesses[key] = w
+	w = &copyWatch{from: stored.ModRevision - 1, done: make(chan struct{}), served: map[objectKey][]byte{}, waiting: map[objectKey]chan struct{}{}}
+	v.watches[key] = w
 	go func() {
-		defer close(w.over)
-		if err := w.watch(v.ctx, to, object, key.media); err != nil && v.ctx.Err() == nil {
-			klog.FromContext(v.ctx).V(1).Info("Copies are verified one by one, as they cannot be watched", "cell", to.cell, "kind", object.Kind, "reason", err.Error())
+		defer close(w.done)
+		if err := w.run(v.ctx, to, object, key.media); err != nil && v.ctx.Err() == nil {
+			klog.FromContext(v.ctx).V(1).Info("copies cannot be watched, reading them one by one", "cell", to.cell, "kind", object.Kind, "err", err.Error())
 		}
 	}()
 	return w
 }
 
-// witness sees what an API server serves of one kind while it is frozen.
-type witness struct {
-	from int64         // it sees what is stored later than this
-	over chan struct{} // closed when it sees nothing more
+// copyWatch receives the frozen objects of one kind as an API server serves them.
+type copyWatch struct {
+	from int64         // it receives what is stored after this revision
+	done chan struct{} // closed when the watch has ended
 
 	mu sync.Mutex
-	// served are the frozen objects as they were stored, if the API server is to be believed, until somebody has asked for them.
+	// served are the frozen objects that were received and not asked for yet.
 	served  map[objectKey][]byte
 	waiting map[objectKey]chan struct{}
 }
 
 type objectKey struct{ namespace, name string }
 
-func (w *witness) ended() bool {
+func (w *copyWatch) ended() bool {
 	select {
-	case <-w.over:
+	case <-w.done:
 		return true
 	default:
 		return false
 	}
 }
 
-// seenWithin is how long a copy may take to be seen before it is asked for.
-const seenWithin = 2 * time.Second
+// copyTimeout is how long to wait for a copy in the watch before it is read.
+const copyTimeout = 2 * time.Second
 
-// sees reports whether a copy is served as it was stored. It waits for the copy to be seen at all.
-func (w *witness) sees(ctx context.Context, object *cellstore.Object, stored cellstore.KV) bool {
+// confirms waits for a copy and reports whether it is served as it was stored.
+func (w *copyWatch) confirms(ctx context.Context, object *cellstore.Object, stored cellstore.KV) bool {
 	if stored.ModRevision <= w.from {
 		return false
 	}
 	key := objectKey{object.Namespace, object.Name}
 	w.mu.Lock()
-	_, seen := w.served[key]
-	var noticed chan struct{}
-	if !seen {
-		noticed = make(chan struct{})
-		w.waiting[key] = noticed
+	_, found := w.served[key]
+	var received chan struct{}
+	if !found {
+		received = make(chan struct{})
+		w.waiting[key] = received
 	}
 	w.mu.Unlock()
-	if !seen {
-		timer := time.NewTimer(seenWithin)
+	if !found {
+		timer := time.NewTimer(copyTimeout)
 		defer timer.Stop()
 		select {
-		case <-noticed:
-		case <-w.over:
+		case <-received:
+		case <-w.done:
 		case <-timer.C:
 		case <-ctx.Done():
 		}
@@ -125,8 +127,8 @@ func (w *witness) sees(ctx context.Context, object *cellstore.Object, stored cel
 	return bytes.Equal(bytes.TrimSpace(served), bytes.TrimSpace(stored.Value))
 }
 
-// note takes what the API server has sent.
-func (w *witness) note(event *metav1.WatchEvent) error {
+// apply takes an event of the watch.
+func (w *copyWatch) apply(event *metav1.WatchEvent) error {
 	object, err := cellstore.Parse(event.Object.Raw)
 	if err != nil {
 		return err
@@ -138,20 +140,20 @@ func (w *witness) note(event *metav1.WatchEvent) error {
 	key := objectKey{object.Namespace, object.Name}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if event.Type == "DELETED" { // it is frozen no more
+	if event.Type == "DELETED" { // it is no longer frozen
 		delete(w.served, key)
 		return nil
 	}
 	w.served[key] = served
-	if noticed := w.waiting[key]; noticed != nil {
-		close(noticed)
+	if received := w.waiting[key]; received != nil {
+		close(received)
 		delete(w.waiting, key)
 	}
 	return nil
 }
 
-// watch takes what is sent until the watch ends, for whatever reason. The next copy makes another witness.
-func (w *witness) watch(ctx context.Context, to *reader, object *cellstore.Object, media string) error {
+// run watches until the watch ends, for whatever reason. The next copy starts another one.
+func (w *copyWatch) run(ctx context.Context, to *reader, object *cellstore.Object, media string) error {
 	path, err := to.collection(ctx, object)
 	if err != nil {
 		return err
@@ -177,7 +179,7 @@ func (w *witness) watch(ctx context.Context, to *reader, object *cellstore.Objec
 		if event.Type != "ADDED" && event.Type != "MODIFIED" && event.Type != "DELETED" {
 			continue // an error ends the watch
 		}
-		if err := w.note(event); err != nil {
+		if err := w.apply(event); err != nil {
 			return err
 		}
 	}
@@ -192,7 +194,7 @@ func eventsJSON(body io.Reader) func() (*metav1.WatchEvent, error) {
 	}
 }
 
-// largestFrame is more than any event: it holds one object.
+// largestFrame is larger than any event, which holds one object.
 const largestFrame = 16 << 20
 
 func eventsProto(body io.ReadCloser) func() (*metav1.WatchEvent, error) {

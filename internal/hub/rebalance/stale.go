@@ -16,7 +16,7 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// clearTargets removes what earlier moves have left behind where objects go now.
+// clearTargets removes stale copies of earlier moves from the cells that get their slots now.
 func (c *change) clearTargets(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for name, connection := range c.cells {
@@ -34,8 +34,8 @@ func (c *change) clearTargets(ctx context.Context) error {
 	return group.Wait()
 }
 
-// sweep removes what was left behind in a cell, in some slots. With strays it also removes bindings and Works that an engine has
-// stored after their template had left.
+// sweep removes stale copies from a cell, in some slots. With strays it also removes bindings and Works that an
+// engine has stored after their template had moved.
 func (c *change) sweep(ctx context.Context, store *cellstore.Store, in func(slots.Slot) bool, strays bool) error {
 	for kv, err := range store.Range(ctx, store.Prefix(), 0) {
 		if err != nil {
@@ -43,27 +43,27 @@ func (c *change) sweep(ctx context.Context, store *cellstore.Store, in func(slot
 		}
 		object, err := cellstore.Parse(kv.Value)
 		if err != nil {
-			return fmt.Errorf("reading %s in cell %s: %w", kv.Key, store.Cell, err)
+			return fmt.Errorf("parsing %s in cell %s: %w", kv.Key, store.Cell, err)
 		}
 		class, slot := cellstore.Classify(object)
 		if class == cellstore.Local || !in(slot) {
 			continue
 		}
-		left := object.Labels[names.RebalanceStatusLabel] == names.RebalanceMigrated
-		if !left && (!strays || class == cellstore.Template) {
+		stale := object.Labels[names.RebalanceStatusLabel] == names.RebalanceMigrated
+		if !stale && (!strays || class == cellstore.Template) {
 			continue
 		}
 		_, err = store.Txn(ctx, c.Term, []clientv3.Cmp{cellstore.Unchanged(kv.Key, kv.ModRevision)}, cellstore.Delete(kv.Key))
 		if err != nil && !errors.Is(err, cellstore.ErrConflict) {
 			return fmt.Errorf("removing %s from cell %s: %w", object, store.Cell, err)
 		}
-		leftovers.Inc()
+		removedStale.Inc()
 	}
 	return nil
 }
 
-// cleanUp removes what was left behind when the grace period is over. Members notice nothing: the engine of the cell has stood back
-// from these objects, and does so from their end as well.
+// cleanUp removes stale copies after the grace period. Members are not affected: the engine of the cell ignores these
+// objects and their removal.
 func (c *change) cleanUp(ctx context.Context) error {
 	since := c.topology.Status.LeftoversSince
 	if since == nil {
@@ -86,19 +86,19 @@ func (c *change) cleanUp(ctx context.Context) error {
 		name := all.Items[i].Name
 		index, member := c.compiled.Index(name)
 		if member && c.compiled.Cell(index).State == slots.Failed {
-			continue // it is emptied before it returns
+			continue // it is emptied when it returns
 		}
 		if err := c.cleanCell(ctx, name, index, member); err != nil {
 			if member {
 				return err
 			}
-			klog.FromContext(ctx).Info("A cell that has left cannot be cleaned up", "cell", name, "reason", err.Error())
+			klog.FromContext(ctx).Info("removing stale copies from a cell that has left failed", "cell", name, "err", err.Error())
 		}
 	}
 	status := c.status()
 	status.LeftoversSince = nil
-	setSettled(status, c.topology.Generation, "True", "Stable", "no change is under way")
-	c.event(c.topology, "Normal", "CleanedUp", "Rebalance", "what objects had left behind in their former cells is gone")
+	setSettled(status, c.topology.Generation, "True", reasonStable, "no change is under way")
+	c.event(c.topology, "Normal", reasonCleanedUp, "Rebalance", "the stale copies in the former cells of objects were removed")
 	return c.publish(ctx, status)
 }
 
@@ -107,7 +107,7 @@ func (c *change) cleanCell(ctx context.Context, name string, index slots.Index, 
 	if err != nil {
 		return err
 	}
-	limited, cancel := context.WithTimeout(ctx, reachWithin)
+	limited, cancel := context.WithTimeout(ctx, cellTimeout)
 	defer cancel()
 	if err := connection.store.RaiseTerm(limited, c.Term); err != nil {
 		return err

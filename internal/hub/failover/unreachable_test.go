@@ -14,17 +14,17 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// testKeeperAway has a keeper stop before it is compared, for longer than the other stores remember what they were. When it is back it
-// gets what it should have, and until then the others do.
-func (w *world) testKeeperAway(t *testing.T) {
-	const away = "cell-c"
+// testUnreachable pauses a backup cell before it is compared, until the other stores have compacted its position. It
+// is compared again when it is back, and the other backup cells are up to date meanwhile.
+func (w *world) testUnreachable(t *testing.T) {
+	const paused = "cell-c"
 	w.wipe(t)
 	defer w.wipe(t)
 	healthy := w.compile(t, 30)
 	for i := range objects {
-		w.put(t, healthy, fmt.Sprintf("away-%d", i), "one")
+		w.put(t, healthy, fmt.Sprintf("paused-%d", i), "one")
 	}
-	store := w.processOf(t, away, "/etcd")
+	store := w.processOf(t, paused, "/etcd")
 	if err := store.Pause(); err != nil {
 		t.Fatal(err)
 	}
@@ -37,17 +37,17 @@ func (w *world) testKeeperAway(t *testing.T) {
 	ctx := t.Context()
 	defer w.startBackup(t, healthy)()
 	others := []string{"cell-a", "cell-b"}
-	testenv.Eventually(t, "only the keeper that is away waits", func(context.Context) (bool, error) {
+	testenv.Eventually(t, "only the paused backup cell waits", func(context.Context) (bool, error) {
 		for _, cell := range others {
-			if standing, followed := w.controller.Standings()[cell]; !followed || !slices.Equal(standing.Waiting, []string{away}) {
-				return false, fmt.Errorf("%s: %+v", cell, standing)
+			if state, watched := w.controller.States()[cell]; !watched || !slices.Equal(state.Waiting, []string{paused}) {
+				return false, fmt.Errorf("%s: %+v", cell, state)
 			}
 		}
 		return true, nil
 	})
 	for _, cell := range others {
 		for i := range objects {
-			if name := fmt.Sprintf("away-%d", i); healthy.Name(healthy.Route(slots.Of(metav1.NamespaceDefault, name)).New) == cell {
+			if name := fmt.Sprintf("paused-%d", i); healthy.Name(healthy.Route(slots.Of(metav1.NamespaceDefault, name)).New) == cell {
 				w.put(t, healthy, name, "two")
 			}
 		}

@@ -1,0 +1,109 @@
+package failover
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/slots"
+)
+
+// isReadmitted reports whether a cell has returned since it last failed.
+func isReadmitted(cell *cellplanev1alpha1.Cell) bool {
+	fenced := meta.FindStatusCondition(cell.Status.Conditions, names.CellFenced)
+	return fenced != nil && fenced.Reason == reasonReadmitted
+}
+
+// forgetPromotion resets the condition Promoted of a cell that has returned, so that its copies are promoted should
+// it fail again.
+func (t *Takeover) forgetPromotion(ctx context.Context, cell *cellplanev1alpha1.Cell) error {
+	if !meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellPromoted) {
+		return nil
+	}
+	return t.setCondition(ctx, cell, metav1.Condition{
+		Type: names.CellPromoted, Status: metav1.ConditionFalse, Reason: reasonReadmitted, Message: "The cell has returned since its share was taken over.",
+	})
+}
+
+// Readmit prepares a joining cell that had failed before: it is emptied, and objects that no backup has are saved.
+func (t *Takeover) Readmit(ctx context.Context, topology *slots.Map, name string) error {
+	cell := &cellplanev1alpha1.Cell{}
+	if err := t.Fresh.Get(ctx, types.NamespacedName{Name: name}, cell); err != nil {
+		return fmt.Errorf("reading the returning cell %s: %w", name, err)
+	}
+	if meta.FindStatusCondition(cell.Status.Conditions, names.CellFenced) == nil {
+		return nil // it has never failed
+	}
+	if isReadmitted(cell) {
+		return t.forgetPromotion(ctx, cell)
+	}
+	returning, err := t.Open(ctx, name)
+	if err != nil {
+		return err
+	}
+	if err := returning.RaiseTerm(ctx, t.Term); err != nil {
+		return err
+	}
+	stores, err := t.stores(ctx, topology)
+	if err != nil {
+		return err
+	}
+	delete(stores, name)
+	if !meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellPromoted) {
+		// It returns before its slots were taken over. Copies that are not promoted now would be lost.
+		failed, err := withState(topology, name, slots.Failed)
+		if err != nil {
+			return err
+		}
+		if err := t.promoteOnce(ctx, failed, cell); err != nil {
+			return err
+		}
+	}
+	emptying := Emptying{Topology: topology, Returning: returning, Stores: stores, Term: t.Term, Dir: t.StateDir, Now: time.Now()}
+	emptied, err := emptying.Run(ctx)
+	t.reportSalvaged(ctx, cell, emptied) // also after an error: the next attempt may find nothing
+	if err != nil {
+		return err
+	}
+	closed, err := t.Fence(ctx, name)
+	if err == nil {
+		err = closed.Reopen(ctx, topology.Epoch())
+	}
+	if err != nil {
+		return err
+	}
+	message := "The cell is empty."
+	if emptied.Snapshot != "" {
+		message = fmt.Sprintf("%d objects were removed and are in the snapshot %s; %d of them had not reached a backup.", emptied.Removed, emptied.Snapshot, len(emptied.Salvaged))
+	}
+	return t.readmitted(ctx, cell, message)
+}
+
+// readmitted records that a cell has returned. The order matters: a cell that is fenced and not promoted would be
+// taken over again, from outdated copies.
+func (t *Takeover) readmitted(ctx context.Context, cell *cellplanev1alpha1.Cell, message string) error {
+	if err := t.setCondition(ctx, cell, metav1.Condition{Type: names.CellFenced, Status: metav1.ConditionFalse, Reason: reasonReadmitted, Message: message}); err != nil {
+		return err
+	}
+	return t.forgetPromotion(ctx, cell)
+}
+
+// reportSalvaged reports the objects of a returning cell that no backup has.
+func (t *Takeover) reportSalvaged(ctx context.Context, cell *cellplanev1alpha1.Cell, emptied Emptied) {
+	if len(emptied.Salvaged) == 0 {
+		return
+	}
+	t.Events.Eventf(cell, nil, corev1.EventTypeWarning, reasonSalvaged, "Rejoin", "%d objects had not reached a backup when the cell failed; they are saved as %s",
+		len(emptied.Salvaged), someOf(emptied.Salvaged))
+	for _, file := range emptied.Salvaged {
+		klog.FromContext(ctx).Info("saved an object that had not reached a backup", "cell", cell.Name, "file", file)
+	}
+}
