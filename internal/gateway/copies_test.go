@@ -104,6 +104,7 @@ func testNewKind(t *testing.T, w *world) {
 	}
 	define(adminOf(t, w.Cells[0]))
 	define(adminOf(t, w.Cells[1]))
+	w.waitStored(t, 0, gvr, "default")
 	if announced() {
 		t.Error("the kind was announced before every cell had it")
 	}
@@ -117,4 +118,17 @@ func testNewKind(t *testing.T, w *world) {
 	if list != nil && list.GetKind() != "GadgetList" {
 		t.Errorf("the list is a %s", list.GetKind())
 	}
+}
+
+// waitStored waits until a cell stores an object of a kind: the gateway knows the kind then, and that the cell serves it.
+func (w *world) waitStored(t *testing.T, cell int, resource schema.GroupVersionResource, namespace string) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(adminOf(t, w.Cells[cell]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, w.Cells[cell].Name()+" stores one of "+resource.Resource, func(ctx context.Context) (bool, error) {
+		list, err := client.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{})
+		return err == nil && len(list.Items) > 0, err
+	})
 }

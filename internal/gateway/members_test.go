@@ -23,14 +23,12 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway"
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 	"github.com/cellplane/cellplane/internal/kubebin"
-	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// TestMemberProxy reaches a member through the gateway.
-func TestMemberProxy(t *testing.T) {
-	federation := testenv.StartFederation(t, local.Spec{Cells: 1, Members: 1, Nodes: 1})
-	state := t.TempDir()
+// testMemberProxy reaches a member through clusters/proxy of a gateway.
+func testMemberProxy(t *testing.T, shared *world) {
+	federation, state := shared.Federation, t.TempDir()
 	g := gatewaytest.Start(t, federation, func(o *gateway.Options) { o.StateDir = state })
 	w := &world{Federation: federation, gateway: g, client: g.Client(t)}
 	memberConfig := adminOf(t, federation.Members[0])
@@ -116,6 +114,7 @@ func testMemberWithoutHub(t *testing.T, w *world, state, proxy string) {
 	if err := hub.Halt(); err != nil {
 		t.Fatal(err)
 	}
+	defer restartHub(t, w)
 	reach := func(g *gatewaytest.Gateway) {
 		t.Helper()
 		config := g.Config(t)

@@ -12,7 +12,11 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
@@ -32,6 +36,7 @@ func testDescriptions(t *testing.T, w *world) {
 	// A kind with a version of a group for itself is left out with it.
 	defineDescribed(t, "First", early...)
 	waitDescribed(t, "the hub", hub, "firsts")
+	w.useDescribed(t, "First")
 	if forms, address := describedBy(t, w.gateway.Config(t)); address != "" || forms[0]+forms[1] != "" {
 		t.Errorf("the gateway tells of the first kind before a cell has it: at %q, %.200q", address, forms)
 	}
@@ -43,6 +48,7 @@ func testDescriptions(t *testing.T, w *world) {
 	// One beside another is left out alone, and no client takes what was told then for what is told later.
 	defineDescribed(t, "Second", early...)
 	waitDescribed(t, "the hub", hub, "seconds")
+	w.useDescribed(t, "Second")
 	forms, before := describedBy(t, w.gateway.Config(t))
 	for _, document := range forms {
 		if !strings.Contains(document, "/firsts") || strings.Contains(document, "/seconds") || strings.Contains(document, "v1.Second") {
@@ -84,6 +90,25 @@ func defineDescribed(t *testing.T, kind string, planes ...*rest.Config) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// useDescribed creates an object of a kind in the first cell through the gateway: the gateway knows the kind then.
+func (w *world) useDescribed(t *testing.T, kind string) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(w.gateway.Config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := ""
+	for i := 0; name == "" || ownerOf(t, w, "default", name) != 0; i++ {
+		name = fmt.Sprintf("described-%d", i)
+	}
+	resource := schema.GroupVersionResource{Group: "described.example.io", Version: "v1", Resource: strings.ToLower(kind) + "s"}
+	object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "described.example.io/v1", "kind": kind, "metadata": map[string]any{"name": name}}}
+	testenv.Eventually(t, kind+" can be created", func(ctx context.Context) (bool, error) {
+		_, err := client.Resource(resource).Namespace("default").Create(ctx, object, metav1.CreateOptions{})
+		return err == nil || apierrors.IsAlreadyExists(err), err
+	})
 }
 
 // describedBy returns what an API server tells of the group of this test in both forms of OpenAPI 3, and the address that it gives for it.

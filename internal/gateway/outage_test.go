@@ -21,7 +21,6 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway"
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 	"github.com/cellplane/cellplane/internal/kubebin"
-	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
@@ -40,14 +39,13 @@ func ownerOf(t *testing.T, w *world, namespace, name string) int {
 	return int(compiled.Route(slots.Of(namespace, name)).New)
 }
 
-// TestOutages kills a cell, and then the hub.
-func TestOutages(t *testing.T) {
-	federation := testenv.StartFederation(t, local.Spec{Cells: 3})
+// testOutages stops a cell, pauses it, and stops the hub.
+func testOutages(t *testing.T, shared *world) {
 	state := t.TempDir()
 	options := func(o *gateway.Options) { o.StateDir = state }
-	w := &world{Federation: federation, gateway: gatewaytest.Start(t, federation, options)}
+	w := &world{Federation: shared.Federation, gateway: gatewaytest.Start(t, shared.Federation, options)}
 	w.client = w.gateway.Client(t)
-	namespace := gatewaytest.Namespace(t, federation, "outages")
+	namespace := gatewaytest.Namespace(t, w.Federation, "outages")
 	fill(t, w.client, namespace, 30)
 	giveRights(t, w, namespace)
 	t.Run("Cell", func(t *testing.T) { testCellOutage(t, w, namespace) })
@@ -265,11 +263,26 @@ func testHubOutage(t *testing.T, w *world, namespace, state string, options func
 	again := &world{Federation: w.Federation, gateway: gatewaytest.Start(t, w.Federation, options)}
 	again.client = again.gateway.Client(t)
 	check(again, "hub-down-again")
+	restartHub(t, w)
+	testenv.Eventually(t, "the gateway reaches the hub again", func(ctx context.Context) (bool, error) {
+		_, err := again.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+		return err == nil, err
+	})
+}
+
+// restartHub starts the hub's API server after a test has stopped it, and waits until it serves.
+func restartHub(t *testing.T, w *world) {
+	t.Helper()
+	hub, err := w.Hub.Process(kubebin.KubeAPIServer)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := hub.Resurrect(); err != nil {
 		t.Fatal(err)
 	}
+	client := clientFor(t, adminOf(t, w.Hub))
 	testenv.Eventually(t, "the hub serves again", func(ctx context.Context) (bool, error) {
-		_, err := again.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+		_, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 		return err == nil, err
 	})
 }

@@ -117,10 +117,23 @@ func testOwnTokens(t *testing.T, w *world) {
 		g := gatewaytest.Start(t, w.Federation, func(o *gateway.Options) { o.Tokens.ConfigFile, o.TokenCacheTTL = file, time.Millisecond })
 		checkTokens(t, g, good, "file:hal", "file:crew", refused)
 
+		failures := func(ctx context.Context) (float64, error) {
+			return sumOfMetric(ctx, g.Client(t), func(series string) bool {
+				return series == `cellplane_gateway_authentication_config_reloads_total{status="failure"}`
+			})
+		}
+		before, err := failures(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := os.WriteFile(file, []byte("nonsense"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		checkTokens(t, g, good, "file:hal", "file:crew", refused) // what makes no sense changes nothing
+		testenv.Eventually(t, "the gateway has read the invalid file", func(ctx context.Context) (bool, error) {
+			now, err := failures(ctx)
+			return now > before, err
+		})
+		checkTokens(t, g, good, "file:hal", "file:crew", refused) // the former file stays in force
 		writeAuthentication(t, file, provider, ca, "changed:")
 		testenv.Eventually(t, "the file is read again", func(ctx context.Context) (bool, error) {
 			name, err := bearer(ctx, t, g, good)

@@ -45,6 +45,9 @@ func readOK(t testing.TB, response *http.Response) []byte {
 	return body
 }
 
+// eventTimeout bounds the wait for an event.
+const eventTimeout = 30 * time.Second
+
 // next returns the next event of a watch.
 func next(t *testing.T, w watch.Interface) watch.Event {
 	t.Helper()
@@ -54,8 +57,8 @@ func next(t *testing.T, w watch.Interface) watch.Event {
 			t.Fatal("the watch has ended")
 		}
 		return event
-	case <-time.After(30 * time.Second):
-		t.Fatal("no event came")
+	case <-time.After(eventTimeout):
+		t.Fatalf("no event came within %v", eventTimeout)
 	}
 	panic("unreachable")
 }
@@ -122,16 +125,17 @@ func testWatch(t *testing.T, w *world) {
 		if event.Type != watch.Deleted {
 			t.Fatalf("got %v", event)
 		}
-		resumed, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: event.Object.(*corev1.ConfigMap).ResourceVersion, TimeoutSeconds: ptr.To[int64](1)})
+		resumed, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: event.Object.(*corev1.ConfigMap).ResourceVersion})
 		if err != nil {
 			t.Fatal(err)
-		}
-		if event, open := <-resumed.ResultChan(); open {
-			t.Errorf("after the deletion came %v", event)
 		}
 		if _, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "map-000"}, Data: map[string]string{}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
+		if event := next(t, resumed); event.Type != watch.Added || event.Object.(*corev1.ConfigMap).Name != "map-000" {
+			t.Errorf("resumed from a deletion: got %v, want the next creation", event)
+		}
+		resumed.Stop()
 	}
 }
 
