@@ -7,31 +7,31 @@ import (
 	"runtime/debug"
 )
 
-// collectAt is how much the heap may grow before it is collected. What a gateway holds for long is small, and it makes much garbage: with
-// the default it would collect all the time for nothing.
-const collectAt = 400
+// gcPercent is the growth of the heap, in percent, before a garbage collection. The live heap of a gateway is small and it makes much
+// garbage; with Go's default it would collect all the time.
+const gcPercent = 400
 
-// tuneCollector applies collectAt, unless the operator has chosen something.
+// tuneCollector applies gcPercent, unless the operator has set GOGC.
 func tuneCollector() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(collectAt)
+		debug.SetGCPercent(gcPercent)
 	}
 }
 
-// withRoom gives a request the stack that the chain needs at once. It begins with a small one, which would be doubled, and copied with
-// all that is on it, several times on the way down.
-func withRoom(next http.Handler) http.Handler {
+// withStack grows the stack of a request once to what the chain needs. A goroutine begins with a small stack, which would otherwise be
+// doubled and copied several times on the way down.
+func withStack(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		makeRoom()
+		growStack()
 		next.ServeHTTP(w, r)
 	})
 }
 
-// stackRoom is what the chain needs, from the connection of the client to that of the cell.
-const stackRoom = 16 << 10
+// stackSize is the stack that the chain needs, from the client's connection to the cell's.
+const stackSize = 16 << 10
 
 //go:noinline
-func makeRoom() {
-	var room [stackRoom]byte
-	runtime.KeepAlive(&room[0])
+func growStack() {
+	var frame [stackSize]byte
+	runtime.KeepAlive(&frame[0])
 }

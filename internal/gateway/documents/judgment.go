@@ -16,18 +16,18 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 )
 
-// judgment is what may be told of one document of the hub.
+// judgment is a document of the hub, filtered by what was announced.
 type judgment struct {
-	// etag is that of the hub's document, and mark that of what was announced.
+	// etag is the ETag of the hub's document, and mark that of what was announced.
 	etag, mark string
-	// whole means that all of it may be told. What was judged so is not remembered, but only that it was.
+	// whole is set if nothing was removed. The document itself is not cached then.
 	whole bool
 
 	mu    sync.Mutex
 	forms map[string][]byte
 }
 
-// judgment returns the last judgment of a document, nil if something else is announced since.
+// judgment returns the cached judgment of a document, nil if something else has been announced since.
 func (d *Documents) judgment(path, mark string) *judgment {
 	last, _ := d.judgments.Load(path)
 	if found, ok := last.(*judgment); ok && found.mark == mark {
@@ -36,14 +36,14 @@ func (d *Documents) judgment(path, mark string) *judgment {
 	return nil
 }
 
-// judge finds out what may be told of a document of the hub, unless that is known. The hub may have changed it meanwhile: the judgment
-// says what it is about.
+// judge filters a document of the hub, unless the result is cached. The hub may have changed the document in the meantime; the ETag of
+// the judgment tells.
 func (d *Documents) judge(ctx context.Context, path, mark, etag string, a announced) (*judgment, error) {
 	if last := d.judgment(path, mark); last != nil && last.etag == etag {
 		return last, nil
 	}
 	found, err, _ := d.judging.Do(path+" "+mark+" "+etag, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin) // others may wait, too
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin) // other requests may wait for the result
 		defer cancel()
 		document, current, err := d.get(ctx, path, nil, jsonForm)
 		if err != nil {
@@ -57,7 +57,7 @@ func (d *Documents) judge(ctx context.Context, path, mark, etag string, a announ
 	return found.(*judgment), nil
 }
 
-// judgeKept does so with a document that was kept.
+// judgeKept filters the kept copy of a document.
 func (d *Documents) judgeKept(path, mark string, a announced) (*judgment, error) {
 	document, err := d.read(path, jsonForm)
 	if err != nil {
@@ -89,7 +89,7 @@ func (d *Documents) decide(path, mark, etag string, document []byte, a announced
 	return found, nil
 }
 
-// serve answers with what may be told.
+// serve answers with the filtered document.
 func (j *judgment) serve(w http.ResponseWriter, r *http.Request) {
 	form := formFor(r)
 	document, err := j.in(form)
@@ -100,7 +100,7 @@ func (j *judgment) serve(w http.ResponseWriter, r *http.Request) {
 	write(w, r, form, document)
 }
 
-// in returns what may be told in one form, which is made once.
+// in returns the filtered document in a content type. Each is encoded once.
 func (j *judgment) in(form string) ([]byte, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -114,7 +114,7 @@ func (j *judgment) in(form string) ([]byte, error) {
 	return document, err
 }
 
-// write answers with a document, or with the word that the client has it.
+// write answers with a document, or with 304.
 func write(w http.ResponseWriter, r *http.Request, form string, document []byte) {
 	w.Header().Set("Content-Type", form)
 	w.Header().Set("Etag", strconv.Quote(tag(document)))

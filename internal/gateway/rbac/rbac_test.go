@@ -19,7 +19,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// The small world in which rules, subjects and requests meet often.
+// Few names, so that rules, subjects and requests often match.
 var (
 	verbs      = []string{"get", "list", "create", "delete", "*"}
 	groups     = []string{"", "apps", "example.io", "*"}
@@ -84,7 +84,7 @@ func requestGenerator() *rapid.Generator[authorizer.AttributesRecord] {
 	})
 }
 
-// TestSameAsAPIServer compares our answers with those of a real API server that holds the same objects.
+// TestSameAsAPIServer compares the index with a real API server that has the same objects.
 func TestSameAsAPIServer(t *testing.T) {
 	hub := testenv.SharedAPIServer(t)
 	client := hub.Client(t)
@@ -107,7 +107,7 @@ func TestSameAsAPIServer(t *testing.T) {
 		prefix := fmt.Sprintf("rbac-test-%d-", round)
 		install(rt, t, client, prefix)
 		defer remove(t, client, prefix)
-		// A last binding of its own tells when both have seen everything before it.
+		// When both know a last binding, they know all objects before it.
 		waitUntilSeen(t, client, ours, prefix)
 		for range 25 {
 			a := requestGenerator().Draw(rt, "request")
@@ -116,7 +116,7 @@ func TestSameAsAPIServer(t *testing.T) {
 				rt.Fatal(err)
 			}
 			if got, want := decision == authorizer.DecisionAllow, review(t, client, a); got != want {
-				rt.Errorf("%+v by %+v: we say %v, the API server says %v", a, a.User, got, want)
+				rt.Errorf("%+v by %+v: got %v, the API server says %v", a, a.User, got, want)
 			}
 		}
 	})
@@ -169,7 +169,7 @@ func remove(t *testing.T, client kubernetes.Interface, prefix string) {
 	}
 }
 
-// waitUntilSeen gives a role of each kind to a witness and waits until both sides know: each kind is watched in order.
+// waitUntilSeen binds a role of each kind to a marker user and waits until both sides allow it: each kind is watched in order.
 func waitUntilSeen(t *testing.T, client kubernetes.Interface, ours *rbac.Authorizer, prefix string) {
 	t.Helper()
 	witness, rules := prefix+"witness", []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{"witness.io"}, Resources: []string{"w"}}}
