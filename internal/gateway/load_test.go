@@ -110,8 +110,8 @@ func openIdleWatch(ctx context.Context, client *http.Client, url, want string, f
 	return nil
 }
 
-// testOverload sends far more than a gateway may serve at once: what is too much is told to come back, administrators are served all
-// the time, and when it is over all is as before.
+// testOverload sends more requests than a gateway serves concurrently: some get 429, administrators are still served, and afterwards all
+// requests are served again.
 func testOverload(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "overload")
 	fill(t, w.client, namespace, 6)
@@ -123,7 +123,7 @@ func testOverload(t *testing.T, w *world) {
 	}
 	small := gatewaytest.Start(t, w.Federation, func(o *gateway.Options) { o.MaxRequestsInFlight, o.MaxMutatingRequestsInFlight = 2, 2 })
 	config := small.ConfigFor(t, "gwen")
-	testenv.Eventually(t, "gwen's right is known", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "gwen is authorized", func(ctx context.Context) (bool, error) {
 		_, err := clientFor(t, config).CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
 		return err == nil, err
 	})
@@ -154,7 +154,7 @@ func testOverload(t *testing.T, w *world) {
 			}
 		})
 	}
-	testenv.Eventually(t, "some are told to come back", func(context.Context) (bool, error) { return refused.Load() > 0, nil })
+	testenv.Eventually(t, "some requests get 429", func(context.Context) (bool, error) { return refused.Load() > 0, nil })
 	if _, err := small.Client(t).CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Errorf("an administrator during the flood: %v", err)
 	}
@@ -168,7 +168,7 @@ func testOverload(t *testing.T, w *world) {
 	}
 }
 
-// testFlowSchemas puts a user into a FlowSchema of the hub: gateways say in their answers by which one a request was let in.
+// testFlowSchemas creates a FlowSchema for a user on the hub: answers of the gateway must name it.
 func testFlowSchemas(t *testing.T, w *world) {
 	created, err := w.client.FlowcontrolV1().FlowSchemas().Create(t.Context(), &flowcontrolv1.FlowSchema{
 		ObjectMeta: metav1.ObjectMeta{Name: "of-hugo"},
@@ -183,14 +183,14 @@ func testFlowSchemas(t *testing.T, w *world) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, "hugo's requests are let in by his FlowSchema", func(context.Context) (bool, error) {
+	testenv.Eventually(t, "hugo's requests match his FlowSchema", func(context.Context) (bool, error) {
 		response := send(t, w.gateway.ConfigFor(t, "hugo"), http.MethodGet, "/api/v1/namespaces/default/configmaps", nil, "")
 		by := response.Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
-		return by == string(created.UID), fmt.Errorf("let in by %q", by)
+		return by == string(created.UID), fmt.Errorf("matched %q", by)
 	})
 }
 
-// occupy keeps every seat taken, by requests whose bodies do not come, until it is told to release them.
+// occupy takes all seats with requests whose bodies never arrive, until release is called.
 func occupy(t *testing.T, client *http.Client, path string) (release func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -216,8 +216,8 @@ func occupy(t *testing.T, client *http.Client, path string) (release func()) {
 	}
 }
 
-// beginBookmarks begins a watch of something that never changes and returns what waits for its bookmarks: its versions must not fall out
-// of the window, however long nothing happens. The tests between are what happens elsewhere.
+// beginBookmarks begins a watch of objects that never change, and returns a test that checks its bookmarks: they must keep the watch
+// resumable while other objects change in the tests between.
 func beginBookmarks(t *testing.T, w *world) func(*testing.T, *world) {
 	t.Helper()
 	namespace := gatewaytest.Namespace(t, w.Federation, "bookmarks")
@@ -254,8 +254,8 @@ func beginBookmarks(t *testing.T, w *world) func(*testing.T, *world) {
 	}
 }
 
-// testLastBookmark shows that a watch in which nothing happens ends with a bookmark, from which it goes on: while others write, what it
-// began with would leave the window. API servers leave themselves two seconds for it, which a machine may be too busy to keep to.
+// testLastBookmark checks that a watch without events ends with a bookmark from which it can resume. API servers send it about two seconds
+// before the end, which may fail on a busy machine, so it is retried.
 func testLastBookmark(t *testing.T, w *world, namespace string) {
 	maps := w.client.CoreV1().ConfigMaps(namespace)
 	testenv.Eventually(t, "a watch ends with a bookmark", func(ctx context.Context) (bool, error) {
@@ -277,7 +277,7 @@ func testLastBookmark(t *testing.T, w *world, namespace string) {
 		for event := range stream.ResultChan() {
 			object, ok := event.Object.(*corev1.ConfigMap)
 			if !ok || event.Type != watch.Bookmark {
-				t.Fatalf("got %v in a namespace where nothing happens", event)
+				t.Fatalf("got %v in a namespace without changes", event)
 			}
 			last = object.ResourceVersion
 		}

@@ -94,7 +94,7 @@ func testWatch(t *testing.T, w *world) {
 			}
 			last = object.ResourceVersion
 			versions = append(versions, last)
-			// What a client has got from a watch it can write back.
+			// An object from a watch can be written back.
 			object.Data["value"] = "written back"
 			if _, err := maps.Update(t.Context(), object, metav1.UpdateOptions{}); err != nil {
 				t.Fatalf("updating an object from a watch: %v", err)
@@ -104,7 +104,7 @@ func testWatch(t *testing.T, w *world) {
 			}
 			next(t, stream)
 		}
-		// Every version of an event resumes the stream behind it.
+		// The version of each event resumes the watch after it.
 		for i, version := range versions {
 			resumed, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
 			if err != nil {
@@ -117,7 +117,7 @@ func testWatch(t *testing.T, w *world) {
 			}
 			resumed.Stop()
 		}
-		// A deletion carries its own version.
+		// A deletion has a version of its own.
 		if err := maps.Delete(t.Context(), "map-000", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +139,7 @@ func testWatch(t *testing.T, w *world) {
 	}
 }
 
-// testInitialEvents watches without a position: the state comes first.
+// testInitialEvents watches without a version: the present state comes first.
 func testInitialEvents(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "initial-events")
 	fill(t, w.client, namespace, 9)
@@ -188,7 +188,7 @@ func testInitialEvents(t *testing.T, w *world) {
 	}
 }
 
-// testExpiredWatch asks for positions that are not there: an event tells so, never a status.
+// testExpiredWatch watches from versions that do not exist: the answer is an ERROR event, never an HTTP error.
 func testExpiredWatch(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "expired-watch")
 	fill(t, w.client, namespace, 3)
@@ -220,16 +220,16 @@ func testExpiredWatch(t *testing.T, w *world) {
 
 func testInformers(t *testing.T, w *world) { w.checkInformers(t, "informers") }
 
-// testInformersOfOld are those that list before they watch.
+// testInformersOfOld runs informers that list before they watch.
 func testInformersOfOld(t *testing.T, w *world) {
 	featurestesting.SetFeatureDuringTest(t, features.WatchListClient, false)
 	w.checkInformers(t, "informers-of-old")
 }
 
-// informed is how many objects informers are tried with.
+// informed is the number of objects for informers.
 const informed = 240
 
-// checkInformers runs the informers that clients use against a changing set of objects and compares what they end with.
+// checkInformers runs all kinds of informers against changing objects, and checks their final state.
 func (w *world) checkInformers(t *testing.T, name string) {
 	t.Helper()
 	namespace := gatewaytest.Namespace(t, w.Federation, name)
@@ -301,7 +301,7 @@ func (w *world) checkInformers(t *testing.T, name string) {
 	}
 }
 
-// testRetryWatcher crosses a 410 as kubectl's and others' watchers do.
+// testRetryWatcher runs a RetryWatcher, as kubectl does, from an expired and from a valid version.
 func testRetryWatcher(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "retry-watcher")
 	fill(t, w.client, namespace, 3)
