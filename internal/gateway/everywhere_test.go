@@ -194,7 +194,7 @@ func checkDescriptions(t *testing.T, g *gatewaytest.Gateway) {
 	}
 }
 
-// testControlPlaneNamespaces looks for what cells have for themselves, or as copies of the hub's: nobody sees it.
+// testControlPlaneNamespaces checks that objects of the control plane's own namespaces in cells are not shown.
 func testControlPlaneNamespaces(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "beside-control-plane")
 	secrets := w.client.CoreV1().Secrets("")

@@ -235,7 +235,7 @@ func testListVersions(t *testing.T, w *world) {
 		{"exactly anything", metav1.ListOptions{ResourceVersion: "0", ResourceVersionMatch: metav1.ResourceVersionMatchExact}, nil, apierrors.IsInvalid},
 		{"match without version", metav1.ListOptions{ResourceVersionMatch: metav1.ResourceVersionMatchExact}, nil, apierrors.IsInvalid},
 		{"version and continue", metav1.ListOptions{ResourceVersion: "5", Continue: "abc"}, nil, apierrors.IsBadRequest},
-		{"continue of somebody else", metav1.ListOptions{Continue: "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhIn0"}, nil, apierrors.IsBadRequest},
+		{"foreign continue token", metav1.ListOptions{Continue: "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhIn0"}, nil, apierrors.IsBadRequest},
 	} {
 		got, err := list(test.options)
 		switch {

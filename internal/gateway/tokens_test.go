@@ -97,11 +97,11 @@ func testOwnTokens(t *testing.T, w *world) {
 	}
 	good := provider.token(t, provider.key, map[string]any{"sub": "hal", "groups": []string{"crew"}})
 	refused := map[string]string{
-		"nonsense":         "nonsense",
-		"signed by nobody": provider.token(t, other, map[string]any{"sub": "hal"}),
-		"expired":          provider.token(t, provider.key, map[string]any{"sub": "hal", "exp": time.Now().Add(-time.Hour).Unix()}),
-		"for others":       provider.token(t, provider.key, map[string]any{"sub": "hal", "aud": "others"}),
-		"of others":        provider.token(t, provider.key, map[string]any{"sub": "hal", "iss": "https://issuer.example"}),
+		"nonsense":          "nonsense",
+		"signed by another": provider.token(t, other, map[string]any{"sub": "hal"}),
+		"expired":           provider.token(t, provider.key, map[string]any{"sub": "hal", "exp": time.Now().Add(-time.Hour).Unix()}),
+		"for others":        provider.token(t, provider.key, map[string]any{"sub": "hal", "aud": "others"}),
+		"of others":         provider.token(t, provider.key, map[string]any{"sub": "hal", "iss": "https://issuer.example"}),
 	}
 	ca := caFile(t, provider.Server)
 	t.Run("OIDC by flags", func(t *testing.T) {

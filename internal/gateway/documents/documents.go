@@ -45,8 +45,8 @@ type Documents struct {
 	dir       string // empty for no copies
 	announced func() *kinds.Announced
 
-	judgments sync.Map // path → last *judgment
-	judging   singleflight.Group
+	filtered  sync.Map // path → last *filteredDocument
+	filtering singleflight.Group
 
 	index []byte // as last kept
 }
@@ -129,7 +129,7 @@ func (d *Documents) serveDescription(w http.ResponseWriter, r *http.Request, pat
 	}
 	// A filtered document is served again if the hub's has not changed.
 	unless := r.Header.Get("If-None-Match")
-	if last := d.judgment(path, mark); last != nil && !last.whole {
+	if last := d.lastFiltered(path, mark); last != nil && !last.whole {
 		unless = last.etag
 	}
 	response, err := d.pass(r, unmarked(r.URL.Query(), mark), unless)
@@ -149,7 +149,7 @@ func (d *Documents) serveDescription(w http.ResponseWriter, r *http.Request, pat
 		forward.Answer(w, response)
 		return
 	}
-	found, err := d.judge(r.Context(), path, mark, response.Header.Get("Etag"), a)
+	found, err := d.filter(r.Context(), path, mark, response.Header.Get("Etag"), a)
 	switch {
 	case errors.Is(err, errNoDocument): // removed meanwhile
 		http.NotFound(w, r)
@@ -164,7 +164,7 @@ func (d *Documents) serveDescription(w http.ResponseWriter, r *http.Request, pat
 
 // serveKept serves the kept copy because the hub failed with reason.
 func (d *Documents) serveKept(w http.ResponseWriter, r *http.Request, path, mark string, a announced, reason error) {
-	found, err := d.judgeKept(path, mark, a)
+	found, err := d.filterKept(path, mark, a)
 	if err != nil {
 		forward.WriteError(w, r, forward.Unreachable(d.hub.Name(), reason))
 		return

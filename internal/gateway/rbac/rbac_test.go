@@ -172,23 +172,23 @@ func remove(t *testing.T, client kubernetes.Interface, prefix string) {
 // waitUntilSeen binds a role of each kind to a marker user and waits until both sides allow it: each kind is watched in order.
 func waitUntilSeen(t *testing.T, client kubernetes.Interface, ours *rbac.Authorizer, prefix string) {
 	t.Helper()
-	witness, rules := prefix+"witness", []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{"witness.io"}, Resources: []string{"w"}}}
+	marker, rules := prefix+"marker", []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{"marker.io"}, Resources: []string{"w"}}}
 	subjects := func(of string) []rbacv1.Subject {
-		return []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: witness + of}}
+		return []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: marker + of}}
 	}
-	must(t, second(client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: witness}, Rules: rules}, metav1.CreateOptions{})))
-	must(t, second(client.RbacV1().Roles(namespaces[0]).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: witness}, Rules: rules}, metav1.CreateOptions{})))
-	must(t, second(client.RbacV1().RoleBindings(namespaces[0]).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: witness}, Subjects: subjects("-role"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: witness}}, metav1.CreateOptions{})))
-	must(t, second(client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: witness}, Subjects: subjects("-cluster"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: witness}}, metav1.CreateOptions{})))
+	must(t, second(client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: marker}, Rules: rules}, metav1.CreateOptions{})))
+	must(t, second(client.RbacV1().Roles(namespaces[0]).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: marker}, Rules: rules}, metav1.CreateOptions{})))
+	must(t, second(client.RbacV1().RoleBindings(namespaces[0]).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: marker}, Subjects: subjects("-role"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: marker}}, metav1.CreateOptions{})))
+	must(t, second(client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: marker}, Subjects: subjects("-cluster"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: marker}}, metav1.CreateOptions{})))
 	t.Cleanup(func() {
 		ctx := context.Background()
-		_ = client.RbacV1().ClusterRoles().Delete(ctx, witness, metav1.DeleteOptions{})
-		_ = client.RbacV1().Roles(namespaces[0]).Delete(ctx, witness, metav1.DeleteOptions{})
-		_ = client.RbacV1().RoleBindings(namespaces[0]).Delete(ctx, witness, metav1.DeleteOptions{})
-		_ = client.RbacV1().ClusterRoleBindings().Delete(ctx, witness, metav1.DeleteOptions{})
+		_ = client.RbacV1().ClusterRoles().Delete(ctx, marker, metav1.DeleteOptions{})
+		_ = client.RbacV1().Roles(namespaces[0]).Delete(ctx, marker, metav1.DeleteOptions{})
+		_ = client.RbacV1().RoleBindings(namespaces[0]).Delete(ctx, marker, metav1.DeleteOptions{})
+		_ = client.RbacV1().ClusterRoleBindings().Delete(ctx, marker, metav1.DeleteOptions{})
 	})
 	for _, of := range []string{"-role", "-cluster"} {
-		a := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: witness + of}, Verb: "get", APIGroup: "witness.io", Resource: "w", Namespace: namespaces[0], ResourceRequest: true}
+		a := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: marker + of}, Verb: "get", APIGroup: "marker.io", Resource: "w", Namespace: namespaces[0], ResourceRequest: true}
 		testenv.Eventually(t, "both know of the last binding", func(ctx context.Context) (bool, error) {
 			decision, _, err := ours.Authorize(ctx, a)
 			return decision == authorizer.DecisionAllow && review(t, client, a), err

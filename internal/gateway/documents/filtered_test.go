@@ -61,9 +61,9 @@ func ask(d *Documents, path string, header http.Header) *http.Response {
 	return recorder.Result()
 }
 
-// TestJudgedOnce checks that a document is filtered once per change, that one with nothing to remove is forwarded with its caching
+// TestFilteredOnce checks that a document is filtered once per change, that one with nothing to remove is forwarded with its caching
 // headers, and that its hash depends on what was removed.
-func TestJudgedOnce(t *testing.T) {
+func TestFilteredOnce(t *testing.T) {
 	service, read, handler := describing(t)
 	describe(t, service, "deployments", "statefulsets")
 	var current atomic.Pointer[kinds.Announced]
@@ -126,11 +126,11 @@ func checkPaths(t *testing.T, d *Documents, at string, resources ...string) (eta
 	if err := json.NewDecoder(response.Body).Decode(&document); err != nil {
 		t.Fatal(err)
 	}
-	told := len(document.Paths) == len(resources)
+	same := len(document.Paths) == len(resources)
 	for _, resource := range resources {
-		told = told && document.Paths["/apis/apps/v1/"+resource] != nil
+		same = same && document.Paths["/apis/apps/v1/"+resource] != nil
 	}
-	if !told {
+	if !same {
 		t.Errorf("%s describes %v, want %v", at, document.Paths, resources)
 	}
 	return response.Header.Get("Etag")

@@ -16,8 +16,8 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 )
 
-// judgment is a document of the hub, filtered by what was announced.
-type judgment struct {
+// filteredDocument is a document of the hub, filtered by what was announced.
+type filteredDocument struct {
 	// etag is the ETag of the hub's document, and mark that of what was announced.
 	etag, mark string
 	// whole is set if nothing was removed. The document itself is not cached then.
@@ -27,61 +27,61 @@ type judgment struct {
 	forms map[string][]byte
 }
 
-// judgment returns the cached judgment of a document, nil if something else has been announced since.
-func (d *Documents) judgment(path, mark string) *judgment {
-	last, _ := d.judgments.Load(path)
-	if found, ok := last.(*judgment); ok && found.mark == mark {
+// lastFiltered returns the cached filtered document, nil if something else has been announced since.
+func (d *Documents) lastFiltered(path, mark string) *filteredDocument {
+	last, _ := d.filtered.Load(path)
+	if found, ok := last.(*filteredDocument); ok && found.mark == mark {
 		return found
 	}
 	return nil
 }
 
-// judge filters a document of the hub, unless the result is cached. The hub may have changed the document in the meantime; the ETag of
-// the judgment tells.
-func (d *Documents) judge(ctx context.Context, path, mark, etag string, a announced) (*judgment, error) {
-	if last := d.judgment(path, mark); last != nil && last.etag == etag {
+// filter filters a document of the hub, unless the result is cached. The hub may have changed the document in the meantime; the ETag of
+// the result tells.
+func (d *Documents) filter(ctx context.Context, path, mark, etag string, a announced) (*filteredDocument, error) {
+	if last := d.lastFiltered(path, mark); last != nil && last.etag == etag {
 		return last, nil
 	}
-	found, err, _ := d.judging.Do(path+" "+mark+" "+etag, func() (any, error) {
+	found, err, _ := d.filtering.Do(path+" "+mark+" "+etag, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin) // other requests may wait for the result
 		defer cancel()
 		document, current, err := d.get(ctx, path, nil, jsonForm)
 		if err != nil {
 			return nil, err
 		}
-		return d.decide(path, mark, current, document, a)
+		return d.filterDocument(path, mark, current, document, a)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return found.(*judgment), nil
+	return found.(*filteredDocument), nil
 }
 
-// judgeKept filters the kept copy of a document.
-func (d *Documents) judgeKept(path, mark string, a announced) (*judgment, error) {
+// filterKept filters the kept copy of a document.
+func (d *Documents) filterKept(path, mark string, a announced) (*filteredDocument, error) {
 	document, err := d.read(path, jsonForm)
 	if err != nil {
 		return nil, err
 	}
 	etag := "kept " + tag(document)
-	if last := d.judgment(path, mark); last != nil && !last.whole && last.etag == etag {
+	if last := d.lastFiltered(path, mark); last != nil && !last.whole && last.etag == etag {
 		return last, nil
 	}
-	return d.decide(path, mark, etag, document, a)
+	return d.filterDocument(path, mark, etag, document, a)
 }
 
-func (d *Documents) decide(path, mark, etag string, document []byte, a announced) (*judgment, error) {
+func (d *Documents) filterDocument(path, mark, etag string, document []byte, a announced) (*filteredDocument, error) {
 	left, err := a.description(document)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", path, err)
 	}
-	found := &judgment{etag: etag, mark: mark, whole: left == nil, forms: map[string][]byte{jsonForm: left}}
+	found := &filteredDocument{etag: etag, mark: mark, whole: left == nil, forms: map[string][]byte{jsonForm: left}}
 	switch {
 	case etag == "":
 	case found.whole:
-		d.judgments.Store(path, &judgment{etag: etag, mark: mark, whole: true})
+		d.filtered.Store(path, &filteredDocument{etag: etag, mark: mark, whole: true})
 	default:
-		d.judgments.Store(path, found)
+		d.filtered.Store(path, found)
 	}
 	if found.whole {
 		found.forms[jsonForm] = document
@@ -90,9 +90,9 @@ func (d *Documents) decide(path, mark, etag string, document []byte, a announced
 }
 
 // serve answers with the filtered document.
-func (j *judgment) serve(w http.ResponseWriter, r *http.Request) {
+func (f *filteredDocument) serve(w http.ResponseWriter, r *http.Request) {
 	form := formFor(r)
-	document, err := j.in(form)
+	document, err := f.in(form)
 	if err != nil {
 		forward.WriteError(w, r, apierrors.NewInternalError(fmt.Errorf("writing %s as %s: %w", r.URL.Path, form, err)))
 		return
@@ -101,15 +101,15 @@ func (j *judgment) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // in returns the filtered document in a content type. Each is encoded once.
-func (j *judgment) in(form string) ([]byte, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if document := j.forms[form]; document != nil {
+func (f *filteredDocument) in(form string) ([]byte, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if document := f.forms[form]; document != nil {
 		return document, nil
 	}
-	document, err := inForm(j.forms[jsonForm], form)
+	document, err := inForm(f.forms[jsonForm], form)
 	if err == nil {
-		j.forms[form] = document
+		f.forms[form] = document
 	}
 	return document, err
 }
