@@ -9,8 +9,8 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 )
 
-// strictPolicy checks that a strict back end can keep its promise: a request is refused if its first record cannot be written, so that
-// there has to be a first record.
+// strictPolicy checks the audit policy of a strict back end. Such a back end refuses a request whose first record cannot be written, so
+// the policy must not omit that record.
 func strictPolicy(o *genericoptions.AuditOptions) error {
 	strict := o.LogOptions.Path != "" && o.LogOptions.BatchOptions.Mode == genericoptions.ModeBlockingStrict ||
 		o.WebhookOptions.ConfigFile != "" && o.WebhookOptions.BatchOptions.Mode == genericoptions.ModeBlockingStrict
@@ -22,11 +22,11 @@ func strictPolicy(o *genericoptions.AuditOptions) error {
 		return fmt.Errorf("reading --audit-policy-file: %w", err)
 	}
 	if omitsReceived(loaded.OmitStages) {
-		return fmt.Errorf("the audit policy omits the stage %s for all requests, so that changes could not be refused when they cannot be recorded; keep the stage, or choose a mode that is not strict", auditinternal.StageRequestReceived)
+		return fmt.Errorf("the audit policy omits the stage %s for all requests, so changes that cannot be recorded would not be refused; keep the stage, or choose a mode that is not strict", auditinternal.StageRequestReceived)
 	}
 	for i, rule := range loaded.Rules {
 		if omitsReceived(rule.OmitStages) && rule.Level != auditinternal.LevelNone && changes(rule.Verbs) {
-			return fmt.Errorf("rule %d of the audit policy omits the stage %s for changes, so that they could not be refused when they cannot be recorded; keep the stage, or choose a mode that is not strict", i+1, auditinternal.StageRequestReceived)
+			return fmt.Errorf("rule %d of the audit policy omits the stage %s for changes, so changes that cannot be recorded would not be refused; keep the stage, or choose a mode that is not strict", i+1, auditinternal.StageRequestReceived)
 		}
 	}
 	return nil
@@ -36,7 +36,7 @@ func omitsReceived(stages []auditinternal.Stage) bool {
 	return slices.Contains(stages, auditinternal.StageRequestReceived)
 }
 
-// changes reports whether a rule for these verbs can be about a change.
+// changes reports whether a rule for these verbs can match a change.
 func changes(verbs []string) bool {
 	if len(verbs) == 0 {
 		return true

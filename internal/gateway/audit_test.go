@@ -34,7 +34,7 @@ rules:
 - level: None
 `
 
-// testAudit checks that changes are recorded with where they went, and refused when they cannot be recorded.
+// testAudit checks that the records of changes name cell and epoch, and that changes are refused if they cannot be recorded.
 func testAudit(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "audit")
 	dir := t.TempDir()
@@ -69,7 +69,7 @@ func testAudit(t *testing.T, w *world) {
 		t.Errorf("the record of the refused deletion is %+v", deleted)
 	}
 
-	// A log that cannot be opened is one that cannot be written to.
+	// Replace the directory of the log by a file, so that the log cannot be opened.
 	if err := os.RemoveAll(filepath.Dir(log)); err != nil {
 		t.Fatal(err)
 	}
@@ -88,14 +88,14 @@ func testAudit(t *testing.T, w *world) {
 		t.Errorf("a change that cannot be recorded: %v, want 500", err)
 	}
 	if _, err := w.client.CoreV1().ConfigMaps(namespace).Get(t.Context(), "y", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("it was made all the same: %v", err)
+		t.Errorf("the object exists: %v, want NotFound", err)
 	}
 	if _, err := maps.Get(t.Context(), "x", metav1.GetOptions{}); err != nil {
-		t.Errorf("a read, which is not recorded: %v", err)
+		t.Errorf("a read, which needs no record: %v", err)
 	}
 }
 
-// testAuditWebhook sends the records to a webhook: a change that it does not take the record of is not made.
+// testAuditWebhook sends the records to a webhook: a change whose record the webhook refuses is not made.
 func testAuditWebhook(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "audit-webhook")
 	var refuses atomic.Bool
@@ -135,14 +135,14 @@ func testAuditWebhook(t *testing.T, w *world) {
 	}
 	refuses.Store(true)
 	if _, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "y"}}, metav1.CreateOptions{}); !apierrors.IsInternalError(err) {
-		t.Errorf("a change whose record is not taken: %v, want 500", err)
+		t.Errorf("a change whose record is refused: %v, want 500", err)
 	}
 	if _, err := w.client.CoreV1().ConfigMaps(namespace).Get(t.Context(), "y", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("it was made all the same: %v", err)
+		t.Errorf("the object exists: %v, want NotFound", err)
 	}
 }
 
-// completed returns the record of a request that has ended.
+// completed returns the record of the completed request with a verb.
 func completed(t *testing.T, log, verb string) auditv1.Event {
 	t.Helper()
 	file, err := os.Open(log)
@@ -159,11 +159,11 @@ func completed(t *testing.T, log, verb string) auditv1.Event {
 			return event
 		}
 	}
-	t.Fatalf("there is no record of a %s", verb)
+	t.Fatalf("no record of a %s", verb)
 	return auditv1.Event{}
 }
 
-// TestStrictAudit checks that a policy which makes the strict mode pointless is refused.
+// TestStrictAudit checks that a policy that defeats the strict mode is refused.
 func TestStrictAudit(t *testing.T) {
 	for name, test := range map[string]struct {
 		policy string

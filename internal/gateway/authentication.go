@@ -24,8 +24,8 @@ import (
 
 const tokenReviewTimeout = 10 * time.Second
 
-// newAuthenticator accepts certificates of our own authority, tokens that we can judge ourselves, and any token that the hub accepts:
-// service accounts', bootstrap tokens, and whatever its OIDC and webhook settings admit. Nobody needs to log in to ask after our health.
+// newAuthenticator accepts client certificates of the CA, tokens that the gateway's own authenticators accept, and tokens that the hub
+// accepts: of service accounts, bootstrap tokens, and what its OIDC and webhook settings allow. Health checks need no authentication.
 func newAuthenticator(ca dynamiccertificates.CAContentProvider, own []authenticator.Token, reviews authenticationclient.AuthenticationV1Interface, ttl time.Duration) (authenticator.Request, error) {
 	delegating := authenticatorfactory.DelegatingAuthenticatorConfig{
 		TokenAccessReviewClient:  reviews,
@@ -43,21 +43,21 @@ func newAuthenticator(ca dynamiccertificates.CAContentProvider, own []authentica
 	}
 	known := []authenticator.Request{certificates}
 	if len(own) > 0 {
-		judged := cache.New(tokenunion.New(own...), false, ttl, ttl)
-		known = append(known, group.NewAuthenticatedGroupAdder(union.New(bearertoken.New(judged), websocket.NewProtocolAuthenticator(judged))))
+		cached := cache.New(tokenunion.New(own...), false, ttl, ttl)
+		known = append(known, group.NewAuthenticatedGroupAdder(union.New(bearertoken.New(cached), websocket.NewProtocolAuthenticator(cached))))
 	}
 	forHealth := anonymous.NewAuthenticator([]apiserver.AnonymousAuthCondition{{Path: "/livez"}, {Path: "/readyz"}, {Path: "/healthz"}})
 	return union.NewFailOnError(union.New(append(known, tokens)...), forHealth), nil
 }
 
 const (
-	// certificateTTL is how long a verified certificate is believed; its own end and a change of the authority count at once.
+	// certificateTTL is how long a verification is cached. The end of the certificate and a change of the CA take effect at once.
 	certificateTTL = time.Minute
-	// certificateCacheSize bounds the cache, which is emptied when it is full.
+	// certificateCacheSize bounds the cache. A full cache is emptied.
 	certificateCacheSize = 10000
 )
 
-// certificateCache remembers verified client certificates: to verify one costs more than to forward a request.
+// certificateCache caches verified client certificates: verifying one costs more than forwarding a request.
 type certificateCache struct {
 	next authenticator.Request
 	ca   dynamiccertificates.CAContentProvider
@@ -81,7 +81,7 @@ func (c *certificateCache) AuthenticateRequest(r *http.Request) (*authenticator.
 	bundle, now := c.ca.CurrentCABundleContent(), time.Now()
 	c.mu.RLock()
 	entry, found := c.entries[string(leaf.Raw)]
-	current := bytes.Equal(c.bundle, bundle) // mostly they are the same bytes, and nothing is compared
+	current := bytes.Equal(c.bundle, bundle) // fast: usually the same slice
 	c.mu.RUnlock()
 	if found && current && now.Before(entry.until) {
 		return entry.response, true, nil

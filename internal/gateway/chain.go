@@ -14,8 +14,8 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/router"
 )
 
-// chain is every API server's, filter by filter, with the router at its end. It lacks what measures each filter for itself and what
-// traces, which together cost more than routing does. Deadlines are kept without a goroutine per request (deadline.go).
+// chain is the handler chain of kube-apiserver with the router as its last handler. It omits tracing and the latency metrics of each
+// filter, which together cost more than routing. Deadlines need no goroutine per request (deadline.go).
 func (c *Config) chain(own http.Handler, g *genericserver.Config) http.Handler {
 	handler := c.routing(own, g)
 	handler = genericfilters.WithAuthorization(handler, g.Authorization.Authorizer, g.Serializer)
@@ -42,10 +42,10 @@ func (c *Config) chain(own http.Handler, g *genericserver.Config) http.Handler {
 	handler = genericfilters.WithRequestReceivedTimestamp(handler)
 	handler = filters.WithPanicRecovery(handler, g.RequestInfoResolver)
 	handler = genericfilters.WithAuditInit(handler)
-	return withRoom(withSurface(handler))
+	return withStack(withSurface(handler))
 }
 
-// withFairness shares out what the gateway can do at once.
+// withFairness limits the concurrent requests, by the hub's FlowSchemas if they are known.
 func withFairness(next http.Handler, g *genericserver.Config) http.Handler {
 	if g.FlowControl == nil {
 		return filters.WithMaxInFlightLimit(next, g.MaxRequestsInFlight, g.MaxMutatingRequestsInFlight, g.LongRunningFunc)
@@ -55,7 +55,7 @@ func withFairness(next http.Handler, g *genericserver.Config) http.Handler {
 	return filters.WithPriorityAndFairness(next, g.LongRunningFunc, g.FlowControl, estimator, g.RequestTimeout/4)
 }
 
-// routing is what is ours: protection, the views of members, and the router.
+// routing returns the handlers of Cellplane: protection, the views of members, and the router.
 func (c *Config) routing(own http.Handler, g *genericserver.Config) http.Handler {
 	c.router.Own = own
 	objects := router.Objects{Router: c.router, Hub: c.askHub}
@@ -68,7 +68,7 @@ func (c *Config) routing(own http.Handler, g *genericserver.Config) http.Handler
 	}
 }
 
-// stopSignal is closed when the gateway takes no more requests: watches then end, for their clients to go elsewhere.
+// stopSignal is closed when the gateway accepts no more requests. Watches then end, and their clients reconnect to another replica.
 type stopSignal chan struct{}
 
 // ShuttingDown implements request.ServerShutdownSignal.

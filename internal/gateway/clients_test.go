@@ -17,7 +17,7 @@ import (
 	"github.com/cellplane/cellplane/internal/position"
 )
 
-// testExpectations shows what no other test does of what EXPECTATIONS.md lists.
+// testExpectations checks the rows of EXPECTATIONS.md that no other test covers.
 func testExpectations(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "expectations")
 	fill(t, w.client, namespace, 6)
@@ -28,15 +28,15 @@ func testExpectations(t *testing.T, w *world) {
 	t.Run("EventFields", func(t *testing.T) { testEventFields(t, w, namespace) })
 }
 
-// testExpiredWithoutRetry asks for a foreign version: with a time to come back, reflectors would come back with the same.
+// testExpiredWithoutRetry lists at a foreign version: with a Retry-After, reflectors would retry with the same version.
 func testExpiredWithoutRetry(t *testing.T, w *world, namespace string) {
 	response := w.do(t, http.MethodGet, "/api/v1/namespaces/"+namespace+"/configmaps", url.Values{"resourceVersion": {"1" + strings.Repeat("7", 29)}}, nil, nil)
 	if response.StatusCode != http.StatusGone || response.Header.Get("Retry-After") != "" {
-		t.Errorf("got %s, to be retried after %q", response.Status, response.Header.Get("Retry-After"))
+		t.Errorf("got %s with Retry-After %q, want 410 without", response.Status, response.Header.Get("Retry-After"))
 	}
 }
 
-// testNotReached asks for a state that is yet to come: an API server waits for it a while, and then says so.
+// testNotReached lists at a future version: an API server waits for it and then times out.
 func testNotReached(t *testing.T, w *world, namespace string) {
 	maps := w.client.CoreV1().ConfigMaps(namespace)
 	list, err := maps.List(t.Context(), metav1.ListOptions{})
@@ -56,12 +56,12 @@ func testNotReached(t *testing.T, w *world, namespace string) {
 	}
 	response := w.do(t, http.MethodGet, "/api/v1/namespaces/"+namespace+"/configmaps", url.Values{"resourceVersion": {future}, "resourceVersionMatch": {"NotOlderThan"}}, nil, nil)
 	if response.StatusCode != http.StatusGatewayTimeout {
-		t.Errorf("a state that is yet to come: %s", response.Status)
+		t.Errorf("a list at a future version: %s, want 504", response.Status)
 	}
 }
 
-// testOwnWrites checks that the version of a write's answer is not beyond what a stream has told when it has told of that write: controllers
-// wait until their caches are as new as what they wrote.
+// testOwnWrites checks that the version in the answer to a write is not later than that of its watch event: controllers wait until their
+// caches have reached the version that they wrote.
 func testOwnWrites(t *testing.T, w *world, namespace string) {
 	maps := w.client.CoreV1().ConfigMaps(namespace)
 	list, err := maps.List(t.Context(), metav1.ListOptions{})
@@ -78,12 +78,12 @@ func testOwnWrites(t *testing.T, w *world, namespace string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		told, ok := next(t, stream).Object.(*corev1.ConfigMap)
-		if !ok || told.Name != written.Name {
-			t.Fatalf("the stream tells of %v, want %s", told, written.Name)
+		watched, ok := next(t, stream).Object.(*corev1.ConfigMap)
+		if !ok || watched.Name != written.Name {
+			t.Fatalf("got an event of %v, want %s", watched, written.Name)
 		}
-		if order, err := resourceversion.CompareResourceVersion(written.ResourceVersion, told.ResourceVersion); err != nil || order > 0 {
-			t.Errorf("the write has version %s, and the stream told of it with %s: %v", written.ResourceVersion, told.ResourceVersion, err)
+		if order, err := resourceversion.CompareResourceVersion(written.ResourceVersion, watched.ResourceVersion); err != nil || order > 0 {
+			t.Errorf("the write has version %s, its event %s: %v", written.ResourceVersion, watched.ResourceVersion, err)
 		}
 	}
 }
@@ -121,7 +121,7 @@ func testPodFields(t *testing.T, w *world, namespace string) {
 		}
 	}
 	if _, err := pods.List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nothing=x"}); !apierrors.IsBadRequest(err) {
-		t.Errorf("a field that is none: %v", err)
+		t.Errorf("an unknown field: %v, want 400", err)
 	}
 }
 

@@ -34,10 +34,10 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/views"
 )
 
-// watchTermination is how long watches are given to end when the gateway stops.
+// watchTermination is the time in which watches end when the gateway stops.
 const watchTermination = 5 * time.Second
 
-// Config is a gateway that can be made.
+// Config is a complete configuration of a gateway.
 type Config struct {
 	options CompletedOptions
 	generic *genericserver.Config
@@ -55,18 +55,18 @@ type Config struct {
 	router      *router.Router
 	views       *views.Views // nil if the objects of members are not shown
 	shares      *topology.Tracker
-	// stop ends what works in the background from the beginning.
+	// stop ends the background work that starts before Run.
 	stop context.CancelFunc
-	// stopping is closed when no more requests are taken.
+	// stopping is closed when no more requests are accepted.
 	stopping stopSignal
 }
 
-// NewConfig makes a Config of options that have been validated.
+// NewConfig returns the Config of validated options.
 func NewConfig(o CompletedOptions) (*Config, error) {
 	c := &Config{options: o, generic: genericserver.NewConfig(forward.Codecs), stopping: make(stopSignal)}
 	var err error
 	if c.hubClient, err = kubernetes.NewForConfig(o.hub); err != nil {
-		return nil, fmt.Errorf("preparing to talk to the hub: %w", err)
+		return nil, fmt.Errorf("creating a client of the hub: %w", err)
 	}
 	c.informers = informers.NewSharedInformerFactory(c.hubClient, 0)
 	hub, err := fleet.NewUpstream("hub", o.endpoint, o.Connections)
@@ -81,7 +81,7 @@ func NewConfig(o CompletedOptions) (*Config, error) {
 	}
 	c.topology = topology.NewTracker(source, &fleet.Cells{Connections: o.Connections}, o.StateDir)
 	if c.definitions, err = clientset.NewForConfig(o.hub); err != nil {
-		return nil, fmt.Errorf("preparing to talk to the hub: %w", err)
+		return nil, fmt.Errorf("creating a client of the hub: %w", err)
 	}
 	c.kinds = kinds.NewRegistry(kinds.Options{Hub: hub, Cells: c.cells, Expose: c.exposes(), Definition: c.definition, Metrics: c.hasMetrics, Dir: o.StateDir})
 	var kept func() *rbac.Index
@@ -90,7 +90,7 @@ func NewConfig(o CompletedOptions) (*Config, error) {
 		kept = c.rights.Kept
 	}
 	if c.authorizer, err = rbac.NewAuthorizer(c.informers, kept); err != nil {
-		return nil, fmt.Errorf("preparing authorization: %w", err)
+		return nil, fmt.Errorf("configuring authorization: %w", err)
 	}
 	c.documents = documents.New(hub, o.StateDir, c.announced)
 	if c.members, err = members.NewDirectory(o.hub, o.StateDir); err != nil {
@@ -101,7 +101,7 @@ func NewConfig(o CompletedOptions) (*Config, error) {
 		return nil, err
 	}
 	if c.policies, err = protection.NewPolicies(own, c.informers, o.StateDir); err != nil {
-		return nil, fmt.Errorf("preparing protection: %w", err)
+		return nil, fmt.Errorf("configuring protection: %w", err)
 	}
 	c.router = router.New(router.Router{
 		Hub:             hub,
@@ -114,7 +114,7 @@ func NewConfig(o CompletedOptions) (*Config, error) {
 	return c, c.completeGeneric()
 }
 
-// completeGeneric fills in the generic server's configuration.
+// completeGeneric sets the configuration of the generic server.
 func (c *Config) completeGeneric() error {
 	o, g := c.options, c.generic
 	g.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
@@ -122,42 +122,42 @@ func (c *Config) completeGeneric() error {
 	g.MaxRequestsInFlight, g.MaxMutatingRequestsInFlight = o.MaxRequestsInFlight, o.MaxMutatingRequestsInFlight
 	g.RequestTimeout, g.ShutdownDelayDuration, g.GoawayChance = o.RequestTimeout, o.ShutdownDelay, o.GoawayChance
 	g.ShutdownWatchTerminationGracePeriod = watchTermination
-	g.LongRunningFunc = lasts
+	g.LongRunningFunc = isLongRunning
 	if err := o.SecureServing.ApplyTo(&g.SecureServing, &g.LoopbackClientConfig); err != nil {
-		return fmt.Errorf("preparing to serve: %w", err)
+		return fmt.Errorf("configuring serving: %w", err)
 	}
 	ca, err := o.ClientCA.GetClientCAContentProvider()
 	if err != nil {
 		return fmt.Errorf("reading --client-ca-file: %w", err)
 	}
 	if err := g.Authentication.ApplyClientCert(ca, g.SecureServing); err != nil {
-		return fmt.Errorf("preparing authentication: %w", err)
+		return fmt.Errorf("configuring authentication: %w", err)
 	}
 	var ctx context.Context
 	ctx, c.stop = context.WithCancel(context.Background())
 	own, err := tokens.New(ctx, o.Tokens)
 	if err != nil {
-		return fmt.Errorf("preparing authentication: %w", err)
+		return fmt.Errorf("configuring authentication: %w", err)
 	}
 	if g.Authentication.Authenticator, err = newAuthenticator(ca, own, c.hubClient.AuthenticationV1(), o.TokenCacheTTL); err != nil {
-		return fmt.Errorf("preparing authentication: %w", err)
+		return fmt.Errorf("configuring authentication: %w", err)
 	}
 	health, err := path.NewAuthorizer([]string{"/healthz", "/livez", "/livez/*", "/readyz", "/readyz/*"})
 	if err != nil {
-		return fmt.Errorf("preparing authorization: %w", err)
+		return fmt.Errorf("configuring authorization: %w", err)
 	}
 	g.Authorization.Authorizer = union.New(authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup), health, c.authorizer)
 	if err := o.Audit.ApplyTo(g); err != nil {
-		return fmt.Errorf("preparing audit: %w", err)
+		return fmt.Errorf("configuring audit: %w", err)
 	}
 	if err := o.Features.ApplyTo(g, c.hubClient, c.informers); err != nil {
-		return fmt.Errorf("preparing flow control: %w", err)
+		return fmt.Errorf("configuring flow control: %w", err)
 	}
 	g.BuildHandlerChainFunc = c.chain
 	return nil
 }
 
-// askHub sends a request to the hub as the gateway.
+// askHub sends a request to the hub with the identity of the gateway.
 func (c *Config) askHub(ctx context.Context, method, path string, query url.Values, body []byte) ([]byte, error) {
 	r := c.hubClient.Discovery().RESTClient().Verb(method).AbsPath(path).SetHeader("Accept", "application/json").SetHeader("Content-Type", "application/json")
 	for key, values := range query {
@@ -178,7 +178,7 @@ func (c *Config) cells() []*fleet.Upstream {
 	return nil
 }
 
-// exposes returns which resources are announced, nil meaning all.
+// exposes returns which resources discovery shows, nil for all.
 func (c *Config) exposes() func(schema.GroupResource) bool {
 	if c.options.expose == nil {
 		return nil
@@ -186,7 +186,7 @@ func (c *Config) exposes() func(schema.GroupResource) bool {
 	return func(resource schema.GroupResource) bool { return c.options.expose[resource] }
 }
 
-// announced returns what clients are told of, nil while that is not known.
+// announced returns what discovery shows, nil while that is not known.
 func (c *Config) announced() *kinds.Announced {
 	if catalog := c.kinds.Catalog(); catalog != nil {
 		return catalog.Announced

@@ -20,8 +20,8 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// testControllers runs the stock controllers for namespaces and garbage against the gateway: owners and what they own are in different
-// cells, and a namespace has something in each of them and on the hub.
+// testControllers runs the stock namespace and garbage-collector controllers against the gateway. Owners and dependents are in different
+// cells, and the namespace has objects in each cell and on the hub.
 func testControllers(t *testing.T, w *world) {
 	startControllers(t, w)
 	namespace := gatewaytest.Namespace(t, w.Federation, "controllers")
@@ -44,12 +44,12 @@ func testControllers(t *testing.T, w *world) {
 			cells[ownerOf(t, w, namespace, name)] = true
 		}
 		if len(cells) != len(w.Cells) {
-			t.Fatalf("what is owned is in cells %v, want it in all", cells)
+			t.Fatalf("the dependents are in cells %v, want all", cells)
 		}
 		if err := maps.Delete(t.Context(), owner.Name, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
 			t.Fatal(err)
 		}
-		testenv.Eventually(t, "the owner and what it owned are dealt with: "+string(policy), func(ctx context.Context) (bool, error) {
+		testenv.Eventually(t, "owner and dependents are processed with policy "+string(policy), func(ctx context.Context) (bool, error) {
 			left, err := maps.List(ctx, metav1.ListOptions{})
 			if err != nil {
 				return false, err
@@ -80,7 +80,7 @@ func testNamespaceDeletion(t *testing.T, w *world, namespace string) {
 	testenv.Eventually(t, "the namespace is gone", func(ctx context.Context) (bool, error) {
 		got, err := w.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 		if err == nil {
-			return false, fmt.Errorf("it says %v", got.Status)
+			return false, fmt.Errorf("its status is %v", got.Status)
 		}
 		return apierrors.IsNotFound(err), err
 	})
@@ -92,7 +92,7 @@ func testNamespaceDeletion(t *testing.T, w *world, namespace string) {
 	}
 }
 
-// startControllers runs the controllers that a federation runs.
+// startControllers runs the stock controllers of a federation.
 func startControllers(t *testing.T, w *world) {
 	t.Helper()
 	kubeconfig, err := w.Hub.KubeconfigFor("federation-controllers", "system:kube-controller-manager")

@@ -52,11 +52,11 @@ func testNewNamespace(t *testing.T, w *world) {
 	}
 	_, err := w.client.CoreV1().ConfigMaps("no-such-namespace").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{})
 	if !apierrors.IsNotFound(err) {
-		t.Errorf("creating an object in no namespace: %v, want 404", err)
+		t.Errorf("creating an object in a missing namespace: %v, want 404", err)
 	}
 }
 
-// testNewKind uses a custom resource before its definition has reached the cells. It is announced when all have it.
+// testNewKind uses a custom resource before its definition has reached the cells. Discovery shows it when all cells have it.
 func testNewKind(t *testing.T, w *world) {
 	gvr := schema.GroupVersionResource{Group: "example.io", Version: "v1", Resource: "gadgets"}
 	definition := &apiextensionsv1.CustomResourceDefinition{
@@ -104,12 +104,13 @@ func testNewKind(t *testing.T, w *world) {
 	}
 	define(adminOf(t, w.Cells[0]))
 	define(adminOf(t, w.Cells[1]))
+	w.waitStored(t, 0, gvr, "default")
 	if announced() {
-		t.Error("the kind was announced before every cell had it")
+		t.Error("discovery shows the kind before every cell serves it")
 	}
 	define(adminOf(t, w.Cells[2]))
 	group.Wait()
-	testenv.Eventually(t, "the kind is announced", func(context.Context) (bool, error) { return announced(), nil })
+	testenv.Eventually(t, "discovery shows the kind", func(context.Context) (bool, error) { return announced(), nil })
 	list, err := client.Resource(gvr).List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) != 6 {
 		t.Errorf("listed %v: %v", list, err)
@@ -117,4 +118,17 @@ func testNewKind(t *testing.T, w *world) {
 	if list != nil && list.GetKind() != "GadgetList" {
 		t.Errorf("the list is a %s", list.GetKind())
 	}
+}
+
+// waitStored waits until a cell stores an object of a kind: the gateway knows the kind then, and that the cell serves it.
+func (w *world) waitStored(t *testing.T, cell int, resource schema.GroupVersionResource, namespace string) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(adminOf(t, w.Cells[cell]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, w.Cells[cell].Name()+" stores one of "+resource.Resource, func(ctx context.Context) (bool, error) {
+		list, err := client.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{})
+		return err == nil && len(list.Items) > 0, err
+	})
 }

@@ -10,18 +10,17 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// lastWords is how long a client has to take an answer that came at the deadline.
-const lastWords = 5 * time.Second
+// answerTimeout is how long a client may take to read an answer that was written at the deadline.
+const answerTimeout = 5 * time.Second
 
-// withDeadline keeps the deadline of a request, which its context has. Whatever a request waits for behind the gateway ends with its
-// context, and is answered. A client that does not send its body, or does not take its answer, is not waited for either.
+// withDeadline enforces the deadline in the context of a request. Waits behind the gateway end with the context. Waits for a client
+// that does not send its body, or does not read the answer, end by deadlines of the connection.
 //
-// The generic filter runs every request in a goroutine of its own that it can leave behind; that is a copy of the request and another
-// stack to grow for each.
-func withDeadline(next http.Handler, lasts request.LongRunningRequestCheck) http.Handler {
+// The generic filter runs each request in a goroutine that it can abandon, which costs a copy of the request and another stack.
+func withDeadline(next http.Handler, longRunning request.LongRunningRequestCheck) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
-		if info, found := request.RequestInfoFrom(ctx); !found || lasts(r, info) {
+		if info, found := request.RequestInfoFrom(ctx); !found || longRunning(r, info) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -30,22 +29,23 @@ func withDeadline(next http.Handler, lasts request.LongRunningRequestCheck) http
 		stop := context.AfterFunc(ctx, func() {
 			defer close(over)
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				hurry(controller)
+				expire(controller)
 			}
 		})
 		defer func() {
 			if stop() {
 				return
 			}
-			<-over // the connection is not ours any more once we have returned
+			<-over // the handler may not use the connection after it has returned
 			_ = controller.SetWriteDeadline(time.Time{})
 		}()
 		next.ServeHTTP(w, r)
 	})
 }
 
-// lasts reports whether a request may last, as API servers say. Five filters ask, so that it is no lookup in sets.
-func lasts(r *http.Request, info *request.RequestInfo) bool {
+// isLongRunning reports whether a request has no deadline, by the rules of kube-apiserver. Five filters call it for each request, so
+// it uses no sets.
+func isLongRunning(r *http.Request, info *request.RequestInfo) bool {
 	switch info.Verb {
 	case "watch", "proxy":
 		return true
@@ -57,10 +57,9 @@ func lasts(r *http.Request, info *request.RequestInfo) bool {
 	return !info.IsResourceRequest && strings.HasPrefix(r.URL.Path, "/debug/pprof/")
 }
 
-// hurry ends what waits for the client: what it has not sent at once, what it does not take soon. Connections that cannot do that end
-// with their client.
-func hurry(controller *http.ResponseController) {
+// expire ends reads from the client at once, and writes to it soon. Connections without deadlines end with their client.
+func expire(controller *http.ResponseController) {
 	now := time.Now()
 	_ = controller.SetReadDeadline(now)
-	_ = controller.SetWriteDeadline(now.Add(lastWords))
+	_ = controller.SetWriteDeadline(now.Add(answerTimeout))
 }

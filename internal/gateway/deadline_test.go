@@ -17,12 +17,12 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 )
 
-// TestDeadline shows that a request is answered at its deadline whatever it waits for, in both versions of HTTP, and that its connection
-// serves the next one.
+// TestDeadline checks for HTTP/1.1 and HTTP/2 that a request is answered at its deadline, whatever it waits for, and that its connection
+// then serves the next request.
 func TestDeadline(t *testing.T) {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
-		case "/body": // which the client does not send
+		case "/body": // the client does not send it
 			if _, err := io.Copy(io.Discard, r.Body); err != nil {
 				forward.WriteError(w, r, err)
 			}
@@ -31,7 +31,7 @@ func TestDeadline(t *testing.T) {
 			forward.WriteError(w, r, r.Context().Err())
 		}
 	})
-	hurried := withDeadline(handler, lasts)
+	bounded := withDeadline(handler, isLongRunning)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := request.WithRequestInfo(r.Context(), &request.RequestInfo{Verb: "create", IsResourceRequest: true, Path: r.URL.Path})
 		if r.URL.Path != "/" {
@@ -39,7 +39,7 @@ func TestDeadline(t *testing.T) {
 			ctx, cancel = context.WithTimeout(ctx, 50*time.Millisecond)
 			defer cancel()
 		}
-		hurried.ServeHTTP(w, r.WithContext(ctx))
+		bounded.ServeHTTP(w, r.WithContext(ctx))
 	}))
 	server.EnableHTTP2 = true
 	server.StartTLS()
@@ -80,11 +80,11 @@ func expectStatus(t *testing.T, client *http.Client, r *http.Request, want int) 
 	}
 	defer response.Body.Close()
 	if response.StatusCode != want {
-		t.Errorf("%s is answered with %s", r.URL.Path, response.Status)
+		t.Errorf("%s: got %s, want %d", r.URL.Path, response.Status, want)
 	}
 }
 
-// TestPanic shows that a fault in one request ends that request, as in any API server, and harms no other.
+// TestPanic checks that a panic ends its own request only.
 func TestPanic(t *testing.T) {
 	faulty := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1/pods" {
@@ -92,7 +92,7 @@ func TestPanic(t *testing.T) {
 		}
 	})
 	infos := &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
-	handler := filters.WithPanicRecovery(genericfilters.WithRequestInfo(withDeadline(faulty, lasts), infos), infos)
+	handler := filters.WithPanicRecovery(genericfilters.WithRequestInfo(withDeadline(faulty, isLongRunning), infos), infos)
 	server := httptest.NewTLSServer(handler)
 	t.Cleanup(server.Close)
 	response, err := server.Client().Get(server.URL + "/api/v1/pods")
@@ -100,7 +100,7 @@ func TestPanic(t *testing.T) {
 		_ = response.Body.Close()
 	}
 	if err == nil && response.StatusCode != http.StatusInternalServerError {
-		t.Errorf("a fault is answered with %s", response.Status)
+		t.Errorf("a request that panics: %s, want 500 or no answer", response.Status)
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/api/v1/nodes", http.NoBody)
 	if err != nil {

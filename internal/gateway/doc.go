@@ -1,6 +1,7 @@
-// Package gateway is the one Kubernetes API in front of all cells.
+// Package gateway is the Kubernetes API in front of all cells.
 //
-// It is k8s.io/apiserver's generic server and handler chain with a router as the last handler: authentication, audit, fairness and
-// authorization are those of every API server, with the hub as their source. Options are completed, validated and made a Config, and
-// a Config makes a Server, so that an incomplete one cannot be run.
+// It is the generic server and handler chain of k8s.io/apiserver with a router as the last handler. Authentication, audit, fairness and
+// authorization are those of kube-apiserver and take their configuration from the hub.
+//
+// Options are completed and validated, a Config is made from them, and a Server from the Config, so an incomplete server cannot run.
 package gateway

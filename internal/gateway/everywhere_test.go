@@ -44,7 +44,7 @@ func testDeleteCollection(t *testing.T, w *world) {
 	testDeletePages(t, w, namespace)
 }
 
-// testDeletePages deletes with a limit: what a list with that limit shows goes, and its token leads on.
+// testDeletePages deletes with a limit: each request deletes one page, and its token continues.
 func testDeletePages(t *testing.T, w *world, namespace string) {
 	t.Helper()
 	fill(t, w.client, namespace, 12)
@@ -66,7 +66,7 @@ func testDeletePages(t *testing.T, w *world, namespace string) {
 	}
 }
 
-// testEvents finds events that a cell's engine has written, whatever their names hash to, in both of their groups.
+// testEvents finds events that were written in any cell, whatever their slots, in both API groups.
 func testEvents(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "events")
 	for i, cell := range w.Cells {
@@ -98,11 +98,11 @@ func testEvents(t *testing.T, w *world) {
 		}
 	}
 	if _, err := w.client.CoreV1().Events(namespace).Get(t.Context(), "nothing", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("an event that is not there: %v", err)
+		t.Errorf("a missing event: %v, want 404", err)
 	}
 }
 
-// testSurfaces uses the API under its other name.
+// testSurfaces uses the API under /federation.
 func testSurfaces(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "surfaces")
 	fill(t, w.client, namespace, 5)
@@ -194,7 +194,7 @@ func checkDescriptions(t *testing.T, g *gatewaytest.Gateway) {
 	}
 }
 
-// testControlPlaneNamespaces looks for what cells have for themselves, or as copies of the hub's: nobody sees it.
+// testControlPlaneNamespaces checks that objects of the control plane's own namespaces in cells are not shown.
 func testControlPlaneNamespaces(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "beside-control-plane")
 	secrets := w.client.CoreV1().Secrets("")

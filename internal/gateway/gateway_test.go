@@ -18,7 +18,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv/kubectltest"
 )
 
-// world is what the tests of this package share.
+// world is a federation with three cells and a member, and a gateway in front of it.
 type world struct {
 	*local.Federation
 	gateway *gatewaytest.Gateway
@@ -26,9 +26,10 @@ type world struct {
 	kubectl kubectltest.Kubectl
 }
 
-// TestGateway runs all tests that leave the control planes alone against one federation.
+// TestGateway runs all tests that need control planes against one federation. The last ones stop control planes and raise the fences
+// of cells, so their order matters.
 func TestGateway(t *testing.T) {
-	federation := testenv.StartFederation(t, local.Spec{Cells: 3})
+	federation := testenv.StartFederation(t, local.Spec{Cells: 3, Members: 1, Nodes: 1})
 	gatewaytest.Namespace(t, federation, names.SystemNamespace)
 	w := &world{Federation: federation, gateway: gatewaytest.Start(t, federation, nil)}
 	w.client, w.kubectl = w.gateway.Client(t), kubectltest.Kubectl(w.gateway.Kubeconfig(t))
@@ -86,6 +87,9 @@ func TestGateway(t *testing.T) {
 		{"Helm", testHelm},
 		{"Controllers", testControllers},
 		{"Bookmarks", bookmarks},
+		{"MemberProxy", testMemberProxy},
+		{"Outages", testOutages},
+		{"Moving", testMoving},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, w) })
 	}

@@ -14,8 +14,7 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 )
 
-// testGoaway shows that a client is sent to another connection now and then, and does not notice: behind a balancer that is another
-// replica.
+// testGoaway checks that clients are sometimes made to reconnect, without an error: behind a load balancer they reach another replica.
 func testGoaway(t *testing.T, w *world) {
 	g := gatewaytest.Start(t, w.Federation, func(o *gateway.Options) { o.GoawayChance = 0.02 })
 	var dialled atomic.Int64
@@ -28,7 +27,7 @@ func testGoaway(t *testing.T, w *world) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const enough = 5000 // that none of so many requests moves the client has a chance of 10⁻⁴⁴
+	const enough = 5000 // the probability that none of them reconnects is 10⁻⁴⁴
 	for range enough {
 		response, err := client.Get(g.URL() + "/readyz")
 		if err != nil {

@@ -15,8 +15,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// helm builds Helm, which has a go.mod of its own: it is a client to be tested with and nothing that we depend on. It returns a
-// function that runs it.
+// helm builds Helm and returns a function that runs it. Helm has its own go.mod, because it is a test client and not a dependency.
 func (w *world) helm(t *testing.T, namespace string) func(args ...string) string {
 	t.Helper()
 	source, err := filepath.Abs("testdata/helm")
@@ -43,7 +42,7 @@ func (w *world) helm(t *testing.T, namespace string) func(args ...string) string
 	}
 }
 
-// testHelm lets Helm live with the gateway: its objects and its own records are spread over all cells and the hub.
+// testHelm uses Helm through the gateway: the objects and Secrets of a release are spread over all cells and the hub.
 func testHelm(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "helm")
 	helm := w.helm(t, namespace)
@@ -59,23 +58,23 @@ func testHelm(t *testing.T, w *world) {
 		}
 		_, err = w.client.CoreV1().ConfigMaps(namespace).Get(t.Context(), "shop-extra", metav1.GetOptions{})
 		if extra != (err == nil) || !extra && !apierrors.IsNotFound(err) {
-			t.Errorf("getting what only some releases have: %v", err)
+			t.Errorf("the optional object: %v, want it to exist: %v", err, extra)
 		}
 	}
 	helm("install", "shop", "chart")
 	expect(2, "hello", true)
 	if out := helm("list"); !strings.Contains(out, "shop-0.1.0") {
-		t.Errorf("helm list says %s", out)
+		t.Errorf("helm list printed %s", out)
 	}
 	helm("upgrade", "shop", "chart", "--set", "replicas=5,greeting=good morning,extra=false")
 	expect(5, "good morning", false)
 	helm("rollback", "shop", "1")
 	expect(2, "hello", true)
 	if out := helm("history", "shop"); strings.Count(out, "superseded") != 2 || strings.Count(out, "deployed") != 1 || !strings.Contains(out, "Rollback to 1") {
-		t.Errorf("helm history says %s", out)
+		t.Errorf("helm history printed %s", out)
 	}
 	if out := helm("get", "manifest", "shop"); !strings.Contains(out, "kind: Deployment") {
-		t.Errorf("helm get manifest says %s", out)
+		t.Errorf("helm get manifest printed %s", out)
 	}
 	helm("uninstall", "shop")
 	testenv.Eventually(t, "nothing of the release is left", func(ctx context.Context) (bool, error) {
@@ -91,7 +90,7 @@ func testHelm(t *testing.T, w *world) {
 		if err != nil {
 			return false, err
 		}
-		// What a hook has made stays: that is Helm's rule.
+		// Helm does not delete objects of hooks.
 		return len(deployments.Items) == 0 && len(secrets.Items) == 0 && len(maps.Items) == 1, nil
 	})
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// testUsers checks that users can do what the hub's RBAC says, in cells as on the hub, and no more.
+// testUsers checks that users have exactly the rights of the hub's RBAC, in cells and on the hub.
 func testUsers(t *testing.T, w *world) {
 	mine, other := gatewaytest.Namespace(t, w.Federation, "users-mine"), gatewaytest.Namespace(t, w.Federation, "users-other")
 	alice := clientFor(t, w.gateway.ConfigFor(t, "alice", "team-a"))
@@ -92,7 +92,7 @@ func testUsers(t *testing.T, w *world) {
 	})
 }
 
-// testHostile sends what nobody should send.
+// testHostile sends malicious requests.
 func testHostile(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "hostile")
 	mallory := w.gateway.ConfigFor(t, "mallory")
@@ -110,10 +110,10 @@ func testHostile(t *testing.T, w *world) {
 		body         string
 		want         []int
 	}{
-		{"nobody", anonymous, "GET", path, nil, "", []int{401}},
-		{"nobody asks after our health", anonymous, "GET", "/readyz", nil, "", []int{200}},
-		{"nobody asks what there is", anonymous, "GET", "/apis", nil, "", []int{401}},
-		{"forged headers of nobody", anonymous, "GET", path, forged, "", []int{401}},
+		{"anonymous", anonymous, "GET", path, nil, "", []int{401}},
+		{"anonymous health check", anonymous, "GET", "/readyz", nil, "", []int{200}},
+		{"anonymous discovery", anonymous, "GET", "/apis", nil, "", []int{401}},
+		{"anonymous forged headers", anonymous, "GET", path, forged, "", []int{401}},
 		{"forged headers of a user", mallory, "GET", path, forged, "", []int{403}},
 		{"forged headers on the hub", mallory, "GET", "/api/v1/nodes", forged, "", []int{403}},
 		{"forged impersonation", mallory, "GET", path, http.Header{"Impersonate-User": {"a"}, "Impersonate-Group": {"system:masters"}}, "", []int{403}},

@@ -24,7 +24,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// testHubSource runs a gateway that learns of its cells from the hub.
+// testHubSource runs a gateway that gets its topology from the hub.
 func testHubSource(t *testing.T, w *world) {
 	objects, err := dynamic.NewForConfig(w.gateway.Config(t))
 	if err != nil {
@@ -71,17 +71,17 @@ func testHubSource(t *testing.T, w *world) {
 	}
 	info, err := os.Stat(state + "/topology.json")
 	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the topology is kept as %v: %v", info, err)
+		t.Errorf("the kept topology has %v: %v", info, err)
 	}
 	tracker := topology.NewTracker(silent{}, &fleet.Cells{}, state)
 	go func() { _ = tracker.Run(t.Context()) }()
 	<-tracker.Known()
 	if names := tracker.View().Names(); len(names) != 3 {
-		t.Errorf("kept are %v", names)
+		t.Errorf("the kept topology has %v, want 3 cells", names)
 	}
 }
 
-// silent is a source that never says anything.
+// silent is a source that never delivers a topology.
 type silent struct{}
 
 // Run implements topology.Source.
@@ -90,27 +90,27 @@ func (silent) Run(ctx context.Context, _ func(topology.Topology)) error {
 	return nil
 }
 
-// testNotReady asks a gateway that does not know its cells: it says so, instead of that there is nothing.
+// testNotReady asks a gateway that does not know its cells: it must answer 503, not 404 or an empty list.
 func testNotReady(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "not-ready")
 	fill(t, w.client, namespace, 3)
 	options := gatewaytest.Options(t, w.Federation)
 	options.Source = silent{}
 	config := gatewaytest.Launch(t, w.Federation, options).Config(t)
-	testenv.Eventually(t, "all is known but the cells", func(context.Context) (bool, error) {
+	testenv.Eventually(t, "everything but the topology is known", func(context.Context) (bool, error) {
 		response := send(t, config, http.MethodGet, "/readyz?verbose", nil, "")
 		body, err := io.ReadAll(response.Body)
 		if err != nil {
 			return false, err
 		}
 		if response.StatusCode == http.StatusOK {
-			t.Fatalf("it is ready: %s", body)
+			t.Fatalf("the gateway is ready: %s", body)
 		}
 		return strings.Count(string(body), "[-]") == 1 && strings.Contains(string(body), "[-]topology"), fmt.Errorf("%s", body)
 	})
 	for _, name := range []string{"", "/map-001", "/absent"} {
 		if response := send(t, config, http.MethodGet, "/api/v1/namespaces/"+namespace+"/configmaps"+name, nil, ""); response.StatusCode != http.StatusServiceUnavailable {
-			t.Errorf("%s is answered with %s", name, response.Status)
+			t.Errorf("%q: %s, want 503", name, response.Status)
 		}
 	}
 }

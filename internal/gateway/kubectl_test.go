@@ -45,7 +45,7 @@ func testKubectl(t *testing.T, w *world) {
 	expect := func(want string, args ...string) {
 		t.Helper()
 		if out := w.kubectl.Must(t, args...); !strings.Contains(out, want) {
-			t.Errorf("kubectl %s: said %q, which lacks %q", strings.Join(args, " "), out, want)
+			t.Errorf("kubectl %s: printed %q, want %q in it", strings.Join(args, " "), out, want)
 		}
 	}
 	expect("created", in("apply", "-f", manifest)...)
@@ -88,11 +88,11 @@ func testKubectl(t *testing.T, w *world) {
 	expect("condition met", in("wait", "--for=condition=Available", "deployment/web", "--timeout=60s")...)
 	expect("deleted", in("delete", "deployment", "web", "--timeout=60s")...)
 	if out, err := w.kubectl.Try(t.Context(), t, "", in("get", "deployment", "web")...); err == nil || !strings.Contains(out, "NotFound") {
-		t.Errorf("getting what was deleted: %v: %s", err, out)
+		t.Errorf("getting a deleted object: %v: %s", err, out)
 	}
 }
 
-// finishRollout says what the deployment controller of a real cluster would say.
+// finishRollout writes the status that the deployment controller of a cluster would write.
 func (w *world) finishRollout(t *testing.T, namespace, name string) {
 	t.Helper()
 	deployments := w.client.AppsV1().Deployments(namespace)
@@ -110,13 +110,13 @@ func (w *world) finishRollout(t *testing.T, namespace, name string) {
 	}
 }
 
-// testKubectlWatch checks that watching after a paged list shows nothing twice.
+// testKubectlWatch checks that a watch after a paged list shows no object twice.
 func testKubectlWatch(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "kubectl-watch")
 	fill(t, w.client, namespace, 7)
 	w.kubectl.Must(t, "label", "configmaps", "-n", namespace, "-l", "third", "watched=yes")
 	for _, test := range []struct {
-		last string // what is listed last
+		last string // the last listed object
 		args []string
 	}{
 		{"map-006", []string{"get", "configmaps", "-w", "-n", namespace}},
@@ -135,14 +135,14 @@ func testKubectlWatch(t *testing.T, w *world) {
 		before := out.String()
 		value := strings.Join(args, "-")
 		testenv.Eventually(t, "kubectl shows a change", func(context.Context) (bool, error) {
-			// The watch may begin after the change: then another one is needed.
+			// The watch may begin after the change, so change it repeatedly.
 			value += "."
 			w.kubectl.Must(t, "label", "configmap", "map-003", "-n", namespace, fmt.Sprintf("changed=x%d", len(value)), "--overwrite")
 			return len(out.String()) > len(before), nil
 		})
 		after := strings.TrimPrefix(out.String(), before)
 		if strings.Contains(after, "map-000") {
-			t.Errorf("kubectl %s showed again what it had shown: %q after %q", strings.Join(args, " "), after, before)
+			t.Errorf("kubectl %s shows an object twice: %q after %q", strings.Join(args, " "), after, before)
 		}
 		cancel()
 		<-done

@@ -22,8 +22,8 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// testLateKind takes a definition away from one cell and gives it back, as a cell that begins anew would get it: nobody who watches is told
-// that there is no such kind. When the definition is really deleted, everybody is.
+// testLateKind deletes a CRD in one cell and creates it again, as in a cell that starts empty: no watcher may get a 404. When the CRD is
+// deleted everywhere, every watcher must.
 func testLateKind(t *testing.T, w *world) {
 	k := &lateKind{world: w, resource: schema.GroupVersionResource{Group: "late.example.io", Version: "v1", Resource: "widgets"}}
 	everywhere := []*rest.Config{adminOf(t, w.Hub), adminOf(t, w.Cells[0]), adminOf(t, w.Cells[1]), adminOf(t, w.Cells[2])}
@@ -57,7 +57,7 @@ func testLateKind(t *testing.T, w *world) {
 	elsewhere, there := k.nameIn(t, 1), k.nameIn(t, 0)
 	k.create(t, widgets, elsewhere)
 	shows(elsewhere)
-	// What is created there meanwhile waits for the definition, and so does who begins to watch.
+	// Creates in that cell, and new watches, wait for the definition.
 	var group sync.WaitGroup
 	group.Go(func() { k.create(t, widgets, there) })
 	group.Go(func() {
@@ -72,8 +72,8 @@ func testLateKind(t *testing.T, w *world) {
 	group.Wait()
 	shows(there)
 	for _, err := range k.noted() {
-		if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) { // the cell has begun anew, and cannot tell what was before
-			t.Errorf("the informer was told: %v", err)
+		if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) { // the cell has lost its history
+			t.Errorf("the informer got: %v", err)
 		}
 	}
 
@@ -89,7 +89,7 @@ func testLateKind(t *testing.T, w *world) {
 	for _, plane := range everywhere {
 		k.forget(t, plane)
 	}
-	testenv.Eventually(t, "the watch of a kind that is no more has ended", func(context.Context) (bool, error) {
+	testenv.Eventually(t, "the watch of the deleted kind has ended", func(context.Context) (bool, error) {
 		select {
 		case event, open := <-stream.ResultChan():
 			return !open, fmt.Errorf("got %v", event)
@@ -98,29 +98,29 @@ func testLateKind(t *testing.T, w *world) {
 		}
 	})
 	if _, err := widgets.Watch(ctx, metav1.ListOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("watching a kind that is no more: %v, want 404", err)
+		t.Errorf("watching a deleted kind: %v, want 404", err)
 	}
 }
 
-// lateKind is a kind whose definition comes and goes, and what an informer of it was told.
+// lateKind is a kind whose definition is created and deleted, and the errors that an informer of it got.
 type lateKind struct {
 	*world
 	resource schema.GroupVersionResource
 
 	mu   sync.Mutex
-	told []error
+	errs []error
 }
 
 func (k *lateKind) note(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.told = append(k.told, err)
+	k.errs = append(k.errs, err)
 }
 
 func (k *lateKind) noted() []error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return append([]error(nil), k.told...)
+	return append([]error(nil), k.errs...)
 }
 
 // nameIn returns a name whose object belongs to a cell.

@@ -74,7 +74,7 @@ func testList(t *testing.T, w *world) {
 			t.Errorf("%s: listed %v", encoding, got)
 		}
 		if kind, err := position.Classify(list.ResourceVersion); err != nil || kind != position.Merged {
-			t.Errorf("%s: the list's version %q is no position: %v", encoding, list.ResourceVersion, err)
+			t.Errorf("%s: the list's version %q is not a position: %v", encoding, list.ResourceVersion, err)
 		}
 		if kind, err := position.Classify(list.Items[0].ResourceVersion); err != nil || kind != position.Plain {
 			t.Errorf("%s: the version %q of a listed object is not its cell's: %v", encoding, list.Items[0].ResourceVersion, err)
@@ -92,7 +92,7 @@ func testList(t *testing.T, w *world) {
 			t.Errorf("%s: listed %v by name: %v", encoding, namesOf(one.Items), err)
 		}
 	}
-	// Every API server has one of its own; the client must see one.
+	// Every API server has its own Service "kubernetes"; the client must see one.
 	services, err := w.client.CoreV1().Services("").List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(services.Items) != 1 {
 		t.Errorf("listed %d services, want the one called kubernetes: %v", len(services.Items), err)
@@ -128,7 +128,7 @@ func testPages(t *testing.T, w *world) {
 				if page.RemainingItemCount == nil || *page.RemainingItemCount != int64(31-len(got)) {
 					t.Errorf("limit %d: %v remain after %d", limit, page.RemainingItemCount, len(got))
 				}
-				if !changed { // later pages show what the first one showed
+				if !changed { // later pages must show the state of the first one
 					changed = true
 					if err := maps.Delete(t.Context(), "map-030", metav1.DeleteOptions{}); err != nil {
 						t.Fatal(err)
@@ -152,7 +152,7 @@ func testPages(t *testing.T, w *world) {
 	}
 }
 
-// testExpiredPage goes on with a list whose state the stores have forgotten: 410, for the client to list everything at once.
+// testExpiredPage continues a list at a compacted version: the answer is 410, and clients list everything again.
 func testExpiredPage(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "expired-page")
 	fill(t, w.client, namespace, 9)
@@ -174,7 +174,7 @@ func testExpiredPage(t *testing.T, w *world) {
 		if _, err := store.Compact(t.Context(), now.Header.Revision); err != nil {
 			t.Fatal(err)
 		}
-		token.Position.Versions[i] = 2 // older than what API servers remember themselves
+		token.Position.Versions[i] = 2 // older than the watch caches of the API servers
 	}
 	expired, err := token.Encode()
 	if err != nil {
@@ -182,7 +182,7 @@ func testExpiredPage(t *testing.T, w *world) {
 	}
 	response := w.do(t, http.MethodGet, "/api/v1/namespaces/"+namespace+"/configmaps", url.Values{"limit": {"2"}, "continue": {expired}}, nil, nil)
 	if response.StatusCode != http.StatusGone || response.Header.Get("Retry-After") != "" {
-		t.Errorf("got %s, to be retried after %q, want 410", response.Status, response.Header.Get("Retry-After"))
+		t.Errorf("got %s with Retry-After %q, want 410 without", response.Status, response.Header.Get("Retry-After"))
 	}
 	all, _, err := pager.New(pager.SimplePageFunc(func(options metav1.ListOptions) (runtime.Object, error) {
 		if options.Continue != "" {
@@ -194,7 +194,7 @@ func testExpiredPage(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	if listed, ok := all.(*corev1.ConfigMapList); !ok || len(listed.Items) != 9 {
-		t.Errorf("a client that met it has %v, want 9 objects", all)
+		t.Errorf("the pager returned %v, want 9 objects", all)
 	}
 }
 
@@ -235,7 +235,7 @@ func testListVersions(t *testing.T, w *world) {
 		{"exactly anything", metav1.ListOptions{ResourceVersion: "0", ResourceVersionMatch: metav1.ResourceVersionMatchExact}, nil, apierrors.IsInvalid},
 		{"match without version", metav1.ListOptions{ResourceVersionMatch: metav1.ResourceVersionMatchExact}, nil, apierrors.IsInvalid},
 		{"version and continue", metav1.ListOptions{ResourceVersion: "5", Continue: "abc"}, nil, apierrors.IsBadRequest},
-		{"continue of somebody else", metav1.ListOptions{Continue: "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhIn0"}, nil, apierrors.IsBadRequest},
+		{"foreign continue token", metav1.ListOptions{Continue: "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhIn0"}, nil, apierrors.IsBadRequest},
 	} {
 		got, err := list(test.options)
 		switch {
@@ -251,7 +251,7 @@ func testListVersions(t *testing.T, w *world) {
 	}
 }
 
-// testForms asks for lists in all the forms that clients ask for.
+// testForms lists in all content types that clients use.
 func testForms(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "forms")
 	fill(t, w.client, namespace, 12)

@@ -23,14 +23,12 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway"
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 	"github.com/cellplane/cellplane/internal/kubebin"
-	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// TestMemberProxy reaches a member through the gateway.
-func TestMemberProxy(t *testing.T) {
-	federation := testenv.StartFederation(t, local.Spec{Cells: 1, Members: 1, Nodes: 1})
-	state := t.TempDir()
+// testMemberProxy reaches a member through clusters/proxy of a gateway.
+func testMemberProxy(t *testing.T, shared *world) {
+	federation, state := shared.Federation, t.TempDir()
 	g := gatewaytest.Start(t, federation, func(o *gateway.Options) { o.StateDir = state })
 	w := &world{Federation: federation, gateway: g, client: g.Client(t)}
 	memberConfig := adminOf(t, federation.Members[0])
@@ -47,10 +45,10 @@ func TestMemberProxy(t *testing.T) {
 		nodes, err := admin.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		return err == nil && len(nodes.Items) == 1, err
 	})
-	// The caller is who the caller is.
+	// The member sees the caller's identity.
 	review, err := admin.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil || review.Status.UserInfo.Username != "cellplane-admin" {
-		t.Errorf("the member takes us for %v: %v", review, err)
+		t.Errorf("the member sees the user %v: %v", review, err)
 	}
 	if _, err := admin.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{}); err != nil {
 		t.Error(err)
@@ -72,7 +70,7 @@ func TestMemberProxy(t *testing.T) {
 		return response.StatusCode, string(body)
 	}
 	if code, body := status(g.ConfigFor(t, "frank"), proxy+"/api/v1/nodes", nil); code != http.StatusForbidden || !strings.Contains(body, "clusters/proxy") {
-		t.Errorf("without a right on the hub: %d, %s", code, body)
+		t.Errorf("without the right on the hub: %d, %s", code, body)
 	}
 	if _, err := w.client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "proxy"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"cluster.karmada.io"}, Resources: []string{"clusters/proxy"}}}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -89,15 +87,15 @@ func TestMemberProxy(t *testing.T) {
 		t.Errorf("without a right in the member: %d, %s", code, body)
 	}
 	if code, _ := status(g.Config(t), "/apis/cluster.karmada.io/v1alpha1/clusters/nobody/proxy/api", nil); code != http.StatusNotFound {
-		t.Errorf("a cluster that is not there: %d", code)
+		t.Errorf("a missing cluster: %d", code)
 	}
 	t.Run("WithoutHub", func(t *testing.T) { testMemberWithoutHub(t, w, state, proxy) })
 }
 
-// testMemberWithoutHub reaches the member while the hub is down, also with a gateway that has started since.
+// testMemberWithoutHub reaches the member while the hub is down, also through a gateway that starts meanwhile.
 func testMemberWithoutHub(t *testing.T, w *world, state, proxy string) {
 	file := filepath.Join(state, "members.json")
-	testenv.Eventually(t, "what reaches the member is kept", func(context.Context) (bool, error) {
+	testenv.Eventually(t, "the credentials for the member are kept", func(context.Context) (bool, error) {
 		for _, other := range []string{"rbac.gob", "protection.json", "discovery.json"} {
 			if _, err := os.Stat(filepath.Join(state, other)); err != nil {
 				return false, err
@@ -116,6 +114,7 @@ func testMemberWithoutHub(t *testing.T, w *world, state, proxy string) {
 	if err := hub.Halt(); err != nil {
 		t.Fatal(err)
 	}
+	defer restartHub(t, w)
 	reach := func(g *gatewaytest.Gateway) {
 		t.Helper()
 		config := g.Config(t)
@@ -130,11 +129,11 @@ func testMemberWithoutHub(t *testing.T, w *world, state, proxy string) {
 	again := gatewaytest.Start(t, w.Federation, func(o *gateway.Options) { o.StateDir = state })
 	reach(again)
 	if response := send(t, again.Config(t), http.MethodGet, "/apis/cluster.karmada.io/v1alpha1/clusters/nobody/proxy/api", nil, ""); response.StatusCode != http.StatusNotFound {
-		t.Errorf("a cluster that is not there: %s", response.Status)
+		t.Errorf("a missing cluster: %s", response.Status)
 	}
 }
 
-// join makes the hub know a member, with an identity in it that may impersonate and nothing else.
+// join registers a member on the hub, with an identity that may only impersonate.
 func join(t *testing.T, w *world, member kubernetes.Interface, memberConfig *rest.Config) {
 	t.Helper()
 	ctx := t.Context()

@@ -22,25 +22,25 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/views"
 )
 
-// ViewOptions say where the cluster-gateways are. Without any, the objects of members are not shown.
+// ViewOptions are the addresses of the cluster-gateways. Without any, the gateway does not show objects of members.
 type ViewOptions struct {
-	// ClusterGateways are the URLs of the cluster-gateways: those of replicas with the same clusters, separated by commas, in one string.
+	// ClusterGateways has one entry per share of the clusters: the URLs of its replicas, separated by commas.
 	ClusterGateways []string
-	// CA vouches for them, and Cert and Key are who the gateway is there; the default is what it has for the hub.
+	// CA verifies the cluster-gateways; Cert and Key authenticate the gateway. The default is those for the hub.
 	CA, Cert, Key string
-	// Kinds are the resources that are shown of members, as resource.group.
+	// Kinds are the resources of members to show, as resource.group.
 	Kinds []string
 }
 
 func (o *ViewOptions) addFlags(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&o.ClusterGateways, "cluster-gateway", o.ClusterGateways, "URL of a cluster-gateway, or several of replicas with the same clusters, separated by commas; repeat it for each share of the clusters")
-	flags.StringVar(&o.CA, "cluster-gateway-ca-file", o.CA, "authority of the cluster-gateways (default: that of the hub)")
-	flags.StringVar(&o.Cert, "cluster-gateway-client-cert-file", o.Cert, "certificate for the cluster-gateways (default: that of --hub-kubeconfig)")
+	flags.StringArrayVar(&o.ClusterGateways, "cluster-gateway", o.ClusterGateways, "URLs of the replicas of a cluster-gateway, separated by commas; repeat the flag for each share of the clusters")
+	flags.StringVar(&o.CA, "cluster-gateway-ca-file", o.CA, "CA of the cluster-gateways (default: that of the hub)")
+	flags.StringVar(&o.Cert, "cluster-gateway-client-cert-file", o.Cert, "client certificate for the cluster-gateways (default: that of --hub-kubeconfig)")
 	flags.StringVar(&o.Key, "cluster-gateway-client-key-file", o.Key, "key of that certificate")
-	flags.StringSliceVar(&o.Kinds, "member-views", memberviews.Names(memberviews.Default()), "resources that are shown of members, as resource.group")
+	flags.StringSliceVar(&o.Kinds, "member-views", memberviews.Names(memberviews.Default()), "resources of members to show, as resource.group")
 }
 
-// completedViews are where the cluster-gateways are, and what they show.
+// completedViews are the shares of the cluster-gateways, and the resources that they serve.
 type completedViews struct {
 	shares    [][]*fleet.Upstream
 	endpoints [][]fleet.Endpoint
@@ -75,7 +75,7 @@ func (o *ViewOptions) complete(hub *rest.Config, connections int) (completedView
 		return c, fmt.Errorf("reading the certificates for cluster-gateways: %w", err)
 	}
 	if len(endpoint.Cert) == 0 {
-		return c, errors.New("--cluster-gateway-client-cert-file must be given, as --hub-kubeconfig has no certificate")
+		return c, errors.New("--cluster-gateway-client-cert-file must be set: --hub-kubeconfig has no client certificate")
 	}
 	for _, share := range o.ClusterGateways {
 		var replicas []*fleet.Upstream
@@ -93,12 +93,12 @@ func (o *ViewOptions) complete(hub *rest.Config, connections int) (completedView
 	return c, nil
 }
 
-// hasMetrics reports whether there are metrics of members to show.
+// hasMetrics reports whether a member serves metrics.
 func (c *Config) hasMetrics() bool {
 	return len(c.options.views.shares) > 0 && c.members != nil && c.members.Serve("metrics.k8s.io/v1beta1")
 }
 
-// memberViews shows the objects of members in front of next.
+// memberViews returns a handler that serves the objects of members, and leaves the rest to next.
 func (c *Config) memberViews(next http.Handler, objects router.Objects) http.Handler {
 	shares := c.options.views
 	if len(shares.shares) == 0 {
@@ -120,16 +120,16 @@ func (c *Config) memberViews(next http.Handler, objects router.Objects) http.Han
 	return c.views
 }
 
-// shareSource makes the shares of the cluster-gateways the cells of a topology, for what is merged over them.
+// shareSource is a topology whose cells are the shares of the cluster-gateways, for lists and watches that are merged over them.
 type shareSource struct {
 	endpoints [][]fleet.Endpoint
 	ready     func() []int
 }
 
-// shareInterval is how often it is looked which replicas are ready.
+// shareInterval is how often the readiness of the replicas is read.
 const shareInterval = time.Second
 
-// Run implements topology.Source. Another replica of a share is another epoch: it does not know the versions of the one before.
+// Run implements topology.Source. A change of replica begins a new epoch: a replica does not know the versions of another.
 func (s *shareSource) Run(ctx context.Context, deliver func(topology.Topology)) error {
 	ticker := time.NewTicker(shareInterval)
 	defer ticker.Stop()

@@ -15,104 +15,99 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 )
 
-// testStages looks at an object in every stage of its move, also before the change begins.
-func (y *yard) testStages() {
-	name, stays := y.name("stages", true), y.name("stays", false)
-	created := y.create(0, name)
-	y.create(0, stays)
-	waiting := y.name("waiting", true)
-	y.create(0, waiting)
-	from := y.revision(1)
-	ahead := y.joining(from)
-	ahead.Ready = false
-	y.deliver(0, ahead)
-	y.create(0, y.name("while-fencing", true)) // nobody waits before the fence is up
-	y.raise(2, 0, 1)
-	held := make(chan error, 1)
-	go func() {
-		_, err := y.clients[0].AppsV1().Deployments(y.namespace).Create(y.t.Context(), movable(y.name("held", true), "0"), metav1.CreateOptions{})
-		held <- err
-	}()
-	// Whatever exists can be changed before the change is in force.
-	_, err := y.clients[0].AppsV1().Deployments(y.namespace).Patch(y.t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"value":"1"}}}`), metav1.PatchOptions{})
-	must(y.t, err)
-	y.deliver(0, y.joining(from))
-	must(y.t, <-held)
-	if y.inCell(0, y.name("held", true)) || !y.inCell(1, y.name("held", true)) {
-		y.t.Error("what was created when the change was in force is in the old cell")
+// Objects that several stages use.
+const (
+	movesAtOnce = "moves"   // moved by ReadAtEveryStep
+	movesLast   = "waiting" // moved when the join ends
+	neverMoves  = "stays"
+	postedFirst = "posted" // created in the new cell
+)
+
+// testCreateBeforeFence announces the join of cell-b before the fences are up: creates do not wait.
+func (f *movingFixture) testCreateBeforeFence() {
+	for _, name := range []string{f.movingName(movesAtOnce), f.movingName(movesLast), f.stayingName(neverMoves)} {
+		f.create(name)
 	}
-	j := y.journey(name)
-	for _, stage := range []struct {
-		name string
-		do   func()
-	}{{"before", func() {}}, {"frozen", j.freeze}, {"copied", j.copy}, {"committed", j.commit}, {"active", j.activate}} {
-		stage.do()
-		got := y.get(0, name)
-		if got.UID != created.UID || got.Annotations["value"] != "1" {
-			y.t.Errorf("%s: got %s with %v", stage.name, got.UID, got.Annotations)
-		}
-		listed := y.list(0)
-		if listed[name] != string(created.UID)+" 1" || listed[stays] == "" || listed[waiting] == "" {
-			y.t.Errorf("%s: listed %v", stage.name, listed)
-		}
-		response := send(y.t, y.gateways[0].Config(y.t), http.MethodGet, "/apis/apps/v1/namespaces/"+y.namespace+"/deployments/"+name+"/scale", nil, "")
-		if response.StatusCode != http.StatusOK {
-			y.t.Errorf("%s: the scale: %s", stage.name, response.Status)
-		}
-		table := readOK(y.t, send(y.t, y.gateways[0].Config(y.t), http.MethodGet, "/apis/apps/v1/namespaces/"+y.namespace+"/deployments?limit=2",
-			http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io"}}, ""))
-		if !strings.Contains(string(table), "continue") {
-			y.t.Errorf("%s: a page has no next: %s", stage.name, table)
-		}
-		if _, err := y.clients[0].AppsV1().Deployments(y.namespace).Create(y.t.Context(), movable(name, "x"), metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
-			y.t.Errorf("%s: creating it again: %v", stage.name, err)
-		}
+	announced := f.joiningTopology()
+	announced.Ready = false
+	f.deliver(currentGateway, announced)
+	f.create(f.movingName("before-fence"))
+}
+
+// testCreateWaitsForTopology raises the fences: creates in moving slots wait until the topology is in force, other writes do not.
+func (f *movingFixture) testCreateWaitsForTopology() {
+	f.raiseFences(2)
+	name, created := f.movingName("held"), make(chan error, 1)
+	go func() {
+		_, err := f.through(currentGateway).Create(f.t.Context(), newMovable(name, "0"), metav1.CreateOptions{})
+		created <- err
+	}()
+	f.waitHeld(1)
+	must(f.t, f.patchValue(f.movingName(movesAtOnce), "1"))
+	f.deliver(currentGateway, f.joiningTopology())
+	must(f.t, <-created)
+	if f.owns(oldCell, name) || !f.owns(newCell, name) {
+		f.t.Error("a held create did not go to the new cell")
 	}
 }
 
-// testStaleGateway uses a gateway that has not heard of the change. Nothing it answers may be out of date.
-func (y *yard) testStaleGateway() {
-	moved, created, staying := y.name("stages", true), y.name("posted", true), y.name("stays", false)
-	deployments := y.clients[1].AppsV1().Deployments(y.namespace)
-	ctx := y.t.Context()
-	requests := map[string]func() error{
-		"read what moved": func() error {
-			got, err := deployments.Get(ctx, moved, metav1.GetOptions{})
-			if err == nil && got.Labels[names.RebalanceStatusLabel] != "" {
-				return fmt.Errorf("got what was left behind")
+// testReadAtEveryStep reads an object after every step of its move, in every way.
+func (f *movingFixture) testReadAtEveryStep() {
+	name := f.movingName(movesAtOnce)
+	before, err := f.through(currentGateway).Get(f.t.Context(), name, metav1.GetOptions{})
+	must(f.t, err)
+	for i, step := range []string{"Before", "Frozen", "Copied", "Committed", "Active"} {
+		f.stage(step, func(f *movingFixture) {
+			if i > 0 {
+				f.object(name).steps()[i-1]()
 			}
-			return err
-		},
-		"read what was created elsewhere": func() error { _, err := deployments.Get(ctx, created, metav1.GetOptions{}); return err },
-		"list": func() error {
-			list, err := deployments.List(ctx, metav1.ListOptions{})
-			for _, item := range list.Items {
-				if item.Name == created {
-					return err
-				}
-			}
-			return errors.Join(err, errors.New("something is missing"))
-		},
-		"write": func() error {
-			_, err := deployments.Patch(ctx, moved, types.MergePatchType, []byte(`{"metadata":{"annotations":{"stale":"no"}}}`), metav1.PatchOptions{})
-			return err
-		},
-		"write what stays": func() error {
-			_, err := deployments.Patch(ctx, staying, types.MergePatchType, []byte(`{"metadata":{"annotations":{"stale":"no"}}}`), metav1.PatchOptions{})
-			return err
-		},
-		"create again": func() error {
-			_, err := deployments.Create(ctx, movable(created, "0"), metav1.CreateOptions{})
-			if !apierrors.IsAlreadyExists(err) {
-				return fmt.Errorf("got %w", err)
-			}
-			return nil
-		},
-		"create": func() error {
-			_, err := deployments.Create(ctx, movable(y.name("stale", true), "0"), metav1.CreateOptions{})
-			return err
-		},
+			f.checkReads(name, string(before.UID)+" 1")
+		})
 	}
+}
+
+// checkReads reads an object by GET, LIST, as a Table and by its scale. It must exist once, with UID and value as given.
+func (f *movingFixture) checkReads(name, want string) {
+	f.t.Helper()
+	got, err := f.through(currentGateway).Get(f.t.Context(), name, metav1.GetOptions{})
+	must(f.t, err)
+	if shown := string(got.UID) + " " + got.Annotations["value"]; shown != want {
+		f.t.Errorf("GET returns %s, want %s", shown, want)
+	}
+	listed := f.list(currentGateway)
+	if listed[name] != want || listed[f.stayingName(neverMoves)] == "" || listed[f.movingName(movesLast)] == "" {
+		f.t.Errorf("LIST returns %v, want %s for %s", listed, want, name)
+	}
+	config, path := f.gateways[currentGateway].Config(f.t), "/apis/apps/v1/namespaces/"+f.namespace+"/deployments"
+	if response := send(f.t, config, http.MethodGet, path+"/"+name+"/scale", nil, ""); response.StatusCode != http.StatusOK {
+		f.t.Errorf("GET of the scale: %s", response.Status)
+	}
+	asTable := http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io"}}
+	if table := readOK(f.t, send(f.t, config, http.MethodGet, path+"?limit=2", asTable, "")); !strings.Contains(string(table), "continue") {
+		f.t.Errorf("the first page has no continue token: %s", table)
+	}
+	if _, err := f.through(currentGateway).Create(f.t.Context(), newMovable(name, "x"), metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+		f.t.Errorf("creating it a second time: %v, want AlreadyExists", err)
+	}
+}
+
+// testAbsentObject asks for an object that neither cell has.
+func (f *movingFixture) testAbsentObject() {
+	deployments, name, ctx := f.through(currentGateway), f.movingName("absent"), f.t.Context()
+	if _, err := deployments.Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		f.t.Errorf("get: %v, want NotFound", err)
+	}
+	if err := deployments.Delete(ctx, name, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
+		f.t.Errorf("delete: %v, want NotFound", err)
+	}
+	if _, err := deployments.Patch(ctx, name, types.MergePatchType, []byte(`{}`), metav1.PatchOptions{}); !apierrors.IsNotFound(err) {
+		f.t.Errorf("patch: %v, want NotFound", err)
+	}
+}
+
+// testStaleGateway uses the gateway that does not know the topology in force. It must hold every request until it does.
+func (f *movingFixture) testStaleGateway() {
+	requests := f.staleRequests()
 	var open atomic.Int32
 	var group sync.WaitGroup
 	for what, request := range requests {
@@ -120,17 +115,62 @@ func (y *yard) testStaleGateway() {
 		group.Go(func() {
 			defer open.Add(-1)
 			if err := request(); err != nil {
-				y.t.Errorf("%s through a gateway that was behind: %v", what, err)
+				f.t.Errorf("%s: %v", what, err)
 			}
 		})
 	}
-	y.waitHeld()
+	f.waitHeld(float64(len(requests)))
 	if n := open.Load(); int(n) != len(requests) {
-		y.t.Errorf("%d requests were answered by a map that was not in force", len(requests)-int(n))
+		f.t.Errorf("%d requests were answered by an old topology", len(requests)-int(n))
 	}
-	y.deliver(1, y.joining(y.revision(1)))
+	f.deliver(staleGateway, f.joiningTopology())
 	group.Wait()
-	if y.inCell(0, y.name("stale", true)) {
-		y.t.Error("something was created in the old cell")
+	if f.owns(oldCell, f.movingName("stale")) {
+		f.t.Error("an object was created in the old cell")
+	}
+}
+
+// staleRequests are requests whose answers would be wrong by the old topology.
+func (f *movingFixture) staleRequests() map[string]func() error {
+	moved, posted, stays := f.movingName(movesAtOnce), f.movingName(postedFirst), f.stayingName(neverMoves)
+	deployments, ctx := f.through(staleGateway), f.t.Context()
+	patch := func(name string) error {
+		_, err := deployments.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"stale":"no"}}}`), metav1.PatchOptions{})
+		return err
+	}
+	return map[string]func() error{
+		"get an object that has moved": func() error {
+			got, err := deployments.Get(ctx, moved, metav1.GetOptions{})
+			if err == nil && got.Labels[names.RebalanceStatusLabel] != "" {
+				return errors.New("got the copy left in the old cell")
+			}
+			return err
+		},
+		"get an object of the new cell": func() error { _, err := deployments.Get(ctx, posted, metav1.GetOptions{}); return err },
+		"list": func() error {
+			list, err := deployments.List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			for i := range list.Items {
+				if list.Items[i].Name == posted {
+					return nil
+				}
+			}
+			return fmt.Errorf("%s is missing", posted)
+		},
+		"patch an object that has moved": func() error { return patch(moved) },
+		"patch an object that stays":     func() error { return patch(stays) },
+		"create an existing object": func() error {
+			_, err := deployments.Create(ctx, newMovable(posted, "0"), metav1.CreateOptions{})
+			if !apierrors.IsAlreadyExists(err) {
+				return fmt.Errorf("got %w, want AlreadyExists", err)
+			}
+			return nil
+		},
+		"create a new object": func() error {
+			_, err := deployments.Create(ctx, newMovable(f.movingName("stale"), "0"), metav1.CreateOptions{})
+			return err
+		},
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 )
 
-// testOneName makes objects from bodies with two names in them. They are where everybody looks for them, or refused.
+// testOneName creates objects from bodies with several names. They must be stored under the name that API servers read, or refused.
 func testOneName(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "one-name")
 	path := "/api/v1/namespaces/" + namespace + "/configmaps"

@@ -12,7 +12,11 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
@@ -24,29 +28,31 @@ const (
 	protobufV3     = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 )
 
-// testDescriptions defines kinds that one cell gets later than the others. No OpenAPI document tells of them before it has them.
+// testDescriptions defines kinds that one cell gets later than the others. No OpenAPI document may describe them before.
 func testDescriptions(t *testing.T, w *world) {
 	hub, late := adminOf(t, w.Hub), adminOf(t, w.Cells[2])
 	early := []*rest.Config{hub, adminOf(t, w.Cells[0]), adminOf(t, w.Cells[1])}
 
-	// A kind with a version of a group for itself is left out with it.
+	// The document of a group version with no other kinds is omitted.
 	defineDescribed(t, "First", early...)
 	waitDescribed(t, "the hub", hub, "firsts")
+	w.useDescribed(t, "First")
 	if forms, address := describedBy(t, w.gateway.Config(t)); address != "" || forms[0]+forms[1] != "" {
-		t.Errorf("the gateway tells of the first kind before a cell has it: at %q, %.200q", address, forms)
+		t.Errorf("the gateway describes the first kind before every cell serves it: at %q, %.200q", address, forms)
 	}
 	checkOlder(t, w.gateway.Config(t), "firsts", false)
 	defineDescribed(t, "First", late)
 	waitDescribed(t, "the gateway", w.gateway.Config(t), "firsts")
 	checkOlder(t, w.gateway.Config(t), "firsts", true)
 
-	// One beside another is left out alone, and no client takes what was told then for what is told later.
+	// In a document with another kind, only the new kind is omitted. The hash changes, so clients do not use the old document later.
 	defineDescribed(t, "Second", early...)
 	waitDescribed(t, "the hub", hub, "seconds")
+	w.useDescribed(t, "Second")
 	forms, before := describedBy(t, w.gateway.Config(t))
 	for _, document := range forms {
 		if !strings.Contains(document, "/firsts") || strings.Contains(document, "/seconds") || strings.Contains(document, "v1.Second") {
-			t.Errorf("of a version one of whose kinds is not everywhere the gateway tells %.2000q", document)
+			t.Errorf("the document with one missing kind is %.2000q", document)
 		}
 	}
 	checkOlder(t, w.gateway.Config(t), "seconds", false)
@@ -55,7 +61,7 @@ func testDescriptions(t *testing.T, w *world) {
 	waitDescribed(t, "the gateway", w.gateway.Config(t), "seconds")
 	checkOlder(t, w.gateway.Config(t), "seconds", true)
 	if _, after := describedBy(t, w.gateway.Config(t)); after == before {
-		t.Error("less was told under the same hash")
+		t.Error("the filtered document has the same hash")
 	}
 	checkSame(t, hub, w.gateway.Config(t))
 }
@@ -86,7 +92,26 @@ func defineDescribed(t *testing.T, kind string, planes ...*rest.Config) {
 	}
 }
 
-// describedBy returns what an API server tells of the group of this test in both forms of OpenAPI 3, and the address that it gives for it.
+// useDescribed creates an object of a kind in the first cell through the gateway: the gateway knows the kind then.
+func (w *world) useDescribed(t *testing.T, kind string) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(w.gateway.Config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := ""
+	for i := 0; name == "" || ownerOf(t, w, "default", name) != 0; i++ {
+		name = fmt.Sprintf("described-%d", i)
+	}
+	resource := schema.GroupVersionResource{Group: "described.example.io", Version: "v1", Resource: strings.ToLower(kind) + "s"}
+	object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "described.example.io/v1", "kind": kind, "metadata": map[string]any{"name": name}}}
+	testenv.Eventually(t, kind+" can be created", func(ctx context.Context) (bool, error) {
+		_, err := client.Resource(resource).Namespace("default").Create(ctx, object, metav1.CreateOptions{})
+		return err == nil || apierrors.IsAlreadyExists(err), err
+	})
+}
+
+// describedBy returns the OpenAPI 3 documents of the group of this test in both content types, and their address.
 func describedBy(t *testing.T, config *rest.Config) (forms [2]string, address string) {
 	t.Helper()
 	groups, err := clientFor(t, config).Discovery().OpenAPIV3().Paths()
@@ -104,21 +129,21 @@ func describedBy(t *testing.T, config *rest.Config) (forms [2]string, address st
 	return forms, address
 }
 
-// waitDescribed waits until all documents of an API server tell of a resource.
+// waitDescribed waits until all documents of an API server describe a resource.
 func waitDescribed(t *testing.T, who string, config *rest.Config, resource string) {
 	t.Helper()
-	testenv.Eventually(t, who+" tells of "+resource, func(context.Context) (bool, error) {
+	testenv.Eventually(t, who+" describes "+resource, func(context.Context) (bool, error) {
 		forms, address := describedBy(t, config)
 		return address != "" && strings.Contains(forms[0], "/"+resource) && strings.Contains(forms[1], "/"+resource) &&
 			olderPaths(t, config)["/"+describedGroup+"/"+resource], nil
 	})
 }
 
-// checkOlder reads the document of OpenAPI 2.
+// checkOlder checks whether OpenAPI 2 describes a resource.
 func checkOlder(t *testing.T, config *rest.Config, resource string, want bool) {
 	t.Helper()
 	if got := olderPaths(t, config)["/"+describedGroup+"/"+resource]; got != want {
-		t.Errorf("OpenAPI 2 tells of %s: %v, want %v", resource, got, want)
+		t.Errorf("OpenAPI 2 describes %s: %v, want %v", resource, got, want)
 	}
 }
 
@@ -135,11 +160,11 @@ func olderPaths(t *testing.T, config *rest.Config) map[string]bool {
 	return found
 }
 
-// checkSame compares all documents with the hub's: when every cell has everything, nothing is left out.
+// checkSame checks that all documents equal the hub's, because every cell serves everything.
 func checkSame(t *testing.T, hub, gateway *rest.Config) {
 	t.Helper()
 	if want, got := olderPaths(t, hub), olderPaths(t, gateway); !maps.Equal(got, want) {
-		t.Errorf("OpenAPI 2 tells of %d paths, the hub of %d", len(got), len(want))
+		t.Errorf("OpenAPI 2 has %d paths, the hub %d", len(got), len(want))
 	}
 	want, err := clientFor(t, hub).Discovery().OpenAPIV3().Paths()
 	if err != nil {
@@ -150,7 +175,7 @@ func checkSame(t *testing.T, hub, gateway *rest.Config) {
 		t.Fatal(err)
 	}
 	if !slices.Equal(slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want))) {
-		t.Errorf("listed are %v, the hub lists %v", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
+		t.Errorf("the index has %v, the hub %v", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
 	}
 	for path, document := range got {
 		ours, err := document.Schema("application/json") // by the address with the hash
@@ -158,7 +183,7 @@ func checkSame(t *testing.T, hub, gateway *rest.Config) {
 			t.Fatal(fmt.Errorf("reading %s: %w", path, err))
 		}
 		if theirs, err := want[path].Schema("application/json"); err != nil || !bytes.Equal(ours, theirs) {
-			t.Errorf("%s is not the hub's: %v", path, err)
+			t.Errorf("%s differs from the hub's: %v", path, err)
 		}
 	}
 }

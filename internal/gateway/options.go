@@ -19,15 +19,16 @@ import (
 
 // Options are the flags of a gateway.
 type Options struct {
-	// HubKubeconfig is who the gateway is at the hub: it reads RBAC, flow schemas, cells and policies, and reviews tokens.
+	// HubKubeconfig is the identity of the gateway at the hub. With it the gateway reads RBAC, FlowSchemas, cells and policies, and
+	// reviews tokens.
 	HubKubeconfig string
-	// HubProxyCert and HubProxyKey are the certificate with which it forwards users' requests to the hub.
+	// HubProxyCert and HubProxyKey are the front-proxy certificate with which it forwards users' requests to the hub.
 	HubProxyCert, HubProxyKey string
-	// CellsFile is a file with the topology; without it the hub's CellTopology and Cells are followed.
+	// CellsFile is a file with the topology. Without it the gateway watches the hub's CellTopology and Cells.
 	CellsFile string
-	// StateDir is where the gateway keeps what it needs to start while the hub is down.
+	// StateDir is the directory for the files that the gateway needs to start while the hub is down.
 	StateDir string
-	// Expose lists the resources to announce, as resource.group; none means all.
+	// Expose lists the resources to show in discovery, as resource.group; none means all.
 	Expose []string
 	// Connections is the number of connections to each control plane.
 	Connections int
@@ -39,14 +40,14 @@ type Options struct {
 	GoawayChance                float64
 	TokenCacheTTL               time.Duration
 
-	// Tokens are those that the gateway judges without the hub.
+	// Tokens configures the tokens that the gateway verifies without the hub.
 	Tokens        tokens.Options
 	ClientCA      genericoptions.ClientCertAuthenticationOptions
 	SecureServing *genericoptions.SecureServingOptionsWithLoopback
 	Audit         *genericoptions.AuditOptions
 	Features      *genericoptions.FeatureOptions
 
-	// Views are where the objects of members are.
+	// Views are the cluster-gateways, which serve the objects of members.
 	Views ViewOptions
 
 	// Source replaces CellsFile and the hub as the source of the topology, for tests.
@@ -78,19 +79,19 @@ func NewOptions() *Options {
 
 // AddFlags adds the flags.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.HubKubeconfig, "hub-kubeconfig", o.HubKubeconfig, "who the gateway is at the hub, for what it reads there for itself")
-	flags.StringVar(&o.HubProxyCert, "hub-proxy-client-cert-file", o.HubProxyCert, "certificate with which users' requests are forwarded to the hub")
+	flags.StringVar(&o.HubKubeconfig, "hub-kubeconfig", o.HubKubeconfig, "kubeconfig with the gateway's own identity at the hub")
+	flags.StringVar(&o.HubProxyCert, "hub-proxy-client-cert-file", o.HubProxyCert, "front-proxy certificate with which users' requests are forwarded to the hub")
 	flags.StringVar(&o.HubProxyKey, "hub-proxy-client-key-file", o.HubProxyKey, "key of that certificate")
 	flags.StringVar(&o.CellsFile, "cells-file", o.CellsFile, "file that lists the cells (default: the hub's CellTopology and Cells)")
-	flags.StringVar(&o.StateDir, "state-dir", o.StateDir, "where to keep what a start while the hub is down needs; holds credentials")
-	flags.StringSliceVar(&o.Expose, "expose", o.Expose, "announce only these resources, as resource.group (default: all)")
+	flags.StringVar(&o.StateDir, "state-dir", o.StateDir, "directory for the files that a start without the hub needs; contains credentials")
+	flags.StringSliceVar(&o.Expose, "expose", o.Expose, "show only these resources in discovery, as resource.group (default: all)")
 	flags.IntVar(&o.Connections, "upstream-connections", o.Connections, "connections to each control plane")
-	flags.IntVar(&o.MaxRequestsInFlight, "max-requests-inflight", o.MaxRequestsInFlight, "with the next flag, how many requests are served at once; the hub's flow schemas share them out")
-	flags.IntVar(&o.MaxMutatingRequestsInFlight, "max-mutating-requests-inflight", o.MaxMutatingRequestsInFlight, "added to the flag above")
-	flags.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "how long a request that is no stream may take")
-	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "how long to go on serving, but not ready, when told to stop")
-	flags.Float64Var(&o.GoawayChance, "goaway-chance", o.GoawayChance, "chance that a request moves its client to another replica, up to 0.02")
-	flags.DurationVar(&o.TokenCacheTTL, "authentication-token-webhook-cache-ttl", o.TokenCacheTTL, "how long the answer about a token is believed")
+	flags.IntVar(&o.MaxRequestsInFlight, "max-requests-inflight", o.MaxRequestsInFlight, "together with --max-mutating-requests-inflight: number of concurrent requests, divided by the hub's FlowSchemas")
+	flags.IntVar(&o.MaxMutatingRequestsInFlight, "max-mutating-requests-inflight", o.MaxMutatingRequestsInFlight, "added to --max-requests-inflight")
+	flags.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "maximum duration of a request that is not long-running")
+	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "how long to serve after SIGTERM while reporting not ready")
+	flags.Float64Var(&o.GoawayChance, "goaway-chance", o.GoawayChance, "probability that a request makes its client reconnect, up to 0.02")
+	flags.DurationVar(&o.TokenCacheTTL, "authentication-token-webhook-cache-ttl", o.TokenCacheTTL, "how long the result for a token is cached")
 	o.Tokens.AddFlags(flags)
 	o.Views.addFlags(flags)
 	o.ClientCA.AddFlags(flags)
@@ -109,15 +110,15 @@ type completedOptions struct {
 	views    completedViews
 }
 
-// CompletedOptions are options with all defaults filled in.
+// CompletedOptions are options with all defaults set.
 type CompletedOptions struct{ *completedOptions }
 
-// Complete reads files and fills in defaults.
+// Complete reads files and sets defaults.
 func (o *Options) Complete() (CompletedOptions, error) {
 	c := &completedOptions{Options: o}
 	completed := CompletedOptions{c}
 	if o.HubKubeconfig == "" {
-		return completed, errors.New("--hub-kubeconfig must be given")
+		return completed, errors.New("--hub-kubeconfig must be set")
 	}
 	var err error
 	if c.hub, err = clientcmd.BuildConfigFromFlags("", o.HubKubeconfig); err != nil {
@@ -143,14 +144,14 @@ func (o *Options) Complete() (CompletedOptions, error) {
 		}
 	}
 	if err := o.SecureServing.MaybeDefaultWithSelfSignedCerts("localhost", nil, []net.IP{net.IPv4(127, 0, 0, 1)}); err != nil {
-		return completed, fmt.Errorf("making a serving certificate: %w", err)
+		return completed, fmt.Errorf("creating a serving certificate: %w", err)
 	}
 	return completed, nil
 }
 
 func (o *Options) hubEndpoint(hub *rest.Config) (fleet.Endpoint, error) {
 	if o.HubProxyCert == "" || o.HubProxyKey == "" {
-		return fleet.Endpoint{}, errors.New("--hub-proxy-client-cert-file and --hub-proxy-client-key-file must be given")
+		return fleet.Endpoint{}, errors.New("--hub-proxy-client-cert-file and --hub-proxy-client-key-file must be set")
 	}
 	endpoint := fleet.EndpointFrom(hub)
 	endpoint.CertFile, endpoint.KeyFile = o.HubProxyCert, o.HubProxyKey
@@ -161,7 +162,7 @@ func (o *Options) hubEndpoint(hub *rest.Config) (fleet.Endpoint, error) {
 	return endpoint, nil
 }
 
-// Validate says what is wrong.
+// Validate returns everything that is invalid.
 func (o CompletedOptions) Validate() error {
 	var errs []error
 	errs = append(errs, o.SecureServing.Validate()...)
@@ -169,7 +170,7 @@ func (o CompletedOptions) Validate() error {
 	errs = append(errs, o.Features.Validate()...)
 	errs = append(errs, o.Tokens.Validate()...)
 	if o.ClientCA.ClientCA == "" && o.ClientCA.CAContentProvider == nil {
-		errs = append(errs, errors.New("--client-ca-file must be given: without it no user with a certificate can log in"))
+		errs = append(errs, errors.New("--client-ca-file must be set: without it no client certificate is accepted"))
 	}
 	if o.MaxRequestsInFlight <= 0 || o.MaxMutatingRequestsInFlight <= 0 {
 		errs = append(errs, errors.New("--max-requests-inflight and --max-mutating-requests-inflight must be positive"))

@@ -21,12 +21,11 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway"
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 	"github.com/cellplane/cellplane/internal/kubebin"
-	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// ownerOf returns the place of the cell that an object belongs to.
+// ownerOf returns the index of the cell that owns an object.
 func ownerOf(t *testing.T, w *world, namespace, name string) int {
 	t.Helper()
 	var cells []slots.Cell
@@ -40,14 +39,13 @@ func ownerOf(t *testing.T, w *world, namespace, name string) int {
 	return int(compiled.Route(slots.Of(namespace, name)).New)
 }
 
-// TestOutages kills a cell, and then the hub.
-func TestOutages(t *testing.T) {
-	federation := testenv.StartFederation(t, local.Spec{Cells: 3})
+// testOutages stops a cell, pauses it, and stops the hub.
+func testOutages(t *testing.T, shared *world) {
 	state := t.TempDir()
 	options := func(o *gateway.Options) { o.StateDir = state }
-	w := &world{Federation: federation, gateway: gatewaytest.Start(t, federation, options)}
+	w := &world{Federation: shared.Federation, gateway: gatewaytest.Start(t, shared.Federation, options)}
 	w.client = w.gateway.Client(t)
-	namespace := gatewaytest.Namespace(t, federation, "outages")
+	namespace := gatewaytest.Namespace(t, w.Federation, "outages")
 	fill(t, w.client, namespace, 30)
 	giveRights(t, w, namespace)
 	t.Run("Cell", func(t *testing.T) { testCellOutage(t, w, namespace) })
@@ -55,7 +53,7 @@ func TestOutages(t *testing.T) {
 	t.Run("Hub", func(t *testing.T) { testHubOutage(t, w, namespace, state, options) })
 }
 
-// giveRights lets erin read, so that there is something to forget.
+// giveRights lets erin read, so that there is a right to keep across a restart.
 func giveRights(t *testing.T, w *world, namespace string) {
 	t.Helper()
 	if _, err := w.client.RbacV1().Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get", "list"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}}}, metav1.CreateOptions{}); err != nil {
@@ -93,7 +91,7 @@ func testCellOutage(t *testing.T, w *world, namespace string) {
 		response := send(t, w.gateway.Config(t), http.MethodGet, "/api/v1/namespaces/"+namespace+"/configmaps/"+name, nil, "")
 		down := ownerOf(t, w, namespace, name) == 1
 		if down != (response.StatusCode == http.StatusServiceUnavailable) {
-			t.Errorf("%s, whose cell is down: %v: %s", name, down, response.Status)
+			t.Errorf("%s, with its cell down: %v: %s", name, down, response.Status)
 		}
 		if down {
 			lost++
@@ -110,7 +108,7 @@ func testCellOutage(t *testing.T, w *world, namespace string) {
 	if warnings := response.Header.Values("Warning"); response.StatusCode != http.StatusOK || len(warnings) != 1 || !strings.Contains(warnings[0], "cell-b") {
 		t.Errorf("a partial list: %s with warnings %q", response.Status, warnings)
 	}
-	// The watch goes on with the cells that are left, and hears of the others when they are back.
+	// The watch continues with the other cells, and catches up when the cell is back.
 	change(t, w, namespace, 0)
 	if event := next(t, stream); event.Type != watch.Modified {
 		t.Errorf("got %v", event)
@@ -128,8 +126,8 @@ func testCellOutage(t *testing.T, w *world, namespace string) {
 	}
 }
 
-// testHungCell stops a cell's API server in the middle of everything: its connections stay open, and nothing comes over them. Whoever
-// asks for its objects is told so long before the request's time is over, and the others notice nothing.
+// testHungCell pauses the API server of a cell: its connections stay open without data. Requests for its objects must get 503 before their
+// deadline, and other cells must not be affected.
 func testHungCell(t *testing.T, w *world, namespace string) {
 	server, err := w.Cells[1].Process(kubebin.KubeAPIServer)
 	if err != nil {
@@ -141,7 +139,7 @@ func testHungCell(t *testing.T, w *world, namespace string) {
 	resumed := false
 	defer func() {
 		if !resumed {
-			_ = server.Resume() // the test has failed already
+			_ = server.Resume() // the test has failed
 		}
 	}()
 	var hung, well string
@@ -164,7 +162,7 @@ func testHungCell(t *testing.T, w *world, namespace string) {
 		select {
 		case err := <-answered:
 			if !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "cell-b") {
-				t.Errorf("an object of a cell that hangs: %v, want 503 with the cell's name", err)
+				t.Errorf("an object of the paused cell: %v, want 503 with the cell's name", err)
 			}
 			done = true
 		default:
@@ -177,7 +175,7 @@ func testHungCell(t *testing.T, w *world, namespace string) {
 		t.Fatal(err)
 	}
 	resumed = true
-	testenv.Eventually(t, "the cell's objects are there again", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "objects of the cell are served again", func(ctx context.Context) (bool, error) {
 		_, err := maps.Get(ctx, hung, metav1.GetOptions{})
 		return err == nil, err
 	})
@@ -202,11 +200,11 @@ func change(t *testing.T, w *world, namespace string, cell int) string {
 
 func testHubOutage(t *testing.T, w *world, namespace, state string, options func(*gateway.Options)) {
 	erin := w.gateway.ConfigFor(t, "erin")
-	testenv.Eventually(t, "erin's right is known", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "erin is authorized", func(ctx context.Context) (bool, error) {
 		_, err := clientFor(t, erin).CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
 		return err == nil, err
 	})
-	testenv.Eventually(t, "what a restart needs is kept", func(context.Context) (bool, error) {
+	testenv.Eventually(t, "the RBAC objects are kept", func(context.Context) (bool, error) {
 		kept, err := os.ReadFile(filepath.Join(state, "rbac.gob"))
 		return bytes.Contains(kept, []byte("erin")), err
 	})
@@ -265,11 +263,26 @@ func testHubOutage(t *testing.T, w *world, namespace, state string, options func
 	again := &world{Federation: w.Federation, gateway: gatewaytest.Start(t, w.Federation, options)}
 	again.client = again.gateway.Client(t)
 	check(again, "hub-down-again")
+	restartHub(t, w)
+	testenv.Eventually(t, "the gateway reaches the hub again", func(ctx context.Context) (bool, error) {
+		_, err := again.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+		return err == nil, err
+	})
+}
+
+// restartHub starts the hub's API server after a test has stopped it, and waits until it serves.
+func restartHub(t *testing.T, w *world) {
+	t.Helper()
+	hub, err := w.Hub.Process(kubebin.KubeAPIServer)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := hub.Resurrect(); err != nil {
 		t.Fatal(err)
 	}
+	client := clientFor(t, adminOf(t, w.Hub))
 	testenv.Eventually(t, "the hub serves again", func(ctx context.Context) (bool, error) {
-		_, err := again.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+		_, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 		return err == nil, err
 	})
 }

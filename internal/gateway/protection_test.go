@@ -24,7 +24,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// protect creates a policy and waits until requests are held to it. refused is a request, as a dry run, that it refuses.
+// protect creates a policy and waits until it is in force. refused is a dry run that the policy must refuse.
 func (w *world) protect(t *testing.T, name string, spec cellplanev1alpha1.ProtectionPolicySpec, refused func(context.Context) error) {
 	t.Helper()
 	client, err := dynamic.NewForConfig(w.gateway.Config(t))
@@ -43,7 +43,7 @@ func (w *world) protect(t *testing.T, name string, spec cellplanev1alpha1.Protec
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = policies.Delete(context.Background(), name, metav1.DeleteOptions{}) })
-	testenv.Eventually(t, "the policy is known", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "the policy is in force", func(ctx context.Context) (bool, error) {
 		err := refused(ctx)
 		return apierrors.IsForbidden(err), err
 	})
@@ -68,7 +68,7 @@ func testDeletionProtection(t *testing.T, w *world) {
 		}
 		for _, part := range parts {
 			if !strings.Contains(err.Error(), part) {
-				t.Errorf("%s: refused with %q, which lacks %q", what, err, part)
+				t.Errorf("%s: refused with %q, want %q in it", what, err, part)
 			}
 		}
 	}
@@ -99,7 +99,7 @@ func testDeletionProtection(t *testing.T, w *world) {
 	w.testBreakGlass(t, namespace)
 }
 
-// testBreakGlass overrides a policy: it needs the annotation and the right.
+// testBreakGlass overrides a policy, which needs the annotation and the right.
 func (w *world) testBreakGlass(t *testing.T, namespace string) {
 	for name, rules := range map[string][]rbacv1.PolicyRule{
 		"deleter": {{Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}},
@@ -118,7 +118,7 @@ func (w *world) testBreakGlass(t *testing.T, namespace string) {
 	}
 	carol := clientFor(t, w.gateway.ConfigFor(t, "carol")).CoreV1().ConfigMaps(namespace)
 	dave := clientFor(t, w.gateway.ConfigFor(t, "dave")).CoreV1().ConfigMaps(namespace)
-	testenv.Eventually(t, "dave has his right", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "dave is authorized", func(ctx context.Context) (bool, error) {
 		_, err := dave.Get(ctx, "map-003", metav1.GetOptions{})
 		return err == nil, err
 	})
@@ -131,7 +131,7 @@ func (w *world) testBreakGlass(t *testing.T, namespace string) {
 	if err := dave.Delete(t.Context(), "map-003", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("with the annotation and without the right: %v", err)
 	}
-	testenv.Eventually(t, "carol breaks the glass", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "carol overrides the policy", func(ctx context.Context) (bool, error) {
 		err := carol.Delete(ctx, "map-003", metav1.DeleteOptions{})
 		return err == nil, err
 	})

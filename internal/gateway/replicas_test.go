@@ -19,7 +19,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// balancer passes TCP connections on to one of several addresses, and knows nothing of what is in them.
+// balancer is a TCP load balancer.
 type balancer struct {
 	net.Listener
 	mu      sync.Mutex
@@ -66,7 +66,7 @@ func (b *balancer) pass(client net.Conn, target string) {
 	_, _ = io.Copy(client, server)
 }
 
-// drop takes a target out and cuts its connections, as if it had been killed.
+// drop removes a target and closes its connections, as if it had been killed.
 func (b *balancer) drop(target string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -84,7 +84,7 @@ func (b *balancer) drop(target string) {
 	}
 }
 
-// testReplicas runs clients over two gateways and kills one: streams go on at the other where they were.
+// testReplicas runs clients over two gateways and kills one: watches resume at the other.
 func testReplicas(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "replicas")
 	fill(t, w.client, namespace, 20)
@@ -131,7 +131,7 @@ func testReplicas(t *testing.T, w *world) {
 	if _, err := w.client.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "after"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, "the informer goes on at the other gateway", func(context.Context) (bool, error) {
+	testenv.Eventually(t, "the informer resumes at the other gateway", func(context.Context) (bool, error) {
 		_, found, err := informer.GetStore().GetByKey(namespace + "/after")
 		return found, err
 	})
@@ -140,7 +140,7 @@ func testReplicas(t *testing.T, w *world) {
 	}
 }
 
-// checkWritten checks that the last write of each worker to each object is there.
+// checkWritten checks that each object has the last write of each worker.
 func checkWritten(t *testing.T, w *world, namespace string) {
 	t.Helper()
 	list, err := w.client.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
@@ -155,13 +155,13 @@ func checkWritten(t *testing.T, w *world, namespace string) {
 		for i := range list.Items {
 			object := &list.Items[i]
 			if got := object.Data[fmt.Sprintf("worker-%d", worker)]; got != last[object.Name] {
-				t.Errorf("worker %d has written %q to %s, and %q is there", worker, last[object.Name], object.Name, got)
+				t.Errorf("worker %d wrote %q to %s, got %q", worker, last[object.Name], object.Name, got)
 			}
 		}
 	}
 }
 
-// retried is a request that may meet a cut connection once, as behind any balancer.
+// retried repeats a request once if its connection was cut, as may happen behind any load balancer.
 func retried(request func() error) error {
 	err := request()
 	var network net.Error

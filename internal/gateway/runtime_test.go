@@ -25,7 +25,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// testControllerRuntime runs a controller that makes a config map for each deployment and notes it on the deployment.
+// testControllerRuntime runs a controller that creates a ConfigMap for each Deployment and annotates the Deployment.
 func testControllerRuntime(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "controller-runtime")
 	ctrl.SetLogger(klog.Background())
@@ -54,7 +54,7 @@ func testControllerRuntime(t *testing.T, w *world) {
 		if owner.Annotations["done"] == child.Data["replicas"] {
 			return reconcile.Result{}, nil
 		}
-		// The object comes from a watch, so that its version is a position.
+		// The object comes from a watch, so its version is a position.
 		owner.Annotations = map[string]string{"done": child.Data["replicas"]}
 		if err := objects.Update(ctx, owner); apierrors.IsConflict(err) {
 			return reconcile.Result{RequeueAfter: time.Millisecond}, nil
@@ -95,7 +95,7 @@ func testControllerRuntime(t *testing.T, w *world) {
 	if err := w.client.CoreV1().ConfigMaps(namespace).Delete(t.Context(), "of-"+names[0], metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, "what it owns is made again", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "the deleted ConfigMap is recreated", func(ctx context.Context) (bool, error) {
 		_, err := w.client.CoreV1().ConfigMaps(namespace).Get(ctx, "of-"+names[0], metav1.GetOptions{})
 		return err == nil, err
 	})

@@ -13,28 +13,28 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Server is a gateway. Make one with Config.NewServer.
+// Server is a gateway. Create it with Config.NewServer.
 type Server struct {
 	config  *Config
 	generic *genericserver.GenericAPIServer
 }
 
-// NewServer makes a Server, which does nothing yet.
+// NewServer returns a Server that is not running yet.
 func (c *Config) NewServer() (*Server, error) {
 	generic, err := c.generic.Complete(nil).New("cellplane-gateway", genericserver.NewEmptyDelegate())
 	if err != nil {
-		return nil, fmt.Errorf("preparing the gateway: %w", err)
+		return nil, fmt.Errorf("creating the server: %w", err)
 	}
 	s := &Server{config: c, generic: generic}
 	if err := generic.AddReadyzChecks(
 		healthz.NamedCheck("topology", known(c.topology.Known(), "the cells are not known yet")),
-		healthz.NamedCheck("discovery", known(c.kinds.Known(), "what the hub serves is not known yet")),
-		healthz.NamedCheck("rbac", holds(c.authorizer.Ready, "the rights of users are not known yet")),
+		healthz.NamedCheck("discovery", known(c.kinds.Known(), "the API of the hub is not known yet")),
+		healthz.NamedCheck("rbac", holds(c.authorizer.Ready, "the RBAC objects are not known yet")),
 		healthz.NamedCheck("protection", holds(c.policies.Known, "the protection policies are not known yet")),
 	); err != nil {
-		return nil, fmt.Errorf("preparing the gateway: %w", err)
+		return nil, fmt.Errorf("creating the server: %w", err)
 	}
-	return s, generic.AddPostStartHook("cellplane-follow-hub", s.follow)
+	return s, generic.AddPostStartHook("cellplane-follow-hub", s.startWatching)
 }
 
 // known is a health check that succeeds once a channel is closed.
@@ -49,7 +49,7 @@ func known(channel <-chan struct{}, problem string) func(*http.Request) error {
 	}
 }
 
-// holds is a health check that succeeds while something holds.
+// holds is a health check that succeeds while a condition is true.
 func holds(condition func() bool, problem string) func(*http.Request) error {
 	return func(*http.Request) error {
 		if condition() {
@@ -59,8 +59,8 @@ func holds(condition func() bool, problem string) func(*http.Request) error {
 	}
 }
 
-// follow keeps up with the hub and the cells. None of it keeps the gateway from serving.
-func (s *Server) follow(hook genericserver.PostStartHookContext) error {
+// startWatching starts to watch the hub and the cells. The gateway serves meanwhile.
+func (s *Server) startWatching(hook genericserver.PostStartHookContext) error {
 	ctx := klog.NewContext(hook.Context, klog.Background().WithName("gateway"))
 	s.config.informers.Start(ctx.Done())
 	go s.config.kinds.Run(ctx)
@@ -76,7 +76,7 @@ func (s *Server) follow(hook genericserver.PostStartHookContext) error {
 	}
 	go func() {
 		if err := s.config.topology.Run(ctx); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "The topology is no longer followed; serving with the last one")
+			klog.FromContext(ctx).Error(err, "watching the topology ended, serving with the last one")
 		}
 	}()
 	return nil
@@ -85,7 +85,7 @@ func (s *Server) follow(hook genericserver.PostStartHookContext) error {
 // Addr returns the address the gateway listens on.
 func (s *Server) Addr() net.Addr { return s.generic.SecureServingInfo.Listener.Addr() }
 
-// Run serves until the context ends, and then until what is running has ended.
+// Run serves until the context ends, and returns when the running requests have ended.
 func (s *Server) Run(ctx context.Context) error {
 	tuneCollector()
 	defer s.config.stop()

@@ -14,13 +14,13 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// testStreams looks into a pod of a member through clusters/proxy.
+// testStreams uses logs, exec, attach and port-forward of a pod through clusters/proxy.
 func testStreams(t *testing.T, member *controlplane.ControlPlane, config *rest.Config) {
 	pod := runPod(t, clientFor(t, config))
 	gatewaytest.CheckStreams(t, config, gatewaytest.Pod{Namespace: pod.Namespace, Name: pod.Name, Log: member.PodLog()})
 }
 
-// runPod makes a pod and waits until it runs.
+// runPod creates a pod and waits until it runs.
 func runPod(t *testing.T, client kubernetes.Interface) *corev1.Pod {
 	t.Helper()
 	pods := client.CoreV1().Pods("default")
@@ -29,14 +29,14 @@ func runPod(t *testing.T, client kubernetes.Interface) *corev1.Pod {
 		return err == nil, err
 	})
 	if _, err := pods.Create(t.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "looked-into"},
+		ObjectMeta: metav1.ObjectMeta{Name: "streamed"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "simulated"}}},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	var pod *corev1.Pod
 	testenv.Eventually(t, "the pod runs", func(ctx context.Context) (_ bool, err error) {
-		pod, err = pods.Get(ctx, "looked-into", metav1.GetOptions{})
+		pod, err = pods.Get(ctx, "streamed", metav1.GetOptions{})
 		return err == nil && pod.Status.Phase == corev1.PodRunning, err
 	})
 	return pod

@@ -10,11 +10,11 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/router"
 )
 
-// federationPrefix is the path under which templates alone are shown.
+// federationPrefix is the path prefix of the surface that shows templates only.
 const federationPrefix = "/federation"
 
-// withSurface reads which surface a request is for and takes the prefix off its path, before anybody resolves it. Paths that could mean
-// two things to two readers are refused.
+// withSurface finds the surface of a request and removes its prefix from the path, before the path is resolved. It refuses paths that
+// two parsers could read differently.
 func withSurface(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !plainPath(r.URL.Path) {
@@ -33,7 +33,7 @@ func withSurface(next http.Handler) http.Handler {
 			clone.RequestURI = ""
 			r = clone.WithContext(router.WithFederationSurface(r.Context()))
 		}
-		// What is authorized and what is forwarded must be the same: the path as it has been read, in its plain encoding.
+		// The path that is authorized must be the one that is forwarded: the decoded one.
 		r.URL.RawPath = ""
 		next.ServeHTTP(w, r)
 	})

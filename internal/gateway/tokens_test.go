@@ -58,7 +58,7 @@ func newIssuer(t *testing.T) *issuer {
 
 func writeJSON(w http.ResponseWriter, value any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(value) // a client that has gone needs no answer
+	_ = json.NewEncoder(w).Encode(value) // fails only if the client has disconnected
 }
 
 func caFile(t *testing.T, server *httptest.Server) string {
@@ -70,7 +70,7 @@ func caFile(t *testing.T, server *httptest.Server) string {
 	return path
 }
 
-// token signs claims, beside those that every token has.
+// token signs claims, in addition to the standard ones.
 func (i *issuer) token(t *testing.T, key *rsa.PrivateKey, claims map[string]any) string {
 	t.Helper()
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: key, KeyID: "1"}}, nil)
@@ -88,7 +88,7 @@ func (i *issuer) token(t *testing.T, key *rsa.PrivateKey, claims map[string]any)
 	return token
 }
 
-// testOwnTokens lets users in with tokens of an OpenID Connect issuer, by flags and by a file, and with those that a webhook knows.
+// testOwnTokens authenticates users by tokens of an OpenID Connect issuer, with flags and with a file, and of a webhook.
 func testOwnTokens(t *testing.T, w *world) {
 	provider := newIssuer(t)
 	other, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -97,11 +97,11 @@ func testOwnTokens(t *testing.T, w *world) {
 	}
 	good := provider.token(t, provider.key, map[string]any{"sub": "hal", "groups": []string{"crew"}})
 	refused := map[string]string{
-		"nonsense":         "nonsense",
-		"signed by nobody": provider.token(t, other, map[string]any{"sub": "hal"}),
-		"expired":          provider.token(t, provider.key, map[string]any{"sub": "hal", "exp": time.Now().Add(-time.Hour).Unix()}),
-		"for others":       provider.token(t, provider.key, map[string]any{"sub": "hal", "aud": "others"}),
-		"of others":        provider.token(t, provider.key, map[string]any{"sub": "hal", "iss": "https://issuer.example"}),
+		"nonsense":          "nonsense",
+		"signed by another": provider.token(t, other, map[string]any{"sub": "hal"}),
+		"expired":           provider.token(t, provider.key, map[string]any{"sub": "hal", "exp": time.Now().Add(-time.Hour).Unix()}),
+		"for others":        provider.token(t, provider.key, map[string]any{"sub": "hal", "aud": "others"}),
+		"of others":         provider.token(t, provider.key, map[string]any{"sub": "hal", "iss": "https://issuer.example"}),
 	}
 	ca := caFile(t, provider.Server)
 	t.Run("OIDC by flags", func(t *testing.T) {
@@ -117,10 +117,23 @@ func testOwnTokens(t *testing.T, w *world) {
 		g := gatewaytest.Start(t, w.Federation, func(o *gateway.Options) { o.Tokens.ConfigFile, o.TokenCacheTTL = file, time.Millisecond })
 		checkTokens(t, g, good, "file:hal", "file:crew", refused)
 
+		failures := func(ctx context.Context) (float64, error) {
+			return sumOfMetric(ctx, g.Client(t), func(series string) bool {
+				return series == `cellplane_gateway_authentication_config_reloads_total{status="failure"}`
+			})
+		}
+		before, err := failures(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := os.WriteFile(file, []byte("nonsense"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		checkTokens(t, g, good, "file:hal", "file:crew", refused) // what makes no sense changes nothing
+		testenv.Eventually(t, "the gateway has read the invalid file", func(ctx context.Context) (bool, error) {
+			now, err := failures(ctx)
+			return now > before, err
+		})
+		checkTokens(t, g, good, "file:hal", "file:crew", refused) // the former file stays in force
 		writeAuthentication(t, file, provider, ca, "changed:")
 		testenv.Eventually(t, "the file is read again", func(ctx context.Context) (bool, error) {
 			name, err := bearer(ctx, t, g, good)
@@ -159,12 +172,12 @@ func testOwnTokens(t *testing.T, w *world) {
 			t.Fatal(err)
 		}
 		if err := completed.Validate(); err == nil {
-			t.Error("an issuer without an audience was taken")
+			t.Error("an issuer without an audience is accepted")
 		}
 	})
 }
 
-// writeAuthentication writes an AuthenticationConfiguration in which names have a prefix.
+// writeAuthentication writes an AuthenticationConfiguration that adds a prefix to names.
 func writeAuthentication(t *testing.T, file string, provider *issuer, ca, prefix string) {
 	t.Helper()
 	certificate, err := os.ReadFile(ca)
@@ -189,7 +202,7 @@ func writeAuthentication(t *testing.T, file string, provider *issuer, ca, prefix
 	}
 }
 
-// bearer returns who a token makes its bearer.
+// bearer returns the user name of a token.
 func bearer(ctx context.Context, t *testing.T, g *gatewaytest.Gateway, token string) (string, error) {
 	config := &rest.Config{Host: g.URL(), BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: g.CA()}}
 	review, err := clientFor(t, config).AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
@@ -199,20 +212,19 @@ func bearer(ctx context.Context, t *testing.T, g *gatewaytest.Gateway, token str
 	return review.Status.UserInfo.Username, nil
 }
 
-// checkTokens checks who a token makes its bearer, on the hub and in cells, that the hub's own tokens are still taken, and that others are
-// not.
+// checkTokens checks the user of a token, on the hub and in cells, that tokens of the hub are still accepted, and that others are refused.
 func checkTokens(t *testing.T, g *gatewaytest.Gateway, good, name, group string, refused map[string]string) {
 	t.Helper()
 	with := func(token string) *rest.Config {
 		return &rest.Config{Host: g.URL(), BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: g.CA()}}
 	}
-	testenv.Eventually(t, "the token is taken", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "the token is accepted", func(ctx context.Context) (bool, error) {
 		review, err := clientFor(t, with(good)).AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		if err != nil {
 			return false, err
 		}
 		if user := review.Status.UserInfo; user.Username != name || !slices.Contains(user.Groups, group) || !slices.Contains(user.Groups, "system:authenticated") {
-			t.Fatalf("the token's bearer is %v", user)
+			t.Fatalf("the user of the token is %v", user)
 		}
 		return true, nil
 	})
@@ -222,7 +234,7 @@ func checkTokens(t *testing.T, g *gatewaytest.Gateway, good, name, group string,
 	}
 	for what, token := range refused {
 		if _, err := clientFor(t, with(token)).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
-			t.Errorf("a token that is %s: %v, want 401", what, err)
+			t.Errorf("token %q: %v, want 401", what, err)
 		}
 	}
 	token, err := g.Client(t).CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
@@ -234,8 +246,8 @@ func checkTokens(t *testing.T, g *gatewaytest.Gateway, good, name, group string,
 	}
 }
 
-// testBootstrapToken lets in whom a bootstrap token of the hub names. It is made on the hub itself: Secrets of other namespaces than the
-// control plane's are in cells.
+// testBootstrapToken authenticates a user by a bootstrap token. Its Secret is created on the hub itself, because through the gateway it
+// would be stored in a cell.
 func testBootstrapToken(t *testing.T, w *world) {
 	if _, err := clientFor(t, adminOf(t, w.Hub)).CoreV1().Secrets(metav1.NamespaceSystem).Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-abcdef"}, Type: corev1.SecretTypeBootstrapToken,

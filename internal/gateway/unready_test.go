@@ -17,12 +17,12 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// testCellNotReady has a cell refuse everybody, as an API server does that was just started and does not know its rules yet. Clients are
-// told to come again, not that they may not.
+// testCellNotReady makes a cell refuse everybody, like an API server that has just started and has not loaded its RBAC. Clients must get
+// 503 with Retry-After, not 403.
 func testCellNotReady(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "cell-not-ready")
 	fill(t, w.client, namespace, 12)
-	// Administrators need no rules.
+	// Administrators need no RBAC, so use another user.
 	if _, err := w.client.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "frank"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "frank"}},

@@ -21,7 +21,7 @@ import (
 	"github.com/cellplane/cellplane/internal/position"
 )
 
-// fromWatch changes an object and returns it as a watch shows it, with a position for its version.
+// fromWatch changes an object and returns it from a watch event, with a position as its version.
 func fromWatch(t *testing.T, client kubernetes.Interface, namespace, name string) *appsv1.Deployment {
 	t.Helper()
 	deployments := client.AppsV1().Deployments(namespace)
@@ -48,8 +48,8 @@ func fromWatch(t *testing.T, client kubernetes.Interface, namespace, name string
 	return object
 }
 
-// testVersionsIn writes with versions from a watch in every place that a client may put one. Each must pass once, and be refused when
-// the object has changed since.
+// testVersionsIn writes with versions from a watch in every place that allows one. A current version must be accepted, and an old one
+// refused.
 func testVersionsIn(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "versions-in")
 	for _, encoding := range encodings {
@@ -166,7 +166,7 @@ func manager(kind types.PatchType) string {
 	return ""
 }
 
-// newDeployment creates a deployment with a name of its own.
+// newDeployment creates a Deployment with a generated name.
 func newDeployment(t *testing.T, client kubernetes.Interface, namespace string) string {
 	t.Helper()
 	labels := map[string]string{"app": "x"}

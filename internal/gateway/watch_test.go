@@ -45,6 +45,9 @@ func readOK(t testing.TB, response *http.Response) []byte {
 	return body
 }
 
+// eventTimeout bounds the wait for an event.
+const eventTimeout = 30 * time.Second
+
 // next returns the next event of a watch.
 func next(t *testing.T, w watch.Interface) watch.Event {
 	t.Helper()
@@ -54,8 +57,8 @@ func next(t *testing.T, w watch.Interface) watch.Event {
 			t.Fatal("the watch has ended")
 		}
 		return event
-	case <-time.After(30 * time.Second):
-		t.Fatal("no event came")
+	case <-time.After(eventTimeout):
+		t.Fatalf("no event came within %v", eventTimeout)
 	}
 	panic("unreachable")
 }
@@ -91,7 +94,7 @@ func testWatch(t *testing.T, w *world) {
 			}
 			last = object.ResourceVersion
 			versions = append(versions, last)
-			// What a client has got from a watch it can write back.
+			// An object from a watch can be written back.
 			object.Data["value"] = "written back"
 			if _, err := maps.Update(t.Context(), object, metav1.UpdateOptions{}); err != nil {
 				t.Fatalf("updating an object from a watch: %v", err)
@@ -101,7 +104,7 @@ func testWatch(t *testing.T, w *world) {
 			}
 			next(t, stream)
 		}
-		// Every version of an event resumes the stream behind it.
+		// The version of each event resumes the watch after it.
 		for i, version := range versions {
 			resumed, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
 			if err != nil {
@@ -114,7 +117,7 @@ func testWatch(t *testing.T, w *world) {
 			}
 			resumed.Stop()
 		}
-		// A deletion carries its own version.
+		// A deletion has a version of its own.
 		if err := maps.Delete(t.Context(), "map-000", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -122,20 +125,21 @@ func testWatch(t *testing.T, w *world) {
 		if event.Type != watch.Deleted {
 			t.Fatalf("got %v", event)
 		}
-		resumed, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: event.Object.(*corev1.ConfigMap).ResourceVersion, TimeoutSeconds: ptr.To[int64](1)})
+		resumed, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: event.Object.(*corev1.ConfigMap).ResourceVersion})
 		if err != nil {
 			t.Fatal(err)
-		}
-		if event, open := <-resumed.ResultChan(); open {
-			t.Errorf("after the deletion came %v", event)
 		}
 		if _, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "map-000"}, Data: map[string]string{}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
+		if event := next(t, resumed); event.Type != watch.Added || event.Object.(*corev1.ConfigMap).Name != "map-000" {
+			t.Errorf("resumed from a deletion: got %v, want the next creation", event)
+		}
+		resumed.Stop()
 	}
 }
 
-// testInitialEvents watches without a position: the state comes first.
+// testInitialEvents watches without a version: the present state comes first.
 func testInitialEvents(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "initial-events")
 	fill(t, w.client, namespace, 9)
@@ -184,7 +188,7 @@ func testInitialEvents(t *testing.T, w *world) {
 	}
 }
 
-// testExpiredWatch asks for positions that are not there: an event tells so, never a status.
+// testExpiredWatch watches from versions that do not exist: the answer is an ERROR event, never an HTTP error.
 func testExpiredWatch(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "expired-watch")
 	fill(t, w.client, namespace, 3)
@@ -216,16 +220,16 @@ func testExpiredWatch(t *testing.T, w *world) {
 
 func testInformers(t *testing.T, w *world) { w.checkInformers(t, "informers") }
 
-// testInformersOfOld are those that list before they watch.
+// testInformersOfOld runs informers that list before they watch.
 func testInformersOfOld(t *testing.T, w *world) {
 	featurestesting.SetFeatureDuringTest(t, features.WatchListClient, false)
 	w.checkInformers(t, "informers-of-old")
 }
 
-// informed is how many objects informers are tried with.
+// informed is the number of objects for informers.
 const informed = 240
 
-// checkInformers runs the informers that clients use against a changing set of objects and compares what they end with.
+// checkInformers runs all kinds of informers against changing objects, and checks their final state.
 func (w *world) checkInformers(t *testing.T, name string) {
 	t.Helper()
 	namespace := gatewaytest.Namespace(t, w.Federation, name)
@@ -297,7 +301,7 @@ func (w *world) checkInformers(t *testing.T, name string) {
 	}
 }
 
-// testRetryWatcher crosses a 410 as kubectl's and others' watchers do.
+// testRetryWatcher runs a RetryWatcher, as kubectl does, from an expired and from a valid version.
 func testRetryWatcher(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "retry-watcher")
 	fill(t, w.client, namespace, 3)

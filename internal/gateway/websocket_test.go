@@ -62,7 +62,7 @@ func testWebSocketWatch(t *testing.T, w *world) {
 		t.Errorf("got %v, want the end", event)
 	}
 	if _, err := w.socket(t, path+"&sendInitialEvents=true", "application/json"); err == nil {
-		t.Error("a watch with options that do not fit was served")
+		t.Error("a watch with invalid options was served")
 	}
 }
 

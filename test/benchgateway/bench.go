@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// way is a way to the objects.
+// way is a path to the objects: directly, through the gateway, or through a bare proxy.
 type way struct {
 	name   string
 	client *http.Client
@@ -27,7 +27,7 @@ type load struct {
 	name    string
 	workers int
 	request func(w way, i int) (*http.Request, error)
-	// merged is set for what several cells answer together.
+	// merged is set for requests that several cells answer.
 	merged bool
 }
 
@@ -76,7 +76,7 @@ func newRequest(method, url, accept string, body []byte) (*http.Request, error) 
 	return r, nil
 }
 
-// compare runs a load on all ways, alternating, so that all meet the same machine.
+// compare runs a load on all ways in turn, so that all run under the same conditions.
 func (b *bench) compare(ctx context.Context, l load) error {
 	results := map[string]*result{"direct": {}, "owners": {}, "gateway": {}, "bare": {}}
 	ways := b.ways
@@ -105,7 +105,7 @@ func (b *bench) compare(ctx context.Context, l load) error {
 	return nil
 }
 
-// against prints what was added to another way.
+// against prints the difference to another way.
 func (r *result) against(other *result, name string) {
 	fmt.Printf("%-37s time ×%.2f, p50 %+.2f ms, CPU %.0f %% of the API server's\n", name, r.perRequest()/other.perRequest(),
 		(r.quantile(0.5)-other.quantile(0.5)).Seconds()*1000, 100*r.proxyCPU.Seconds()/float64(r.count())/(other.serverCPU.Seconds()/float64(other.count())))
@@ -133,7 +133,7 @@ func (b *bench) takeProfile(ctx context.Context, w way, l load, round int, lengt
 	}
 }
 
-// result is what a load has shown.
+// result is the measurement of a load.
 type result struct {
 	mu                  sync.Mutex
 	latencies           []time.Duration
@@ -159,9 +159,9 @@ func (r *result) print(load, way string) {
 		r.quantile(0.99).Seconds()*1000, r.serverCPU.Seconds()*1e6/n, r.proxyCPU.Seconds()*1e6/n)
 }
 
-// drive sends requests for some time.
+// drive sends requests for a duration.
 func (b *bench) drive(ctx context.Context, w way, l load, length time.Duration, into *result) error {
-	for i := range 3 * l.workers { // connections and caches
+	for i := range 3 * l.workers { // warm up connections and caches
 		if err := exchange(ctx, w, l, i); err != nil {
 			return err
 		}

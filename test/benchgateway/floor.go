@@ -17,10 +17,10 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/topology"
 )
 
-// floorCommand makes this program a proxy that does nothing else: what any gateway of this kind costs at least.
+// floorCommand runs this program as a bare proxy: the least cost of any gateway.
 const floorCommand = "floor"
 
-// startFloor runs a bare proxy in front of the cell that is used directly.
+// startFloor runs a bare proxy in front of the directly used cell.
 func (b *bench) startFloor() error {
 	cell := b.federation.Cells[cells]
 	proxy, err := cell.FrontProxy()
@@ -35,7 +35,7 @@ func (b *bench) startFloor() error {
 	if err != nil {
 		return err
 	}
-	certs := filepath.Join(b.dir, "gateway") // the gateway has made a certificate for this machine
+	certs := filepath.Join(b.dir, "gateway") // with the serving certificate of the gateway
 	b.floor = exec.Command(self, floorCommand, strconv.Itoa(port), filepath.Join(certs, "apiserver.crt"), filepath.Join(certs, "apiserver.key"),
 		cell.URL(), cell.CAFile(), proxy.CertFile, proxy.KeyFile)
 	b.floor.Stderr = os.Stderr
@@ -49,7 +49,7 @@ func (b *bench) startFloor() error {
 	return nil
 }
 
-// runFloor is the bare proxy's process. It takes everybody for an administrator.
+// runFloor is the process of the bare proxy. It forwards every request as an administrator.
 func runFloor(args []string) error {
 	if len(args) != 7 {
 		return errors.New("a bare proxy needs a port, a certificate, its key, a server, its authority, and a certificate and key for it")

@@ -1,5 +1,5 @@
-// Benchgateway compares, in one run, what it costs to use a cell's API server directly and through the gateway: throughput, latency, and
-// the CPU time of every process.
+// Benchgateway compares the direct use of a cell's API server with its use through the gateway: throughput, latency, and the CPU time of
+// each process.
 package main
 
 import (
@@ -32,12 +32,12 @@ func main() {
 		return
 	}
 	var s settings
-	flag.DurationVar(&s.seconds, "time", 10*time.Second, "how long each load lasts")
-	flag.IntVar(&s.workers, "workers", 8, "how many requests are under way at once")
+	flag.DurationVar(&s.seconds, "time", 10*time.Second, "duration of each load")
+	flag.IntVar(&s.workers, "workers", 8, "concurrent requests")
 	flag.IntVar(&s.small, "small", 1000, "objects in the small list")
 	flag.IntVar(&s.large, "large", 10000, "objects in the large list")
 	flag.IntVar(&s.watches, "watches", 1000, "idle watches")
-	flag.StringVar(&s.only, "only", "", "run only loads whose name begins so")
+	flag.StringVar(&s.only, "only", "", "run only loads whose names have this prefix")
 	flag.StringVar(&s.profile, "profile", "", "directory for CPU profiles of the gateway, one for each round of each load")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -49,7 +49,7 @@ func main() {
 	}
 }
 
-// partOf returns what this process is if it is not the one that measures.
+// partOf returns the role of this process, empty if it is the one that measures.
 func partOf(args []string) func([]string) error {
 	if len(args) < 2 {
 		return nil

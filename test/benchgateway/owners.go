@@ -10,8 +10,8 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// owners asks the cell of each object itself: what the gateway adds is the difference to this. A single API server with everything is
-// another thing to compare with, because three of them share the same cores with more in their caches and less to do together.
+// owners asks the cell of each object directly. The difference to this is the cost of the gateway. A single API server with all objects
+// is another baseline, because three API servers on the same cores behave differently.
 type owners struct {
 	cells      *slots.Map
 	hosts      []string

@@ -18,7 +18,7 @@ import (
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
-// splicing merges the cells' own answers to the large list, as bytes and by decoding and encoding them: what does splicing buy?
+// splicing measures merging the large list of each cell as bytes, and by decoding and encoding.
 func (b *bench) splicing(ctx context.Context) error {
 	for _, contentType := range []string{"application/json", protobuf} {
 		lists, err := b.cellLists(ctx, contentType)
@@ -69,7 +69,7 @@ func (b *bench) cellLists(ctx context.Context, contentType string) ([][]byte, er
 	return lists, nil
 }
 
-// fastest returns the shortest of a few runs, which is the one that others disturbed least.
+// fastest returns the shortest of a few runs, which is the least disturbed one.
 func fastest(run func() error) (time.Duration, error) {
 	var best time.Duration
 	for i := range 5 {
@@ -106,7 +106,7 @@ func spliceLists(contentType string, lists [][]byte) error {
 func decodeLists(contentType string, lists [][]byte) error {
 	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), contentType)
 	if !ok {
-		return fmt.Errorf("there is no codec for %s", contentType)
+		return fmt.Errorf("no codec for %s", contentType)
 	}
 	merged := &corev1.ConfigMapList{}
 	for _, list := range lists {

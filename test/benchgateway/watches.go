@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// watchLoad holds many watches open and writes: what does it cost, and how late are events?
+// watchLoad holds many watches open and writes, and measures CPU time and the delay of events.
 func (b *bench) watchLoad(ctx context.Context) error {
-	for _, w := range b.ways[:2] { // the bare proxy shows nothing more here
+	for _, w := range b.ways[:2] { // the bare proxy adds nothing here
 		if err := b.watchOne(ctx, w); err != nil {
 			return fmt.Errorf("%d watches, %s: %w", b.watches, w.name, err)
 		}
@@ -44,7 +44,7 @@ func (b *bench) watchOne(ctx context.Context, w way) error {
 	}
 	servers, gateway := b.cpu()
 	began := time.Now()
-	for time.Since(began) < b.seconds { // nothing happens
+	for time.Since(began) < b.seconds { // idle
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

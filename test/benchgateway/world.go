@@ -31,7 +31,7 @@ import (
 	"github.com/cellplane/cellplane/internal/local"
 )
 
-// bench is a federation of three cells with a gateway, and one more cell that holds everything for comparison.
+// bench is a federation of three cells with a gateway, and a cell with all objects for comparison.
 type bench struct {
 	settings
 	dir        string
@@ -44,7 +44,7 @@ type bench struct {
 
 const (
 	cells = 3
-	// gatewayCommand makes this program a gateway.
+	// gatewayCommand runs this program as a gateway.
 	gatewayCommand = "gateway"
 )
 
@@ -98,7 +98,7 @@ func start(ctx context.Context, s settings) (_ *bench, err error) {
 	return b, b.fill(ctx)
 }
 
-// uncompressed asks for no compression: it would hide everything else.
+// uncompressed disables compression, whose cost would hide everything else.
 func uncompressed(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		r.Header.Set("Accept-Encoding", "identity")
@@ -215,7 +215,7 @@ func waitReady(ctx context.Context, config *rest.Config) error {
 	}
 }
 
-// fill creates the same objects behind the gateway and in the cell that is used directly.
+// fill creates the same objects behind the gateway and in the directly used cell.
 func (b *bench) fill(ctx context.Context) error {
 	for _, plane := range append([]*controlplane.ControlPlane{b.federation.Hub}, b.federation.Cells...) {
 		config, err := plane.AdminConfig()
@@ -256,7 +256,7 @@ func (b *bench) fill(ctx context.Context) error {
 	return nil
 }
 
-// object is one of about a kilobyte, as most are.
+// object returns an object of about one KiB, a typical size.
 func object(i int) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("map-%d", i), Labels: map[string]string{"app": "bench", "index": strconv.Itoa(i)}},
@@ -264,7 +264,7 @@ func object(i int) *corev1.ConfigMap {
 	}
 }
 
-// cpu returns the CPU time of all API servers of cells, and of what is in front of them.
+// cpu returns the CPU time of the cells' API servers, and of the process in front of them.
 func (b *bench) cpu() (servers, proxies time.Duration) {
 	for _, cell := range b.federation.Cells {
 		if p, err := cell.Process(kubebin.KubeAPIServer); err == nil {
@@ -274,7 +274,7 @@ func (b *bench) cpu() (servers, proxies time.Duration) {
 	return servers, cpuOf(b.gateway.Process.Pid) + cpuOf(b.floor.Process.Pid)
 }
 
-// printCPU prints the CPU time of every process over the whole run.
+// printCPU prints the CPU time of each process over the whole run.
 func (b *bench) printCPU() {
 	fmt.Println("CPU seconds of every process, filling included:")
 	for _, plane := range append([]*controlplane.ControlPlane{b.federation.Hub}, b.federation.Cells...) {
@@ -288,7 +288,7 @@ func (b *bench) printCPU() {
 	fmt.Printf("  %-28s %8.1f\n", "this client", cpuOf(os.Getpid()).Seconds())
 }
 
-// cpuOf reads user and system time of a process, which the kernel counts in hundredths of a second.
+// cpuOf returns the user and system time of a process. The kernel counts it in hundredths of a second.
 func cpuOf(pid int) time.Duration {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -314,7 +314,7 @@ func (b *bench) stop() {
 	_ = os.RemoveAll(b.dir)
 }
 
-// runGateway is the gateway's process.
+// runGateway is the process of the gateway.
 func runGateway(args []string) error {
 	o := gateway.NewOptions()
 	flags := pflag.NewFlagSet(gatewayCommand, pflag.ContinueOnError)

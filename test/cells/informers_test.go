@@ -33,7 +33,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// bystander names what nobody propagates, of each kind that is watched beside workloads and notes.
+// bystander names an object that is watched but not propagated, besides workloads and notes.
 func bystander(i int) string { return fmt.Sprintf("bystander-%d", i) }
 
 const bystanders = 6
@@ -50,7 +50,7 @@ const gadgetDefinition = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"Custom
 "spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"gadgets","singular":"gadget","kind":"Gadget","listKind":"GadgetList"},
 "versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`
 
-// manifests are what there is of each kind, without names.
+// manifests are the bystanders of each kind, without names.
 var manifests = map[schema.GroupVersionResource]string{
 	secrets:  `{"apiVersion":"v1","kind":"Secret","stringData":{"text":"hidden"}}`,
 	services: `{"apiVersion":"v1","kind":"Service","spec":{"selector":{"app":"none"},"ports":[{"port":80}]}}`,
@@ -59,7 +59,7 @@ var manifests = map[schema.GroupVersionResource]string{
 	gadgets: `{"apiVersion":"example.com/v1","kind":"Gadget","spec":{"text":"anything"}}`,
 }
 
-// createBystanders makes objects of several kinds, one of which the federation gets to know only now.
+// createBystanders creates objects of several kinds. One of these kinds is new to the federation.
 func (w *world) createBystanders() {
 	w.Helper()
 	file := filepath.Join(w.TempDir(), "gadgets.json")
@@ -77,14 +77,14 @@ func (w *world) createBystanders() {
 			object.SetName(bystander(i))
 			testenv.Eventually(w, resource.Resource+" are served", func(ctx context.Context) (bool, error) {
 				_, err := client.Resource(resource).Namespace(namespace).Create(ctx, object, metav1.CreateOptions{})
-				return err == nil || apierrors.IsAlreadyExists(err), err // an answer may have been lost
+				return err == nil || apierrors.IsAlreadyExists(err), err // the answer to a former attempt may have been lost
 			})
 		}
 	}
 }
 
-// startTouching has all bystanders count up until stopTouching is called.
-func (w *world) startTouching() {
+// startBystanderWriter increments all bystanders until stopBystanderWriter is called.
+func (w *world) startBystanderWriter() {
 	client := dynamic.NewForConfigOrDie(w.config)
 	ctx, stop := context.WithCancel(context.Background())
 	var group sync.WaitGroup
@@ -95,23 +95,23 @@ func (w *world) startTouching() {
 					patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"n":"%d"}}}`, n)
 					_, err := client.Resource(resource).Namespace(namespace).Patch(ctx, bystander(i), types.MergePatchType, patch, metav1.PatchOptions{})
 					if err != nil && ctx.Err() == nil && !isUnavailable(err) {
-						w.complain("writing %s %s: %v", resource.Resource, bystander(i), err)
+						w.report("writing %s %s: %v", resource.Resource, bystander(i), err)
 					}
 				}
 			}
 		}
 	})
-	w.stopTouching = sync.OnceFunc(func() {
+	w.stopBystanderWriter = sync.OnceFunc(func() {
 		stop()
 		group.Wait()
 	})
-	w.Cleanup(w.stopTouching)
+	w.Cleanup(w.stopBystanderWriter)
 }
 
-// startWatching runs informers through the gateway for as long as the test lasts: of typed, dynamic and metadata clients.
+// startWatching runs typed, dynamic and metadata informers through the gateway until the test ends.
 func (w *world) startWatching() {
 	config := rest.CopyConfig(w.config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &noting{next, &w.lists} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &listRecorder{next, &w.lists} })
 	typed := informers.NewSharedInformerFactoryWithOptions(kubernetes.NewForConfigOrDie(config), 0, informers.WithNamespace(namespace))
 	untyped := dynamicinformer.NewFilteredDynamicSharedInformerFactory(dynamic.NewForConfigOrDie(config), 0, namespace, nil)
 	partial := metadatainformer.NewFilteredSharedInformerFactory(metadata.NewForConfigOrDie(config), 0, namespace, nil)
@@ -122,7 +122,7 @@ func (w *world) startWatching() {
 		partial.ForResource(gadgets).Informer(), partial.ForResource(secrets).Informer(),
 	}
 	for _, informer := range w.informers {
-		if _, err := informer.AddEventHandler(w.suspicious()); err != nil {
+		if _, err := informer.AddEventHandler(w.checkingHandler()); err != nil {
 			w.Fatal(err)
 		}
 	}
@@ -137,37 +137,37 @@ func (w *world) startWatching() {
 	w.Cleanup(func() { close(stop) })
 	for _, informer := range w.informers {
 		if !cache.WaitForCacheSync(w.Context().Done(), informer.HasSynced) {
-			w.Fatal("an informer does not begin")
+			w.Fatal("an informer does not sync")
 		}
 	}
 	w.lists.take()
 }
 
-// suspicious complains about what no informer may see.
-func (w *world) suspicious() cache.ResourceEventHandler {
+// checkingHandler reports events that no informer may get.
+func (w *world) checkingHandler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(old, now any) {
 			before, after := old.(metav1.Object), now.(metav1.Object)
 			if before.GetUID() != after.GetUID() {
-				w.complain("an informer saw %T %s with another UID", now, after.GetName())
+				w.report("an informer saw %T %s with another UID", now, after.GetName())
 			}
 			if before.GetGeneration() > after.GetGeneration() {
-				w.complain("an informer saw %T %s go back from generation %d to %d", now, after.GetName(), before.GetGeneration(), after.GetGeneration())
+				w.report("an informer saw %T %s go back from generation %d to %d", now, after.GetName(), before.GetGeneration(), after.GetGeneration())
 			}
-			if a, b := countOf(before), countOf(after); a > b && !w.forgives(after.GetName(), a, b) {
-				w.complain("an informer saw %T %s go back from %d to %d", now, after.GetName(), a, b)
+			if a, b := countOf(before), countOf(after); a > b && !w.mayGoBack(after.GetName(), a, b) {
+				w.report("an informer saw %T %s go back from %d to %d", now, after.GetName(), a, b)
 			}
 		},
 		DeleteFunc: func(object any) {
 			if tombstone, missed := object.(cache.DeletedFinalStateUnknown); missed {
 				object = tombstone.Obj
 			}
-			w.complain("an informer saw %T %s deleted", object, object.(metav1.Object).GetName())
+			w.report("an informer saw %T %s deleted", object, object.(metav1.Object).GetName())
 		},
 	}
 }
 
-// countOf returns how far an object has counted.
+// countOf returns the number in an object.
 func countOf(object metav1.Object) int {
 	text := object.GetAnnotations()["n"]
 	if note, ok := object.(*corev1.ConfigMap); ok {
@@ -177,20 +177,20 @@ func countOf(object metav1.Object) int {
 	return n
 }
 
-// noting notes requests that begin from nothing: lists, and watches that ask for all.
-type noting struct {
+// listRecorder records lists, and watches that begin with the whole state.
+type listRecorder struct {
 	next  http.RoundTripper
 	lists *requests
 }
 
-func (c *noting) RoundTrip(r *http.Request) (*http.Response, error) {
+func (c *listRecorder) RoundTrip(r *http.Request) (*http.Response, error) {
 	if query := r.URL.Query(); query.Get("sendInitialEvents") == "true" || query.Get("watch") == "" {
 		c.lists.add(r.URL.Path + " as " + r.Header.Get("Accept"))
 	}
 	return c.next.RoundTrip(r)
 }
 
-// requests are those that have been noted.
+// requests are recorded requests.
 type requests struct {
 	mu    sync.Mutex
 	noted []string
@@ -202,7 +202,7 @@ func (n *requests) add(request string) {
 	n.noted = append(n.noted, request)
 }
 
-// take returns what has been noted since it was last taken.
+// take returns the requests since the last call.
 func (n *requests) take() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -211,20 +211,20 @@ func (n *requests) take() []string {
 	return noted
 }
 
-// beganAnew waits until all informers have begun anew. Nothing of theirs is carried across the loss of a cell, so that whoever is in the
-// epoch of now has listed.
-func (w *world) beganAnew() {
+// waitRelisted waits until all informers have listed again. Positions do not survive the loss of a cell, so an informer in the present
+// epoch has listed.
+func (w *world) waitRelisted() {
 	w.Helper()
-	defer w.took("informers have begun anew")()
+	defer w.logDuration("informers have listed again")()
 	epoch := w.topology(w.Context()).Generation
-	w.informersAre(fmt.Sprintf("in epoch %d", epoch), func(at position.Position) bool { return at.Epoch >= epoch })
+	w.waitInformersAt(fmt.Sprintf("in epoch %d", epoch), func(at position.Position) bool { return at.Epoch >= epoch })
 	w.lists.take()
 }
 
-// readToItsEnd waits until all informers have read everything that a cell which has left had for them.
-func (w *world) readToItsEnd(cell string) {
+// waitReadToEnd waits until all informers have got every event of a cell that has left.
+func (w *world) waitReadToEnd(cell string) {
 	w.Helper()
-	defer w.took("informers read " + cell + " to its end")()
+	defer w.logDuration("informers read " + cell + " to its end")()
 	topology := w.topology(w.Context())
 	var least uint64
 	cells := map[string]bool{}
@@ -235,7 +235,7 @@ func (w *world) readToItsEnd(cell string) {
 		if epoch.Epoch == topology.Generation {
 			least = uint64(max(epoch.Least[cell], 0))
 			for name := range epoch.Least {
-				cells[name] = true // those that have left have their places, too
+				cells[name] = true // positions also include cells that have left
 			}
 		}
 	}
@@ -243,29 +243,53 @@ func (w *world) readToItsEnd(cell string) {
 	if least == 0 || place < 0 {
 		w.Fatalf("%s has not left in epoch %d: %+v", cell, topology.Generation, topology.Status.Epochs)
 	}
-	w.informersAre(fmt.Sprintf("behind revision %d of %s", least, cell), func(at position.Position) bool {
+	w.waitInformersAt(fmt.Sprintf("behind revision %d of %s", least, cell), func(at position.Position) bool {
 		return at.Epoch == topology.Generation && len(at.Versions) == len(cells) && at.Versions[place] >= least
 	})
 }
 
-// informersAre waits until all informers are somewhere. They tell with what they are shown, so that there has to be something.
-func (w *world) informersAre(where string, there func(position.Position) bool) {
+// writeInLeftCell creates and deletes an object of each watched kind in a cell that has left, in a namespace that no informer watches. The
+// gateway reads these events, so informers need not wait up to a minute for the next bookmarks of that cell.
+func (w *world) writeInLeftCell(cell string) {
+	w.Helper()
+	client := dynamic.NewForConfigOrDie(w.context(cell))
+	kinds := maps.Clone(manifests)
+	kinds[deployments] = strings.Replace(strings.Replace(manifests[statefulSets], "StatefulSet", "Deployment", 1), `"serviceName":"none",`, "", 1)
+	kinds[corev1.SchemeGroupVersion.WithResource("configmaps")] = `{"apiVersion":"v1","kind":"ConfigMap"}`
+	for resource, manifest := range kinds {
+		object := &unstructured.Unstructured{}
+		if err := object.UnmarshalJSON([]byte(manifest)); err != nil {
+			w.Fatal(err)
+		}
+		object.SetName("left-cell")
+		objects := client.Resource(resource).Namespace(metav1.NamespaceDefault)
+		if _, err := objects.Create(w.Context(), object, metav1.CreateOptions{}); err != nil {
+			w.Fatal(err)
+		}
+		if err := objects.Delete(w.Context(), object.GetName(), metav1.DeleteOptions{}); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+// waitInformersAt waits until the positions of all informers meet a condition. Positions come with events, so it causes events.
+func (w *world) waitInformersAt(where string, there func(position.Position) bool) {
 	w.Helper()
 	client, n := dynamic.NewForConfigOrDie(w.config), 0
 	testenv.Eventually(w, "all informers are "+where, func(ctx context.Context) (bool, error) {
 		for i, informer := range w.informers {
 			if at, err := position.Parse(informer.LastSyncResourceVersion()); err != nil || !there(at) {
 				n++
-				return false, errors.Join(fmt.Errorf("informer %d is at %+v", i, at), err, stir(ctx, client, n))
+				return false, errors.Join(fmt.Errorf("informer %d is at %+v", i, at), err, touchEachKind(ctx, client, n))
 			}
 		}
 		return true, nil
 	})
 }
 
-// stir changes one object of each kind that is watched and that nobody else may be writing.
-func stir(ctx context.Context, client dynamic.Interface, n int) error {
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"stirred":"%d"}}}`, n)
+// touchEachKind changes one object of each watched kind, except notes, which the writers change.
+func touchEachKind(ctx context.Context, client dynamic.Interface, n int) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"touched":"%d"}}}`, n)
 	_, err := client.Resource(deployments).Namespace(namespace).Patch(ctx, workload(0), types.MergePatchType, patch, metav1.PatchOptions{})
 	for resource := range manifests {
 		_, failed := client.Resource(resource).Namespace(namespace).Patch(ctx, bystander(0), types.MergePatchType, patch, metav1.PatchOptions{})
@@ -274,18 +298,18 @@ func stir(ctx context.Context, client dynamic.Interface, n int) error {
 	return err
 }
 
-// noDisturbance expects that no informer had to begin anew since it was last asked.
-func (w *world) noDisturbance() {
+// checkNoRelist checks that no informer has listed since the last call.
+func (w *world) checkNoRelist() {
 	w.Helper()
 	for _, request := range w.lists.take() {
-		w.Errorf("an informer began anew: %s", request)
+		w.Errorf("an informer listed again: %s", request)
 	}
 }
 
-// inStep waits until all informers show what is stored: a watch that has ended without a word would not.
-func (w *world) inStep() {
+// waitInformersUpToDate waits until all informers show the stored objects. An informer whose watch has silently ended would not.
+func (w *world) waitInformersUpToDate() {
 	w.Helper()
-	defer w.took("informers are in step")()
+	defer w.logDuration("informers are up to date")()
 	client := dynamic.NewForConfigOrDie(w.config)
 	for resource := range manifests {
 		list, err := client.Resource(resource).Namespace(namespace).List(w.Context(), metav1.ListOptions{})
@@ -296,13 +320,13 @@ func (w *world) inStep() {
 			w.Errorf("there are %d %s", len(list.Items), resource.Resource)
 		}
 		for i := range list.Items {
-			w.shown(&list.Items[i])
+			w.waitShown(&list.Items[i])
 		}
 	}
 }
 
-// shown waits until every informer that has an object shows it as it is, or later.
-func (w *world) shown(want *unstructured.Unstructured) {
+// waitShown waits until every informer of an object shows its present or a later state.
+func (w *world) waitShown(want *unstructured.Unstructured) {
 	w.Helper()
 	testenv.Eventually(w, "informers show "+want.GetKind()+" "+want.GetName(), func(context.Context) (bool, error) {
 		found := 0
@@ -312,7 +336,7 @@ func (w *world) shown(want *unstructured.Unstructured) {
 				return false, err
 			}
 			if !exists || cached.(metav1.Object).GetUID() != want.GetUID() {
-				continue // it is about another kind
+				continue // an informer of another kind
 			}
 			if got := countOf(cached.(metav1.Object)); got < countOf(want) {
 				return false, fmt.Errorf("an informer shows %T at %d, want %d", cached, got, countOf(want))

@@ -14,22 +14,22 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// losses are what the writers have to put up with when a cell dies under their hands: writes that had not reached the backup.
+// losses are acknowledged writes that may be lost with a cell, because they were not in the backup.
 type losses struct {
 	expected bool
-	floor    map[string]int // what the backup had of each note before
+	floor    map[string]int // number of each note in the backup
 	lost     map[string]loss
 }
 
-// loss is what a note read in the cell that died, at last: the number that was acknowledged, or one that may have been written.
+// loss is the last state of a note in the lost cell: the number that was acknowledged, or one that may have been written.
 type loss struct{ acknowledged, unsure int }
 
-// expectLosses has the backup take everything, and then nothing more while everybody writes: what is acknowledged from here on may be lost.
+// expectLosses waits until the backup is complete and stops it, while writers continue: writes from here on may be lost.
 func (w *world) expectLosses() {
 	w.Helper()
-	defer w.took("writes that no backup has")()
+	defer w.logDuration("writes without backup")()
 	w.pauseWriting()
-	w.settleBackup()
+	w.waitBackupComplete()
 	w.mu.Lock()
 	w.expected, w.floor, w.lost = true, maps.Clone(w.written), map[string]loss{}
 	floor := w.floor
@@ -48,20 +48,20 @@ func (w *world) expectLosses() {
 	})
 }
 
-// backupIsTold waits until the Cells tell of the backup as it is now: everybody writes, so that there is something to tell.
-func (w *world) backupIsTold(cells ...string) {
+// waitBackupReported waits until the status of Cells has a current backup time.
+func (w *world) waitBackupReported(cells ...string) {
 	w.Helper()
-	defer w.took("the backup is told of")()
+	defer w.logDuration("the backup is reported")()
 	asked := time.Now()
 	for _, name := range cells {
-		testenv.Eventually(w, "the Cell "+name+" tells of its backup", func(ctx context.Context) (bool, error) {
+		testenv.Eventually(w, "the status of Cell "+name+" has a current backup time", func(ctx context.Context) (bool, error) {
 			backup := w.cell(ctx, name).Status.Backup
 			return backup != nil && backup.UpToDateAt != nil && backup.UpToDateAt.After(asked), nil
 		})
 	}
 }
 
-// loses reports whether a note may have gone back to a number, and takes it for the last one if so.
+// loses reports whether a note may have gone back to a number, and if so accepts it as the last one.
 func (w *world) loses(name string, n int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -69,15 +69,15 @@ func (w *world) loses(name string, n int) bool {
 		return false
 	}
 	if _, known := w.lost[name]; known {
-		return false // nothing is lost twice
+		return false // a note may go back once
 	}
 	w.lost[name] = loss{w.written[name], w.unsure[name]}
 	w.written[name], w.unsure[name] = n, n
 	return true
 }
 
-// forgives reports whether an informer may see a note go back.
-func (w *world) forgives(name string, from, to int) bool {
+// mayGoBack reports whether an informer may see a note go back.
+func (w *world) mayGoBack(name string, from, to int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if to < w.floor[name] {
@@ -87,7 +87,7 @@ func (w *world) forgives(name string, from, to int) bool {
 	return w.expected || (lost && from <= max(l.acknowledged, l.unsure))
 }
 
-// acceptLosses reads all notes, and takes what they read for the last numbers. From here on nothing may be lost.
+// acceptLosses reads all notes and accepts their numbers as the last ones. From here on nothing may be lost.
 func (w *world) acceptLosses() {
 	w.Helper()
 	w.pauseWriting()
@@ -103,7 +103,7 @@ func (w *world) acceptLosses() {
 		doubtful := w.unsure[name]
 		w.mu.Unlock()
 		if n := countOf(&list.Items[i]); counted && n != last && n != doubtful && !w.loses(name, n) {
-			w.Errorf("%s reads %d; acknowledged was %d", name, n, last)
+			w.Errorf("%s has %d, but %d was acknowledged", name, n, last)
 		}
 	}
 	w.mu.Lock()
@@ -114,7 +114,7 @@ func (w *world) acceptLosses() {
 	}
 }
 
-// checkLosses looks for each lost write among what is kept of a cell that has returned.
+// checkLosses checks that each lost write is in the files that were kept when the cell joined again.
 func (w *world) checkLosses(cell string) {
 	w.Helper()
 	w.mu.Lock()
@@ -123,7 +123,7 @@ func (w *world) checkLosses(cell string) {
 	for name, l := range lost {
 		files, err := filepath.Glob(filepath.Join(w.dir, "hub-manager", "state", cell+"-*", "configmaps_"+namespace+"_"+name+".yaml"))
 		if err != nil || len(files) != 1 {
-			w.Errorf("%d was acknowledged for %s and is lost, and %d files are kept of it (%v)", l.acknowledged, name, len(files), err)
+			w.Errorf("the acknowledged %d of %s is lost, and %d files are kept of it, want 1 (%v)", l.acknowledged, name, len(files), err)
 			continue
 		}
 		content, err := os.ReadFile(files[0])
@@ -135,7 +135,7 @@ func (w *world) checkLosses(cell string) {
 			w.Fatal(err)
 		}
 		if got := kept.Data["n"]; got != strconv.Itoa(l.acknowledged) && got != strconv.Itoa(l.unsure) {
-			w.Errorf("what is kept of %s reads %q; acknowledged was %d", name, got, l.acknowledged)
+			w.Errorf("the file of %s has %q, but %d was acknowledged", name, got, l.acknowledged)
 		}
 	}
 }

@@ -21,10 +21,10 @@ import (
 	"github.com/cellplane/cellplane/internal/local"
 )
 
-// interrupted runs a command that follows a change, and interrupts it as soon as it has shown something.
-func (w *world) interrupted(wanted *regexp.Regexp, args ...string) {
+// runInterrupted runs a command that shows a change, and interrupts it as soon as it has printed a line.
+func (w *world) runInterrupted(wanted *regexp.Regexp, args ...string) {
 	w.Helper()
-	defer w.took(strings.Join(args, " ") + " (interrupted)")()
+	defer w.logDuration(strings.Join(args, " ") + " (interrupted)")()
 	ctx, cancel := context.WithTimeout(w.Context(), changeWithin)
 	defer cancel()
 	cmd := w.command(ctx, args...)
@@ -49,11 +49,11 @@ func (w *world) interrupted(wanted *regexp.Regexp, args ...string) {
 	err = cmd.Wait()
 	var exit *exec.ExitError
 	if !shown || !errors.As(err, &exit) || !strings.Contains(stderr.String(), "the change continues, watch it with `cellplane cells watch`") {
-		w.Fatalf("cellplane %s was interrupted: %v; has it shown %q: %v, in\n%s\nand it says %q", strings.Join(args, " "), err, wanted, shown, all, stderr.String())
+		w.Fatalf("cellplane %s was interrupted: %v; printed %q: %v, in\n%s\nand the error %q", strings.Join(args, " "), err, wanted, shown, all, stderr.String())
 	}
 }
 
-// addByFlags lets a cell join of which neither the hub nor this machine's federation knows anything: the operator says how it is reached.
+// addByFlags lets a cell join that neither the hub nor the local federation knows. Flags give its endpoints and credentials.
 func (w *world) addByFlags(name string) {
 	w.Helper()
 	cell := w.forget(name)
@@ -88,11 +88,11 @@ func (w *world) addByFlags(name string) {
 			w.Fatal(err)
 		}
 	}
-	w.refused("--etcd-key-file is missing", args[:len(args)-2]...)
-	w.completes(args...)
+	w.runRefused("--etcd-key-file is missing", args[:len(args)-2]...)
+	w.runChange(args...)
 }
 
-// forget removes the Cell of a cell that has left.
+// forget deletes the Cell of a cell that has left, and returns it.
 func (w *world) forget(name string) *v1alpha1.Cell {
 	w.Helper()
 	var cell v1alpha1.Cell
@@ -103,8 +103,8 @@ func (w *world) forget(name string) *v1alpha1.Cell {
 	return &cell
 }
 
-// addByManifests lets a cell join of which the hub knows nothing, by kubectl alone: a Cell with its Secrets, and an edited CellTopology. Nobody
-// waits for the cell, whose API server starts when the change is under way.
+// addByManifests lets a cell join that the hub does not know, with kubectl only: a Cell with its Secrets, and an edited CellTopology. The
+// API server of the cell starts while the change is running.
 func (w *world) addByManifests(name string) {
 	w.Helper()
 	w.signal(name+"/kube-apiserver", "halt")
@@ -131,15 +131,15 @@ func (w *world) addByManifests(name string) {
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "CellTopology"},
 		ObjectMeta: metav1.ObjectMeta{Name: topology.Name}, Spec: spec,
 	})
-	w.isSettled(metav1.ConditionFalse, "Blocked", "cell "+name)
+	w.waitSettledCondition(metav1.ConditionFalse, "Blocked", "cell "+name)
 	w.signal(name+"/kube-apiserver", "resurrect")
-	// The change ends by itself: the hub manager makes the cell a normal one, and says then that nothing is left to do.
+	// The change ends by itself: the hub manager makes the cell Normal and then reports a stable topology.
 	for _, wanted := range []string{`{.spec.cells[?(@.name=="` + name + `")].state}=Normal`, `{.status.phase}=Stable`} {
 		w.run("kubectl", "--context", "hub", "wait", "celltopology/"+topology.Name, "--for=jsonpath="+wanted, "--timeout=4m")
 	}
 }
 
-// apply has kubectl apply a manifest to the hub.
+// apply applies a manifest to the hub with kubectl.
 func (w *world) apply(manifest any) {
 	w.Helper()
 	content, err := json.Marshal(manifest)

@@ -25,7 +25,7 @@ import (
 
 const (
 	namespace = "shop"
-	workloads = 12
+	workloads = 8
 	notes     = 40
 	writers   = 3
 )
@@ -36,33 +36,33 @@ func note(i int) string     { return fmt.Sprintf("note-%d", i) }
 const policy = `{"apiVersion":"policy.karmada.io/v1alpha1","kind":"PropagationPolicy","metadata":{"name":"everywhere","namespace":"shop"},
 "spec":{"resourceSelectors":[{"apiVersion":"apps/v1","kind":"Deployment"}],"placement":{"clusterAffinity":{"clusterNames":["member1","member2"]}}}}`
 
-// users are those who use the federation while its cells change.
+// users write and watch through the gateway while the cells change.
 type users struct {
 	mu      sync.Mutex
 	written map[string]int // the last acknowledged number of each note
-	unsure  map[string]int // one that may have been written
+	unsure  map[string]int // a number that may have been written
 	paused  sync.RWMutex   // held by writers while they write
 	losses
 
-	problems []string // what an informer saw
+	problems []string // reported by writers and informers
 
-	informers    []cache.SharedIndexInformer
-	lists        requests // of informers that began anew
-	stopTouching func()
+	informers           []cache.SharedIndexInformer
+	lists               requests // of informers
+	stopBystanderWriter func()
 }
 
-// isUnavailable reports whether somebody was told to come again, or what stock API servers say when their etcd dies under a request.
+// isUnavailable reports whether an error asks to retry, or is one that stock API servers return when their etcd dies during a request.
 func isUnavailable(err error) bool {
 	if apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) {
 		return true
 	}
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code == http.StatusInternalServerError &&
-		slices.ContainsFunc(dyingWords, func(words string) bool { return strings.Contains(err.Error(), words) })
+		slices.ContainsFunc(etcdErrors, func(words string) bool { return strings.Contains(err.Error(), words) })
 }
 
-// dyingWords are in what API servers pass on, with the status 500, of an etcd that dies, or of a request that dies with it.
-var dyingWords = []string{
+// etcdErrors are parts of the errors that API servers return with status 500 when their etcd dies.
+var etcdErrors = []string{
 	"rpc error: code = Unavailable", "rpc error: code = Canceled", "rpc error: code = DeadlineExceeded", "rpc error: code = Unknown", "etcdserver: ", "etcdclient: ",
 	"context deadline exceeded", "context canceled", "connection refused", "connection reset", "broken pipe", "EOF", "transport is closing",
 }
@@ -89,17 +89,17 @@ func (w *world) createWorkloads() {
 			w.Fatal(err)
 		}
 	}
-	w.settle("nginx:1")
+	w.waitRolledOut("nginx:1")
 	w.before = w.inMembers()
 	if len(w.before) != 2*2*workloads {
 		w.Fatalf("there are %d objects in the members, want a Deployment and a pod of each workload in both", len(w.before))
 	}
 }
 
-// settle waits until all workloads run an image in all members and say so.
-func (w *world) settle(image string) {
+// waitRolledOut waits until all workloads run an image in all members, and their status says so.
+func (w *world) waitRolledOut(image string) {
 	w.Helper()
-	defer w.took(image + " is everywhere")()
+	defer w.logDuration(image + " is rolled out")()
 	for i := range workloads {
 		testenv.Eventually(w, workload(i)+" runs "+image, func(ctx context.Context) (bool, error) {
 			deployment, err := w.gateway.AppsV1().Deployments(namespace).Get(ctx, workload(i), metav1.GetOptions{})
@@ -117,7 +117,7 @@ func (w *world) settle(image string) {
 	}
 }
 
-// update gives all workloads another image and waits until it is everywhere: the engines are at work.
+// update changes the image of all workloads and waits until it is rolled out, which proves that the engines work.
 func (w *world) update(image string) {
 	w.Helper()
 	for i := range workloads {
@@ -126,11 +126,11 @@ func (w *world) update(image string) {
 			w.Fatalf("updating %s: %v", workload(i), err)
 		}
 	}
-	w.settle(image)
-	w.before = w.inMembers() // pods are new now
+	w.waitRolledOut(image)
+	w.before = w.inMembers() // the rollout has replaced the pods
 }
 
-// inMembers returns what runs in the members.
+// inMembers returns the UIDs of Deployments and pods in the members.
 func (w *world) inMembers() map[string]string {
 	w.Helper()
 	found := map[string]string{}
@@ -155,7 +155,7 @@ func (w *world) inMembers() map[string]string {
 	return found
 }
 
-// checkMembers compares what runs in the members with what ran there.
+// checkMembers checks that Deployments and pods in the members are those of before.
 func (w *world) checkMembers() {
 	w.Helper()
 	now := w.inMembers()
@@ -164,7 +164,7 @@ func (w *world) checkMembers() {
 	}
 	for name, uid := range w.before {
 		if now[name] != uid {
-			w.Errorf("%s was %s and is %q", name, uid, now[name])
+			w.Errorf("%s had UID %s, now %q", name, uid, now[name])
 		}
 	}
 	for name := range now {
@@ -174,7 +174,7 @@ func (w *world) checkMembers() {
 	}
 }
 
-// startWriting has writers count up in notes until the test ends.
+// startWriting runs writers that increment notes until the test ends.
 func (w *world) startWriting() {
 	w.written, w.unsure = map[string]int{}, map[string]int{}
 	for i := range notes {
@@ -201,7 +201,7 @@ func (w *world) startWriting() {
 	})
 }
 
-// count adds one to a note, guarded by its resourceVersion: a stale read would make it conflict, a lost write go back.
+// count increments a note, with its resourceVersion as precondition. A stale read causes a conflict, and a lost write a lower number.
 func (w *world) count(ctx context.Context, name string) {
 	w.paused.RLock()
 	defer w.paused.RUnlock()
@@ -219,7 +219,7 @@ func (w *world) count(ctx context.Context, name string) {
 			return err
 		}
 		if n != last && n != doubtful && !w.loses(name, n) {
-			w.complain("%s reads %d; the last acknowledged number is %d", name, n, last)
+			w.report("%s has %d, but %d was acknowledged", name, n, last)
 		}
 		object.Data["n"] = strconv.Itoa(n + 1)
 		w.mu.Lock()
@@ -233,13 +233,13 @@ func (w *world) count(ctx context.Context, name string) {
 		w.mu.Unlock()
 		return nil
 	})
-	// While a cell is down its notes cannot be written, which those who write are told; nobody is told otherwise.
+	// While a cell is down, writes to its notes may fail as unavailable, but with no other error.
 	if err != nil && ctx.Err() == nil && !isUnavailable(err) {
-		w.complain("writing %s: %v", name, err)
+		w.report("writing %s: %v", name, err)
 	}
 }
 
-func (w *world) complain(format string, args ...any) {
+func (w *world) report(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.problems) < 50 {
@@ -250,7 +250,7 @@ func (w *world) complain(format string, args ...any) {
 func (w *world) pauseWriting()  { w.paused.Lock() }
 func (w *world) resumeWriting() { w.paused.Unlock() }
 
-// checkWrites compares all notes with what was acknowledged.
+// checkWrites compares all notes with the acknowledged numbers.
 func (w *world) checkWrites() {
 	w.Helper()
 	w.pauseWriting()
@@ -267,7 +267,7 @@ func (w *world) checkWrites() {
 	}
 	for name, n := range w.written {
 		if got := seen[name]; got != strconv.Itoa(n) && got != strconv.Itoa(w.unsure[name]) {
-			w.Errorf("%s reads %q; acknowledged was %d", name, got, n)
+			w.Errorf("%s has %q, but %d was acknowledged", name, got, n)
 		}
 	}
 	for _, problem := range w.problems {

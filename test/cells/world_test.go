@@ -1,4 +1,4 @@
-// Package cells tests how the cells of a federation come, go and die while people use it: by the command line, with real members.
+// Package cells tests adding, draining and losing cells with the command line and real members, while users work.
 package cells
 
 import (
@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/cellplane/cellplane/api/names"
-	_ "github.com/cellplane/cellplane/internal/cli" // the program is built from it: a result of another one must not be taken from the cache
+	_ "github.com/cellplane/cellplane/internal/cli" // the program under test is built from it, so a change must invalidate cached test results
 	"github.com/cellplane/cellplane/internal/hub/manager"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/testenv"
@@ -31,7 +31,7 @@ var cellplane string
 
 func TestMain(m *testing.M) { testenv.ProgramMain(m, &cellplane) }
 
-// world is a federation with two cells and two members, and those who use it.
+// world is a federation with two cells and two members, and its users.
 type world struct {
 	*testing.T
 	dir        string
@@ -41,12 +41,12 @@ type world struct {
 	config     *rest.Config // of the gateway
 	members    []kubernetes.Interface
 
-	before map[string]string // what is in the members, by name, with its UID
+	before map[string]string // UIDs of the objects in members, by name
 	users
 }
 
 func newWorld(t *testing.T) *world {
-	testenv.Binaries(t) // built before the clock runs
+	testenv.Binaries(t) // build them before anything is timed
 	w := &world{T: t, dir: filepath.Join(t.TempDir(), "federation")}
 	t.Cleanup(func() { _ = w.command(context.Background(), "down", "--purge").Run() })
 	w.run("up", "--cells", "2", "--members", "2", "--nodes", "2", "--skip-checks")
@@ -80,16 +80,16 @@ func (w *world) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// took tells, when it is called, how long something has taken: whoever looks at a slow run needs to know what was slow.
-func (w *world) took(what string) func() {
+// logDuration returns a function that logs the time since the call.
+func (w *world) logDuration(what string) func() {
 	begun := time.Now()
 	return func() { w.Logf("%6.1fs  %s", time.Since(begun).Seconds(), what) }
 }
 
-// run expects success and returns what was printed.
+// run runs a command that must succeed, and returns its output.
 func (w *world) run(args ...string) string {
 	w.Helper()
-	defer w.took(strings.Join(args, " "))()
+	defer w.logDuration(strings.Join(args, " "))()
 	output, err := w.command(w.Context(), args...).CombinedOutput()
 	if err != nil {
 		w.Fatalf("cellplane %s: %v\n%s", strings.Join(args, " "), err, output)
@@ -97,13 +97,13 @@ func (w *world) run(args ...string) string {
 	return string(output)
 }
 
-// changeWithin bounds a change; on a busy machine it takes seconds.
+// changeWithin bounds a change.
 const changeWithin = 4 * time.Minute
 
-// completes runs a command that follows a change to its end, and returns what was printed.
-func (w *world) completes(args ...string) string {
+// runChange runs a command that waits for the end of a change, and returns its output.
+func (w *world) runChange(args ...string) string {
 	w.Helper()
-	defer w.took(strings.Join(args, " "))()
+	defer w.logDuration(strings.Join(args, " "))()
 	ctx, cancel := context.WithTimeout(w.Context(), changeWithin)
 	defer cancel()
 	output, err := w.command(ctx, args...).CombinedOutput()
@@ -114,24 +114,24 @@ func (w *world) completes(args ...string) string {
 	return string(output)
 }
 
-// refused expects failure with one sentence that holds the given words.
-func (w *world) refused(words string, args ...string) {
+// runRefused runs a command that must fail with an error that contains a text.
+func (w *world) runRefused(words string, args ...string) {
 	w.Helper()
-	defer w.took(strings.Join(args, " "))()
+	defer w.logDuration(strings.Join(args, " "))()
 	var stderr bytes.Buffer
 	cmd := w.command(w.Context(), args...)
 	cmd.Stderr = &stderr
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || !strings.Contains(stderr.String(), words) {
-		w.Errorf("cellplane %s: %v, says %q, want %q", strings.Join(args, " "), err, stderr.String(), words)
+		w.Errorf("cellplane %s: %v, got error %q, want %q", strings.Join(args, " "), err, stderr.String(), words)
 	}
 }
 
-// signal does something to all processes whose names have a prefix.
+// signal pauses, resumes, halts or restarts all processes with a name prefix.
 func (w *world) signal(prefix, action string) {
 	w.Helper()
-	defer w.took(action + " " + prefix)()
+	defer w.logDuration(action + " " + prefix)()
 	report, err := w.supervisor.ReportWithProcesses(w.Context())
 	if err != nil {
 		w.Fatal(err)
@@ -146,34 +146,34 @@ func (w *world) signal(prefix, action string) {
 	}
 }
 
-// checkStores runs the checker.
+// checkStores compares all stores.
 func (w *world) checkStores() {
 	w.Helper()
-	defer w.took("cells verify")()
+	defer w.logDuration("cells verify")()
 	output, err := w.command(w.Context(), "cells", "verify", "--settle", "60s").CombinedOutput()
 	if err != nil {
-		w.Errorf("the stores are not as they should be: %v\n%s", err, output)
+		w.Errorf("the stores are inconsistent: %v\n%s", err, output)
 	}
 }
 
-// settleBackup waits until the backup has everything.
-func (w *world) settleBackup() {
+// waitBackupComplete waits until all objects are backed up.
+func (w *world) waitBackupComplete() {
 	w.Helper()
 	w.run("cells", "verify", "--settle", "60s")
 }
 
-// gatewayKnows waits until the gateway routes by the topology of the hub.
-func (w *world) gatewayKnows() {
+// waitGatewayTopology waits until the gateway routes by the topology of the hub.
+func (w *world) waitGatewayTopology() {
 	w.Helper()
-	defer w.took("the gateway learns of the topology")()
+	defer w.logDuration("the gateway gets the topology")()
 	epoch := fmt.Sprint(w.topology(w.Context()).Generation)
 	testenv.Eventually(w, "the gateway routes by epoch "+epoch, func(ctx context.Context) (bool, error) {
-		metrics, err := w.ofGateway(ctx)
+		metrics, err := w.gatewayMetrics(ctx)
 		return strings.Contains(string(metrics), "\ncellplane_gateway_topology_epoch "+epoch+"\n"), err
 	})
 }
 
-// killHubManager kills the hub manager, and gives its lease up in its place: nobody has to wait until it is sure to be dead.
+// killHubManager kills the hub manager and deletes its lease, so that the next one need not wait until it expires.
 func (w *world) killHubManager() {
 	w.Helper()
 	w.signal("hub-manager", "halt")
@@ -184,12 +184,12 @@ func (w *world) releaseLease() {
 	w.Helper()
 	err := w.hub.CoordinationV1().Leases(names.SystemNamespace).Delete(w.Context(), manager.LeaseName, metav1.DeleteOptions{})
 	if err != nil {
-		w.Fatalf("giving up the lease of the hub manager: %v", err)
+		w.Fatalf("deleting the lease of the hub manager: %v", err)
 	}
 }
 
-// atOnce does several things at once that only tell of errors.
-func atOnce(do ...func()) {
+// inParallel runs functions concurrently. They must not call FailNow.
+func inParallel(do ...func()) {
 	var group sync.WaitGroup
 	for _, f := range do {
 		group.Go(f)

@@ -5,8 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -15,40 +13,25 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	_ "github.com/cellplane/cellplane/internal/cli" // the program is built from it: a result of another one must not be taken from the cache
+	_ "github.com/cellplane/cellplane/internal/cli" // the program under test is built from it, so a change must invalidate cached test results
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
 var (
-	seedFlag = flag.Uint64("chaos.seed", 0, "the seed of one run; 0 means a few that are always the same")
-	duration = flag.Duration("chaos.duration", 15*time.Second, "how long each seed runs at least")
-	runs     = flag.Int("chaos.runs", 1, "how many seeds to run, counting up from the first")
-	crowd    = flag.Int("chaos.clients", 5, "how many clients there are")
-	noKills  = flag.Bool("chaos.no-kills", false, "leave all processes alone")
-	noMoves  = flag.Bool("chaos.no-moves", false, "leave the topology alone")
+	seedFlag = flag.Uint64("chaos.seed", 0, "first seed; 0 for the default")
+	duration = flag.Duration("chaos.duration", 15*time.Second, "minimum duration of the run of a seed")
+	runs     = flag.Int("chaos.runs", 1, "number of seeds, counting up from the first")
+	workers  = flag.Int("chaos.clients", 5, "number of clients")
+	noKills  = flag.Bool("chaos.no-kills", false, "do not kill or pause processes")
+	noMoves  = flag.Bool("chaos.no-moves", false, "do not change the topology")
 )
 
 // program is the cellplane under test.
 var program string
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "cellplane-chaos-")
-		if err != nil {
-			panic(err)
-		}
-		defer os.RemoveAll(dir)
-		program = filepath.Join(dir, "cellplane")
-		if output, err := exec.Command("go", "build", "-o", program, "github.com/cellplane/cellplane/cmd/cellplane").CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "building cellplane: %v\n%s", err, output)
-			return 1
-		}
-		return m.Run()
-	}())
-}
+func TestMain(m *testing.M) { testenv.ProgramMain(m, &program) }
 
-// TestChaos disturbs one federation by one seed after the other.
+// TestChaos disturbs one federation with one seed after the other.
 func TestChaos(t *testing.T) {
 	w, err := newWorld(t.Context(), filepath.Join(t.TempDir(), "federation"), program, testenv.Binaries(t))
 	t.Cleanup(func() {
@@ -72,24 +55,24 @@ func TestChaos(t *testing.T) {
 }
 
 const (
-	// longRun is from when on a run has time for a hub manager to lose its lease.
+	// longRun is the shortest duration in which a hub manager is paused until it loses its lease.
 	longRun = 30 * time.Second
-	// repertoireWithin is how much longer a run may take for everything to have been done once.
+	// repertoireWithin bounds the time that a run takes beyond its duration until each disturbance has happened once.
 	repertoireWithin = 3 * time.Minute
 )
 
-// disturb lets the nemesis do everything it can, at least once, while clients work.
+// disturb runs the nemesis while clients work, until each disturbance has happened at least once, and checks the history.
 func disturb(t *testing.T, w *world, seed uint64) {
 	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // it has to be the same again
+	random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // it must be reproducible
 	h := newHistory()
-	people, err := w.newClients(h)
+	c, err := w.newClients(h)
 	if err != nil {
 		t.Fatal(err)
 	}
 	informed, stopInformer := context.WithCancel(t.Context())
 	defer stopInformer()
-	s, err := newSteady(informed, w.through(w.crew.addresses[len(w.crew.addresses)-1]), 12)
+	s, err := newSteady(informed, w.through(w.parts.addresses[len(w.parts.addresses)-1]), 12)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,39 +86,39 @@ func disturb(t *testing.T, w *world, seed uint64) {
 	ctx, cancel := context.WithTimeout(t.Context(), *duration+repertoireWithin)
 	defer cancel()
 	var group sync.WaitGroup
-	for i := range *crowd {
+	for i := range *workers {
 		own := rand.New(rand.NewPCG(seed, uint64(i)+2)) //nolint:gosec // as above
-		group.Go(func() { people.run(ctx, i, own) })
+		group.Go(func() { c.run(ctx, i, own) })
 	}
 	group.Go(func() { s.run(ctx) })
 	missing := n.run(ctx, *duration)
 	cancel()
 	group.Wait()
 	if len(missing) > 0 {
-		t.Errorf("the nemesis did not get to do: %s", strings.Join(missing, ", "))
+		t.Errorf("disturbances that did not happen: %s", strings.Join(missing, ", "))
 	}
 
 	if err := w.heal(t.Context(), n); err != nil {
 		t.Errorf("after %s: %v", strings.Join(n.did, "; "), err)
 	}
-	finish(t, people, h)
-	testenv.Eventually(t, "the informer knows everything", func(context.Context) (bool, error) {
+	readAll(t, c, h)
+	testenv.Eventually(t, "the informer is up to date", func(context.Context) (bool, error) {
 		lag := s.lags()
 		return lag == "", fmt.Errorf("%s", lag)
 	})
-	judge(t, people, h, s, n)
-	tidy(t, people, s)
+	check(t, c, h, s, n)
+	deleteAll(t, c, s)
 }
 
-// finish reads every object through every gateway.
-func finish(t *testing.T, people *clients, h *history) {
+// readAll reads each object through each gateway.
+func readAll(t *testing.T, c *clients, h *history) {
 	t.Helper()
-	for i := range people.keys {
-		for j, gateway := range people.gateways {
+	for i := range c.keys {
+		for j, gateway := range c.gateways {
 			q := question{verb: read, key: fmt.Sprintf("key-%d", i)}
 			testenv.Eventually(t, q.key+" can be read", func(ctx context.Context) (bool, error) {
 				a := h.ask(100+j, q, func() (answer, bool) {
-					a, _, counts := people.send(ctx, gateway, q, "")
+					a, _, counts := c.send(ctx, gateway, q, "")
 					return a, counts
 				})
 				return a.outcome != unknown, nil
@@ -144,12 +127,12 @@ func finish(t *testing.T, people *clients, h *history) {
 	}
 }
 
-// judge looks at what everybody has noted.
-func judge(t *testing.T, people *clients, h *history, s *steady, n *nemesis) {
+// check checks the recorded history, and what the clients and the informer have seen.
+func check(t *testing.T, c *clients, h *history, s *steady, n *nemesis) {
 	t.Helper()
-	t.Logf("%d operations, %v; the informer listed %d times; nemesis: %s; one by one: %s", len(h.operations), people.count, s.lists, n.summary(), strings.Join(n.did, "; "))
-	for _, strange := range people.strange {
-		t.Errorf("nobody should be told: %s", strange)
+	t.Logf("%d operations, %v; the informer listed %d times; nemesis: %s; in order: %s", len(h.operations), c.count, s.lists, n.summary(), strings.Join(n.did, "; "))
+	for _, strange := range c.strange {
+		t.Errorf("unexpected answer: %s", strange)
 	}
 	s.mu.Lock()
 	for _, wrong := range s.wrong {
@@ -159,17 +142,17 @@ func judge(t *testing.T, people *clients, h *history, s *steady, n *nemesis) {
 	switch result, part := h.check(time.Minute); result {
 	case porcupine.Ok:
 	case porcupine.Unknown:
-		t.Logf("a history is too hard to check:\n%s", describe(part))
+		t.Logf("the history of a key could not be checked in time:\n%s", describe(part))
 	default:
-		t.Errorf("there is no order that explains:\n%s", describe(part))
+		t.Errorf("not linearizable:\n%s", describe(part))
 	}
 }
 
-// tidy removes what a run has made, for the next one.
-func tidy(t *testing.T, people *clients, s *steady) {
+// deleteAll deletes the objects of a run.
+func deleteAll(t *testing.T, c *clients, s *steady) {
 	t.Helper()
 	remaining := []string{}
-	for i := range people.keys {
+	for i := range c.keys {
 		remaining = append(remaining, fmt.Sprintf("key-%d", i))
 	}
 	for i := range s.count {
@@ -177,7 +160,7 @@ func tidy(t *testing.T, people *clients, s *steady) {
 	}
 	for _, key := range remaining {
 		testenv.Eventually(t, key+" is gone", func(ctx context.Context) (bool, error) {
-			a, _, _ := people.send(ctx, people.gateways[0], question{verb: remove, key: key}, "")
+			a, _, _ := c.send(ctx, c.gateways[0], question{verb: remove, key: key}, "")
 			return a.outcome == done || a.outcome == missing, nil
 		})
 	}

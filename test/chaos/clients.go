@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// clients use objects through gateways. They do not use a Kubernetes client: that asks again by itself, which a history must not hide.
+// clients use objects through gateways. They do not use client-go, whose retries would be missing in the history.
 type clients struct {
 	http      *http.Client
 	gateways  []string // their addresses
@@ -23,15 +23,15 @@ type clients struct {
 	history   *history
 
 	mu sync.Mutex
-	// strange are answers that nobody should get.
+	// strange are unexpected answers.
 	strange []string
 	count   map[outcome]int
 }
 
-// seen is what a client knows of an object.
+// seen is the state of an object that a client has read.
 type seen struct{ value, version string }
 
-// run does one thing after the other until the context ends.
+// run sends one random operation after the other until the context ends.
 func (c *clients) run(ctx context.Context, id int, random *rand.Rand) {
 	last := map[string]seen{}
 	for n := 0; ctx.Err() == nil; n++ {
@@ -63,7 +63,7 @@ func (c *clients) run(ctx context.Context, id int, random *rand.Rand) {
 	}
 }
 
-// pause waits between two questions, as people do.
+// pause waits, unless the context ends.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -71,12 +71,12 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// patience bounds an operation.
-const patience = 20 * time.Second
+// operationTimeout bounds an operation.
+const operationTimeout = 20 * time.Second
 
-// send asks a question. counts is false if it certainly was not heard.
+// send sends an operation. counts is false if it certainly had no effect.
 func (c *clients) send(ctx context.Context, gateway string, q question, version string) (a answer, now seen, counts bool) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience) // a question that has been asked is waited for
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), operationTimeout) // an operation that was sent is waited for
 	defer cancel()
 	method, path, contentType := http.MethodGet, gateway+"/api/v1/namespaces/"+c.namespace+"/configmaps", "application/json"
 	var body any
@@ -113,7 +113,7 @@ func (c *clients) send(ctx context.Context, gateway string, q question, version 
 	if err != nil {
 		return answer{outcome: unknown}, seen{}, true
 	}
-	return c.judge(q, response.StatusCode, content)
+	return c.parse(q, response.StatusCode, content)
 }
 
 func configMap(q question, version string) any {
@@ -124,8 +124,8 @@ func configMap(q question, version string) any {
 	return map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": map[string]string{"value": q.value}}
 }
 
-// judge reads an answer.
-func (c *clients) judge(q question, code int, content []byte) (answer, seen, bool) {
+// parse returns the outcome of an answer.
+func (c *clients) parse(q question, code int, content []byte) (answer, seen, bool) {
 	switch {
 	case code < 300:
 		var object struct {
@@ -144,7 +144,7 @@ func (c *clients) judge(q question, code int, content []byte) (answer, seen, boo
 		return answer{outcome: missing}, seen{}, true
 	case code == http.StatusConflict:
 		var status metav1.Status
-		_ = json.Unmarshal(content, &status) // what cannot be read is no AlreadyExists
+		_ = json.Unmarshal(content, &status) // an unreadable body is not AlreadyExists
 		if status.Reason == metav1.StatusReasonAlreadyExists {
 			return answer{outcome: exists}, seen{}, true
 		}

@@ -1,8 +1,8 @@
-// Package chaos proves that a federation keeps its promises while everything in it is moved and killed.
+// Package chaos tests that a federation stays linearizable while its objects are moved and its processes are killed.
 //
-// Clients create, read, change and delete objects through several gateways, and note when they asked and what they were told. A nemesis
-// lets cells join and leave, changes weights, turns changes back, and kills or pauses gateways, hub managers, the API servers and stores
-// of cells and of the hub, in the order that its seed says; each at least once in every run. Afterwards the notes are checked: there
-// must be an order of all operations, each between its question and its answer, in which one plain store would have given the same
-// answers.
+// Clients create, read, change and delete objects through several gateways and record each operation with its begin, end and outcome. A
+// nemesis lets cells join and leave, changes weights, rolls changes back, and kills or pauses gateways, hub managers, and the API servers
+// and etcds of cells and hub. Its seed decides the order. Each disturbance happens at least once per run. Afterwards the history is
+// checked: there must be an order of all operations, each between its begin and its end, in which a single store would give the same
+// outcomes.
 package chaos

@@ -10,28 +10,28 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// verb is what a client does to an object.
+// verb is the kind of an operation.
 type verb string
 
 const (
 	create verb = "create"
 	read   verb = "read"
-	update verb = "update" // if the object still is what the client has read
+	update verb = "update" // on the condition that the object is unchanged
 	patch  verb = "patch"
 	remove verb = "delete"
 )
 
-// question is what a client asks for.
+// question is the input of an operation.
 type question struct {
 	verb verb
 	key  string
-	// value is what the object is to have.
+	// value is the value to write.
 	value string
-	// expected is the value that the client has read before an update.
+	// expected is the value that the client read before an update.
 	expected string
 }
 
-// outcome is how a question was answered.
+// outcome is the result of an operation.
 type outcome string
 
 const (
@@ -39,18 +39,18 @@ const (
 	exists   outcome = "exists"
 	missing  outcome = "missing"
 	conflict outcome = "conflict"
-	// unknown: it may have been done, or may still be.
+	// unknown: it may have been done, or may be done later.
 	unknown outcome = "unknown"
 )
 
-// answer is what a client was told.
+// answer is the output of an operation.
 type answer struct {
 	outcome outcome
-	// value is what was read.
+	// value is the value that was read.
 	value string
 }
 
-// history is what all clients have noted.
+// history is the operations of all clients.
 type history struct {
 	begun time.Time
 
@@ -60,7 +60,7 @@ type history struct {
 
 func newHistory() *history { return &history{begun: time.Now()} }
 
-// ask notes an operation. Questions that were not answered have no end; a read without an answer says nothing.
+// ask records an operation. One with an unknown outcome has no end; an unanswered read is not recorded.
 func (h *history) ask(client int, q question, do func() (answer, bool)) answer {
 	call := time.Since(h.begun).Nanoseconds()
 	a, counts := do()
@@ -77,10 +77,10 @@ func (h *history) ask(client int, q question, do func() (answer, bool)) answer {
 	return a
 }
 
-// object is what a plain store has under a key: nothing if it is empty.
+// object is the value of a key in a single store; empty if there is none.
 type object string
 
-// model is a plain store of one key.
+// model is a single store of one key.
 var model = porcupine.NondeterministicModel{
 	Partition: func(operations []porcupine.Operation) [][]porcupine.Operation {
 		byKey := map[string][]porcupine.Operation{}
@@ -109,7 +109,7 @@ var model = porcupine.NondeterministicModel{
 	},
 }
 
-// step returns what a store can have after an operation; nothing if it would have answered otherwise.
+// step returns the possible states after an operation; none if a store would have answered otherwise.
 func step(before object, q question, a answer) []any {
 	after, applies := apply(before, q)
 	switch a.outcome {
@@ -119,7 +119,7 @@ func step(before object, q question, a answer) []any {
 		}
 		return []any{before}
 	case conflict:
-		return []any{before} // versions change by more than what clients write
+		return []any{before} // versions also change for other reasons than writes of clients
 	case exists:
 		applies = q.verb == create && before != ""
 		after = before
@@ -135,7 +135,7 @@ func step(before object, q question, a answer) []any {
 	return []any{after}
 }
 
-// apply does what is asked for, if that can be done.
+// apply applies an operation, and reports whether it is possible.
 func apply(before object, q question) (after object, applies bool) {
 	switch q.verb {
 	case create:
@@ -151,7 +151,7 @@ func apply(before object, q question) (after object, applies bool) {
 	}
 }
 
-// check returns the history of the first key for which there is no order, or that could not be checked in time.
+// check returns the operations of the first key that are not linearizable, or that could not be checked in time.
 func (h *history) check(within time.Duration) (result porcupine.CheckResult, part []porcupine.Operation) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -166,7 +166,7 @@ func (h *history) check(within time.Duration) (result porcupine.CheckResult, par
 	return porcupine.Ok, nil
 }
 
-// describe writes down the operations of a key, in the order of their questions.
+// describe prints the operations of a key, by their begin.
 func describe(part []porcupine.Operation) string {
 	slices.SortFunc(part, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
 	text := ""

@@ -8,7 +8,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// op is an operation with the time from its question to its answer.
+// op is an operation with its begin and end.
 func op(from, to int64, q question, a answer) porcupine.Operation {
 	q.key = "k"
 	if a.outcome == unknown {

@@ -21,30 +21,30 @@ import (
 	"github.com/cellplane/cellplane/internal/process"
 )
 
-// nemesis disturbs a federation. What it does follows from its seed and from what it finds.
+// nemesis disturbs a federation. Its actions depend on its seed and on the state of the federation.
 type nemesis struct {
 	random    *rand.Rand
 	hub       client.Client
 	processes func() []*process.Process
-	// cells are all there are, in the topology or not.
+	// cells are all cells, in the topology or not.
 	cells []string
 	// kills is set if processes are to be killed and paused, and moves if the topology is to be changed.
 	kills, moves bool
-	// longest is how long a hub manager is paused at most: long enough, and another one takes over.
+	// longest is the longest pause of a hub manager. If it exceeds the lease, another one takes over.
 	longest time.Duration
 
 	did   []string
-	count map[string]int // by deed
+	count map[string]int // by name of the disturbance
 }
 
-// deed is a kind of disturbance. It returns an error if it cannot be done now.
-type deed struct {
+// disturbance is a kind of action. do returns an error if it is not possible now.
+type disturbance struct {
 	name string
 	do   func(ctx context.Context) error
 }
 
-// victims are the kinds of processes that are killed and paused, with what the names of the processes look like. Engines have no state
-// of their own, and the gateway of the steady informer is left alone for the informer to have no reason to begin anew.
+// victims are the kinds of processes that are killed and paused, by their names. Engines have no state of their own. The gateway of the
+// steady informer is spared, so that the informer has no reason to list again.
 var victims = map[string]*regexp.Regexp{
 	"gateway":         regexp.MustCompile(`^gateway(-2)?$`),
 	"hub manager":     regexp.MustCompile(`^hub-manager(-2)?$`),
@@ -54,41 +54,41 @@ var victims = map[string]*regexp.Regexp{
 	"hub store":       regexp.MustCompile(`^hub/etcd$`),
 }
 
-// deeds are all that the nemesis does.
-func (n *nemesis) deeds() []deed {
-	var all []deed
+// disturbances are all that the nemesis does.
+func (n *nemesis) disturbances() []disturbance {
+	var all []disturbance
 	if n.moves {
 		all = append(all,
-			deed{"add", func(ctx context.Context) error { return n.either(ctx, n.add, n.drain) }},
-			deed{"drain", func(ctx context.Context) error { return n.either(ctx, n.drain, n.add) }},
-			deed{"weigh", func(ctx context.Context) error { return n.edit(ctx, n.weigh) }},
-			deed{"turn back", n.turnBack},
+			disturbance{"add", func(ctx context.Context) error { return n.either(ctx, n.add, n.drain) }},
+			disturbance{"drain", func(ctx context.Context) error { return n.either(ctx, n.drain, n.add) }},
+			disturbance{"weigh", func(ctx context.Context) error { return n.edit(ctx, n.weigh) }},
+			disturbance{"turn back", n.turnBack},
 		)
 	}
 	if n.kills {
 		for _, kind := range slices.Sorted(maps.Keys(victims)) {
 			all = append(all,
-				deed{"kill " + kind, func(context.Context) error { return n.kill(kind) }},
-				deed{"pause " + kind, func(ctx context.Context) error { return n.freeze(ctx, kind) }},
+				disturbance{"kill " + kind, func(context.Context) error { return n.kill(kind) }},
+				disturbance{"pause " + kind, func(ctx context.Context) error { return n.freeze(ctx, kind) }},
 			)
 		}
 	}
 	return all
 }
 
-// run does everything there is to do, in any order and again and again, for at least some time, and each at least once unless the
-// context ends before. It returns what it could not do.
+// run repeats all disturbances in random order for at least some time, and each at least once. If the context ends before, it returns
+// those that did not happen.
 func (n *nemesis) run(ctx context.Context, atLeast time.Duration) (missing []string) {
 	began := time.Now()
 	n.count = map[string]int{}
 	for first := true; first || time.Since(began) < atLeast; first = false {
-		waiting := n.deeds()
+		waiting := n.disturbances()
 		n.random.Shuffle(len(waiting), func(i, j int) { waiting[i], waiting[j] = waiting[j], waiting[i] })
 		for len(waiting) > 0 && (first || time.Since(began) < atLeast) {
 			next := waiting[0]
 			waiting = waiting[1:]
 			if err := next.do(ctx); err != nil {
-				waiting = append(waiting, next) // a change is under way, or the process is down already
+				waiting = append(waiting, next) // another change is running, or the process is down
 			} else {
 				n.count[next.name]++
 			}
@@ -107,10 +107,10 @@ func (n *nemesis) run(ctx context.Context, atLeast time.Duration) (missing []str
 func (n *nemesis) note(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	n.did = append(n.did, text)
-	klog.Info("Nemesis: " + text)
+	klog.Background().Info("nemesis", "action", text)
 }
 
-// summary tells how often it did what.
+// summary returns how often each disturbance happened.
 func (n *nemesis) summary() string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(n.count)) {
@@ -151,16 +151,16 @@ func (n *nemesis) freeze(ctx context.Context, kind string) error {
 }
 
 var (
-	// errNotNow means that something has to wait for the end of a change.
+	// errNotNow means that another change must end first.
 	errNotNow = errors.New("not now")
-	// errNotPossible means that there is no cell to do it with.
+	// errNotPossible means that there is no cell for the change.
 	errNotPossible = errors.New("not possible")
 )
 
-// choice is a change that can be made, if there is one.
+// choice returns a possible change, nil if there is none.
 type choice func(present map[string]bool) (name string, edit cells.Edit)
 
-// either begins a change. If it cannot be done it begins another one that makes it possible: one has to go for another to come.
+// either begins a change. If it is not possible, it begins another one that makes it possible: to add a cell, one must have left.
 func (n *nemesis) either(ctx context.Context, wanted, other choice) error {
 	err := n.edit(ctx, wanted)
 	if errors.Is(err, errNotPossible) {
@@ -169,7 +169,7 @@ func (n *nemesis) either(ctx context.Context, wanted, other choice) error {
 	return err
 }
 
-// edit begins a change, if none is under way.
+// edit begins a change, if none is running.
 func (n *nemesis) edit(ctx context.Context, choose choice) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -226,10 +226,10 @@ func (n *nemesis) weigh(present map[string]bool) (string, cells.Edit) {
 	return fmt.Sprintf("weigh %s %d", cell, weight), cells.Weight(cell, weight)
 }
 
-// turnBack turns the change under way back, or one that it begins.
+// turnBack rolls back the running change, or one that it begins.
 func (n *nemesis) turnBack(ctx context.Context) error {
 	if err := n.edit(ctx, n.weigh); err == nil {
-		pause(ctx, time.Duration(n.random.IntN(1500))*time.Millisecond) // anywhere between its beginning and its end
+		pause(ctx, time.Duration(n.random.IntN(1500))*time.Millisecond) // somewhere between its begin and its end
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -240,8 +240,8 @@ func (n *nemesis) turnBack(ctx context.Context) error {
 	return n.apply(ctx, &topology, "turn back", cells.TurnBack)
 }
 
-// settle waits until no change is under way.
-func (n *nemesis) settle(ctx context.Context) error {
+// waitStable waits until no change is running.
+func (n *nemesis) waitStable(ctx context.Context) error {
 	var topology cellplanev1alpha1.CellTopology
 	for {
 		err := n.hub.Get(ctx, types.NamespacedName{Name: cellplanev1alpha1.CellTopologyName}, &topology)
@@ -249,13 +249,13 @@ func (n *nemesis) settle(ctx context.Context) error {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("the topology does not settle: %w: %+v", ctx.Err(), topology.Status)
+			return fmt.Errorf("waiting until the topology is stable: %w: %+v", ctx.Err(), topology.Status)
 		}
 		pause(ctx, 100*time.Millisecond)
 	}
 }
 
-// scheme knows the topology.
+// scheme has the kinds of the topology.
 func scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	return s, cellplanev1alpha1.AddToScheme(s)

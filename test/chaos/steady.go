@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// steady are objects that are never deleted, and an informer that must see them so: each with one UID, and counting up.
+// steady is objects that are never deleted, and an informer that must show each with one UID and a growing number.
 type steady struct {
 	client kubernetes.Interface
 	count  int
@@ -29,10 +29,10 @@ type steady struct {
 	written map[string]int
 }
 
-// steadyLabel marks them.
+// steadyLabel selects them.
 const steadyLabel = "steady"
 
-// counting counts how often an informer begins anew.
+// counting counts how often the informer lists.
 type counting struct {
 	http.RoundTripper
 	s *steady
@@ -73,7 +73,7 @@ func newSteady(ctx context.Context, config *rest.Config, count int) (*steady, er
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(before, after any) { s.updated(before.(*corev1.ConfigMap), after.(*corev1.ConfigMap)) },
 		DeleteFunc: func(object any) {
-			key, _ := cache.DeletionHandlingMetaNamespaceKeyFunc(object) // it is for the message alone
+			key, _ := cache.DeletionHandlingMetaNamespaceKeyFunc(object) // only for the message
 			s.report("%s appears deleted", key)
 		},
 	}); err != nil {
@@ -97,14 +97,14 @@ func (s *steady) updated(before, after *corev1.ConfigMap) {
 	was, _ := strconv.Atoi(before.Data["n"])
 	is, _ := strconv.Atoi(after.Data["n"])
 	if before.UID != after.UID {
-		s.report("%s has another UID", after.Name)
+		s.report("%s changed its UID", after.Name)
 	}
 	if is < was {
-		s.report("%s steps back from %d to %d", after.Name, was, is)
+		s.report("%s went back from %d to %d", after.Name, was, is)
 	}
 }
 
-// run counts objects up, one after the other.
+// run increments the objects, one after the other.
 func (s *steady) run(ctx context.Context) {
 	for n := 1; ctx.Err() == nil; n++ {
 		name := fmt.Sprintf("steady-%d", n%s.count)
@@ -118,18 +118,18 @@ func (s *steady) run(ctx context.Context) {
 	}
 }
 
-// lags returns what the informer does not know yet.
+// lags returns the first object of which the informer misses a write, empty if there is none.
 func (s *steady) lags() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.count {
 		name := fmt.Sprintf("steady-%d", i)
-		object, found, _ := s.store.GetByKey(namespace + "/" + name) // a store in memory does not fail
+		object, found, _ := s.store.GetByKey(namespace + "/" + name) // it does not fail
 		if !found {
 			return name + " is missing"
 		}
 		if n, _ := strconv.Atoi(object.(*corev1.ConfigMap).Data["n"]); n < s.written[name] {
-			return fmt.Sprintf("%s is at %d, written was %d", name, n, s.written[name])
+			return fmt.Sprintf("%s is at %d, want %d", name, n, s.written[name])
 		}
 	}
 	return ""

@@ -20,19 +20,19 @@ import (
 	"github.com/cellplane/cellplane/internal/process"
 )
 
-// namespace is where clients work.
+// namespace contains the objects of clients.
 const namespace = "chaos"
 
-// world is a federation with more gateways and hub managers than usual.
+// world is a federation with three gateways and two hub managers.
 type world struct {
 	federation *local.Federation
-	crew       *crew
+	parts      *extendedParts
 	hub        client.Client
 	config     *rest.Config // of an administrator, without a host
 }
 
-// crew are the parts of a local federation and further replicas of some.
-type crew struct {
+// extendedParts are the parts of a local federation, and more replicas of some.
+type extendedParts struct {
 	local.Parts
 	federation *local.Federation
 	program    string
@@ -40,14 +40,14 @@ type crew struct {
 	addresses  []string // of gateways
 }
 
-// crewOf is parts.Of with further replicas.
-func crewOf(program string, into **crew) func(*local.Federation) (local.Parts, error) {
+// withReplicas is parts.Of with more replicas.
+func withReplicas(program string, into **extendedParts) func(*local.Federation) (local.Parts, error) {
 	return func(f *local.Federation) (local.Parts, error) {
 		inner, err := parts.Of(program)(f)
 		if err != nil {
 			return nil, err
 		}
-		c := &crew{Parts: inner, federation: f, program: program, addresses: []string{inner.Contexts()[parts.GatewayContext].Host}}
+		c := &extendedParts{Parts: inner, federation: f, program: program, addresses: []string{inner.Contexts()[parts.GatewayContext].Host}}
 		for _, name := range []string{"gateway-2", "steady-gateway"} {
 			if err := c.addGateway(name); err != nil {
 				return nil, err
@@ -58,7 +58,7 @@ func crewOf(program string, into **crew) func(*local.Federation) (local.Parts, e
 	}
 }
 
-func (c *crew) addHubManager(name string) error {
+func (c *extendedParts) addHubManager(name string) error {
 	kubeconfig, err := c.federation.Hub.KubeconfigFor("hub-manager", "system:cellplane:hub-manager")
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func (c *crew) addHubManager(name string) error {
 	return nil
 }
 
-func (c *crew) addGateway(name string) error {
+func (c *extendedParts) addGateway(name string) error {
 	hub := c.federation.Hub
 	kubeconfig, err := hub.KubeconfigFor("gateway", "system:cellplane:gateway")
 	if err != nil {
@@ -102,17 +102,19 @@ func (c *crew) addGateway(name string) error {
 	return nil
 }
 
-func (c *crew) add(name string, args []string, check func(context.Context) error) {
+func (c *extendedParts) add(name string, args []string, check func(context.Context) error) {
 	c.extra = append(c.extra, process.New(process.Spec{
 		Name: name, Path: c.program, Args: args, Check: check, LogFile: filepath.Join(c.federation.Dir(), name, "logs", name+".log"),
 	}))
 }
 
 // Processes implements local.Parts.
-func (c *crew) Processes() []*process.Process { return append(c.Parts.Processes(), c.extra...) }
+func (c *extendedParts) Processes() []*process.Process {
+	return append(c.Parts.Processes(), c.extra...)
+}
 
 // Start implements local.Parts.
-func (c *crew) Start(ctx context.Context) error {
+func (c *extendedParts) Start(ctx context.Context) error {
 	if err := c.Parts.Start(ctx); err != nil {
 		return err
 	}
@@ -128,10 +130,10 @@ func (c *crew) Start(ctx context.Context) error {
 	return group.Wait()
 }
 
-// newWorld starts a federation of two cells, and another one that takes no part yet.
+// newWorld starts a federation of two cells, and a third cell that is not in the topology.
 func newWorld(ctx context.Context, dir, program string, binaries kubebin.Binaries) (*world, error) {
 	w := &world{}
-	federation, err := local.Open(dir, local.Spec{Cells: 2}, local.Options{Binaries: binaries, NoFsync: true, Parts: crewOf(program, &w.crew)})
+	federation, err := local.Open(dir, local.Spec{Cells: 2}, local.Options{Binaries: binaries, NoFsync: true, Parts: withReplicas(program, &w.parts)})
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +163,7 @@ func newWorld(ctx context.Context, dir, program string, binaries kubebin.Binarie
 	return w, err
 }
 
-// close ends everything.
+// close stops the federation.
 func (w *world) close(ctx context.Context) error {
 	if w == nil || w.federation == nil {
 		return nil
@@ -171,7 +173,7 @@ func (w *world) close(ctx context.Context) error {
 	return err
 }
 
-// through returns the configuration of an administrator who uses a gateway.
+// through returns the client configuration of an administrator for a gateway.
 func (w *world) through(gateway string) *rest.Config {
 	config := rest.CopyConfig(w.config)
 	config.Host = gateway
@@ -180,18 +182,18 @@ func (w *world) through(gateway string) *rest.Config {
 
 // newClients returns clients that use all gateways.
 func (w *world) newClients(h *history) (*clients, error) {
-	client, err := rest.HTTPClientFor(w.through(w.crew.addresses[0]))
+	client, err := rest.HTTPClientFor(w.through(w.parts.addresses[0]))
 	if err != nil {
-		return nil, fmt.Errorf("preparing clients: %w", err)
+		return nil, fmt.Errorf("creating the HTTP client: %w", err)
 	}
-	client.Timeout = 2 * patience
-	return &clients{http: client, gateways: w.crew.addresses, namespace: namespace, keys: 8, history: h, count: map[outcome]int{}}, nil
+	client.Timeout = 2 * operationTimeout
+	return &clients{http: client, gateways: w.parts.addresses, namespace: namespace, keys: 8, history: h, count: map[outcome]int{}}, nil
 }
 
-// healWithin is how long a federation may take to get well again.
+// healWithin bounds the recovery of the federation.
 const healWithin = 4 * time.Minute
 
-// heal lets everything run again and waits until it does.
+// heal resumes all processes and waits until the federation has recovered.
 func (w *world) heal(ctx context.Context, n *nemesis) error {
 	ctx, cancel := context.WithTimeout(ctx, healWithin)
 	defer cancel()
@@ -203,5 +205,5 @@ func (w *world) heal(ctx context.Context, n *nemesis) error {
 			return fmt.Errorf("waiting for %s: %w", p.Name(), err)
 		}
 	}
-	return n.settle(ctx)
+	return n.waitStable(ctx)
 }

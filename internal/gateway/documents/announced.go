@@ -15,11 +15,11 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
 )
 
-// announced leaves out of documents what is not announced.
+// announced removes from documents what discovery does not show.
 type announced struct{ *kinds.Announced }
 
-// index leaves out of the index of documents those of which nothing is announced. Clients keep documents by the hashes in it, which
-// therefore say what is announced, too.
+// index removes from the index the documents of which nothing is announced. Clients cache documents by the hashes in the index, so the
+// hashes also depend on what is announced.
 func (a announced) index(document []byte) ([]byte, error) {
 	var index indexDocument
 	if err := json.Unmarshal(document, &index); err != nil {
@@ -40,7 +40,7 @@ func (a announced) index(document []byte) ([]byte, error) {
 	return json.Marshal(index)
 }
 
-// indexDocument says where documents are.
+// indexDocument lists the addresses of the documents.
 type indexDocument struct {
 	Paths map[string]struct {
 		ServerRelativeURL string `json:"serverRelativeURL"`
@@ -59,7 +59,7 @@ func withMark(address, mark string) (string, error) {
 	return parsed.String(), nil
 }
 
-// mark is another one if something else is announced of what the document for a path of the API describes.
+// mark changes whenever something else is announced of what the document for an API path describes.
 func (a announced) mark(path string) string {
 	if gv, rest, found := version(path); found && len(rest) == 0 {
 		return a.MarkOf(gv)
@@ -67,8 +67,8 @@ func (a announced) mark(path string) string {
 	return ""
 }
 
-// description leaves out of an OpenAPI document, of version 2 or 3, the paths of what is not announced, and the schemas that nothing else
-// needs. It returns nil if there is nothing to leave out.
+// description removes from an OpenAPI document, of version 2 or 3, the paths that are not announced and the schemas that only they
+// need. It returns nil if there is nothing to remove.
 func (a announced) description(document []byte) ([]byte, error) {
 	var fields, paths map[string]json.RawMessage
 	if err := json.Unmarshal(document, &fields); err != nil {
@@ -101,7 +101,7 @@ func (a announced) description(document []byte) ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// keeps reports whether a path is one of something announced, or of no resource at all.
+// keeps reports whether a path belongs to an announced resource, or to none.
 func (a announced) keeps(path string) bool {
 	gv, rest, found := version(path)
 	if !found {
@@ -120,7 +120,7 @@ func (a announced) keeps(path string) bool {
 	return a.HasVersion(gv)
 }
 
-// version returns the version of a group that a path is in, and what follows.
+// version returns the group and version of a path, and the segments that follow.
 func version(path string) (gv schema.GroupVersion, rest []string, found bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
@@ -133,7 +133,7 @@ func version(path string) (gv schema.GroupVersion, rest []string, found bool) {
 	}
 }
 
-// isSubresource reports whether what follows a namespace is its own.
+// isSubresource reports whether the segment after a namespace is a subresource of the namespace.
 func isSubresource(name string) bool { return name == "status" || name == "finalize" }
 
 func neededComponents(components, paths json.RawMessage) (json.RawMessage, error) {
@@ -152,7 +152,7 @@ func neededComponents(components, paths json.RawMessage) (json.RawMessage, error
 	return json.Marshal(fields)
 }
 
-// references finds what a part of a document refers to.
+// references finds the schemas that a part of a document refers to.
 var references = regexp.MustCompile(`"\$ref"\s*:\s*"#/(?:definitions|components/schemas)/([^"]+)"`)
 
 // needed returns the schemas that paths refer to, and those that these refer to.
@@ -174,9 +174,9 @@ func needed(schemas, paths json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(kept)
 }
 
-var errForm = errors.New("there is no such form")
+var errForm = errors.New("unknown content type")
 
-// inForm returns a description in the form that a client wants.
+// inForm encodes a description in a content type.
 func inForm(document []byte, form string) ([]byte, error) {
 	switch form {
 	case jsonForm:

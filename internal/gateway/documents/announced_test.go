@@ -38,7 +38,7 @@ func TestKeeps(t *testing.T) {
 	}
 	pods := announced{kinds.NewAnnounced(schema.GroupVersionResource{Version: "v1", Resource: "pods"})}
 	if pods.keeps("/api/v1/namespaces/{name}/status") {
-		t.Error("the status of namespaces is kept without them")
+		t.Error("the status of namespaces is kept, but not namespaces")
 	}
 }
 
@@ -66,7 +66,7 @@ func TestDescription(t *testing.T) {
 			left = slices.Sorted(maps.Keys(read.Components.Schemas))
 		}
 		if len(read.Paths) != 1 || read.Paths["/apis/apps/v1/deployments"] == nil || !slices.Equal(left, []string{"Deployment", "Pod"}) {
-			t.Errorf("left is %s", got)
+			t.Errorf("got %s", got)
 		}
 	}
 	for _, broken := range []string{"", "[]", "{}", `{"paths":[]}`, `{"paths":{"/api/v1/pods":{}},"definitions":1}`, `{"paths":{"/api/v1/pods":{}},"components":1}`, `{"paths":{"/api/v1/pods":{}},"components":{"schemas":1}}`} {
@@ -79,7 +79,7 @@ func TestDescription(t *testing.T) {
 func TestWholeDescription(t *testing.T) {
 	left, err := some.description([]byte(`{"paths":{"/version/":{},"/apis/apps/":{},"/apis/apps/v1/deployments":{}},"definitions":{"unused":{}}}`))
 	if left != nil || err != nil {
-		t.Errorf("of a document that may be told as a whole %s is left, %v", left, err)
+		t.Errorf("a document with nothing to remove: got %s, %v", left, err)
 	}
 }
 

@@ -1,8 +1,8 @@
-// Package documents serves what the hub says about itself: its version, and the OpenAPI descriptions of its resources. They are kept on
-// disk, because clients ask for them before they do anything, also while the hub is down.
+// Package documents serves the hub's version and its OpenAPI documents. They are kept on disk, because clients read them before anything
+// else, also while the hub is down.
 //
-// Descriptions tell of what discovery announces and of nothing else. Nearly always that is all the hub describes, and its answers are
-// passed on as they are; what has to be left out otherwise is found out once per document and change.
+// The documents describe what discovery shows. Usually that is everything, and the answers of the hub are forwarded unchanged.
+// Otherwise a document is filtered once, and the result is cached until the document or discovery changes.
 package documents
 
 import (
@@ -26,11 +26,11 @@ import (
 )
 
 const (
-	// refreshEvery is how often the hub is asked whether something has changed; mostly it has not.
+	// refreshEvery is how often the hub is asked for changes.
 	refreshEvery = 30 * time.Second
-	// readWithin bounds how long one document may take.
+	// readWithin bounds the read of one document.
 	readWithin = 30 * time.Second
-	// maxDocument bounds a document; the largest describes all resources at once.
+	// maxDocument bounds the size of a document; the largest describes all resources.
 	maxDocument = 256 << 20
 
 	indexPath   = "/openapi/v3"
@@ -39,19 +39,19 @@ const (
 	protoFormV3 = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 )
 
-// Documents serves the hub's documents, and keeps them.
+// Documents serves the hub's documents, and keeps copies of them on disk.
 type Documents struct {
 	hub       *fleet.Upstream
-	dir       string // "" keeps nothing
+	dir       string // empty for no copies
 	announced func() *kinds.Announced
 
-	judgments sync.Map // the last one of each path
-	judging   singleflight.Group
+	filtered  sync.Map // path → last *filteredDocument
+	filtering singleflight.Group
 
-	index []byte // what was there last
+	index []byte // as last kept
 }
 
-// New returns Documents of the hub that are kept in a directory; an empty one means nowhere. They tell of what is announced, which is nil
+// New returns Documents of the hub with copies in a directory, if it is not empty. They describe what announced returns, which is nil
 // while that is not known.
 func New(hub *fleet.Upstream, dir string, announced func() *kinds.Announced) *Documents {
 	d := &Documents{hub: hub, announced: announced}
@@ -61,12 +61,12 @@ func New(hub *fleet.Upstream, dir string, announced func() *kinds.Announced) *Do
 	return d
 }
 
-// Serves reports whether a path is one of a document.
+// Serves reports whether a path belongs to a document.
 func Serves(path string) bool {
 	return path == "/version" || path == "/version/" || strings.HasPrefix(path, "/openapi/")
 }
 
-// ServeHTTP passes a request on to the hub, and answers with what was kept if the hub cannot be reached.
+// ServeHTTP forwards a request to the hub, and answers with the kept copy if the hub cannot be reached.
 func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimSuffix(r.URL.Path, "/")
 	if !strings.HasPrefix(path, "/openapi/") {
@@ -84,7 +84,7 @@ func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveVersion serves what does not tell of resources.
+// serveVersion serves the version of the hub.
 func (d *Documents) serveVersion(w http.ResponseWriter, r *http.Request) {
 	response, err := d.pass(r, r.URL.RawQuery, r.Header.Get("If-None-Match"))
 	if err == nil {
@@ -100,7 +100,7 @@ func (d *Documents) serveVersion(w http.ResponseWriter, r *http.Request) {
 	write(w, r, jsonForm, body)
 }
 
-// serveIndex serves the list of descriptions.
+// serveIndex serves the index of the OpenAPI documents.
 func (d *Documents) serveIndex(w http.ResponseWriter, r *http.Request, a announced) {
 	index, _, err := d.get(r.Context(), indexPath, nil, jsonForm)
 	if err != nil {
@@ -117,7 +117,7 @@ func (d *Documents) serveIndex(w http.ResponseWriter, r *http.Request, a announc
 	write(w, r, jsonForm, index)
 }
 
-// serveDescription passes on what the hub says, or serves what is left of it.
+// serveDescription forwards the document of the hub, or serves the filtered one.
 func (d *Documents) serveDescription(w http.ResponseWriter, r *http.Request, path string, a announced) {
 	about, mark := strings.TrimPrefix(path, indexPath), a.Mark()
 	if about != path {
@@ -127,9 +127,9 @@ func (d *Documents) serveDescription(w http.ResponseWriter, r *http.Request, pat
 			return
 		}
 	}
-	// What was left out of a document is served again if it has not changed.
+	// A filtered document is served again if the hub's has not changed.
 	unless := r.Header.Get("If-None-Match")
-	if last := d.judgment(path, mark); last != nil && !last.whole {
+	if last := d.lastFiltered(path, mark); last != nil && !last.whole {
 		unless = last.etag
 	}
 	response, err := d.pass(r, unmarked(r.URL.Query(), mark), unless)
@@ -149,9 +149,9 @@ func (d *Documents) serveDescription(w http.ResponseWriter, r *http.Request, pat
 		forward.Answer(w, response)
 		return
 	}
-	found, err := d.judge(r.Context(), path, mark, response.Header.Get("Etag"), a)
+	found, err := d.filter(r.Context(), path, mark, response.Header.Get("Etag"), a)
 	switch {
-	case errors.Is(err, errNoDocument): // no longer
+	case errors.Is(err, errNoDocument): // removed meanwhile
 		http.NotFound(w, r)
 	case err != nil:
 		forward.WriteError(w, r, forward.Unreachable(d.hub.Name(), err))
@@ -162,9 +162,9 @@ func (d *Documents) serveDescription(w http.ResponseWriter, r *http.Request, pat
 	}
 }
 
-// serveKept serves what was kept, for a reason.
+// serveKept serves the kept copy because the hub failed with reason.
 func (d *Documents) serveKept(w http.ResponseWriter, r *http.Request, path, mark string, a announced, reason error) {
-	found, err := d.judgeKept(path, mark, a)
+	found, err := d.filterKept(path, mark, a)
 	if err != nil {
 		forward.WriteError(w, r, forward.Unreachable(d.hub.Name(), reason))
 		return
@@ -177,8 +177,8 @@ func (d *Documents) serveKept(w http.ResponseWriter, r *http.Request, path, mark
 	found.serve(w, r)
 }
 
-// unmarked returns a query for the hub, which knows nothing of marks. A hash with another mark is none of the hub's: it will tell the
-// client where to look.
+// unmarked returns the query for the hub, which does not know marks. A hash with another mark becomes one that the hub does not have:
+// it redirects the client to the present document.
 func unmarked(query url.Values, mark string) string {
 	if hash := query.Get("hash"); hash != "" {
 		own, found := strings.CutSuffix(hash, mark)
@@ -190,7 +190,7 @@ func unmarked(query url.Values, mark string) string {
 	return query.Encode()
 }
 
-// pass sends a request on to the hub.
+// pass forwards a request to the hub.
 func (d *Documents) pass(r *http.Request, query, unless string) (*http.Response, error) {
 	out := (&http.Request{
 		Method: r.Method, URL: &url.URL{Path: r.URL.Path, RawQuery: query}, Header: forward.EndToEnd(r.Header),
@@ -204,9 +204,9 @@ func (d *Documents) pass(r *http.Request, query, unless string) (*http.Response,
 }
 
 // errNoDocument means that the hub has no such document.
-var errNoDocument = errors.New("there is no such document")
+var errNoDocument = errors.New("no such document")
 
-// get reads a document of the hub, as the gateway.
+// get reads a document of the hub with the identity of the gateway.
 func (d *Documents) get(ctx context.Context, path string, query url.Values, form string) (body []byte, etag string, err error) {
 	r := (&http.Request{
 		Method: http.MethodGet, URL: &url.URL{Path: path, RawQuery: query.Encode()}, Header: http.Header{"Accept": {form}},
@@ -215,26 +215,26 @@ func (d *Documents) get(ctx context.Context, path string, query url.Values, form
 	forward.AsGateway(r, forward.Hub)
 	response, err := d.hub.RoundTrip(r)
 	if err != nil {
-		return nil, "", fmt.Errorf("asking the hub for %s: %w", path, err)
+		return nil, "", fmt.Errorf("reading %s from the hub: %w", path, err)
 	}
 	defer response.Body.Close()
 	body, err = io.ReadAll(io.LimitReader(response.Body, maxDocument+1))
 	switch {
 	case err != nil:
-		return nil, "", fmt.Errorf("asking the hub for %s: %w", path, err)
+		return nil, "", fmt.Errorf("reading %s from the hub: %w", path, err)
 	case response.StatusCode == http.StatusMovedPermanently: // to the same document with another hash
-		return nil, "", fmt.Errorf("asking the hub for %s: %w", path, errOutdated)
+		return nil, "", fmt.Errorf("reading %s from the hub: %w", path, errOutdated)
 	case response.StatusCode == http.StatusNotFound:
-		return nil, "", fmt.Errorf("asking the hub for %s: %w", path, errNoDocument)
+		return nil, "", fmt.Errorf("reading %s from the hub: %w", path, errNoDocument)
 	case response.StatusCode != http.StatusOK:
-		return nil, "", fmt.Errorf("asking the hub for %s: it answered %s", path, response.Status)
+		return nil, "", fmt.Errorf("reading %s from the hub: got %s", path, response.Status)
 	case len(body) > maxDocument:
-		return nil, "", fmt.Errorf("asking the hub for %s: the answer is too large", path)
+		return nil, "", fmt.Errorf("reading %s from the hub: the answer is too large", path)
 	}
 	return body, response.Header.Get("Etag"), nil
 }
 
-// formFor returns the form of a document that a client wants. Of those that it accepts the first one counts.
+// formFor returns the content type that a client wants: the first one that it accepts.
 func formFor(r *http.Request) string {
 	first, _, _ := strings.Cut(r.Header.Get("Accept"), ",")
 	switch {

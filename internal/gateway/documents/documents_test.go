@@ -14,7 +14,7 @@ import (
 	"github.com/cellplane/cellplane/internal/pki"
 )
 
-// changing is a hub whose document changes after its index has been read, as often as told.
+// changing is a hub whose document changes several times after its index was read.
 func changing(t *testing.T, times int64) *fleet.Upstream {
 	t.Helper()
 	var reads atomic.Int64
@@ -23,7 +23,7 @@ func changing(t *testing.T, times int64) *fleet.Upstream {
 		case indexPath:
 			_, _ = fmt.Fprintf(w, `{"paths":{"api/v1":{"serverRelativeURL":"/openapi/v3/api/v1?hash=%d"}}}`, reads.Add(1))
 		case "/openapi/v3/api/v1":
-			if reads.Load() <= times { // the hash is no longer the document's
+			if reads.Load() <= times { // the hash is outdated
 				http.Redirect(w, r, "/openapi/v3/api/v1?hash=next", http.StatusMovedPermanently)
 				return
 			}
@@ -34,7 +34,7 @@ func changing(t *testing.T, times int64) *fleet.Upstream {
 	}))
 }
 
-// hubOf returns a connection to a hub that a handler plays.
+// hubOf returns a connection to a hub that is simulated by a handler.
 func hubOf(t *testing.T, handler http.Handler) *fleet.Upstream {
 	t.Helper()
 	server := httptest.NewTLSServer(handler)
@@ -62,7 +62,7 @@ func hubOf(t *testing.T, handler http.Handler) *fleet.Upstream {
 	return hub
 }
 
-// TestDocumentsThatChange shows that a document which changes between the index and its own reading is read by another index.
+// TestDocumentsThatChange checks that the index is read again if a document changes after the index was read.
 func TestDocumentsThatChange(t *testing.T) {
 	for _, test := range []struct {
 		times int64

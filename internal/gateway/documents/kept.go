@@ -19,7 +19,7 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/keep"
 )
 
-// Run keeps the documents until the context ends.
+// Run updates the kept copies until the context ends.
 func (d *Documents) Run(ctx context.Context) {
 	if d.dir == "" {
 		return
@@ -30,7 +30,7 @@ func (d *Documents) Run(ctx context.Context) {
 	for {
 		err := d.refreshAll(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "The hub's documents cannot be kept; clients that need them will need the hub")
+			klog.FromContext(ctx).Error(err, "keeping the hub's documents failed, they will be missing while the hub is down")
 		}
 		failing = err != nil
 		select {
@@ -42,12 +42,12 @@ func (d *Documents) Run(ctx context.Context) {
 }
 
 // errOutdated means that the hub has changed a document since it made the index that was read.
-var errOutdated = errors.New("the hub's documents have changed meanwhile")
+var errOutdated = errors.New("the hub's documents have changed")
 
-// rounds is how often the index is read anew for that, which happens while a hub starts. What has been kept is not read again.
+// rounds is how often the index is read again after errOutdated, which happens while a hub starts. Kept documents are not read again.
 const rounds = 10
 
-// refreshAll keeps what has changed, by one index.
+// refreshAll keeps all changed documents, by one index.
 func (d *Documents) refreshAll(ctx context.Context) error {
 	var err error
 	for range rounds {
@@ -58,7 +58,7 @@ func (d *Documents) refreshAll(ctx context.Context) error {
 	return err
 }
 
-// refresh keeps what has changed. The index names every document with a hash of its content.
+// refresh keeps the changed documents. The index names each document with a hash of its content.
 func (d *Documents) refresh(ctx context.Context) error {
 	index, _, err := d.get(ctx, indexPath, nil, jsonForm)
 	if err != nil || bytes.Equal(index, d.index) {
@@ -87,7 +87,7 @@ func (d *Documents) refresh(ctx context.Context) error {
 	if err := d.keep(ctx, "/openapi/v2", nil, jsonForm); err != nil {
 		return err
 	}
-	// The index comes last: what it names is there.
+	// The index is written last, when the documents that it names are there.
 	if err := d.write(indexPath, jsonForm, "", index); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (d *Documents) refresh(ctx context.Context) error {
 	return nil
 }
 
-// keep keeps a document, unless the one that is kept has the same hash.
+// keep reads and keeps a document, unless the kept one has the same hash.
 func (d *Documents) keep(ctx context.Context, path string, query url.Values, form string) error {
 	hash := query.Get("hash")
 	if kept, err := d.readHash(path, form); err == nil && hash != "" && kept == hash {
@@ -108,7 +108,7 @@ func (d *Documents) keep(ctx context.Context, path string, query url.Values, for
 	return d.write(path, form, hash, body)
 }
 
-// file is where a document is kept: a line with its hash and content type, and then the document.
+// file returns the file of a document: a line with its hash and content type, followed by the document.
 func (d *Documents) file(path, form string) string {
 	sum := sha256.Sum256([]byte(form + " " + strings.TrimSuffix(path, "/")))
 	return filepath.Join(d.dir, hex.EncodeToString(sum[:16]))
@@ -119,9 +119,9 @@ func (d *Documents) write(path, form, hash string, body []byte) error {
 	return keep.Write(d.file(path, form), append([]byte(head), body...))
 }
 
-var errNotKept = errors.New("nothing is kept")
+var errNotKept = errors.New("no copy is kept")
 
-// read returns what is kept of a document in one form.
+// read returns the kept copy of a document in a content type.
 func (d *Documents) read(path, form string) ([]byte, error) {
 	if d.dir == "" {
 		return nil, errNotKept
@@ -137,7 +137,7 @@ func (d *Documents) read(path, form string) ([]byte, error) {
 	return body, nil
 }
 
-// readHash returns the hash of what is kept.
+// readHash returns the hash of the kept copy.
 func (d *Documents) readHash(path, form string) (string, error) {
 	file, err := os.Open(d.file(path, form))
 	if err != nil {

@@ -12,12 +12,12 @@ var hopByHop = map[string]bool{
 	"Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
 }
 
-// aboutClient are the headers by which proxies tell where a request came from. Nobody before a gateway is believed.
+// aboutClient are the headers in which proxies report the origin of a request. The gateway trusts no proxy in front of it.
 var aboutClient = map[string]bool{
 	"Forwarded": true, "X-Forwarded-For": true, "X-Forwarded-Host": true, "X-Forwarded-Proto": true, "X-Real-Ip": true,
 }
 
-// EndToEnd returns the headers of a request that are for the server at the other end, those about its body included.
+// EndToEnd returns the headers of a request that are for the destination, those about its body included.
 func EndToEnd(header http.Header) http.Header {
 	out := make(http.Header, len(header)+6)
 	for key, values := range header {
@@ -32,12 +32,12 @@ func EndToEnd(header http.Header) http.Header {
 		}
 	}
 	if _, found := out["User-Agent"]; !found {
-		out["User-Agent"] = []string{""} // or we would name ourselves
+		out["User-Agent"] = []string{""} // otherwise net/http sets its own
 	}
 	return out
 }
 
-// Answer passes an answer on. One whose length is not known may be a stream: what there is of it is not held back.
+// Answer copies a response to the client. A response of unknown length may be a stream, so each part is flushed.
 func Answer(w http.ResponseWriter, response *http.Response) {
 	AnswerHeader(w, response)
 	var to io.Writer = onlyWriter{w}
@@ -47,11 +47,11 @@ func Answer(w http.ResponseWriter, response *http.Response) {
 	buffer := pool.Get().(*[]byte)
 	defer pool.Put(buffer)
 	if _, err := io.CopyBuffer(to, response.Body, *buffer); err != nil {
-		panic(http.ErrAbortHandler) // the client must not take what it got for all
+		panic(http.ErrAbortHandler) // the client must notice that the body is incomplete
 	}
 }
 
-// flushing flushes what is written.
+// flushing flushes every write.
 type flushing struct {
 	io.Writer
 	controller *http.ResponseController
@@ -65,7 +65,7 @@ func (f flushing) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// AnswerHeader passes on the status and headers of an answer.
+// AnswerHeader copies the status and headers of a response.
 func AnswerHeader(w http.ResponseWriter, response *http.Response) {
 	header := w.Header()
 	for key, values := range response.Header {
@@ -76,5 +76,5 @@ func AnswerHeader(w http.ResponseWriter, response *http.Response) {
 	w.WriteHeader(response.StatusCode)
 }
 
-// onlyWriter hides ReadFrom, which would not use our buffer.
+// onlyWriter hides ReadFrom, which would not use the pooled buffer.
 type onlyWriter struct{ io.Writer }

@@ -9,7 +9,7 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 )
 
-// TestEndToEnd shows which headers of a client reach a control plane: none about the connection, none that tell where it came from.
+// TestEndToEnd checks which headers reach a control plane: none about the connection, none about the origin.
 func TestEndToEnd(t *testing.T) {
 	sent := http.Header{
 		"Accept": {"application/json"}, "Content-Type": {"application/json"}, "User-Agent": {"kubectl"}, "Kubectl-Command": {"get"},
@@ -19,6 +19,6 @@ func TestEndToEnd(t *testing.T) {
 	}
 	got := slices.Sorted(maps.Keys(forward.EndToEnd(sent)))
 	if want := []string{"Accept", "Content-Type", "Kubectl-Command", "User-Agent"}; !slices.Equal(got, want) {
-		t.Errorf("passed on are %q, want %q", got, want)
+		t.Errorf("got headers %q, want %q", got, want)
 	}
 }

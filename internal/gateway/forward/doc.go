@@ -1,2 +1,2 @@
-// Package forward passes requests on to control planes in the name of their users.
+// Package forward forwards requests to control planes with the identity of their users.
 package forward

@@ -17,7 +17,7 @@ import (
 
 var (
 	statusScheme = runtime.NewScheme()
-	// Codecs write Status and other objects of meta.
+	// Codecs encode Status and other objects of meta/v1.
 	Codecs = serializer.NewCodecFactory(statusScheme)
 )
 
@@ -26,28 +26,28 @@ func init() {
 	statusScheme.AddUnversionedTypes(schema.GroupVersion{Version: "v1"}, &metav1.Status{})
 }
 
-// WriteError answers with an error in the form that the client asks for. Whatever did not end before the request's deadline is a timeout.
+// WriteError answers with an error in the content type that the client accepts. An exceeded deadline becomes a timeout.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)) {
-		err = apierrors.NewTimeoutError("the request did not end within the time it has", 0)
+		err = apierrors.NewTimeoutError("the request did not complete within its deadline", 0)
 	}
 	responsewriters.ErrorNegotiated(err, Codecs, schema.GroupVersion{Version: "v1"}, w, r)
 }
 
-// Unanswered is the error for a request that a control plane may have got without answering it. A write may have been done, so that
-// nobody is told to repeat it, which clients would do by themselves.
+// Unanswered is the error for a request that a control plane may have received but did not answer. A write may have been done, so the
+// error has no Retry-After, which would make clients repeat it.
 func Unanswered(name, method string, err error) *apierrors.StatusError {
 	var dial *net.OpError
 	if method == http.MethodGet || method == http.MethodHead || (errors.As(err, &dial) && dial.Op == "dial") {
 		return Unreachable(name, err)
 	}
-	status := apierrors.NewTimeoutError(name+" did not answer; whether it has done what you asked for is not known", 0)
+	status := apierrors.NewTimeoutError(name+" did not answer; it is not known whether the change was made", 0)
 	status.ErrStatus.Details = nil
 	return status
 }
 
-// Unreachable is the error for a control plane that does not answer. Clients may try again: it says when.
+// Unreachable is the error for a control plane that does not answer. It has a Retry-After.
 func Unreachable(name string, err error) *apierrors.StatusError {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return apierrors.NewTimeoutError(name+" did not answer in time", 1)

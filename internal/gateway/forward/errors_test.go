@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// TestUnanswered shows who is told to try again: clients do that by themselves, and a write that was done must not be done twice.
+// TestUnanswered checks which errors have a Retry-After: a write that may have been done must not be repeated.
 func TestUnanswered(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 	broken := errors.New("unexpected EOF")
@@ -28,7 +28,7 @@ func TestUnanswered(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			err := Unanswered("cell-a", test.method, test.err)
 			if _, again := apierrors.SuggestsClientDelay(err); again != test.again {
-				t.Errorf("told to try again: %v (%v)", again, err)
+				t.Errorf("Retry-After: %v, want %v (%v)", again, test.again, err)
 			}
 			if err.ErrStatus.Code < 500 {
 				t.Errorf("the code is %d", err.ErrStatus.Code)

@@ -16,7 +16,7 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
-// Forwarder passes requests on as they are, upgrades and streams included.
+// Forwarder forwards requests unchanged, including upgrades and streams.
 type Forwarder struct {
 	proxy httputil.ReverseProxy
 }
@@ -34,7 +34,7 @@ func New() *Forwarder {
 	return f
 }
 
-// destination is where a request goes.
+// destination is the control plane that a request goes to.
 type destination struct {
 	upstream *fleet.Upstream
 	scope    Scope
@@ -42,7 +42,7 @@ type destination struct {
 
 type destinationKey struct{}
 
-// To passes a request on to a control plane and its answer back.
+// To forwards a request to a control plane, and the answer to the client.
 func (f *Forwarder) To(w http.ResponseWriter, r *http.Request, upstream *fleet.Upstream, scope Scope) {
 	defer Gone(r)
 	if r.Header.Get("Upgrade") == "" {
@@ -52,14 +52,14 @@ func (f *Forwarder) To(w http.ResponseWriter, r *http.Request, upstream *fleet.U
 	f.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), destinationKey{}, destination{upstream, scope})))
 }
 
-// plain passes on what is no upgrade, which is nearly everything, without what upgrades need.
+// plain forwards a request that is not an upgrade, at less cost than httputil.ReverseProxy.
 func plain(w http.ResponseWriter, r *http.Request, upstream *fleet.Upstream, scope Scope) {
 	out := (&http.Request{
 		Method: r.Method, URL: &url.URL{Path: r.URL.Path, RawQuery: r.URL.RawQuery}, Header: EndToEnd(r.Header),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: r.ContentLength,
 	}).WithContext(r.Context())
 	if r.Body != nil && r.ContentLength != 0 {
-		out.Body = io.NopCloser(r.Body) // it is the server's to close
+		out.Body = io.NopCloser(r.Body) // the server closes it
 	}
 	Prepare(out, scope)
 	response, err := upstream.RoundTrip(out)
@@ -71,16 +71,16 @@ func plain(w http.ResponseWriter, r *http.Request, upstream *fleet.Upstream, sco
 	Answer(w, response)
 }
 
-// failure is the error to answer with.
+// failure logs an error and returns the one to answer with.
 func failure(r *http.Request, name string, err error) error {
 	if !errors.Is(err, context.Canceled) {
-		klog.FromContext(r.Context()).V(2).Info("Forwarding failed", "to", name, "path", r.URL.Path, "err", err)
+		klog.FromContext(r.Context()).V(2).Info("forwarding failed", "to", name, "path", r.URL.Path, "err", err)
 	}
 	return Unanswered(name, r.Method, err)
 }
 
-// Gone is to be deferred: it ends a request quietly whose client has gone away in the middle of the answer. A proxy panics then, for the client to
-// notice that the answer is not complete; a client that is not there notices nothing, and the log should not either.
+// Gone must be deferred. It recovers from the panic with which a proxy aborts an incomplete answer if the client has disconnected, so that
+// the panic is not logged.
 func Gone(r *http.Request) {
 	problem := recover()
 	if problem == nil || (problem == http.ErrAbortHandler && r.Context().Err() != nil) { //nolint:errorlint // it is panicked with as it is
@@ -91,11 +91,11 @@ func Gone(r *http.Request) {
 
 func rewrite(p *httputil.ProxyRequest) {
 	to, _ := p.In.Context().Value(destinationKey{}).(destination)
-	p.Out.URL.RawPath = "" // what was authorized is the path as we read it
+	p.Out.URL.RawPath = "" // the decoded path was authorized
 	Prepare(p.Out, to.scope)
 }
 
-// Prepare makes an outgoing request one of the user whose request its context belongs to.
+// Prepare sets the identity of an outgoing request to the user in its context.
 func Prepare(out *http.Request, scope Scope) {
 	if user, found := request.UserFrom(out.Context()); found {
 		SetIdentity(out.Header, user, scope)
@@ -104,13 +104,13 @@ func Prepare(out *http.Request, scope Scope) {
 	StripIdentity(out.Header)
 }
 
-// sender sends each request to its own destination.
+// sender sends each request to the destination in its context.
 type sender struct{}
 
 func (sender) RoundTrip(r *http.Request) (*http.Response, error) {
 	to, ok := r.Context().Value(destinationKey{}).(destination)
 	if !ok || to.upstream == nil {
-		return nil, errors.New("there is no connection")
+		return nil, errors.New("the request has no destination")
 	}
 	return to.upstream.RoundTrip(r)
 }
@@ -123,7 +123,7 @@ func failed(w http.ResponseWriter, r *http.Request, err error) {
 	WriteError(w, r, failure(r, name, err))
 }
 
-// buffers are reused between answers.
+// buffers are pooled.
 type buffers struct{}
 
 var pool = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
@@ -131,7 +131,7 @@ var pool = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
 func (buffers) Get() []byte  { return *pool.Get().(*[]byte) }
 func (buffers) Put(b []byte) { pool.Put(&b) }
 
-// quiet keeps what the proxy says about clients that went away out of the log.
+// quiet logs the proxy's messages about disconnected clients at a high level only.
 type quiet struct{}
 
 func (quiet) Write(b []byte) (int, error) {

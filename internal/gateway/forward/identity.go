@@ -13,38 +13,38 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
-// GatewayUser is the name under which a gateway asks control planes for itself.
+// GatewayUser is the user name of a gateway at control planes.
 const GatewayUser = "system:cellplane:gateway"
 
 const (
 	extraPrefix = "X-Remote-Extra-"
-	// epochHeader carries the user extra names.EpochExtra, encoded as names of extras have to be: the epoch of the map that a
+	// epochHeader carries the user extra names.EpochExtra, encoded as names of extras must be: the epoch of the topology that the
 	// request was routed by.
 	epochHeader = extraPrefix + "Cellplane.io%2fepoch"
-	// existingHeader carries the user extra names.ExistingExtra: the request must not create anything.
+	// existingHeader carries the user extra names.ExistingExtra: the request must not create an object.
 	existingHeader = extraPrefix + "Cellplane.io%2fexisting"
-	// ownExtras begins the headers of extras that only gateways set, in lower case.
+	// ownExtras is the prefix, in lower case, of the headers of extras that only gateways may set.
 	ownExtras = "x-remote-extra-cellplane.io"
 )
 
-// Scope says for which kind of control plane an identity is written.
+// Scope is the kind of control plane that an identity is sent to.
 type Scope struct {
-	// Cell is set for a cell: requests to it are authorized already, which a group tells it. The hub authorizes for itself.
+	// Cell is set for a cell: a group marks the request as authorized. The hub authorizes requests itself.
 	Cell bool
-	// Epoch is that of the map which led to the cell.
+	// Epoch is the epoch of the topology by which the cell was chosen.
 	Epoch int64
-	// Existing keeps the request from creating anything: new objects of its slot are made in another cell.
+	// Existing keeps the request from creating an object: new objects of its slot are created in another cell.
 	Existing bool
 }
 
 // Hub is the scope of requests to the hub.
 var Hub = Scope{}
 
-// ToCell is the scope of requests to a cell that a map of the given epoch led to.
+// ToCell is the scope of requests to a cell that was chosen by the topology of an epoch.
 func ToCell(epoch int64) Scope { return Scope{Cell: true, Epoch: epoch} }
 
-// SetIdentity makes a request one of the given user, for a control plane that trusts us to say so. Whatever the client has sent to be
-// taken for somebody is removed.
+// SetIdentity sets the user of a request to a control plane that trusts the gateway's front-proxy certificate. It removes all identity
+// headers that the client has sent.
 func SetIdentity(header http.Header, u user.Info, scope Scope) {
 	StripIdentity(header)
 	header["X-Remote-User"] = []string{u.GetName()}
@@ -70,7 +70,7 @@ func SetIdentity(header http.Header, u user.Info, scope Scope) {
 	}
 }
 
-// setExtra adds the user's extras, but for those that only gateways set.
+// setExtra adds the user's extras, except those that only gateways may set.
 func setExtra(header http.Header, extra map[string][]string) {
 	for key, values := range extra {
 		if name, usual := usualExtras[key]; usual {
@@ -83,8 +83,7 @@ func setExtra(header http.Header, extra map[string][]string) {
 	}
 }
 
-// usualExtras are the headers of extras that authenticators give to nearly everybody: encoding their names takes longer than all else
-// that is to be done for an identity.
+// usualExtras are the headers of common extras. Encoding their names would take longer than the rest of SetIdentity.
 var usualExtras = headersOf(user.CredentialIDKey, serviceaccount.PodNameKey, serviceaccount.PodUIDKey, serviceaccount.NodeNameKey, serviceaccount.NodeUIDKey)
 
 func headersOf(extras ...string) map[string]string {
@@ -97,7 +96,7 @@ func headersOf(extras ...string) map[string]string {
 	return found
 }
 
-// ExtraHeaders returns the headers with a prefix for a user's extras, with their names encoded as client-go does it.
+// ExtraHeaders returns the headers for a user's extras, with a prefix and with names encoded as client-go does.
 func ExtraHeaders(extra map[string][]string, prefix string) http.Header {
 	headers := http.Header{}
 	if len(extra) == 0 {
@@ -113,7 +112,7 @@ func ExtraHeaders(extra map[string][]string, prefix string) http.Header {
 	return headers
 }
 
-// StripIdentity removes all headers by which a request could name a user. Underscores count as dashes, as some proxies take them.
+// StripIdentity removes all identity headers. Underscores count as dashes, because some proxies treat them so.
 func StripIdentity(header http.Header) {
 	for key := range header {
 		if begins(key, "x-remote-") || begins(key, "impersonate-") || len(key) == len(authorization) && begins(key, authorization) {
@@ -124,7 +123,7 @@ func StripIdentity(header http.Header) {
 
 const authorization = "authorization"
 
-// begins reports whether the name of a header begins with a text in lower case.
+// begins reports whether the name of a header has a prefix, which is given in lower case.
 func begins(name, with string) bool {
 	if len(name) < len(with) {
 		return false
@@ -146,5 +145,5 @@ func begins(name, with string) bool {
 
 var gatewayUser = &user.DefaultInfo{Name: GatewayUser, Groups: []string{user.AllAuthenticated}}
 
-// AsGateway makes a request one of the gateway itself.
+// AsGateway sets the user of a request to the gateway itself.
 func AsGateway(r *http.Request, scope Scope) { SetIdentity(r.Header, gatewayUser, scope) }

@@ -18,7 +18,7 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 )
 
-// read returns who an API server takes a request for.
+// read returns the user that an API server sees.
 func read(t interface{ Fatal(...any) }, header http.Header) user.Info {
 	reader, err := headerrequest.New([]string{"X-Remote-User"}, []string{"X-Remote-Uid"}, []string{"X-Remote-Group"}, []string{"X-Remote-Extra-"})
 	if err != nil {
@@ -26,7 +26,7 @@ func read(t interface{ Fatal(...any) }, header http.Header) user.Info {
 	}
 	response, ok, err := reader.AuthenticateRequest(&http.Request{Header: header})
 	if err != nil || !ok {
-		t.Fatal("nobody is named", err)
+		t.Fatal("the request has no user:", err)
 	}
 	return response.User
 }
@@ -77,7 +77,7 @@ func TestIdentity(t *testing.T) {
 			}
 			for key := range sent {
 				if lower := strings.ToLower(key); strings.HasPrefix(lower, "impersonate-") || lower == "authorization" || strings.Contains(key, "_") {
-					t.Fatalf("the header %s was passed on", key)
+					t.Fatalf("the header %s was forwarded", key)
 				}
 			}
 		}
@@ -87,7 +87,7 @@ func TestIdentity(t *testing.T) {
 	})
 }
 
-// BenchmarkSetIdentity is for what nearly every user has beside a name, and for something else: every request pays for it.
+// BenchmarkSetIdentity measures common and uncommon extras, because every request pays for it.
 func BenchmarkSetIdentity(b *testing.B) {
 	for name, extra := range map[string]map[string][]string{
 		"certificate": {user.CredentialIDKey: {"X509SHA256=0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}},

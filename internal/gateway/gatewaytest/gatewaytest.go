@@ -34,8 +34,8 @@ type Gateway struct {
 	done       chan struct{}
 }
 
-// Start runs a gateway in front of a federation until the test ends. The cells are given to it as they are, and allowed to serve it.
-// change, which may be nil, may change the options.
+// Start runs a gateway in front of a federation until the test ends, with a static topology of all cells. change, which may be nil, can
+// modify the options.
 func Start(t testing.TB, federation *local.Federation, change func(*gateway.Options)) *Gateway {
 	t.Helper()
 	options := Options(t, federation)
@@ -72,7 +72,7 @@ func Options(t testing.TB, federation *local.Federation) *gateway.Options {
 	return options
 }
 
-// Topology returns the cells of a federation, which are allowed to serve gateways.
+// Topology returns the cells of a federation, and gives gateways their rights there.
 func Topology(t testing.TB, federation *local.Federation) topology.Static {
 	t.Helper()
 	static := topology.Static{Epoch: 1}
@@ -99,7 +99,7 @@ func Run(t testing.TB, federation *local.Federation, options *gateway.Options) *
 	return g
 }
 
-// Launch runs a gateway until the test ends and does not wait for it.
+// Launch runs a gateway until the test ends and does not wait until it is ready.
 func Launch(t testing.TB, federation *local.Federation, options *gateway.Options) *Gateway {
 	t.Helper()
 	g := &Gateway{federation: federation, options: options, done: make(chan struct{})}
@@ -141,7 +141,7 @@ func (g *Gateway) waitReady(t testing.TB) {
 // URL returns the address of the gateway.
 func (g *Gateway) URL() string { return "https://" + g.server.Addr().String() }
 
-// CA returns the PEM certificate that vouches for the gateway.
+// CA returns the CA certificate of the gateway in PEM.
 func (g *Gateway) CA() []byte { return g.ca }
 
 // Config returns a client configuration for an administrator.
@@ -187,7 +187,7 @@ func (g *Gateway) Kubeconfig(t testing.TB) string {
 	return path
 }
 
-// Namespace creates a namespace on the hub and in the cells, as the hub manager would, and returns its name.
+// Namespace creates a namespace on the hub and in the cells, in place of the hub manager, and returns its name.
 func Namespace(t testing.TB, federation *local.Federation, name string) string {
 	t.Helper()
 	for _, plane := range append([]*controlplane.ControlPlane{federation.Hub}, federation.Cells...) {

@@ -27,14 +27,13 @@ import (
 
 // Pod is a pod of a member that runs on one of its simulated nodes.
 type Pod struct {
-	// Namespace and Name are what it is called where it is looked into.
+	// Namespace and Name identify it.
 	Namespace, Name string
-	// Log is the file from which the nodes of its member read what pods say.
+	// Log is the file from which the simulated nodes read the output of all pods.
 	Log string
 }
 
-// CheckStreams looks into a pod by every protocol that clients have: logs that are followed, and commands, attachments and forwarded
-// ports over SPDY and WebSocket.
+// CheckStreams uses a pod by every streaming protocol: logs -f, and exec, attach and port-forward over SPDY and WebSocket.
 func CheckStreams(t *testing.T, config *rest.Config, pod Pod) {
 	t.Helper()
 	client := clientFor(t, config)
@@ -77,10 +76,10 @@ func CheckStreams(t *testing.T, config *rest.Config, pod Pod) {
 	})
 }
 
-// anyPort forwards some port of this machine to one of the pod.
+// anyPort forwards a free local port to a port of the pod.
 var anyPort = []string{"0:8080"}
 
-// at returns the address of a subresource.
+// at returns the URL of a subresource.
 func (p Pod) at(client kubernetes.Interface, subresource string, options runtime.Object) *url.URL {
 	request := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(p.Namespace).Name(p.Name).SubResource(subresource)
 	if options != nil {
@@ -89,7 +88,7 @@ func (p Pod) at(client kubernetes.Interface, subresource string, options runtime
 	return request.URL()
 }
 
-// say lets the pods of the member say something.
+// say writes a line of output for all pods of the member.
 func (p Pod) say(t testing.TB, text string) {
 	t.Helper()
 	log, err := os.OpenFile(p.Log, os.O_APPEND|os.O_WRONLY, 0o600)
@@ -99,7 +98,7 @@ func (p Pod) say(t testing.TB, text string) {
 	check(t, err)
 }
 
-// checkLogs follows the log: what is said meanwhile arrives.
+// checkLogs follows the log: lines that are written later arrive.
 func (p Pod) checkLogs(t *testing.T, client kubernetes.Interface) {
 	p.say(t, "hello")
 	stream, err := client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{Follow: true}).Stream(t.Context())
@@ -110,7 +109,7 @@ func (p Pod) checkLogs(t *testing.T, client kubernetes.Interface) {
 		if line, err := lines.ReadString('\n'); err != nil || line != want+"\n" {
 			t.Fatalf("read %q, %v; want %q", line, err, want)
 		}
-		p.say(t, "and on") // only now, so that what comes next is a stream
+		p.say(t, "and on") // after the first line was read, so the next one is streamed
 	}
 }
 
@@ -119,7 +118,7 @@ func checkCommand(t *testing.T, command remotecommand.Executor) {
 	var out, problems bytes.Buffer
 	err := command.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader("there and back\n"), Stdout: &out, Stderr: &problems})
 	if err != nil || out.String() != "there and back\n" || problems.String() != "problem\n" {
-		t.Errorf("the command said %q and %q and ended with %v", out.String(), problems.String(), err)
+		t.Errorf("the command wrote %q and %q and ended with %v", out.String(), problems.String(), err)
 	}
 }
 
@@ -138,13 +137,13 @@ func (p Pod) checkAttached(t *testing.T, attached remotecommand.Executor) {
 		line, _ := bufio.NewReader(reader).ReadString('\n')
 		said <- line
 	}()
-	// What the pod says from now on arrives, and nobody knows when now is.
-	testenv.Eventually(t, "what the pod says arrives", func(context.Context) (bool, error) {
+	// Only output after the attachment arrives, and its time is not known.
+	testenv.Eventually(t, "output of the pod arrives", func(context.Context) (bool, error) {
 		p.say(t, "attached")
 		select {
 		case line := <-said:
 			if line != "attached\n" {
-				t.Errorf("the pod said %q", line)
+				t.Errorf("the pod wrote %q", line)
 			}
 			return true, nil
 		case err := <-ended:
@@ -155,7 +154,7 @@ func (p Pod) checkAttached(t *testing.T, attached remotecommand.Executor) {
 	})
 }
 
-// checkForwarded sends something to a port of a pod, which sends it back.
+// checkForwarded sends a line to a port of a pod, which echoes it.
 func checkForwarded(t *testing.T, open func(stop, ready chan struct{}) (*portforward.PortForwarder, error)) {
 	t.Helper()
 	stop, ready := make(chan struct{}), make(chan struct{})
@@ -173,7 +172,7 @@ func checkForwarded(t *testing.T, open func(stop, ready chan struct{}) (*portfor
 	case <-ready:
 	case err := <-ended:
 		ended <- nil
-		t.Fatalf("nothing was forwarded: %v", err)
+		t.Fatalf("the port was not forwarded: %v", err)
 	}
 	ports, err := forwarder.GetPorts()
 	check(t, err)

@@ -1,4 +1,4 @@
-// Package inner makes requests within the gateway: what a filter asks the handler behind it in the name of the caller of another request.
+// Package inner makes requests within the gateway: a filter asks the handler behind it with the identity of its caller.
 package inner
 
 import (
@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Answer is what a handler has answered. It is the http.ResponseWriter that the handler writes to.
+// Answer is the buffered answer of a handler. It is the http.ResponseWriter that the handler writes to.
 type Answer struct {
 	header http.Header
 	code   int
@@ -41,10 +41,10 @@ func (a *Answer) Write(b []byte) (int, error) {
 	return a.body.Write(b)
 }
 
-// Flush implements http.Flusher: whoever asked waits for all of it.
+// Flush implements http.Flusher. It does nothing, because the whole answer is buffered.
 func (a *Answer) Flush() {}
 
-// Code returns the status code: a handler that has written nothing is content.
+// Code returns the status code, 200 if the handler has written nothing.
 func (a *Answer) Code() int {
 	if a.code == 0 {
 		return http.StatusOK
@@ -52,19 +52,19 @@ func (a *Answer) Code() int {
 	return a.code
 }
 
-// Body returns what came after the headers.
+// Body returns the body.
 func (a *Answer) Body() []byte { return a.body.Bytes() }
 
-// PassOn gives the answer to somebody else.
+// PassOn copies the answer to a client.
 func (a *Answer) PassOn(w http.ResponseWriter) {
 	for key, values := range a.header {
 		w.Header()[key] = values
 	}
 	w.WriteHeader(a.Code())
-	_, _ = w.Write(a.Body()) // a client that has gone needs no answer
+	_, _ = w.Write(a.Body()) // fails only if the client has disconnected
 }
 
-// Err returns the error that the answer is, nil if it is none. It can be written as it is.
+// Err returns the error that the answer carries, nil for a success. It can be sent to a client.
 func (a *Answer) Err() error {
 	if a.Code() < http.StatusBadRequest {
 		return nil
@@ -74,6 +74,6 @@ func (a *Answer) Err() error {
 		return &apierrors.StatusError{ErrStatus: status}
 	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: int32(a.Code()), Reason: metav1.StatusReasonUnknown, Message: fmt.Sprintf("the answer is %d: %.500s", a.Code(), a.Body()),
+		Status: metav1.StatusFailure, Code: int32(a.Code()), Reason: metav1.StatusReasonUnknown, Message: fmt.Sprintf("got %d: %.500s", a.Code(), a.Body()),
 	}}
 }

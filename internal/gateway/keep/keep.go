@@ -1,7 +1,6 @@
-// Package keep holds on disk what a gateway needs to know when it starts while the hub is down.
+// Package keep stores the files that a gateway needs to start while the hub is down.
 //
-// Files are replaced as a whole, so that a gateway that dies while it writes one finds the one before, and nobody but its user may read
-// them: some hold credentials.
+// Files are replaced atomically. Only the gateway's user may read them, because some contain credentials.
 package keep
 
 import (
@@ -17,11 +16,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Silence is how long the hub has to be silent after a start before what was kept counts: what was taken away while the gateway was
-// down must not come back for no reason.
+// Silence is how long the hub must be unreachable after a start before kept values are used: a right that was revoked while the gateway
+// was down must not return while the hub answers.
 const Silence = 3 * time.Second
 
-// Write replaces a file.
+// Write replaces a file atomically.
 func Write(path string, data []byte) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -37,12 +36,12 @@ func Write(path string, data []byte) error {
 		err = os.Rename(file.Name(), path)
 	}
 	if err != nil {
-		_ = os.Remove(file.Name()) // the error says enough
+		_ = os.Remove(file.Name()) // the first error is returned
 	}
 	return err
 }
 
-// Value is something that is kept as JSON.
+// Value is a value that is kept as JSON.
 type Value[T any] struct {
 	path    string
 	started time.Time
@@ -51,7 +50,7 @@ type Value[T any] struct {
 	kept *T
 }
 
-// NewValue returns a value that is kept in a file of a directory; an empty directory keeps nothing.
+// NewValue returns a value in a file of a directory. With an empty directory nothing is kept.
 func NewValue[T any](dir, file string) *Value[T] {
 	v := &Value[T]{started: time.Now()}
 	if dir != "" {
@@ -67,12 +66,12 @@ func (v *Value[T]) Save(value T) error {
 	}
 	data, err := json.Marshal(value)
 	if err != nil {
-		return fmt.Errorf("keeping %s: %w", v.path, err)
+		return fmt.Errorf("encoding %s: %w", v.path, err)
 	}
 	return Write(v.path, data)
 }
 
-// Kept returns what was kept before the start; nil if there is nothing, or the hub may still be heard.
+// Kept returns the value from before the start; nil if there is none, or if the hub may still answer.
 func (v *Value[T]) Kept() *T {
 	if v.path == "" || time.Since(v.started) < Silence {
 		return nil
@@ -87,10 +86,10 @@ func (v *Value[T]) Kept() *T {
 			err = json.Unmarshal(data, value)
 		}
 		if err != nil {
-			klog.Background().Error(err, "What was kept cannot be read; waiting for the hub", "file", v.path)
+			klog.Background().Error(err, "reading the kept state failed, waiting for the hub", "file", v.path)
 			return
 		}
-		klog.Background().Info("The hub is silent; going on with what it said before the start", "file", v.path)
+		klog.Background().Info("the hub is unreachable, using the kept state", "file", v.path)
 		v.kept = value
 	})
 	return v.kept

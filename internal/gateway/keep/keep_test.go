@@ -18,14 +18,14 @@ func TestValue(t *testing.T) {
 	}
 	info, err := os.Stat(filepath.Join(dir, "value.json"))
 	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the file is %v: %v", info, err)
+		t.Errorf("the file has mode %v: %v", info, err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 		t.Errorf("the directory has %v: %v", left, err)
 	}
 	second := NewValue[map[string]string](dir, "value.json")
 	if second.Kept() != nil {
-		t.Error("what was kept counts before the hub has been silent")
+		t.Error("the kept value is used before the hub counts as unreachable")
 	}
 	second.started = time.Now().Add(-Silence)
 	if kept := second.Kept(); kept == nil || (*kept)["a"] != "2" {
@@ -37,11 +37,11 @@ func TestValue(t *testing.T) {
 	third := NewValue[map[string]string](dir, "value.json")
 	third.started = second.started
 	if kept := third.Kept(); kept != nil {
-		t.Errorf("of half a file was kept %v", kept)
+		t.Errorf("a truncated file gives %v, want nothing", kept)
 	}
 	nowhere := NewValue[map[string]string]("", "value.json")
 	nowhere.started = second.started
 	if err := nowhere.Save(map[string]string{}); err != nil || nowhere.Kept() != nil {
-		t.Errorf("nothing was to be kept: %v", err)
+		t.Errorf("without a directory something is kept: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-// Package login gives people client certificates for the gateway.
+// Package login issues client certificates for users of the gateway.
 package login
 
 import (
@@ -28,20 +28,20 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// User is who gets a certificate.
+// User is the owner of a certificate.
 type User struct {
 	// Name is the user's name in RBAC.
 	Name string
 	// Groups are the groups the user is in.
 	Groups []string
-	// For is how long the certificate lasts; the hub may shorten it.
+	// For is the lifetime of the certificate; the hub may shorten it.
 	For time.Duration
 }
 
 // Certificate is a user's certificate with its key, in PEM.
 type Certificate struct{ Cert, Key []byte }
 
-// Validate says what is wrong with a user.
+// Validate returns what is invalid.
 func (u User) Validate() error {
 	switch {
 	case u.Name == "":
@@ -49,7 +49,7 @@ func (u User) Validate() error {
 	case strings.HasPrefix(u.Name, "system:"):
 		return fmt.Errorf("the user %q cannot be created: names that begin with system: belong to the control plane", u.Name)
 	case u.For < 10*time.Minute:
-		return errors.New("a certificate lasts at least 10 minutes")
+		return errors.New("the lifetime of a certificate must be at least 10 minutes")
 	}
 	for _, group := range u.Groups {
 		if strings.HasPrefix(group, "system:") || strings.HasPrefix(group, "cellplane:") {
@@ -59,15 +59,15 @@ func (u User) Validate() error {
 	return nil
 }
 
-// Issue has the hub sign a certificate. The key never leaves this process; the client must be allowed to create, approve and read
-// certificate signing requests.
+// Issue lets the hub sign a certificate. The key never leaves this process. The client needs the right to create, approve and read
+// CertificateSigningRequests.
 func Issue(ctx context.Context, client kubernetes.Interface, u User) (Certificate, error) {
 	if err := u.Validate(); err != nil {
 		return Certificate{}, err
 	}
 	key, request, err := newRequest(u)
 	if err != nil {
-		return Certificate{}, fmt.Errorf("making a key for %s: %w", u.Name, err)
+		return Certificate{}, fmt.Errorf("creating a key for %s: %w", u.Name, err)
 	}
 	requests := client.CertificatesV1().CertificateSigningRequests()
 	created, err := requests.Create(ctx, &certificatesv1.CertificateSigningRequest{
@@ -80,11 +80,11 @@ func Issue(ctx context.Context, client kubernetes.Interface, u User) (Certificat
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return Certificate{}, fmt.Errorf("asking for a certificate for %s: %w", u.Name, err)
+		return Certificate{}, fmt.Errorf("requesting a certificate for %s: %w", u.Name, err)
 	}
 	created.Status.Conditions = append(created.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "CellplaneUserCreate",
-		Message: "approved by who ran `cellplane user create`",
+		Message: "approved by `cellplane user create`",
 	})
 	if _, err := requests.UpdateApproval(ctx, created.Name, created, metav1.UpdateOptions{}); err != nil {
 		return Certificate{}, fmt.Errorf("approving the certificate of %s: %w", u.Name, err)
@@ -119,11 +119,11 @@ func waitSigned(ctx context.Context, client clientv1.CertificateSigningRequestIn
 	_, err := watchtools.UntilWithSync(ctx, requestSource(client, only), &certificatesv1.CertificateSigningRequest{}, nil, func(event watch.Event) (bool, error) {
 		request, ok := event.Object.(*certificatesv1.CertificateSigningRequest)
 		if !ok || event.Type == watch.Deleted {
-			return false, fmt.Errorf("the request %s is gone", name)
+			return false, fmt.Errorf("CertificateSigningRequest %s was deleted", name)
 		}
 		for _, condition := range request.Status.Conditions {
 			if condition.Type == certificatesv1.CertificateDenied || condition.Type == certificatesv1.CertificateFailed {
-				return false, fmt.Errorf("the hub refused: %s", condition.Message)
+				return false, fmt.Errorf("the hub refused the request: %s", condition.Message)
 			}
 		}
 		cert = request.Status.Certificate
@@ -145,7 +145,7 @@ func requestSource(client clientv1.CertificateSigningRequestInterface, selector 
 	}
 }
 
-// Kubeconfig returns a kubeconfig with which a user reaches a cluster as others do, with everything inside.
+// Kubeconfig returns a self-contained kubeconfig of a user for a cluster.
 func Kubeconfig(cluster *clientcmdapi.Cluster, user string, certificate Certificate) *clientcmdapi.Config {
 	config := clientcmdapi.NewConfig()
 	config.Clusters["cellplane"] = cluster

@@ -22,7 +22,7 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/keep"
 )
 
-// Directory knows the members and keeps the connections to them.
+// Directory watches the members and holds the connections to them.
 type Directory struct {
 	clusters, secrets cache.SharedIndexInformer
 	kept              *keep.Value[known]
@@ -33,8 +33,8 @@ type Directory struct {
 	open map[string]*connection
 }
 
-// NewDirectory returns a Directory that follows the Clusters of the hub and their Secrets. They are kept in a directory for a start
-// while the hub is down; an empty one means nowhere.
+// NewDirectory returns a Directory that watches the Clusters of the hub and their Secrets. If dir is not empty, it keeps them there for a
+// start while the hub is down.
 func NewDirectory(hub *rest.Config, dir string) (*Directory, error) {
 	scheme := runtime.NewScheme()
 	if err := clusterv1alpha1.AddToScheme(scheme); err != nil {
@@ -46,11 +46,11 @@ func NewDirectory(hub *rest.Config, dir string) (*Directory, error) {
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	objects, err := rest.RESTClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("preparing to follow clusters: %w", err)
+		return nil, fmt.Errorf("creating a client for Clusters: %w", err)
 	}
 	client, err := kubernetes.NewForConfig(hub)
 	if err != nil {
-		return nil, fmt.Errorf("preparing to follow clusters: %w", err)
+		return nil, fmt.Errorf("creating a client for Clusters: %w", err)
 	}
 	d := &Directory{open: map[string]*connection{}, kept: keep.NewValue[known](dir, "members.json"), changed: make(chan struct{}, 1)}
 	d.clusters = cache.NewSharedIndexInformer(cache.NewListWatchFromClient(objects, "clusters", "", fields.Everything()), &clusterv1alpha1.Cluster{}, 0, nil)
@@ -61,7 +61,7 @@ func NewDirectory(hub *rest.Config, dir string) (*Directory, error) {
 	return d, d.noteChanges()
 }
 
-// Run follows the hub until the context ends.
+// Run watches the hub until the context ends.
 func (d *Directory) Run(ctx context.Context) {
 	go d.secrets.RunWithContext(ctx)
 	go d.keep(ctx)
@@ -81,7 +81,7 @@ func (d *Directory) forget(object any) {
 	}
 }
 
-// connection is a way to a member that requests share.
+// connection is a connection to a member that requests share.
 type connection struct {
 	*fleet.MemberConnection
 	base               *url.URL
@@ -97,7 +97,7 @@ func (c *connection) close() {
 	}
 }
 
-// member returns the way to a member. The error can be written as it is.
+// member returns the connection to a member. The error can be sent to a client.
 func (d *Directory) member(name string) (*member, error) {
 	cluster, err := d.cluster(name)
 	if err != nil {
@@ -142,18 +142,18 @@ func (d *Directory) connect(cluster *clusterv1alpha1.Cluster, secret *corev1.Sec
 		}
 		c.close()
 	}
-	followed, err := fleet.Connect(cluster, secret)
+	connected, err := fleet.Connect(cluster, secret)
 	if err != nil {
 		return nil, err
 	}
-	c := &connection{MemberConnection: followed}
+	c := &connection{MemberConnection: connected}
 	if c.base, err = url.Parse(cluster.Spec.APIEndpoint); err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", cluster.Name, err)
 	}
-	if c.requests, err = rest.TransportFor(followed.Config()); err != nil {
+	if c.requests, err = rest.TransportFor(connected.Config()); err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", cluster.Name, err)
 	}
-	overHTTP1 := followed.Config()
+	overHTTP1 := connected.Config()
 	overHTTP1.NextProtos = []string{"http/1.1"}
 	if c.upgrades, err = rest.TransportFor(overHTTP1); err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", cluster.Name, err)

@@ -12,16 +12,16 @@ import (
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 )
 
-// keepEvery is the least time between two writes of what is known.
+// keepEvery is the shortest interval between two writes.
 const keepEvery = 2 * time.Second
 
-// known is what is kept: all that reaching a member needs.
+// known is the kept state: everything that is needed to reach members.
 type known struct {
 	Clusters map[string]*clusterv1alpha1.Cluster `json:"clusters"`
 	Secrets  map[string]*corev1.Secret           `json:"secrets"`
 }
 
-// cluster returns a Cluster of the hub, or what was kept of it if the hub has been silent from the start. The error can be written as it is.
+// cluster returns a Cluster of the hub, or the kept one if the hub has been unreachable since the start. The error can be sent to a client.
 func (d *Directory) cluster(name string) (*clusterv1alpha1.Cluster, error) {
 	if !d.synced() {
 		kept := d.kept.Kept()
@@ -43,7 +43,7 @@ func (d *Directory) cluster(name string) (*clusterv1alpha1.Cluster, error) {
 	return nil, apierrors.NewNotFound(clusters, name)
 }
 
-// secret returns a Secret in the same way, nil if there is none.
+// secret returns a Secret in the same way, nil if it does not exist.
 func (d *Directory) secret(namespace, name string) (*corev1.Secret, error) {
 	key := namespace + "/" + name
 	if !d.synced() {
@@ -59,7 +59,7 @@ func (d *Directory) secret(namespace, name string) (*corev1.Secret, error) {
 
 func (d *Directory) synced() bool { return d.clusters.HasSynced() && d.secrets.HasSynced() }
 
-// noteChanges has changes noticed, for them to be kept.
+// noteChanges signals every change, so that it is kept.
 func (d *Directory) noteChanges() error {
 	note := func() {
 		select {
@@ -77,7 +77,7 @@ func (d *Directory) noteChanges() error {
 	return nil
 }
 
-// keep keeps what changes until the context ends.
+// keep writes changes to disk until the context ends.
 func (d *Directory) keep(ctx context.Context) {
 	if !cache.WaitForCacheSync(ctx.Done(), d.clusters.HasSynced, d.secrets.HasSynced) {
 		return
@@ -86,7 +86,7 @@ func (d *Directory) keep(ctx context.Context) {
 	defer ticker.Stop()
 	for {
 		if err := d.kept.Save(d.current()); err != nil {
-			klog.FromContext(ctx).Error(err, "The clusters cannot be kept; after a restart they can be reached only with the hub")
+			klog.FromContext(ctx).Error(err, "keeping the clusters failed, after a restart they are reachable only while the hub is up")
 		}
 		select {
 		case <-ctx.Done():
@@ -96,12 +96,12 @@ func (d *Directory) keep(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C: // several changes are one write
+		case <-ticker.C: // write several changes at once
 		}
 	}
 }
 
-// current is what there is to keep. Of Secrets it is those that members are reached with.
+// current returns the state to keep: Clusters, and the Secrets that are needed to reach them.
 func (d *Directory) current() known {
 	k := known{Clusters: map[string]*clusterv1alpha1.Cluster{}, Secrets: map[string]*corev1.Secret{}}
 	for _, object := range d.clusters.GetStore().List() {

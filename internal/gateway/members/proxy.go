@@ -27,7 +27,7 @@ type Proxy struct {
 	proxy     httputil.ReverseProxy
 }
 
-// NewProxy returns a Proxy to the clusters of a directory.
+// NewProxy returns a Proxy for the members of a directory.
 func NewProxy(directory *Directory) *Proxy {
 	p := &Proxy{directory: directory}
 	p.proxy = httputil.ReverseProxy{
@@ -42,7 +42,7 @@ func NewProxy(directory *Directory) *Proxy {
 
 type memberKey struct{}
 
-// ServeHTTP passes a request on to the member that its path names.
+// ServeHTTP forwards a request to the member that its path names.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	info, found := request.RequestInfoFrom(r.Context())
 	caller, known := request.UserFrom(r.Context())
@@ -61,16 +61,16 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), memberKey{}, m)))
 }
 
-// memberPath is what follows /proxy in the path.
+// memberPath returns the path after /proxy.
 func memberPath(info *request.RequestInfo) string {
-	const before = 3 // clusters, the name, proxy
+	const before = 3 // "clusters", the name, "proxy"
 	if len(info.Parts) <= before {
 		return "/"
 	}
 	return "/" + strings.Join(info.Parts[before:], "/")
 }
 
-// member is a request's way to a member.
+// member is the destination of a request.
 type member struct {
 	*connection
 	name   string
@@ -85,27 +85,26 @@ func rewrite(p *httputil.ProxyRequest) {
 	impersonate(p.Out.Header, m.caller)
 }
 
-// impersonate names the caller by name and groups, which is what rights in the member are bound to. UID and extras belong to the
-// control plane that issued them, and no role can allow to impersonate extras in general. Whatever the client has sent to be taken for
-// somebody is removed.
+// impersonate sets the caller's name and groups, to which RBAC of the member binds. UID and extras belong to the control plane that
+// issued them, and no role can allow impersonating all extras. It removes all identity headers that the client has sent.
 func impersonate(header http.Header, caller user.Info) {
 	forward.StripIdentity(header)
 	header.Set(transport.ImpersonateUserHeader, caller.GetName())
 	for _, group := range caller.GetGroups() {
-		// The member adds the group of all who have logged in by itself, and ours means nothing there.
+		// The member adds system:authenticated itself, and the gateway's own group means nothing there.
 		if group != user.AllAuthenticated && group != fleet.AuthorizedGroup {
 			header.Add(transport.ImpersonateGroupHeader, group)
 		}
 	}
 }
 
-// sender sends each request to its own member.
+// sender sends each request to the member in its context.
 type sender struct{}
 
 func (sender) RoundTrip(r *http.Request) (*http.Response, error) {
 	m, ok := r.Context().Value(memberKey{}).(*member)
 	if !ok {
-		return nil, errors.New("there is no connection")
+		return nil, errors.New("the request has no member")
 	}
 	if r.Header.Get("Upgrade") != "" {
 		return m.upgrades.RoundTrip(r)
@@ -115,7 +114,7 @@ func (sender) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func failed(w http.ResponseWriter, r *http.Request, err error) {
 	m, _ := r.Context().Value(memberKey{}).(*member)
-	klog.FromContext(r.Context()).V(2).Info("Proxying failed", "cluster", m.name, "err", err)
+	klog.FromContext(r.Context()).V(2).Info("forwarding to a member failed", "cluster", m.name, "err", err)
 	if errors.Is(err, context.DeadlineExceeded) {
 		forward.WriteError(w, r, apierrors.NewTimeoutError("cluster "+m.name+" did not answer in time", 1))
 		return
@@ -123,7 +122,7 @@ func failed(w http.ResponseWriter, r *http.Request, err error) {
 	forward.WriteError(w, r, apierrors.NewServiceUnavailable("cluster "+m.name+" cannot be reached"))
 }
 
-// quiet keeps what the proxy says about clients that went away out of the log.
+// quiet logs the proxy's messages about disconnected clients at a high level only.
 type quiet struct{}
 
 func (quiet) Write(b []byte) (int, error) {

@@ -12,10 +12,10 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// maxBody is the largest body of a request that an API server takes.
+// maxBody is the largest request body that an API server accepts.
 const maxBody = 3 << 20
 
-// change is a request that is judged. Its body can be sent more than once.
+// change is a request to check. Its body can be sent more than once.
 type change struct {
 	*http.Request
 	info *request.RequestInfo
@@ -24,11 +24,11 @@ type change struct {
 	pinned bool
 	sent   []byte
 	sentAs string
-	// noted is the drop of replicas that was noted for it.
+	// noted is the decrease of replicas that was recorded for it.
 	noted *Drop
 }
 
-// readBody reads the body of a request. The error can be written as it is.
+// readBody reads the body of a request. The error can be sent to a client.
 func readBody(r *http.Request) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
@@ -46,7 +46,7 @@ func readBody(r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// send is the request that is passed on, with its body from the beginning.
+// send returns the request to forward, with an unread body.
 func (c *change) send() *http.Request {
 	clone := *c.Request
 	body := c.body
@@ -63,12 +63,12 @@ func (c *change) send() *http.Request {
 	return &clone
 }
 
-// notes reports whether a drop was noted for this request already, before its object changed.
+// notes reports whether a drop was recorded for this request in a former attempt.
 func (c *change) notes(drop Drop) bool {
 	return c.noted != nil && c.noted.From == drop.From && c.noted.To == drop.To
 }
 
-// withoutNoted takes the drop that was noted for this request out of a history: it has not happened.
+// withoutNoted removes from a history the drop that was recorded for this request, because it has not happened.
 func (c *change) withoutNoted(history []Drop) []Drop {
 	if c.noted == nil {
 		return history
@@ -81,7 +81,7 @@ func (c *change) withoutNoted(history []Drop) []Drop {
 	return history
 }
 
-// conflictWriter passes an answer on, but for a conflict, which is held back until it is known what to make of it.
+// conflictWriter forwards an answer. It buffers a conflict until the guard has decided whether to retry.
 type conflictWriter struct {
 	w        http.ResponseWriter
 	header   http.Header
@@ -98,7 +98,7 @@ func (c *conflictWriter) Header() http.Header {
 	return c.header
 }
 
-// WriteHeader implements http.ResponseWriter. A patch whose test fails is as good as a conflict.
+// WriteHeader implements http.ResponseWriter. A JSON patch whose test fails counts as a conflict.
 func (c *conflictWriter) WriteHeader(code int) {
 	if c.code != 0 {
 		return
@@ -127,7 +127,7 @@ func (c *conflictWriter) Write(b []byte) (int, error) {
 	return c.w.Write(b)
 }
 
-// FlushError implements what http.ResponseController looks for.
+// FlushError implements the flushing of http.ResponseController.
 func (c *conflictWriter) FlushError() error {
 	if c.conflict || c.code == 0 {
 		return nil
@@ -135,11 +135,11 @@ func (c *conflictWriter) FlushError() error {
 	return http.NewResponseController(c.w).Flush()
 }
 
-// release passes on what was held back.
+// release forwards the buffered answer.
 func (c *conflictWriter) release() {
 	if !c.conflict {
 		return
 	}
 	c.writeHeader()
-	_, _ = c.body.WriteTo(c.w) // a client that has gone needs no answer
+	_, _ = c.body.WriteTo(c.w) // fails only if the client has disconnected
 }

@@ -23,21 +23,21 @@ import (
 )
 
 const (
-	// collectionPage is how many objects of a collection are looked at together.
+	// collectionPage is the number of objects per page.
 	collectionPage = 500
-	// deleteAtOnce is how many of them are deleted at the same time.
+	// deleteAtOnce is the number of concurrent deletions.
 	deleteAtOnce = 16
 )
 
-// What a query of a deletion says about the objects to delete, and what about deleting them.
+// Query parameters of deletecollection: those that select the objects, and those that apply to each deletion.
 var (
 	aboutListing  = []string{"limit", "continue", "labelSelector", "fieldSelector", "resourceVersion", "resourceVersionMatch", "timeoutSeconds"}
 	aboutDeleting = []string{"dryRun", "gracePeriodSeconds", "propagationPolicy", "orphanDependents", "ignoreStoreReadErrorWithClusterBreakingPotential"}
 )
 
-// deleteCollection deletes a collection unless one of its objects is protected, in which case none is deleted. Its objects are then
-// deleted one by one, wherever each of them is, and judged once more by the policies of that moment. It is as little atomic as in one API
-// server: what has been deleted stays so. The error can be written as it is; with one, nothing has been answered.
+// deleteCollection deletes a collection. If one of its objects is protected, it deletes none. Otherwise it deletes them one by one in
+// their cells, and checks each again by the policies of that moment. As in a single API server this is not atomic. If it returns an
+// error, which can be sent to a client, it has not answered.
 func (g *Guard) deleteCollection(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) error {
 	resource, found := g.Objects.Resource(r.Context(), gvr(info))
 	switch {
@@ -57,8 +57,8 @@ func (g *Guard) deleteCollection(w http.ResponseWriter, r *http.Request, info *r
 	return g.deleteEach(w, r, info)
 }
 
-// deleteEach deletes the objects of a collection, each as if it were asked for alone. A client that asked for a page gets that page, whose
-// token leads to the next one; any other gets a success.
+// deleteEach deletes the objects of a collection, each like a request of its own. A client that asked for a page gets that page with its
+// continue token; any other gets a success.
 func (g *Guard) deleteEach(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) error {
 	body, err := readBody(r)
 	if err != nil {
@@ -77,7 +77,7 @@ func (g *Guard) deleteEach(w http.ResponseWriter, r *http.Request, info *request
 		}
 		var list metav1.PartialObjectMetadataList
 		if err := utiljson.Unmarshal(page.Body(), &list); err != nil {
-			return apierrors.NewInternalError(fmt.Errorf("reading what is to be deleted: %w", err))
+			return apierrors.NewInternalError(fmt.Errorf("reading the objects to delete: %w", err))
 		}
 		var group errgroup.Group
 		group.SetLimit(deleteAtOnce)
@@ -102,7 +102,7 @@ func (g *Guard) deleteEach(w http.ResponseWriter, r *http.Request, info *request
 	}
 }
 
-// listPage lists what is to be deleted.
+// listPage lists the objects to delete.
 func (g *Guard) listPage(r *http.Request, info *request.RequestInfo, query url.Values) *inner.Answer {
 	asked := *info
 	asked.Verb = "list"
@@ -115,7 +115,7 @@ func (g *Guard) listPage(r *http.Request, info *request.RequestInfo, query url.V
 	return inner.Ask(g.Next, list)
 }
 
-// deleteOne judges and deletes one object. One that is gone already is not missed.
+// deleteOne checks and deletes one object. An object that is gone is a success.
 func (g *Guard) deleteOne(r *http.Request, info *request.RequestInfo, name string, body []byte) error {
 	asked := *info
 	asked.Verb, asked.Name = "delete", name

@@ -19,13 +19,13 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
 )
 
-// lookups is how many questions a deletion of a namespace asks at once.
+// lookups is the number of concurrent searches when a namespace is deleted.
 const lookups = 16
 
-// errByLabel is worded as users of the label know it.
-var errByLabel = errors.New("This resource is protected, please make sure to remove the label: " + names.DeletionProtectedLabel) //nolint:staticcheck // as users know it
+// errByLabel has the text that Karmada uses for this label.
+var errByLabel = errors.New("This resource is protected, please make sure to remove the label: " + names.DeletionProtectedLabel) //nolint:staticcheck // the text of Karmada
 
-// guardDelete decides about the deletion of one object, and returns it.
+// guardDelete checks the deletion of one object, and returns that object.
 func (g *Guard) guardDelete(r *http.Request, info *request.RequestInfo) (*object, error) {
 	kind, ok := g.kindOf(r.Context(), info)
 	if !ok {
@@ -56,7 +56,7 @@ func (g *Guard) guardDelete(r *http.Request, info *request.RequestInfo) (*object
 	return o, g.decide(r, info, "deleting it", o.glass(), objections)
 }
 
-// deletionObjections returns what policies have against deleting an object.
+// deletionObjections returns the objections of policies to deleting an object.
 func (g *Guard) deletionObjections(kind schema.GroupKind, o *object) []objection {
 	var objections []objection
 	t := g.targetOf(kind, o)
@@ -78,11 +78,11 @@ func key(o *object) string {
 	return o.Metadata.Namespace + "/" + o.Metadata.Name
 }
 
-// search returns what there is against deleting the objects that selectors pick. An object protected by its label is an error.
+// search returns the objections to deleting the objects that selectors match. An object that is protected by its label is an error.
 func (g *Guard) search(ctx context.Context, resource kinds.Resource, namespace, labelSelector, fieldSelector string) ([]objection, error) {
 	chosen, err := labels.Parse(labelSelector)
 	if err != nil {
-		return nil, nil //nolint:nilerr // the API server answers what it cannot read
+		return nil, nil //nolint:nilerr // the API server refuses it
 	}
 	byLabel, err := labels.NewRequirement(names.DeletionProtectedLabel, selection.Equals, []string{names.DeletionProtectedAlways})
 	if err != nil {
@@ -106,7 +106,7 @@ func (g *Guard) search(ctx context.Context, resource kinds.Resource, namespace, 
 	return g.searchPolicies(ctx, resource, namespace, chosen, fieldSelector)
 }
 
-// searchPolicies asks for the objects that policies pick, unless they cannot pick any of the resource.
+// searchPolicies lists the objects that policies select, except for policies that cannot select any of the resource.
 func (g *Guard) searchPolicies(ctx context.Context, resource kinds.Resource, namespace string, chosen labels.Selector, fieldSelector string) ([]objection, error) {
 	kind := schema.GroupKind{Group: resource.Group, Kind: resource.Kind}
 	of := target{GroupKind: kind, namespace: namespace, namespaceLabels: g.Policies.namespaceLabels(namespace), unknownNamespace: g.Policies.namespacesUnknown()}
@@ -149,7 +149,7 @@ func (g *Guard) searchPolicies(ctx context.Context, resource kinds.Resource, nam
 	return objections, nil
 }
 
-// guardInside returns what there is against deleting everything in a namespace.
+// guardInside returns the objections to deleting all objects of a namespace.
 func (g *Guard) guardInside(ctx context.Context, info *request.RequestInfo) ([]objection, error) {
 	var mu sync.Mutex
 	var objections []objection
@@ -159,10 +159,10 @@ func (g *Guard) guardInside(ctx context.Context, info *request.RequestInfo) ([]o
 		group.Go(func() error {
 			found, err := g.search(ctx, resource, info.Name, "", "")
 			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
-				return nil // a kind that is going away
+				return nil // the kind is being removed
 			}
 			if apierrors.IsForbidden(err) {
-				return apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, info.Name, fmt.Errorf("it holds a protected object: %w", err))
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, info.Name, fmt.Errorf("it contains a protected object: %w", err))
 			}
 			mu.Lock()
 			defer mu.Unlock()

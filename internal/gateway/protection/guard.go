@@ -19,17 +19,17 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
 )
 
-// decisionAnnotation says in the audit record what became of a change.
+// decisionAnnotation is the audit annotation with the decision about a change.
 const decisionAnnotation = "cellplane.io/admission"
 
 // breakGlassVerb is the verb on protectionpolicies.cellplane.io that lets a user override a policy.
 const breakGlassVerb = "break-glass"
 
-// Objects reads what is behind the gateway, as the gateway.
+// Objects reads objects of hub and cells with the identity of the gateway.
 type Objects interface {
-	// Get reads the JSON of the object that a request is about, without its subresource.
+	// Get reads the JSON of the object of a request, without its subresource.
 	Get(ctx context.Context, info *request.RequestInfo) ([]byte, error)
-	// Find returns the JSON of the objects of a resource that selectors pick, at most limit of each control plane; 0 means all.
+	// Find returns the JSON of the objects of a resource that selectors match, at most limit per control plane; 0 means all.
 	Find(ctx context.Context, resource kinds.Resource, namespace string, query url.Values, limit int) ([][]byte, error)
 	// Resource returns the resource of a request.
 	Resource(ctx context.Context, gvr schema.GroupVersionResource) (kinds.Resource, bool)
@@ -37,21 +37,21 @@ type Objects interface {
 	Namespaced() []kinds.Resource
 }
 
-// Guard is the filter before the router.
+// Guard is the filter in front of the router.
 type Guard struct {
 	// Next is the router.
 	Next http.Handler
-	// Policies are what it protects by.
+	// Policies are the protection policies.
 	Policies *Policies
-	// Objects is how it looks at what it protects.
+	// Objects reads the objects to protect.
 	Objects Objects
-	// Authorizer says who may break the glass.
+	// Authorizer decides who may override a policy.
 	Authorizer authorizer.Authorizer
-	// Records remembers how replicas went down.
+	// Records stores decreases of replicas.
 	Records Records
 }
 
-// ServeHTTP refuses a request or passes it on.
+// ServeHTTP refuses or forwards a request.
 func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	info, found := request.RequestInfoFrom(r.Context())
 	if !found || !info.IsResourceRequest || !changes(info) {
@@ -74,10 +74,10 @@ func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	forward.WriteError(w, r, err)
 }
 
-// allowed is the decision about what nobody objects to.
+// allowed is the decision if no policy objects.
 const allowed = "allowed"
 
-// note says in the audit record what became of a change, unless more than that it is allowed has been said already.
+// note writes the decision to the audit record, unless it has one.
 func note(ctx context.Context, decision string) {
 	record := audit.AuditContextFrom(ctx)
 	if !record.Enabled() {
@@ -98,14 +98,14 @@ func changes(info *request.RequestInfo) bool {
 	}
 }
 
-// judgements is how often an object is judged again that has changed between the judgement and the change.
-const judgements = 8
+// maxAttempts bounds how often a change is checked if its object changes between the check and the write.
+const maxAttempts = 8
 
-// guard judges a request and passes it on, on the condition that its object is still the one that was judged. The error can be written
-// as it is; with one, nothing has been answered.
+// guard checks a request and forwards it on the condition that its object has not changed since. If it returns an error, which can be
+// sent to a client, it has not answered.
 func (g *Guard) guard(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) error {
 	if !g.Policies.Known() {
-		return apierrors.NewServiceUnavailable("the gateway does not know the protection policies yet; try again in a moment")
+		return apierrors.NewServiceUnavailable("the gateway has not loaded the protection policies yet; try again in a moment")
 	}
 	if info.Verb == "deletecollection" {
 		return g.deleteCollection(w, r, info)
@@ -120,7 +120,7 @@ func (g *Guard) guard(w http.ResponseWriter, r *http.Request, info *request.Requ
 	}
 	c := &change{Request: r, info: info, body: body}
 	for attempt := 1; ; attempt++ {
-		judged, err := g.judge(c)
+		checked, err := g.check(c)
 		if err != nil {
 			return err
 		}
@@ -130,36 +130,37 @@ func (g *Guard) guard(w http.ResponseWriter, r *http.Request, info *request.Requ
 		}
 		answer := &conflictWriter{w: w, header: http.Header{}}
 		g.Next.ServeHTTP(answer, c.send())
-		if !answer.conflict || attempt == judgements || !g.changedSince(r.Context(), info, judged) {
+		if !answer.conflict || attempt == maxAttempts || !g.changedSince(r.Context(), info, checked) {
 			answer.release()
 			return nil
 		}
 	}
 }
 
-// judge judges a change and pins it to the version of the object that was judged, which it returns: nil if there is nothing to protect.
-func (g *Guard) judge(c *change) (*object, error) {
+// check checks a change, pins it to the version of the object that was checked, and returns that object; nil if there is nothing to
+// protect.
+func (g *Guard) check(c *change) (*object, error) {
 	if c.info.Verb == "delete" {
-		judged, err := g.guardDelete(c.Request, c.info)
+		checked, err := g.guardDelete(c.Request, c.info)
 		if err != nil {
 			return nil, err
 		}
-		return judged, c.pin(judged)
+		return checked, c.pin(checked)
 	}
 	return g.guardScale(c)
 }
 
-// changedSince reports whether an object is not the one that was judged.
-func (g *Guard) changedSince(ctx context.Context, info *request.RequestInfo, judged *object) bool {
+// changedSince reports whether an object has changed since it was checked.
+func (g *Guard) changedSince(ctx context.Context, info *request.RequestInfo, checked *object) bool {
 	data, err := g.Objects.Get(ctx, info)
 	if err != nil {
 		return false
 	}
 	now, err := decode(data)
-	return err == nil && (now.Metadata.UID != judged.Metadata.UID || now.Metadata.ResourceVersion != judged.Metadata.ResourceVersion)
+	return err == nil && (now.Metadata.UID != checked.Metadata.UID || now.Metadata.ResourceVersion != checked.Metadata.ResourceVersion)
 }
 
-// guarded reports whether a request can delete something or scale it down.
+// guarded reports whether a request can delete or scale down an object.
 func guarded(info *request.RequestInfo) bool {
 	switch info.Verb {
 	case "delete", "deletecollection":
@@ -171,13 +172,13 @@ func guarded(info *request.RequestInfo) bool {
 	}
 }
 
-// objection is what a policy has against a request.
+// objection is the reason why a policy refuses a request.
 type objection struct {
 	policy *policy
 	reason string
 }
 
-// decide lets a request pass that nobody objects to, or whose user may break the glass. The error can be written as it is.
+// decide returns an error, which can be sent to a client, unless there are no objections or the user may override them.
 func (g *Guard) decide(r *http.Request, info *request.RequestInfo, what string, glass string, objections []objection) error {
 	for _, o := range objections {
 		switch {
@@ -185,8 +186,8 @@ func (g *Guard) decide(r *http.Request, info *request.RequestInfo, what string, 
 			warning.AddWarning(r.Context(), "", fmt.Sprintf("ProtectionPolicy %q objects: %s", o.policy.name, o.reason))
 			note(r.Context(), fmt.Sprintf("allowed: policy %s only warns", o.policy.name))
 		case glass != "" && g.mayBreakGlass(r.Context(), o.policy.name):
-			warning.AddWarning(r.Context(), "", fmt.Sprintf("the glass of ProtectionPolicy %q is broken: %s", o.policy.name, glass))
-			note(r.Context(), fmt.Sprintf("allowed: the glass of policy %s is broken: %s", o.policy.name, glass))
+			warning.AddWarning(r.Context(), "", fmt.Sprintf("ProtectionPolicy %q is overridden by break-glass: %s", o.policy.name, glass))
+			note(r.Context(), fmt.Sprintf("allowed: policy %s is overridden by break-glass: %s", o.policy.name, glass))
 		default:
 			return apierrors.NewForbidden(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name, fmt.Errorf(
 				"%s is refused by ProtectionPolicy %q: %s; to override it, put the annotation %s with a reason on the object, as a user with the right to %s on that policy",
@@ -208,7 +209,7 @@ func (g *Guard) mayBreakGlass(ctx context.Context, policy string) bool {
 	return err == nil && decision == authorizer.DecisionAllow
 }
 
-// targetOf describes an object to policies.
+// targetOf returns what policies match of an object.
 func (g *Guard) targetOf(kind schema.GroupKind, o *object) target {
 	t := target{GroupKind: kind, namespace: o.Metadata.Namespace, labels: o.Metadata.Labels}
 	if kind.Group == "" && kind.Kind == "Namespace" {

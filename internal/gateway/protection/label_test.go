@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestLabel tests what users of the label know: which value protects, objects and namespaces alike, and the words of the refusal.
+// TestLabel checks the label as Karmada defines it: which value protects, for objects and namespaces, and the text of the refusal.
 func TestLabel(t *testing.T) {
 	s := startServer(t)
 	namespace := newNamespace(t, s.client)

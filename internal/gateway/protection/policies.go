@@ -23,27 +23,27 @@ import (
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 )
 
-// Policies follows the ProtectionPolicies of the hub, and the labels of its namespaces.
+// Policies watches the ProtectionPolicies of the hub, and the labels of its namespaces.
 type Policies struct {
 	informer   cache.SharedIndexInformer
 	namespaces corelisters.NamespaceLister
-	// unheard reports whether the hub has not told yet which namespaces there are; nil means it has.
-	unheard func() bool
-	file    string // "" keeps nothing
+	// unsynced reports whether the namespaces of the hub are not loaded yet; nil means they are.
+	unsynced func() bool
+	file     string // empty to keep nothing
 
 	mu      sync.Mutex
 	current atomic.Pointer[[]policy]
 }
 
-// NewPolicies returns Policies that follow the hub. They are kept in a directory for a start while the hub is down; an empty one means
-// nowhere. client is one for Cellplane's own kinds.
+// NewPolicies returns Policies that watch the hub. If dir is not empty, they are kept there for a start while the hub is down. client
+// serves Cellplane's own kinds.
 func NewPolicies(client rest.Interface, factory informers.SharedInformerFactory, dir string) (*Policies, error) {
 	p := &Policies{
 		informer:   cache.NewSharedIndexInformer(cache.NewListWatchFromClient(client, "protectionpolicies", "", fields.Everything()), &cellplanev1alpha1.ProtectionPolicy{}, 0, nil),
 		namespaces: factory.Core().V1().Namespaces().Lister(),
 	}
 	synced := factory.Core().V1().Namespaces().Informer().HasSynced
-	p.unheard = func() bool { return !synced() }
+	p.unsynced = func() bool { return !synced() }
 	if dir != "" {
 		p.file = filepath.Join(dir, "protection.json")
 	}
@@ -55,18 +55,18 @@ func NewPolicies(client rest.Interface, factory informers.SharedInformerFactory,
 	return p, err
 }
 
-// Run follows the hub until the context ends.
+// Run watches the hub until the context ends.
 func (p *Policies) Run(ctx context.Context) {
 	p.loadKept(ctx)
 	go func() {
 		if cache.WaitForCacheSync(ctx.Done(), p.informer.HasSynced) {
-			p.recompile() // there may be none
+			p.recompile() // without policies there was no event
 		}
 	}()
 	p.informer.RunWithContext(ctx)
 }
 
-// Known reports whether there is anything to decide by: what the hub says, or what it said before a restart.
+// Known reports whether the policies are loaded, from the hub or from disk.
 func (p *Policies) Known() bool { return p.current.Load() != nil }
 
 func (p *Policies) all() []policy {
@@ -90,7 +90,7 @@ func (p *Policies) recompile() {
 	}
 	p.publish(sources)
 	if err := p.keep(sources); err != nil {
-		klog.Background().Error(err, "Protection policies cannot be kept; a restart will need the hub", "file", p.file)
+		klog.Background().Error(err, "keeping the protection policies failed, a restart will need the hub", "file", p.file)
 	}
 }
 
@@ -99,7 +99,7 @@ func (p *Policies) publish(sources []*cellplanev1alpha1.ProtectionPolicy) {
 	for _, source := range sources {
 		one, err := compile(source)
 		if err != nil {
-			klog.Background().Error(err, "A protection policy cannot be used")
+			klog.Background().Error(err, "ignoring an invalid protection policy")
 			continue
 		}
 		compiled = append(compiled, one)
@@ -136,7 +136,7 @@ func (p *Policies) loadKept(ctx context.Context) {
 	}
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			klog.FromContext(ctx).Error(err, "The kept protection policies cannot be read; waiting for the hub", "file", p.file)
+			klog.FromContext(ctx).Error(err, "reading the kept protection policies failed, waiting for the hub", "file", p.file)
 		}
 		return
 	}
@@ -147,9 +147,9 @@ func (p *Policies) loadKept(ctx context.Context) {
 	}
 }
 
-// namespacesUnknown reports whether the labels of namespaces are not known: the gateway has started while the hub is down. Policies then
-// pick objects as if their selectors of namespaces picked all of them.
-func (p *Policies) namespacesUnknown() bool { return p.unheard != nil && p.unheard() }
+// namespacesUnknown reports whether the labels of namespaces are not known, because the gateway has started while the hub is down. The
+// namespace selectors of policies then match all namespaces.
+func (p *Policies) namespacesUnknown() bool { return p.unsynced != nil && p.unsynced() }
 
 // namespaceLabels returns the labels of a namespace, as far as they are known.
 func (p *Policies) namespaceLabels(name string) labels.Set {

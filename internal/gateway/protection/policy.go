@@ -21,13 +21,13 @@ type policy struct {
 	scaleDown *cellplanev1alpha1.ScaleDownProtection
 }
 
-// selector picks objects.
+// selector selects objects.
 type selector struct {
 	groups, kinds, namespaces []string
 	namespaceLabels, labels   labels.Selector
 }
 
-// target is an object that a request is about.
+// target is the object of a request.
 type target struct {
 	schema.GroupKind
 	namespace       string
@@ -63,12 +63,12 @@ func selectorOf(s *metav1.LabelSelector) (labels.Selector, error) {
 	return metav1.LabelSelectorAsSelector(s)
 }
 
-// picks reports whether one of the policy's selectors picks an object.
+// picks reports whether one of the policy's selectors matches an object.
 func (p *policy) picks(t target) bool {
 	return slices.ContainsFunc(p.selectors, func(s selector) bool { return s.mayPick(t) && s.labels.Matches(t.labels) })
 }
 
-// mayPick reports whether a selector picks objects of the kind and namespace of one, labels aside.
+// mayPick reports whether a selector matches the kind and namespace of an object, whatever its labels.
 func (s *selector) mayPick(t target) bool {
 	return has(s.groups, t.Group) && has(s.kinds, t.Kind) &&
 		(len(s.namespaces) == 0 || slices.Contains(s.namespaces, t.namespace)) &&

@@ -39,15 +39,15 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// server is a real API server with a Guard before it. Between the judgement and the change something else happens.
+// server is a real API server behind a Guard. A function is called between the check and the change.
 type server struct {
 	client  kubernetes.Interface
 	proxy   http.Handler
 	guard   *Guard
-	between func() // is called before each change, rehearsals aside
+	between func() // is called before each change that is not a dry run
 }
 
-// ServeHTTP is what comes after the guard.
+// ServeHTTP is the handler behind the guard.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !isDryRun(r) && s.between != nil {
 		s.between()
@@ -107,7 +107,7 @@ func (s *server) do(t *testing.T, verb, method, path, contentType string, body [
 	}
 	info, err := resolver.NewRequestInfo(r)
 	if err != nil || info.Verb != verb {
-		t.Fatalf("%s is taken for %v, %v", path, info, err)
+		t.Fatalf("%s resolves to %v, %v", path, info, err)
 	}
 	ctx := request.WithUser(request.WithRequestInfo(t.Context(), info), &user.DefaultInfo{Name: "someone"})
 	w := httptest.NewRecorder()
@@ -145,7 +145,7 @@ func (s *server) once(t *testing.T, d *appsv1.Deployment, patch string) func() {
 	}
 }
 
-// TestProtectedMeanwhile protects an object after its deletion was judged and before it is done.
+// TestProtectedMeanwhile protects an object between the check of its deletion and the deletion.
 func TestProtectedMeanwhile(t *testing.T) {
 	s := startServer(t)
 	namespace := newNamespace(t, s.client)
@@ -198,8 +198,8 @@ func TestProtectedMeanwhile(t *testing.T) {
 	})
 }
 
-// TestCollectionProtectedMeanwhile lets a policy begin to select an object of a collection after its deletion was judged: by a label of
-// the object, and by a policy that has just been made.
+// TestCollectionProtectedMeanwhile protects an object of a collection between the check of its deletion and the deletion: by a label of
+// the object, and by a new policy.
 func TestCollectionProtectedMeanwhile(t *testing.T) {
 	keeps := func(name string, labels map[string]string) *cellplanev1alpha1.ProtectionPolicy {
 		return &cellplanev1alpha1.ProtectionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: cellplanev1alpha1.ProtectionPolicySpec{
@@ -264,8 +264,7 @@ func TestCollectionProtectedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestScaledMeanwhile scales an object up after a change of it was judged and before it is done: what looked like a small step is a
-// large one then.
+// TestScaledMeanwhile scales an object up between the check of a change and the change: the decrease is larger then.
 func TestScaledMeanwhile(t *testing.T) {
 	half := intstr.FromString("50%")
 	s := startServer(t, &cellplanev1alpha1.ProtectionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "half"}, Spec: cellplanev1alpha1.ProtectionPolicySpec{
@@ -342,7 +341,7 @@ func protobufEncoder(t *testing.T) runtime.Encoder {
 	t.Helper()
 	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 	if !ok {
-		t.Fatal("there is no protobuf")
+		t.Fatal("no protobuf serializer")
 	}
 	return scheme.Codecs.EncoderForVersion(info.Serializer, schema.GroupVersions{appsv1.SchemeGroupVersion, corev1.SchemeGroupVersion})
 }

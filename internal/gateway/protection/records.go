@@ -16,10 +16,10 @@ type Drop struct {
 
 func (d Drop) size() int64 { return d.From - d.To }
 
-// Records remembers drops, where every gateway finds them.
+// Records stores drops where every gateway finds them.
 type Records interface {
-	// List returns the drops of the object that a request is about.
+	// List returns the drops of the object of a request.
 	List(ctx context.Context, info *request.RequestInfo, uid string) ([]Drop, error)
-	// Add adds a drop, and forgets those older than a time.
+	// Add adds a drop, and removes those older than keep.
 	Add(ctx context.Context, info *request.RequestInfo, uid string, drop Drop, keep time.Duration) error
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/inner"
 )
 
-// guardScale decides about a change of an object that policies protect from being scaled down, and returns that object.
+// guardScale checks a change of an object that policies protect from being scaled down, and returns that object.
 func (g *Guard) guardScale(c *change) (*object, error) {
 	r, info := c.Request, c.info
 	c.unpin()
@@ -37,7 +37,7 @@ func (g *Guard) guardScale(c *change) (*object, error) {
 	if len(concerned) == 0 {
 		return nil, nil
 	}
-	// What is rehearsed is what will be sent.
+	// The dry run uses the pinned request, which is the one that will be sent.
 	if err := c.pin(before); err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (g *Guard) guardScale(c *change) (*object, error) {
 	if !windowed || isDryRun(r) || c.notes(drop) {
 		return before, nil
 	}
-	// The drop is noted before it happens: what is then not done counts all the same, which errs on the safe side.
+	// The drop is recorded before it happens. If the change then fails, the record is too strict, never too lax.
 	if err := g.Records.Add(r.Context(), info, before.Metadata.UID, drop, longest(concerned)); err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func longest(policies []*policy) time.Duration {
 	return window
 }
 
-// scaleDownObjections returns what policies have against a drop, and whether one of them counts drops over time.
+// scaleDownObjections returns the objections of policies to a drop, and whether one of them has a window.
 func (g *Guard) scaleDownObjections(c *change, before *object, drop Drop, policies []*policy) (objections []objection, windowed bool, err error) {
 	var history []Drop
 	if longest(policies) > 0 {
@@ -115,21 +115,21 @@ func (g *Guard) scaleDownObjections(c *change, before *object, drop Drop, polici
 	for _, p := range policies {
 		if limit := p.scaleDown.MaxDecrease; limit != nil {
 			if allowed := portion(*limit, drop.From); drop.size() > allowed {
-				objections = append(objections, objection{p, fmt.Sprintf("one request may take away %s, which is %d of %d replicas, and this one takes %d", limit, allowed, drop.From, drop.size())})
+				objections = append(objections, objection{p, fmt.Sprintf("one request may remove at most %s, that is %d of %d replicas, and this one removes %d", limit, allowed, drop.From, drop.size())})
 			}
 		}
 		if w := p.scaleDown.Window; w != nil {
 			since := drop.Time.Add(-time.Duration(w.Seconds) * time.Second)
 			taken, most := sum(history, since, drop)
 			if allowed := portion(w.MaxDecrease, most); taken > allowed {
-				objections = append(objections, objection{p, fmt.Sprintf("within %d seconds %s may be taken away, which is %d of %d replicas, and with this request it would be %d", w.Seconds, w.MaxDecrease.String(), allowed, most, taken)})
+				objections = append(objections, objection{p, fmt.Sprintf("within %d seconds at most %s may be removed, that is %d of %d replicas, and with this request it would be %d", w.Seconds, w.MaxDecrease.String(), allowed, most, taken)})
 			}
 		}
 	}
 	return objections, windowed, nil
 }
 
-// sum adds up what was taken away since a time, the drop to come included, and returns the most replicas there were.
+// sum returns the replicas removed since a time, including the next drop, and the highest number of replicas in that time.
 func sum(history []Drop, since time.Time, next Drop) (taken, most int64) {
 	taken, most = next.size(), next.From
 	for _, d := range history {
@@ -142,7 +142,7 @@ func sum(history []Drop, since time.Time, next Drop) (taken, most int64) {
 	return taken, most
 }
 
-// portion returns a number, or a percentage of a whole rounded down.
+// portion returns the limit as a number of replicas; a percentage is rounded down.
 func portion(limit intstr.IntOrString, whole int64) int64 {
 	if limit.Type == intstr.Int {
 		return int64(limit.IntVal)
@@ -154,15 +154,15 @@ func portion(limit intstr.IntOrString, whole int64) int64 {
 	return int64(percent)
 }
 
-// dryRun finds out what a request would make of its object. It returns nil if the request is going to fail by itself.
+// dryRun returns the object as the request would change it, nil if the request would fail.
 func (g *Guard) dryRun(c *change) (*object, error) {
-	rehearsal := c.send().Clone(c.Context())
-	query := rehearsal.URL.Query()
+	dryRun := c.send().Clone(c.Context())
+	query := dryRun.URL.Query()
 	query.Set("dryRun", "All")
-	rehearsal.URL.RawQuery = query.Encode()
-	rehearsal.Header.Set("Accept", "application/json")
-	rehearsal.Header.Del("Accept-Encoding")
-	answer := inner.Ask(g.Next, rehearsal)
+	dryRun.URL.RawQuery = query.Encode()
+	dryRun.Header.Set("Accept", "application/json")
+	dryRun.Header.Del("Accept-Encoding")
+	answer := inner.Ask(g.Next, dryRun)
 	switch code := answer.Code(); {
 	case code == http.StatusOK || code == http.StatusCreated:
 		o, err := decode(answer.Body())
@@ -171,7 +171,7 @@ func (g *Guard) dryRun(c *change) (*object, error) {
 		}
 		return o, nil
 	case code >= http.StatusInternalServerError || code == http.StatusTooManyRequests:
-		return nil, apierrors.NewServiceUnavailable("the request could not be rehearsed, so that it is not known what it would do to protected replicas; try again")
+		return nil, apierrors.NewServiceUnavailable("the dry run that checks protected replicas failed; try again")
 	default:
 		return nil, nil
 	}

@@ -10,17 +10,17 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-var errNotReady = errors.New("the gateway does not know the rights of users yet; try again in a moment")
+var errNotReady = errors.New("the gateway has not loaded the RBAC objects yet; try again in a moment")
 
-// Authorizer decides by the RBAC objects of the hub.
+// Authorizer authorizes by the RBAC objects of the hub.
 type Authorizer struct {
 	live   Index
 	synced []cache.InformerSynced
-	// kept is what was known before a restart. It decides while the hub has not been heard.
+	// kept returns the index from before a restart, which is used until the hub answers.
 	kept func() *Index
 }
 
-// NewAuthorizer returns an Authorizer that follows the hub. kept, which may be nil, returns what decides while the hub is silent.
+// NewAuthorizer returns an Authorizer that watches the hub. kept, which may be nil, returns the index to use while the hub is unreachable.
 func NewAuthorizer(factory informers.SharedInformerFactory, kept func() *Index) (*Authorizer, error) {
 	a := &Authorizer{kept: kept}
 	rbac := factory.Rbac().V1()
@@ -40,7 +40,7 @@ func NewAuthorizer(factory informers.SharedInformerFactory, kept func() *Index) 
 	return a, nil
 }
 
-// HasSynced reports whether the hub has been heard.
+// HasSynced reports whether all RBAC objects of the hub are loaded.
 func (a *Authorizer) HasSynced() bool {
 	for _, synced := range a.synced {
 		if !synced() {
@@ -50,7 +50,7 @@ func (a *Authorizer) HasSynced() bool {
 	return true
 }
 
-// Ready reports whether there is anything to decide by.
+// Ready reports whether there is an index to authorize by.
 func (a *Authorizer) Ready() bool { return a.HasSynced() || a.lastKnown() != nil }
 
 // Authorize implements authorizer.Authorizer.

@@ -1,6 +1,5 @@
-// Package rbac answers who may do what from RBAC objects in memory, with the same answers as an API server gives that holds these
-// objects.
+// Package rbac evaluates RBAC objects in memory, with the same results as an API server.
 //
-// Grants are indexed by subject: a request looks only at the roles that its user and groups are bound to, in the cluster and in its
+// Grants are indexed by subject: a request evaluates only the roles that are bound to its user and groups, in the cluster and in its
 // namespace.
 package rbac

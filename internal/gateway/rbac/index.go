@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// subject is a user or a group. Service accounts are the users they act as.
+// subject is a user or a group. A service account is its user.
 type subject struct {
 	group bool
 	name  string

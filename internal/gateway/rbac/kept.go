@@ -19,12 +19,12 @@ import (
 const (
 	// keepEvery is how often a changed index is written to disk.
 	keepEvery = 5 * time.Second
-	// silence is how long the hub has to be silent after a start before what was kept decides: rights that were taken away while the
-	// gateway was down must not come back for no reason.
+	// silence is how long the hub must be unreachable after a start before the kept index is used: a right that was revoked while the
+	// gateway was down must not return while the hub answers.
 	silence = 3 * time.Second
 )
 
-// Keeper keeps what an Authorizer knows on disk, for a start while the hub is down.
+// Keeper keeps the index of an Authorizer on disk, for a start while the hub is down.
 type Keeper struct {
 	file    string
 	started time.Time
@@ -33,12 +33,12 @@ type Keeper struct {
 	kept *Index
 }
 
-// NewKeeper returns a Keeper that uses a directory.
+// NewKeeper returns a Keeper with its file in a directory.
 func NewKeeper(dir string) *Keeper {
 	return &Keeper{file: filepath.Join(dir, "rbac.gob"), started: time.Now()}
 }
 
-// Kept returns what was known before the start, nil if there is nothing or the hub may still be heard.
+// Kept returns the index from before the start; nil if there is none, or if the hub may still answer.
 func (k *Keeper) Kept() *Index {
 	if time.Since(k.started) < silence {
 		return nil
@@ -47,15 +47,15 @@ func (k *Keeper) Kept() *Index {
 		kept, err := k.load()
 		if err == nil {
 			k.kept = kept
-			klog.Background().Info("The hub is silent; users have the rights they had before the start", "file", k.file)
+			klog.Background().Info("the hub is unreachable, authorizing by the kept RBAC objects", "file", k.file)
 		} else if !errors.Is(err, fs.ErrNotExist) {
-			klog.Background().Error(err, "The kept rights of users cannot be read; waiting for the hub", "file", k.file)
+			klog.Background().Error(err, "reading the kept RBAC objects failed, waiting for the hub", "file", k.file)
 		}
 	})
 	return k.kept
 }
 
-// Run keeps what an Authorizer knows until the context ends.
+// Run writes the index of an Authorizer to disk whenever it has changed, until the context ends.
 func (k *Keeper) Run(ctx context.Context, a *Authorizer) {
 	ticker := time.NewTicker(keepEvery)
 	defer ticker.Stop()
@@ -63,7 +63,7 @@ func (k *Keeper) Run(ctx context.Context, a *Authorizer) {
 	for {
 		if version := a.live.changes.Load(); a.HasSynced() && version != written {
 			if err := k.save(&a.live); err != nil {
-				klog.FromContext(ctx).Error(err, "The rights of users cannot be kept; a restart will need the hub", "file", k.file)
+				klog.FromContext(ctx).Error(err, "keeping the RBAC objects failed, a restart will need the hub", "file", k.file)
 			} else {
 				written = version
 			}
@@ -76,7 +76,7 @@ func (k *Keeper) Run(ctx context.Context, a *Authorizer) {
 	}
 }
 
-// content is what is kept of an index.
+// content is the encoding of an index.
 type content struct {
 	Roles    []keptRole
 	Bindings []keptBinding
@@ -126,7 +126,7 @@ func (k *Keeper) load() (*Index, error) {
 func (k *Keeper) save(x *Index) error {
 	var data bytes.Buffer
 	if err := gob.NewEncoder(&data).Encode(x.content()); err != nil {
-		return fmt.Errorf("encoding: %w", err)
+		return fmt.Errorf("encoding the RBAC index: %w", err)
 	}
 	if err := os.MkdirAll(filepath.Dir(k.file), 0o700); err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// The small world in which rules, subjects and requests meet often.
+// Few names, so that rules, subjects and requests often match.
 var (
 	verbs      = []string{"get", "list", "create", "delete", "*"}
 	groups     = []string{"", "apps", "example.io", "*"}
@@ -84,7 +84,7 @@ func requestGenerator() *rapid.Generator[authorizer.AttributesRecord] {
 	})
 }
 
-// TestSameAsAPIServer compares our answers with those of a real API server that holds the same objects.
+// TestSameAsAPIServer compares the index with a real API server that has the same objects.
 func TestSameAsAPIServer(t *testing.T) {
 	hub := testenv.SharedAPIServer(t)
 	client := hub.Client(t)
@@ -107,7 +107,7 @@ func TestSameAsAPIServer(t *testing.T) {
 		prefix := fmt.Sprintf("rbac-test-%d-", round)
 		install(rt, t, client, prefix)
 		defer remove(t, client, prefix)
-		// A last binding of its own tells when both have seen everything before it.
+		// When both know a last binding, they know all objects before it.
 		waitUntilSeen(t, client, ours, prefix)
 		for range 25 {
 			a := requestGenerator().Draw(rt, "request")
@@ -116,7 +116,7 @@ func TestSameAsAPIServer(t *testing.T) {
 				rt.Fatal(err)
 			}
 			if got, want := decision == authorizer.DecisionAllow, review(t, client, a); got != want {
-				rt.Errorf("%+v by %+v: we say %v, the API server says %v", a, a.User, got, want)
+				rt.Errorf("%+v by %+v: got %v, the API server says %v", a, a.User, got, want)
 			}
 		}
 	})
@@ -169,26 +169,26 @@ func remove(t *testing.T, client kubernetes.Interface, prefix string) {
 	}
 }
 
-// waitUntilSeen gives a role of each kind to a witness and waits until both sides know: each kind is watched in order.
+// waitUntilSeen binds a role of each kind to a marker user and waits until both sides allow it: each kind is watched in order.
 func waitUntilSeen(t *testing.T, client kubernetes.Interface, ours *rbac.Authorizer, prefix string) {
 	t.Helper()
-	witness, rules := prefix+"witness", []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{"witness.io"}, Resources: []string{"w"}}}
+	marker, rules := prefix+"marker", []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{"marker.io"}, Resources: []string{"w"}}}
 	subjects := func(of string) []rbacv1.Subject {
-		return []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: witness + of}}
+		return []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: marker + of}}
 	}
-	must(t, second(client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: witness}, Rules: rules}, metav1.CreateOptions{})))
-	must(t, second(client.RbacV1().Roles(namespaces[0]).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: witness}, Rules: rules}, metav1.CreateOptions{})))
-	must(t, second(client.RbacV1().RoleBindings(namespaces[0]).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: witness}, Subjects: subjects("-role"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: witness}}, metav1.CreateOptions{})))
-	must(t, second(client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: witness}, Subjects: subjects("-cluster"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: witness}}, metav1.CreateOptions{})))
+	must(t, second(client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: marker}, Rules: rules}, metav1.CreateOptions{})))
+	must(t, second(client.RbacV1().Roles(namespaces[0]).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: marker}, Rules: rules}, metav1.CreateOptions{})))
+	must(t, second(client.RbacV1().RoleBindings(namespaces[0]).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: marker}, Subjects: subjects("-role"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: marker}}, metav1.CreateOptions{})))
+	must(t, second(client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: marker}, Subjects: subjects("-cluster"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: marker}}, metav1.CreateOptions{})))
 	t.Cleanup(func() {
 		ctx := context.Background()
-		_ = client.RbacV1().ClusterRoles().Delete(ctx, witness, metav1.DeleteOptions{})
-		_ = client.RbacV1().Roles(namespaces[0]).Delete(ctx, witness, metav1.DeleteOptions{})
-		_ = client.RbacV1().RoleBindings(namespaces[0]).Delete(ctx, witness, metav1.DeleteOptions{})
-		_ = client.RbacV1().ClusterRoleBindings().Delete(ctx, witness, metav1.DeleteOptions{})
+		_ = client.RbacV1().ClusterRoles().Delete(ctx, marker, metav1.DeleteOptions{})
+		_ = client.RbacV1().Roles(namespaces[0]).Delete(ctx, marker, metav1.DeleteOptions{})
+		_ = client.RbacV1().RoleBindings(namespaces[0]).Delete(ctx, marker, metav1.DeleteOptions{})
+		_ = client.RbacV1().ClusterRoleBindings().Delete(ctx, marker, metav1.DeleteOptions{})
 	})
 	for _, of := range []string{"-role", "-cluster"} {
-		a := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: witness + of}, Verb: "get", APIGroup: "witness.io", Resource: "w", Namespace: namespaces[0], ResourceRequest: true}
+		a := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: marker + of}, Verb: "get", APIGroup: "marker.io", Resource: "w", Namespace: namespaces[0], ResourceRequest: true}
 		testenv.Eventually(t, "both know of the last binding", func(ctx context.Context) (bool, error) {
 			decision, _, err := ours.Authorize(ctx, a)
 			return decision == authorizer.DecisionAllow && review(t, client, a), err

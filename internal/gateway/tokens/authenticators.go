@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// signingAlgs are those that an AuthenticationConfiguration, which cannot say, accepts: all that are asymmetric.
+// signingAlgs are accepted with an AuthenticationConfiguration, which cannot name any: all asymmetric ones.
 var signingAlgs = []string{"RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512"}
 
 var (
@@ -30,7 +30,7 @@ var (
 
 func init() { install.Install(scheme) }
 
-// New returns what judges tokens, in the order in which it is asked; there may be nothing. It works until the context ends.
+// New returns the authenticators that the options configure, in the order in which they are asked. They run until the context ends.
 func New(ctx context.Context, o Options) ([]authenticator.Token, error) {
 	var all []authenticator.Token
 	switch {
@@ -47,21 +47,21 @@ func New(ctx context.Context, o Options) ([]authenticator.Token, error) {
 		}
 		one, err := newOIDC(ctx, issuer, o.OIDC.SigningAlgs)
 		if err != nil {
-			return nil, fmt.Errorf("preparing the issuer %s: %w", issuer.Issuer.URL, err)
+			return nil, fmt.Errorf("configuring the issuer %s: %w", issuer.Issuer.URL, err)
 		}
 		all = append(all, one)
 	}
 	if o.WebhookConfigFile != "" {
 		one, err := newWebhook(o)
 		if err != nil {
-			return nil, fmt.Errorf("preparing the webhook for tokens: %w", err)
+			return nil, fmt.Errorf("configuring the token webhook: %w", err)
 		}
 		all = append(all, one)
 	}
 	return all, nil
 }
 
-// parse reads what is in a file. It must say what it is: one that is just being written is empty, and must not lock everybody out.
+// parse decodes a file. The file must name its kind: one that is being written may be empty, and must not lock everybody out.
 func parse(path string, data []byte) (*apiserver.AuthenticationConfiguration, error) {
 	object, err := runtime.Decode(codecs.UniversalDecoder(), data)
 	if err != nil {
@@ -69,10 +69,10 @@ func parse(path string, data []byte) (*apiserver.AuthenticationConfiguration, er
 	}
 	config, ok := object.(*apiserver.AuthenticationConfiguration)
 	if !ok {
-		return nil, fmt.Errorf("%s: it holds no AuthenticationConfiguration but a %T", path, object)
+		return nil, fmt.Errorf("%s: want an AuthenticationConfiguration, got %T", path, object)
 	}
 	if config.Anonymous != nil {
-		return nil, fmt.Errorf("%s: anonymous cannot be set: a gateway tells nobody anything but its health", path)
+		return nil, fmt.Errorf("%s: anonymous must not be set: a gateway serves only health checks without authentication", path)
 	}
 	if errs := validation.ValidateAuthenticationConfiguration(authenticationcel.NewDefaultCompiler(), config, nil); len(errs) > 0 {
 		return nil, fmt.Errorf("%s: %w", path, errs.ToAggregate())
@@ -80,7 +80,7 @@ func parse(path string, data []byte) (*apiserver.AuthenticationConfiguration, er
 	return config, nil
 }
 
-// issuer is what the flags mean, in the words of a file.
+// issuer returns the flags as an entry of an AuthenticationConfiguration.
 func (o *OIDC) issuer() (apiserver.JWTAuthenticator, error) {
 	prefix := o.UsernamePrefix
 	switch {

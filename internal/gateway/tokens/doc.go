@@ -1,3 +1,3 @@
-// Package tokens lets users in with tokens that the gateway itself knows how to judge: those of OpenID Connect issuers, and those that
-// a webhook knows. The flags and files are kube-apiserver's. All other tokens are the hub's to judge.
+// Package tokens authenticates users by tokens of OpenID Connect issuers and of a webhook. The flags and files are those of
+// kube-apiserver. All other tokens are verified by the hub.
 package tokens

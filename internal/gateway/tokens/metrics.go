@@ -7,7 +7,7 @@ import (
 
 var reloads = metrics.NewCounterVec(&metrics.CounterOpts{
 	Name:           "cellplane_gateway_authentication_config_reloads_total",
-	Help:           "Changes of the AuthenticationConfiguration that were taken (success) or refused (failure).",
+	Help:           "Reloads of the AuthenticationConfiguration, by status: success or failure.",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"status"})
 

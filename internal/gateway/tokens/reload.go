@@ -18,22 +18,22 @@ import (
 )
 
 const (
-	// lookEvery is how often a file is looked at whose changes are not told.
+	// lookEvery is how often the file is read if its changes cannot be watched.
 	lookEvery = 5 * time.Second
-	// issuersWait is how long issuers that are new may take until they can be used; those of before are used meanwhile.
+	// issuersWait bounds the initialization of new issuers. The former ones are used meanwhile.
 	issuersWait = time.Minute
-	// leaveAfter is how long issuers of before are kept for requests that are under way.
+	// leaveAfter is how long former issuers are kept for running requests.
 	leaveAfter = time.Minute
 )
 
-// reloaded judges tokens by a file with an AuthenticationConfiguration, as it is now. A file that makes no sense, or whose issuers cannot
-// be used, changes nothing.
+// reloaded verifies tokens by a file with an AuthenticationConfiguration, and reloads it. An invalid file, or one whose issuers cannot be
+// used, has no effect.
 type reloaded struct {
 	path    string
 	current atomic.Pointer[issuers]
 }
 
-// issuers are those of one content of the file.
+// issuers are the issuers of one version of the file.
 type issuers struct {
 	authenticator.Token
 	data   []byte
@@ -41,7 +41,7 @@ type issuers struct {
 	cancel context.CancelFunc
 }
 
-// newReloaded reads the file and follows it until the context ends. What is wrong with it at first is an error.
+// newReloaded reads the file and watches it until the context ends. It fails if the file is invalid.
 func newReloaded(ctx context.Context, path string) (*reloaded, error) {
 	r := &reloaded{path: path}
 	first, err := r.read(ctx)
@@ -54,12 +54,12 @@ func newReloaded(ctx context.Context, path string) (*reloaded, error) {
 		switch changed, err := r.reload(ctx); {
 		case err != nil && ctx.Err() == nil:
 			reloads.WithLabelValues("failure").Inc()
-			logger.Error(err, "The AuthenticationConfiguration has changed and cannot be used; the one before stays in force")
+			logger.Error(err, "reloading the AuthenticationConfiguration failed, the former one stays in force")
 		case changed:
 			reloads.WithLabelValues("success").Inc()
-			logger.Info("The AuthenticationConfiguration has changed")
+			logger.Info("reloaded the AuthenticationConfiguration")
 		}
-	}, func(err error) { logger.V(2).Info("Changes of the file are not told; looking for them", "err", err) })
+	}, func(err error) { logger.V(2).Info("watching the file failed, polling it", "err", err) })
 	return r, nil
 }
 
@@ -68,7 +68,7 @@ func (r *reloaded) AuthenticateToken(ctx context.Context, token string) (*authen
 	return r.current.Load().AuthenticateToken(ctx, token)
 }
 
-// reload takes what is in the file, if that is something else.
+// reload applies the file if it has changed.
 func (r *reloaded) reload(ctx context.Context) (bool, error) {
 	last := r.current.Load()
 	next, err := r.read(ctx)
@@ -88,7 +88,7 @@ func (r *reloaded) reload(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// read makes issuers of the file.
+// read creates the issuers of the file.
 func (r *reloaded) read(ctx context.Context) (*issuers, error) {
 	data, err := os.ReadFile(r.path)
 	if err != nil {

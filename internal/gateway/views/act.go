@@ -18,11 +18,11 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 )
 
-// act does something to an object, where it is.
+// act forwards a request that is not a read to the member, or the cell, of its object.
 func (v *Views) act(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
 	shown, err := v.metadata(r.Context(), info)
 	if apierrors.IsNotFound(err) {
-		v.Next.ServeHTTP(w, r) // nobody has it, or it is a template that the cache has not got yet
+		v.Next.ServeHTTP(w, r) // it does not exist, or is a template that is not in the cache yet
 		return
 	}
 	if err != nil {
@@ -47,18 +47,18 @@ func (v *Views) act(w http.ResponseWriter, r *http.Request, info *request.Reques
 	v.toMember(w, r, target.cluster)
 }
 
-// destination is where something is done.
+// destination is the place that a request goes to.
 type destination struct {
 	info *request.RequestInfo
-	// shown is the metadata of the object as the caller may have seen it.
+	// shown is the metadata of the object in the cache.
 	shown *metav1.PartialObjectMetadata
-	// cluster is the member that the object is in; empty for a template.
+	// cluster is the member of the object; empty for a template.
 	cluster string
-	// template is what the object was made from, if the action is meant for that.
+	// template is the template of the object, if the request goes to the template.
 	template *metav1.PartialObjectMetadata
 }
 
-// toMember passes a request on to a member, in the name of the caller.
+// toMember forwards a request to a member with the identity of the caller.
 func (v *Views) toMember(w http.ResponseWriter, r *http.Request, cluster string) {
 	info := &request.RequestInfo{
 		IsResourceRequest: true, Verb: "get", APIPrefix: "apis", APIGroup: "cluster.karmada.io", APIVersion: "v1alpha1",
@@ -68,13 +68,13 @@ func (v *Views) toMember(w http.ResponseWriter, r *http.Request, cluster string)
 	v.Members.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
 }
 
-// metadata returns the metadata of the object that a request is about, as the cache shows it.
+// metadata returns the metadata of the object of a request from the cache.
 func (v *Views) metadata(ctx context.Context, info *request.RequestInfo) (*metav1.PartialObjectMetadata, error) {
 	object := &metav1.PartialObjectMetadata{}
 	return object, v.getJSON(ctx, callerOf(ctx), objectPath(info), "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", object)
 }
 
-// getJSON asks the cluster-gateways for something that one of them has.
+// getJSON reads an object from the first cluster-gateway that has it.
 func (v *Views) getJSON(ctx context.Context, caller, path, accept string, into any) error {
 	var err error
 	for _, s := range v.shares {
@@ -93,7 +93,7 @@ func (v *Views) getJSON(ctx context.Context, caller, path, accept string, into a
 	return err
 }
 
-// maxAnswer bounds what is read for our own purposes.
+// maxAnswer bounds answers that the gateway reads itself.
 const maxAnswer = 64 << 20
 
 func readJSON(response *http.Response, into any) error {
@@ -115,7 +115,7 @@ func readJSON(response *http.Response, into any) error {
 	return nil
 }
 
-// templateOf returns the template that an object was made from, nil if it was made from none that is still there.
+// templateOf returns the template of an object, nil if it has none that still exists.
 func (v *Views) templateOf(ctx context.Context, info *request.RequestInfo, shown *metav1.PartialObjectMetadata) (*metav1.PartialObjectMetadata, error) {
 	uid := shown.Annotations[names.TemplateUIDAnnotation]
 	if uid == "" {
@@ -138,7 +138,7 @@ func (v *Views) templateOf(ctx context.Context, info *request.RequestInfo, shown
 	return template, nil
 }
 
-// objectPath is the path of the object that a request is about, without its subresource.
+// objectPath is the path of the object of a request, without its subresource.
 func objectPath(info *request.RequestInfo) string { return collectionPath(info) + "/" + info.Name }
 
 func collectionPath(info *request.RequestInfo) string {

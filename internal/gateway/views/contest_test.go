@@ -23,7 +23,7 @@ import (
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
-// sharedStore is the cache of a replica that shows the pods of one cluster, and a server of it.
+// sharedStore is the cache of a replica that shows the pods of one cluster, with its server.
 type sharedStore struct {
 	*clustercache.Store
 	replica *replica
@@ -45,7 +45,7 @@ func newSharedStore(t *testing.T, cluster string) *sharedStore {
 	handler.Add(all[slices.IndexFunc(all, func(v memberviews.View) bool { return v.Resource.Resource == "pods" })], clustercache.Pods(), store)
 	server := httptest.NewTLSServer(handler)
 	t.Cleanup(server.Close)
-	// Any certificate does, as that of the server.
+	// Any certificate will do, such as the server's.
 	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	key, err := x509.MarshalPKCS8PrivateKey(server.TLS.Certificates[0].PrivateKey)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *sharedStore) apply(t *testing.T, cluster string, pod *corev1.Pod) {
 	}
 }
 
-// contestedEvent returns the last event that the share tells, as it is in a watch that is merged of both.
+// contestedEvent returns the last event of the share, as it appears in a watch that is merged from both.
 func (s *sharedStore) contestedEvent(t *testing.T, from uint64, accept string, stores ...*sharedStore) ([]byte, splice.Encoding) {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, fmt.Sprintf("/api/v1/pods?watch=1&timeoutSeconds=1&resourceVersion=%d", from), http.NoBody)
@@ -86,7 +86,7 @@ func (s *sharedStore) contestedEvent(t *testing.T, from uint64, accept string, s
 		last = event
 	}
 	if last == nil {
-		t.Fatal("the share tells nothing")
+		t.Fatal("the share has sent no event")
 	}
 	at := position.Position{Epoch: 1}
 	for _, store := range stores {
@@ -99,7 +99,7 @@ func (s *sharedStore) contestedEvent(t *testing.T, from uint64, accept string, s
 	return last.Append(nil, version), encoding
 }
 
-// TestContestedNamesAreLookedUp has shares that disagree, as they do for a moment, and looks what a client is told.
+// TestContestedNamesAreLookedUp checks the events that a client gets while shares disagree about a name.
 func TestContestedNamesAreLookedUp(t *testing.T) {
 	pod := func(uid types.UID, labels map[string]string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-0", UID: uid, ResourceVersion: "1", Labels: labels}}
@@ -111,14 +111,14 @@ func TestContestedNamesAreLookedUp(t *testing.T) {
 		want  splice.EventType
 		uid   string
 	}{
-		"the other share shows it by now": {forms: []string{splice.ProtobufContentType, "application/json;as=Table;g=meta.k8s.io;v=v1"}, do: func(_ *testing.T, first, second *sharedStore) {
+		"the other share shows it": {forms: []string{splice.ProtobufContentType, "application/json;as=Table;g=meta.k8s.io;v=v1"}, do: func(_ *testing.T, first, second *sharedStore) {
 			first.Feed("m1").DeleteObject("default", "web-0")
 			second.Feed("m1").DeleteObject("default", "web-0")
 		}, want: splice.Added, uid: "b"},
-		"the other share has not heard of it": {do: func(_ *testing.T, first, _ *sharedStore) {
+		"the other share is behind": {do: func(_ *testing.T, first, _ *sharedStore) {
 			first.Feed("m1").DeleteObject("default", "web-0")
 		}, want: splice.Deleted},
-		"it is back": {do: func(t *testing.T, first, _ *sharedStore) {
+		"it is recreated": {do: func(t *testing.T, first, _ *sharedStore) {
 			first.Feed("m1").DeleteObject("default", "web-0")
 			first.apply(t, "m1", pod("c", nil))
 		}, want: splice.Added, uid: "c"},
@@ -126,14 +126,14 @@ func TestContestedNamesAreLookedUp(t *testing.T) {
 			first.Feed("m1").DeleteObject("default", "web-0")
 			second.Feed("m1").DeleteObject("default", "web-0")
 		}, want: splice.Deleted},
-		"what is shown is selected by a field, too": {query: "?fieldSelector=spec.nodeName%3D", do: func(_ *testing.T, first, second *sharedStore) {
+		"what is shown is selected by a field": {query: "?fieldSelector=spec.nodeName%3D", do: func(_ *testing.T, first, second *sharedStore) {
 			first.Feed("m1").DeleteObject("default", "web-0")
 			second.Feed("m1").DeleteObject("default", "web-0")
 		}, want: splice.Added, uid: "b"},
 	} {
 		for _, accept := range append(test.forms, "application/json") {
 			t.Run(name+" as "+accept, func(t *testing.T) {
-				t.Parallel() // a watch takes its time
+				t.Parallel() // each waits for a watch
 				first, second, other := newSharedStore(t, "m1"), newSharedStore(t, "m2"), newSharedStore(t, "m1")
 				for _, store := range []*sharedStore{first, second} {
 					store.apply(t, "m1", pod("a", nil))
@@ -141,7 +141,7 @@ func TestContestedNamesAreLookedUp(t *testing.T) {
 				}
 				from := first.Version()
 				test.do(t, first, second)
-				// A replica that has not given out the version is not asked for the truth.
+				// other does not have the version, so its answer must not be used.
 				c := &contest{
 					shares: []*share{{replicas: []*replica{other.replica, first.replica}}, {replicas: []*replica{second.replica}}},
 					r:      httptest.NewRequest(http.MethodGet, "/api/v1/pods"+test.query, http.NoBody),
@@ -149,30 +149,30 @@ func TestContestedNamesAreLookedUp(t *testing.T) {
 				}
 				c.r.Header.Set("Accept", accept)
 				frame, encoding := first.contestedEvent(t, from, accept, first, second)
-				told, err := c.settle(frame, encoding)
+				sent, err := c.resolve(frame, encoding)
 				if err != nil {
 					t.Fatal(err)
 				}
-				event, err := splice.ParseEvent(unframed(told, encoding), encoding)
+				event, err := splice.ParseEvent(unframed(sent, encoding), encoding)
 				if err != nil {
 					t.Fatal(err)
 				}
 				if event.Type != test.want || test.uid != "" && event.Object.UID != test.uid || len(event.Object.ResourceVersion) < 30 {
-					t.Errorf("the client is told %s of %s at %s", event.Type, event.Object.UID, event.Object.ResourceVersion)
+					t.Errorf("the client gets %s of %s at %s", event.Type, event.Object.UID, event.Object.ResourceVersion)
 				}
-				if again, err := c.settle(frame, encoding); err != nil || len(again) > 0 {
-					t.Errorf("the client is told again: %s, %v", again, err)
+				if again, err := c.resolve(frame, encoding); err != nil || len(again) > 0 {
+					t.Errorf("the client gets the same state again: %s, %v", again, err)
 				}
 				c.shares[0].replicas = c.shares[0].replicas[:1]
-				if _, err := c.settle(frame, encoding); err == nil || !strings.Contains(err.Error(), "default/web-0") {
-					t.Errorf("without the replica that told of it: %v", err)
+				if _, err := c.resolve(frame, encoding); err == nil || !strings.Contains(err.Error(), "default/web-0") {
+					t.Errorf("without the replica that has the version: %v, want an error that names the object", err)
 				}
 			})
 		}
 	}
 }
 
-// TestContestsTellOnce passes events of contested names on, as a watch that is merged of shares has them.
+// TestContestsTellOnce passes the events of a contested name as they come in a watch that is merged from shares.
 func TestContestsTellOnce(t *testing.T) {
 	const deleted, added, modified = splice.Deleted, splice.Added, splice.Modified
 	type step struct {
@@ -180,39 +180,39 @@ func TestContestsTellOnce(t *testing.T) {
 		uid     string
 		version int
 		stale   bool
-		told    bool
+		sent    bool
 	}
 	for name, steps := range map[string][]step{
-		"answers that are the same":             {{added, "a", 5, false, true}, {added, "a", 5, false, false}, {modified, "a", 6, false, true}, {added, "a", 6, false, false}},
-		"what is older than an answer":          {{added, "a", 5, false, true}, {modified, "a", 4, false, false}, {modified, "a", 6, false, true}},
-		"an object that takes another's place":  {{added, "a", 5, false, true}, {added, "b", 2, false, true}, {added, "a", 5, false, true}},
-		"an object that goes and comes":         {{added, "a", 5, false, true}, {deleted, "a", 5, false, true}, {deleted, "a", 5, false, false}, {added, "a", 5, false, true}},
-		"one whose member cannot be reached":    {{added, "a", 5, false, true}, {modified, "a", 5, true, true}, {modified, "a", 5, true, false}, {modified, "a", 5, false, true}},
-		"the end of one that was not told of":   {{deleted, "a", 5, false, true}, {deleted, "b", 5, false, false}},
-		"versions that are no numbers are news": {{added, "a", -1, false, true}, {added, "a", 5, false, true}, {added, "a", -1, false, true}},
+		"equal answers":                           {{added, "a", 5, false, true}, {added, "a", 5, false, false}, {modified, "a", 6, false, true}, {added, "a", 6, false, false}},
+		"an event older than an answer":           {{added, "a", 5, false, true}, {modified, "a", 4, false, false}, {modified, "a", 6, false, true}},
+		"an object that takes another's place":    {{added, "a", 5, false, true}, {added, "b", 2, false, true}, {added, "a", 5, false, true}},
+		"an object that is deleted and recreated": {{added, "a", 5, false, true}, {deleted, "a", 5, false, true}, {deleted, "a", 5, false, false}, {added, "a", 5, false, true}},
+		"an object of an unreachable member":      {{added, "a", 5, false, true}, {modified, "a", 5, true, true}, {modified, "a", 5, true, false}, {modified, "a", 5, false, true}},
+		"the deletion of an object never sent":    {{deleted, "a", 5, false, true}, {deleted, "b", 5, false, false}},
+		"versions that are not numbers are new":   {{added, "a", -1, false, true}, {added, "a", 5, false, true}, {added, "a", -1, false, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &contest{}
 			for i, s := range steps {
 				event := &splice.Event{Type: s.of}
-				now := tellingOf(event)
+				now := stateOf(event)
 				if s.of != deleted {
-					now = telling{uid: s.uid, version: fmt.Sprint(s.version)}
+					now = sentState{uid: s.uid, version: fmt.Sprint(s.version)}
 					if s.stale {
 						now.staleSince = "1"
 					}
 				}
-				if news := c.note("default/web-0", now); news != s.told {
-					t.Errorf("step %d is news: %t, want %t", i, news, s.told)
+				if news := c.note("default/web-0", now); news != s.sent {
+					t.Errorf("step %d is new: %t, want %t", i, news, s.sent)
 				}
 			}
 		})
 	}
 	c := &contest{}
-	for i := range 3 * mostTold {
-		c.note(fmt.Sprint(i), telling{uid: "a"})
+	for i := range 3 * maxSent {
+		c.note(fmt.Sprint(i), sentState{uid: "a"})
 	}
-	if len(c.told) != mostTold {
-		t.Errorf("%d names are remembered, want %d", len(c.told), mostTold)
+	if len(c.sent) != maxSent {
+		t.Errorf("%d names are remembered, want %d", len(c.sent), maxSent)
 	}
 }

@@ -1,9 +1,8 @@
-// Package views shows the objects of member clusters on the gateway's surface /: pods, events, nodes and replica sets of all members as
-// ordinary resources.
+// Package views serves pods, events, nodes and replica sets of all member clusters as ordinary resources under the gateway's /.
 //
-// Reads are answered by cluster-gateways, which cache what members have. What is done to an object (looking into it, changing it, deleting
-// it) goes to the member it is in, in the name of the caller; resourceVersions in it are translated from those of the cache, which the
-// caller has seen, to those of the member. What is created is a template, and goes where templates live, as does what is done to one.
+// Reads go to cluster-gateways, which cache the objects of members. Other requests for an object, such as logs, patch or delete, go to its
+// member with the identity of the caller. Their resourceVersions are translated from those of the cache to those of the member. Creates
+// make templates, and go to hub or cells, as do requests for templates.
 //
-// Everything has been authorized before, by the rules of the hub.
+// All requests have been authorized by the hub's RBAC before.
 package views

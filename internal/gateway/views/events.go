@@ -9,14 +9,14 @@ import (
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
-// eventWriter passes on a watch in whole events, however it is written.
+// eventWriter forwards a watch in whole events, however the writes are divided.
 type eventWriter struct {
 	http.ResponseWriter
-	// change returns what is sent instead of an event, both in their frames; nil changes nothing.
+	// change returns the frame to send in place of an event's frame; nil changes nothing.
 	change func(frame []byte, encoding splice.Encoding) ([]byte, error)
 
 	status  int
-	pending []byte // the beginning of an event
+	pending []byte // the first part of an event
 	out     []byte
 }
 
@@ -28,7 +28,7 @@ func (e *eventWriter) WriteHeader(status int) {
 	e.ResponseWriter.WriteHeader(status)
 }
 
-// Write implements http.ResponseWriter. What is no watch is passed on as it is.
+// Write implements http.ResponseWriter. Answers other than 200 are not watches and are forwarded unchanged.
 func (e *eventWriter) Write(b []byte) (int, error) {
 	if e.status == 0 {
 		e.WriteHeader(http.StatusOK)
@@ -62,15 +62,15 @@ func (e *eventWriter) Write(b []byte) (int, error) {
 		}
 	}
 	if cap(e.out)+cap(e.pending) > maxKept {
-		e.out, e.pending = nil, bytes.Clone(e.pending) // idle watches are many
+		e.out, e.pending = nil, bytes.Clone(e.pending) // there may be many idle watches
 	}
 	return len(b), nil
 }
 
-// maxKept is what a watch keeps to write its next events with.
+// maxKept bounds the buffers that an idle watch keeps.
 const maxKept = 32 << 10
 
-// Unwrap lets http.ResponseController find the rest.
+// Unwrap serves http.ResponseController.
 func (e *eventWriter) Unwrap() http.ResponseWriter { return e.ResponseWriter }
 
 func encodingOf(header http.Header) splice.Encoding {
@@ -80,7 +80,7 @@ func encodingOf(header http.Header) splice.Encoding {
 	return splice.JSON
 }
 
-// lengthSize is how many bytes tell the length of an event in protobuf.
+// lengthSize is the size of the length prefix of an event in protobuf.
 const lengthSize = 4
 
 // frameSize returns the size of the first event in b with its frame, 0 if it is not complete.
@@ -98,7 +98,7 @@ func frameSize(b []byte, encoding splice.Encoding) int {
 	return int(size)
 }
 
-// unframed returns an event without its frame, in memory of its own.
+// unframed returns a copy of an event without its frame.
 func unframed(frame []byte, encoding splice.Encoding) []byte {
 	if encoding == splice.JSON {
 		return bytes.Clone(bytes.TrimSuffix(frame, []byte("\n")))

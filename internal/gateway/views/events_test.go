@@ -13,7 +13,7 @@ import (
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
-// wholeEvents fails if it is not given whole events.
+// wholeEvents fails if a write is not a sequence of whole events.
 type wholeEvents struct {
 	*httptest.ResponseRecorder
 	t      interface{ Fatalf(string, ...any) }
@@ -26,14 +26,14 @@ func (w wholeEvents) Write(b []byte) (int, error) {
 	for len(rest) > 0 {
 		size := frameSize(rest, encodingOf(w.Header()))
 		if size == 0 || !w.frames[string(rest[:size])] {
-			w.t.Fatalf("%q is no event", rest)
+			w.t.Fatalf("%q is not an event", rest)
 		}
 		rest = rest[size:]
 	}
 	return w.ResponseRecorder.Write(b)
 }
 
-// TestEventsAreWrittenAsAWhole cuts a watch into pieces anywhere.
+// TestEventsAreWrittenAsAWhole writes a watch in pieces of random size.
 func TestEventsAreWrittenAsAWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		contentType := rapid.SampledFrom([]string{"application/json", splice.ProtobufContentType + ";stream=watch"}).Draw(t, "content type")
@@ -64,7 +64,7 @@ func TestEventsAreWrittenAsAWhole(t *testing.T) {
 	})
 }
 
-// TestARefusalIsNoEvent passes an error on as it is.
+// TestARefusalIsNoEvent checks that an error is forwarded unchanged.
 func TestARefusalIsNoEvent(t *testing.T) {
 	out := httptest.NewRecorder()
 	w := &eventWriter{ResponseWriter: out, change: func([]byte, splice.Encoding) ([]byte, error) { panic("it was taken for an event") }}
@@ -74,7 +74,7 @@ func TestARefusalIsNoEvent(t *testing.T) {
 	}
 }
 
-// FuzzEventWriter writes whatever a cluster-gateway may send. Nothing is lost but what is not complete.
+// FuzzEventWriter writes arbitrary bytes. Everything but an incomplete last event must arrive.
 func FuzzEventWriter(f *testing.F) {
 	f.Add([]byte("{}\n{}"), true, 1)
 	f.Add([]byte{0, 0, 0, 2, 'o', 'k', 0, 0}, false, 3)
@@ -92,7 +92,7 @@ func FuzzEventWriter(f *testing.F) {
 			rest = rest[n:]
 		}
 		if !bytes.Equal(append(out.Body.Bytes(), w.pending...), stream) {
-			t.Fatal("what was written and what is held back are not what came")
+			t.Fatal("the written and the pending bytes differ from the input")
 		}
 	})
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/router"
 )
 
-// read answers a get, list or watch from the cache.
+// read serves a get, list or watch from the cache.
 func (v *Views) read(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
 	audit.AddAuditAnnotation(r.Context(), "cellplane.io/cluster-gateway", "true")
 	ctx, cancel := untilStopping(r.Context())
@@ -33,7 +33,7 @@ func (v *Views) read(w http.ResponseWriter, r *http.Request, info *request.Reque
 	}
 }
 
-// readFirst answers with what the first share has to say that knows what is asked for.
+// readFirst answers with the first share that has the object.
 func (v *Views) readFirst(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
 	ctx := r.Context()
 	for i, s := range v.shares {
@@ -62,8 +62,8 @@ func (v *Views) readFirst(w http.ResponseWriter, r *http.Request, info *request.
 	}
 }
 
-// readContested answers with an object that a share has and does not show, and tells whether there is one. When the object that is shown passes from one
-// share to another, the one may have heard of it before the other: none shows any for a moment, though there has always been one.
+// readContested answers with an object that a share has but does not show, and reports whether there is one. When the shown object
+// changes from one share to another, the shares notice at different times, and for a moment none of them may show it.
 func (v *Views) readContested(w http.ResponseWriter, r *http.Request) bool {
 	ctx := r.Context()
 	for _, s := range v.shares {
@@ -73,7 +73,7 @@ func (v *Views) readContested(w http.ResponseWriter, r *http.Request) bool {
 			return out
 		})
 		if err != nil {
-			continue // what is known without it counts
+			continue // another share may have it
 		}
 		defer response.Body.Close()
 		if response.StatusCode == http.StatusOK {
@@ -84,7 +84,7 @@ func (v *Views) readContested(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// mergeMetrics answers with the metrics that all shares know of.
+// mergeMetrics answers with the metrics of all shares.
 func (v *Views) mergeMetrics(w http.ResponseWriter, r *http.Request) {
 	var merged map[string]any
 	items := []any{}
@@ -96,7 +96,7 @@ func (v *Views) mergeMetrics(w http.ResponseWriter, r *http.Request) {
 			err = readJSON(response, &list)
 		}
 		if err != nil {
-			failure = err // a share whose members have none is no reason to hide the others'
+			failure = err // show the metrics of the other shares
 			continue
 		}
 		merged = list
@@ -109,10 +109,10 @@ func (v *Views) mergeMetrics(w http.ResponseWriter, r *http.Request) {
 	}
 	merged["items"] = items
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(merged) // a client that is gone needs no answer
+	_ = json.NewEncoder(w).Encode(merged) // fails only if the client has disconnected
 }
 
-// forwarded is a client's request as it is sent on.
+// forwarded returns the outgoing copy of a client's request.
 func forwarded(ctx context.Context, r *http.Request) *http.Request {
 	out := (&http.Request{
 		Method: r.Method, URL: &url.URL{Path: r.URL.Path, RawQuery: r.URL.RawQuery}, Header: forward.EndToEnd(r.Header),
@@ -122,7 +122,7 @@ func forwarded(ctx context.Context, r *http.Request) *http.Request {
 	return out
 }
 
-// stream passes on what comes when it comes. A stream may end anywhere; clients go on from the last event they got.
+// stream forwards data as it arrives. It may end anywhere: clients resume from their last event.
 func stream(w http.ResponseWriter, from io.Reader) {
 	control := http.NewResponseController(w)
 	if control.Flush() != nil {
@@ -145,7 +145,7 @@ func stream(w http.ResponseWriter, from io.Reader) {
 	}
 }
 
-// untilStopping returns a context that ends when the gateway stops: watches are told to go elsewhere.
+// untilStopping returns a context that ends when the gateway stops, so that watches end and clients reconnect to another replica.
 func untilStopping(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	if signal := request.ServerShutdownSignalFrom(ctx); signal != nil {

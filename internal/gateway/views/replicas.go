@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// probeInterval is how often replicas are asked whether they are ready, and probeTimeout how long they may take to say so.
+	// probeInterval is how often the readiness of replicas is probed, and probeTimeout bounds a probe.
 	probeInterval = 2 * time.Second
 	probeTimeout  = 3 * time.Second
 )
@@ -30,11 +30,11 @@ type replica struct {
 	ready    atomic.Bool
 }
 
-// share is the cluster-gateways with the same clusters.
+// share is the cluster-gateways that serve the same clusters.
 type share struct{ replicas []*replica }
 
-// choose returns the replicas in the order in which a caller's requests should try them. It stays the same while they are ready, at
-// every gateway: versions that one replica has given out mean nothing to another.
+// choose returns the replicas in the order in which requests of a caller try them. While they are ready, the order is the same at every
+// gateway, because a replica does not know the versions of another.
 func (s *share) choose(caller string) []*replica {
 	chosen := slices.Clone(s.replicas)
 	score := func(r *replica) uint64 {
@@ -60,7 +60,7 @@ func (s *share) choose(caller string) []*replica {
 	return chosen
 }
 
-// watch keeps account of which replicas are ready until the context ends.
+// watch probes the replicas until the context ends.
 func (s *share) watch(ctx context.Context) {
 	for _, r := range s.replicas {
 		go func() {
@@ -88,11 +88,11 @@ func (r *replica) probe(ctx context.Context) {
 		response.Body.Close()
 	}
 	if r.ready.Swap(ready) != ready {
-		klog.FromContext(ctx).Info("A cluster-gateway has changed its mind", "replica", r.upstream.Name(), "ready", ready)
+		klog.FromContext(ctx).Info("readiness of a cluster-gateway changed", "replica", r.upstream.Name(), "ready", ready)
 	}
 }
 
-// get makes a request of the gateway's own.
+// get returns a GET request of the gateway itself.
 func get(ctx context.Context, path string, query url.Values) *http.Request {
 	r := &http.Request{
 		Method: http.MethodGet, URL: &url.URL{Path: path, RawQuery: query.Encode()}, Header: http.Header{"Accept": {"application/json"}},
@@ -101,7 +101,7 @@ func get(ctx context.Context, path string, query url.Values) *http.Request {
 	return r.WithContext(ctx)
 }
 
-// ask sends a request to the first replica that answers. make makes the request anew for each.
+// ask sends a request to the first replica that answers. make creates the request for each attempt.
 func (s *share) ask(ctx context.Context, caller string, make func() *http.Request) (*http.Response, error) {
 	for _, r := range s.choose(caller) {
 		response, err := r.upstream.RoundTrip(make())
@@ -112,9 +112,9 @@ func (s *share) ask(ctx context.Context, caller string, make func() *http.Reques
 			return nil, forward.Unreachable("the cluster-gateway", ctx.Err())
 		}
 		r.ready.Store(false)
-		klog.FromContext(ctx).V(2).Info("A cluster-gateway does not answer", "replica", r.upstream.Name(), "err", err)
+		klog.FromContext(ctx).V(2).Info("a cluster-gateway does not answer", "replica", r.upstream.Name(), "err", err)
 	}
-	unavailable := apierrors.NewServiceUnavailable("no cluster-gateway can be reached; clusters/NAME/proxy shows single clusters")
+	unavailable := apierrors.NewServiceUnavailable("no cluster-gateway can be reached; use clusters/NAME/proxy to read a single cluster")
 	unavailable.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 	return nil, unavailable
 }

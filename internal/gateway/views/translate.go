@@ -31,13 +31,13 @@ import (
 )
 
 const (
-	// maxBody is the largest body of a request that an API server takes.
+	// maxBody is the largest request body that an API server accepts.
 	maxBody = 3 << 20
-	// cacheDigits is the length of every version that a cache gives out. Those of API servers never get as long.
+	// cacheDigits is the length of every resourceVersion of a cache. Those of API servers are shorter.
 	cacheDigits = 19
 )
 
-// translated returns a request with the versions in its body as they are where it goes. The error can be written as it is.
+// translated returns a request with the resourceVersions in its body translated for its destination. The error can be sent to a client.
 func (v *Views) translated(r *http.Request, to destination) (*http.Request, error) {
 	if !hasBody(r, to) {
 		return r, nil
@@ -115,7 +115,7 @@ func asStatus(err error, to destination) error {
 	}
 }
 
-// versionAt returns the version that stands for one of the cache's where a request goes. Any other is left for the API server to judge.
+// versionAt translates a version of the cache to that of the destination. Other versions are unchanged.
 func (v *Views) versionAt(ctx context.Context, to destination, version string) (string, error) {
 	versions, ok := v.cacheVersions(version)
 	if !ok {
@@ -179,12 +179,12 @@ func (v *Views) memberVersion(ctx context.Context, to destination, versions []st
 
 var codecs = serializer.NewCodecFactory(clientscheme.Scheme)
 
-// hidden returns the annotation of kubectl apply that an object in a member has and the cache does not show, which an update of the whole
-// object would take away.
+// hidden returns the annotation of kubectl apply that an object in a member has and the cache omits. An update of the whole object would
+// remove it.
 func (v *Views) hidden(r *http.Request, to destination) func() string {
 	return func() string {
 		if to.cluster == "" {
-			return "" // it is shown of templates only when it is kept, and then of all
+			return "" // templates have it unless the cache omits it for all objects
 		}
 		look := (&http.Request{
 			Method: http.MethodGet, URL: &url.URL{Path: objectPath(to.info)}, Header: http.Header{"Accept": {"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}},
@@ -193,20 +193,20 @@ func (v *Views) hidden(r *http.Request, to destination) func() string {
 		answer := inner.Ask(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.toMember(w, r, to.cluster) }), look)
 		var live metav1.PartialObjectMetadata
 		if answer.Code() != http.StatusOK || utiljson.Unmarshal(answer.Body(), &live) != nil {
-			return "" // the update says what is wrong
+			return "" // the update itself will fail
 		}
 		return live.Annotations[corev1.LastAppliedConfigAnnotation]
 	}
 }
 
-// restored returns a whole object without what the cache has added to it and with what it has hidden.
+// restored returns a whole object without what the cache has added, and with what it omits.
 func restored(contentType string, body []byte, hidden func() string) ([]byte, error) {
 	mediaType, _, err := mime.ParseMediaType(contentType)
 	if contentType == "" {
 		mediaType, err = runtime.ContentTypeJSON, nil
 	}
 	if err != nil || !bytes.Contains(body, []byte(names.MemberVersionAnnotation)) {
-		return body, nil //nolint:nilerr // the API server answers what it cannot read
+		return body, nil //nolint:nilerr // the API server refuses it
 	}
 	switch mediaType {
 	case runtime.ContentTypeJSON:
@@ -249,19 +249,19 @@ func restore(object metav1.Object, hidden func() string) {
 	object.SetAnnotations(annotations)
 }
 
-// preconditioned returns the options of a deletion that is meant for the object of a member, for its template.
+// preconditioned translates the options of a deletion from the object of a member to its template.
 func preconditioned(contentType string, body []byte, to destination) ([]byte, string, error) {
 	options := &metav1.DeleteOptions{}
 	object, _, err := codecs.UniversalDeserializer().Decode(body, &deleteOptions, options)
 	if err != nil {
-		return body, contentType, nil //nolint:nilerr // the API server answers what it cannot read
+		return body, contentType, nil //nolint:nilerr // the API server refuses it
 	}
 	options, ok := object.(*metav1.DeleteOptions)
 	if !ok || options.Preconditions == nil || options.Preconditions.UID == nil {
 		return body, contentType, nil
 	}
 	if *options.Preconditions.UID != to.shown.UID {
-		return body, contentType, nil // it is refused as it is
+		return body, contentType, nil // the API server will refuse it
 	}
 	options.Preconditions.UID = &to.template.UID
 	options.APIVersion, options.Kind = "v1", "DeleteOptions"

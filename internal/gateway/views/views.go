@@ -15,11 +15,11 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/router"
 )
 
-// Options say what is shown and where it is.
+// Options are the resources to show and their sources.
 type Options struct {
-	// Shares are the cluster-gateways: the replicas of each share have the same clusters.
+	// Shares are the cluster-gateways: the replicas of a share serve the same clusters.
 	Shares [][]*fleet.Upstream
-	// Resources are the member views, in every group and version they are served in.
+	// Resources are the member views, in every group and version that serves them.
 	Resources map[schema.GroupVersionResource]bool
 	// Merged serves lists and watches over all shares, if there are several.
 	Merged http.Handler
@@ -27,7 +27,7 @@ type Options struct {
 	Next http.Handler
 	// Members serves clusters/{name}/proxy.
 	Members http.Handler
-	// Template reads the JSON of the template that a request is about, as the gateway.
+	// Template reads the JSON of the template of a request with the identity of the gateway.
 	Template func(ctx context.Context, info *request.RequestInfo) ([]byte, error)
 }
 
@@ -50,7 +50,7 @@ func New(options Options) *Views {
 	return v
 }
 
-// Run keeps account of the cluster-gateways until the context ends.
+// Run probes the cluster-gateways until the context ends.
 func (v *Views) Run(ctx context.Context) {
 	for _, s := range v.shares {
 		s.watch(ctx)
@@ -58,7 +58,7 @@ func (v *Views) Run(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// ServeHTTP serves what is about objects of members and passes on the rest.
+// ServeHTTP serves requests for objects of members, and leaves the rest to Next.
 func (v *Views) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	info, found := request.RequestInfoFrom(r.Context())
 	if !found {
@@ -75,16 +75,16 @@ func (v *Views) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case info.Subresource == "" && (info.Verb == "get" || info.Verb == "list" || info.Verb == "watch"):
 		v.read(w, r, info)
 	case info.Name == "":
-		v.Next.ServeHTTP(w, r) // what is created is a template
+		v.Next.ServeHTTP(w, r) // creates make templates
 	default:
 		v.act(w, r, info)
 	}
 }
 
-// metricsGroup is the API group of what pods and nodes use. It is asked for at the members, and read only.
+// metricsGroup is the API group of resource metrics. It is read-only, and served by the members.
 const metricsGroup = "metrics.k8s.io"
 
-// shows reports whether a request is about a member view.
+// shows reports whether a request is for a member view.
 func (v *Views) shows(r *http.Request, info *request.RequestInfo) bool {
 	if !info.IsResourceRequest || len(v.shares) == 0 || router.OnFederationSurface(r.Context()) {
 		return false

@@ -20,7 +20,7 @@ import (
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
-// watch answers with what the cluster-gateways tell.
+// watch serves a watch, merged over all shares.
 func (v *Views) watch(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
 	if len(v.shares) == 1 {
 		v.readFirst(&eventWriter{ResponseWriter: w}, r, info)
@@ -30,42 +30,42 @@ func (v *Views) watch(w http.ResponseWriter, r *http.Request, info *request.Requ
 	merged := r.Clone(r.Context())
 	merged.Header.Set(views.ContestedHeader, "true")
 	if query := merged.URL.Query(); query.Get("includeObject") == string(metav1.IncludeNone) {
-		// What is contested is known by the objects. They are left out here.
+		// Contested events are recognized by their objects, which are removed afterwards.
 		query.Set("includeObject", string(metav1.IncludeMetadata))
 		merged.URL.RawQuery = query.Encode()
 		c.omitObjects = true
 	}
-	v.Merged.ServeHTTP(&eventWriter{ResponseWriter: w, change: c.settle}, merged)
+	v.Merged.ServeHTTP(&eventWriter{ResponseWriter: w, change: c.resolve}, merged)
 }
 
-// contest settles which object is shown of those that clusters of different shares have under one name. Each share knows of all, but hears of them at its
-// own time: what one tells may be out of date in another. When an object comes or goes in the one's view whose name others have, the one says so
-// instead of telling of the object, and all are asked what they show by then. As each says so whenever its view changes, the last answer is right, and
-// nobody hears that an object is gone after having heard of the one that took its place. Several answers may be the same: the client hears of it once.
+// contest decides which object a watch shows if clusters of different shares have objects of one name. Each share knows all of them, but
+// learns of changes at its own time. So when a contested object appears in or leaves the view of a share, the share marks the event as
+// contested, and the contest asks all shares what they show now. As each share does so on every change of its view, the last answer is
+// right, and no client gets a deletion after the object that took its place. Equal answers are sent once.
 type contest struct {
 	shares      []*share
 	r           *http.Request
 	info        *request.RequestInfo
 	omitObjects bool
-	// told is what the client has last heard of names that were contested; the zero value that there is nothing.
-	told map[string]telling
+	// sent is the last state of contested names that the client got; the zero value is a deletion.
+	sent map[string]sentState
 }
 
-// telling is what tells one state of an object from others.
-type telling struct{ uid, version, staleSince string }
+// sentState identifies a state of an object.
+type sentState struct{ uid, version, staleSince string }
 
-// mostTold bounds how many names a watch remembers. Of one that is forgotten a client may hear something twice.
-const mostTold = 256
+// maxSent bounds the names that a watch remembers. Of a forgotten one a client may get an event twice.
+const maxSent = 256
 
-func tellingOf(event *splice.Event) telling {
+func stateOf(event *splice.Event) sentState {
 	if event.Type == splice.Deleted {
-		return telling{}
+		return sentState{}
 	}
-	return telling{event.Object.UID, event.Object.Annotation(names.MemberVersionAnnotation), event.Object.Annotation(names.StaleSinceAnnotation)}
+	return sentState{event.Object.UID, event.Object.Annotation(names.MemberVersionAnnotation), event.Object.Annotation(names.StaleSinceAnnotation)}
 }
 
-// before tells whether the client has heard of a later state of the same object. Versions of one object are those of its member, and grow.
-func (t telling) before(later telling) bool {
+// before reports whether a state is older than another one of the same object. The versions are those of its member, and grow.
+func (t sentState) before(later sentState) bool {
 	if t.uid == "" || t.uid != later.uid {
 		return false
 	}
@@ -74,28 +74,28 @@ func (t telling) before(later telling) bool {
 	return err == nil && errLater == nil && mine < theirs
 }
 
-// note remembers what the client hears of a name, and tells whether that is news.
-func (c *contest) note(key string, now telling) bool {
-	if last, known := c.told[key]; known && (last == now || now.before(last)) {
+// note stores the state that the client gets of a name, and reports whether it is new.
+func (c *contest) note(key string, now sentState) bool {
+	if last, known := c.sent[key]; known && (last == now || now.before(last)) {
 		return false
 	}
-	if c.told == nil {
-		c.told = map[string]telling{}
+	if c.sent == nil {
+		c.sent = map[string]sentState{}
 	}
-	if _, known := c.told[key]; !known && len(c.told) >= mostTold {
-		for other := range c.told {
-			delete(c.told, other)
+	if _, known := c.sent[key]; !known && len(c.sent) >= maxSent {
+		for other := range c.sent {
+			delete(c.sent, other)
 			break
 		}
 	}
-	c.told[key] = now
+	c.sent[key] = now
 	return true
 }
 
-// settle returns what the client is told instead of an event of the merged watch; nothing if it has been told.
-func (c *contest) settle(frame []byte, encoding splice.Encoding) ([]byte, error) {
+// resolve returns the frame to send in place of an event of the merged watch; nothing if the client has got that state.
+func (c *contest) resolve(frame []byte, encoding splice.Encoding) ([]byte, error) {
 	suspected := bytes.Contains(frame, []byte(names.ContestedAnnotation))
-	if !suspected && !c.omitObjects && len(c.told) == 0 {
+	if !suspected && !c.omitObjects && len(c.sent) == 0 {
 		return frame, nil
 	}
 	event, err := splice.ParseEvent(unframed(frame, encoding), encoding)
@@ -114,11 +114,11 @@ func (c *contest) settle(frame []byte, encoding splice.Encoding) ([]byte, error)
 	}
 	if event.Type == splice.Added || event.Type == splice.Modified || event.Type == splice.Deleted {
 		key := event.Object.Key()
-		last, remembered := c.told[key]
+		last, remembered := c.sent[key]
 		if event.Type == splice.Deleted && !contested && last.uid != "" && last.uid != event.Object.UID {
-			return nil, nil // the client has another by now
+			return nil, nil // the client has got another object since
 		}
-		if (contested || remembered) && !c.note(key, tellingOf(event)) {
+		if (contested || remembered) && !c.note(key, stateOf(event)) {
 			return nil, nil
 		}
 	}
@@ -132,11 +132,11 @@ func (c *contest) settle(frame []byte, encoding splice.Encoding) ([]byte, error)
 	}
 }
 
-// shown asks all shares for the object that is shown under the name of an event's. It is nil if there is none.
+// shown asks all shares for the object that they show under the name of an event's object; nil if there is none.
 func (c *contest) shown(event *splice.Event) (*splice.Event, error) {
 	at, err := position.Parse(event.Object.ResourceVersion)
 	if err != nil || len(at.Versions) != len(c.shares) {
-		return nil, fmt.Errorf("%s is contested at a position that is not one of these shares", event.Object.Key())
+		return nil, fmt.Errorf("%s is contested at a position with a different number of shares", event.Object.Key())
 	}
 	for i, s := range c.shares {
 		shown, err := c.ask(s, at.Versions[i], event)
@@ -147,7 +147,7 @@ func (c *contest) shown(event *splice.Event) (*splice.Event, error) {
 	return nil, nil
 }
 
-// ask asks the replica of a share that has told of a version, or whichever is as far.
+// ask asks a replica of a share that has reached a version.
 func (c *contest) ask(s *share, version uint64, event *splice.Event) (*splice.Event, error) {
 	info := *c.info
 	info.Namespace = event.Object.Namespace
@@ -160,7 +160,7 @@ func (c *contest) ask(s *share, version uint64, event *splice.Event) (*splice.Ev
 	if include := given.Get("includeObject"); include != "" && !c.omitObjects {
 		query.Set("includeObject", include)
 	}
-	failure := errors.New("there is no replica")
+	failure := errors.New("the share has no replica")
 	for _, r := range s.choose(callerOf(c.r.Context())) {
 		shown, err := c.first(r, collectionPath(&info), query)
 		if err == nil {
@@ -171,7 +171,7 @@ func (c *contest) ask(s *share, version uint64, event *splice.Event) (*splice.Ev
 	return nil, fmt.Errorf("looking up which %s %s is shown: %w", c.info.Resource, event.Object.Key(), failure)
 }
 
-// first returns the first event of a watch that begins with everything, or nil if there is nothing.
+// first returns the first initial event of a watch, nil if there is none.
 func (c *contest) first(r *replica, path string, query url.Values) (*splice.Event, error) {
 	ctx, cancel := context.WithCancel(c.r.Context())
 	defer cancel()
@@ -183,7 +183,7 @@ func (c *contest) first(r *replica, path string, query url.Values) (*splice.Even
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answers %s", r.upstream.Name(), response.Status)
+		return nil, fmt.Errorf("%s answered %s", r.upstream.Name(), response.Status)
 	}
 	events := splice.NewEventReader(response.Body, encodingOf(response.Header), 0)
 	for {
@@ -192,7 +192,7 @@ func (c *contest) first(r *replica, path string, query url.Values) (*splice.Even
 		case err != nil:
 			return nil, errors.Join(err, io.ErrUnexpectedEOF)
 		case event.Type == splice.Error:
-			return nil, fmt.Errorf("%s answers %d %s", r.upstream.Name(), event.Code, event.Reason)
+			return nil, fmt.Errorf("%s answered %d %s", r.upstream.Name(), event.Code, event.Reason)
 		case event.Type == splice.Bookmark && event.InitialEventsEnd:
 			return nil, nil
 		case event.Type == splice.Added:

@@ -29,45 +29,45 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// unlucky begins the name of what is written to a cell just before it is lost, and reaches no backup. Nobody watches it: it is in another
-// namespace.
-const unlucky = "unlucky"
+// unsaved is the name prefix of an object that is written to a cell just before it is lost, and is in no backup. It is in a namespace that
+// no informer watches.
+const unsaved = "unsaved"
 
-// testCutOff pauses a cell as a whole, has it given up without being told to, goes on without it and lets it wake up: it must not get
-// through to members, nor gateways to it.
+// testCutOff pauses all processes of a cell until it is failed over automatically, and then resumes them: members must refuse its engine,
+// and it must refuse gateways.
 func (w *world) testCutOff(t *testing.T) {
 	const lost = "cell-c"
 	w.pauseWriting()
-	w.settleBackup()
+	w.waitBackupComplete()
 	w.killHubManager() // so that nothing more is backed up
 	w.writeTo(lost)
 	w.signal(lost+"/", "pause")
-	w.givenUpByItself(lost)
-	w.gatewayKnows() // until then it may send writes to the cell, and nobody could tell what became of them
+	w.failOverAutomatically(lost)
+	w.waitGatewayTopology() // before that, the outcome of writes to the cell would be unknown
 	w.resumeWriting()
 	w.update("nginx:6")
-	w.beganAnew()
+	w.waitRelisted()
 
 	w.signal(lost+"/", "resume")
-	// Its engine believes that all is as before. Somebody changes a workload there, and it does what it can.
+	// Its engine does not know of the failover. Change a workload there, so that it tries to apply it.
 	deployment := w.ownedBy(lost)
 	patch := []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"web","image":"nginx:forbidden"}]}}}}`)
-	testenv.Eventually(t, "the cell that was cut off is awake", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "the cell answers again", func(ctx context.Context) (bool, error) {
 		_, err := w.cellClient(lost).AppsV1().Deployments(namespace).Patch(ctx, deployment, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 		return err == nil, err
 	})
-	testenv.Eventually(t, "the engine of the cell that was cut off has tried and failed", func(ctx context.Context) (bool, error) {
-		return w.refusedWork(ctx, lost, deployment)
+	testenv.Eventually(t, "the engine of the cell has failed to apply the change", func(ctx context.Context) (bool, error) {
+		return w.workRefused(ctx, lost, deployment)
 	})
 	w.checkImages("nginx:6")
-	w.refusedByMembers(lost)
-	w.closed(lost)
+	w.waitRefusedByMembers(lost)
+	w.waitFenced(lost)
 }
 
-// givenUpByItself lets a hub manager do without the operator, in the place of the one that is halted.
-func (w *world) givenUpByItself(cell string) {
+// failOverAutomatically runs a hub manager with automatic failover, in place of the halted one, until it has failed a cell over.
+func (w *world) failOverAutomatically(cell string) {
 	w.Helper()
-	defer w.took("is given up by itself")()
+	defer w.logDuration("automatic failover")()
 	port, err := ports.Choose()
 	if err != nil {
 		w.Fatal(err)
@@ -78,7 +78,7 @@ func (w *world) givenUpByItself(cell string) {
 	if err := manager.Start(); err != nil {
 		w.Fatal(err)
 	}
-	testenv.Eventually(w, cell+" is given up", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(w, cell+" is marked as failed", func(ctx context.Context) (bool, error) {
 		return slices.ContainsFunc(w.topology(ctx).Spec.Cells, func(c v1alpha1.TopologyCell) bool {
 			return c.Name == cell && c.State == v1alpha1.CellStateFailed
 		}), nil
@@ -89,76 +89,76 @@ func (w *world) givenUpByItself(cell string) {
 	_ = manager.Wait() // it was killed
 	w.releaseLease()
 	w.signal("hub-manager", "resurrect")
-	w.completes("cells", "watch")
+	w.runChange("cells", "watch")
 }
 
-// testSalvage lets the cell return that was cut off: what only it had is kept as files, and nothing of it comes back.
+// testSalvage lets the cell join again: objects that only it had are kept as files and are not restored.
 func (w *world) testSalvage(t *testing.T) {
-	w.completes("cells", "rejoin", "cell-c")
-	files, err := filepath.Glob(filepath.Join(w.dir, "hub-manager", "state", "cell-c-*", "*"+unlucky+"*.yaml"))
+	w.runChange("cells", "rejoin", "cell-c")
+	files, err := filepath.Glob(filepath.Join(w.dir, "hub-manager", "state", "cell-c-*", "*"+unsaved+"*.yaml"))
 	if err != nil || len(files) != 1 {
-		t.Fatalf("%d files are kept (%v)", len(files), err)
+		t.Fatalf("%d files are kept, want 1 (%v)", len(files), err)
 	}
 	content, err := os.ReadFile(files[0])
-	if err != nil || !strings.Contains(string(content), "text: nobody knows") {
-		t.Errorf("what was kept reads %q (%v)", content, err)
+	if err != nil || !strings.Contains(string(content), "text: unsaved") {
+		t.Errorf("the kept file contains %q (%v)", content, err)
 	}
 	events := w.run("kubectl", "--context", "hub", "get", "events", "-A", "-o", "jsonpath={.items[*].message}")
-	if !strings.Contains(events, unlucky) {
-		t.Errorf("no event speaks of it: %s", events)
+	if !strings.Contains(events, unsaved) {
+		t.Errorf("no event names the object: %s", events)
 	}
 	list, err := w.gateway.CoreV1().ConfigMaps(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, object := range list.Items {
-		if strings.HasPrefix(object.Name, unlucky) {
-			t.Errorf("%s is back", object.Name)
+		if strings.HasPrefix(object.Name, unsaved) {
+			t.Errorf("%s was restored", object.Name)
 		}
 	}
-	w.noDisturbance()
+	w.checkNoRelist()
 	w.update("nginx:7")
 }
 
-// bulk is how many objects make a change last.
+// bulk is the number of objects that make a change last long enough.
 const bulk = 1000
 
-// onItsWay is what a command shows while objects move: how many of how many, how fast and how long it takes.
-var onItsWay = regexp.MustCompile(`moving +\[=* *\] \d+/[1-9]\d*, \d+/s, \S+ to go, \d+ requests held`)
+// progressLine is the output of a command while objects move: moved and total objects, rate and remaining time.
+var progressLine = regexp.MustCompile(`moving +\[=* *\] \d+/[1-9]\d*, \d+/s, \S+ to go, \d+ requests held`)
 
-// testFailoverDuringAChange kills the cell that others move to. It stops to answer first, so that the change is sure to be under way.
+// testFailoverDuringAChange kills the cell that objects move to. It is paused before, so that the change cannot end too early.
 func (w *world) testFailoverDuringAChange(t *testing.T) {
 	w.createBulk()
 	w.pauseWriting()
-	w.settleBackup()
+	w.waitBackupComplete()
 	w.run("kubectl", "--context", "hub", "patch", "celltopology", "default", "--type=merge", "-p", `{"spec":{"migration":{"window":1}}}`)
-	w.interrupted(onItsWay, "cells", "drain", "cell-c")
+	w.runInterrupted(progressLine, "cells", "drain", "cell-c")
 	w.signal("cell-b/kube-apiserver", "pause")
-	w.toldOfMove()
+	w.checkMoveReported()
 	frozen := w.frozenIn("cell-c")
 	w.killHubManager()
 	w.signal("cell-b/kube-apiserver", "resume")
-	w.toldOfHeld(frozen)
+	w.checkHeldWriteReported(frozen)
 	if phase := w.topology(t.Context()).Status.Phase; phase != v1alpha1.TopologyMoving {
-		t.Fatalf("the change was over before anything could happen to it: %s", phase)
+		t.Fatalf("the change ended before the cell was killed: %s", phase)
 	}
 	w.signal("cell-b/", "halt")
 	w.signal("hub-manager", "resurrect")
-	w.completes("cells", "failover", "cell-b")
-	w.gatewayKnows()
+	w.runChange("cells", "failover", "cell-b")
+	w.waitGatewayTopology()
 	w.resumeWriting()
 	w.update("nginx:8")
-	w.beganAnew()
+	w.waitRelisted()
 	w.checkBulk()
 	if left := w.topology(t.Context()).Spec.Cells; len(left) != 2 {
 		t.Errorf("cell-c has not left: %+v", left)
 	}
-	w.readToItsEnd("cell-c")
+	w.waitReadToEnd("cell-c")
 	w.run("kubectl", "--context", "hub", "patch", "celltopology", "default", "--type=merge", "-p", `{"spec":{"migration":{"window":64}}}`)
-	w.completes("cells", "watch")
+	w.runChange("cells", "watch")
 }
 
-// frozenIn returns the path of an object that a cell has frozen, to be moved on.
+// frozenIn returns the path of an object that is frozen in a cell.
 func (w *world) frozenIn(cell string) (path string) {
 	w.Helper()
 	client := dynamic.NewForConfigOrDie(w.context(cell))
@@ -183,28 +183,28 @@ func (w *world) frozenIn(cell string) (path string) {
 	return path
 }
 
-// testSecondFailover brings the cells back, and kills two of them one after the other, so that what one has taken over is taken over again.
+// testSecondFailover lets the cells join again and kills two of them one after the other, so that objects are taken over twice.
 func (w *world) testSecondFailover(*testing.T) {
 	w.signal("cell-b/", "resurrect")
-	w.completes("cells", "rejoin", "cell-b")
+	w.runChange("cells", "rejoin", "cell-b")
 	w.addByManifests("cell-c")
-	w.noDisturbance()
+	w.checkNoRelist()
 	w.pauseWriting()
 	for _, lost := range []string{"cell-c", "cell-b"} {
-		w.settleBackup()
+		w.waitBackupComplete()
 		w.signal(lost+"/", "halt")
-		w.completes("cells", "failover", lost)
-		w.gatewayKnows()
+		w.runChange("cells", "failover", lost)
+		w.waitGatewayTopology()
 	}
 	w.resumeWriting()
 	w.update("nginx:9")
-	w.beganAnew()
+	w.waitRelisted()
 	w.checkBulk()
 }
 
 func (w *world) createBulk() {
 	w.Helper()
-	defer w.took("many objects are made")()
+	defer w.logDuration("create bulk objects")()
 	var group errgroup.Group
 	group.SetLimit(16)
 	for i := range bulk {
@@ -232,26 +232,26 @@ func (w *world) checkBulk() {
 		}
 	}
 	if found != bulk {
-		w.Errorf("%d of %d objects are there", found, bulk)
+		w.Errorf("%d of %d bulk objects exist", found, bulk)
 	}
 }
 
 func (w *world) topology(ctx context.Context) *v1alpha1.CellTopology {
 	w.Helper()
 	topology := &v1alpha1.CellTopology{}
-	w.ofHub(ctx, "celltopologies/"+v1alpha1.CellTopologyName, topology)
+	w.getFromHub(ctx, "celltopologies/"+v1alpha1.CellTopologyName, topology)
 	return topology
 }
 
 func (w *world) cell(ctx context.Context, name string) *v1alpha1.Cell {
 	w.Helper()
 	cell := &v1alpha1.Cell{}
-	w.ofHub(ctx, "cells/"+name, cell)
+	w.getFromHub(ctx, "cells/"+name, cell)
 	return cell
 }
 
-// ofHub reads an object of the hub.
-func (w *world) ofHub(ctx context.Context, path string, into any) {
+// getFromHub reads an object of the hub.
+func (w *world) getFromHub(ctx context.Context, path string, into any) {
 	w.Helper()
 	body, err := w.hub.CoreV1().RESTClient().Get().AbsPath("/apis/cellplane.io/v1alpha1/" + path).DoRaw(ctx)
 	if err != nil {
@@ -262,11 +262,11 @@ func (w *world) ofHub(ctx context.Context, path string, into any) {
 	}
 }
 
-// writeTo creates an object in a cell through the gateway, and removes those that turn out to be elsewhere.
+// writeTo creates an object through the gateway that is stored in a cell. It tries names until one is.
 func (w *world) writeTo(cell string) {
 	w.Helper()
 	for i := 0; ; i++ {
-		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", unlucky, i)}, Data: map[string]string{"text": "nobody knows"}}
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", unsaved, i)}, Data: map[string]string{"text": "unsaved"}}
 		if _, err := w.gateway.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(w.Context(), object, metav1.CreateOptions{}); err != nil {
 			w.Fatal(err)
 		}
@@ -283,10 +283,10 @@ func (w *world) writeTo(cell string) {
 	}
 }
 
-// ownedBy returns a Deployment that a cell takes for its own.
+// ownedBy returns a Deployment that a cell stores and has not moved away.
 func (w *world) ownedBy(cell string) (name string) {
 	w.Helper()
-	defer w.took("the cell answers")()
+	defer w.logDuration("the cell answers")()
 	testenv.Eventually(w, cell+" answers", func(ctx context.Context) (bool, error) {
 		list, err := w.cellClient(cell).AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{LabelSelector: "!" + names.RebalanceStatusLabel})
 		if err != nil || len(list.Items) == 0 {
@@ -298,8 +298,8 @@ func (w *world) ownedBy(cell string) (name string) {
 	return name
 }
 
-// refusedWork reports whether the engine of a cell has tried to carry what nobody should have, and could not.
-func (w *world) refusedWork(ctx context.Context, cell, deployment string) (bool, error) {
+// workRefused reports whether the engine of a cell has tried and failed to apply the forbidden image.
+func (w *world) workRefused(ctx context.Context, cell, deployment string) (bool, error) {
 	body, err := w.cellClient(cell).CoreV1().RESTClient().Get().AbsPath("/apis/work.karmada.io/v1alpha1/namespaces/karmada-es-member1/works").DoRaw(ctx)
 	if err != nil {
 		return false, err
@@ -326,7 +326,7 @@ func (w *world) refusedWork(ctx context.Context, cell, deployment string) (bool,
 		}
 		return false, fmt.Errorf("its conditions are %v", work.Status.Conditions)
 	}
-	return false, fmt.Errorf("no Work carries it yet")
+	return false, fmt.Errorf("no Work has the image yet")
 }
 
 func (w *world) checkImages(image string) {
@@ -344,10 +344,10 @@ func (w *world) checkImages(image string) {
 	}
 }
 
-// refusedByMembers waits until the identity of a cell is refused in the members. The cell may have been told to forget it.
-func (w *world) refusedByMembers(cell string) {
+// waitRefusedByMembers waits until members refuse the identity of a cell, or the cell has no credentials any more.
+func (w *world) waitRefusedByMembers(cell string) {
 	w.Helper()
-	defer w.took("members refuse the cell")()
+	defer w.logDuration("members refuse the cell")()
 	for i := range w.members {
 		member := fmt.Sprintf("member%d", i+1)
 		testenv.Eventually(w, cell+" has lost its identity in "+member, func(ctx context.Context) (bool, error) {
@@ -368,21 +368,21 @@ func (w *world) refusedByMembers(cell string) {
 	}
 }
 
-// withdrawn waits until nobody has credentials of a cell for members any more.
-func (w *world) withdrawn(cell string) {
+// waitIdentitiesRemoved waits until the hub has no credentials of a cell for members any more.
+func (w *world) waitIdentitiesRemoved(cell string) {
 	w.Helper()
-	defer w.took("identities are withdrawn")()
+	defer w.logDuration("identities are removed")()
 	testenv.Eventually(w, cell+" has no identity in any member", func(ctx context.Context) (bool, error) {
 		list, err := w.hub.CoreV1().Secrets(names.ClusterNamespace).List(ctx, metav1.ListOptions{LabelSelector: names.CellLabel + "=" + cell})
 		return err == nil && len(list.Items) == 0, err
 	})
 }
 
-// closed waits until a failed cell refuses whoever routes by an older map.
-func (w *world) closed(cell string) {
+// waitFenced waits until a failed cell refuses requests that were routed by an older topology.
+func (w *world) waitFenced(cell string) {
 	w.Helper()
-	defer w.took("the cell is closed")()
-	testenv.Eventually(w, cell+" refuses older maps", func(ctx context.Context) (bool, error) {
+	defer w.logDuration("the cell is fenced")()
+	testenv.Eventually(w, cell+" refuses older epochs", func(ctx context.Context) (bool, error) {
 		lease, err := w.cellClient(cell).CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, "cellplane-fence", metav1.GetOptions{})
 		if err != nil {
 			return false, err
@@ -392,7 +392,7 @@ func (w *world) closed(cell string) {
 				return true, nil
 			}
 		}
-		return false, fmt.Errorf("its fence says %v", lease.Annotations)
+		return false, fmt.Errorf("its fence is at %v", lease.Annotations)
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
 )
 
-// describing serves descriptions as API servers do, and counts the documents that were read as a whole.
+// describing serves OpenAPI documents as API servers do, and counts those that were read completely.
 func describing(t *testing.T) (service *handler3.OpenAPIService, read *atomic.Int64, hub http.Handler) {
 	t.Helper()
 	service, read = handler3.NewOpenAPIService(), new(atomic.Int64)
@@ -61,24 +61,24 @@ func ask(d *Documents, path string, header http.Header) *http.Response {
 	return recorder.Result()
 }
 
-// TestJudgedOnce shows that a document is looked through once per change, that one which may be told as a whole is passed on with all
-// that makes clients keep it, and that the hash under which they keep it tells what it told them.
-func TestJudgedOnce(t *testing.T) {
+// TestFilteredOnce checks that a document is filtered once per change, that one with nothing to remove is forwarded with its caching
+// headers, and that its hash depends on what was removed.
+func TestFilteredOnce(t *testing.T) {
 	service, read, handler := describing(t)
 	describe(t, service, "deployments", "statefulsets")
 	var current atomic.Pointer[kinds.Announced]
 	d := New(hubOf(t, handler), "", current.Load)
 	if response := ask(d, indexPath, nil); response.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("before anything is known: %s", response.Status)
+		t.Errorf("before the API is known: %s", response.Status)
 	}
 
 	current.Store(kinds.NewAnnounced(deployments))
 	withheld := address(t, d)
-	etag := checkTold(t, d, withheld, "deployments")
-	if got := read.Load(); got != 2 { // by the client's request, and to look through it
+	etag := checkPaths(t, d, withheld, "deployments")
+	if got := read.Load(); got != 2 { // by the client's request, and to filter it
 		t.Errorf("the document was read %d times for one client", got)
 	}
-	checkTold(t, d, withheld, "deployments")
+	checkPaths(t, d, withheld, "deployments")
 	checkUnchanged(t, d, withheld, etag)
 	if got := read.Load(); got != 2 {
 		t.Errorf("the document was read %d times, though it has not changed", got)
@@ -87,21 +87,21 @@ func TestJudgedOnce(t *testing.T) {
 	current.Store(kinds.NewAnnounced(deployments, schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "statefulsets"}))
 	whole := address(t, d)
 	if moved := ask(d, withheld, nil); moved.StatusCode != http.StatusMovedPermanently || moved.Header.Get("Location") != whole || whole == withheld {
-		t.Errorf("what less was told under leads to %q, %s, want %s", moved.Header.Get("Location"), moved.Status, whole)
+		t.Errorf("the address of the filtered document redirects to %q, %s, want %s", moved.Header.Get("Location"), moved.Status, whole)
 	}
 	before := read.Load()
-	etag = checkTold(t, d, whole, "deployments", "statefulsets")
-	checkTold(t, d, whole, "deployments", "statefulsets")
+	etag = checkPaths(t, d, whole, "deployments", "statefulsets")
+	checkPaths(t, d, whole, "deployments", "statefulsets")
 	checkUnchanged(t, d, whole, etag)
-	if got := read.Load() - before; got != 3 { // by two clients, and to look through it once
+	if got := read.Load() - before; got != 3 { // by two clients, and to filter it once
 		t.Errorf("the document was read %d times for two clients", got)
 	}
 	if response := ask(d, whole, nil); !strings.Contains(response.Header.Get("Cache-Control"), "immutable") {
-		t.Errorf("clients are not told that they may keep it: %v", response.Header)
+		t.Errorf("the caching headers are missing: %v", response.Header)
 	}
 
 	describe(t, service, "deployments", "statefulsets", "daemonsets")
-	checkTold(t, d, indexPath+"/apis/apps/v1", "deployments", "statefulsets")
+	checkPaths(t, d, indexPath+"/apis/apps/v1", "deployments", "statefulsets")
 	current.Store(kinds.NewAnnounced(configMaps))
 	if response := ask(d, indexPath+"/apis/apps/v1", nil); response.StatusCode != http.StatusNotFound {
 		t.Errorf("a document of which nothing is announced: %s", response.Status)
@@ -118,20 +118,20 @@ func address(t *testing.T, d *Documents) string {
 	return index.Paths["apis/apps/v1"].ServerRelativeURL
 }
 
-// checkTold checks that a document tells of some resources and of no other, and returns its ETag.
-func checkTold(t *testing.T, d *Documents, at string, resources ...string) (etag string) {
+// checkPaths checks that a document describes some resources and no others, and returns its ETag.
+func checkPaths(t *testing.T, d *Documents, at string, resources ...string) (etag string) {
 	t.Helper()
 	response := ask(d, at, nil)
 	var document struct{ Paths map[string]any }
 	if err := json.NewDecoder(response.Body).Decode(&document); err != nil {
 		t.Fatal(err)
 	}
-	told := len(document.Paths) == len(resources)
+	same := len(document.Paths) == len(resources)
 	for _, resource := range resources {
-		told = told && document.Paths["/apis/apps/v1/"+resource] != nil
+		same = same && document.Paths["/apis/apps/v1/"+resource] != nil
 	}
-	if !told {
-		t.Errorf("%s tells of %v, want %v", at, document.Paths, resources)
+	if !same {
+		t.Errorf("%s describes %v, want %v", at, document.Paths, resources)
 	}
 	return response.Header.Get("Etag")
 }
@@ -139,6 +139,6 @@ func checkTold(t *testing.T, d *Documents, at string, resources ...string) (etag
 func checkUnchanged(t *testing.T, d *Documents, at, etag string) {
 	t.Helper()
 	if response := ask(d, at, http.Header{"If-None-Match": {etag}}); response.StatusCode != http.StatusNotModified {
-		t.Errorf("what the client has is answered %s", response.Status)
+		t.Errorf("a cached document: %s, want 304", response.Status)
 	}
 }

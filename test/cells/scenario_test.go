@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// TestCellsComeGoAndDie is the life of a federation as its operator makes it and its users must not notice. The steps build on each
-// other; after each of them nothing may be lost, doubled or disturbed.
+// TestCellsComeGoAndDie adds, weighs, drains and kills cells while users work. The steps build on each other. After each of them, no
+// write may be lost, no object may exist twice, and no workload in a member may have changed.
 func TestCellsComeGoAndDie(t *testing.T) {
 	w := newWorld(t)
 	w.createWorkloads()
 	w.createBystanders()
 	w.startWatching()
 	w.startWriting()
-	w.startTouching()
+	w.startBystanderWriter()
 	for _, step := range []struct {
 		name string
 		do   func(t *testing.T)
@@ -60,69 +60,71 @@ func (w *world) testBadInput(*testing.T) {
 		{"cells abort", "no change is under way"},
 		{"cells plan drain cell-x", "there is no cell cell-x"},
 	} {
-		refusals = append(refusals, func() { w.refused(test.want, strings.Fields(test.args)...) })
+		refusals = append(refusals, func() { w.runRefused(test.want, strings.Fields(test.args)...) })
 	}
-	atOnce(refusals...)
+	inParallel(refusals...)
 	if out := w.run("cells", "plan", "add", "cell-c"); !strings.Contains(out, "Nothing has been changed.") || !strings.Contains(out, "cell-c") {
-		w.Errorf("the plan reads\n%s", out)
+		w.Errorf("unexpected plan:\n%s", out)
 	}
 }
 
 var movedSome = regexp.MustCompile(`Done: epoch \d+, ([1-9]\d*) objects moved`)
 
 func (w *world) testAdd(t *testing.T) {
-	counting := w.counting()
-	out := w.completes("cells", "add", "cell-c")
+	before := w.counters()
+	out := w.runChange("cells", "add", "cell-c")
 	moved := movedSome.FindStringSubmatch(out)
 	if moved == nil {
-		t.Fatalf("a cell has joined without saying what moved:\n%s", out)
+		t.Fatalf("the command does not report the moved objects:\n%s", out)
 	}
 	if out := w.run("cells", "list"); !strings.Contains(out, "cell-c") || strings.Contains(out, "under way") {
-		w.Errorf("the list reads\n%s", out)
+		w.Errorf("unexpected list:\n%s", out)
 	}
-	w.noDisturbance()
-	w.toldOfChange(moved[1], counting)
+	w.checkNoRelist()
+	w.checkChangeReported(moved[1], before)
 	w.update("nginx:2")
 }
 
 func (w *world) testWeight(*testing.T) {
-	w.completes("cells", "weight", "cell-c", "3")
-	w.noDisturbance()
-	w.backupIsTold("cell-a", "cell-b", "cell-c")
+	w.runChange("cells", "weight", "cell-c", "3")
+	w.checkNoRelist()
+	w.waitBackupReported("cell-a", "cell-b", "cell-c")
 }
 
 func (w *world) testDrain(*testing.T) {
-	w.completes("cells", "drain", "cell-a")
-	w.noDisturbance()
-	w.inStep()
+	w.runChange("cells", "drain", "cell-a")
+	w.checkNoRelist()
+	w.waitInformersUpToDate()
 	w.update("nginx:3")
-	w.withdrawn("cell-a")
 }
 
-// testAbort turns a change back that cannot get on, because the joining cell does not answer. The change is made by kubectl. Nobody notices:
-// the cell, which has left before, is left alone until everybody has read it to its end.
+// testAbort rolls back a change, made with kubectl, that cannot progress because the joining cell does not answer. The cell had left
+// before, and informers must have read it to its end first, so that they need not list again.
 func (w *world) testAbort(*testing.T) {
-	w.readToItsEnd("cell-a")
+	w.writeInLeftCell("cell-a")
+	w.waitReadToEnd("cell-a")
+	w.waitIdentitiesRemoved("cell-a")
 	w.signal("cell-a/kube-apiserver", "pause")
 	w.run("kubectl", "--context", "hub", "patch", "celltopology", "default", "--type=json", "-p",
 		`[{"op":"add","path":"/spec/cells/-","value":{"name":"cell-a","weight":1,"state":"In"}}]`)
-	w.interrupted(regexp.MustCompile(`, \d+ requests held`), "cells", "watch")
+	w.runInterrupted(regexp.MustCompile(`, \d+ requests held`), "cells", "watch")
 	var refusals []func()
 	for _, second := range []string{"cells drain cell-b", "cells weight cell-b 2", "cells add cell-d"} {
-		refusals = append(refusals, func() { w.refused("another change is under way: cell-a is joining", strings.Fields(second)...) })
+		refusals = append(refusals, func() { w.runRefused("another change is under way: cell-a is joining", strings.Fields(second)...) })
 	}
-	atOnce(append(refusals, w.patchRefused)...)
+	inParallel(append(refusals, w.patchRefused)...)
 	w.run("cells", "abort", "--wait=false")
 	w.signal("cell-a/kube-apiserver", "resume")
-	w.completes("cells", "watch")
-	w.noDisturbance()
-	w.readToItsEnd("cell-a")
+	w.runChange("cells", "watch")
+	w.checkNoRelist()
+	w.writeInLeftCell("cell-a")
+	w.waitReadToEnd("cell-a")
 	w.addByFlags("cell-a")
-	w.inStep()
-	w.noDisturbance()
+	w.waitInformersUpToDate()
+	w.checkNoRelist()
 }
 
-// patchRefused expects the hub itself to refuse a second change, with what is running.
+// patchRefused checks that the hub refuses a second change.
 func (w *world) patchRefused() {
 	w.Helper()
 	output, err := w.command(w.Context(), "kubectl", "--context", "hub", "patch", "celltopology", "default", "--type=json", "-p",
@@ -132,25 +134,25 @@ func (w *world) patchRefused() {
 	}
 }
 
-// testFailover kills all processes of a cell at once, and the hub manager some time before, while everybody writes.
+// testFailover kills the hub manager, and later all processes of a cell at once, while writers continue.
 func (w *world) testFailover(*testing.T) {
-	w.stopTouching() // what they would write from here on may be lost
+	w.stopBystanderWriter() // its writes could be lost from here on
 	w.expectLosses()
 	w.signal("cell-b/", "halt")
 	w.signal("hub-manager", "resurrect")
-	w.completes("cells", "failover", "cell-b")
-	w.gatewayKnows()
-	w.toldOfLoss("cell-b")
+	w.runChange("cells", "failover", "cell-b")
+	w.waitGatewayTopology()
+	w.checkFailoverReported("cell-b")
 	w.update("nginx:4")
-	w.beganAnew() // as after the restore of any etcd
+	w.waitRelisted() // as after the restore of any etcd
 	w.acceptLosses()
 }
 
-// testRejoin brings the cell back: every write that was lost is told of, and kept.
+// testRejoin lets the cell join again: every lost write must be kept as a file.
 func (w *world) testRejoin(*testing.T) {
 	w.signal("cell-b/", "resurrect")
-	w.completes("cells", "rejoin", "cell-b")
+	w.runChange("cells", "rejoin", "cell-b")
 	w.checkLosses("cell-b")
-	w.noDisturbance()
+	w.checkNoRelist()
 	w.update("nginx:5")
 }
