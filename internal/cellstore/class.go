@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -34,16 +34,16 @@ func Classify(o *Object) (Class, slots.Slot) {
 	}
 	// The guess is right for the resources that are exceptions, and for all others only the group counts.
 	resource, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind)
-	switch kinds.InNamespace(resource.GroupResource(), o.Namespace) {
-	case kinds.ByName:
+	switch placement.InNamespace(resource.GroupResource(), o.Namespace) {
+	case placement.ByName:
 		return Template, slots.Of(o.Namespace, o.Name)
-	case kinds.ByTemplate:
+	case placement.ByTemplate:
 		return Binding, slots.Of(o.Namespace, o.TemplateName)
-	case kinds.Anywhere:
+	case placement.Anywhere:
 		if slot, err := slots.ParseHint(o.Labels[slots.HintLabel]); err == nil && o.Kind == "Work" {
 			return Work, slot
 		}
-	case kinds.OnHub:
+	case placement.OnHub:
 	}
 	return Local, 0
 }

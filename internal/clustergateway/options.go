@@ -13,10 +13,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/clustercache"
 	"github.com/cellplane/cellplane/internal/clustergateway/ingest"
 	"github.com/cellplane/cellplane/internal/clustergateway/views"
-	"github.com/cellplane/cellplane/internal/gateway/forward"
 )
 
 // Options are the flags of a cluster-gateway.
@@ -62,7 +62,7 @@ func NewOptions() *Options {
 		ProbeInterval: 5 * time.Second,
 		ProbeTimeout:  3 * time.Second,
 		History:       clustercache.DefaultHistory,
-		ClientNames:   []string{forward.GatewayUser},
+		ClientNames:   []string{names.GatewayUser},
 		SecureServing: serving,
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
-	"github.com/cellplane/cellplane/internal/gateway/forward"
+	"github.com/cellplane/cellplane/internal/clustergateway/serve"
 )
 
 const (
@@ -44,7 +44,7 @@ func newTrust(ca dynamiccertificates.CAContentProvider, names []string) *trust {
 func (t *trust) only(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !t.trusts(r) {
-			forward.WriteError(w, r, apierrors.NewUnauthorized("only gateways are served here; ask one of them"))
+			serve.WriteError(w, r, apierrors.NewUnauthorized("only gateways are served here; ask one of them"))
 			return
 		}
 		next.ServeHTTP(w, r)

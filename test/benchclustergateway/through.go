@@ -31,7 +31,6 @@ import (
 	"github.com/cellplane/cellplane/internal/clustergateway"
 	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/fleet"
-	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/kubebin"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/pki"
@@ -229,7 +228,7 @@ func (f *federation) startGateway() error {
 	if err != nil {
 		return err
 	}
-	config, err := f.Hub.ClientConfig("gateway", pki.Leaf{CommonName: forward.GatewayUser})
+	config, err := f.Hub.ClientConfig("gateway", pki.Leaf{CommonName: names.GatewayUser})
 	if err != nil {
 		return err
 	}

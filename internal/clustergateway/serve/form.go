@@ -106,7 +106,7 @@ func (shapes) AllowsServerVersion(string) bool { return false }
 // AllowsStreamSchema implements negotiation.EndpointRestrictions.
 func (shapes) AllowsStreamSchema(s string) bool { return s == "watch" }
 
-// refuse answers with an error in the form that the client asks for.
-func refuse(w http.ResponseWriter, r *http.Request, err error) {
+// WriteError writes an error as a Status in the format the client accepts.
+func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{Version: "v1"}, w, r)
 }

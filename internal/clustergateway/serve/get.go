@@ -19,11 +19,11 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, info *request.Reque
 	if version := r.URL.Query().Get("resourceVersion"); version != "" && version != "0" {
 		n, err := strconv.ParseUint(version, 10, 64)
 		if err != nil {
-			refuse(w, r, apierrors.NewBadRequest("resourceVersion: "+err.Error()))
+			WriteError(w, r, apierrors.NewBadRequest("resourceVersion: "+err.Error()))
 			return
 		}
 		if err := e.store.Foreign(n); err != nil {
-			refuse(w, r, err)
+			WriteError(w, r, err)
 			return
 		}
 	}
@@ -36,7 +36,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, info *request.Reque
 		object, err = e.store.GetAmong(s.shows, info.Namespace, info.Name)
 	}
 	if err != nil {
-		refuse(w, r, err)
+		WriteError(w, r, err)
 		return
 	}
 	warnings.object(e.resource, object, e.store.Clusters())
@@ -45,7 +45,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, info *request.Reque
 		body, err = e.dress(body)
 	}
 	if err != nil {
-		refuse(w, r, apierrors.NewInternalError(err))
+		WriteError(w, r, apierrors.NewInternalError(err))
 		return
 	}
 	out := newCompressor(w, r, e.mediaType)
@@ -86,12 +86,12 @@ type MemberVersion struct {
 func (s *Server) memberVersion(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, res *resource) {
 	version, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
 	if err != nil {
-		refuse(w, r, apierrors.NewBadRequest("version: "+err.Error()))
+		WriteError(w, r, apierrors.NewBadRequest("version: "+err.Error()))
 		return
 	}
 	cluster, memberVersion, ok := res.store.MemberVersion(info.Namespace, info.Name, version)
 	if !ok {
-		refuse(w, r, expired())
+		WriteError(w, r, expired())
 		return
 	}
 	w.Header().Set("Content-Type", runtime.ContentTypeJSON)

@@ -20,7 +20,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, q *question, e *en
 	options := clustercache.ListOptions{Filter: q.filter, Limit: int(q.Limit), Continue: q.Continue}
 	if q.version != 0 {
 		if err := e.store.Foreign(q.version); err != nil {
-			refuse(w, r, err)
+			WriteError(w, r, err)
 			return
 		}
 	}
@@ -29,7 +29,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, q *question, e *en
 	}
 	list, err := e.store.List(options)
 	if err != nil {
-		refuse(w, r, err)
+		WriteError(w, r, err)
 		return
 	}
 	defer list.Close()
@@ -66,7 +66,7 @@ func (e *encoder) bufferedList(w http.ResponseWriter, r *http.Request, list *clu
 		if _, ok := err.(apierrors.APIStatus); !ok { // those of the store are not wrapped
 			err = apierrors.NewInternalError(err)
 		}
-		refuse(w, r, err)
+		WriteError(w, r, err)
 		return nil
 	}
 	out := newCompressor(w, r, e.mediaType)

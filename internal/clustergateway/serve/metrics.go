@@ -47,11 +47,11 @@ type metricsList struct {
 func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	info, err := resolver.NewRequestInfo(r)
 	if err != nil {
-		refuse(w, r, apierrors.NewBadRequest(err.Error()))
+		WriteError(w, r, apierrors.NewBadRequest(err.Error()))
 		return
 	}
 	if r.Method != http.MethodGet || info.Verb == "watch" {
-		refuse(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Verb))
+		WriteError(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Verb))
 		return
 	}
 	answers, lost := m.askAll(r)
@@ -77,7 +77,7 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if merged.Kind == "" {
-		refuse(w, r, apierrors.NewServiceUnavailable("no member has metrics of its "+info.Resource))
+		WriteError(w, r, apierrors.NewServiceUnavailable("no member has metrics of its "+info.Resource))
 		return
 	}
 	slices.SortStableFunc(merged.Items, func(a, b map[string]any) int { return strings.Compare(keyOf(a), keyOf(b)) })
@@ -88,12 +88,12 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (m *Metrics) writeOne(w http.ResponseWriter, r *http.Request, resource, name string, answers []answer) {
 	if len(answers) == 0 {
-		refuse(w, r, apierrors.NewNotFound(schema.GroupResource{Group: "metrics.k8s.io", Resource: resource}, name))
+		WriteError(w, r, apierrors.NewNotFound(schema.GroupResource{Group: "metrics.k8s.io", Resource: resource}, name))
 		return
 	}
 	var object map[string]any
 	if err := json.Unmarshal(answers[0].body, &object); err != nil {
-		refuse(w, r, apierrors.NewInternalError(err))
+		WriteError(w, r, apierrors.NewInternalError(err))
 		return
 	}
 	mark(object, answers[0].cluster)

@@ -54,11 +54,11 @@ var resolver = &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "a
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	info, err := resolver.NewRequestInfo(r)
 	if err != nil {
-		refuse(w, r, apierrors.NewBadRequest(err.Error()))
+		WriteError(w, r, apierrors.NewBadRequest(err.Error()))
 		return
 	}
 	if !s.Ready() {
-		refuse(w, r, unready())
+		WriteError(w, r, unready())
 		return
 	}
 	if s.Metrics != nil && info.APIGroup == "metrics.k8s.io" {
@@ -71,7 +71,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !info.IsResourceRequest || !found:
 		http.NotFound(w, r)
 	case r.Method != http.MethodGet:
-		refuse(w, r, apierrors.NewMethodNotSupported(gvr.GroupResource(), info.Verb))
+		WriteError(w, r, apierrors.NewMethodNotSupported(gvr.GroupResource(), info.Verb))
 	case info.Subresource == versionsSubresource:
 		s.memberVersion(w, r, info, res)
 	case info.Subresource != "":
@@ -90,7 +90,7 @@ func unready() error {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, res *resource) {
 	f, err := formOf(r)
 	if err != nil {
-		refuse(w, r, err)
+		WriteError(w, r, err)
 		return
 	}
 	e := &encoder{resource: res, form: f, now: time.Now()}
@@ -105,7 +105,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, info *request.Req
 		}
 		switch {
 		case err != nil && !(q != nil && q.Watch):
-			refuse(w, r, err)
+			WriteError(w, r, err)
 		case q.Watch:
 			warnings.stale(res.store.Clusters())
 			s.watch(w, r, q, e, err)
@@ -115,7 +115,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, info *request.Req
 			s.list(w, r, q, e)
 		}
 	default:
-		refuse(w, r, apierrors.NewMethodNotSupported(res.GroupResource(), info.Verb))
+		WriteError(w, r, apierrors.NewMethodNotSupported(res.GroupResource(), info.Verb))
 	}
 }
 

@@ -73,7 +73,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q *question, e *e
 	out := newEventWriter(w, e)
 	if problem != nil {
 		if !isExpired(problem) {
-			refuse(w, r, problem)
+			WriteError(w, r, problem)
 			return
 		}
 		out.begin()

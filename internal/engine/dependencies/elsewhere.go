@@ -17,7 +17,7 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/fleet"
-	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/placement"
 )
 
 // Elsewhere is what a cell does not hold itself. A template and what it refers to have different names and hence often
@@ -86,7 +86,7 @@ func (e *Elsewhere) of(kind *cell.Kind, namespace string) *place {
 		return nil
 	case kind == nil && namespace != "":
 		return nil // nobody serves it
-	case kind == nil || !kind.Namespaced || kinds.InNamespace(kind.GVR().GroupResource(), namespace) == kinds.OnHub:
+	case kind == nil || !kind.Namespaced || placement.InNamespace(kind.GVR().GroupResource(), namespace) == placement.OnHub:
 		return e.hub
 	default:
 		return e.cells

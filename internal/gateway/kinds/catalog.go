@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -83,7 +84,7 @@ func newCatalog(hub documents, cells []documents, expose func(schema.GroupResour
 		if !expose(r.GroupResource()) {
 			return false
 		}
-		if !r.Namespaced || InNamespace(r.GroupResource(), "any") == OnHub {
+		if !r.Namespaced || placement.InNamespace(r.GroupResource(), "any") == placement.OnHub {
 			return true
 		}
 		return !slices.ContainsFunc(served, func(cell map[schema.GroupVersionResource]bool) bool { return !cell[r.GroupVersionResource] })

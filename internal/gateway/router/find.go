@@ -7,7 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/cellplane/cellplane/api/names"
-	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -17,13 +17,13 @@ func (rt *Router) slotOf(c *call, name, label string) slots.Slot {
 	return rt.slotIn(c.placement, c.Namespace, name, label)
 }
 
-func (rt *Router) slotIn(placement kinds.Placement, namespace, name, label string) slots.Slot {
-	switch placement {
-	case kinds.Anywhere:
+func (rt *Router) slotIn(place placement.Place, namespace, name, label string) slots.Slot {
+	switch place {
+	case placement.Anywhere:
 		if slot, err := slots.ParseHint(label); err == nil {
 			return slot
 		}
-	case kinds.ByTemplate:
+	case placement.ByTemplate:
 		if catalog := rt.Kinds.Catalog(); catalog != nil {
 			if candidates := catalog.Kinds.OfBinding(namespace, name); len(candidates) > 0 {
 				return candidates[0]
@@ -79,7 +79,7 @@ func stateOf(status string) state {
 // find looks for the call's object where it can be. An object that is nowhere is absent in the cell where it would be made.
 func (rt *Router) find(ctx context.Context, c *call) (sight, error) {
 	seen, err := rt.findOn(ctx, c, c.view.Locate(rt.slotOf(c, c.Name, "")))
-	if err != nil || seen.state != absent || c.placement == kinds.ByName {
+	if err != nil || seen.state != absent || c.placement == placement.ByName {
 		return seen, err
 	}
 	return rt.findElsewhere(ctx, c, seen)
@@ -124,7 +124,7 @@ func (rt *Router) findElsewhere(ctx context.Context, c *call, nowhere sight) (si
 
 // locate returns the cell of an object.
 func (rt *Router) locate(ctx context.Context, c *call) (slots.Index, error) {
-	if c.placement == kinds.ByName {
+	if c.placement == placement.ByName {
 		if route := c.view.Locate(slots.Of(c.Namespace, c.Name)); !route.Moving() {
 			return route.New, nil
 		}

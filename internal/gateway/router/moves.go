@@ -12,8 +12,8 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/cellplane/cellplane/api/names"
-	"github.com/cellplane/cellplane/internal/gateway/kinds"
 	"github.com/cellplane/cellplane/internal/gateway/topology"
+	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/splice"
 	"github.com/cellplane/cellplane/internal/watchmerge"
@@ -52,7 +52,7 @@ type way struct{ from, to string }
 // between returns the way that an object is on, as far as a cell has to do with it. Slots whose objects have all arrived count too: a
 // watch may not have got there yet.
 func (m *moves) between(cell slots.Index, object *splice.Object) (way, bool) {
-	if m.c.placement == kinds.Anywhere {
+	if m.c.placement == placement.Anywhere {
 		return way{}, false
 	}
 	slot, name := m.rt.slotIn(m.c.placement, object.Namespace, object.Name, ""), m.c.view.Name(cell)
@@ -98,7 +98,7 @@ func (m *moves) After(cell int, event *splice.Event) watchmerge.Dependency {
 
 // owns reports whether an object may be, or have been, in a cell.
 func (m *moves) owns(cell slots.Index, object *splice.Object) bool {
-	if kinds.OfControlPlane(object.Namespace) {
+	if placement.OfControlPlane(object.Namespace) {
 		return false
 	}
 	slot, name := slots.Of(object.Namespace, object.Name), m.c.view.Name(cell)

@@ -9,8 +9,8 @@ import (
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/fence"
-	"github.com/cellplane/cellplane/internal/gateway/kinds"
 	"github.com/cellplane/cellplane/internal/gateway/topology"
+	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/splice"
 )
@@ -28,7 +28,7 @@ func TestRank(t *testing.T) {
 		}
 	}
 	const old, target = slots.Index(0), slots.Index(1)
-	c := &call{RequestInfo: &request.RequestInfo{}, view: &topology.View{Map: compiled}, placement: kinds.ByName}
+	c := &call{RequestInfo: &request.RequestInfo{}, view: &topology.View{Map: compiled}, placement: placement.ByName}
 	s := &cut{rt: &Router{}, c: c, cells: []slots.Index{old, target}, versions: []uint64{100, 50}}
 	for _, test := range []struct {
 		name           string

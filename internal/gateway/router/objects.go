@@ -25,6 +25,7 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -40,7 +41,7 @@ var errNoCells = apierrors.NewServiceUnavailable("the gateway does not know its 
 // Get reads the JSON of the object that a request is about, without its subresource.
 func (o Objects) Get(ctx context.Context, info *request.RequestInfo) ([]byte, error) {
 	c := &call{RequestInfo: info, view: o.Topology.View(), placement: o.place(ctx, info)}
-	if c.placement == kinds.OnHub {
+	if c.placement == placement.OnHub {
 		return o.Hub(ctx, http.MethodGet, c.objectPath(info.Name), nil, nil)
 	}
 	if c.view == nil {
@@ -93,7 +94,7 @@ func (o Objects) get(ctx context.Context, c *call) ([]byte, error) {
 // locateFast returns the cell of an object whose name tells it.
 func (o Objects) locateFast(c *call) (slots.Index, error) {
 	route := c.view.Locate(o.slotOf(c, c.Name, ""))
-	if c.placement != kinds.ByName || route.Moving() {
+	if c.placement != placement.ByName || route.Moving() {
 		return 0, errWait
 	}
 	return route.New, nil
@@ -106,7 +107,7 @@ func (o Objects) Find(ctx context.Context, resource kinds.Resource, namespace st
 	if limit > 0 {
 		query.Set("limit", strconv.Itoa(limit))
 	}
-	if c.placement == kinds.OnHub {
+	if c.placement == placement.OnHub {
 		data, err := o.Hub(ctx, http.MethodGet, c.collectionPath(), query, nil)
 		if err != nil {
 			return nil, err
@@ -172,11 +173,11 @@ func (o Objects) collection(resource kinds.Resource, namespace string) *call {
 	if resource.Group == "" {
 		info.APIPrefix = "api"
 	}
-	placement := kinds.OnHub
+	place := placement.OnHub
 	if resource.Namespaced {
-		placement = kinds.InNamespace(resource.GroupResource(), namespace)
+		place = placement.InNamespace(resource.GroupResource(), namespace)
 	}
-	return &call{RequestInfo: info, view: o.Topology.View(), placement: placement}
+	return &call{RequestInfo: info, view: o.Topology.View(), placement: place}
 }
 
 // Resource returns a resource.

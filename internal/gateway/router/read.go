@@ -14,7 +14,7 @@ import (
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
-	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/splice"
 )
@@ -80,7 +80,7 @@ func (a *answer) write(w http.ResponseWriter, r *http.Request) {
 func (rt *Router) fetch(r *http.Request, c *call) (*answer, error) {
 	route := c.view.Locate(rt.slotOf(c, c.Name, ""))
 	switch {
-	case c.placement != kinds.ByName:
+	case c.placement != placement.ByName:
 		return rt.fetchFound(r, c)
 	case route.Moving():
 		return rt.fetchOn(r, c, route)

@@ -14,6 +14,7 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
 	"github.com/cellplane/cellplane/internal/gateway/topology"
+	"github.com/cellplane/cellplane/internal/placement"
 )
 
 // Router routes requests. All fields but Members must be set.
@@ -49,7 +50,7 @@ func New(r Router) *Router {
 type call struct {
 	*request.RequestInfo
 	view      *topology.View
-	placement kinds.Placement
+	placement placement.Place
 	// leg is the way that a request to a cell goes now; nil for one that does not change anything.
 	leg *leg
 }
@@ -114,7 +115,7 @@ func isMemberProxy(info *request.RequestInfo) bool {
 
 func (rt *Router) serveResource(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
 	c := &call{RequestInfo: info, view: rt.Topology.View(), placement: rt.place(r.Context(), info)}
-	if c.placement == kinds.OnHub {
+	if c.placement == placement.OnHub {
 		rt.toHub(w, r)
 		return
 	}
@@ -138,16 +139,16 @@ func (rt *Router) serveResource(w http.ResponseWriter, r *http.Request, info *re
 
 // place returns where the objects of a request live. Without a namespace in its path a request may mean a cluster-scoped resource or
 // all namespaces, which only the catalog tells; what is not in it is for the hub to refuse.
-func (rt *Router) place(ctx context.Context, info *request.RequestInfo) kinds.Placement {
+func (rt *Router) place(ctx context.Context, info *request.RequestInfo) placement.Place {
 	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
 	if info.Namespace != "" {
-		return kinds.InNamespace(resource, info.Namespace)
+		return placement.InNamespace(resource, info.Namespace)
 	}
 	known, found := rt.Kinds.Lookup(ctx, resource.WithVersion(info.APIVersion))
 	if !found || !known.Namespaced {
-		return kinds.OnHub
+		return placement.OnHub
 	}
-	return kinds.InNamespace(resource, "")
+	return placement.InNamespace(resource, "")
 }
 
 // serveOther serves what is not about resources.

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cellplane/cellplane/internal/fence"
-	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/placement"
 )
 
 // writing is a request that changes something, whose way may have to be found more than once.
@@ -106,7 +106,7 @@ func (rt *Router) judge(ctx context.Context, c *call, way leg, w writing, respon
 		}
 		return rt.confirm(ctx, c, way.cell)
 	case http.StatusCreated:
-		if took < fence.Settle || c.placement == kinds.Anywhere {
+		if took < fence.Settle || c.placement == placement.Anywhere {
 			return nil
 		}
 		err := rt.confirm(ctx, c, way.cell)
@@ -157,7 +157,7 @@ func (n *namedWrite) plan(ctx context.Context) (leg, error) {
 	view, slot := n.c.view, n.rt.slotOf(n.c, n.c.Name, "")
 	route, settled := view.Locate(slot), view.Settled(slot)
 	n.inOld = false
-	if n.c.placement == kinds.ByName && !route.Moving() {
+	if n.c.placement == placement.ByName && !route.Moving() {
 		// What is to be made goes by the map in force. Anything else may go by the next one: it does not touch what is there.
 		if settled {
 			return leg{cell: route.New, epoch: view.Latest()}, nil
@@ -223,7 +223,7 @@ type newWrite struct {
 func (n *newWrite) plan(ctx context.Context) (leg, error) {
 	view, slot := n.c.view, n.rt.slotOf(n.c, n.identity.name, n.identity.slot)
 	route := view.Locate(slot)
-	if n.c.placement == kinds.Anywhere {
+	if n.c.placement == placement.Anywhere {
 		return leg{cell: route.New, epoch: view.Latest()}, nil
 	}
 	way := leg{cell: route.New, epoch: view.Epoch()}
