@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
-	"github.com/cellplane/cellplane/internal/jsoncut"
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
 // Bare is an object without its managed fields. They are often the larger half of it and seldom looked at, so that they
@@ -67,17 +67,17 @@ func WithoutManagedFields(object []byte) []byte {
 // head is what can be told of an object in JSON without decoding it.
 type head struct {
 	namespace, name, version []byte
-	managed                  jsoncut.Member // its key is nil if there are none
+	managed                  objbytes.Member // its key is nil if there are none
 }
 
 // skim reads the head of an object. It looks no further than the end of the metadata, and gives up on what API servers
 // do not write: then the object is decoded by the book, which finds out what is wrong with it.
 func skim(object []byte) (h head, ok bool) {
-	_, err := jsoncut.Each(object, 0, func(m jsoncut.Member) bool {
+	_, err := objbytes.EachMember(object, 0, func(m objbytes.Member) error {
 		if string(m.Key) != "metadata" {
-			return true
+			return nil
 		}
-		_, err := jsoncut.Each(object, m.Value.Start, func(m jsoncut.Member) bool {
+		_, err := objbytes.EachMember(object, m.Value.Start, func(m objbytes.Member) error {
 			switch string(m.Key) {
 			case "namespace":
 				h.namespace = plainText(m.Value.Of(object))
@@ -88,10 +88,10 @@ func skim(object []byte) (h head, ok bool) {
 			case "managedFields":
 				h.managed = m
 			}
-			return true
+			return nil
 		})
 		ok = err == nil
-		return false
+		return objbytes.ErrStop
 	})
 	return h, ok && err == nil
 }
@@ -105,11 +105,11 @@ func plainText(value []byte) []byte {
 }
 
 // cut takes a member out of an object, and one comma with it. It moves what is behind it.
-func cut(object []byte, m jsoncut.Member) []byte {
+func cut(object []byte, m objbytes.Member) []byte {
 	start, end := m.Whole.Start, m.Whole.End
 	switch {
 	case !m.Last:
-		end = jsoncut.SkipSpace(object, end) + 1
+		end = objbytes.SkipSpace(object, end) + 1
 	case !m.First:
 		start = bytes.LastIndexByte(object[:start], ',')
 	}

@@ -9,6 +9,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"sigs.k8s.io/yaml"
+
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
 // Translate returns what stands for a resourceVersion behind the gateway. It is called for all that are not empty, also those that
@@ -42,20 +44,20 @@ func (b Body) paths() versionPaths {
 	case DeleteOptionsBody:
 		return versionPaths{
 			json:  [][]string{{"preconditions", "resourceVersion"}},
-			proto: [][]protowire.Number{{unknownRaw, deleteOptionsPreconditions, preconditionsVersion}},
+			proto: [][]protowire.Number{{objbytes.UnknownRaw, objbytes.DeleteOptionsPreconditions, objbytes.PreconditionsVersion}},
 		}
 	case EvictionBody:
 		return versionPaths{
 			json: [][]string{{"metadata", "resourceVersion"}, {"deleteOptions", "preconditions", "resourceVersion"}},
 			proto: [][]protowire.Number{
-				{unknownRaw, objectMetadata, objectMetaVersion},
-				{unknownRaw, evictionDeleteOptions, deleteOptionsPreconditions, preconditionsVersion},
+				{objbytes.UnknownRaw, objbytes.ObjectMetadata, objbytes.MetaVersion},
+				{objbytes.UnknownRaw, objbytes.EvictionDeleteOptions, objbytes.DeleteOptionsPreconditions, objbytes.PreconditionsVersion},
 			},
 		}
 	default:
 		return versionPaths{
 			json:  [][]string{{"metadata", "resourceVersion"}},
-			proto: [][]protowire.Number{{unknownRaw, objectMetadata, objectMetaVersion}},
+			proto: [][]protowire.Number{{objbytes.UnknownRaw, objbytes.ObjectMetadata, objbytes.MetaVersion}},
 		}
 	}
 }
@@ -102,7 +104,7 @@ type replacement struct {
 }
 
 func (r *rewriter) json(body []byte, paths [][]string) ([]byte, error) {
-	err := r.walk(body, span{0, len(body)}, paths)
+	err := r.walk(body, span{Start: 0, End: len(body)}, paths)
 	return r.result(body, err)
 }
 
@@ -117,9 +119,9 @@ func (r *rewriter) result(body []byte, malformed error) ([]byte, error) {
 	out := make([]byte, 0, len(body))
 	at := 0
 	for _, edit := range r.edits {
-		out = append(out, body[at:edit.start]...)
-		out = appendQuoted(out, edit.with)
-		at = edit.end
+		out = append(out, body[at:edit.Start]...)
+		out = objbytes.AppendQuoted(out, edit.with)
+		at = edit.End
 	}
 	return append(out, body[at:]...), nil
 }
@@ -127,7 +129,7 @@ func (r *rewriter) result(body []byte, malformed error) ([]byte, error) {
 // walk goes down the paths in the value at a place. Members that occur twice are all changed: which one counts is the API server's to
 // say.
 func (r *rewriter) walk(b []byte, at span, paths [][]string) error {
-	return eachMember(b[:at.end], at.start, func(key []byte, value span) error {
+	return eachMember(b[:at.End], at.Start, func(key []byte, value span) error {
 		for _, path := range paths {
 			if string(key) != path[0] {
 				continue
@@ -142,11 +144,11 @@ func (r *rewriter) walk(b []byte, at span, paths [][]string) error {
 
 // follow goes down the rest of a path, which may end at the value itself. Values of other types than expected are left alone.
 func (r *rewriter) follow(b []byte, at span, path []string) error {
-	value := at.of(b)
+	value := at.Of(b)
 	switch {
-	case len(path) > 0 && isObject(value):
+	case len(path) > 0 && objbytes.IsObject(value):
 		return r.walk(b, at, [][]string{path})
-	case len(path) == 0 && isString(value):
+	case len(path) == 0 && objbytes.IsString(value):
 		return r.change(value, at)
 	default:
 		return nil
@@ -154,7 +156,7 @@ func (r *rewriter) follow(b []byte, at span, path []string) error {
 }
 
 func (r *rewriter) change(quoted []byte, at span) error {
-	version, err := stringOf(quoted)
+	version, err := objbytes.String(quoted)
 	if err != nil {
 		return err
 	}
@@ -181,16 +183,16 @@ func (r *rewriter) translated(version []byte) (string, error) {
 
 // jsonPatch rewrites the values of operations on a resourceVersion, or on something around it.
 func (r *rewriter) jsonPatch(body []byte, paths [][]string) ([]byte, error) {
-	err := eachElement(body, 0, func(operation span) error {
-		pointer, err := jsonMember(body, operation, "path")
-		if err != nil || !isString(pointer.of(body)) {
+	err := objbytes.EachElement(body, 0, func(operation span) error {
+		pointer, err := objbytes.FindMember(body, operation, "path")
+		if err != nil || !objbytes.IsString(pointer.Of(body)) {
 			return err
 		}
-		target, err := stringOf(pointer.of(body))
+		target, err := objbytes.String(pointer.Of(body))
 		if err != nil {
 			return err
 		}
-		value, err := jsonMember(body, operation, "value")
+		value, err := objbytes.FindMember(body, operation, "value")
 		if err != nil || value == (span{}) {
 			return err
 		}
@@ -243,11 +245,11 @@ func (r *rewriter) yaml(body []byte, paths [][]string) ([]byte, error) {
 }
 
 func (r *rewriter) proto(body []byte, paths [][]protowire.Number) ([]byte, error) {
-	if !bytes.HasPrefix(body, protoPrefix) {
+	if !bytes.HasPrefix(body, []byte(objbytes.ProtobufPrefix)) {
 		return body, nil
 	}
-	out := append(make([]byte, 0, len(body)), protoPrefix...)
-	out, changed, err := r.message(out, body[len(protoPrefix):], paths)
+	out := append(make([]byte, 0, len(body)), []byte(objbytes.ProtobufPrefix)...)
+	out, changed, err := r.message(out, body[len([]byte(objbytes.ProtobufPrefix)):], paths)
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -259,12 +261,12 @@ func (r *rewriter) proto(body []byte, paths [][]protowire.Number) ([]byte, error
 
 // message appends a message with what is at the ends of the paths translated.
 func (r *rewriter) message(dst, message []byte, paths [][]protowire.Number) (out []byte, changed bool, err error) {
-	err = eachField(message, span{0, len(message)}, func(f protoField) error {
-		content := f.value.of(message)
+	err = objbytes.EachField(message, func(f *objbytes.Field) error {
+		content := f.Value
 		var inner [][]protowire.Number
 		isVersion := false
 		for _, path := range paths {
-			if !f.isBytes(path[0]) {
+			if !f.IsBytes(path[0]) {
 				continue
 			}
 			if len(path) == 1 {
@@ -281,21 +283,21 @@ func (r *rewriter) message(dst, message []byte, paths [][]protowire.Number) (out
 			}
 			if with != string(content) {
 				changed = true
-				dst = appendProtoString(dst, f.number, with)
+				dst = objbytes.AppendString(dst, f.Number, with)
 				return nil
 			}
 		case inner != nil:
 			rewritten, innerChanged, err := r.message(nil, content, inner)
 			if err != nil {
-				return fmt.Errorf("field %d: %w", f.number, err)
+				return fmt.Errorf("field %d: %w", f.Number, err)
 			}
 			if innerChanged {
 				changed = true
-				dst = appendProtoBytes(dst, f.number, rewritten)
+				dst = objbytes.AppendBytes(dst, f.Number, rewritten)
 				return nil
 			}
 		}
-		dst = append(dst, f.whole.of(message)...)
+		dst = append(dst, f.Whole...)
 		return nil
 	})
 	return dst, changed, err

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
 // MergeJSON writes one JSON list made of several, reading them as it goes: of each it holds one object at a time. A failure after
@@ -47,7 +49,7 @@ func (l objectList) next(item *Item) (err error) {
 }
 
 func parseJSONItem(item *Item) (Object, error) {
-	metadata, err := jsonMember(item.raw, span{0, len(item.raw)}, "metadata")
+	metadata, err := objbytes.FindMember(item.raw, span{Start: 0, End: len(item.raw)}, "metadata")
 	if err != nil {
 		return Object{}, err
 	}
@@ -93,7 +95,7 @@ func (w *jsonWriter) member(name string) {
 	}
 	w.members++
 	_ = w.WriteByte(separator)
-	w.scratch = append(appendQuoted(w.scratch[:0], name), ':')
+	w.scratch = append(objbytes.AppendQuoted(w.scratch[:0], name), ':')
 	_, _ = w.Write(w.scratch)
 }
 
@@ -138,10 +140,10 @@ func (w *jsonWriter) finish(m *merger) (Page, error) {
 	w.head()
 	w.member("metadata")
 	w.scratch = append(w.scratch[:0], `{"resourceVersion":`...)
-	w.scratch = appendQuoted(w.scratch, metadata.ResourceVersion)
+	w.scratch = objbytes.AppendQuoted(w.scratch, metadata.ResourceVersion)
 	if metadata.Continue != "" {
 		w.scratch = append(w.scratch, `,"continue":`...)
-		w.scratch = appendQuoted(w.scratch, metadata.Continue)
+		w.scratch = objbytes.AppendQuoted(w.scratch, metadata.Continue)
 		if metadata.Remaining >= 0 {
 			w.scratch = append(w.scratch, `,"remainingItemCount":`...)
 			w.scratch = strconv.AppendInt(w.scratch, metadata.Remaining, 10)

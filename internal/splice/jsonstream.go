@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
 const (
@@ -67,7 +69,7 @@ func (s *jsonStream) fill() error {
 // peek returns the next byte that is not white space, without using it. White space has no more room than a value.
 func (s *jsonStream) peek() (byte, error) {
 	for skipped := 0; ; {
-		blank := skipSpace(s.buf[s.start:s.end], 0)
+		blank := objbytes.SkipSpace(s.buf[s.start:s.end], 0)
 		s.start += blank
 		if s.start < s.end {
 			return s.buf[s.start], nil
@@ -88,7 +90,7 @@ func (s *jsonStream) expect(c byte) error {
 		return unexpectedEOF(err)
 	}
 	if got != c {
-		return fmt.Errorf("%w: %q was expected, not %q", errJSON, c, got)
+		return fmt.Errorf("%w: %q was expected, not %q", objbytes.ErrJSON, c, got)
 	}
 	s.start++
 	return nil
@@ -99,10 +101,10 @@ func (s *jsonStream) value() ([]byte, error) {
 	if _, err := s.peek(); err != nil {
 		return nil, err
 	}
-	var skim skimmer
+	var skim objbytes.Scanner
 	length := 0
 	for {
-		n, done, err := skim.feed(s.buf[s.start+length : s.end])
+		n, done, err := skim.Scan(s.buf[s.start+length : s.end])
 		length += n
 		if err != nil {
 			return nil, err
@@ -112,7 +114,7 @@ func (s *jsonStream) value() ([]byte, error) {
 			if err == nil {
 				continue
 			}
-			if !skim.scalar || !errors.Is(err, io.EOF) {
+			if !skim.IsScalar() || !errors.Is(err, io.EOF) {
 				return nil, unexpectedEOF(err)
 			}
 		}
@@ -225,7 +227,7 @@ func (l *jsonList) member() error {
 	if !more {
 		l.state = afterList
 		if !l.seen {
-			return fmt.Errorf("%w: the list has no %s", errJSON, l.array)
+			return fmt.Errorf("%w: the list has no %s", objbytes.ErrJSON, l.array)
 		}
 		return l.onlySpaceLeft()
 	}
@@ -233,7 +235,7 @@ func (l *jsonList) member() error {
 	if err != nil {
 		return err
 	}
-	keyBytes, err := stringOf(quotedKey)
+	keyBytes, err := objbytes.String(quotedKey)
 	if err != nil {
 		return err
 	}
@@ -263,7 +265,7 @@ func (l *jsonList) member() error {
 
 func (l *jsonList) enterArray() error {
 	if l.seen {
-		return fmt.Errorf("%w: the list has %s twice", errJSON, l.array)
+		return fmt.Errorf("%w: the list has %s twice", objbytes.ErrJSON, l.array)
 	}
 	l.seen = true
 	c, err := l.peek()
@@ -280,7 +282,7 @@ func (l *jsonList) enterArray() error {
 		return err
 	}
 	if string(value) != "null" {
-		return fmt.Errorf("%w: %s is not an array", errJSON, l.array)
+		return fmt.Errorf("%w: %s is not an array", objbytes.ErrJSON, l.array)
 	}
 	return nil
 }
@@ -289,7 +291,7 @@ func (l *jsonList) onlySpaceLeft() error {
 	_, err := l.peek()
 	switch {
 	case err == nil:
-		return fmt.Errorf("%w: something follows the list", errJSON)
+		return fmt.Errorf("%w: something follows the list", objbytes.ErrJSON)
 	case errors.Is(err, io.EOF):
 		return nil
 	default:
@@ -299,14 +301,14 @@ func (l *jsonList) onlySpaceLeft() error {
 
 func (m *listMeta) parse(b []byte) error {
 	return eachMember(b, 0, func(key []byte, value span) error {
-		raw := value.of(b)
+		raw := value.Of(b)
 		switch string(key) {
 		case "resourceVersion":
-			s, err := stringOf(raw)
+			s, err := objbytes.String(raw)
 			m.version = string(s)
 			return err
 		case "continue":
-			s, err := stringOf(raw)
+			s, err := objbytes.String(raw)
 			m.token = string(s)
 			return err
 		case "remainingItemCount":
@@ -315,7 +317,7 @@ func (m *listMeta) parse(b []byte) error {
 			}
 			n, err := strconv.ParseInt(string(raw), 10, 64)
 			if err != nil || n < 0 {
-				return fmt.Errorf("%w: remainingItemCount is not a count", errJSON)
+				return fmt.Errorf("%w: remainingItemCount is not a count", objbytes.ErrJSON)
 			}
 			m.remaining = n
 		}

@@ -3,9 +3,12 @@ package splice
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
 // frameReader reads messages behind their lengths.
@@ -56,77 +59,85 @@ type protoLevel struct {
 	end    int
 }
 
-func levelOf(f protoField) protoLevel {
-	return protoLevel{length: f.length, end: f.value.end}
+func levelOf(f *protoField) protoLevel {
+	return protoLevel{length: f.length, end: f.value.End}
 }
 
 func (e *Event) parseProto() error {
 	var object, content protoField
-	err := eachField(e.raw, span{0, len(e.raw)}, func(f protoField) error {
+	err := eachField(e.raw, span{Start: 0, End: len(e.raw)}, func(f *protoField) error {
 		switch {
-		case f.isBytes(watchEventType):
-			e.Type = EventType(f.value.of(e.raw))
-		case f.isBytes(watchEventObject):
-			object = f
+		case f.IsBytes(objbytes.WatchEventType):
+			e.Type = EventType(f.Value)
+		case f.IsBytes(objbytes.WatchEventObject):
+			object = *f
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	err = eachField(e.raw, object.value, func(f protoField) error {
-		if f.isBytes(rawExtensionRaw) {
-			content = f
+	err = eachField(e.raw, object.value, func(f *protoField) error {
+		if f.IsBytes(objbytes.RawExtensionRaw) {
+			content = *f
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	inner, err := openProto(e.raw, content.value)
+	inner, err := objbytes.OpenEnvelope(content.Value)
 	if err != nil {
 		return err
 	}
+	within := func(s span) span { return span{Start: content.value.Start + s.Start, End: content.value.Start + s.End} }
 	if e.Type == Error {
-		return e.parseProtoStatus(inner.raw)
+		return e.parseProtoStatus(inner.Raw.Of(content.Value))
 	}
-	raw, err := protoFieldAt(e.raw, inner.rawField.start, inner.rawField.end)
-	if err != nil {
+	if inner.RawField == (span{}) {
 		return errors.New("the event's object is empty")
 	}
+	at := within(inner.RawField)
+	raw, err := protoFieldAt(e.raw, at.Start, at.End)
+	if err != nil {
+		return err
+	}
 	var metadata protoField
-	err = eachField(e.raw, inner.raw, func(f protoField) error {
-		if !f.isBytes(objectMetadata) {
+	err = eachField(e.raw, raw.value, func(f *protoField) error {
+		if !f.IsBytes(objbytes.ObjectMetadata) {
 			return nil
 		}
-		metadata = f
-		return errStop
+		if metadata.Number != 0 {
+			return fmt.Errorf("%w: metadata occurs twice", errProto)
+		}
+		metadata = *f
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if metadata.number == 0 {
-		return errNoMetadata
+	if metadata.Number == 0 {
+		return objbytes.ErrNoMetadata
 	}
 	parsed, version, err := parseProtoMetadata(e.raw, metadata.value)
 	if err != nil {
 		return err
 	}
 	if version == (span{}) {
-		version = span{metadata.value.end, metadata.value.end}
+		version = span{Start: metadata.value.End, End: metadata.value.End}
 	}
 	e.Object = parsed
-	e.proto = protoPlace{around: []protoLevel{levelOf(object), levelOf(content), levelOf(raw), levelOf(metadata)}, version: version}
+	e.proto = protoPlace{around: []protoLevel{levelOf(&object), levelOf(&content), levelOf(&raw), levelOf(&metadata)}, version: version}
 	return nil
 }
 
-func (e *Event) parseProtoStatus(status span) error {
-	return eachField(e.raw, status, func(f protoField) error {
+func (e *Event) parseProtoStatus(status []byte) error {
+	return objbytes.EachField(status, func(f *objbytes.Field) error {
 		switch {
-		case f.number == statusCode && f.kind == protowire.VarintType:
-			e.Code = int(int32(f.varint))
-		case f.isBytes(statusReason):
-			e.Reason = string(f.value.of(e.raw))
+		case f.Number == objbytes.StatusCode && f.Type == protowire.VarintType:
+			e.Code = int(int32(f.Varint))
+		case f.IsBytes(objbytes.StatusReason):
+			e.Reason = string(f.Value)
 		}
 		return nil
 	})
@@ -139,21 +150,21 @@ func (e *Event) appendProto(dst []byte, version string) []byte {
 	if len(place.around) == 0 {
 		return append(binary.BigEndian.AppendUint32(dst, uint32(len(e.raw))), e.raw...)
 	}
-	grown := sizeProtoBytes(objectMetaVersion, len(version)) - (place.version.end - place.version.start)
+	grown := objbytes.SizeBytes(objbytes.MetaVersion, len(version)) - (place.version.End - place.version.Start)
 	var sizes [8]int
 	for i := len(place.around) - 1; i >= 0; i-- {
 		level := place.around[i]
-		sizes[i] = level.end - level.length.end + grown
-		grown += protowire.SizeVarint(uint64(sizes[i])) - (level.length.end - level.length.start)
+		sizes[i] = level.end - level.length.End + grown
+		grown += protowire.SizeVarint(uint64(sizes[i])) - (level.length.End - level.length.Start)
 	}
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(e.raw)+grown))
 	at := 0
 	for i, level := range place.around {
-		dst = append(dst, e.raw[at:level.length.start]...)
+		dst = append(dst, e.raw[at:level.length.Start]...)
 		dst = protowire.AppendVarint(dst, uint64(sizes[i]))
-		at = level.length.end
+		at = level.length.End
 	}
-	dst = append(dst, e.raw[at:place.version.start]...)
-	dst = appendProtoString(dst, objectMetaVersion, version)
-	return append(dst, e.raw[place.version.end:]...)
+	dst = append(dst, e.raw[at:place.version.Start]...)
+	dst = objbytes.AppendString(dst, objbytes.MetaVersion, version)
+	return append(dst, e.raw[place.version.End:]...)
 }

@@ -9,6 +9,8 @@ import (
 	"io"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
 // protoStream reads a list in protobuf object by object. Unlike a list in memory it has to be as API servers write it: type, then
@@ -29,21 +31,21 @@ func openProtoStream(r io.Reader, maxObject int) (*protoStream, error) {
 		maxObject = defaultMaxValue
 	}
 	s := &protoStream{r: bufio.NewReaderSize(r, firstBuffer), maxObject: maxObject}
-	prefix, err := s.bytes(uint64(len(protoPrefix)))
+	prefix, err := s.bytes(uint64(len([]byte(objbytes.ProtobufPrefix))))
 	if err != nil {
 		return nil, err
 	}
-	if !bytes.Equal(prefix, protoPrefix) {
-		return nil, errProtoPrefix
+	if !bytes.Equal(prefix, []byte(objbytes.ProtobufPrefix)) {
+		return nil, errNotProto
 	}
-	if _, err := s.field(unknownTypeMeta); err != nil {
+	if _, err := s.field(objbytes.UnknownTypeMeta); err != nil {
 		return nil, err
 	}
 	s.typeMeta = bytes.Clone(s.buf)
-	if _, s.left, err = s.header(unknownRaw); err != nil {
+	if _, s.left, err = s.header(objbytes.UnknownRaw); err != nil {
 		return nil, err
 	}
-	n, err := s.field(objectMetadata)
+	n, err := s.field(objbytes.ObjectMetadata)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +53,7 @@ func openProtoStream(r io.Reader, maxObject int) (*protoStream, error) {
 		return nil, errProto
 	}
 	s.left -= n
-	s.head, err = parseProtoListMeta(s.buf, span{0, len(s.buf)})
+	s.head, err = parseProtoListMeta(s.buf)
 	return s, err
 }
 
@@ -61,7 +63,7 @@ func (s *protoStream) next(item *Item) error {
 	if s.left == 0 {
 		return s.end()
 	}
-	n, err := s.field(listItems)
+	n, err := s.field(objbytes.ListItems)
 	if err != nil {
 		return err
 	}
@@ -88,7 +90,7 @@ func (s *protoStream) end() error {
 		if err != nil {
 			return err
 		}
-		if number != unknownContentEncoding && number != unknownContentType || len(content) > 0 && string(content) != ProtobufContentType {
+		if number != objbytes.UnknownContentEncoding && number != objbytes.UnknownContentType || len(content) > 0 && string(content) != ProtobufContentType {
 			return fmt.Errorf("%w: the list is followed by field %d", errProto, number)
 		}
 	}
@@ -103,7 +105,7 @@ func (s *protoStream) field(number protowire.Number) (uint64, error) {
 	if _, err := s.bytes(size); err != nil {
 		return 0, err
 	}
-	return uint64(sizeProtoBytes(number, int(size))), nil
+	return uint64(objbytes.SizeBytes(number, int(size))), nil
 }
 
 // header reads the tag and length of a field, which has to have a number, unless that is 0.

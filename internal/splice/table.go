@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
 var errNoObject = errors.New("a row has no object; the API server has to be asked with includeObject=Metadata")
@@ -67,13 +69,13 @@ func (l rowList) next(item *Item) (err error) {
 	if err != nil {
 		return err
 	}
-	item.key, err = appendJSONKey(item.key[:0], object.of(item.raw))
+	item.key, err = appendJSONKey(item.key[:0], object.Of(item.raw))
 	return err
 }
 
 func rowObject(row []byte) (span, error) {
-	object, err := jsonMember(row, span{0, len(row)}, "object")
-	if err == nil && !isObject(object.of(row)) {
+	object, err := objbytes.FindMember(row, span{Start: 0, End: len(row)}, "object")
+	if err == nil && !objbytes.IsObject(object.Of(row)) {
 		err = errNoObject
 	}
 	return object, err
@@ -84,7 +86,7 @@ func parseRow(item *Item) (Object, error) {
 	if err != nil {
 		return Object{}, err
 	}
-	metadata, err := jsonMember(item.raw, at, "metadata")
+	metadata, err := objbytes.FindMember(item.raw, at, "metadata")
 	if err != nil {
 		return Object{}, err
 	}
@@ -128,12 +130,12 @@ func newColumns(tables []*jsonList) (*columns, error) {
 
 func columnNames(definitions []byte) ([]string, error) {
 	var names []string
-	err := eachElement(definitions, 0, func(value span) error {
-		at, err := jsonMember(definitions, value, "name")
+	err := objbytes.EachElement(definitions, 0, func(value span) error {
+		at, err := objbytes.FindMember(definitions, value, "name")
 		if err != nil {
 			return err
 		}
-		name, err := stringOf(at.of(definitions))
+		name, err := objbytes.String(at.Of(definitions))
 		names = append(names, string(name))
 		return err
 	})
@@ -166,11 +168,11 @@ func (c *columns) row(raw []byte, source int, omitObject bool) ([]byte, error) {
 	}
 	out := append(c.scratch[:0], '{') //nolint:gocritic // scratch is given back grown, below
 	err := eachMember(raw, 0, func(key []byte, value span) error {
-		content := value.of(raw)
+		content := value.Of(raw)
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
-		out = append(appendQuoted(out, string(key)), ':')
+		out = append(objbytes.AppendQuoted(out, string(key)), ':')
 		switch {
 		case string(key) == "object" && omitObject:
 			out = append(out, "null"...)
@@ -190,7 +192,7 @@ func (c *columns) row(raw []byte, source int, omitObject bool) ([]byte, error) {
 
 func appendCells(out, cells []byte, places []int) ([]byte, error) {
 	var values []span
-	if err := eachElement(cells, 0, func(value span) error {
+	if err := objbytes.EachElement(cells, 0, func(value span) error {
 		values = append(values, value)
 		return nil
 	}); err != nil {
@@ -205,7 +207,7 @@ func appendCells(out, cells []byte, places []int) ([]byte, error) {
 			out = append(out, "null"...)
 			continue
 		}
-		out = append(out, values[place].of(cells)...)
+		out = append(out, values[place].Of(cells)...)
 	}
 	return append(out, ']'), nil
 }

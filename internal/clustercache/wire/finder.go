@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
 // Finder finds the values that several paths of field numbers lead to, in one pass over an object.
@@ -64,16 +66,16 @@ func (f *Finder) Find(values [][]byte, raw []byte) ([][]byte, error) {
 
 func (l *level) find(values [][]byte, message []byte) error {
 	for len(message) > 0 {
-		found, after, err := next(message)
+		found, after, err := objbytes.NextField(message)
 		if err != nil {
 			return err
 		}
 		message = after
 		for i := range l.fields {
-			if l.fields[i].number != found.number {
+			if l.fields[i].number != found.Number {
 				continue
 			}
-			if err := l.fields[i].take(values, found); err != nil {
+			if err := l.fields[i].take(values, &found); err != nil {
 				return err
 			}
 			break
@@ -82,19 +84,19 @@ func (l *level) find(values [][]byte, message []byte) error {
 	return nil
 }
 
-func (f *lookedFor) take(values [][]byte, found field) error {
+func (f *lookedFor) take(values [][]byte, found *objbytes.Field) error {
 	for _, path := range f.paths {
-		if found.kind == protowire.VarintType {
-			values[path] = strconv.AppendInt(nil, int64(found.varint), 10)
+		if found.Type == protowire.VarintType {
+			values[path] = strconv.AppendInt(nil, int64(found.Varint), 10)
 		} else {
-			values[path] = found.value
+			values[path] = found.Value
 		}
 	}
 	if f.inside == nil {
 		return nil
 	}
-	if found.kind != protowire.BytesType {
-		return fmt.Errorf("%w: field %d is no message", errMalformed, found.number)
+	if found.Type != protowire.BytesType {
+		return fmt.Errorf("%w: field %d is not a message", objbytes.ErrMalformed, found.Number)
 	}
-	return f.inside.find(values, found.value)
+	return f.inside.find(values, found.Value)
 }

@@ -14,10 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/cellplane/cellplane/internal/clustercache"
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
-
-// envelope begins everything that is encoded as protobuf.
-const envelope = "k8s\x00"
 
 // encoder writes the objects of a resource in a form.
 type encoder struct {
@@ -97,7 +95,7 @@ func (e *encoder) metadata(o clustercache.Object) ([]byte, error) {
 		return nil, err
 	}
 	if e.isProtobuf() {
-		return protowire.AppendBytes(protowire.AppendTag(nil, objectMetadata, protowire.BytesType), encoded), nil
+		return objbytes.AppendBytes(nil, objbytes.ObjectMetadata, encoded), nil
 	}
 	partial, err := e.partial(encoded)
 	if err != nil {
@@ -181,7 +179,7 @@ func (e *encoder) bookmark(version uint64, initialEnd bool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw := protowire.AppendBytes(protowire.AppendTag(nil, objectMetadata, protowire.BytesType), encoded)
+	raw := objbytes.AppendBytes(nil, objbytes.ObjectMetadata, encoded)
 	if e.shape != table {
 		return e.object(clustercache.Object{Raw: raw, Version: version})
 	}
@@ -210,12 +208,12 @@ func (e *encoder) writeEvent(w io.Writer, kind string, object []byte) error {
 		_, err := io.WriteString(w, "}\n")
 		return err
 	}
-	extension := protowire.SizeTag(1) + protowire.SizeBytes(len(object))
-	size := protowire.SizeTag(1) + protowire.SizeBytes(len(kind)) + protowire.SizeTag(2) + protowire.SizeBytes(extension)
+	extension := objbytes.SizeBytes(objbytes.RawExtensionRaw, len(object))
+	size := objbytes.SizeBytes(objbytes.WatchEventType, len(kind)) + objbytes.SizeBytes(objbytes.WatchEventObject, extension)
 	frame := binary.BigEndian.AppendUint32(make([]byte, 0, 4+size), uint32(size))
-	frame = protowire.AppendString(protowire.AppendTag(frame, 1, protowire.BytesType), kind)
-	frame = protowire.AppendVarint(protowire.AppendTag(frame, 2, protowire.BytesType), uint64(extension))
-	frame = protowire.AppendBytes(protowire.AppendTag(frame, 1, protowire.BytesType), object)
+	frame = objbytes.AppendString(frame, objbytes.WatchEventType, kind)
+	frame = protowire.AppendVarint(protowire.AppendTag(frame, objbytes.WatchEventObject, protowire.BytesType), uint64(extension))
+	frame = objbytes.AppendBytes(frame, objbytes.RawExtensionRaw, object)
 	_, err := w.Write(frame)
 	return err
 }
@@ -224,35 +222,16 @@ func (e *encoder) writeEvent(w io.Writer, kind string, object []byte) error {
 func enveloped(kind schema.GroupVersionKind, raw []byte) []byte {
 	apiVersion, name := kind.ToAPIVersionAndKind()
 	unknown := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: apiVersion, Kind: name}, Raw: raw}
-	out := make([]byte, len(envelope)+unknown.Size())
-	copy(out, envelope)
-	n, _ := unknown.MarshalToSizedBuffer(out[len(envelope):]) // the buffer has just the size
-	return out[:len(envelope)+n]
+	out := make([]byte, len(objbytes.ProtobufPrefix)+unknown.Size())
+	copy(out, objbytes.ProtobufPrefix)
+	n, _ := unknown.MarshalToSizedBuffer(out[len(objbytes.ProtobufPrefix):]) // the buffer has just the size
+	return out[:len(objbytes.ProtobufPrefix)+n]
 }
-
-const objectMetadata = 1
 
 // metadataOf returns the encoded metadata of an object.
 func metadataOf(raw []byte) ([]byte, error) {
-	for len(raw) > 0 {
-		number, wire, n := protowire.ConsumeTag(raw)
-		if n < 0 {
-			return nil, protowire.ParseError(n)
-		}
-		raw = raw[n:]
-		if number == objectMetadata && wire == protowire.BytesType {
-			value, n := protowire.ConsumeBytes(raw)
-			if n < 0 {
-				return nil, protowire.ParseError(n)
-			}
-			return value, nil
-		}
-		if n = protowire.ConsumeFieldValue(number, wire, raw); n < 0 {
-			return nil, protowire.ParseError(n)
-		}
-		raw = raw[n:]
-	}
-	return nil, nil
+	metadata, err := objbytes.ProtobufMetadata(raw)
+	return metadata.Value, err
 }
 
 func formatVersion(version uint64) string { return strconv.FormatUint(version, 10) }

@@ -7,12 +7,12 @@ import (
 	"io"
 	"net/http"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/cellplane/cellplane/internal/clustercache"
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
 // list answers with a list.
@@ -86,7 +86,6 @@ func (e *encoder) appendText(list *clustercache.List) ([]byte, error) {
 
 // appendProtobuf makes a list of what is not kept encoded as it is wanted.
 func (e *encoder) appendProtobuf(list *clustercache.List) ([]byte, error) {
-	const listMetadata, listItems = 1, 2
 	var items []byte
 	for object, err := range list.Objects() {
 		if err != nil {
@@ -96,14 +95,14 @@ func (e *encoder) appendProtobuf(list *clustercache.List) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		items = protowire.AppendBytes(protowire.AppendTag(items, listItems, protowire.BytesType), item)
+		items = objbytes.AppendBytes(items, objbytes.ListItems, item)
 	}
 	meta := listMeta(list)
 	encoded, err := meta.Marshal()
 	if err != nil {
 		return nil, err
 	}
-	raw := protowire.AppendBytes(protowire.AppendTag(make([]byte, 0, len(items)+len(encoded)+16), listMetadata, protowire.BytesType), encoded)
+	raw := objbytes.AppendBytes(make([]byte, 0, len(items)+len(encoded)+16), objbytes.ObjectMetadata, encoded)
 	return enveloped(e.listKind(), append(raw, items...)), nil
 }
 
