@@ -45,8 +45,8 @@ func AppendMetadataField(object []byte, number protowire.Number, value string) (
 }
 
 func cutMessage(b []byte) (fields []Field, err error) {
-	err = EachField(b, func(f *Field) error {
-		fields = append(fields, *f)
+	err = EachField(b, func(f Field) error {
+		fields = append(fields, f)
 		return nil
 	})
 	return fields, err

@@ -121,14 +121,14 @@ func NextField(message []byte) (f Field, rest []byte, err error) {
 }
 
 // EachField calls visit for the fields of a message until it returns an error. ErrStop ends the walk without failing it.
-func EachField(message []byte, visit func(*Field) error) error {
+func EachField(message []byte, visit func(Field) error) error {
 	for len(message) > 0 {
 		f, rest, err := NextField(message)
 		if err != nil {
 			return err
 		}
 		message = rest
-		if err := visit(&f); err != nil {
+		if err := visit(f); err != nil {
 			if errors.Is(err, ErrStop) {
 				return nil
 			}

@@ -13,14 +13,14 @@ import (
 	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// Translate returns what stands for a resourceVersion behind the gateway. It is called for all that are not empty, also those that
-// need no translation, and its errors are passed on.
+// Translate returns the resourceVersion of the API server for one of the gateway. It is called for all that are not empty, also those
+// that need no translation. Rewrite returns its errors.
 type Translate func(version string) (string, error)
 
-// ErrUnsupported marks a body of a content type that cannot be translated; it is answered with 415.
+// ErrUnsupported reports a body of a content type that cannot be translated; the response is 415.
 var ErrUnsupported = errors.New("bodies in CBOR are not supported; use JSON or protobuf")
 
-// Body is what a request's body holds, which says where resourceVersions are in it.
+// Body is the type of a request's body, which determines where resourceVersions are in it.
 type Body int
 
 // The bodies with resourceVersions.
@@ -62,15 +62,15 @@ func (b Body) paths() versionPaths {
 	}
 }
 
-// Rewrite translates the resourceVersions in a request's body. A body that cannot be read is returned as it is, for the API server to
-// refuse with an error of its own; so is one that needs no translation.
+// Rewrite translates the resourceVersions in a request's body. A body that cannot be read is returned unchanged, for the API server to
+// refuse it; so is one that needs no translation.
 func (b Body) Rewrite(contentType string, body []byte, translate Translate) ([]byte, error) {
 	mediaType, _, err := mime.ParseMediaType(contentType)
 	if contentType == "" {
-		mediaType, err = "application/json", nil // as API servers take it
+		mediaType, err = "application/json", nil // the default of API servers
 	}
 	if err != nil {
-		return body, nil // the API server answers what it cannot read
+		return body, nil // the API server refuses it
 	}
 	paths := b.paths()
 	r := rewriter{translate: translate}
@@ -94,7 +94,7 @@ func (b Body) Rewrite(contentType string, body []byte, translate Translate) ([]b
 type rewriter struct {
 	translate Translate
 	edits     []replacement
-	// err is an error of translate, which counts also where the body turns out to be malformed.
+	// err is an error of translate. It takes precedence over a malformed body.
 	err error
 }
 
@@ -114,7 +114,7 @@ func (r *rewriter) result(body []byte, malformed error) ([]byte, error) {
 		return nil, r.err
 	}
 	if malformed != nil || len(r.edits) == 0 {
-		return body, nil // the API server answers what it cannot read
+		return body, nil // the API server refuses it
 	}
 	out := make([]byte, 0, len(body))
 	at := 0
@@ -126,8 +126,7 @@ func (r *rewriter) result(body []byte, malformed error) ([]byte, error) {
 	return append(out, body[at:]...), nil
 }
 
-// walk goes down the paths in the value at a place. Members that occur twice are all changed: which one counts is the API server's to
-// say.
+// walk follows the paths in an object. Members that occur twice are all changed: the API server decides which one counts.
 func (r *rewriter) walk(b []byte, at span, paths [][]string) error {
 	return eachMember(b[:at.End], at.Start, func(key []byte, value span) error {
 		for _, path := range paths {
@@ -142,7 +141,7 @@ func (r *rewriter) walk(b []byte, at span, paths [][]string) error {
 	})
 }
 
-// follow goes down the rest of a path, which may end at the value itself. Values of other types than expected are left alone.
+// follow follows the rest of a path, which may end at the value itself. Values of unexpected types are kept.
 func (r *rewriter) follow(b []byte, at span, path []string) error {
 	value := at.Of(b)
 	switch {
@@ -181,7 +180,7 @@ func (r *rewriter) translated(version []byte) (string, error) {
 	return with, err
 }
 
-// jsonPatch rewrites the values of operations on a resourceVersion, or on something around it.
+// jsonPatch rewrites the values of operations on a resourceVersion, or on an object that contains it.
 func (r *rewriter) jsonPatch(body []byte, paths [][]string) ([]byte, error) {
 	err := objbytes.EachElement(body, 0, func(operation span) error {
 		pointer, err := objbytes.FindMember(body, operation, "path")
@@ -208,7 +207,7 @@ func (r *rewriter) jsonPatch(body []byte, paths [][]string) ([]byte, error) {
 	return r.result(body, err)
 }
 
-// below returns what is left of path under a JSON pointer; inside is false if the pointer leads elsewhere.
+// below returns the rest of a path below a JSON pointer; inside is false if the pointer leads elsewhere.
 func below(pointer string, path []string) (rest []string, inside bool) {
 	if pointer == "" {
 		return path, true
@@ -232,7 +231,7 @@ func (r *rewriter) yaml(body []byte, paths [][]string) ([]byte, error) {
 	}
 	converted, err := yaml.YAMLToJSON(body)
 	if err != nil {
-		return body, nil // the API server answers what it cannot read
+		return body, nil // the API server refuses it
 	}
 	changed, err := r.json(converted, paths)
 	if err != nil {
@@ -254,14 +253,14 @@ func (r *rewriter) proto(body []byte, paths [][]protowire.Number) ([]byte, error
 		return nil, r.err
 	}
 	if err != nil || !changed {
-		return body, nil // the API server answers what it cannot read
+		return body, nil // the API server refuses it
 	}
 	return out, nil
 }
 
-// message appends a message with what is at the ends of the paths translated.
+// message appends a message with the fields at the ends of the paths translated.
 func (r *rewriter) message(dst, message []byte, paths [][]protowire.Number) (out []byte, changed bool, err error) {
-	err = objbytes.EachField(message, func(f *objbytes.Field) error {
+	err = objbytes.EachField(message, func(f objbytes.Field) error {
 		content := f.Value
 		var inner [][]protowire.Number
 		isVersion := false

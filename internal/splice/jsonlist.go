@@ -9,10 +9,10 @@ import (
 	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// MergeJSON writes one JSON list made of several, reading them as it goes: of each it holds one object at a time. A failure after
-// Begin was called leaves the output incomplete, and the connection has to be aborted for the client to notice.
+// MergeJSON merges several JSON lists into one while it reads them: it holds one object of each list at a time. After a failure behind
+// Begin the output is incomplete, and the connection must be aborted for the client to notice.
 //
-// The metadata comes last: only then is it known, as custom resources' lists have theirs at the end.
+// The metadata comes last: lists of custom resources have theirs at the end.
 func MergeJSON(w io.Writer, lists []io.Reader, options ListOptions) (Page, error) {
 	sources := make([]source, len(lists))
 	heads := make([]*jsonList, len(lists))
@@ -61,7 +61,7 @@ func parseJSONItem(item *Item) (Object, error) {
 type jsonWriter struct {
 	*bufio.Writer
 	lists             []*jsonList
-	kind, apiVersion  bool // have been written
+	kind, apiVersion  bool // already written
 	members, elements int
 	scratch           []byte
 }
@@ -87,7 +87,7 @@ func (w *beginWriter) Write(b []byte) (int, error) {
 	return w.Writer.Write(b)
 }
 
-// member begins a member of the list. Errors of the buffered writer stay until the end.
+// member starts a member of the list. The buffered writer keeps errors until the end.
 func (w *jsonWriter) member(name string) {
 	separator := byte(',')
 	if w.members == 0 {
@@ -99,7 +99,7 @@ func (w *jsonWriter) member(name string) {
 	_, _ = w.Write(w.scratch)
 }
 
-// head writes what the sources have told of the type so far.
+// head writes the kind and apiVersion, as far as the sources have them yet.
 func (w *jsonWriter) head() {
 	for _, list := range w.lists {
 		if !w.kind && list.kind != nil {
@@ -120,7 +120,7 @@ func (w *jsonWriter) open(array string) {
 	_ = w.WriteByte('[')
 }
 
-// element writes an object; the returned error stops a merge nobody reads.
+// element writes an object. Its error ends a merge that nobody reads.
 func (w *jsonWriter) element(raw []byte) error {
 	if w.elements > 0 {
 		_ = w.WriteByte(',')

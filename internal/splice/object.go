@@ -6,21 +6,21 @@ import (
 	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// Object is the identity of an object, with those of its labels and annotations that are asked for.
+// Object is the identity of an object, with access to its labels and annotations.
 type Object struct {
 	// Namespace is empty for a cluster-scoped object.
 	Namespace string
 	// Name is the object's name.
 	Name string
-	// UID tells objects of one name apart.
+	// UID distinguishes objects of the same name.
 	UID string
-	// ResourceVersion is the version the API server gave it.
+	// ResourceVersion is that of the API server.
 	ResourceVersion string
 
 	labels, annotations objbytes.Map
 }
 
-// Key returns the object's key in the order of which lists are: `namespace/name`, or `name` of a cluster-scoped object.
+// Key returns the object's key, by which lists are sorted: `namespace/name`, or `name` of a cluster-scoped object.
 func (o *Object) Key() string {
 	if o.Namespace == "" {
 		return o.Name
@@ -77,7 +77,7 @@ func eachMember(b []byte, i int, visit func(key []byte, value span) error) error
 
 func appendKey(dst, namespace, name []byte) ([]byte, error) {
 	if len(name) == 0 {
-		return dst, errors.New("an object has no name")
+		return dst, errors.New("the object has no name")
 	}
 	if len(namespace) > 0 {
 		dst = append(append(dst, namespace...), '/')

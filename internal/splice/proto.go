@@ -34,13 +34,13 @@ func protoFieldAt(b []byte, i, end int) (f protoField, err error) {
 }
 
 // eachField calls visit for the fields of the message in a range of b, until visit returns ErrStop.
-func eachField(b []byte, message span, visit func(*protoField) error) error {
+func eachField(b []byte, message span, visit func(protoField) error) error {
 	for i := message.Start; i < message.End; {
 		f, err := protoFieldAt(b, i, message.End)
 		if err != nil {
 			return err
 		}
-		if err := visit(&f); err != nil {
+		if err := visit(f); err != nil {
 			if errors.Is(err, objbytes.ErrStop) {
 				return nil
 			}

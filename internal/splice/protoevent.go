@@ -11,7 +11,7 @@ import (
 	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// frameReader reads messages behind their lengths.
+// frameReader reads messages that are preceded by their lengths.
 type frameReader struct {
 	r   io.Reader
 	max int
@@ -25,18 +25,18 @@ func newFrameReader(r io.Reader, maxFrame int) *frameReader {
 	return &frameReader{r: r, max: maxFrame}
 }
 
-// next returns the next message. It is good until the next call.
+// next returns the next message, which is valid until the next call.
 func (f *frameReader) next() ([]byte, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(f.r, head[:]); err != nil {
-		return nil, err // io.EOF between frames, io.ErrUnexpectedEOF inside of one
+		return nil, err // io.EOF between frames, io.ErrUnexpectedEOF within one
 	}
 	size := binary.BigEndian.Uint32(head[:])
 	if uint64(size) > uint64(f.max) {
 		return nil, ErrTooLarge
 	}
 	f.buf = f.buf[:0]
-	for len(f.buf) < int(size) { // a length alone must not make us take memory
+	for len(f.buf) < int(size) { // a length alone must not allocate memory
 		at := len(f.buf)
 		f.buf = append(f.buf, make([]byte, min(int(size)-at, max(at, firstBuffer)))...)
 		if _, err := io.ReadFull(f.r, f.buf[at:]); err != nil {
@@ -46,13 +46,13 @@ func (f *frameReader) next() ([]byte, error) {
 	return f.buf, nil
 }
 
-// protoPlace is where a resourceVersion is in an event: the fields around it from the outermost to the innermost, and its own.
+// protoPlace is the place of a resourceVersion in an event: the enclosing fields, outermost first, and its own.
 type protoPlace struct {
 	around  []protoLevel
-	version span // the whole field; an empty range where it would be inserted
+	version span // the whole field, or an empty range at which to insert it
 }
 
-// protoLevel is a field with a length that changes when something inside of it does.
+// protoLevel is an enclosing field, whose length changes with its content.
 type protoLevel struct {
 	// length is the range of the encoded length.
 	length span
@@ -65,21 +65,21 @@ func levelOf(f *protoField) protoLevel {
 
 func (e *Event) parseProto() error {
 	var object, content protoField
-	err := eachField(e.raw, span{Start: 0, End: len(e.raw)}, func(f *protoField) error {
+	err := eachField(e.raw, span{Start: 0, End: len(e.raw)}, func(f protoField) error {
 		switch {
 		case f.IsBytes(objbytes.WatchEventType):
 			e.Type = EventType(f.Value)
 		case f.IsBytes(objbytes.WatchEventObject):
-			object = *f
+			object = f
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	err = eachField(e.raw, object.value, func(f *protoField) error {
+	err = eachField(e.raw, object.value, func(f protoField) error {
 		if f.IsBytes(objbytes.RawExtensionRaw) {
-			content = *f
+			content = f
 		}
 		return nil
 	})
@@ -103,14 +103,14 @@ func (e *Event) parseProto() error {
 		return err
 	}
 	var metadata protoField
-	err = eachField(e.raw, raw.value, func(f *protoField) error {
+	err = eachField(e.raw, raw.value, func(f protoField) error {
 		if !f.IsBytes(objbytes.ObjectMetadata) {
 			return nil
 		}
 		if metadata.Number != 0 {
 			return fmt.Errorf("%w: metadata occurs twice", errProto)
 		}
-		metadata = *f
+		metadata = f
 		return nil
 	})
 	if err != nil {
@@ -132,7 +132,7 @@ func (e *Event) parseProto() error {
 }
 
 func (e *Event) parseProtoStatus(status []byte) error {
-	return objbytes.EachField(status, func(f *objbytes.Field) error {
+	return objbytes.EachField(status, func(f objbytes.Field) error {
 		switch {
 		case f.Number == objbytes.StatusCode && f.Type == protowire.VarintType:
 			e.Code = int(int32(f.Varint))
@@ -143,8 +143,8 @@ func (e *Event) parseProtoStatus(status []byte) error {
 	})
 }
 
-// appendProto writes the event in one pass. The lengths of the fields around the resourceVersion change with it, and as they may then
-// need more or fewer bytes themselves, they are computed from the innermost outwards.
+// appendProto writes the event in one pass. The lengths of the enclosing fields change with the resourceVersion. As these may then need
+// more or fewer bytes themselves, they are computed from the innermost outwards.
 func (e *Event) appendProto(dst []byte, version string) []byte {
 	place := e.proto
 	if len(place.around) == 0 {

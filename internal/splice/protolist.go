@@ -16,9 +16,9 @@ const ProtobufContentType = objbytes.ProtobufMediaType
 // maxProtoList bounds a list in protobuf.
 const maxProtoList = 1 << 30
 
-// MergeProto writes one protobuf list made of several. Protobuf tells the length of a list before the list. With neither Limit nor
-// Choose everything is shown, the length is known from the beginnings of the lists, and they are read object by object like JSON.
-// Else they are read as a whole first.
+// MergeProto merges several protobuf lists into one. In protobuf the length of a list precedes it. Without Limit and Choose everything
+// is shown, so that the length follows from the heads of the lists, and they are read object by object like JSON. Otherwise they are
+// read completely first.
 func MergeProto(w io.Writer, lists []io.Reader, options ListOptions) (Page, error) {
 	if options.Limit == 0 && options.Choose == nil && len(lists) > 0 {
 		return streamProto(w, lists, options)
@@ -95,7 +95,7 @@ func readProtoList(r io.Reader) (*protoList, error) {
 
 func parseProtoListMeta(metadata []byte) (listMeta, error) {
 	head := listMeta{remaining: -1}
-	err := objbytes.EachField(metadata, func(f *objbytes.Field) error {
+	err := objbytes.EachField(metadata, func(f objbytes.Field) error {
 		switch {
 		case f.IsBytes(objbytes.ListMetaVersion):
 			head.version = string(f.Value)
@@ -147,7 +147,7 @@ func newProtoWriter(w io.Writer) *protoWriter {
 	return &protoWriter{Writer: bufio.NewWriterSize(w, firstBuffer)}
 }
 
-// head writes everything before the objects, which are of a size with their tags and lengths. Errors of the buffered writer stay until
+// head writes everything before the objects, which have a total size including tags and lengths. The buffered writer keeps errors until
 // the end.
 func (w *protoWriter) head(typeMeta []byte, metadata Metadata, size int) {
 	var meta []byte
@@ -166,7 +166,7 @@ func (w *protoWriter) head(typeMeta []byte, metadata Metadata, size int) {
 	_, _ = w.Write(head)
 }
 
-// item writes an object; the returned error stops a merge nobody reads.
+// item writes an object. Its error ends a merge that nobody reads.
 func (w *protoWriter) item(raw []byte) error {
 	w.scratch = protowire.AppendTag(w.scratch[:0], objbytes.ListItems, protowire.BytesType)
 	w.scratch = protowire.AppendVarint(w.scratch, uint64(len(raw)))

@@ -9,7 +9,7 @@ import (
 	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// NewErrorEvent returns the event with which a watch ends because of a failure.
+// NewErrorEvent returns the event that ends a failed watch.
 func NewErrorEvent(encoding Encoding, status metav1.Status) (*Event, error) {
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	encode := jsonStatusEvent

@@ -9,18 +9,18 @@ import (
 	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-var errNoObject = errors.New("a row has no object; the API server has to be asked with includeObject=Metadata")
+var errNoObject = errors.New("a row has no object; the request to the API server needs includeObject=Metadata")
 
-// TableOptions say how Tables are merged.
+// TableOptions configure a merge of Tables.
 type TableOptions struct {
 	ListOptions
-	// OmitObjects leaves the objects out of the rows, for clients that asked with includeObject=None. The API servers have to be
-	// asked with includeObject=Metadata all the same: without objects rows have no keys.
+	// OmitObjects leaves the objects out of the rows, for clients that request includeObject=None. Requests to the API servers still
+	// need includeObject=Metadata: without objects, rows have no keys.
 	OmitObjects bool
 }
 
-// MergeTables writes one Table made of several, as MergeJSON does with lists. The columns are those of the first; where an API
-// server of another release has others, its cells are put in place by the columns' names.
+// MergeTables merges several Tables into one, as MergeJSON does with lists. The columns are those of the first. If an API server of
+// another release has other columns, its cells are assigned by column name.
 func MergeTables(w io.Writer, tables []io.Reader, options TableOptions) (Page, error) {
 	sources := make([]source, len(tables))
 	heads := make([]*jsonList, len(tables))
@@ -54,7 +54,7 @@ func MergeTables(w io.Writer, tables []io.Reader, options TableOptions) (Page, e
 	return out.finish(m)
 }
 
-// rowList is a Table's rows.
+// rowList reads a Table's rows.
 type rowList struct{ *jsonList }
 
 func (l rowList) meta() listMeta { return l.jsonList.meta }
@@ -94,10 +94,10 @@ func parseRow(item *Item) (Object, error) {
 	return object, err
 }
 
-// columns brings rows of all sources under the columns of the first.
+// columns converts the rows of all sources to the columns of the first.
 type columns struct {
 	definitions []byte
-	// places says, for a source with other columns, where the cells of each column are in its rows; −1 if nowhere. It is nil for a
+	// places has, for a source with other columns, the index of each column's cell in its rows; −1 if there is none. It is nil for a
 	// source with the same columns.
 	places  [][]int
 	scratch []byte
@@ -161,12 +161,12 @@ func placesOf(wanted, own []string) []int {
 	return result
 }
 
-// row returns a row as it is written. It is good until the next call.
+// row returns the row to write. It is valid until the next call.
 func (c *columns) row(raw []byte, source int, omitObject bool) ([]byte, error) {
 	if c.places[source] == nil && !omitObject {
 		return raw, nil
 	}
-	out := append(c.scratch[:0], '{') //nolint:gocritic // scratch is given back grown, below
+	out := append(c.scratch[:0], '{') //nolint:gocritic // scratch is replaced by the grown slice below
 	err := eachMember(raw, 0, func(key []byte, value span) error {
 		content := value.Of(raw)
 		if len(out) > 1 {

@@ -85,7 +85,7 @@ func position(raw []byte) (version string, end bool, err error) {
 	if err != nil {
 		return "", false, malformed(err)
 	}
-	err = objbytes.EachField(metadata.Value, func(f *objbytes.Field) error {
+	err = objbytes.EachField(metadata.Value, func(f objbytes.Field) error {
 		switch {
 		case f.IsBytes(objbytes.MetaVersion):
 			version = string(f.Value)
@@ -115,10 +115,10 @@ func parsePage(encoded []byte) (p page, err error) {
 	if err != nil {
 		return p, err
 	}
-	err = objbytes.EachField(raw, func(f *objbytes.Field) error {
+	err = objbytes.EachField(raw, func(f objbytes.Field) error {
 		switch {
 		case f.IsBytes(objbytes.ObjectMetadata):
-			return objbytes.EachField(f.Value, func(f *objbytes.Field) error {
+			return objbytes.EachField(f.Value, func(f objbytes.Field) error {
 				switch {
 				case f.IsBytes(objbytes.ListMetaVersion):
 					p.version = string(f.Value)

@@ -17,14 +17,14 @@ import (
 	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// encoder writes the objects of a resource in a form.
+// encoder encodes the objects of a resource in a form.
 type encoder struct {
 	*resource
 	form
 	now time.Time
 }
 
-// object returns an object on its own, as the answer to a get or inside of a watch event.
+// object returns an encoded object for a get response or a watch event.
 func (e *encoder) object(o clustercache.Object) ([]byte, error) {
 	switch {
 	case e.shape == table:
@@ -40,7 +40,7 @@ func (e *encoder) object(o clustercache.Object) ([]byte, error) {
 	}
 }
 
-// itemKind is what the objects of an answer are.
+// itemKind is the kind of the objects in a response.
 func (e *encoder) itemKind() schema.GroupVersionKind {
 	if e.shape == metadataOnly {
 		return e.version.WithKind("PartialObjectMetadata")
@@ -48,7 +48,7 @@ func (e *encoder) itemKind() schema.GroupVersionKind {
 	return e.kind
 }
 
-// listKind is what a list of them is.
+// listKind is the kind of a list.
 func (e *encoder) listKind() schema.GroupVersionKind {
 	switch e.shape {
 	case table:
@@ -60,7 +60,7 @@ func (e *encoder) listKind() schema.GroupVersionKind {
 	}
 }
 
-// item returns an object as it is inside of a list: without an envelope in protobuf, and as a row of a Table.
+// item returns an encoded object for a list: without an envelope in protobuf, as a row in a Table.
 func (e *encoder) item(o clustercache.Object) ([]byte, error) {
 	switch {
 	case e.shape == table:
@@ -88,7 +88,7 @@ func (e *encoder) item(o clustercache.Object) ([]byte, error) {
 	}
 }
 
-// metadata returns the metadata of an object alone. It is the first field of every object.
+// metadata returns the encoded metadata of an object.
 func (e *encoder) metadata(o clustercache.Object) ([]byte, error) {
 	encoded, err := metadataOf(o.Raw)
 	if err != nil {
@@ -117,7 +117,7 @@ func (e *encoder) partial(encoded []byte) (*metav1.PartialObjectMetadata, error)
 	return partial, nil
 }
 
-// row returns an object as a row of a Table.
+// row returns an object as a Table row.
 func (e *encoder) row(o clustercache.Object) ([]byte, error) {
 	object, err := e.decodeCached(o.Raw)
 	if err != nil {
@@ -154,7 +154,7 @@ func (e *encoder) tableOf(o clustercache.Object, headers bool) ([]byte, error) {
 	return e.tableAround(row, formatVersion(o.Version), headers)
 }
 
-// tableAround returns a Table with one row that is encoded already.
+// tableAround returns a Table with one encoded row.
 func (e *encoder) tableAround(row []byte, version string, headers bool) ([]byte, error) {
 	t := struct {
 		metav1.TypeMeta   `json:",inline"`
@@ -169,7 +169,7 @@ func (e *encoder) tableAround(row []byte, version string, headers bool) ([]byte,
 	return json.Marshal(t)
 }
 
-// bookmark returns what stands in for an object in a bookmark.
+// bookmark returns the object of a bookmark.
 func (e *encoder) bookmark(version uint64, initialEnd bool) ([]byte, error) {
 	meta := metav1.ObjectMeta{ResourceVersion: formatVersion(version)}
 	if initialEnd {
@@ -194,7 +194,7 @@ func (e *encoder) bookmark(version uint64, initialEnd bool) ([]byte, error) {
 	return e.tableAround(row, formatVersion(version), false)
 }
 
-// writeEvent frames a watch event. The object is encoded already.
+// writeEvent writes a watch event with an encoded object.
 func (e *encoder) writeEvent(w io.Writer, kind string, object []byte) error {
 	if !e.isProtobuf() {
 		for _, part := range []string{`{"type":"`, kind, `","object":`} {
@@ -218,13 +218,13 @@ func (e *encoder) writeEvent(w io.Writer, kind string, object []byte) error {
 	return err
 }
 
-// enveloped puts an encoded object into the envelope of API servers.
+// enveloped wraps an encoded object in a protobuf envelope.
 func enveloped(kind schema.GroupVersionKind, raw []byte) []byte {
 	apiVersion, name := kind.ToAPIVersionAndKind()
 	unknown := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: apiVersion, Kind: name}, Raw: raw}
 	out := make([]byte, len(objbytes.ProtobufPrefix)+unknown.Size())
 	copy(out, objbytes.ProtobufPrefix)
-	n, _ := unknown.MarshalToSizedBuffer(out[len(objbytes.ProtobufPrefix):]) // the buffer has just the size
+	n, _ := unknown.MarshalToSizedBuffer(out[len(objbytes.ProtobufPrefix):]) // the buffer has the exact size
 	return out[:len(objbytes.ProtobufPrefix)+n]
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// list answers with a list.
+// list serves a list.
 func (s *Server) list(w http.ResponseWriter, r *http.Request, q *question, e *encoder) {
 	options := clustercache.ListOptions{Filter: q.filter, Limit: int(q.Limit), Continue: q.Continue}
 	if q.version != 0 {
@@ -59,11 +59,11 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, q *question, e *en
 	}
 }
 
-// bufferedList answers with a list that must be known as a whole before its first byte.
+// bufferedList serves a list that must be complete before its first byte is sent.
 func (e *encoder) bufferedList(w http.ResponseWriter, r *http.Request, list *clustercache.List, encode func(*clustercache.List) ([]byte, error)) error {
 	body, err := encode(list)
 	if err != nil {
-		if _, ok := err.(apierrors.APIStatus); !ok { // those of the store are not wrapped
+		if _, ok := err.(apierrors.APIStatus); !ok { // the store does not wrap its errors
 			err = apierrors.NewInternalError(err)
 		}
 		WriteError(w, r, err)
@@ -84,7 +84,7 @@ func (e *encoder) appendText(list *clustercache.List) ([]byte, error) {
 	return e.dress(out.Bytes())
 }
 
-// appendProtobuf makes a list of what is not kept encoded as it is wanted.
+// appendProtobuf encodes a list whose objects are not cached in the form the client wants.
 func (e *encoder) appendProtobuf(list *clustercache.List) ([]byte, error) {
 	var items []byte
 	for object, err := range list.Objects() {
