@@ -11,7 +11,7 @@ import (
 	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// WriteProtobuf writes the list instead of yielding Objects: in the envelope, as an API server answers it. Nothing is decoded.
+// WriteProtobuf writes the list in its envelope, as an API server does, without decoding objects. It replaces Objects.
 func (l *List) WriteProtobuf(w io.Writer) error {
 	metadata := l.protobufMetadata()
 	size, err := l.itemsSize()
@@ -45,7 +45,7 @@ func (l *List) protobufMetadata() []byte {
 	return b
 }
 
-// itemsSize returns how many bytes writeItems writes: an envelope says how long its content is.
+// itemsSize returns how many bytes writeItems writes: the length precedes the content.
 func (l *List) itemsSize() (int, error) {
 	size := 0
 	r := &reading{}
@@ -74,7 +74,7 @@ func (l *List) itemsSize() (int, error) {
 	return size, nil
 }
 
-// sizeOf returns the size of objects, but for those that say that they are stale.
+// sizeOf returns the size of objects, except those marked stale, which it returns.
 func (l *List) sizeOf(keys []uint32) (size int, stale []uint32, err error) {
 	s := l.store
 	s.mu.RLock()
@@ -120,7 +120,7 @@ func (l *List) writeItems(w *bufio.Writer, size int) error {
 		}
 	}
 	if size != 0 {
-		return fmt.Errorf("the list came out %d bytes shorter than announced", size)
+		return fmt.Errorf("the list is %d bytes shorter than announced", size)
 	}
 	return nil
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// Finder finds the values that several paths of field numbers lead to, in one pass over an object.
+// Finder finds the values at several paths of field numbers, in one pass over an object.
 type Finder struct {
 	root  level
 	paths int
 }
 
-// level is what is looked for in a message.
+// level has the fields to look for in a message.
 type level struct {
 	fields []lookedFor
 }
@@ -57,7 +57,7 @@ func (l *level) field(number protowire.Number) *lookedFor {
 	return &l.fields[i]
 }
 
-// Find returns the value of each path, in values: the bytes of a string, or an integer or boolean in decimal; nil if there is nothing.
+// Find returns the value at each path: the bytes of a string, or an integer or boolean in decimal; nil if there is none. It reuses values.
 func (f *Finder) Find(values [][]byte, raw []byte) ([][]byte, error) {
 	values = slices.Grow(values[:0], f.paths)[:f.paths]
 	clear(values)

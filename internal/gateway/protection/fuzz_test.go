@@ -22,6 +22,9 @@ func FuzzPinnedOptions(f *testing.F) {
 		}
 		pinned, err := pinnedOptions(objbytes.Pin{UID: "some-uid", ResourceVersion: "4711"}, query)
 		if err != nil {
+			if rawQuery == "" || rawQuery == "propagationPolicy=Background" {
+				t.Fatalf("%q: %v", rawQuery, err)
+			}
 			return // the request is refused
 		}
 		var options metav1.DeleteOptions
