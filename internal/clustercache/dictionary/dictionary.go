@@ -22,8 +22,8 @@ const (
 	maxGenerations = 16
 	// degraded is the factor by which the ratio may worsen before the next training.
 	degraded = 1.25
-	// patience is how many times the samples must come along between two trainings.
-	patience = 8
+	// trainingInterval is the shortest interval between two trainings, in multiples of the number of samples.
+	trainingInterval = 8
 )
 
 // Generation is a dictionary and its users.
@@ -149,7 +149,7 @@ func (c *Codec) observe(b []byte, compressed int) {
 }
 
 func (c *Codec) due() bool {
-	return c.trainings == 0 || c.since >= patience*c.samples && c.average > degraded*c.ratio && slices.Contains(c.slots[:], nil)
+	return c.trainings == 0 || c.since >= trainingInterval*c.samples && c.average > degraded*c.ratio && slices.Contains(c.slots[:], nil)
 }
 
 func (c *Codec) train(samples [][]byte) {
