@@ -5,56 +5,56 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// Class says what a stored object is to the federation.
+// Class is the role of a stored object in the federation.
 type Class int
 
 const (
-	// Local objects belong to the cell they are in: copies of the hub's objects, events, and what an API server makes for itself.
+	// Local objects belong to their cell: copies of the hub's objects, events, and objects of the API server itself.
 	Local Class = iota
-	// Template objects are the users' own. They move with their slot and are backed up.
+	// Template objects are those of users. They move with their slot and are backed up.
 	Template
-	// Binding objects are resource bindings. They go where their template goes.
+	// Binding objects are resource bindings. They move with their template.
 	Binding
-	// Work objects are made from bindings. They have a slot, but every cell makes its own: they neither move nor are backed up.
+	// Work objects are derived from bindings. They have a slot, but each cell creates its own: they neither move nor are backed up.
 	Work
 )
 
-// Federated reports whether objects of the class are cut into cells, so that they move and are backed up.
+// Federated reports whether objects of the class are divided among the cells, so that they move and are backed up.
 func (c Class) Federated() bool { return c == Template || c == Binding }
 
-// Classify returns what an object is to the federation, and its slot if it has one, which all classes but Local do. Where a client
-// may put what is decided by the same table.
+// Classify returns the class of an object, and its slot unless the class is Local. It uses the same table as the gateway does for
+// routing.
 func Classify(o *Object) (Class, slots.Slot) {
 	if o.Namespace == "" || o.isNative() {
 		return Local, 0
 	}
-	// The guess is right for the resources that are exceptions, and for all others only the group counts.
+	// The guessed resource is right for all exceptions in the table; for all others only the group counts.
 	resource, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind)
-	switch kinds.InNamespace(resource.GroupResource(), o.Namespace) {
-	case kinds.ByName:
+	switch placement.InNamespace(resource.GroupResource(), o.Namespace) {
+	case placement.ByName:
 		return Template, slots.Of(o.Namespace, o.Name)
-	case kinds.ByTemplate:
+	case placement.ByTemplate:
 		return Binding, slots.Of(o.Namespace, o.TemplateName)
-	case kinds.Anywhere:
+	case placement.Anywhere:
 		if slot, err := slots.ParseHint(o.Labels[slots.HintLabel]); err == nil && o.Kind == "Work" {
 			return Work, slot
 		}
-	case kinds.OnHub:
+	case placement.OnHub:
 	}
 	return Local, 0
 }
 
-// identityLabel is on the leases by which API servers of one control plane know each other.
+// identityLabel is on the leases of API servers of one control plane.
 const identityLabel = "apiserver.kubernetes.io/identity"
 
-// fenceLease is the lease in which a cell keeps the lowest epoch it accepts.
+// fenceLease is the lease that holds the lowest epoch a cell accepts.
 const fenceLease = "cellplane-fence"
 
-// isNative reports what every control plane has of its own.
+// isNative reports whether an object is one that every control plane creates for itself.
 func (o *Object) isNative() bool {
 	switch o.Namespace {
 	case metav1.NamespaceDefault:

@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// Patience is how long a store may take to answer a request: one that hangs must not hold up those who wait for others as well.
+	// Patience is the timeout of a request, so that one store that hangs does not block those that wait for several.
 	Patience = 10 * time.Second
-	// dialTimeout bounds how long a connection attempt takes.
+	// dialTimeout is the timeout of a connection attempt.
 	dialTimeout = 5 * time.Second
-	// keepAlive finds connections that lead nowhere.
+	// keepAlive detects dead connections.
 	keepAlive = 10 * time.Second
-	// pageSize is how many keys are read at once, unless they are so large that fewer fit into a message.
+	// pageSize is how many keys are read at once, unless fewer fit into a message.
 	pageSize = 512
-	// largestMessage is more than any page of objects of the largest size that etcd stores by default.
+	// largestMessage is larger than any page of objects of the largest size that etcd stores by default.
 	largestMessage = 1 << 30
 )
 
@@ -66,16 +66,16 @@ func Open(cell *cellplanev1alpha1.Cell, credentials *corev1.Secret) (*Store, err
 // Close ends the connection.
 func (s *Store) Close() error { return s.client.Close() }
 
-// Client returns the connection itself, for watches and snapshots. Requests go through the Store, which bounds them.
+// Client returns the etcd client, for watches and snapshots. Requests go through the Store, which sets timeouts.
 func (s *Store) Client() *clientv3.Client { return s.client }
 
-// Prefix is what all keys of the cell's API server begin with. It ends in a slash.
+// Prefix is the prefix of all keys of the cell's API server. It ends in a slash.
 func (s *Store) Prefix() string { return s.prefix }
 
-// Relative returns a key of the cell's API server without the prefix, and whether it is one.
+// Relative returns a key without the prefix, and whether it is a key of the cell's API server.
 func (s *Store) Relative(key string) (string, bool) { return strings.CutPrefix(key, s.prefix) }
 
-// Key returns the key of the cell's API server for a relative one.
+// Key returns the key of the cell's API server for a relative key.
 func (s *Store) Key(relative string) string { return s.prefix + relative }
 
 // Revision returns the current revision of the store.
@@ -91,17 +91,17 @@ func (s *Store) Revision(ctx context.Context) (int64, error) {
 
 // KV is a stored object.
 type KV struct {
-	// Key is where it is stored.
+	// Key is the etcd key.
 	Key string
-	// Value is the object as the API server has encoded it.
+	// Value is the object as the API server encoded it.
 	Value []byte
-	// ModRevision is the revision of its last change, which is the object's resourceVersion; 0 means that there is none.
+	// ModRevision is the revision of its last change, which is the object's resourceVersion; 0 means that the key does not exist.
 	ModRevision int64
-	// Lease is the etcd lease that the key ends with; 0 means that it stays.
+	// Lease is the etcd lease of the key; 0 means none.
 	Lease int64
 }
 
-// Get returns what is stored under a key; its ModRevision is 0 if nothing is. The revision is that of the store when it was read.
+// Get returns the value of a key, and the revision of the store. The ModRevision is 0 if the key does not exist.
 func (s *Store) Get(ctx context.Context, key string) (kv KV, revision int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
@@ -116,7 +116,7 @@ func (s *Store) Get(ctx context.Context, key string) (kv KV, revision int64, err
 	return kv, response.Header.Revision, nil
 }
 
-// GetAll returns what is stored under several keys, in their order, all as it was at one revision.
+// GetAll returns the values of several keys, in their order, at one revision.
 func (s *Store) GetAll(ctx context.Context, keys []string) ([]KV, error) {
 	gets := make([]clientv3.Op, len(keys))
 	for i, key := range keys {
@@ -141,8 +141,8 @@ func (s *Store) GetAll(ctx context.Context, keys []string) ([]KV, error) {
 // errStop ends an iteration from inside.
 var errStop = errors.New("stop")
 
-// Range yields everything under a prefix as it was at a revision, in the order of the keys, page by page. Revision 0 means the one of
-// the first page. An error is the last thing it yields.
+// Range yields all keys under a prefix at a revision, in key order, page by page. Revision 0 means that of the first page. An error is
+// yielded last.
 func (s *Store) Range(ctx context.Context, prefix string, revision int64) iter.Seq2[KV, error] {
 	return func(yield func(KV, error) bool) {
 		err := s.pages(ctx, prefix, revision, func(page []KV) error {
@@ -189,7 +189,7 @@ func (s *Store) page(ctx context.Context, key, end string, revision int64) (*cli
 	return s.client.Get(ctx, key, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(revision))
 }
 
-// Next returns the first key under a prefix that is not before another; it is empty if there is none.
+// Next returns the first key under a prefix that is equal to or after another; empty if there is none.
 func (s *Store) Next(ctx context.Context, prefix, from string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
@@ -203,12 +203,12 @@ func (s *Store) Next(ctx context.Context, prefix, from string) (string, error) {
 	return "", nil
 }
 
-// Passes is how many stores are read through at once where nobody waits for it. Reading through a store takes all that its etcd and the
-// reader can give: so there is room for requests.
+// Passes is how many stores background work reads completely at once. A complete read takes all the capacity of the etcd and the
+// reader; this bound leaves some for requests.
 func Passes() int { return max(runtime.GOMAXPROCS(0)/2, 1) }
 
-// Through returns the revision up to which a watch has delivered everything with a response. The header tells it only if there are no
-// events: with events it is the store's revision, which a watch that is still catching up has not reached.
+// Through returns the revision up to which a watch has delivered all events with this response. The header has it only if there are no
+// events: with events it has the revision of the store, which a watch that is catching up has not reached.
 func Through(response clientv3.WatchResponse) int64 {
 	if n := len(response.Events); n > 0 {
 		return response.Events[n-1].Kv.ModRevision

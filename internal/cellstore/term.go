@@ -9,19 +9,19 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Term counts those who write to the stores of cells one after the other. Whoever takes over has a higher one.
+// Term is the fencing token of a leader that writes to the stores of cells. Each new leader has a higher one.
 type Term int64
 
-// termKey is where a store keeps the highest term it has heard of. API servers do not see it.
+// termKey holds the highest term that a store has seen. API servers do not see it.
 const termKey = "/cellplane/mover"
 
-// ErrDeposed means that somebody with a higher term has taken over. Whoever gets it has to stop.
+// ErrDeposed means that a leader with a higher term has taken over. The caller has to stop.
 var ErrDeposed = errors.New("another hub manager has taken over")
 
-// ErrConflict means that a transaction was refused because something had changed, and was not done.
-var ErrConflict = errors.New("what is stored has changed")
+// ErrConflict means that a transaction was not applied because one of its conditions does not hold.
+var ErrConflict = errors.New("the stored value has changed")
 
-// Term returns the highest term that the store has heard of, 0 if none.
+// Term returns the highest term that the store has seen, 0 if none.
 func (s *Store) Term(ctx context.Context) (Term, error) {
 	term, _, err := s.term(ctx)
 	return term, err
@@ -39,8 +39,8 @@ func (s *Store) term(ctx context.Context) (Term, int64, error) {
 	return Term(number), kv.ModRevision, nil
 }
 
-// RaiseTerm makes the store refuse transactions of all lower terms. When it returns, no such transaction can succeed any more. It
-// returns ErrDeposed if the store has heard of a higher one.
+// RaiseTerm makes the store refuse transactions of all lower terms. No such transaction can succeed after it returns. It returns
+// ErrDeposed if the store has seen a higher term.
 func (s *Store) RaiseTerm(ctx context.Context, term Term) error {
 	for {
 		current, revision, err := s.term(ctx)
@@ -48,7 +48,7 @@ func (s *Store) RaiseTerm(ctx context.Context, term Term) error {
 		case err != nil:
 			return err
 		case current > term:
-			return fmt.Errorf("raising the term in cell %s to %d, which has heard of %d: %w", s.Cell, term, current, ErrDeposed)
+			return fmt.Errorf("raising the term in cell %s to %d, which already has %d: %w", s.Cell, term, current, ErrDeposed)
 		case current == term && revision != 0:
 			return nil
 		}
@@ -65,20 +65,20 @@ func (s *Store) RaiseTerm(ctx context.Context, term Term) error {
 // String returns the term as it is stored.
 func (t Term) String() string { return strconv.FormatInt(int64(t), 10) }
 
-// Unchanged is the condition that a key was last changed at a revision; revision 0 means that it is absent.
+// Unchanged is the condition that a key was last modified at a revision; revision 0 means that it does not exist.
 func Unchanged(key string, revision int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(key), "=", revision)
 }
 
-// Put is the operation of storing a value.
+// Put is the operation that stores a value.
 func Put(key string, value []byte) clientv3.Op { return clientv3.OpPut(key, string(value)) }
 
-// Delete is the operation of removing a key.
+// Delete is the operation that removes a key.
 func Delete(key string) clientv3.Op { return clientv3.OpDelete(key) }
 
-// Txn does all operations if all conditions hold and nobody has a higher term. It returns the revision at which they were done. If
-// they were not, it returns ErrDeposed or ErrConflict; after any other error they may have been. A store that has not heard of the
-// term yet, because its cell has just joined or another manager was its last, hears of it first.
+// Txn applies all operations if all conditions hold and the store has seen no higher term. It returns the revision at which they were
+// applied. With ErrDeposed or ErrConflict they were not; after any other error they may have been. If the store has not seen the term
+// yet, because its cell has just joined or the leader is new, Txn raises it first.
 func (s *Store) Txn(ctx context.Context, term Term, conditions []clientv3.Cmp, operations ...clientv3.Op) (int64, error) {
 	guarded := append([]clientv3.Cmp{clientv3.Compare(clientv3.Value(termKey), "=", term.String())}, conditions...)
 	for {

@@ -11,18 +11,18 @@ import (
 	"github.com/cellplane/cellplane/internal/clustercache/wire"
 )
 
-// attributes are what entries are found by besides their key: interned, and indexed.
+// attributes are the interned and indexed properties of entries.
 //
-// Labels are interned as sets: the pods of a workload have the same ones. A label leads to the sets that have it, and a set to its
-// keys, which takes an eighth of what leading from every label to its keys would.
+// Labels are interned as sets: the pods of a workload have the same ones. The index maps labels to sets and sets to keys, which takes an
+// eighth of the memory of an index from labels to keys.
 type attributes struct {
 	labels    *slab.Interner // one label: key, separator, value
-	labelSets *slab.Interner // numbers of labels, four bytes each, in the order of their keys
+	labelSets *slab.Interner // numbers of labels, four bytes each, sorted by key
 	fieldSets *slab.Interner
 	owners    *slab.Interner
 	values    [maxIndexed]*slab.Interner
 
-	// setsByLabel leads from labels to sets, all others from a term to keys.
+	// setsByLabel maps labels to sets; all others map a term to keys.
 	setsByLabel *ordered.Set
 	byLabels    *ordered.Set
 	byOwner     *ordered.Set
@@ -69,7 +69,7 @@ func (a *attributes) reserved() int64 {
 	return reserved
 }
 
-// acquire interns what an object is found by. An update rarely changes that: like, which may be nil, is what it was found by before.
+// acquire interns the properties of an object. An update rarely changes them: like, which may be nil, has those before the update.
 func (a *attributes) acquire(p *prepared, like *terms) (t terms, err error) {
 	t.cluster = p.cluster.id
 	if like == nil {
@@ -100,12 +100,12 @@ func (a *attributes) acquire(p *prepared, like *terms) (t terms, err error) {
 	return t, nil
 }
 
-// sameLabels tells whether a set is that of an object's labels.
+// sameLabels reports whether a set is that of an object's labels.
 func (a *attributes) sameLabels(id uint32, labels []wire.Pair) bool {
 	set := a.labelSets.Get(id)
 	for _, label := range labels {
 		if string(label.Key) == names.ClusterLabel {
-			continue // the virtual label of that name counts
+			continue // the virtual label of that name takes precedence
 		}
 		if len(set) == 0 {
 			return false
@@ -129,7 +129,7 @@ func (a *attributes) acquireLabels(labels []wire.Pair) (uint32, error) {
 	}
 	for _, label := range labels {
 		if string(label.Key) == names.ClusterLabel {
-			continue // the virtual label of that name counts
+			continue // the virtual label of that name takes precedence
 		}
 		a.labelScratch = append(append(append(a.labelScratch[:0], label.Key...), separator...), label.Value...)
 		id, _, err := a.labels.Acquire(a.labelScratch)
@@ -141,7 +141,7 @@ func (a *attributes) acquireLabels(labels []wire.Pair) (uint32, error) {
 	}
 	set, fresh, err := a.labelSets.Acquire(a.scratch)
 	if err != nil || !fresh {
-		// A set has one reference to each of its labels, however many entries have the set.
+		// A set has one reference to each of its labels, no matter how many entries have the set.
 		release()
 		return set, err
 	}
@@ -151,7 +151,7 @@ func (a *attributes) acquireLabels(labels []wire.Pair) (uint32, error) {
 	return set, nil
 }
 
-// retain adds references to what an entry is found by.
+// retain adds references to the properties of an entry.
 func (a *attributes) retain(t terms) {
 	a.labelSets.Retain(t.labels)
 	a.fieldSets.Retain(t.fields)
@@ -161,7 +161,7 @@ func (a *attributes) retain(t terms) {
 	}
 }
 
-// release gives up the references of acquire or retain.
+// release removes the references of acquire or retain.
 func (a *attributes) release(t terms) {
 	a.labelSets.Release(t.labels, func() {
 		for b := a.labelSets.Get(t.labels); len(b) > 0; b = b[4:] {
@@ -177,7 +177,7 @@ func (a *attributes) release(t terms) {
 	}
 }
 
-// index makes a key be found by terms, of which those that another of its entries has are there already; unindex undoes it.
+// index adds a key under terms, except those that another of its entries has; unindex removes it.
 func (a *attributes) index(k uint32, t terms, others func(func(*terms) bool) bool) {
 	if !others(func(o *terms) bool { return o.labels == t.labels }) {
 		a.byLabels.Insert(t.labels, k)
@@ -212,7 +212,7 @@ func (a *attributes) unindex(k uint32, t terms, others func(func(*terms) bool) b
 	}
 }
 
-// labelSet are an object's labels, as selectors read them, with the virtual one of its cluster.
+// labelSet implements labels.Labels for an object's labels and the virtual one of its cluster.
 type labelSet struct {
 	pairs   []string // key, value, key, value
 	cluster string
@@ -241,7 +241,7 @@ func (l labelSet) Lookup(name string) (string, bool) {
 	return "", false
 }
 
-// Has tells whether there is a label.
+// Has reports whether there is a label.
 func (l labelSet) Has(name string) bool {
 	_, ok := l.Lookup(name)
 	return ok

@@ -1,6 +1,6 @@
 package clustercache
 
-// ContinueAfter returns the token of a list that goes on after an object, at a version.
+// ContinueAfter returns the token of a list that continues after an object, at a version.
 func ContinueAfter(version uint64, namespace, name string) string {
 	return token{Version: version, Namespace: namespace, Name: name}.encode()
 }

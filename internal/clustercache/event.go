@@ -11,14 +11,14 @@ import (
 
 // Event is an event of a watch. All watchers that see the same event share it: it must not be changed.
 type Event struct {
-	// Type is ADDED, MODIFIED, DELETED or BOOKMARK, as it concerns the watcher's selection.
+	// Type is ADDED, MODIFIED, DELETED or BOOKMARK, relative to the watcher's selection.
 	Type watch.EventType
-	// Version is where a watch continues after the event. It is the resourceVersion of the Object, too.
+	// Version is the position after the event. It is the resourceVersion of the Object, too.
 	Version uint64
 	// InitialEventsEnd marks the bookmark after the initial events.
 	InitialEventsEnd bool
-	// Contested marks an event that a watcher sees for having asked for those of contested names. Its type is DELETED whatever has happened, and its
-	// Object any of the name: what is shown of it now is to be looked up.
+	// Contested marks an event for watchers that ask for contested names. Its type is always DELETED, and its Object any of the name: the
+	// watcher has to look up which object is shown now.
 	Contested bool
 	// Object is the object after the event, or for DELETED as it was before. A bookmark has none.
 	Object Object
@@ -32,8 +32,8 @@ type encoding struct {
 	err   error
 }
 
-// Encoded returns what encode writes. It is called once for an event and a format, whoever asks; initial events and bookmarks, which one
-// watcher alone sees, are encoded for each.
+// Encoded returns the output of encode, which is called once per event and format. Initial events and bookmarks belong to one watcher
+// and are encoded for each.
 func (e *Event) Encoded(format string, encode func(io.Writer) error) ([]byte, error) {
 	found, ok := e.encoded.Load(format)
 	if !ok {
@@ -48,11 +48,11 @@ func (e *Event) Encoded(format string, encode func(io.Writer) error) ([]byte, er
 	return one.bytes, one.err
 }
 
-// change is an event of the Store, as it is before it is known whom it concerns how.
+// change is an event of the Store, independent of watchers.
 type change struct {
 	n             uint64
 	before, after *state
-	// alike is true if no filter but one of distinct fields can tell before from after.
+	// alike is set if only a filter on distinct fields can distinguish before from after.
 	alike bool
 	// contested is that of its record.
 	contested bool
@@ -63,7 +63,7 @@ type change struct {
 
 const contestedSlot = 3
 
-// state is an object before or after a change, with what filters ask for.
+// state is an object before or after a change, with the properties that filters need.
 type state struct {
 	namespace, name, owner string
 	labels                 labelSet
@@ -100,7 +100,7 @@ func (st *state) decoded(s *Store, n uint64) (Object, error) {
 	return st.object, st.err
 }
 
-// selected tells whether a filter selects the object.
+// selected reports whether a filter selects the object.
 func (st *state) selected(s *Store, c *compiled, n uint64) (bool, error) {
 	if c.nothing || c.namespace != "" && c.namespace != st.namespace || c.name != "" && c.name != st.name || c.owner != "" && c.owner != st.owner {
 		return false, nil
@@ -128,7 +128,7 @@ func (st *state) selected(s *Store, c *compiled, n uint64) (bool, error) {
 	return c.distinctMatch(&s.fields, object.Raw)
 }
 
-// event returns what a change is to those whom it concerns in one way.
+// event returns the event of a type for a change.
 func (c *change) event(s *Store, of watch.EventType) (*Event, error) {
 	slot, from := 0, c.after
 	switch of {
@@ -140,7 +140,7 @@ func (c *change) event(s *Store, of watch.EventType) (*Event, error) {
 	return c.make(s, slot, from, of)
 }
 
-// contestedEvent returns what a change is to those who want to know of contested names: something is gone, unless it is found elsewhere.
+// contestedEvent returns the event of a change for watchers of contested names: a deletion, unless the watcher finds the name elsewhere.
 func (c *change) contestedEvent(s *Store) (*Event, error) {
 	from := c.after
 	if from == nil {
@@ -149,7 +149,7 @@ func (c *change) contestedEvent(s *Store) (*Event, error) {
 	return c.make(s, contestedSlot, from, watch.Deleted)
 }
 
-// make makes an event of a state, once.
+// make returns the event of a state, created once.
 func (c *change) make(s *Store, slot int, from *state, of watch.EventType) (*Event, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,7 +163,7 @@ func (c *change) make(s *Store, slot int, from *state, of watch.EventType) (*Eve
 	return c.events[slot], nil
 }
 
-// named tells whether a filter selects the object as far as its namespace and name go.
+// named reports whether a filter selects the object by its namespace and name.
 func (c *change) named(f *compiled) bool {
 	st := c.after
 	if st == nil {
@@ -175,7 +175,7 @@ func (c *change) named(f *compiled) bool {
 // recentChanges is how many changes stay decompressed for all watchers.
 const recentChanges = 1 << 10
 
-// changes are the recent changes that some watcher has asked for.
+// changes caches recent changes for all watchers.
 type changes struct {
 	mu    sync.Mutex
 	slots [recentChanges]atomic.Pointer[change]
@@ -187,7 +187,7 @@ func (s *Store) change(n uint64) (*change, error) {
 	if c := slot.Load(); c != nil && c.n == n {
 		return c, nil
 	}
-	// One watcher loads a change while the others wait for it.
+	// One watcher loads a change; the others wait for it.
 	s.broadcast.changes.mu.Lock()
 	defer s.broadcast.changes.mu.Unlock()
 	latest := slot.Load()

@@ -15,26 +15,26 @@ import (
 	"github.com/cellplane/cellplane/internal/clustercache/wire"
 )
 
-// Feed fills a Store with the objects of one member. It must not be used by two goroutines at once, nor may two feeds of one member.
+// Feed populates a Store with the objects of one member. Neither a feed nor two feeds of one member may be used concurrently.
 type Feed struct {
 	store   *Store
 	cluster *cluster
 	prepared
 	removed wire.Object
-	// marked is how far MarkObjects has come.
+	// marked is the progress of MarkObjects.
 	marked position
-	// refused is true for a member too many: it stays empty.
+	// refused is set if there are too many members: the feed stays empty.
 	refused bool
 }
 
-// prepared is an object ready to be taken in, and memory for the next one.
+// prepared is an object ready to be stored. Its memory is used again.
 type prepared struct {
 	plan    *fieldPlan
 	cluster *cluster
 	object  wire.Object
 	edit    wire.Edit
 	edited  []byte
-	// values are those of all fields, together those that are kept as one.
+	// values are those of all fields, together those that are stored as one.
 	values       [][]byte
 	found        [][]byte
 	together     []byte
@@ -42,7 +42,7 @@ type prepared struct {
 	hashed       bool
 
 	group uint64
-	// The object is kept as a difference from a template, or is one: then template is 0 and compressed is set.
+	// The object is stored as a delta to a template, or is one: then template is 0 and compressed is set.
 	template       uint32
 	serial         uint64
 	open           openTemplate
@@ -52,20 +52,20 @@ type prepared struct {
 	templateBuffer []byte
 }
 
-// maxObject is the size of the largest object that is taken in. API servers take a few megabytes at most.
+// maxObject is the size of the largest object. API servers accept a few megabytes at most.
 const maxObject = delta.MaxSize / 2
 
-// templatesName is what stands in for a member's name with the federation's own objects.
+// templatesName is the member name of the federation's own objects.
 const templatesName = ""
 
-// Feed returns the feed of a member. Feeds of different members do not wait for each other. The feed without a name is for the federation's own
-// objects, the templates: they are shown while no member has one of their name, and say nothing about a cluster.
+// Feed returns the feed of a member. Feeds of different members do not block each other. The feed without a name is for the federation's
+// own objects, the templates: they are shown while no member has one of their name, and have no cluster annotation.
 func (s *Store) Feed(cluster string) *Feed {
 	member, refused := s.member(cluster)
 	return &Feed{store: s, cluster: member, refused: refused, prepared: prepared{plan: &s.fields, edit: s.edit}}
 }
 
-// member returns a member, which may be new, or refuses to know any more.
+// member returns a member, which may be new. It fails if there are too many.
 func (s *Store) member(name string) (c *cluster, refused bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +82,7 @@ func (s *Store) member(name string) (c *cluster, refused bool) {
 	return c, false
 }
 
-// Begin says that everything there is follows: what is not applied until End leaves then. It may be called again to start over.
+// Begin starts a list: End removes all objects that were not applied since. Calling it again starts over.
 func (f *Feed) Begin() {
 	f.store.mu.Lock()
 	defer f.store.mu.Unlock()
@@ -90,11 +90,11 @@ func (f *Feed) Begin() {
 	f.cluster.pass++
 }
 
-// Apply puts in an object: the encoded protobuf as it comes inside of the envelope (runtime.Unknown.Raw). The bytes are not kept. An
-// object of the same UID and resourceVersion as before is no change.
+// Apply stores an object in protobuf, without its envelope (runtime.Unknown.Raw). The bytes are not retained. An object with the same
+// UID and resourceVersion as before is no change.
 func (f *Feed) Apply(raw []byte) error {
 	if err := f.apply(raw); err != nil {
-		return fmt.Errorf("taking in an object of the kind %s from cluster %s: %w", f.store.kind.GroupVersionKind.Kind, f.cluster.name, err)
+		return fmt.Errorf("storing a %s of cluster %s: %w", f.store.kind.GroupVersionKind.Kind, f.cluster.name, err)
 	}
 	return nil
 }
@@ -102,10 +102,10 @@ func (f *Feed) Apply(raw []byte) error {
 func (f *Feed) apply(raw []byte) error {
 	s := f.store
 	if f.refused {
-		return errors.New("there are too many clusters")
+		return errors.New("too many clusters")
 	}
 	if len(raw) > maxObject {
-		return fmt.Errorf("%d bytes are more than any API server stores", len(raw))
+		return fmt.Errorf("the object has %d bytes, more than any API server stores", len(raw))
 	}
 	if err := f.parse(raw); err != nil {
 		return err
@@ -127,7 +127,7 @@ func (f *Feed) apply(raw []byte) error {
 	return err
 }
 
-// ApplyObject puts in a decoded object.
+// ApplyObject stores a decoded object.
 func (f *Feed) ApplyObject(object runtime.Object) error {
 	encoder, ok := object.(interface{ Marshal() ([]byte, error) })
 	if !ok {
@@ -140,16 +140,16 @@ func (f *Feed) ApplyObject(object runtime.Object) error {
 	return f.Apply(raw)
 }
 
-// Delete takes out the object of a DELETED event, encoded like that of Apply. If another object of its name is there by now, that stays.
+// Delete removes the object of a DELETED event, encoded as for Apply. A newer object of the same name stays.
 func (f *Feed) Delete(raw []byte) error {
 	if err := f.removed.Parse(raw); err != nil {
-		return fmt.Errorf("deleting an object of the kind %s of cluster %s: %w", f.store.kind.GroupVersionKind.Kind, f.cluster.name, err)
+		return fmt.Errorf("deleting a %s of cluster %s: %w", f.store.kind.GroupVersionKind.Kind, f.cluster.name, err)
 	}
 	f.delete(f.removed.Namespace, f.removed.Name, func(e *entry) bool { return e.uid == xxhash.Sum64(f.removed.UID) })
 	return nil
 }
 
-// DeleteObject takes out an object whatever its UID. It is no error if there is none.
+// DeleteObject removes an object of any UID. It is no error if there is none.
 func (f *Feed) DeleteObject(namespace, name string) {
 	f.delete([]byte(namespace), []byte(name), func(*entry) bool { return true })
 }
@@ -169,7 +169,7 @@ func (f *Feed) delete(namespace, name []byte, meant func(*entry) bool) {
 	s.broadcast.signal()
 }
 
-// End says that everything was applied since Begin. The rest leaves; the member is synced and no longer stale.
+// End ends a list: objects that were not applied since Begin are removed. The member is synced and no longer stale.
 func (f *Feed) End() {
 	pass := f.cluster.pass
 	f.sweep(func(e *entry) bool { return e.seen != pass })
@@ -179,7 +179,7 @@ func (f *Feed) End() {
 	f.marked = position{}
 }
 
-// MarkStale says since when the member cannot be followed; End and Fresh undo it. What clients see of the objects changes with MarkObjects.
+// MarkStale records since when the member cannot be watched; End and Fresh undo it. MarkObjects updates the objects.
 func (f *Feed) MarkStale(since time.Time) {
 	f.store.mu.Lock()
 	defer f.store.mu.Unlock()
@@ -187,9 +187,9 @@ func (f *Feed) MarkStale(since time.Time) {
 	f.marked = position{}
 }
 
-// MarkObjects looks at some of the member's objects, as many as the limit, and has them say whether the member can be followed. Each that says
-// something else than before is an event. It returns how many it has looked at, and whether there are more, which the next call goes on with. A
-// member may have many objects, and is lost at once: how fast watchers hear of it is the caller's to decide.
+// MarkObjects updates the stale marks of up to limit objects of the member. Each change is an event. It returns how many objects it has
+// checked, and whether there are more, with which the next call continues. A member may have many objects, which become stale at once:
+// the caller decides how fast watchers get the events.
 func (f *Feed) MarkObjects(limit int) (looked int, more bool) {
 	if f.refused {
 		return 0, false
@@ -224,10 +224,10 @@ func (f *Feed) MarkObjects(limit int) (looked int, more bool) {
 	return looked, more
 }
 
-// Fresh says that the member is followed again and nothing was missed.
+// Fresh records that the member is watched again and no event was missed.
 func (f *Feed) Fresh() { f.MarkStale(time.Time{}) }
 
-// Drop takes out all objects of the member and forgets it. The Feed may be used again afterwards, as if new.
+// Drop removes the member and all its objects. The Feed may be used again afterwards, as if new.
 func (f *Feed) Drop() {
 	f.sweep(func(*entry) bool { return true })
 	f.store.mu.Lock()
@@ -235,10 +235,10 @@ func (f *Feed) Drop() {
 	f.cluster.fed, f.cluster.synced, f.cluster.stale = false, false, time.Time{}
 }
 
-// sweepStep is how many keys are looked at before others get the lock.
+// sweepStep is how many keys are checked before the lock is released.
 const sweepStep = 256
 
-// sweep takes out those objects of the member that are to go.
+// sweep removes the objects of the member that a function selects.
 func (f *Feed) sweep(goes func(*entry) bool) {
 	if f.refused {
 		return
@@ -285,7 +285,7 @@ func (p *prepared) parse(raw []byte) error {
 	return nil
 }
 
-// unchanged tells whether the Store has the very object, and then notes that it was seen; and which key it has or would have another by, or 0.
+// unchanged reports whether the Store has this very object, and then marks it as seen. It also returns the key of the name, or 0.
 func (f *Feed) unchanged() (k uint32, same bool) {
 	s := f.store
 	s.mu.Lock()
@@ -305,7 +305,7 @@ func (f *Feed) unchanged() (k uint32, same bool) {
 	return k, true
 }
 
-// compress makes an object ready to be taken in.
+// compress prepares an object to be stored.
 func (f *Feed) compress() error {
 	p, s := &f.prepared, f.store
 	p.cluster = f.cluster
@@ -347,18 +347,18 @@ func (f *Feed) compress() error {
 	return nil
 }
 
-// becomeTemplate makes the object a template.
+// becomeTemplate turns the object into a template.
 func (p *prepared) becomeTemplate(t *templates) {
 	p.template = 0
 	p.compressed, p.generation = t.codec.Compress(p.compressed[:0], p.edited)
 	p.difference = delta.AppendWhole(p.difference[:0], len(p.edited))
 }
 
-// groupOf returns which objects this one is similar to.
+// groupOf returns the group of similar objects.
 func (p *prepared) groupOf() uint64 {
 	var digest xxhash.Digest
 	digest.Reset()
-	// A hash's writes never fail.
+	// Writes to a hash never fail.
 	write := func(b []byte) {
 		_, _ = digest.Write(b)
 		_, _ = digest.WriteString(separator)

@@ -14,12 +14,12 @@ import (
 const (
 	nameField      = "metadata.name"
 	namespaceField = "metadata.namespace"
-	// separator is between the values of the fields that are kept together.
+	// separator separates the values of the fields that are stored together.
 	separator = "\x00"
 )
 
-// fieldPlan says where the value of each field is found: indexed ones by number, distinct ones in the object, and the rest, of which few
-// combinations exist, together in one interned string.
+// fieldPlan has the place of each field's value: indexed fields are numbers, distinct ones are read from the object, and the rest, of
+// which few combinations exist, are together in one interned string.
 type fieldPlan struct {
 	fields   []Field
 	indexed  []int
@@ -36,7 +36,7 @@ func planFields(all []Field) (fieldPlan, error) {
 		paths = append(paths, f.Paths...)
 		switch {
 		case len(f.Paths) == 0 || slices.ContainsFunc(f.Paths, func(path []protowire.Number) bool { return len(path) == 0 }):
-			return p, fmt.Errorf("the field %s has no path", f.Name)
+			return p, fmt.Errorf("field %s has no path", f.Name)
 		case f.Indexed:
 			p.indexed = append(p.indexed, i)
 		case f.Distinct:
@@ -46,7 +46,7 @@ func planFields(all []Field) (fieldPlan, error) {
 		}
 	}
 	if len(p.indexed) > maxIndexed {
-		return p, fmt.Errorf("%d fields are indexed, at most %d can be", len(p.indexed), maxIndexed)
+		return p, fmt.Errorf("%d fields are indexed, but at most %d can be", len(p.indexed), maxIndexed)
 	}
 	p.finder = wire.NewFinder(paths)
 	return p, nil
@@ -57,7 +57,7 @@ func (p *fieldPlan) index(name string) int {
 	return slices.IndexFunc(p.fields, func(f Field) bool { return f.Name == name })
 }
 
-// values reads all fields of an object. Both results use the memory of what is given.
+// values reads all fields of an object. Both results reuse the memory of the arguments.
 func (p *fieldPlan) values(values, found [][]byte, raw []byte) (_, _ [][]byte, err error) {
 	if found, err = p.finder.Find(found, raw); err != nil {
 		return nil, nil, err
@@ -72,7 +72,7 @@ func (p *fieldPlan) values(values, found [][]byte, raw []byte) (_, _ [][]byte, e
 	return values, found, nil
 }
 
-// choose returns the first value that is not empty, or that of a field without one.
+// choose returns the first value that is not empty, or the default.
 func (f *Field) choose(found [][]byte) []byte {
 	for _, value := range found {
 		switch {
@@ -95,18 +95,18 @@ func (f *Field) choose(found [][]byte) []byte {
 	}
 }
 
-// join returns what is interned of the fields kept together.
+// join returns the interned string of the fields stored together.
 func (p *fieldPlan) join(dst []byte, values [][]byte) ([]byte, error) {
 	for _, i := range p.together {
 		if bytes.IndexByte(values[i], 0) >= 0 {
-			return nil, fmt.Errorf("%s: %.60q is no value", p.fields[i].Name, values[i])
+			return nil, fmt.Errorf("%s: %.60q is not a valid value", p.fields[i].Name, values[i])
 		}
 		dst = append(append(dst, values[i]...), separator...)
 	}
 	return dst, nil
 }
 
-// joined returns the ith value of what join returned.
+// joined returns the ith value of a joined string.
 func joined(together []byte, i int) []byte {
 	for ; i > 0; i-- {
 		_, together, _ = bytes.Cut(together, []byte(separator))

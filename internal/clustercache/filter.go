@@ -12,7 +12,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 )
 
-// compiled is a Filter taken apart.
+// compiled is a compiled Filter.
 type compiled struct {
 	namespace string
 	name      string // what metadata.name must be, unless empty
@@ -22,18 +22,18 @@ type compiled struct {
 	// indexed, together and distinct are the requirements on such fields.
 	indexed, together, distinct []requirement
 	unequal                     []unequalKey
-	// nothing is true if no object can be selected.
+	// nothing is set if no object can match.
 	nothing bool
 }
 
-// requirement is on the ith field of its sort.
+// requirement is a requirement on the ith field of its sort.
 type requirement struct {
 	i     int
 	value string
 	equal bool
 }
 
-// unequalKey is the requirement that the name, or else the namespace, is not a value.
+// unequalKey is the requirement that the name or the namespace differs from a value.
 type unequalKey struct {
 	name  bool
 	value string
@@ -77,7 +77,7 @@ func (s *Store) require(c *compiled, r fields.Requirement) error {
 	}
 	field := s.fields.index(r.Field)
 	if field < 0 {
-		return apierrors.NewBadRequest(fmt.Sprintf("the field %q of %s cannot be selected by", r.Field, s.kind.Resource))
+		return apierrors.NewBadRequest(fmt.Sprintf("field selectors on %q are not supported for %s", r.Field, s.kind.Resource))
 	}
 	if i := slices.Index(s.fields.indexed, field); i >= 0 {
 		c.indexed = append(c.indexed, requirement{i, r.Value, equal})
@@ -89,19 +89,18 @@ func (s *Store) require(c *compiled, r fields.Requirement) error {
 	return nil
 }
 
-// everything tells whether all objects, or all of a namespace, are selected.
+// everything reports whether all objects, or all of a namespace, are selected.
 func (c *compiled) everything() bool {
 	return c.labels == nil && c.all && c.owner == "" && !c.nothing
 }
 
-// matcher checks entries against a filter. It remembers which sets of labels are selected, so it must not outlive the pin of the version it is
-// used for.
+// matcher checks entries against a filter. It caches which label sets match, so that it must not outlive the pin of its version.
 type matcher struct {
 	*compiled
 	labelSets map[uint64]bool
 }
 
-// matches tells whether an entry is selected, but for distinct fields. The caller holds the lock.
+// matches reports whether an entry matches, except for distinct fields. The caller holds the lock.
 func (m *matcher) matches(s *Store, e *entry) bool {
 	c := m.compiled
 	k := s.keys.At(e.key)
@@ -127,7 +126,7 @@ func (m *matcher) matches(s *Store, e *entry) bool {
 	return c.labels == nil || m.labelsMatch(s, e)
 }
 
-// keySelected checks the requirements that a name or namespace not be something.
+// keySelected checks the inequality requirements on name and namespace.
 func (c *compiled) keySelected(namespace, name string) bool {
 	for _, r := range c.unequal {
 		if r.name && r.value == name || !r.name && r.value == namespace {
@@ -164,8 +163,8 @@ func (c *compiled) distinctMatch(plan *fieldPlan, raw []byte) (bool, error) {
 	return true, nil
 }
 
-// labelSetsOf returns the sets of labels that satisfy a requirement by index, and how many keys they have; ok is false if it cannot be answered
-// so, or if there are too many.
+// labelSetsOf returns the label sets that satisfy a requirement, from the index, and how many keys they have; ok is false if the index
+// cannot answer, or if there are too many.
 func (s *Store) labelSetsOf(r labels.Requirement) (sets []uint32, keys int, ok bool) {
 	switch r.Operator() {
 	case selection.Equals, selection.DoubleEquals, selection.In:
@@ -191,10 +190,10 @@ func (s *Store) labelSetsOf(r labels.Requirement) (sets []uint32, keys int, ok b
 	return sets, keys, few
 }
 
-// maxLabelSets is how many sets of labels are looked up at most for a list. A label of more is too common for an index to help.
+// maxLabelSets is the largest number of label sets that a list looks up. An index does not help with a more common label.
 const maxLabelSets = 4096
 
-// clustersOf returns the members that satisfy a requirement on the virtual label, and how many objects they have; ok is false if it is none.
+// clustersOf returns the members that satisfy a requirement on the virtual label, and how many objects they have; ok is false for a requirement on another label.
 func (s *Store) clustersOf(r labels.Requirement) (ids []uint32, keys int, ok bool) {
 	if r.Key() != names.ClusterLabel {
 		return nil, 0, false

@@ -6,26 +6,26 @@ import (
 	"github.com/cellplane/cellplane/internal/clustercache/ordered"
 )
 
-// gatherStep is how many keys are looked at before others get the lock.
+// gatherStep is how many keys are checked before the lock is released.
 const gatherStep = 512
 
-// gathering finds the keys of the objects that a filter selects, in order, of one version.
+// gathering collects the keys of the objects that match a filter at one version, in order.
 type gathering struct {
 	store *Store
 	matcher
 	event uint64
 	from  position
-	limit int // 0 is none
+	limit int // 0 means none
 	keys  []uint32
 
 	reading reading
 }
 
-// source is an index and the terms of it to look up. Without an index it is all keys.
+// source is an index with the terms to look up. Without an index it is all keys.
 type source struct {
 	set   *ordered.Set
 	terms []uint32
-	// cost is about how many keys that are.
+	// cost is an estimate of the number of keys.
 	cost int
 }
 
@@ -52,7 +52,7 @@ func (g *gathering) run() error {
 	}
 }
 
-// plan chooses the index with the fewest keys to look at. The caller holds the lock.
+// plan chooses the index with the fewest keys to check. The caller holds the lock.
 func (g *gathering) plan() source {
 	s, a := g.store, &g.store.attributes
 	best := source{cost: s.keys.Len() + 1}
@@ -61,7 +61,7 @@ func (g *gathering) plan() source {
 			best = source{set: set, terms: terms, cost: cost}
 		}
 	}
-	// A term that is not known is one of no object.
+	// No object has an unknown term.
 	none := func() { consider(s.byNamespace, -1) }
 	if !s.kind.Namespaced {
 		consider(s.byNamespace, s.keys.Len(), 0)
@@ -106,7 +106,7 @@ func (g *gathering) plan() source {
 	return best
 }
 
-// named looks for the one name in its namespace, or in all.
+// named checks one name, in one namespace or in all.
 func (g *gathering) named() error {
 	s := g.store
 	at := 0
@@ -136,7 +136,7 @@ func (g *gathering) named() error {
 	return nil
 }
 
-// all looks at all keys, one namespace after the other.
+// all checks all keys, namespace by namespace.
 func (g *gathering) all() error {
 	s := g.store
 	at := g.from
@@ -171,7 +171,7 @@ func (g *gathering) all() error {
 	return nil
 }
 
-// term looks at the keys of a term.
+// term checks the keys of a term.
 func (g *gathering) term(set *ordered.Set, term uint32, keys *[]uint32) error {
 	s := g.store
 	at := g.from
@@ -182,7 +182,7 @@ func (g *gathering) term(set *ordered.Set, term uint32, keys *[]uint32) error {
 			var last uint32
 			set.Ascend(term, s.upTo(at), func(k uint32) bool {
 				if g.namespace != "" && string(s.namespaces.Get(s.keys.At(k).namespace)) != g.namespace {
-					return false // the first key of another namespace, as it begins with this one
+					return false // the first key of the next namespace
 				}
 				more = looked == gatherStep
 				if more {
@@ -204,7 +204,7 @@ func (g *gathering) term(set *ordered.Set, term uint32, keys *[]uint32) error {
 	return nil
 }
 
-// merge looks at the keys of several terms. Of each no more are needed than of all together.
+// merge checks the keys of several terms. No term contributes more keys than the limit.
 func (g *gathering) merge(from source) error {
 	for _, term := range from.terms {
 		var keys []uint32
@@ -220,7 +220,7 @@ func (g *gathering) merge(from source) error {
 		return s.expired(g.event)
 	}
 	slices.SortFunc(g.keys, s.compareKeys)
-	// A key has several terms if its entries have.
+	// A key may have several of the terms.
 	g.keys = slices.Compact(g.keys)
 	if g.limit > 0 && len(g.keys) > g.limit {
 		g.keys = g.keys[:g.limit]
@@ -230,7 +230,7 @@ func (g *gathering) merge(from source) error {
 
 func (g *gathering) full(keys []uint32) bool { return g.limit > 0 && len(keys) >= g.limit }
 
-// step holds the lock while look visits keys, and adds those that are selected.
+// step holds the lock while look visits keys, and adds those that match.
 func (g *gathering) step(keys *[]uint32, look func(visit func(k uint32))) error {
 	s := g.store
 	start := len(*keys)
@@ -262,7 +262,7 @@ func (g *gathering) step(keys *[]uint32, look func(visit func(k uint32))) error 
 	return nil
 }
 
-// checkDistinct takes out the keys from start on whose objects have other distinct fields than asked for.
+// checkDistinct removes the keys from start on whose objects do not match on distinct fields.
 func (g *gathering) checkDistinct(keys *[]uint32, start int) error {
 	kept := (*keys)[:start]
 	for i, k := range (*keys)[start:] {

@@ -2,23 +2,23 @@ package clustercache
 
 import "sync/atomic"
 
-// history are the latest events, numbered from one, in a ring that grows while it is pinned.
+// history has the latest events, numbered from one, in a ring that grows while it is pinned.
 type history struct {
 	usual, pinned int
 	ring          []record
-	// first is the oldest event there is.
+	// first is the oldest event.
 	first uint64
 	last  atomic.Uint64
 }
 
-// record is an event: an entry took the place of another, or of none, or none took its place.
+// record is an event: one entry replaced another; either may be missing.
 type record struct {
 	before, after uint32
-	// contested is set if an object came or went whose name others have in other members, or had until a moment ago.
+	// contested is set if other members have an object of the same name, or had one recently.
 	contested bool
 }
 
-// trimStep is how many events leave at most for each that comes, so that no writer waits for long after a pin is gone.
+// trimStep is how many events are removed at most for each one added, so that no writer waits long after a pin is released.
 const trimStep = 8
 
 func (h *history) init(usual, pinned int) {
@@ -28,7 +28,7 @@ func (h *history) init(usual, pinned int) {
 
 func (h *history) len() int { return int(h.last.Load() + 1 - h.first) }
 
-// retains tells whether the state after an event can still be read.
+// retains reports whether the state after an event can still be read.
 func (h *history) retains(n uint64) bool { return n+1 >= h.first }
 
 func (h *history) at(n uint64) record { return h.ring[n&uint64(len(h.ring)-1)] }
@@ -44,7 +44,7 @@ func (h *history) add(r record) uint64 {
 	return n
 }
 
-// trim takes out the events there is no room for, and tells about each entry that nobody can see any more.
+// trim removes the events beyond the capacity, and reports each entry that is no longer visible at any version.
 func (h *history) trim(pinned uint64, forget func(entry uint32)) {
 	for range trimStep {
 		length := h.len()

@@ -7,32 +7,32 @@ import (
 
 // Kind describes the objects of a Store.
 type Kind struct {
-	// GroupVersionKind is what the encoded objects are, such as v1 Pod.
+	// GroupVersionKind is the kind of the encoded objects, such as v1 Pod.
 	GroupVersionKind schema.GroupVersionKind
-	// Resource is the plural name that errors speak of, such as pods.
+	// Resource is the plural name for messages, such as pods.
 	Resource string
-	// Namespaced tells whether the objects live in namespaces.
+	// Namespaced is set if the objects are in namespaces.
 	Namespaced bool
-	// Fields are the fields that selectors may ask for, besides metadata.name and metadata.namespace.
+	// Fields are the selectable fields, besides metadata.name and metadata.namespace.
 	Fields []Field
 }
 
-// Field is a field that selectors may ask for.
+// Field is a selectable field.
 type Field struct {
-	// Name is what selectors call it, such as spec.nodeName.
+	// Name is its name in selectors, such as spec.nodeName.
 	Name string
 	// Paths lead to its value in the encoded object. The first that leads to a value that is not empty counts.
 	Paths [][]protowire.Number
-	// Type is how the value is encoded.
+	// Type is the encoding of the value.
 	Type FieldType
-	// Indexed fields are looked up, others are compared with. At most two fields of a kind can be indexed.
+	// Indexed fields have an index; others are compared. At most two fields of a kind can be indexed.
 	Indexed bool
-	// Distinct fields have about as many values as there are objects. They are compared with in the object itself, which costs most to
-	// ask for and nothing to hold.
+	// Distinct fields have about as many values as there are objects. They are read from the object itself, which is slow to query and
+	// needs no memory.
 	Distinct bool
 }
 
-// FieldType is how the value of a Field is encoded.
+// FieldType is the encoding of a Field's value.
 type FieldType int
 
 const (

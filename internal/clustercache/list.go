@@ -9,21 +9,21 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// List is a list under way: one version of the objects a Filter selects, in the order of their namespace and name.
+// List is an open list: the objects that match a Filter at one version, sorted by namespace and name.
 type List struct {
 	store *Store
 	event uint64
-	// keys are those of the objects, found when the list began.
+	// keys are those of the objects.
 	keys      []uint32
 	token     string
 	remaining *int64
 	closed    bool
 }
 
-// readStep is how many objects are copied before others get the lock.
+// readStep is how many objects are copied before the lock is released.
 const readStep = 64
 
-// List begins a list. The caller must Close it.
+// List opens a list. The caller must Close it.
 func (s *Store) List(options ListOptions) (*List, error) {
 	filter, err := s.compile(options.Filter)
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *Store) List(options ListOptions) (*List, error) {
 	version := options.Version
 	if options.Continue != "" {
 		if version != 0 {
-			return nil, apierrors.NewBadRequest("a list is continued at its own resource version; leave the resource version out")
+			return nil, apierrors.NewBadRequest("a continue token has its own resource version; omit resourceVersion")
 		}
 		version = from.Version
 	}
@@ -51,7 +51,7 @@ func (s *Store) List(options ListOptions) (*List, error) {
 	return l, nil
 }
 
-// pin keeps the version the list shows from leaving the history too early, and counts what there is on its first page.
+// pin keeps the version of the list in the history, and counts the objects on the first page.
 func (l *List) pin(version uint64, filter *compiled, from *token) (err error) {
 	s := l.store
 	s.mu.Lock()
@@ -68,11 +68,11 @@ func (l *List) pin(version uint64, filter *compiled, from *token) (err error) {
 	return nil
 }
 
-// gather finds the keys of the list's objects.
+// gather collects the keys of the list's objects.
 func (l *List) gather(filter *compiled, limit int, from token) error {
 	g := gathering{store: l.store, matcher: matcher{compiled: filter}, event: l.event, from: position{from.Namespace, from.Name}}
 	if limit > 0 {
-		g.limit = limit + 1 // one more tells whether it is the last page
+		g.limit = limit + 1 // one more shows whether this is the last page
 	}
 	if err := g.run(); err != nil {
 		return err
@@ -94,18 +94,18 @@ func (l *List) gather(filter *compiled, limit int, from token) error {
 	return nil
 }
 
-// Version returns the version that the list shows, the same on every page.
+// Version returns the version of the list, the same on every page.
 func (l *List) Version() uint64 { return l.store.options.Incarnation.version(l.event) }
 
 // Len returns how many objects the list has.
 func (l *List) Len() int { return len(l.keys) }
 
-// Continue returns the token for the page after this one, or nothing if this is the last, and how many objects are left, which is known only
-// without a namespace and selectors.
+// Continue returns the token of the next page, "" on the last one, and how many objects remain, which is known only without a namespace
+// and selectors.
 func (l *List) Continue() (token string, remaining *int64) { return l.token, l.remaining }
 
-// Objects yields the objects. What an Object refers to is valid until the next one; Clone keeps it. An error (410, when reading took so
-// long that the version left the history) ends it.
+// Objects yields the objects. An Object is valid until the next one; Clone copies it. An error ends the iteration: a 410 if the version
+// has left the history.
 func (l *List) Objects() iter.Seq2[Object, error] {
 	return func(yield func(Object, error) bool) {
 		r := &reading{}
@@ -141,7 +141,7 @@ func (l *List) load(r *reading, keys []uint32) error {
 	return nil
 }
 
-// Close ends the list.
+// Close closes the list.
 func (l *List) Close() {
 	if l.closed {
 		return
@@ -152,12 +152,12 @@ func (l *List) Close() {
 	l.store.pins.remove(l.event)
 }
 
-// token is where the next page of a list begins, and which version it shows; 0 is whatever there is then.
+// token has the start of the next page and its version; 0 means the current one.
 type token struct {
 	Version   uint64 `json:"v"`
 	Namespace string `json:"ns,omitempty"`
 	Name      string `json:"n"`
-	// Total is how many objects the list has, if that is known, and Served how many of them were on the pages so far.
+	// Total is the number of objects in the list, if known, and Served how many were on the pages so far.
 	Total  int `json:"t,omitempty"`
 	Served int `json:"s,omitempty"`
 }
@@ -179,7 +179,7 @@ func decodeToken(encoded string) (t token, err error) {
 		err = json.Unmarshal(b, &t)
 	}
 	if err != nil || t.Name == "" && t.Namespace == "" || t.Total < 0 || t.Served < 0 {
-		return token{}, apierrors.NewBadRequest("the continue token is not one of this API's; list again")
+		return token{}, apierrors.NewBadRequest("invalid continue token; list again")
 	}
 	return t, nil
 }

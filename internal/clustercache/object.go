@@ -7,7 +7,7 @@ import (
 
 // Object is an object as clients see it.
 type Object struct {
-	// Cluster is the member it lives in.
+	// Cluster is its member.
 	Cluster string
 	// Namespace is empty for a cluster-scoped object.
 	Namespace string
@@ -17,10 +17,10 @@ type Object struct {
 	Version uint64
 	// MemberVersion is the object's resourceVersion in its member.
 	MemberVersion string
-	// Stale is since when the member cannot be followed; it is zero for a member that can, or whose objects do not say so yet.
+	// Stale is since when the member cannot be watched. It is zero if the member can be, or the object is not marked yet.
 	Stale time.Time
-	// Raw is the object encoded as protobuf, without an envelope. It carries Version as its resourceVersion, and the annotations that
-	// name the cluster, the MemberVersion, and since when it is stale.
+	// Raw is the object in protobuf, without an envelope. Its resourceVersion is Version, and annotations have the cluster, the
+	// MemberVersion, and since when it is stale.
 	Raw []byte
 }
 

@@ -7,25 +7,25 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// DefaultHistory is how many events of a kind watches and pages can continue from, unless somebody says otherwise.
+// DefaultHistory is the default of Options.History.
 const DefaultHistory = 1 << 16
 
 // Options are the options of a Store. All but Kind have useful zero values.
 type Options struct {
-	// Kind is what the Store holds.
+	// Kind is the kind of objects in the Store.
 	Kind Kind
-	// Incarnation begins the Store's versions; that of the zero value is NewIncarnation(time.Now(), "").
+	// Incarnation is the base of the Store's versions; the default is NewIncarnation(time.Now(), "").
 	Incarnation Incarnation
-	// KeepManagedFields keeps metadata.managedFields, which are dropped otherwise.
+	// KeepManagedFields keeps metadata.managedFields, which are otherwise dropped.
 	KeepManagedFields bool
-	// KeepLastApplied keeps the annotation of kubectl apply, which is dropped otherwise.
+	// KeepLastApplied keeps the last-applied annotation of kubectl apply, which is otherwise dropped.
 	KeepLastApplied bool
-	// History is how many events stay for watches and pages to continue from. The default is DefaultHistory.
+	// History is the number of events from which watches and pages can continue. The default is DefaultHistory.
 	History int
-	// PinnedHistory is how many events stay at most while a list or the initial events of a watch are being read. One that takes longer
-	// is cut off. The default is 1 048 576.
+	// PinnedHistory bounds the events that are kept while a list or the initial events of a watch are read. A slower reader gets 410. The
+	// default is 1 048 576.
 	PinnedHistory int
-	// TrainingSamples is how many objects a compression dictionary is made of. The default is 1 000.
+	// TrainingSamples is the number of objects to train a compression dictionary on. The default is 1 000.
 	TrainingSamples int
 	// Now is the clock; the default is time.Now.
 	Now func() time.Time
@@ -50,38 +50,37 @@ func (o *Options) complete() {
 	}
 }
 
-// Filter says which objects are asked for.
+// Filter selects objects.
 type Filter struct {
-	// Namespace limits it to one namespace, unless empty.
+	// Namespace selects one namespace, unless empty.
 	Namespace string
-	// Labels limits it to objects with such labels, besides which every object has the virtual label cellplane.io/cluster; nil selects all.
+	// Labels selects by labels; nil selects all. Every object also has the virtual label cellplane.io/cluster.
 	Labels labels.Selector
-	// Fields limits it to objects with such fields; nil selects all. Only the fields of the Kind may be asked for.
+	// Fields selects by the fields of the Kind; nil selects all.
 	Fields fields.Selector
-	// Owner limits it to objects whose controlling owner has this UID, unless empty.
+	// Owner selects objects whose controlling owner has this UID, unless empty.
 	Owner string
 }
 
-// ListOptions say what to list.
+// ListOptions are the options of a list.
 type ListOptions struct {
 	Filter
-	// Limit is how many objects to return at most; 0 means all.
+	// Limit is the largest number of objects to return; 0 means all.
 	Limit int
-	// Continue is the token of the page before, or empty. Such a page shows the same version as the one before.
+	// Continue is the token of the previous page, or empty. All pages show the same version.
 	Continue string
-	// Version is the exact version to show, if it is still in the history; 0 means the current one. It must be 0 with Continue.
+	// Version is the exact version to show, which must be in the history; 0 means the current one. It must be 0 with Continue.
 	Version uint64
 }
 
-// WatchOptions say what to watch.
+// WatchOptions are the options of a watch.
 type WatchOptions struct {
 	Filter
-	// From is the version to continue after; 0 begins with the current state as initial events.
+	// From is the version to continue after; 0 starts with the current state as initial events.
 	From uint64
-	// Contested asks for another kind of event when an object comes or goes whose name others have in other members, or had until a moment ago: one
-	// that says that the name is to be looked up again. Besides the namespace and name it does not matter what is selected. Who shows a share of the
-	// members learns so that it, or another share, shows something else now.
+	// Contested asks for events on names that several members have, or had recently. Such an event means that the name has to be looked up
+	// again, because this or another share of the members may now show another object. Only namespace and name are matched.
 	Contested bool
-	// Bookmarks is how often to send a bookmark when nothing else happens; 0 means never but for the end of the initial events.
+	// Bookmarks is the interval of bookmarks in an idle watch; 0 means only the one after the initial events.
 	Bookmarks time.Duration
 }

@@ -7,28 +7,11 @@ import (
 	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// Field numbers of the envelope and of lists. They are part of the Kubernetes API.
-const (
-	unknownTypeMeta = 1
-	unknownRaw      = 2
-
-	typeMetaAPIVersion = 1
-	typeMetaKind       = 2
-
-	listMetadata = 1
-	listItems    = 2
-
-	listMetaVersion   = 2
-	listMetaContinue  = 3
-	listMetaRemaining = 4
-)
-
-// protobufPrefix begins every object that Kubernetes encodes as protobuf.
-const protobufPrefix = "k8s\x00"
-
-// WriteProtobuf writes the list instead of yielding Objects: in the envelope, as an API server answers it. Nothing is decoded.
+// WriteProtobuf writes the list in its envelope, as an API server does, without decoding objects. It replaces Objects.
 func (l *List) WriteProtobuf(w io.Writer) error {
 	metadata := l.protobufMetadata()
 	size, err := l.itemsSize()
@@ -36,15 +19,10 @@ func (l *List) WriteProtobuf(w io.Writer) error {
 		return err
 	}
 	kind := l.store.kind.GroupVersionKind
-	var typeMeta []byte
-	typeMeta = appendString(typeMeta, typeMetaAPIVersion, kind.GroupVersion().String())
-	typeMeta = appendString(typeMeta, typeMetaKind, kind.Kind+"List")
-
-	head := []byte(protobufPrefix)
-	head = appendString(head, unknownTypeMeta, string(typeMeta))
-	head = protowire.AppendTag(head, unknownRaw, protowire.BytesType)
-	head = protowire.AppendVarint(head, uint64(1+protowire.SizeBytes(len(metadata))+size))
-	head = appendString(head, listMetadata, string(metadata))
+	head := objbytes.AppendTypeMeta(nil, kind.GroupVersion().String(), kind.Kind+"List")
+	head = protowire.AppendTag(head, objbytes.UnknownRaw, protowire.BytesType)
+	head = protowire.AppendVarint(head, uint64(objbytes.SizeBytes(objbytes.ObjectMetadata, len(metadata))+size))
+	head = objbytes.AppendBytes(head, objbytes.ObjectMetadata, metadata)
 
 	buffered := bufio.NewWriterSize(w, 64<<10)
 	if _, err := buffered.Write(head); err != nil {
@@ -57,17 +35,17 @@ func (l *List) WriteProtobuf(w io.Writer) error {
 }
 
 func (l *List) protobufMetadata() []byte {
-	b := appendString(nil, listMetaVersion, strconv.FormatUint(l.Version(), 10))
+	b := objbytes.AppendString(nil, objbytes.ListMetaVersion, strconv.FormatUint(l.Version(), 10))
 	if l.token != "" {
-		b = appendString(b, listMetaContinue, l.token)
+		b = objbytes.AppendString(b, objbytes.ListMetaContinue, l.token)
 	}
 	if l.remaining != nil {
-		b = protowire.AppendVarint(protowire.AppendTag(b, listMetaRemaining, protowire.VarintType), uint64(*l.remaining))
+		b = protowire.AppendVarint(protowire.AppendTag(b, objbytes.ListMetaRemaining, protowire.VarintType), uint64(*l.remaining))
 	}
 	return b
 }
 
-// itemsSize returns how many bytes writeItems writes: an envelope says how long its content is.
+// itemsSize returns how many bytes writeItems writes: the length precedes the content.
 func (l *List) itemsSize() (int, error) {
 	size := 0
 	r := &reading{}
@@ -96,7 +74,7 @@ func (l *List) itemsSize() (int, error) {
 	return size, nil
 }
 
-// sizeOf returns the size of objects, but for those that say that they are stale.
+// sizeOf returns the size of objects, except those marked stale, which it returns.
 func (l *List) sizeOf(keys []uint32) (size int, stale []uint32, err error) {
 	s := l.store
 	s.mu.RLock()
@@ -115,7 +93,7 @@ func (l *List) sizeOf(keys []uint32) (size int, stale []uint32, err error) {
 	return size, stale, nil
 }
 
-func itemSize(size int) int { return 1 + protowire.SizeBytes(size) }
+func itemSize(size int) int { return objbytes.SizeBytes(objbytes.ListItems, size) }
 
 func (l *List) writeItems(w *bufio.Writer, size int) error {
 	r := &reading{}
@@ -132,7 +110,7 @@ func (l *List) writeItems(w *bufio.Writer, size int) error {
 				return err
 			}
 			size -= itemSize(len(raw))
-			head = protowire.AppendVarint(protowire.AppendTag(head[:0], listItems, protowire.BytesType), uint64(len(raw)))
+			head = protowire.AppendVarint(protowire.AppendTag(head[:0], objbytes.ListItems, protowire.BytesType), uint64(len(raw)))
 			if _, err := w.Write(head); err != nil {
 				return err
 			}
@@ -142,11 +120,7 @@ func (l *List) writeItems(w *bufio.Writer, size int) error {
 		}
 	}
 	if size != 0 {
-		return fmt.Errorf("the list came out %d bytes shorter than announced", size)
+		return fmt.Errorf("the list is %d bytes shorter than announced", size)
 	}
 	return nil
-}
-
-func appendString(dst []byte, number protowire.Number, value string) []byte {
-	return protowire.AppendString(protowire.AppendTag(dst, number, protowire.BytesType), value)
 }

@@ -13,18 +13,18 @@ import (
 	"github.com/cellplane/cellplane/internal/clustercache/wire"
 )
 
-// Get returns an object. An empty cluster asks for the one that is shown, wherever it lives; with a cluster also a shadowed one is found.
+// Get returns an object. Without a cluster it returns the one that is shown; with a cluster also a shadowed one.
 // The error is a 404 if there is none.
 func (s *Store) Get(cluster, namespace, name string) (Object, error) {
 	return s.getOne(name, func() *entry { return s.lookup(cluster, namespace, name) })
 }
 
-// GetAmong returns the object of a name that would be shown if there were no other members than some, whether it is shown or not.
+// GetAmong returns the object that would be shown if only some members existed.
 func (s *Store) GetAmong(members func(cluster string) bool, namespace, name string) (Object, error) {
 	return s.getOne(name, func() *entry { return s.bestAmong(members, namespace, name) })
 }
 
-// getOne returns what find finds.
+// getOne returns the object that find returns.
 func (s *Store) getOne(name string, find func() *entry) (Object, error) {
 	var r reading
 	s.mu.RLock()
@@ -53,7 +53,7 @@ func (s *Store) bestAmong(members func(cluster string) bool, namespace, name str
 	return best
 }
 
-// lookup finds what Get asks for, or nil.
+// lookup returns the entry for Get, or nil.
 func (s *Store) lookup(cluster, namespace, name string) *entry {
 	k := s.findKey([]byte(namespace), []byte(name))
 	if k == 0 {
@@ -72,8 +72,8 @@ func (s *Store) lookup(cluster, namespace, name string) *entry {
 	return nil
 }
 
-// MemberVersion returns the member and the member's resourceVersion of the object that was shown with a version. It is not known any
-// more after the object has changed and that change has left the history; a write based on such a version conflicts.
+// MemberVersion returns the member and the member's resourceVersion of the object that was shown with a version. It is lost when a later
+// change of the object leaves the history; a write based on such a version conflicts.
 func (s *Store) MemberVersion(namespace, name string, version uint64) (cluster, memberVersion string, ok bool) {
 	n, ok := s.options.Incarnation.event(version)
 	if !ok {
@@ -94,11 +94,11 @@ func (s *Store) MemberVersion(namespace, name string, version uint64) (cluster, 
 	return object.Cluster, object.MemberVersion, err == nil
 }
 
-// reading are entries on their way out of the Store: copied under its lock, and decompressed after. Its memory is used again.
+// reading has entries that were copied under the lock, to be decompressed after. Its memory is used again.
 type reading struct {
 	loads  []load
 	buffer []byte
-	// templates are those of the loads, one after the other. Neighbours often share one.
+	// templates are those of the loads. Neighbours often share one.
 	templates []loadedTemplate
 	raw       []byte
 	marked    []byte
@@ -129,7 +129,7 @@ func (r *reading) load(s *Store, e *entry) {
 		l.stale = time.Unix(int64(e.stale), 0)
 	}
 	if e.born == unborn {
-		// A shadowed object was never shown with a version. That of the last event says how new the answer is.
+		// A shadowed object has no version of its own. That of the last event tells how recent the response is.
 		l.event = s.history.last.Load()
 	}
 	l.namespace = r.copy(s.namespaces.Get(k.namespace))
@@ -138,7 +138,7 @@ func (r *reading) load(s *Store, e *entry) {
 	if n := len(r.templates); n == 0 || r.templates[n-1].serial != s.templates.table.At(e.template).serial {
 		var loaded loadedTemplate
 		loaded, r.buffer = s.templates.load(e.template, r.buffer)
-		// The buffer may move as it grows; what it holds of a template is copied out once, when the template is opened.
+		// The buffer may move as it grows; the template in it is copied when it is opened.
 		if loaded.hot == nil {
 			loaded.compressed = bytes.Clone(loaded.compressed)
 		}
@@ -218,7 +218,7 @@ func (s *Store) positionOf(k uint32) position {
 	return position{string(s.namespaces.Get(at.namespace)), string(s.arena.Get(at.name))}
 }
 
-// upTo tells of a key whether it is at or before a position.
+// upTo returns a function that reports whether a key is at or before a position.
 func (s *Store) upTo(at position) func(k uint32) bool {
 	if at.isZero() {
 		return nil

@@ -2,7 +2,7 @@ package clustercache
 
 import "math"
 
-// take puts a prepared object in. probably is its key, or 0 if there was none a moment ago. The caller holds the lock.
+// take stores a prepared object. probably is its key, or 0 if there was none recently. The caller holds the lock.
 func (s *Store) take(c *cluster, probably uint32, p *prepared) error {
 	k := probably
 	if k == 0 || !s.isKey(k, p.object.Namespace, p.object.Name) {
@@ -26,8 +26,8 @@ func (s *Store) take(c *cluster, probably uint32, p *prepared) error {
 	return nil
 }
 
-// settle decides which entry of a key is shown after one is gone and another has come, of the same member; either may be 0. The entry that is gone
-// is forgotten once nobody can see it any more.
+// settle decides which entry of a key is shown after a member's entry was replaced by another; either may be 0. The old entry is removed
+// once it is visible at no version.
 func (s *Store) settle(k, gone, come uint32) {
 	shown := s.shownOf(k)
 	if gone != 0 && gone != shown {
@@ -45,7 +45,7 @@ func (s *Store) settle(k, gone, come uint32) {
 		if shown != gone {
 			s.keepShadowed(shown)
 		}
-		// To clients it is another object under the same name, so one goes and one comes.
+		// To clients it is another object of the same name: one is deleted and one added.
 		s.emit(shown, 0)
 		if best != 0 {
 			s.emit(0, best)
@@ -64,8 +64,8 @@ func (s *Store) shownOf(k uint32) uint32 {
 	return 0
 }
 
-// bestOf returns which of the entries that members have now is to be shown, or 0: that created first, or of the first cluster by name; a
-// template only if no member has any.
+// bestOf returns the current entry of a key to show, or 0: the one created first, or of the first cluster by name; a template only if no
+// member has any.
 func (s *Store) bestOf(k, but uint32) uint32 {
 	var best uint32
 	for id := s.keys.At(k).head; id != 0; id = s.entries.At(id).next {
@@ -91,7 +91,7 @@ func (s *Store) precedes(a, b *entry) bool {
 	return nameA < nameB
 }
 
-// emit makes one entry be shown instead of another; either may be 0.
+// emit shows one entry instead of another; either may be 0.
 func (s *Store) emit(before, after uint32) {
 	n := s.history.add(record{before, after, (before == 0 || after == 0) && s.contested(max(before, after))})
 	if before != 0 {
@@ -110,7 +110,7 @@ func (s *Store) emit(before, after uint32) {
 	}
 }
 
-// contested tells whether entries of other members have the key of an entry, or had within the history: the object that is shown may change its place.
+// contested reports whether other members have entries of the same key, or had within the history.
 func (s *Store) contested(id uint32) bool {
 	e := s.entries.At(id)
 	for other := s.keys.At(e.key).head; other != 0; other = s.entries.At(other).next {
@@ -121,7 +121,7 @@ func (s *Store) contested(id uint32) bool {
 	return false
 }
 
-// newEntry makes an entry of a prepared object. It is not shown yet. Its terms are probably those of the entry that it takes the place of, if any.
+// newEntry creates an entry of a prepared object, not shown yet. Its terms are probably those of the entry it replaces, if any.
 func (s *Store) newEntry(k uint32, p *prepared, like *terms) (id uint32, err error) {
 	t := s.templates
 	defer func() {
@@ -130,7 +130,7 @@ func (s *Store) newEntry(k uint32, p *prepared, like *terms) (id uint32, err err
 		}
 	}()
 	if p.template != 0 && t.table.At(p.template).serial != p.serial {
-		// The template went since. That is rare enough to compress under the lock.
+		// The template was removed since. That is rare enough to compress under the lock.
 		p.becomeTemplate(t)
 	}
 	blob, err := s.arena.Put(p.difference)
@@ -156,13 +156,13 @@ func (s *Store) newEntry(k uint32, p *prepared, like *terms) (id uint32, err err
 	}), nil
 }
 
-// keepShadowed makes a copy of an entry that is no longer to be shown but still is in its member.
+// keepShadowed copies an entry that is no longer shown but still exists in its member.
 func (s *Store) keepShadowed(id uint32) {
-	// Without room for the copy the object is missing until its member is listed again.
+	// Without memory for the copy the object is missing until its member is listed again.
 	_, _ = s.copy(id)
 }
 
-// mark makes an object say since when its member cannot be followed, or no longer say so.
+// mark sets or removes the stale mark of an object.
 func (s *Store) mark(id, since uint32) {
 	if s.entries.At(id).born == unborn {
 		s.entries.At(id).stale = since // nobody watches what is not shown
@@ -170,14 +170,14 @@ func (s *Store) mark(id, since uint32) {
 	}
 	marked, err := s.copy(id)
 	if err != nil {
-		return // without room for the copy the object stays as it is
+		return // without memory for the copy the object stays as it is
 	}
 	s.entries.At(marked).stale = since
 	s.emit(id, marked)
 	s.history.trim(s.pins.min(), s.forget)
 }
 
-// copy makes a copy of an entry. It is not shown yet.
+// copy copies an entry. The copy is not shown yet.
 func (s *Store) copy(id uint32) (uint32, error) {
 	e := *s.entries.At(id)
 	blob, err := s.arena.Put(s.arena.Get(e.blob))
@@ -206,7 +206,7 @@ func (s *Store) link(k uint32, e entry) uint32 {
 	return id
 }
 
-// forget takes out an entry that nobody can see any more.
+// forget removes an entry that is visible at no version.
 func (s *Store) forget(id uint32) {
 	e := *s.entries.At(id)
 	if e.died == never {
@@ -229,7 +229,7 @@ func (s *Store) forget(id uint32) {
 	s.releaseKey(e.key)
 }
 
-// othersOf tells whether an entry of a key, but for one, has terms such as asked for.
+// othersOf reports whether another entry of the key has a term.
 func (s *Store) othersOf(k, but uint32) func(func(*terms) bool) bool {
 	return func(has func(*terms) bool) bool {
 		for id := s.keys.At(k).head; id != 0; id = s.entries.At(id).next {

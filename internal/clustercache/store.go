@@ -18,11 +18,11 @@ import (
 	"github.com/cellplane/cellplane/internal/clustercache/wire"
 )
 
-// Store holds the objects of one kind of all members. Its methods may be called at any time from anywhere.
+// Store holds the objects of one kind of all members. Its methods are safe for concurrent use.
 //
-// Of one namespace and name there is one key, and of every key a chain of entries: what the members have of it now, and what was shown
-// of it at the versions in the history. Everything is found by key: the indexes lead from a term (a namespace, a node) to the keys of which some
-// entry has that term, and whoever reads checks which entry was visible at its version and whether that one has it.
+// Each namespace and name has one key, and each key a chain of entries: the current ones of the members, and those shown at the versions
+// in the history. Indexes map a term (a namespace, a node) to the keys of which some entry has that term. A reader checks which entry
+// was visible at its version and whether that one has the term.
 type Store struct {
 	options  Options
 	kind     Kind
@@ -30,7 +30,7 @@ type Store struct {
 	fields   fieldPlan
 	edit     wire.Edit
 
-	// mu protects all that follows. It is held for short: objects are compressed before and decompressed after.
+	// mu protects all fields below. It is held briefly: objects are compressed before and decompressed after.
 	mu         sync.RWMutex
 	arena      slab.Arena
 	keys       slab.Table[key]
@@ -51,7 +51,7 @@ type Store struct {
 	closed         bool
 
 	broadcast broadcast
-	// watchers counts the watches, and cut those that were cut.
+	// watchers counts the watches, and cut those that were closed for being too slow.
 	watchers, cut atomic.Int64
 }
 
@@ -62,7 +62,7 @@ type key struct {
 	head      uint32
 }
 
-// Event numbers of entries that were not shown yet, and of those that still are there.
+// Event numbers of entries that are not shown yet, and of those that still are.
 const (
 	unborn = ^uint64(0)
 	never  = ^uint64(0)
@@ -83,11 +83,11 @@ type entry struct {
 	size         uint32
 	seen         uint16
 	hashed       bool
-	// stale is since when the object says that its member cannot be followed, in seconds since 1970, or 0.
+	// stale is the stale mark of the object: since when its member cannot be watched, in seconds since 1970, or 0.
 	stale uint32
 }
 
-// terms are what an entry is found by.
+// terms are the index terms of an entry.
 type terms struct {
 	labels  uint32
 	fields  uint32
@@ -100,7 +100,7 @@ type terms struct {
 type cluster struct {
 	id       uint16
 	name     string
-	pass     uint16 // counts Begins: what was seen in the current pass stays
+	pass     uint16 // counts Begins: objects seen in the current pass stay
 	objects  int
 	shadowed int
 	synced   bool
@@ -120,7 +120,7 @@ func New(options Options) (*Store, error) {
 	options.complete()
 	plan, err := planFields(options.Kind.Fields)
 	if err != nil {
-		return nil, fmt.Errorf("the kind %s: %w", options.Kind.GroupVersionKind.Kind, err)
+		return nil, fmt.Errorf("kind %s: %w", options.Kind.GroupVersionKind.Kind, err)
 	}
 	templates, err := newTemplates(options.TrainingSamples)
 	if err != nil {
@@ -143,7 +143,7 @@ func New(options Options) (*Store, error) {
 	return s, nil
 }
 
-// Close gives the Store's memory back. Nothing may use the Store afterwards.
+// Close releases the Store's memory. The Store must not be used afterwards.
 func (s *Store) Close() {
 	s.templates.codec.Wait()
 	s.mu.Lock()
@@ -174,7 +174,7 @@ func (s *Store) Expired(version uint64) error {
 	return err
 }
 
-// eventOf returns the number of the event a version is of.
+// eventOf returns the event number of a version.
 func (s *Store) eventOf(version uint64) (uint64, error) {
 	n, ok := s.options.Incarnation.event(version)
 	if !ok || n > s.history.last.Load() {
@@ -187,10 +187,10 @@ func (s *Store) eventOf(version uint64) (uint64, error) {
 }
 
 func (s *Store) expired(n uint64) error {
-	return apierrors.NewResourceExpired(fmt.Sprintf("the resource version %d is too old; list again", s.options.Incarnation.version(n)))
+	return apierrors.NewResourceExpired(fmt.Sprintf("resource version %d is too old; list again", s.options.Incarnation.version(n)))
 }
 
-// Foreign returns a 410 error if a version is not one that this Store has given out. Unlike Expired it does not mind how old it is.
+// Foreign returns a 410 error if a version is not of this Store. Unlike Expired it accepts old versions.
 func (s *Store) Foreign(version uint64) error {
 	if n, ok := s.options.Incarnation.event(version); !ok || n > s.history.last.Load() {
 		return foreign(version)
@@ -199,7 +199,7 @@ func (s *Store) Foreign(version uint64) error {
 }
 
 func foreign(version uint64) error {
-	return apierrors.NewResourceExpired(fmt.Sprintf("the resource version %d was not given out by this replica; list again", version))
+	return apierrors.NewResourceExpired(fmt.Sprintf("resource version %d is not from this replica; list again", version))
 }
 
 // Clusters returns the state of every member that has a feed, by name.
@@ -216,7 +216,7 @@ func (s *Store) Clusters() []ClusterState {
 	return states
 }
 
-// Stats returns what the Store holds and costs.
+// Stats returns statistics of the Store.
 func (s *Store) Stats() Stats {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -263,7 +263,7 @@ func (s *Store) findKey(namespace, name []byte) uint32 {
 	return found
 }
 
-// isKey tells whether a key is there and is that of a namespace and name.
+// isKey reports whether a key exists and is that of a namespace and name.
 func (s *Store) isKey(k uint32, namespace, name []byte) bool {
 	at := s.keys.At(k)
 	return bytes.Equal(s.arena.Get(at.name), name) && bytes.Equal(s.namespaces.Get(at.namespace), namespace)
@@ -292,7 +292,7 @@ func (s *Store) ensureKey(namespace, name []byte) (uint32, error) {
 	return k, nil
 }
 
-// releaseKey forgets a key without entries.
+// releaseKey removes a key without entries.
 func (s *Store) releaseKey(id uint32) {
 	k := s.keys.At(id)
 	if k.head != 0 {
@@ -307,7 +307,7 @@ func (s *Store) releaseKey(id uint32) {
 	s.keys.Free(id)
 }
 
-// namespacePlace returns where in the order of namespaces one is or would be.
+// namespacePlace returns the index at which a namespace is, or would be inserted.
 func (s *Store) namespacePlace(namespace []byte) int {
 	at, _ := slices.BinarySearchFunc(s.namespaceOrder, namespace, func(id uint32, name []byte) int {
 		return bytes.Compare(s.namespaces.Get(id), name)

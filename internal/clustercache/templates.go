@@ -9,11 +9,11 @@ import (
 	"github.com/cellplane/cellplane/internal/clustercache/slab"
 )
 
-// templates hold what the objects of a group have in common: the pods of one ReplicaSet, the events of one reason. The first object of a group is
-// its template, compressed; the others are kept as what they differ from it by. When they come to differ by too much, the object at hand becomes
+// templates have what the objects of a group have in common: the pods of one ReplicaSet, the events of one reason. The first object of a
+// group is its template, compressed; the others are stored as deltas to it. When the deltas become too large, the current object becomes
 // the group's next template.
 //
-// The Store's lock protects all but codec and hot, which look after themselves.
+// The Store's lock protects all but codec and hot, which have their own.
 type templates struct {
 	arena  *slab.Arena
 	codec  *dictionary.Codec
@@ -25,13 +25,13 @@ type templates struct {
 
 type template struct {
 	group      uint64
-	serial     uint64 // tells it from earlier templates of the same number
+	serial     uint64 // distinguishes it from earlier templates of the same number
 	blob       slab.Ref
 	refs       uint32
 	generation uint8
 }
 
-// worthwhile tells whether an object is kept as a difference of so many bytes.
+// worthwhile reports whether to store an object as a delta of a size.
 func worthwhile(difference, size int) bool { return difference <= 64+size/3 }
 
 func newTemplates(samples int) (*templates, error) {
@@ -42,7 +42,7 @@ func newTemplates(samples int) (*templates, error) {
 	return &templates{codec: codec, groups: map[uint64]uint32{}}, nil
 }
 
-// add takes a template in, with one reference, as that of its group. Siblings are likely to follow.
+// add stores the template of a group, with one reference. Siblings are likely to follow.
 func (t *templates) add(group uint64, content, compressed []byte, generation *dictionary.Generation) (uint32, error) {
 	blob, err := t.arena.Put(compressed)
 	if err != nil {
@@ -109,15 +109,15 @@ func (t *templates) open(l *loadedTemplate) (*hotTemplate, error) {
 // hotTemplate is a decompressed template.
 type hotTemplate struct{ content []byte }
 
-// openTemplate is the template that a feed has encoded against last. Siblings often come one after the other, and when they do not, the memory of one
-// serves the next.
+// openTemplate is the template that a feed used last. Siblings often follow each other; if not, the memory is used for the next
+// template.
 type openTemplate struct {
 	encoder delta.Template
-	serial  uint64 // 0 is none
+	serial  uint64 // 0 means none
 	content []byte
 }
 
-// open makes it a template that was loaded.
+// open replaces it by a loaded template.
 func (o *openTemplate) open(l *loadedTemplate) error {
 	if o.serial == l.serial {
 		return nil
@@ -129,7 +129,7 @@ func (o *openTemplate) open(l *loadedTemplate) error {
 	}
 	content, err := l.generation.Decompress(o.content[:0], l.compressed)
 	if err != nil {
-		o.serial = 0 // its memory may have been written over
+		o.serial = 0 // its memory may be overwritten
 		return err
 	}
 	o.serial, o.content = l.serial, content
@@ -140,11 +140,11 @@ func (o *openTemplate) open(l *loadedTemplate) error {
 const (
 	hotShards   = 16
 	hotPerShard = 128
-	// maxHot is the size of the largest template that is kept decompressed.
+	// maxHot is the size of the largest template in the cache.
 	maxHot = 64 << 10
 )
 
-// hotTemplates keep some templates decompressed: siblings are written and read one after the other.
+// hotTemplates is a cache of decompressed templates: siblings are often written and read in a row.
 type hotTemplates struct {
 	shards [hotShards]struct {
 		mu      sync.Mutex
@@ -161,7 +161,7 @@ func (h *hotTemplates) get(serial uint64) *hotTemplate {
 	return shard.serials[serial]
 }
 
-// put keeps a template in place of the one that has been there for longest.
+// put replaces the oldest template in the cache.
 func (h *hotTemplates) put(serial uint64, hot *hotTemplate) {
 	if len(hot.content) > maxHot {
 		return

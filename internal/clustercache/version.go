@@ -7,8 +7,9 @@ import (
 )
 
 // Versions are (start + n) × tags + tag: the start of the Store in units of ten microseconds, the number of events since, and a tag of
-// the replica and its start. They have nineteen digits until the year 2286, so that one can be written over another, fit a signed 64-bit integer, and increase from one start to the
-// next as long as fewer than a hundred thousand events a second happen on average. One of another replica has another tag.
+// the replica and its start. They have nineteen digits until the year 2286, so that one can overwrite another; they fit a signed 64-bit
+// integer; and they increase from one start to the next if there are fewer than a hundred thousand events a second on average. Another
+// replica has another tag.
 const (
 	tags        = 10_000
 	versionTick = 10 * time.Microsecond
@@ -24,7 +25,7 @@ type Incarnation struct {
 func NewIncarnation(now time.Time, replica string) Incarnation {
 	start := uint64(now.UnixNano() / int64(versionTick))
 	digest := xxhash.NewWithSeed(start)
-	// A hash's writes never fail.
+	// Writes to a hash never fail.
 	_, _ = digest.WriteString(replica)
 	return Incarnation{start: start, tag: digest.Sum64() % tags}
 }
@@ -32,7 +33,7 @@ func NewIncarnation(now time.Time, replica string) Incarnation {
 // version returns the version of the nth event.
 func (i Incarnation) version(n uint64) uint64 { return (i.start+n)*tags + i.tag }
 
-// event returns which event a version is of; ok is false if no event of this incarnation can have it.
+// event returns the event number of a version; ok is false if the version is not of this incarnation.
 func (i Incarnation) event(version uint64) (n uint64, ok bool) {
 	if version%tags != i.tag || version/tags < i.start {
 		return 0, false

@@ -9,25 +9,25 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Watcher is a watch under way. It must not be used by two goroutines at once.
+// Watcher is an open watch. It must not be used concurrently.
 type Watcher struct {
 	store  *Store
 	filter *compiled
-	// at is the last event that was looked at.
+	// at is the last event that was processed.
 	at uint64
-	// initial is the state to begin with, until it was sent; keys are what is left of it, and reading what of it is at hand.
+	// initial is the initial state until it was sent; keys are the rest of it, and reading its loaded part.
 	initial   *List
 	keys      []uint32
 	reading   *reading
 	read      int
-	contested bool // it wants to know of contested names
+	contested bool // it gets events of contested names
 	bookmarks time.Duration
-	quiet     time.Time // since when no bookmark nor event was sent
+	quiet     time.Time // since when neither bookmark nor event was sent
 	err       error
 	closed    bool
 }
 
-// Watch begins a watch. The caller must Close it. The error is a 410 if it cannot continue from where it is to.
+// Watch opens a watch. The caller must Close it. The error is a 410 if it cannot continue from the given version.
 func (s *Store) Watch(options WatchOptions) (*Watcher, error) {
 	filter, err := s.compile(options.Filter)
 	if err != nil {
@@ -111,7 +111,7 @@ func (w *Watcher) endInitial() {
 	w.initial, w.reading, w.keys = nil, nil, nil
 }
 
-// pending returns the next event there is, or nil.
+// pending returns the next available event, or nil.
 func (w *Watcher) pending(ctx context.Context) (*Event, error) {
 	for w.at < w.store.history.last.Load() {
 		if err := ctx.Err(); err != nil {
@@ -137,7 +137,7 @@ func (w *Watcher) pending(ctx context.Context) (*Event, error) {
 	return nil, nil
 }
 
-// concerns returns what a change is to the watcher: objects enter and leave its selection.
+// concerns returns the event of a change for the watcher: objects enter and leave its selection.
 func (w *Watcher) concerns(c *change) (watch.EventType, error) {
 	var was, is bool
 	var err error
@@ -178,7 +178,7 @@ func (w *Watcher) wait(ctx context.Context) (bookmark bool, err error) {
 	b.waiting.Add(1)
 	defer b.waiting.Add(-1)
 	wake := b.wakeup()
-	// An event since the last look has not seen anybody waiting.
+	// An event since the last check has not woken us.
 	if w.at < w.store.history.last.Load() {
 		return false, nil
 	}
@@ -192,7 +192,7 @@ func (w *Watcher) wait(ctx context.Context) (bookmark bool, err error) {
 	}
 }
 
-// Close ends the watch.
+// Close closes the watch.
 func (w *Watcher) Close() {
 	if w.closed {
 		return
@@ -204,10 +204,10 @@ func (w *Watcher) Close() {
 	w.store.watchers.Add(-1)
 }
 
-// wakeDelay is how long watchers sleep on after an event. Waking thousands of them costs more than most events; those in between come along.
+// wakeDelay is how long the wake-up of watchers is delayed after an event. Waking thousands of them costs more than most events, so that events are batched.
 const wakeDelay = time.Millisecond
 
-// broadcast wakes watchers and holds what they share.
+// broadcast wakes watchers.
 type broadcast struct {
 	changes changes
 	waiting atomic.Int64
@@ -219,14 +219,14 @@ type broadcast struct {
 
 func (b *broadcast) init() { b.wake = make(chan struct{}) }
 
-// wakeup returns what is closed at the next wake-up.
+// wakeup returns a channel that is closed at the next wake-up.
 func (b *broadcast) wakeup() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.wake
 }
 
-// signal says that there may be events. Those who wait are woken soon.
+// signal wakes the waiting watchers soon.
 func (b *broadcast) signal() {
 	if b.waiting.Load() == 0 || !b.armed.CompareAndSwap(false, true) {
 		return

@@ -1,6 +1,6 @@
-// Package clustergateway is the cluster-gateway: it keeps the pods, events, nodes and replica sets of all members in compact stores and
+// Package clustergateway is the cluster-gateway: it caches the pods, events, nodes and replica sets of all members in compact stores and
 // serves them to gateways.
 //
-// It keeps nothing that members do not have, and starts with nothing. A replica that has read all members is ready; one whose members
-// cannot be reached says so about their objects. Gateways are its only clients: they have authorized what they ask for.
+// It has no state of its own and starts empty. A replica is ready once it has read all members; objects of unreachable members are
+// marked stale. Gateways are its only clients, and they authorize requests.
 package clustergateway

@@ -6,7 +6,7 @@ import (
 	"github.com/cellplane/cellplane/internal/clustercache"
 )
 
-// storeCollector tells what the stores hold, by resource.
+// storeCollector collects metrics of the stores, by resource.
 type storeCollector map[string]*clustercache.Store
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
@@ -14,16 +14,16 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	objectsMetric      = describe("objects", "Objects that are kept, those that are not shown included.")
-	shadowedMetric     = describe("shadowed_objects", "Objects that are not shown, as another cluster has one of the same name.", "cluster")
-	staleMetric        = describe("stale_cluster", "1 for a cluster that cannot be followed.", "cluster")
-	historyMetric      = describe("history_events", "Events that watches can be resumed from.")
+	objectsMetric      = describe("objects", "Cached objects, including those not shown.")
+	shadowedMetric     = describe("shadowed_objects", "Objects not shown because another cluster has one of the same name.", "cluster")
+	staleMetric        = describe("stale_cluster", "1 for a cluster that cannot be watched.", "cluster")
+	historyMetric      = describe("history_events", "Events from which watches can resume.")
 	encodedMetric      = describe("encoded_bytes", "Size of the objects before compression.")
-	compressedMetric   = describe("compressed_bytes", "Size of the objects as they are kept.")
-	reservedMetric     = describe("reserved_bytes", "Memory taken for objects and indexes.")
+	compressedMetric   = describe("compressed_bytes", "Size of the objects after compression.")
+	reservedMetric     = describe("reserved_bytes", "Memory reserved for objects and indexes.")
 	dictionariesMetric = describe("dictionaries", "Compression dictionaries in use.")
-	watchersMetric     = describe("watchers", "Watches that are served.")
-	cutMetric          = describe("cut_watchers_total", "Watches that were cut for being slow.")
+	watchersMetric     = describe("watchers", "Current watches.")
+	cutMetric          = describe("cut_watchers_total", "Watches closed for being too slow.")
 )
 
 // Describe implements prometheus.Collector.

@@ -13,37 +13,37 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/clustercache"
 	"github.com/cellplane/cellplane/internal/clustergateway/ingest"
 	"github.com/cellplane/cellplane/internal/clustergateway/views"
-	"github.com/cellplane/cellplane/internal/gateway/forward"
 )
 
 // Options are the flags of a cluster-gateway.
 type Options struct {
-	// HubKubeconfig leads to the hub, whose Clusters are followed.
+	// HubKubeconfig is the kubeconfig of the hub, which has the Clusters.
 	HubKubeconfig string
-	// TemplatesKubeconfig leads to the gateway's surface of templates; without it there are none.
+	// TemplatesKubeconfig is the kubeconfig of the gateway's /federation; without it no templates are shown.
 	TemplatesKubeconfig string
-	// Replica is what tells this replica from others; the default is the name of the host.
+	// Replica is the unique name of this replica; the default is the host name.
 	Replica string
-	// Clusters selects the members by the labels of their Clusters.
+	// Clusters is a selector on the labels of Clusters: only matching members are shown.
 	Clusters string
 	// Kinds are the resources that are cached, as resource.group.
 	Kinds []string
-	// StaleAfter is how long the objects of a member that cannot be followed are shown.
+	// StaleAfter is how long the objects of a member that cannot be watched stay visible.
 	StaleAfter time.Duration
-	// RemovedAfter is how long those of a removed Cluster are.
+	// RemovedAfter is how long the objects of a deleted Cluster stay visible.
 	RemovedAfter time.Duration
-	// ProbeInterval and ProbeTimeout are the rhythm in which members are asked for signs of life.
+	// ProbeInterval and ProbeTimeout are the interval and timeout of health probes.
 	ProbeInterval, ProbeTimeout time.Duration
-	// KeepManagedFields and KeepLastApplied keep what is dropped from objects otherwise.
+	// KeepManagedFields and KeepLastApplied keep what is otherwise dropped from objects.
 	KeepManagedFields, KeepLastApplied bool
-	// History is how many events of each kind watches can be resumed from.
+	// History is the number of events per kind from which watches can resume.
 	History int
 	// ClientNames are the common names of the certificates of gateways.
 	ClientNames []string
-	// MetricsAddress is where metrics are served, without authentication; empty means nowhere.
+	// MetricsAddress is the address of metrics, served without authentication; empty means none.
 	MetricsAddress string
 
 	ClientCA      genericoptions.ClientCertAuthenticationOptions
@@ -62,32 +62,32 @@ func NewOptions() *Options {
 		ProbeInterval: 5 * time.Second,
 		ProbeTimeout:  3 * time.Second,
 		History:       clustercache.DefaultHistory,
-		ClientNames:   []string{forward.GatewayUser},
+		ClientNames:   []string{names.GatewayUser},
 		SecureServing: serving,
 	}
 }
 
 // AddFlags adds the flags.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.HubKubeconfig, "hub-kubeconfig", o.HubKubeconfig, "kubeconfig of the hub, whose Clusters are followed")
-	flags.StringVar(&o.TemplatesKubeconfig, "templates-kubeconfig", o.TemplatesKubeconfig, "kubeconfig of the gateway's /federation, whose pods and events are shown until members have them")
-	flags.StringVar(&o.Replica, "replica", o.Replica, "what tells this replica from others (default: the name of the host)")
-	flags.StringVar(&o.Clusters, "clusters", o.Clusters, "follow only the members whose Clusters have such labels (default: all)")
-	flags.StringSliceVar(&o.Kinds, "kinds", o.Kinds, "what to follow of the members, as resource.group")
-	flags.DurationVar(&o.StaleAfter, "stale-after", o.StaleAfter, "how long the objects of a member that cannot be followed are shown")
-	flags.DurationVar(&o.RemovedAfter, "removed-after", o.RemovedAfter, "how long the objects of a Cluster that was deleted are shown, lest it is registered again")
-	flags.DurationVar(&o.ProbeInterval, "probe-interval", o.ProbeInterval, "how often a member is asked for a sign of life")
-	flags.DurationVar(&o.ProbeTimeout, "probe-timeout", o.ProbeTimeout, "how long a member may take to give one")
-	flags.BoolVar(&o.KeepManagedFields, "keep-managed-fields", o.KeepManagedFields, "keep metadata.managedFields, which cost much memory")
-	flags.BoolVar(&o.KeepLastApplied, "keep-last-applied", o.KeepLastApplied, "keep the annotation of kubectl apply, which costs much memory")
-	flags.IntVar(&o.History, "history", o.History, "how many events of each kind watches can be resumed from")
-	flags.StringSliceVar(&o.ClientNames, "client-names", o.ClientNames, "common names of the certificates that may read everything: those of gateways")
+	flags.StringVar(&o.HubKubeconfig, "hub-kubeconfig", o.HubKubeconfig, "kubeconfig of the hub")
+	flags.StringVar(&o.TemplatesKubeconfig, "templates-kubeconfig", o.TemplatesKubeconfig, "kubeconfig of the gateway's /federation; its pods and events are shown until members have them")
+	flags.StringVar(&o.Replica, "replica", o.Replica, "unique name of this replica (default: the host name)")
+	flags.StringVar(&o.Clusters, "clusters", o.Clusters, "label selector: show only members whose Clusters match (default: all)")
+	flags.StringSliceVar(&o.Kinds, "kinds", o.Kinds, "resources of the members to cache, as resource.group")
+	flags.DurationVar(&o.StaleAfter, "stale-after", o.StaleAfter, "how long the objects of a member that cannot be watched stay visible")
+	flags.DurationVar(&o.RemovedAfter, "removed-after", o.RemovedAfter, "how long the objects of a deleted Cluster stay visible, in case it is registered again")
+	flags.DurationVar(&o.ProbeInterval, "probe-interval", o.ProbeInterval, "interval of health probes of members")
+	flags.DurationVar(&o.ProbeTimeout, "probe-timeout", o.ProbeTimeout, "timeout of a health probe")
+	flags.BoolVar(&o.KeepManagedFields, "keep-managed-fields", o.KeepManagedFields, "keep metadata.managedFields, at the cost of much memory")
+	flags.BoolVar(&o.KeepLastApplied, "keep-last-applied", o.KeepLastApplied, "keep the last-applied annotation of kubectl apply, at the cost of much memory")
+	flags.IntVar(&o.History, "history", o.History, "number of events per kind from which watches can resume")
+	flags.StringSliceVar(&o.ClientNames, "client-names", o.ClientNames, "common names of client certificates of gateways, which may read everything")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", o.MetricsAddress, "loopback address to serve /metrics at, without authentication; empty for none")
 	o.ClientCA.AddFlags(flags)
 	o.SecureServing.AddFlags(flags)
 }
 
-// completedOptions can be validated.
+// completedOptions are options with defaults, ready for validation.
 type completedOptions struct {
 	*Options
 	hub       *rest.Config
@@ -123,20 +123,20 @@ func (o *Options) Complete() (CompletedOptions, error) {
 	}
 	if o.Replica == "" {
 		if o.Replica, err = os.Hostname(); err != nil {
-			return completed, fmt.Errorf("finding the name of this machine: %w", err)
+			return completed, fmt.Errorf("finding the host name: %w", err)
 		}
 	}
 	if err := o.SecureServing.MaybeDefaultWithSelfSignedCerts("localhost", nil, []net.IP{net.IPv4(127, 0, 0, 1)}); err != nil {
-		return completed, fmt.Errorf("making a serving certificate: %w", err)
+		return completed, fmt.Errorf("creating a serving certificate: %w", err)
 	}
 	return completed, nil
 }
 
-// Validate says what is wrong.
+// Validate returns all that is invalid.
 func (o CompletedOptions) Validate() error {
 	errs := o.SecureServing.Validate()
 	if o.ClientCA.ClientCA == "" && o.ClientCA.CAContentProvider == nil {
-		errs = append(errs, errors.New("--client-ca-file must be given: it says which gateways may read"))
+		errs = append(errs, errors.New("--client-ca-file must be given: it authenticates gateways"))
 	}
 	if len(o.ClientNames) == 0 {
 		errs = append(errs, errors.New("--client-names must name at least one gateway"))

@@ -21,10 +21,10 @@ import (
 	"github.com/cellplane/cellplane/internal/clustergateway/views"
 )
 
-// shutdownTime is how long requests are given to end.
+// shutdownTime is how long a shutdown waits for requests.
 const shutdownTime = 10 * time.Second
 
-// Server is a cluster-gateway. Make one with New.
+// Server is a cluster-gateway. Create one with New.
 type Server struct {
 	options  CompletedOptions
 	serving  *genericserver.SecureServingInfo
@@ -35,7 +35,7 @@ type Server struct {
 	stopping chan struct{}
 }
 
-// New makes a Server of options that have been validated. It does nothing yet.
+// New returns a Server with validated options. It does nothing before Run.
 func New(o CompletedOptions) (*Server, error) {
 	s := &Server{options: o, stores: map[string]*clustercache.Store{}, stopping: make(chan struct{})}
 	if err := o.SecureServing.ApplyTo(&s.serving); err != nil {
@@ -72,7 +72,7 @@ func (s *Server) openStores() error {
 			History:           s.options.History,
 		})
 		if err != nil {
-			return fmt.Errorf("preparing to keep %s: %w", view.Resource.Resource, err)
+			return fmt.Errorf("opening the store of %s: %w", view.Resource.Resource, err)
 		}
 		s.stores[name(view)] = store
 		s.api.Add(view, kind, store)
@@ -80,7 +80,7 @@ func (s *Server) openStores() error {
 	return nil
 }
 
-// kinds are how views are cached.
+// kinds describes how the objects of each view are cached.
 var kinds = map[string]clustercache.Kind{
 	"pods":             clustercache.Pods(),
 	"events":           clustercache.Events(),
@@ -90,7 +90,7 @@ var kinds = map[string]clustercache.Kind{
 
 func name(view views.View) string { return view.Resource.GroupResource().String() }
 
-// followed returns what is followed of the members.
+// followed returns the kinds that are watched in members.
 func (s *Server) followed() []ingest.Kind {
 	all := make([]ingest.Kind, 0, len(s.options.views))
 	for _, view := range s.options.views {
@@ -104,10 +104,10 @@ func (s *Server) followed() []ingest.Kind {
 	return all
 }
 
-// Addr returns the address that is listened on.
+// Addr returns the listening address.
 func (s *Server) Addr() net.Addr { return s.serving.Listener.Addr() }
 
-// Run serves until the context ends, and then until what is running has ended.
+// Run serves until the context ends and running requests have finished.
 func (s *Server) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithName("cluster-gateway"))
 	stopped, _, err := s.serving.Serve(s.handler(), shutdownTime, ctx.Done())
@@ -130,7 +130,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// handler serves the API to gateways, and whether it is ready to anybody.
+// handler serves the API to gateways, and health checks to anybody.
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	alive := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) }
@@ -138,7 +138,7 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /healthz", alive)
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		if !s.members.Ready() {
-			http.Error(w, "the members are being read", http.StatusServiceUnavailable)
+			http.Error(w, "still reading the members", http.StatusServiceUnavailable)
 			return
 		}
 		alive(w, r)
@@ -147,7 +147,7 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// serveMetrics serves metrics, if anywhere, until the context ends.
+// serveMetrics serves metrics until the context ends, if there is an address for them.
 func (s *Server) serveMetrics(ctx context.Context) error {
 	if s.options.MetricsAddress == "" {
 		return nil

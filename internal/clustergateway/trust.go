@@ -12,23 +12,23 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
-	"github.com/cellplane/cellplane/internal/gateway/forward"
+	"github.com/cellplane/cellplane/internal/clustergateway/serve"
 )
 
 const (
-	// trustTime is how long a certificate that was verified is believed, and trustSize how many are remembered.
+	// A verified certificate is cached for trustTime. At most trustSize are cached.
 	trustTime = time.Minute
 	trustSize = 1000
 )
 
-// trust lets gateways in: clients with a certificate of the right authority and name.
+// trust authenticates gateways: clients with a certificate of the right authority and name.
 type trust struct {
 	names    []string
 	verifier authenticator.Request
 	bundle   func() []byte
 
 	mu       sync.Mutex
-	verified map[[sha256.Size]byte]time.Time // of certificate and authority, until when
+	verified map[[sha256.Size]byte]time.Time // hash of certificate and authority → expiry
 }
 
 func newTrust(ca dynamiccertificates.CAContentProvider, names []string) *trust {
@@ -40,11 +40,11 @@ func newTrust(ca dynamiccertificates.CAContentProvider, names []string) *trust {
 	}
 }
 
-// only passes on what gateways ask.
+// only serves requests of gateways only.
 func (t *trust) only(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !t.trusts(r) {
-			forward.WriteError(w, r, apierrors.NewUnauthorized("only gateways are served here; ask one of them"))
+			serve.WriteError(w, r, apierrors.NewUnauthorized("the cluster-gateway serves gateways only; send the request to a gateway"))
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -19,7 +19,6 @@ import (
 	"github.com/cellplane/cellplane/internal/clustergateway"
 	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/gateway"
-	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/membership"
@@ -92,7 +91,7 @@ func (w *world) join(t testing.TB, member *controlplane.ControlPlane) {
 // addViews makes a gateway show what the replicas have.
 func (w *world) addViews(t testing.TB, options *gateway.Options) {
 	t.Helper()
-	pair, err := w.Hub.ClientConfig("gateway", pki.Leaf{CommonName: forward.GatewayUser})
+	pair, err := w.Hub.ClientConfig("gateway", pki.Leaf{CommonName: names.GatewayUser})
 	check(t, err)
 	var urls []string
 	for _, r := range w.replicas {
@@ -163,7 +162,7 @@ func (w *world) start(t testing.TB, r *replica, change func(*clustergateway.Opti
 // direct returns a client of a replica, as the gateway is one.
 func (w *world) direct(t testing.TB, r *replica) kubernetes.Interface {
 	t.Helper()
-	config, err := w.Hub.ClientConfig("gateway", pki.Leaf{CommonName: forward.GatewayUser})
+	config, err := w.Hub.ClientConfig("gateway", pki.Leaf{CommonName: names.GatewayUser})
 	check(t, err)
 	config.Host = r.url()
 	return clientFor(t, config)

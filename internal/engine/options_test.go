@@ -52,13 +52,13 @@ func TestValidate(t *testing.T) {
 		t.Fatalf("the defaults are refused: %v", err)
 	}
 	for flag, change := range map[string]func(*Options){
-		"--cell":                                   func(o *Options) { o.Cell = "" },
-		"--kubeconfig":                             func(o *Options) { o.Kubeconfig = "" },
-		"--federation-kubeconfig":                  func(o *Options) { o.HubKubeconfig = o.Kubeconfig },
-		"--no-execute-taint-eviction-purge-mode":   func(o *Options) { o.PurgeMode = "Never" },
-		"--resource-eviction-rate":                 func(o *Options) { o.Failover.Taints.Rates.Normal = 0 },
-		"--skipped-propagating-namespaces":         func(o *Options) { o.SkippedNamespaces = []string{"("} },
-		`--plugins: unknown plugin "MyPlugin"`: func(o *Options) { o.Plugins = []string{"*", "MyPlugin"} },
+		"--cell":                                 func(o *Options) { o.Cell = "" },
+		"--kubeconfig":                           func(o *Options) { o.Kubeconfig = "" },
+		"--federation-kubeconfig":                func(o *Options) { o.HubKubeconfig = o.Kubeconfig },
+		"--no-execute-taint-eviction-purge-mode": func(o *Options) { o.PurgeMode = "Never" },
+		"--resource-eviction-rate":               func(o *Options) { o.Failover.Taints.Rates.Normal = 0 },
+		"--skipped-propagating-namespaces":       func(o *Options) { o.SkippedNamespaces = []string{"("} },
+		`--plugins: unknown plugin "MyPlugin"`:   func(o *Options) { o.Plugins = []string{"*", "MyPlugin"} },
 	} {
 		o := testOptions(t)
 		change(o)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -20,7 +22,7 @@ type Source struct {
 	Watch func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
 }
 
-// Labelled returns the source of what a label selector picks.
+// Labelled returns the source restricted to a label selector.
 func (s Source) Labelled(selector string) Source {
 	return Source{
 		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -34,55 +36,73 @@ func (s Source) Labelled(selector string) Source {
 	}
 }
 
-// Sink is told the state of a collection.
+// Sink receives the state of a collection.
 type Sink interface {
-	// Set says that an object is there, as it is now.
+	// Set stores the current state of an object.
 	Set(obj runtime.Object)
-	// Unset says that an object is gone; it is passed as it was last.
+	// Unset removes an object. It gets the object's last state.
 	Unset(obj runtime.Object)
-	// Relist says that everything there is will be Set. The function is called when that is done, with the
-	// resourceVersion of the collection: what was not Set and is not newer is gone.
+	// Relist starts a relist: every existing object will be Set. The returned function ends it, with the collection's
+	// resourceVersion: objects that were not Set and are not newer are gone.
 	Relist() (done func(resourceVersion string))
 }
 
-// pageSize bounds how many objects are held in full at once while a collection is listed.
+// pageSize bounds how many whole objects are in memory at once during a list.
 const pageSize = 250
 
-// The pause after a failure doubles from the first to the longest. It stays short: whoever is followed may come back
-// any moment, and one request every two seconds harms nobody.
+// After a failure the pause doubles from firstPause to longestPause. It stays short: the server may return any moment,
+// and one request every two seconds is cheap.
 const (
 	firstPause   = 50 * time.Millisecond
 	longestPause = 2 * time.Second
 )
 
-// Follow keeps a sink up to date with a source until the context ends. Unlike a reflector it lists in pages that are
-// handed on one by one, so that a sink which condenses objects never sees them all in memory. Failures are passed to
-// failed, which may be nil.
+// A list is expensive. If each watch fails because its position has expired, for example because listing takes longer
+// than the server keeps its history, the pause before the next list doubles up to longestRelistPause. It starts from
+// firstPause again after a watch that lived for steadyWatch.
+const (
+	longestRelistPause = 30 * time.Second
+	steadyWatch        = time.Minute
+)
+
+// relistBackoff returns the pauses before lists that follow an expired watch.
+func relistBackoff() wait.Backoff {
+	return wait.Backoff{Duration: firstPause, Factor: 2, Jitter: 0.5, Steps: math.MaxInt, Cap: longestRelistPause}
+}
+
+// Follow keeps a sink up to date with a source until the context ends. It calls failed, which may be nil, with each
+// failure.
+//
+// It is not a client-go Reflector because a Reflector collects all pages of a list before it hands them to its store.
+// Here a sink gets each page at once, so that a sink that condenses objects never has all of them in memory.
 func Follow(ctx context.Context, source Source, sink Sink, failed func(error)) {
-	position, pause := "", firstPause
+	position, pause, relist := "", firstPause, relistBackoff()
 	for ctx.Err() == nil {
+		listing, began := position == "", time.Now()
 		next, err := advance(ctx, source, sink, position)
-		if err == nil {
+		if !listing && time.Since(began) >= steadyWatch {
+			relist = relistBackoff()
+		}
+		switch {
+		case err == nil:
 			position, pause = next, firstPause
-			continue
-		}
-		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
 			position = ""
-			continue
-		}
-		if ctx.Err() != nil {
+			sleep(ctx, relist.Step())
+		case ctx.Err() != nil:
 			return
+		default:
+			if failed != nil {
+				failed(err)
+			}
+			position = next
+			sleep(ctx, pause/2+rand.N(pause)) // jitter keeps many watchers apart
+			pause = min(2*pause, longestPause)
 		}
-		if failed != nil {
-			failed(err)
-		}
-		position = next
-		sleep(ctx, pause)
-		pause = min(2*pause, longestPause)
 	}
 }
 
-// advance lists when there is no position and watches from it otherwise. It returns how far it came.
+// advance lists if there is no position, and else watches from it. It returns the position it reached.
 func advance(ctx context.Context, source Source, sink Sink, position string) (string, error) {
 	if position == "" {
 		return list(ctx, source, sink)
@@ -112,11 +132,11 @@ func list(ctx context.Context, source Source, sink Sink) (string, error) {
 	}
 }
 
-// errSilent ends a watch that was closed without having said anything, lest it is reopened in a tight loop.
+// errSilent reports a watch that was closed at once without an event. It is an error so that the next watch is delayed.
 var errSilent = errors.New("the watch was closed at once")
 
 func follow(ctx context.Context, source Source, sink Sink, position string) (string, error) {
-	// Watches end at different times, so that they are not all reopened together.
+	// Random timeouts keep watches from being reopened all at once.
 	seconds := int64(300 + rand.IntN(300))
 	began := time.Now()
 	watcher, err := source.Watch(ctx, metav1.ListOptions{ResourceVersion: position, AllowWatchBookmarks: true, TimeoutSeconds: &seconds})
@@ -150,9 +170,9 @@ func follow(ctx context.Context, source Source, sink Sink, position string) (str
 	return position, nil
 }
 
-// sleep waits, a little longer or shorter than told so that many do not wake up at once.
+// sleep waits, or returns when the context ends.
 func sleep(ctx context.Context, pause time.Duration) {
-	timer := time.NewTimer(pause/2 + time.Duration(rand.Int64N(int64(pause))))
+	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

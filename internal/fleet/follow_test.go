@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,7 +21,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// notes is a sink that remembers names and data.
+// notes is a sink that keeps names and data.
 type notes struct {
 	mu      sync.Mutex
 	data    map[string]string
@@ -98,8 +100,8 @@ func TestFollow(t *testing.T) {
 	sink := &notes{data: map[string]string{}}
 	var mu sync.Mutex
 	var current watch.Interface
-	trouble := false // the next watch is refused for being too old
-	refuse := true   // the second watch is refused for no reason
+	expire := false // the next watch is answered with 410
+	refuse := true  // the second watch fails
 	var failures []error
 	refused := errors.New("refused")
 	go Follow(ctx, Source{
@@ -111,8 +113,8 @@ func TestFollow(t *testing.T) {
 			options.LabelSelector = mine
 			mu.Lock()
 			defer mu.Unlock()
-			if trouble {
-				trouble = false
+			if expire {
+				expire = false
 				return nil, apierrors.NewResourceExpired("too old")
 			}
 			if refuse && current != nil {
@@ -138,9 +140,9 @@ func TestFollow(t *testing.T) {
 		t.Fatal(err)
 	}
 	delete(want, "cm-1")
-	eventually("changes are seen", 1)
+	eventually("changes arrive", 1)
 
-	// A watch that ends is taken up again where it was, also after a failure.
+	// A watch that ends is resumed from its position, also after a failure.
 	end := func() {
 		testenv.Eventually(t, "there is a watch to end", func(context.Context) (bool, error) {
 			mu.Lock()
@@ -154,22 +156,86 @@ func TestFollow(t *testing.T) {
 	}
 	end()
 	put("cm-0", "3")
-	eventually("the watch goes on", 1)
+	eventually("the watch is resumed", 1)
 	mu.Lock()
-	// The end of the watch may look like a failure, too.
+	// The end of the watch may count as a failure, too.
 	if !errors.Is(errors.Join(failures...), refused) {
 		t.Errorf("failures are %v", failures)
 	}
-	trouble = true
+	expire = true
 	mu.Unlock()
 
-	// A position that is too old leads to another list, which tells what has gone.
+	// An expired position leads to a relist, which finds deletions.
 	end()
 	if err := maps.Delete(t.Context(), "cm-2", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	delete(want, "cm-2")
 	eventually("everything is listed again", 2)
+}
+
+// TestFollowBacksOffWhenWatchesExpire watches a server whose watch window is too short: each watch is answered with 410.
+func TestFollowBacksOffWhenWatchesExpire(t *testing.T) {
+	expired := apierrors.NewResourceExpired("too old resource version")
+	for name, test := range map[string]struct {
+		listTime time.Duration
+		watch    func() (watch.Interface, error)
+	}{
+		"watch refused": {0, func() (watch.Interface, error) { return nil, expired }},
+		"error event": {0, func() (watch.Interface, error) {
+			w := watch.NewFakeWithChanSize(1, false)
+			w.Error(&expired.ErrStatus)
+			return w, nil
+		}},
+		"list slower than any back-off": {2 * steadyWatch, func() (watch.Interface, error) { return nil, expired }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const period = time.Hour
+				ctx, cancel := context.WithTimeout(t.Context(), period)
+				defer cancel()
+				lists, longestGap, last := 0, time.Duration(0), time.Now()
+				Follow(ctx, Source{
+					List: func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
+						longestGap = max(longestGap, time.Since(last))
+						sleep(ctx, test.listTime)
+						lists, last = lists+1, time.Now()
+						return &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, nil
+					},
+					Watch: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return test.watch() },
+				}, &notes{data: map[string]string{}}, func(err error) { t.Errorf("reported failure: %v", err) })
+				// The pauses grow to longestRelistPause within about ten lists.
+				if atMost := int(period/(longestRelistPause+test.listTime)) + 10; lists > atMost {
+					t.Errorf("listed %d times in %v, want at most %d", lists, period, atMost)
+				}
+				if lists < 2 || longestGap > 2*longestRelistPause {
+					t.Errorf("listed %d times with gaps of up to %v", lists, longestGap)
+				}
+			})
+		})
+	}
+}
+
+// TestFollowRelistsSoonAfterASteadyWatch expires watches that have lived for a while: the pause before the list stays short.
+func TestFollowRelistsSoonAfterASteadyWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		var expiredAt time.Time
+		Follow(ctx, Source{
+			List: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+				if gap := time.Since(expiredAt); !expiredAt.IsZero() && gap > 2*firstPause {
+					t.Errorf("listed %v after the watch expired", gap)
+				}
+				return &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, nil
+			},
+			Watch: func(ctx context.Context, _ metav1.ListOptions) (watch.Interface, error) {
+				sleep(ctx, 2*steadyWatch)
+				expiredAt = time.Now()
+				return nil, apierrors.NewResourceExpired("too old resource version")
+			},
+		}, &notes{data: map[string]string{}}, nil)
+	})
 }
 
 func TestUnreachable(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
-	"github.com/cellplane/cellplane/internal/jsoncut"
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
 // Bare is an object without its managed fields. They are often the larger half of an object and rarely needed, so they are
@@ -67,17 +67,17 @@ func WithoutManagedFields(object []byte) []byte {
 // head is what is read of an object in JSON without decoding it.
 type head struct {
 	namespace, name, version []byte
-	managed                  jsoncut.Member // its key is nil if there are none
+	managed                  objbytes.Member // its key is nil if there are none
 }
 
 // skim reads the head of an object. It stops at the end of the metadata. It fails for what API servers do not write; the
 // object is then decoded completely, which reports what is wrong with it.
 func skim(object []byte) (h head, ok bool) {
-	_, err := jsoncut.Each(object, 0, func(m jsoncut.Member) bool {
+	_, err := objbytes.EachMember(object, 0, func(m objbytes.Member) error {
 		if string(m.Key) != "metadata" {
-			return true
+			return nil
 		}
-		_, err := jsoncut.Each(object, m.Value.Start, func(m jsoncut.Member) bool {
+		_, err := objbytes.EachMember(object, m.Value.Start, func(m objbytes.Member) error {
 			switch string(m.Key) {
 			case "namespace":
 				h.namespace = plainText(m.Value.Of(object))
@@ -88,10 +88,10 @@ func skim(object []byte) (h head, ok bool) {
 			case "managedFields":
 				h.managed = m
 			}
-			return true
+			return nil
 		})
 		ok = err == nil
-		return false
+		return objbytes.ErrStop
 	})
 	return h, ok && err == nil
 }
@@ -105,11 +105,11 @@ func plainText(value []byte) []byte {
 }
 
 // cut removes a member and one comma from an object, in place.
-func cut(object []byte, m jsoncut.Member) []byte {
+func cut(object []byte, m objbytes.Member) []byte {
 	start, end := m.Whole.Start, m.Whole.End
 	switch {
 	case !m.Last:
-		end = jsoncut.SkipSpace(object, end) + 1
+		end = objbytes.SkipSpace(object, end) + 1
 	case !m.First:
 		start = bytes.LastIndexByte(object[:start], ',')
 	}

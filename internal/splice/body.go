@@ -9,16 +9,18 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"sigs.k8s.io/yaml"
+
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// Translate returns what stands for a resourceVersion behind the gateway. It is called for all that are not empty, also those that
-// need no translation, and its errors are passed on.
+// Translate returns the resourceVersion of the API server for one of the gateway. It is called for all that are not empty, also those
+// that need no translation. Rewrite returns its errors.
 type Translate func(version string) (string, error)
 
-// ErrUnsupported marks a body of a content type that cannot be translated; it is answered with 415.
+// ErrUnsupported reports a body of a content type that cannot be translated; the response is 415.
 var ErrUnsupported = errors.New("bodies in CBOR are not supported; use JSON or protobuf")
 
-// Body is what a request's body holds, which says where resourceVersions are in it.
+// Body is the type of a request's body, which determines where resourceVersions are in it.
 type Body int
 
 // The bodies with resourceVersions.
@@ -42,33 +44,33 @@ func (b Body) paths() versionPaths {
 	case DeleteOptionsBody:
 		return versionPaths{
 			json:  [][]string{{"preconditions", "resourceVersion"}},
-			proto: [][]protowire.Number{{unknownRaw, deleteOptionsPreconditions, preconditionsVersion}},
+			proto: [][]protowire.Number{{objbytes.UnknownRaw, objbytes.DeleteOptionsPreconditions, objbytes.PreconditionsVersion}},
 		}
 	case EvictionBody:
 		return versionPaths{
 			json: [][]string{{"metadata", "resourceVersion"}, {"deleteOptions", "preconditions", "resourceVersion"}},
 			proto: [][]protowire.Number{
-				{unknownRaw, objectMetadata, objectMetaVersion},
-				{unknownRaw, evictionDeleteOptions, deleteOptionsPreconditions, preconditionsVersion},
+				{objbytes.UnknownRaw, objbytes.ObjectMetadata, objbytes.MetaVersion},
+				{objbytes.UnknownRaw, objbytes.EvictionDeleteOptions, objbytes.DeleteOptionsPreconditions, objbytes.PreconditionsVersion},
 			},
 		}
 	default:
 		return versionPaths{
 			json:  [][]string{{"metadata", "resourceVersion"}},
-			proto: [][]protowire.Number{{unknownRaw, objectMetadata, objectMetaVersion}},
+			proto: [][]protowire.Number{{objbytes.UnknownRaw, objbytes.ObjectMetadata, objbytes.MetaVersion}},
 		}
 	}
 }
 
-// Rewrite translates the resourceVersions in a request's body. A body that cannot be read is returned as it is, for the API server to
-// refuse with an error of its own; so is one that needs no translation.
+// Rewrite translates the resourceVersions in a request's body. A body that cannot be read is returned unchanged, for the API server to
+// refuse it; so is one that needs no translation.
 func (b Body) Rewrite(contentType string, body []byte, translate Translate) ([]byte, error) {
 	mediaType, _, err := mime.ParseMediaType(contentType)
 	if contentType == "" {
-		mediaType, err = "application/json", nil // as API servers take it
+		mediaType, err = "application/json", nil // the default of API servers
 	}
 	if err != nil {
-		return body, nil // the API server answers what it cannot read
+		return body, nil // the API server refuses it
 	}
 	paths := b.paths()
 	r := rewriter{translate: translate}
@@ -92,7 +94,7 @@ func (b Body) Rewrite(contentType string, body []byte, translate Translate) ([]b
 type rewriter struct {
 	translate Translate
 	edits     []replacement
-	// err is an error of translate, which counts also where the body turns out to be malformed.
+	// err is an error of translate. It takes precedence over a malformed body.
 	err error
 }
 
@@ -102,7 +104,7 @@ type replacement struct {
 }
 
 func (r *rewriter) json(body []byte, paths [][]string) ([]byte, error) {
-	err := r.walk(body, span{0, len(body)}, paths)
+	err := r.walk(body, span{Start: 0, End: len(body)}, paths)
 	return r.result(body, err)
 }
 
@@ -112,22 +114,21 @@ func (r *rewriter) result(body []byte, malformed error) ([]byte, error) {
 		return nil, r.err
 	}
 	if malformed != nil || len(r.edits) == 0 {
-		return body, nil // the API server answers what it cannot read
+		return body, nil // the API server refuses it
 	}
 	out := make([]byte, 0, len(body))
 	at := 0
 	for _, edit := range r.edits {
-		out = append(out, body[at:edit.start]...)
-		out = appendQuoted(out, edit.with)
-		at = edit.end
+		out = append(out, body[at:edit.Start]...)
+		out = objbytes.AppendQuoted(out, edit.with)
+		at = edit.End
 	}
 	return append(out, body[at:]...), nil
 }
 
-// walk goes down the paths in the value at a place. Members that occur twice are all changed: which one counts is the API server's to
-// say.
+// walk follows the paths in an object. Members that occur twice are all changed: the API server decides which one counts.
 func (r *rewriter) walk(b []byte, at span, paths [][]string) error {
-	return eachMember(b[:at.end], at.start, func(key []byte, value span) error {
+	return eachMember(b[:at.End], at.Start, func(key []byte, value span) error {
 		for _, path := range paths {
 			if string(key) != path[0] {
 				continue
@@ -140,13 +141,13 @@ func (r *rewriter) walk(b []byte, at span, paths [][]string) error {
 	})
 }
 
-// follow goes down the rest of a path, which may end at the value itself. Values of other types than expected are left alone.
+// follow follows the rest of a path, which may end at the value itself. Values of unexpected types are kept.
 func (r *rewriter) follow(b []byte, at span, path []string) error {
-	value := at.of(b)
+	value := at.Of(b)
 	switch {
-	case len(path) > 0 && isObject(value):
+	case len(path) > 0 && objbytes.IsObject(value):
 		return r.walk(b, at, [][]string{path})
-	case len(path) == 0 && isString(value):
+	case len(path) == 0 && objbytes.IsString(value):
 		return r.change(value, at)
 	default:
 		return nil
@@ -154,7 +155,7 @@ func (r *rewriter) follow(b []byte, at span, path []string) error {
 }
 
 func (r *rewriter) change(quoted []byte, at span) error {
-	version, err := stringOf(quoted)
+	version, err := objbytes.String(quoted)
 	if err != nil {
 		return err
 	}
@@ -179,18 +180,18 @@ func (r *rewriter) translated(version []byte) (string, error) {
 	return with, err
 }
 
-// jsonPatch rewrites the values of operations on a resourceVersion, or on something around it.
+// jsonPatch rewrites the values of operations on a resourceVersion, or on an object that contains it.
 func (r *rewriter) jsonPatch(body []byte, paths [][]string) ([]byte, error) {
-	err := eachElement(body, 0, func(operation span) error {
-		pointer, err := jsonMember(body, operation, "path")
-		if err != nil || !isString(pointer.of(body)) {
+	err := objbytes.EachElement(body, 0, func(operation span) error {
+		pointer, err := objbytes.FindMember(body, operation, "path")
+		if err != nil || !objbytes.IsString(pointer.Of(body)) {
 			return err
 		}
-		target, err := stringOf(pointer.of(body))
+		target, err := objbytes.String(pointer.Of(body))
 		if err != nil {
 			return err
 		}
-		value, err := jsonMember(body, operation, "value")
+		value, err := objbytes.FindMember(body, operation, "value")
 		if err != nil || value == (span{}) {
 			return err
 		}
@@ -206,7 +207,7 @@ func (r *rewriter) jsonPatch(body []byte, paths [][]string) ([]byte, error) {
 	return r.result(body, err)
 }
 
-// below returns what is left of path under a JSON pointer; inside is false if the pointer leads elsewhere.
+// below returns the rest of a path below a JSON pointer; inside is false if the pointer leads elsewhere.
 func below(pointer string, path []string) (rest []string, inside bool) {
 	if pointer == "" {
 		return path, true
@@ -230,7 +231,7 @@ func (r *rewriter) yaml(body []byte, paths [][]string) ([]byte, error) {
 	}
 	converted, err := yaml.YAMLToJSON(body)
 	if err != nil {
-		return body, nil // the API server answers what it cannot read
+		return body, nil // the API server refuses it
 	}
 	changed, err := r.json(converted, paths)
 	if err != nil {
@@ -243,28 +244,28 @@ func (r *rewriter) yaml(body []byte, paths [][]string) ([]byte, error) {
 }
 
 func (r *rewriter) proto(body []byte, paths [][]protowire.Number) ([]byte, error) {
-	if !bytes.HasPrefix(body, protoPrefix) {
+	if !bytes.HasPrefix(body, []byte(objbytes.ProtobufPrefix)) {
 		return body, nil
 	}
-	out := append(make([]byte, 0, len(body)), protoPrefix...)
-	out, changed, err := r.message(out, body[len(protoPrefix):], paths)
+	out := append(make([]byte, 0, len(body)), []byte(objbytes.ProtobufPrefix)...)
+	out, changed, err := r.message(out, body[len([]byte(objbytes.ProtobufPrefix)):], paths)
 	if r.err != nil {
 		return nil, r.err
 	}
 	if err != nil || !changed {
-		return body, nil // the API server answers what it cannot read
+		return body, nil // the API server refuses it
 	}
 	return out, nil
 }
 
-// message appends a message with what is at the ends of the paths translated.
+// message appends a message with the fields at the ends of the paths translated.
 func (r *rewriter) message(dst, message []byte, paths [][]protowire.Number) (out []byte, changed bool, err error) {
-	err = eachField(message, span{0, len(message)}, func(f protoField) error {
-		content := f.value.of(message)
+	err = objbytes.EachField(message, func(f objbytes.Field) error {
+		content := f.Value
 		var inner [][]protowire.Number
 		isVersion := false
 		for _, path := range paths {
-			if !f.isBytes(path[0]) {
+			if !f.IsBytes(path[0]) {
 				continue
 			}
 			if len(path) == 1 {
@@ -281,21 +282,21 @@ func (r *rewriter) message(dst, message []byte, paths [][]protowire.Number) (out
 			}
 			if with != string(content) {
 				changed = true
-				dst = appendProtoString(dst, f.number, with)
+				dst = objbytes.AppendString(dst, f.Number, with)
 				return nil
 			}
 		case inner != nil:
 			rewritten, innerChanged, err := r.message(nil, content, inner)
 			if err != nil {
-				return fmt.Errorf("field %d: %w", f.number, err)
+				return fmt.Errorf("field %d: %w", f.Number, err)
 			}
 			if innerChanged {
 				changed = true
-				dst = appendProtoBytes(dst, f.number, rewritten)
+				dst = objbytes.AppendBytes(dst, f.Number, rewritten)
 				return nil
 			}
 		}
-		dst = append(dst, f.whole.of(message)...)
+		dst = append(dst, f.Whole...)
 		return nil
 	})
 	return dst, changed, err

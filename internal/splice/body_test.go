@@ -102,7 +102,7 @@ func TestRewriteFails(t *testing.T) {
 	}
 	unknown := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1000-unknown"}}
 	for contentType, body := range map[string][]byte{
-		"application/json":            []byte(`{"metadata":{"resourceVersion":"1000-unknown"}`), // malformed further on
+		"application/json":            []byte(`{"metadata":{"resourceVersion":"1000-unknown"},"spec":}`), // malformed further on
 		"application/json-patch+json": []byte(`[{"path":"/metadata/resourceVersion","value":"1000-unknown"}]`),
 		"application/yaml":            []byte(`metadata: {resourceVersion: 1000-unknown}`),
 		ProtobufContentType:           encodeWith(protoSerializer, unknown),

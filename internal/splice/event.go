@@ -20,14 +20,14 @@ const (
 // InitialEventsEnd is the annotation of the bookmark that ends the initial events of a watch.
 const InitialEventsEnd = "k8s.io/initial-events-end"
 
-// Encoding is how a watch is encoded.
+// Encoding is the encoding of a watch.
 type Encoding int
 
 // The encodings of watches.
 const (
 	// JSON is a sequence of JSON objects.
 	JSON Encoding = iota
-	// Protobuf is a sequence of protobuf messages, each behind its length in four bytes.
+	// Protobuf is a sequence of protobuf messages, each preceded by its length in four bytes.
 	Protobuf
 )
 
@@ -35,8 +35,8 @@ const (
 type Event struct {
 	// Type is the event's type.
 	Type EventType
-	// Object is what the event is about: in a Table, the first row's object. For a bookmark little more than the resourceVersion is
-	// set, and for an error nothing.
+	// Object is the object of the event; in a Table that of the first row. A bookmark has little more than a resourceVersion, an error
+	// nothing.
 	Object Object
 	// InitialEventsEnd is set for the bookmark that ends the initial events.
 	InitialEventsEnd bool
@@ -53,10 +53,10 @@ type Event struct {
 	proto   protoPlace
 }
 
-// edit is a place where a resourceVersion is written.
+// edit is a place to write a resourceVersion.
 type edit struct {
 	span
-	// before and after are written around it where there was none: the member's name and the comma.
+	// before and after are written around it if there was none: the member's name and the comma.
 	before, after string
 }
 
@@ -68,7 +68,7 @@ func (e *Event) Append(dst []byte, version string) []byte {
 	return e.appendJSON(dst, version, nil)
 }
 
-// AppendWithoutObjects is Append for an event of a Table watch whose client does not want the rows' objects.
+// AppendWithoutObjects is Append for a Table watch whose client does not want the objects in the rows.
 func (e *Event) AppendWithoutObjects(dst []byte, version string) []byte {
 	if e.encoding == Protobuf {
 		return e.appendProto(dst, version)
@@ -76,7 +76,7 @@ func (e *Event) AppendWithoutObjects(dst []byte, version string) []byte {
 	return e.appendJSON(dst, version, e.objects)
 }
 
-// Size returns the size of the event as it came, which is about that of what Append appends.
+// Size returns the size of the event as received, which is about what Append appends.
 func (e *Event) Size() int { return len(e.raw) }
 
 // EventReader reads the events of a watch.

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/framer"
 	"pgregory.net/rapid"
+
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
 // watchCodec is one of the encodings of watches.
@@ -280,12 +282,12 @@ func FuzzSkim(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte, cut int) {
 		if !json.Valid(b) {
-			_, _ = valueAt(b, 0)
+			_, _ = objbytes.ValueAt(b, 0)
 			return
 		}
-		value, err := valueAt(b, 0)
-		if err != nil || !bytes.Equal(value.of(b), bytes.TrimSpace(b)) {
-			t.Fatalf("%q is skimmed as %q, %v", b, value.of(b), err)
+		value, err := objbytes.ValueAt(b, 0)
+		if err != nil || !bytes.Equal(value.Of(b), bytes.TrimSpace(b)) {
+			t.Fatalf("%q is skimmed as %q, %v", b, value.Of(b), err)
 		}
 		cut = min(max(cut, 0), len(b))
 		streamed, err := newJSONStream(io.MultiReader(bytes.NewReader(b[:cut]), bytes.NewReader(b[cut:])), 0).value()

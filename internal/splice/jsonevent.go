@@ -3,6 +3,8 @@ package splice
 import (
 	"slices"
 	"strconv"
+
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
 func (e *Event) parseJSON() error {
@@ -10,7 +12,7 @@ func (e *Event) parseJSON() error {
 	err := eachMember(e.raw, 0, func(key []byte, value span) error {
 		switch string(key) {
 		case "type":
-			s, err := stringOf(value.of(e.raw))
+			s, err := objbytes.String(value.Of(e.raw))
 			e.Type = EventType(s)
 			return err
 		case "object":
@@ -28,14 +30,14 @@ func (e *Event) parseJSON() error {
 }
 
 func (e *Event) parseJSONStatus(object span) error {
-	return eachMember(e.raw[:object.end], object.start, func(key []byte, value span) (err error) {
-		raw := value.of(e.raw)
+	return eachMember(e.raw[:object.End], object.Start, func(key []byte, value span) (err error) {
+		raw := value.Of(e.raw)
 		switch string(key) {
 		case "code":
 			e.Code, err = strconv.Atoi(string(raw))
 		case "reason":
 			var s []byte
-			s, err = stringOf(raw)
+			s, err = objbytes.String(raw)
 			e.Reason = string(s)
 		}
 		return err
@@ -45,10 +47,10 @@ func (e *Event) parseJSONStatus(object span) error {
 func (e *Event) parseJSONObject(object span) error {
 	var metadata, rows span
 	kind := ""
-	err := eachMember(e.raw[:object.end], object.start, func(key []byte, value span) error {
+	err := eachMember(e.raw[:object.End], object.Start, func(key []byte, value span) error {
 		switch string(key) {
 		case "kind":
-			s, err := stringOf(value.of(e.raw))
+			s, err := objbytes.String(value.Of(e.raw))
 			if err != nil {
 				return err
 			}
@@ -59,7 +61,7 @@ func (e *Event) parseJSONObject(object span) error {
 			rows = value
 		}
 		if metadata != (span{}) && kind != "" && kind != "Table" {
-			return errStop // what follows is the bulk of the object
+			return objbytes.ErrStop // what follows is the bulk of the object
 		}
 		return nil
 	})
@@ -67,7 +69,7 @@ func (e *Event) parseJSONObject(object span) error {
 		return err
 	}
 	e.Object, err = e.parseMetadata(metadata)
-	if err != nil || kind != "Table" || rows == (span{}) || string(rows.of(e.raw)) == "null" {
+	if err != nil || kind != "Table" || rows == (span{}) || string(rows.Of(e.raw)) == "null" {
 		return err
 	}
 	return e.parseRows(rows)
@@ -81,9 +83,9 @@ func (e *Event) parseMetadata(metadata span) (Object, error) {
 	}
 	place := edit{span: version}
 	if version == (span{}) {
-		at := metadata.start + 1
-		place = edit{span: span{at, at}, before: `"resourceVersion":`, after: ","}
-		if e.raw[skipSpace(e.raw, at)] == '}' {
+		at := metadata.Start + 1
+		place = edit{span: span{Start: at, End: at}, before: `"resourceVersion":`, after: ","}
+		if e.raw[objbytes.SkipSpace(e.raw, at)] == '}' {
 			place.after = ""
 		}
 	}
@@ -94,16 +96,16 @@ func (e *Event) parseMetadata(metadata span) (Object, error) {
 func (e *Event) parseRows(rows span) error {
 	tableVersion := e.Object.ResourceVersion
 	first := true
-	err := eachElement(e.raw[:rows.end], rows.start, func(row span) error {
-		object, err := jsonMember(e.raw, row, "object")
+	err := objbytes.EachElement(e.raw[:rows.End], rows.Start, func(row span) error {
+		object, err := objbytes.FindMember(e.raw, row, "object")
 		if err != nil {
 			return err
 		}
-		if !isObject(object.of(e.raw)) {
+		if !objbytes.IsObject(object.Of(e.raw)) {
 			return errNoObject
 		}
 		e.objects = append(e.objects, object)
-		metadata, err := jsonMember(e.raw, object, "metadata")
+		metadata, err := objbytes.FindMember(e.raw, object, "metadata")
 		if err != nil {
 			return err
 		}
@@ -120,7 +122,7 @@ func (e *Event) parseRows(rows span) error {
 		e.Object.ResourceVersion = tableVersion
 	}
 	// The Table's metadata usually, but not by any law, comes before its rows.
-	slices.SortFunc(e.json, func(a, b edit) int { return a.start - b.start })
+	slices.SortFunc(e.json, func(a, b edit) int { return a.Start - b.Start })
 	return err
 }
 
@@ -128,21 +130,21 @@ func (e *Event) parseRows(rows span) error {
 func (e *Event) appendJSON(dst []byte, version string, omit []span) []byte {
 	at := 0
 	for _, place := range e.json {
-		for len(omit) > 0 && omit[0].end <= place.start {
-			dst, at = appendNull(dst, e.raw[at:omit[0].start]), omit[0].end
+		for len(omit) > 0 && omit[0].End <= place.Start {
+			dst, at = appendNull(dst, e.raw[at:omit[0].Start]), omit[0].End
 			omit = omit[1:]
 		}
-		if len(omit) > 0 && omit[0].start <= place.start {
+		if len(omit) > 0 && omit[0].Start <= place.Start {
 			continue // inside of what is left out
 		}
-		dst = append(dst, e.raw[at:place.start]...)
+		dst = append(dst, e.raw[at:place.Start]...)
 		dst = append(dst, place.before...)
-		dst = appendQuoted(dst, version)
+		dst = objbytes.AppendQuoted(dst, version)
 		dst = append(dst, place.after...)
-		at = place.end
+		at = place.End
 	}
 	for _, left := range omit {
-		dst, at = appendNull(dst, e.raw[at:left.start]), left.end
+		dst, at = appendNull(dst, e.raw[at:left.Start]), left.End
 	}
 	dst = append(dst, e.raw[at:]...)
 	return append(dst, '\n')

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// MergeJSON writes one JSON list made of several, reading them as it goes: of each it holds one object at a time. A failure after
-// Begin was called leaves the output incomplete, and the connection has to be aborted for the client to notice.
+// MergeJSON merges several JSON lists into one while it reads them: it holds one object of each list at a time. After a failure behind
+// Begin the output is incomplete, and the connection must be aborted for the client to notice.
 //
-// The metadata comes last: only then is it known, as custom resources' lists have theirs at the end.
+// The metadata comes last: lists of custom resources have theirs at the end.
 func MergeJSON(w io.Writer, lists []io.Reader, options ListOptions) (Page, error) {
 	sources := make([]source, len(lists))
 	heads := make([]*jsonList, len(lists))
@@ -47,7 +49,7 @@ func (l objectList) next(item *Item) (err error) {
 }
 
 func parseJSONItem(item *Item) (Object, error) {
-	metadata, err := jsonMember(item.raw, span{0, len(item.raw)}, "metadata")
+	metadata, err := objbytes.FindMember(item.raw, span{Start: 0, End: len(item.raw)}, "metadata")
 	if err != nil {
 		return Object{}, err
 	}
@@ -59,7 +61,7 @@ func parseJSONItem(item *Item) (Object, error) {
 type jsonWriter struct {
 	*bufio.Writer
 	lists             []*jsonList
-	kind, apiVersion  bool // have been written
+	kind, apiVersion  bool // already written
 	members, elements int
 	scratch           []byte
 }
@@ -85,7 +87,7 @@ func (w *beginWriter) Write(b []byte) (int, error) {
 	return w.Writer.Write(b)
 }
 
-// member begins a member of the list. Errors of the buffered writer stay until the end.
+// member starts a member of the list. The buffered writer keeps errors until the end.
 func (w *jsonWriter) member(name string) {
 	separator := byte(',')
 	if w.members == 0 {
@@ -93,11 +95,11 @@ func (w *jsonWriter) member(name string) {
 	}
 	w.members++
 	_ = w.WriteByte(separator)
-	w.scratch = append(appendQuoted(w.scratch[:0], name), ':')
+	w.scratch = append(objbytes.AppendQuoted(w.scratch[:0], name), ':')
 	_, _ = w.Write(w.scratch)
 }
 
-// head writes what the sources have told of the type so far.
+// head writes the kind and apiVersion, as far as the sources have them yet.
 func (w *jsonWriter) head() {
 	for _, list := range w.lists {
 		if !w.kind && list.kind != nil {
@@ -118,7 +120,7 @@ func (w *jsonWriter) open(array string) {
 	_ = w.WriteByte('[')
 }
 
-// element writes an object; the returned error stops a merge nobody reads.
+// element writes an object. Its error ends a merge that nobody reads.
 func (w *jsonWriter) element(raw []byte) error {
 	if w.elements > 0 {
 		_ = w.WriteByte(',')
@@ -138,10 +140,10 @@ func (w *jsonWriter) finish(m *merger) (Page, error) {
 	w.head()
 	w.member("metadata")
 	w.scratch = append(w.scratch[:0], `{"resourceVersion":`...)
-	w.scratch = appendQuoted(w.scratch, metadata.ResourceVersion)
+	w.scratch = objbytes.AppendQuoted(w.scratch, metadata.ResourceVersion)
 	if metadata.Continue != "" {
 		w.scratch = append(w.scratch, `,"continue":`...)
-		w.scratch = appendQuoted(w.scratch, metadata.Continue)
+		w.scratch = objbytes.AppendQuoted(w.scratch, metadata.Continue)
 		if metadata.Remaining >= 0 {
 			w.scratch = append(w.scratch, `,"remainingItemCount":`...)
 			w.scratch = strconv.AppendInt(w.scratch, metadata.Remaining, 10)

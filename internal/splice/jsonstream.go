@@ -6,22 +6,24 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
 const (
 	firstBuffer = 32 << 10
-	// defaultMaxValue bounds one object. etcd takes 1.5 MiB unless told otherwise, and JSON is a few times larger than protobuf.
+	// defaultMaxValue bounds one object. By default etcd accepts 1.5 MiB, and JSON is a few times larger than protobuf.
 	defaultMaxValue = 32 << 20
 )
 
-// ErrTooLarge marks an answer of an API server with an object larger than is read.
+// ErrTooLarge reports an object above the size limit.
 var ErrTooLarge = errors.New("an object is too large")
 
-// jsonStream reads JSON piece by piece, holding no more than one value.
+// jsonStream reads JSON and holds no more than one value.
 type jsonStream struct {
 	r   io.Reader
 	max int
-	// buf[start:end] has been read and not been used.
+	// buf[start:end] has been read and not yet consumed.
 	buf        []byte
 	start, end int
 	err        error
@@ -34,7 +36,7 @@ func newJSONStream(r io.Reader, maxValue int) *jsonStream {
 	return &jsonStream{r: r, max: maxValue, buf: make([]byte, firstBuffer)}
 }
 
-// fill reads more. What was in use moves, so earlier results are void.
+// fill reads more. It moves the buffer, so that earlier results are invalid.
 func (s *jsonStream) fill() error {
 	if s.err != nil {
 		return s.err
@@ -64,10 +66,10 @@ func (s *jsonStream) fill() error {
 	return io.ErrNoProgress
 }
 
-// peek returns the next byte that is not white space, without using it. White space has no more room than a value.
+// peek returns the next byte that is not white space, without consuming it. White space is bounded like a value.
 func (s *jsonStream) peek() (byte, error) {
 	for skipped := 0; ; {
-		blank := skipSpace(s.buf[s.start:s.end], 0)
+		blank := objbytes.SkipSpace(s.buf[s.start:s.end], 0)
 		s.start += blank
 		if s.start < s.end {
 			return s.buf[s.start], nil
@@ -81,28 +83,28 @@ func (s *jsonStream) peek() (byte, error) {
 	}
 }
 
-// expect uses up the next byte, which has to be c.
+// expect consumes the next byte, which has to be c.
 func (s *jsonStream) expect(c byte) error {
 	got, err := s.peek()
 	if err != nil {
 		return unexpectedEOF(err)
 	}
 	if got != c {
-		return fmt.Errorf("%w: %q was expected, not %q", errJSON, c, got)
+		return fmt.Errorf("%w: expected %q, got %q", objbytes.ErrJSON, c, got)
 	}
 	s.start++
 	return nil
 }
 
-// value returns the next value. It is good until the next call.
+// value returns the next value, which is valid until the next call.
 func (s *jsonStream) value() ([]byte, error) {
 	if _, err := s.peek(); err != nil {
 		return nil, err
 	}
-	var skim skimmer
+	var skim objbytes.Scanner
 	length := 0
 	for {
-		n, done, err := skim.feed(s.buf[s.start+length : s.end])
+		n, done, err := skim.Scan(s.buf[s.start+length : s.end])
 		length += n
 		if err != nil {
 			return nil, err
@@ -112,7 +114,7 @@ func (s *jsonStream) value() ([]byte, error) {
 			if err == nil {
 				continue
 			}
-			if !skim.scalar || !errors.Is(err, io.EOF) {
+			if !skim.IsScalar() || !errors.Is(err, io.EOF) {
 				return nil, unexpectedEOF(err)
 			}
 		}
@@ -135,7 +137,7 @@ type jsonList struct {
 	array string // the member with the objects: "items" or "rows"
 	state listState
 	first bool
-	seen  bool // the array has been met
+	seen  bool // the array has been read
 
 	kind, apiVersion, columns []byte
 	meta                      listMeta
@@ -150,18 +152,18 @@ const (
 	afterList
 )
 
-// listMeta is what is read of a list's metadata.
+// listMeta is a list's metadata.
 type listMeta struct {
 	version   string
 	token     string
-	remaining int64 // −1 if not told
+	remaining int64 // −1 if unknown
 }
 
 func newJSONList(r io.Reader, array string, maxValue int) *jsonList {
 	return &jsonList{jsonStream: newJSONStream(r, maxValue), array: array, meta: listMeta{remaining: -1}}
 }
 
-// next returns the next object of the array, or io.EOF when the whole list has been read. It is good until the next call.
+// next returns the next object of the array, or io.EOF after the whole list. The object is valid until the next call.
 func (l *jsonList) next() ([]byte, error) {
 	object, err := l.step()
 	if errors.Is(err, io.EOF) && l.state == afterList {
@@ -197,7 +199,7 @@ func (l *jsonList) step() ([]byte, error) {
 	}
 }
 
-// another steps over the comma before the next member or element, or over the closing bracket.
+// another consumes the comma before the next member or element, or the closing bracket.
 func (l *jsonList) another(closing byte) (bool, error) {
 	c, err := l.peek()
 	if err != nil {
@@ -216,7 +218,7 @@ func (l *jsonList) another(closing byte) (bool, error) {
 	return true, nil
 }
 
-// member reads one member of the list, or goes into the array of objects.
+// member reads one member of the list, or enters the array of objects.
 func (l *jsonList) member() error {
 	more, err := l.another('}')
 	if err != nil {
@@ -225,7 +227,7 @@ func (l *jsonList) member() error {
 	if !more {
 		l.state = afterList
 		if !l.seen {
-			return fmt.Errorf("%w: the list has no %s", errJSON, l.array)
+			return fmt.Errorf("%w: the list has no %s", objbytes.ErrJSON, l.array)
 		}
 		return l.onlySpaceLeft()
 	}
@@ -233,7 +235,7 @@ func (l *jsonList) member() error {
 	if err != nil {
 		return err
 	}
-	keyBytes, err := stringOf(quotedKey)
+	keyBytes, err := objbytes.String(quotedKey)
 	if err != nil {
 		return err
 	}
@@ -263,7 +265,7 @@ func (l *jsonList) member() error {
 
 func (l *jsonList) enterArray() error {
 	if l.seen {
-		return fmt.Errorf("%w: the list has %s twice", errJSON, l.array)
+		return fmt.Errorf("%w: the list has %s twice", objbytes.ErrJSON, l.array)
 	}
 	l.seen = true
 	c, err := l.peek()
@@ -280,7 +282,7 @@ func (l *jsonList) enterArray() error {
 		return err
 	}
 	if string(value) != "null" {
-		return fmt.Errorf("%w: %s is not an array", errJSON, l.array)
+		return fmt.Errorf("%w: %s is not an array", objbytes.ErrJSON, l.array)
 	}
 	return nil
 }
@@ -289,7 +291,7 @@ func (l *jsonList) onlySpaceLeft() error {
 	_, err := l.peek()
 	switch {
 	case err == nil:
-		return fmt.Errorf("%w: something follows the list", errJSON)
+		return fmt.Errorf("%w: unexpected data after the list", objbytes.ErrJSON)
 	case errors.Is(err, io.EOF):
 		return nil
 	default:
@@ -299,14 +301,14 @@ func (l *jsonList) onlySpaceLeft() error {
 
 func (m *listMeta) parse(b []byte) error {
 	return eachMember(b, 0, func(key []byte, value span) error {
-		raw := value.of(b)
+		raw := value.Of(b)
 		switch string(key) {
 		case "resourceVersion":
-			s, err := stringOf(raw)
+			s, err := objbytes.String(raw)
 			m.version = string(s)
 			return err
 		case "continue":
-			s, err := stringOf(raw)
+			s, err := objbytes.String(raw)
 			m.token = string(s)
 			return err
 		case "remainingItemCount":
@@ -315,7 +317,7 @@ func (m *listMeta) parse(b []byte) error {
 			}
 			n, err := strconv.ParseInt(string(raw), 10, 64)
 			if err != nil || n < 0 {
-				return fmt.Errorf("%w: remainingItemCount is not a count", errJSON)
+				return fmt.Errorf("%w: remainingItemCount is not a count", objbytes.ErrJSON)
 			}
 			m.remaining = n
 		}

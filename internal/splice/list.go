@@ -7,21 +7,21 @@ import (
 	"io"
 )
 
-// ListOptions say how lists are merged.
+// ListOptions configure a merge of lists.
 type ListOptions struct {
 	// Limit is the highest number of objects in the merged list; 0 means no limit. Every API server must have been asked with at
 	// least the same limit.
 	Limit int
-	// Choose decides which of the objects of one key, from different sources, the list shows; −1 means none. It is called for every
-	// key, also with a single candidate, which a move between cells may have left behind. The candidates are good for the duration
-	// of the call. It may be nil if no object is in two lists; one that is makes the merge fail then.
+	// Choose returns the index of the object to show of those with one key, from different sources; −1 means none. It is called for
+	// every key, also with a single candidate, which may be a stale copy of a move between cells. The candidates are valid during the
+	// call. If it is nil, an object in two lists makes the merge fail.
 	Choose func(candidates []*Item) int
-	// Opened, if set, is called before Choose with the sources' list resourceVersions.
+	// Opened, if set, is called before Choose, with the resourceVersions of the lists.
 	Opened func(versions []string)
-	// Finish returns the merged list's metadata. It is called once, when it is known where the list ends: without Limit and Choose
-	// that can be before its objects have been read, with nothing but Versions and Drained set.
+	// Finish returns the merged list's metadata. It is called once, when the end of the list is known. Without Limit and Choose that
+	// may be before its objects have been read, with only Versions and Drained set.
 	Finish func(Page) (Metadata, error)
-	// Begin, if set, is called before the first byte is written: until then a failure can still be answered with a status.
+	// Begin, if set, is called before the first byte is written. Until then a failure can be answered with a Status.
 	Begin func()
 	// MaxObject bounds the size of an object in bytes; 0 means 32 MiB.
 	MaxObject int
@@ -29,7 +29,7 @@ type ListOptions struct {
 
 // Item is one object of a list.
 type Item struct {
-	// Source is the index of the list it is from.
+	// Source is the index of its list.
 	Source int
 
 	key   []byte
@@ -43,30 +43,30 @@ func (i *Item) Key() string { return string(i.key) }
 // Object reads the object's identity and labels.
 func (i *Item) Object() (Object, error) { return i.parse(i) }
 
-// Page is what a merged list shows of its sources.
+// Page describes a page of a merged list.
 type Page struct {
-	// Versions are the sources' list resourceVersions.
+	// Versions are the resourceVersions of the lists.
 	Versions []string
 	// Items is the number of objects shown.
 	Items int
-	// More is set if there is something behind Last.
+	// More is set if there are objects after Last.
 	More bool
-	// Last is the key of the last object that was looked at, shown or not. A following page has to begin behind it; or where this
-	// one began, if nothing was looked at and it is empty.
+	// Last is the key of the last object that was read, shown or not. The next page starts after it. If it is empty, nothing was read
+	// and the next page starts where this one did.
 	Last string
-	// Drained are the sources, by index in ascending order, that have nothing behind Last.
+	// Drained are the indexes of the sources, ascending, that have nothing after Last.
 	Drained []int
-	// Remaining is the number of objects behind Last, or −1 if a source did not tell.
+	// Remaining is the number of objects after Last, or −1 if it is unknown.
 	Remaining int64
 }
 
 // Metadata is a list's metadata.
 type Metadata struct {
-	// ResourceVersion is what the list shows.
+	// ResourceVersion is the position of the list.
 	ResourceVersion string
 	// Continue is the token of the next page, or "".
 	Continue string
-	// Remaining is the number of objects on further pages; below 0 it is left out.
+	// Remaining is the number of objects on further pages; a negative one is omitted.
 	Remaining int64
 }
 
@@ -74,7 +74,7 @@ type Metadata struct {
 type SourceError struct {
 	// Source is the index of the list.
 	Source int
-	// Err says what is wrong.
+	// Err is the cause.
 	Err error
 }
 
@@ -86,13 +86,12 @@ func (e *SourceError) Unwrap() error { return e.Err }
 
 // source is a list to merge.
 type source interface {
-	// next moves to the next object, or returns io.EOF after the last one, when meta is complete. The item is good until the
-	// next call.
+	// next returns the next object, or io.EOF after the last one, when meta is complete. The item is valid until the next call.
 	next(*Item) error
 	meta() listMeta
 }
 
-// merger walks over several lists in key order.
+// merger reads several lists in key order.
 type merger struct {
 	options ListOptions
 	cursors []cursor
@@ -106,14 +105,14 @@ type cursor struct {
 	item Item
 	prev []byte
 	done bool
-	// unread counts the objects behind the end of the page.
+	// unread counts the objects after the end of the page.
 	unread int64
 }
 
 // newMerger reads each source's first object.
 func newMerger(sources []source, options ListOptions) (*merger, error) {
 	if len(sources) == 0 {
-		return nil, errors.New("merging lists: there are none")
+		return nil, errors.New("merging lists: no lists given")
 	}
 	m := &merger{options: options, cursors: make([]cursor, len(sources))}
 	for i, source := range sources {
@@ -141,7 +140,7 @@ func (m *merger) advance(i int) error {
 		return nil
 	}
 	if err == nil && bytes.Compare(c.item.key, c.prev) <= 0 {
-		err = fmt.Errorf("%q comes after %q, so the list is not in key order", c.item.key, c.prev)
+		err = fmt.Errorf("the list is not in key order: %q comes after %q", c.item.key, c.prev)
 	}
 	if err != nil {
 		return &SourceError{Source: i, Err: err}
@@ -186,8 +185,8 @@ func (m *merger) choose(candidates []*Item) (int, error) {
 	return 0, nil
 }
 
-// atEnd reports whether the page has to end here: it is full, or a source's own page is at its end, and what that source has further
-// on could come before all the rest.
+// atEnd reports whether the page has to end here: it is full, or a source's own page is at its end, so that the next objects of that
+// source could precede all others.
 func (m *merger) atEnd() bool {
 	if m.options.Limit > 0 && m.items >= m.options.Limit {
 		return true
@@ -200,7 +199,7 @@ func (m *merger) atEnd() bool {
 	return false
 }
 
-// lowest returns the current objects of the lowest key; none if all lists are at their end.
+// lowest returns the current objects with the lowest key; none if all lists are at their end.
 func (m *merger) lowest() []*Item {
 	m.same = m.same[:0]
 	for i := range m.cursors {

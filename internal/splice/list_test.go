@@ -321,7 +321,7 @@ func TestMergeRefusesBrokenLists(t *testing.T) {
 		"trailing comma":    `{"items":[{"metadata":{"name":"b"}},]}`,
 		"missing comma":     `{"items":[{"metadata":{"name":"b"}}{"metadata":{"name":"c"}}]}`,
 		"key is a number":   `{1:2}`,
-		"nested for ever":   `{"items":[` + strings.Repeat("[", 2*maxDepth),
+		"nested for ever":   `{"items":[` + strings.Repeat("[", 20000),
 		"bad count":         `{"metadata":{"remainingItemCount":"x"},"items":[]}`,
 		"object too large":  `{"items":[{"metadata":{"name":"` + strings.Repeat("x", 1<<17) + `"}}]}`,
 		"string never ends": `{"items":[{"metadata":{"name":"` + strings.Repeat(`\"`, 1000),

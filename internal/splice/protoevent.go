@@ -3,12 +3,15 @@ package splice
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// frameReader reads messages behind their lengths.
+// frameReader reads messages that are preceded by their lengths.
 type frameReader struct {
 	r   io.Reader
 	max int
@@ -22,18 +25,18 @@ func newFrameReader(r io.Reader, maxFrame int) *frameReader {
 	return &frameReader{r: r, max: maxFrame}
 }
 
-// next returns the next message. It is good until the next call.
+// next returns the next message, which is valid until the next call.
 func (f *frameReader) next() ([]byte, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(f.r, head[:]); err != nil {
-		return nil, err // io.EOF between frames, io.ErrUnexpectedEOF inside of one
+		return nil, err // io.EOF between frames, io.ErrUnexpectedEOF within one
 	}
 	size := binary.BigEndian.Uint32(head[:])
 	if uint64(size) > uint64(f.max) {
 		return nil, ErrTooLarge
 	}
 	f.buf = f.buf[:0]
-	for len(f.buf) < int(size) { // a length alone must not make us take memory
+	for len(f.buf) < int(size) { // a length alone must not allocate memory
 		at := len(f.buf)
 		f.buf = append(f.buf, make([]byte, min(int(size)-at, max(at, firstBuffer)))...)
 		if _, err := io.ReadFull(f.r, f.buf[at:]); err != nil {
@@ -43,30 +46,30 @@ func (f *frameReader) next() ([]byte, error) {
 	return f.buf, nil
 }
 
-// protoPlace is where a resourceVersion is in an event: the fields around it from the outermost to the innermost, and its own.
+// protoPlace is the place of a resourceVersion in an event: the enclosing fields, outermost first, and its own.
 type protoPlace struct {
 	around  []protoLevel
-	version span // the whole field; an empty range where it would be inserted
+	version span // the whole field, or an empty range at which to insert it
 }
 
-// protoLevel is a field with a length that changes when something inside of it does.
+// protoLevel is an enclosing field, whose length changes with its content.
 type protoLevel struct {
 	// length is the range of the encoded length.
 	length span
 	end    int
 }
 
-func levelOf(f protoField) protoLevel {
-	return protoLevel{length: f.length, end: f.value.end}
+func levelOf(f *protoField) protoLevel {
+	return protoLevel{length: f.length, end: f.value.End}
 }
 
 func (e *Event) parseProto() error {
 	var object, content protoField
-	err := eachField(e.raw, span{0, len(e.raw)}, func(f protoField) error {
+	err := eachField(e.raw, span{Start: 0, End: len(e.raw)}, func(f protoField) error {
 		switch {
-		case f.isBytes(watchEventType):
-			e.Type = EventType(f.value.of(e.raw))
-		case f.isBytes(watchEventObject):
+		case f.IsBytes(objbytes.WatchEventType):
+			e.Type = EventType(f.Value)
+		case f.IsBytes(objbytes.WatchEventObject):
 			object = f
 		}
 		return nil
@@ -75,7 +78,7 @@ func (e *Event) parseProto() error {
 		return err
 	}
 	err = eachField(e.raw, object.value, func(f protoField) error {
-		if f.isBytes(rawExtensionRaw) {
+		if f.IsBytes(objbytes.RawExtensionRaw) {
 			content = f
 		}
 		return nil
@@ -83,77 +86,85 @@ func (e *Event) parseProto() error {
 	if err != nil {
 		return err
 	}
-	inner, err := openProto(e.raw, content.value)
+	inner, err := objbytes.OpenEnvelope(content.Value)
 	if err != nil {
 		return err
 	}
+	within := func(s span) span { return span{Start: content.value.Start + s.Start, End: content.value.Start + s.End} }
 	if e.Type == Error {
-		return e.parseProtoStatus(inner.raw)
+		return e.parseProtoStatus(inner.Raw.Of(content.Value))
 	}
-	raw, err := protoFieldAt(e.raw, inner.rawField.start, inner.rawField.end)
-	if err != nil {
+	if inner.RawField == (span{}) {
 		return errors.New("the event's object is empty")
 	}
+	at := within(inner.RawField)
+	raw, err := protoFieldAt(e.raw, at.Start, at.End)
+	if err != nil {
+		return err
+	}
 	var metadata protoField
-	err = eachField(e.raw, inner.raw, func(f protoField) error {
-		if !f.isBytes(objectMetadata) {
+	err = eachField(e.raw, raw.value, func(f protoField) error {
+		if !f.IsBytes(objbytes.ObjectMetadata) {
 			return nil
 		}
+		if metadata.Number != 0 {
+			return fmt.Errorf("%w: metadata occurs twice", errProto)
+		}
 		metadata = f
-		return errStop
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if metadata.number == 0 {
-		return errNoMetadata
+	if metadata.Number == 0 {
+		return objbytes.ErrNoMetadata
 	}
 	parsed, version, err := parseProtoMetadata(e.raw, metadata.value)
 	if err != nil {
 		return err
 	}
 	if version == (span{}) {
-		version = span{metadata.value.end, metadata.value.end}
+		version = span{Start: metadata.value.End, End: metadata.value.End}
 	}
 	e.Object = parsed
-	e.proto = protoPlace{around: []protoLevel{levelOf(object), levelOf(content), levelOf(raw), levelOf(metadata)}, version: version}
+	e.proto = protoPlace{around: []protoLevel{levelOf(&object), levelOf(&content), levelOf(&raw), levelOf(&metadata)}, version: version}
 	return nil
 }
 
-func (e *Event) parseProtoStatus(status span) error {
-	return eachField(e.raw, status, func(f protoField) error {
+func (e *Event) parseProtoStatus(status []byte) error {
+	return objbytes.EachField(status, func(f objbytes.Field) error {
 		switch {
-		case f.number == statusCode && f.kind == protowire.VarintType:
-			e.Code = int(int32(f.varint))
-		case f.isBytes(statusReason):
-			e.Reason = string(f.value.of(e.raw))
+		case f.Number == objbytes.StatusCode && f.Type == protowire.VarintType:
+			e.Code = int(int32(f.Varint))
+		case f.IsBytes(objbytes.StatusReason):
+			e.Reason = string(f.Value)
 		}
 		return nil
 	})
 }
 
-// appendProto writes the event in one pass. The lengths of the fields around the resourceVersion change with it, and as they may then
-// need more or fewer bytes themselves, they are computed from the innermost outwards.
+// appendProto writes the event in one pass. The lengths of the enclosing fields change with the resourceVersion. As these may then need
+// more or fewer bytes themselves, they are computed from the innermost outwards.
 func (e *Event) appendProto(dst []byte, version string) []byte {
 	place := e.proto
 	if len(place.around) == 0 {
 		return append(binary.BigEndian.AppendUint32(dst, uint32(len(e.raw))), e.raw...)
 	}
-	grown := sizeProtoBytes(objectMetaVersion, len(version)) - (place.version.end - place.version.start)
+	grown := objbytes.SizeBytes(objbytes.MetaVersion, len(version)) - (place.version.End - place.version.Start)
 	var sizes [8]int
 	for i := len(place.around) - 1; i >= 0; i-- {
 		level := place.around[i]
-		sizes[i] = level.end - level.length.end + grown
-		grown += protowire.SizeVarint(uint64(sizes[i])) - (level.length.end - level.length.start)
+		sizes[i] = level.end - level.length.End + grown
+		grown += protowire.SizeVarint(uint64(sizes[i])) - (level.length.End - level.length.Start)
 	}
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(e.raw)+grown))
 	at := 0
 	for i, level := range place.around {
-		dst = append(dst, e.raw[at:level.length.start]...)
+		dst = append(dst, e.raw[at:level.length.Start]...)
 		dst = protowire.AppendVarint(dst, uint64(sizes[i]))
-		at = level.length.end
+		at = level.length.End
 	}
-	dst = append(dst, e.raw[at:place.version.start]...)
-	dst = appendProtoString(dst, objectMetaVersion, version)
-	return append(dst, e.raw[place.version.end:]...)
+	dst = append(dst, e.raw[at:place.version.Start]...)
+	dst = objbytes.AppendString(dst, objbytes.MetaVersion, version)
+	return append(dst, e.raw[place.version.End:]...)
 }

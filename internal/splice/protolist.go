@@ -6,17 +6,19 @@ import (
 	"io"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
 // ProtobufContentType is the content type of Kubernetes objects in protobuf.
-const ProtobufContentType = "application/vnd.kubernetes.protobuf"
+const ProtobufContentType = objbytes.ProtobufMediaType
 
 // maxProtoList bounds a list in protobuf.
 const maxProtoList = 1 << 30
 
-// MergeProto writes one protobuf list made of several. Protobuf tells the length of a list before the list. With neither Limit nor
-// Choose everything is shown, the length is known from the beginnings of the lists, and they are read object by object like JSON.
-// Else they are read as a whole first.
+// MergeProto merges several protobuf lists into one. In protobuf the length of a list precedes it. Without Limit and Choose everything
+// is shown, so that the length follows from the heads of the lists, and they are read object by object like JSON. Otherwise they are
+// read completely first.
 func MergeProto(w io.Writer, lists []io.Reader, options ListOptions) (Page, error) {
 	if options.Limit == 0 && options.Choose == nil && len(lists) > 0 {
 		return streamProto(w, lists, options)
@@ -29,7 +31,7 @@ func MergeProto(w io.Writer, lists []io.Reader, options ListOptions) (Page, erro
 			return Page{}, &SourceError{Source: i, Err: err}
 		}
 		if i == 0 {
-			typeMeta = list.typeMeta.of(list.body)
+			typeMeta = list.TypeMeta.Of(list.body)
 		}
 		sources[i] = list
 	}
@@ -41,7 +43,7 @@ func MergeProto(w io.Writer, lists []io.Reader, options ListOptions) (Page, erro
 	size := 0
 	if err := m.each(func(item *Item) error {
 		items = append(items, item.raw)
-		size += sizeProtoBytes(listItems, len(item.raw))
+		size += objbytes.SizeBytes(objbytes.ListItems, len(item.raw))
 		return nil
 	}); err != nil {
 		return Page{}, err
@@ -65,7 +67,7 @@ func MergeProto(w io.Writer, lists []io.Reader, options ListOptions) (Page, erro
 
 // protoList is a list of objects in protobuf.
 type protoList struct {
-	protoObject
+	objbytes.Envelope
 	body []byte
 	at   int // the next field of the list
 	head listMeta
@@ -79,28 +81,28 @@ func readProtoList(r io.Reader) (*protoList, error) {
 	if len(body) > maxProtoList {
 		return nil, ErrTooLarge
 	}
-	object, err := openProto(body, span{0, len(body)})
+	object, err := objbytes.OpenEnvelope(body)
 	if err != nil {
 		return nil, err
 	}
-	metadata, _, err := protoBytesField(body, object.raw, objectMetadata)
+	metadata, err := objbytes.LastBytes(object.Raw.Of(body), objbytes.ObjectMetadata)
 	if err != nil {
 		return nil, err
 	}
-	head, err := parseProtoListMeta(body, metadata)
-	return &protoList{protoObject: object, body: body, at: object.raw.start, head: head}, err
+	head, err := parseProtoListMeta(metadata)
+	return &protoList{Envelope: object, body: body, at: object.Raw.Start, head: head}, err
 }
 
-func parseProtoListMeta(b []byte, metadata span) (listMeta, error) {
+func parseProtoListMeta(metadata []byte) (listMeta, error) {
 	head := listMeta{remaining: -1}
-	err := eachField(b, metadata, func(f protoField) error {
+	err := objbytes.EachField(metadata, func(f objbytes.Field) error {
 		switch {
-		case f.isBytes(listMetaVersion):
-			head.version = string(f.value.of(b))
-		case f.isBytes(listMetaContinue):
-			head.token = string(f.value.of(b))
-		case f.number == listMetaRemaining && f.kind == protowire.VarintType:
-			head.remaining = max(int64(f.varint), -1)
+		case f.IsBytes(objbytes.ListMetaVersion):
+			head.version = string(f.Value)
+		case f.IsBytes(objbytes.ListMetaContinue):
+			head.token = string(f.Value)
+		case f.Number == objbytes.ListMetaRemaining && f.Type == protowire.VarintType:
+			head.remaining = max(int64(f.Varint), -1)
 		}
 		return nil
 	})
@@ -110,16 +112,16 @@ func parseProtoListMeta(b []byte, metadata span) (listMeta, error) {
 func (l *protoList) meta() listMeta { return l.head }
 
 func (l *protoList) next(item *Item) error {
-	for l.at < l.raw.end {
-		f, err := protoFieldAt(l.body, l.at, l.raw.end)
+	for l.at < l.Raw.End {
+		f, err := protoFieldAt(l.body, l.at, l.Raw.End)
 		if err != nil {
 			return err
 		}
-		l.at = f.whole.end
-		if !f.isBytes(listItems) {
+		l.at = f.whole.End
+		if !f.IsBytes(objbytes.ListItems) {
 			continue
 		}
-		item.raw, item.parse = f.value.of(l.body), parseProtoItem
+		item.raw, item.parse = f.Value, parseProtoItem
 		item.key, err = appendProtoKey(item.key[:0], item.raw)
 		return err
 	}
@@ -127,11 +129,11 @@ func (l *protoList) next(item *Item) error {
 }
 
 func parseProtoItem(item *Item) (Object, error) {
-	metadata, _, err := protoBytesField(item.raw, span{0, len(item.raw)}, objectMetadata)
+	metadata, err := objbytes.ProtobufMetadata(item.raw)
 	if err != nil {
 		return Object{}, err
 	}
-	object, _, err := parseProtoMetadata(item.raw, metadata)
+	object, _, err := parseProtoMetadata(metadata.Value, span{End: len(metadata.Value)})
 	return object, err
 }
 
@@ -145,28 +147,28 @@ func newProtoWriter(w io.Writer) *protoWriter {
 	return &protoWriter{Writer: bufio.NewWriterSize(w, firstBuffer)}
 }
 
-// head writes everything before the objects, which are of a size with their tags and lengths. Errors of the buffered writer stay until
+// head writes everything before the objects, which have a total size including tags and lengths. The buffered writer keeps errors until
 // the end.
 func (w *protoWriter) head(typeMeta []byte, metadata Metadata, size int) {
 	var meta []byte
-	meta = appendProtoString(meta, listMetaVersion, metadata.ResourceVersion)
-	meta = appendProtoString(meta, listMetaContinue, metadata.Continue)
+	meta = objbytes.AppendString(meta, objbytes.ListMetaVersion, metadata.ResourceVersion)
+	meta = objbytes.AppendString(meta, objbytes.ListMetaContinue, metadata.Continue)
 	if metadata.Continue != "" && metadata.Remaining >= 0 {
-		meta = protowire.AppendTag(meta, listMetaRemaining, protowire.VarintType)
+		meta = protowire.AppendTag(meta, objbytes.ListMetaRemaining, protowire.VarintType)
 		meta = protowire.AppendVarint(meta, uint64(metadata.Remaining))
 	}
-	size += sizeProtoBytes(objectMetadata, len(meta))
-	head := append([]byte(nil), protoPrefix...)
-	head = appendProtoBytes(head, unknownTypeMeta, typeMeta)
-	head = protowire.AppendTag(head, unknownRaw, protowire.BytesType)
+	size += objbytes.SizeBytes(objbytes.ObjectMetadata, len(meta))
+	head := append([]byte(nil), []byte(objbytes.ProtobufPrefix)...)
+	head = objbytes.AppendBytes(head, objbytes.UnknownTypeMeta, typeMeta)
+	head = protowire.AppendTag(head, objbytes.UnknownRaw, protowire.BytesType)
 	head = protowire.AppendVarint(head, uint64(size))
-	head = appendProtoBytes(head, objectMetadata, meta)
+	head = objbytes.AppendBytes(head, objbytes.ObjectMetadata, meta)
 	_, _ = w.Write(head)
 }
 
-// item writes an object; the returned error stops a merge nobody reads.
+// item writes an object. Its error ends a merge that nobody reads.
 func (w *protoWriter) item(raw []byte) error {
-	w.scratch = protowire.AppendTag(w.scratch[:0], listItems, protowire.BytesType)
+	w.scratch = protowire.AppendTag(w.scratch[:0], objbytes.ListItems, protowire.BytesType)
 	w.scratch = protowire.AppendVarint(w.scratch, uint64(len(raw)))
 	_, _ = w.Write(w.scratch)
 	_, err := w.Write(raw)
@@ -175,7 +177,7 @@ func (w *protoWriter) item(raw []byte) error {
 
 // finish writes what follows the objects.
 func (w *protoWriter) finish() error {
-	_, _ = w.Write(appendProtoString(appendProtoString(nil, unknownContentEncoding, ""), unknownContentType, ""))
+	_, _ = w.Write(objbytes.AppendString(objbytes.AppendString(nil, objbytes.UnknownContentEncoding, ""), objbytes.UnknownContentType, ""))
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("writing a merged list: %w", err)
 	}

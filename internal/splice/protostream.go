@@ -9,16 +9,17 @@ import (
 	"io"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// protoStream reads a list in protobuf object by object. Unlike a list in memory it has to be as API servers write it: type, then
-// metadata, then objects.
+// protoStream reads a list in protobuf object by object. The list has to be as API servers write it: type, then metadata, then objects.
 type protoStream struct {
 	r         *bufio.Reader
 	maxObject int
 	typeMeta  []byte
 	head      listMeta
-	// left is what is still to come of the objects, in bytes.
+	// left is the size of the objects not yet read, in bytes.
 	left uint64
 	buf  []byte
 }
@@ -29,21 +30,21 @@ func openProtoStream(r io.Reader, maxObject int) (*protoStream, error) {
 		maxObject = defaultMaxValue
 	}
 	s := &protoStream{r: bufio.NewReaderSize(r, firstBuffer), maxObject: maxObject}
-	prefix, err := s.bytes(uint64(len(protoPrefix)))
+	prefix, err := s.bytes(uint64(len([]byte(objbytes.ProtobufPrefix))))
 	if err != nil {
 		return nil, err
 	}
-	if !bytes.Equal(prefix, protoPrefix) {
-		return nil, errProtoPrefix
+	if !bytes.Equal(prefix, []byte(objbytes.ProtobufPrefix)) {
+		return nil, errNotProto
 	}
-	if _, err := s.field(unknownTypeMeta); err != nil {
+	if _, err := s.field(objbytes.UnknownTypeMeta); err != nil {
 		return nil, err
 	}
 	s.typeMeta = bytes.Clone(s.buf)
-	if _, s.left, err = s.header(unknownRaw); err != nil {
+	if _, s.left, err = s.header(objbytes.UnknownRaw); err != nil {
 		return nil, err
 	}
-	n, err := s.field(objectMetadata)
+	n, err := s.field(objbytes.ObjectMetadata)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +52,7 @@ func openProtoStream(r io.Reader, maxObject int) (*protoStream, error) {
 		return nil, errProto
 	}
 	s.left -= n
-	s.head, err = parseProtoListMeta(s.buf, span{0, len(s.buf)})
+	s.head, err = parseProtoListMeta(s.buf)
 	return s, err
 }
 
@@ -61,7 +62,7 @@ func (s *protoStream) next(item *Item) error {
 	if s.left == 0 {
 		return s.end()
 	}
-	n, err := s.field(listItems)
+	n, err := s.field(objbytes.ListItems)
 	if err != nil {
 		return err
 	}
@@ -74,11 +75,11 @@ func (s *protoStream) next(item *Item) error {
 	return err
 }
 
-// end reads what follows the list: its encoding, which has to be plain, and nothing else.
+// end reads what follows the list. That may only be its content encoding, which has to be plain.
 func (s *protoStream) end() error {
 	for {
 		if _, err := s.r.Peek(1); err != nil {
-			return err // io.EOF, if all is well
+			return err // io.EOF at the end
 		}
 		number, size, err := s.header(0)
 		if err != nil {
@@ -88,8 +89,8 @@ func (s *protoStream) end() error {
 		if err != nil {
 			return err
 		}
-		if number != unknownContentEncoding && number != unknownContentType || len(content) > 0 && string(content) != ProtobufContentType {
-			return fmt.Errorf("%w: the list is followed by field %d", errProto, number)
+		if number != objbytes.UnknownContentEncoding && number != objbytes.UnknownContentType || len(content) > 0 && string(content) != ProtobufContentType {
+			return fmt.Errorf("%w: unexpected field %d after the list", errProto, number)
 		}
 	}
 }
@@ -103,10 +104,10 @@ func (s *protoStream) field(number protowire.Number) (uint64, error) {
 	if _, err := s.bytes(size); err != nil {
 		return 0, err
 	}
-	return uint64(sizeProtoBytes(number, int(size))), nil
+	return uint64(objbytes.SizeBytes(number, int(size))), nil
 }
 
-// header reads the tag and length of a field, which has to have a number, unless that is 0.
+// header reads the tag and length of a field with a number; 0 accepts any.
 func (s *protoStream) header(wanted protowire.Number) (number protowire.Number, size uint64, err error) {
 	tag, err := s.varint()
 	if err != nil {
@@ -114,13 +115,13 @@ func (s *protoStream) header(wanted protowire.Number) (number protowire.Number, 
 	}
 	number, kind := protowire.DecodeTag(tag)
 	if kind != protowire.BytesType || number < 1 || (wanted != 0 && number != wanted) {
-		return 0, 0, fmt.Errorf("%w: field %d of type %d was not expected here", errProto, number, kind)
+		return 0, 0, fmt.Errorf("%w: unexpected field %d of type %d", errProto, number, kind)
 	}
 	size, err = s.varint()
 	return number, size, err
 }
 
-// varint reads a number that is written as short as possible: what is left of a list is computed from sizes.
+// varint reads a number in its shortest encoding, which the computation of left relies on.
 func (s *protoStream) varint() (uint64, error) {
 	var v uint64
 	for read := 1; read <= binary.MaxVarintLen64; read++ {
@@ -140,7 +141,7 @@ func (s *protoStream) varint() (uint64, error) {
 	return 0, errProto
 }
 
-// bytes reads into buf, taking memory only as bytes come.
+// bytes reads into buf, which grows only as bytes arrive.
 func (s *protoStream) bytes(size uint64) ([]byte, error) {
 	if size > uint64(s.maxObject) {
 		return nil, ErrTooLarge
@@ -156,7 +157,7 @@ func (s *protoStream) bytes(size uint64) ([]byte, error) {
 	return s.buf, nil
 }
 
-// streamProto merges lists of which everything is shown, so that the length of the result is known from their heads.
+// streamProto merges lists that are shown completely, so that the length of the result follows from their heads.
 func streamProto(w io.Writer, lists []io.Reader, options ListOptions) (Page, error) {
 	sources := make([]source, len(lists))
 	streams := make([]*protoStream, len(lists))
@@ -165,7 +166,7 @@ func streamProto(w io.Writer, lists []io.Reader, options ListOptions) (Page, err
 	for i, r := range lists {
 		stream, err := openProtoStream(r, options.MaxObject)
 		if err == nil && stream.head.token != "" {
-			err = errors.New("the list has further pages although no limit was set")
+			err = errors.New("the list has further pages although the request had no limit")
 		}
 		if err == nil && stream.left > maxProtoList {
 			err = ErrTooLarge

@@ -5,9 +5,11 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// NewErrorEvent returns the event with which a watch ends because of a failure.
+// NewErrorEvent returns the event that ends a failed watch.
 func NewErrorEvent(encoding Encoding, status metav1.Status) (*Event, error) {
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	encode := jsonStatusEvent
@@ -34,13 +36,13 @@ func protoStatusEvent(status metav1.Status) ([]byte, error) {
 		return nil, err
 	}
 	var typeMeta []byte
-	typeMeta = appendProtoString(typeMeta, typeMetaAPIVersion, status.APIVersion)
-	typeMeta = appendProtoString(typeMeta, typeMetaKind, status.Kind)
-	object := append([]byte(nil), protoPrefix...)
-	object = appendProtoBytes(object, unknownTypeMeta, typeMeta)
-	object = appendProtoBytes(object, unknownRaw, content)
-	object = appendProtoString(object, unknownContentEncoding, "")
-	object = appendProtoString(object, unknownContentType, "")
-	event := appendProtoString(nil, watchEventType, string(Error))
-	return appendProtoBytes(event, watchEventObject, appendProtoBytes(nil, rawExtensionRaw, object)), nil
+	typeMeta = objbytes.AppendString(typeMeta, objbytes.TypeMetaAPIVersion, status.APIVersion)
+	typeMeta = objbytes.AppendString(typeMeta, objbytes.TypeMetaKind, status.Kind)
+	object := append([]byte(nil), []byte(objbytes.ProtobufPrefix)...)
+	object = objbytes.AppendBytes(object, objbytes.UnknownTypeMeta, typeMeta)
+	object = objbytes.AppendBytes(object, objbytes.UnknownRaw, content)
+	object = objbytes.AppendString(object, objbytes.UnknownContentEncoding, "")
+	object = objbytes.AppendString(object, objbytes.UnknownContentType, "")
+	event := objbytes.AppendString(nil, objbytes.WatchEventType, string(Error))
+	return objbytes.AppendBytes(event, objbytes.WatchEventObject, objbytes.AppendBytes(nil, objbytes.RawExtensionRaw, object)), nil
 }

@@ -5,20 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-var errNoObject = errors.New("a row has no object; the API server has to be asked with includeObject=Metadata")
+var errNoObject = errors.New("a row has no object; the request to the API server needs includeObject=Metadata")
 
-// TableOptions say how Tables are merged.
+// TableOptions configure a merge of Tables.
 type TableOptions struct {
 	ListOptions
-	// OmitObjects leaves the objects out of the rows, for clients that asked with includeObject=None. The API servers have to be
-	// asked with includeObject=Metadata all the same: without objects rows have no keys.
+	// OmitObjects leaves the objects out of the rows, for clients that request includeObject=None. Requests to the API servers still
+	// need includeObject=Metadata: without objects, rows have no keys.
 	OmitObjects bool
 }
 
-// MergeTables writes one Table made of several, as MergeJSON does with lists. The columns are those of the first; where an API
-// server of another release has others, its cells are put in place by the columns' names.
+// MergeTables merges several Tables into one, as MergeJSON does with lists. The columns are those of the first. If an API server of
+// another release has other columns, its cells are assigned by column name.
 func MergeTables(w io.Writer, tables []io.Reader, options TableOptions) (Page, error) {
 	sources := make([]source, len(tables))
 	heads := make([]*jsonList, len(tables))
@@ -52,7 +54,7 @@ func MergeTables(w io.Writer, tables []io.Reader, options TableOptions) (Page, e
 	return out.finish(m)
 }
 
-// rowList is a Table's rows.
+// rowList reads a Table's rows.
 type rowList struct{ *jsonList }
 
 func (l rowList) meta() listMeta { return l.jsonList.meta }
@@ -67,13 +69,13 @@ func (l rowList) next(item *Item) (err error) {
 	if err != nil {
 		return err
 	}
-	item.key, err = appendJSONKey(item.key[:0], object.of(item.raw))
+	item.key, err = appendJSONKey(item.key[:0], object.Of(item.raw))
 	return err
 }
 
 func rowObject(row []byte) (span, error) {
-	object, err := jsonMember(row, span{0, len(row)}, "object")
-	if err == nil && !isObject(object.of(row)) {
+	object, err := objbytes.FindMember(row, span{Start: 0, End: len(row)}, "object")
+	if err == nil && !objbytes.IsObject(object.Of(row)) {
 		err = errNoObject
 	}
 	return object, err
@@ -84,7 +86,7 @@ func parseRow(item *Item) (Object, error) {
 	if err != nil {
 		return Object{}, err
 	}
-	metadata, err := jsonMember(item.raw, at, "metadata")
+	metadata, err := objbytes.FindMember(item.raw, at, "metadata")
 	if err != nil {
 		return Object{}, err
 	}
@@ -92,10 +94,10 @@ func parseRow(item *Item) (Object, error) {
 	return object, err
 }
 
-// columns brings rows of all sources under the columns of the first.
+// columns converts the rows of all sources to the columns of the first.
 type columns struct {
 	definitions []byte
-	// places says, for a source with other columns, where the cells of each column are in its rows; −1 if nowhere. It is nil for a
+	// places has, for a source with other columns, the index of each column's cell in its rows; −1 if there is none. It is nil for a
 	// source with the same columns.
 	places  [][]int
 	scratch []byte
@@ -128,12 +130,12 @@ func newColumns(tables []*jsonList) (*columns, error) {
 
 func columnNames(definitions []byte) ([]string, error) {
 	var names []string
-	err := eachElement(definitions, 0, func(value span) error {
-		at, err := jsonMember(definitions, value, "name")
+	err := objbytes.EachElement(definitions, 0, func(value span) error {
+		at, err := objbytes.FindMember(definitions, value, "name")
 		if err != nil {
 			return err
 		}
-		name, err := stringOf(at.of(definitions))
+		name, err := objbytes.String(at.Of(definitions))
 		names = append(names, string(name))
 		return err
 	})
@@ -159,18 +161,18 @@ func placesOf(wanted, own []string) []int {
 	return result
 }
 
-// row returns a row as it is written. It is good until the next call.
+// row returns the row to write. It is valid until the next call.
 func (c *columns) row(raw []byte, source int, omitObject bool) ([]byte, error) {
 	if c.places[source] == nil && !omitObject {
 		return raw, nil
 	}
-	out := append(c.scratch[:0], '{') //nolint:gocritic // scratch is given back grown, below
+	out := append(c.scratch[:0], '{') //nolint:gocritic // scratch is replaced by the grown slice below
 	err := eachMember(raw, 0, func(key []byte, value span) error {
-		content := value.of(raw)
+		content := value.Of(raw)
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
-		out = append(appendQuoted(out, string(key)), ':')
+		out = append(objbytes.AppendQuoted(out, string(key)), ':')
 		switch {
 		case string(key) == "object" && omitObject:
 			out = append(out, "null"...)
@@ -190,7 +192,7 @@ func (c *columns) row(raw []byte, source int, omitObject bool) ([]byte, error) {
 
 func appendCells(out, cells []byte, places []int) ([]byte, error) {
 	var values []span
-	if err := eachElement(cells, 0, func(value span) error {
+	if err := objbytes.EachElement(cells, 0, func(value span) error {
 		values = append(values, value)
 		return nil
 	}); err != nil {
@@ -205,7 +207,7 @@ func appendCells(out, cells []byte, places []int) ([]byte, error) {
 			out = append(out, "null"...)
 			continue
 		}
-		out = append(out, values[place].of(cells)...)
+		out = append(out, values[place].Of(cells)...)
 	}
 	return append(out, ']'), nil
 }

@@ -25,10 +25,10 @@ import (
 	"github.com/cellplane/cellplane/internal/local"
 )
 
-// writers is how many pods are created at once.
+// writers is the number of concurrent writers.
 const writers = 32
 
-// compare has a kube-apiserver and the cluster-gateway's server list the same pods, over the same kind of connection.
+// compare lists the same pods from a kube-apiserver and from the cluster-gateway's server, over the same kind of connection.
 func compare(ctx context.Context, s settings) error {
 	dir, err := os.MkdirTemp("", "cellplane-bench-")
 	if err != nil {
@@ -44,7 +44,7 @@ func compare(ctx context.Context, s settings) error {
 		return err
 	}
 	defer func() {
-		_ = federation.Stop(context.WithoutCancel(ctx)) // what does not end now ends with us
+		_ = federation.Stop(context.WithoutCancel(ctx)) // the rest ends with this process
 		federation.Close()
 	}()
 	if err := federation.Start(ctx, func(string) {}); err != nil {
@@ -79,7 +79,7 @@ func compare(ctx context.Context, s settings) error {
 	return sideBySide(ctx, s.large, apiServer, endpoint{"cluster-gateway", server.Client(), server.URL})
 }
 
-// createPods makes pods that are kept as they are: nothing runs against a cell.
+// createPods creates pods, which nothing changes: no controllers run in a cell.
 func createPods(ctx context.Context, config *rest.Config, first, end int) error {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -112,7 +112,7 @@ func createPods(ctx context.Context, config *rest.Config, first, end int) error 
 	return group.Wait()
 }
 
-// copyPods fills a store with what an endpoint lists.
+// copyPods populates a store from a list of an endpoint.
 func copyPods(ctx context.Context, from endpoint, store *clustercache.Store) error {
 	body, err := from.get(ctx, "", runtime.ContentTypeProtobuf)
 	if err != nil {
@@ -124,7 +124,7 @@ func copyPods(ctx context.Context, from endpoint, store *clustercache.Store) err
 	}
 	list, ok := decoded.(*corev1.PodList)
 	if !ok {
-		return fmt.Errorf("%T is no list of pods", decoded)
+		return fmt.Errorf("%T is not a list of pods", decoded)
 	}
 	feed := store.Feed("member-000")
 	feed.Begin()
@@ -137,7 +137,7 @@ func copyPods(ctx context.Context, from endpoint, store *clustercache.Store) err
 	return nil
 }
 
-// endpoint is who serves pods.
+// endpoint is a server of pods.
 type endpoint struct {
 	name   string
 	client *http.Client
@@ -167,12 +167,12 @@ func (e endpoint) get(ctx context.Context, query, accept string) ([]byte, error)
 	return body, nil
 }
 
-// formats are those that lists are measured in.
+// formats are the measured formats of lists.
 var formats = []struct{ name, accept string }{
 	{"protobuf", runtime.ContentTypeProtobuf}, {"JSON", runtime.ContentTypeJSON}, {"Table", tableContentType},
 }
 
-// sideBySide lists in turn, so that whatever else the machine does slows down both.
+// sideBySide lists from both in turn, so that other load on the machine slows down both.
 func sideBySide(ctx context.Context, pods int, endpoints ...endpoint) error {
 	fmt.Printf("%d pods, side by side\n", pods)
 	for _, format := range formats {
@@ -190,7 +190,7 @@ func sideBySideAs(ctx context.Context, name, accept string, endpoints []endpoint
 	for range runs {
 		for i, e := range endpoints {
 			start := time.Now()
-			// The version 0 is answered from the watch cache.
+			// Version 0 is served from the watch cache.
 			body, err := e.get(ctx, "?resourceVersion=0", accept)
 			if err != nil {
 				return err

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// threadClock returns the CPU time of the calling thread. Its goroutine must be locked to it. The machine may be busy with other things: what counts is what a core is used for.
+// threadClock returns the CPU time of the calling thread, to which the goroutine must be locked. Unlike wall time it does not depend on
+// other load on the machine.
 func threadClock() time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now); err != nil {
@@ -18,7 +19,7 @@ func threadClock() time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// quantile returns the value below which a share of the durations are.
+// quantile returns a quantile of the durations.
 func quantile(durations []time.Duration, share float64) time.Duration {
 	slices.Sort(durations)
 	return durations[min(int(share*float64(len(durations))), len(durations)-1)]
@@ -26,7 +27,7 @@ func quantile(durations []time.Duration, share float64) time.Duration {
 
 const pauseMetric = "/sched/pauses/total/gc:seconds"
 
-// pauses measures how long the garbage collector stops everything.
+// pauses measures the stop-the-world pauses of the garbage collector.
 type pauses struct{ before []uint64 }
 
 func startPauses() *pauses { return &pauses{before: slices.Clone(readPauses().Counts)} }

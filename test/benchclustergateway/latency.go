@@ -19,10 +19,10 @@ import (
 	"github.com/cellplane/cellplane/internal/clustercache/synthetic"
 )
 
-// beat is what a write leaves in a pod, for its event to be known by.
+// beat is what a write leaves in a pod, to identify its event.
 const beat = "bench.cellplane.io/beat"
 
-// latency measures how long it takes from a write into a member's store to its event at a client of the cluster-gateway.
+// latency measures the time from a write into a member's store to its event at a client of the cluster-gateway.
 func (f *federation) latency(ctx context.Context) error {
 	config := &rest.Config{Host: f.client.url, Transport: f.client.client.Transport, QPS: -1,
 		ContentConfig: rest.ContentConfig{ContentType: "application/vnd.kubernetes.protobuf", AcceptContentTypes: "application/vnd.kubernetes.protobuf"}}
@@ -57,7 +57,7 @@ func (f *federation) latency(ctx context.Context) error {
 				}
 				pod, ok := event.Object.(*corev1.Pod)
 				if !ok {
-					return fmt.Errorf("the watch says %v", event.Object)
+					return fmt.Errorf("unexpected watch event %v", event.Object)
 				}
 				mu.Lock()
 				at, known := sent[pod.Annotations[beat]]
@@ -69,7 +69,7 @@ func (f *federation) latency(ctx context.Context) error {
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-time.After(time.Minute):
-				return fmt.Errorf("%d of %d writes have not become events", writes-len(times), writes)
+				return fmt.Errorf("no events for %d of %d writes", writes-len(times), writes)
 			}
 		}
 		return nil
@@ -90,7 +90,7 @@ func (f *federation) latency(ctx context.Context) error {
 	return nil
 }
 
-// written is how many pods are changed again and again, the same number in every member.
+// written is the number of pods that are changed repeatedly, divided evenly among the members.
 const written = 300 * members
 
 // storedPods reads them.
@@ -112,8 +112,8 @@ func (f *federation) storedPods(ctx context.Context) ([]storedPod, error) {
 	return pods, nil
 }
 
-// write changes pods at the rate asked for, or as fast as the stores take it. It writes them into the members' etcd, from where the API
-// servers take them as they take each other's writes: three of them beside everything else on a small machine do not take a thousand requests a second.
+// write changes pods at a rate, or as fast as the stores accept writes. It writes into the members' etcd, which the API servers watch:
+// three API servers beside everything else on a small machine do not serve a thousand writes a second.
 func (f *federation) write(ctx context.Context, pods []storedPod, writes int, sending func(id string)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
@@ -121,7 +121,7 @@ func (f *federation) write(ctx context.Context, pods []storedPod, writes int, se
 	defer due.Stop()
 	for n := range writes {
 		select {
-		case <-due.C: // by the clock, so that one late write delays no other
+		case <-due.C: // by the clock, so that a late write does not delay others
 			due.Reset(time.Until(begin.Add(time.Duration(n+1) * time.Second / time.Duration(f.rate))))
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), group.Wait())

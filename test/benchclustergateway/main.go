@@ -1,5 +1,5 @@
-// Benchclustergateway measures the cache of member objects: what a pod costs, how fast pods come in, and how fast they are listed and
-// watched, at sizes up to the largest federations. Beside it, a kube-apiserver lists the same pods.
+// Benchclustergateway measures the cache of member objects: the memory per pod, and the speed of ingest, lists and watches, at sizes up
+// to the largest federations. For comparison, a kube-apiserver lists the same pods.
 package main
 
 import (
@@ -28,7 +28,7 @@ type settings struct {
 	rateTime  time.Duration
 }
 
-// sizeCommand makes this program measure one size, so that every size has a process, and its memory, to itself.
+// sizeCommand measures one size, so that each size has its own process and memory.
 const sizeCommand = "size"
 
 func main() {
@@ -82,7 +82,7 @@ func run(ctx context.Context, s settings, args []string) error {
 			continue
 		}
 		if _, err := strconv.Atoi(size); err != nil {
-			return fmt.Errorf("-pods: %q is no number", size)
+			return fmt.Errorf("-pods: %q is not a number", size)
 		}
 		child := exec.CommandContext(ctx, self, append([]string{sizeCommand}, append(args, "-pods="+size)...)...)
 		child.Stdout, child.Stderr = os.Stdout, os.Stderr

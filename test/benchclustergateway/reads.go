@@ -19,7 +19,7 @@ import (
 	"github.com/cellplane/cellplane/internal/clustergateway/views"
 )
 
-// tableContentType asks for what kubectl prints.
+// tableContentType is the Accept header of kubectl get.
 const tableContentType = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 // reads measures lists.
@@ -100,14 +100,14 @@ func (c *cache) largeList(ctx context.Context, server http.Handler, name, accept
 		server.ServeHTTP(answer, request)
 		times[i] = time.Since(start)
 		if answer.status > http.StatusOK {
-			return fmt.Errorf("the answer is %d", answer.status)
+			return fmt.Errorf("unexpected status %d", answer.status)
 		}
 	}
 	report(fmt.Sprintf("list %d pods as %s", min(c.large, c.size), name), "median %v (%.1f MB)", quantile(times, 0.5).Round(100*time.Microsecond), float64(answer.size)/1e6)
 	return nil
 }
 
-// answerCounter is an answer nobody reads.
+// answerCounter is a ResponseWriter that discards the body.
 type answerCounter struct {
 	header       http.Header
 	status, size int

@@ -17,7 +17,7 @@ import (
 	"github.com/cellplane/cellplane/internal/clustercache/synthetic"
 )
 
-// podsPerCluster makes ten million pods five hundred clusters.
+// podsPerCluster spreads ten million pods over five hundred clusters.
 const podsPerCluster = 20_000
 
 // cache is a store with pods in it.
@@ -58,16 +58,16 @@ func measureSize(ctx context.Context, s settings) error {
 	return c.reportMemory("bytes per pod at the end (RSS / pods)")
 }
 
-// batch are encoded pods on their way in.
+// batch has encoded pods to store.
 type batch struct {
 	first int
 	raws  [][]byte
 }
 
-// batchSize bounds the memory that is taken by pods on their way in: it counts as the cache's.
+// batchSize bounds the memory of pods to store, which is measured as part of the cache.
 const batchSize = 512
 
-// fill takes in all pods, as the members' lists would. Making them up is not counted.
+// fill stores all pods, as lists of the members would. The time to generate them is not counted.
 func (c *cache) fill(ctx context.Context) error {
 	for i := range (c.size + podsPerCluster - 1) / podsPerCluster {
 		feed := c.store.Feed(fmt.Sprintf("member-%03d", i))
@@ -135,7 +135,7 @@ func encode(encoder *synthetic.Encoder, first, count int) (batch, error) {
 	return b, nil
 }
 
-// updated are pods in another revision.
+// updated has pods in another revision.
 type updated struct {
 	pod int
 	raw []byte
@@ -155,7 +155,7 @@ func (c *cache) revisions(revision int) ([]updated, error) {
 	return all, nil
 }
 
-// update takes in updates of pods all over the cache.
+// update stores updates of pods all over the cache.
 func (c *cache) update(context.Context) error {
 	updates, err := c.revisions(1)
 	if err != nil {

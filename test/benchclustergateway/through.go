@@ -31,19 +31,18 @@ import (
 	"github.com/cellplane/cellplane/internal/clustergateway"
 	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/fleet"
-	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/kubebin"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/pki"
 )
 
 const (
-	// gatewayCommand makes this program a cluster-gateway.
+	// gatewayCommand runs a cluster-gateway.
 	gatewayCommand = "cluster-gateway"
 	members        = 3
 )
 
-// runGateway is a cluster-gateway in a process of its own.
+// runGateway runs a cluster-gateway in its own process.
 func runGateway(args []string) error {
 	options := clustergateway.NewOptions()
 	flags := pflag.NewFlagSet(gatewayCommand, pflag.ContinueOnError)
@@ -67,7 +66,7 @@ func runGateway(args []string) error {
 	return server.Run(ctx)
 }
 
-// federation is members with pods, and a cluster-gateway that follows them.
+// federation has members with pods, and a cluster-gateway that watches them.
 type federation struct {
 	settings
 	*local.Federation
@@ -85,13 +84,13 @@ func throughAPIServers(ctx context.Context, s settings) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	s.through -= s.through % members // each has as many
+	s.through -= s.through % members // the same number in each
 	f := &federation{settings: s, dir: dir}
 	if err := f.open(ctx); err != nil {
 		return err
 	}
 	defer func() {
-		_ = f.Stop(context.WithoutCancel(ctx)) // what does not end now ends with us
+		_ = f.Stop(context.WithoutCancel(ctx)) // the rest ends with this process
 		f.Close()
 	}()
 	if err := f.join(ctx); err != nil {
@@ -126,7 +125,7 @@ func throughAPIServers(ctx context.Context, s settings) error {
 	return f.reportMemory()
 }
 
-// open starts the control planes. Cells are the members: nothing runs against them that would change the pods.
+// open starts the control planes. Cells serve as members: no controllers run in them that would change the pods.
 func (f *federation) open(ctx context.Context) error {
 	binaries, err := kubebin.Ensure(ctx, func(string, int) {})
 	if err != nil {
@@ -229,7 +228,7 @@ func (f *federation) startGateway() error {
 	if err != nil {
 		return err
 	}
-	config, err := f.Hub.ClientConfig("gateway", pki.Leaf{CommonName: forward.GatewayUser})
+	config, err := f.Hub.ClientConfig("gateway", pki.Leaf{CommonName: names.GatewayUser})
 	if err != nil {
 		return err
 	}
@@ -255,7 +254,7 @@ func (f *federation) startGateway() error {
 }
 
 func (f *federation) stopGateway() {
-	// A process that has ended already is as well.
+	// The process may have ended already.
 	_ = f.gateway.Process.Signal(syscall.SIGTERM)
 	_ = f.gateway.Wait()
 }
@@ -269,7 +268,7 @@ func freePort() (int, error) {
 	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
-// waitForPods waits until the cluster-gateway shows all of them. It shows none before it has read every member.
+// waitForPods waits until the cluster-gateway shows all pods. It shows none before it has read every member.
 func (f *federation) waitForPods(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
@@ -288,11 +287,11 @@ func (f *federation) waitForPods(ctx context.Context) error {
 	}
 }
 
-// settleTime is how long the memory of a cluster-gateway may go on to shrink after everything was taken in: what is garbage by then is collected
-// when as much has come together again, or after two minutes.
+// settleTime is how long the memory of a cluster-gateway may shrink after ingest: the last garbage is collected after two minutes at the
+// latest.
 const settleTime = 150 * time.Second
 
-// reportColdStart tells how much more memory it takes to start than what is left in the end.
+// reportColdStart reports how much more memory the start takes than the steady state.
 func (f *federation) reportColdStart(ctx context.Context) error {
 	_, peak, err := f.memory()
 	if err != nil {
@@ -320,7 +319,7 @@ func (f *federation) reportMemory() error {
 	return nil
 }
 
-// memory returns how much the cluster-gateway has, and has had at most.
+// memory returns the current and the peak memory of the cluster-gateway.
 func (f *federation) memory() (rss, peak int, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.gateway.Process.Pid))
 	if err != nil {

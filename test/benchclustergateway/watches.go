@@ -12,7 +12,7 @@ import (
 	"github.com/cellplane/cellplane/internal/clustercache"
 )
 
-// fanOut measures how many events reach watchers while updates come in as fast as they are taken.
+// fanOut measures how many events reach watchers while updates are stored at full speed.
 func (c *cache) fanOut(ctx context.Context) error {
 	updates, err := c.revisions(c.updates + 1)
 	if err != nil {
@@ -24,7 +24,7 @@ func (c *cache) fanOut(ctx context.Context) error {
 	var delivered, slow atomic.Int64
 	last := make(chan struct{}, c.watchers)
 	from := c.store.Version()
-	// Of pods updated twice to the same state the second time is no event, so the last version is known only at the end.
+	// A second update to the same state is no event, so that the last version is known only at the end.
 	var end atomic.Uint64
 	for range c.watchers {
 		watcher, err := c.store.Watch(clustercache.WatchOptions{From: from})

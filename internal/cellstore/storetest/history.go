@@ -11,15 +11,15 @@ import (
 
 // Change is a change of an object in a store.
 type Change struct {
-	// Key is that of the object, without the prefix of the store.
+	// Key is the key of the object, without the prefix of the store.
 	Key string
-	// Value is what it became; nothing, if it was removed.
+	// Value is the new value; empty if the object was deleted.
 	Value []byte
-	// Revision is when that was.
+	// Revision is the revision of the change.
 	Revision int64
 }
 
-// Since returns what has happened to the objects of a store after a revision, in order.
+// Since returns the changes of a store after a revision, in order.
 func Since(t testing.TB, store *cellstore.Store, revision int64) []Change {
 	t.Helper()
 	until, err := store.Revision(t.Context())
@@ -30,7 +30,7 @@ func Since(t testing.TB, store *cellstore.Store, revision int64) []Change {
 	if until == revision {
 		return nil
 	}
-	// All keys are watched, so that the last revision is among them.
+	// All keys are watched, so that the last revision is seen.
 	for response := range store.Client().Watch(t.Context(), "\x00", clientv3.WithFromKey(), clientv3.WithRev(revision+1)) {
 		if err := response.Err(); err != nil {
 			t.Fatal(err)
@@ -47,7 +47,7 @@ func Since(t testing.TB, store *cellstore.Store, revision int64) []Change {
 	return changes
 }
 
-// Alone complains about changes that share a revision, of those that count, and returns how many keys they are about.
+// Alone fails the test if two of the selected changes share a revision, and returns how many keys have changed.
 func Alone(t testing.TB, changes []Change, counts func(Change) bool) int {
 	t.Helper()
 	at, keys := map[int64]string{}, map[string]bool{}
@@ -56,7 +56,7 @@ func Alone(t testing.TB, changes []Change, counts func(Change) bool) int {
 			continue
 		}
 		if other := at[change.Revision]; other != "" {
-			t.Errorf("%s and %s have changed at one revision", other, change.Key)
+			t.Errorf("%s and %s changed at one revision", other, change.Key)
 		}
 		at[change.Revision], keys[change.Key] = change.Key, true
 	}

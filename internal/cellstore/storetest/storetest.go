@@ -13,7 +13,7 @@ import (
 	"github.com/cellplane/cellplane/internal/controlplane"
 )
 
-// For connects to the etcd of a control plane until the test ends.
+// For returns a connection to the etcd of a control plane until the test ends.
 func For(t testing.TB, plane *controlplane.ControlPlane) *cellstore.Store {
 	t.Helper()
 	store, err := Open(plane)

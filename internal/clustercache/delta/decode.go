@@ -2,7 +2,7 @@ package delta
 
 import "encoding/binary"
 
-// Decode appends what a delta leads to from a template's content.
+// Decode appends the byte string that a delta encodes relative to a template's content.
 func Decode(dst, content, delta []byte) ([]byte, error) {
 	size, n := binary.Uvarint(delta)
 	if n <= 0 || size > MaxSize {

@@ -6,10 +6,10 @@ import (
 	"math/bits"
 )
 
-// A delta is the length of what it decodes to, and operations until that length is reached. Each begins with a varint: its two low bits say which
+// A delta is the decoded length, and operations until that length is reached. Each starts with a varint: the two low bits are the
 // operation, the others its length.
 const (
-	opCopy    = iota // length bytes of the template, from where a signed varint leads on from the end of the copy before
+	opCopy    = iota // length bytes of the template, at a signed varint offset from the end of the previous copy
 	opLiteral        // length bytes follow
 	opHex            // length pairs of lower-case hexadecimal digits, packed
 	opUID            // length UIDs in their usual form, packed to 16 bytes each
@@ -24,37 +24,37 @@ const (
 	minHex = 12
 
 	hashBits = 11
-	// stride is the distance of indexed places. A copy is extended to both sides, so not every place is needed.
+	// stride is the distance of indexed places. Matches are extended to both sides, so that not every place is needed.
 	stride  = 2
 	uidSize = 36
 )
 
-// MaxSize is the longest byte string that is encoded or decoded.
+// MaxSize is the longest byte string that can be encoded or decoded.
 const MaxSize = 16 << 20
 
 var errMalformed = errors.New("malformed delta")
 
-// Template is what byte strings are encoded against. It must not be used by two goroutines at once.
+// Template is the base of deltas. It must not be used concurrently.
 type Template struct {
 	content []byte
-	// index finds places of the content by the hash of what begins there. It is made when it is needed: strings that differ from the content
-	// by pieces of the same length do without.
+	// index maps hashes to places of the content. It is created on demand: strings that differ from the content only in parts of the same
+	// length do not need it.
 	index   []uint16
 	indexed bool
 }
 
 const (
-	// reach is how much of a template's content can be found by index.
+	// reach is how much of a template's content is indexed.
 	reach = 1<<16 - 1
-	// patience is for how many bytes that differ it is hoped that those behind them are where they are in the template. The longest identifiers
-	// of one length are shorter.
-	patience = 80
+	// lookahead is how many differing bytes are skipped in the hope that the next ones match at the same place. It is longer than the
+	// longest identifiers of fixed length.
+	lookahead = 80
 )
 
-// NewTemplate returns a template of content, which must not be changed any more.
+// NewTemplate returns a template of content, which must not change.
 func NewTemplate(content []byte) *Template { return &Template{content: content} }
 
-// Reset makes it a template of other content, and uses its memory again.
+// Reset replaces the content and reuses the memory.
 func (t *Template) Reset(content []byte) { t.content, t.indexed = content, false }
 
 func (t *Template) makeIndex() {
@@ -63,7 +63,7 @@ func (t *Template) makeIndex() {
 	} else {
 		clear(t.index)
 	}
-	// From the end on, so that of places alike the first stays.
+	// Backwards, so that the first of equal places stays.
 	for i := min(len(t.content)-8, reach-1) &^ (stride - 1); i >= 0; i -= stride {
 		t.index[hash(binary.LittleEndian.Uint64(t.content[i:]))] = uint16(i + 1)
 	}
@@ -75,20 +75,20 @@ func hash(x uint64) uint32 {
 	return uint32(x << (64 - 8*minMatch) * prime >> (64 - hashBits))
 }
 
-// Append appends the delta that leads from the template to b.
+// Append appends the delta from the template to b.
 func (t *Template) Append(dst, b []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(b)))
-	literal, copied := 0, 0 // where the bytes not yet written begin, and where in the template the last copy ended
+	literal, copied := 0, 0 // the start of the bytes not yet written, and the end of the last copy in the template
 	for i := 0; i < len(b); {
 		from, n := t.match(b, i, copied+i-literal)
 		if n == 0 {
-			if i++; !t.indexed && i-literal == patience {
+			if i++; !t.indexed && i-literal == lookahead {
 				t.makeIndex()
 				i = literal
 			}
 			continue
 		}
-		// What is alike before belongs to the copy, too.
+		// Extend the match backwards.
 		for i > literal && from > 0 && b[i-1] == t.content[from-1] {
 			i, from, n = i-1, from-1, n+1
 		}
@@ -101,10 +101,10 @@ func (t *Template) Append(dst, b []byte) []byte {
 	return appendLiteral(dst, b[literal:])
 }
 
-// operation is what an operation begins with.
+// operation returns the varint of an operation.
 func operation(op uint64, length int) uint64 { return uint64(length)<<opBits | op }
 
-// match finds what of b at i is in the template, first of all where the template would go on.
+// match finds b at i in the template, first at the place where the last copy would continue.
 func (t *Template) match(b []byte, i, at int) (from, n int) {
 	const least = 4
 	if at+least <= len(t.content) && i+least <= len(b) && binary.LittleEndian.Uint32(t.content[at:]) == binary.LittleEndian.Uint32(b[i:]) {
@@ -213,7 +213,7 @@ var values = func() (v [256]int8) {
 
 const digits = "0123456789abcdef"
 
-// AppendWhole appends the delta that leads from a template to all of it.
+// AppendWhole appends the delta from a template to its own content.
 func AppendWhole(dst []byte, size int) []byte {
 	dst = binary.AppendUvarint(dst, uint64(size))
 	if size == 0 {

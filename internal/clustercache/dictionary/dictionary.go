@@ -1,8 +1,8 @@
 // Package dictionary compresses many small, similar byte strings with dictionaries that it trains on them.
 //
-// What is compressed changes over time, and a dictionary of what was becomes less useful. When the ratio falls, the next dictionary is trained
-// on recent samples. What was compressed with an earlier one stays as it is: several generations live side by side, and one that nothing
-// is compressed with any more is forgotten.
+// The input changes over time, and an old dictionary becomes less effective. When the ratio falls, the next dictionary is trained on
+// recent samples. Data compressed with an earlier one stays as it is: several generations coexist, and a generation is removed when no
+// data uses it.
 package dictionary
 
 import (
@@ -18,22 +18,22 @@ import (
 const (
 	maxDictionary = 48 << 10
 	maxDecoded    = 32 << 20
-	// maxGenerations bounds how many dictionaries are alive; no more are trained then.
+	// maxGenerations is the largest number of dictionaries. No more are trained then.
 	maxGenerations = 16
-	// degraded is by how much the ratio may get worse before the next dictionary is trained.
+	// degraded is the factor by which the ratio may worsen before the next training.
 	degraded = 1.25
-	// patience is how many times the samples must come along between two trainings.
-	patience = 8
+	// trainingInterval is the shortest interval between two trainings, in multiples of the number of samples.
+	trainingInterval = 8
 )
 
-// Generation is one dictionary with what was compressed with it.
+// Generation is a dictionary and its users.
 type Generation struct {
-	// ID tells it from the others alive.
+	// ID identifies it among the current generations.
 	ID uint8
 
 	encoder *zstd.Encoder
 	decoder *zstd.Decoder
-	// refs counts what is compressed with it.
+	// refs counts the data compressed with it.
 	refs int
 }
 
@@ -48,10 +48,9 @@ type Codec struct {
 	recent   [][]byte
 	at       int
 	training bool
-	// trainings counts those that are over.
+	// trainings counts completed trainings.
 	trainings int
-	// since counts what was compressed since the last training. Right after it, ratio says how well the dictionary does; later, average
-	// how well it does now.
+	// since counts the inputs since the last training. ratio is that right after it, and average the recent one.
 	since          int
 	ratio, average float64
 	trained        sync.WaitGroup
@@ -68,7 +67,7 @@ func NewCodec(samples int) (*Codec, error) {
 	return c, nil
 }
 
-// Compress appends b, compressed, to dst. The Generation it was compressed with must be released once it is not needed any more.
+// Compress appends b, compressed, to dst. The caller must release the Generation when it no longer needs the result.
 func (c *Codec) Compress(dst, b []byte) ([]byte, *Generation) {
 	c.mu.Lock()
 	generation := c.current
@@ -80,7 +79,7 @@ func (c *Codec) Compress(dst, b []byte) ([]byte, *Generation) {
 	return dst, generation
 }
 
-// Release says that something compressed with a generation is not needed any more.
+// Release removes a reference to a generation.
 func (c *Codec) Release(generation *Generation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,19 +93,19 @@ func (c *Codec) forget(generation *Generation) {
 	}
 }
 
-// Generation returns the generation with an ID, of which something compressed is still needed.
+// Generation returns the generation with an ID. The caller must have a reference to it.
 func (c *Codec) Generation(id uint8) *Generation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.slots[id]
 }
 
-// Decompress appends what was compressed to dst.
+// Decompress appends the decompressed data to dst.
 func (g *Generation) Decompress(dst, compressed []byte) ([]byte, error) {
 	return g.decoder.DecodeAll(compressed, dst)
 }
 
-// Generations counts the dictionaries alive, the first of which is none.
+// Generations counts the generations, including the one without a dictionary.
 func (c *Codec) Generations() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +118,7 @@ func (c *Codec) Generations() int {
 	return alive
 }
 
-// Wait waits for a training under way.
+// Wait waits for a running training.
 func (c *Codec) Wait() { c.trained.Wait() }
 
 // observe keeps a sample and trains the next dictionary when it is time.
@@ -150,7 +149,7 @@ func (c *Codec) observe(b []byte, compressed int) {
 }
 
 func (c *Codec) due() bool {
-	return c.trainings == 0 || c.since >= patience*c.samples && c.average > degraded*c.ratio && slices.Contains(c.slots[:], nil)
+	return c.trainings == 0 || c.since >= trainingInterval*c.samples && c.average > degraded*c.ratio && slices.Contains(c.slots[:], nil)
 }
 
 func (c *Codec) train(samples [][]byte) {
@@ -161,7 +160,7 @@ func (c *Codec) train(samples [][]byte) {
 	c.trainings++
 	c.since, c.ratio, c.average = 0, 0, 0
 	if generation == nil {
-		// Samples without anything in common make no dictionary. What there is does as well.
+		// Samples without anything in common make no dictionary. The current one stays.
 		return
 	}
 	slot := slices.Index(c.slots[:], nil)
@@ -172,7 +171,7 @@ func (c *Codec) train(samples [][]byte) {
 	c.forget(before)
 }
 
-// build trains a dictionary. It returns nil if nothing comes of it: the library is not meant for all samples, and says so in several ways.
+// build trains a dictionary. It returns nil on failure: the library rejects some samples, in several ways.
 func build(samples [][]byte) (generation *Generation) {
 	defer func() {
 		if recover() != nil {
@@ -190,7 +189,7 @@ func build(samples [][]byte) (generation *Generation) {
 }
 
 func newGeneration(content []byte) (*Generation, error) {
-	// Without entropy coding the result is a sixth larger, and read twice as fast.
+	// Without entropy coding the result is a sixth larger and is read twice as fast.
 	encoding := []zstd.EOption{zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithNoEntropyCompression(true), zstd.WithEncoderCRC(false), zstd.WithSingleSegment(true), zstd.WithWindowSize(128 << 10)}
 	decoding := []zstd.DOption{zstd.WithDecoderMaxMemory(maxDecoded), zstd.WithDecoderConcurrency(0)}
 	if content != nil {
@@ -199,11 +198,11 @@ func newGeneration(content []byte) (*Generation, error) {
 	}
 	encoder, err := zstd.NewWriter(nil, encoding...)
 	if err != nil {
-		return nil, fmt.Errorf("making an encoder: %w", err)
+		return nil, fmt.Errorf("creating an encoder: %w", err)
 	}
 	decoder, err := zstd.NewReader(nil, decoding...)
 	if err != nil {
-		return nil, fmt.Errorf("making a decoder: %w", err)
+		return nil, fmt.Errorf("creating a decoder: %w", err)
 	}
 	return &Generation{encoder: encoder, decoder: decoder}, nil
 }

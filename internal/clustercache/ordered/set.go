@@ -1,7 +1,7 @@
 // Package ordered keeps large sets of pairs of numbers in order, in little more memory than the pairs themselves.
 //
-// It is what indexes are made of: a pair is a term, such as a node, and a member, such as a pod on it; the members of a term are read in
-// their order from any place on.
+// Indexes are such sets: a pair is a term, such as a node, and a member, such as a pod on it. The members of a term are read in order,
+// starting anywhere.
 package ordered
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/cellplane/cellplane/internal/clustercache/slab"
 )
 
-// Set is an ordered set of pairs: by term, and the members of a term by the order the Set was made with. It is cut into blocks; the first pair
-// of each is kept apart, so that a search touches few of them.
+// Set is a set of pairs, sorted by term and then by the order of members given to NewSet. It consists of blocks; the first pair of each
+// is stored separately, so that a search touches few blocks.
 type Set struct {
 	compare func(a, b uint32) int
 	table   slab.Table[block]
@@ -33,7 +33,7 @@ type block struct {
 // NewSet returns an empty set whose members are in an order.
 func NewSet(compare func(a, b uint32) int) *Set { return &Set{compare: compare} }
 
-// Insert adds a pair. It returns false if it was there.
+// Insert adds a pair. It returns false if the set already has it.
 func (s *Set) Insert(term, member uint32) bool {
 	p := pair{term, member}
 	if len(s.blocks) == 0 {
@@ -51,7 +51,7 @@ func (s *Set) Insert(term, member uint32) bool {
 	if b.n == blockSize {
 		switch {
 		case i == blockSize:
-			// Pairs often come in their order; filling the next block leaves this one full.
+			// Pairs often arrive in order; starting the next block leaves this one full.
 			s.addBlock(bi+1, []pair{p})
 			return true
 		default:
@@ -70,7 +70,7 @@ func (s *Set) Insert(term, member uint32) bool {
 	return true
 }
 
-// Delete takes a pair out. It returns false if it was not there.
+// Delete removes a pair. It returns false if the set does not have it.
 func (s *Set) Delete(term, member uint32) bool {
 	if len(s.blocks) == 0 {
 		return false
@@ -101,11 +101,11 @@ func (s *Set) Delete(term, member uint32) bool {
 	return true
 }
 
-// Ascend visits the members of a term in order, from the first for which after is false on, until visit returns false. All members
-// for which after is true come before those for which it is not.
+// Ascend visits the members of a term in order, starting with the first for which after is false, until visit returns false. after must
+// be true for a prefix of the members.
 func (s *Set) Ascend(term uint32, after func(member uint32) bool, visit func(member uint32) bool) {
 	before := func(p pair) bool { return p.term < term || p.term == term && after != nil && after(p.member) }
-	// The block before the first that begins at or behind the place may hold it.
+	// The block before the first that begins at or after the place may contain it.
 	bi := partition(len(s.firsts), func(i int) bool { return before(s.firsts[i]) })
 	if bi > 0 {
 		bi--
@@ -132,10 +132,10 @@ func (s *Set) Ascend(term uint32, after func(member uint32) bool, visit func(mem
 // Len counts the pairs.
 func (s *Set) Len() int { return s.length }
 
-// Reserved returns how many bytes are taken.
+// Reserved returns how many bytes are reserved.
 func (s *Set) Reserved() int64 { return s.table.Reserved() + int64(12*cap(s.blocks)) }
 
-// Close gives the memory back.
+// Close releases the memory.
 func (s *Set) Close() { s.table.Close() }
 
 func (s *Set) less(a, b pair) bool {

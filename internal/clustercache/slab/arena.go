@@ -22,31 +22,31 @@ const (
 	maxSpans = int(largeRef) / (spanSize / unit)
 )
 
-// ErrFull means that an Arena has no room for more, at sixteen gigabytes.
+// ErrFull means that an Arena has reached its capacity of sixteen gigabytes.
 var ErrFull = errors.New("the arena is full")
 
-// Arena holds byte strings. Those of similar length share spans of memory; a span without any is given back.
+// Arena stores byte strings. Those of similar length share spans of memory; an empty span is released.
 type Arena struct {
 	regions [][]byte
 	spans   []span
-	// open are the spans of each class with room.
+	// open are the spans of each class with free slots.
 	open [classes]uint32
 	// empty are spans without any byte strings.
 	empty []uint32
 
-	// The few long byte strings are left to the heap.
+	// The few long byte strings are on the heap.
 	large     [][]byte
 	freeLarge []uint32
 
 	used int64
 }
 
-// span is a range of memory cut into slots of one size. Spans with room form a list.
+// span is a range of memory with slots of one size. Spans with free slots form a list.
 type span struct {
 	class      uint8
 	free       uint16 // the first free slot plus one; its first two bytes are the next
 	used       uint16
-	cut        uint16 // slots cut off so far
+	cut        uint16 // slots used so far
 	prev, next uint32 // span plus one
 }
 
@@ -81,7 +81,7 @@ func (a *Arena) Put(b []byte) (Ref, error) {
 	binary.LittleEndian.PutUint16(at, uint16(len(b)))
 	copy(at[header:], b)
 	a.used += int64(size)
-	// No reference is zero: the first slot of the first span is left out.
+	// No reference is zero: the first slot of the first span is not used.
 	return Ref((int(id)*spanSize + slot*size) / unit), nil
 }
 
@@ -99,7 +99,7 @@ func (a *Arena) Get(ref Ref) []byte {
 	return at[header : header+n : header+n]
 }
 
-// Free takes a byte string out.
+// Free removes a byte string.
 func (a *Arena) Free(ref Ref) {
 	if ref == 0 {
 		return
@@ -131,10 +131,10 @@ func (a *Arena) Free(ref Ref) {
 	}
 }
 
-// Used returns how many bytes are taken, and Reserved how many the system was asked for.
+// Used returns how many bytes are in use.
 func (a *Arena) Used() int64 { return a.used }
 
-// Reserved returns how many bytes the spans in use have.
+// Reserved returns how many bytes the spans have.
 func (a *Arena) Reserved() int64 {
 	reserved := int64(len(a.spans)-len(a.empty)) * spanSize
 	for _, b := range a.large {
@@ -143,7 +143,7 @@ func (a *Arena) Reserved() int64 {
 	return reserved
 }
 
-// Close gives all memory back.
+// Close releases all memory.
 func (a *Arena) Close() {
 	for _, region := range a.regions {
 		unmapRegion(region)
@@ -163,7 +163,7 @@ func (a *Arena) putLarge(b []byte) Ref {
 	return largeRef | Ref(len(a.large)-1)
 }
 
-// openSpan makes room for a class.
+// openSpan adds a span to a class.
 func (a *Arena) openSpan(class uint8) bool {
 	var id uint32
 	if n := len(a.empty); n > 0 {
@@ -214,7 +214,7 @@ func (a *Arena) unlink(id uint32) {
 	s.prev, s.next = 0, 0
 }
 
-// Slots are of any multiple of the unit up to fineLimit, and beyond of eight sizes from each power of two to the next.
+// Slot sizes are multiples of the unit up to fineLimit, and then eight sizes between two powers of two.
 const (
 	fineLimit   = 1024
 	fineClasses = fineLimit / unit

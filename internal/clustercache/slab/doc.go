@@ -1,6 +1,6 @@
-// Package slab holds many small things outside of the heap that the garbage collector looks after.
+// Package slab stores many small values outside of the garbage-collected heap.
 //
-// Gigabytes that live for long would otherwise cost twice: the collector lets the heap grow by as much as is live before it looks again.
-// An Arena holds byte strings of any length, a Table records of one type. What they hand out are small numbers instead of pointers.
-// Nothing here is locked, and what was freed may be overwritten: callers see to both.
+// On the heap, long-lived gigabytes would cost twice: the collector lets the heap double between two collections. An Arena stores byte
+// strings of any length, a Table records of one type. Both return small numbers instead of pointers. Nothing is locked, and freed memory
+// is overwritten: callers have to synchronize.
 package slab

@@ -6,7 +6,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Interner numbers distinct byte strings, from one, and counts their references. The empty byte string is number zero, always there.
+// Interner numbers distinct byte strings from one, and counts references. The empty byte string always has number zero.
 type Interner struct {
 	arena   *Arena
 	records Table[interned]
@@ -21,7 +21,7 @@ type interned struct {
 	refs uint32
 }
 
-// NewInterner returns one that keeps its byte strings in an arena.
+// NewInterner returns an Interner that stores its byte strings in an arena.
 func NewInterner(arena *Arena) *Interner {
 	return &Interner{arena: arena, slots: make([]uint32, 64)}
 }
@@ -50,7 +50,7 @@ func (n *Interner) Acquire(b []byte) (id uint32, fresh bool, err error) {
 	return id, true, nil
 }
 
-// AcquireLike is Acquire for a byte string that probably is that of a number.
+// AcquireLike is Acquire for a byte string that probably has a given number.
 func (n *Interner) AcquireLike(b []byte, probably uint32) (id uint32, err error) {
 	if probably != 0 && bytes.Equal(n.Get(probably), b) {
 		n.Retain(probably)
@@ -67,8 +67,7 @@ func (n *Interner) Retain(id uint32) {
 	}
 }
 
-// Release gives up a reference. It returns true if that was the last, and the number is no more; forget is called before, while it
-// still is.
+// Release removes a reference. It returns true if that was the last one and the number was freed. forget is called before that.
 func (n *Interner) Release(id uint32, forget func()) bool {
 	if id == 0 {
 		return false
@@ -117,10 +116,10 @@ func (n *Interner) Refs(id uint32) int {
 // Len counts the byte strings.
 func (n *Interner) Len() int { return n.taken }
 
-// Reserved returns how many bytes are taken, besides those in the arena.
+// Reserved returns how many bytes are reserved, besides those in the arena.
 func (n *Interner) Reserved() int64 { return n.records.Reserved() + int64(4*len(n.slots)) }
 
-// Close gives the memory back that is not the arena's.
+// Close releases the memory that is not the arena's.
 func (n *Interner) Close() { n.records.Close() }
 
 func hashOf(b []byte) uint32 {
@@ -148,7 +147,7 @@ func (n *Interner) place(id, hash uint32) {
 	n.slots[slot] = id
 }
 
-// remove empties a slot and moves back what would no longer be found behind the hole.
+// remove empties a slot and moves up the entries that linear probing would no longer find.
 func (n *Interner) remove(slot int) {
 	mask := len(n.slots) - 1
 	n.slots[slot] = 0

@@ -10,21 +10,21 @@ import (
 func mapRegion(size int) []byte {
 	region, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
-		// The heap has no way to say so either.
+		// The heap panics as well when memory is exhausted.
 		panic(fmt.Sprintf("out of memory: mapping %d bytes: %v", size, err))
 	}
 	return region
 }
 
-// unmapRegion gives it back.
+// unmapRegion releases a region.
 func unmapRegion(region []byte) {
 	if err := unix.Munmap(region); err != nil {
 		panic(fmt.Sprintf("unmapping %d bytes: %v", len(region), err))
 	}
 }
 
-// releaseRange gives the pages back but keeps the addresses, whose content is zero from then on.
+// releaseRange releases the pages but keeps the addresses, whose content becomes zero.
 func releaseRange(b []byte) {
-	// Advice that is not taken costs memory, nothing else.
+	// A failure costs memory, nothing else.
 	_ = unix.Madvise(b, unix.MADV_DONTNEED)
 }

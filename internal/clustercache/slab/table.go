@@ -4,7 +4,7 @@ import "unsafe"
 
 const chunkBytes = 1 << 20
 
-// Table holds records of a type without pointers, numbered from one. A record keeps its address until it is freed.
+// Table stores records of a type without pointers, numbered from one. A record keeps its address until it is freed.
 type Table[T any] struct {
 	regions  [][]byte
 	chunks   []unsafe.Pointer
@@ -41,7 +41,7 @@ func (t *Table[T]) At(id uint32) *T {
 	return (*T)(unsafe.Add(t.chunks[id/t.perChunk], uintptr(id%t.perChunk)*unsafe.Sizeof(record)))
 }
 
-// Free takes a record out, and zeroes it.
+// Free removes a record and zeroes it.
 func (t *Table[T]) Free(id uint32) {
 	var zero T
 	*t.At(id) = zero
@@ -56,10 +56,10 @@ func (t *Table[T]) Len() int {
 	return int(t.next) - 1 - len(t.free)
 }
 
-// Reserved returns how many bytes the system was asked for.
+// Reserved returns how many bytes are reserved.
 func (t *Table[T]) Reserved() int64 { return int64(len(t.chunks)) * chunkBytes }
 
-// Close gives all memory back.
+// Close releases all memory.
 func (t *Table[T]) Close() {
 	for _, region := range t.regions {
 		unmapRegion(region)

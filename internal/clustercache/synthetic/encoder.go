@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Encoder encodes pods. It encodes one of each workload and writes the others over a copy of it: making up ten million pods is not to
-// take longer than taking them in.
+// Encoder encodes pods. It encodes one pod per workload and patches copies of it for the others, so that generating ten million pods
+// takes less time than storing them.
 type Encoder struct {
 	number int
 	work   workload
@@ -18,7 +18,7 @@ type Encoder struct {
 	places []place
 }
 
-// place is where a part of an individual is in the encoded pod.
+// place is the place of a part of an individual in the encoded pod.
 type place struct {
 	offset int
 	part   int
@@ -51,7 +51,7 @@ func (e *Encoder) Encode(i, revision int) ([]byte, error) {
 	return raw, nil
 }
 
-// findPlaces looks for all parts of the individual that was encoded.
+// findPlaces finds all parts of the individual in the encoded pod.
 func (e *Encoder) findPlaces() {
 	e.places = e.places[:0]
 	for i, part := range e.first.parts() {
@@ -66,7 +66,7 @@ func (e *Encoder) findPlaces() {
 	}
 }
 
-// parts returns the bytes that are different in the pods of a workload. A part comes before those that it contains.
+// parts returns the bytes that differ between the pods of a workload. A part precedes those that it contains.
 func (o individual) parts() [][]byte {
 	seconds := func(at time.Time) []byte {
 		return protowire.AppendVarint([]byte{1 << 3}, uint64(at.Unix()))

@@ -36,7 +36,7 @@ func (w workload) pod(one individual) *corev1.Pod {
 	return pod
 }
 
-// individual is what tells a pod from the others of its workload. Every part is of the same length for all pods.
+// individual has the parts that differ between the pods of a workload. Each part has the same length in all pods.
 type individual struct {
 	ordinal     int
 	suffix      string
@@ -96,7 +96,7 @@ func nodeName(n int) string {
 	return fmt.Sprintf("ip-10-%03d-%03d-%03d.eu-central-1.compute.internal", n>>14&0xff, n>>6&0xff, r.IntN(4)<<6|n&0x3f)
 }
 
-// workload is what the pods of a ReplicaSet or StatefulSet have in common.
+// workload has what the pods of a ReplicaSet or StatefulSet have in common.
 type workload struct {
 	number      int
 	name        string

@@ -1,9 +1,8 @@
-// Package wire reads and edits encoded Kubernetes objects without decoding them.
+// Package wire prepares encoded objects of members for the cache.
 //
-// A cache needs of an object its identity, its labels, its owner and a few fields; a decoder would build all the rest, too, at twenty
-// times the cost. Parse finds what is needed in the protobuf encoding, and Append writes the object anew: with a place for the
-// resourceVersion that can be overwritten (see Stamp), with annotations added and others dropped. Whatever else is in the
-// object is copied, known or not.
+// The cache needs an object's identity, labels, owner and a few fields. A decoder would also build the rest, at twenty times the cost.
+// Parse reads what is needed from the protobuf encoding with objbytes. Append writes the object with a resourceVersion that Stamp can
+// overwrite, and with annotations added and dropped. Everything else is copied.
 //
-// Members are trusted with their own objects, not with the cache: malformed objects are refused, never guessed at.
+// Members are trusted with their own objects, not with the cache: malformed objects are refused.
 package wire

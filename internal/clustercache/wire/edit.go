@@ -6,16 +6,18 @@ import (
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// VersionDigits is how many digits the resourceVersion of an edited object has.
+// VersionDigits is the number of digits of an edited object's resourceVersion.
 const VersionDigits = 19
 
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// Edit says how Append changes an object.
+// Edit is the change that Append makes.
 type Edit struct {
-	// KeepManagedFields and KeepLastApplied keep what is dropped otherwise.
+	// KeepManagedFields and KeepLastApplied keep what is otherwise dropped.
 	KeepManagedFields, KeepLastApplied bool
 	// Annotations are set.
 	Annotations []Annotation
@@ -26,63 +28,63 @@ type Edit struct {
 // Annotation is an annotation.
 type Annotation struct{ Key, Value string }
 
-// Append appends the edited object to dst. Its metadata comes first, and in it a resourceVersion of zeros for Stamp.
+// Append appends the edited object to dst. The metadata comes first, and in it a resourceVersion of zeros, which Stamp overwrites.
 func (o *Object) Append(dst []byte, edit *Edit) ([]byte, error) {
-	// The metadata's length is written before its content; leaving room for the longest length saves a copy.
-	const room = 1 + 5
+	// The length of the metadata precedes its content. Reserving space for the longest length saves a copy.
+	const reserved = 1 + 5
 	start := len(dst)
-	dst = append(dst, make([]byte, room)...)
-	dst = protowire.AppendTag(dst, metaVersion, protowire.BytesType)
+	dst = append(dst, make([]byte, reserved)...)
+	dst = protowire.AppendTag(dst, objbytes.MetaVersion, protowire.BytesType)
 	dst = append(dst, VersionDigits)
 	for range VersionDigits {
 		dst = append(dst, '0')
 	}
-	for rest := o.metadata; len(rest) > 0; {
-		f, after, err := next(rest)
+	for rest := o.encodedMetadata; len(rest) > 0; {
+		f, after, err := objbytes.NextField(rest)
 		if err != nil {
 			return nil, err
 		}
 		rest = after
-		drop, err := edit.drops(f)
+		drop, err := edit.drops(&f)
 		if err != nil {
 			return nil, err
 		}
 		if !drop {
-			dst = append(dst, f.whole...)
+			dst = append(dst, f.Whole...)
 		}
 	}
 	for _, a := range edit.Annotations {
-		dst = appendEntry(dst, metaAnnotations, a.Key, a.Value)
+		dst = objbytes.AppendMapEntry(dst, objbytes.MetaAnnotations, a.Key, a.Value)
 	}
-	size := len(dst) - start - room
-	head := protowire.AppendVarint(protowire.AppendTag(nil, objectMetadata, protowire.BytesType), uint64(size))
+	size := len(dst) - start - reserved
+	head := protowire.AppendVarint(protowire.AppendTag(nil, objbytes.ObjectMetadata, protowire.BytesType), uint64(size))
 	copy(dst[start:], head)
-	copy(dst[start+len(head):], dst[start+room:])
+	copy(dst[start+len(head):], dst[start+reserved:])
 	dst = dst[:start+len(head)+size]
 	for rest := o.raw; len(rest) > 0; {
-		f, after, err := next(rest)
+		f, after, err := objbytes.NextField(rest)
 		if err != nil {
 			return nil, err
 		}
 		rest = after
-		if f.number != objectMetadata {
-			dst = append(dst, f.whole...)
+		if f.Number != objbytes.ObjectMetadata {
+			dst = append(dst, f.Whole...)
 		}
 	}
 	return dst, nil
 }
 
-func (e *Edit) drops(f field) (bool, error) {
-	switch f.number {
-	case metaVersion:
+func (e *Edit) drops(f *objbytes.Field) (bool, error) {
+	switch f.Number {
+	case objbytes.MetaVersion:
 		return true, nil
-	case metaManagedFields:
+	case objbytes.MetaManagedFields:
 		return !e.KeepManagedFields, nil
-	case metaAnnotations:
-		if f.kind != protowire.BytesType {
+	case objbytes.MetaAnnotations:
+		if f.Type != protowire.BytesType {
 			return true, nil
 		}
-		key, _, err := entry(f.value)
+		key, _, err := objbytes.MapEntry(f.Value)
 		if err != nil {
 			return false, fmt.Errorf("annotations: %w", err)
 		}
@@ -99,7 +101,13 @@ func (e *Edit) drops(f field) (bool, error) {
 	return false, nil
 }
 
-var errNotEdited = errors.New("not an object that was edited here")
+// The tags of the metadata and of the resourceVersion are one byte each.
+const (
+	metadataTag = byte(objbytes.ObjectMetadata<<3) | byte(protowire.BytesType)
+	versionTag  = byte(objbytes.MetaVersion<<3) | byte(protowire.BytesType)
+)
+
+var errNotEdited = errors.New("not an object that Append has written")
 
 // Stamp overwrites the resourceVersion of an edited object, which must have VersionDigits digits.
 func Stamp(edited []byte, version uint64) error {
@@ -114,14 +122,14 @@ func Stamp(edited []byte, version uint64) error {
 	return nil
 }
 
-// versionAt returns where the digits are.
+// versionAt returns the index of the digits.
 func versionAt(edited []byte) (int, error) {
-	if len(edited) == 0 || edited[0] != objectMetadata<<3|byte(protowire.BytesType) {
+	if len(edited) == 0 || edited[0] != metadataTag {
 		return 0, errNotEdited
 	}
 	_, n := protowire.ConsumeVarint(edited[1:])
 	at := 1 + n + 2
-	if n < 0 || len(edited) < at+VersionDigits || edited[at-2] != metaVersion<<3|byte(protowire.BytesType) || edited[at-1] != VersionDigits {
+	if n < 0 || len(edited) < at+VersionDigits || edited[at-2] != versionTag || edited[at-1] != VersionDigits {
 		return 0, errNotEdited
 	}
 	return at, nil
@@ -136,42 +144,18 @@ func Annotated(dst, edited []byte, a Annotation) ([]byte, error) {
 	if n < 0 {
 		return nil, errNotEdited
 	}
-	dst = protowire.AppendTag(dst, objectMetadata, protowire.BytesType)
-	dst = protowire.AppendVarint(dst, uint64(len(metadata)+entrySize(a.Key, a.Value)))
+	dst = protowire.AppendTag(dst, objbytes.ObjectMetadata, protowire.BytesType)
+	dst = protowire.AppendVarint(dst, uint64(len(metadata)+objbytes.SizeMapEntry(objbytes.MetaAnnotations, a.Key, a.Value)))
 	dst = append(dst, metadata...)
-	dst = appendEntry(dst, metaAnnotations, a.Key, a.Value)
+	dst = objbytes.AppendMapEntry(dst, objbytes.MetaAnnotations, a.Key, a.Value)
 	return append(dst, edited[1+n:]...), nil
 }
 
-// AnnotatedSize returns how much longer Annotated makes an edited object.
-func AnnotatedSize(edited []byte, a Annotation) (int, error) {
-	metadata, n := protowire.ConsumeBytes(edited[min(1, len(edited)):])
-	if n < 0 {
-		return 0, errNotEdited
-	}
-	more := entrySize(a.Key, a.Value)
-	return more + protowire.SizeVarint(uint64(len(metadata)+more)) - protowire.SizeVarint(uint64(len(metadata))), nil
-}
-
-// AnnotationOf returns an annotation of an edited or other object, or "".
+// AnnotationOf returns an annotation of an object, "" if there is none.
 func AnnotationOf(raw []byte, name string) string {
 	var o Object
 	if o.Parse(raw) != nil {
 		return ""
 	}
-	found := ""
-	for rest := o.metadata; len(rest) > 0; {
-		f, after, err := next(rest)
-		if err != nil {
-			return ""
-		}
-		rest = after
-		if f.number != metaAnnotations || f.kind != protowire.BytesType {
-			continue
-		}
-		if key, value, err := entry(f.value); err == nil && string(key) == name {
-			found = string(value)
-		}
-	}
-	return found
+	return o.metadata.Annotations.Get(name)
 }

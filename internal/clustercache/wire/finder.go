@@ -6,15 +6,17 @@ import (
 	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// Finder finds the values that several paths of field numbers lead to, in one pass over an object.
+// Finder finds the values at several paths of field numbers, in one pass over an object.
 type Finder struct {
 	root  level
 	paths int
 }
 
-// level is what is looked for in a message.
+// level has the fields to look for in a message.
 type level struct {
 	fields []lookedFor
 }
@@ -55,7 +57,7 @@ func (l *level) field(number protowire.Number) *lookedFor {
 	return &l.fields[i]
 }
 
-// Find returns the value of each path, in values: the bytes of a string, or an integer or boolean in decimal; nil if there is nothing.
+// Find returns the value at each path: the bytes of a string, or an integer or boolean in decimal; nil if there is none. It reuses values.
 func (f *Finder) Find(values [][]byte, raw []byte) ([][]byte, error) {
 	values = slices.Grow(values[:0], f.paths)[:f.paths]
 	clear(values)
@@ -64,16 +66,16 @@ func (f *Finder) Find(values [][]byte, raw []byte) ([][]byte, error) {
 
 func (l *level) find(values [][]byte, message []byte) error {
 	for len(message) > 0 {
-		found, after, err := next(message)
+		found, after, err := objbytes.NextField(message)
 		if err != nil {
 			return err
 		}
 		message = after
 		for i := range l.fields {
-			if l.fields[i].number != found.number {
+			if l.fields[i].number != found.Number {
 				continue
 			}
-			if err := l.fields[i].take(values, found); err != nil {
+			if err := l.fields[i].take(values, &found); err != nil {
 				return err
 			}
 			break
@@ -82,19 +84,19 @@ func (l *level) find(values [][]byte, message []byte) error {
 	return nil
 }
 
-func (f *lookedFor) take(values [][]byte, found field) error {
+func (f *lookedFor) take(values [][]byte, found *objbytes.Field) error {
 	for _, path := range f.paths {
-		if found.kind == protowire.VarintType {
-			values[path] = strconv.AppendInt(nil, int64(found.varint), 10)
+		if found.Type == protowire.VarintType {
+			values[path] = strconv.AppendInt(nil, int64(found.Varint), 10)
 		} else {
-			values[path] = found.value
+			values[path] = found.Value
 		}
 	}
 	if f.inside == nil {
 		return nil
 	}
-	if found.kind != protowire.BytesType {
-		return fmt.Errorf("%w: field %d is no message", errMalformed, found.number)
+	if found.Type != protowire.BytesType {
+		return fmt.Errorf("%w: field %d is not a message", objbytes.ErrMalformed, found.Number)
 	}
-	return f.inside.find(values, found.value)
+	return f.inside.find(values, found.Value)
 }

@@ -1,4 +1,4 @@
-// Package columns makes the rows that kubectl prints of member objects: what a kubelet's users are used to, and the cluster.
+// Package columns formats member objects as the Table rows that kubectl prints: the columns of an API server, and the cluster.
 package columns
 
 import (
@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Printer makes rows of one kind.
+// Printer formats rows of one kind.
 type Printer struct {
-	// Columns are the definitions, of which the second is that of the cluster.
+	// Columns are the column definitions. The second is the cluster.
 	Columns []metav1.TableColumnDefinition
 	// Cells returns the cells of an object's row.
 	Cells func(object runtime.Object, cluster string, now time.Time) []any
@@ -48,7 +48,7 @@ func cells[T runtime.Object](make func(T, string, time.Time) []any) func(runtime
 	}
 }
 
-// narrow columns are always shown, wide ones with -o wide.
+// Wide columns are shown with -o wide only.
 const (
 	narrow = 0
 	wide   = 1
@@ -69,7 +69,7 @@ var (
 	otherColumns  = []metav1.TableColumnDefinition{nameColumn, clusterColumn, ageColumn}
 )
 
-// age is how long ago something was.
+// age returns the time since t.
 func age(at metav1.Time, now time.Time) string {
 	if at.IsZero() {
 		return "<unknown>"

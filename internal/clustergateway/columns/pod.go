@@ -33,7 +33,7 @@ func podCells(pod *corev1.Pod, cluster string, now time.Time) []any {
 	}
 }
 
-// podSummary is what a pod is doing, as kubectl puts it.
+// podSummary is the state of a pod as kubectl prints it.
 type podSummary struct {
 	ready, total int
 	status       string
@@ -72,7 +72,7 @@ func summarize(pod *corev1.Pod) podSummary {
 	return s
 }
 
-// countInit looks at the init containers and reports whether the pod is still busy with them.
+// countInit counts the init containers and reports whether the pod is still initializing.
 func (s *podSummary) countInit(pod *corev1.Pod) (initializing bool) {
 	sidecars := map[string]bool{}
 	for _, container := range pod.Spec.InitContainers {
@@ -107,10 +107,10 @@ func (s *podSummary) countInit(pod *corev1.Pod) (initializing bool) {
 	return false
 }
 
-// countMain looks at the containers proper.
+// countMain counts the regular containers.
 func (s *podSummary) countMain(pod *corev1.Pod) {
 	running := false
-	// The first container that has something to say is heard last, so that it counts.
+	// In reverse order, so that the first container with a reason determines it.
 	for i := len(pod.Status.ContainerStatuses) - 1; i >= 0; i-- {
 		container := &pod.Status.ContainerStatuses[i]
 		s.countRestarts(container)
@@ -124,7 +124,7 @@ func (s *podSummary) countMain(pod *corev1.Pod) {
 			s.ready++
 		}
 	}
-	// What has completed beside something that runs is not what the pod is doing.
+	// A completed container does not determine the state of a pod in which others run.
 	if s.status == "Completed" && running {
 		s.status = "NotReady"
 		if isTrue(pod, corev1.PodReady) {

@@ -1,10 +1,10 @@
-// Package ingest fills the stores of a cluster-gateway from the members.
+// Package ingest populates the stores of a cluster-gateway from the members.
 //
-// Members follows the Clusters of the hub. Each member has a stream per kind: a watch in protobuf that begins with everything there is,
-// whose objects go into the store as they come, encoded as they are. What cannot be taken in yet is not read yet, so that a member never
-// sends faster than the store takes. A stream that ends is resumed where it ended; one that cannot be is begun again, and what is no
-// longer there leaves at its end, so that watchers see differences and nothing else.
+// Members watches the Clusters of the hub. Each member has a stream per kind: a watch in protobuf that starts with the initial state.
+// Objects go into the store as they arrive, still encoded. A stream reads no faster than the store accepts, so that back-pressure
+// reaches the member. A stream that ends is resumed from its position. If it cannot be, everything is read again and objects that no
+// longer exist are removed at the end, so that watchers see only the differences.
 //
-// A member is also asked for signs of life. One that gives none is stale: its objects stay, marked, until it is back or the time for
-// that is over. Members do not wait for each other.
+// Members are also probed. The objects of a member that does not answer are stale: they stay visible, marked, until the member returns
+// or a timeout passes. Members do not delay each other.
 package ingest

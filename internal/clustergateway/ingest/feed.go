@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Feed takes the objects of one kind of one member. It is satisfied by clustercache.Feed.
+// Feed receives the objects of one kind of one member. clustercache.Feed implements it.
 type Feed interface {
 	Begin()
 	Apply(raw []byte) error
@@ -17,15 +17,15 @@ type Feed interface {
 	Drop()
 }
 
-// feed lets a stream and the watch over its member share a Feed.
+// feed serializes the use of a Feed by a stream and by the probes of its member.
 type feed struct {
 	to Feed
 
 	mu      sync.Mutex
-	stale   time.Time // since when; zero if it is followed
-	settled bool      // it was listed once, or could not be
-	dropped bool      // what was in it is gone, and must be listed again
-	telling bool      // its objects do not all say yet whether it is stale
+	stale   time.Time // since when; zero while it is watched
+	listed  bool      // it was listed once, or could not be
+	dropped bool      // its objects were removed; the next list restores them
+	marking bool      // some objects have an outdated stale mark
 }
 
 func (f *feed) apply(raw []byte) error {
@@ -40,7 +40,7 @@ func (f *feed) delete(raw []byte) error {
 	return f.to.Delete(raw)
 }
 
-// begin says that everything there is follows.
+// begin starts a list.
 func (f *feed) begin() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -48,16 +48,16 @@ func (f *feed) begin() {
 	f.to.Begin()
 }
 
-// end says that everything was applied since begin.
+// end ends a list: all objects were applied since begin.
 func (f *feed) end() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.to.End()
-	f.telling = f.telling || !f.stale.IsZero()
-	f.stale, f.settled = time.Time{}, true
+	f.marking = f.marking || !f.stale.IsZero()
+	f.stale, f.listed = time.Time{}, true
 }
 
-// resumed says that nothing is missed from here on. It reports whether that can be: what has been dropped must be listed.
+// resumed records that no event was missed. It returns false if that is not enough, because the objects were dropped and must be listed.
 func (f *feed) resumed() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -66,33 +66,33 @@ func (f *feed) resumed() bool {
 	}
 	if !f.stale.IsZero() {
 		f.to.Fresh()
-		f.stale, f.telling = time.Time{}, true
+		f.stale, f.marking = time.Time{}, true
 	}
 	return true
 }
 
-// lost says that the member cannot be followed.
+// lost records that the member cannot be watched.
 func (f *feed) lost(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.settled = true
+	f.listed = true
 	if f.stale.IsZero() {
-		f.stale, f.telling = now, true
+		f.stale, f.marking = now, true
 		f.to.MarkStale(now)
 	}
 }
 
-// tell has some objects say whether the member is stale, if they do not all say so yet. It returns how many it has looked at.
-func (f *feed) tell(limit int) (looked int) {
+// mark updates the stale marks of some objects, if any are outdated. It returns how many objects it has checked.
+func (f *feed) mark(limit int) (looked int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.telling {
-		looked, f.telling = f.to.MarkObjects(limit)
+	if f.marking {
+		looked, f.marking = f.to.MarkObjects(limit)
 	}
 	return looked
 }
 
-// expire drops what has been stale for too long. It reports whether it did.
+// expire drops the objects if they have been stale for too long. It reports whether it did.
 func (f *feed) expire(before time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -111,11 +111,11 @@ func (f *feed) forget() {
 
 func (f *feed) drop() {
 	f.to.Drop()
-	f.dropped, f.telling = true, false
+	f.dropped, f.marking = true, false
 }
 
-func (f *feed) isSettled() bool {
+func (f *feed) isListed() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.settled
+	return f.listed
 }

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// recorder notes what a feed is told.
+// recorder records the calls of a feed.
 type recorder struct {
-	told []string
-	more bool // there are more objects than are told of at once
+	calls []string
+	more  bool // one call does not mark all objects
 }
 
-func (r *recorder) note(what string)    { r.told = append(r.told, what) }
+func (r *recorder) note(what string)    { r.calls = append(r.calls, what) }
 func (r *recorder) Begin()              { r.note("begin") }
 func (r *recorder) Apply([]byte) error  { r.note("apply"); return nil }
 func (r *recorder) Delete([]byte) error { r.note("delete"); return nil }
@@ -31,35 +31,35 @@ func TestFeed(t *testing.T) {
 		do   func(*feed)
 		want []string
 	}{
-		"a member that is lost twice is stale once":   {func(f *feed) { f.lost(start); f.lost(start.Add(time.Minute)) }, []string{"stale"}},
+		"lost twice, stale once":                      {func(f *feed) { f.lost(start); f.lost(start.Add(time.Minute)) }, []string{"stale"}},
 		"one that is resumed is fresh":                {func(f *feed) { f.lost(start); f.resumed(); f.resumed() }, []string{"stale", "fresh"}},
 		"one that is listed again is fresh":           {func(f *feed) { f.lost(start); f.begin(); f.end(); f.resumed() }, []string{"stale", "begin", "end"}},
 		"one that is stale for too long leaves once":  {func(f *feed) { f.lost(start); f.expire(start); f.expire(start) }, []string{"stale", "drop"}},
 		"one that is stale for a moment stays":        {func(f *feed) { f.lost(start); f.expire(start.Add(-time.Second)) }, []string{"stale"}},
 		"one that was dropped cannot be resumed":      {func(f *feed) { f.lost(start); f.expire(start); f.resumed() }, []string{"stale", "drop"}},
 		"one that was dropped is there again at last": {func(f *feed) { f.lost(start); f.expire(start); f.begin(); f.end(); f.lost(start) }, []string{"stale", "drop", "begin", "end", "stale"}},
-		"all objects are told of once":                {func(f *feed) { f.tell(1); f.lost(start); f.tell(1); f.tell(1) }, []string{"stale", "mark"}},
-		"many objects are told of in turn": {func(f *feed) {
+		"all objects are marked once":                 {func(f *feed) { f.mark(1); f.lost(start); f.mark(1); f.mark(1) }, []string{"stale", "mark"}},
+		"many objects are marked in turn": {func(f *feed) {
 			f.to.(*recorder).more = true
 			f.lost(start)
-			f.tell(1)
-			f.tell(1)
+			f.mark(1)
+			f.mark(1)
 		}, []string{"stale", "mark", "mark"}},
-		"it is told that they are no longer stale": {func(f *feed) { f.lost(start); f.tell(1); f.resumed(); f.tell(1); f.tell(1) }, []string{"stale", "mark", "fresh", "mark"}},
-		"a list tells it, too": {func(f *feed) {
+		"marks are removed after a resume": {func(f *feed) { f.lost(start); f.mark(1); f.resumed(); f.mark(1); f.mark(1) }, []string{"stale", "mark", "fresh", "mark"}},
+		"marks are removed after a list": {func(f *feed) {
 			f.lost(start)
-			f.tell(1)
+			f.mark(1)
 			f.begin()
 			f.end()
-			f.tell(1)
-			f.tell(1)
+			f.mark(1)
+			f.mark(1)
 		}, []string{"stale", "mark", "begin", "end", "mark"}},
-		"of what is gone nothing is told": {func(f *feed) { f.lost(start); f.expire(start); f.tell(1) }, []string{"stale", "drop"}},
+		"dropped objects are not marked": {func(f *feed) { f.lost(start); f.expire(start); f.mark(1) }, []string{"stale", "drop"}},
 	} {
 		to := &recorder{}
 		test.do(&feed{to: to})
-		if !slices.Equal(to.told, test.want) {
-			t.Errorf("%s: it was told %v, want %v", name, to.told, test.want)
+		if !slices.Equal(to.calls, test.want) {
+			t.Errorf("%s: got calls %v, want %v", name, to.calls, test.want)
 		}
 	}
 }

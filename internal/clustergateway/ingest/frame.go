@@ -1,36 +1,22 @@
 package ingest
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// maxFrame bounds a watch event. API servers do not store objects of more than a few megabytes.
+// maxFrame bounds a watch event. API servers store objects of a few megabytes at most.
 const maxFrame = 16 << 20
 
-// The field numbers of what is read here.
-const (
-	eventType, eventObject          = 1, 2
-	extensionRaw                    = 1
-	unknownRaw                      = 2
-	objectMetadata                  = 1
-	metaVersion, metaAnnotations    = 6, 12
-	entryKey, entryValue            = 1, 2
-	listMetadata, listItems         = 1, 2
-	listMetaVersion, listMetaMarker = 2, 3
-)
+var errMalformed = errors.New("the member sent a malformed response")
 
-// envelope begins everything that API servers encode as protobuf.
-var envelope = []byte("k8s\x00")
-
-var errMalformed = errors.New("the member sent something malformed")
-
-// frames reads the events of a watch, each behind its length in four bytes.
+// frames reads the events of a watch. Four bytes before each are its length.
 type frames struct {
 	reader io.Reader
 	buffer []byte
@@ -62,65 +48,60 @@ type event struct {
 	raw  []byte // the encoded object, without an envelope
 }
 
-func parseEvent(frame []byte) (event, error) {
-	var e event
-	err := eachBytes(frame, func(number protowire.Number, value []byte) error {
-		switch number {
-		case eventType:
-			e.kind = value
-		case eventObject:
-			extension, err := field(value, extensionRaw)
-			if err != nil {
-				return err
-			}
-			e.raw, err = unwrap(extension)
-			return err
-		}
-		return nil
-	})
-	if err == nil && len(e.kind) == 0 {
-		err = fmt.Errorf("%w: an event without a type", errMalformed)
+func parseEvent(frame []byte) (e event, err error) {
+	kind, err := objbytes.LastBytes(frame, objbytes.WatchEventType)
+	if err != nil {
+		return e, malformed(err)
 	}
-	return e, err
+	object, err := objbytes.LastBytes(frame, objbytes.WatchEventObject)
+	if err != nil {
+		return e, malformed(err)
+	}
+	encoded, err := objbytes.LastBytes(object, objbytes.RawExtensionRaw)
+	if err != nil {
+		return e, malformed(err)
+	}
+	if len(kind) == 0 {
+		return e, fmt.Errorf("%w: an event without a type", errMalformed)
+	}
+	raw, err := unwrap(encoded)
+	return event{kind, raw}, err
 }
 
 // unwrap takes an object out of its envelope.
 func unwrap(encoded []byte) ([]byte, error) {
-	content, ok := bytes.CutPrefix(encoded, envelope)
-	if !ok {
-		return nil, fmt.Errorf("%w: no protobuf", errMalformed)
+	envelope, err := objbytes.OpenEnvelope(encoded)
+	if err != nil {
+		return nil, malformed(err)
 	}
-	return field(content, unknownRaw)
+	return envelope.Raw.Of(encoded), nil
 }
+
+func malformed(err error) error { return fmt.Errorf("%w: %w", errMalformed, err) }
 
 // position returns the resourceVersion of an object, and whether it is the bookmark that ends the initial events.
 func position(raw []byte) (version string, end bool, err error) {
-	metadata, err := field(raw, objectMetadata)
+	metadata, err := objbytes.ProtobufMetadata(raw)
 	if err != nil {
-		return "", false, err
+		return "", false, malformed(err)
 	}
-	err = eachBytes(metadata, func(number protowire.Number, value []byte) error {
-		switch number {
-		case metaVersion:
-			version = string(value)
-		case metaAnnotations:
-			var key, content []byte
-			if err := eachBytes(value, func(number protowire.Number, part []byte) error {
-				switch number {
-				case entryKey:
-					key = part
-				case entryValue:
-					content = part
-				}
-				return nil
-			}); err != nil {
+	err = objbytes.EachField(metadata.Value, func(f objbytes.Field) error {
+		switch {
+		case f.IsBytes(objbytes.MetaVersion):
+			version = string(f.Value)
+		case f.IsBytes(objbytes.MetaAnnotations):
+			key, value, err := objbytes.MapEntry(f.Value)
+			if err != nil {
 				return err
 			}
-			end = end || (string(key) == "k8s.io/initial-events-end" && string(content) == "true")
+			end = end || (string(key) == metav1.InitialEventsAnnotationKey && string(value) == "true")
 		}
 		return nil
 	})
-	return version, end, err
+	if err != nil {
+		return "", false, malformed(err)
+	}
+	return version, end, nil
 }
 
 // page is a list, or a part of one.
@@ -129,70 +110,33 @@ type page struct {
 	items           [][]byte
 }
 
-func parsePage(encoded []byte) (page, error) {
-	var p page
+func parsePage(encoded []byte) (p page, err error) {
 	raw, err := unwrap(encoded)
 	if err != nil {
 		return p, err
 	}
-	err = eachBytes(raw, func(number protowire.Number, value []byte) error {
-		switch number {
-		case listMetadata:
-			return eachBytes(value, func(number protowire.Number, part []byte) error {
-				switch number {
-				case listMetaVersion:
-					p.version = string(part)
-				case listMetaMarker:
-					p.marker = string(part)
+	err = objbytes.EachField(raw, func(f objbytes.Field) error {
+		switch {
+		case f.IsBytes(objbytes.ObjectMetadata):
+			return objbytes.EachField(f.Value, func(f objbytes.Field) error {
+				switch {
+				case f.IsBytes(objbytes.ListMetaVersion):
+					p.version = string(f.Value)
+				case f.IsBytes(objbytes.ListMetaContinue):
+					p.marker = string(f.Value)
 				}
 				return nil
 			})
-		case listItems:
-			p.items = append(p.items, value)
+		case f.IsBytes(objbytes.ListItems):
+			p.items = append(p.items, f.Value)
 		}
 		return nil
 	})
-	if err == nil && p.version == "" {
-		err = fmt.Errorf("%w: a list without a resourceVersion", errMalformed)
+	switch {
+	case err != nil:
+		return p, malformed(err)
+	case p.version == "":
+		return p, fmt.Errorf("%w: a list without a resourceVersion", errMalformed)
 	}
-	return p, err
-}
-
-// field returns the last value of a field, nil if it is not there.
-func field(message []byte, wanted protowire.Number) ([]byte, error) {
-	var found []byte
-	err := eachBytes(message, func(number protowire.Number, value []byte) error {
-		if number == wanted {
-			found = value
-		}
-		return nil
-	})
-	return found, err
-}
-
-// eachBytes visits the fields of a message that are strings, bytes or messages.
-func eachBytes(message []byte, visit func(protowire.Number, []byte) error) error {
-	for len(message) > 0 {
-		number, wire, n := protowire.ConsumeTag(message)
-		if n < 0 {
-			return fmt.Errorf("%w: %w", errMalformed, protowire.ParseError(n))
-		}
-		message = message[n:]
-		if wire != protowire.BytesType {
-			if n = protowire.ConsumeFieldValue(number, wire, message); n < 0 {
-				return fmt.Errorf("%w: %w", errMalformed, protowire.ParseError(n))
-			}
-			message = message[n:]
-			continue
-		}
-		value, n := protowire.ConsumeBytes(message)
-		if n < 0 {
-			return fmt.Errorf("%w: %w", errMalformed, protowire.ParseError(n))
-		}
-		if err := visit(number, value); err != nil {
-			return err
-		}
-		message = message[n:]
-	}
-	return nil
+	return p, nil
 }

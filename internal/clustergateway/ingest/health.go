@@ -10,14 +10,14 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
-// strikes is how many questions in a row a member may leave without an answer before it is given up for the time being.
-const strikes = 2
+// maxMissed is after how many consecutive failed probes a member counts as unreachable.
+const maxMissed = 2
 
-// health is whether a member gives signs of life.
+// health is whether a member is reachable.
 type health struct {
 	mu        sync.Mutex
 	broken    bool
-	recovered chan struct{} // closed while it is not broken
+	recovered chan struct{} // closed while the member is reachable
 }
 
 func newHealth() *health {
@@ -26,7 +26,7 @@ func newHealth() *health {
 	return h
 }
 
-// set takes note of what was found out. It reports whether that is news.
+// set records the state of the member. It reports whether it changed.
 func (h *health) set(broken bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -42,7 +42,7 @@ func (h *health) set(broken bool) bool {
 	return true
 }
 
-// await returns when the member is not broken, or the context has ended.
+// await returns when the member is reachable, or the context has ended.
 func (h *health) await(ctx context.Context) {
 	h.mu.Lock()
 	recovered := h.recovered
@@ -53,7 +53,7 @@ func (h *health) await(ctx context.Context) {
 	}
 }
 
-// probe asks a member for a sign of life. Any answer is one, but for those that a proxy gives in its place.
+// probe reports whether a member answers. Any answer counts, except errors that a proxy returns in its place.
 func probe(ctx context.Context, client *http.Client, base *url.URL, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -63,7 +63,7 @@ func probe(ctx context.Context, client *http.Client, base *url.URL, timeout time
 		return response.Body.Close()
 	}
 	if !fleet.Unreachable(err) {
-		return nil //nolint:nilerr // it has answered
+		return nil //nolint:nilerr // the member has answered
 	}
 	return err
 }

@@ -16,26 +16,26 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
-// source is something that is followed: a member, or the federation's own templates.
+// source is a member, or the federation's own templates.
 type source struct {
 	name  string
 	times Times
 	feeds []*feed
 	paths []string // of each feed
 
-	// What it is followed by at the moment; nil before and after.
+	// current is nil while the source is not watched.
 	current *run
 	uid     types.UID
 	// connection is nil for the templates.
 	connection *fleet.MemberConnection
-	// foreign is set for a member that another share of the cluster-gateways shows. Of its objects only the names matter here: where one of
-	// ours has the same, all shares must agree which is shown.
+	// foreign is set for a member that another share of the cluster-gateways shows. Only the metadata of its objects is needed: where an
+	// object of ours has the same name, all shares must agree on which one is shown.
 	foreign bool
-	// left is when it was taken out of the federation, or zero.
+	// left is when its Cluster was deleted, or zero.
 	left time.Time
 }
 
-// run is one time of following a source, with one connection.
+// run is one period of watching a source, with one connection.
 type run struct {
 	client *http.Client
 	base   *url.URL
@@ -43,7 +43,7 @@ type run struct {
 	done   chan struct{}
 }
 
-// start follows the source, after what has followed it before has ended.
+// start watches the source. It replaces the current run.
 func (s *source) start(ctx context.Context, config *rest.Config) error {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *source) start(ctx context.Context, config *rest.Config) error {
 	return nil
 }
 
-// stop ends following; the objects stay.
+// stop ends the current run; the objects stay.
 func (s *source) stop() {
 	if s.current == nil {
 		return
@@ -80,7 +80,7 @@ func (s *source) stop() {
 	s.current = nil
 }
 
-// follow runs the streams and the watch over them until the context ends.
+// follow runs the streams and the health probes until the context ends.
 func (s *source) follow(ctx context.Context, r *run) {
 	h := newHealth()
 	var all sync.WaitGroup
@@ -89,13 +89,13 @@ func (s *source) follow(ctx context.Context, r *run) {
 		streams[i] = &stream{client: r.client, base: r.base, path: s.paths[i], feed: f, failed: explain(ctx, s.paths[i]), await: h.await, metadataOnly: s.foreign}
 		all.Go(func() { streams[i].run(ctx) })
 	}
-	all.Go(func() { s.watchOver(ctx, r, h, streams) })
+	all.Go(func() { s.probe(ctx, r, h, streams) })
 	all.Wait()
 	utilnet.CloseIdleConnectionsFor(r.client.Transport)
 }
 
-// watchOver asks the source for signs of life and lets go of what has been stale for too long.
-func (s *source) watchOver(ctx context.Context, r *run, h *health, streams []*stream) {
+// probe probes the source, and removes objects that have been stale for too long.
+func (s *source) probe(ctx context.Context, r *run, h *health, streams []*stream) {
 	ticker := time.NewTicker(s.times.Probe)
 	defer ticker.Stop()
 	missed := 0
@@ -112,17 +112,17 @@ func (s *source) watchOver(ctx context.Context, r *run, h *health, streams []*st
 		if err == nil {
 			missed = 0
 			if h.set(false) {
-				klog.FromContext(ctx).Info("The member answers again")
+				klog.FromContext(ctx).Info("the member answers again")
 			}
-		} else if missed++; missed >= strikes {
+		} else if missed++; missed >= maxMissed {
 			if h.set(true) {
-				klog.FromContext(ctx).Info("The member does not answer; its objects are shown as stale", "err", err)
+				klog.FromContext(ctx).Info("the member does not answer; its objects are shown as stale", "err", err)
 				for _, stream := range streams {
 					stream.feed.lost(time.Now())
-					stream.interrupt() // it may hang without an end
+					stream.interrupt() // it may hang
 				}
 			}
-			// The next question deserves a connection of its own.
+			// The next probe gets a new connection.
 			utilnet.CloseIdleConnectionsFor(r.client.Transport)
 		}
 		s.expire(ctx)
@@ -132,14 +132,14 @@ func (s *source) watchOver(ctx context.Context, r *run, h *health, streams []*st
 func (s *source) expire(ctx context.Context) {
 	for i, f := range s.feeds {
 		if f.expire(time.Now().Add(-s.times.StaleAfter)) {
-			klog.FromContext(ctx).Info("The objects of a member that cannot be followed are no longer shown", "path", s.paths[i], "after", s.times.StaleAfter)
+			klog.FromContext(ctx).Info("removed the objects of a member that cannot be watched", "path", s.paths[i], "after", s.times.StaleAfter)
 		}
 	}
 }
 
-func (s *source) settled() bool {
+func (s *source) listed() bool {
 	for _, f := range s.feeds {
-		if !f.isSettled() {
+		if !f.isListed() {
 			return false
 		}
 	}

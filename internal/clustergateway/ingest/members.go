@@ -21,41 +21,41 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
-// Times are how long things take.
+// Times are intervals and timeouts.
 type Times struct {
 	// StaleAfter is how long the objects of a member that cannot be followed are shown.
 	StaleAfter time.Duration
 	// RemovedAfter is how long those of a Cluster are shown that is no longer there: it may be registered again.
 	RemovedAfter time.Duration
-	// Probe is how often a member is asked for a sign of life, and ProbeTimeout how long it may take to give one.
+	// Probe and ProbeTimeout are the interval and timeout of health probes.
 	Probe, ProbeTimeout time.Duration
 }
 
-// Options say what is followed.
+// Options configure Members.
 type Options struct {
-	// Hub is where the Clusters and the credentials for them are read.
+	// Hub has the Clusters and the credentials for them.
 	Hub *rest.Config
-	// Templates, if not nil, is the gateway's surface of templates.
+	// Templates is the gateway's /federation, or nil.
 	Templates *rest.Config
-	// Clusters selects the members to show by the labels of their Clusters; nil means all. Of others only the metadata is followed.
+	// Clusters selects the members to show by the labels of their Clusters; nil selects all. Of the others only metadata is watched.
 	Clusters labels.Selector
-	// Kinds are what is followed of each.
+	// Kinds are the resources to watch.
 	Kinds []Kind
-	// Times are how long things take.
+	// Times are intervals and timeouts.
 	Times Times
 }
 
-// Kind is a resource that is followed.
+// Kind is a resource to watch.
 type Kind struct {
-	// Path is where API servers have it, such as /api/v1/pods.
+	// Path is the path of the collection, such as /api/v1/pods.
 	Path string
-	// Templates tells whether it is also followed at the gateway.
+	// Templates is set if it is also watched at the gateway.
 	Templates bool
-	// Feed returns the feed for a member; that of templates is called "".
+	// Feed returns the feed of a member; that of the templates is named "".
 	Feed func(cluster string) Feed
 }
 
-// Members follows the members of a federation.
+// Members watches the members of a federation.
 type Members struct {
 	options           Options
 	clusters, secrets cache.SharedIndexInformer
@@ -68,7 +68,7 @@ type Members struct {
 	shown     chan struct{} // closed when the set of members that are shown changes
 }
 
-// New returns Members that follow nobody yet.
+// New returns Members, which do nothing before Run.
 func New(options Options) (*Members, error) {
 	m := &Members{options: options, sources: map[string]*source{}, shown: make(chan struct{})}
 	scheme := runtime.NewScheme()
@@ -81,11 +81,11 @@ func New(options Options) (*Members, error) {
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	objects, err := rest.RESTClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("preparing to follow clusters: %w", err)
+		return nil, fmt.Errorf("creating a client of the hub: %w", err)
 	}
 	client, err := kubernetes.NewForConfig(options.Hub)
 	if err != nil {
-		return nil, fmt.Errorf("preparing to follow clusters: %w", err)
+		return nil, fmt.Errorf("creating a client of the hub: %w", err)
 	}
 	m.clusters = cache.NewSharedIndexInformer(cache.NewListWatchFromClient(objects, "clusters", "", fields.Everything()), &clusterv1alpha1.Cluster{}, 0, nil)
 	m.secrets = cache.NewSharedIndexInformer(cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "secrets", names.ClusterNamespace, fields.Everything()), &corev1.Secret{}, 0, nil)
@@ -105,26 +105,26 @@ func handler(changed func(name string)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{AddFunc: notify, UpdateFunc: func(_, object any) { notify(object) }, DeleteFunc: notify}
 }
 
-// Run follows the members until the context ends.
+// Run watches the members until the context ends.
 func (m *Members) Run(ctx context.Context) error {
 	m.mu.Lock()
 	m.ctx = ctx
 	m.mu.Unlock()
 	if m.options.Templates != nil {
-		if err := m.followTemplates(ctx); err != nil {
+		if err := m.watchTemplates(ctx); err != nil {
 			return err
 		}
 	}
 	go m.secrets.RunWithContext(ctx)
 	go func() {
-		// Clusters cannot be followed without the credentials for them.
+		// Connections to clusters need their credentials.
 		if cache.WaitForCacheSync(ctx.Done(), m.secrets.HasSynced) {
 			m.clusters.RunWithContext(ctx)
 		}
 	}()
-	sweep, tell := time.NewTicker(m.options.Times.Probe), time.NewTicker(tellInterval)
+	sweep, mark := time.NewTicker(m.options.Times.Probe), time.NewTicker(markInterval)
 	defer sweep.Stop()
-	defer tell.Stop()
+	defer mark.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -132,24 +132,24 @@ func (m *Members) Run(ctx context.Context) error {
 			return nil
 		case <-sweep.C:
 			m.sweep()
-		case <-tell.C:
-			m.tell()
+		case <-mark.C:
+			m.mark()
 		}
 	}
 }
 
-// Watchers hear of at most so many objects at once that have become stale, or are no longer: a member with tens of thousands is lost in one moment,
-// and what happens in the others is not to wait for that, nor to be pushed out of the history by it.
+// At most markBatch objects per markInterval change their stale mark. A member with tens of thousands of objects is lost in one moment;
+// the events for them must not delay those of other members, nor push them out of the history.
 const (
-	tellInterval = 100 * time.Millisecond
-	toldAtOnce   = 256
+	markInterval = 100 * time.Millisecond
+	markBatch    = 256
 )
 
-// tell has some objects of members say whether those can be followed.
-func (m *Members) tell() {
-	left := toldAtOnce
-	for _, f := range m.shownFeeds() { // in any order, so that all get their turn
-		if left -= f.tell(left); left <= 0 {
+// mark updates the stale marks of some objects.
+func (m *Members) mark() {
+	left := markBatch
+	for _, f := range m.shownFeeds() { // the order is random, which is fair
+		if left -= f.mark(left); left <= 0 {
 			return
 		}
 	}
@@ -170,7 +170,7 @@ func (m *Members) shownFeeds() []*feed {
 	return all
 }
 
-func (m *Members) followTemplates(ctx context.Context) error {
+func (m *Members) watchTemplates(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.templates = m.newSource("", func(k Kind) bool { return k.Templates })
@@ -188,7 +188,7 @@ func (m *Members) newSource(name string, wanted func(Kind) bool) *source {
 	return s
 }
 
-// Ready reports whether everything that can be shown is: each member was listed once, or could not be.
+// Ready reports whether each member has been listed once, or could not be.
 func (m *Members) Ready() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -200,18 +200,18 @@ func (m *Members) Ready() bool {
 		if !ok {
 			continue
 		}
-		if s := m.sources[cluster.Name]; s == nil || (s.current != nil && !s.settled()) {
+		if s := m.sources[cluster.Name]; s == nil || (s.current != nil && !s.listed()) {
 			return false
 		}
 	}
-	if m.templates != nil && !m.templates.settled() {
+	if m.templates != nil && !m.templates.listed() {
 		return false
 	}
 	m.ready = true
 	return true
 }
 
-// Client returns what asks a member, and where; ok is false for one that is not followed.
+// Client returns the connection to a member; ok is false for a member that is not watched.
 func (m *Members) Client(cluster string) (target Target, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -222,7 +222,7 @@ func (m *Members) Client(cluster string) (target Target, ok bool) {
 	return Target{Client: s.current.client, Base: s.current.base}, true
 }
 
-// Names returns the names of the members that are followed and shown.
+// Names returns the names of the members that are watched and shown.
 func (m *Members) Names() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -235,7 +235,7 @@ func (m *Members) Names() []string {
 	return all
 }
 
-// Shown returns the members whose objects are shown, and what is closed when there are others; all says that nobody is left out.
+// Shown returns the members whose objects are shown, and a channel that is closed when this changes. If all is set, all members are shown.
 func (m *Members) Shown() (clusters []string, all bool, changed <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -255,7 +255,7 @@ func (m *Members) selects(cluster *clusterv1alpha1.Cluster) bool {
 	return m.options.Clusters == nil || m.options.Clusters.Matches(labels.Set(cluster.Labels))
 }
 
-// reconcileFor follows those members anew whose credentials have changed.
+// reconcileFor reconciles the members whose credentials have changed.
 func (m *Members) reconcileFor(secret string) {
 	for _, object := range m.clusters.GetStore().List() {
 		cluster, ok := object.(*clusterv1alpha1.Cluster)
@@ -265,7 +265,7 @@ func (m *Members) reconcileFor(secret string) {
 	}
 }
 
-// reconcile follows a member as its Cluster says.
+// reconcile watches a member according to its Cluster.
 func (m *Members) reconcile(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -277,7 +277,7 @@ func (m *Members) reconcile(name string) {
 	}
 	s, foreign := m.sources[name], !m.selects(cluster)
 	if s != nil && s.foreign != foreign {
-		// What is kept of it is not what is to be shown of it.
+		// The cached objects are of the other form: whole, or metadata only.
 		s.stop()
 		for _, f := range s.feeds {
 			f.forget()
@@ -293,14 +293,14 @@ func (m *Members) reconcile(name string) {
 	}
 	s.left = time.Time{}
 	if err := m.follow(s, cluster); err != nil {
-		klog.FromContext(m.ctx).Error(err, "A member cannot be followed", "cluster", name)
+		klog.FromContext(m.ctx).Error(err, "cannot watch a member", "cluster", name)
 		for _, f := range s.feeds {
 			f.lost(time.Now())
 		}
 	}
 }
 
-// follow makes a source follow a Cluster.
+// follow connects a source to its Cluster, unless it already is.
 func (m *Members) follow(s *source, cluster *clusterv1alpha1.Cluster) error {
 	secret, err := m.secret(cluster)
 	if err != nil {
@@ -331,12 +331,12 @@ func (m *Members) secret(cluster *clusterv1alpha1.Cluster) (*corev1.Secret, erro
 	}
 	secret, ok := object.(*corev1.Secret)
 	if !ok {
-		return nil, fmt.Errorf("cluster %s: there is no Secret %s/%s", cluster.Name, ref.Namespace, ref.Name)
+		return nil, fmt.Errorf("cluster %s: Secret %s/%s not found", cluster.Name, ref.Namespace, ref.Name)
 	}
 	return secret, nil
 }
 
-// leave is for a Cluster that is gone. Its objects stay for a moment: if it is registered again, only what differs is news.
+// leave handles a deleted Cluster. Its objects stay for a while: if it is registered again, watchers see only the differences.
 func (m *Members) leave(name string) {
 	s := m.sources[name]
 	if s == nil || !s.left.IsZero() {
@@ -349,13 +349,13 @@ func (m *Members) leave(name string) {
 	}
 }
 
-// sweep lets go of what is not followed any more.
+// sweep removes the objects of members that are no longer watched.
 func (m *Members) sweep() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name, s := range m.sources {
 		if s.current != nil {
-			continue // it looks after itself
+			continue // a running source expires its own objects
 		}
 		if s.left.IsZero() {
 			s.expire(m.ctx)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
 
@@ -25,55 +27,79 @@ import (
 )
 
 const (
-	// firstPause doubles up to longestPause while a stream cannot be opened. For what will not change soon, as a member that does not serve the
-	// kind or does not let us read it, it doubles up to refusedPause.
+	// firstPause doubles up to longestPause while a stream cannot be opened. It doubles up to refusedPause if the member does
+	// not serve the kind or denies access, because that seldom changes soon.
 	firstPause   = 50 * time.Millisecond
 	longestPause = 2 * time.Second
 	refusedPause = 30 * time.Second
-	// pageSize is how many objects are listed at once from a member that cannot stream them.
+	// longestRelistPause bounds the pause before everything is read again because a watch has expired. The pause starts from
+	// firstPause after a watch that lived for steadyWatch.
+	longestRelistPause = 30 * time.Second
+	steadyWatch        = time.Minute
+	// pageSize is the page size of lists from a member that cannot stream them.
 	pageSize = 500
-	// readBuffer is what is read from a member before it is needed.
+	// readBuffer is the size of the read buffer of a watch.
 	readBuffer = 64 << 10
-	// maxPage bounds a page of a list, and maxStatus an error.
+	// maxPage bounds a page of a list, and maxStatus an error response.
 	maxPage   = 256 << 20
 	maxStatus = 64 << 10
 )
 
+// relistBackoff returns the pauses before relists that follow an expired watch.
+func relistBackoff() wait.Backoff {
+	return wait.Backoff{Duration: firstPause, Factor: 2, Jitter: 0.5, Steps: math.MaxInt, Cap: longestRelistPause}
+}
+
 // stream keeps a feed up to date with the objects of a resource.
+//
+// It is not a client-go Reflector because it passes encoded objects on: a Reflector decodes every object.
 type stream struct {
 	client *http.Client
 	base   *url.URL
 	path   string
 	feed   *feed
-	// failed is told why the member could not be followed.
+	// failed is called with each reason why the member could not be watched.
 	failed func(error)
-	// await returns when it makes sense to try, which is not while the member gives no signs of life.
+	// await blocks while the member is unreachable.
 	await func(context.Context)
 
-	// metadataOnly leaves out all but the metadata of objects.
+	// metadataOnly requests nothing but the metadata of objects.
 	metadataOnly bool
-	// lists is set for a member that cannot send everything in a watch.
+	// lists is set if the member cannot send the initial state in a watch.
 	lists bool
+	// watchingSince is when the current request had sent the initial state, or zero.
+	watchingSince time.Time
 
 	mu     sync.Mutex
-	cancel context.CancelFunc // of the request under way
+	cancel context.CancelFunc // of the current request
 }
 
-// run follows until the context ends.
+// run watches until the context ends.
 func (s *stream) run(ctx context.Context) {
-	position, pause := "", firstPause
+	position, pause, relist := "", firstPause, relistBackoff()
+	expiries := 0 // in a row
 	for ctx.Err() == nil {
 		s.await(ctx)
+		s.watchingSince = time.Time{}
 		next, err := s.attempt(ctx, position)
+		if !s.watchingSince.IsZero() && time.Since(s.watchingSince) >= steadyWatch {
+			relist, expiries = relistBackoff(), 0
+		}
 		switch {
 		case err == nil:
 			position, pause = next, firstPause
 			continue
 		case ctx.Err() != nil:
 			return
-		case isExpired(err) && position != "":
-			// Not a failure: the member has forgotten where we were, and we look at everything again.
+		case isExpired(err):
+			// One expiry is no failure: the member no longer has the events since our position. If it repeats, reading everything
+			// takes longer than the member keeps its events, and the objects shown are older than usual.
+			if expiries++; expiries > 1 {
+				s.feed.lost(time.Now())
+				s.failed(fmt.Errorf("watches expire before they can start; the member keeps too few events for so many objects: %w", err))
+			}
 			position = ""
+			sleep(ctx, relist.Step())
 			continue
 		case !s.lists && position == "" && cannotStream(err):
 			s.lists = true
@@ -82,7 +108,7 @@ func (s *stream) run(ctx context.Context) {
 		position = next
 		s.feed.lost(time.Now())
 		s.failed(err)
-		sleep(ctx, pause)
+		sleep(ctx, pause/2+rand.N(pause)) // jitter keeps many streams apart
 		longest := longestPause
 		if isRefused(err) {
 			longest = refusedPause
@@ -91,7 +117,7 @@ func (s *stream) run(ctx context.Context) {
 	}
 }
 
-// attempt is advance until it is interrupted.
+// attempt calls advance with a context that interrupt cancels.
 func (s *stream) attempt(ctx context.Context, position string) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -101,7 +127,7 @@ func (s *stream) attempt(ctx context.Context, position string) (string, error) {
 	return s.advance(ctx, position)
 }
 
-// interrupt ends the request under way; the stream goes on from where it was.
+// interrupt ends the current request; the stream resumes from its position.
 func (s *stream) interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +136,7 @@ func (s *stream) interrupt() {
 	}
 }
 
-// advance lists or watches and returns how far it came.
+// advance lists or watches, and returns the position it reached.
 func (s *stream) advance(ctx context.Context, position string) (string, error) {
 	if position == "" && s.lists {
 		return s.list(ctx)
@@ -118,9 +144,9 @@ func (s *stream) advance(ctx context.Context, position string) (string, error) {
 	return s.watch(ctx, position)
 }
 
-// watch follows a watch to its end. Without a position it begins with everything there is.
+// watch reads a watch to its end. Without a position the watch starts with the initial state.
 func (s *stream) watch(ctx context.Context, position string) (string, error) {
-	// Watches end at different times, so that they are not all opened again together.
+	// Random timeouts keep watches from being reopened all at once.
 	query := url.Values{"watch": {"true"}, "allowWatchBookmarks": {"true"}, "timeoutSeconds": {strconv.Itoa(300 + rand.IntN(300))}}
 	initial := position == ""
 	if initial {
@@ -135,17 +161,20 @@ func (s *stream) watch(ctx context.Context, position string) (string, error) {
 		return position, fmt.Errorf("watching: %w", err)
 	}
 	defer response.Body.Close()
-	if initial {
+	switch {
+	case initial:
 		s.feed.begin()
-	} else if !s.feed.resumed() {
+	case !s.feed.resumed():
 		return "", nil
+	default:
+		s.watchingSince = time.Now()
 	}
 	events := frames{reader: bufio.NewReaderSize(response.Body, readBuffer)}
 	for n := 0; ; n++ {
 		frame, err := events.next()
 		switch {
 		case errors.Is(err, io.EOF) && initial:
-			return "", fmt.Errorf("watching: %w before everything was sent", io.ErrUnexpectedEOF)
+			return "", fmt.Errorf("watching: %w before the initial state was complete", io.ErrUnexpectedEOF)
 		case errors.Is(err, io.EOF) && n == 0 && time.Since(began) < time.Second:
 			return position, errors.New("watching: the watch was closed at once")
 		case errors.Is(err, io.EOF):
@@ -162,7 +191,7 @@ func (s *stream) watch(ctx context.Context, position string) (string, error) {
 		}
 		if initial && end {
 			s.feed.end()
-			initial = false
+			initial, s.watchingSince = false, time.Now()
 		}
 		if !initial {
 			position = version
@@ -170,7 +199,7 @@ func (s *stream) watch(ctx context.Context, position string) (string, error) {
 	}
 }
 
-// take puts an event into the feed.
+// take applies an event to the feed.
 func (s *stream) take(frame []byte) (version string, end bool, err error) {
 	e, err := parseEvent(frame)
 	if err != nil {
@@ -201,14 +230,14 @@ func (s *stream) take(frame []byte) (version string, end bool, err error) {
 	return version, end, err
 }
 
-// note tells of an object that could not be taken in. The others are not to suffer from it.
+// note reports an object that the feed refused. The other objects are not affected.
 func (s *stream) note(err error) {
 	if err != nil {
 		s.failed(err)
 	}
 }
 
-// list lists everything there is, in pages.
+// list lists all objects, in pages.
 func (s *stream) list(ctx context.Context) (string, error) {
 	s.feed.begin()
 	query := url.Values{"limit": {strconv.Itoa(pageSize)}}
@@ -244,7 +273,7 @@ func (s *stream) page(ctx context.Context, query url.Values) (page, error) {
 	return parsePage(body)
 }
 
-// get asks the member. An answer that is an error is returned as one.
+// get sends a request to the member. An error response is returned as an error.
 func (s *stream) get(ctx context.Context, query url.Values) (*http.Response, error) {
 	at := *s.base
 	at.Path += s.path
@@ -285,7 +314,7 @@ func (s *stream) accept(query url.Values) string {
 	}
 }
 
-// statuses reads the errors of members.
+// statuses decodes error responses of members.
 var statuses = func() runtime.Decoder {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
@@ -295,17 +324,17 @@ var statuses = func() runtime.Decoder {
 
 func isExpired(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
 
-// cannotStream reports whether a member is too old to send everything in a watch.
+// cannotStream reports whether a member is too old to send the initial state in a watch.
 func cannotStream(err error) bool { return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) }
 
-// isRefused reports whether a member has looked at the request and will not serve it.
+// isRefused reports whether a member has understood the request and will not serve it.
 func isRefused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsNotAcceptable(err)
 }
 
-// sleep waits, a little longer or shorter than told so that many do not wake up at once.
+// sleep waits, or returns when the context ends.
 func sleep(ctx context.Context, pause time.Duration) {
-	timer := time.NewTimer(pause/2 + time.Duration(rand.Int64N(int64(pause))))
+	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -313,7 +342,7 @@ func sleep(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// explain logs why a member is not followed, once for each new reason.
+// explain logs why a member cannot be watched, once for each new reason.
 func explain(ctx context.Context, path string) func(error) {
 	var last string
 	return func(err error) {
@@ -324,11 +353,11 @@ func explain(ctx context.Context, path string) func(error) {
 		logger := klog.FromContext(ctx)
 		switch {
 		case apierrors.IsForbidden(err):
-			logger.Info("The member does not let us read; if that stays so, repeat `cellplane join` to renew our rights there", "path", path, "err", err)
+			logger.Info("the member denies read access; if this persists, run `cellplane join` again to renew our access", "path", path, "err", err)
 		case fleet.Unreachable(err):
-			logger.V(2).Info("The member cannot be followed", "path", path, "err", err)
+			logger.V(2).Info("cannot watch the member", "path", path, "err", err)
 		default:
-			logger.Info("The member cannot be followed", "path", path, "err", err)
+			logger.Info("cannot watch the member", "path", path, "err", err)
 		}
 	}
 }

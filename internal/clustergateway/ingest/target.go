@@ -8,13 +8,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Target is a member that can be asked.
+// Target is a connection to a member.
 type Target struct {
 	Client *http.Client
 	Base   *url.URL
 }
 
-// Get asks the member for something.
+// Get sends a GET request to the member.
 func (t Target) Get(ctx context.Context, path string, query url.Values, header http.Header) (*http.Response, error) {
 	at := *t.Base
 	at.Path += path

@@ -9,20 +9,20 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// compressFrom is the size from which an answer is worth compressing; API servers think so too.
+// compressFrom is the smallest size of a compressed response: that of API servers.
 const compressFrom = 128 << 10
 
 var compressors = sync.Pool{New: func() any {
-	w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is one that there is
+	w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is valid
 	return w
 }}
 
-// compressor writes an answer, compressed if it is large and the client takes it so.
+// compressor writes a response, compressed if it is large and the client accepts that.
 type compressor struct {
 	w      http.ResponseWriter
 	accept bool
-	held   []byte       // what came before it was decided
-	zip    *gzip.Writer // nil if it is not compressed
+	held   []byte       // buffered until it is decided
+	zip    *gzip.Writer // nil if not compressed
 	begun  bool
 }
 
@@ -70,7 +70,7 @@ func (c *compressor) Write(b []byte) (int, error) {
 	return c.zip.Write(b)
 }
 
-// Close writes what is left.
+// Close writes the rest.
 func (c *compressor) Close() error {
 	if c.zip == nil {
 		_, err := c.w.Write(c.held)

@@ -14,19 +14,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/cellplane/cellplane/internal/clustercache"
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// envelope begins everything that is encoded as protobuf.
-const envelope = "k8s\x00"
-
-// encoder writes the objects of a resource in a form.
+// encoder encodes the objects of a resource in a form.
 type encoder struct {
 	*resource
 	form
 	now time.Time
 }
 
-// object returns an object on its own, as the answer to a get or inside of a watch event.
+// object returns an encoded object for a get response or a watch event.
 func (e *encoder) object(o clustercache.Object) ([]byte, error) {
 	switch {
 	case e.shape == table:
@@ -42,7 +40,7 @@ func (e *encoder) object(o clustercache.Object) ([]byte, error) {
 	}
 }
 
-// itemKind is what the objects of an answer are.
+// itemKind is the kind of the objects in a response.
 func (e *encoder) itemKind() schema.GroupVersionKind {
 	if e.shape == metadataOnly {
 		return e.version.WithKind("PartialObjectMetadata")
@@ -50,7 +48,7 @@ func (e *encoder) itemKind() schema.GroupVersionKind {
 	return e.kind
 }
 
-// listKind is what a list of them is.
+// listKind is the kind of a list.
 func (e *encoder) listKind() schema.GroupVersionKind {
 	switch e.shape {
 	case table:
@@ -62,7 +60,7 @@ func (e *encoder) listKind() schema.GroupVersionKind {
 	}
 }
 
-// item returns an object as it is inside of a list: without an envelope in protobuf, and as a row of a Table.
+// item returns an encoded object for a list: without an envelope in protobuf, as a row in a Table.
 func (e *encoder) item(o clustercache.Object) ([]byte, error) {
 	switch {
 	case e.shape == table:
@@ -90,14 +88,14 @@ func (e *encoder) item(o clustercache.Object) ([]byte, error) {
 	}
 }
 
-// metadata returns the metadata of an object alone. It is the first field of every object.
+// metadata returns the encoded metadata of an object.
 func (e *encoder) metadata(o clustercache.Object) ([]byte, error) {
 	encoded, err := metadataOf(o.Raw)
 	if err != nil {
 		return nil, err
 	}
 	if e.isProtobuf() {
-		return protowire.AppendBytes(protowire.AppendTag(nil, objectMetadata, protowire.BytesType), encoded), nil
+		return objbytes.AppendBytes(nil, objbytes.ObjectMetadata, encoded), nil
 	}
 	partial, err := e.partial(encoded)
 	if err != nil {
@@ -119,7 +117,7 @@ func (e *encoder) partial(encoded []byte) (*metav1.PartialObjectMetadata, error)
 	return partial, nil
 }
 
-// row returns an object as a row of a Table.
+// row returns an object as a Table row.
 func (e *encoder) row(o clustercache.Object) ([]byte, error) {
 	object, err := e.decodeCached(o.Raw)
 	if err != nil {
@@ -156,7 +154,7 @@ func (e *encoder) tableOf(o clustercache.Object, headers bool) ([]byte, error) {
 	return e.tableAround(row, formatVersion(o.Version), headers)
 }
 
-// tableAround returns a Table with one row that is encoded already.
+// tableAround returns a Table with one encoded row.
 func (e *encoder) tableAround(row []byte, version string, headers bool) ([]byte, error) {
 	t := struct {
 		metav1.TypeMeta   `json:",inline"`
@@ -171,7 +169,7 @@ func (e *encoder) tableAround(row []byte, version string, headers bool) ([]byte,
 	return json.Marshal(t)
 }
 
-// bookmark returns what stands in for an object in a bookmark.
+// bookmark returns the object of a bookmark.
 func (e *encoder) bookmark(version uint64, initialEnd bool) ([]byte, error) {
 	meta := metav1.ObjectMeta{ResourceVersion: formatVersion(version)}
 	if initialEnd {
@@ -181,7 +179,7 @@ func (e *encoder) bookmark(version uint64, initialEnd bool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw := protowire.AppendBytes(protowire.AppendTag(nil, objectMetadata, protowire.BytesType), encoded)
+	raw := objbytes.AppendBytes(nil, objbytes.ObjectMetadata, encoded)
 	if e.shape != table {
 		return e.object(clustercache.Object{Raw: raw, Version: version})
 	}
@@ -196,7 +194,7 @@ func (e *encoder) bookmark(version uint64, initialEnd bool) ([]byte, error) {
 	return e.tableAround(row, formatVersion(version), false)
 }
 
-// writeEvent frames a watch event. The object is encoded already.
+// writeEvent writes a watch event with an encoded object.
 func (e *encoder) writeEvent(w io.Writer, kind string, object []byte) error {
 	if !e.isProtobuf() {
 		for _, part := range []string{`{"type":"`, kind, `","object":`} {
@@ -210,49 +208,30 @@ func (e *encoder) writeEvent(w io.Writer, kind string, object []byte) error {
 		_, err := io.WriteString(w, "}\n")
 		return err
 	}
-	extension := protowire.SizeTag(1) + protowire.SizeBytes(len(object))
-	size := protowire.SizeTag(1) + protowire.SizeBytes(len(kind)) + protowire.SizeTag(2) + protowire.SizeBytes(extension)
+	extension := objbytes.SizeBytes(objbytes.RawExtensionRaw, len(object))
+	size := objbytes.SizeBytes(objbytes.WatchEventType, len(kind)) + objbytes.SizeBytes(objbytes.WatchEventObject, extension)
 	frame := binary.BigEndian.AppendUint32(make([]byte, 0, 4+size), uint32(size))
-	frame = protowire.AppendString(protowire.AppendTag(frame, 1, protowire.BytesType), kind)
-	frame = protowire.AppendVarint(protowire.AppendTag(frame, 2, protowire.BytesType), uint64(extension))
-	frame = protowire.AppendBytes(protowire.AppendTag(frame, 1, protowire.BytesType), object)
+	frame = objbytes.AppendString(frame, objbytes.WatchEventType, kind)
+	frame = protowire.AppendVarint(protowire.AppendTag(frame, objbytes.WatchEventObject, protowire.BytesType), uint64(extension))
+	frame = objbytes.AppendBytes(frame, objbytes.RawExtensionRaw, object)
 	_, err := w.Write(frame)
 	return err
 }
 
-// enveloped puts an encoded object into the envelope of API servers.
+// enveloped wraps an encoded object in a protobuf envelope.
 func enveloped(kind schema.GroupVersionKind, raw []byte) []byte {
 	apiVersion, name := kind.ToAPIVersionAndKind()
 	unknown := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: apiVersion, Kind: name}, Raw: raw}
-	out := make([]byte, len(envelope)+unknown.Size())
-	copy(out, envelope)
-	n, _ := unknown.MarshalToSizedBuffer(out[len(envelope):]) // the buffer has just the size
-	return out[:len(envelope)+n]
+	out := make([]byte, len(objbytes.ProtobufPrefix)+unknown.Size())
+	copy(out, objbytes.ProtobufPrefix)
+	n, _ := unknown.MarshalToSizedBuffer(out[len(objbytes.ProtobufPrefix):]) // the buffer has the exact size
+	return out[:len(objbytes.ProtobufPrefix)+n]
 }
-
-const objectMetadata = 1
 
 // metadataOf returns the encoded metadata of an object.
 func metadataOf(raw []byte) ([]byte, error) {
-	for len(raw) > 0 {
-		number, wire, n := protowire.ConsumeTag(raw)
-		if n < 0 {
-			return nil, protowire.ParseError(n)
-		}
-		raw = raw[n:]
-		if number == objectMetadata && wire == protowire.BytesType {
-			value, n := protowire.ConsumeBytes(raw)
-			if n < 0 {
-				return nil, protowire.ParseError(n)
-			}
-			return value, nil
-		}
-		if n = protowire.ConsumeFieldValue(number, wire, raw); n < 0 {
-			return nil, protowire.ParseError(n)
-		}
-		raw = raw[n:]
-	}
-	return nil, nil
+	metadata, err := objbytes.ProtobufMetadata(raw)
+	return metadata.Value, err
 }
 
 func formatVersion(version uint64) string { return strconv.FormatUint(version, 10) }

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// newEventFields are what selectors call the fields of events in events.k8s.io/v1.
+// newEventFields maps the selectable fields of events.k8s.io/v1 to those of v1.
 var newEventFields = map[string]string{
 	"metadata.name":             "metadata.name",
 	"metadata.namespace":        "metadata.namespace",
@@ -24,11 +24,11 @@ var newEventFields = map[string]string{
 	"type":                      "type",
 }
 
-// newEvent makes an event of events.k8s.io/v1 of one of v1. They are the same object under different names of fields.
+// newEvent converts a v1 event to events.k8s.io/v1. Both are the same object with different field names.
 func newEvent(object runtime.Object) (runtime.Object, error) {
 	event, ok := object.(*corev1.Event)
 	if !ok {
-		return nil, fmt.Errorf("%T is no event", object)
+		return nil, fmt.Errorf("%T is not an event", object)
 	}
 	made := &eventsv1.Event{
 		ObjectMeta:               event.ObjectMeta,

@@ -16,7 +16,7 @@ import (
 
 var codecs = serializer.NewCodecFactory(clientscheme.Scheme)
 
-// shape is how much of an object is wanted.
+// shape is what a client wants of an object.
 type shape int
 
 const (
@@ -25,20 +25,20 @@ const (
 	table
 )
 
-// form is how a client wants to be answered.
+// form is the format of a response.
 type form struct {
 	shape     shape
 	mediaType string
 	pretty    bool
-	// version is that of meta.k8s.io which Tables and metadata are in.
+	// version is the version of meta.k8s.io of Tables and metadata.
 	version schema.GroupVersion
-	// include is what rows of a Table hold of the object.
+	// include is what the rows of a Table contain of the object.
 	include metav1.IncludeObjectPolicy
 }
 
 func (f form) isProtobuf() bool { return f.mediaType == runtime.ContentTypeProtobuf }
 
-// key tells forms apart in which the same event looks different.
+// key identifies forms in which an event is encoded alike.
 func (f form) key() string {
 	key := f.mediaType
 	switch f.shape {
@@ -50,7 +50,7 @@ func (f form) key() string {
 	return key
 }
 
-// formOf reads what a client accepts. The error can be written as it is.
+// formOf reads the form that a client accepts. The error can be written as it is.
 func formOf(r *http.Request) (form, error) {
 	options, _, err := negotiation.NegotiateOutputMediaType(r, codecs, shapes{})
 	if err != nil {
@@ -76,7 +76,7 @@ func formOf(r *http.Request) (form, error) {
 	return f, nil
 }
 
-// shapes says which shapes there are in which encodings.
+// shapes restricts the shapes by encoding.
 type shapes struct{}
 
 // AllowsMediaTypeTransform implements negotiation.EndpointRestrictions.
@@ -106,7 +106,7 @@ func (shapes) AllowsServerVersion(string) bool { return false }
 // AllowsStreamSchema implements negotiation.EndpointRestrictions.
 func (shapes) AllowsStreamSchema(s string) bool { return s == "watch" }
 
-// refuse answers with an error in the form that the client asks for.
-func refuse(w http.ResponseWriter, r *http.Request, err error) {
+// WriteError writes an error as a Status in the format the client accepts.
+func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{Version: "v1"}, w, r)
 }

@@ -14,16 +14,16 @@ import (
 	"github.com/cellplane/cellplane/internal/clustergateway/views"
 )
 
-// get answers with one object.
+// get serves one object.
 func (s *Server) get(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, e *encoder, warnings warner) {
 	if version := r.URL.Query().Get("resourceVersion"); version != "" && version != "0" {
 		n, err := strconv.ParseUint(version, 10, 64)
 		if err != nil {
-			refuse(w, r, apierrors.NewBadRequest("resourceVersion: "+err.Error()))
+			WriteError(w, r, apierrors.NewBadRequest("resourceVersion: "+err.Error()))
 			return
 		}
 		if err := e.store.Foreign(n); err != nil {
-			refuse(w, r, err)
+			WriteError(w, r, err)
 			return
 		}
 	}
@@ -32,11 +32,11 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, info *request.Reque
 		err = apierrors.NewNotFound(e.GroupResource(), info.Name)
 	}
 	if err != nil && r.Header.Get(views.ContestedHeader) != "" {
-		// Nobody shows any, says the gateway that asks: it is on its way from one share to another.
+		// The gateway asks because no share shows the object: it is moving between shares.
 		object, err = e.store.GetAmong(s.shows, info.Namespace, info.Name)
 	}
 	if err != nil {
-		refuse(w, r, err)
+		WriteError(w, r, err)
 		return
 	}
 	warnings.object(e.resource, object, e.store.Clusters())
@@ -45,7 +45,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, info *request.Reque
 		body, err = e.dress(body)
 	}
 	if err != nil {
-		refuse(w, r, apierrors.NewInternalError(err))
+		WriteError(w, r, apierrors.NewInternalError(err))
 		return
 	}
 	out := newCompressor(w, r, e.mediaType)
@@ -57,7 +57,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, info *request.Reque
 	}
 }
 
-// dress makes JSON what the client wants to look at.
+// dress converts JSON to the format that the client accepts.
 func (e *encoder) dress(body []byte) ([]byte, error) {
 	switch {
 	case e.mediaType == runtime.ContentTypeYAML:
@@ -71,10 +71,10 @@ func (e *encoder) dress(body []byte) ([]byte, error) {
 	}
 }
 
-// versionsSubresource is where gateways ask which version of a member an object was shown with.
+// versionsSubresource maps a version of ours to the version of the member.
 const versionsSubresource = "memberversion"
 
-// MemberVersion is the answer to that question.
+// MemberVersion is the response of that subresource.
 type MemberVersion struct {
 	// Cluster is the member, and empty for a template.
 	Cluster string `json:"cluster"`
@@ -82,18 +82,18 @@ type MemberVersion struct {
 	ResourceVersion string `json:"resourceVersion"`
 }
 
-// memberVersion tells which member, and which version there, the client saw that got a version from here.
+// memberVersion serves the member and its version of the object that a client got with a version of ours.
 func (s *Server) memberVersion(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, res *resource) {
 	version, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
 	if err != nil {
-		refuse(w, r, apierrors.NewBadRequest("version: "+err.Error()))
+		WriteError(w, r, apierrors.NewBadRequest("version: "+err.Error()))
 		return
 	}
 	cluster, memberVersion, ok := res.store.MemberVersion(info.Namespace, info.Name, version)
 	if !ok {
-		refuse(w, r, expired())
+		WriteError(w, r, expired())
 		return
 	}
 	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
-	_ = json.NewEncoder(w).Encode(MemberVersion{Cluster: cluster, ResourceVersion: memberVersion}) // a client that is gone needs no answer
+	_ = json.NewEncoder(w).Encode(MemberVersion{Cluster: cluster, ResourceVersion: memberVersion}) // the client may have gone
 }

@@ -7,20 +7,20 @@ import (
 	"io"
 	"net/http"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/cellplane/cellplane/internal/clustercache"
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// list answers with a list.
+// list serves a list.
 func (s *Server) list(w http.ResponseWriter, r *http.Request, q *question, e *encoder) {
 	options := clustercache.ListOptions{Filter: q.filter, Limit: int(q.Limit), Continue: q.Continue}
 	if q.version != 0 {
 		if err := e.store.Foreign(q.version); err != nil {
-			refuse(w, r, err)
+			WriteError(w, r, err)
 			return
 		}
 	}
@@ -29,7 +29,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, q *question, e *en
 	}
 	list, err := e.store.List(options)
 	if err != nil {
-		refuse(w, r, err)
+		WriteError(w, r, err)
 		return
 	}
 	defer list.Close()
@@ -59,14 +59,14 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, q *question, e *en
 	}
 }
 
-// bufferedList answers with a list that must be known as a whole before its first byte.
+// bufferedList serves a list that must be complete before its first byte is sent.
 func (e *encoder) bufferedList(w http.ResponseWriter, r *http.Request, list *clustercache.List, encode func(*clustercache.List) ([]byte, error)) error {
 	body, err := encode(list)
 	if err != nil {
-		if _, ok := err.(apierrors.APIStatus); !ok { // those of the store are not wrapped
+		if _, ok := err.(apierrors.APIStatus); !ok { // the store does not wrap its errors
 			err = apierrors.NewInternalError(err)
 		}
-		refuse(w, r, err)
+		WriteError(w, r, err)
 		return nil
 	}
 	out := newCompressor(w, r, e.mediaType)
@@ -84,9 +84,8 @@ func (e *encoder) appendText(list *clustercache.List) ([]byte, error) {
 	return e.dress(out.Bytes())
 }
 
-// appendProtobuf makes a list of what is not kept encoded as it is wanted.
+// appendProtobuf encodes a list whose objects are not cached in the form the client wants.
 func (e *encoder) appendProtobuf(list *clustercache.List) ([]byte, error) {
-	const listMetadata, listItems = 1, 2
 	var items []byte
 	for object, err := range list.Objects() {
 		if err != nil {
@@ -96,14 +95,14 @@ func (e *encoder) appendProtobuf(list *clustercache.List) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		items = protowire.AppendBytes(protowire.AppendTag(items, listItems, protowire.BytesType), item)
+		items = objbytes.AppendBytes(items, objbytes.ListItems, item)
 	}
 	meta := listMeta(list)
 	encoded, err := meta.Marshal()
 	if err != nil {
 		return nil, err
 	}
-	raw := protowire.AppendBytes(protowire.AppendTag(make([]byte, 0, len(items)+len(encoded)+16), listMetadata, protowire.BytesType), encoded)
+	raw := objbytes.AppendBytes(make([]byte, 0, len(items)+len(encoded)+16), objbytes.ObjectMetadata, encoded)
 	return enveloped(e.listKind(), append(raw, items...)), nil
 }
 

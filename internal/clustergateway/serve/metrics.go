@@ -18,40 +18,40 @@ import (
 	"github.com/cellplane/cellplane/internal/clustergateway/ingest"
 )
 
-// Members are those who know the metrics of their pods and nodes.
+// Members are the clusters that serve metrics of their pods and nodes.
 type Members interface {
 	Names() []string
 	Client(cluster string) (ingest.Target, bool)
 }
 
-// Metrics answers for metrics.k8s.io with what all members say. Nothing is kept: metrics are of the moment.
+// Metrics serves metrics.k8s.io by merging the responses of all members. Nothing is cached.
 type Metrics struct{ members Members }
 
 // NewMetrics returns Metrics of members.
 func NewMetrics(members Members) *Metrics { return &Metrics{members} }
 
 const (
-	// maxMetrics bounds what one member may say, and atOnce how many are asked at a time.
+	// maxMetrics bounds the response of a member, and atOnce the number of concurrent requests.
 	maxMetrics = 256 << 20
 	atOnce     = 32
 )
 
-// metricsList is a list of pods' or nodes' metrics, of which nothing but the metadata matters here.
+// metricsList is a list of PodMetrics or NodeMetrics. Only their metadata is read.
 type metricsList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata"`
 	Items           []map[string]any `json:"items"`
 }
 
-// ServeHTTP asks the members and puts together what they say.
+// ServeHTTP requests metrics from the members and merges them.
 func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	info, err := resolver.NewRequestInfo(r)
 	if err != nil {
-		refuse(w, r, apierrors.NewBadRequest(err.Error()))
+		WriteError(w, r, apierrors.NewBadRequest(err.Error()))
 		return
 	}
 	if r.Method != http.MethodGet || info.Verb == "watch" {
-		refuse(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Verb))
+		WriteError(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Verb))
 		return
 	}
 	answers, lost := m.askAll(r)
@@ -77,23 +77,23 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if merged.Kind == "" {
-		refuse(w, r, apierrors.NewServiceUnavailable("no member has metrics of its "+info.Resource))
+		WriteError(w, r, apierrors.NewServiceUnavailable("no member serves metrics of "+info.Resource))
 		return
 	}
 	slices.SortStableFunc(merged.Items, func(a, b map[string]any) int { return strings.Compare(keyOf(a), keyOf(b)) })
-	// Names are unique for whoever reads this.
+	// Clients expect names to be unique.
 	merged.Items = slices.CompactFunc(merged.Items, func(a, b map[string]any) bool { return keyOf(a) == keyOf(b) })
 	writeJSON(w, merged)
 }
 
 func (m *Metrics) writeOne(w http.ResponseWriter, r *http.Request, resource, name string, answers []answer) {
 	if len(answers) == 0 {
-		refuse(w, r, apierrors.NewNotFound(schema.GroupResource{Group: "metrics.k8s.io", Resource: resource}, name))
+		WriteError(w, r, apierrors.NewNotFound(schema.GroupResource{Group: "metrics.k8s.io", Resource: resource}, name))
 		return
 	}
 	var object map[string]any
 	if err := json.Unmarshal(answers[0].body, &object); err != nil {
-		refuse(w, r, apierrors.NewInternalError(err))
+		WriteError(w, r, apierrors.NewInternalError(err))
 		return
 	}
 	mark(object, answers[0].cluster)
@@ -102,7 +102,7 @@ func (m *Metrics) writeOne(w http.ResponseWriter, r *http.Request, resource, nam
 
 func writeJSON(w http.ResponseWriter, object any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(object) // a client that is gone needs no answer
+	_ = json.NewEncoder(w).Encode(object) // the client may have gone
 }
 
 type answer struct {
@@ -110,7 +110,7 @@ type answer struct {
 	body    []byte
 }
 
-// askAll asks the members, in the order of their names. Those without metrics are left out; lost are those that should have them.
+// askAll requests metrics from the members, sorted by name. Members without metrics are left out; lost are those whose request failed.
 func (m *Metrics) askAll(r *http.Request) (answers []answer, lost []string) {
 	clusters := m.members.Names()
 	slices.Sort(clusters)
@@ -124,7 +124,7 @@ func (m *Metrics) askAll(r *http.Request) (answers []answer, lost []string) {
 			return nil
 		})
 	}
-	_ = group.Wait() // nobody fails
+	_ = group.Wait() // the functions return no errors
 	for i, cluster := range clusters {
 		switch {
 		case bodies[i] != nil:
@@ -156,7 +156,7 @@ func (m *Metrics) ask(ctx context.Context, r *http.Request, cluster string) (bod
 	return body, false
 }
 
-// mark says in an object which cluster it is of.
+// mark annotates an object with its cluster.
 func mark(object map[string]any, cluster string) {
 	metadata, ok := object["metadata"].(map[string]any)
 	if !ok {

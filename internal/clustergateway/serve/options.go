@@ -24,9 +24,9 @@ import (
 type question struct {
 	internalversion.ListOptions
 	filter clustercache.Filter
-	// version is what ResourceVersion says, 0 for "" and "0".
+	// version is the parsed ResourceVersion, 0 for "" and "0".
 	version uint64
-	// changed is closed when other clusters are shown than those in the filter.
+	// changed is closed when the set of shown clusters no longer is that of the filter.
 	changed <-chan struct{}
 }
 
@@ -49,7 +49,7 @@ func readQuestion(r *http.Request, info *request.RequestInfo, res *resource) (*q
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	if info.Name != "" { // of a path like watch/pods/name, or of the field selector itself
+	if info.Name != "" { // from a path like watch/pods/name, or from the field selector
 		named := fields.OneTermEqualSelector("metadata.name", info.Name)
 		if selected == nil || selected.Empty() {
 			selected = named
@@ -61,9 +61,9 @@ func readQuestion(r *http.Request, info *request.RequestInfo, res *resource) (*q
 	if q.ResourceVersion != "" {
 		if q.version, err = strconv.ParseUint(q.ResourceVersion, 10, 64); err != nil {
 			if isNumber(q.ResourceVersion) {
-				return q, expired() // of the merged lists of other surfaces
+				return q, expired() // a position of a merged list of another surface
 			}
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("Invalid value: %q: it is not a resourceVersion", q.ResourceVersion))
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("Invalid value: %q: not a resourceVersion", q.ResourceVersion))
 		}
 	}
 	q.Continue = ownToken(q.Continue, info.Namespace, res.namespaced)
@@ -73,12 +73,12 @@ func readQuestion(r *http.Request, info *request.RequestInfo, res *resource) (*q
 	return q, nil
 }
 
-// ownToken translates a token in the form of API servers, which gateways send that merge what several of us show. What is no such token is
-// left for the store to judge.
+// ownToken translates a continue token in the form of API servers. Gateways that merge several shares send it. Other tokens are left to
+// the store.
 func ownToken(given, namespace string, namespaced bool) string {
 	var token struct {
 		APIVersion string `json:"v"`
-		Version    int64  `json:"rv"` // -1 is whatever there is
+		Version    int64  `json:"rv"` // -1 is the current version
 		Start      string `json:"start"`
 	}
 	decoded, err := base64.RawURLEncoding.DecodeString(given)
@@ -102,5 +102,5 @@ func isNumber(text string) bool {
 }
 
 func expired() *apierrors.StatusError {
-	return apierrors.NewResourceExpired("the resourceVersion is too old or was not handed out here; list again and go on from there")
+	return apierrors.NewResourceExpired("the resourceVersion is too old or from another replica; list again and continue from there")
 }

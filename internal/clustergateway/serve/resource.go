@@ -13,7 +13,7 @@ import (
 	"github.com/cellplane/cellplane/internal/clustergateway/views"
 )
 
-// resource is a store as one group and version shows it.
+// resource is a store served in one group and version.
 type resource struct {
 	schema.GroupVersionResource
 	kind       schema.GroupVersionKind
@@ -21,12 +21,12 @@ type resource struct {
 	store      *clustercache.Store
 	namespaced bool
 	printer    columns.Printer
-	fields     map[string]string // what selectors call a field, and what the store calls it
-	// convert makes an object of this version of a cached one; nil if they are the same.
+	fields     map[string]string // field in selectors → field in the store
+	// convert converts a cached object to this version; nil if both are the same.
 	convert func(runtime.Object) (runtime.Object, error)
 }
 
-// resources returns everything that a view is served as.
+// resources returns all groups and versions of a view.
 func resources(view views.View, kind clustercache.Kind, store *clustercache.Store) []*resource {
 	plain := &resource{
 		GroupVersionResource: view.Resource,
@@ -56,10 +56,10 @@ func resources(view views.View, kind clustercache.Kind, store *clustercache.Stor
 	return all
 }
 
-// unmarshaler is what every object of Kubernetes is.
+// unmarshaler is implemented by every Kubernetes object.
 type unmarshaler interface{ Unmarshal(data []byte) error }
 
-// decode reads an object.
+// decode decodes an object.
 func (r *resource) decode(raw []byte) (runtime.Object, error) {
 	object, err := r.decodeCached(raw)
 	if err != nil || r.convert == nil {
@@ -89,7 +89,7 @@ func (r *resource) decodeCached(raw []byte) (runtime.Object, error) {
 	return object, nil
 }
 
-// selector translates a field selector to what the store calls its fields.
+// selector translates a field selector to the fields of the store.
 func (r *resource) selector(given fields.Selector) (fields.Selector, error) {
 	if given == nil {
 		return nil, nil

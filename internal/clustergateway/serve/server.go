@@ -19,21 +19,20 @@ import (
 	"github.com/cellplane/cellplane/internal/clustergateway/views"
 )
 
-// Server answers requests for member objects.
+// Server serves member objects.
 type Server struct {
 	resources map[schema.GroupVersionResource]*resource
-	// Ready reports whether everything that there is can be shown. Until then nothing is: what is missing would look as if it were not
-	// there.
+	// Ready reports whether all members have been read. Until then nothing is served: missing objects would look deleted.
 	Ready func() bool
-	// Shown returns the clusters that are shown, and what is closed when there are others; all says that nobody is left out.
+	// Shown returns the clusters that are shown, and a channel that is closed when this changes. If all is set, all clusters are shown.
 	Shown func() (clusters []string, all bool, changed <-chan struct{})
 	// Metrics serves metrics.k8s.io; it may be nil.
 	Metrics http.Handler
-	// Stopping is closed when watches are to go elsewhere.
+	// Stopping is closed on shutdown: watches end, and clients reconnect elsewhere.
 	Stopping <-chan struct{}
 }
 
-// New returns a Server that serves nothing yet.
+// New returns a Server without resources.
 func New() *Server {
 	return &Server{
 		resources: map[schema.GroupVersionResource]*resource{},
@@ -41,7 +40,7 @@ func New() *Server {
 	}
 }
 
-// Add serves what is in a store as a view. It must not be called any more when requests come in.
+// Add serves the objects of a store as a view. It must not be called while requests are served.
 func (s *Server) Add(view views.View, kind clustercache.Kind, store *clustercache.Store) {
 	for _, r := range resources(view, kind, store) {
 		s.resources[r.GroupVersionResource] = r
@@ -50,15 +49,15 @@ func (s *Server) Add(view views.View, kind clustercache.Kind, store *clustercach
 
 var resolver = &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 
-// ServeHTTP answers a request.
+// ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	info, err := resolver.NewRequestInfo(r)
 	if err != nil {
-		refuse(w, r, apierrors.NewBadRequest(err.Error()))
+		WriteError(w, r, apierrors.NewBadRequest(err.Error()))
 		return
 	}
 	if !s.Ready() {
-		refuse(w, r, unready())
+		WriteError(w, r, unready())
 		return
 	}
 	if s.Metrics != nil && info.APIGroup == "metrics.k8s.io" {
@@ -71,7 +70,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !info.IsResourceRequest || !found:
 		http.NotFound(w, r)
 	case r.Method != http.MethodGet:
-		refuse(w, r, apierrors.NewMethodNotSupported(gvr.GroupResource(), info.Verb))
+		WriteError(w, r, apierrors.NewMethodNotSupported(gvr.GroupResource(), info.Verb))
 	case info.Subresource == versionsSubresource:
 		s.memberVersion(w, r, info, res)
 	case info.Subresource != "":
@@ -82,7 +81,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func unready() error {
-	err := apierrors.NewServiceUnavailable("the clusters are being read; try again in a moment")
+	err := apierrors.NewServiceUnavailable("the cluster-gateway is still reading the clusters; try again in a moment")
 	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 	return err
 }
@@ -90,7 +89,7 @@ func unready() error {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, res *resource) {
 	f, err := formOf(r)
 	if err != nil {
-		refuse(w, r, err)
+		WriteError(w, r, err)
 		return
 	}
 	e := &encoder{resource: res, form: f, now: time.Now()}
@@ -105,7 +104,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, info *request.Req
 		}
 		switch {
 		case err != nil && !(q != nil && q.Watch):
-			refuse(w, r, err)
+			WriteError(w, r, err)
 		case q.Watch:
 			warnings.stale(res.store.Clusters())
 			s.watch(w, r, q, e, err)
@@ -115,17 +114,17 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, info *request.Req
 			s.list(w, r, q, e)
 		}
 	default:
-		refuse(w, r, apierrors.NewMethodNotSupported(res.GroupResource(), info.Verb))
+		WriteError(w, r, apierrors.NewMethodNotSupported(res.GroupResource(), info.Verb))
 	}
 }
 
-// limit limits a filter to the clusters that are shown. It returns what is closed when these are others.
+// limit restricts a filter to the clusters that are shown. It returns a channel that is closed when these change.
 func (s *Server) limit(filter *clustercache.Filter) <-chan struct{} {
 	clusters, all, changed := s.Shown()
 	if all {
 		return nil
 	}
-	// Names of clusters are values of labels.
+	// Cluster names are valid label values.
 	ours, err := labels.NewRequirement(names.ClusterLabel, selection.In, clusters)
 	if err != nil {
 		filter.Labels = labels.Nothing()
@@ -144,10 +143,10 @@ func (s *Server) shows(cluster string) bool {
 	return all || slices.Contains(clusters, cluster)
 }
 
-// failed is for an answer that cannot be finished: the client must not take what it got for all.
+// failed aborts a response that cannot be completed, so that the client does not take it for complete.
 func failed(r *http.Request, err error) {
 	if r.Context().Err() == nil {
-		klog.FromContext(r.Context()).V(2).Info("An answer could not be finished", "path", r.URL.Path, "err", err)
+		klog.FromContext(r.Context()).V(2).Info("could not complete a response", "path", r.URL.Path, "err", err)
 	}
 	panic(http.ErrAbortHandler)
 }

@@ -11,20 +11,20 @@ import (
 	"github.com/cellplane/cellplane/internal/clustercache"
 )
 
-// maxNamed bounds how many clusters a warning names.
+// maxNamed is the largest number of clusters in a warning.
 const maxNamed = 5
 
-// warner writes Warning headers, which kubectl and client-go show to their users.
+// warner writes Warning headers, which kubectl and client-go show to users.
 type warner struct{ header http.Header }
 
 func (w warner) add(text string) {
-	// A text that cannot be sent is not worth failing for.
+	// A warning that cannot be encoded is dropped.
 	if header, err := net.NewWarningHeader(299, "-", text); err == nil {
 		w.header.Add("Warning", header)
 	}
 }
 
-// stale warns of members that cannot be followed.
+// stale warns of members that cannot be watched.
 func (w warner) stale(clusters []clustercache.ClusterState) {
 	var lost []string
 	for _, cluster := range clusters {
@@ -37,7 +37,7 @@ func (w warner) stale(clusters []clustercache.ClusterState) {
 	}
 }
 
-// shadowed warns of objects that are not shown because others have their names.
+// shadowed warns of objects that are hidden by others of the same name.
 func (w warner) shadowed(res *resource, clusters []clustercache.ClusterState) {
 	var hidden []string
 	for _, cluster := range clusters {
@@ -50,7 +50,7 @@ func (w warner) shadowed(res *resource, clusters []clustercache.ClusterState) {
 	}
 }
 
-// object warns of what is to be known about one object.
+// object writes the warnings for one object.
 func (w warner) object(res *resource, o clustercache.Object, clusters []clustercache.ClusterState) {
 	if !o.Stale.IsZero() {
 		w.add(fmt.Sprintf("%s cannot be followed since %s: what is shown may be out of date", named(o.Cluster), o.Stale.UTC().Format(time.RFC3339)))

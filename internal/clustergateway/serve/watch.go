@@ -22,23 +22,23 @@ import (
 )
 
 const (
-	// defaultWatch is how long a watch is served at least whose client does not say.
+	// defaultWatch is the shortest watch of a client that sets no timeout.
 	defaultWatch = 30 * time.Minute
-	// bookmarkInterval is how often a client that wants to know is told how far an idle watch has come.
+	// bookmarkInterval is the interval of bookmarks in an idle watch.
 	bookmarkInterval = time.Minute
-	// ahead is how many events wait for a client. One that is further behind is the store's to cut.
+	// ahead is how many events are buffered for a client. The store closes the watch of a client that is further behind.
 	ahead = 128
-	// stuck is how long a client may leave what it is sent unread.
+	// stuck is the write timeout.
 	stuck = 30 * time.Second
 )
 
-// watch answers with a stream of events. What is wrong with the version that the client gave is an event, too.
+// watch serves a stream of events. An expired version is reported as an event, too.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, q *question, e *encoder, problem error) {
 	if e.mediaType == runtime.ContentTypeYAML {
 		e.mediaType = runtime.ContentTypeJSON
 	}
 	initial := q.SendInitialEvents != nil && *q.SendInitialEvents
-	// With a share of the clusters, others may show what is contested. The gateway that merges them looks it up.
+	// If we show a share of the clusters, another share may show a contested name. The gateway that merges the shares looks it up.
 	contested := q.changed != nil && r.Header.Get(views.ContestedHeader) != ""
 	options := clustercache.WatchOptions{Filter: q.filter, From: q.version, Contested: contested}
 	switch {
@@ -52,7 +52,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q *question, e *e
 	}
 	timeout := watchTime(q)
 	if q.AllowWatchBookmarks {
-		// A watch that ends soon deserves one before its end.
+		// A short watch gets a bookmark before its end.
 		options.Bookmarks = min(bookmarkInterval, max(timeout*4/5, time.Second))
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), timeout)
@@ -62,7 +62,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q *question, e *e
 		case <-s.Stopping:
 			cancel()
 		case <-q.changed:
-			cancel() // the client goes on with those that are shown then
+			cancel() // the client resumes with the new set of clusters
 		case <-ctx.Done():
 		}
 	}()
@@ -73,7 +73,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q *question, e *e
 	out := newEventWriter(w, e)
 	if problem != nil {
 		if !isExpired(problem) {
-			refuse(w, r, problem)
+			WriteError(w, r, problem)
 			return
 		}
 		out.begin()
@@ -90,7 +90,7 @@ func watchTime(q *question) time.Duration {
 	if q.TimeoutSeconds != nil && *q.TimeoutSeconds > 0 {
 		return time.Duration(*q.TimeoutSeconds) * time.Second
 	}
-	// Watches end at different times, so that they are not all opened again together.
+	// Random timeouts keep watches from being reopened all at once.
 	return defaultWatch + rand.N(defaultWatch)
 }
 
@@ -102,9 +102,9 @@ type eventWriter struct {
 	w        http.ResponseWriter
 	control  *http.ResponseController
 	buffered *bufio.Writer
-	// endOfInitial tells whether the client wants to know where the initial events end.
+	// endOfInitial is set if the client wants a bookmark after the initial events.
 	endOfInitial bool
-	// headed tells whether a Table with headers was sent.
+	// headed is set once a Table with column definitions was sent.
 	headed bool
 }
 
@@ -119,10 +119,10 @@ func (o *eventWriter) begin() {
 	}
 	o.w.Header().Set("Content-Type", contentType)
 	o.w.WriteHeader(http.StatusOK)
-	_ = o.control.Flush() // a client that is gone is noticed at the next event
+	_ = o.control.Flush() // the next write notices a client that has gone
 }
 
-// follow writes events until there are no more or the client is gone.
+// follow writes events until there are no more or the client has gone.
 func (o *eventWriter) follow(ctx context.Context, watcher *clustercache.Watcher) {
 	ctx, cancel := context.WithCancel(ctx)
 	events := make(chan *clustercache.Event, ahead)
@@ -144,7 +144,7 @@ func (o *eventWriter) follow(ctx context.Context, watcher *clustercache.Watcher)
 	}()
 	defer func() {
 		cancel()
-		for range events { // the reader must have ended before the watcher is closed
+		for range events { // the reader must end before the watcher is closed
 		}
 	}()
 	for event := range events {
@@ -163,7 +163,7 @@ func (o *eventWriter) follow(ctx context.Context, watcher *clustercache.Watcher)
 }
 
 func (o *eventWriter) flush() error {
-	// A connection without deadlines is one that a test made up.
+	// Only the connections of tests have no deadlines.
 	if err := o.control.SetWriteDeadline(time.Now().Add(stuck)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
@@ -173,7 +173,7 @@ func (o *eventWriter) flush() error {
 	if err := o.control.Flush(); err != nil {
 		return err
 	}
-	// An idle watch has nothing to write, and is not to end for that.
+	// An idle watch must not hit the write deadline.
 	if err := o.control.SetWriteDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
@@ -222,7 +222,7 @@ func (o *eventWriter) eventObject(object clustercache.Object, headers bool) ([]b
 	if o.shape != table {
 		return o.object(object)
 	}
-	// Rows tell how old something is, so that they are made when they are.
+	// Rows contain ages, so that they cannot be cached.
 	at := *o.encoder
 	at.now = time.Now()
 	return at.tableOf(object, headers)
@@ -246,6 +246,6 @@ func (o *eventWriter) problem(err error) {
 		object, failure = json.Marshal(content)
 	}
 	if failure == nil && o.writeEvent(o.buffered, string(watch.Error), object) == nil {
-		_ = o.flush() // it was the last word
+		_ = o.flush() // this was the last event
 	}
 }

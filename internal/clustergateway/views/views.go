@@ -1,5 +1,5 @@
-// Package views knows the kinds of member objects that can be shown, and under which groups and versions they are served. Gateways and
-// cluster-gateways have to agree about them.
+// Package views lists the kinds of member objects that can be shown, and the groups and versions in which they are served. Gateways and
+// cluster-gateways have to agree on them.
 package views
 
 import (
@@ -10,24 +10,24 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ContestedHeader is set in requests for watches by gateways that merge several shares of the clusters. They are told of names that objects of several
-// clusters have by DELETED events with the annotation names.ContestedAnnotation, and look up which of them is shown.
+// ContestedHeader is set in watch requests of gateways that merge several shares of the clusters. If objects of several clusters have one
+// name, such a watch gets DELETED events with the annotation names.ContestedAnnotation, and the gateway looks up which one is shown.
 const ContestedHeader = "Cellplane-Contested"
 
-// View is a kind of member objects.
+// View is a kind of member object.
 type View struct {
-	// Resource is what members are asked for.
+	// Resource is the resource to read from members.
 	Resource schema.GroupVersionResource
-	// Aliases are other groups and versions under which the same objects are served.
+	// Aliases are other groups and versions in which the same objects are served.
 	Aliases []schema.GroupVersionResource
-	// Templates tells whether the federation has objects of the kind itself, which are shown while there is none in a member.
+	// Templates is set if the federation has objects of the kind itself. They are shown until a member has them.
 	Templates bool
 }
 
-// Default returns the kinds that are member views unless something else is said.
+// Default returns the default views.
 func Default() []View { return slices.Clone(known) }
 
-// known are the kinds that can be views. What selectors may ask for and what a Table shows is known of them.
+// known are the possible views: their selectable fields and Table columns are defined.
 var known = []View{
 	{Resource: core("pods"), Templates: true},
 	{Resource: core("events"), Templates: true, Aliases: []schema.GroupVersionResource{{Group: "events.k8s.io", Version: "v1", Resource: "events"}}},
@@ -46,7 +46,7 @@ func Parse(names []string) ([]View, error) {
 		wanted := schema.ParseGroupResource(name)
 		i := slices.IndexFunc(known, func(v View) bool { return v.Resource.GroupResource() == wanted })
 		if i < 0 {
-			return nil, fmt.Errorf("%q cannot be a member view; those that can are %s", name, strings.Join(Names(known), ", "))
+			return nil, fmt.Errorf("%q cannot be a member view; choose from %s", name, strings.Join(Names(known), ", "))
 		}
 		if !slices.ContainsFunc(chosen, func(v View) bool { return v.Resource == known[i].Resource }) {
 			chosen = append(chosen, known[i])
@@ -64,7 +64,7 @@ func Names(views []View) []string {
 	return names
 }
 
-// Path returns where the API serves all objects of a resource.
+// Path returns the API path of all objects of a resource.
 func Path(resource schema.GroupVersionResource) string {
 	if resource.Group == "" {
 		return "/api/" + resource.Version + "/" + resource.Resource

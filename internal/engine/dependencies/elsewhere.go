@@ -17,7 +17,7 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/fleet"
-	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/placement"
 )
 
 // Elsewhere gives access to the other control planes. A template and its dependencies have different names and
@@ -87,7 +87,7 @@ func (e *Elsewhere) of(kind *cell.Kind, namespace string) *remote {
 		return nil
 	case kind == nil && namespace != "":
 		return nil // the kind is not served
-	case kind == nil || !kind.Namespaced || kinds.InNamespace(kind.GVR().GroupResource(), namespace) == kinds.OnHub:
+	case kind == nil || !kind.Namespaced || placement.InNamespace(kind.GVR().GroupResource(), namespace) == placement.OnHub:
 		return e.hub
 	default:
 		return e.cells

@@ -10,11 +10,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/transport"
 
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/fleet"
 )
-
-// GatewayUser is the user name of a gateway at control planes.
-const GatewayUser = "system:cellplane:gateway"
 
 const (
 	extraPrefix = "X-Remote-Extra-"
@@ -143,7 +141,7 @@ func begins(name, with string) bool {
 	return true
 }
 
-var gatewayUser = &user.DefaultInfo{Name: GatewayUser, Groups: []string{user.AllAuthenticated}}
+var gatewayUser = &user.DefaultInfo{Name: names.GatewayUser, Groups: []string{user.AllAuthenticated}}
 
 // AsGateway sets the user of a request to the gateway itself.
 func AsGateway(r *http.Request, scope Scope) { SetIdentity(r.Header, gatewayUser, scope) }

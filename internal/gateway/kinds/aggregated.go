@@ -30,7 +30,7 @@ func init() {
 	utilruntime.Must(conversion.RegisterConversions(discoveryScheme))
 }
 
-// aggregatedList serves a discovery document in the aggregated form, as often as possible with an empty 304.
+// aggregatedList serves an aggregated discovery document, with an empty 304 where possible.
 type aggregatedList struct {
 	list *apidiscoveryv2.APIGroupDiscoveryList
 	etag string
@@ -45,7 +45,7 @@ func newAggregatedList(list apidiscoveryv2.APIGroupDiscoveryList) *aggregatedLis
 func (a *aggregatedList) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	mediaType, _, err := negotiation.NegotiateOutputMediaType(r, discoveryCodecs, aggregated.DiscoveryEndpointRestrictions)
 	if err == nil && mediaType.Convert == nil {
-		err = apierrors.NewBadRequest("the document was asked for in no version")
+		err = apierrors.NewBadRequest("the Accept header names no version of the discovery document")
 	}
 	if err != nil {
 		responsewriters.ErrorNegotiated(err, metaCodecs, schema.GroupVersion{Version: "v1"}, w, r)

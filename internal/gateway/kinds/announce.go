@@ -22,7 +22,7 @@ func init() {
 	metav1.AddToGroupVersion(metaScheme, schema.GroupVersion{Version: "v1"})
 }
 
-// handlers returns what serves each discovery path, in the aggregated form and in the one of old.
+// handlers returns the handler of each discovery path, in the aggregated and the legacy format.
 func (d documents) handlers() map[string]http.Handler {
 	handlers := map[string]http.Handler{}
 	versions := &metav1.APIVersions{ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{}}
@@ -69,7 +69,7 @@ func resourceList(group string, version apidiscoveryv2.APIVersionDiscovery) *met
 	return list
 }
 
-// setKind names the kind, and its group and version where they are not those of the list.
+// setKind sets the kind, and its group and version where they differ from those of the list.
 func setKind(resource *metav1.APIResource, kind *metav1.GroupVersionKind, group, version string) {
 	if kind == nil {
 		return
@@ -80,10 +80,10 @@ func setKind(resource *metav1.APIResource, kind *metav1.GroupVersionKind, group,
 	}
 }
 
-// fixed serves one object.
+// fixed serves a constant object.
 type fixed struct{ object runtime.Object }
 
-// ServeHTTP writes the object in the form that the client asks for.
+// ServeHTTP writes the object in the format the client accepts.
 func (f fixed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	responsewriters.WriteObjectNegotiated(metaCodecs, negotiation.DefaultEndpointRestrictions, schema.GroupVersion{Version: "v1"}, w, r, http.StatusOK, f.object, false)
 }

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Announced are the resources that clients are told of. It never changes.
+// Announced is an immutable set of resources that discovery lists.
 type Announced struct {
 	versions map[schema.GroupVersion]map[string]bool
 	groups   map[string]bool
@@ -50,10 +50,10 @@ func (a *Announced) HasVersion(gv schema.GroupVersion) bool { return a.versions[
 // HasGroup reports whether any resource of a group is announced.
 func (a *Announced) HasGroup(group string) bool { return a.groups[group] }
 
-// Mark returns a short text that changes with what is announced.
+// Mark returns a short hash of the set.
 func (a *Announced) Mark() string { return a.mark }
 
-// MarkOf returns a short text that changes with what is announced of a version of a group.
+// MarkOf returns a short hash of the part of the set in a version of a group.
 func (a *Announced) MarkOf(gv schema.GroupVersion) string { return a.marks[gv] }
 
 func digest(texts []string) string {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -17,23 +18,23 @@ type Resource struct {
 	schema.GroupVersionResource
 	// Kind is the kind of its objects.
 	Kind string
-	// Namespaced tells whether its objects are in namespaces.
+	// Namespaced is set if its objects are in namespaces.
 	Namespaced bool
-	// Verbs are what can be done with it.
+	// Verbs are the supported verbs.
 	Verbs []string
 }
 
 // Can reports whether a verb is supported.
 func (r Resource) Can(verb string) bool { return slices.Contains(r.Verbs, verb) }
 
-// Catalog is what there is at one time. It never changes.
+// Catalog is an immutable snapshot of all resources.
 type Catalog struct {
 	resources map[schema.GroupVersionResource]Resource
-	// Kinds are the kinds that bindings can be called after.
+	// Kinds are the kinds that bindings can be named after.
 	Kinds slots.Kinds
-	// Announced are the resources that clients are told of.
+	// Announced are the resources in discovery.
 	Announced *Announced
-	// announcements tell them so, by path.
+	// announcements are the discovery handlers, by path.
 	announcements map[string]http.Handler
 }
 
@@ -52,7 +53,7 @@ func (c *Catalog) All(yield func(Resource) bool) {
 	}
 }
 
-// Handler returns what announces the resources under a discovery path, nil if there is nothing.
+// Handler returns the handler of a discovery path, nil if there is none.
 func (c *Catalog) Handler(path string) http.Handler {
 	return c.announcements[strings.TrimSuffix(path, "/")]
 }
@@ -63,7 +64,7 @@ type documents struct {
 	Groups apidiscoveryv2.APIGroupDiscoveryList `json:"groups"`
 }
 
-// newCatalog makes a catalog of what the hub serves; cells are asked what they serve of it.
+// newCatalog returns a catalog of what the hub serves. Resources that live in cells are announced if all cells serve them.
 func newCatalog(hub documents, cells []documents, expose func(schema.GroupResource) bool, withMetrics bool) *Catalog {
 	c := &Catalog{resources: map[schema.GroupVersionResource]Resource{}}
 	served := make([]map[schema.GroupVersionResource]bool, len(cells))
@@ -83,7 +84,7 @@ func newCatalog(hub documents, cells []documents, expose func(schema.GroupResour
 		if !expose(r.GroupResource()) {
 			return false
 		}
-		if !r.Namespaced || InNamespace(r.GroupResource(), "any") == OnHub {
+		if !r.Namespaced || placement.InNamespace(r.GroupResource(), "any") == placement.OnHub {
 			return true
 		}
 		return !slices.ContainsFunc(served, func(cell map[schema.GroupVersionResource]bool) bool { return !cell[r.GroupVersionResource] })
@@ -122,7 +123,7 @@ func resourceOf(group, version string, r apidiscoveryv2.APIResourceDiscovery) Re
 	return resource
 }
 
-// filter returns the documents with some resources only. Versions and groups without any are left out.
+// filter returns the documents with the selected resources only. Empty versions and groups are left out.
 func (d documents) filter(keep func(Resource) bool) documents {
 	return documents{Core: filterList(d.Core, keep), Groups: filterList(d.Groups, keep)}
 }
@@ -149,7 +150,7 @@ func filterList(list apidiscoveryv2.APIGroupDiscoveryList, keep func(Resource) b
 	return kept
 }
 
-// withProxy adds the subresource of clusters that only gateways serve: a CustomResourceDefinition cannot have it.
+// withProxy adds clusters/proxy, which only gateways serve: a CustomResourceDefinition cannot have such a subresource.
 func withProxy(group string, r apidiscoveryv2.APIResourceDiscovery) apidiscoveryv2.APIResourceDiscovery {
 	if group != "cluster.karmada.io" || r.Resource != "clusters" {
 		return r

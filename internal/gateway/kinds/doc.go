@@ -1,6 +1,5 @@
-// Package kinds knows the resources that a gateway serves: which there are, which of them are namespaced, where their objects live,
-// and how they are announced to clients.
+// Package kinds knows the resources that a gateway serves, and serves their discovery documents.
 //
-// The hub says what there is. A resource whose objects live in cells is announced once every cell serves it; a gateway may be told to
-// announce some resources only.
+// Resources are those of the hub. A resource whose objects live in cells is announced once every cell serves it. A gateway may be
+// configured to announce some resources only.
 package kinds

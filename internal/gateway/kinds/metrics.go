@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// metricsGroup is what kubectl top looks for. The hub does not serve it: it is merged over the members.
+// metricsGroup is the group that kubectl top needs. The hub does not serve it: it is merged over the members.
 var metricsGroup = apidiscoveryv2.APIGroupDiscovery{
 	ObjectMeta: metav1.ObjectMeta{Name: "metrics.k8s.io"},
 	Versions: []apidiscoveryv2.APIVersionDiscovery{{

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// refreshEvery is how often control planes are asked whether something has changed; mostly the answer is an empty 304.
+	// refreshEvery is the interval of refreshes. Most responses are an empty 304.
 	refreshEvery  = 3 * time.Second
 	refreshWithin = 10 * time.Second
 )
@@ -33,7 +33,7 @@ type Registry struct {
 	// definition returns a CustomResourceDefinition of the hub, nil if there is none.
 	definition func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
 	metrics    func() bool
-	file       string // "" keeps nothing
+	file       string // "" stores nothing
 
 	current atomic.Pointer[Catalog]
 	known   chan struct{}
@@ -41,27 +41,27 @@ type Registry struct {
 	mu      sync.Mutex
 	sources map[*fleet.Upstream]*source
 	hubDocs *documents
-	// withMetrics tells whether metrics were to be announced when the catalog was made.
+	// withMetrics is whether the catalog announces metrics.
 	withMetrics bool
 }
 
-// Options say where a Registry gets to know resources.
+// Options configure a Registry.
 type Options struct {
 	// Hub is the connection to the hub.
 	Hub *fleet.Upstream
-	// Cells returns the connections to the cells of the moment.
+	// Cells returns the connections to the current cells.
 	Cells func() []*fleet.Upstream
-	// Expose says which resources are announced; nil means all.
+	// Expose selects the resources to announce; nil selects all.
 	Expose func(schema.GroupResource) bool
 	// Definition returns a CustomResourceDefinition of the hub, nil if there is none.
 	Definition func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
-	// Metrics says whether there are metrics of members to announce; nil means never.
+	// Metrics reports whether to announce metrics of members; nil means never.
 	Metrics func() bool
-	// Dir is where the hub's documents are kept; an empty one means nowhere.
+	// Dir is the directory in which the hub's documents are stored for a restart; empty means none.
 	Dir string
 }
 
-// NewRegistry returns a Registry that knows nothing yet.
+// NewRegistry returns a Registry without a Catalog.
 func NewRegistry(o Options) *Registry {
 	if o.Expose == nil {
 		o.Expose = func(schema.GroupResource) bool { return true }
@@ -94,14 +94,14 @@ func (r *Registry) Run(ctx context.Context) {
 	}
 }
 
-// Catalog returns what is known, nil before anything is.
+// Catalog returns the current catalog, nil before the first.
 func (r *Registry) Catalog() *Catalog { return r.current.Load() }
 
-// Known is closed when there is a Catalog.
+// Known returns a channel that is closed when there is a Catalog.
 func (r *Registry) Known() <-chan struct{} { return r.known }
 
-// Lookup returns a resource. If it is not known the hub is asked: a definition is there some time before the hub announces it, and who
-// has made it expects to use it.
+// Lookup returns a resource. If it is unknown the hub's CustomResourceDefinitions are checked: a definition exists some time before
+// discovery lists it, and its author expects to use it.
 func (r *Registry) Lookup(ctx context.Context, gvr schema.GroupVersionResource) (Resource, bool) {
 	if catalog := r.Catalog(); catalog != nil {
 		if resource, found := catalog.Lookup(gvr); found {
@@ -110,7 +110,7 @@ func (r *Registry) Lookup(ctx context.Context, gvr schema.GroupVersionResource) 
 	}
 	definition, err := r.definition(ctx, gvr.Resource+"."+gvr.Group)
 	if err != nil || definition == nil {
-		return Resource{}, false // with the hub down, what is not known is not there
+		return Resource{}, false // with the hub down, unknown resources do not exist
 	}
 	for _, version := range definition.Spec.Versions {
 		if version.Name == gvr.Version && version.Served {
@@ -124,7 +124,7 @@ func (r *Registry) Lookup(ctx context.Context, gvr schema.GroupVersionResource) 
 	return Resource{}, false
 }
 
-// refresh asks all control planes.
+// refresh reads the discovery documents of all control planes.
 func (r *Registry) refresh(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,7 +153,7 @@ func (r *Registry) ask(ctx context.Context) error {
 			return nil
 		})
 	}
-	_ = group.Wait() // sources remember their errors
+	_ = group.Wait() // sources keep their errors
 	r.sources = sources
 
 	hub := sources[r.hub]
@@ -171,7 +171,7 @@ func (r *Registry) ask(ctx context.Context) error {
 		}
 	}
 	if r.hubDocs == nil {
-		return fmt.Errorf("asking the hub what it serves: %w", errors.Join(hub.err, errors.New("nothing is known yet")))
+		return fmt.Errorf("reading discovery of the hub: %w", errors.Join(hub.err, errors.New("no resources are known yet")))
 	}
 	if changed || r.current.Load() == nil {
 		r.publish(upstreams[1:])
@@ -179,7 +179,7 @@ func (r *Registry) ask(ctx context.Context) error {
 	return hub.err
 }
 
-// publish makes the catalog. Cells that have never answered are left out: they would hide everything.
+// publish creates the catalog. Cells that have never answered are left out: they would hide everything.
 func (r *Registry) publish(cells []*fleet.Upstream) {
 	var served []documents
 	for _, cell := range cells {
@@ -194,7 +194,7 @@ func (r *Registry) publish(cells []*fleet.Upstream) {
 	}
 }
 
-// loadKept makes a first catalog of what was known before a restart.
+// loadKept creates a first catalog from the documents stored before a restart.
 func (r *Registry) loadKept(ctx context.Context) {
 	if r.file == "" {
 		return

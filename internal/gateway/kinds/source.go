@@ -19,7 +19,7 @@ const (
 	maxDocument = 64 << 20
 )
 
-// source is what one API server serves.
+// source has the discovery documents of one API server.
 type source struct {
 	upstream *fleet.Upstream
 	etags    [2]string
@@ -28,7 +28,7 @@ type source struct {
 	err      error
 }
 
-// refresh asks whether something has changed. If the API server does not answer, what it said last stays.
+// refresh reads the documents if they have changed. If the API server does not answer, the last ones stay.
 func (s *source) refresh(ctx context.Context) {
 	s.changed, s.err = false, nil
 	next := documents{}
@@ -41,8 +41,8 @@ func (s *source) refresh(ctx context.Context) {
 	}{{"/api", &next.Core}, {"/apis", &next.Groups}} {
 		changed, etag, err := s.get(ctx, part.path, s.etags[i], part.into)
 		if err != nil {
-			s.err = fmt.Errorf("asking %s what it serves: %w", s.upstream.Name(), err)
-			s.etags = [2]string{} // the parts may not fit together
+			s.err = fmt.Errorf("reading discovery of %s: %w", s.upstream.Name(), err)
+			s.etags = [2]string{} // the documents may be inconsistent
 			s.changed = false
 			return
 		}

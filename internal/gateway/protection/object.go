@@ -9,7 +9,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 )
 
-// object is what protection looks at in any object.
+// object has the fields of any object that protection needs.
 type object struct {
 	Metadata struct {
 		Name            string            `json:"name"`
@@ -24,7 +24,7 @@ type object struct {
 	} `json:"spec"`
 }
 
-// decode reads an object as API servers do, to whom "Metadata" is not metadata. A spec that has replicas of another type has none.
+// decode reads an object as API servers do: "Metadata" is not metadata. A spec whose replicas are not a number has none.
 func decode(data []byte) (*object, error) {
 	o := &object{}
 	if err := utiljson.Unmarshal(data, o); err == nil {
@@ -43,13 +43,13 @@ func decode(data []byte) (*object, error) {
 	return o, nil
 }
 
-// protectedByLabel reports whether the object says itself that it must not be deleted.
+// protectedByLabel reports whether a label of the object forbids its deletion.
 func (o *object) protectedByLabel() bool {
 	return o.Metadata.Labels[names.DeletionProtectedLabel] == names.DeletionProtectedAlways
 }
 
-// glass returns the reason for which the object's protection may be overridden, "" if there is none.
+// glass returns the reason to override the object's protection, "" if there is none.
 func (o *object) glass() string { return o.Metadata.Annotations[names.BreakGlassAnnotation] }
 
-// scaledToZero reports whether the object asks for no replicas.
+// scaledToZero reports whether the object has zero replicas.
 func (o *object) scaledToZero() bool { return o.Spec.Replicas != nil && *o.Spec.Replicas == 0 }

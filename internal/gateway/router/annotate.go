@@ -7,22 +7,22 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 )
 
-// What audit records say about where a request went.
+// Audit annotations for the destination of a request.
 const (
 	cellAnnotation  = "cellplane.io/cell"
 	epochAnnotation = "cellplane.io/epoch"
 )
 
-var errNoRequestInfo = errors.New("the request was not resolved before it was routed")
+var errNoRequestInfo = errors.New("the request has no RequestInfo")
 
-// annotate notes in the audit record which control plane took a request.
+// annotate records the control plane that served a request in its audit event.
 func annotate(ctx context.Context, cell, epoch string) {
 	record := audit.AuditContextFrom(ctx)
 	if record == nil {
 		return
 	}
 	if _, noted := record.GetEventAnnotation(cellAnnotation); noted {
-		return // a part of a request that has been noted
+		return // this is one of several requests to cells for one of a client
 	}
 	audit.AddAuditAnnotation(ctx, cellAnnotation, cell)
 	if epoch != "" {

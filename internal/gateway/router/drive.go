@@ -9,8 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/cellplane/cellplane/internal/fence"
-	"github.com/cellplane/cellplane/internal/gateway/kinds"
 	"github.com/cellplane/cellplane/internal/gateway/topology"
+	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/routing"
 	"github.com/cellplane/cellplane/internal/slots"
 )
@@ -38,9 +38,9 @@ type exchange struct {
 func (rt *Router) request(c *call, op routing.Op, name, label string) routing.Request {
 	request := routing.Request{Op: op, Slot: rt.slotOf(c, name, label)}
 	switch c.placement {
-	case kinds.ByTemplate:
+	case placement.ByTemplate:
 		request.Placement = routing.ByTemplate
-	case kinds.Anywhere:
+	case placement.Anywhere:
 		request.Placement = routing.Anywhere
 	}
 	return request

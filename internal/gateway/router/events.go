@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/cellplane/cellplane/api/names"
-	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/splice"
 	"github.com/cellplane/cellplane/internal/watchmerge"
@@ -81,9 +81,9 @@ func (e *cellEvents) shows(event *splice.Event) (bool, error) {
 		return true, nil
 	}
 	if e.initial {
-		return e.s.c.placement != kinds.ByName || e.s.c.owns(e.cell, event.Object.Key()), nil
+		return e.s.c.placement != placement.ByName || e.s.c.owns(e.cell, event.Object.Key()), nil
 	}
-	if e.s.c.placement == kinds.ByName && !e.s.moves.owns(e.cell, &event.Object) {
+	if e.s.c.placement == placement.ByName && !e.s.moves.owns(e.cell, &event.Object) {
 		return false, e.notEarly(event)
 	}
 	replaced, err := e.s.moves.replaced(e.ctx, e.cell, event, e.past)
@@ -93,7 +93,7 @@ func (e *cellEvents) shows(event *splice.Event) (bool, error) {
 // notEarly makes sure that an event about an object of another cell does not belong to a later topology, where the object is this cell's:
 // the client would never see it. Such an event ends the stream; a watch by the later topology will read it again.
 func (e *cellEvents) notEarly(event *splice.Event) error {
-	if event.Object.Label(names.RebalanceStatusLabel) != "" || kinds.OfControlPlane(event.Object.Namespace) {
+	if event.Object.Label(names.RebalanceStatusLabel) != "" || placement.OfControlPlane(event.Object.Namespace) {
 		return nil // never shown
 	}
 	err := e.s.rt.confirm(e.ctx, e.s.c, e.cell)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
-	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/routing"
 	"github.com/cellplane/cellplane/internal/slots"
 )
@@ -18,13 +18,13 @@ func (rt *Router) slotOf(c *call, name, label string) slots.Slot {
 	return rt.slotIn(c.placement, c.Namespace, name, label)
 }
 
-func (rt *Router) slotIn(placement kinds.Placement, namespace, name, label string) slots.Slot {
-	switch placement {
-	case kinds.Anywhere:
+func (rt *Router) slotIn(place placement.Place, namespace, name, label string) slots.Slot {
+	switch place {
+	case placement.Anywhere:
 		if slot, err := slots.ParseHint(label); err == nil {
 			return slot
 		}
-	case kinds.ByTemplate:
+	case placement.ByTemplate:
 		if catalog := rt.Kinds.Catalog(); catalog != nil {
 			if candidates := catalog.Kinds.OfBinding(namespace, name); len(candidates) > 0 {
 				return candidates[0]

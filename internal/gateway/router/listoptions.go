@@ -16,8 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/cellplane/cellplane/internal/gateway/kinds"
 	"github.com/cellplane/cellplane/internal/gateway/topology"
+	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/position"
 	"github.com/cellplane/cellplane/internal/slots"
 )
@@ -111,7 +111,7 @@ const aheadMost = 16
 
 // asked returns the cells to ask. RequestInfo has read the name from a field selector that selects one object, which is in one cell.
 func (rt *Router) asked(c *call) []slots.Index {
-	if c.Name != "" && c.Namespace != "" && c.placement == kinds.ByName {
+	if c.Name != "" && c.Namespace != "" && c.placement == placement.ByName {
 		route := c.view.Locate(slots.Of(c.Namespace, c.Name))
 		if !route.Moving() {
 			return []slots.Index{route.New}

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/cellplane/cellplane/internal/gateway/forward"
-	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/placement"
 )
 
 // Merged serves lists and watches of resources that are distributed over servers independently of their names. The cells of its Router are
@@ -29,7 +29,7 @@ func (m Merged) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		forward.WriteError(w, r, apierrors.NewInternalError(errNoRequestInfo))
 		return
 	}
-	c := &call{RequestInfo: info, view: m.Topology.View(), placement: kinds.Anywhere}
+	c := &call{RequestInfo: info, view: m.Topology.View(), placement: placement.Anywhere}
 	switch {
 	case c.view == nil:
 		forward.WriteError(w, r, errNoCells)

@@ -12,7 +12,7 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// metadata reads the metadata of an object from a cell, as the gateway.
+// metadata reads the metadata of an object from a cell, with the gateway's own identity.
 func (rt *Router) metadata(ctx context.Context, c *call, cell slots.Index, name string) (*metav1.PartialObjectMetadata, error) {
 	data, err := rt.inCell(ctx, c, cell, http.MethodGet, c.objectPath(name), nil, nil)
 	if err != nil {
@@ -25,7 +25,7 @@ func (rt *Router) metadata(ctx context.Context, c *call, cell slots.Index, name 
 	return object, nil
 }
 
-// objectPath is the path of an object without subresources.
+// objectPath returns the path of an object, without subresources.
 func (c *call) objectPath(name string) string {
 	return c.collectionPath() + "/" + name
 }
@@ -36,7 +36,7 @@ func (c *call) collectionPath() string {
 		parts = append(parts, c.APIGroup)
 	}
 	parts = append(parts, c.APIVersion)
-	// A request for a namespace is resolved as one in it.
+	// RequestInfo puts a request for a namespace into that namespace.
 	if c.Namespace != "" && (c.Resource != "namespaces" || c.APIGroup != "") {
 		parts = append(parts, "namespaces", c.Namespace)
 	}

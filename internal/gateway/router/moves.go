@@ -12,7 +12,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/cellplane/cellplane/api/names"
-	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/routing"
 	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/splice"
@@ -36,7 +36,7 @@ func (rt *Router) movesOf(c *call, q *query) *moves {
 
 // of returns the move of an object that a cell takes part in.
 func (m *moves) of(cell slots.Index, object *splice.Object) (routing.Move, bool) {
-	if m.c.placement == kinds.Anywhere {
+	if m.c.placement == placement.Anywhere {
 		return routing.Move{}, false
 	}
 	return m.Of(cell, m.slotOf(object))
@@ -61,7 +61,7 @@ func (m *moves) Side(cell int, object *splice.Object) watchmerge.Side {
 
 // After implements watchmerge.Moves.
 func (m *moves) After(cell int, event *splice.Event) watchmerge.Dependency {
-	if m.c.placement == kinds.Anywhere {
+	if m.c.placement == placement.Anywhere {
 		return watchmerge.Dependency{}
 	}
 	other, version, depends := m.Moves.After(slots.Index(cell), m.slotOf(&event.Object), routing.Annotated{
@@ -77,7 +77,7 @@ func (m *moves) After(cell int, event *splice.Event) watchmerge.Dependency {
 
 // owns reports whether an object may be, or have been, in a cell.
 func (m *moves) owns(cell slots.Index, object *splice.Object) bool {
-	return !kinds.OfControlPlane(object.Namespace) && m.Owns(cell, slots.Of(object.Namespace, object.Name))
+	return !placement.OfControlPlane(object.Namespace) && m.Owns(cell, slots.Of(object.Namespace, object.Name))
 }
 
 // replaced reports whether a past event is about an object whose name belongs to another object in the cell it would have moved to. The

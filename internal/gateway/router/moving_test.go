@@ -1,13 +1,16 @@
 package router
 
 import (
+	"bytes"
 	"encoding/json"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/fence"
+	"github.com/cellplane/cellplane/internal/objbytes"
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
@@ -19,45 +22,34 @@ func TestPin(t *testing.T) {
 		{"object with an empty version", "application/json", `{"metadata":{"resourceVersion":""}}`, `{"metadata":{"resourceVersion":"7"}}`},
 		{"apply", "application/apply-patch+yaml", "metadata:\n  name: a\n", `{"metadata":{"name":"a","resourceVersion":"7"}}`},
 		{"json patch", "application/json-patch+json", `[{"op":"remove","path":"/x"}]`, `[{"op":"add","path":"/metadata/resourceVersion","value":"7"},{"op":"remove","path":"/x"}]`},
-		{"invalid JSON", "application/json", `nonsense`, `nonsense`},
-		{"invalid JSON patch", "application/json-patch+json", `{}`, `{}`},
+		{"unknown media type", "text/plain", `nonsense`, `nonsense`},
 	} {
 		got, err := pin(test.mediaType, []byte(test.body), "7")
 		if err != nil || string(got) != test.want {
 			t.Errorf("%s: %s, %v; want %s", test.name, got, err, test.want)
 		}
 	}
+	for mediaType, body := range map[string]string{"application/json": "nonsense", "application/json-patch+json": "{}"} {
+		if got, err := pin(mediaType, []byte(body), "7"); !apierrors.IsBadRequest(err) {
+			t.Errorf("%s %s: got %s, %v", mediaType, body, got, err)
+		}
+	}
 	got, err := pin(splice.ProtobufContentType, protoObject(nil), "7")
-	if err != nil || protoField(got, metaResourceVersion) != "7" {
+	if err != nil || !bytes.Contains(got, objbytes.AppendString(nil, objbytes.MetaVersion, "7")) {
 		t.Errorf("protobuf: %q, %v", got, err)
 	}
 }
 
 // protoObject returns an object with labels in protobuf.
 func protoObject(labels map[string]string) []byte {
-	metadata := protowire.AppendString(protowire.AppendTag(nil, metaName, protowire.BytesType), "some")
+	metadata := protowire.AppendString(protowire.AppendTag(nil, objbytes.MetaName, protowire.BytesType), "some")
 	for key, value := range labels {
 		entry := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), key)
 		entry = protowire.AppendString(protowire.AppendTag(entry, 2, protowire.BytesType), value)
-		metadata = protowire.AppendBytes(protowire.AppendTag(metadata, metaLabels, protowire.BytesType), entry)
+		metadata = protowire.AppendBytes(protowire.AppendTag(metadata, objbytes.MetaLabels, protowire.BytesType), entry)
 	}
-	object := protowire.AppendBytes(protowire.AppendTag(nil, objectMetadata, protowire.BytesType), metadata)
-	return protowire.AppendBytes(protowire.AppendTag([]byte("k8s\x00"), unknownRaw, protowire.BytesType), object)
-}
-
-// protoField returns a string field of an object's metadata.
-func protoField(body []byte, want protowire.Number) string {
-	found := ""
-	eachBytesField(body[4:], func(_ protowire.Number, raw []byte) {
-		eachBytesField(raw, func(_ protowire.Number, metadata []byte) {
-			eachBytesField(metadata, func(number protowire.Number, value []byte) {
-				if number == want {
-					found = string(value)
-				}
-			})
-		})
-	})
-	return found
+	object := protowire.AppendBytes(protowire.AppendTag(nil, objbytes.ObjectMetadata, protowire.BytesType), metadata)
+	return protowire.AppendBytes(protowire.AppendTag([]byte(objbytes.ProtobufPrefix), objbytes.UnknownRaw, protowire.BytesType), object)
 }
 
 func TestStatusIn(t *testing.T) {

@@ -41,7 +41,7 @@ var errNoCells = apierrors.NewServiceUnavailable("the gateway has not loaded its
 // Get returns the JSON of the object of a request, without its subresource.
 func (o Objects) Get(ctx context.Context, info *request.RequestInfo) ([]byte, error) {
 	c := &call{RequestInfo: info, view: o.Topology.View(), placement: o.place(ctx, info)}
-	if c.placement == kinds.OnHub {
+	if c.placement == placement.OnHub {
 		return o.Hub(ctx, http.MethodGet, c.objectPath(info.Name), nil, nil)
 	}
 	if c.view == nil {
@@ -74,7 +74,7 @@ func (o Objects) Find(ctx context.Context, resource kinds.Resource, namespace st
 	if limit > 0 {
 		query.Set("limit", strconv.Itoa(limit))
 	}
-	if c.placement == kinds.OnHub {
+	if c.placement == placement.OnHub {
 		data, err := o.Hub(ctx, http.MethodGet, c.collectionPath(), query, nil)
 		if err != nil {
 			return nil, err
@@ -144,11 +144,11 @@ func (o Objects) collection(resource kinds.Resource, namespace string) *call {
 	if resource.Group == "" {
 		info.APIPrefix = "api"
 	}
-	placement := kinds.OnHub
+	place := placement.OnHub
 	if resource.Namespaced {
-		placement = kinds.InNamespace(resource.GroupResource(), namespace)
+		place = placement.InNamespace(resource.GroupResource(), namespace)
 	}
-	return &call{RequestInfo: info, view: o.Topology.View(), placement: placement}
+	return &call{RequestInfo: info, view: o.Topology.View(), placement: place}
 }
 
 // Resource looks up a resource.

@@ -6,12 +6,12 @@ import (
 	"net/http"
 	"strconv"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
+	"github.com/cellplane/cellplane/internal/objbytes"
 	"github.com/cellplane/cellplane/internal/routing"
 	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/splice"
@@ -134,27 +134,13 @@ func statusIn(mediaType string, body []byte) string {
 
 // protoLabel returns the value of a label.
 func protoLabel(body []byte, name string) string {
-	var found string
-	if !bytes.HasPrefix(body, protobufMagic) {
-		return found
+	envelope, err := objbytes.OpenEnvelope(body)
+	if err != nil {
+		return ""
 	}
-	eachBytesField(body[len(protobufMagic):], func(number protowire.Number, raw []byte) {
-		if number != unknownRaw {
-			return
-		}
-		eachBytesField(raw, func(number protowire.Number, metadata []byte) {
-			if number != objectMetadata {
-				return
-			}
-			eachBytesField(metadata, func(number protowire.Number, entry []byte) {
-				if number != metaLabels {
-					return
-				}
-				if key, value := mapEntry(entry); key == name {
-					found = value
-				}
-			})
-		})
-	})
-	return found
+	var metadata objbytes.Metadata
+	if metadata.MergeProtobuf(envelope.Raw.Of(body)) != nil {
+		return ""
+	}
+	return metadata.Labels.Get(name)
 }

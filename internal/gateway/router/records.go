@@ -16,7 +16,6 @@ import (
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/fence"
-	"github.com/cellplane/cellplane/internal/gateway/kinds"
 	"github.com/cellplane/cellplane/internal/gateway/protection"
 	"github.com/cellplane/cellplane/internal/routing"
 	"github.com/cellplane/cellplane/internal/slots"
@@ -99,7 +98,7 @@ func (s Records) read(ctx context.Context, info *request.RequestInfo, uid string
 // next write stores it in the object's cell.
 func (s Records) readElsewhere(ctx context.Context, info *request.RequestInfo, record *corev1.ConfigMap) (*corev1.ConfigMap, error) {
 	c := &call{RequestInfo: info, view: s.Topology.View(), placement: s.place(ctx, info)}
-	if c.placement == kinds.OnHub || c.view == nil {
+	if c.placement == placement.OnHub || c.view == nil {
 		return record, nil
 	}
 	for _, cell := range c.view.Cells() {
@@ -144,7 +143,7 @@ func (s Records) write(ctx context.Context, info *request.RequestInfo, record *c
 // send sends a request to the control plane that holds an object.
 func (s Records) send(ctx context.Context, info *request.RequestInfo, method, path string, body []byte) ([]byte, error) {
 	c := &call{RequestInfo: info, view: s.Topology.View(), placement: s.place(ctx, info)}
-	if c.placement == kinds.OnHub {
+	if c.placement == placement.OnHub {
 		return s.Objects.Hub(ctx, method, path, nil, body)
 	}
 	if c.view == nil {

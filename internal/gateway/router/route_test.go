@@ -5,8 +5,8 @@ import (
 
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/cellplane/cellplane/internal/gateway/kinds"
 	"github.com/cellplane/cellplane/internal/gateway/topology"
+	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/routing"
 	"github.com/cellplane/cellplane/internal/slots"
 )
@@ -18,7 +18,7 @@ func BenchmarkRoute(b *testing.B) {
 		b.Fatal(err)
 	}
 	rt := &Router{}
-	c := &call{RequestInfo: &request.RequestInfo{Namespace: "some-namespace", Name: "some-name-of-a-deployment"}, view: &topology.View{View: routing.View{Map: compiled}}, placement: kinds.ByName}
+	c := &call{RequestInfo: &request.RequestInfo{Namespace: "some-namespace", Name: "some-name-of-a-deployment"}, view: &topology.View{View: routing.View{Map: compiled}}, placement: placement.ByName}
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := rt.locate(b.Context(), c); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
 	"github.com/cellplane/cellplane/internal/gateway/topology"
+	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/routing"
 )
 
@@ -50,7 +51,7 @@ func New(r Router) *Router {
 type call struct {
 	*request.RequestInfo
 	view      *topology.View
-	placement kinds.Placement
+	placement placement.Place
 	// write is how a write is being sent to a cell; nil at other times.
 	write *routing.Write
 }
@@ -115,7 +116,7 @@ func isMemberProxy(info *request.RequestInfo) bool {
 
 func (rt *Router) serveResource(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
 	c := &call{RequestInfo: info, view: rt.Topology.View(), placement: rt.place(r.Context(), info)}
-	if c.placement == kinds.OnHub {
+	if c.placement == placement.OnHub {
 		rt.toHub(w, r)
 		return
 	}
@@ -139,16 +140,16 @@ func (rt *Router) serveResource(w http.ResponseWriter, r *http.Request, info *re
 
 // place returns where the objects of a request live. A path without a namespace may mean a cluster-scoped resource or all namespaces; the
 // catalog decides. The hub refuses resources that are not in it.
-func (rt *Router) place(ctx context.Context, info *request.RequestInfo) kinds.Placement {
+func (rt *Router) place(ctx context.Context, info *request.RequestInfo) placement.Place {
 	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
 	if info.Namespace != "" {
-		return kinds.InNamespace(resource, info.Namespace)
+		return placement.InNamespace(resource, info.Namespace)
 	}
 	known, found := rt.Kinds.Lookup(ctx, resource.WithVersion(info.APIVersion))
 	if !found || !known.Namespaced {
-		return kinds.OnHub
+		return placement.OnHub
 	}
-	return kinds.InNamespace(resource, "")
+	return placement.InNamespace(resource, "")
 }
 
 // serveOther serves paths that are not resources.

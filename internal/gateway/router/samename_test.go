@@ -11,6 +11,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 
+	"github.com/cellplane/cellplane/internal/objbytes"
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
@@ -21,14 +22,14 @@ func bytesField(number protowire.Number, content []byte) []byte {
 
 // named returns an object with a name in protobuf, without the envelope.
 func named(number protowire.Number, name string) []byte {
-	return bytesField(objectMetadata, bytesField(number, []byte(name)))
+	return bytesField(objbytes.ObjectMetadata, bytesField(number, []byte(name)))
 }
 
 // TestOneName reads bodies in which a parser might find another name than an API server does.
 func TestOneName(t *testing.T) {
-	message := func(parts ...[]byte) string { return string(protobufMagic) + string(bytes.Join(parts, nil)) }
+	message := func(parts ...[]byte) string { return objbytes.ProtobufPrefix + string(bytes.Join(parts, nil)) }
 	// A field number that becomes 1 when truncated to 32 bits.
-	long := protowire.AppendVarint(nil, (1<<32+uint64(metaName))<<3|uint64(protowire.BytesType))
+	long := protowire.AppendVarint(nil, (1<<32+uint64(objbytes.MetaName))<<3|uint64(protowire.BytesType))
 	for name, test := range map[string]struct {
 		mediaType, body string
 		want            identity
@@ -44,11 +45,11 @@ func TestOneName(t *testing.T) {
 		"metadata twice":             {"application/json", `{"metadata":{"name":"a"},"metadata":{"generateName":"b-"}}`, identity{}, true},
 		"a label twice":              {"application/json", `{"metadata":{"name":"a","labels":{"x":"1","x":"2"}}}`, identity{}, true},
 		"other field twice":          {"application/json", `{"metadata":{"name":"a"},"data":{"x":"1","x":"2"}}`, identity{name: "a"}, false},
-		"protobuf":                   {splice.ProtobufContentType, message(bytesField(unknownRaw, named(metaName, "a"))), identity{name: "a"}, false},
-		"two objects in protobuf":    {splice.ProtobufContentType, message(bytesField(unknownRaw, named(metaName, "b")), bytesField(unknownRaw, named(metaGenerateName, "a-"))), identity{generateName: "a-"}, false},
-		"metadata twice in protobuf": {splice.ProtobufContentType, message(bytesField(unknownRaw, append(named(metaName, "a"), named(metaGenerateName, "b-")...))), identity{name: "a", generateName: "b-"}, false},
-		"field number too large":     {splice.ProtobufContentType, message(bytesField(unknownRaw, bytesField(objectMetadata, bytes.Join([][]byte{bytesField(metaName, []byte("a")), long, {1, 'b'}}, nil)))), identity{}, true},
-		"truncated message":          {splice.ProtobufContentType, message(bytesField(unknownRaw, named(metaName, "a")), []byte{0x12, 0x7f}), identity{}, true},
+		"protobuf":                   {splice.ProtobufContentType, message(bytesField(objbytes.UnknownRaw, named(objbytes.MetaName, "a"))), identity{name: "a"}, false},
+		"two objects in protobuf":    {splice.ProtobufContentType, message(bytesField(objbytes.UnknownRaw, named(objbytes.MetaName, "b")), bytesField(objbytes.UnknownRaw, named(objbytes.MetaGenerateName, "a-"))), identity{generateName: "a-"}, false},
+		"metadata twice in protobuf": {splice.ProtobufContentType, message(bytesField(objbytes.UnknownRaw, append(named(objbytes.MetaName, "a"), named(objbytes.MetaGenerateName, "b-")...))), identity{name: "a", generateName: "b-"}, false},
+		"field number too large":     {splice.ProtobufContentType, message(bytesField(objbytes.UnknownRaw, bytesField(objbytes.ObjectMetadata, bytes.Join([][]byte{bytesField(objbytes.MetaName, []byte("a")), long, {1, 'b'}}, nil)))), identity{}, true},
+		"truncated message":          {splice.ProtobufContentType, message(bytesField(objbytes.UnknownRaw, named(objbytes.MetaName, "a")), []byte{0x12, 0x7f}), identity{}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := readIdentity(test.mediaType, []byte(test.body))
@@ -64,7 +65,7 @@ func FuzzSameName(f *testing.F) {
 	f.Add(uint8(0), []byte(`{"metadata":{"name":"a","Name":"b"},"Metadata":{"name":"c"}}`))
 	f.Add(uint8(0), []byte(`{"metadata":{"name":"a"},"metadata":{"generateName":"b"}}`))
 	f.Add(uint8(1), []byte("metadata: {generateName: a, labels: {x: y}}\n"))
-	f.Add(uint8(2), append(bytes.Clone(protobufMagic), bytesField(unknownRaw, named(metaName, "a"))...))
+	f.Add(uint8(2), append([]byte(objbytes.ProtobufPrefix), bytesField(objbytes.UnknownRaw, named(objbytes.MetaName, "a"))...))
 	f.Fuzz(func(t *testing.T, kind uint8, body []byte) {
 		mediaType := []string{"application/json", "application/yaml", splice.ProtobufContentType}[kind%3]
 		got, err := readIdentity(mediaType, body)
@@ -83,7 +84,7 @@ func FuzzSameName(f *testing.F) {
 func readings(mediaType string, body []byte) (found []identity) {
 	var object corev1.ConfigMap
 	if mediaType == splice.ProtobufContentType {
-		content, ok := bytes.CutPrefix(body, protobufMagic)
+		content, ok := bytes.CutPrefix(body, []byte(objbytes.ProtobufPrefix))
 		var envelope runtime.Unknown
 		if !ok || envelope.Unmarshal(content) != nil || object.Unmarshal(envelope.Raw) != nil || object.Name+object.GenerateName == "" {
 			return nil

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/cellplane/cellplane/api/names"
-	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/routing"
 	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/splice"
@@ -46,7 +46,7 @@ func (s *selection) choose(candidates []*splice.Item) int {
 	var slot slots.Slot
 	for i, candidate := range candidates {
 		cell := s.cells[candidate.Source]
-		if s.c.placement == kinds.ByName {
+		if s.c.placement == placement.ByName {
 			if !s.c.owns(cell, candidate.Key()) {
 				continue
 			}
@@ -78,7 +78,7 @@ func (c *call) owns(cell slots.Index, key string) bool {
 // inControlPlane reports whether the object of a key is in a namespace of the control plane.
 func inControlPlane(key string) bool {
 	namespace, _, _ := strings.Cut(key, "/")
-	return kinds.OfControlPlane(namespace)
+	return placement.OfControlPlane(namespace)
 }
 
 // slotOfKey returns the slot of a key `namespace/name`.

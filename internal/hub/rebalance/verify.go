@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
 // reader reads objects through the API server of a cell, in their stored encoding.
@@ -87,7 +88,7 @@ const (
 
 // mediaOf returns the media type of a stored object.
 func mediaOf(value []byte) string {
-	if bytes.HasPrefix(value, []byte("k8s\x00")) {
+	if bytes.HasPrefix(value, []byte(objbytes.ProtobufPrefix)) {
 		return mediaProto
 	}
 	return mediaJSON

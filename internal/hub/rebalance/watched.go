@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/cellplane/cellplane/api/names"
-	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/placement"
 )
 
 const (
@@ -85,7 +85,7 @@ func (r *reader) federated(ctx context.Context) (sets.Set[schema.GroupVersionRes
 	}
 	for resource := range found {
 		// API servers have no cache of events: their watches read the store.
-		if kinds.InNamespace(resource.GroupResource(), "") == kinds.OnHub || resource.Resource == "events" {
+		if placement.InNamespace(resource.GroupResource(), "") == placement.OnHub || resource.Resource == "events" {
 			found.Delete(resource)
 		}
 	}

@@ -1,31 +1,28 @@
-package jsoncut_test
+package objbytes_test
 
 import (
 	"encoding/json"
 	"errors"
-	"maps"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
-	"github.com/cellplane/cellplane/internal/jsoncut"
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// members cuts an object and decodes what it finds.
+// members splits an object into members and decodes them.
 func members(t interface{ Fatalf(string, ...any) }, b []byte) (map[string]any, int) {
 	found, first, last := map[string]any{}, 0, 0
-	end, err := jsoncut.Each(b, 0, func(m jsoncut.Member) bool {
-		key, err := jsoncut.Text(b[m.Whole.Start : m.Whole.Start+len(m.Key)+2])
-		if err != nil {
-			t.Fatalf("the key %q: %v", m.Key, err)
-		}
+	end, err := objbytes.EachMember(b, 0, func(m objbytes.Member) error {
 		var value any
 		if err := json.Unmarshal(m.Value.Of(b), &value); err != nil {
-			t.Fatalf("the value of %q: %v", key, err)
+			t.Fatalf("the value of %q: %v", m.Key, err)
 		}
 		if whole := m.Whole.Of(b); whole[0] != '"' || m.Whole.End != m.Value.End {
-			t.Fatalf("%q is not from its key to its value", whole)
+			t.Fatalf("%q is not a member from its key to its value", whole)
 		}
 		if m.First {
 			first++
@@ -33,19 +30,19 @@ func members(t interface{ Fatalf(string, ...any) }, b []byte) (map[string]any, i
 		if m.Last {
 			last++
 		}
-		found[key] = value
-		return true
+		found[string(m.Key)] = value
+		return nil
 	})
 	if err != nil {
 		t.Fatalf("%s: %v", b, err)
 	}
 	if want := min(len(found), 1); first != want || last != want {
-		t.Fatalf("%d members are the first, %d the last of %s", first, last, b)
+		t.Fatalf("%s: %d members are the first, %d the last", b, first, last)
 	}
 	return found, end
 }
 
-func TestEachFindsWhatDecodingFinds(t *testing.T) {
+func TestEachMemberFindsWhatADecoderFinds(t *testing.T) {
 	text := rapid.StringOf(rapid.RuneFrom([]rune("ab{}[]\",:\\ \n\u00e4\u2028")))
 	rapid.Check(t, func(t *rapid.T) {
 		var value func(depth int) any
@@ -76,7 +73,7 @@ func TestEachFindsWhatDecodingFinds(t *testing.T) {
 			want[key] = value(0)
 		}
 		b, err := json.Marshal(want)
-		if rapid.Bool().Draw(t, "spread out") {
+		if rapid.Bool().Draw(t, "indented") {
 			b, err = json.MarshalIndent(want, "", "\t")
 		}
 		if err != nil {
@@ -89,46 +86,55 @@ func TestEachFindsWhatDecodingFinds(t *testing.T) {
 	})
 }
 
-func TestEachStops(t *testing.T) {
+func TestEachMemberStops(t *testing.T) {
 	var keys []string
-	end, err := jsoncut.Each([]byte(`{"a":1,"b":2,"c":`), 0, func(m jsoncut.Member) bool {
-		keys = append(keys, string(m.Key))
-		return len(keys) < 2
+	end, err := objbytes.EachMember([]byte(`{"a":1,"b":2,"c":`), 0, func(m objbytes.Member) error {
+		if keys = append(keys, string(m.Key)); len(keys) == 2 {
+			return objbytes.ErrStop
+		}
+		return nil
 	})
-	if want := len(`{"a":1,"b":2,`); err != nil || end != want || !maps.Equal(map[string]bool{keys[0]: true, keys[1]: true}, map[string]bool{"a": true, "b": true}) {
-		t.Errorf("%v up to %d, want %d: %v", keys, end, want, err)
+	if want := len(`{"a":1,"b":2,`); err != nil || end != want || !slices.Equal(keys, []string{"a", "b"}) {
+		t.Errorf("found %v up to %d, want %d: %v", keys, end, want, err)
 	}
 }
 
-func TestMalformed(t *testing.T) {
-	for _, text := range []string{``, ` `, `[`, `"a"`, `{`, `{"a`, `{"a"`, `{"a"}`, `{"a":`, `{"a":}`, `{"a":1`, `{"a":"1`, `{"a":[}`, `{"a":{"b":1}`, `{"a":1;"b":2}`, `{a:1}`, `{,}`, `{"a":1,}`, `{"a":1 2}`, `{"a\`, `{"a":"\`} {
-		if end, err := jsoncut.Each([]byte(text), 0, func(jsoncut.Member) bool { return true }); !errors.Is(err, jsoncut.ErrMalformed) {
-			t.Errorf("%s: %v, up to %d", text, err, end)
+func TestMalformedJSON(t *testing.T) {
+	for _, text := range []string{
+		``, ` `, `[`, `"a"`, `{`, `{"a`, `{"a"`, `{"a"}`, `{"a":`, `{"a":}`, `{"a":1`, `{"a":"1`, `{"a":[}`, `{"a":{"b":1}`, `{"a":1;"b":2}`, `{a:1}`, `{,}`,
+		`{"a":1,}`, `{"a":1 2}`, `{"a\`, `{"a":"\`, `{"a":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`,
+	} {
+		if end, err := objbytes.EachMember([]byte(text), 0, func(objbytes.Member) error { return nil }); !errors.Is(err, objbytes.ErrMalformed) {
+			t.Errorf("%.60s: %v, up to %d", text, err, end)
 		}
 	}
 	for _, text := range []string{``, `"`, `1`, `null`, `"\x"`} {
-		if got, err := jsoncut.Text([]byte(text)); err == nil {
-			t.Errorf("%s is the text %q", text, got)
+		if got, err := objbytes.String([]byte(text)); err == nil {
+			t.Errorf("%s is read as the string %q", text, got)
 		}
 	}
-	if got, err := jsoncut.Text([]byte(`"a\"b"`)); err != nil || got != `a"b` {
-		t.Errorf("got %q, %v", got, err)
+	for quoted, want := range map[string]string{`"a\"b"`: `a"b`, "\"a\xffb\"": "a\ufffdb", `"\ud800"`: "\ufffd"} {
+		if got, err := objbytes.String([]byte(quoted)); err != nil || string(got) != want {
+			t.Errorf("%s: got %q, %v", quoted, got, err)
+		}
 	}
 }
 
-func FuzzEach(f *testing.F) {
-	f.Add([]byte(`{"metadata":{"name":"a"},"spec":[{"b":"}"}]}`))
+func FuzzEachMember(f *testing.F) {
+	for _, seed := range hostileJSON {
+		f.Add([]byte(seed))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		end, err := jsoncut.Each(b, 0, func(m jsoncut.Member) bool {
+		end, err := objbytes.EachMember(b, 0, func(m objbytes.Member) error {
 			if m.Whole.Start < 0 || m.Value.Start < m.Whole.Start || m.Value.End > len(b) || m.Value.Start >= m.Value.End {
 				t.Fatalf("%+v of %q", m, b)
 			}
-			return true
+			return nil
 		})
 		if err == nil && (end <= 0 || end > len(b)) {
 			t.Fatalf("%q ends at %d", b, end)
 		}
-		if json.Valid(b) && err != nil && jsoncut.SkipSpace(b, 0) < len(b) && b[jsoncut.SkipSpace(b, 0)] == '{' {
+		if at := objbytes.SkipSpace(b, 0); err != nil && at < len(b) && b[at] == '{' && json.Valid(b) {
 			t.Fatalf("%q: %v", b, err)
 		}
 	})

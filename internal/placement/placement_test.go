@@ -1,0 +1,39 @@
+package placement_test
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/cellplane/cellplane/internal/placement"
+)
+
+func TestInNamespace(t *testing.T) {
+	for _, test := range []struct {
+		resource, namespace string
+		want                placement.Place
+	}{
+		{"deployments.apps", "shop", placement.ByName},
+		{"configmaps", "shop", placement.ByName},
+		{"secrets", "shop", placement.ByName},
+		{"secrets", "karmada-cluster", placement.OnHub},
+		{"configmaps", "karmada-system", placement.OnHub},
+		{"leases.coordination.k8s.io", "karmada-system", placement.OnHub},
+		{"works.work.karmada.io", "karmada-es-member1", placement.Anywhere},
+		{"resourcebindings.work.karmada.io", "shop", placement.ByTemplate},
+		{"events", "shop", placement.Anywhere},
+		{"events.events.k8s.io", "shop", placement.Anywhere},
+		{"propagationpolicies.policy.karmada.io", "shop", placement.OnHub},
+		{"overridepolicies.policy.karmada.io", "shop", placement.OnHub},
+		{"roles.rbac.authorization.k8s.io", "shop", placement.OnHub},
+		{"rolebindings.rbac.authorization.k8s.io", "shop", placement.OnHub},
+		{"serviceaccounts", "shop", placement.OnHub},
+		{"resourcequotas", "shop", placement.OnHub},
+		{"localsubjectaccessreviews.authorization.k8s.io", "shop", placement.OnHub},
+		{"widgets.example.io", "shop", placement.ByName},
+	} {
+		if got := placement.InNamespace(schema.ParseGroupResource(test.resource), test.namespace); got != test.want {
+			t.Errorf("%s in %s: got %v, want %v", test.resource, test.namespace, got, test.want)
+		}
+	}
+}
