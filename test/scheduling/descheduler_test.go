@@ -11,7 +11,7 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// pendingPods is the number of unschedulable pods that the tests report, by cluster.
+// pods holds the number of unschedulable pods that the tests report, by cluster.
 var pods sync.Map
 
 func pendingPods(_ context.Context, cluster string, _ *workv1alpha2.ResourceBinding, _ time.Duration) (int32, error) {
@@ -21,7 +21,7 @@ func pendingPods(_ context.Context, cluster string, _ *workv1alpha2.ResourceBind
 	return 0, nil
 }
 
-// TestDescheduler (S26): replicas of unschedulable pods move to a cluster with capacity, and stay while there is
+// S26: replicas of unschedulable pods move to a cluster with capacity, and stay while there is
 // none. Ready replicas stay.
 func TestDescheduler(t *testing.T) {
 	t.Parallel()
