@@ -91,8 +91,8 @@ func (w *world) ready(name string) {
 	}
 }
 
-// untilTold waits for an event about the binding of a Deployment with the given text.
-func (w *world) untilTold(name, text string) {
+// untilEventSays waits for an event about the binding of a Deployment with the given text.
+func (w *world) untilEventSays(name, text string) {
 	w.Helper()
 	testenv.Eventually(w, fmt.Sprintf("an event says %q", text), func(ctx context.Context) (bool, error) {
 		var list corev1.EventList
@@ -146,7 +146,7 @@ func TestBurstAndComeBack(t *testing.T) {
 	scale(100)
 	w.untilPlaced("render", "cloud:20 home1:40 home2:40")
 	w.untilScheduled("render", names.ReasonSuccess)
-	w.untilTold("render", `20 replicas burst into the elastic site "`+w.ns+`-cloud"`)
+	w.untilEventSays("render", `20 replicas burst into the elastic site "`+w.ns+`-cloud"`)
 	w.ready("render")
 
 	// 3. Scale-down empties the elastic region first.
@@ -158,7 +158,7 @@ func TestBurstAndComeBack(t *testing.T) {
 	// 4. Home gets two more nodes: as many replicas return as fit.
 	w.atHub(home2, func(l *cellplanev1alpha1.ClusterLedger) { l.Classes[0].Nodes[0].Count = 12; l.Revision++ })
 	w.untilPlaced("render", "cloud:4 home1:40 home2:48")
-	w.untilTold("render", "moved back from elastic sites")
+	w.untilEventSays("render", "moved back from elastic sites")
 }
 
 // atHub updates a ledger and retries on conflicts.
@@ -243,7 +243,7 @@ func TestDrainAtAPace(t *testing.T) {
 		w.ready("web")
 	}
 	w.untilPlaced("web", "new:8")
-	w.untilTold("web", "moved out of sites that are being drained")
+	w.untilEventSays("web", "moved out of sites that are being drained")
 }
 
 // A policy with a missing profile reports what to do, and is placed when the profile exists.
@@ -258,7 +258,7 @@ func TestProfileMissing(t *testing.T) {
 	if len(b.Spec.Clusters) != 0 {
 		t.Errorf("it is in %s", w.placed(b))
 	}
-	w.untilTold("web", fmt.Sprintf("SchedulingProfile %q does not exist; create it", w.ns))
+	w.untilEventSays("web", fmt.Sprintf("SchedulingProfile %q does not exist; create it", w.ns))
 	profile := &cellplanev1alpha1.SchedulingProfile{ObjectMeta: metav1.ObjectMeta{Name: w.ns}}
 	w.create(profile)
 	t.Cleanup(func() { _ = cell.Delete(context.Background(), profile) })
