@@ -23,7 +23,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// TestInstalled runs everything against one hub of its own: rules change what all users of an API server see.
+// TestInstalled uses a hub of its own, because the rules affect all users of an API server.
 func TestInstalled(t *testing.T) {
 	federation := testenv.StartFederation(t, local.Spec{})
 	config, err := federation.Hub.AdminConfig()
@@ -140,7 +140,7 @@ propagateDeps: true`,
 		t.Run(test.name, func(t *testing.T) {
 			created := h.create(t, object(t, test.kind, test.spec))
 			want := parse(t, test.want)
-			if strings.HasSuffix(test.kind, "PropagationPolicy") { // what the schema fills in
+			if strings.HasSuffix(test.kind, "PropagationPolicy") { // schema defaults
 				for field, value := range map[string]any{"priority": int64(0), "preemption": "Never", "conflictResolution": "Abort", "schedulerName": "default-scheduler"} {
 					want[field] = value
 				}
@@ -207,7 +207,7 @@ staticAssignments: [{clusterName: a, hard: {cpu: 100m, memory: 5Gi}}, {clusterNa
 	}
 }
 
-// testIdentity tests that the permanent ID of a policy stays, whatever its users write.
+// testIdentity checks that users cannot change the permanent ID of a policy.
 func (h hub) testIdentity(t *testing.T) {
 	const spec = `resourceSelectors: [{apiVersion: v1, kind: ConfigMap}]`
 	for kind, label := range map[string]string{
@@ -242,7 +242,7 @@ func (h hub) testIdentity(t *testing.T) {
 	}
 }
 
-// testFinalizer tests that a policy has the finalizer until it is being deleted.
+// testFinalizer checks that a policy keeps its finalizer until it is deleted.
 func (h hub) testFinalizer(t *testing.T) {
 	for kind, finalizer := range map[string]string{
 		"PropagationPolicy":        names.PropagationPolicyFinalizer,
@@ -304,7 +304,7 @@ spec: {cells: [{name: used}]}
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The API server follows parameters by watching them.
+	// The API server watches parameters.
 	testenv.Eventually(t, "the cell in use is protected", func(ctx context.Context) (bool, error) {
 		err := cells.Delete(ctx, "used", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 		return err != nil && strings.Contains(err.Error(), "the CellTopology names cell used"), err
@@ -314,7 +314,8 @@ spec: {cells: [{name: used}]}
 	}
 }
 
-// testCustomizations has several customizations of one kind: each operation may have one script, but for dependencies.
+// testCustomizations creates several customizations of one kind: each operation may have one script, except for
+// dependencies.
 func (h hub) testCustomizations(t *testing.T) {
 	customizations := h.client.Resource(configv1alpha1.GroupVersion.WithResource("resourceinterpretercustomizations"))
 	dryRun := []string{metav1.DryRunAll}
@@ -366,7 +367,7 @@ spec: {target: {apiVersion: example.io/v1, kind: `+kind+`}, customizations: {}}
 	}
 }
 
-// testUpgrade tests that rules which are no longer wanted go, and that others' stay.
+// testUpgrade checks that obsolete rules are removed and foreign ones are kept.
 func (h hub) testUpgrade(t *testing.T) {
 	foreign := manifest(t, `
 apiVersion: admissionregistration.k8s.io/v1
@@ -433,7 +434,7 @@ func manifest(t *testing.T, text string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: parse(t, text)}
 }
 
-// parse reads YAML into the types that objects of the API are made of.
+// parse parses YAML into the types of unstructured objects.
 func parse(t *testing.T, text string) map[string]any {
 	t.Helper()
 	data, err := yaml.YAMLToJSON([]byte(text))

@@ -26,17 +26,17 @@ import (
 // FieldManager owns the fields of installed policies.
 const FieldManager = "cellplane-admission"
 
-// PartLabel marks what this package installs, so that what a former version installed can be told and removed.
+// PartLabel marks the objects that this package installs, so that those of older versions can be removed.
 const PartLabel = "cellplane.io/admission"
 
-// Options are the choices of an administrator. The zero value is the safe one.
+// Options are set by an administrator. The zero value is the safe one.
 type Options struct {
-	// AllowNoExecuteTaintPolicy lets ClusterTaintPolicies put on taints that evict.
+	// AllowNoExecuteTaintPolicy permits ClusterTaintPolicies with NoExecute taints.
 	AllowNoExecuteTaintPolicy bool
 }
 
-// Install brings the rules of the hub up to date, removes those of former versions and returns when the API server
-// applies them. The kinds they are about must be served. It may be repeated.
+// Install updates the rules on the hub, removes those of older versions and returns when the API server applies
+// them. Their kinds must be served. It can be repeated.
 func Install(ctx context.Context, config *rest.Config, options Options) error {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // some dozen requests, once
@@ -76,7 +76,7 @@ func apply(ctx context.Context, client dynamic.Interface, wanted []*unstructured
 	return group.Wait()
 }
 
-// prune removes what carries our label and is not wanted, bindings before their policies so that no binding dangles.
+// prune removes obsolete objects with our label, bindings before their policies so that no binding dangles.
 func prune(ctx context.Context, client dynamic.Interface, wanted []*unstructured.Unstructured) error {
 	keep := sets.New[string]()
 	for _, object := range wanted {
@@ -119,7 +119,7 @@ var files embed.FS
 
 const noExecuteFile = "policies/no-execute-taints.yaml"
 
-// load reads the embedded files that the options call for.
+// load reads the embedded files for the options.
 func load(options Options) ([]*unstructured.Unstructured, error) {
 	paths, err := fs.Glob(files, "policies/*.yaml")
 	if err != nil {

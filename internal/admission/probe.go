@@ -23,8 +23,8 @@ const (
 // errNotYet means that the API server does not apply a rule yet.
 var errNotYet = errors.New("the API server does not apply it yet")
 
-// waitUntilApplied asks the API server what it would do with some objects. It takes up new rules with a delay, in which
-// an object could slip past them.
+// waitUntilApplied checks by dry-run requests that the API server applies the rules. It does so with a delay,
+// during which objects could bypass them.
 func waitUntilApplied(ctx context.Context, client dynamic.Interface, options Options) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, probeInterval, probeTimeout, true, func(ctx context.Context) (bool, error) {
@@ -42,7 +42,7 @@ func waitUntilApplied(ctx context.Context, client dynamic.Interface, options Opt
 	return nil
 }
 
-// probeDefaults writes a policy that leaves out all that can be left out.
+// probeDefaults sends a policy without optional fields.
 func probeDefaults(ctx context.Context, client dynamic.Interface) error {
 	policy, err := dryRun(ctx, client, "propagationpolicies", metav1.NamespaceDefault, map[string]any{
 		"resourceSelectors": []any{map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}},
@@ -60,7 +60,7 @@ func probeDefaults(ctx context.Context, client dynamic.Interface) error {
 	return nil
 }
 
-// probeRefusal writes a policy that reaches into another namespace.
+// probeRefusal sends a policy that selects another namespace.
 func probeRefusal(ctx context.Context, client dynamic.Interface) error {
 	_, err := dryRun(ctx, client, "propagationpolicies", metav1.NamespaceDefault, map[string]any{
 		"resourceSelectors": []any{map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "namespace": metav1.NamespaceSystem}},
@@ -68,7 +68,7 @@ func probeRefusal(ctx context.Context, client dynamic.Interface) error {
 	return wantRefusal(err, true)
 }
 
-// probeTaints writes a policy that evicts.
+// probeTaints sends a policy with a NoExecute taint.
 func probeTaints(options Options) func(context.Context, dynamic.Interface) error {
 	return func(ctx context.Context, client dynamic.Interface) error {
 		_, err := dryRun(ctx, client, "clustertaintpolicies", "", map[string]any{
@@ -92,7 +92,7 @@ func wantRefusal(err error, wanted bool) error {
 // probeKinds are the kinds that are probed, by resource.
 var probeKinds = map[string]string{"propagationpolicies": "PropagationPolicy", "clustertaintpolicies": "ClusterTaintPolicy"}
 
-// dryRun asks what would become of an object; nothing is stored.
+// dryRun sends an object without storing it.
 func dryRun(ctx context.Context, client dynamic.Interface, resource, namespace string, spec map[string]any) (*unstructured.Unstructured, error) {
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": policyv1alpha1.GroupVersion.String(),

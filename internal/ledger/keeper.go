@@ -30,10 +30,10 @@ type Keeper struct {
 	profiles cache[*cellplanev1alpha1.ClusterProfile]
 	cells    cache[*cellplanev1alpha1.Cell]
 
-	mu     sync.Mutex
-	models map[string]*simulate.Model
-	owners map[string]types.UID
-	told   map[string]written
+	mu       sync.Mutex
+	models   map[string]*simulate.Model
+	owners   map[string]types.UID
+	reported map[string]written
 }
 
 // written is the state of the last write of a ledger.
@@ -55,7 +55,7 @@ func NewKeeper(hub *rest.Config, interval time.Duration) (*Keeper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the ledgers on the hub: %w", err)
 	}
-	return &Keeper{client: client, interval: interval, models: map[string]*simulate.Model{}, owners: map[string]types.UID{}, told: map[string]written{}}, nil
+	return &Keeper{client: client, interval: interval, models: map[string]*simulate.Model{}, owners: map[string]types.UID{}, reported: map[string]written{}}, nil
 }
 
 // Open returns a new, empty model for a cluster and replaces the old one. The caller feeds it.
@@ -64,7 +64,7 @@ func (k *Keeper) Open(cluster string, uid types.UID) *simulate.Model {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.models[cluster], k.owners[cluster] = m, uid
-	delete(k.told, cluster)
+	delete(k.reported, cluster)
 	return m
 }
 
@@ -75,7 +75,7 @@ func (k *Keeper) Close(cluster string, m *simulate.Model) {
 	if k.models[cluster] == m {
 		delete(k.models, cluster)
 		delete(k.owners, cluster)
-		delete(k.told, cluster)
+		delete(k.reported, cluster)
 	}
 }
 
@@ -205,13 +205,13 @@ func (k *Keeper) newLedger(cluster string) *cellplanev1alpha1.ClusterLedger {
 func (k *Keeper) rested(cluster string, now time.Time, pause time.Duration) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return now.Sub(k.told[cluster].at) >= pause
+	return now.Sub(k.reported[cluster].at) >= pause
 }
 
 func (k *Keeper) changed(cluster string, version uint64, profile *cellplanev1alpha1.ClusterProfile) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	last, known := k.told[cluster]
+	last, known := k.reported[cluster]
 	return !known || last.version != version || last.profile != profile
 }
 
@@ -219,9 +219,9 @@ func (k *Keeper) note(cluster string, version uint64, profile *cellplanev1alpha1
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if wrote.IsZero() {
-		wrote = k.told[cluster].at
+		wrote = k.reported[cluster].at
 	}
-	k.told[cluster] = written{version: version, profile: profile, at: wrote}
+	k.reported[cluster] = written{version: version, profile: profile, at: wrote}
 }
 
 // boundOf counts the running pods of workloads with reservations.

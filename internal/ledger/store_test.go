@@ -230,8 +230,8 @@ func TestReserveAllOrNothing(t *testing.T) {
 	client, full, empty := ledgersOf(t), "full-"+rand.String(6), "empty-"+rand.String(6)
 	writeLedger(t, client, full, 1)
 	writeLedger(t, client, empty, 3)
-	var told sync.Map
-	s, _ := openStore(t, "a", full, func(cluster string) { told.Store(cluster, true) })
+	var reported sync.Map
+	s, _ := openStore(t, "a", full, func(cluster string) { reported.Store(cluster, true) })
 	eventually(t, "the other ledger is known", func() bool { return s.Account(empty).Known() })
 	pod := onePod(t)
 	err := s.Reserve(t.Context(), []Claim{
@@ -258,11 +258,11 @@ func TestReserveAllOrNothing(t *testing.T) {
 	if err := s.Reserve(t.Context(), []Claim{{Cluster: empty, Workload: workload("web"), Total: 2, More: 2, Pod: pod}}); err != nil {
 		t.Fatal(err)
 	}
-	told.Clear()
+	reported.Clear()
 	s.Release(workload("web"), "")
 	eventually(t, "the release is reported", func() bool {
-		_, heard := told.Load(empty)
-		return heard && s.Account(empty).Capacity(pod).Total() == 12
+		_, ok := reported.Load(empty)
+		return ok && s.Account(empty).Capacity(pod).Total() == 12
 	})
 }
 

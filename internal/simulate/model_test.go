@@ -245,9 +245,9 @@ func TestSummaryNeverPromisesMore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		exact, told := m.Fit(p).Replicas, copied.Fit(p).Replicas
-		if told > exact || rows >= 12 && told != exact {
-			t.Fatalf("the summary has capacity for %d, the nodes for %d", told, exact)
+		exact, summarized := m.Fit(p).Replicas, copied.Fit(p).Replicas
+		if summarized > exact || rows >= 12 && summarized != exact {
+			t.Fatalf("the summary has capacity for %d, the nodes for %d", summarized, exact)
 		}
 	})
 }

@@ -145,17 +145,17 @@ func TestStatefulSets(t *testing.T) {
 				t.Fatal(err)
 			}
 			p = p.Ordinals(test.there, test.more)
-			for told, asked := range map[string]*Model{"the model": m, "the summary": copied} {
+			for summarized, asked := range map[string]*Model{"the model": m, "the summary": copied} {
 				fit := asked.Fit(p)
 				if fit.Total() != test.want {
-					t.Errorf("capacity by %s is %d, want %d", told, fit.Total(), test.want)
+					t.Errorf("capacity by %s is %d, want %d", summarized, fit.Total(), test.want)
 				}
 				sum := int64(0)
 				for _, c := range fit.Classes {
 					sum += c.Replicas
 				}
 				if sum != fit.Total() {
-					t.Errorf("capacity by %s is %d in classes, and %d in total", told, sum, fit.Total())
+					t.Errorf("capacity by %s is %d in classes, and %d in total", summarized, sum, fit.Total())
 				}
 			}
 		})
@@ -254,11 +254,11 @@ func TestStorageInSummaryIsBounded(t *testing.T) {
 		wide.AllowedTopologies[0].MatchLabelExpressions[0].Values = append(wide.AllowedTopologies[0].MatchLabelExpressions[0].Values, fmt.Sprint("n", i))
 	}
 	m.SetStorageClass(wide)
-	told := m.SummarizeStorage()
-	if len(told) != maxStorageClasses || told[len(told)-1].Name != "zzz" || !told[len(told)-1].Default {
-		t.Errorf("the summary has %d classes, the last is %+v", len(told), told[len(told)-1])
+	summarized := m.SummarizeStorage()
+	if len(summarized) != maxStorageClasses || summarized[len(summarized)-1].Name != "zzz" || !summarized[len(summarized)-1].Default {
+		t.Errorf("the summary has %d classes, the last is %+v", len(summarized), summarized[len(summarized)-1])
 	}
-	for _, c := range told {
+	for _, c := range summarized {
 		if c.Name == "everybody" || c.Default != (c.Name == "zzz") {
 			t.Errorf("the summary contains %+v", c)
 		}

@@ -103,24 +103,24 @@ func (m *Model) SummarizeStorage() []StorageClass {
 func (m *Model) summarizedStorage() []string {
 	standard := m.defaultStorage()
 	named := map[string]bool{}
-	var told []string
+	var summarized []string
 	for _, name := range slices.SortedFunc(maps.Keys(m.storage), func(a, b string) int {
 		return cmp.Or(-cmp.Compare(asInt(a == standard), asInt(b == standard)), strings.Compare(a, b))
 	}) {
-		if m.storage[name].reach == nil || len(told) == maxStorageClasses {
+		if m.storage[name].reach == nil || len(summarized) == maxStorageClasses {
 			continue
 		}
 		more := slices.DeleteFunc(namesIn(m.storage[name].reach), func(node string) bool { return named[node] })
 		if len(named)+len(more) > maxNamed {
 			continue
 		}
-		told = append(told, name)
+		summarized = append(summarized, name)
 		for _, node := range more {
 			named[node] = true
 		}
 	}
-	slices.Sort(told)
-	return told
+	slices.Sort(summarized)
+	return summarized
 }
 
 // defaultStorage returns the default class: the youngest of several, as the API server does.

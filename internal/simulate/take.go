@@ -16,13 +16,13 @@ func (m *Model) Take(className string, requests corev1.ResourceList, count int64
 	m.version++
 	c := &m.classes[index]
 	wanted := amountsOf(requests).plusPod()
-	rooms, total, highest := make([]int64, len(m.nodes)), int64(0), int64(0)
+	freeByNode, total, highest := make([]int64, len(m.nodes)), int64(0), int64(0)
 	for at := range m.nodes {
 		if n := &m.nodes[at]; n.class == index {
 			free := c.allocatable.plus(&n.used, -1)
-			rooms[at] = free.times(&wanted)
-			total += rooms[at]
-			highest = max(highest, rooms[at])
+			freeByNode[at] = free.times(&wanted)
+			total += freeByNode[at]
+			highest = max(highest, freeByNode[at])
 		}
 	}
 	if total < count {
@@ -33,15 +33,15 @@ func (m *Model) Take(className string, requests corev1.ResourceList, count int64
 	low, high := int64(0), highest
 	for low < high {
 		middle := (low + high + 1) / 2
-		if above(rooms, middle) >= count {
+		if above(freeByNode, middle) >= count {
 			low = middle
 		} else {
 			high = middle - 1
 		}
 	}
-	spare := above(rooms, low) - count
-	for at := range rooms {
-		taken := rooms[at] - low
+	spare := above(freeByNode, low) - count
+	for at := range freeByNode {
+		taken := freeByNode[at] - low
 		if taken <= 0 {
 			continue
 		}
@@ -85,10 +85,10 @@ func (m *Model) Share(first, n int) {
 	m.version++
 }
 
-func above(rooms []int64, level int64) int64 {
+func above(freeByNode []int64, level int64) int64 {
 	sum := int64(0)
-	for _, room := range rooms {
-		sum += max(0, room-level)
+	for _, free := range freeByNode {
+		sum += max(0, free-level)
 	}
 	return sum
 }

@@ -147,10 +147,10 @@ func TestVolumesChange(t *testing.T) {
 	m := NewModel()
 	m.SetNode(newNode("n1", 4, map[string]string{corev1.LabelTopologyZone: "a"}))
 	inB := labelled(corev1.LabelTopologyZone, "b")
-	room := func(claim string) int64 { return m.Fit(spec(t, 2, claiming(claim))).Replicas }
+	free := func(claim string) int64 { return m.Fit(spec(t, 2, claiming(claim))).Replicas }
 	expect := func(when string, first, second int64) {
 		t.Helper()
-		if got := [2]int64{room("first"), room("second")}; got != [2]int64{first, second} {
+		if got := [2]int64{free("first"), free("second")}; got != [2]int64{first, second} {
 			t.Errorf("%s: capacity for %v, want %v", when, got, [2]int64{first, second})
 		}
 	}

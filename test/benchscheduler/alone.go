@@ -27,9 +27,9 @@ import (
 // workersAlone place bindings, as many as in an engine.
 const workersAlone = 128
 
-// alone measures the scheduler without the rest of an engine: bindings wait because no cluster takes them, then all do.
-// Each is decided about, reserved in the ledger on the hub, written to the cell and told of in an event; nothing makes Works
-// of it, which would take the processors for something else.
+// alone measures the scheduler without the rest of an engine: bindings wait because no cluster is eligible, then
+// all clusters are. Each is scheduled, reserved in the ledger on the hub, written to the cell and reported as an
+// event; no Works are created.
 func (c *measuredCell) alone(ctx context.Context, o *options, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -79,7 +79,7 @@ func (c *measuredCell) alone(ctx context.Context, o *options, out io.Writer) err
 	return c.clear(ctx)
 }
 
-// createBindings creates bindings that no template stands behind.
+// createBindings creates bindings without templates.
 func (c *measuredCell) createBindings(ctx context.Context, n, writers int) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for writer := range writers {
@@ -102,7 +102,7 @@ func (c *measuredCell) createBindings(ctx context.Context, n, writers int) error
 	return group.Wait()
 }
 
-// open lets all clusters take workloads but the one that is lost later; closed is how they are before.
+// open makes all clusters eligible, except for the one that is lost later; closed is their state before.
 func (c *measuredCell) open(ctx context.Context, taints ...corev1.Taint) error {
 	for i := range others {
 		if err := c.taint(ctx, member(i), taints...); err != nil {
@@ -112,7 +112,7 @@ func (c *measuredCell) open(ctx context.Context, taints ...corev1.Taint) error {
 	return nil
 }
 
-// clear makes the cell as it was before bindings were placed.
+// clear restores the cell to its state before bindings were placed.
 func (c *measuredCell) clear(ctx context.Context) error {
 	if err := c.open(ctx, closed()); err != nil {
 		return err

@@ -36,22 +36,22 @@ type measuredCell struct {
 	client  ctrlclient.WithWatch
 	members *members
 	writes  *writes
-	// cell and hub count what is written through them.
+	// cell and hub count the writes through them.
 	cell, hub *rest.Config
-	// used is what the processes had used of the processors when the step began.
+	// used is the CPU time of the processes at the start of the step.
 	used map[string]time.Duration
-	// cpu tells what processor time each process has taken.
+	// cpu returns the CPU time of each process.
 	cpu func() map[string]time.Duration
 }
 
 const (
 	startBound = 10 * time.Minute
 	stopBound  = time.Minute
-	// stepBound is far above what any step may take: a machine may be busy.
-	stepBound = 15 * time.Minute
+	// stepTimeout is far above the duration of any step on a busy machine.
+	stepTimeout = 15 * time.Minute
 )
 
-// measureCell starts a hub, a cell and an engine, and prints what the steps took.
+// measureCell starts a hub, a cell and an engine, and prints the results of the steps.
 func measureCell(ctx context.Context, o *options, out io.Writer) (err error) {
 	ctrllog.SetLogger(klog.Background())
 	dir, err := os.MkdirTemp("", "cellplane-bench-")
@@ -128,11 +128,11 @@ func openCell(ctx context.Context, planes *local.Federation) (_ *measuredCell, s
 	c.cell.Wrap(c.writes.count)
 	c.hub.Wrap(c.writes.count)
 	group.Go(func() error { return keeper.Run(ctx) })
-	c.members.follow(ctx, client)
+	c.members.watch(ctx, client)
 	return c, func() { cancel(); _ = group.Wait() }, nil
 }
 
-// startEngine starts an engine in this process; the function stops it.
+// startEngine starts an engine in this process and returns the function that stops it.
 func (c *measuredCell) startEngine(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	config := engine.Config{Cell: "cell-a", Config: c.cell, HubAPI: c.hub}
@@ -165,7 +165,7 @@ func connect(ctx context.Context, plane *controlplane.ControlPlane) (*rest.Confi
 	return config, client, nil
 }
 
-// roundTripper is a function that sends a request.
+// roundTripper is an http.RoundTripper function.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 // RoundTrip implements http.RoundTripper.

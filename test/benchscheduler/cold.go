@@ -13,16 +13,16 @@ import (
 	"github.com/cellplane/cellplane/internal/simulate"
 )
 
-// coldFigures are of simulations that nothing is remembered of.
+// coldFigures are the results of uncached simulations.
 type coldFigures struct {
 	plain, spread time.Duration
 	bytesPerNode  int64
 }
 
-// perCluster is how many nodes of the cold simulation are in one cluster.
+// perCluster is the number of nodes per cluster in the cold simulation.
 const perCluster = 1000
 
-// simulateCold feeds nodes and pods one by one, as watches do, and asks all clusters about one pod.
+// simulateCold adds nodes and pods one by one, as watches do, and fits one pod into all clusters.
 func simulateCold(nodes int) (coldFigures, error) {
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -65,12 +65,12 @@ func fitAll(models []*simulate.Model, template *corev1.PodTemplateSpec) (time.Du
 		total += m.Fit(pod).Replicas
 	}
 	if total == 0 {
-		return 0, fmt.Errorf("the pod fits nowhere")
+		return 0, fmt.Errorf("the pod fits no cluster")
 	}
 	return time.Since(began), nil
 }
 
-// feed makes a cluster of nodes in three zones and two pools, each with some pods.
+// feed adds nodes in three zones and two pools, each with some pods.
 func feed(first, count int) *simulate.Model {
 	m := simulate.NewModel()
 	for i := first; i < first+count; i++ {

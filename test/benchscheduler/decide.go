@@ -19,13 +19,13 @@ import (
 	"github.com/cellplane/cellplane/internal/simulate"
 )
 
-// world is a federation, as schedulers know it.
+// world is a simulated federation.
 type world struct {
 	snapshot *schedule.Snapshot
 	accounts map[string]*ledger.Account
 }
 
-// regions is how many regions clusters are in; every tenth is a cloud.
+// regions is the number of regions; every tenth is a cloud.
 const regions = 20
 
 func newWorld(clusters, nodes int) *world {
@@ -50,7 +50,7 @@ func newWorld(clusters, nodes int) *world {
 	return w
 }
 
-// newLedger has nodes of three classes with all that nodes may have left.
+// newLedger returns a ledger of nodes of three classes with varying free resources.
 func newLedger(name string, seed, nodes int) *cellplanev1alpha1.ClusterLedger {
 	l := &cellplanev1alpha1.ClusterLedger{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for class := range 3 {
@@ -81,7 +81,7 @@ func size(cpus int64) corev1.ResourceList {
 	}
 }
 
-// placement is one way to place.
+// placement is one kind of placement to measure.
 type placement struct {
 	name    string
 	policy  policyv1alpha1.Placement
@@ -105,16 +105,16 @@ func placements() []placement {
 	}
 }
 
-// figures are what was measured.
+// figures are the results.
 type figures struct {
 	perSecond float64
 	p50, p99  time.Duration
 }
 
-// shapes is how many different pods workloads consist of.
+// shapes is the number of different pods.
 const shapes = 20
 
-// decide decides for one workload after another. The pods have been simulated once before.
+// decide plans for one workload after another. The pods have been simulated once before.
 func (w *world) decide(p placement, duration time.Duration) (figures, error) {
 	var specs []*workv1alpha2.ResourceBindingSpec
 	for i := range shapes {
@@ -145,7 +145,7 @@ func (w *world) decide(p placement, duration time.Duration) (figures, error) {
 	}, nil
 }
 
-// plan decides as an engine does, with everything that comes with each binding.
+// plan decides as an engine does, including the per-binding preparation.
 func (w *world) plan(p placement, spec *workv1alpha2.ResourceBindingSpec, i int) error {
 	pod, err := simulate.FromRequirements(spec.ReplicaRequirements)
 	if err != nil {

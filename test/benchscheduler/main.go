@@ -25,8 +25,8 @@ type options struct {
 	duration time.Duration
 	cores    int
 
-	// Of the real cell: how many bindings are placed, how many workloads a cluster has that is lost, how many clients
-	// create them, and where a profile of the processor time of this process goes.
+	// For the real cell: the number of bindings, the workloads of the lost cluster, the clients that create them,
+	// and the file for a CPU profile.
 	bindings, workloads, writers int
 	profile                      string
 }
@@ -51,11 +51,11 @@ func parse(args []string) (*options, error) {
 	flags.IntVar(&o.nodes, "nodes", 1000, "nodes of each cluster")
 	flags.IntVar(&o.cold, "cold", 500_000, "nodes of the cold simulation")
 	flags.DurationVar(&o.duration, "duration", 3*time.Second, "how long each figure is measured")
-	flags.IntVar(&o.cores, "cores", 1, "processors to use for decisions")
-	flags.IntVar(&o.bindings, "bindings", 2000, "bindings that are placed in a real cell; 0 leaves the cell out")
+	flags.IntVar(&o.cores, "cores", 1, "CPUs to use for decisions")
+	flags.IntVar(&o.bindings, "bindings", 2000, "bindings to place in a real cell; 0 leaves the cell out")
 	flags.IntVar(&o.workloads, "workloads", 5000, "workloads of the cluster that is lost")
 	flags.IntVar(&o.writers, "writers", 16, "clients that create workloads")
-	flags.StringVar(&o.profile, "cpuprofile", "", "file for a profile of the processor time of engine and clients")
+	flags.StringVar(&o.profile, "cpuprofile", "", "file for a CPU profile of engine and clients")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func run(ctx context.Context, o *options) error {
 	defer runtime.GOMAXPROCS(all)
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	defer out.Flush()
-	fmt.Fprintf(out, "Decisions on %d processor(s), simulation cached\n", o.cores)
+	fmt.Fprintf(out, "Decisions on %d CPU(s), simulation cached\n", o.cores)
 	fmt.Fprintln(out, "clusters\tnodes\tplacement\tper second\tp50\tp99\t")
 	for _, count := range o.clusters {
 		world := newWorld(count, o.nodes)

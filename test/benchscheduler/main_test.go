@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestSmall runs the benchmark at a size that says nothing about speed.
+// TestSmall runs the benchmark at a small size.
 func TestSmall(t *testing.T) {
 	o, err := parse([]string{"--clusters=3,7", "--nodes=10", "--cold=2500", "--duration=5ms", "--bindings=10", "--workloads=15"})
 	if err != nil {
@@ -25,11 +25,11 @@ func TestSmall(t *testing.T) {
 
 func TestFlags(t *testing.T) {
 	if o, err := parse(nil); err != nil || len(o.clusters) != 3 || o.duration < time.Second {
-		t.Errorf("the defaults are %+v: %v", o, err)
+		t.Errorf("defaults = %+v: %v", o, err)
 	}
-	for _, mistaken := range []string{"--clusters=many", "--clusters=0", "--nodes=0", "--cores=0", "--bindings=-1", "--workloads=0", "--writers=0"} {
-		if _, err := parse([]string{mistaken}); err == nil {
-			t.Errorf("%s is accepted", mistaken)
+	for _, invalid := range []string{"--clusters=many", "--clusters=0", "--nodes=0", "--cores=0", "--bindings=-1", "--workloads=0", "--writers=0"} {
+		if _, err := parse([]string{invalid}); err == nil {
+			t.Errorf("%s is accepted", invalid)
 		}
 	}
 }

@@ -25,14 +25,13 @@ import (
 	"github.com/cellplane/cellplane/internal/simulate"
 )
 
-// members play the clusters: what is placed in one runs there at once, and its ledger learns of it as it would from
-// nodes and pods that are watched.
+// members simulate the clusters: placed replicas run at once and are added to the model behind the ledger.
 type members struct {
 	keeper *ledger.Keeper
 
 	mu     sync.Mutex
 	models map[string]*simulate.Model
-	// placed is where bindings are, and works counts the Works of each cluster.
+	// placed is where bindings are, and works is the number of Works of each cluster.
 	placed map[string]map[string]bool
 	works  map[string]map[string]bool
 	// changed is closed at the next change.
@@ -46,10 +45,10 @@ func newMembers(keeper *ledger.Keeper) *members {
 	}
 }
 
-// nodesOfMember is how many nodes a member of a measured cell has.
+// nodesOfMember is the number of nodes per member.
 const nodesOfMember = 200
 
-// add gives a cluster nodes, and a ledger that tells of them.
+// add creates the nodes and the ledger of a cluster.
 func (m *members) add(cluster string) {
 	model := m.keeper.Open(cluster, "")
 	var nodes []*corev1.Node
@@ -65,8 +64,8 @@ func (m *members) add(cluster string) {
 	m.models[cluster] = model
 }
 
-// follow keeps up with the bindings and Works of a cell until the context ends.
-func (m *members) follow(ctx context.Context, cell ctrlclient.WithWatch) {
+// watch watches the bindings and Works of a cell until the context ends.
+func (m *members) watch(ctx context.Context, cell ctrlclient.WithWatch) {
 	works := func() ctrlclient.ObjectList {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(workv1alpha1.GroupVersion.WithKind("WorkList"))
@@ -88,7 +87,7 @@ func source(client ctrlclient.WithWatch, list func() ctrlclient.ObjectList) flee
 	}
 }
 
-// sink hands objects to functions. Lists come once, before anything is measured.
+// sink passes objects to functions. Lists happen once, before the measurement.
 type sink struct{ set, unset func(runtime.Object) }
 
 // Set implements fleet.Sink.
@@ -100,7 +99,7 @@ func (s sink) Unset(obj runtime.Object) { s.unset(obj) }
 // Relist implements fleet.Sink.
 func (s sink) Relist() func(string) { return func(string) {} }
 
-// setBinding runs the pods of a binding where it is placed.
+// setBinding adds the pods of a binding where it is placed.
 func (m *members) setBinding(obj runtime.Object) {
 	binding := obj.(*workv1alpha2.ResourceBinding)
 	m.mu.Lock()
@@ -119,7 +118,7 @@ func (m *members) setBinding(obj runtime.Object) {
 	m.tell()
 }
 
-// podOf returns a pod of a binding that has found a node.
+// podOf returns a scheduled pod of a binding.
 func podOf(binding *workv1alpha2.ResourceBinding, cluster string, i int) *corev1.Pod {
 	const hash = "5f7d9c"
 	name := binding.Spec.Resource.Name + "-" + hash
@@ -132,7 +131,7 @@ func podOf(binding *workv1alpha2.ResourceBinding, cluster string, i int) *corev1
 	return pod
 }
 
-// request is what a replica asks for.
+// request is the request of a replica.
 func request() corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")}
 }
@@ -163,10 +162,10 @@ func (m *members) tell() {
 	m.changed = make(chan struct{})
 }
 
-// progress counts bindings by where they are.
+// progress counts bindings and Works by cluster.
 type progress struct{ bindings, works int }
 
-// count counts the bindings with a prefix that are, and the Works, in clusters that are wanted.
+// count counts the bindings with a prefix and the Works in the wanted clusters.
 func (m *members) count(prefix string, wanted func(cluster string) bool) (progress, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -195,9 +194,9 @@ func (m *members) count(prefix string, wanted func(cluster string) bool) (progre
 	return p, m.changed
 }
 
-// untilPlaced waits until so many bindings are where they are wanted, and returns how long that took.
+// untilPlaced waits until the given number of bindings is in the wanted clusters and returns the duration.
 func (m *members) untilPlaced(ctx context.Context, began time.Time, prefix string, n int, wanted func(cluster string) bool) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, stepBound)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	for {
 		p, changed := m.count(prefix, wanted)
@@ -206,14 +205,14 @@ func (m *members) untilPlaced(ctx context.Context, began time.Time, prefix strin
 		}
 		select {
 		case <-ctx.Done():
-			return 0, fmt.Errorf("%d bindings of %d are there: %w", p.bindings, n, ctx.Err())
+			return 0, fmt.Errorf("%d bindings of %d are placed: %w", p.bindings, n, ctx.Err())
 		case <-changed:
 		}
 		pause(ctx, 20*time.Millisecond)
 	}
 }
 
-// until waits until so many bindings and Works are where they are wanted, and returns how long each took.
+// until waits until the given number of bindings and Works is in the wanted clusters and returns both durations.
 func (m *members) until(ctx context.Context, began time.Time, prefix string, n int, wanted func(cluster string) bool) (bindings, works time.Duration, err error) {
 	for {
 		p, changed := m.count(prefix, wanted)
@@ -225,10 +224,10 @@ func (m *members) until(ctx context.Context, began time.Time, prefix string, n i
 		}
 		select {
 		case <-ctx.Done():
-			return 0, 0, fmt.Errorf("%d bindings and %d Works of %d are there: %w", p.bindings, p.works, n, ctx.Err())
+			return 0, 0, fmt.Errorf("%d bindings and %d Works of %d are placed: %w", p.bindings, p.works, n, ctx.Err())
 		case <-changed:
 		}
-		// Counting all after each change would cost more than what is measured.
+		// Counting after each change would cost more than what is measured.
 		pause(ctx, 20*time.Millisecond)
 	}
 }

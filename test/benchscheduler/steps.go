@@ -25,7 +25,7 @@ import (
 
 const (
 	namespace = "bench"
-	// lost is the cluster that is lost; the others take over.
+	// lost is the cluster that is lost; the others take over its workloads.
 	lost   = "lost"
 	others = 9
 )
@@ -49,7 +49,7 @@ func (c *measuredCell) run(ctx context.Context, o *options, out io.Writer) error
 		c.spent(out, n)
 	}
 
-	// 1. Bindings wait because no cluster takes them. Then all do.
+	// 1. Bindings wait because no cluster is eligible. Then all clusters are.
 	if err := c.create(ctx, "wait", o.bindings, o.writers); err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (c *measuredCell) run(ctx context.Context, o *options, out io.Writer) error
 	}
 	bindings, works, err := c.until(ctx, began, "wait-", o.bindings, other)
 	if err != nil {
-		return fmt.Errorf("placing what waits: %w", err)
+		return fmt.Errorf("placing waiting bindings: %w", err)
 	}
 	report("waiting bindings placed", o.bindings, bindings, works)
 
@@ -75,7 +75,7 @@ func (c *measuredCell) run(ctx context.Context, o *options, out io.Writer) error
 		return err
 	}
 	if err != nil {
-		return fmt.Errorf("placing what is created: %w", err)
+		return fmt.Errorf("placing new workloads: %w", err)
 	}
 	report("new workloads placed", o.workloads, bindings, works)
 
@@ -86,26 +86,26 @@ func (c *measuredCell) run(ctx context.Context, o *options, out io.Writer) error
 	}
 	bindings, works, err = c.until(ctx, began, "move-", o.workloads, other)
 	if err != nil {
-		return fmt.Errorf("moving what was in the lost cluster: %w", err)
+		return fmt.Errorf("moving the workloads of the lost cluster: %w", err)
 	}
 	report("workloads of a lost cluster placed elsewhere", o.workloads, bindings, works)
 	return nil
 }
 
-// begin begins to count what a step costs.
+// begin starts to count the cost of a step.
 func (c *measuredCell) begin() time.Time {
 	c.writes.take(1)
 	c.used = c.cpu()
 	return time.Now()
 }
 
-// spent prints what a step has cost by binding.
+// spent prints the cost of a step per binding.
 func (c *measuredCell) spent(out io.Writer, n int) {
 	fmt.Fprintf(out, "writes of the engine for each: %s\n", c.writes.take(n))
-	fmt.Fprintf(out, "processor time for each: %s\n", difference(c.used, c.cpu(), n))
+	fmt.Fprintf(out, "CPU time for each: %s\n", difference(c.used, c.cpu(), n))
 }
 
-// difference tells what processor time each process has taken meanwhile, by binding.
+// difference returns the CPU time that each process used, per binding.
 func difference(before, after map[string]time.Duration, n int) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(after)) {
@@ -117,19 +117,19 @@ func difference(before, after map[string]time.Duration, n int) string {
 }
 
 func (c *measuredCell) until(ctx context.Context, began time.Time, prefix string, n int, wanted func(string) bool) (bindings, works time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, stepBound)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	return c.members.until(ctx, began, prefix, n, wanted)
 }
 
 func member(i int) string { return fmt.Sprint("member-", i) }
 
-// closed keeps workloads off a cluster.
+// closed is the taint that excludes a cluster.
 func closed() corev1.Taint {
 	return corev1.Taint{Key: "closed", Effect: corev1.TaintEffectNoSchedule}
 }
 
-// place makes a placement one that chooses a cluster of the first group that has room.
+// place builds a placement that chooses a cluster of the first term with capacity.
 func place(p *policyv1alpha1.Placement, groups ...policyv1alpha1.ClusterAffinityTerm) {
 	p.ClusterAffinities = groups
 	p.SpreadConstraints = []policyv1alpha1.SpreadConstraint{{SpreadByField: policyv1alpha1.SpreadByFieldCluster, MinGroups: 1, MaxGroups: 1}}
@@ -138,7 +138,7 @@ func place(p *policyv1alpha1.Placement, groups ...policyv1alpha1.ClusterAffinity
 	}
 }
 
-// prepare makes clusters, which take nothing yet but for the one that will be lost, and policies.
+// prepare creates clusters, all tainted except for the one that will be lost, and policies.
 func (c *measuredCell) prepare(ctx context.Context) error {
 	all := []string{lost}
 	for i := range others {
@@ -203,9 +203,9 @@ func deployment(step string, i int) *appsv1.Deployment {
 	}
 }
 
-// untilRefused waits until all bindings say that no cluster takes them, so that nothing but placing them is left to do.
+// untilRefused waits until all bindings are unschedulable, so that only placing them is measured.
 func (c *measuredCell) untilRefused(ctx context.Context, n int) error {
-	ctx, cancel := context.WithTimeout(ctx, stepBound)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	for {
 		var list workv1alpha2.ResourceBindingList

@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// writes counts what an engine writes, by kind.
+// writes counts the writes of an engine, by kind.
 type writes struct {
 	mu     sync.Mutex
 	counts map[string]int
@@ -46,7 +46,7 @@ func kindOfWrite(r *http.Request) string {
 	return name
 }
 
-// take returns the counts since the last time, by binding.
+// take returns the counts since the last call, per binding.
 func (w *writes) take(bindings int) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

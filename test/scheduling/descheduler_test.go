@@ -11,7 +11,7 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// pods without a node that tests speak of, by cluster.
+// pods holds the number of unschedulable pods that the tests report, by cluster.
 var pods sync.Map
 
 func pendingPods(_ context.Context, cluster string, _ *workv1alpha2.ResourceBinding, _ time.Duration) (int32, error) {
@@ -21,7 +21,8 @@ func pendingPods(_ context.Context, cluster string, _ *workv1alpha2.ResourceBind
 	return 0, nil
 }
 
-// S26: replicas whose pods find no node go to a cluster with room, and stay as long as there is none. Ready ones stay.
+// S26: replicas of unschedulable pods move to a cluster with capacity, and stay while there is
+// none. Ready replicas stay.
 func TestDescheduler(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "a")
@@ -30,7 +31,7 @@ func TestDescheduler(t *testing.T) {
 	w.untilPlaced("web", "a:4")
 	pods.Store(w.full("a"), int32(3))
 	w.report("a", "web", workv1alpha1.ResourceUnhealthy, `{"replicas":4,"readyReplicas":2,"unavailableReplicas":2,"observedGeneration":1}`)
-	w.until("it is known", "web", func(b *workv1alpha2.ResourceBinding) bool { return len(b.Status.AggregatedStatus) == 1 })
+	w.until("the status is aggregated", "web", func(b *workv1alpha2.ResourceBinding) bool { return len(b.Status.AggregatedStatus) == 1 })
 	w.create(w.deployment("barrier", 1))
 	w.untilPlaced("barrier", "a:1")
 	w.untilPlaced("web", "a:4")

@@ -19,8 +19,8 @@ import (
 
 const healthy = `{"replicas":2,"readyReplicas":2,"availableReplicas":2,"updatedReplicas":2,"observedGeneration":1}`
 
-// F1, F2, F5, F6: a taint drives a workload out; the old copy stays until the new one is healthy, and until then the
-// cluster is not chosen again, not even when the taint is gone.
+// F1, F2, F5, F6: a taint evicts a workload. The old copy is kept until the new one is healthy. Until then the
+// cluster is not chosen again, even if the taint is removed.
 func TestTaintEviction(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "a", "b")
@@ -34,12 +34,12 @@ func TestTaintEviction(t *testing.T) {
 	w.taint("a", noExecute("down"))
 	b := w.untilPlaced("web", "b:2")
 	if len(b.Spec.GracefulEvictionTasks) != 1 {
-		t.Fatalf("tasks: %+v", b.Spec.GracefulEvictionTasks)
+		t.Fatalf("tasks = %+v", b.Spec.GracefulEvictionTasks)
 	}
 	task := b.Spec.GracefulEvictionTasks[0]
 	if task.FromCluster != w.full("a") || task.PurgeMode != policyv1alpha1.PurgeModeGracefully || task.Reason != names.EvictionReasonTaintUntolerated ||
 		task.Producer != names.EvictionProducerTaintManager || ptr.Deref(task.Replicas, 0) != 2 || !slices.Equal(task.ClustersBeforeFailover, []string{w.full("a")}) {
-		t.Errorf("the task is %+v", task)
+		t.Errorf("task = %+v", task)
 	}
 	w.untilEvent("web", names.EventEvictWorkloadFromClusterSucceed)
 	w.untilWork("b", "web")
@@ -47,17 +47,17 @@ func TestTaintEviction(t *testing.T) {
 	w.editPolicy(func(p *policyv1alpha1.PropagationPolicy) {
 		p.Spec.Placement.ReplicaScheduling, p.Spec.Placement.SpreadConstraints = nil, nil // everywhere
 	})
-	w.until("it is scheduled everywhere it may", "web", func(b *workv1alpha2.ResourceBinding) bool {
+	w.until("it is scheduled to all eligible clusters", "web", func(b *workv1alpha2.ResourceBinding) bool {
 		return w.placed(b) == "b:2" && b.Status.SchedulerObservedGeneration == b.Generation && len(b.Spec.GracefulEvictionTasks) == 1
 	})
 	w.untilWork("a", "web")
 
 	w.report("b", "web", workv1alpha1.ResourceHealthy, healthy)
-	w.until("the eviction is over", "web", func(b *workv1alpha2.ResourceBinding) bool { return len(b.Spec.GracefulEvictionTasks) == 0 })
+	w.until("the eviction is finished", "web", func(b *workv1alpha2.ResourceBinding) bool { return len(b.Spec.GracefulEvictionTasks) == 0 })
 	w.untilPlaced("web", "a:2 b:2")
 }
 
-// F1: a workload stays as long as it tolerates the taint, and so does one that tolerates it for ever.
+// F1: a workload stays while it tolerates the taint, for a time or forever.
 func TestTolerationSeconds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "a", "b")
@@ -85,7 +85,8 @@ func TestTolerationSeconds(t *testing.T) {
 	w.untilPlaced("web", elsewhere+":2")
 }
 
-// F1, F4, B2: with purge mode Directly the old copy goes before the new one comes, which carries over what was saved.
+// F1, F4, B2: with purge mode Directly the old copy is deleted before the new one is created, with the preserved
+// state.
 func TestDirectlyWithState(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "a")
@@ -107,27 +108,28 @@ func TestDirectlyWithState(t *testing.T) {
 	w.taint("a", noExecute("down"))
 	b := w.untilPlaced("web", "b:2")
 	if task := b.Spec.GracefulEvictionTasks[0]; task.PurgeMode != policyv1alpha1.PurgeModeDirectly || task.PreservedLabelState["failover.example.io/ready"] != "2" {
-		t.Errorf("the task is %+v", task)
+		t.Errorf("task = %+v", task)
 	}
-	// The old copy is there until its agent has removed it, which is this test. Another workload shows that b is served.
+	// This test plays the agent, so the old copy exists until the test removes it. Another workload shows that b is
+	// served.
 	old := w.work("a", "web")
-	testenv.Eventually(t, "the old copy is to go", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "the old copy is being deleted", func(ctx context.Context) (bool, error) {
 		err := w.client.Get(ctx, keyOf(old), old)
 		return err == nil && old.DeletionTimestamp != nil, err
 	})
 	w.create(w.deployment("barrier", 1))
 	w.untilWork("b", "barrier")
 	if err := w.client.Get(t.Context(), keyOf(w.work("b", "web")), w.work("b", "web")); !apierrors.IsNotFound(err) {
-		t.Errorf("the new copy comes before the old one is gone: %v", err)
+		t.Errorf("the new copy is created before the old one is deleted: %v", err)
 	}
 	w.untilNoWork("a", "web")
 	work := w.untilWork("b", "web")
 	if labels := manifestOf(t, work).GetLabels(); labels["failover.example.io/ready"] != "2" {
-		t.Errorf("the new copy has the labels %v", labels)
+		t.Errorf("labels of the new copy = %v", labels)
 	}
 }
 
-// F3, F6: an unhealthy workload is moved after the time its policy says, in each purge mode.
+// F3, F6: an unhealthy workload is moved after the toleration of its policy, in each purge mode.
 func TestApplicationFailover(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []policyv1alpha1.PurgeMode{policyv1alpha1.PurgeModeGracefully, policyv1alpha1.PurgeModeNever, policyv1alpha1.PurgeModeDirectly} {
@@ -151,31 +153,31 @@ func TestApplicationFailover(t *testing.T) {
 			b := w.untilPlaced("web", "b:2")
 			task := b.Spec.GracefulEvictionTasks[0]
 			if task.Reason != names.EvictionReasonApplicationFailure || task.Producer != names.EvictionProducerResourceBindingFailover || task.PurgeMode != mode {
-				t.Errorf("the task is %+v", task)
+				t.Errorf("task = %+v", task)
 			}
 			switch mode {
 			case policyv1alpha1.PurgeModeDirectly:
 				w.untilNoWork("a", "web")
 			case policyv1alpha1.PurgeModeNever:
 				if !ptr.Deref(task.SuppressDeletion, false) {
-					t.Errorf("the task is %+v", task)
+					t.Errorf("task = %+v", task)
 				}
 				w.report("b", "web", workv1alpha1.ResourceHealthy, healthy)
-				w.until("the new one is seen to be healthy", "web", func(b *workv1alpha2.ResourceBinding) bool {
+				w.until("the new copy is healthy", "web", func(b *workv1alpha2.ResourceBinding) bool {
 					return slices.ContainsFunc(b.Status.AggregatedStatus, func(i workv1alpha2.AggregatedStatusItem) bool {
 						return i.ClusterName == w.full("b") && i.Health == workv1alpha2.ResourceHealthy
 					})
 				})
 				w.editBinding("web", func(b *workv1alpha2.ResourceBinding) {
 					if len(b.Spec.GracefulEvictionTasks) != 1 {
-						t.Fatalf("the task ended though deletion is suppressed: %+v", b.Spec)
+						t.Fatalf("the task ended although deletion is suppressed: %+v", b.Spec)
 					}
 					b.Spec.GracefulEvictionTasks[0].SuppressDeletion = ptr.To(false)
 				})
 				w.untilNoWork("a", "web")
 			default:
 				if ptr.Deref(task.GracePeriodSeconds, 0) != 120 {
-					t.Errorf("the task is %+v", task)
+					t.Errorf("task = %+v", task)
 				}
 				w.untilWork("a", "web")
 				w.report("b", "web", workv1alpha1.ResourceHealthy, healthy)
@@ -185,7 +187,8 @@ func TestApplicationFailover(t *testing.T) {
 	}
 }
 
-// F3: application failover without propagateDeps is refused: what the workload depends on would stay behind.
+// F3: application failover without propagateDeps is rejected, because the dependencies would not move with the
+// workload.
 func TestApplicationFailoverNeedsDependencies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -199,11 +202,11 @@ func TestApplicationFailoverNeedsDependencies(t *testing.T) {
 	}
 }
 
-// F7: a workload comes back to the cluster it was evicted from only where its policy asks for that.
+// F7: a workload fails back to the cluster it was evicted from only if its policy says so.
 func TestFailBack(t *testing.T) {
 	t.Parallel()
 	for _, asked := range []bool{true, false} {
-		t.Run(map[bool]string{true: "asked for", false: "not asked for"}[asked], func(t *testing.T) {
+		t.Run(map[bool]string{true: "with the annotation", false: "without the annotation"}[asked], func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, "a", "b")
 			w.policy(aggregated, func(p *policyv1alpha1.PropagationPolicy) {
@@ -220,14 +223,14 @@ func TestFailBack(t *testing.T) {
 			w.taint("a", noExecute("down"))
 			w.untilPlaced("web", "b:2")
 			w.report("b", "web", workv1alpha1.ResourceHealthy, healthy)
-			w.until("the eviction is over", "web", func(b *workv1alpha2.ResourceBinding) bool {
+			w.until("the eviction is finished", "web", func(b *workv1alpha2.ResourceBinding) bool {
 				return len(b.Spec.GracefulEvictionTasks) == 0 && b.Status.SchedulerObservedAffinityName == "away"
 			})
 			w.taint("a")
 			if asked {
 				b := w.untilPlaced("web", "a:2")
 				if b.Annotations[names.EvictedFromAnnotation] != "" {
-					t.Errorf("it still wants to go back to %s", b.Annotations[names.EvictedFromAnnotation])
+					t.Errorf("it may still fail back to %s", b.Annotations[names.EvictedFromAnnotation])
 				}
 				return
 			}
@@ -235,7 +238,7 @@ func TestFailBack(t *testing.T) {
 			w.create(w.deployment("next", 1))
 			w.untilPlaced("next", "a:1")
 			if b := w.untilPlaced("web", "b:2"); b.Spec.RescheduleTriggeredAt != nil {
-				t.Error("it was scheduled anew")
+				t.Error("it was rescheduled")
 			}
 		})
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/cellplane/cellplane/internal/schedule"
 )
 
-// An engine may be told to leave out a filter, and to send workloads also where they get no replicas. It is the only
-// engine of its cell, so the test is not run beside others that start one there.
+// An engine with a disabled filter and with --enable-empty-workload-propagation. It is the only engine of its cell,
+// so the test does not run in parallel with others that start one there.
 func TestPluginsAndEmptyWorkloads(t *testing.T) {
 	plugins, err := schedule.ParsePlugins([]string{"*", "-TaintToleration"})
 	if err != nil {
@@ -23,7 +23,7 @@ func TestPluginsAndEmptyWorkloads(t *testing.T) {
 	stop := enginetest.Start(context.Background(), engine.Config{Cell: "cell-b", Config: otherConfig, HubAPI: hubConfig, Plugins: plugins, EmptyWorkloads: true})
 	defer stop()
 	w := newWorldIn(t, other, "a", "b")
-	w.room("a", 3)
+	w.capacity("a", 3)
 	w.taint("b", corev1.Taint{Key: "busy", Effect: corev1.TaintEffectNoSchedule})
 	w.policy(aggregated)
 	w.create(w.deployment("web", 4))
@@ -34,6 +34,6 @@ func TestPluginsAndEmptyWorkloads(t *testing.T) {
 		t.Fatal(err)
 	}
 	if manifest.Spec.Replicas == nil || *manifest.Spec.Replicas != 0 {
-		t.Errorf("the empty workload has the spec %+v", manifest.Spec)
+		t.Errorf("spec of the empty workload = %+v", manifest.Spec)
 	}
 }

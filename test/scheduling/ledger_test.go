@@ -23,7 +23,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// ledger gives a cluster nodes with 4 CPUs each.
+// ledger creates a ledger of nodes with 4 CPUs each.
 func ledger(t *testing.T, cluster string, nodes int32, change ...func(*cellplanev1alpha1.ClusterLedger)) {
 	t.Helper()
 	free := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourcePods: resource.MustParse("110"), corev1.ResourceMemory: resource.MustParse("64Gi")}
@@ -40,8 +40,8 @@ func ledger(t *testing.T, cluster string, nodes int32, change ...func(*cellplane
 	t.Cleanup(func() { _ = hub.Delete(context.Background(), l) })
 }
 
-// Two cells that schedule at once against tight capacity never promise more than there is, and use all of it. What is
-// given back is used by who waits, whichever cell it is in.
+// Two cells that schedule at the same time never reserve more capacity than there is, and use all of it. Released
+// capacity is used by waiting workloads of either cell.
 func TestNoOvercommitBetweenCells(t *testing.T) {
 	const clusters, nodes, workloads, replicas = 2, 5, 15, 2 // 40 CPUs for 60
 	w := newWorld(t, "a", "b")
@@ -72,7 +72,7 @@ func TestNoOvercommitBetweenCells(t *testing.T) {
 	wait.Wait()
 
 	settled := func() (placed map[string]int32, waiting []ctrlclient.ObjectKey) {
-		testenv.Eventually(t, "all are decided about", func(ctx context.Context) (bool, error) {
+		testenv.Eventually(t, "all workloads have a decision", func(ctx context.Context) (bool, error) {
 			placed, waiting = map[string]int32{}, nil
 			for _, at := range worlds {
 				var list workv1alpha2.ResourceBindingList
@@ -83,7 +83,7 @@ func TestNoOvercommitBetweenCells(t *testing.T) {
 					b := &list.Items[i]
 					condition := meta.FindStatusCondition(b.Status.Conditions, names.BindingScheduled)
 					if condition == nil || b.Status.SchedulerObservedGeneration != b.Generation {
-						return false, fmt.Errorf("%s is not decided about", b.Name)
+						return false, fmt.Errorf("%s has no decision", b.Name)
 					}
 					if condition.Status != metav1.ConditionTrue {
 						waiting = append(waiting, keyOf(b))
@@ -99,7 +99,7 @@ func TestNoOvercommitBetweenCells(t *testing.T) {
 			total := int32(0)
 			for cluster, count := range placed {
 				if total += count; count > nodes*4 {
-					t.Fatalf("cluster %s was given %d replicas, and has room for %d", cluster, count, nodes*4)
+					t.Fatalf("cluster %s has %d replicas and capacity for %d", cluster, count, nodes*4)
 				}
 			}
 			return total == clusters*nodes*4, fmt.Errorf("%d replicas are placed in %v", total, placed)
@@ -121,10 +121,10 @@ func TestNoOvercommitBetweenCells(t *testing.T) {
 		}
 	}
 	if promised != clusters*nodes*4 {
-		t.Errorf("the ledgers promise %d replicas, want %d", promised, clusters*nodes*4)
+		t.Errorf("the ledgers reserve %d replicas, want %d", promised, clusters*nodes*4)
 	}
 
-	// One workload goes; another takes its room.
+	// One workload is deleted; another takes its capacity.
 	var list workv1alpha2.ResourceBindingList
 	if err := w.client.List(t.Context(), &list, ctrlclient.InNamespace(w.ns)); err != nil {
 		t.Fatal(err)
@@ -140,13 +140,13 @@ func TestNoOvercommitBetweenCells(t *testing.T) {
 			break
 		}
 	}
-	testenv.Eventually(t, "one less waits", func(context.Context) (bool, error) {
+	testenv.Eventually(t, "one workload less waits", func(context.Context) (bool, error) {
 		_, now := settled()
 		return len(now) == len(waiting)-1, fmt.Errorf("%d wait", len(now))
 	})
 }
 
-// A workload whose replicas do not depend on capacity goes where its policy says, room or not.
+// A workload that is not placed by capacity goes where its policy says, regardless of capacity.
 func TestDuplicatedIgnoresTheLedger(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "a")
@@ -156,7 +156,7 @@ func TestDuplicatedIgnoresTheLedger(t *testing.T) {
 	w.untilPlaced("web", "a:50")
 }
 
-// farButForOne has all nodes in a zone far and adds one in a zone near.
+// farButForOne moves all nodes to the zone far and adds one in the zone near.
 func farButForOne(l *cellplanev1alpha1.ClusterLedger) {
 	near := l.Classes[0].DeepCopy()
 	near.Name, near.Labels, near.Nodes[0].Count = "near", map[string]string{corev1.LabelTopologyZone: "near"}, 1
@@ -171,7 +171,8 @@ func zone(name string) corev1.NodeSelector {
 	}}}
 }
 
-// A workload goes where there is room beside its volume: of the cluster that has more room most is in another zone.
+// A workload goes where there is capacity near its volume: the larger cluster has most of its capacity in another
+// zone.
 func TestZonesOfVolumes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "a", "b")

@@ -15,21 +15,21 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// Every workload of a lost cluster is placed elsewhere and has a Work there. How fast is measured by test/benchscheduler.
+// All workloads of a lost cluster are placed elsewhere and have Works there. test/benchscheduler measures how fast.
 func TestLosingACluster(t *testing.T) {
 	const n = 40
 	w := newWorld(t, "a")
-	w.room("a", int64(n+10))
+	w.capacity("a", int64(n+10))
 	w.policy(aggregated, oneCluster)
 	all := func(what, cluster string) {
 		t.Helper()
 		testenv.Eventually(t, what, func(ctx context.Context) (bool, error) {
 			var works workv1alpha1.WorkList
-			// A list of names alone would do, but the cache of the API server serves either.
+			// The cache of the API server makes a full list as cheap as one of metadata.
 			if err := w.client.List(ctx, &works, ctrlclient.InNamespace(names.ExecutionNamespace(w.full(cluster))), ctrlclient.Limit(int64(n+1))); err != nil {
 				return false, err
 			}
-			return len(works.Items) == n, fmt.Errorf("%d of %d Works are there", len(works.Items), n)
+			return len(works.Items) == n, fmt.Errorf("%d of %d Works exist", len(works.Items), n)
 		})
 	}
 	var wait sync.WaitGroup
@@ -44,7 +44,7 @@ func TestLosingACluster(t *testing.T) {
 	all("all are placed", "a")
 
 	w.join("b")
-	w.room("b", int64(n+10))
+	w.capacity("b", int64(n+10))
 	w.taint("a", noExecute("lost"))
 	all("all are moved", "b")
 	var bindings workv1alpha2.ResourceBindingList
@@ -54,7 +54,7 @@ func TestLosingACluster(t *testing.T) {
 	for i := range bindings.Items {
 		b := &bindings.Items[i]
 		if w.placed(b) != "b:1" || len(b.Spec.GracefulEvictionTasks) != 1 || b.Spec.GracefulEvictionTasks[0].PurgeMode != policyv1alpha1.PurgeModeGracefully {
-			t.Errorf("%s is in %s with %+v", b.Name, w.placed(b), b.Spec.GracefulEvictionTasks)
+			t.Errorf("%s is in %s with tasks %+v", b.Name, w.placed(b), b.Spec.GracefulEvictionTasks)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package scheduling_test shows what the engine does about placement, failover and quotas: against real API servers, with
-// clusters that exist as objects only. They are in Pull mode, and the tests report in the place of their agents.
+// Package scheduling_test tests placement, failover and quotas against real API servers, with clusters that exist
+// as objects only. They are in Pull mode, and the tests play their agents.
 package scheduling_test
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// One hub and two cells serve all tests of the package. An engine runs for the first cell; tests that need others start
-// them.
+// One hub and two cells serve all tests of the package. An engine runs for the first cell; tests start others if
+// they need them.
 var (
 	hub, cell, other                   ctrlclient.WithWatch
 	hubConfig, cellConfig, otherConfig *rest.Config

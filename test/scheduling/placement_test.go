@@ -20,8 +20,8 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// S2, S12: groups of clusters are tried in order; there is no way back but a change of the placement or a request to
-// begin anew.
+// S2, S12: affinity terms are tried in order. Earlier terms are tried again only after a change of the placement or
+// a requested rescheduling.
 func TestAffinityGroups(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "a", "b")
@@ -31,12 +31,12 @@ func TestAffinityGroups(t *testing.T) {
 			{AffinityName: "first", ClusterAffinity: *w.affinity("a")}, {AffinityName: "second", ClusterAffinity: *w.affinity("b")},
 		}
 	})
-	w.room("a", 1)
+	w.capacity("a", 1)
 	w.create(w.deployment("web", 2))
-	w.until("the second group is in use", "web", func(b *workv1alpha2.ResourceBinding) bool {
+	w.until("the second term is in use", "web", func(b *workv1alpha2.ResourceBinding) bool {
 		return w.placed(b) == "b:2" && b.Status.SchedulerObservedAffinityName == "second"
 	})
-	w.room("a", 10)
+	w.capacity("a", 10)
 	d := w.deployment("web", 0)
 	w.edit(d, false, func() { d.Spec.Replicas = ptr.To[int32](3) })
 	w.untilPlaced("web", "b:3")
@@ -44,25 +44,26 @@ func TestAffinityGroups(t *testing.T) {
 	w.editPolicy(func(p *policyv1alpha1.PropagationPolicy) {
 		p.Spec.Placement.ClusterTolerations = []corev1.Toleration{{Key: "unheard-of", Operator: corev1.TolerationOpExists}}
 	})
-	w.until("the new placement began with the first group", "web", func(b *workv1alpha2.ResourceBinding) bool {
+	w.until("the new placement starts with the first term", "web", func(b *workv1alpha2.ResourceBinding) bool {
 		return w.placed(b) == "a:3" && b.Status.SchedulerObservedAffinityName == "first"
 	})
-	w.room("a", 0)
+	w.capacity("a", 0)
 	w.edit(d, false, func() { d.Spec.Replicas = ptr.To[int32](4) })
-	w.until("it went on to the second group", "web", func(b *workv1alpha2.ResourceBinding) bool {
+	w.until("the second term is used", "web", func(b *workv1alpha2.ResourceBinding) bool {
 		return w.placed(b) == "b:4" && b.Status.SchedulerObservedAffinityName == "second"
 	})
 
-	w.room("a", 10)
+	w.capacity("a", 10)
 	w.editBinding("web", func(b *workv1alpha2.ResourceBinding) {
 		b.Spec.RescheduleTriggeredAt = &metav1.Time{Time: time.Now().Add(time.Second)}
 	})
-	w.until("it began anew", "web", func(b *workv1alpha2.ResourceBinding) bool {
+	w.until("it was rescheduled", "web", func(b *workv1alpha2.ResourceBinding) bool {
 		return w.placed(b) == "a:4" && b.Status.SchedulerObservedAffinityName == "first"
 	})
 }
 
-// S4, S8, S12, S23: what cannot be placed says why, keeps what it had, and is placed as soon as there is room.
+// S4, S8, S12, S23: an unschedulable workload reports why, keeps its clusters, and is placed when there is
+// capacity.
 func TestConditions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "a")
@@ -71,7 +72,7 @@ func TestConditions(t *testing.T) {
 	w.untilPlaced("web", "a:4")
 	b := w.untilScheduled("web", names.ReasonSuccess)
 	if b.Status.LastScheduledTime == nil || !meta.IsStatusConditionTrue(b.Status.Conditions, names.BindingScheduled) {
-		t.Errorf("the status is %+v", b.Status)
+		t.Errorf("status = %+v", b.Status)
 	}
 	w.untilEvent("web", names.EventScheduleBindingSucceed)
 
@@ -79,22 +80,22 @@ func TestConditions(t *testing.T) {
 	w.edit(d, false, func() { d.Spec.Replicas = ptr.To[int32](40) })
 	b = w.untilScheduled("web", names.ReasonUnschedulable)
 	if w.placed(b) != "a:4" {
-		t.Errorf("without room the workload is in %s", w.placed(b))
+		t.Errorf("without capacity the workload is in %s", w.placed(b))
 	}
 	if event := w.untilEvent("web", names.EventScheduleBindingFailed); event.Message != meta.FindStatusCondition(b.Status.Conditions, names.BindingScheduled).Message {
-		t.Errorf("the event says %q, the condition %q", event.Message, meta.FindStatusCondition(b.Status.Conditions, names.BindingScheduled).Message)
+		t.Errorf("event message %q, condition message %q", event.Message, meta.FindStatusCondition(b.Status.Conditions, names.BindingScheduled).Message)
 	}
-	w.room("a", 100)
+	w.capacity("a", 100)
 	w.untilPlaced("web", "a:40")
 	w.untilScheduled("web", names.ReasonSuccess)
 
 	w.editPolicy(func(p *policyv1alpha1.PropagationPolicy) { p.Spec.Placement.ClusterAffinity = w.affinity("nowhere") })
 	b = w.untilScheduled("web", names.ReasonNoClusterFit)
 	if len(b.Spec.Clusters) != 0 {
-		t.Errorf("with no cluster that fits the workload is in %s", w.placed(b))
+		t.Errorf("without an eligible cluster the workload is in %s", w.placed(b))
 	}
 	w.join("nowhere")
-	w.room("nowhere", 100)
+	w.capacity("nowhere", 100)
 	w.untilPlaced("web", "nowhere:40")
 
 	w.editPolicy(func(p *policyv1alpha1.PropagationPolicy) { p.Spec.Placement.ClusterAffinity = w.affinity() })
@@ -104,13 +105,13 @@ func TestConditions(t *testing.T) {
 	w.create(w.deployment("kept-out", 1))
 	w.untilScheduled("kept-out", names.ReasonNoClusterFit)
 	if b := w.untilScheduled("web", names.ReasonSuccess); len(b.Spec.Clusters) == 0 {
-		t.Error("NoSchedule drove a workload out")
+		t.Error("a NoSchedule taint evicted a workload")
 	}
 	w.taint("a")
 	w.untilPlaced("kept-out", "a:1")
 }
 
-// S12: what was in a cluster that is removed goes elsewhere, and what a placement no longer reaches by a label leaves it.
+// S12: workloads of a deleted cluster are placed elsewhere, and leave a cluster whose labels no longer match.
 func TestTargetClusterGoes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "a", "b", "c")
@@ -121,7 +122,7 @@ func TestTargetClusterGoes(t *testing.T) {
 	if err := w.client.Delete(t.Context(), &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: first}}); err != nil {
 		t.Fatal(err)
 	}
-	w.until("it is elsewhere", "web", func(b *workv1alpha2.ResourceBinding) bool {
+	w.until("it is placed elsewhere", "web", func(b *workv1alpha2.ResourceBinding) bool {
 		return len(b.Spec.Clusters) == 1 && b.Spec.Clusters[0].Name != first && b.Spec.Clusters[0].Replicas == 2
 	})
 
@@ -135,7 +136,7 @@ func TestTargetClusterGoes(t *testing.T) {
 	w.untilPlaced("everywhere", left[1]+":1")
 }
 
-// P9: while scheduling is suspended nothing is decided.
+// P9: suspended scheduling makes no decisions.
 func TestSuspendedScheduling(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "a")
@@ -147,7 +148,7 @@ func TestSuspendedScheduling(t *testing.T) {
 	})
 	d := w.deployment("web", 0)
 	w.edit(d, false, func() { d.Spec.Replicas = ptr.To[int32](5) })
-	w.until("the binding knows", "web", func(b *workv1alpha2.ResourceBinding) bool { return b.Spec.Replicas == 5 })
+	w.until("the binding is updated", "web", func(b *workv1alpha2.ResourceBinding) bool { return b.Spec.Replicas == 5 })
 	w.create(w.deployment("barrier", 1))
 	w.untilPlaced("barrier", "a:1")
 	w.untilPlaced("web", "a:2")
@@ -155,23 +156,24 @@ func TestSuspendedScheduling(t *testing.T) {
 	w.untilPlaced("web", "a:5")
 }
 
-// P14: a binding of another scheduler is left alone.
+// P14: a binding of another scheduler is ignored.
 func TestOtherScheduler(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "a")
 	w.policy(func(p *policyv1alpha1.PropagationPolicy) { p.Spec.SchedulerName = "somebody-else" })
 	w.create(w.deployment("web", 2))
-	b := w.until("the binding is there", "web", func(*workv1alpha2.ResourceBinding) bool { return true })
+	b := w.until("the binding exists", "web", func(*workv1alpha2.ResourceBinding) bool { return true })
 	if len(b.Spec.Clusters) != 0 || meta.FindStatusCondition(b.Status.Conditions, names.BindingScheduled) != nil {
 		t.Errorf("it was scheduled: %+v", b)
 	}
 }
 
-// S19: the priority of the class that a policy names reaches the binding, and one that waits is placed when there is room.
+// S19: the priority class of a policy sets the binding's priority, and a waiting workload is placed when there is
+// capacity.
 func TestPriority(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "a")
-	w.room("a", 0)
+	w.capacity("a", 0)
 	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: w.ns}, Value: 1000}
 	w.create(class)
 	w.policy(aggregated)
@@ -187,13 +189,13 @@ func TestPriority(t *testing.T) {
 	}
 	w.create(w.deployment("important", 2))
 	if b := w.untilScheduled("important", names.ReasonUnschedulable); b.Spec.SchedulePriority == nil || b.Spec.SchedulePriority.Priority != 1000 {
-		t.Errorf("its priority is %+v", b.Spec.SchedulePriority)
+		t.Errorf("priority = %+v", b.Spec.SchedulePriority)
 	}
-	w.room("a", 2)
+	w.capacity("a", 2)
 	w.untilPlaced("important", "a:2")
 }
 
-// S21: workloads of a group go where the group is, or where it is not.
+// S21: workloads of a group are placed together or apart.
 func TestWorkloadAffinity(t *testing.T) {
 	t.Parallel()
 	labelled := func(key, value string) func(*appsv1.Deployment) {
@@ -213,14 +215,14 @@ func TestWorkloadAffinity(t *testing.T) {
 	for _, name := range []string{"x", "y", "z"} {
 		b := w.until("it is placed", "apart-"+name, func(b *workv1alpha2.ResourceBinding) bool { return len(b.Spec.Clusters) == 1 })
 		if b.Spec.WorkloadAffinityGroups == nil || b.Spec.WorkloadAffinityGroups.AntiAffinityGroup != "without=others" || b.Spec.WorkloadAffinityGroups.AffinityGroup != "" {
-			t.Errorf("its groups are %+v", b.Spec.WorkloadAffinityGroups)
+			t.Errorf("groups = %+v", b.Spec.WorkloadAffinityGroups)
 		}
 		apart[b.Spec.Clusters[0].Name] = true
 		b = w.until("it is placed", "together-"+name, func(b *workv1alpha2.ResourceBinding) bool { return len(b.Spec.Clusters) == 1 })
 		together[b.Spec.Clusters[0].Name] = true
 	}
 	if len(apart) != 3 || len(together) != 1 {
-		t.Errorf("those that stay apart are in %v, those that stay together in %v", apart, together)
+		t.Errorf("anti-affinity group in %v, affinity group in %v", apart, together)
 	}
 	w.create(w.deployment("one-too-many", 1, labelled("without", "others")))
 	w.untilScheduled("one-too-many", names.ReasonNoClusterFit)

@@ -26,8 +26,8 @@ func cpus(n string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(n)}
 }
 
-// Q3: what a namespace is given in all clusters stays within the quota, also with what other cells use; who is kept out
-// says so and comes in when there is room.
+// Q3: the workloads of a namespace stay within the quota in all clusters, including the usage of other cells. A
+// refused workload reports it and is placed when usage drops.
 func TestQuotaEnforcement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "a", "b")
@@ -60,7 +60,7 @@ func TestQuotaEnforcement(t *testing.T) {
 			return atHub.Annotations[names.QuotaUsedAnnotation] == want, fmt.Errorf("%w: %s", err, atHub.Annotations[names.QuotaUsedAnnotation])
 		})
 	}
-	used("all is counted", `{"cell-a":{"cpu":"5"},"cell-z":{"cpu":"3"}}`)
+	used("the usage is recorded", `{"cell-a":{"cpu":"5"},"cell-z":{"cpu":"3"}}`)
 	d := w.deployment("web", 0)
 	w.edit(d, false, func() { d.Spec.Replicas = ptr.To[int32](5) })
 	b = w.untilScheduled("web", names.ReasonQuotaExceeded)
@@ -69,7 +69,7 @@ func TestQuotaEnforcement(t *testing.T) {
 	}
 	w.edit(d, false, func() { d.Spec.Replicas = ptr.To[int32](2) })
 	w.untilScheduled("kept-out", names.ReasonSuccess)
-	used("what is given back is used", `{"cell-a":{"cpu":"5"},"cell-z":{"cpu":"3"}}`)
+	used("released quota is used", `{"cell-a":{"cpu":"5"},"cell-z":{"cpu":"3"}}`)
 
 	w.create(w.deployment("raised", 3), w.deployment("lifted", 5))
 	w.untilScheduled("raised", names.ReasonQuotaExceeded)
@@ -93,7 +93,7 @@ func TestQuotaEnforcement(t *testing.T) {
 	w.untilScheduled("lifted", names.ReasonSuccess)
 }
 
-// Q1, Q2: clusters get their share as a ResourceQuota, and what they say of it is added up.
+// Q1, Q2: clusters get their assignments as ResourceQuotas, and their usage is aggregated.
 func TestQuotaShares(t *testing.T) {
 	stop := enginetest.Start(context.Background(), engine.Config{Cell: "hub", Config: hubConfig, Hub: true})
 	defer stop()
@@ -121,7 +121,7 @@ func TestQuotaShares(t *testing.T) {
 	}
 	report("a", "1500m")
 	report("b", "2")
-	testenv.Eventually(t, "the status is added up", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "the status is aggregated", func(ctx context.Context) (bool, error) {
 		err := hub.Get(ctx, ctrlclient.ObjectKeyFromObject(quota), quota)
 		return quota.Status.OverallUsed.Cpu().String() == "3500m" && len(quota.Status.AggregatedStatus) == 2 && quota.Status.Overall.Cpu().String() == "10",
 			fmt.Errorf("%w: %+v", err, quota.Status)
@@ -132,14 +132,14 @@ func TestQuotaShares(t *testing.T) {
 	}
 	manifest := manifestOf(t, at)
 	if manifest.GetKind() != "ResourceQuota" || manifest.GetNamespace() != w.ns || manifest.GetName() != "team" || fmt.Sprint(manifest.Object["spec"]) != "map[hard:map[cpu:4]]" {
-		t.Errorf("the share is %v", manifest.Object)
+		t.Errorf("assignment = %v", manifest.Object)
 	}
 	if at.Labels[names.FederatedResourceQuotaNameLabel] != "team" || at.Labels[names.FederatedResourceQuotaNamespaceLabel] != w.ns {
-		t.Errorf("its labels are %v", at.Labels)
+		t.Errorf("labels = %v", at.Labels)
 	}
 
 	w.edit(quota, false, func() { quota.Spec.StaticAssignments = []policyv1alpha1.StaticClusterAssignment{share("b", "5")} })
-	testenv.Eventually(t, "the share is taken back", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "the assignment is removed", func(ctx context.Context) (bool, error) {
 		err := hub.Get(ctx, ctrlclient.ObjectKeyFromObject(at), at)
 		if err != nil || at.DeletionTimestamp == nil {
 			return apierrors.IsNotFound(err), err
@@ -147,7 +147,7 @@ func TestQuotaShares(t *testing.T) {
 		at.Finalizers = nil
 		return false, hub.Update(ctx, at)
 	})
-	testenv.Eventually(t, "the other one is changed", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "the other assignment is updated", func(ctx context.Context) (bool, error) {
 		other := work("b")
 		if err := hub.Get(ctx, ctrlclient.ObjectKeyFromObject(other), other); err != nil {
 			return false, err
@@ -157,7 +157,7 @@ func TestQuotaShares(t *testing.T) {
 	if err := hub.Delete(t.Context(), quota); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, "all shares are taken back", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "all assignments are removed", func(ctx context.Context) (bool, error) {
 		other := work("b")
 		err := hub.Get(ctx, ctrlclient.ObjectKeyFromObject(other), other)
 		if err != nil || other.DeletionTimestamp == nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// S27: a WorkloadRebalancer on the hub has workloads in the cells scheduled anew, says what became of each and goes when
-// its time is over. What is added later is handled, and what is done is not done again.
+// S27: a WorkloadRebalancer on the hub reschedules workloads in the cells, reports the result of each, and is
+// deleted after its TTL. Workloads added later are handled, finished ones are not repeated.
 func TestWorkloadRebalancer(t *testing.T) {
 	mgr, err := manager.New(hubConfig, manager.Options{
 		Scheme: enginetest.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: ptr.To(true)},
@@ -46,15 +46,15 @@ func TestWorkloadRebalancer(t *testing.T) {
 	})
 
 	w := newWorld(t, "a", "b")
-	w.room("a", 1)
+	w.capacity("a", 1)
 	w.policy(aggregated)
 	w.create(w.deployment("web", 4), w.deployment("late", 4))
 	w.untilPlaced("web", "b:4")
 	b := w.until("it was scheduled", "web", func(b *workv1alpha2.ResourceBinding) bool { return b.Status.LastScheduledTime != nil })
 	w.until("it was scheduled", "late", func(b *workv1alpha2.ResourceBinding) bool { return b.Status.LastScheduledTime != nil })
-	w.room("b", 0)
-	w.room("a", 10)
-	// Times are kept in seconds: what is asked for in the second of the last decision is not later.
+	w.capacity("b", 0)
+	w.capacity("a", 10)
+	// Times have a resolution of one second: a request in the second of the last decision is not later.
 	testenv.Eventually(t, "a second has passed", func(context.Context) (bool, error) {
 		return time.Now().Truncate(time.Second).After(b.Status.LastScheduledTime.Add(time.Second)), nil
 	})
@@ -75,7 +75,7 @@ func TestWorkloadRebalancer(t *testing.T) {
 				return false, err
 			}
 			if fmt.Sprint(rebalancer.Status.ObservedWorkloads) != fmt.Sprint(want) {
-				return false, fmt.Errorf("it says %v", rebalancer.Status)
+				return false, fmt.Errorf("status = %v", rebalancer.Status)
 			}
 			return rebalancer.Status.FinishTime != nil && rebalancer.Status.ObservedGeneration == rebalancer.Generation, nil
 		})
@@ -87,7 +87,7 @@ func TestWorkloadRebalancer(t *testing.T) {
 	finished("both are handled", success("web"), missing)
 	moved := w.untilPlaced("web", "a:4")
 	if !moved.Spec.RescheduleTriggeredAt.Equal(&rebalancer.CreationTimestamp) {
-		t.Errorf("it was asked for at %v, want %v", moved.Spec.RescheduleTriggeredAt, rebalancer.CreationTimestamp)
+		t.Errorf("rescheduleTriggeredAt = %v, want %v", moved.Spec.RescheduleTriggeredAt, rebalancer.CreationTimestamp)
 	}
 
 	edit := func(change func()) {
@@ -104,7 +104,7 @@ func TestWorkloadRebalancer(t *testing.T) {
 	edit(func() { rebalancer.Spec.Workloads = append(rebalancer.Spec.Workloads, of("late")) })
 	finished("the third is handled", success("web"), missing, success("late"))
 	edit(func() { rebalancer.Spec.TTLSecondsAfterFinished = ptr.To[int32](1) })
-	testenv.Eventually(t, "it is gone", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "it is deleted", func(ctx context.Context) (bool, error) {
 		err := hub.Get(ctx, ctrlclient.ObjectKeyFromObject(rebalancer), rebalancer)
 		return ctrlclient.IgnoreNotFound(err) == nil && err != nil, err
 	})

@@ -22,8 +22,8 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// untilSettled waits until a binding, by its whole name, is placed as written down.
-func (w *world) untilSettled(binding, want string) *workv1alpha2.ResourceBinding {
+// untilBindingPlaced waits until a binding, by its full name, is placed as given.
+func (w *world) untilBindingPlaced(binding, want string) *workv1alpha2.ResourceBinding {
 	w.Helper()
 	b := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: binding}}
 	testenv.Eventually(w, binding+" is placed in "+want, func(ctx context.Context) (bool, error) {
@@ -35,8 +35,7 @@ func (w *world) untilSettled(binding, want string) *workv1alpha2.ResourceBinding
 	return b
 }
 
-// A StatefulSet goes where its volumes can be: those that exist, and those that a storage class is yet to make. One that
-// can be anywhere goes where there is most room.
+// A StatefulSet goes where its volumes are or can be created. One without such limits goes where most capacity is.
 func TestVolumesOfStatefulSets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "a", "b")
@@ -60,26 +59,26 @@ func TestVolumesOfStatefulSets(t *testing.T) {
 		}}
 	}
 	w.create(set("free", 5, ptr.To("anywhere")))
-	w.untilSettled("free-statefulset", "a:5")
-	w.create(set("new", 5, nil)) // four fit the node of the zone
-	w.untilSettled("new-statefulset", "b:5")
+	w.untilBindingPlaced("free-statefulset", "a:5")
+	w.create(set("new", 5, nil)) // four replicas fit the node of the zone
+	w.untilBindingPlaced("new-statefulset", "b:5")
 	w.create(set("known", 3, ptr.To("anywhere")))
-	w.untilSettled("known-statefulset", "b:3")
+	w.untilBindingPlaced("known-statefulset", "b:3")
 	w.create(set("small", 4, ptr.To("near")))
-	b := w.untilSettled("small-statefulset", "a:4")
+	b := w.untilBindingPlaced("small-statefulset", "a:4")
 	l := &cellplanev1alpha1.ClusterLedger{}
 	if err := hub.Get(t.Context(), ctrlclient.ObjectKey{Name: b.Spec.Clusters[0].Name}, l); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range l.Reservations {
 		if r.Workload.Name == "small" && (len(r.Pods) != 1 || r.Pods[0].Class != "near" || r.Pods[0].Count != 4) {
-			t.Errorf("in the ledger it is expected on %+v", r.Pods)
+			t.Errorf("expected on %+v in the ledger", r.Pods)
 		}
 	}
 }
 
-// S20: all components of a workload go into one cluster that has nodes for each of them, and room is promised to each. What
-// fits nowhere as a whole waits as a whole.
+// S20: all components of a workload go into one cluster with nodes for each of them, and capacity is reserved for
+// each. A set that does not fit as a whole is not scheduled.
 func TestComponents(t *testing.T) {
 	t.Parallel()
 	anything := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)}
@@ -93,8 +92,8 @@ func TestComponents(t *testing.T) {
 	}
 	w := newWorld(t, "small-nodes", "large-nodes")
 	w.create(crd)
-	w.room("small-nodes", 1000)
-	w.room("large-nodes", 100)
+	w.capacity("small-nodes", 1000)
+	w.capacity("large-nodes", 100)
 	ledger(t, w.full("small-nodes"), 100)
 	ledger(t, w.full("large-nodes"), 3, func(l *cellplanev1alpha1.ClusterLedger) {
 		l.Classes[0].Allocatable[corev1.ResourceCPU], l.Classes[0].Nodes[0].Free[corev1.ResourceCPU] = resource.MustParse("8"), resource.MustParse("8")
@@ -140,7 +139,7 @@ func TestComponents(t *testing.T) {
 		}
 	}
 	work := &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: names.ExecutionNamespace(w.full("large-nodes")), Name: names.WorkName("RayJob", w.ns, "train")}}
-	testenv.Eventually(t, "its Work is there", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "the Work exists", func(ctx context.Context) (bool, error) {
 		err := w.client.Get(ctx, keyOf(work), work)
 		return err == nil, err
 	})
@@ -155,16 +154,16 @@ func TestComponents(t *testing.T) {
 		}
 	}
 	if len(promised) != 2 {
-		t.Errorf("the ledger promises %v", promised)
+		t.Errorf("the ledger reserves %v", promised)
 	}
 	for name, share := range shares {
 		if promised[name] != share {
-			t.Errorf("the ledger promises %v, %v are placed", promised, shares)
+			t.Errorf("the ledger reserves %v, %v are placed", promised, shares)
 		}
 	}
 
 	w.create(ray("too-large", 2)) // one large node is left
-	testenv.Eventually(t, "the other waits as a whole", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "the other set is unschedulable", func(ctx context.Context) (bool, error) {
 		b := &workv1alpha2.ResourceBinding{}
 		if err := w.client.Get(ctx, ctrlclient.ObjectKey{Namespace: w.ns, Name: "too-large-rayjob"}, b); err != nil {
 			return false, err

@@ -25,10 +25,10 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// probeResource is something that only ledgers know of, so that whoever asks for it is placed once the engine knows them.
+// probeResource exists in ledgers only, so that a workload that requests it is placed once the engine knows them.
 const probeResource = "example.io/probe"
 
-// largeNodes gives a cluster nodes of 32 CPUs, and some that it could grow by.
+// largeNodes creates a ledger of nodes with 32 CPUs, and some that could be added.
 func largeNodes(t *testing.T, cluster string, nodes, potential int32) *cellplanev1alpha1.ClusterLedger {
 	t.Helper()
 	size := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("32"), corev1.ResourcePods: resource.MustParse("110"), corev1.ResourceMemory: resource.MustParse("256Gi"), probeResource: resource.MustParse("1")}
@@ -49,7 +49,7 @@ func largeNodes(t *testing.T, cluster string, nodes, potential int32) *cellplane
 	return l
 }
 
-// untilLedgerKnown waits until the engine knows the ledger of a cluster: it has room for what the cluster does not speak of.
+// untilLedgerKnown waits until the engine knows the ledger of a cluster, by a workload that requests probeResource.
 func (w *world) untilLedgerKnown(cluster string) {
 	w.Helper()
 	probe := "probe-" + cluster
@@ -64,7 +64,7 @@ func (w *world) untilLedgerKnown(cluster string) {
 	w.untilPlaced(probe, cluster+":1")
 }
 
-// readExample reads the objects of an example of the documentation, in the order they stand there.
+// readExample reads the objects of an example in the documentation, in order.
 func readExample(t *testing.T, path string, objects ...ctrlclient.Object) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -82,7 +82,7 @@ func readExample(t *testing.T, path string, objects ...ctrlclient.Object) {
 	}
 }
 
-// ready reports that all replicas which a cluster was given are ready.
+// ready reports all replicas in a cluster as ready.
 func (w *world) ready(name string) {
 	w.Helper()
 	b := w.until("it is placed", name, func(b *workv1alpha2.ResourceBinding) bool { return len(b.Spec.Clusters) > 0 })
@@ -91,8 +91,8 @@ func (w *world) ready(name string) {
 	}
 }
 
-// untilTold waits for an event about the binding of a Deployment that says something.
-func (w *world) untilTold(name, text string) {
+// untilEventSays waits for an event about the binding of a Deployment with the given text.
+func (w *world) untilEventSays(name, text string) {
 	w.Helper()
 	testenv.Eventually(w, fmt.Sprintf("an event says %q", text), func(ctx context.Context) (bool, error) {
 		var list corev1.EventList
@@ -108,9 +108,8 @@ func (w *world) untilTold(name, text string) {
 	})
 }
 
-// The story of docs/examples/burst.yaml: a workload stays at home as long as there is room, bursts into the elastic region
-// when there is not, leaves it first when it shrinks, and comes back by itself when there is room at home again. The
-// policy names its profile in an annotation.
+// The scenario of docs/examples/burst.yaml: a workload stays at home while there is capacity, bursts into the
+// elastic region, leaves it first on scale-down, and returns when home has capacity again.
 func TestBurstAndComeBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -124,7 +123,7 @@ func TestBurstAndComeBack(t *testing.T) {
 	}}}
 	profile, policy, render := &cellplanev1alpha1.SchedulingProfile{}, &policyv1alpha1.PropagationPolicy{}, &appsv1.Deployment{}
 	readExample(t, "../../docs/examples/burst.yaml", profile, policy, render)
-	// Names that no other test has.
+	// Names that no other test uses.
 	profile.Name, policy.Namespace, render.Namespace = w.ns, w.ns, w.ns
 	policy.Annotations[names.SchedulingProfileAnnotation] = w.ns
 	policy.Spec.Placement.ClusterAffinity = w.affinity()
@@ -138,7 +137,7 @@ func TestBurstAndComeBack(t *testing.T) {
 	}
 	w.create(policy, render)
 
-	// 1. There is room at home.
+	// 1. Home has capacity.
 	w.untilPlaced("render", "home1:15 home2:15")
 	w.ready("render")
 
@@ -147,22 +146,22 @@ func TestBurstAndComeBack(t *testing.T) {
 	scale(100)
 	w.untilPlaced("render", "cloud:20 home1:40 home2:40")
 	w.untilScheduled("render", names.ReasonSuccess)
-	w.untilTold("render", `20 replicas burst into the elastic site "`+w.ns+`-cloud"`)
+	w.untilEventSays("render", `20 replicas burst into the elastic site "`+w.ns+`-cloud"`)
 	w.ready("render")
 
-	// 3. What is not needed any more leaves the elastic region first.
+	// 3. Scale-down empties the elastic region first.
 	scale(92)
 	w.untilPlaced("render", "cloud:12 home1:40 home2:40")
 	w.ready("render")
 	w.until("all are ready", "render", func(b *workv1alpha2.ResourceBinding) bool { return readyOf(b) == 92 })
 
-	// 4. Home gets two nodes more: as many replicas come back as they have room for.
+	// 4. Home gets two more nodes: as many replicas return as fit.
 	w.atHub(home2, func(l *cellplanev1alpha1.ClusterLedger) { l.Classes[0].Nodes[0].Count = 12; l.Revision++ })
 	w.untilPlaced("render", "cloud:4 home1:40 home2:48")
-	w.untilTold("render", "moved back from elastic sites")
+	w.untilEventSays("render", "moved back from elastic sites")
 }
 
-// atHub changes a ledger, as often as it takes.
+// atHub updates a ledger and retries on conflicts.
 func (w *world) atHub(l *cellplanev1alpha1.ClusterLedger, change func(*cellplanev1alpha1.ClusterLedger)) {
 	w.Helper()
 	testenv.Eventually(w, "the ledger can be changed", func(ctx context.Context) (bool, error) {
@@ -175,7 +174,7 @@ func (w *world) atHub(l *cellplanev1alpha1.ClusterLedger, change func(*cellplane
 	})
 }
 
-// readyOf adds up what clusters report.
+// readyOf sums up the ready replicas.
 func readyOf(b *workv1alpha2.ResourceBinding) int {
 	sum := 0
 	for i := range b.Status.AggregatedStatus {
@@ -187,7 +186,7 @@ func readyOf(b *workv1alpha2.ResourceBinding) int {
 	return sum
 }
 
-// leaveRetired is what the engine of the tests has in the file of --scheduling-profiles.
+// leaveRetired is the content of the engine's --scheduling-profiles file.
 const leaveRetired = `
 apiVersion: cellplane.io/v1alpha1
 kind: SchedulingProfile
@@ -201,9 +200,9 @@ spec:
       pace: {stepPercent: 25, interval: 1s, maxUnavailablePercent: 25}
 `
 
-// A data centre is drained at a set pace, and never below the workload's availability: a step is taken only when the
-// replicas of the one before are ready. A request to decide from scratch does not hurry it. The policy names its profile,
-// which stands in the engine's configuration, as its scheduler.
+// A site is drained at a given pace, and never below the workload's availability: a step is taken only when the
+// replicas of the previous one are ready. A requested rescheduling does not speed it up. The profile is in the
+// engine's configuration file.
 func TestDrainAtAPace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -225,11 +224,11 @@ func TestDrainAtAPace(t *testing.T) {
 			w.editBinding("web", func(b *workv1alpha2.ResourceBinding) {
 				b.Spec.RescheduleTriggeredAt = &metav1.Time{Time: time.Now().Add(time.Second)}
 			})
-			w.until("it was decided from scratch", "web", func(b *workv1alpha2.ResourceBinding) bool {
+			w.until("it was rescheduled", "web", func(b *workv1alpha2.ResourceBinding) bool {
 				return b.Spec.RescheduleTriggeredAt != nil && !b.Status.LastScheduledTime.Before(b.Spec.RescheduleTriggeredAt)
 			})
 		}
-		// The new ones are not ready. However often it is decided about the workload, no more leave.
+		// The new replicas are not ready. No more leave, however often the workload is scheduled.
 		for pass := range 3 {
 			w.editBinding("web", func(b *workv1alpha2.ResourceBinding) {
 				b.Annotations["test.example.io/pass"] = fmt.Sprint(moved, "-", pass)
@@ -244,10 +243,10 @@ func TestDrainAtAPace(t *testing.T) {
 		w.ready("web")
 	}
 	w.untilPlaced("web", "new:8")
-	w.untilTold("web", "moved out of sites that are being drained")
+	w.untilEventSays("web", "moved out of sites that are being drained")
 }
 
-// A policy that names a profile which does not exist says what to do, and is placed as soon as it does.
+// A policy with a missing profile reports what to do, and is placed when the profile exists.
 func TestProfileMissing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "a")
@@ -259,7 +258,7 @@ func TestProfileMissing(t *testing.T) {
 	if len(b.Spec.Clusters) != 0 {
 		t.Errorf("it is in %s", w.placed(b))
 	}
-	w.untilTold("web", fmt.Sprintf("There is no SchedulingProfile %q; create it", w.ns))
+	w.untilEventSays("web", fmt.Sprintf("SchedulingProfile %q does not exist; create it", w.ns))
 	profile := &cellplanev1alpha1.SchedulingProfile{ObjectMeta: metav1.ObjectMeta{Name: w.ns}}
 	w.create(profile)
 	t.Cleanup(func() { _ = cell.Delete(context.Background(), profile) })

@@ -25,7 +25,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// world is a namespace with clusters of its own, which other tests do not reach: placements select them by a label.
+// world is a namespace with clusters of its own. Placements select them by a label.
 type world struct {
 	*testing.T
 	client   ctrlclient.WithWatch
@@ -33,10 +33,10 @@ type world struct {
 	clusters []string
 }
 
-// worldLabel carries the namespace of the test that a cluster belongs to.
+// worldLabel is the namespace of the test that a cluster belongs to.
 const worldLabel = "test.example.io/world"
 
-// newWorld makes clusters named after the namespace, with room for 10 CPUs and 100 pods each.
+// newWorld creates clusters named after the namespace, each with a capacity of 10 CPUs and 100 pods.
 func newWorld(t *testing.T, clusters ...string) *world {
 	t.Helper()
 	return newWorldIn(t, cell, clusters...)
@@ -60,7 +60,7 @@ func newWorldIn(t *testing.T, client ctrlclient.WithWatch, clusters ...string) *
 	return w
 }
 
-// full returns the whole name of a cluster.
+// full returns the full name of a cluster.
 func (w *world) full(cluster string) string { return w.ns + "-" + cluster }
 
 func (w *world) join(name string, change ...func(*clusterv1alpha1.Cluster)) {
@@ -74,11 +74,11 @@ func (w *world) join(name string, change ...func(*clusterv1alpha1.Cluster)) {
 	}
 	w.create(cluster)
 	w.clusters = append(w.clusters, name)
-	w.room(name, 10)
+	w.capacity(name, 10)
 }
 
-// room sets how many CPUs a cluster has left.
-func (w *world) room(name string, cpus int64) {
+// capacity sets the free CPUs of a cluster.
+func (w *world) capacity(name string, cpus int64) {
 	w.Helper()
 	w.editCluster(name, true, func(c *clusterv1alpha1.Cluster) {
 		c.Status.ResourceSummary = &clusterv1alpha1.ResourceSummary{Allocatable: corev1.ResourceList{
@@ -114,7 +114,7 @@ func (w *world) create(objects ...ctrlclient.Object) {
 	}
 }
 
-// edit changes an object or its status, as often as it takes.
+// edit updates an object or its status and retries on conflicts.
 func (w *world) edit(obj ctrlclient.Object, status bool, change func()) {
 	w.Helper()
 	testenv.Eventually(w, fmt.Sprintf("%T %s can be changed", obj, obj.GetName()), func(ctx context.Context) (bool, error) {
@@ -170,7 +170,7 @@ func oneCluster(p *policyv1alpha1.PropagationPolicy) {
 	p.Spec.Placement.SpreadConstraints = []policyv1alpha1.SpreadConstraint{{SpreadByField: policyv1alpha1.SpreadByFieldCluster, MinGroups: 1, MaxGroups: 1}}
 }
 
-// deployment returns one whose replicas ask for a CPU each.
+// deployment returns a Deployment whose replicas request one CPU each.
 func (w *world) deployment(name string, replicas int32, change ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	labels := map[string]string{"app": name}
 	d := &appsv1.Deployment{
@@ -215,7 +215,7 @@ func (w *world) until(what, name string, ok func(*workv1alpha2.ResourceBinding) 
 	return b
 }
 
-// placed writes down where a binding is, like "a:2 b".
+// placed formats the clusters of a binding, like "a:2 b".
 func (w *world) placed(b *workv1alpha2.ResourceBinding) string {
 	var parts []string
 	for _, target := range b.Spec.Clusters {
@@ -229,13 +229,13 @@ func (w *world) placed(b *workv1alpha2.ResourceBinding) string {
 	return strings.Join(parts, " ")
 }
 
-// untilPlaced waits until a Deployment is placed as written down.
+// untilPlaced waits until a Deployment is placed as given.
 func (w *world) untilPlaced(name, want string) *workv1alpha2.ResourceBinding {
 	w.Helper()
 	return w.until(fmt.Sprintf("%s is in %q", name, want), name, func(b *workv1alpha2.ResourceBinding) bool { return w.placed(b) == want })
 }
 
-// untilScheduled waits until the condition Scheduled has a reason and speaks of the binding as it is.
+// untilScheduled waits until the condition Scheduled has a reason for the current generation.
 func (w *world) untilScheduled(name, reason string) *workv1alpha2.ResourceBinding {
 	w.Helper()
 	return w.until("the reason is "+reason, name, func(b *workv1alpha2.ResourceBinding) bool {
@@ -259,7 +259,7 @@ func (w *world) untilWork(cluster, name string) *workv1alpha1.Work {
 	return work
 }
 
-// untilNoWork waits until the Work is being deleted, and plays the agent that removes what it describes.
+// untilNoWork waits until the Work is being deleted, and removes its finalizer as an agent does.
 func (w *world) untilNoWork(cluster, name string) {
 	w.Helper()
 	work := w.work(cluster, name)
@@ -273,7 +273,7 @@ func (w *world) untilNoWork(cluster, name string) {
 	})
 }
 
-// report reports on a Work as an agent does.
+// report updates the status of a Work as an agent does.
 func (w *world) report(cluster, name string, health workv1alpha1.ResourceHealth, status string) {
 	w.Helper()
 	work := w.untilWork(cluster, name)
@@ -307,7 +307,7 @@ func (w *world) untilEvent(name, reason string) *corev1.Event {
 
 func keyOf(obj ctrlclient.Object) ctrlclient.ObjectKey { return ctrlclient.ObjectKeyFromObject(obj) }
 
-// manifestOf returns what a Work carries.
+// manifestOf returns the manifest of a Work.
 func manifestOf(t *testing.T, work *workv1alpha1.Work) *unstructured.Unstructured {
 	t.Helper()
 	obj := &unstructured.Unstructured{}

@@ -44,12 +44,12 @@ func schedulingProfile(name string, spec cellplanev1alpha1.SchedulingProfileSpec
 // TestProfileOf finds the profile of a binding by annotation, then by scheduler name; in the cell, then in the
 // configuration.
 func TestProfileOf(t *testing.T) {
-	gathers := cellplanev1alpha1.SchedulingProfileSpec{Clusters: &cellplanev1alpha1.ClusterChoice{GatherPending: true}}
+	withPending := cellplanev1alpha1.SchedulingProfileSpec{Clusters: &cellplanev1alpha1.ClusterChoice{GatherPending: true}}
 	drains := cellplanev1alpha1.SchedulingProfileSpec{Sites: &cellplanev1alpha1.SitePreferences{Drain: &cellplanev1alpha1.Drain{Sites: []string{"old"}}}}
 	c := newCell(t)
 	s := New(c, nil, Options{Profiles: []*cellplanev1alpha1.SchedulingProfile{schedulingProfile("both", drains), schedulingProfile("in-file", drains)}})
-	c.Profiles.Set(schedulingProfile("both", gathers))
-	c.Profiles.Set(schedulingProfile("in-cell", gathers))
+	c.Profiles.Set(schedulingProfile("both", withPending))
+	c.Profiles.Set(schedulingProfile("in-cell", withPending))
 	for _, test := range []struct {
 		annotation, scheduler string
 		responsible           bool
@@ -59,9 +59,9 @@ func TestProfileOf(t *testing.T) {
 		{responsible: true},
 		{scheduler: Name, responsible: true},
 		{scheduler: "somebody-else"},
-		{scheduler: "in-cell", responsible: true, want: &gathers},
+		{scheduler: "in-cell", responsible: true, want: &withPending},
 		{scheduler: "in-file", responsible: true, want: &drains},
-		{scheduler: "both", responsible: true, want: &gathers},
+		{scheduler: "both", responsible: true, want: &withPending},
 		{annotation: "in-file", responsible: true, want: &drains},
 		{annotation: "in-file", scheduler: "in-cell", responsible: true, want: &drains},
 		{annotation: "missing", responsible: true, fails: true},
@@ -190,7 +190,7 @@ func fullLedger(cluster string, left int64, version string) *cellplanev1alpha1.C
 func TestCapacityFreedWakes(t *testing.T) {
 	const bindings, pieces = 200, 500
 	s, store, woken := newWaiting(t, bindings)
-	gathered := func() {
+	awaitWakeUps := func() {
 		t.Helper()
 		testenv.Eventually(t, "all wake-ups are done", func(context.Context) (bool, error) {
 			s.mu.Lock()
@@ -202,7 +202,7 @@ func TestCapacityFreedWakes(t *testing.T) {
 		store.Set(fullLedger("a", 0, fmt.Sprint(10+i)))  // changed, but without free capacity
 		store.Set(fullLedger("b", 60, fmt.Sprint(10+i))) // free capacity, but not eligible
 	}
-	gathered()
+	awaitWakeUps()
 	if woken() != 0 {
 		t.Errorf("%d bindings were retried although no eligible cluster has capacity", woken())
 	}
@@ -211,7 +211,7 @@ func TestCapacityFreedWakes(t *testing.T) {
 		store.Set(fullLedger("a", 1, fmt.Sprint(1000+i)))
 	}
 	testenv.Eventually(t, "all bindings are retried", func(context.Context) (bool, error) { return woken() >= bindings, fmt.Errorf("%d are retried", woken()) })
-	gathered()
+	awaitWakeUps()
 	// The debounce delay is at least 100 ms with this many bindings.
 	if most := int64(bindings) * (int64(time.Since(began)/(bindings*debouncePerBinding)) + 1); woken() > most {
 		t.Errorf("%d bindings were retried %d times for %d releases, want at most %d", bindings, woken(), pieces, most)
