@@ -25,6 +25,7 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/routing"
 	"github.com/cellplane/cellplane/internal/slots"
 )

@@ -17,6 +17,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/fence"
 	"github.com/cellplane/cellplane/internal/gateway/protection"
+	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/routing"
 	"github.com/cellplane/cellplane/internal/slots"
 )
