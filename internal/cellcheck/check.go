@@ -53,8 +53,8 @@ func (f Finding) String() string {
 
 // Report is the result of a check.
 type Report struct {
-	// Objects, Copies and Leftovers count federated objects, their copies in backup cells, and stale copies of moves.
-	Objects, Copies, Leftovers int
+	// Objects, Copies and StaleCopies count federated objects, their copies in backup cells, and stale copies of moves.
+	Objects, Copies, StaleCopies int
 	// Findings are in the order of their keys.
 	Findings []Finding
 }
@@ -184,7 +184,7 @@ func (c *check) objects(ctx context.Context, cell slots.Index) error {
 func (c *check) object(cell slots.Index, key string, object *cellstore.Object, slot slots.Slot, value []byte) {
 	route, status := c.topology.Route(slot), object.Labels[names.RebalanceStatusLabel]
 	if status == names.RebalanceMigrated {
-		c.report.Leftovers++
+		c.report.StaleCopies++
 		return
 	}
 	c.report.Objects++

@@ -79,10 +79,10 @@ func TestEdits(t *testing.T) {
 		{name: "rejoin", before: "a b:3!", edit: Rejoin("b"), after: "a b:3+"},
 		{name: "rejoin what has not failed", before: "a b", edit: Rejoin("b"), refused: "b has not failed: its state is Normal"},
 		{name: "rejoin during a change", before: "a b! c+", edit: Rejoin("b"), refused: "c is joining"},
-		{name: "reverse a join", before: "a b+", edit: TurnBack, after: "a b-"},
-		{name: "reverse a drain", before: "a b-", edit: TurnBack, after: "a b+"},
-		{name: "reverse a weight", before: "a b:1>3", edit: TurnBack, after: "a b:3>1"},
-		{name: "reverse nothing", before: "a b", edit: TurnBack, refused: "no change is under way"},
+		{name: "reverse a join", before: "a b+", edit: Reverse, after: "a b-"},
+		{name: "reverse a drain", before: "a b-", edit: Reverse, after: "a b+"},
+		{name: "reverse a weight", before: "a b:1>3", edit: Reverse, after: "a b:3>1"},
+		{name: "reverse nothing", before: "a b", edit: Reverse, refused: "no change is under way"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			spec := topology(test.before)
@@ -105,7 +105,7 @@ func TestEdits(t *testing.T) {
 
 func TestPlanLeavesTheTopologyAlone(t *testing.T) {
 	spec := topology("a b")
-	if _, err := Foresee(spec, Add("c", 1)); err != nil {
+	if _, err := Preview(spec, Add("c", 1)); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(topology("a b"), spec); diff != "" {
@@ -126,7 +126,7 @@ func TestPlanMovesWhatItMust(t *testing.T) {
 		if adds {
 			edit, changed = Add("cell-x", rapid.Int32Range(1, 5).Draw(t, "new weight")), "cell-x"
 		}
-		plan, err := Foresee(spec, edit)
+		plan, err := Preview(spec, edit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +158,7 @@ func TestCellsJoinInBalance(t *testing.T) {
 	}
 	within := func(name string, edit Edit, tolerance float64) {
 		t.Helper()
-		plan, err := Foresee(spec, edit)
+		plan, err := Preview(spec, edit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,7 +171,7 @@ func TestCellsJoinInBalance(t *testing.T) {
 	for i := range 9 {
 		name, weight := fmt.Sprintf("more-%d", i), int32(1+i%2)
 		within("adding "+name, Add(name, weight), 0.02)
-		plan, err := Foresee(spec, Add(name, weight))
+		plan, err := Preview(spec, Add(name, weight))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +183,7 @@ func TestCellsJoinInBalance(t *testing.T) {
 		spec.Cells = append(spec.Cells, joins)
 		within("draining "+name, Drain(name), 0.02)
 	}
-	if plan, err := Foresee(spec, Drain("cell-a")); err != nil || plan.Joins != nil {
+	if plan, err := Preview(spec, Drain("cell-a")); err != nil || plan.Joins != nil {
 		t.Errorf("%v joins when another cell leaves (%v)", plan.Joins, err)
 	}
 }

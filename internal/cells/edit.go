@@ -143,8 +143,8 @@ func Rejoin(name string) Edit {
 	}
 }
 
-// TurnBack reverses the change under way: what has moved moves back.
-func TurnBack(spec *v1alpha1.CellTopologySpec) error {
+// Reverse reverses the change under way: what has moved moves back.
+func Reverse(spec *v1alpha1.CellTopologySpec) error {
 	if Running(spec) == "" {
 		return fmt.Errorf("no change is under way")
 	}

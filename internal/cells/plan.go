@@ -34,8 +34,8 @@ func (p Plan) Moved() float64 {
 	return sum
 }
 
-// Foresee returns the effect of an edit without changing the topology.
-func Foresee(topology v1alpha1.CellTopologySpec, edit Edit) (Plan, error) {
+// Preview returns the effect of an edit without changing the topology.
+func Preview(topology v1alpha1.CellTopologySpec, edit Edit) (Plan, error) {
 	edited := topology.DeepCopy()
 	if err := edit(edited); err != nil {
 		return Plan{}, err

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// Patience is the timeout of a request, so that one store that hangs does not block those that wait for several.
-	Patience = 10 * time.Second
+	// RequestTimeout is the timeout of a request, so that one store that hangs does not block those that wait for several.
+	RequestTimeout = 10 * time.Second
 	// dialTimeout is the timeout of a connection attempt.
 	dialTimeout = 5 * time.Second
 	// keepAlive detects dead connections.
@@ -80,7 +80,7 @@ func (s *Store) Key(relative string) string { return s.prefix + relative }
 
 // Revision returns the current revision of the store.
 func (s *Store) Revision(ctx context.Context) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, Patience)
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	response, err := s.client.Get(ctx, termKey)
 	if err != nil {
@@ -103,7 +103,7 @@ type KV struct {
 
 // Get returns the value of a key, and the revision of the store. The ModRevision is 0 if the key does not exist.
 func (s *Store) Get(ctx context.Context, key string) (kv KV, revision int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, Patience)
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	response, err := s.client.Get(ctx, key)
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *Store) GetAll(ctx context.Context, keys []string) ([]KV, error) {
 	for i, key := range keys {
 		gets[i] = clientv3.OpGet(key)
 	}
-	ctx, cancel := context.WithTimeout(ctx, Patience)
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	response, err := s.client.Txn(ctx).Then(gets...).Commit()
 	if err != nil {
@@ -184,14 +184,14 @@ func (s *Store) pages(ctx context.Context, prefix string, revision int64, visit 
 }
 
 func (s *Store) page(ctx context.Context, key, end string, revision int64) (*clientv3.GetResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, Patience)
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	return s.client.Get(ctx, key, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(revision))
 }
 
 // Next returns the first key under a prefix that is equal to or after another; empty if there is none.
 func (s *Store) Next(ctx context.Context, prefix, from string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, Patience)
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	response, err := s.client.Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(1), clientv3.WithKeysOnly())
 	if err != nil {

@@ -72,18 +72,18 @@ func testTerms(t *testing.T, s *cellstore.Store) {
 		t.Fatal(err)
 	}
 	for _, term := range []cellstore.Term{5, 6} {
-		if err := put(term, kv.ModRevision); !errors.Is(err, cellstore.ErrDeposed) {
+		if err := put(term, kv.ModRevision); !errors.Is(err, cellstore.ErrFenced) {
 			t.Errorf("term %d: %v", term, err)
 		}
 	}
-	if err := s.RaiseTerm(ctx, 6); !errors.Is(err, cellstore.ErrDeposed) {
+	if err := s.RaiseTerm(ctx, 6); !errors.Is(err, cellstore.ErrFenced) {
 		t.Errorf("the term was lowered: %v", err)
 	}
 	// The first write of a new term speaks for itself.
 	if err := put(8, kv.ModRevision); err != nil {
 		t.Error(err)
 	}
-	if err := put(7, kv.ModRevision); !errors.Is(err, cellstore.ErrDeposed) {
+	if err := put(7, kv.ModRevision); !errors.Is(err, cellstore.ErrFenced) {
 		t.Errorf("term 7 after a write of term 8: %v", err)
 	}
 }
@@ -227,7 +227,7 @@ func testHanging(t *testing.T, s *cellstore.Store, processes []*process.Process)
 	if err := etcd.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 6*cellstore.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 6*cellstore.RequestTimeout)
 	defer cancel()
 	requests := map[string]func() error{
 		"Revision": func() error { _, err := s.Revision(ctx); return err },

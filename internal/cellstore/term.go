@@ -15,8 +15,8 @@ type Term int64
 // termKey holds the highest term that a store has seen. API servers do not see it.
 const termKey = "/cellplane/mover"
 
-// ErrDeposed means that a leader with a higher term has taken over. The caller has to stop.
-var ErrDeposed = errors.New("another hub manager has taken over")
+// ErrFenced means that a leader with a higher term has taken over. The caller has to stop.
+var ErrFenced = errors.New("another hub manager has taken over")
 
 // ErrConflict means that a transaction was not applied because one of its conditions does not hold.
 var ErrConflict = errors.New("the stored value has changed")
@@ -40,7 +40,7 @@ func (s *Store) term(ctx context.Context) (Term, int64, error) {
 }
 
 // RaiseTerm makes the store refuse transactions of all lower terms. No such transaction can succeed after it returns. It returns
-// ErrDeposed if the store has seen a higher term.
+// ErrFenced if the store has seen a higher term.
 func (s *Store) RaiseTerm(ctx context.Context, term Term) error {
 	for {
 		current, revision, err := s.term(ctx)
@@ -48,7 +48,7 @@ func (s *Store) RaiseTerm(ctx context.Context, term Term) error {
 		case err != nil:
 			return err
 		case current > term:
-			return fmt.Errorf("raising the term in cell %s to %d, which already has %d: %w", s.Cell, term, current, ErrDeposed)
+			return fmt.Errorf("raising the term in cell %s to %d, which already has %d: %w", s.Cell, term, current, ErrFenced)
 		case current == term && revision != 0:
 			return nil
 		}
@@ -77,7 +77,7 @@ func Put(key string, value []byte) clientv3.Op { return clientv3.OpPut(key, stri
 func Delete(key string) clientv3.Op { return clientv3.OpDelete(key) }
 
 // Txn applies all operations if all conditions hold and the store has seen no higher term. It returns the revision at which they were
-// applied. With ErrDeposed or ErrConflict they were not; after any other error they may have been. If the store has not seen the term
+// applied. With ErrFenced or ErrConflict they were not; after any other error they may have been. If the store has not seen the term
 // yet, because its cell has just joined or the leader is new, Txn raises it first.
 func (s *Store) Txn(ctx context.Context, term Term, conditions []clientv3.Cmp, operations ...clientv3.Op) (int64, error) {
 	guarded := append([]clientv3.Cmp{clientv3.Compare(clientv3.Value(termKey), "=", term.String())}, conditions...)
@@ -101,7 +101,7 @@ func (s *Store) Txn(ctx context.Context, term Term, conditions []clientv3.Cmp, o
 }
 
 func (s *Store) commit(ctx context.Context, conditions []clientv3.Cmp, operations []clientv3.Op, otherwise ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, Patience)
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	return s.client.Txn(ctx).If(conditions...).Then(operations...).Else(otherwise...).Commit()
 }

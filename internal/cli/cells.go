@@ -230,7 +230,7 @@ func planCommand(use, short string, args int, edit func([]string) (cells.Edit, e
 			if err != nil {
 				return err
 			}
-			plan, err := cells.Foresee(topology.Spec, wanted)
+			plan, err := cells.Preview(topology.Spec, wanted)
 			if err != nil {
 				return err
 			}

@@ -219,7 +219,7 @@ files, and the cell is emptied before it gets its share.`,
 }
 
 func newCellsAbort() *cobra.Command {
-	return changeCommand("abort", "Revert the change in progress", "", 0, func([]string) (cells.Edit, error) { return cells.TurnBack, nil })
+	return changeCommand("abort", "Revert the change in progress", "", 0, func([]string) (cells.Edit, error) { return cells.Reverse, nil })
 }
 
 func changeCommand(use, short, long string, args int, edit func([]string) (cells.Edit, error)) *cobra.Command {

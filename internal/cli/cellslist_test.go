@@ -93,7 +93,7 @@ func TestPlanIsShown(t *testing.T) {
 	for _, name := range []string{"cell-a", "cell-b"} {
 		spec.Cells = append(spec.Cells, v1alpha1.TopologyCell{Name: name, Weight: 1, State: v1alpha1.CellStateNormal})
 	}
-	plan, err := cells.Foresee(spec, cells.Add("cell-c", 2))
+	plan, err := cells.Preview(spec, cells.Add("cell-c", 2))
 	if err != nil {
 		t.Fatal(err)
 	}

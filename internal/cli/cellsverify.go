@@ -37,7 +37,7 @@ there are no problems.`,
 			for _, finding := range report.Findings {
 				fmt.Fprintln(out, finding)
 			}
-			fmt.Fprintf(out, "%d objects, %d backups, %d left behind by moves, %d problems\n", report.Objects, report.Copies, report.Leftovers, len(report.Findings))
+			fmt.Fprintf(out, "%d objects, %d backups, %d left behind by moves, %d problems\n", report.Objects, report.Copies, report.StaleCopies, len(report.Findings))
 			if len(report.Findings) > 0 {
 				return exitError{code: 1}
 			}

@@ -42,7 +42,7 @@ Use --force for a cluster that no longer exists: nothing is deleted from it.`,
 	}
 	hub.add(cmd)
 	member.add(cmd, ", to delete the namespace of the service accounts too")
-	cmd.Flags().DurationVar(&options.Patience, "wait", options.Patience, "how long to wait until the propagated objects are deleted (default 5m)")
+	cmd.Flags().DurationVar(&options.Timeout, "wait", options.Timeout, "how long to wait until the propagated objects are deleted (default 5m)")
 	cmd.Flags().BoolVar(&options.Force, "force", false, "remove the cluster at once and leave propagated objects in it")
 	return cmd
 }

@@ -49,9 +49,9 @@ type Config struct {
 	// MetricsAddress is where /metrics, /healthz and /readyz are served, without TLS or authentication: it should be a
 	// loopback address. Empty means nowhere.
 	MetricsAddress string
-	// GovernMemory limits the memory of the process in proportion to the number of templates. Set it only if the engine
+	// LimitMemory limits the memory of the process in proportion to the number of templates. Set it only if the engine
 	// is all that the process runs.
-	GovernMemory bool
+	LimitMemory bool
 	// WorkersPerMember is the number of concurrent requests to each member; 0 means memberWorkers.
 	WorkersPerMember int
 }
@@ -81,7 +81,7 @@ func (c *Config) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	if c.GovernMemory {
+	if c.LimitMemory {
 		go governMemory(ctx, e.cell.Templates.Len, e.ready.Load)
 	}
 	if err := e.start(ctx); err != nil {

@@ -81,10 +81,10 @@ func (c *Config) build(ctx context.Context) (*engine, error) {
 // buildStages builds the stages in the order in which they need each other.
 func (e *engine) buildStages() error {
 	c, state, recorder := e.config, e.cell, e.recorder
-	var elsewhere *dependencies.Elsewhere
+	var remotes *dependencies.Remotes
 	if c.Federation != nil {
 		var err error
-		if elsewhere, err = dependencies.NewElsewhere(c.Cell, c.Federation, c.HubAPI); err != nil {
+		if remotes, err = dependencies.NewRemotes(c.Cell, c.Federation, c.HubAPI); err != nil {
 			return err
 		}
 	}
@@ -102,7 +102,7 @@ func (e *engine) buildStages() error {
 	})
 	binding := binding.New(state, interpreter, recorder, notify.BindingChanged)
 	detector := detector.New(state, interpreter, scheduler, recorder, detector.Options{Preemption: c.Preemption, PermanentIDs: c.Hub}, binding.Enqueue)
-	dependencies := dependencies.New(state, elsewhere, interpreter, recorder)
+	dependencies := dependencies.New(state, remotes, interpreter, recorder)
 	execution := execution.New(state, interpreter, recorder, c.memberWorkers(), notify.WorkChanged)
 
 	// Status flows up.

@@ -173,7 +173,7 @@ func (o CompletedOptions) Validate() error {
 func NewConfig(o CompletedOptions) *Config {
 	c := &Config{
 		Cell: o.Cell, Config: o.cell, Federation: o.federation, HubAPI: o.hub, Hub: o.Hub,
-		LeaderElect: o.LeaderElect, PeerAddress: o.PeerAddress, MetricsAddress: o.MetricsAddress, GovernMemory: true,
+		LeaderElect: o.LeaderElect, PeerAddress: o.PeerAddress, MetricsAddress: o.MetricsAddress, LimitMemory: true,
 		Preemption: o.Preemption, SkippedAPIs: o.SkippedAPIs, SkippedNamespaces: o.skippedNamespaces, WorkersPerMember: o.WorkersPerMember,
 		Profiles: o.profiles, Plugins: o.plugins, EmptyWorkloads: o.EmptyWorkloads, Failover: o.Failover,
 	}

@@ -26,9 +26,9 @@ import (
 )
 
 const (
-	// Settle is how long an API server that already refuses a kind of write may still be storing an earlier one. A response that
+	// WriteDrain is how long an API server that already refuses a kind of write may still be storing an earlier one. A response that
 	// takes longer than this has to be confirmed.
-	Settle = 250 * time.Millisecond
+	WriteDrain = 250 * time.Millisecond
 	// Closed is an epoch that no gateway ever has. A cell with this floor accepts nothing from gateways.
 	Closed int64 = math.MaxInt64
 
@@ -122,7 +122,7 @@ func (c *Cell) Raise(ctx context.Context, epoch int64) error {
 	if err := c.probe(ctx, floor); err != nil {
 		return err
 	}
-	return sleep(ctx, Settle)
+	return sleep(ctx, WriteDrain)
 }
 
 // Reopen sets the floor of a cell that was closed. The cell must not hold stale objects: gateways would serve them.

@@ -70,7 +70,7 @@ func (m *Member) Context() context.Context { return m.ctx }
 
 // Update switches to new credentials and reports whether it could; if not, the member must be reopened.
 func (m *Member) Update(cluster *clusterv1alpha1.Cluster, secret *corev1.Secret) bool {
-	return m.connection.Follow(cluster, secret)
+	return m.connection.Apply(cluster, secret)
 }
 
 // Resource returns the client for objects of a kind and how the member serves it. The error satisfies
@@ -87,13 +87,13 @@ func (m *Member) Resource(ctx context.Context, gvk schema.GroupVersionKind, name
 	return resource, kind, nil
 }
 
-// Follow watches the member's objects of a resource that have the labels, and keeps a sink up to date, until the context
+// Watch watches the member's objects of a resource that have the labels, and keeps a sink up to date, until the context
 // or the member ends. The objects are [Bare].
-func (m *Member) Follow(ctx context.Context, resource schema.GroupVersionResource, selector string, sink Sink) {
+func (m *Member) Watch(ctx context.Context, resource schema.GroupVersionResource, selector string, sink Sink) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(m.ctx, cancel)()
-	Follow(ctx, ResourceSource(m.streams, resource, DecodeBare, nil).Labelled(selector), sink, m.Report)
+	Watch(ctx, ResourceSource(m.streams, resource, DecodeBare, nil).Labelled(selector), sink, m.Report)
 }
 
 // ServedKind is how a member serves a kind.

@@ -174,7 +174,7 @@ func TestConnectionFollowsToken(t *testing.T) {
 		}
 	}
 	expect(first.user)
-	if !connection.Follow(second.cluster, second.secret) {
+	if !connection.Apply(second.cluster, second.secret) {
 		t.Fatal("a new token needs a new connection")
 	}
 	expect(second.user)
@@ -185,7 +185,7 @@ func TestConnectionFollowsToken(t *testing.T) {
 	empty.Data[fleet.MemberTokenKey] = nil
 	other := second.secret.DeepCopy()
 	other.Data[fleet.MemberCAKey] = []byte("other")
-	if connection.Follow(moved, second.secret) || connection.Follow(second.cluster, other) || connection.Follow(second.cluster, empty) {
+	if connection.Apply(moved, second.secret) || connection.Apply(second.cluster, other) || connection.Apply(second.cluster, empty) {
 		t.Error("a connection followed to another endpoint, another authority or no token at all")
 	}
 	expect(second.user)

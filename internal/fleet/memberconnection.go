@@ -41,9 +41,9 @@ func Connect(cluster *clusterv1alpha1.Cluster, secret *corev1.Secret) (*MemberCo
 // Config returns a client configuration that the caller may change.
 func (c *MemberConnection) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
-// Follow applies a change of the Cluster or its Secret and reports whether it could. A new token is used from the next request
+// Apply applies a change of the Cluster or its Secret and reports whether it could. A new token is used from the next request
 // on. Anything else, like another endpoint or authority, needs a new connection and new clients.
-func (c *MemberConnection) Follow(cluster *clusterv1alpha1.Cluster, secret *corev1.Secret) bool {
+func (c *MemberConnection) Apply(cluster *clusterv1alpha1.Cluster, secret *corev1.Secret) bool {
 	if !c.leadsTo(&cluster.Spec, secret) {
 		return false
 	}

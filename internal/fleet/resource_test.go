@@ -57,7 +57,7 @@ func TestResourceSource(t *testing.T) {
 	known := func(_, name, _ string) bool { return name == "known-1" || name == "known-2" }
 	source := ResourceSource(client.CoreV1().RESTClient(), corev1.SchemeGroupVersion.WithResource("configmaps"), DecodeBare, known)
 	sink := &bares{seen: map[string]int{}}
-	go Follow(t.Context(), source.Labelled("sourced=yes"), sink, nil)
+	go Watch(t.Context(), source.Labelled("sourced=yes"), sink, nil)
 	testenv.Eventually(t, "the known object is listed", func(context.Context) (bool, error) { return sink.count("ConfigMap known-1") == 1, nil })
 	create("known-2")
 	create("unknown")

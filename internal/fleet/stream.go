@@ -81,7 +81,7 @@ func (r *eventReader) Decode() (watch.EventType, runtime.Object, error) {
 	return kind, obj, nil
 }
 
-// passed stands for an object that need not be decoded. [Follow] only needs its version.
+// passed stands for an object that need not be decoded. [Watch] only needs its version.
 type passed struct{ metav1.PartialObjectMetadata }
 
 // pass returns a placeholder for an object that is known already, for example from the answer to our own write; nil for others. It

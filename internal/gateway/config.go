@@ -46,7 +46,7 @@ type Config struct {
 	definitions clientset.Interface
 	informers   informers.SharedInformerFactory
 	authorizer  *rbac.Authorizer
-	rights      *rbac.Keeper // nil without a state directory
+	rights      *rbac.Snapshot // nil without a state directory
 	members     *members.Directory
 	documents   *documents.Documents
 	policies    *protection.Policies
@@ -86,7 +86,7 @@ func NewConfig(o CompletedOptions) (*Config, error) {
 	c.kinds = kinds.NewRegistry(kinds.Options{Hub: hub, Cells: c.cells, Expose: c.exposes(), Definition: c.definition, Metrics: c.hasMetrics, Dir: o.StateDir})
 	var kept func() *rbac.Index
 	if o.StateDir != "" {
-		c.rights = rbac.NewKeeper(o.StateDir)
+		c.rights = rbac.NewSnapshot(o.StateDir)
 		kept = c.rights.Kept
 	}
 	if c.authorizer, err = rbac.NewAuthorizer(c.informers, kept); err != nil {

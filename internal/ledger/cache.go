@@ -23,7 +23,7 @@ type cache[T runtime.Object] struct {
 
 // watch updates the cache until the context ends.
 func (m *cache[T]) watch(ctx context.Context, client rest.Interface, resource string, newList func() runtime.Object, failed func(error)) {
-	fleet.Follow(ctx, sourceOf(client, resource, newList), m, failed)
+	fleet.Watch(ctx, sourceOf(client, resource, newList), m, failed)
 }
 
 func sourceOf(client rest.Interface, resource string, newList func() runtime.Object) fleet.Source {

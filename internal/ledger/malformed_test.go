@@ -12,21 +12,21 @@ import (
 )
 
 // TestMalformedLedger writes invalid content into one of two ledgers. Both can still be read and reserved in, and
-// the keeper repairs the broken one.
+// the observer repairs the broken one.
 func TestMalformedLedger(t *testing.T) {
 	client := ledgersOf(t)
 	broken, sound := "broken-"+rand.String(6), "sound-"+rand.String(6)
-	keeper, err := NewKeeper(testenv.SharedAPIServer(t).RESTConfig(), 0)
+	observer, err := NewObserver(testenv.SharedAPIServer(t).RESTConfig(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, cluster := range []string{broken, sound} {
 		deleteAtEnd(t, client, cluster)
-		keeper.models[cluster] = newMember(4, 5).model
+		observer.models[cluster] = newMember(4, 5).model
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var keeping sync.WaitGroup
-	keeping.Go(func() { _ = keeper.Run(ctx) })
+	keeping.Go(func() { _ = observer.Run(ctx) })
 	before, _ := openStore(t, "cell-a", broken)
 	eventually(t, "the other ledger is known", func() bool { return before.Account(sound).Known() })
 	cancel()
@@ -60,7 +60,7 @@ func TestMalformedLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "invalid nodes do not count as capacity", func() bool { return after.Account(broken).Capacity(pod).Total() == 0 })
-	background(t, func(ctx context.Context) { _ = keeper.Run(ctx) })
+	background(t, func(ctx context.Context) { _ = observer.Run(ctx) })
 	eventually(t, "the ledger is valid again", func() bool {
 		l, err := getLedger(t.Context(), client, broken)
 		return err == nil && len(dropInvalid(l)) == 0 && len(invalidNodes(l)) == 0 && len(l.Classes) > 0

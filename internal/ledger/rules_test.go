@@ -135,7 +135,7 @@ func TestNeverOversold(t *testing.T) {
 				if m.running[name] < decided[name] && !m.run(name) {
 					t.Fatalf("oversold: %d pods of %s are reserved, %d run, and there is no capacity", decided[name], name, m.running[name])
 				}
-			case 2: // the keeper observes the cluster
+			case 2: // the observer observes the cluster
 				Refresh(l, m.observe(l), now)
 			}
 			sum := 0

@@ -73,7 +73,7 @@ func (s *Store) Run(ctx context.Context) {
 	var both sync.WaitGroup
 	both.Go(func() {
 		logger := klog.FromContext(ctx)
-		fleet.Follow(ctx, sourceOf(s.client, resourceName, func() runtime.Object { return &cellplanev1alpha1.ClusterLedgerList{} }), s, func(err error) { logger.V(1).Info("cannot watch the ledgers, retrying", "err", err) })
+		fleet.Watch(ctx, sourceOf(s.client, resourceName, func() runtime.Object { return &cellplanev1alpha1.ClusterLedgerList{} }), s, func(err error) { logger.V(1).Info("cannot watch the ledgers, retrying", "err", err) })
 	})
 	both.Go(func() { s.reconnectLoop(ctx) })
 	both.Wait()

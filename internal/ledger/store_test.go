@@ -79,17 +79,17 @@ func deleteAtEnd(t *testing.T, client rest.Interface, name string) {
 }
 
 // TestSchedulersAtOnce runs several schedulers with several workers each against a small cluster while pods start
-// and the keeper observes. Every reserved pod must run, and all capacity must be used.
+// and the observer observes. Every reserved pod must run, and all capacity must be used.
 func TestSchedulersAtOnce(t *testing.T) {
 	client, cluster := ledgersOf(t), "tight-"+rand.String(6)
 	deleteAtEnd(t, client, cluster)
 	m := newMember(12, 5)
-	keeper, err := NewKeeper(testenv.SharedAPIServer(t).RESTConfig(), 0)
+	observer, err := NewObserver(testenv.SharedAPIServer(t).RESTConfig(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	keeper.models[cluster] = m.model
-	background(t, func(ctx context.Context) { _ = keeper.Run(ctx) })
+	observer.models[cluster] = m.model
+	background(t, func(ctx context.Context) { _ = observer.Run(ctx) })
 
 	var (
 		stores    []*Store

@@ -564,7 +564,7 @@ func (w *world) testUnjoinWaits(t *testing.T) {
 		}
 		return looked.Load() >= since+3, nil
 	})
-	impatient := membership.UnjoinOptions{Hub: w.hub, Name: "waits", Patience: time.Millisecond}
+	impatient := membership.UnjoinOptions{Hub: w.hub, Name: "waits", Timeout: time.Millisecond}
 	if err := membership.Unjoin(t.Context(), impatient); err == nil || !strings.Contains(err.Error(), "still has objects") {
 		t.Fatalf("got %v, want a refusal while the cluster is not drained", err)
 	}
@@ -602,7 +602,7 @@ func (w *world) testUnjoinByForce(t *testing.T) {
 	if err := w.objects.Create(t.Context(), work); err != nil {
 		t.Fatal(err)
 	}
-	if err := membership.Unjoin(t.Context(), membership.UnjoinOptions{Hub: w.hub, Name: "gone", Patience: time.Second}); err == nil {
+	if err := membership.Unjoin(t.Context(), membership.UnjoinOptions{Hub: w.hub, Name: "gone", Timeout: time.Second}); err == nil {
 		t.Error("an unreachable cluster was removed without force")
 	}
 	if err := membership.Unjoin(t.Context(), membership.UnjoinOptions{Hub: w.hub, Name: "gone", Force: true}); err != nil {

@@ -32,8 +32,8 @@ type UnjoinOptions struct {
 	Member *rest.Config
 	// Cells are the control planes besides the hub that have Works; only Force needs them.
 	Cells []*rest.Config
-	// Patience bounds the wait until the cluster is drained; 0 means five minutes.
-	Patience time.Duration
+	// Timeout bounds the wait until the cluster is drained; 0 means five minutes.
+	Timeout time.Duration
 	// Force removes a cluster that is gone without waiting; what the federation propagated there stays.
 	Force bool
 }
@@ -116,7 +116,7 @@ func (h *hub) removeCluster(ctx context.Context, cluster *clusterv1alpha1.Cluste
 	if options.Force {
 		return h.forceOut(ctx, cluster.Name, options.Cells)
 	}
-	patience := options.Patience
+	patience := options.Timeout
 	if patience == 0 {
 		patience = defaultPatience
 	}

@@ -175,6 +175,6 @@ type Input struct {
 type Bounds struct {
 	// Hold is how long a request waits for an object or a view.
 	Hold time.Duration
-	// Settle is how long after its epoch was refused a write may still be stored.
-	Settle time.Duration
+	// WriteDrain is how long after its epoch was refused a write may still be stored.
+	WriteDrain time.Duration
 }

@@ -319,7 +319,7 @@ func (m *Machine) answered(now time.Time, result Result) Action {
 		}
 		return m.confirm(confirmAbsent)
 	case Created:
-		if now.Sub(m.sent) >= m.bounds.Settle && m.request.Placement != Anywhere {
+		if now.Sub(m.sent) >= m.bounds.WriteDrain && m.request.Placement != Anywhere {
 			return m.confirm(confirmCreated)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // bounds are those of the gateway.
-var bounds = Bounds{Hold: 15 * time.Second, Settle: 250 * time.Millisecond}
+var bounds = Bounds{Hold: 15 * time.Second, WriteDrain: 250 * time.Millisecond}
 
 // slot belongs to a in the topology a, to b in the topology b and to d in the topology d. So it moves from a to b in the topology a->b.
 var slot = func() slots.Slot {

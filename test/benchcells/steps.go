@@ -88,7 +88,7 @@ func (w *world) addCell(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	plan, err := cells.Foresee(topology.Spec, cells.Add(newCell, 1))
+	plan, err := cells.Preview(topology.Spec, cells.Add(newCell, 1))
 	if err != nil {
 		return err
 	}

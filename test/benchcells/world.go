@@ -149,7 +149,7 @@ func (w *world) change(ctx context.Context, edit cells.Edit) (moving map[slots.S
 	if err != nil {
 		return nil, err
 	}
-	plan, err := cells.Foresee(topology.Spec, edit)
+	plan, err := cells.Preview(topology.Spec, edit)
 	if err != nil {
 		return nil, err
 	}

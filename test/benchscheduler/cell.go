@@ -89,7 +89,7 @@ func measureCell(ctx context.Context, o *options, out io.Writer) (err error) {
 			used[status.Name] = status.CPU
 		}
 		if own, err := process.UsageOf(os.Getpid()); err == nil {
-			used["engine, keeper and clients"] = own.CPU
+			used["engine, observer and clients"] = own.CPU
 		}
 		return used
 	}
@@ -107,7 +107,7 @@ func measureCell(ctx context.Context, o *options, out io.Writer) (err error) {
 	return c.run(ctx, o, out)
 }
 
-// openCell connects to the control planes and starts a keeper of ledgers in this process.
+// openCell connects to the control planes and starts a observer of ledgers in this process.
 func openCell(ctx context.Context, planes *local.Federation) (_ *measuredCell, stop func(), err error) {
 	hub, _, err := connect(ctx, planes.Hub)
 	if err != nil {
@@ -117,17 +117,17 @@ func openCell(ctx context.Context, planes *local.Federation) (_ *measuredCell, s
 	if err != nil {
 		return nil, nil, err
 	}
-	keeper, err := ledger.NewKeeper(hub, 10*time.Second)
+	observer, err := ledger.NewObserver(hub, 10*time.Second)
 	if err != nil {
 		return nil, nil, err
 	}
-	c := &measuredCell{client: client, members: newMembers(keeper), writes: newWrites()}
+	c := &measuredCell{client: client, members: newMembers(observer), writes: newWrites()}
 	ctx, cancel := context.WithCancel(ctx)
 	var group errgroup.Group
 	c.cell, c.hub = rest.CopyConfig(cell), rest.CopyConfig(hub)
 	c.cell.Wrap(c.writes.count)
 	c.hub.Wrap(c.writes.count)
-	group.Go(func() error { return keeper.Run(ctx) })
+	group.Go(func() error { return observer.Run(ctx) })
 	c.members.watch(ctx, client)
 	return c, func() { cancel(); _ = group.Wait() }, nil
 }

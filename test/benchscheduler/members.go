@@ -27,7 +27,7 @@ import (
 
 // members simulate the clusters: placed replicas run at once and are added to the model behind the ledger.
 type members struct {
-	keeper *ledger.Keeper
+	observer *ledger.Observer
 
 	mu     sync.Mutex
 	models map[string]*simulate.Model
@@ -38,9 +38,9 @@ type members struct {
 	changed chan struct{}
 }
 
-func newMembers(keeper *ledger.Keeper) *members {
+func newMembers(observer *ledger.Observer) *members {
 	return &members{
-		keeper: keeper, models: map[string]*simulate.Model{}, placed: map[string]map[string]bool{}, works: map[string]map[string]bool{},
+		observer: observer, models: map[string]*simulate.Model{}, placed: map[string]map[string]bool{}, works: map[string]map[string]bool{},
 		changed: make(chan struct{}),
 	}
 }
@@ -50,7 +50,7 @@ const nodesOfMember = 200
 
 // add creates the nodes and the ledger of a cluster.
 func (m *members) add(cluster string) {
-	model := m.keeper.Open(cluster, "")
+	model := m.observer.Open(cluster, "")
 	var nodes []*corev1.Node
 	for i := range nodesOfMember {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("node-", i), Labels: map[string]string{corev1.LabelTopologyZone: fmt.Sprint("z", i%3)}}}
@@ -71,8 +71,8 @@ func (m *members) watch(ctx context.Context, cell ctrlclient.WithWatch) {
 		list.SetGroupVersionKind(workv1alpha1.GroupVersion.WithKind("WorkList"))
 		return list
 	}
-	go fleet.Follow(ctx, source(cell, func() ctrlclient.ObjectList { return &workv1alpha2.ResourceBindingList{} }), sink{m.setBinding, func(runtime.Object) {}}, nil)
-	go fleet.Follow(ctx, source(cell, works), sink{m.setWork, m.dropWork}, nil)
+	go fleet.Watch(ctx, source(cell, func() ctrlclient.ObjectList { return &workv1alpha2.ResourceBindingList{} }), sink{m.setBinding, func(runtime.Object) {}}, nil)
+	go fleet.Watch(ctx, source(cell, works), sink{m.setWork, m.dropWork}, nil)
 }
 
 func source(client ctrlclient.WithWatch, list func() ctrlclient.ObjectList) fleet.Source {

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestCellsComeGoAndDie adds, weighs, drains and kills cells while users work. The steps build on each other. After each of them, no
+// TestCellLifecycle adds, weighs, drains and kills cells while users work. The steps build on each other. After each of them, no
 // write may be lost, no object may exist twice, and no workload in a member may have changed.
-func TestCellsComeGoAndDie(t *testing.T) {
+func TestCellLifecycle(t *testing.T) {
 	w := newWorld(t)
 	w.createWorkloads()
 	w.createBystanders()

@@ -237,7 +237,7 @@ func (n *nemesis) turnBack(ctx context.Context) error {
 	if err := n.hub.Get(ctx, types.NamespacedName{Name: cellplanev1alpha1.CellTopologyName}, &topology); err != nil {
 		return err
 	}
-	return n.apply(ctx, &topology, "turn back", cells.TurnBack)
+	return n.apply(ctx, &topology, "turn back", cells.Reverse)
 }
 
 // waitStable waits until no change is running.

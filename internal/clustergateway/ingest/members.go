@@ -306,7 +306,7 @@ func (m *Members) follow(s *source, cluster *clusterv1alpha1.Cluster) error {
 	if err != nil {
 		return err
 	}
-	if s.current != nil && s.uid == cluster.UID && s.connection.Follow(cluster, secret) {
+	if s.current != nil && s.uid == cluster.UID && s.connection.Apply(cluster, secret) {
 		return nil
 	}
 	connection, err := fleet.Connect(cluster, secret)

@@ -233,7 +233,7 @@ func (c *Cell) Start(ctx context.Context) error {
 					return
 				}
 			}
-			fleet.Follow(ctx, source, p.sink, func(err error) { logger.Info("cannot watch, retrying", "resource", p.resource, "err", err) })
+			fleet.Watch(ctx, source, p.sink, func(err error) { logger.Info("cannot watch, retrying", "resource", p.resource, "err", err) })
 		}()
 		wait.Add(1)
 		go func() {

@@ -82,8 +82,8 @@ type conditionText struct {
 	generation            int64
 }
 
-// KeepConditions returns conditions in their compact form.
-func KeepConditions(conditions []metav1.Condition) Conditions {
+// CompactConditions returns conditions in their compact form.
+func CompactConditions(conditions []metav1.Condition) Conditions {
 	if len(conditions) == 0 {
 		return nil
 	}

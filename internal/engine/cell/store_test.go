@@ -144,14 +144,14 @@ func TestConditions(t *testing.T) {
 		{Type: "Applied", Status: metav1.ConditionTrue, Reason: "Done", Message: "It is.", ObservedGeneration: 3, LastTransitionTime: metav1.Unix(1700000000, 0)},
 		{Type: "Degraded", Status: metav1.ConditionFalse, Reason: "No"},
 	}
-	kept := KeepConditions(want)
+	kept := CompactConditions(want)
 	if got := kept.List(); !apiequality.Semantic.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	if got := kept.Find("Degraded"); got == nil || got.Reason != "No" || !got.LastTransitionTime.IsZero() {
 		t.Errorf("got %v", got)
 	}
-	if kept.Find("Other") != nil || KeepConditions(nil).List() != nil {
+	if kept.Find("Other") != nil || CompactConditions(nil).List() != nil {
 		t.Error("Find returned a condition that does not exist")
 	}
 }

@@ -341,7 +341,7 @@ func (t *Templates) watch(ctx context.Context, kind *Kind) *watchedKind {
 	logger := klog.FromContext(ctx)
 	source := fleet.ResourceSource(t.cell.discovery.RESTClient(), kind.GVR(), fleet.DecodeUnstructured, store.knows)
 	refused, refusals := make(chan struct{}), 0
-	go fleet.Follow(ctx, source, reserved{store}, func(err error) {
+	go fleet.Watch(ctx, source, reserved{store}, func(err error) {
 		logger.V(2).Info("cannot watch templates, retrying", "kind", kind.Kind, "err", err)
 		if fleet.Unreachable(err) {
 			return

@@ -101,7 +101,7 @@ func (c *Cell) condenseWork(work *workv1alpha1.Work, before *Work) *Work {
 		Finalizers:   sharedTexts(work.Finalizers),
 		foreign:      foreignOf(&work.ObjectMeta),
 		Frozen:       work.Labels[names.RebalanceStatusLabel] != "",
-		Conditions:   KeepConditions(work.Status.Conditions),
+		Conditions:   CompactConditions(work.Status.Conditions),
 		StatusDigest: StatusDigest(work.Status.ManifestStatuses),
 	}
 	if member := c.Clusters.Get(Key{Name: cluster}); member != nil && member.Spec.SyncMode == clusterv1alpha1.Pull {

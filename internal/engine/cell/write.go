@@ -83,7 +83,7 @@ func (c *Cell) UpdateWorkStatus(ctx context.Context, now *Work, status *workv1al
 	body := &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: now.Namespace, Name: now.Name, UID: now.UID, ResourceVersion: now.Version}, Status: *status}
 	return c.writeWork(ctx, "updating the status of", now.Key, c.works("PUT", now.Namespace).Name(now.Name).SubResource("status").Body(body), func(answer *metav1.ObjectMeta) *Work {
 		written := *now
-		written.Version, written.Conditions, written.StatusDigest = answer.ResourceVersion, KeepConditions(status.Conditions), StatusDigest(status.ManifestStatuses)
+		written.Version, written.Conditions, written.StatusDigest = answer.ResourceVersion, CompactConditions(status.Conditions), StatusDigest(status.ManifestStatuses)
 		return &written
 	})
 }

@@ -42,7 +42,7 @@ const recheck = 30 * time.Second
 type Controller struct {
 	cell        *cell.Cell
 	local       local
-	elsewhere   *Elsewhere
+	remotes     *Remotes
 	interpreter Interpreter
 	recorder    *events.Recorder
 	queue       *queue.Queue[cell.Key]
@@ -59,10 +59,10 @@ type reference struct {
 	selector        labels.Selector // nil for a reference by name
 }
 
-// New returns a controller that watches a cell. Elsewhere may be nil: then the cell holds all objects.
-func New(c *cell.Cell, elsewhere *Elsewhere, interpreter Interpreter, recorder *events.Recorder) *Controller {
+// New returns a controller that watches a cell. Remotes may be nil: then the cell holds all objects.
+func New(c *cell.Cell, remotes *Remotes, interpreter Interpreter, recorder *events.Recorder) *Controller {
 	d := &Controller{
-		cell: c, local: local{c}, elsewhere: elsewhere, interpreter: interpreter, recorder: recorder, queue: queue.New[cell.Key]("dependencies"),
+		cell: c, local: local{c}, remotes: remotes, interpreter: interpreter, recorder: recorder, queue: queue.New[cell.Key]("dependencies"),
 		wanted: map[schema.GroupVersionKind]map[cell.Key][]reference{}, refers: map[cell.Key][]schema.GroupVersionKind{},
 	}
 	c.SubscribeBindings(func(key cell.Key, old, now *workv1alpha2.ResourceBinding) {
@@ -124,7 +124,7 @@ func (r *reference) touches(key cell.TemplateKey, t *cell.Template) bool {
 // stores returns all stores in which bindings may be attached.
 func (d *Controller) stores() []store {
 	all := []store{d.local}
-	for _, p := range d.elsewhere.remotes() {
+	for _, p := range d.remotes.remotes() {
 		all = append(all, p)
 	}
 	return all
@@ -132,7 +132,7 @@ func (d *Controller) stores() []store {
 
 // Run reconciles bindings until the context ends.
 func (d *Controller) Run(ctx context.Context, workers int) {
-	d.elsewhere.watch(ctx, d.lost)
+	d.remotes.watch(ctx, d.lost)
 	d.queue.Run(ctx, workers, d.Reconcile)
 }
 
@@ -309,7 +309,7 @@ func (d *Controller) annotate(ctx context.Context, binding *workv1alpha2.Resourc
 func (d *Controller) resolve(ctx context.Context, references []reference) (found []*dependency, more bool, err error) {
 	for _, r := range references {
 		kind := d.cell.Templates.Kind(r.gvk)
-		elsewhere := d.elsewhere.of(kind, r.namespace)
+		elsewhere := d.remotes.of(kind, r.namespace)
 		if r.selector == nil {
 			key := cell.TemplateKey{GroupVersionKind: r.gvk, Key: cell.Key{Namespace: r.namespace, Name: r.name}}
 			if one := d.local.template(key); one != nil {

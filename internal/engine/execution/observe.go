@@ -81,7 +81,7 @@ func (c *collection) start(member *fleet.Member) {
 		c.mu.Lock()
 		c.served = served
 		c.mu.Unlock()
-		member.Follow(ctx, served.Resource, c.queue.selector(), f)
+		member.Watch(ctx, served.Resource, c.queue.selector(), f)
 	}()
 }
 

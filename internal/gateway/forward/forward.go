@@ -44,7 +44,7 @@ type destinationKey struct{}
 
 // To forwards a request to a control plane, and the answer to the client.
 func (f *Forwarder) To(w http.ResponseWriter, r *http.Request, upstream *fleet.Upstream, scope Scope) {
-	defer Gone(r)
+	defer RecoverAborted(r)
 	if r.Header.Get("Upgrade") == "" {
 		plain(w, r, upstream, scope)
 		return
@@ -79,9 +79,9 @@ func failure(r *http.Request, name string, err error) error {
 	return Unanswered(name, r.Method, err)
 }
 
-// Gone must be deferred. It recovers from the panic with which a proxy aborts an incomplete answer if the client has disconnected, so that
+// RecoverAborted must be deferred. It recovers from the panic with which a proxy aborts an incomplete answer if the client has disconnected, so that
 // the panic is not logged.
-func Gone(r *http.Request) {
+func RecoverAborted(r *http.Request) {
 	problem := recover()
 	if problem == nil || (problem == http.ErrAbortHandler && r.Context().Err() != nil) { //nolint:errorlint // it is panicked with as it is
 		return

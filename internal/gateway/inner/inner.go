@@ -18,8 +18,8 @@ type Answer struct {
 	body   bytes.Buffer
 }
 
-// Ask lets a handler answer a request.
-func Ask(handler http.Handler, r *http.Request) *Answer {
+// Do lets a handler answer a request.
+func Do(handler http.Handler, r *http.Request) *Answer {
 	a := &Answer{header: http.Header{}}
 	handler.ServeHTTP(a, r)
 	return a
@@ -55,8 +55,8 @@ func (a *Answer) Code() int {
 // Body returns the body.
 func (a *Answer) Body() []byte { return a.body.Bytes() }
 
-// PassOn copies the answer to a client.
-func (a *Answer) PassOn(w http.ResponseWriter) {
+// CopyTo copies the answer to a client.
+func (a *Answer) CopyTo(w http.ResponseWriter) {
 	for key, values := range a.header {
 		w.Header()[key] = values
 	}

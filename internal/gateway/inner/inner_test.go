@@ -17,7 +17,7 @@ func TestAnswer(t *testing.T) {
 	ask := func(handler http.HandlerFunc) *inner.Answer {
 		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 		r.Header.Set("Accept", "application/json")
-		return inner.Ask(handler, r)
+		return inner.Do(handler, r)
 	}
 	for name, test := range map[string]struct {
 		handler http.HandlerFunc
@@ -47,7 +47,7 @@ func TestAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := ask(test.handler)
 			passed := httptest.NewRecorder()
-			got.PassOn(passed)
+			got.CopyTo(passed)
 			if got.Code() != test.code || passed.Code != test.code || !strings.Contains(passed.Body.String(), test.body) {
 				t.Errorf("got %d, passed on %d %q", got.Code(), passed.Code, passed.Body)
 			}

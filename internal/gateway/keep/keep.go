@@ -16,9 +16,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Silence is how long the hub must be unreachable after a start before kept values are used: a right that was revoked while the gateway
+// HubTimeout is how long the hub must be unreachable after a start before kept values are used: a right that was revoked while the gateway
 // was down must not return while the hub answers.
-const Silence = 3 * time.Second
+const HubTimeout = 3 * time.Second
 
 // Write replaces a file atomically.
 func Write(path string, data []byte) error {
@@ -73,7 +73,7 @@ func (v *Value[T]) Save(value T) error {
 
 // Kept returns the value from before the start; nil if there is none, or if the hub may still answer.
 func (v *Value[T]) Kept() *T {
-	if v.path == "" || time.Since(v.started) < Silence {
+	if v.path == "" || time.Since(v.started) < HubTimeout {
 		return nil
 	}
 	v.once.Do(func() {

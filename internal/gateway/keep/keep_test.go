@@ -27,7 +27,7 @@ func TestValue(t *testing.T) {
 	if second.Kept() != nil {
 		t.Error("the kept value is used before the hub counts as unreachable")
 	}
-	second.started = time.Now().Add(-Silence)
+	second.started = time.Now().Add(-HubTimeout)
 	if kept := second.Kept(); kept == nil || (*kept)["a"] != "2" {
 		t.Errorf("kept is %v", kept)
 	}

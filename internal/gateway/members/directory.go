@@ -137,7 +137,7 @@ func (d *Directory) connect(cluster *clusterv1alpha1.Cluster, secret *corev1.Sec
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if c := d.open[cluster.Name]; c != nil {
-		if c.Follow(cluster, secret) {
+		if c.Apply(cluster, secret) {
 			return c, nil
 		}
 		c.close()

@@ -56,7 +56,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	audit.AddAuditAnnotation(r.Context(), "cellplane.io/cluster", info.Name)
-	defer forward.Gone(r)
+	defer forward.RecoverAborted(r)
 	m = &member{connection: m.connection, name: info.Name, caller: caller, path: memberPath(info)}
 	p.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), memberKey{}, m)))
 }

@@ -72,7 +72,7 @@ func (g *Guard) deleteEach(w http.ResponseWriter, r *http.Request, info *request
 	for {
 		page := g.listPage(r, info, query)
 		if page.Code() != http.StatusOK {
-			page.PassOn(w)
+			page.CopyTo(w)
 			return nil
 		}
 		var list metav1.PartialObjectMetadataList
@@ -89,7 +89,7 @@ func (g *Guard) deleteEach(w http.ResponseWriter, r *http.Request, info *request
 		}
 		switch {
 		case paged:
-			page.PassOn(w)
+			page.CopyTo(w)
 			return nil
 		case list.Continue == "":
 			status := &metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{Group: info.APIGroup, Kind: info.Resource}}
@@ -112,7 +112,7 @@ func (g *Guard) listPage(r *http.Request, info *request.RequestInfo, query url.V
 		list.Header.Del(key)
 	}
 	list.Header.Set("Accept", runtime.ContentTypeJSON)
-	return inner.Ask(g.Next, list)
+	return inner.Do(g.Next, list)
 }
 
 // deleteOne checks and deletes one object. An object that is gone is a success.
@@ -127,7 +127,7 @@ func (g *Guard) deleteOne(r *http.Request, info *request.RequestInfo, name strin
 	one.Header.Set("Accept", runtime.ContentTypeJSON)
 	one.Header.Del("Accept-Encoding")
 	var refused error
-	answer := inner.Ask(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { refused = g.guard(w, r, &asked) }), one)
+	answer := inner.Do(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { refused = g.guard(w, r, &asked) }), one)
 	switch {
 	case refused != nil:
 		return refused

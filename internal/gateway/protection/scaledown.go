@@ -162,7 +162,7 @@ func (g *Guard) dryRun(c *change) (*object, error) {
 	dryRun.URL.RawQuery = query.Encode()
 	dryRun.Header.Set("Accept", "application/json")
 	dryRun.Header.Del("Accept-Encoding")
-	answer := inner.Ask(g.Next, dryRun)
+	answer := inner.Do(g.Next, dryRun)
 	switch code := answer.Code(); {
 	case code == http.StatusOK || code == http.StatusCreated:
 		o, err := decode(answer.Body())

@@ -15,8 +15,8 @@ import (
 )
 
 // confirmationLasts is how long a confirmation holds, counted from when it was requested. Before anything moves, the hub manager sees every
-// API server refuse the epoch and then waits for fence.Settle, so a cell that accepts an epoch now does not lose objects that soon.
-const confirmationLasts = fence.Settle * 4 / 5
+// API server refuse the epoch and then waits for fence.WriteDrain, so a cell that accepts an epoch now does not lose objects that soon.
+const confirmationLasts = fence.WriteDrain * 4 / 5
 
 // confirmations records until when an epoch is known to be in force in a cell. Reads are not fenced: that an object is not in a cell means
 // nothing if the view that led there is outdated. A write that changes nothing finds out.

@@ -16,7 +16,7 @@ import (
 )
 
 // bounds are the time limits of a request. Moving an object takes milliseconds.
-var bounds = routing.Bounds{Hold: 15 * time.Second, Settle: fence.Settle}
+var bounds = routing.Bounds{Hold: 15 * time.Second, WriteDrain: fence.WriteDrain}
 
 var (
 	errHeldTooLong = apierrors.NewTooManyRequests("the object is being moved to another cell; try again in a moment", 1)

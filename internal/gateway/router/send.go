@@ -91,7 +91,7 @@ func (rt *Router) askAs(ctx context.Context, r *http.Request, c *call, cell slot
 func (rt *Router) roundTrip(out *http.Request, c *call, cell slots.Index) (*http.Response, error) {
 	if c.Verb == "get" && out.Method == http.MethodGet && int(cell) < len(c.view.Short) && c.view.Short[cell] != nil {
 		response, err := c.view.Short[cell].RoundTrip(out)
-		if !errors.Is(err, short.ErrOther) {
+		if !errors.Is(err, short.ErrOrdinaryPath) {
 			return response, err
 		}
 	}

@@ -38,8 +38,8 @@ const (
 	maxHead = 1 << 20
 )
 
-// ErrOther means that a request has to take the ordinary path.
-var ErrOther = errors.New("the request was not answered on a connection for short requests")
+// ErrOrdinaryPath means that a request has to take the ordinary path.
+var ErrOrdinaryPath = errors.New("the request was not answered on a connection for short requests")
 
 // Connections are HTTP/1.1 connections on which the caller's goroutine sends the request and reads the response. That saves the
 // multiplexing and goroutine switches that make up most of the cost of a small request. It is for idempotent requests without a body.
@@ -87,10 +87,10 @@ func New(endpoint fleet.Endpoint) (*Connections, error) {
 	return c, nil
 }
 
-// RoundTrip sends a request. It returns ErrOther if the ordinary path is worth trying. A request needs a path only.
+// RoundTrip sends a request. It returns ErrOrdinaryPath if the ordinary path is worth trying. A request needs a path only.
 func (s *Connections) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !sendable(r) {
-		return nil, ErrOther
+		return nil, ErrOrdinaryPath
 	}
 	r.URL.Scheme, r.URL.Host, r.Host = "https", s.host, s.host
 	for {
@@ -105,7 +105,7 @@ func (s *Connections) RoundTrip(r *http.Request) (*http.Response, error) {
 		case r.Context().Err() != nil:
 			return nil, r.Context().Err()
 		case fresh || errors.Is(err, os.ErrDeadlineExceeded):
-			return nil, fmt.Errorf("%w: %w", ErrOther, err)
+			return nil, fmt.Errorf("%w: %w", ErrOrdinaryPath, err)
 		}
 		// The server may have closed an idle connection; the request is idempotent.
 	}
@@ -137,7 +137,7 @@ func (s *Connections) take(ctx context.Context) (*connection, bool, error) {
 	}
 	if s.open.Add(1) > maxConnections {
 		s.open.Add(-1)
-		return nil, false, ErrOther
+		return nil, false, ErrOrdinaryPath
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
@@ -147,7 +147,7 @@ func (s *Connections) take(ctx context.Context) (*connection, bool, error) {
 	opened, err := dialer.DialContext(ctx, "tcp", s.address)
 	if err != nil {
 		s.open.Add(-1)
-		return nil, false, fmt.Errorf("%w: %w", ErrOther, err)
+		return nil, false, fmt.Errorf("%w: %w", ErrOrdinaryPath, err)
 	}
 	c := &connection{Conn: opened.(*tls.Conn), config: config}
 	c.head.R = c.Conn

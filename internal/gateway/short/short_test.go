@@ -133,7 +133,7 @@ func TestOrdinaryPath(t *testing.T) {
 			if r.URL == nil {
 				r.URL = &url.URL{Path: "/"}
 			}
-			if _, err := connections.RoundTrip(r.WithContext(t.Context())); !errors.Is(err, short.ErrOther) {
+			if _, err := connections.RoundTrip(r.WithContext(t.Context())); !errors.Is(err, short.ErrOrdinaryPath) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -162,7 +162,7 @@ func TestHostileCell(t *testing.T) {
 			connections := connect(t, address, authority)
 			for range 3 {
 				got, err := get(t.Context(), connections, "/")
-				if test.want == "" && !errors.Is(err, short.ErrOther) {
+				if test.want == "" && !errors.Is(err, short.ErrOrdinaryPath) {
 					t.Fatalf("got %d bytes, %v", len(got), err)
 				}
 				if test.want != "" && (err != nil || got != test.want) {

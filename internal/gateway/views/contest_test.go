@@ -172,8 +172,8 @@ func TestContestedNamesAreLookedUp(t *testing.T) {
 	}
 }
 
-// TestContestsTellOnce passes the events of a contested name as they come in a watch that is merged from shares.
-func TestContestsTellOnce(t *testing.T) {
+// TestContestSendsEachStateOnce passes the events of a contested name as they come in a watch that is merged from shares.
+func TestContestSendsEachStateOnce(t *testing.T) {
 	const deleted, added, modified = splice.Deleted, splice.Added, splice.Modified
 	type step struct {
 		of      splice.EventType

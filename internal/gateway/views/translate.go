@@ -190,7 +190,7 @@ func (v *Views) hidden(r *http.Request, to destination) func() string {
 			Method: http.MethodGet, URL: &url.URL{Path: objectPath(to.info)}, Header: http.Header{"Accept": {"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}},
 			Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody, RemoteAddr: r.RemoteAddr, Host: r.Host,
 		}).WithContext(request.WithRequestInfo(r.Context(), to.info))
-		answer := inner.Ask(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.toMember(w, r, to.cluster) }), look)
+		answer := inner.Do(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.toMember(w, r, to.cluster) }), look)
 		var live metav1.PartialObjectMetadata
 		if answer.Code() != http.StatusOK || utiljson.Unmarshal(answer.Body(), &live) != nil {
 			return "" // the update itself will fail

@@ -119,7 +119,7 @@ func (c *Controller) follow(ctx context.Context, topology *slots.Map, cell slots
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, cellstore.ErrDeposed):
+		case errors.Is(err, cellstore.ErrFenced):
 			return err
 		}
 		logger.Info("backup of a cell was interrupted, starting again", "err", fmt.Sprint(err))
@@ -174,7 +174,7 @@ func (c *Controller) purge(ctx context.Context, topology *slots.Map) {
 func (c *Controller) keepPurging(ctx context.Context, topology *slots.Map, target string) {
 	for delay := retryDelay; ; {
 		err := c.purgeAt(ctx, topology, target)
-		if err == nil || ctx.Err() != nil || errors.Is(err, cellstore.ErrDeposed) {
+		if err == nil || ctx.Err() != nil || errors.Is(err, cellstore.ErrFenced) {
 			return
 		}
 		klog.FromContext(ctx).Info("copies of cells that have left cannot be removed yet", "backupCell", target, "err", err.Error())

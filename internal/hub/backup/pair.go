@@ -168,7 +168,7 @@ func (p *pair) follow(ctx context.Context) error {
 				return nil
 			}
 			continue
-		case errors.Is(err, cellstore.ErrDeposed) || errors.Is(err, errCompareAgain):
+		case errors.Is(err, cellstore.ErrFenced) || errors.Is(err, errCompareAgain):
 			return err
 		}
 		klog.FromContext(ctx).V(1).Info("backup cell does not answer, retrying", "cell", p.source, "backupCell", p.target.Cell, "err", err)

@@ -76,7 +76,7 @@ func (s *source) serve(ctx context.Context, i slots.Index, c *comparison, revisi
 			return nil
 		}
 		// After a compaction the backup cell has to be compared with the current state of the source.
-		if errors.Is(c.err, cellstore.ErrDeposed) || errors.Is(c.err, rpctypes.ErrCompacted) || !s.answers(ctx) {
+		if errors.Is(c.err, cellstore.ErrFenced) || errors.Is(c.err, rpctypes.ErrCompacted) || !s.answers(ctx) {
 			return c.err
 		}
 		klog.FromContext(ctx).V(1).Info("comparing a backup cell failed, retrying", "cell", s.store.Cell, "backupCell", p.target.Cell, "err", c.err)

@@ -90,7 +90,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	var group sync.WaitGroup
 	group.Go(func() {
-		fleet.Follow(ctx, c.source, c.found, func(err error) {
+		fleet.Watch(ctx, c.source, c.found, func(err error) {
 			logger.Info("watching the clusters of Cluster API failed, will retry", "err", err)
 		})
 	})
@@ -261,7 +261,7 @@ func (c *Controller) leave(ctx context.Context, key types.NamespacedName, uid ty
 		return nil
 	}
 	klog.FromContext(ctx).Info("unjoining a deleted cluster of Cluster API", "cluster", key)
-	err = membership.Unjoin(ctx, membership.UnjoinOptions{Hub: c.hub, Name: key.Name, Patience: leaveTimeout})
+	err = membership.Unjoin(ctx, membership.UnjoinOptions{Hub: c.hub, Name: key.Name, Timeout: leaveTimeout})
 	if err == nil {
 		return nil
 	}

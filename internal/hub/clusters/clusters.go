@@ -67,12 +67,12 @@ func New(ctx context.Context, hub *rest.Config, options Options) (*Controllers, 
 		return nil, fmt.Errorf("preparing the controllers of clusters: %w", err)
 	}
 	if options.Status.Models == nil && !options.Status.WithoutResources {
-		keeper, err := ledger.NewKeeper(hub, cmp.Or(options.Status.Interval, 10*time.Second))
+		observer, err := ledger.NewObserver(hub, cmp.Or(options.Status.Interval, 10*time.Second))
 		if err != nil {
 			return nil, err
 		}
-		options.Status.Models = keeper
-		if err := mgr.Add(manager.RunnableFunc(keeper.Run)); err != nil {
+		options.Status.Models = observer
+		if err := mgr.Add(manager.RunnableFunc(observer.Run)); err != nil {
 			return nil, fmt.Errorf("preparing the ledgers of clusters: %w", err)
 		}
 	}

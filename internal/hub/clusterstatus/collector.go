@@ -43,7 +43,7 @@ func (c *collector) follow(cluster *clusterv1alpha1.Cluster, s source) bool {
 	if c.source.pull || s.pull || c.member == nil || s.secret == nil {
 		return c.source.pull == s.pull && c.member == nil && s.secret == nil && c.source.reason == s.reason
 	}
-	if !c.member.connection.Follow(cluster, s.secret) {
+	if !c.member.connection.Apply(cluster, s.secret) {
 		return false
 	}
 	c.wakeUp()

@@ -28,7 +28,7 @@ func followVolumes(ctx context.Context, client kubernetes.Interface, model *simu
 		},
 	}
 	sink := &modelSink[*corev1.PersistentVolume]{set: model.SetVolume, remove: model.RemoveVolume, keep: model.KeepVolumes}
-	fleet.Follow(ctx, source, sink, func(err error) {
+	fleet.Watch(ctx, source, sink, func(err error) {
 		klog.FromContext(ctx).V(1).Info("watching volumes failed, will retry", "err", err)
 	})
 }
@@ -46,7 +46,7 @@ func followStorageClasses(ctx context.Context, client kubernetes.Interface, mode
 		},
 	}
 	sink := &modelSink[*storagev1.StorageClass]{set: model.SetStorageClass, remove: model.RemoveStorageClass, keep: model.KeepStorageClasses}
-	fleet.Follow(ctx, source, sink, func(err error) {
+	fleet.Watch(ctx, source, sink, func(err error) {
 		klog.FromContext(ctx).V(1).Info("watching storage classes failed, will retry", "err", err)
 	})
 }

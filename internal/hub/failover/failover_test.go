@@ -206,7 +206,7 @@ func (w *world) testDeposed(t *testing.T, failed *slots.Map, stores map[string]*
 		t.Fatal(err)
 	}
 	old := Promotion{Topology: failed, Failed: "cell-b", Stores: stores, Term: term - 1}
-	if promoted, err := old.Run(t.Context()); !errors.Is(err, cellstore.ErrDeposed) || promoted.Objects != 0 {
+	if promoted, err := old.Run(t.Context()); !errors.Is(err, cellstore.ErrFenced) || promoted.Objects != 0 {
 		t.Errorf("a hub manager that was deposed promoted %d objects: %v", promoted.Objects, err)
 	}
 	if _, err := store.Txn(t.Context(), term, nil, cellstore.Delete(backup.Prefix("cell-b")+"configmaps/default/forged")); err != nil {

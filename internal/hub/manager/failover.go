@@ -41,7 +41,7 @@ func newFailover(c *Config, replication *replication, topology *topology) *failo
 		identities: &cellfailover.Identities{Hub: c.Hub, Client: mgr.GetClient(), Fresh: mgr.GetAPIReader()},
 		watchdog:   cellfailover.Watchdog{After: c.AutoFailoverAfter},
 	}
-	topology.controller.Follow = f.backup.Set
+	topology.controller.OnTopology = f.backup.Set
 	topology.controller.Takeover = f.takeover.Do
 	topology.controller.Admit = f.takeover.Readmit
 	return f

@@ -39,8 +39,8 @@ type Controller struct {
 	Admit func(ctx context.Context, topology *slots.Map, cell string) error
 	// Grant gives a cell an identity in a member. The default is membership.Grant.
 	Grant func(ctx context.Context, cluster, cell string) error
-	// Follow, if not nil, is called with each topology that backups have to follow from now on.
-	Follow func(*slots.Map)
+	// OnTopology, if not nil, is called with each topology that backups have to follow from now on.
+	OnTopology func(*slots.Map)
 }
 
 const (
@@ -100,7 +100,7 @@ func (c *Controller) runEpoch(ctx context.Context, topology *cellplanev1alpha1.C
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, cellstore.ErrDeposed):
+		case errors.Is(err, cellstore.ErrFenced):
 			return err
 		case err == nil:
 			<-ctx.Done()

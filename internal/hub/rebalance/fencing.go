@@ -102,8 +102,8 @@ func (c *change) admitting() bool {
 // follow has backups follow the topology. If cells join, they are admitted first: a returning cell's old objects must
 // not be copied.
 func (c *change) follow() {
-	if c.Follow != nil {
-		c.Follow(c.compiled)
+	if c.OnTopology != nil {
+		c.OnTopology(c.compiled)
 	}
 }
 

@@ -404,7 +404,7 @@ func testDeposed(t *testing.T, env *cellEnv) {
 	}
 	values, _ := env.contents(t, "cell-a", "deposed")
 	close(going)
-	if err := <-ended; !errors.Is(err, cellstore.ErrDeposed) {
+	if err := <-ended; !errors.Is(err, cellstore.ErrFenced) {
 		t.Errorf("the paused mover ended with %v", err)
 	}
 	if after, _ := env.contents(t, "cell-a", "deposed"); !maps.Equal(values, after) {

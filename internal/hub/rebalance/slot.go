@@ -38,7 +38,7 @@ func (m *Mover) moveSlot(ctx context.Context, slot slots.Slot) error {
 		switch {
 		case err == nil:
 			return s.finish(ctx)
-		case errors.Is(err, cellstore.ErrDeposed), errors.Is(err, errStopped), ctx.Err() != nil:
+		case errors.Is(err, cellstore.ErrFenced), errors.Is(err, errStopped), ctx.Err() != nil:
 			return err
 		}
 		failures.Inc()

@@ -20,9 +20,9 @@ import (
 	"github.com/cellplane/cellplane/internal/simulate"
 )
 
-// Keeper writes the observed state of clusters into their ledgers and ends reservations whose pods run. The
-// federation runs one keeper, in the process that watches the members' nodes and pods.
-type Keeper struct {
+// Observer writes the observed state of clusters into their ledgers and ends reservations whose pods run. The
+// federation runs one observer, in the process that watches the members' nodes and pods.
+type Observer struct {
 	client   rest.Interface
 	interval time.Duration
 
@@ -49,17 +49,17 @@ const maxRows = 512
 // hubHolder is the engine of the hub, which is not a cell.
 const hubHolder = "hub"
 
-// NewKeeper returns a keeper. Ledgers without reservations are written at most once per interval.
-func NewKeeper(hub *rest.Config, interval time.Duration) (*Keeper, error) {
+// NewObserver returns a observer. Ledgers without reservations are written at most once per interval.
+func NewObserver(hub *rest.Config, interval time.Duration) (*Observer, error) {
 	client, err := ledgerClient(hub)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the ledgers on the hub: %w", err)
 	}
-	return &Keeper{client: client, interval: interval, models: map[string]*simulate.Model{}, owners: map[string]types.UID{}, reported: map[string]written{}}, nil
+	return &Observer{client: client, interval: interval, models: map[string]*simulate.Model{}, owners: map[string]types.UID{}, reported: map[string]written{}}, nil
 }
 
 // Open returns a new, empty model for a cluster and replaces the old one. The caller feeds it.
-func (k *Keeper) Open(cluster string, uid types.UID) *simulate.Model {
+func (k *Observer) Open(cluster string, uid types.UID) *simulate.Model {
 	m := simulate.NewModel()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -69,7 +69,7 @@ func (k *Keeper) Open(cluster string, uid types.UID) *simulate.Model {
 }
 
 // Close drops the model of a cluster, unless it was replaced.
-func (k *Keeper) Close(cluster string, m *simulate.Model) {
+func (k *Observer) Close(cluster string, m *simulate.Model) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.models[cluster] == m {
@@ -83,7 +83,7 @@ func (k *Keeper) Close(cluster string, m *simulate.Model) {
 const pollInterval = 500 * time.Millisecond
 
 // Run updates the ledgers until the context ends.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *Observer) Run(ctx context.Context) error {
 	failed := func(err error) {
 		klog.FromContext(ctx).V(1).Info("cannot watch ledgers and profiles, retrying", "err", err)
 	}
@@ -113,7 +113,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // refreshAll updates every ledger that needs it.
-func (k *Keeper) refreshAll(ctx context.Context, now time.Time) error {
+func (k *Observer) refreshAll(ctx context.Context, now time.Time) error {
 	holders := append(k.cells.names(), hubHolder)
 	slices.Sort(holders)
 	var errs []error
@@ -126,7 +126,7 @@ func (k *Keeper) refreshAll(ctx context.Context, now time.Time) error {
 }
 
 // observed returns the models of fully synced clusters.
-func (k *Keeper) observed() map[string]*simulate.Model {
+func (k *Observer) observed() map[string]*simulate.Model {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	models := map[string]*simulate.Model{}
@@ -144,7 +144,7 @@ const reservedInterval = 2 * time.Second
 
 // refresh updates one ledger. It writes at most once per interval, or once per reservedInterval while there are
 // reservations.
-func (k *Keeper) refresh(ctx context.Context, cluster string, m *simulate.Model, holders []string, now time.Time) error {
+func (k *Observer) refresh(ctx context.Context, cluster string, m *simulate.Model, holders []string, now time.Time) error {
 	known, synced := k.ledgers.get(cluster)
 	profile, profilesKnown := k.profiles.get(cluster)
 	if !synced || !profilesKnown {
@@ -192,7 +192,7 @@ func (k *Keeper) refresh(ctx context.Context, cluster string, m *simulate.Model,
 }
 
 // newLedger returns an empty ledger owned by its cluster.
-func (k *Keeper) newLedger(cluster string) *cellplanev1alpha1.ClusterLedger {
+func (k *Observer) newLedger(cluster string) *cellplanev1alpha1.ClusterLedger {
 	l := &cellplanev1alpha1.ClusterLedger{ObjectMeta: metav1.ObjectMeta{Name: cluster}}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -202,20 +202,20 @@ func (k *Keeper) newLedger(cluster string) *cellplanev1alpha1.ClusterLedger {
 	return l
 }
 
-func (k *Keeper) rested(cluster string, now time.Time, pause time.Duration) bool {
+func (k *Observer) rested(cluster string, now time.Time, pause time.Duration) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return now.Sub(k.reported[cluster].at) >= pause
 }
 
-func (k *Keeper) changed(cluster string, version uint64, profile *cellplanev1alpha1.ClusterProfile) bool {
+func (k *Observer) changed(cluster string, version uint64, profile *cellplanev1alpha1.ClusterProfile) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	last, known := k.reported[cluster]
 	return !known || last.version != version || last.profile != profile
 }
 
-func (k *Keeper) note(cluster string, version uint64, profile *cellplanev1alpha1.ClusterProfile, wrote time.Time) {
+func (k *Observer) note(cluster string, version uint64, profile *cellplanev1alpha1.ClusterProfile, wrote time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if wrote.IsZero() {

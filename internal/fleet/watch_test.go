@@ -104,7 +104,7 @@ func TestFollow(t *testing.T) {
 	refuse := true  // the second watch fails
 	var failures []error
 	refused := errors.New("refused")
-	go Follow(ctx, Source{
+	go Watch(ctx, Source{
 		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			options.LabelSelector = mine
 			return maps.List(ctx, options)
@@ -195,7 +195,7 @@ func TestFollowBacksOffWhenWatchesExpire(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), period)
 				defer cancel()
 				lists, longestGap, last := 0, time.Duration(0), time.Now()
-				Follow(ctx, Source{
+				Watch(ctx, Source{
 					List: func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 						longestGap = max(longestGap, time.Since(last))
 						sleep(ctx, test.listTime)
@@ -222,7 +222,7 @@ func TestFollowRelistsSoonAfterASteadyWatch(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		var expiredAt time.Time
-		Follow(ctx, Source{
+		Watch(ctx, Source{
 			List: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 				if gap := time.Since(expiredAt); !expiredAt.IsZero() && gap > 2*firstPause {
 					t.Errorf("listed %v after the watch expired", gap)

@@ -20,13 +20,13 @@ import (
 	"github.com/cellplane/cellplane/internal/placement"
 )
 
-// Elsewhere gives access to the other control planes. A template and its dependencies have different names and
+// Remotes gives access to the other control planes. A template and its dependencies have different names and
 // hence often live in different cells. ServiceAccounts and cluster-scoped objects live on the hub.
 //
 // An engine does not read dependencies in other control planes. It creates a binding for the name, and the engine
 // that holds the object propagates it while it exists. So an engine needs access to bindings only, and never reads
 // the Secrets of another cell.
-type Elsewhere struct {
+type Remotes struct {
 	cells, hub *remote
 }
 
@@ -41,11 +41,11 @@ func Rules() []rbacv1.PolicyRule {
 	}
 }
 
-// NewElsewhere returns access to the other control planes of a cell. Federation is the gateway's template-only API,
+// NewRemotes returns access to the other control planes of a cell. Federation is the gateway's template-only API,
 // which routes each object to its cell, also during a topology change. Hub is the hub itself, nil for the hub's own
 // engine.
-func NewElsewhere(name string, federation, hub *rest.Config) (*Elsewhere, error) {
-	e := &Elsewhere{}
+func NewRemotes(name string, federation, hub *rest.Config) (*Remotes, error) {
+	e := &Remotes{}
 	var err error
 	if e.cells, err = newRemote("the other cells", name, federation); err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func NewElsewhere(name string, federation, hub *rest.Config) (*Elsewhere, error)
 
 // watch watches the bindings that this cell attached in other control planes until the context ends. It calls lost
 // for each deleted one.
-func (e *Elsewhere) watch(ctx context.Context, lost func(*workv1alpha2.ResourceBinding)) {
+func (e *Remotes) watch(ctx context.Context, lost func(*workv1alpha2.ResourceBinding)) {
 	if e == nil {
 		return
 	}
@@ -70,7 +70,7 @@ func (e *Elsewhere) watch(ctx context.Context, lost func(*workv1alpha2.ResourceB
 	}
 }
 
-func (e *Elsewhere) remotes() []*remote {
+func (e *Remotes) remotes() []*remote {
 	if e == nil {
 		return nil
 	}
@@ -81,7 +81,7 @@ func (e *Elsewhere) remotes() []*remote {
 }
 
 // of returns the control plane of an object, or nil if it is this cell.
-func (e *Elsewhere) of(kind *cell.Kind, namespace string) *remote {
+func (e *Remotes) of(kind *cell.Kind, namespace string) *remote {
 	switch {
 	case e == nil:
 		return nil
@@ -124,9 +124,9 @@ func (p *remote) watch(ctx context.Context, lost func(*workv1alpha2.ResourceBind
 	failed := func(err error) {
 		klog.FromContext(ctx).Info("cannot watch attached bindings, retrying", "where", p.name, "err", err)
 	}
-	go fleet.Follow(ctx, p.client.Labelled(p.label), p.known.sink(false), failed)
+	go fleet.Watch(ctx, p.client.Labelled(p.label), p.known.sink(false), failed)
 	if p.clusterScoped {
-		go fleet.Follow(ctx, p.client.ClusterLabelled(p.label), p.known.sink(true), failed)
+		go fleet.Watch(ctx, p.client.ClusterLabelled(p.label), p.known.sink(true), failed)
 	} else {
 		p.known.sink(true).Relist()("")
 	}

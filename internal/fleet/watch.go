@@ -70,12 +70,12 @@ func relistBackoff() wait.Backoff {
 	return wait.Backoff{Duration: firstPause, Factor: 2, Jitter: 0.5, Steps: math.MaxInt, Cap: longestRelistPause}
 }
 
-// Follow keeps a sink up to date with a source until the context ends. It calls failed, which may be nil, with each
+// Watch keeps a sink up to date with a source until the context ends. It calls failed, which may be nil, with each
 // failure.
 //
 // It is not a client-go Reflector because a Reflector collects all pages of a list before it hands them to its store.
 // Here a sink gets each page at once, so that a sink that condenses objects never has all of them in memory.
-func Follow(ctx context.Context, source Source, sink Sink, failed func(error)) {
+func Watch(ctx context.Context, source Source, sink Sink, failed func(error)) {
 	position, pause, relist := "", firstPause, relistBackoff()
 	for ctx.Err() == nil {
 		listing, began := position == "", time.Now()

@@ -24,8 +24,8 @@ const (
 	silence = 3 * time.Second
 )
 
-// Keeper keeps the index of an Authorizer on disk, for a start while the hub is down.
-type Keeper struct {
+// Snapshot keeps the index of an Authorizer on disk, for a start while the hub is down.
+type Snapshot struct {
 	file    string
 	started time.Time
 
@@ -33,13 +33,13 @@ type Keeper struct {
 	kept *Index
 }
 
-// NewKeeper returns a Keeper with its file in a directory.
-func NewKeeper(dir string) *Keeper {
-	return &Keeper{file: filepath.Join(dir, "rbac.gob"), started: time.Now()}
+// NewSnapshot returns a Snapshot with its file in a directory.
+func NewSnapshot(dir string) *Snapshot {
+	return &Snapshot{file: filepath.Join(dir, "rbac.gob"), started: time.Now()}
 }
 
 // Kept returns the index from before the start; nil if there is none, or if the hub may still answer.
-func (k *Keeper) Kept() *Index {
+func (k *Snapshot) Kept() *Index {
 	if time.Since(k.started) < silence {
 		return nil
 	}
@@ -56,7 +56,7 @@ func (k *Keeper) Kept() *Index {
 }
 
 // Run writes the index of an Authorizer to disk whenever it has changed, until the context ends.
-func (k *Keeper) Run(ctx context.Context, a *Authorizer) {
+func (k *Snapshot) Run(ctx context.Context, a *Authorizer) {
 	ticker := time.NewTicker(keepEvery)
 	defer ticker.Stop()
 	var written uint64
@@ -100,7 +100,7 @@ type keptSubject struct {
 	Name  string
 }
 
-func (k *Keeper) load() (*Index, error) {
+func (k *Snapshot) load() (*Index, error) {
 	data, err := os.ReadFile(k.file)
 	if err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func (k *Keeper) load() (*Index, error) {
 	return index, nil
 }
 
-func (k *Keeper) save(x *Index) error {
+func (k *Snapshot) save(x *Index) error {
 	var data bytes.Buffer
 	if err := gob.NewEncoder(&data).Encode(x.content()); err != nil {
 		return fmt.Errorf("encoding the RBAC index: %w", err)
