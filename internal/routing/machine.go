@@ -3,6 +3,7 @@ package routing
 import (
 	"time"
 
+	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -23,23 +24,11 @@ const (
 	Stream
 )
 
-// Placement says how the name of an object leads to its cell.
-type Placement int
-
-// The placements.
-const (
-	// ByName: the name determines the slot.
-	ByName Placement = iota
-	// ByTemplate: the name suggests the slot of a template; the object may be elsewhere.
-	ByTemplate
-	// Anywhere: the object is in any cell, and does not move.
-	Anywhere
-)
-
 // Request is a request for one object.
 type Request struct {
-	Op        Op
-	Placement Placement
+	Op Op
+	// Placement is ByName, ByTemplate or Anywhere: the hub is not routed to.
+	Placement placement.Place
 	Slot      slots.Slot
 	// Blind is set for a Change that the cell cannot refuse while the object is frozen: a Scale does not have the labels of the object it
 	// scales, and what is created beneath an object has no labels at all.
@@ -102,7 +91,7 @@ func (m *Machine) Start(now time.Time) Action {
 	switch {
 	case m.request.Op == Create:
 		return m.startCreate(now, route)
-	case m.request.Op == Read || m.request.Placement != ByName || route.Moving():
+	case m.request.Op == Read || m.request.Placement != placement.ByName || route.Moving():
 		return m.look(searchNew, route.New)
 	}
 	m.found = Sighting{Cell: route.New}
@@ -171,7 +160,9 @@ func (m *Machine) look(phase phase, cell slots.Index) Action {
 }
 
 // fetches reports whether the object is searched with the client's own read.
-func (m *Machine) fetches() bool { return m.request.Op == Read && m.request.Placement == ByName }
+func (m *Machine) fetches() bool {
+	return m.request.Op == Read && m.request.Placement == placement.ByName
+}
 
 // looked continues the search: new cell, old cell, new cell again.
 func (m *Machine) looked(now time.Time, in Input) Action {
@@ -182,7 +173,7 @@ func (m *Machine) looked(now time.Time, in Input) Action {
 		return m.look(searchOld, route.Old)
 	case m.phase == searchOld && !in.State.Exists():
 		return m.look(searchNewAgain, route.New)
-	case !in.State.Exists() && m.request.Placement != ByName:
+	case !in.State.Exists() && m.request.Placement != placement.ByName:
 		m.phase = searchAll
 		return Action{Kind: LookAll, Cells: m.view.Cells()}
 	}
@@ -272,7 +263,7 @@ func (m *Machine) change(now time.Time) Action {
 // startCreate creates an object in the new cell, unless the old one still has it.
 func (m *Machine) startCreate(now time.Time, route slots.Route) Action {
 	switch {
-	case m.request.Placement == Anywhere || !route.Moving() || m.request.Nameless:
+	case m.request.Placement == placement.Anywhere || !route.Moving() || m.request.Nameless:
 		return m.create(now, route)
 	case !m.view.Ready:
 		return m.awaitView(now)
@@ -283,7 +274,7 @@ func (m *Machine) startCreate(now time.Time, route slots.Route) Action {
 
 func (m *Machine) create(now time.Time, route slots.Route) Action {
 	m.found = Sighting{Cell: route.New}
-	if m.request.Placement == Anywhere || m.stable() {
+	if m.request.Placement == placement.Anywhere || m.stable() {
 		return m.send(now, Write{Epoch: m.view.Latest()})
 	}
 	return m.send(now, Write{Epoch: m.view.Epoch()})
@@ -319,7 +310,7 @@ func (m *Machine) answered(now time.Time, result Result) Action {
 		}
 		return m.confirm(confirmAbsent)
 	case Created:
-		if now.Sub(m.sent) >= m.bounds.WriteDrain && m.request.Placement != Anywhere {
+		if now.Sub(m.sent) >= m.bounds.WriteDrain && m.request.Placement != placement.Anywhere {
 			return m.confirm(confirmCreated)
 		}
 	}

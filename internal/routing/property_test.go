@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -28,7 +29,7 @@ func requests() *rapid.Generator[Request] {
 	return rapid.Custom(func(t *rapid.T) Request {
 		return Request{
 			Op:        rapid.SampledFrom([]Op{Read, Change, Create, Attach, Stream}).Draw(t, "op"),
-			Placement: rapid.SampledFrom([]Placement{ByName, ByTemplate, Anywhere}).Draw(t, "placement"),
+			Placement: rapid.SampledFrom([]placement.Place{placement.ByName, placement.ByTemplate, placement.Anywhere}).Draw(t, "placement"),
 			Slot:      slot,
 			Blind:     rapid.Bool().Draw(t, "blind"),
 			Nameless:  rapid.Bool().Draw(t, "nameless"),
@@ -86,7 +87,7 @@ func checkWrite(t *rapid.T, request Request, view *View, action Action, seen map
 	case request.Op == Read || request.Op == Stream:
 		t.Fatal("a read was sent as a write")
 	case action.Cell == route.New:
-	case action.Cell != route.Old && request.Placement == ByName:
+	case action.Cell != route.Old && request.Placement == placement.ByName:
 		t.Fatalf("a write was sent to %s, which does not own the slot", view.Name(action.Cell))
 	case !seen[action.Cell].Exists():
 		t.Fatalf("a write was sent to %s, where the object is %s", view.Name(action.Cell), seen[action.Cell])
@@ -138,7 +139,7 @@ func TestWhileMoving(t *testing.T) {
 		w.elapse(time.Duration(rapid.IntRange(0, 150).Draw(t, "begin")) * time.Millisecond)
 		w.slow = func() time.Duration { return time.Duration(rapid.IntRange(0, 5).Draw(t, "slow")) * time.Millisecond }
 
-		request := Request{Op: rapid.SampledFrom([]Op{Read, Change, Create}).Draw(t, "op"), Slot: slot, Blind: rapid.Bool().Draw(t, "blind")}
+		request := Request{Op: rapid.SampledFrom([]Op{Read, Change, Create}).Draw(t, "op"), Placement: placement.ByName, Slot: slot, Blind: rapid.Bool().Draw(t, "blind")}
 		verdict, read, result := w.run(request, !request.Blind && rapid.Bool().Draw(t, "upsert"))
 		switch {
 		case verdict.Kind == Refuse && verdict.Reason == AlreadyExists && request.Op == Create:

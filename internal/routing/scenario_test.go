@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -92,12 +93,12 @@ func runRequest(t *testing.T, d *datadriven.TestData, view *View) string {
 	if !known {
 		t.Fatalf("%s: unknown command %q", d.Pos, d.Cmd)
 	}
-	request := Request{Op: op, Slot: slot, Blind: d.HasArg("blind"), Nameless: d.HasArg("nameless")}
+	request := Request{Op: op, Placement: placement.ByName, Slot: slot, Blind: d.HasArg("blind"), Nameless: d.HasArg("nameless")}
 	switch {
 	case d.HasArg("by-template"):
-		request.Placement = ByTemplate
+		request.Placement = placement.ByTemplate
 	case d.HasArg("anywhere"):
-		request.Placement = Anywhere
+		request.Placement = placement.Anywhere
 	}
 	w := newWorld(view)
 	for line := range strings.Lines(d.Input) {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/cellplane/cellplane/internal/fence"
 	"github.com/cellplane/cellplane/internal/gateway/topology"
-	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/routing"
 	"github.com/cellplane/cellplane/internal/slots"
 )
@@ -36,14 +35,7 @@ type exchange struct {
 
 // request describes the call to package routing. The label is that of the object in the body, if there is one.
 func (rt *Router) request(c *call, op routing.Op, name, label string) routing.Request {
-	request := routing.Request{Op: op, Slot: rt.slotOf(c, name, label)}
-	switch c.placement {
-	case placement.ByTemplate:
-		request.Placement = routing.ByTemplate
-	case placement.Anywhere:
-		request.Placement = routing.Anywhere
-	}
-	return request
+	return routing.Request{Op: op, Placement: c.placement, Slot: rt.slotOf(c, name, label)}
 }
 
 // drive routes a request for the object of a name until there is a verdict. The last answer of the exchange is the one to serve, unless
