@@ -19,6 +19,7 @@ import (
 func (c *Config) chain(own http.Handler, g *genericserver.Config) http.Handler {
 	handler := c.routing(own, g)
 	handler = genericfilters.WithAuthorization(handler, g.Authorization.Authorizer, g.Serializer)
+	handler = withWatchSignal(handler)
 	handler = withFairness(handler, g)
 	if g.FeatureGate.Enabled(features.ConstrainedImpersonation) {
 		handler = impersonation.WithConstrainedImpersonation(handler, g.Authorization.Authorizer, g.Serializer)

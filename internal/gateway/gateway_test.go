@@ -80,6 +80,8 @@ func TestGateway(t *testing.T) {
 		{"Kubectl", testKubectl},
 		{"KubectlWatch", testKubectlWatch},
 		{"WebSocketWatch", testWebSocketWatch},
+		{"StreamHeaders", testStreamHeaders},
+		{"WatchSeats", testWatchSeats},
 		{"IdleWatches", testIdleWatches},
 		{"Overload", testOverload},
 		{"FlowSchemas", testFlowSchemas},

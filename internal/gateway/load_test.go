@@ -115,18 +115,9 @@ func openIdleWatch(ctx context.Context, client *http.Client, url, want string, f
 func testOverload(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "overload")
 	fill(t, w.client, namespace, 6)
-	if _, err := w.client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "gwen"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "gwen"}},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
 	small := gatewaytest.Start(t, w.Federation, func(o *gateway.Options) { o.MaxRequestsInFlight, o.MaxMutatingRequestsInFlight = 2, 2 })
+	w.admit(t, small, "gwen")
 	config := small.ConfigFor(t, "gwen")
-	testenv.Eventually(t, "gwen is authorized", func(ctx context.Context) (bool, error) {
-		_, err := clientFor(t, config).CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
-		return err == nil, err
-	})
 	path := small.URL() + "/api/v1/namespaces/" + namespace + "/configmaps"
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -187,6 +178,23 @@ func testFlowSchemas(t *testing.T, w *world) {
 		response := send(t, w.gateway.ConfigFor(t, "hugo"), http.MethodGet, "/api/v1/namespaces/default/configmaps", nil, "")
 		by := response.Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
 		return by == string(created.UID), fmt.Errorf("matched %q", by)
+	})
+}
+
+// admit makes a user an administrator by RBAC, and waits until a gateway knows. Unlike system:masters, such a user is subject to flow
+// control.
+func (w *world) admit(t *testing.T, at *gatewaytest.Gateway, name string) {
+	t.Helper()
+	if _, err := w.client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	client := clientFor(t, at.ConfigFor(t, name))
+	testenv.Eventually(t, name+" is authorized", func(ctx context.Context) (bool, error) {
+		_, err := client.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
+		return err == nil, err
 	})
 }
 

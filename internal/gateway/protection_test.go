@@ -3,7 +3,9 @@ package gateway_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -153,6 +155,9 @@ func testScaleDownProtection(t *testing.T, w *world) {
 			if err := write(t.Context(), target, 7); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "20%") {
 				t.Errorf("from 10 to 7: %v, want it refused for more than 20%%", err)
 			}
+			if err := write(t.Context(), target, 0); !apierrors.IsForbidden(err) {
+				t.Errorf("from 10 to 0: %v, want it refused", err)
+			}
 			if err := write(t.Context(), target, 8); err != nil {
 				t.Errorf("from 10 to 8: %v", err)
 			}
@@ -166,6 +171,57 @@ func testScaleDownProtection(t *testing.T, w *world) {
 				t.Errorf("up to 20: %v", err)
 			}
 		})
+	}
+	t.Run("guessed version", func(t *testing.T) { w.testGuessedVersion(t, namespace) })
+}
+
+// testGuessedVersion scales down with resourceVersions that the object may have a moment later, while it changes all the time. Such a
+// request could be written though another version was checked.
+func (w *world) testGuessedVersion(t *testing.T, namespace string) {
+	name := newDeployment(t, w.client, namespace)
+	deployments := w.client.AppsV1().Deployments(namespace)
+	patch := func(replicas int, version string) error {
+		body := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"spec":{"replicas":%d}}`, version, replicas)
+		_, err := deployments.Patch(t.Context(), name, types.MergePatchType, body, metav1.PatchOptions{})
+		return err
+	}
+	current, err := deployments.Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := patch(0, current.ResourceVersion); !apierrors.IsForbidden(err) {
+		t.Errorf("to 0 with the current version: %v, want it refused", err)
+	}
+	if err := patch(9, current.ResourceVersion); err != nil {
+		t.Errorf("to 9 with the current version: %v", err)
+	}
+	if err := patch(10, current.ResourceVersion); !apierrors.IsConflict(err) {
+		t.Errorf("with an old version: %v, want a conflict", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var annotating sync.WaitGroup
+	annotating.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			_, _ = deployments.Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"tick":"%d"}}}`, i), metav1.PatchOptions{})
+		}
+	})
+	for i := range 30 {
+		seen, err := deployments.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		version, err := strconv.ParseInt(seen.ResourceVersion, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := patch(0, strconv.FormatInt(version+1+int64(i%3), 10)); !apierrors.IsConflict(err) && !apierrors.IsForbidden(err) {
+			t.Fatalf("to 0 with a guessed version: %v, want a conflict or a refusal", err)
+		}
+	}
+	cancel()
+	annotating.Wait()
+	if now, err := deployments.Get(t.Context(), name, metav1.GetOptions{}); err != nil || *now.Spec.Replicas != 9 {
+		t.Errorf("there are %d replicas, want 9: %v", *now.Spec.Replicas, err)
 	}
 }
 

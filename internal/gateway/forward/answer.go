@@ -37,12 +37,15 @@ func EndToEnd(header http.Header) http.Header {
 	return out
 }
 
-// Answer copies a response to the client. A response of unknown length may be a stream, so each part is flushed.
+// Answer copies a response to the client. A response of unknown length may be a stream, so the header and each part are flushed: a
+// client may wait for the header of a watch before it causes the first event.
 func Answer(w http.ResponseWriter, response *http.Response) {
 	AnswerHeader(w, response)
 	var to io.Writer = onlyWriter{w}
 	if response.ContentLength < 0 {
-		to = flushing{w, http.NewResponseController(w)}
+		control := http.NewResponseController(w)
+		_ = control.Flush() // the next write notices a client that has disconnected
+		to = flushing{w, control}
 	}
 	buffer := pool.Get().(*[]byte)
 	defer pool.Put(buffer)

@@ -53,3 +53,11 @@ func (o *object) glass() string { return o.Metadata.Annotations[names.BreakGlass
 
 // scaledToZero reports whether the object has zero replicas.
 func (o *object) scaledToZero() bool { return o.Spec.Replicas != nil && *o.Spec.Replicas == 0 }
+
+// replicas returns the replicas of an object, or of its scale, which leaves out a zero. It is nil if the object has none.
+func (o *object) replicas(subresource string) *int64 {
+	if subresource == "scale" && o.Spec.Replicas == nil {
+		return new(int64)
+	}
+	return o.Spec.Replicas
+}

@@ -1,6 +1,7 @@
 package protection
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -10,6 +11,9 @@ import (
 
 	"github.com/cellplane/cellplane/internal/gateway/inner"
 )
+
+// errModified is worded as API servers word it.
+var errModified = errors.New("the object has been modified; please apply your changes to the latest version and try again")
 
 // guardScale checks a change of an object that policies protect from being scaled down, and returns that object.
 func (g *Guard) guardScale(c *change) (*object, error) {
@@ -45,10 +49,18 @@ func (g *Guard) guardScale(c *change) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if after == nil || after.Spec.Replicas == nil || *after.Spec.Replicas >= *before.Spec.Replicas {
+	if after == nil {
 		return before, nil
 	}
-	drop := Drop{Time: time.Now(), From: *before.Spec.Replicas, To: *after.Spec.Replicas}
+	// A change that names a version itself was rehearsed with that version, which need not be the one that was read.
+	if !c.pinned && after.Metadata.ResourceVersion != before.Metadata.ResourceVersion {
+		return nil, apierrors.NewConflict(groupResource(info), info.Name, errModified)
+	}
+	replicas := after.replicas(info.Subresource)
+	if replicas == nil || *replicas >= *before.Spec.Replicas {
+		return before, nil
+	}
+	drop := Drop{Time: time.Now(), From: *before.Spec.Replicas, To: *replicas}
 	objections, windowed, err := g.scaleDownObjections(c, before, drop, concerned)
 	if err != nil {
 		return nil, err
@@ -154,7 +166,9 @@ func portion(limit intstr.IntOrString, whole int64) int64 {
 	return int64(percent)
 }
 
-// dryRun returns the object as the request would change it, nil if the request would fail.
+// dryRun returns the object as the request would change it. It returns nil if the request is pinned to a version that the object no
+// longer has: then it will fail, or be checked again. A request that fails for any other reason is not forwarded, as only what has been
+// checked may be. The error can be sent to a client.
 func (g *Guard) dryRun(c *change) (*object, error) {
 	dryRun := c.send().Clone(c.Context())
 	query := dryRun.URL.Query()
@@ -172,7 +186,9 @@ func (g *Guard) dryRun(c *change) (*object, error) {
 		return o, nil
 	case code >= http.StatusInternalServerError || code == http.StatusTooManyRequests:
 		return nil, apierrors.NewServiceUnavailable("the dry run that checks protected replicas failed; try again")
-	default:
+	case c.pinned && (code == http.StatusConflict || code == http.StatusUnprocessableEntity || code == http.StatusNotFound):
 		return nil, nil
+	default:
+		return nil, answer.Err()
 	}
 }
