@@ -47,7 +47,7 @@ func (q *memberQueue) apply(ctx context.Context, member *fleet.Member, work *cel
 		}
 		work = fresh
 		if manifests, known = q.e.cell.Manifests.Get(work); !known {
-			return false, fmt.Errorf("Work %s has changed since it was read", work.Key)
+			return false, fmt.Errorf("reading Work %s: it has changed since", work.Key)
 		}
 	}
 	var errs []error
@@ -119,7 +119,7 @@ func (q *memberQueue) applyOne(ctx context.Context, member *fleet.Member, work *
 		case apierrors.IsConflict(err):
 			// Perhaps another engine wrote the object, from a newer Work.
 			if fresh, readErr := q.e.cell.ReadWork(ctx, work.Key); readErr != nil || fresh.Digest != work.Digest {
-				return false, fmt.Errorf("Work %s has changed since it was read", work.Key)
+				return false, fmt.Errorf("reading Work %s: it has changed since", work.Key)
 			}
 		default:
 			return false, err
