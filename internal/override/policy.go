@@ -60,9 +60,6 @@ func CompileCluster(policy *policyv1alpha1.ClusterOverridePolicy) *Policy {
 	return compile(Reference{Name: policy.Name}, &policy.Spec)
 }
 
-// Reference returns the reference to the policy.
-func (p *Policy) Reference() Reference { return p.reference }
-
 // Err returns why the policy cannot be applied, or nil. Objects it selects fail with this error.
 func (p *Policy) Err() error {
 	if p.err != nil {
