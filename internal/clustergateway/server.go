@@ -104,9 +104,6 @@ func (s *Server) followed() []ingest.Kind {
 	return all
 }
 
-// Addr returns the listening address.
-func (s *Server) Addr() net.Addr { return s.serving.Listener.Addr() }
-
 // Run serves until the context ends and running requests have finished.
 func (s *Server) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithName("cluster-gateway"))
