@@ -23,7 +23,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv/kubectltest"
 )
 
-// testConcurrency changes pods based on old and on current views, in every way that there is.
+// testConcurrency writes pods based on old and on current versions, with every verb.
 func testConcurrency(t *testing.T, w *world) {
 	namespace := w.namespace(t, "concurrency")
 	for i, encoding := range encodings {
@@ -68,7 +68,7 @@ func (w *world) checkConcurrency(t *testing.T, client kubernetes.Interface, name
 	if err := jsonPatch(old.ResourceVersion); err == nil {
 		t.Error("a patch that tests for an old version was applied")
 	}
-	// What another replica has shown is as good.
+	// Versions from other replicas are accepted too.
 	for _, r := range w.replicas {
 		shown, err := w.direct(t, r).CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
 		check(t, err)
@@ -95,11 +95,11 @@ func withVersion(pod *corev1.Pod, version string) *corev1.Pod {
 	return pod
 }
 
-// settle waits until all replicas show a pod of member1 as it is there, and returns what the gateway shows.
+// settle waits until all replicas show the current version of a pod of member1, and returns the gateway's view of it.
 func (w *world) settle(t testing.TB, namespace, name string) *corev1.Pod {
 	t.Helper()
 	var shown *corev1.Pod
-	testenv.Eventually(t, "what is shown is what there is", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "all replicas show the current pod", func(ctx context.Context) (bool, error) {
 		there, err := w.members[0].CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err
@@ -116,7 +116,7 @@ func (w *world) settle(t testing.TB, namespace, name string) *corev1.Pod {
 	return shown
 }
 
-// testTemplates creates a pod through the gateway, and plays the engine that sends it to a member.
+// testTemplates creates a pod through the gateway, and propagates it to a member in place of the engine.
 func testTemplates(t *testing.T, w *world) {
 	namespace := w.namespace(t, "templates")
 	pods, cell := w.client.CoreV1().Pods(namespace), clientFor(t, w.config(t, w.Cells[0])).CoreV1().Pods(namespace)
@@ -128,12 +128,12 @@ func testTemplates(t *testing.T, w *world) {
 	template := create(t, pods.Create, newPod("web", map[string]string{"app": "web"}))
 	shown, err := pods.Get(t.Context(), "web", metav1.GetOptions{})
 	if err != nil || shown.UID != template.UID {
-		t.Fatalf("after it was created there is %v, %v", shown, err)
+		t.Fatalf("after the creation the gateway shows %v, %v", shown, err)
 	}
 	follower.eventually(t, "the template is shown", func(held map[string]metav1.Object) bool {
 		return held["web"] != nil && held["web"].GetUID() == template.UID && held["web"].GetAnnotations()[names.ClusterAnnotation] == ""
 	})
-	// It can be changed from what is shown of it, too.
+	// The gateway's view of the template can be used to update it.
 	testenv.Eventually(t, "the template is labelled", func(ctx context.Context) (bool, error) {
 		shown, err := pods.Get(ctx, "web", metav1.GetOptions{})
 		if err != nil {
@@ -161,20 +161,20 @@ func testTemplates(t *testing.T, w *world) {
 	}
 	check(t, second(pods.Patch(t.Context(), "web", types.MergePatchType, []byte(`{"metadata":{"labels":{"patched":"yes"}}}`), metav1.PatchOptions{})))
 	if stored, err = cell.Get(t.Context(), "web", metav1.GetOptions{}); err != nil || stored.Labels["patched"] != "yes" {
-		t.Errorf("a patch has made the template %v, %v", stored, err)
+		t.Errorf("after the patch the template is %v, %v", stored, err)
 	}
 	check(t, pods.Delete(t.Context(), "web", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: &metav1.Preconditions{UID: &made.UID}}))
 	if _, err := cell.Get(t.Context(), "web", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("after the deletion the cell has %v", err)
+		t.Errorf("the template in the cell after the deletion: %v, want not found", err)
 	}
 	if _, err := w.members[0].CoreV1().Pods(namespace).Get(t.Context(), "web", metav1.GetOptions{}); err != nil {
-		t.Errorf("the member's pod is the engine's to delete: %v", err)
+		t.Errorf("the gateway must leave the member's pod to the engine: %v", err)
 	}
 	check(t, w.members[0].CoreV1().Pods(namespace).Delete(t.Context(), "web", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
 	follower.eventually(t, "nothing is left", func(held map[string]metav1.Object) bool { return len(held) == 0 })
 }
 
-// warnings collects what API servers warn of.
+// warnings collects the warnings of API servers.
 type warnings struct {
 	mu   sync.Mutex
 	said []string
@@ -201,21 +201,21 @@ func (w *world) warned(t testing.TB) (kubernetes.Interface, *warnings) {
 	return clientFor(t, config), heard
 }
 
-// testCollision has pods of the same name in two members.
+// testCollision creates pods of the same name in two members.
 func testCollision(t *testing.T, w *world) {
 	namespace := w.namespace(t, "collision")
 	followers := w.follow(t, namespace)
 	first := w.run(t, 1, namespace, "web-0", nil)
 	w.eventuallyPod(t, "the first is shown", namespace, "web-0", in("member2"))
 	testenv.Eventually(t, "another second has begun", func(context.Context) (bool, error) {
-		return time.Now().Unix() > first.CreationTimestamp.Unix(), nil // creation times are of whole seconds
+		return time.Now().Unix() > first.CreationTimestamp.Unix(), nil // creation times have a resolution of one second
 	})
 	other := w.run(t, 0, namespace, "web-0", nil)
 	client, heard := w.warned(t)
-	testenv.Eventually(t, "a warning tells of the other", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "a warning names the other member", func(ctx context.Context) (bool, error) {
 		pod, err := client.CoreV1().Pods(namespace).Get(ctx, "web-0", metav1.GetOptions{})
 		if err != nil || pod.UID != first.UID {
-			t.Fatalf("shown is %v, %v", pod, err)
+			t.Fatalf("the gateway shows %v, %v", pod, err)
 		}
 		return strings.Contains(heard.String(), `"web-0" is also in member1`), nil
 	})
@@ -228,12 +228,12 @@ func testCollision(t *testing.T, w *world) {
 	for _, f := range followers {
 		f.eventually(t, "the other is shown", func(held map[string]metav1.Object) bool { return len(held) == 1 && held["web-0"].GetUID() == other.UID })
 		if got := f.deletions(); got != 1 {
-			t.Errorf("%s: %d deletions were told of, want that of the first", f.name, got)
+			t.Errorf("%s: got %d deletions, want only that of the first pod", f.name, got)
 		}
 	}
 }
 
-// testKubectl does what users do.
+// testKubectl runs common kubectl commands.
 func testKubectl(t *testing.T, w *world) {
 	namespace := w.namespace(t, "kubectl")
 	create(t, w.client.AppsV1().Deployments(namespace).Create, &appsv1.Deployment{
@@ -258,7 +258,7 @@ func testKubectl(t *testing.T, w *world) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = w.kubectl.To(ctx, t, watched, "", "get", "pods", "-n", namespace, "-w") // until it is told to end
+		_ = w.kubectl.To(ctx, t, watched, "", "get", "pods", "-n", namespace, "-w") // until the context ends
 	}()
 	testenv.Eventually(t, "kubectl watches", func(context.Context) (bool, error) { return strings.Contains(watched.String(), "two"), nil })
 	for _, test := range []struct {

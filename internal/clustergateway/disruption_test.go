@@ -16,7 +16,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// followPods has three pods in each member and everybody watching them.
+// followPods runs three pods in each member and starts informers for them.
 func (w *world) followPods(t *testing.T, namespace string) []*follower {
 	t.Helper()
 	for i := range 6 {
@@ -32,7 +32,7 @@ func (w *world) followPods(t *testing.T, namespace string) []*follower {
 	return followers
 }
 
-// changed labels a pod in its member, and waits until everybody has seen it.
+// changed labels a pod in its member, and waits until all informers have seen it.
 func (w *world) changed(t *testing.T, followers []*follower, namespace string, pod int, value string) {
 	t.Helper()
 	name := fmt.Sprintf("pod-%d", pod)
@@ -47,17 +47,17 @@ func (w *world) changed(t *testing.T, followers []*follower, namespace string, p
 	}
 }
 
-// expectDeletions checks that nobody was told of more deletions than there were.
+// expectDeletions checks how many deletions each informer received.
 func expectDeletions(t *testing.T, followers []*follower, want int) {
 	t.Helper()
 	for _, f := range followers {
 		if got := f.deletions(); got != want {
-			t.Errorf("%s: %d deletions were told of, want %d", f.name, got, want)
+			t.Errorf("%s: got %d deletions, want %d", f.name, got, want)
 		}
 	}
 }
 
-// testReplicaSwitch takes away the replica that clients talk to.
+// testReplicaSwitch stops the replica that clients use.
 func testReplicaSwitch(t *testing.T, w *world) {
 	namespace := w.namespace(t, "replica-switch")
 	followers := w.followPods(t, namespace)
@@ -77,7 +77,7 @@ func testMemberRestart(t *testing.T, w *world) {
 	followers := w.followPods(t, namespace)
 	server, err := w.Members[0].Process(kubebin.KubeAPIServer)
 	check(t, err)
-	check(t, server.Kill()) // it is started again
+	check(t, server.Kill()) // it is restarted
 	testenv.Eventually(t, "the API server is back", func(ctx context.Context) (bool, error) {
 		err := server.Check(ctx)
 		return err == nil, err
@@ -87,7 +87,7 @@ func testMemberRestart(t *testing.T, w *world) {
 	expectDeletions(t, followers, 0)
 }
 
-// testPartition lets a member hang.
+// testPartition pauses the API server of a member.
 func testPartition(t *testing.T, w *world) {
 	namespace := w.namespace(t, "partition")
 	followers := w.followPods(t, namespace)
@@ -97,7 +97,7 @@ func testPartition(t *testing.T, w *world) {
 	resumed := false
 	defer func() {
 		if !resumed {
-			_ = server.Resume() // the test has failed before
+			_ = server.Resume() // the test failed early
 		}
 	}()
 	client, heard := w.warned(t)
@@ -116,14 +116,14 @@ func testPartition(t *testing.T, w *world) {
 			}
 		}
 		if len(list.Items) == 3 {
-			t.Fatal("the pods of the member left before they were stale")
+			t.Fatal("the pods of the member were removed before they were stale")
 		}
 		return stale == 3 && strings.Contains(heard.String(), "cluster member2 since"), nil
 	})
 	w.changed(t, followers, namespace, 0, "in-the-other-member")
 	for _, f := range followers {
-		testenv.Eventually(t, f.name+" has heard of stale pods", func(context.Context) (bool, error) { return f.stale() == 3, nil })
-		f.eventually(t, "the stale pods leave", func(held map[string]metav1.Object) bool { return len(held) == 3 })
+		testenv.Eventually(t, f.name+" has received the stale pods", func(context.Context) (bool, error) { return f.stale() == 3, nil })
+		f.eventually(t, "the stale pods are removed", func(held map[string]metav1.Object) bool { return len(held) == 3 })
 	}
 	check(t, server.Resume())
 	resumed = true
@@ -141,7 +141,7 @@ func testPartition(t *testing.T, w *world) {
 	expectDeletions(t, followers, 3)
 }
 
-// testReregistration takes a member out of the federation and in again, under the same name.
+// testReregistration removes a member and registers it again under the same name.
 func testReregistration(t *testing.T, w *world) {
 	namespace := w.namespace(t, "reregistration")
 	followers := w.followPods(t, namespace)
@@ -156,7 +156,7 @@ func testReregistration(t *testing.T, w *world) {
 	after, err := clusters.Get(t.Context(), "member1", metav1.GetOptions{})
 	check(t, err)
 	if before.GetUID() == after.GetUID() {
-		t.Fatal("it is the same registration as before")
+		t.Fatal("the old registration still exists")
 	}
 	w.changed(t, followers, namespace, 0, "after-the-registration")
 	for _, f := range followers {

@@ -40,7 +40,7 @@ var (
 	podKind   = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 )
 
-// follower is an informer and what it has told of.
+// follower is an informer with counts of its events.
 type follower struct {
 	name     string
 	informer cache.SharedIndexInformer
@@ -85,7 +85,7 @@ func newFollower(t testing.TB, name string, informer cache.SharedIndexInformer) 
 	return f
 }
 
-// deletions returns how many deletions of objects were told of.
+// deletions returns how many deletions the informer received.
 func (f *follower) deletions() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -96,14 +96,14 @@ func (f *follower) deletions() int {
 	return n
 }
 
-// stale returns how many objects were told of as stale.
+// stale returns how many objects the informer received as stale.
 func (f *follower) stale() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.marked)
 }
 
-// eventually waits until the informer holds exactly what it should.
+// eventually waits until the informer holds the wanted objects.
 func (f *follower) eventually(t testing.TB, what string, wanted func(map[string]metav1.Object) bool) {
 	t.Helper()
 	testenv.Eventually(t, f.name+": "+what, func(context.Context) (bool, error) {
@@ -122,13 +122,13 @@ func (f *follower) eventually(t testing.TB, what string, wanted func(map[string]
 
 func testInformers(t *testing.T, w *world) { w.checkInformers(t, "informers") }
 
-// testInformersOfOld are those that list before they watch.
+// testInformersOfOld checks informers that list before they watch.
 func testInformersOfOld(t *testing.T, w *world) {
 	featurestesting.SetFeatureDuringTest(t, features.WatchListClient, false)
 	w.checkInformers(t, "informers-of-old")
 }
 
-// checkInformers runs the informers that clients use against changing members and compares what they end with.
+// checkInformers runs all kinds of informers while members change, and compares their final content.
 func (w *world) checkInformers(t *testing.T, name string) {
 	t.Helper()
 	namespace := w.namespace(t, name)
@@ -164,7 +164,7 @@ func (w *world) checkInformers(t *testing.T, name string) {
 			return len(held) == 8 && changed == 2 && held["pod-0"] == nil && held["more-pod-5"] != nil
 		})
 		if got := f.deletions(); got != 2 {
-			t.Errorf("%s: %d deletions were told of, want 2", f.name, got)
+			t.Errorf("%s: got %d deletions, want 2", f.name, got)
 		}
 	}
 }
@@ -229,7 +229,7 @@ func testControllerRuntime(t *testing.T, w *world) {
 			}
 			for annotation := range pod.Annotations {
 				if strings.HasPrefix(annotation, "cellplane.io/") {
-					t.Fatalf("the member has got the annotation %s", annotation)
+					t.Fatalf("the member has the annotation %s", annotation)
 				}
 			}
 			return pod.Labels["seen"] == fmt.Sprintf("member%d", i+1), nil

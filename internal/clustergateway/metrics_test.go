@@ -19,7 +19,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv/kubectltest"
 )
 
-// testMetrics lets members have metrics, and looks at them through the gateway.
+// testMetrics adds metrics to members and reads them through the gateway.
 func testMetrics(t *testing.T, w *world) {
 	namespace := w.namespace(t, "metrics")
 	out := &kubectltest.Output{}
@@ -29,7 +29,7 @@ func testMetrics(t *testing.T, w *world) {
 	for i, pod := range []string{"one", "two"} {
 		w.putMetrics(t, i, namespace, pod)
 	}
-	// The hub manager would have noticed.
+	// The hub manager would report the API in the status.
 	hub, err := dynamic.NewForConfig(w.config(t, w.Hub))
 	check(t, err)
 	_, err = hub.Resource(clusterv1alpha1.GroupVersion.WithResource("clusters")).Patch(t.Context(), "member1", types.MergePatchType,
@@ -46,7 +46,7 @@ func testMetrics(t *testing.T, w *world) {
 	}
 }
 
-// putMetrics makes a member have the metrics of a pod. A stock API server keeps them as it keeps any custom resource.
+// putMetrics stores the metrics of a pod in a member, as a custom resource.
 func (w *world) putMetrics(t *testing.T, member int, namespace, pod string) {
 	t.Helper()
 	config := w.config(t, w.Members[member])

@@ -23,7 +23,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv/kubectltest"
 )
 
-// testShares has two cluster-gateways with one member each, and a gateway that merges them.
+// testShares runs two cluster-gateways with one member each, and a gateway that merges them.
 func testShares(t *testing.T, whole *world) {
 	hub, err := dynamic.NewForConfig(whole.config(t, whole.Hub))
 	check(t, err)
@@ -36,7 +36,7 @@ func testShares(t *testing.T, whole *world) {
 		w.start(t, r, func(o *clustergateway.Options) {
 			o.Clusters = fmt.Sprintf("share=s%d", i)
 			if i > 0 {
-				o.TemplatesKubeconfig = "" // somebody has to show them, and only one
+				o.TemplatesKubeconfig = "" // only one of them shows templates
 			}
 		})
 		w.replicas = append(w.replicas, r)
@@ -77,7 +77,7 @@ func checkSharedPages(t *testing.T, w *world) {
 			seen += pod.Name + " "
 		}
 		if version != "" && page.ResourceVersion != version {
-			t.Errorf("pages show %s and %s", version, page.ResourceVersion)
+			t.Errorf("pages have the versions %s and %s", version, page.ResourceVersion)
 		}
 		token, version = page.Continue, page.ResourceVersion
 	}
@@ -86,14 +86,14 @@ func checkSharedPages(t *testing.T, w *world) {
 	}
 }
 
-// checkSharedCollision has pods of the same name in members of different shares.
+// checkSharedCollision creates pods of the same name in members of different shares.
 func checkSharedCollision(t *testing.T, w *world) {
 	namespace := w.namespace(t, "shares-collision")
 	followers := w.follow(t, namespace)
 	first := w.run(t, 1, namespace, "web-0", nil)
 	w.eventuallyPod(t, "the first is shown", namespace, "web-0", in("member2"))
 	testenv.Eventually(t, "another second has begun", func(context.Context) (bool, error) {
-		return time.Now().Unix() > first.CreationTimestamp.Unix(), nil // creation times are of whole seconds
+		return time.Now().Unix() > first.CreationTimestamp.Unix(), nil // creation times have a resolution of one second
 	})
 	other := w.run(t, 0, namespace, "web-0", nil)
 	w.run(t, 0, namespace, "web-1", nil)
@@ -108,20 +108,20 @@ func checkSharedCollision(t *testing.T, w *world) {
 	}
 	check(t, w.members[1].CoreV1().Pods(namespace).Delete(t.Context(), "web-0", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
 	w.eventuallyPod(t, "the other is shown", namespace, "web-0", in("member1"))
-	// The shares hear of it each at their own time, and everybody ends with the one that is left.
+	// The shares see the deletion at different times. All informers end with the remaining pod.
 	for _, f := range followers {
-		f.eventually(t, "it has the one that is left", func(held map[string]metav1.Object) bool {
+		f.eventually(t, "it has the remaining pod", func(held map[string]metav1.Object) bool {
 			return len(held) == 2 && held["web-0"] != nil && held["web-0"].GetUID() == other.UID && held["web-0"].GetAnnotations()[names.ContestedAnnotation] == ""
 		})
 	}
 }
 
-// checkSharedMoves moves a name between members of different shares, quickly and again and again. There is always a pod of that name, and clients can
-// tell: they always find one, watches tell of it what changes and nothing twice, and of one that has gone nothing after another took its place.
+// checkSharedMoves moves a name between members of different shares, many times in quick succession. A pod of that name always
+// exists, so reads always find one. Watches report each state once, and nothing about a deleted pod after its successor.
 func checkSharedMoves(t *testing.T, w *world) {
 	const rounds = 12
 	namespace := w.namespace(t, "shares-moves")
-	// Which of two pods of the same second is shown depends on their clusters, so that the place changes in every round or in every other.
+	// Which of two pods created in the same second is shown depends on their clusters, so the shown member changes in every round or every other round.
 	last := w.unscheduled(t, 0, namespace, "web-0")
 	w.eventuallyPod(t, "the first is shown", namespace, "web-0", in("member1"))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -142,7 +142,7 @@ func checkSharedMoves(t *testing.T, w *world) {
 	for i := range rounds {
 		from, to := i%2, (i+1)%2
 		next := w.unscheduled(t, to, namespace, "web-0")
-		testenv.Eventually(t, "its share has heard of the next", func(ctx context.Context) (bool, error) {
+		testenv.Eventually(t, "its share has the next pod", func(ctx context.Context) (bool, error) {
 			var found corev1.Pod
 			err := w.direct(t, w.replicas[to]).CoreV1().RESTClient().Get().Namespace(namespace).Resource("pods").Name("web-0").
 				SetHeader(views.ContestedHeader, "true").Do(ctx).Into(&found)
@@ -154,22 +154,22 @@ func checkSharedMoves(t *testing.T, w *world) {
 	check(t, second(w.members[rounds%2].CoreV1().Pods(namespace).Patch(ctx, "web-0", types.MergePatchType, []byte(`{"metadata":{"annotations":{"last":"yes"}}}`), metav1.PatchOptions{})))
 	cancelled := func() { cancel(); looking.Wait() }
 	defer cancelled()
-	shown := map[types.UID]string{} // by when it was last told of
+	shown := map[types.UID]string{} // the last reported state
 	held := list.Items[0].UID
 	for event := range watcher.ResultChan() {
 		pod, ok := event.Object.(*corev1.Pod)
 		if !ok {
-			t.Fatalf("the watch tells %s %v", event.Type, event.Object)
+			t.Fatalf("the watch sent %s %v", event.Type, event.Object)
 		}
 		state := pod.Annotations[names.MemberVersionAnnotation]
 		switch {
 		case event.Type == watch.Deleted && held == "":
-			t.Errorf("%s is told to be gone, and none is there", pod.UID)
+			t.Errorf("%s is reported as deleted, but no pod was shown", pod.UID)
 		case event.Type == watch.Deleted:
 			held = ""
 			continue
 		case held == pod.UID && shown[pod.UID] == state:
-			t.Errorf("%s at %s is told twice", pod.UID, state)
+			t.Errorf("%s at %s is reported twice", pod.UID, state)
 		}
 		held, shown[pod.UID] = pod.UID, state
 		if pod.Annotations["last"] == "yes" {
@@ -181,7 +181,7 @@ func checkSharedMoves(t *testing.T, w *world) {
 	}
 }
 
-// unscheduled creates a pod that no node of its member takes. Simulated nodes delete by name alone: they might delete the next pod of the name.
+// unscheduled creates a pod that is never scheduled. Simulated nodes delete pods by name, and might delete its successor.
 func (w *world) unscheduled(t *testing.T, member int, namespace, name string) *corev1.Pod {
 	t.Helper()
 	pod := newPod(name, nil)

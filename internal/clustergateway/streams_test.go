@@ -21,7 +21,7 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 )
 
-// testStreams looks into a pod of a member as if it were one of the gateway's own.
+// testStreams checks streams to a pod of a member through the gateway.
 func testStreams(t *testing.T, w *world) {
 	namespace := w.namespace(t, "streams")
 	w.run(t, 1, namespace, "one", nil)
@@ -29,7 +29,7 @@ func testStreams(t *testing.T, w *world) {
 	gatewaytest.CheckStreams(t, w.gateway.Config(t), gatewaytest.Pod{Namespace: namespace, Name: "one", Log: w.Members[1].PodLog()})
 }
 
-// testSubresources changes a pod of a member by way of its subresources: ephemeral containers, as kubectl debug adds them, and eviction.
+// testSubresources changes a pod of a member through its subresources: ephemeral containers, as kubectl debug adds them, and eviction.
 func testSubresources(t *testing.T, w *world) {
 	namespace := w.namespace(t, "subresources")
 	w.run(t, 0, namespace, "one", nil)

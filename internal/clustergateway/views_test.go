@@ -96,7 +96,7 @@ func testSelectors(t *testing.T, w *world) {
 	}
 	_, err := w.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "spec.colour=red"})
 	if !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "field label not supported") {
-		t.Errorf("a field that there is not: %v", err)
+		t.Errorf("an unknown field: %v", err)
 	}
 }
 
@@ -113,7 +113,7 @@ func (w *world) podNames(t testing.TB, namespace string, options metav1.ListOpti
 	return strings.Join(all, " ")
 }
 
-// testForms reads the same pod in every form there is, and compares it with what the member says.
+// testForms reads a pod in every encoding and compares it with the member's.
 func testForms(t *testing.T, w *world) {
 	namespace := w.namespace(t, "forms")
 	w.run(t, 0, namespace, "one", map[string]string{"app": "web"})
@@ -142,7 +142,7 @@ func testForms(t *testing.T, w *world) {
 		}
 		for _, pod := range []*corev1.Pod{one.(*corev1.Pod), &list.Items[0]} {
 			if pod.ResourceVersion != shown.ResourceVersion || pod.UID != shown.UID || pod.Spec.NodeName != shown.Spec.NodeName || pod.Annotations["cellplane.io/cluster"] != "member1" || len(pod.ManagedFields) > 0 {
-				t.Errorf("as %s it is %v", accept, pod)
+				t.Errorf("as %s the pod is %v", accept, pod)
 			}
 		}
 	}
@@ -196,25 +196,25 @@ func testPages(t *testing.T, w *world) {
 		check(t, err)
 		seen += len(page.Items)
 		if page.ResourceVersion != first.ResourceVersion {
-			t.Errorf("pages show %s and %s", first.ResourceVersion, page.ResourceVersion)
+			t.Errorf("pages have the versions %s and %s", first.ResourceVersion, page.ResourceVersion)
 		}
 		if _, err := pods.List(t.Context(), metav1.ListOptions{Continue: token, ResourceVersion: first.ResourceVersion}); !apierrors.IsBadRequest(err) {
-			t.Errorf("a version beside a token: %v", err)
+			t.Errorf("a version together with a token: %v", err)
 		}
 	}
 	if seen != 7 {
-		t.Errorf("the pages show %d pods, want the 7 that there were", seen)
+		t.Errorf("the pages show %d pods, want 7", seen)
 	}
 	exact, err := pods.List(t.Context(), metav1.ListOptions{ResourceVersion: first.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 	if err != nil || len(exact.Items) != 7 {
-		t.Errorf("exactly then there were %v, %v", exact, err)
+		t.Errorf("at the exact version the list is %v, %v", exact, err)
 	}
 	if _, err := pods.List(t.Context(), metav1.ListOptions{Continue: "nonsense"}); !apierrors.IsBadRequest(err) {
-		t.Errorf("a token that is none: %v", err)
+		t.Errorf("an invalid token: %v", err)
 	}
 }
 
-// testVersions gives the resourceVersions that clients may give.
+// testVersions lists and watches with all kinds of resourceVersions.
 func testVersions(t *testing.T, w *world) {
 	namespace := w.namespace(t, "versions")
 	w.run(t, 0, namespace, "one", nil)
@@ -238,10 +238,10 @@ func testVersions(t *testing.T, w *world) {
 		watcher.Stop()
 	}
 	if _, err := pods.List(t.Context(), metav1.ListOptions{ResourceVersionMatch: metav1.ResourceVersionMatchExact}); !apierrors.IsInvalid(err) {
-		t.Errorf("options that do not go together: %v, want 422", err)
+		t.Errorf("conflicting options: %v, want 422", err)
 	}
 	if _, err := pods.List(t.Context(), metav1.ListOptions{ResourceVersion: "no number"}); !apierrors.IsBadRequest(err) {
-		t.Errorf("a version that is no number: %v", err)
+		t.Errorf("a version that is not a number: %v", err)
 	}
 	seconds := int64(2)
 	watcher, err := pods.Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion, AllowWatchBookmarks: true, TimeoutSeconds: &seconds})
@@ -270,7 +270,7 @@ func testVersions(t *testing.T, w *world) {
 		}
 	}
 	if added != 1 || ends != 1 {
-		t.Errorf("a watch from the start has %d objects and %d ends of them, want 1 of each", added, ends)
+		t.Errorf("a watch with initial events has %d objects and %d end bookmarks, want 1 of each", added, ends)
 	}
 }
 
@@ -305,7 +305,7 @@ func testEvents(t *testing.T, w *world) {
 	if _, err := w.client.EventsV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=one"}); !apierrors.IsBadRequest(err) {
 		t.Errorf("a field of the other version: %v", err)
 	}
-	// What is written of a template is shown beside.
+	// Events about templates are shown too.
 	create(t, w.client.CoreV1().Events(namespace).Create, &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: "template"}, Reason: "Testing", InvolvedObject: corev1.ObjectReference{Kind: "Deployment", Namespace: namespace, Name: "web"},
 	})
@@ -315,16 +315,16 @@ func testEvents(t *testing.T, w *world) {
 	})
 }
 
-// testTrust asks a cluster-gateway without being a gateway.
+// testTrust checks that a cluster-gateway serves gateways only.
 func testTrust(t *testing.T, w *world) {
-	config := w.config(t, w.Hub) // whoever this is, it is no gateway
+	config := w.config(t, w.Hub) // not the identity of a gateway
 	config.Host = w.replicas[0].url()
 	if _, err := clientFor(t, config).CoreV1().Pods("").List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
 		t.Errorf("an administrator of the hub: %v, want 401", err)
 	}
 	config = rest.AnonymousClientConfig(config)
 	if _, err := clientFor(t, config).CoreV1().Pods("").List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
-		t.Errorf("nobody: %v, want 401", err)
+		t.Errorf("an anonymous client: %v, want 401", err)
 	}
 	if _, err := w.direct(t, w.replicas[0]).CoreV1().Pods("").List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Errorf("a gateway: %v", err)

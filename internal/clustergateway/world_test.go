@@ -40,10 +40,10 @@ type world struct {
 }
 
 const (
-	// staleAfter is how long the objects of a lost member are shown in these tests. The API server of a member that is only restarted
-	// takes ten seconds on a busy machine.
+	// staleAfter is how long the objects of an unreachable member are shown in these tests. Restarting an API server takes ten
+	// seconds on a busy machine.
 	staleAfter = 45 * time.Second
-	// removedAfter is how long those of a removed one are.
+	// removedAfter is how long the objects of a removed member are shown.
 	removedAfter = 8 * time.Second
 )
 
@@ -88,7 +88,7 @@ func (w *world) join(t testing.TB, member *controlplane.ControlPlane) {
 	check(t, err)
 }
 
-// addViews makes a gateway show what the replicas have.
+// addViews makes a gateway serve the views of the replicas.
 func (w *world) addViews(t testing.TB, options *gateway.Options) {
 	t.Helper()
 	pair, err := w.Hub.ClientConfig("gateway", pki.Leaf{CommonName: names.GatewayUser})
@@ -159,7 +159,7 @@ func (w *world) start(t testing.TB, r *replica, change func(*clustergateway.Opti
 	t.Cleanup(r.stop)
 }
 
-// direct returns a client of a replica, as the gateway is one.
+// direct returns a client of a replica with the identity of a gateway.
 func (w *world) direct(t testing.TB, r *replica) kubernetes.Interface {
 	t.Helper()
 	config, err := w.Hub.ClientConfig("gateway", pki.Leaf{CommonName: names.GatewayUser})
@@ -168,7 +168,7 @@ func (w *world) direct(t testing.TB, r *replica) kubernetes.Interface {
 	return clientFor(t, config)
 }
 
-// namespace makes a namespace everywhere and returns its name.
+// namespace creates a namespace everywhere and returns its name.
 func (w *world) namespace(t testing.TB, name string) string {
 	t.Helper()
 	gatewaytest.Namespace(t, w.Federation, name)
@@ -182,7 +182,7 @@ func (w *world) namespace(t testing.TB, name string) string {
 	return name
 }
 
-// run makes a pod in a member and returns it.
+// run creates a pod in a member and returns it.
 func (w *world) run(t testing.TB, member int, namespace, name string, labels map[string]string) *corev1.Pod {
 	t.Helper()
 	return create(t, w.members[member].CoreV1().Pods(namespace).Create, newPod(name, labels))
@@ -196,7 +196,7 @@ func newPod(name string, labels map[string]string) *corev1.Pod {
 	}
 }
 
-// eventuallyPod waits until the gateway shows a pod as it should be.
+// eventuallyPod waits until the gateway shows a pod in the wanted state.
 func (w *world) eventuallyPod(t testing.TB, what, namespace, name string, wanted func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
 	var pod *corev1.Pod

@@ -18,7 +18,7 @@ var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func ago(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
 
-// pod returns a pod with two containers, changed by what makes it special.
+// pod returns a pod with two containers, changed as the test case needs.
 func pod(change func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", CreationTimestamp: ago(2 * time.Hour)},

@@ -17,7 +17,7 @@ var podColumns = []metav1.TableColumnDefinition{
 	ageColumn,
 	text("IP", wide, "The address of the pod."),
 	text("Node", wide, "The node that it runs on."),
-	text("Nominated Node", wide, "The node on which room is made for it."),
+	text("Nominated Node", wide, "The node on which capacity is freed for it."),
 	text("Readiness Gates", wide, "How many of the conditions for its readiness that others set are true."),
 }
 

@@ -92,7 +92,7 @@ func frameOf(t *testing.T, kind string, object marshaler) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(event))), event...)
 }
 
-// TestStreamBacksOffWhenWatchesExpire shows that a member with too short a watch window is not read again and again without a pause.
+// TestStreamBacksOffWhenWatchesExpire checks that a member with too short a watch window is relisted with back-off.
 func TestStreamBacksOffWhenWatchesExpire(t *testing.T) {
 	for name, test := range map[string]struct {
 		streams  bool

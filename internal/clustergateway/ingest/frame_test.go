@@ -93,7 +93,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// FuzzEvent reads what a hostile member may send. Nothing may panic, and what is read lies inside of what was sent.
+// FuzzEvent reads frames of a hostile member. Nothing may panic, and an object never exceeds its frame.
 func FuzzEvent(f *testing.F) {
 	f.Add(newEvent(f, "ADDED", newPod("web", "7", nil)))
 	f.Add(newEvent(f, "DELETED", newPod("web", "8", map[string]string{"a": "b"})))
@@ -104,9 +104,9 @@ func FuzzEvent(f *testing.F) {
 			return
 		}
 		if len(e.raw) > len(frame) || len(e.kind) == 0 {
-			t.Errorf("of %d bytes %d are an object of type %q", len(frame), len(e.raw), e.kind)
+			t.Errorf("a frame of %d bytes has an object of %d bytes and type %q", len(frame), len(e.raw), e.kind)
 		}
-		_, _, _ = position(e.raw) // an error is as good as an answer
+		_, _, _ = position(e.raw) // it may fail, but not panic
 		_, _ = parsePage(frame)
 	})
 }

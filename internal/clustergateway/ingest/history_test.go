@@ -18,7 +18,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// forgetful makes an API server have forgotten what it has told, once it is asked to.
+// forgetful makes the next resumed watch expire.
 type forgetful struct {
 	http.RoundTripper
 	mu      sync.Mutex
@@ -26,7 +26,7 @@ type forgetful struct {
 	asked   int
 }
 
-// RoundTrip implements http.RoundTripper. A resumed watch becomes one from a version that no API server has kept.
+// RoundTrip implements http.RoundTripper. It replaces the version of a resumed watch by one that is compacted.
 func (f *forgetful) RoundTrip(r *http.Request) (*http.Response, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -40,7 +40,7 @@ func (f *forgetful) RoundTrip(r *http.Request) (*http.Response, error) {
 	return f.RoundTripper.RoundTrip(r)
 }
 
-// TestAMemberThatHasLostItsHistory has a real API server answer 410. Watchers see what has changed meanwhile, and nothing else.
+// TestAMemberThatHasLostItsHistory has a real API server answer 410. Watchers see only what has changed since.
 func TestAMemberThatHasLostItsHistory(t *testing.T) {
 	server := testenv.SharedAPIServer(t)
 	namespace := server.Namespace(t)
@@ -69,7 +69,7 @@ func TestAMemberThatHasLostItsHistory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Nothing is tried while the member gives no signs of life.
+	// The stream does not retry while the member is unhealthy.
 	alive := newHealth()
 	s := &stream{
 		client: &http.Client{Transport: transport}, base: base, path: "/api/v1/namespaces/" + namespace + "/events", feed: &feed{to: store.Feed("member")},
@@ -80,7 +80,7 @@ func TestAMemberThatHasLostItsHistory(t *testing.T) {
 	running.Go(func() { s.run(ctx) })
 	defer running.Wait()
 	defer cancel()
-	testenv.Eventually(t, "all is there", func(context.Context) (bool, error) {
+	testenv.Eventually(t, "all events are cached", func(context.Context) (bool, error) {
 		members := store.Clusters()
 		return len(members) == 1 && members[0].Synced && members[0].Objects == 3, nil
 	})
@@ -113,7 +113,7 @@ func TestAMemberThatHasLostItsHistory(t *testing.T) {
 	}
 	create("event-4")
 	if event, err := next(t, watcher); err != nil || event.Object.Name != "event-4" {
-		t.Errorf("then they see %v, %v", event, err)
+		t.Errorf("then watchers see %v, %v", event, err)
 	}
 	transport.mu.Lock()
 	defer transport.mu.Unlock()

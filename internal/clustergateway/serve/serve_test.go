@@ -50,7 +50,8 @@ func ask(t testing.TB, server http.Handler, path string, header ...string) *http
 	return answer
 }
 
-// TestVersionsThatHaveLeftTheHistory gives a version that was given out and is too old to continue from: that matters to those who want just that one.
+// TestVersionsThatHaveLeftTheHistory uses a version of this server that has left the history. Only requests for
+// exactly that version fail.
 func TestVersionsThatHaveLeftTheHistory(t *testing.T) {
 	server, store := newServer(t)
 	feed := store.Feed("m1")
@@ -74,15 +75,15 @@ func TestVersionsThatHaveLeftTheHistory(t *testing.T) {
 		}
 	}
 	if answer := ask(t, server, pods+fmt.Sprintf("?watch=1&resourceVersion=%d", old)); !strings.Contains(answer.Body.String(), `"code":410`) {
-		t.Errorf("a watch from there: %s", answer.Body)
+		t.Errorf("a watch from the old version: %s", answer.Body)
 	}
 	answer := ask(t, server, pods+fmt.Sprintf("?watch=1&resourceVersion=%d&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1", old))
 	if body := answer.Body.String(); !strings.Contains(body, "ADDED") || !strings.Contains(body, "initial-events-end") {
-		t.Errorf("a watch that begins with everything: %s", body)
+		t.Errorf("a watch with initial events: %s", body)
 	}
 }
 
-// TestContestedEvents watches a share: the gateway that merges shares is told of contested names, and nobody else.
+// TestContestedEvents watches a share. Only a gateway that merges shares receives events of contested names.
 func TestContestedEvents(t *testing.T) {
 	server, store := newServer(t)
 	server.Shown = func() ([]string, bool, <-chan struct{}) { return []string{"m1"}, false, make(chan struct{}) }
@@ -91,17 +92,17 @@ func TestContestedEvents(t *testing.T) {
 	applyPod(t, store.Feed("m1"), "web", 1) // the first cluster by name
 	path := fmt.Sprintf("/api/v1/pods?watch=1&timeoutSeconds=1&resourceVersion=%d", from)
 	if got := ask(t, server, path).Body.String(); strings.Count(got, `"type":"ADDED"`) != 1 || strings.Contains(got, names.ContestedAnnotation) {
-		t.Errorf("somebody is told %s", got)
+		t.Errorf("another client received %s", got)
 	}
 	for _, accept := range []string{"application/json", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v1"} {
 		got := ask(t, server, path, views.ContestedHeader, "true", "Accept", accept).Body.String()
 		if strings.Count(got, `"type":"DELETED"`) != 2 || strings.Count(got, names.ContestedAnnotation) != 2 || strings.Contains(got, "ADDED") {
-			t.Errorf("as %s a gateway is told %s", accept, got)
+			t.Errorf("as %s a gateway received %s", accept, got)
 		}
 	}
 }
 
-// FuzzQuestion asks for lists with whatever a client may write into a query: the options, a version, a token of this server or of those that merge several.
+// FuzzQuestion lists with arbitrary query parameters: options, versions, and tokens of this server or of a gateway that merges several.
 func FuzzQuestion(f *testing.F) {
 	server, store := newServer(f)
 	feed := store.Feed("m1")
