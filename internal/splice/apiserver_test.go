@@ -28,7 +28,7 @@ const (
 	asPartial = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 )
 
-// server is a real API server, of which two namespaces stand for two cells.
+// server is a real API server. Two of its namespaces stand for two cells.
 type server struct {
 	t          *testing.T
 	url        string
@@ -82,7 +82,7 @@ func (s *server) do(ctx context.Context, method, path string, header map[string]
 	return response
 }
 
-// lists are the answers of both cells.
+// lists returns the answers of both cells.
 func (s *server) lists(accept, query string) [][]byte {
 	s.t.Helper()
 	var bodies [][]byte
@@ -145,7 +145,7 @@ func TestMergeAnswersOfAPIServers(t *testing.T) {
 	}
 }
 
-// Pages go on with tokens of our own making.
+// API servers accept the tokens that we build.
 func TestContinueAtAPIServers(t *testing.T) {
 	s := newServer(t)
 	selector := "labelSelector=test=splice"
@@ -169,10 +169,10 @@ func TestContinueAtAPIServers(t *testing.T) {
 		for _, at := range []uint64{version, 0} {
 			read(selector + "&limit=1&continue=" + token.ForCell(at))
 			if len(list.Items) != 1 || list.Items[0].Namespace+"/"+list.Items[0].Name <= token.After {
-				t.Errorf("%s goes on after %s with %v", path, token.After, list.Items)
+				t.Errorf("%s continues after %s with %v", path, token.After, list.Items)
 			}
 			if at != 0 && list.ResourceVersion != strconv.FormatUint(version, 10) {
-				t.Errorf("%s goes on at %s, not at %d", path, list.ResourceVersion, version)
+				t.Errorf("%s continues at version %s, want %d", path, list.ResourceVersion, version)
 			}
 		}
 	}

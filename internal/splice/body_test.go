@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A merged version in these tests begins with "1000", and becomes what follows.
+// In these tests a merged version begins with "1000", and is translated to the rest.
 func translate(version string) (string, error) {
 	if version == "1000-unknown" {
 		return "", errUnknown
@@ -213,7 +213,7 @@ func FuzzRewriteProto(f *testing.F) {
 		}
 		if _, err := EvictionBody.Rewrite(ProtobufContentType, once, func(v string) (string, error) {
 			if v != "7" {
-				return "", fmt.Errorf("%q was left", v)
+				return "", fmt.Errorf("%q was not translated", v)
 			}
 			return v, nil
 		}); err != nil {

@@ -46,7 +46,7 @@ func encodeWith(e runtime.Encoder, object runtime.Object) []byte {
 
 type deployments = []appsv1.Deployment
 
-// listCodec is one of the encodings lists come in.
+// listCodec is an encoding of lists.
 type listCodec struct {
 	name   string
 	encode func(metav1.ListMeta, deployments) []byte
@@ -139,7 +139,7 @@ func decodeList(d runtime.Decoder, b []byte) (metav1.ListMeta, deployments, erro
 	return list.ListMeta, withoutTypes(list.Items), nil
 }
 
-// withoutTypes takes away what decoding keeps of the encoding: the types, and white space in raw JSON.
+// withoutTypes removes traces of the encoding from decoded objects: the types, and white space in raw JSON.
 func withoutTypes(items deployments) deployments {
 	out := make(deployments, len(items))
 	for i := range items {

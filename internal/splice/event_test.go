@@ -20,7 +20,7 @@ import (
 	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// watchCodec is one of the encodings of watches.
+// watchCodec is an encoding of watches.
 type watchCodec struct {
 	name     string
 	encoding Encoding

@@ -24,7 +24,7 @@ import (
 
 var awkward = []string{"", "plain", `quote " and \ backslash`, `\\`, `{"metadata":{"name":"no"}}`, "]}", "line\nbreak", "é ☃ \U0001F600", "<html>&amp;", "\u2028"}
 
-// deployment returns an object with things in it that are easily mistaken for structure.
+// deployment returns an object with strings that look like structure.
 func deployment(t *rapid.T, namespace, name string, source int) appsv1.Deployment {
 	text := rapid.SampledFrom(awkward)
 	return appsv1.Deployment{
@@ -61,7 +61,7 @@ func cells(t *rapid.T) []deployments {
 	return result
 }
 
-// page is what an API server answers: at most limit of its objects behind a key.
+// page returns the answer of an API server: at most limit of its objects after a key.
 func page(codec listCodec, source int, items deployments, after string, limit int) []byte {
 	meta := metav1.ListMeta{ResourceVersion: strconv.Itoa(500 + source)}
 	items = slices.DeleteFunc(slices.Clone(items), func(d appsv1.Deployment) bool { return key(&d) <= after })
@@ -73,7 +73,7 @@ func page(codec listCodec, source int, items deployments, after string, limit in
 	return codec.encode(meta, items)
 }
 
-// choose shows the last source's object, unless it says that it be dropped.
+// choose selects the object of the last source, or none if it is labelled to be dropped.
 func choose(candidates []*Item) int {
 	chosen := candidates[len(candidates)-1]
 	object, err := chosen.Object()
@@ -86,7 +86,7 @@ func choose(candidates []*Item) int {
 	return len(candidates) - 1
 }
 
-// apart leaves every key in one cell only.
+// apart keeps every key in one cell only.
 func apart(cells []deployments) []deployments {
 	seen := map[string]bool{}
 	result := make([]deployments, len(cells))
@@ -101,7 +101,7 @@ func apart(cells []deployments) []deployments {
 	return result
 }
 
-// merged is the model of what a merge shows.
+// merged is the model of a merge.
 func merged(cells []deployments, choosing bool) deployments {
 	byKey := map[string]appsv1.Deployment{}
 	for _, cell := range cells {
@@ -197,7 +197,7 @@ func TestPagesMakeTheWholeList(t *testing.T) {
 	}
 }
 
-// onePage merges a page, and checks what is said about what is behind it.
+// onePage merges a page, and checks what it reports about the rest.
 func onePage(t *rapid.T, codec listCodec, cells []deployments, after string, limit int, choosing bool) (Page, deployments) {
 	var bodies [][]byte
 	for i, cell := range cells {
@@ -232,7 +232,7 @@ func onePage(t *rapid.T, codec listCodec, cells []deployments, after string, lim
 		behind += n
 	}
 	if p.More != (behind > 0) || !slices.Equal(p.Drained, drained) || (p.More && p.Remaining != behind) {
-		t.Fatalf("got page %+v, but %d objects are behind it, and drained are %v", p, behind, drained)
+		t.Fatalf("got page %+v with %d objects after it; drained: %v", p, behind, drained)
 	}
 	if (meta.Continue == "next") != p.More || (p.More && (meta.RemainingItemCount == nil || *meta.RemainingItemCount != behind)) {
 		t.Fatalf("got metadata %+v for page %+v", meta, p)
@@ -334,11 +334,11 @@ func TestMergeRefusesBrokenLists(t *testing.T) {
 			t.Errorf("%s: got error %v", name, err)
 		}
 		if begun {
-			t.Errorf("%s: something was written all the same", name)
+			t.Errorf("%s: there is output despite the error", name)
 		}
 	}
 	if _, err := MergeJSON(io.Discard, nil, ListOptions{Finish: finishPlain}); err == nil {
-		t.Error("no lists at all are merged")
+		t.Error("merging no lists succeeded")
 	}
 }
 
@@ -402,7 +402,7 @@ func TestTables(t *testing.T) {
 		"nameless ones": `{"columnDefinitions":[{}],"rows":[]}`,
 	} {
 		if _, err := MergeTables(io.Discard, []io.Reader{strings.NewReader(broken)}, TableOptions{ListOptions: ListOptions{Finish: finishPlain}}); err == nil {
-			t.Errorf("%s: the Table is merged", name)
+			t.Errorf("%s: merging the Table succeeded", name)
 		}
 	}
 }
