@@ -37,7 +37,7 @@ func newPodStore(b *testing.B) *clustercache.Store {
 	return store
 }
 
-// BenchmarkApply takes in new pods, and updates of them: each run through the pods is another revision.
+// BenchmarkApply applies new pods and updates of them: each pass over the pods is another revision.
 func BenchmarkApply(b *testing.B) {
 	revisions := [][][]byte{encodedPods(b, 0), encodedPods(b, 1)}
 	store := newPodStore(b)
@@ -51,8 +51,8 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// BenchmarkUpdate takes in updates of pods all over the store, whose templates are not at hand, while as many events leave the history. What counts
-// is the CPU time of an update: the machine may be busy.
+// BenchmarkUpdate applies updates of random pods, whose templates are not cached, while as many events leave the history.
+// It measures CPU time, as the machine may be busy.
 func BenchmarkUpdate(b *testing.B) {
 	store, err := clustercache.New(clustercache.Options{Kind: clustercache.Pods(), History: 1024})
 	if err != nil {
@@ -61,7 +61,7 @@ func BenchmarkUpdate(b *testing.B) {
 	b.Cleanup(store.Close)
 	feed := store.Feed("member")
 	fill(b, feed, 2*benchPods)
-	// Each run over the updates brings the pods to another revision.
+	// Each pass over the updates brings the pods to another revision.
 	var updates [][]byte
 	for revision := range 2 {
 		r := rand.New(rand.NewPCG(1, 2))

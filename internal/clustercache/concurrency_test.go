@@ -15,8 +15,8 @@ import (
 	"github.com/cellplane/cellplane/internal/clustercache/synthetic"
 )
 
-// TestEverythingAtOnce has members fed, listed and watched at the same time, with real pods and a short history. What informers have at the
-// end is what a list says.
+// TestEverythingAtOnce feeds, lists and watches members concurrently, with realistic pods and a short history. In the end informers
+// hold what a list returns.
 func TestEverythingAtOnce(t *testing.T) {
 	const members, pods, rounds = 3, 120, 6
 	store := newStore(t, clustercache.Options{History: 64, PinnedHistory: 256, TrainingSamples: 32})
@@ -31,7 +31,7 @@ func TestEverythingAtOnce(t *testing.T) {
 				feed.Begin()
 				for i := range pods {
 					if (i+round)%7 == 0 {
-						continue // leaves with this round
+						continue // removed in this round
 					}
 					// Members share the pods of every third workload.
 					if err := feed.ApplyObject(synthetic.Pod(i/5*5*members+i/15%2*m*5+i%5, round)); err != nil {
@@ -99,7 +99,7 @@ func listed(t *testing.T, store *clustercache.Store) map[string]uint64 {
 	return all
 }
 
-// inform follows a store as a reflector does, until it has all there is after finished is closed.
+// inform watches a store as a reflector does, until it has caught up after finished is closed.
 func inform(t *testing.T, store *clustercache.Store, finished <-chan struct{}) map[string]uint64 {
 	for {
 		if state, ok := follow(t, store, finished); ok {
@@ -108,7 +108,7 @@ func inform(t *testing.T, store *clustercache.Store, finished <-chan struct{}) m
 	}
 }
 
-// follow returns false when the watch was cut and everything has to be read again.
+// follow returns false when the watch was cut and a relist is needed.
 func follow(t *testing.T, store *clustercache.Store, finished <-chan struct{}) (map[string]uint64, bool) {
 	watcher, err := store.Watch(clustercache.WatchOptions{Bookmarks: 1})
 	if err != nil {

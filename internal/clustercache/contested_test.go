@@ -16,7 +16,7 @@ import (
 	"github.com/cellplane/cellplane/internal/clustercache"
 )
 
-// TestContestedNames watches a share of the members: of what other members have under the same name it is to be told.
+// TestContestedNames watches a share of the members. The watch also reports objects of other members with the same name.
 func TestContestedNames(t *testing.T) {
 	store := newStore(t, clustercache.Options{})
 	ours, theirs := store.Feed("m1"), store.Feed("m2")
@@ -37,35 +37,35 @@ func TestContestedNames(t *testing.T) {
 	apply(t, theirs, simplePod("web-0", 5, created(2), of("b"))) // is not shown
 	ours.DeleteObject("default", "web-0")                        // theirs is shown again
 
-	type told struct {
+	type received struct {
 		of        watch.EventType
 		contested bool
 		name, in  string
 	}
-	expect := func(watcher *clustercache.Watcher, want ...told) {
+	expect := func(watcher *clustercache.Watcher, want ...received) {
 		t.Helper()
 		for _, w := range want {
 			event := nextEvent(t, watcher)
-			if got := (told{event.Type, event.Contested, event.Object.Name, event.Object.Cluster}); got != w {
+			if got := (received{event.Type, event.Contested, event.Object.Name, event.Object.Cluster}); got != w {
 				t.Fatalf("got %v, want %v", got, w)
 			}
 		}
 		if event, err := watcher.Pending(); event != nil || err != nil {
-			t.Fatalf("then came %v, %v", event, err)
+			t.Fatalf("got another event %v, %v", event, err)
 		}
 	}
 	expect(watcher,
-		told{watch.Added, false, "alone", "m1"},
-		told{watch.Deleted, true, "web-0", "m2"}, told{watch.Deleted, true, "web-0", "m1"},
-		told{watch.Modified, false, "web-0", "m1"},
-		told{watch.Deleted, true, "web-0", "m1"}, told{watch.Deleted, true, "web-0", "m2"},
+		received{watch.Added, false, "alone", "m1"},
+		received{watch.Deleted, true, "web-0", "m2"}, received{watch.Deleted, true, "web-0", "m1"},
+		received{watch.Modified, false, "web-0", "m1"},
+		received{watch.Deleted, true, "web-0", "m1"}, received{watch.Deleted, true, "web-0", "m2"},
 	)
 	expect(elsewhere)
 	expect(plain,
-		told{watch.Added, false, "alone", "m1"}, told{watch.Added, false, "web-0", "m1"}, told{watch.Modified, false, "web-0", "m1"}, told{watch.Deleted, false, "web-0", "m1"})
+		received{watch.Added, false, "alone", "m1"}, received{watch.Added, false, "web-0", "m1"}, received{watch.Modified, false, "web-0", "m1"}, received{watch.Deleted, false, "web-0", "m1"})
 }
 
-// TestGetAmong looks for objects that are not shown: those of some members, the oldest first.
+// TestGetAmong gets the oldest object among some members, shown or not.
 func TestGetAmong(t *testing.T) {
 	store := newStore(t, clustercache.Options{})
 	for i, member := range []string{"m1", "m2", "m3"} {
@@ -82,10 +82,10 @@ func TestGetAmong(t *testing.T) {
 	} {
 		object, err := store.GetAmong(func(cluster string) bool { return slices.Contains(test.members, cluster) }, "default", "web-0")
 		if object.Cluster != test.want || apierrors.IsNotFound(err) != (test.want == "") {
-			t.Errorf("among %v there is that of %q, want %q (%v)", test.members, object.Cluster, test.want, err)
+			t.Errorf("among %v got the object of %q, want %q (%v)", test.members, object.Cluster, test.want, err)
 		}
 	}
 	if _, err := store.GetAmong(func(string) bool { return true }, "default", "other"); !apierrors.IsNotFound(err) {
-		t.Errorf("a name that nobody has: %v", err)
+		t.Errorf("an unknown name: %v", err)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Pending returns the next event there is, or nil.
+// Pending returns the next available event, or nil.
 func (w *Watcher) Pending() (*Event, error) {
 	if w.initial != nil {
 		return w.nextInitial()
@@ -13,7 +13,7 @@ func (w *Watcher) Pending() (*Event, error) {
 	return w.pending(context.Background())
 }
 
-// Trim lets all history leave.
+// Trim removes all history.
 func (s *Store) Trim() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -25,7 +25,7 @@ func (s *Store) Trim() {
 	s.history.usual = usual
 }
 
-// Leftovers says what an empty store still holds.
+// Leftovers returns an error if an empty store still holds something.
 func (s *Store) Leftovers() error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -49,7 +49,7 @@ func (s *Store) Leftovers() error {
 	return nil
 }
 
-// Looked is how many keys a list with a filter looks at, at most.
+// Looked returns how many keys a list with a filter visits at most.
 func (s *Store) Looked(f Filter) (int, error) {
 	filter, err := s.compile(f)
 	if err != nil {

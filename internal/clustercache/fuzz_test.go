@@ -9,7 +9,7 @@ import (
 	"github.com/cellplane/cellplane/internal/clustercache"
 )
 
-// FuzzToken continues a list from whatever a client may send. It is refused, or shows a page.
+// FuzzToken continues a list with an arbitrary token. It is refused, or a page is returned.
 func FuzzToken(f *testing.F) {
 	store, err := clustercache.New(clustercache.Options{Kind: clustercache.Pods()})
 	if err != nil {
@@ -56,7 +56,7 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// FuzzVersion watches from, lists at and looks up whatever version a client may send: those that were given out are known, all others foreign.
+// FuzzVersion watches from, lists at and looks up arbitrary versions: those that the store issued are known, all others foreign.
 func FuzzVersion(f *testing.F) {
 	start := time.Unix(1_700_000_000, 0)
 	store, err := clustercache.New(clustercache.Options{Kind: clustercache.Pods(), Incarnation: clustercache.NewIncarnation(start, "a"), History: 4})
@@ -80,14 +80,14 @@ func FuzzVersion(f *testing.F) {
 	f.Add(^uint64(0))
 	f.Fuzz(func(t *testing.T, version uint64) {
 		if err := store.Foreign(version); (err == nil) != given[version] || err != nil && !apierrors.IsResourceExpired(err) {
-			t.Fatalf("%d: got %v, given out: %t", version, err, given[version])
+			t.Fatalf("%d: got %v, issued: %t", version, err, given[version])
 		}
 		expired := store.Expired(version)
 		if expired == nil && !given[version] {
-			t.Fatalf("%d can be continued from", version)
+			t.Fatalf("%d was never issued and is not expired", version)
 		}
 		if version == 0 {
-			return // stands for now
+			return // means the current version
 		}
 		watcher, err := store.Watch(clustercache.WatchOptions{From: version})
 		if err == nil {
@@ -104,7 +104,7 @@ func FuzzVersion(f *testing.F) {
 			t.Fatalf("listing at %d: %v", version, err)
 		}
 		if _, _, ok := store.MemberVersion("default", "a", version); ok && !given[version] {
-			t.Fatalf("%d stands for a version of the member", version)
+			t.Fatalf("%d was never issued and has a member version", version)
 		}
 	})
 }

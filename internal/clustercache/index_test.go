@@ -14,7 +14,7 @@ import (
 	"github.com/cellplane/cellplane/internal/clustercache"
 )
 
-// TestIndexes has 2 000 pods of which selectors choose a few: no more than those, and a few more, are looked at.
+// TestIndexes selects a few of 2 000 pods, and checks that lists visit few others.
 func TestIndexes(t *testing.T) {
 	const pods, clusters = 2000, 20
 	store := newStore(t, clustercache.Options{})
@@ -43,7 +43,7 @@ func TestIndexes(t *testing.T) {
 		t.Run(test.what, func(t *testing.T) {
 			looked, err := store.Looked(test.filter)
 			if err != nil || looked > test.most {
-				t.Errorf("%d keys are looked at, want %d at most (%v)", looked, test.most, err)
+				t.Errorf("%d keys are visited, want at most %d (%v)", looked, test.most, err)
 			}
 			list, err := store.List(clustercache.ListOptions{Filter: test.filter})
 			if err != nil {

@@ -44,7 +44,7 @@ func TestFieldsOfTheKinds(t *testing.T) {
 	for _, test := range []struct {
 		kind         clustercache.Kind
 		full, bare   runtime.Object
-		of           []string // select full alone
+		of           []string // match only full
 		ofBare, none []string
 	}{
 		{
@@ -174,7 +174,7 @@ func TestObjectsThatAreRefused(t *testing.T) {
 		})),
 	} {
 		if err == nil {
-			t.Errorf("%s is taken in", name)
+			t.Errorf("%s was accepted", name)
 		}
 	}
 	if stats := pods.Stats(); stats.Objects != 0 {
@@ -209,7 +209,7 @@ func TestLargeObjects(t *testing.T) {
 			}
 			var got corev1.Pod
 			if err := got.Unmarshal(object.Raw); err != nil || got.Annotations["a"] != want {
-				t.Fatalf("%d bytes came out otherwise, %v", size, err)
+				t.Fatalf("an annotation of %d bytes changed, %v", size, err)
 			}
 		}
 	}

@@ -19,19 +19,19 @@ import (
 	"github.com/cellplane/cellplane/internal/clustercache"
 )
 
-// model is a cache as one would write it down in a few lines: all pods of all members.
+// model is a minimal cache: all pods of all members.
 type model struct {
 	members map[string]map[string]*corev1.Pod
 }
 
 func keyOf(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
-// shown are the pods clients see, by key, and the members they are in.
+// shown returns the pods that clients see by key, with their members.
 func (m *model) shown() map[string]shownPod {
 	shown := map[string]shownPod{}
 	for _, cluster := range slices.Sorted(maps.Keys(m.members)) {
 		for key, pod := range m.members[cluster] {
-			// The templates come first and give way to all others.
+			// Templates sort first, and any pod of a member hides them.
 			if before, ok := shown[key]; !ok || before.cluster == "" || pod.CreationTimestamp.Before(&before.CreationTimestamp) {
 				shown[key] = shownPod{pod, cluster}
 			}
@@ -59,12 +59,12 @@ type shownPod struct {
 	cluster string
 }
 
-// identity tells states of pods apart.
+// identity identifies a state of a pod.
 func (p shownPod) identity() string {
 	return fmt.Sprintf("%s@%s %s %s %s", keyOf(p.Pod), p.cluster, p.UID, p.ResourceVersion, p.Annotations[names.StaleSinceAnnotation])
 }
 
-// selection is a filter, and the same in the model's words.
+// selection is a filter, and its equivalent in the model.
 type selection struct {
 	clustercache.Filter
 	labelText, fieldText string
@@ -87,7 +87,7 @@ func (s selection) matches(p shownPod) bool {
 		(s.Owner == "" || owner != nil && string(owner.UID) == s.Owner)
 }
 
-// of returns the identities of what is selected of shown pods, in order.
+// of returns the identities of the selected pods, in order.
 func (s selection) of(shown map[string]shownPod) []string {
 	selected := []shownPod{}
 	for _, pod := range shown {
@@ -112,13 +112,13 @@ var (
 	nodeNames      = rapid.SampledFrom([]string{"", "n1", "n2"})
 )
 
-// drawPod returns any pod, with a version of its own.
+// drawPod draws a pod with a unique version.
 func drawPod(t *rapid.T, version int) *corev1.Pod {
 	uid := rapid.IntRange(1, 2).Draw(t, "uid")
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: namespaceNames.Draw(t, "namespace"), Name: podNames.Draw(t, "name"),
 		UID: types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", uid)), ResourceVersion: fmt.Sprint(version),
-		// The creation time goes with the UID, as it does in a member.
+		// The UID determines the creation time, as in a member.
 		CreationTimestamp: metav1.NewTime(time.Unix(1_700_000_000+int64(uid), 0)),
 	}}
 	if rapid.IntRange(0, 9).Draw(t, "odd version") == 0 {

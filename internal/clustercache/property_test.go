@@ -19,7 +19,7 @@ import (
 
 const testHistory = 24
 
-// TestStoreIsLikeTheModel does random things to a Store and to a model of it, and compares all that can be seen.
+// TestStoreIsLikeTheModel applies random operations to a Store and to its model, and compares what clients see.
 func TestStoreIsLikeTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
@@ -44,7 +44,7 @@ func TestStoreIsLikeTheModel(t *testing.T) {
 	})
 }
 
-// world is a Store, its model and what looks at them.
+// world is a Store, its model and their clients.
 type world struct {
 	store    *clustercache.Store
 	model    model
@@ -56,13 +56,13 @@ type world struct {
 	pages    []paging
 }
 
-// memory is what a version looked like.
+// memory is the content of a former version.
 type memory struct {
 	version uint64
 	shown   map[string]shownPod
 }
 
-// paging is a list that is to be continued.
+// paging is a list of which some pages are read.
 type paging struct {
 	memory
 	of    selection
@@ -106,7 +106,7 @@ func (w *world) applyAgain(t *rapid.T) {
 		}
 	}
 	if w.store.Version() != before {
-		t.Fatal("what did not change is an event")
+		t.Fatal("an unchanged object caused an event")
 	}
 }
 
@@ -170,7 +170,7 @@ func (w *world) markStale(t *rapid.T) {
 		w.feed(cluster).MarkStale(w.stale[cluster])
 	}
 	if w.store.Version() != before {
-		t.Fatal("staleness is an event before objects say so")
+		t.Fatal("staleness caused an event before objects were marked")
 	}
 }
 
@@ -195,7 +195,7 @@ func (w *world) markObjects(t *rapid.T) {
 	}
 	for key, pod := range pods {
 		if (pod.Annotations[names.StaleSinceAnnotation] == "") == (since == "") {
-			continue // it says so already, maybe since another time
+			continue // already marked, perhaps at another time
 		}
 		marked := pod.DeepCopy()
 		marked.Annotations = map[string]string{names.StaleSinceAnnotation: since}
@@ -259,7 +259,7 @@ func (w *world) page(t *rapid.T) {
 		return
 	}
 	if list.Version() != p.version {
-		t.Fatal("a page is of another version than the one before")
+		t.Fatal("a page has another version than the previous one")
 	}
 	w.turn(t, list, limit, p)
 }
@@ -302,11 +302,11 @@ func (w *world) exact(t *rapid.T) {
 	}
 	defer list.Close()
 	if got, want := w.identities(t, list), of.of(m.shown); !slices.Equal(got, want) {
-		t.Fatalf("as it was: got %q, want %q", got, want)
+		t.Fatalf("at a former version: got %q, want %q", got, want)
 	}
 }
 
-// gone tells whether a version is rightly refused.
+// gone reports whether a version is refused, and fails if it should not be.
 func (w *world) gone(t *rapid.T, version uint64, err error) bool {
 	if err == nil {
 		return false
@@ -316,7 +316,7 @@ func (w *world) gone(t *rapid.T, version uint64, err error) bool {
 	}
 	// Versions are ten thousand apart.
 	if (w.store.Version()-version)/10_000 <= testHistory {
-		t.Fatalf("%d is gone, the last is %d", version, w.store.Version())
+		t.Fatalf("%d is refused, the current version is %d", version, w.store.Version())
 	}
 	return true
 }
@@ -351,7 +351,7 @@ func (w *world) get(t *rapid.T) {
 	}
 }
 
-// check compares what can be seen at any time.
+// check compares the statistics and the informers.
 func (w *world) check(t *rapid.T) {
 	stats := w.store.Stats()
 	if all, shadowed := w.model.counts(); stats.Shadowed != shadowed || stats.Objects != all {
@@ -371,7 +371,7 @@ func (w *world) check(t *rapid.T) {
 	}
 }
 
-// finish takes everything out and checks that nothing is left.
+// finish removes all objects and checks that the store holds nothing.
 func (w *world) finish(t *rapid.T) {
 	for _, i := range w.informer {
 		i.watcher.Close()
@@ -385,7 +385,7 @@ func (w *world) finish(t *rapid.T) {
 	}
 }
 
-// informer is a client that keeps what a watch tells it.
+// informer is a client that caches the objects of a watch.
 type informer struct {
 	watcher *clustercache.Watcher
 	of      selection
@@ -441,7 +441,7 @@ func (i *informer) catchUp(t *rapid.T, w *world) {
 func (i *informer) receive(t *rapid.T, w *world, event *clustercache.Event) {
 	if event.Type == watch.Bookmark {
 		if !event.InitialEventsEnd || i.synced {
-			t.Fatal("a bookmark too many")
+			t.Fatal("an unexpected bookmark")
 		}
 		i.synced, i.last = true, event.Version
 		return
@@ -482,12 +482,12 @@ func (w *world) identities(t *rapid.T, list *clustercache.List) []string {
 		identities = append(identities, w.checkObject(t, object))
 	}
 	if list.Len() != len(identities) {
-		t.Fatalf("%d objects, announced were %d", len(identities), list.Len())
+		t.Fatalf("%d objects, Len returned %d", len(identities), list.Len())
 	}
 	return identities
 }
 
-// checkObject checks that an object is as it should be, and returns its identity.
+// checkObject checks that an object is consistent, and returns its identity.
 func (w *world) checkObject(t *rapid.T, object clustercache.Object) string {
 	var pod corev1.Pod
 	if err := pod.Unmarshal(object.Raw); err != nil {

@@ -104,7 +104,7 @@ func TestBookmarksOfAQuietWatch(t *testing.T) {
 		if event.Type != watch.Bookmark || event.InitialEventsEnd {
 			t.Fatalf("got %v", event)
 		}
-		// What is not selected moves a bookmark on, too.
+		// Objects that are not selected advance bookmarks too.
 		if event.Version == want {
 			break
 		}
@@ -121,7 +121,7 @@ func TestASlowWatcherIsCut(t *testing.T) {
 	}
 	for range 2 {
 		if _, err := slow.Next(t.Context()); !apierrors.IsResourceExpired(err) {
-			t.Fatalf("got %v, want it cut", err)
+			t.Fatalf("got %v, want the watch cut", err)
 		}
 	}
 	if stats := store.Stats(); stats.CutWatchers != 1 || stats.Watchers != 1 || stats.History != 8 {
@@ -147,7 +147,7 @@ func TestAPinnedHistoryIsBounded(t *testing.T) {
 	}
 	update(10)
 	if got := store.Stats().History; got != 10 {
-		t.Errorf("%d events while a list is read, want the 10 since", got)
+		t.Errorf("the history has %d events while a list is read, want 10", got)
 	}
 	for object, err := range list.Objects() {
 		if err != nil {
@@ -159,7 +159,7 @@ func TestAPinnedHistoryIsBounded(t *testing.T) {
 	}
 	update(20)
 	if got := store.Stats().History; got > 16 {
-		t.Errorf("%d events, more than may be pinned", got)
+		t.Errorf("the history has %d events, more than may be pinned", got)
 	}
 	for _, err := range list.Objects() {
 		if !apierrors.IsResourceExpired(err) {
@@ -172,7 +172,7 @@ func TestAPinnedHistoryIsBounded(t *testing.T) {
 	list.Close()
 	update(10)
 	if got := store.Stats().History; got != 4 {
-		t.Errorf("%d events after the list, want 4", got)
+		t.Errorf("the history has %d events after the list, want 4", got)
 	}
 }
 
@@ -247,7 +247,7 @@ func TestForeignVersions(t *testing.T) {
 }
 
 func TestAsInOneCluster(t *testing.T) {
-	// The same name in two clusters: one is shown, and when it goes the other takes its place as another object.
+	// Two clusters have the same name. One object is shown; once it is deleted, the other is shown as a new object.
 	store := newStore(t, clustercache.Options{})
 	created := func(at int64) func(*corev1.Pod) {
 		return func(pod *corev1.Pod) {
@@ -269,7 +269,7 @@ func TestAsInOneCluster(t *testing.T) {
 	apply(t, old, simplePod("web-0", 1, created(100)))
 	expect(watch.Deleted, "a")
 	expect(watch.Added, "b")
-	apply(t, young, simplePod("web-0", 2, created(200))) // nobody sees it
+	apply(t, young, simplePod("web-0", 2, created(200))) // not shown
 	apply(t, old, simplePod("web-0", 2, created(100)))
 	expect(watch.Modified, "b")
 	shadowed, err := store.Get("a", "default", "web-0")
@@ -279,7 +279,7 @@ func TestAsInOneCluster(t *testing.T) {
 	if stats := store.Stats(); stats.Shadowed != 1 {
 		t.Errorf("%d are shadowed", stats.Shadowed)
 	}
-	// The one that is shown is recreated, and is the younger then.
+	// The shown object is recreated, which makes it the younger one.
 	apply(t, old, simplePod("web-0", 3, created(300)))
 	expect(watch.Deleted, "b")
 	expect(watch.Added, "a")

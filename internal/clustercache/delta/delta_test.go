@@ -50,7 +50,7 @@ func TestRoundTrip(t *testing.T) {
 		content, b, prefix := join("template"), join("content"), join("prefix")
 		d := delta.NewTemplate(content).Append(bytes.Clone(prefix), b)
 		if !bytes.HasPrefix(d, prefix) {
-			t.Fatal("what was there before is gone")
+			t.Fatal("Append changed the prefix")
 		}
 		got, err := delta.Decode(bytes.Clone(prefix), content, d[len(prefix):])
 		if err != nil {

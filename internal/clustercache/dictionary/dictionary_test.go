@@ -10,7 +10,7 @@ import (
 
 const samples = 64
 
-// text returns the ith of many similar byte strings about a subject: words that repeat in other texts alone, and numbers.
+// text returns the ith of many similar texts about a subject. Its words repeat only in other texts.
 func text(subject, i int) []byte {
 	words := noise(subject)
 	var b bytes.Buffer
@@ -48,7 +48,7 @@ func check(t *testing.T, codec *dictionary.Codec, all []compressed) {
 	for i, c := range all {
 		got, err := codec.Generation(c.generation.ID).Decompress(nil, c.bytes)
 		if err != nil || !bytes.Equal(got, c.original) {
-			t.Fatalf("%d came out as %q, %v", i, got, err)
+			t.Fatalf("%d was decoded as %q, %v", i, got, err)
 		}
 	}
 }
@@ -64,7 +64,7 @@ func TestGenerationsLiveSideBySide(t *testing.T) {
 	}
 	codec.Wait()
 	if got := codec.Generations(); got != 2 {
-		t.Fatalf("%d generations after the first training, want that without a dictionary and one more", got)
+		t.Fatalf("%d generations after the first training, want 2", got)
 	}
 	trained := compress(codec, text(1, samples))
 	if before := all[samples-1]; len(trained.bytes)*2 > len(before.bytes) {
@@ -74,13 +74,13 @@ func TestGenerationsLiveSideBySide(t *testing.T) {
 		all = append(all, compress(codec, text(1, i)))
 	}
 
-	// What comes now has nothing to do with the dictionary.
+	// The next texts have nothing in common with the dictionary.
 	for i := 0; codec.Generations() == 2 && i < 100*samples; i++ {
 		all = append(all, compress(codec, text(2+i%3, i)))
 		codec.Wait()
 	}
 	if got := codec.Generations(); got != 3 {
-		t.Fatalf("%d generations after a change of subject, want one more", got)
+		t.Fatalf("%d generations after a change of subject, want 3", got)
 	}
 	check(t, codec, all)
 
@@ -88,7 +88,7 @@ func TestGenerationsLiveSideBySide(t *testing.T) {
 		codec.Release(c.generation)
 	}
 	if got := codec.Generations(); got != 1 {
-		t.Errorf("%d generations when nothing is compressed, want the current one", got)
+		t.Errorf("%d generations after all texts are released, want 1", got)
 	}
 }
 

@@ -31,7 +31,7 @@ func TestArenaHoldsWhatWasPut(t *testing.T) {
 						t.Fatal(err)
 					}
 					if _, taken := held[ref]; taken || ref == 0 {
-						t.Fatalf("%d is handed out twice", ref)
+						t.Fatalf("%d is allocated twice", ref)
 					}
 					held[ref] = b
 				}
@@ -102,7 +102,7 @@ func TestTableKeepsRecords(t *testing.T) {
 				for range rapid.SampledFrom([]int{1, 1, 5000}).Draw(t, "times") {
 					id := table.New()
 					if _, taken := held[id]; taken || id == 0 || *table.At(id) != (record{}) {
-						t.Fatalf("%d is handed out twice, or not empty", id)
+						t.Fatalf("%d is allocated twice, or not empty", id)
 					}
 					next++
 					*table.At(id) = record{next, ^next}

@@ -23,7 +23,7 @@ func TestEncoderEncodesPods(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(got, want) {
-				t.Fatalf("pod %d in revision %d is encoded otherwise than by its type", i, revision)
+				t.Fatalf("pod %d in revision %d differs from its encoding by the API type", i, revision)
 			}
 			total += len(got)
 		}

@@ -58,7 +58,7 @@ func TestParseFindsWhatADecoderDoes(t *testing.T) {
 	}
 	pod.OwnerReferences[0].Controller = nil
 	if err := o.Parse(marshal(t, pod)); err != nil || o.Owner != nil {
-		t.Errorf("an owner that does not control is %q, %v", o.Owner, err)
+		t.Errorf("an owner that is not the controller is read as %q, %v", o.Owner, err)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestEdits(t *testing.T) {
 			}
 			edited, ok := bytes.CutPrefix(edited, []byte("before"))
 			if !ok {
-				t.Fatal("what was there before is gone")
+				t.Fatal("Append changed the prefix")
 			}
 			test.want(want)
 			want.ResourceVersion = "1234567890123456789"
@@ -144,9 +144,9 @@ func TestValues(t *testing.T) {
 		}
 	}
 	if _, err := wire.NewFinder([][]protowire.Number{{1, 7, 1}}).Find(nil, raw); err == nil {
-		t.Error("a number is taken for a message")
+		t.Error("a number was read as a message")
 	}
-	// Of a field that is there twice the last counts, as it does to a decoder.
+	// Of repeated fields the last one counts, as in a decoder.
 	again := append(slices.Clone(raw), 3<<3|2, 9, 1<<3|2, 7)
 	if values, err = finder.Find(values, append(again, "Pending"...)); err != nil || string(values[2]) != "Pending" {
 		t.Errorf("got %q, %v", values[2], err)
@@ -178,12 +178,12 @@ func TestHostileObjectsAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var o wire.Object
 			if err := o.Parse(raw); err == nil {
-				t.Error("taken in")
+				t.Error("accepted")
 			}
 		})
 	}
 	if err := wire.Stamp([]byte("\n\x05nonono"), 1); err == nil {
-		t.Error("something else is stamped")
+		t.Error("stamping bytes that are not an object succeeded")
 	}
 }
 
@@ -202,7 +202,7 @@ func TestTheLastOfEqualLabelsCounts(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that whatever is taken in is edited into something that a decoder reads as the same object.
+// FuzzParse checks that a decoder reads any accepted input as the same object after editing.
 func FuzzParse(f *testing.F) {
 	f.Add(marshal(f, fullPod()))
 	f.Add(marshal(f, synthetic.Pod(49, 0)))
@@ -214,7 +214,7 @@ func FuzzParse(f *testing.F) {
 		}
 		edited, err := o.Append(nil, &wire.Edit{KeepManagedFields: true, KeepLastApplied: true, Annotations: []wire.Annotation{{Key: "k", Value: "v"}}})
 		if err != nil {
-			return // parts that Parse does not look into are malformed
+			return // parts that Parse does not read are malformed
 		}
 		if err := wire.Stamp(edited, 1234567890123456789); err != nil {
 			t.Fatal(err)
@@ -225,13 +225,13 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if err := after.Unmarshal(edited); err != nil {
-			t.Fatalf("a decoder refuses what was edited: %v", err)
+			t.Fatalf("a decoder refuses the edited object: %v", err)
 		}
 		if before.Name != string(o.Name) || before.Namespace != string(o.Namespace) || before.ResourceVersion != string(o.Version) || len(before.Labels) != len(o.Labels) {
 			t.Fatalf("a decoder reads %v", before.ObjectMeta)
 		}
 		if findErr != nil || string(values[0]) != before.Spec.NodeName || string(values[1]) != string(before.Status.Phase) || string(values[2]) != before.Name {
-			t.Fatalf("a decoder reads %v, found were %q, %v", before, values, findErr)
+			t.Fatalf("a decoder reads %v, Find returned %q, %v", before, values, findErr)
 		}
 		before.ResourceVersion = "1234567890123456789"
 		metav1.SetMetaDataAnnotation(&before.ObjectMeta, "k", "v")
