@@ -51,7 +51,7 @@ func Open(cell *cellplanev1alpha1.Cell, credentials *corev1.Secret) (*Store, err
 		DialKeepAliveTimeout: keepAlive,
 		MaxCallRecvMsgSize:   largestMessage,
 		TLS:                  config,
-		Logger:               zap.NewNop(), // errors reach whoever asks
+		Logger:               zap.NewNop(), // errors are returned to the caller
 	})
 	if err != nil {
 		return nil, fmt.Errorf("preparing to reach the store of cell %s: %w", cell.Name, err)

@@ -47,7 +47,7 @@ func TestStore(t *testing.T) {
 
 func testTerms(t *testing.T, s *cellstore.Store) {
 	ctx := t.Context()
-	// Nobody has written yet, so that even the lowest term is the first to be heard of.
+	// No term is stored yet, so even the lowest is accepted.
 	if _, err := s.Txn(ctx, 0, nil, cellstore.Put("/test/first", nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func testTerms(t *testing.T, s *cellstore.Store) {
 		t.Fatal(err)
 	}
 	if err := put(5, 0); !errors.Is(err, cellstore.ErrConflict) {
-		t.Errorf("a key that exists was made: %v", err)
+		t.Errorf("an existing key was created: %v", err)
 	}
 	if err := s.RaiseTerm(ctx, 7); err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func testTerms(t *testing.T, s *cellstore.Store) {
 	if err := s.RaiseTerm(ctx, 6); !errors.Is(err, cellstore.ErrFenced) {
 		t.Errorf("the term was lowered: %v", err)
 	}
-	// The first write of a new term speaks for itself.
+	// The first write of a new term raises the stored term.
 	if err := put(8, kv.ModRevision); err != nil {
 		t.Error(err)
 	}
@@ -110,7 +110,7 @@ func testPages(t *testing.T, s *cellstore.Store) {
 		}
 	}
 	if seen != count {
-		t.Errorf("%d keys of %d were seen", seen, count)
+		t.Errorf("saw %d keys of %d", seen, count)
 	}
 }
 
@@ -131,7 +131,7 @@ func testGetAll(t *testing.T, s *cellstore.Store) {
 	}
 }
 
-// testThrough watches from the past: etcd sends that in portions, and tells with each how far the store is, not the watch.
+// testThrough watches from an old revision: etcd sends the events in batches, each with the revision of the store, not of the watch.
 func testThrough(t *testing.T, s *cellstore.Store) {
 	const count = 2500
 	ctx, cancel := context.WithCancel(t.Context())
@@ -156,14 +156,14 @@ func testThrough(t *testing.T, s *cellstore.Store) {
 		seen += len(response.Events)
 		through = cellstore.Through(response)
 		if want := before.Header.Revision + int64(seen); through != want {
-			t.Fatalf("after %d events everything through %d is said to be seen, want %d", seen, through, want)
+			t.Fatalf("after %d events Through returns %d, want %d", seen, through, want)
 		}
 		if through >= last {
 			break
 		}
 	}
 	if seen != count {
-		t.Errorf("%d events of %d were seen", seen, count)
+		t.Errorf("saw %d events of %d", seen, count)
 	}
 }
 
@@ -201,12 +201,12 @@ func testObjects(t *testing.T, s *cellstore.Store, api kubernetes.Interface) {
 			continue
 		}
 		if class, _ := cellstore.Classify(object); class != cellstore.Local && object.Name != "c" {
-			t.Errorf("%s is not the federation's", kv.Key)
+			t.Errorf("%s must be local to the cell", kv.Key)
 		}
 	}
 }
 
-// testHanging has a store stop answering in the middle of a read. No request waits for it for ever.
+// testHanging pauses a store in the middle of a read. Every request must time out.
 func testHanging(t *testing.T, s *cellstore.Store, processes []*process.Process) {
 	etcd := processes[slices.IndexFunc(processes, func(p *process.Process) bool { return strings.HasSuffix(p.Name(), "/etcd") })]
 	defer func() {
@@ -249,7 +249,7 @@ func testHanging(t *testing.T, s *cellstore.Store, processes []*process.Process)
 	for name, request := range requests {
 		all.Go(func() {
 			if err := request(); !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
-				t.Errorf("%s: %v, as its context: %v", name, err, ctx.Err())
+				t.Errorf("%s: %v; the error of its context: %v", name, err, ctx.Err())
 			}
 		})
 	}
