@@ -18,14 +18,14 @@ import (
 
 // If discovery of a ready member fails, the known APIs are kept: workloads stay where they are.
 func TestNoWordAboutAPIs(t *testing.T) {
-	var silent atomic.Bool
+	var failing atomic.Bool
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer, known := map[string]string{
 			"/api":    `{"kind":"APIVersions","versions":["v1"]}`,
 			"/apis":   `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`,
 			"/api/v1": `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"pods","kind":"Pod"},{"name":"pods/log","kind":"Pod"},{"name":"nodes","kind":"Node"}]}`,
 		}[r.URL.Path]
-		if silent.Load() || !known {
+		if failing.Load() || !known {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
@@ -40,24 +40,24 @@ func TestNoWordAboutAPIs(t *testing.T) {
 	cluster := &clusterv1alpha1.Cluster{}
 	want := []clusterv1alpha1.APIEnablement{{GroupVersion: "v1", Resources: []clusterv1alpha1.APIResource{{Name: "nodes", Kind: "Node"}, {Name: "pods", Kind: "Pod"}}}}
 	for _, step := range []struct {
-		silent bool
-		status metav1.ConditionStatus
-		reason string
+		failing bool
+		status  metav1.ConditionStatus
+		reason  string
 	}{
 		{false, metav1.ConditionTrue, "FullAPIEnablements"},
 		{true, metav1.ConditionFalse, "EmptyAPIEnablements"},
 		{false, metav1.ConditionTrue, "FullAPIEnablements"},
 	} {
-		silent.Store(step.silent)
+		failing.Store(step.failing)
 		var f findings
 		f.apis, f.complete = found.refresh(t.Context())
 		f.writeTo(cluster)
 		if diff := cmp.Diff(want, cluster.Status.APIEnablements); diff != "" {
-			t.Errorf("silent: %v, -want +got:\n%s", step.silent, diff)
+			t.Errorf("failing: %v, -want +got:\n%s", step.failing, diff)
 		}
 		condition := meta.FindStatusCondition(cluster.Status.Conditions, names.ClusterCompleteAPIEnablements)
 		if condition == nil || condition.Status != step.status || condition.Reason != step.reason {
-			t.Errorf("silent: %v, the condition is %+v", step.silent, condition)
+			t.Errorf("failing: %v, the condition is %+v", step.failing, condition)
 		}
 	}
 }

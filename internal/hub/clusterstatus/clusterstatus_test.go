@@ -109,7 +109,7 @@ func TestCredentialsComeAndGo(t *testing.T) {
 	hub.Eventually(t, "a Secret that is back is noticed", cluster, is(metav1.ConditionTrue, reasonReady))
 }
 
-// Others write conditions too, for example a detector of DNS failures.
+// Other components write conditions too, for example a detector of DNS failures.
 func TestConditionsOfOthersStay(t *testing.T) {
 	hub := start(t)
 	cluster := hub.Cluster(t, "a", clusterv1alpha1.ClusterSpec{APIEndpoint: "https://127.0.0.1:1"})
@@ -120,7 +120,7 @@ func TestConditionsOfOthersStay(t *testing.T) {
 	if err := hub.Client.Patch(t.Context(), cluster, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		t.Fatal(err)
 	}
-	seen := hub.Eventually(t, "the condition is written anew", cluster, func(c *clusterv1alpha1.Cluster) bool {
+	seen := hub.Eventually(t, "the condition is updated", cluster, func(c *clusterv1alpha1.Cluster) bool {
 		ready := meta.FindStatusCondition(c.Status.Conditions, names.ClusterReady)
 		return ready != nil && strings.Contains(ready.Message, "does not exist")
 	})
@@ -141,12 +141,12 @@ func TestEndpointMoves(t *testing.T) {
 	hub := start(t)
 	endpoint, secret := credentials(t, hub, names.ClusterNamespace, hub.Name)
 	cluster := hub.Cluster(t, "a", clusterv1alpha1.ClusterSpec{APIEndpoint: "https://127.0.0.1:1", SecretRef: &clusterv1alpha1.LocalSecretReference{Namespace: secret.Namespace, Name: secret.Name}})
-	moved := hub.Eventually(t, "nobody is there", cluster, is(metav1.ConditionFalse, reasonNotReachable))
+	moved := hub.Eventually(t, "the endpoint is unreachable", cluster, is(metav1.ConditionFalse, reasonNotReachable))
 	moved.Spec.APIEndpoint = endpoint
 	if err := hub.Client.Update(t.Context(), moved); err != nil {
 		t.Fatal(err)
 	}
-	hub.Eventually(t, "it is ready where it is now", cluster, is(metav1.ConditionTrue, reasonReady))
+	hub.Eventually(t, "it is ready at the new endpoint", cluster, is(metav1.ConditionTrue, reasonReady))
 }
 
 func TestAgentFallsSilent(t *testing.T) {

@@ -39,19 +39,19 @@ func testPod(uid, node, cpu string) *corev1.Pod {
 }
 
 func TestSummary(t *testing.T) {
-	told := 0
-	l := newLedger(func() { told++ })
+	notified := 0
+	l := newLedger(func() { notified++ })
 	l.replaceNodes([]*corev1.Node{testNode("a", 4, true), testNode("b", 16, true), testNode("c", 16, false)})
 	if l.synced() {
-		t.Fatal("pods count as known before they were listed")
+		t.Fatal("the ledger is synced before pods were listed")
 	}
 	heavy := testPod("4", "b", "1500m")
 	// The init container requests more than all others, so it counts; overhead is added.
 	heavy.Spec.InitContainers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("9")}}}}
 	heavy.Spec.Overhead = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("1Gi")}
 	l.replacePods([]*corev1.Pod{testPod("1", "a", "500m"), testPod("2", "a", "500m"), testPod("3", "", "2"), heavy, testPod("5", "lost", "1")})
-	if !l.synced() || told != 1 {
-		t.Fatalf("synced: %v, told %d times", l.synced(), told)
+	if !l.synced() || notified != 1 {
+		t.Fatalf("synced: %v, notified %d times", l.synced(), notified)
 	}
 	cluster := &clusterv1alpha1.Cluster{Spec: clusterv1alpha1.ClusterSpec{ResourceModels: grade.Default()}}
 	l.summarize(cluster)
@@ -66,7 +66,7 @@ func TestSummary(t *testing.T) {
 	for i := range 9 {
 		want.AllocatableModelings = append(want.AllocatableModelings, grade.Compile(grade.Default()).Modelings()[i])
 	}
-	// What is left: a has 3 cores (grade 2), b 6.5 of 16 (grade 3) and c all 16, but 64Gi of memory (grade 4).
+	// Free capacity: a has 3 cores (grade 2), b 6.5 of 16 (grade 3) and c all 16, but 64Gi of memory (grade 4).
 	want.AllocatableModelings[2].Count, want.AllocatableModelings[3].Count, want.AllocatableModelings[4].Count = 1, 1, 1
 	// a has 16Gi, which is grade 2 as well.
 	if !equality.Semantic.DeepEqual(*cluster.Status.ResourceSummary, want) {
@@ -87,7 +87,7 @@ func TestLeanPodsWeighTheSame(t *testing.T) {
 		return fmt.Sprint(l.nodes["a"].used)
 	}
 	if lean := leanPod(p); sum(lean) != sum(p) || lean.Spec.InitContainers != nil {
-		t.Errorf("lean it is %s, in full %s", sum(lean), sum(p))
+		t.Errorf("the lean pod uses %s, the full one %s", sum(lean), sum(p))
 	}
 }
 

@@ -23,10 +23,10 @@ func TestWithoutResources(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (m.ledger == nil) != without {
-			t.Fatalf("without resources: %v, and yet the ledger is %v", without, m.ledger)
+			t.Fatalf("without resources: %v, but the ledger is %v", without, m.ledger)
 		}
 		if without {
-			m.watch(t.Context()) // nothing keeps it
+			m.watch(t.Context()) // returns at once
 		}
 	}
 }

@@ -84,10 +84,10 @@ func TestSilentAgents(t *testing.T) {
 				lease.Spec.RenewTime = &metav1.MicroTime{Time: now.Add(-test.renewed)}
 			}
 			got := ""
-			if silent := c.silence(now, cluster, lease); silent != nil {
-				got = silent.Reason
-				if silent.Status != metav1.ConditionUnknown {
-					t.Errorf("the status is %s", silent.Status)
+			if condition := c.silence(now, cluster, lease); condition != nil {
+				got = condition.Reason
+				if condition.Status != metav1.ConditionUnknown {
+					t.Errorf("the status is %s", condition.Status)
 				}
 			}
 			if got != test.want {

@@ -117,7 +117,7 @@ func newWorld() *world {
 
 func (w *world) uid() types.UID { w.next++; return types.UID(fmt.Sprint(w.next)) }
 
-// source returns a source of the world. Its digest tells of its UID too, as that of a copy does.
+// source returns a source of the world. Its digest depends on its UID, as that of a copy does.
 func (w *world) source(uid types.UID, content string) *Source {
 	return source(uid, content+"@"+string(uid))
 }
@@ -168,7 +168,7 @@ func (w *world) delete(t *rapid.T, path string, s State) {
 	}
 	if s.Rule.isNamespace() {
 		if s.Want == nil || !s.Want.deleting() {
-			t.Fatalf("deleted %s unseen, though nobody deleted it on the hub", path)
+			t.Fatalf("deleted %s, which is not being deleted on the hub", path)
 		}
 		w.cell[path] = going(s.Have)
 		return
@@ -184,7 +184,7 @@ func (w *world) dismiss(t *rapid.T, path string, action Action, s State) bool {
 		t.Fatalf("%s %s while it is being emptied", action, path)
 	}
 	if w.content[path] {
-		return false // it waits
+		return false // the action waits
 	}
 	if copies := w.copiesIn(path); len(copies) > 0 {
 		for _, other := range copies {
@@ -318,7 +318,7 @@ func converges(t *rapid.T) {
 	before := maps.Clone(w.cell)
 	w.settle(t)
 	if !maps.Equal(before, w.cell) {
-		t.Fatal("a cell that has everything was written to")
+		t.Fatal("an up-to-date cell was written to")
 	}
 }
 

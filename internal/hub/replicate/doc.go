@@ -28,7 +28,7 @@
 // new content. It is removed when its source is gone, which means that the federation's namespace controller has emptied
 // it everywhere, and the cell confirms that it is empty. Remaining content is reported, and never deleted from here.
 //
-// A source that was deleted while nobody watched is noticed by its stale copies. A namespace among them is inspected
+// A source that was deleted while no replicator ran is noticed by its stale copies. A namespace among them is inspected
 // before it is touched, as it may have content.
 //
 // To another hub than the one the cells were populated from, for example one restored without its data, all objects would

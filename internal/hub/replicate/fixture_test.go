@@ -121,7 +121,7 @@ func (f *fixture) awaitCopy(t *testing.T, cell *plane, resource string, source *
 	})
 }
 
-// essence is what a copy and its source have in common.
+// essence returns the fields that a copy has in common with its source.
 func essence(resource string, object *unstructured.Unstructured) map[string]any {
 	content := maps.Clone(object.Object)
 	delete(content, "metadata")

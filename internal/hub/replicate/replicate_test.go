@@ -21,7 +21,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// TestReplication runs against one federation of two cells. Its parts follow one another, each with names of its own.
+// TestReplication runs against one federation of two cells. Its parts run in order, each with its own names.
 func TestReplication(t *testing.T) {
 	federation := testenv.StartFederation(t, local.Spec{Cells: 2})
 	f := &fixture{federation: federation, hub: newPlane(t, federation.Hub), cells: []*plane{newPlane(t, federation.Cells[0]), newPlane(t, federation.Cells[1])}}
@@ -50,7 +50,7 @@ func TestReplication(t *testing.T) {
 		{"many objects", f.testMany},
 	} {
 		if !t.Run(part.name, part.run) {
-			break // the next part would start from a state that nobody knows
+			break // the next part would start from an unknown state
 		}
 	}
 	f.stop()
@@ -117,7 +117,7 @@ func (f *fixture) testSecrets(t *testing.T) {
 		secretRef: {namespace: karmada-cluster, name: shared}, impersonatorSecretRef: {namespace: karmada-cluster, name: impersonator}}}`)
 	f.awaitSecrets(t, []string{"mine", "shared"}, []string{"shared"})
 
-	secret("secretive-b", "{cellplane.io/cell: cell-b, cellplane.io/cluster: secretive}") // cell b needs the shared one no more
+	secret("secretive-b", "{cellplane.io/cell: cell-b, cellplane.io/cluster: secretive}") // cell b no longer needs the shared one
 	f.awaitSecrets(t, []string{"mine", "shared"}, []string{"secretive-b"})
 
 	f.hub.patch(t, "clusters", "", "secretive", `{"spec":{"secretRef":{"name":"alone"}}}`)
@@ -147,7 +147,7 @@ func (f *fixture) testChanges(t *testing.T) {
 	}
 	before := cell.get(t, "clusterpropagationpolicies", "changing")
 	cell.delete(t, "clusterpropagationpolicies", "", "changing")
-	testenv.Eventually(t, "the lost copy is made again", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "the lost copy is recreated", func(ctx context.Context) (bool, error) {
 		again, err := cell.resource("clusterpropagationpolicies", "").Get(ctx, "changing", metav1.GetOptions{})
 		return err == nil && again.GetUID() != before.GetUID(), err
 	})
@@ -272,7 +272,7 @@ func (f *fixture) testNamespaceEnds(t *testing.T) {
 	f.cells[0].awaitGone(t, "namespaces", "", "ending")
 }
 
-// testNamespaceVanished deletes namespaces while nobody watches.
+// testNamespaceVanished deletes namespaces while no replicator runs.
 func (f *fixture) testNamespaceVanished(t *testing.T) {
 	for _, name := range []string{"vanished-empty", "vanished-full"} {
 		f.hub.create(t, "namespaces", fmt.Sprintf(`{apiVersion: v1, kind: Namespace, metadata: {name: %s}}`, name))
@@ -288,7 +288,7 @@ func (f *fixture) testNamespaceVanished(t *testing.T) {
 	f.cells[0].awaitGone(t, "namespaces", "", "vanished-empty")
 	f.awaitObstacle(t, "cell-a", Wait, "vanished-full", "configmaps precious")
 	if phase := f.cells[0].get(t, "namespaces", "vanished-full"); phase.GetDeletionTimestamp() != nil {
-		t.Error("a namespace with content was put into its terminating phase")
+		t.Error("a namespace with content is terminating")
 	}
 	// Recreated on the hub, it keeps its content.
 	again := f.hub.create(t, "namespaces", `{apiVersion: v1, kind: Namespace, metadata: {name: vanished-full}}`)
