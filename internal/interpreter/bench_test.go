@@ -7,7 +7,7 @@ import (
 	"github.com/cellplane/cellplane/internal/interpreter/fixture"
 )
 
-// BenchmarkDeployment measures what every propagated workload costs, again and again.
+// BenchmarkDeployment measures the operations that run for every propagated workload.
 func BenchmarkDeployment(b *testing.B) {
 	i, ctx := New(Options{}), context.Background()
 	obj := fixture.Object(b, `

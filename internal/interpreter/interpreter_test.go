@@ -31,7 +31,7 @@ func scripts(name, apiVersion, kind string, rules configv1alpha1.CustomizationRu
 	}
 }
 
-// TestUnknownKind checks what holds where no layer has an answer.
+// TestUnknownKind checks the defaults for a kind that no layer supports.
 func TestUnknownKind(t *testing.T) {
 	i, ctx := New(Options{}), context.Background()
 	obj := fixture.Object(t, `{apiVersion: example.com/v1, kind: Foo, metadata: {name: x}, spec: {replicas: 3}, status: {a: [1]}}`)
@@ -68,7 +68,7 @@ func TestUnknownKind(t *testing.T) {
 	fixture.Equal(t, fixture.Status(t, status), fixture.Value(t, `{a: [1]}`))
 }
 
-// TestPrecedence lets each layer in turn say something else about the same Deployment, operation by operation.
+// TestPrecedence adds layers that give different answers for the same Deployment. Precedence is per operation.
 func TestPrecedence(t *testing.T) {
 	server := newHook(t, func(_ *configv1alpha1.ResourceInterpreterRequest) *configv1alpha1.ResourceInterpreterResponse {
 		healthy := false
@@ -106,7 +106,7 @@ func TestPrecedence(t *testing.T) {
 	}
 	if health, err := i.Health(ctx, obj); health != workv1alpha2.ResourceUnhealthy || err != nil {
 		// observedGeneration equals generation and no replicas are updated: unhealthy by the built-in rule.
-		t.Errorf("an operation no other layer claims gave %s, %v", health, err)
+		t.Errorf("an operation that no other layer supports gave %s, %v", health, err)
 	}
 	if err := i.SetCustomizations(nil); err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestErrorsNameTheObject(t *testing.T) {
 	}
 }
 
-// TestConcurrentUse changes the layers while they are used; the race detector and the answers are the check.
+// TestConcurrentUse changes the layers while they are used, for the race detector.
 func TestConcurrentUse(t *testing.T) {
 	i, ctx := New(Options{}), context.Background()
 	obj := fixture.Object(t, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: 1}}`)

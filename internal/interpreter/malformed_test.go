@@ -15,7 +15,7 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// fieldNames are those that built-in kinds look at; random objects made of them reach deep into the code.
+// fieldNames are the fields that built-in kinds read, so random objects made of them reach deep into the code.
 var fieldNames = []string{
 	"spec", "status", "metadata", "template", "containers", "initContainers", "volumes", "env", "envFrom", "valueFrom", "replicas", "parallelism",
 	"conditions", "type", "reason", "message", "labels", "annotations", "name", "namespace", "generation", "observedGeneration", "secretRef",
@@ -72,8 +72,8 @@ func mutate(t *rapid.T, value any, depth int) any {
 	return anyValue().Draw(t, "value")
 }
 
-// TestMalformedObjects feeds nonsense to every operation of every built-in kind. Nothing may panic, change its input
-// or call its own result changed.
+// TestMalformedObjects passes malformed objects to every operation of every built-in kind. Nothing may panic or change its
+// input, and aggregation must be idempotent.
 func TestMalformedObjects(t *testing.T) {
 	i, ctx := New(Options{}), context.Background()
 	type gvk struct{ apiVersion, kind string }
@@ -133,7 +133,7 @@ func TestMalformedObjects(t *testing.T) {
 		_, _ = i.Prune(obj)
 		if aggregated, err := i.AggregateStatus(ctx, obj, items); err == nil {
 			if again, err := i.AggregateStatus(ctx, aggregated, items); err != nil || again != aggregated {
-				t.Fatalf("aggregating twice gave another result: %v\n%v\n%v", err, aggregated.Object["status"], again)
+				t.Fatalf("aggregating again returned a new object: %v\n%v\n%v", err, aggregated.Object["status"], again)
 			}
 		}
 		if !reflect.DeepEqual(obj.Object, before) || !reflect.DeepEqual(other.Object, otherBefore) {

@@ -12,7 +12,7 @@ import (
 	"github.com/cellplane/cellplane/internal/interpreter"
 )
 
-// What scripts take, and whether they fail, can be seen in metrics.
+// Metrics report the duration and the failures of scripts.
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(interpreter.Collectors()...)

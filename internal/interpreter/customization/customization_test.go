@@ -144,10 +144,10 @@ end`,
 	}
 	fixture.Equal(t, aggregated.Object["status"], fixture.Value(t, `{ready: 5, clusters: ["m1:true:Healthy", "m3:true:"], silent: ["m2:no room"]}`))
 	if again, err := set.AggregateStatus(ctx, aggregated, items); again != aggregated || err != nil {
-		t.Errorf("aggregating once more made a new object, %v", err)
+		t.Errorf("aggregating again returned a new object, %v", err)
 	}
-	if nobody, err := set.AggregateStatus(ctx, obj, nil); err != nil {
-		t.Errorf("aggregating nothing: %v, %v", nobody, err)
+	if got, err := set.AggregateStatus(ctx, obj, nil); err != nil {
+		t.Errorf("aggregating nothing: %v, %v", got, err)
 	}
 
 	status, err := set.ReflectStatus(ctx, obj)
@@ -206,7 +206,7 @@ func TestMistakesStayWhereTheyAre(t *testing.T) {
 		t.Errorf("the good customization gave %d, %v", n, err)
 	}
 	if !set.Supports(obj.GroupVersionKind(), configv1alpha1.InterpreterOperationInterpretHealth) {
-		t.Error("a broken script gave up its operation")
+		t.Error("the operation of a broken script is not supported")
 	}
 	if health, err := set.Health(ctx, obj); health != workv1alpha2.ResourceUnknown || err == nil || !strings.Contains(err.Error(), "broken") {
 		t.Errorf("the broken script gave %s, %v", health, err)

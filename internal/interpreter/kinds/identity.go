@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// SameIdentity returns an error if code from outside turned an object into another one. Whoever may change a field
-// must not thereby write to an object of a different kind, namespace or name.
+// SameIdentity returns an error if code from outside turned an object into another one. Code that may change a field
+// must not be able to write to an object of a different kind, namespace or name.
 func SameIdentity(before, after *unstructured.Unstructured) error {
 	for _, part := range []struct{ name, before, after string }{
 		{"apiVersion", before.GetAPIVersion(), after.GetAPIVersion()},

@@ -9,7 +9,7 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
-// FuzzScan checks that the fast reader either agrees with the general one or leaves the work to it.
+// FuzzScan checks that the fast reader either agrees with the general one or falls back to it.
 func FuzzScan(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"replicas":3}`, ` { "replicas" : -3 , "labelSelector" : "a=b" } `, `{"replicas":3,"replicas":4}`, `{"replicas":01}`, `{"replicas":1.0}`,

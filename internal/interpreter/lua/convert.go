@@ -28,7 +28,7 @@ type converter struct {
 	bytes int
 }
 
-// undecided is an empty table of which nobody can tell whether it is an object or a list.
+// undecided is an empty table that may be an object or a list.
 type undecided struct{}
 
 const exactIntegers = 1 << 53

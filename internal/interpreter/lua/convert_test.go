@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// jsonValue generates what unstructured objects hold.
+// jsonValue generates values of unstructured objects.
 func jsonValue() *rapid.Generator[any] {
 	key := rapid.SampledFrom([]string{"a", "b", "list", "kubernetes.io/x", "0", "", "[0]"})
 	var value *rapid.Generator[any]
@@ -39,8 +39,8 @@ func jsonValue() *rapid.Generator[any] {
 	return value
 }
 
-// TestRoundTrip checks that what a script does not touch comes back as it went in: empty lists and objects, nulls,
-// integers beyond 2^53 and whole floats included.
+// TestRoundTrip checks that values that a script does not touch are unchanged, including empty lists and objects, nulls,
+// integers beyond 2^53 and whole floats.
 func TestRoundTrip(t *testing.T) {
 	r := NewRunner(Limits{}, nil)
 	script, err := Compile("c", "F", `function F(obj) return obj end`)
@@ -102,7 +102,7 @@ func TestConversion(t *testing.T) {
 		})
 	}
 	if _, err := runScript(t, r, "function F(o) end", 0, map[string]any{"x": []any{make(chan int)}}); err == nil {
-		t.Fatal("a value no JSON document holds was accepted")
+		t.Fatal("a value that JSON cannot represent was accepted")
 	}
 }
 

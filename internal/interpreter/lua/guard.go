@@ -187,7 +187,7 @@ func (g *guarding) assignment(s *ast.AssignStmt) ast.Stmt {
 	return assignThroughLocals(s)
 }
 
-// assignThroughLocals keeps what Lua promises of a multiple assignment: everything is evaluated before anything
+// assignThroughLocals keeps the semantics of a multiple assignment in Lua: everything is evaluated before anything
 // is assigned.
 func assignThroughLocals(s *ast.AssignStmt) ast.Stmt {
 	var names []string

@@ -19,7 +19,7 @@ func runScript(t testing.TB, r *Runner, source string, results int, args ...any)
 	return r.Call(context.Background(), script, results, args...)
 }
 
-// TestLanguage checks what scripts rely on, one expression at a time.
+// TestLanguage checks the language features that scripts rely on.
 func TestLanguage(t *testing.T) {
 	now := func() time.Time { return time.Date(2025, 3, 4, 5, 6, 7, 0, time.UTC) }
 	r := NewRunner(Limits{}, now)
@@ -138,7 +138,7 @@ func TestCompileErrorsTellTheLine(t *testing.T) {
 	}
 }
 
-// TestHostileScripts checks that a script can neither run on nor take memory without end, whatever it tries.
+// TestHostileScripts checks that the time and memory of any script are bounded.
 func TestHostileScripts(t *testing.T) {
 	r := NewRunner(Limits{Timeout: 250 * time.Millisecond}, nil)
 	cases := map[string]string{
@@ -218,7 +218,7 @@ func TestHostileScripts(t *testing.T) {
 				t.Errorf("it took %s to stop", took)
 			}
 			runtime.ReadMemStats(&after)
-			// Everything ever allocated, garbage included, bounds what was ever alive.
+			// The total of all allocations, garbage included, bounds the memory in use.
 			if total := (after.TotalAlloc - before.TotalAlloc) >> 20; total > 512 {
 				t.Errorf("it allocated %d MiB", total)
 			}
@@ -246,7 +246,7 @@ func TestTimeAndCancellation(t *testing.T) {
 	}
 }
 
-// Steps end a script long before its time is over: a loop costs milliseconds, however patient the runner is.
+// The step limit ends a script long before its timeout: a loop costs milliseconds, however long the timeout is.
 func TestStepsAndMemory(t *testing.T) {
 	r := NewRunner(Limits{Timeout: time.Minute, Steps: 5000, Memory: 1 << 20}, nil)
 	for body, want := range map[string]string{
@@ -259,7 +259,7 @@ func TestStepsAndMemory(t *testing.T) {
 		}
 	}
 	if out, err := runScript(t, r, `function F() local n = 0 for i = 1, 100 do n = n + i end return n end`, 1); err != nil || out[0] != int64(5050) {
-		t.Errorf("a short script gave %v, %v", out, err)
+		t.Errorf("a short script returned %v, %v", out, err)
 	}
 }
 

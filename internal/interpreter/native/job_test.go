@@ -71,8 +71,7 @@ conditions:
 	}
 }
 
-// TestJobStatusKeepsTheRules drives a Job through random reports and checks after each what the API server would
-// check before accepting the status.
+// TestJobStatusKeepsTheRules aggregates random reports of a Job, and validates each status as the API server would.
 func TestJobStatusKeepsTheRules(t *testing.T) {
 	start := time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 	stamp := func(t *rapid.T, label string) string {

@@ -20,7 +20,7 @@ func kindOf(t testing.TB, obj *unstructured.Unstructured) kinds.Kind {
 	return kind
 }
 
-// TestOperations fixes which kinds answer what.
+// TestOperations pins the operations that each kind supports.
 func TestOperations(t *testing.T) {
 	const (
 		replicas   = configv1alpha1.InterpreterOperationInterpretReplica
@@ -51,7 +51,7 @@ func TestOperations(t *testing.T) {
 		for _, name := range names {
 			expected[name] = true
 			if !known[name] {
-				t.Errorf("nothing is known of %s", name)
+				t.Errorf("%s is not in the table", name)
 			}
 		}
 		for gvk, kind := range Table {
@@ -109,7 +109,7 @@ func TestReplicas(t *testing.T) {
 	}
 	obj = fixture.Object(t, `{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: prod}, spec: {containers: [{name: a, resources: {requests: {cpu: 2}}}]}}`)
 	if n, requirements, err := pod.Replicas(obj); n != 1 || requirements == nil || requirements.ResourceRequest.Cpu().String() != "2" || err != nil {
-		t.Fatalf("a pod that asks for two cores gave %d, %v, %v", n, requirements, err)
+		t.Fatalf("a pod that requests two cores gave %d, %v, %v", n, requirements, err)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestReviseReplica(t *testing.T) {
 		unchanged()
 		fixture.Equal(t, got.Object["spec"], fixture.Value(t, tc.want))
 		if again, err := kindOf(t, obj).ReviseReplica(got, 7); again != got || err != nil {
-			t.Errorf("revising to the same number made a new object, %v", err)
+			t.Errorf("revising to the same number returned a new object, %v", err)
 		}
 	}
 }

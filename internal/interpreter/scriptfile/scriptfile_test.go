@@ -25,7 +25,7 @@ func written(t *testing.T, scripts map[configv1alpha1.InterpreterOperation]strin
 	return c, file
 }
 
-// What is written, explained and read again is what it was, whatever the scripts are; or else it is not written at all.
+// Scripts are unchanged after they are written with explanations and read again, or else writing fails.
 func TestRoundTrip(t *testing.T) {
 	line := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"", "end", "-- a comment", "---@param obj table", "  return {}", "\t", "---@rule: Retain", "--## x", "x\r"}))
 	rapid.Check(t, func(t *rapid.T) {
@@ -95,7 +95,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// Every rule is explained, with the function that scripts have to define, and only if that is wanted.
+// Explanations are optional. They cover every rule, with the function that its script has to define.
 func TestExplain(t *testing.T) {
 	_, file := written(t, nil)
 	for _, rule := range customization.Rules() {

@@ -96,7 +96,7 @@ func TestAggregateStatus(t *testing.T) {
 			}
 			fixture.Equal(t, got.Object["status"], fixture.Value(t, tc.want))
 			if again, err := kindOf(t, template).AggregateStatus(got, items); err != nil || again != got {
-				t.Errorf("aggregating once more made a new object, %v", err)
+				t.Errorf("aggregating again returned a new object, %v", err)
 			}
 		})
 	}

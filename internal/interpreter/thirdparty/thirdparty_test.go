@@ -22,7 +22,7 @@ func kindOf(t testing.TB, obj *unstructured.Unstructured) kinds.Kind {
 	return kind
 }
 
-// TestOperations fixes which kinds there are and what each answers.
+// TestOperations pins the kinds and the operations that each supports.
 func TestOperations(t *testing.T) {
 	letters := []struct {
 		letter string
@@ -60,7 +60,7 @@ func TestOperations(t *testing.T) {
 	}
 	for name, operations := range want {
 		if byKind[name] != operations {
-			t.Errorf("%s answers %q, want %q", name, byKind[name], operations)
+			t.Errorf("%s supports %q, want %q", name, byKind[name], operations)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func TestReviseAndRetain(t *testing.T) {
 		fixture.Equal(t, any(got.Object), fixture.Value(t, tc.want))
 		same, err := kindOf(t, desired).Retain(desired, fixture.Object(t, `{}`))
 		if err != nil || same != desired {
-			t.Errorf("with nothing to retain got a new object, %v", err)
+			t.Errorf("retaining nothing returned a new object, %v", err)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func serve(t *testing.T, handler http.HandlerFunc) *httptest.Server {
 	return server
 }
 
-// answering returns a server that answers requests the way the contract says.
+// answering returns a server that answers requests as the contract requires.
 func answering(t *testing.T, answer func(*request) *response) *httptest.Server {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -169,7 +169,7 @@ func TestOperations(t *testing.T) {
 	unchanged()
 }
 
-// TestBadAnswers checks that nothing but a proper answer is believed.
+// TestBadAnswers checks that only valid answers are accepted.
 func TestBadAnswers(t *testing.T) {
 	other, jsonPatch := configv1alpha1.PatchType("Merge"), configv1alpha1.PatchTypeJSONPatch
 	negative := int32(-1)
@@ -310,17 +310,17 @@ func TestMistakesInConfiguration(t *testing.T) {
 				t.Fatalf("got %v, want %q", err, tc.want)
 			}
 			if !set.Supports(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Foo"}, configv1alpha1.InterpreterOperationInterpretHealth) {
-				t.Error("a mistaken webhook gave up its operations")
+				t.Error("the operations of an invalid webhook are not supported")
 			}
 			if _, err := set.Health(context.Background(), fixture.Object(t, foo)); err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("using it gave %v", err)
+				t.Errorf("calling it: %v", err)
 			}
 		})
 	}
 	t.Run("unknown authority", func(t *testing.T) {
 		set := newSet(t, server, func(h *configv1alpha1.ResourceInterpreterWebhook) { h.ClientConfig.CABundle = nil })
 		if _, err := set.Health(context.Background(), fixture.Object(t, foo)); err == nil || !strings.Contains(err.Error(), "certificate") {
-			t.Errorf("a server nobody vouches for was trusted: %v", err)
+			t.Errorf("a server with an untrusted certificate was accepted: %v", err)
 		}
 	})
 }
@@ -367,7 +367,7 @@ func TestServicesAndConnections(t *testing.T) {
 	var connections atomic.Int32
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/interpret" {
-			t.Errorf("asked at %s", r.URL.Path)
+			t.Errorf("got a request for %s", r.URL.Path)
 		}
 		var message exchange
 		if err := json.NewDecoder(r.Body).Decode(&message); err != nil {
@@ -402,7 +402,7 @@ func TestServicesAndConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The certificate is not for svc.ns.svc: the connection is made, and refused for that reason.
+	// The certificate is not for svc.ns.svc: the client connects, and then refuses the certificate.
 	if _, err := first.Health(context.Background(), fixture.Object(t, foo)); err == nil || !strings.Contains(err.Error(), "svc.ns.svc") || resolved != 1 {
 		t.Fatalf("got %v after resolving %d times", err, resolved)
 	}
