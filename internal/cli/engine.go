@@ -57,7 +57,7 @@ func checkLoopback(address string) error {
 	return nil
 }
 
-// runUntilSignal runs a part of a federation; being told to stop is not an error.
+// runUntilSignal runs a component of a federation. A signal to stop is not an error.
 func runUntilSignal(ctx context.Context, run func(context.Context) error) error {
 	if err := run(ctx); err != nil && ctx.Err() == nil {
 		return err

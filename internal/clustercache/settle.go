@@ -165,7 +165,7 @@ func (s *Store) keepShadowed(id uint32) {
 // mark sets or removes the stale mark of an object.
 func (s *Store) mark(id, since uint32) {
 	if s.entries.At(id).born == unborn {
-		s.entries.At(id).stale = since // nobody watches what is not shown
+		s.entries.At(id).stale = since // objects that are not shown are not watched
 		return
 	}
 	marked, err := s.copy(id)

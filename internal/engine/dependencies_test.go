@@ -79,7 +79,7 @@ func TestDependenciesFollow(t *testing.T) {
 	delivered(t, "member2", ns, "settings", "k", "2")
 	// The second template does not mount it any more.
 	edit(t, cell, deploymentRef(ns, "web2"), func(d *appsv1.Deployment) { d.Spec.Template.Spec.Volumes = nil })
-	untilGone(t, "nobody needs it", cell, bindingRef(ns, "settings-configmap"))
+	untilGone(t, "it is no longer needed", cell, bindingRef(ns, "settings-configmap"))
 	untilGone(t, "it is removed from member2", members["member2"], configMapRef(ns, "settings"))
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/cellplane/cellplane/internal/ledger"
 )
 
-// ledgerTimeout is how long an engine waits for the ledgers before it goes on without them: the hub may be unreachable.
+// ledgerTimeout is how long an engine waits for the ledgers before it continues without them: the hub may be unreachable.
 const ledgerTimeout = 10 * time.Second
 
 // watchLedgers watches the ledgers until the context ends. It returns when they are known.

@@ -82,7 +82,7 @@ func TestMemberWebhookRejects(t *testing.T) {
 		return meta.IsStatusConditionFalse(b.Status.Conditions, names.BindingFullyApplied) &&
 			len(items) == 2 && items[0].Applied && !items[1].Applied && strings.Contains(items[1].AppliedMessage, words)
 	})
-	told := func(reason string) {
+	expectEvents := func(reason string) {
 		t.Helper()
 		event(t, cell, names.ExecutionNamespace("member2"), names.WorkName("ConfigMap", ns, "refused"), reason)
 		event(t, cell, ns, "refused-configmap", reason)
@@ -90,7 +90,7 @@ func TestMemberWebhookRejects(t *testing.T) {
 			t.Errorf("the template's event does not name the cluster: %s", e.Message)
 		}
 	}
-	told(names.EventSyncFailed)
+	expectEvents(names.EventSyncFailed)
 
 	edit(t, cell, configMapRef(ns, "refused"), func(cm *corev1.ConfigMap) { cm.Data["k"] = "2" })
 	delivered(t, "member1", ns, "refused", "k", "2")
@@ -103,7 +103,7 @@ func TestMemberWebhookRejects(t *testing.T) {
 	until(t, "all is applied", cell, bindingRef(ns, "refused-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
 		return meta.IsStatusConditionTrue(b.Status.Conditions, names.BindingFullyApplied)
 	})
-	told(names.EventSyncSucceed)
+	expectEvents(names.EventSyncSucceed)
 }
 
 // What a member's quota refuses is reported, and applied once the quota allows it.

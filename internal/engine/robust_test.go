@@ -76,7 +76,7 @@ func TestLazyWhileAway(t *testing.T) {
 	missing(t, "an unchanged template", members["member2"], deploymentRef(ns, "same"))
 }
 
-// P24, B6, B7: an unreachable member delays nobody else; what it missed is applied when it is back.
+// P24, B6, B7: an unreachable member delays no other member; what it missed is applied when it is back.
 func TestMemberDoesNotAnswer(t *testing.T) {
 	ns := namespace(t)
 	create(t, policy(ns, "all", []string{"Deployment"}), deployment(ns, "web", 1))

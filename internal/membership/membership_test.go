@@ -559,7 +559,7 @@ func (w *world) testUnjoinWaits(t *testing.T) {
 	testenv.Eventually(t, "it was looked at some times whether it has left", func(context.Context) (bool, error) {
 		select {
 		case err := <-ended:
-			t.Fatalf("nobody waited for the cluster to be drained: %v", err)
+			t.Fatalf("the command did not wait for the cluster to be drained: %v", err)
 		default:
 		}
 		return looked.Load() >= since+3, nil
@@ -589,7 +589,7 @@ func (w *world) testUnjoinWaits(t *testing.T) {
 
 func (w *world) testUnjoinByForce(t *testing.T) {
 	cluster := w.join(t, "gone")
-	cluster.Spec.APIEndpoint = "https://127.0.0.1:1" // nobody listens there
+	cluster.Spec.APIEndpoint = "https://127.0.0.1:1" // no server listens there
 	controllerutil.AddFinalizer(cluster, names.ClusterFinalizer)
 	if err := w.objects.Update(t.Context(), cluster); err != nil {
 		t.Fatal(err)

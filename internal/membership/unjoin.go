@@ -116,11 +116,11 @@ func (h *hub) removeCluster(ctx context.Context, cluster *clusterv1alpha1.Cluste
 	if options.Force {
 		return h.forceOut(ctx, cluster.Name, options.Cells)
 	}
-	patience := options.Timeout
-	if patience == 0 {
-		patience = defaultPatience
+	timeout := options.Timeout
+	if timeout == 0 {
+		timeout = defaultPatience
 	}
-	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
 		left, err := h.cluster(ctx, cluster.Name)
 		return left == nil || left.UID != cluster.UID, err
 	})

@@ -1,7 +1,7 @@
 package merge
 
 // oneOf lists, by type, fields of which an object may have only one. If the federation sets one, another that the
-// member has is removed whoever owns it, or the API server refuses the object.
+// member has is removed regardless of its owner, or the API server refuses the object.
 var oneOf = map[string][]string{
 	"io.k8s.api.core.v1.Probe":                     {"exec", "grpc", "httpGet", "tcpSocket"},
 	"io.k8s.api.core.v1.LifecycleHandler":          {"exec", "httpGet", "sleep", "tcpSocket"},

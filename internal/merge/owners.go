@@ -69,7 +69,7 @@ func below(trees []map[string]any, key string) []map[string]any {
 	return found
 }
 
-// oursAlone reports whether we own the field as a whole and nobody else owns it or anything below it.
+// oursAlone reports whether we own the field as a whole and no other manager owns it or anything below it.
 func (o owners) oursAlone() bool { return whole(o.ours) && len(o.others) == 0 }
 
 // oursBelow reports whether we own the field or anything below it.
@@ -136,7 +136,7 @@ func listItem(key string) (any, bool) {
 	return item, true
 }
 
-// revealed returns the shape of a list as far as managed fields show it: whoever owns items one by one knows their key.
+// revealed returns the shape of a list as far as managed fields show it: a manager that owns single items knows their key.
 // Lists of unknown kinds are merged by it.
 func (o owners) revealed() *listShape {
 	for _, trees := range [][]map[string]any{o.ours, o.others} {

@@ -19,7 +19,7 @@ type shape struct {
 }
 
 type objectShape struct {
-	atomic bool // one value: nobody owns parts of it
+	atomic bool // one value: its parts have no owners
 	fields map[string]*shape
 	values *shape // of fields that have no shape of their own
 }

@@ -62,7 +62,7 @@ func containerOf(obj map[string]any) map[string]any {
 func created(t *testing.T) *member {
 	t.Helper()
 	m := newDeploymentMember()
-	// A create is written as it is; the engine stamps it, which an update of an unstamped manifest makes up for.
+	// The engine stamps a manifest before it creates the object.
 	m.write(t, merge.FieldManager, merge.Stamp(object(t, web), merge.Marks{}))
 	return m
 }

@@ -96,7 +96,7 @@ func TestPausedProcessesHang(t *testing.T) {
 	if err := p.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the process goes on", func() bool { return kernelState(pid) == "S" })
+	waitFor(t, "the process resumes", func() bool { return kernelState(pid) == "S" })
 }
 
 func TestPausedProcessesCanBeStopped(t *testing.T) {

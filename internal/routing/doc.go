@@ -13,5 +13,5 @@
 //   - Absent objects are created in the new cell.
 //
 // Cells refuse writes that carry an outdated epoch, writes to frozen objects and creations in the old cell. A refused write is routed
-// again. Nobody refuses reads, so an absent object or a complete list counts only after the cell has confirmed the epoch.
+// again. Cells never refuse reads, so an absent object or a complete list counts only after the cell has confirmed the epoch.
 package routing

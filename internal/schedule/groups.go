@@ -19,7 +19,7 @@ const (
 )
 
 // run tries the groups in use first. A search over several fields may have several results, and an existing one
-// must not be given up for another.
+// must not be replaced by another.
 func (s *groupSearch) run(eligible []*candidate) ([]*candidate, *Failure) {
 	if len(s.c.spread.fields) > 1 && !s.c.request.Fresh {
 		if selected := s.stay(eligible); selected != nil {

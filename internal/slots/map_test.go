@@ -187,14 +187,14 @@ func TestStatesAndWeights(t *testing.T) {
 			cells[i+1].TargetWeight = rapid.Int32Range(0, 20).Draw(t, "target")
 		}
 		m := mustCompileRapid(t, cells)
-		settled := slices.DeleteFunc(slices.Clone(cells), func(c Cell) bool { return c.State == Out || c.State == Failed })
-		for i := range settled {
-			settled[i].State = Normal
-			if settled[i].TargetWeight != 0 {
-				settled[i].Weight, settled[i].TargetWeight = settled[i].TargetWeight, 0
+		final := slices.DeleteFunc(slices.Clone(cells), func(c Cell) bool { return c.State == Out || c.State == Failed })
+		for i := range final {
+			final[i].State = Normal
+			if final[i].TargetWeight != 0 {
+				final[i].Weight, final[i].TargetWeight = final[i].TargetWeight, 0
 			}
 		}
-		after := mustCompileRapid(t, settled)
+		after := mustCompileRapid(t, final)
 		for slot := range Slot(Count) {
 			r := m.Route(slot)
 			for _, side := range []struct {

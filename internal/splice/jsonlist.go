@@ -120,7 +120,7 @@ func (w *jsonWriter) open(array string) {
 	_ = w.WriteByte('[')
 }
 
-// element writes an object. Its error ends a merge that nobody reads.
+// element writes an object. Its error ends a merge whose output is not read.
 func (w *jsonWriter) element(raw []byte) error {
 	if w.elements > 0 {
 		_ = w.WriteByte(',')

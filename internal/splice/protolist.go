@@ -166,7 +166,7 @@ func (w *protoWriter) head(typeMeta []byte, metadata Metadata, size int) {
 	_, _ = w.Write(head)
 }
 
-// item writes an object. Its error ends a merge that nobody reads.
+// item writes an object. Its error ends a merge whose output is not read.
 func (w *protoWriter) item(raw []byte) error {
 	w.scratch = protowire.AppendTag(w.scratch[:0], objbytes.ListItems, protowire.BytesType)
 	w.scratch = protowire.AppendVarint(w.scratch, uint64(len(raw)))

@@ -39,7 +39,7 @@ func (c *measuredCell) alone(ctx context.Context, o *options, out io.Writer) err
 	if err != nil {
 		return err
 	}
-	picture, err := cell.New(c.cell, cell.Options{Name: "cell-a"})
+	view, err := cell.New(c.cell, cell.Options{Name: "cell-a"})
 	if err != nil {
 		return err
 	}
@@ -47,11 +47,11 @@ func (c *measuredCell) alone(ctx context.Context, o *options, out io.Writer) err
 	if err != nil {
 		return err
 	}
-	plan := scheduler.New(picture, events.NewRecorder(ctx, client), scheduler.Options{Ledger: store})
+	plan := scheduler.New(view, events.NewRecorder(ctx, client), scheduler.Options{Ledger: store})
 	var running errgroup.Group
 	defer func() { cancel(); _ = running.Wait() }()
 	running.Go(func() error { store.Run(ctx); return nil })
-	if err := picture.Start(ctx); err != nil {
+	if err := view.Start(ctx); err != nil {
 		return err
 	}
 	<-store.Synced()

@@ -151,9 +151,9 @@ func (w *world) plan(p placement, spec *workv1alpha2.ResourceBindingSpec, i int)
 	if err != nil {
 		return err
 	}
-	room, growth := ledger.Estimators(func(cluster string) *ledger.Account { return w.accounts[cluster] }, pod)
+	capacity, growth := ledger.Estimators(func(cluster string) *ledger.Account { return w.accounts[cluster] }, pod)
 	_, err = schedule.Plan(schedule.Request{
-		Spec: spec, UID: types.UID(fmt.Sprint(i)), Snapshot: w.snapshot, Estimators: []schedule.Estimator{room}, Growth: growth, Profile: p.profile,
+		Spec: spec, UID: types.UID(fmt.Sprint(i)), Snapshot: w.snapshot, Estimators: []schedule.Estimator{capacity}, Growth: growth, Profile: p.profile,
 	}, nil)
 	return err
 }

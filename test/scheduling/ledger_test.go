@@ -71,7 +71,7 @@ func TestNoOvercommitBetweenCells(t *testing.T) {
 	}
 	wait.Wait()
 
-	settled := func() (placed map[string]int32, waiting []ctrlclient.ObjectKey) {
+	decisions := func() (placed map[string]int32, waiting []ctrlclient.ObjectKey) {
 		testenv.Eventually(t, "all workloads have a decision", func(ctx context.Context) (bool, error) {
 			placed, waiting = map[string]int32{}, nil
 			for _, at := range worlds {
@@ -106,22 +106,22 @@ func TestNoOvercommitBetweenCells(t *testing.T) {
 		})
 		return placed, waiting
 	}
-	_, waiting := settled()
+	_, waiting := decisions()
 	if want := 2*workloads - clusters*nodes*4/replicas; len(waiting) != want {
 		t.Errorf("%d workloads wait, want %d", len(waiting), want)
 	}
-	promised := int32(0)
+	reserved := int32(0)
 	for _, name := range w.clusters {
 		l := &cellplanev1alpha1.ClusterLedger{}
 		if err := hub.Get(t.Context(), ctrlclient.ObjectKey{Name: w.full(name)}, l); err != nil {
 			t.Fatal(err)
 		}
 		for i := range l.Reservations {
-			promised += l.Reservations[i].Total
+			reserved += l.Reservations[i].Total
 		}
 	}
-	if promised != clusters*nodes*4 {
-		t.Errorf("the ledgers reserve %d replicas, want %d", promised, clusters*nodes*4)
+	if reserved != clusters*nodes*4 {
+		t.Errorf("the ledgers reserve %d replicas, want %d", reserved, clusters*nodes*4)
 	}
 
 	// One workload is deleted; another takes its capacity.
@@ -141,7 +141,7 @@ func TestNoOvercommitBetweenCells(t *testing.T) {
 		}
 	}
 	testenv.Eventually(t, "one workload less waits", func(context.Context) (bool, error) {
-		_, now := settled()
+		_, now := decisions()
 		return len(now) == len(waiting)-1, fmt.Errorf("%d wait", len(now))
 	})
 }

@@ -147,18 +147,18 @@ func TestComponents(t *testing.T) {
 	if err := hub.Get(t.Context(), ctrlclient.ObjectKey{Name: w.full("large-nodes")}, l); err != nil {
 		t.Fatal(err)
 	}
-	promised := map[string]int32{}
+	reserved := map[string]int32{}
 	for _, r := range l.Reservations {
 		if r.Workload.Name == "train" {
-			promised[r.Component] = r.Total
+			reserved[r.Component] = r.Total
 		}
 	}
-	if len(promised) != 2 {
-		t.Errorf("the ledger reserves %v", promised)
+	if len(reserved) != 2 {
+		t.Errorf("the ledger reserves %v", reserved)
 	}
 	for name, share := range shares {
-		if promised[name] != share {
-			t.Errorf("the ledger reserves %v, %v are placed", promised, shares)
+		if reserved[name] != share {
+			t.Errorf("the ledger reserves %v, %v are placed", reserved, shares)
 		}
 	}
 

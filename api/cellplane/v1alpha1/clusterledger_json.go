@@ -66,8 +66,8 @@ type plainReservation Reservation
 // MarshalJSON implements json.Marshaler. It keeps the fields of reservations out of the schema.
 func (r Reservation) MarshalJSON() ([]byte, error) { return json.Marshal(plainReservation(r)) }
 
-// UnmarshalJSON implements json.Unmarshaler. It never fails, as no schema keeps out what makes no sense: one promise that
-// nobody understands must not keep anybody from reading the others.
+// UnmarshalJSON implements json.Unmarshaler. It never fails, as no schema validates reservations: one that cannot
+// be read must not prevent reading the others.
 func (r *Reservation) UnmarshalJSON(data []byte) error {
 	*r = Reservation{}
 	err := json.Unmarshal(data, (*plainReservation)(r))

@@ -31,7 +31,7 @@ func TestLedgerNodesText(t *testing.T) {
 	}
 }
 
-// A promise that makes no sense is told from others, and does not keep them from being read.
+// An invalid reservation is marked as unreadable. The others are read.
 func TestUnreadableReservations(t *testing.T) {
 	const sound = `{"holder":"a","workload":{"kind":"Deployment","namespace":"default","name":"web"},"total":3,"pods":[{"class":"c","count":3}],"requests":{"cpu":"1"},"expires":"2030-01-02T03:04:05Z"}`
 	for _, wrong := range []string{
@@ -47,12 +47,12 @@ func TestUnreadableReservations(t *testing.T) {
 	} {
 		var l ClusterLedger
 		if err := json.Unmarshal([]byte(`{"reservations":[`+sound+`,`+wrong+`,`+sound+`]}`), &l); err != nil {
-			t.Errorf("with %s among the promises: %v", wrong, err)
+			t.Errorf("with %s among the reservations: %v", wrong, err)
 			continue
 		}
 		for i, r := range l.Reservations {
 			if i == 1 && (r.Unreadable == "" || len(r.Pods) != 0 || r.Total != 0) || i != 1 && (r.Unreadable != "" || r.Total != 3) {
-				t.Errorf("with %s among the promises, that at %d is read as %+v", wrong, i, r)
+				t.Errorf("with %s among the reservations, number %d is read as %+v", wrong, i, r)
 			}
 		}
 	}

@@ -27,7 +27,7 @@ func pick(r *rand.Rand, from []string) string { return from[r.IntN(len(from))] }
 // word tells the ith of something apart from all others.
 func word(r *rand.Rand, i int) string { return fmt.Sprintf("%s%d", letters(r, 2), i) }
 
-// letters are as the API server makes up for generated names.
+// letters returns random letters as in the names that API servers generate.
 func letters(r *rand.Rand, n int) string {
 	const alphabet = "bcdfghjklmnpqrstvwxz2456789"
 	b := make([]byte, n)

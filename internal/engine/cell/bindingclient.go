@@ -53,7 +53,7 @@ func (c *BindingClient) Create(ctx context.Context, binding *workv1alpha2.Resour
 // Update updates all but the status of a binding, unless it has changed since it was read.
 func (c *BindingClient) Update(ctx context.Context, binding *workv1alpha2.ResourceBinding) (*workv1alpha2.ResourceBinding, error) {
 	body := *binding
-	// Nobody needs the managed fields of bindings. An empty entry stops the API server from tracking them.
+	// The managed fields of bindings are not used. An empty entry stops the API server from tracking them.
 	body.ManagedFields = []metav1.ManagedFieldsEntry{{}}
 	return c.write(ctx, "updating", "PUT", &body, binding.Name)
 }

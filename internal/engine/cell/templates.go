@@ -43,7 +43,7 @@ type watchedKind struct {
 	refused <-chan struct{}
 }
 
-// mostRefusals is how often the cell may refuse to list a kind before Start goes on without it.
+// mostRefusals is how often the cell may refuse to list a kind before Start continues without it.
 const mostRefusals = 3
 
 func newTemplates(c *Cell, options Options) *Templates {

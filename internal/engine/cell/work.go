@@ -237,7 +237,7 @@ func (w *Work) updated(wanted *metav1.ObjectMeta) metav1.ObjectMeta {
 	meta := metav1.ObjectMeta{
 		Namespace: w.Namespace, Name: w.Name, UID: w.UID, ResourceVersion: w.Version, Finalizers: w.Finalizers,
 		Labels: map[string]string{}, Annotations: map[string]string{},
-		// Nobody needs the managed fields of Works. An empty entry stops the API server from tracking them.
+		// The managed fields of Works are not used. An empty entry stops the API server from tracking them.
 		ManagedFields: []metav1.ManagedFieldsEntry{{}},
 	}
 	if !slices.Contains(meta.Finalizers, names.ExecutionFinalizer) {

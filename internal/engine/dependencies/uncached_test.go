@@ -34,11 +34,11 @@ func TestUncached(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	picture, err := cell.New(server.RESTConfig(), cell.Options{Name: "cell-a"})
+	view, err := cell.New(server.RESTConfig(), cell.Options{Name: "cell-a"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := picture.Start(t.Context()); err != nil {
+	if err := view.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	remote, err := cell.NewBindingClient(server.RESTConfig())
@@ -52,7 +52,7 @@ func TestUncached(t *testing.T) {
 		b := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{names.ResourceBindingPermanentIDLabel: "an-id"}}}
 		b.Spec.PropagateDeps = true
 		b.Spec.Resource = workv1alpha2.ObjectReference{APIVersion: apiVersion, Kind: kind, Namespace: namespace, Name: name}
-		created, err := picture.CreateBinding(t.Context(), b)
+		created, err := view.CreateBinding(t.Context(), b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func TestUncached(t *testing.T) {
 	}
 	reconcile := func(needing *workv1alpha2.ResourceBinding, references ...configv1alpha1.DependentObjectReference) {
 		t.Helper()
-		if err := dependencies.New(picture, nil, refersTo(references), nil).Reconcile(t.Context(), cell.Key{Namespace: namespace, Name: needing.Name}); err != nil {
+		if err := dependencies.New(view, nil, refersTo(references), nil).Reconcile(t.Context(), cell.Key{Namespace: namespace, Name: needing.Name}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -82,9 +82,9 @@ func TestUncached(t *testing.T) {
 	// The binding now names a template that is not cached.
 	edit := func(change func(*workv1alpha2.ResourceBinding)) {
 		t.Helper()
-		now := picture.Binding(cell.Key{Namespace: namespace, Name: needing.Name}).DeepCopy()
+		now := view.Binding(cell.Key{Namespace: namespace, Name: needing.Name}).DeepCopy()
 		change(now)
-		if _, err := picture.UpdateBinding(t.Context(), now); err != nil {
+		if _, err := view.UpdateBinding(t.Context(), now); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -96,9 +96,9 @@ func TestUncached(t *testing.T) {
 
 	// The kind is not served.
 	edit(func(b *workv1alpha2.ResourceBinding) { b.Spec.Resource.Name = "seen" })
-	other := picture.Binding(cell.Key{Namespace: namespace, Name: "needed-configmap"}).DeepCopy()
+	other := view.Binding(cell.Key{Namespace: namespace, Name: "needed-configmap"}).DeepCopy()
 	other.Spec.Resource.APIVersion, other.Spec.Resource.Kind = "unserved.example/v1", "Widget"
-	if _, err := picture.UpdateBinding(t.Context(), other); err != nil {
+	if _, err := view.UpdateBinding(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}
 	reconcile(needing, reference("unserved.example/v1", "Widget", "needed"))

@@ -28,11 +28,11 @@ func TestUnreachableMember(t *testing.T) {
 	if _, err := server.Client(t).AppsV1().Deployments(namespace).Create(t.Context(), web, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	picture, err := cell.New(server.RESTConfig(), cell.Options{Name: "cell-a"})
+	view, err := cell.New(server.RESTConfig(), cell.Options{Name: "cell-a"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := picture.Start(t.Context()); err != nil {
+	if err := view.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	cluster := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "absent"}, Spec: clusterv1alpha1.ClusterSpec{APIEndpoint: "https://127.0.0.1:1"}}
@@ -41,7 +41,7 @@ func TestUnreachableMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer absent.Close()
-	pending := InMembers(picture, func(string) (*fleet.Member, error) { return absent, nil })
+	pending := InMembers(view, func(string) (*fleet.Member, error) { return absent, nil })
 	b := &workv1alpha2.ResourceBinding{}
 	b.Spec.Resource = workv1alpha2.ObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Namespace: namespace, Name: "web"}
 	if _, err := pending(t.Context(), "absent", b, time.Minute); err == nil {

@@ -93,9 +93,9 @@ func newCatalog(hub documents, cells []documents, expose func(schema.GroupResour
 		announced = announced.withMetrics()
 	}
 	c.announcements = announced.handlers()
-	var told []schema.GroupVersionResource
-	announced.each(func(r Resource) { told = append(told, r.GroupVersionResource) })
-	c.Announced = NewAnnounced(told...)
+	var resources []schema.GroupVersionResource
+	announced.each(func(r Resource) { resources = append(resources, r.GroupVersionResource) })
+	c.Announced = NewAnnounced(resources...)
 	return c
 }
 

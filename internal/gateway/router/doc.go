@@ -10,7 +10,7 @@
 //   - An object is looked up in the new cell, then in the old one, then in the new one again.
 //   - Cells refuse writes that carry an outdated epoch, writes to frozen objects and creations in the old cell (package fence). A refused
 //     write is routed again, within a bound.
-//   - Nobody refuses reads. That an object is absent, or that a list is complete, counts only after the cell has confirmed the epoch
+//   - Cells never refuse reads. That an object is absent, or that a list is complete, counts only after the cell has confirmed the epoch
 //     (confirm.go).
 //   - Lists and watches read the new cell before the old one and show each object once, by the labels and annotations of the mover
 //     (shown.go, moves.go and package watchmerge). Positions are carried forward from one topology to the next.

@@ -49,7 +49,7 @@ func TestBackupCellTakesOver(t *testing.T) {
 		without[failing].State, without[failing].TargetWeight = slots.Failed, 0
 		after, err := slots.Compile(2, without)
 		if err != nil {
-			return // nobody is left to take over
+			return // no cell is left to take over
 		}
 		for i := range 200 {
 			object := template(nil, fmt.Sprintf("web-%d", i))

@@ -80,7 +80,7 @@ func (s *source) serve(ctx context.Context, i slots.Index, c *comparison, revisi
 			return c.err
 		}
 		klog.FromContext(ctx).V(1).Info("comparing a backup cell failed, retrying", "cell", s.store.Cell, "backupCell", p.target.Cell, "err", c.err)
-		once() // nobody waits for an unreachable cell
+		once() // others do not wait for an unreachable cell
 		select {
 		case <-ctx.Done():
 			return nil

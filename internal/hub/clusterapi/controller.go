@@ -125,7 +125,7 @@ func (c *Controller) identify(ctx context.Context) bool {
 }
 
 // review queues all clusters once the management cluster has been listed, and periodically. That covers clusters that were
-// deleted while nobody watched, and those that left the federation though they still exist.
+// deleted while no controller watched, and those that left the federation though they still exist.
 func (c *Controller) review(ctx context.Context) {
 	select {
 	case <-ctx.Done():

@@ -257,11 +257,11 @@ func (w *world) testVolumes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	room := func(want int64) {
+	capacity := func(want int64) {
 		t.Helper()
 		w.untilRoom(t, pod, want)
 	}
-	room(12) // three nodes of 32 processors
+	capacity(12) // three nodes of 32 processors
 	if _, err := volumes.Create(t.Context(), local, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -269,11 +269,11 @@ func (w *world) testVolumes(t *testing.T) {
 	if _, err := claims.Create(t.Context(), claim, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	room(4)
+	capacity(4)
 	if err := claims.Delete(t.Context(), "data", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	room(12)
+	capacity(12)
 	if err := volumes.Delete(t.Context(), "local", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +282,7 @@ func (w *world) testVolumes(t *testing.T) {
 // untilRoom waits until the ledger of a member has free capacity for a number of pods.
 func (w *world) untilRoom(t *testing.T, pod *simulate.Pod, want int64) {
 	t.Helper()
-	testenv.Eventually(t, fmt.Sprintf("there is room for %d pods with their volumes", want), func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, fmt.Sprintf("there is capacity for %d pods with their volumes", want), func(ctx context.Context) (bool, error) {
 		l := &cellplanev1alpha1.ClusterLedger{}
 		if err := w.objects.Get(ctx, client.ObjectKey{Name: "member1"}, l); err != nil {
 			return false, err

@@ -115,7 +115,7 @@ func TestSpaceIsMadeAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, "the empty namespace is let go", func(ctx context.Context) (bool, error) {
+	testenv.Eventually(t, "the empty namespace is finalized", func(ctx context.Context) (bool, error) {
 		return e.finalize(ctx, space.Name)
 	})
 	testenv.Eventually(t, "cluster "+cluster.Name+" has a space again", func(ctx context.Context) (bool, error) {

@@ -100,7 +100,7 @@ func (p *Promotion) run(ctx context.Context) (Promoted, error) {
 			return done, err
 		}
 	}
-	// 3. Activate everything. Where a change goes on, the mover does that.
+	// 3. Activate everything. Where a change is in progress, the mover does that.
 	for _, part := range []func(relative string) bool{isBinding, isOther} {
 		if err := everywhere(ctx, cells, func(ctx context.Context, _ int, cell *cellstore.Store) error { return p.activate(ctx, cell, part) }); err != nil {
 			return done, err

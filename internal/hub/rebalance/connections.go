@@ -25,7 +25,7 @@ type connection struct {
 	store   *cellstore.Store
 	fence   *fence.Cell
 	reader  *reader
-	legible legible // for whoever works on a change
+	legible legible // for checkEncryption
 }
 
 // Store returns the connection to the store of a cell. The caller must not close it.

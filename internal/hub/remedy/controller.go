@@ -49,7 +49,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	before := cluster.DeepCopy()
 	cluster.Status.RemedyActions = wanted
-	// The patch contains only this field, which nobody else writes.
+	// The patch contains only this field, which no other component writes.
 	if err := c.client.Status().Patch(ctx, cluster, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("writing the remedy actions of cluster %s: %w", cluster.Name, err)
 	}

@@ -246,7 +246,7 @@ func (m *machine) stringGmatch(l *glua.LState) int {
 			return 1
 		}
 		ms := m.matcher(l, s, pattern)
-		ms.anchored = false // in gmatch a caret is an ordinary character, but nobody relies on that
+		ms.anchored = false // in gmatch a caret is an ordinary character, but no script relies on that
 		from, to, ok := ms.search(next)
 		if !ok {
 			next = len(s) + 1

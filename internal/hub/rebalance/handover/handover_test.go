@@ -121,8 +121,8 @@ func scanStatus(t *testing.T, d *datadriven.TestData, key string) Status {
 	return Absent
 }
 
-// TestNothingIsLost has clients and engines write, answers be lost, movers crash and changes be turned back at
-// random, while the actions of a mover are done in any order. A mover that is left alone finishes, and everything is
+// TestNothingIsLost lets clients and engines write, loses answers, crashes movers and aborts changes at random, while
+// the actions of a mover are done in any order. A mover that is left alone finishes, and everything is
 // in use in the new cell.
 func TestNothingIsLost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

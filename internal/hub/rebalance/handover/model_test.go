@@ -13,11 +13,11 @@ import (
 type world struct {
 	cells [2]map[string]*held
 	old   int // the cell that the slot leaves
-	// acked is the last version that a client was told is stored, by key. A deleted object has none.
+	// acked is the last version that was acknowledged to a client, by key. A deleted object has none.
 	acked map[string]int
 	// late are bindings that the engine has stored after it should have seen that their template is frozen.
 	late map[string]bool
-	// activated are the objects that movers of this change have activated, and nobody has replaced since.
+	// activated are the objects that movers of this change have activated, and that were not replaced since.
 	activated map[string]bool
 	version   int
 
@@ -317,7 +317,7 @@ func (w *world) check() error {
 			return fmt.Errorf("%s: version %d is lost", name(key), w.acked[key])
 		}
 		if at >= 0 && w.at(at, key).version != w.acked[key] {
-			return fmt.Errorf("%s: clients read version %d, and were told %d", name(key), w.at(at, key).version, w.acked[key])
+			return fmt.Errorf("%s: clients read version %d, but %d was acknowledged", name(key), w.at(at, key).version, w.acked[key])
 		}
 		committed = committed || w.at(w.old, key).status == Moved
 		if err := w.checkDependents(key); err != nil {

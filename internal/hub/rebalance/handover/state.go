@@ -62,7 +62,7 @@ type State struct {
 // Next returns the next step of an object. It depends on the state alone, not on how the state was reached, and is
 // defined for every state, including those that should not occur.
 //
-// Two frozen objects are the same object: one was copied from the other, and nobody else can change either. So it
+// Two frozen objects are the same object: one was copied from the other, and nothing else can change either. So it
 // does not matter which one was the original, and a change that is reversed continues in the other direction.
 func (s State) Next() Step {
 	switch s.Old {
