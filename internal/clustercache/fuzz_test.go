@@ -87,7 +87,7 @@ func FuzzVersion(f *testing.F) {
 			t.Fatalf("%d was never issued and is not expired", version)
 		}
 		if version == 0 {
-			return // means the current version
+			return // 0 means the current version
 		}
 		watcher, err := store.Watch(clustercache.WatchOptions{From: version})
 		if err == nil {

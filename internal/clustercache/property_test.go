@@ -419,7 +419,7 @@ func (i *informer) catchUp(t *rapid.T, w *world) {
 	for {
 		event, err := i.watcher.Pending()
 		if err != nil {
-			// One step makes fewer events than the history holds.
+			// One step causes fewer events than the history holds.
 			t.Fatal(err)
 		}
 		if event == nil {

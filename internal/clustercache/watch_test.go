@@ -247,7 +247,7 @@ func TestForeignVersions(t *testing.T) {
 }
 
 func TestAsInOneCluster(t *testing.T) {
-	// Two clusters have the same name. One object is shown; once it is deleted, the other is shown as a new object.
+	// Two clusters have a pod of the same name. One is shown; once it is deleted, the other is shown as a new object.
 	store := newStore(t, clustercache.Options{})
 	created := func(at int64) func(*corev1.Pod) {
 		return func(pod *corev1.Pod) {

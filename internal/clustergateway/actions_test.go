@@ -59,7 +59,7 @@ func (w *world) checkConcurrency(t *testing.T, client kubernetes.Interface, name
 	}
 	for what, err := range map[string]error{
 		"an update": update(old), "a patch": patch(old.ResourceVersion), "a deletion": remove(old.ResourceVersion),
-		"an update of a version that nobody gave": update(withVersion(old, "1234567890123456789")),
+		"an update with an unknown version": update(withVersion(old, "1234567890123456789")),
 	} {
 		if !apierrors.IsConflict(err) {
 			t.Errorf("%s based on an old view: %v, want a conflict", what, err)
@@ -284,11 +284,11 @@ func testKubectl(t *testing.T, w *world) {
 		said := w.kubectl.Must(t, test.args...)
 		for _, want := range test.want {
 			if !strings.Contains(said, want) {
-				t.Errorf("kubectl %s does not say %q:\n%s", strings.Join(test.args, " "), want, said)
+				t.Errorf("kubectl %s does not print %q:\n%s", strings.Join(test.args, " "), want, said)
 			}
 		}
 		if test.not != "" && strings.Contains(said, test.not) {
-			t.Errorf("kubectl %s says %q:\n%s", strings.Join(test.args, " "), test.not, said)
+			t.Errorf("kubectl %s prints %q:\n%s", strings.Join(test.args, " "), test.not, said)
 		}
 	}
 	if _, err := w.members[1].CoreV1().Pods(namespace).Get(t.Context(), "two", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -300,7 +300,7 @@ func testKubectl(t *testing.T, w *world) {
 	cancel()
 	<-ended
 	if said := watched.String(); strings.Count(said, "CLUSTER") != 1 || strings.Count(said, "two ") < 2 {
-		t.Errorf("kubectl get -w said:\n%s", said)
+		t.Errorf("kubectl get -w printed:\n%s", said)
 	}
 }
 
@@ -311,7 +311,7 @@ func testDrain(t *testing.T, w *world) {
 	node := w.eventuallyPod(t, "the pod runs", namespace, "one", running).Spec.NodeName
 	said := w.kubectl.Must(t, "drain", node, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--pod-selector", "!unknown")
 	if !strings.Contains(said, "drained") {
-		t.Errorf("kubectl drain said:\n%s", said)
+		t.Errorf("kubectl drain printed:\n%s", said)
 	}
 	w.eventuallyPod(t, "the pod is gone", namespace, "one", gone)
 	drained, err := w.members[0].CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})

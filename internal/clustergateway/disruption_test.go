@@ -160,7 +160,7 @@ func testReregistration(t *testing.T, w *world) {
 	}
 	w.changed(t, followers, namespace, 0, "after-the-registration")
 	for _, f := range followers {
-		f.eventually(t, "what was deleted meanwhile is gone", func(held map[string]metav1.Object) bool { return len(held) == 5 && held["pod-2"] == nil })
+		f.eventually(t, "the deleted pod is gone", func(held map[string]metav1.Object) bool { return len(held) == 5 && held["pod-2"] == nil })
 	}
 	expectDeletions(t, followers, 1)
 }

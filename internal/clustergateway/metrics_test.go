@@ -24,7 +24,7 @@ func testMetrics(t *testing.T, w *world) {
 	namespace := w.namespace(t, "metrics")
 	out := &kubectltest.Output{}
 	if err := w.kubectl.To(t.Context(), t, out, "", "top", "pods", "-A"); err == nil || !strings.Contains(out.String(), "Metrics API not available") {
-		t.Errorf("without metrics kubectl top said %v: %s", err, out)
+		t.Errorf("without metrics kubectl top returned %v: %s", err, out)
 	}
 	for i, pod := range []string{"one", "two"} {
 		w.putMetrics(t, i, namespace, pod)
@@ -42,7 +42,7 @@ func testMetrics(t *testing.T, w *world) {
 		return err == nil && strings.Contains(said, "one") && strings.Contains(said, "two") && strings.Contains(said, "250m"), err
 	})
 	if said := w.kubectl.Must(t, "top", "pod", "two", "-n", namespace); !strings.Contains(said, "250m") || strings.Contains(said, "one") {
-		t.Errorf("kubectl top pod two said:\n%s", said)
+		t.Errorf("kubectl top pod two printed:\n%s", said)
 	}
 }
 

@@ -121,7 +121,8 @@ func checkSharedCollision(t *testing.T, w *world) {
 func checkSharedMoves(t *testing.T, w *world) {
 	const rounds = 12
 	namespace := w.namespace(t, "shares-moves")
-	// Which of two pods created in the same second is shown depends on their clusters, so the shown member changes in every round or every other round.
+	// Which of two pods created in the same second is shown depends on their clusters, so the shown member changes in every
+	// round or every other round.
 	last := w.unscheduled(t, 0, namespace, "web-0")
 	w.eventuallyPod(t, "the first is shown", namespace, "web-0", in("member1"))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

@@ -266,7 +266,7 @@ func FuzzProtoEvent(f *testing.F) {
 		version := strings.Repeat("1", 300)
 		out := event.Append(nil, version)
 		if int(binary.BigEndian.Uint32(out)) != len(out)-4 {
-			t.Fatalf("a frame of %d bytes says %d", len(out)-4, binary.BigEndian.Uint32(out))
+			t.Fatalf("a frame of %d bytes has the length prefix %d", len(out)-4, binary.BigEndian.Uint32(out))
 		}
 		again, err := ParseEvent(out[4:], Protobuf)
 		if err != nil || again.Type != event.Type || again.Object.Key() != event.Object.Key() || (event.Type != Error && again.Object.ResourceVersion != version) {

@@ -270,11 +270,11 @@ func TestMergeRefusesBrokenProtobuf(t *testing.T) {
 		"JSON, choosing":          {broken: []byte(`{"items":[]}`), choose: anywhere},
 		"cut":                     {broken: good[:len(good)-20]},
 		"cut, choosing":           {broken: good[:len(good)-20], choose: anywhere},
-		"something behind":        {broken: append(slices.Clone(good), 0x2a, 1, 'x')},
+		"trailing bytes":          {broken: append(slices.Clone(good), 0x2a, 1, 'x')},
 		"encoded once more":       {broken: append(slices.Clone(good), 0x1a, 1, 'x')},
 		"encoded, choosing":       {broken: append(slices.Clone(good), 0x1a, 1, 'x'), choose: anywhere},
 		"out of order, choosing":  {broken: unordered, choose: anywhere},
-		"pages nobody asked for":  {broken: paged},
+		"an unrequested page":     {broken: paged},
 		"a list of great length":  {broken: []byte("k8s\x00\x0a\x00\x12\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x0a\x00")},
 		"an object of great size": {broken: []byte("k8s\x00\x0a\x00\x12\xff\xff\xff\x7f\x0a\x00\x12\xff\xff\xff\x7f")},
 	} {
@@ -321,7 +321,7 @@ func TestMergeRefusesBrokenLists(t *testing.T) {
 		"trailing comma":    `{"items":[{"metadata":{"name":"b"}},]}`,
 		"missing comma":     `{"items":[{"metadata":{"name":"b"}}{"metadata":{"name":"c"}}]}`,
 		"key is a number":   `{1:2}`,
-		"nested for ever":   `{"items":[` + strings.Repeat("[", 20000),
+		"nested too deeply": `{"items":[` + strings.Repeat("[", 20000),
 		"bad count":         `{"metadata":{"remainingItemCount":"x"},"items":[]}`,
 		"object too large":  `{"items":[{"metadata":{"name":"` + strings.Repeat("x", 1<<17) + `"}}]}`,
 		"string never ends": `{"items":[{"metadata":{"name":"` + strings.Repeat(`\"`, 1000),
@@ -455,7 +455,7 @@ func FuzzMergeJSON(f *testing.F) {
 		}
 		var list struct{ Items []json.RawMessage }
 		if err := json.Unmarshal(out.Bytes(), &list); err != nil || len(list.Items) != p.Items {
-			t.Fatalf("%v; %d items, the page says %d", err, len(list.Items), p.Items)
+			t.Fatalf("%v; %d items, the page reports %d", err, len(list.Items), p.Items)
 		}
 	})
 }

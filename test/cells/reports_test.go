@@ -191,7 +191,7 @@ func (w *world) checkMoveReported() {
 	w.waitSettledCondition(metav1.ConditionFalse, "Moving", "leave cell-c")
 }
 
-// checkHeldWriteReported writes to a frozen object that nobody moves on, and checks that the metrics of the gateway report the held
+// checkHeldWriteReported writes to a frozen object that no mover processes, and checks that the metrics of the gateway report the held
 // request, and then its refusal.
 func (w *world) checkHeldWriteReported(path string) {
 	w.Helper()

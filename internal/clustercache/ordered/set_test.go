@@ -10,7 +10,7 @@ import (
 	"github.com/cellplane/cellplane/internal/clustercache/ordered"
 )
 
-// descending is an order other than that of the numbers.
+// descending is an order that differs from the numeric one.
 func descending(a, b uint32) int { return cmp.Compare(b, a) }
 
 func TestSetIsInOrder(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// forgetful makes the next resumed watch expire.
+// forgetful makes the next resumed watch expire if forgets is set.
 type forgetful struct {
 	http.RoundTripper
 	mu      sync.Mutex

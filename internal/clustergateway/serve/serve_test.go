@@ -50,8 +50,8 @@ func ask(t testing.TB, server http.Handler, path string, header ...string) *http
 	return answer
 }
 
-// TestVersionsThatHaveLeftTheHistory uses a version of this server that has left the history. Only requests for
-// exactly that version fail.
+// TestVersionsThatHaveLeftTheHistory uses a version of this server that has left the history. Only requests that
+// need exactly that version fail.
 func TestVersionsThatHaveLeftTheHistory(t *testing.T) {
 	server, store := newServer(t)
 	feed := store.Feed("m1")

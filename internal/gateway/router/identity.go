@@ -21,8 +21,8 @@ type identity struct {
 
 var errMalformed = errors.New("the body is not an object")
 
-// readIdentity reads the name of an object exactly as API servers do: otherwise the object would be created in a cell that is not
-// searched for it. It refuses ambiguous bodies. A body that cannot be decoded has no name; the API server refuses it. The error can be written as
+// readIdentity reads the name of an object exactly as API servers do: otherwise the object would be created in the wrong cell.
+// It refuses ambiguous bodies. A body that cannot be decoded has no name; the API server refuses it. The error can be written as
 // it is.
 func readIdentity(mediaType string, body []byte) (identity, error) {
 	switch mediaType {

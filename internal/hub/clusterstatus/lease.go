@@ -24,8 +24,8 @@ func (c *collector) monitorLease(ctx context.Context) error {
 		return fmt.Errorf("reading the lease of cluster %s: %w", c.name, err)
 	}
 	return c.write(ctx, func(cluster *clusterv1alpha1.Cluster) {
-		if silent := c.silence(time.Now(), cluster, lease); silent != nil {
-			meta.SetStatusCondition(&cluster.Status.Conditions, *silent)
+		if condition := c.silence(time.Now(), cluster, lease); condition != nil {
+			meta.SetStatusCondition(&cluster.Status.Conditions, *condition)
 		}
 	})
 }

@@ -69,7 +69,7 @@ func TestSilentAgents(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	c := &collector{controller: &Controller{options: Options{}.withDefaults()}}
 	for name, test := range map[string]struct {
-		age, renewed time.Duration // ago; a negative renewal is none
+		age, renewed time.Duration // ago; never renewed if negative
 		want         string
 	}{
 		"just joined":       {59 * time.Second, -1, ""},

@@ -180,18 +180,18 @@ func (f *fixture) testDeletion(t *testing.T) {
 	}
 	gvr := resourceOf("clusterpropagationpolicies")
 	if f.replicator.Released(gvr, "", "held", policy.GetUID()) {
-		t.Error("a policy counts as released while the cells have it")
+		t.Error("a policy is released while the cells have it")
 	}
 	f.hub.delete(t, "clusterpropagationpolicies", "", "held")
 	f.hub.delete(t, "clusters", "", "draining")
 	for _, cell := range f.cells {
 		cell.awaitGone(t, "clusterpropagationpolicies", "", "held")
-		testenv.Eventually(t, "the copy of the cluster says that it is leaving", func(ctx context.Context) (bool, error) {
+		testenv.Eventually(t, "the copy of the cluster is annotated as deleted at its source", func(ctx context.Context) (bool, error) {
 			object, err := cell.resource("clusters", "").Get(ctx, "draining", metav1.GetOptions{})
 			return err == nil && object.GetAnnotations()[SourceDeletedAnnotation] != "" && object.GetDeletionTimestamp() == nil, err
 		})
 	}
-	testenv.Eventually(t, "the policy counts as released", func(context.Context) (bool, error) {
+	testenv.Eventually(t, "the policy is released", func(context.Context) (bool, error) {
 		return f.replicator.Released(gvr, "", "held", policy.GetUID()), nil
 	})
 	f.hub.patch(t, "clusters", "", "draining", `{"metadata":{"finalizers":null}}`)

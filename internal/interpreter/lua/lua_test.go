@@ -125,7 +125,7 @@ func TestCompileErrorsTellTheLine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := Compile("customization web", "F", tc.source)
 			if tc.want == "" {
-				return // a parenthesis leaves no trace in the syntax tree; it must only not crash
+				return // the syntax tree has no parentheses; compiling must not crash
 			}
 			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "customization web") {
 				t.Fatalf("got %v, want an error naming the customization and saying %q", err, tc.want)
