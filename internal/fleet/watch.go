@@ -132,8 +132,8 @@ func list(ctx context.Context, source Source, sink Sink) (string, error) {
 	}
 }
 
-// errSilent reports a watch that was closed at once without an event. It is an error so that the next watch is delayed.
-var errSilent = errors.New("the watch was closed at once")
+// errClosedAtOnce reports a watch that was closed at once without an event. It is an error so that the next watch is delayed.
+var errClosedAtOnce = errors.New("the watch was closed at once")
 
 func follow(ctx context.Context, source Source, sink Sink, position string) (string, error) {
 	// Random timeouts keep watches from being reopened all at once.
@@ -165,7 +165,7 @@ func follow(ctx context.Context, source Source, sink Sink, position string) (str
 		position = obj.GetResourceVersion()
 	}
 	if events == 0 && time.Since(began) < time.Second {
-		return position, errSilent
+		return position, errClosedAtOnce
 	}
 	return position, nil
 }

@@ -39,7 +39,7 @@ type UnjoinOptions struct {
 }
 
 const (
-	defaultPatience = 5 * time.Minute
+	defaultTimeout = 5 * time.Minute
 	// forcedMemberTimeout bounds the attempt to clean up in a member that is probably gone.
 	forcedMemberTimeout = 10 * time.Second
 )
@@ -118,7 +118,7 @@ func (h *hub) removeCluster(ctx context.Context, cluster *clusterv1alpha1.Cluste
 	}
 	timeout := options.Timeout
 	if timeout == 0 {
-		timeout = defaultPatience
+		timeout = defaultTimeout
 	}
 	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
 		left, err := h.cluster(ctx, cluster.Name)

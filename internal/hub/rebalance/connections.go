@@ -22,10 +22,10 @@ type Connections struct {
 type connection struct {
 	cell *cellconn.Cell
 
-	store   *cellstore.Store
-	fence   *fence.Cell
-	reader  *reader
-	legible legible // for checkEncryption
+	store       *cellstore.Store
+	fence       *fence.Cell
+	reader      *reader
+	unencrypted unencrypted // for checkEncryption
 }
 
 // Store returns the connection to the store of a cell. The caller must not close it.

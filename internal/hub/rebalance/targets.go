@@ -111,9 +111,9 @@ func (r *reader) definitions(ctx context.Context) (*apiextensionsv1.CustomResour
 	return &definitions, nil
 }
 
-// legible caches whether the values of a store are unencrypted. To find out means to read the whole store, and a
+// unencrypted caches whether the values of a store are unencrypted. To find out means to read the whole store, and a
 // blocked change is retried often.
-type legible struct {
+type unencrypted struct {
 	// epoch is the last one in which nothing was encrypted. The mover notices if that changes while it runs.
 	epoch int64
 	// sealed is the key of an encrypted value.
@@ -122,11 +122,11 @@ type legible struct {
 
 // checkEncryption returns an error if a store holds values that are encrypted at rest.
 func (c *connection) checkEncryption(ctx context.Context, epoch int64) error {
-	if c.legible.epoch == epoch {
+	if c.unencrypted.epoch == epoch {
 		return nil
 	}
-	if c.legible.sealed != "" {
-		kv, _, err := c.store.Get(ctx, c.legible.sealed)
+	if c.unencrypted.sealed != "" {
+		kv, _, err := c.store.Get(ctx, c.unencrypted.sealed)
 		if err != nil {
 			return err
 		}
@@ -139,11 +139,11 @@ func (c *connection) checkEncryption(ctx context.Context, epoch int64) error {
 			return err
 		}
 		if isEncrypted(kv.Value) {
-			c.legible = legible{sealed: kv.Key}
+			c.unencrypted = unencrypted{sealed: kv.Key}
 			return c.encrypted()
 		}
 	}
-	c.legible = legible{epoch: epoch}
+	c.unencrypted = unencrypted{epoch: epoch}
 	return nil
 }
 
