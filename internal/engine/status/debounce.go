@@ -11,9 +11,9 @@ import (
 // written at once.
 //
 // When many objects are in progress at once, each takes longer and would be written more often. Then both times are
-// stretched so that all of them together are written progressWrites times per second, up to the backlog time. A write of
-// a binding with its template takes the cell about 10 ms of CPU: at this rate, rollouts cost it 2 % of a core besides
-// their final status. See test/benchengine.
+// stretched so that all of them together are written progressWrites times per second, up to the backlog time. A bare
+// update costs a cell 4 to 6 ms of CPU (test/benchengine), so writing a binding and its template at this rate costs a
+// few percent of a core besides their final status.
 type timing struct{ quiet, longest, backlog time.Duration }
 
 const progressWrites = 2
