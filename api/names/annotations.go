@@ -54,27 +54,53 @@ const (
 	SourceCreatedAnnotation = "cellplane.io/source-created"
 	// SourceGenerationAnnotation on such a copy is the generation of the source.
 	SourceGenerationAnnotation = "cellplane.io/source-generation"
+	// DurabilityAnnotation on an object or a namespace says when a write is acknowledged. Its values are
+	// DurabilityReplicated and DurabilityReplicatedPreferred.
+	DurabilityAnnotation = "cellplane.io/durability"
 	// BreakGlassAnnotation on an object lets requests pass that a ProtectionPolicy would refuse. Its value is the reason,
 	// which is audited; an empty reason lets nothing pass.
 	BreakGlassAnnotation = "cellplane.io/break-glass"
 	// FailBackAnnotation on a policy or a binding returns workloads to the clusters they were evicted from, once
 	// these have been healthy for the given duration, like "10m".
 	FailBackAnnotation = "cellplane.io/fail-back"
+	// AutoscaledByAnnotation on a template names the HorizontalPodAutoscaler for which the engine has set RetainReplicasLabel.
+	AutoscaledByAnnotation = "cellplane.io/autoscaled-by"
+	// TemplateDigestAnnotation on a binding with a lazy policy is a digest of what the user controls in the template. It tells
+	// a change by the user from the engine's own changes, also if no engine ran at the time.
+	TemplateDigestAnnotation = "cellplane.io/template-digest"
 	// EvictedFromAnnotation on a binding lists the clusters that it was evicted from and may fail back to.
 	EvictedFromAnnotation = "cellplane.io/evicted-from"
 	// QuotaUsedAnnotation on a FederatedResourceQuota is the usage of each cell, as JSON.
 	QuotaUsedAnnotation = "cellplane.io/quota-used"
+	// AdmittedRequirementsAnnotation on a binding holds the requirements that its clusters still use, as JSON, while a quota refuses those in its spec.
+	AdmittedRequirementsAnnotation = "cellplane.io/admitted-requirements"
 	// SchedulingProfileAnnotation on a policy or a binding names its SchedulingProfile.
 	SchedulingProfileAnnotation = "cellplane.io/scheduling-profile"
 	// UnfencedCellsAnnotation on a Cluster lists failed cells, separated by commas, that may still have an identity
 	// in it. While it is set, no engine writes to the cluster.
 	UnfencedCellsAnnotation = "cellplane.io/unfenced-cells"
+	// RevokedUsersAnnotation on a RoleBinding or ClusterRoleBinding of the hub lists, separated by commas, the engines of failed cells that were
+	// removed from its subjects. They get their rights back when their cells return.
+	RevokedUsersAnnotation = "cellplane.io/revoked-users"
 	// CopiedAtAnnotation on a migrated object is the position of its copy, as `cell/resourceVersion`. From that
 	// version on the new cell has the object.
 	CopiedAtAnnotation = "cellplane.io/copied-at"
 	// MovedFromAnnotation on an object is where it came from, as `cell/resourceVersion`: the version at which the
 	// old cell gave it up.
 	MovedFromAnnotation = "cellplane.io/moved-from"
+	// MayChangeRightsAnnotation with the value "true" on a ClusterOverridePolicy lets it change what Roles, bindings of roles and tokens grant in
+	// members. Only who may grant any right can set it.
+	MayChangeRightsAnnotation = "cellplane.io/may-change-rights"
+	// WriterLeaseAnnotation on the Lease of a gateway is how long its writer lease lasts, like "3s".
+	WriterLeaseAnnotation = "cellplane.io/writer-lease"
+	// ReachedCellsAnnotation on the Lease of a gateway lists the cells that it reaches, separated by commas.
+	ReachedCellsAnnotation = "cellplane.io/reached-cells"
+	// UnreachedCellsAnnotation on the Lease of a gateway lists the other cells, each as "cell=time" with the time at
+	// which it last answered.
+	UnreachedCellsAnnotation = "cellplane.io/unreached-cells"
+	// StoppedAnnotation with the value "true" on a Cell that has failed is an operator's word that nothing of it runs any
+	// more.
+	StoppedAnnotation = "cellplane.io/stopped"
 	// JoinAnnotation with the value "false" on a Cluster of Cluster API keeps it out of the federation.
 	JoinAnnotation = "cellplane.io/join"
 )
@@ -85,4 +111,16 @@ const (
 	EpochExtra = "cellplane.io/epoch"
 	// ExistingExtra with the value "true" prevents a request from creating an object.
 	ExistingExtra = "cellplane.io/existing"
+	// DurabilityExtra says that the gateway knows that the write has to be durable.
+	DurabilityExtra = "cellplane.io/durability"
+	// UserExtra marks the requests that a gateway forwards for a user, and not for a component. Policies of users apply to them only.
+	UserExtra = "cellplane.io/user"
+)
+
+// The values of DurabilityAnnotation.
+const (
+	// DurabilityReplicated acknowledges a write only when the backup cell has it.
+	DurabilityReplicated = "replicated"
+	// DurabilityReplicatedPreferred acknowledges it with a warning if the backup cell does not confirm it in time.
+	DurabilityReplicatedPreferred = "replicated-preferred"
 )

@@ -67,6 +67,8 @@ const (
 	CellFenced = "Fenced"
 	// CellPromoted reports whether the backups of a failed cell are activated.
 	CellPromoted = "Promoted"
+	// CellFailoverBlocked: the hub manager has not reached the cell for long enough, and does not fail it over.
+	CellFailoverBlocked = "FailoverBlocked"
 	// CellBackedUp reports whether the backup is up to date.
 	CellBackedUp = "BackedUp"
 )

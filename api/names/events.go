@@ -8,6 +8,8 @@ const (
 	EventRemoveExecutionSpaceFailed  = "RemoveExecutionSpaceFailed"
 	EventTaintClusterSucceed         = "TaintClusterSucceed"
 	EventTaintClusterFailed          = "TaintClusterFailed"
+	EventReflectStatusSucceed        = "ReflectStatusSucceed"
+	EventInterpretHealthSucceed      = "InterpretHealthSucceed"
 	EventReflectStatusFailed         = "ReflectStatusFailed"
 	EventInterpretHealthFailed       = "InterpretHealthFailed"
 	// EventSyncSucceed and EventSyncFailed are about applying the manifests of a Work in the member.
@@ -30,6 +32,7 @@ const (
 	EventApplyPolicyFailed                       = "ApplyPolicyFailed"
 	EventApplyOverridePolicySucceed              = "ApplyOverridePolicySucceed"
 	EventApplyOverridePolicyFailed               = "ApplyOverridePolicyFailed"
+	EventGetDependenciesSucceed                  = "GetDependenciesSucceed"
 	EventGetDependenciesFailed                   = "GetDependenciesFailed"
 	EventGetComponentsFailed                     = "GetComponentsFailed"
 	EventGetReplicasFailed                       = "GetReplicasFailed"

@@ -50,12 +50,16 @@ const (
 const (
 	// SlotLabel is the slot of the template that an object is derived from.
 	SlotLabel = "cellplane.io/slot"
+	// ProbeLabel marks the request, and the policy in a cell that refuses it, with which a gateway finds out whether policies are in force.
+	ProbeLabel = "cellplane.io/probe"
 	// RebalanceStatusLabel is the state of an object that moves between cells.
 	RebalanceStatusLabel = "cellplane.io/rebalance-status"
 	// CellLabel names the cell whose engine manages an object in a member.
 	CellLabel = "cellplane.io/cell"
 	// ClusterLabel names the member that an object is for or from.
 	ClusterLabel = "cellplane.io/cluster"
+	// GatewayLeaseLabel marks the Leases on the hub with which gateways report which cells they reach.
+	GatewayLeaseLabel = "cellplane.io/gateway"
 	// DependedFromLabelPrefix is followed by the name of a cell whose templates depend on the binding of another
 	// cell.
 	DependedFromLabelPrefix = "depended-from.cellplane.io/"

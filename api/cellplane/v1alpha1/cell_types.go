@@ -81,6 +81,13 @@ type CellEndpoint struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	ServerName string `json:"serverName,omitempty"`
+
+	// APIServers is how many API servers the cell has behind this address; one if it is not set. A change of cells waits
+	// until each of them refuses requests that were routed by an older topology, also one that does not answer at present.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=64
+	APIServers int32 `json:"apiServers,omitempty"`
 }
 
 // CellCredentials authenticate gateways and controllers to a cell.

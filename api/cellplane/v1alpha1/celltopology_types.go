@@ -202,6 +202,12 @@ type TopologyEpoch struct {
 	// +kubebuilder:validation:MaxProperties=64
 	From map[string]int64 `json:"from,omitempty"`
 
+	// Before lists the cells that are not new in the epoch, if others are, with revisions that their stores had
+	// before those in From were read. What is written in a new cell after that is newer than these revisions.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	Before map[string]int64 `json:"before,omitempty"`
+
 	// Least lists the cells that left in the epoch, with the last revision of their stores that concerns clients. A
 	// client with an earlier position reads on there first.
 	// +optional

@@ -38,7 +38,14 @@ type ClusterLedger struct {
 	// +kubebuilder:validation:MaxItems=64
 	StorageClasses []LedgerStorageClass `json:"storageClasses,omitempty"`
 
-	// Revision counts changes of the classes, the volumes or the storage classes.
+	// Quotas are what the ResourceQuotas of namespaces leave to pods. Pods that have a reservation and no node yet are not
+	// subtracted.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1024
+	Quotas []LedgerQuota `json:"quotas,omitempty"`
+
+	// Revision counts changes of the classes, the volumes, the storage classes or the quotas.
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
 
@@ -150,6 +157,24 @@ type LedgerStorageClass struct {
 	Reach corev1.NodeSelector `json:"reach"`
 }
 
+// LedgerQuota is what a ResourceQuota leaves to the pods of a namespace.
+type LedgerQuota struct {
+	// Namespace of the pods.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+
+	// Scopes select the pods that the quota counts; all pods if there are none.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Scopes []corev1.ScopedResourceSelectorRequirement `json:"scopes,omitempty"`
+
+	// Left is what more pods may request. It is negative if more is used than allowed.
+	// +optional
+	Left corev1.ResourceList `json:"left,omitempty"`
+}
+
 // Reservation is capacity reserved for the pods of a workload. A ledger holds thousands of them, written by engines
 // and the hub manager only, so the API server does not validate their fields in every write.
 //
@@ -183,6 +208,10 @@ type Reservation struct {
 	// Requests of each pod.
 	// +optional
 	Requests corev1.ResourceList `json:"requests,omitempty"`
+
+	// PriorityClass of the pods.
+	// +optional
+	PriorityClass string `json:"priorityClass,omitempty"`
 
 	// Expires is when the reservation ends even if the pods do not run.
 	// +required

@@ -1,5 +1,5 @@
 // Package v1alpha1 holds Cellplane's own kinds: the cells, how the slots are spread over them, what is protected from
-// mistakes, scheduling preferences and reservations.
+// mistakes, the API that users are served, scheduling preferences and reservations.
 //
 // +kubebuilder:object:generate=true
 // +groupName=cellplane.io
@@ -39,6 +39,10 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&ProtectionPolicyList{},
 		&SchedulingProfile{},
 		&SchedulingProfileList{},
+		&ServedAPI{},
+		&ServedAPIList{},
+		&WorkloadGroup{},
+		&WorkloadGroupList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
