@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -37,6 +38,8 @@ type Pin struct {
 	UID, ResourceVersion string
 	// PatchCheck is used for JSON patches.
 	PatchCheck PatchCheck
+	// Replace replaces the version that the preconditions of a deletion name.
+	Replace bool
 }
 
 // Write pins the body of an update or patch: an object, or a patch of any type. A body in YAML becomes JSON, which is YAML, too.
@@ -98,27 +101,73 @@ func (p Pin) Delete(mediaType string, options []byte) ([]byte, error) {
 	return setMember(content, "preconditions", preconditions)
 }
 
-// Preconditions returns the preconditions of a deletion with those of the Pin added.
+// Evict pins an Eviction by the options of its deletion. A body in YAML becomes JSON.
+func (p Pin) Evict(mediaType string, eviction []byte) ([]byte, error) {
+	if mediaType == ProtobufMediaType {
+		return p.protobufEviction(eviction)
+	}
+	content, err := asJSON(mediaType, eviction)
+	if err != nil {
+		return nil, err
+	}
+	var given struct {
+		DeleteOptions json.RawMessage `json:"deleteOptions"`
+	}
+	if err := decode(content, &given); err != nil {
+		return nil, err
+	}
+	if len(given.DeleteOptions) == 0 || isNull(given.DeleteOptions) {
+		given.DeleteOptions = json.RawMessage("{}")
+	}
+	options, err := p.Delete(runtime.ContentTypeJSON, given.DeleteOptions)
+	if err != nil {
+		return nil, err
+	}
+	return setMember(content, "deleteOptions", json.RawMessage(options))
+}
+
+// Preconditions returns the preconditions of a deletion with those of the Pin added. A UID that is given stays.
 func (p Pin) Preconditions(given *metav1.Preconditions) (*metav1.Preconditions, error) {
-	own := &metav1.Preconditions{UID: ptr.To(types.UID(p.UID)), ResourceVersion: &p.ResourceVersion}
-	switch {
-	case given == nil:
-	case ptr.Deref(given.ResourceVersion, "") != "":
+	own := &metav1.Preconditions{ResourceVersion: &p.ResourceVersion}
+	if p.UID != "" {
+		own.UID = ptr.To(types.UID(p.UID))
+	}
+	if given == nil {
+		return own, nil
+	}
+	if version := ptr.Deref(given.ResourceVersion, ""); version != "" && version != p.ResourceVersion && !p.Replace {
 		return nil, ErrHasVersion
-	case given.UID != nil:
+	}
+	if given.UID != nil {
 		own.UID = given.UID
 	}
 	return own, nil
 }
 
-func (p Pin) protobufOptions(body []byte) ([]byte, error) {
-	envelope, err := OpenEnvelope(body)
+// DeleteOptions decodes the options of a deletion, which must not be empty.
+func DeleteOptions(mediaType string, body []byte) (*metav1.DeleteOptions, error) {
+	options := &metav1.DeleteOptions{}
+	if mediaType == ProtobufMediaType {
+		envelope, err := OpenEnvelope(body)
+		if err != nil {
+			return nil, err
+		}
+		if err := options.Unmarshal(envelope.Raw.Of(body)); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+		}
+		return options, nil
+	}
+	content, err := asJSON(mediaType, body)
 	if err != nil {
 		return nil, err
 	}
-	var options metav1.DeleteOptions
-	if err := options.Unmarshal(envelope.Raw.Of(body)); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	return options, decode(content, options)
+}
+
+func (p Pin) protobufOptions(body []byte) ([]byte, error) {
+	options, err := DeleteOptions(ProtobufMediaType, body)
+	if err != nil {
+		return nil, err
 	}
 	if options.Preconditions, err = p.Preconditions(options.Preconditions); err != nil {
 		return nil, err
@@ -127,6 +176,33 @@ func (p Pin) protobufOptions(body []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return withRaw(body, raw)
+}
+
+func (p Pin) protobufEviction(body []byte) ([]byte, error) {
+	envelope, err := OpenEnvelope(body)
+	if err != nil {
+		return nil, err
+	}
+	var eviction policyv1.Eviction // that of v1beta1 has the same fields
+	if err := eviction.Unmarshal(envelope.Raw.Of(body)); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	if eviction.DeleteOptions == nil {
+		eviction.DeleteOptions = &metav1.DeleteOptions{}
+	}
+	if eviction.DeleteOptions.Preconditions, err = p.Preconditions(eviction.DeleteOptions.Preconditions); err != nil {
+		return nil, err
+	}
+	raw, err := eviction.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	return withRaw(body, raw)
+}
+
+// withRaw returns an object in protobuf with other content.
+func withRaw(body, raw []byte) ([]byte, error) {
 	fields, err := cutMessage(body[len(ProtobufPrefix):])
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -190,6 +191,94 @@ func FuzzPinDelete(f *testing.F) {
 			t.Errorf("%q became other options, %q", body, pinned)
 		}
 	})
+}
+
+// FuzzPinEvict checks that a pinned eviction evicts only the pinned version, and is otherwise the same.
+func FuzzPinEvict(f *testing.F) {
+	addBodies(f)
+	for _, body := range []string{
+		`{"metadata":{"name":"x"}}`, `{"deleteOptions":{"gracePeriodSeconds":1}}`, `{"deleteOptions":null}`, `{"deleteOptions":{"preconditions":{"resourceVersion":"1"}}}`,
+		`{"deleteOptions":{},"deleteOptions":{"preconditions":{"uid":"x"}}}`, `{"DeleteOptions":{"preconditions":{"resourceVersion":"1"}}}`, "deleteOptions: {preconditions: {uid: x}}",
+	} {
+		f.Add(uint8(0), []byte(body))
+		f.Add(uint8(1), []byte(body))
+	}
+	f.Fuzz(func(t *testing.T, form uint8, body []byte) {
+		mediaType := mediaTypes[int(form)%len(mediaTypes)]
+		pinned, err := pin.Evict(mediaType, body)
+		if err != nil {
+			return // refused, or with a version
+		}
+		if mediaType == objbytes.ProtobufMediaType {
+			checkProtobufEviction(t, body, pinned)
+			return
+		}
+		var before, after map[string]any
+		if !readJSON(mediaType, body, &before) || !readJSON(mediaType, pinned, &after) {
+			return // API servers refuse it
+		}
+		was, _ := before["deleteOptions"].(map[string]any)
+		options, _ := after["deleteOptions"].(map[string]any)
+		preconditions, _ := options["preconditions"].(map[string]any)
+		if preconditions["resourceVersion"] != pin.ResourceVersion {
+			t.Fatalf("%q became %q", body, pinned)
+		}
+		for _, m := range []map[string]any{was, options} {
+			delete(m, "preconditions")
+		}
+		delete(before, "deleteOptions")
+		delete(after, "deleteOptions")
+		if len(was)+len(options) > 0 && !reflect.DeepEqual(was, options) || len(before)+len(after) > 0 && !reflect.DeepEqual(before, after) {
+			t.Errorf("%q became another eviction, %q", body, pinned)
+		}
+	})
+}
+
+func checkProtobufEviction(t *testing.T, body, pinned []byte) {
+	t.Helper()
+	var before, after policyv1.Eviction
+	var unknown, original runtime.Unknown
+	if err := errors.Join(unknown.Unmarshal(pinned[len(objbytes.ProtobufPrefix):]), after.Unmarshal(unknown.Raw)); err != nil {
+		t.Fatalf("%q became %q: %v", body, pinned, err)
+	}
+	if original.Unmarshal(body[len(objbytes.ProtobufPrefix):]) != nil || before.Unmarshal(original.Raw) != nil {
+		return
+	}
+	if after.DeleteOptions == nil || after.DeleteOptions.Preconditions == nil || ptr.Deref(after.DeleteOptions.Preconditions.ResourceVersion, "") != pin.ResourceVersion {
+		t.Fatalf("%q became %q", body, pinned)
+	}
+	if before.DeleteOptions == nil {
+		before.DeleteOptions = &metav1.DeleteOptions{}
+	}
+	before.DeleteOptions.Preconditions, after.DeleteOptions.Preconditions = nil, nil
+	if !equality.Semantic.DeepEqual(before, after) {
+		t.Errorf("%q became another eviction, %q", body, pinned)
+	}
+}
+
+// TestPinnedPreconditions checks how a pin and the preconditions of a client meet.
+func TestPinnedPreconditions(t *testing.T) {
+	for name, test := range map[string]struct {
+		given *metav1.Preconditions
+		uid   types.UID
+		err   error
+	}{
+		"none":              {nil, "some-uid", nil},
+		"its UID stays":     {&metav1.Preconditions{UID: ptr.To(types.UID("other"))}, "other", nil},
+		"the same version":  {&metav1.Preconditions{ResourceVersion: ptr.To("4711")}, "some-uid", nil},
+		"no version":        {&metav1.Preconditions{ResourceVersion: ptr.To("")}, "some-uid", nil},
+		"another version":   {&metav1.Preconditions{ResourceVersion: ptr.To("4712")}, "", objbytes.ErrHasVersion},
+		"a version and UID": {&metav1.Preconditions{UID: ptr.To(types.UID("other")), ResourceVersion: ptr.To("4711")}, "other", nil},
+	} {
+		got, err := pin.Preconditions(test.given)
+		if !errors.Is(err, test.err) || err == nil && (*got.UID != test.uid || *got.ResourceVersion != "4711") {
+			t.Errorf("%s: got %v, %v", name, got, err)
+		}
+	}
+	replacing := objbytes.Pin{ResourceVersion: "4711", Replace: true}
+	if got, err := replacing.Preconditions(&metav1.Preconditions{ResourceVersion: ptr.To("1")}); err != nil || *got.ResourceVersion != "4711" || got.UID != nil {
+		t.Errorf("a pin that replaces: got %v, %v", got, err)
+	}
 }
 
 func TestPinnedPatchCanConflict(t *testing.T) {

@@ -108,6 +108,8 @@ const (
 	Any
 	// Plain is a resourceVersion of one cell.
 	Plain
+	// Object is the Version of an object.
+	Object
 	// Merged is a position over all cells.
 	Merged
 )
@@ -124,8 +126,12 @@ func Classify(s string) (Kind, error) {
 		return 0, fmt.Errorf("parsing resourceVersion %.60q: %w", s, ErrMalformed)
 	}
 	if len(s) <= len("18446744073709551615") {
-		if _, err := strconv.ParseUint(s, 10, 64); err != nil {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
 			return 0, fmt.Errorf("parsing resourceVersion %q: %w", s, ErrMalformed)
+		}
+		if n >= leastVersion {
+			return Object, nil
 		}
 		return Plain, nil
 	}

@@ -35,6 +35,8 @@ type Token struct {
 	After string
 	// Drained are the indexes of the cells that have no items after it.
 	Drained []int
+	// Hidden is how many objects after it the cells have that the list does not show; −1 if that is not known.
+	Hidden int
 }
 
 // tokenFields is the encoding of a Token.
@@ -45,11 +47,12 @@ type tokenFields struct {
 	Position  string `json:"rv,omitempty"`
 	After     string `json:"k"`
 	Drained   []int  `json:"d,omitempty"`
+	Hidden    int    `json:"h,omitempty"`
 }
 
 // Encode returns the encoded token.
 func (t Token) Encode() (string, error) {
-	fields := tokenFields{Version: tokenVersion, Resource: t.Resource, Namespace: t.Namespace, After: t.After, Drained: t.Drained}
+	fields := tokenFields{Version: tokenVersion, Resource: t.Resource, Namespace: t.Namespace, After: t.After, Drained: t.Drained, Hidden: t.Hidden}
 	if t.Position != nil {
 		rv, err := t.Position.Encode()
 		if err != nil {
@@ -97,7 +100,7 @@ func parseToken(s string) (Token, error) {
 	if fields.Version != tokenVersion {
 		return Token{}, fmt.Errorf("unknown version %.40q", fields.Version)
 	}
-	t := Token{Resource: fields.Resource, Namespace: fields.Namespace, After: fields.After, Drained: fields.Drained}
+	t := Token{Resource: fields.Resource, Namespace: fields.Namespace, After: fields.After, Drained: fields.Drained, Hidden: fields.Hidden}
 	if fields.Position != "" {
 		p, err := Parse(fields.Position)
 		if err != nil {
@@ -114,6 +117,9 @@ func (t Token) validate() error {
 	}
 	if err := validateKey(t.After, t.Namespace); err != nil {
 		return err
+	}
+	if t.Hidden < -1 {
+		return errors.New("its number of hidden objects is not valid")
 	}
 	cells := MaxCells
 	if t.Position != nil {

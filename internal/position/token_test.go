@@ -3,6 +3,7 @@ package position
 import (
 	"encoding/base64"
 	"errors"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ func TestTokenRoundTrip(t *testing.T) {
 			Resource:  rapid.SampledFrom([]string{"pods", "apps/deployments"}).Draw(t, "resource"),
 			Namespace: rapid.SampledFrom([]string{"", "default"}).Draw(t, "namespace"),
 			After:     "default/" + rapid.StringMatching(`[a-z0-9]([-a-z0-9.]{0,20}[a-z0-9])?`).Draw(t, "name"),
+			Hidden:    rapid.IntRange(-1, 1000).Draw(t, "hidden"),
 		}
 		if rapid.Bool().Draw(t, "consistent") {
 			p := positions(4).Draw(t, "position")
@@ -48,7 +50,7 @@ func TestLargestTokenFits(t *testing.T) {
 	token := Token{
 		Resource: strings.Repeat("r", 253) + "/" + strings.Repeat("r", 63), Namespace: strings.Repeat("n", 63),
 		Position: &Position{Epoch: MaxEpoch, Versions: slices.Repeat([]uint64{MaxVersion}, MaxCells)},
-		After:    strings.Repeat("n", 63) + "/" + strings.Repeat("x", 253),
+		After:    strings.Repeat("n", 63) + "/" + strings.Repeat("x", 253), Hidden: math.MaxInt,
 	}
 	for cell := range MaxCells {
 		token.Drained = append(token.Drained, cell)

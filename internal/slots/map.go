@@ -76,6 +76,18 @@ type Route struct {
 // Moving reports whether the slot changes its owner.
 func (r Route) Moving() bool { return r.Old != r.New }
 
+// BackupOf returns the cell that backs up the slot's objects in a cell; None if there is none.
+func (r Route) BackupOf(cell Index) Index {
+	switch cell {
+	case r.New:
+		return r.Backup
+	case r.Old:
+		return r.OldBackup
+	default:
+		return None
+	}
+}
+
 // Map is a compiled topology. It never changes and may be shared freely.
 type Map struct {
 	epoch  int64

@@ -76,11 +76,35 @@ func (e *Event) AppendWithoutObjects(dst []byte, version string) []byte {
 	return e.appendJSON(dst, version, e.objects)
 }
 
+// NewBookmark returns a bookmark for a watch of objects of the event's kind. It returns nil for a Table, whose bookmarks only an API
+// server can make.
+func (e *Event) NewBookmark() *Event {
+	raw := e.jsonBookmark
+	if e.encoding == Protobuf {
+		raw = e.protoBookmark
+	}
+	content, err := raw()
+	if err != nil || content == nil {
+		return nil
+	}
+	bookmark, err := ParseEvent(content, e.encoding)
+	if err != nil {
+		return nil
+	}
+	return bookmark
+}
+
 // Size returns the size of the event as received, which is about what Append appends.
 func (e *Event) Size() int { return len(e.raw) }
 
 // EventReader reads the events of a watch.
 type EventReader struct {
+	// Hold, if set, is called before the memory for an event larger than a small buffer is allocated, with the number of bytes that its
+	// reader, its parser and its writer will hold. It may wait. Release is called when the next event is read, with the sum.
+	Hold    func(bytes int) error
+	Release func(bytes int)
+
+	held     int
 	encoding Encoding
 	json     *jsonStream
 	proto    *frameReader
@@ -91,14 +115,42 @@ func NewEventReader(r io.Reader, encoding Encoding, maxEvent int) *EventReader {
 	reader := &EventReader{encoding: encoding}
 	if encoding == Protobuf {
 		reader.proto = newFrameReader(r, maxEvent)
+		reader.proto.hold = reader.hold
 	} else {
 		reader.json = newJSONStream(r, maxEvent)
+		reader.json.hold = reader.hold
 	}
 	return reader
 }
 
+// copies is how often an event is in memory: in the buffer, in the Event and in what is written.
+const copies = 3
+
+func (r *EventReader) hold(bytes int) error {
+	bytes *= copies
+	if err := held(r.Hold, bytes); err != nil {
+		return err
+	}
+	r.held += bytes
+	return nil
+}
+
+// release drops what the last event needed. There are many idle watches.
+func (r *EventReader) release() {
+	if r.encoding == Protobuf {
+		r.proto.drop()
+	} else if !r.json.drop() {
+		return // it contains much of the next events
+	}
+	if r.Release != nil && r.held > 0 {
+		r.Release(r.held)
+	}
+	r.held = 0
+}
+
 // Next returns the next event, or io.EOF at the end of the watch. The event may be kept.
 func (r *EventReader) Next() (*Event, error) {
+	r.release()
 	raw, err := r.frame()
 	if err != nil {
 		return nil, err // io.EOF as it is

@@ -153,3 +153,21 @@ func (e *Event) appendJSON(dst []byte, version string, omit []span) []byte {
 func appendNull(dst, before []byte) []byte {
 	return append(append(dst, before...), "null"...)
 }
+
+// jsonBookmark returns a bookmark; nil if the event has a Table.
+func (e *Event) jsonBookmark() ([]byte, error) {
+	object, err := objbytes.FindMember(e.raw, span{Start: 0, End: len(e.raw)}, "object")
+	if err != nil {
+		return nil, err
+	}
+	bookmark := []byte(`{"type":"BOOKMARK","object":{`)
+	for _, name := range []string{"kind", "apiVersion"} {
+		at, err := objbytes.FindMember(e.raw, object, name)
+		if err != nil || !objbytes.IsString(at.Of(e.raw)) || string(at.Of(e.raw)) == `"Table"` {
+			return nil, err
+		}
+		bookmark = append(append(append(bookmark, '"'), name...), `":`...)
+		bookmark = append(append(bookmark, at.Of(e.raw)...), ',')
+	}
+	return append(bookmark, `"metadata":{"resourceVersion":"1","creationTimestamp":null}}}`...), nil
+}

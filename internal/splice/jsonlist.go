@@ -18,6 +18,7 @@ func MergeJSON(w io.Writer, lists []io.Reader, options ListOptions) (Page, error
 	heads := make([]*jsonList, len(lists))
 	for i, r := range lists {
 		heads[i] = newJSONList(r, "items", options.MaxObject)
+		heads[i].hold = options.Hold
 		sources[i] = objectList{heads[i]}
 	}
 	m, err := newMerger(sources, options)
@@ -27,10 +28,59 @@ func MergeJSON(w io.Writer, lists []io.Reader, options ListOptions) (Page, error
 	out := newJSONWriter(w, options.Begin, heads)
 	out.head()
 	out.open("items")
-	if err := m.each(func(item *Item) error { return out.element(item.raw) }); err != nil {
+	var stamp stamper
+	if err := m.each(func(item *Item) error {
+		raw, err := stamp.object(item, options.Version)
+		if err != nil {
+			return &SourceError{Source: item.Source, Err: err}
+		}
+		return out.element(raw)
+	}, nil); err != nil {
 		return Page{}, err
 	}
 	return out.finish(m)
+}
+
+// stamper replaces the resourceVersions of objects in JSON.
+type stamper struct{ scratch []byte }
+
+// object returns an object of a list. It is valid until the next call.
+func (s *stamper) object(item *Item, version func(*Item, string) string) ([]byte, error) {
+	return s.within(item, span{Start: 0, End: len(item.raw)}, version)
+}
+
+// row returns a row of a Table. It is valid until the next call.
+func (s *stamper) row(item *Item, version func(*Item, string) string) ([]byte, error) {
+	if version == nil {
+		return item.raw, nil
+	}
+	object, err := rowObject(item.raw)
+	if err != nil {
+		return nil, err
+	}
+	return s.within(item, object, version)
+}
+
+func (s *stamper) within(item *Item, object span, version func(*Item, string) string) ([]byte, error) {
+	if version == nil {
+		return item.raw, nil
+	}
+	metadata, err := objbytes.FindMember(item.raw, object, "metadata")
+	if err != nil || !objbytes.IsObject(metadata.Of(item.raw)) {
+		return item.raw, err
+	}
+	at, err := objbytes.FindMember(item.raw, metadata, "resourceVersion")
+	if err != nil || !objbytes.IsString(at.Of(item.raw)) {
+		return item.raw, err
+	}
+	revision, err := objbytes.String(at.Of(item.raw))
+	if err != nil || len(revision) == 0 {
+		return item.raw, err
+	}
+	s.scratch = append(s.scratch[:0], item.raw[:at.Start]...)
+	s.scratch = objbytes.AppendQuoted(s.scratch, version(item, string(revision)))
+	s.scratch = append(s.scratch, item.raw[at.End:]...)
+	return s.scratch, nil
 }
 
 // objectList is a list of objects in JSON.

@@ -12,6 +12,8 @@ import (
 
 const (
 	firstBuffer = 32 << 10
+	// keptBuffer is the largest buffer that is kept between the events of a watch.
+	keptBuffer = 64 << 10
 	// defaultMaxValue bounds one object. By default etcd accepts 1.5 MiB, and JSON is a few times larger than protobuf.
 	defaultMaxValue = 32 << 20
 )
@@ -23,6 +25,8 @@ var ErrTooLarge = errors.New("an object is too large")
 type jsonStream struct {
 	r   io.Reader
 	max int
+	// hold, if set, is called before the buffer grows.
+	hold func(bytes int) error
 	// buf[start:end] has been read and not yet consumed.
 	buf        []byte
 	start, end int
@@ -50,7 +54,11 @@ func (s *jsonStream) fill() error {
 		if len(s.buf) >= s.max {
 			return ErrTooLarge
 		}
-		s.buf = append(s.buf, make([]byte, min(len(s.buf), s.max-len(s.buf)))...)
+		more := min(len(s.buf), s.max-len(s.buf))
+		if err := held(s.hold, more); err != nil {
+			return err
+		}
+		s.buf = append(s.buf, make([]byte, more)...)
 	}
 	for range 100 {
 		n, err := s.r.Read(s.buf[s.end:])
@@ -64,6 +72,30 @@ func (s *jsonStream) fill() error {
 		}
 	}
 	return io.ErrNoProgress
+}
+
+// held calls hold, if it is set.
+func held(hold func(int) error, bytes int) error {
+	if hold == nil || bytes <= 0 {
+		return nil
+	}
+	return hold(bytes)
+}
+
+// drop replaces a large buffer by one for what has not been consumed yet, and reports whether the buffer is small now. Earlier results are
+// invalid.
+func (s *jsonStream) drop() bool {
+	unread := s.buf[s.start:s.end]
+	switch {
+	case len(s.buf) <= keptBuffer:
+		return true
+	case len(unread) > keptBuffer:
+		return false
+	}
+	s.buf = append(make([]byte, 0, max(len(unread), firstBuffer)), unread...)
+	s.start, s.end = 0, len(s.buf)
+	s.buf = s.buf[:cap(s.buf)]
+	return true
 }
 
 // peek returns the next byte that is not white space, without consuming it. White space is bounded like a value.

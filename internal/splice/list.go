@@ -18,14 +18,25 @@ type ListOptions struct {
 	Choose func(candidates []*Item) int
 	// Opened, if set, is called before Choose, with the resourceVersions of the lists.
 	Opened func(versions []string)
-	// Finish returns the merged list's metadata. It is called once, when the end of the list is known. Without Limit and Choose that
-	// may be before its objects have been read, with only Versions and Drained set.
+	// Finish returns the merged list's metadata. It is called once, when the end of the list is known. Without Limit that may be before its
+	// objects have been read, with only Versions and Drained set.
 	Finish func(Page) (Metadata, error)
 	// Begin, if set, is called before the first byte is written. Until then a failure can be answered with a Status.
 	Begin func()
 	// MaxObject bounds the size of an object in bytes; 0 means 32 MiB.
 	MaxObject int
+	// MaxPage ends a page in protobuf before its Limit when its objects have this size in bytes; 0 means 4 MiB. Such a page has to be held
+	// in memory, because its length precedes it.
+	MaxPage int
+	// Version, if set, returns the resourceVersion to show an object with; it is given that of its API server. It has at most 19 digits.
+	Version func(item *Item, revision string) string
+	// Hold, if set, is called before the merge holds more memory than a small buffer per list, with the number of additional bytes. It may
+	// wait. The bytes are held until the merge returns.
+	Hold func(bytes int) error
 }
+
+// defaultMaxPage is the default of MaxPage: some thousands of ordinary objects.
+const defaultMaxPage = 4 << 20
 
 // Item is one object of a list.
 type Item struct {
@@ -98,6 +109,8 @@ type merger struct {
 	last    []byte
 	items   int
 	same    []*Item
+	// full, if set, reports that the page has to end.
+	full func() bool
 }
 
 type cursor struct {
@@ -148,8 +161,8 @@ func (m *merger) advance(i int) error {
 	return nil
 }
 
-// each calls show for every object of the merged list, in order.
-func (m *merger) each(show func(*Item) error) error {
+// each calls show for every object of the merged list, in order, and omit, if it is set, for those that are not shown.
+func (m *merger) each(show, omit func(*Item) error) error {
 	for !m.atEnd() {
 		candidates := m.lowest()
 		if len(candidates) == 0 {
@@ -166,7 +179,12 @@ func (m *merger) each(show func(*Item) error) error {
 			m.items++
 		}
 		m.last = append(m.last[:0], candidates[0].key...)
-		for _, item := range candidates {
+		for i, item := range candidates {
+			if omit != nil && i != chosen {
+				if err := omit(item); err != nil {
+					return err
+				}
+			}
 			if err := m.advance(item.Source); err != nil {
 				return err
 			}
@@ -188,7 +206,7 @@ func (m *merger) choose(candidates []*Item) (int, error) {
 // atEnd reports whether the page has to end here: it is full, or a source's own page is at its end, so that the next objects of that
 // source could precede all others.
 func (m *merger) atEnd() bool {
-	if m.options.Limit > 0 && m.items >= m.options.Limit {
+	if m.options.Limit > 0 && m.items >= m.options.Limit || m.full != nil && m.full() {
 		return true
 	}
 	for i := range m.cursors {

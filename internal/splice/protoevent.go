@@ -1,10 +1,12 @@
 package splice
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -16,6 +18,8 @@ type frameReader struct {
 	r   io.Reader
 	max int
 	buf []byte
+	// hold, if set, is called before the buffer grows.
+	hold func(bytes int) error
 }
 
 func newFrameReader(r io.Reader, maxFrame int) *frameReader {
@@ -35,15 +39,37 @@ func (f *frameReader) next() ([]byte, error) {
 	if uint64(size) > uint64(f.max) {
 		return nil, ErrTooLarge
 	}
-	f.buf = f.buf[:0]
-	for len(f.buf) < int(size) { // a length alone must not allocate memory
-		at := len(f.buf)
-		f.buf = append(f.buf, make([]byte, min(int(size)-at, max(at, firstBuffer)))...)
-		if _, err := io.ReadFull(f.r, f.buf[at:]); err != nil {
-			return nil, unexpectedEOF(err)
+	var err error
+	f.buf, err = readInto(f.buf, f.r, int(size), f.hold)
+	return f.buf, err
+}
+
+// readInto reads a number of bytes into a buffer, in place of its content. The buffer grows only as bytes arrive: a length alone must not
+// allocate memory.
+func readInto(buf []byte, r io.Reader, size int, hold func(int) error) ([]byte, error) {
+	buf = buf[:0]
+	for len(buf) < size {
+		at := len(buf)
+		next := at + min(size-at, max(at, firstBuffer))
+		if next > cap(buf) {
+			if err := held(hold, next-max(cap(buf), firstBuffer)); err != nil {
+				return buf, err
+			}
+			buf = slices.Grow(buf, next-at)
+		}
+		buf = buf[:next]
+		if _, err := io.ReadFull(r, buf[at:]); err != nil {
+			return buf, unexpectedEOF(err)
 		}
 	}
-	return f.buf, nil
+	return buf, nil
+}
+
+// drop gives a large buffer up.
+func (f *frameReader) drop() {
+	if cap(f.buf) > keptBuffer {
+		f.buf = nil
+	}
 }
 
 // protoPlace is the place of a resourceVersion in an event: the enclosing fields, outermost first, and its own.
@@ -167,4 +193,28 @@ func (e *Event) appendProto(dst []byte, version string) []byte {
 	dst = append(dst, e.raw[at:place.version.Start]...)
 	dst = objbytes.AppendString(dst, objbytes.MetaVersion, version)
 	return append(dst, e.raw[place.version.End:]...)
+}
+
+// protoBookmark returns a bookmark. Its object has nothing but metadata, which is the first field of every object.
+func (e *Event) protoBookmark() ([]byte, error) {
+	object, err := objbytes.LastBytes(e.raw, objbytes.WatchEventObject)
+	if err != nil {
+		return nil, err
+	}
+	content, err := objbytes.LastBytes(object, objbytes.RawExtensionRaw)
+	if err != nil || !bytes.HasPrefix(content, []byte(objbytes.ProtobufPrefix)) {
+		return nil, err
+	}
+	typeMeta, err := objbytes.LastBytes(content[len(objbytes.ProtobufPrefix):], objbytes.UnknownTypeMeta)
+	if err != nil {
+		return nil, err
+	}
+	metadata := objbytes.AppendString(nil, objbytes.MetaVersion, "1")
+	bookmark := append([]byte(nil), objbytes.ProtobufPrefix...)
+	bookmark = objbytes.AppendBytes(bookmark, objbytes.UnknownTypeMeta, typeMeta)
+	bookmark = objbytes.AppendBytes(bookmark, objbytes.UnknownRaw, objbytes.AppendBytes(nil, objbytes.ObjectMetadata, metadata))
+	bookmark = objbytes.AppendString(bookmark, objbytes.UnknownContentEncoding, "")
+	bookmark = objbytes.AppendString(bookmark, objbytes.UnknownContentType, "")
+	event := objbytes.AppendString(nil, objbytes.WatchEventType, string(Bookmark))
+	return objbytes.AppendBytes(event, objbytes.WatchEventObject, objbytes.AppendBytes(nil, objbytes.RawExtensionRaw, bookmark)), nil
 }

@@ -2,8 +2,10 @@ package splice
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -16,81 +18,104 @@ const ProtobufContentType = objbytes.ProtobufMediaType
 // maxProtoList bounds a list in protobuf.
 const maxProtoList = 1 << 30
 
-// MergeProto merges several protobuf lists into one. In protobuf the length of a list precedes it. Without Limit and Choose everything
-// is shown, so that the length follows from the heads of the lists, and they are read object by object like JSON. Otherwise they are
-// read completely first.
+// MergeProto merges several protobuf lists into one, object by object like JSON.
+//
+// In protobuf the length of a list precedes it. Without Limit it is the sum of those of the lists: an object that is not shown is
+// replaced by an unknown field of the same size, which decoders skip. With Limit the objects of the page are held in memory. So the
+// page ends before Limit when they reach MaxPage; clients have to expect fewer objects than the limit anyway.
+//
+// With Version the size of a list is not known before its end. A list up to MaxPage is held in memory. Of a larger one the rest is
+// written with room for the longest versions, and an unknown field at the end takes up what is left of it.
 func MergeProto(w io.Writer, lists []io.Reader, options ListOptions) (Page, error) {
-	if options.Limit == 0 && options.Choose == nil && len(lists) > 0 {
-		return streamProto(w, lists, options)
-	}
-	sources := make([]source, len(lists))
-	var typeMeta []byte
-	for i, r := range lists {
-		list, err := readProtoList(r)
-		if err != nil {
-			return Page{}, &SourceError{Source: i, Err: err}
-		}
-		if i == 0 {
-			typeMeta = list.TypeMeta.Of(list.body)
-		}
-		sources[i] = list
-	}
-	m, err := newMerger(sources, options)
+	m, streams, err := openProto(lists, options)
 	if err != nil {
 		return Page{}, err
 	}
-	var items [][]byte
-	size := 0
+	switch {
+	case options.Limit == 0 && options.Version != nil:
+		return m.stampProto(w, streams)
+	case options.Limit == 0:
+		return m.streamProto(w, streams)
+	}
+	return m.pageProto(w, streams[0].typeMeta)
+}
+
+func openProto(lists []io.Reader, options ListOptions) (*merger, []*protoStream, error) {
+	sources, streams := make([]source, len(lists)), make([]*protoStream, len(lists))
+	for i, r := range lists {
+		stream, err := openProtoStream(r, options.MaxObject, options.Hold)
+		if err == nil && stream.head.token != "" && options.Limit == 0 {
+			err = errors.New("the list has further pages although the request had no limit")
+		}
+		if err == nil && stream.left > maxProtoList {
+			err = ErrTooLarge
+		}
+		if err != nil {
+			return nil, nil, &SourceError{Source: i, Err: err}
+		}
+		stream.size = int(stream.left)
+		sources[i], streams[i] = stream, stream
+	}
+	m, err := newMerger(sources, options)
+	return m, streams, err
+}
+
+// pageProto writes a page of a list.
+func (m *merger) pageProto(w io.Writer, typeMeta []byte) (Page, error) {
+	most := m.options.MaxPage
+	if most <= 0 {
+		most = defaultMaxPage
+	}
+	var items []byte // with tags and lengths
+	m.full = func() bool { return len(items) >= most }
+	var stamp protoStamper
 	if err := m.each(func(item *Item) error {
-		items = append(items, item.raw)
-		size += objbytes.SizeBytes(objbytes.ListItems, len(item.raw))
-		return nil
-	}); err != nil {
+		raw, err := stamp.object(item, m.options.Version)
+		if err == nil {
+			items, err = m.hold(items, raw)
+		}
+		return err
+	}, nil); err != nil {
 		return Page{}, err
 	}
 	page, metadata, err := m.finish()
 	if err != nil {
 		return page, err
 	}
-	if options.Begin != nil {
-		options.Begin()
+	if m.options.Begin != nil {
+		m.options.Begin()
 	}
 	out := newProtoWriter(w)
-	out.head(typeMeta, metadata, size)
-	for _, item := range items {
-		if err := out.item(item); err != nil {
-			return page, err
-		}
-	}
+	out.head(typeMeta, metadata, len(items))
+	_, _ = out.Write(items)
 	return page, out.finish()
 }
 
-// protoList is a list of objects in protobuf.
-type protoList struct {
-	objbytes.Envelope
-	body []byte
-	at   int // the next field of the list
-	head listMeta
+// hold appends an object to those that are held in memory.
+func (m *merger) hold(items, raw []byte) ([]byte, error) {
+	if more := len(items) + objbytes.SizeBytes(objbytes.ListItems, len(raw)) - cap(items); more > 0 {
+		more = max(more, cap(items))
+		if err := held(m.options.Hold, more); err != nil {
+			return items, err
+		}
+		items = slices.Grow(items, more)
+	}
+	return objbytes.AppendBytes(items, objbytes.ListItems, raw), nil
 }
 
-func readProtoList(r io.Reader) (*protoList, error) {
-	body, err := io.ReadAll(io.LimitReader(r, maxProtoList+1))
+// protoStamper replaces the resourceVersions of objects in protobuf.
+type protoStamper struct{ scratch []byte }
+
+// object returns an object of a list. It is valid until the next call.
+func (s *protoStamper) object(item *Item, version func(*Item, string) string) (_ []byte, err error) {
+	if version == nil {
+		return item.raw, nil
+	}
+	s.scratch, err = appendStamped(s.scratch[:0], item.raw, func(revision string) string { return version(item, revision) })
 	if err != nil {
-		return nil, err
+		return nil, &SourceError{Source: item.Source, Err: err}
 	}
-	if len(body) > maxProtoList {
-		return nil, ErrTooLarge
-	}
-	object, err := objbytes.OpenEnvelope(body)
-	if err != nil {
-		return nil, err
-	}
-	metadata, err := objbytes.LastBytes(object.Raw.Of(body), objbytes.ObjectMetadata)
-	if err != nil {
-		return nil, err
-	}
-	head, err := parseProtoListMeta(metadata)
-	return &protoList{Envelope: object, body: body, at: object.Raw.Start, head: head}, err
+	return s.scratch, nil
 }
 
 func parseProtoListMeta(metadata []byte) (listMeta, error) {
@@ -107,25 +132,6 @@ func parseProtoListMeta(metadata []byte) (listMeta, error) {
 		return nil
 	})
 	return head, err
-}
-
-func (l *protoList) meta() listMeta { return l.head }
-
-func (l *protoList) next(item *Item) error {
-	for l.at < l.Raw.End {
-		f, err := protoFieldAt(l.body, l.at, l.Raw.End)
-		if err != nil {
-			return err
-		}
-		l.at = f.whole.End
-		if !f.IsBytes(objbytes.ListItems) {
-			continue
-		}
-		item.raw, item.parse = f.Value, parseProtoItem
-		item.key, err = appendProtoKey(item.key[:0], item.raw)
-		return err
-	}
-	return io.EOF
 }
 
 func parseProtoItem(item *Item) (Object, error) {
@@ -168,11 +174,44 @@ func (w *protoWriter) head(typeMeta []byte, metadata Metadata, size int) {
 
 // item writes an object. Its error ends a merge whose output is not read.
 func (w *protoWriter) item(raw []byte) error {
-	w.scratch = protowire.AppendTag(w.scratch[:0], objbytes.ListItems, protowire.BytesType)
-	w.scratch = protowire.AppendVarint(w.scratch, uint64(len(raw)))
-	_, _ = w.Write(w.scratch)
+	w.field(objbytes.ListItems, len(raw))
 	_, err := w.Write(raw)
 	return err
+}
+
+// listPadding is a field that no list has. Its tag is as long as that of an object.
+const listPadding = 15
+
+// omit writes a field that decoders skip, of the size of an object.
+func (w *protoWriter) omit(size int) error {
+	w.field(listPadding, size)
+	for size > len(zeros) {
+		_, _ = w.Write(zeros[:])
+		size -= len(zeros)
+	}
+	_, err := w.Write(zeros[:size])
+	return err
+}
+
+var zeros [4 << 10]byte
+
+// pad writes fields that decoders skip, of a total size of at least four bytes.
+func (w *protoWriter) pad(size int) error {
+	content := size - 2
+	for objbytes.SizeBytes(listPadding, content) > size {
+		content--
+	}
+	if objbytes.SizeBytes(listPadding, content) < size { // no field has this size, but two have
+		_ = w.omit(0)
+		return w.pad(size - objbytes.SizeBytes(listPadding, 0))
+	}
+	return w.omit(content)
+}
+
+func (w *protoWriter) field(number protowire.Number, size int) {
+	w.scratch = protowire.AppendTag(w.scratch[:0], number, protowire.BytesType)
+	w.scratch = protowire.AppendVarint(w.scratch, uint64(size))
+	_, _ = w.Write(w.scratch)
 }
 
 // finish writes what follows the objects.

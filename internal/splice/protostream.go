@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 
@@ -19,17 +18,20 @@ type protoStream struct {
 	maxObject int
 	typeMeta  []byte
 	head      listMeta
-	// left is the size of the objects not yet read, in bytes.
+	// size is the size of all objects, and left that of those not yet read, in bytes.
+	size int
 	left uint64
 	buf  []byte
+	// hold, if set, is called before the buffer grows.
+	hold func(bytes int) error
 }
 
 // openProtoStream reads up to the first object.
-func openProtoStream(r io.Reader, maxObject int) (*protoStream, error) {
+func openProtoStream(r io.Reader, maxObject int, hold func(int) error) (*protoStream, error) {
 	if maxObject <= 0 {
 		maxObject = defaultMaxValue
 	}
-	s := &protoStream{r: bufio.NewReaderSize(r, firstBuffer), maxObject: maxObject}
+	s := &protoStream{r: bufio.NewReaderSize(r, firstBuffer), maxObject: maxObject, hold: hold}
 	prefix, err := s.bytes(uint64(len([]byte(objbytes.ProtobufPrefix))))
 	if err != nil {
 		return nil, err
@@ -146,55 +148,112 @@ func (s *protoStream) bytes(size uint64) ([]byte, error) {
 	if size > uint64(s.maxObject) {
 		return nil, ErrTooLarge
 	}
-	s.buf = s.buf[:0]
-	for len(s.buf) < int(size) {
-		at := len(s.buf)
-		s.buf = append(s.buf, make([]byte, min(int(size)-at, max(at, firstBuffer)))...)
-		if _, err := io.ReadFull(s.r, s.buf[at:]); err != nil {
-			return nil, unexpectedEOF(err)
-		}
-	}
-	return s.buf, nil
+	var err error
+	s.buf, err = readInto(s.buf, s.r, int(size), s.hold)
+	return s.buf, err
 }
 
-// streamProto merges lists that are shown completely, so that the length of the result follows from their heads.
-func streamProto(w io.Writer, lists []io.Reader, options ListOptions) (Page, error) {
-	sources := make([]source, len(lists))
-	streams := make([]*protoStream, len(lists))
-	page := Page{Versions: make([]string, len(lists))}
+// streamProto writes a whole list while it reads its sources. The length of the result follows from their heads.
+func (m *merger) streamProto(w io.Writer, streams []*protoStream) (Page, error) {
+	page := Page{Versions: make([]string, len(streams))}
 	size := 0
-	for i, r := range lists {
-		stream, err := openProtoStream(r, options.MaxObject)
-		if err == nil && stream.head.token != "" {
-			err = errors.New("the list has further pages although the request had no limit")
-		}
-		if err == nil && stream.left > maxProtoList {
-			err = ErrTooLarge
-		}
-		if err != nil {
-			return Page{}, &SourceError{Source: i, Err: err}
-		}
-		sources[i], streams[i] = stream, stream
+	for i, stream := range streams {
 		page.Versions[i] = stream.head.version
 		page.Drained = append(page.Drained, i)
-		size += int(stream.left)
+		size += stream.size
 	}
-	m, err := newMerger(sources, options)
-	if err != nil {
-		return Page{}, err
-	}
-	metadata, err := options.Finish(page)
+	metadata, err := m.options.Finish(page)
 	if err != nil {
 		return page, err
 	}
-	if options.Begin != nil {
-		w = &beginWriter{Writer: w, begin: options.Begin}
+	if m.options.Begin != nil {
+		w = &beginWriter{Writer: w, begin: m.options.Begin}
 	}
 	out := newProtoWriter(w)
 	out.head(streams[0].typeMeta, metadata, size)
-	if err := m.each(func(item *Item) error { return out.item(item.raw) }); err != nil {
+	show := func(item *Item) error { return out.item(item.raw) }
+	omit := func(item *Item) error { return out.omit(len(item.raw)) }
+	if err := m.each(show, omit); err != nil {
 		return page, err
 	}
 	page.Items, page.Last = m.items, string(m.last)
 	return page, out.finish()
+}
+
+const (
+	// minItem is the least size of an object in a list. Every object has a name, a UID and a creation time.
+	minItem = 64
+	// maxGrowth is by how much an object may grow with its version: the digits of the version, and the lengths of metadata and object.
+	maxGrowth = maxVersion - 1 + 2
+	// minPadding is the least size of the padding at the end of a list.
+	minPadding = 4
+)
+
+var errGrowth = fmt.Errorf("%w: the objects of a list are too small", errProto)
+
+// stampProto writes a whole list with other versions. The first part is held in memory; a larger list is written while it is read.
+func (m *merger) stampProto(w io.Writer, streams []*protoStream) (Page, error) {
+	page := Page{Versions: make([]string, len(streams))}
+	for i, stream := range streams {
+		page.Versions[i] = stream.head.version
+		page.Drained = append(page.Drained, i)
+	}
+	metadata, err := m.options.Finish(page)
+	if err != nil {
+		return page, err
+	}
+	most := m.options.MaxPage
+	if most <= 0 {
+		most = defaultMaxPage
+	}
+	if m.options.Begin != nil {
+		w = &beginWriter{Writer: w, begin: m.options.Begin}
+	}
+	out := newProtoWriter(w)
+	var stamp protoStamper
+	var items []byte
+	begun, left := false, 0
+	show := func(item *Item) error {
+		raw, err := stamp.object(item, m.options.Version)
+		if err != nil {
+			return err
+		}
+		if begun {
+			if left -= objbytes.SizeBytes(objbytes.ListItems, len(raw)); left < minPadding {
+				return &SourceError{Source: item.Source, Err: errGrowth}
+			}
+			return out.item(raw)
+		}
+		if items, err = m.hold(items, raw); err != nil || len(items) < most {
+			return err
+		}
+		begun, left = true, m.room(streams)
+		out.head(streams[0].typeMeta, metadata, len(items)+left)
+		_, err = out.Write(items)
+		items = nil
+		return err
+	}
+	if err := m.each(show, nil); err != nil {
+		return page, err
+	}
+	if begun {
+		_ = out.pad(left)
+	} else {
+		out.head(streams[0].typeMeta, metadata, len(items))
+		_, _ = out.Write(items)
+	}
+	page.Items, page.Last = m.items, string(m.last)
+	return page, out.finish()
+}
+
+// room returns the size that the objects not shown yet can have with their versions, and the padding.
+func (m *merger) room(streams []*protoStream) int {
+	unread := 0
+	for i, stream := range streams {
+		unread += int(stream.left)
+		if !m.cursors[i].done {
+			unread += objbytes.SizeBytes(objbytes.ListItems, len(m.cursors[i].item.raw))
+		}
+	}
+	return unread + (unread/minItem+1)*maxGrowth + minPadding
 }

@@ -41,13 +41,21 @@ func MergeTables(w io.Writer, tables []io.Reader, options TableOptions) (Page, e
 	out.member("columnDefinitions")
 	_, _ = out.Write(columns.definitions)
 	out.open("rows")
+	var stamp stamper
 	err = m.each(func(item *Item) error {
-		row, err := columns.row(item.raw, item.Source, options.OmitObjects)
+		raw, err := item.raw, error(nil)
+		if !options.OmitObjects {
+			raw, err = stamp.row(item, options.Version)
+		}
+		row := raw
+		if err == nil {
+			row, err = columns.row(raw, item.Source, options.OmitObjects)
+		}
 		if err != nil {
 			return &SourceError{Source: item.Source, Err: err}
 		}
 		return out.element(row)
-	})
+	}, nil)
 	if err != nil {
 		return Page{}, err
 	}
