@@ -173,6 +173,34 @@ func TestBookmarks(t *testing.T) {
 	}
 }
 
+// TestVersions checks that events carry the versions of their objects, and that a bookmark with the position follows them.
+func TestVersions(t *testing.T) {
+	version := func(cell int, o *splice.Object) (string, bool) {
+		return fmt.Sprintf("%d-%s", cell, o.ResourceVersion), o.Name != "unknown"
+	}
+	s := newScript(t, Options{Cells: 2, Start: []uint64{10, 10}, Bookmarks: true, Version: version, Moves: hook{stays, annotated}})
+	expect(t, s.offer(0, event(t, change(20, "n/a", object{after: "1:15"}))), "")
+	expect(t, s.offer(1, event(t, change(30, "n/b", object{after: "0:12"}))), "MODIFIED n/a 0@0-20, MODIFIED n/b 0@1-30, BOOKMARK@[20 30]")
+	expect(t, s.offer(0, event(t, change(21, "n/a", object{status: Migrated}))), "") // not shown: the next bookmark is early enough
+	expect(t, s.offer(0, bookmark(t, 22, false)), "")
+	expect(t, format(must[[]Output](t)(s.m.Last(noon))), "BOOKMARK@[22 30]")
+	expect(t, s.offer(1, event(t, change(31, "n/unknown", object{}))), "ERROR@")
+	if !s.m.Ended() {
+		t.Error("the watch continues after an object without a version")
+	}
+
+	quiet := newScript(t, Options{Cells: 1, Start: []uint64{10}, Version: version})
+	expect(t, quiet.offer(0, event(t, change(11, "n/a", object{}))), "MODIFIED n/a 0@0-11")
+
+	initial := newScript(t, Options{Cells: 2, Bookmarks: true, Version: version})
+	expect(t, initial.offer(0, event(t, entry{rv: 5, kind: splice.Added, object: object{key: "n/a"}})), "ADDED n/a 0@0-5")
+	expect(t, initial.offer(0, bookmark(t, 9, true)), "")
+	expect(t, initial.offer(1, bookmark(t, 7, true)), "BOOKMARK@[9 7]") // the client can resume from here
+	initial = newScript(t, Options{Cells: 1, Bookmarks: true, InitialEventsEnd: true, Version: version})
+	expect(t, initial.offer(0, event(t, entry{rv: 5, kind: splice.Added, object: object{key: "n/a"}})), "ADDED n/a 0@0-5")
+	expect(t, initial.offer(0, bookmark(t, 9, true)), "BOOKMARK end@[9]")
+}
+
 func TestErrorsEndTheWatch(t *testing.T) {
 	s := newScript(t, Options{Cells: 2, Start: []uint64{10, 10}})
 	gone, err := splice.ParseEvent([]byte(`{"type":"ERROR","object":{"kind":"Status","code":410}}`), splice.JSON)

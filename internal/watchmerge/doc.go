@@ -3,10 +3,11 @@
 // Merger is the logic: a state machine without goroutines, clocks or connections. Events of the cells go in, events for the client come
 // out. Driver is the thin layer around it that reads the streams and reopens those that break.
 //
-// Each event that comes out carries the position of the whole watch after it: the resourceVersions of all cells, one of which has just
-// advanced. A client may stop at any event and resume at its position, at any gateway. The initial events of a watch that resumes nothing
-// carry the plain resourceVersion of their cell instead: nothing can be resumed before all cells have sent theirs, which one bookmark
-// marks.
+// Each event that comes out carries the version of its object. After events a bookmark carries the position of the whole watch: the
+// resourceVersions of all cells. A client may stop there and resume, at any gateway. Nothing can be resumed before all cells have sent
+// their initial events, which one bookmark marks.
+//
+// Without Options.Version events carry the position after them, and initial events the plain resourceVersion of their cell.
 //
 // # Objects that move
 //

@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/cellplane/cellplane/internal/position"
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
@@ -42,6 +43,9 @@ type Driver struct {
 	Begin func()
 	// Send sends events to the client.
 	Send func([]Output) error
+	// Leave, if set, is asked whether the watch is continued elsewhere, after each event and from time to time, if it can be resumed at its
+	// position. Then Run returns.
+	Leave func(position.Position) bool
 	// End, if set, ends the watch when it is closed, like Timeout.
 	End <-chan struct{}
 	// Timeout is how long the watch lasts; 0 means until the context is done.
@@ -197,6 +201,9 @@ func (r *run) loop(ctx context.Context) error {
 			if err := r.take(ctx, result); err != nil {
 				return err
 			}
+		}
+		if r.Leave != nil && r.Merger.Settled() && r.Leave(r.Merger.Position()) {
+			return nil
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/cellplane/cellplane/internal/position"
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
@@ -168,6 +169,26 @@ func TestDriverMergesInitialEvents(t *testing.T) {
 	h.expect(t, "BEGIN", "ADDED n/b 0@4", "ADDED n/a 0@3", "BOOKMARK end@[9 8]", "ADDED n/c 0@[12 8]")
 	if want := []string{"1@0 initial=true", "0@0 initial=true"}; !slices.Equal(h.opened, want) {
 		t.Errorf("opened %q, want %q", h.opened, want)
+	}
+}
+
+// TestDriverLeaves has a watch continued elsewhere. That is possible only after its initial events, at the position after them.
+func TestDriverLeaves(t *testing.T) {
+	h := newHarness(t, Options{InitialEventsEnd: true},
+		fakeCell{[]fakeStream{{events: []*splice.Event{added(t, 3, "n/a"), bookmark(t, 9, true), added(t, 12, "n/c")}}}},
+		fakeCell{[]fakeStream{{events: []*splice.Event{bookmark(t, 8, true)}}}},
+	)
+	var asked []string
+	h.driver.Leave = func(at position.Position) bool {
+		asked = append(asked, fmt.Sprint(at.Versions))
+		return at.Versions[0] == 12
+	}
+	if err := h.run(t, 100); err != nil {
+		t.Fatal(err)
+	}
+	// It is asked again at the same position as time passes.
+	if want := []string{"[9 8]", "[12 8]"}; !slices.Equal(slices.Compact(asked), want) {
+		t.Errorf("asked at %q, want %q", asked, want)
 	}
 }
 

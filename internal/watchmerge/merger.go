@@ -42,6 +42,9 @@ type Options struct {
 	Encoding splice.Encoding
 	// Moves describes how objects move between cells. It may be nil while nothing moves.
 	Moves Moves
+	// Version returns the version of an object in a cell; false means that the object cannot be shown, and the client has to relist.
+	// Without it events carry positions. With it bookmarks do, and one follows the events of each Offer if the client allows bookmarks.
+	Version func(cell int, object *splice.Object) (string, bool)
 }
 
 // Output is an event for the client.
@@ -50,6 +53,8 @@ type Output struct {
 	Event *splice.Event
 	// Version is the resourceVersion to send it with.
 	Version string
+	// Cell is the cell of the object. It means nothing for bookmarks and errors.
+	Cell int
 }
 
 // Append appends the encoded event.
@@ -71,6 +76,8 @@ type Merger struct {
 	bookmarked    time.Time
 	// ahead is set while the position is ahead of the last one sent to the client.
 	ahead bool
+	// shown is set if objects with versions were sent since the last position.
+	shown bool
 
 	moves moveState
 }
@@ -187,6 +194,20 @@ func (m *Merger) Wants(i int) bool {
 // Ended reports whether the watch is over.
 func (m *Merger) Ended() bool { return m.phase == ended }
 
+// Live reports whether all initial events have been sent, and the watch is not over.
+func (m *Merger) Live() bool { return m.phase == live }
+
+// Settled reports whether the watch can be continued elsewhere at its position: the initial events are over, and no event waits for
+// another.
+func (m *Merger) Settled() bool {
+	for i := range m.cells {
+		if m.cells[i].held != nil {
+			return false
+		}
+	}
+	return m.phase == live
+}
+
 // Position returns the position of the watch. It is valid after the initial events.
 func (m *Merger) Position() position.Position {
 	p := position.Position{Epoch: m.options.Epoch, Versions: make([]uint64, len(m.cells))}
@@ -222,6 +243,9 @@ func (m *Merger) Offer(i int, event *splice.Event, now time.Time) ([]Output, err
 	default:
 		err = m.offerLive(i, event, version, now)
 	}
+	if err == nil && m.shown {
+		err = m.sendBookmark(now)
+	}
 	return m.out, err
 }
 
@@ -254,19 +278,25 @@ func (m *Merger) offerCatchUp(i int, event *splice.Event, version uint64) error 
 // offerObject emits an object before there are positions.
 func (m *Merger) offerObject(i int, event *splice.Event) {
 	if m.moves.showsInitially(i, event) {
-		m.emit(event, event.Object.ResourceVersion)
+		m.emitInitial(i, event)
 	}
 }
 
 // endInitial ends the initial events, unless a cell has to catch up.
 func (m *Merger) endInitial() error {
+	if m.phase == ended {
+		return nil
+	}
 	for i := range m.cells {
 		if c := &m.cells[i]; !c.absent && m.moves.lags(i, c.version) {
 			return nil
 		}
 	}
-	for _, event := range m.moves.endInitial() {
-		m.emit(event, event.Object.ResourceVersion)
+	for _, copied := range m.moves.endInitial() {
+		m.emitInitial(copied.cell, copied.event)
+	}
+	if m.phase == ended {
+		return nil
 	}
 	m.phase = live
 	if !m.options.InitialEventsEnd {
@@ -303,7 +333,7 @@ func (m *Merger) release() error {
 		m.cells[i].version = held.version
 		if !m.moves.shows(i, held.event) {
 			m.ahead = true
-		} else if err := m.emitAt(held.event); err != nil {
+		} else if err := m.emitLive(i, held.event); err != nil || m.phase == ended {
 			return err
 		}
 		i = -1
@@ -372,16 +402,53 @@ func (m *Merger) Expire() ([]Output, error) {
 	if m.phase == ended {
 		return nil, errors.New("merging watches: the watch has already ended")
 	}
+	err := m.expire()
+	return m.out, err
+}
+
+func (m *Merger) expire() error {
 	event, err := splice.NewErrorEvent(m.options.Encoding, metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired,
 		Message: "the resourceVersion is too old; list again and watch from there",
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	m.emit(event, "")
 	m.phase = ended
-	return m.out, nil
+	return nil
+}
+
+// emitInitial emits an object before there are positions.
+func (m *Merger) emitInitial(i int, event *splice.Event) {
+	if m.options.Version == nil {
+		m.emit(event, event.Object.ResourceVersion)
+	} else if m.phase != ended {
+		m.emitObject(i, event)
+	}
+}
+
+// emitLive emits an object of a watch that can be resumed.
+func (m *Merger) emitLive(i int, event *splice.Event) error {
+	if m.options.Version == nil {
+		return m.emitAt(event)
+	}
+	m.emitObject(i, event)
+	return nil
+}
+
+// emitObject emits an object with its version.
+func (m *Merger) emitObject(i int, event *splice.Event) {
+	version, known := m.options.Version(i, &event.Object)
+	if !known {
+		_ = m.expire() // the Status can be encoded
+		return
+	}
+	m.out = append(m.out, Output{Event: event, Version: version, Cell: i})
+	m.ahead, m.shown = true, true
+	if m.options.Bookmarks && m.bookmark == nil {
+		m.bookmark = event.NewBookmark()
+	}
 }
 
 func (m *Merger) emit(event *splice.Event, version string) {
@@ -395,7 +462,7 @@ func (m *Merger) emitAt(event *splice.Event) error {
 		return err
 	}
 	m.emit(event, version)
-	m.ahead = false
+	m.ahead, m.shown = false, false
 	return nil
 }
 

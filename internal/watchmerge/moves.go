@@ -48,6 +48,12 @@ type Moves interface {
 	After(cell int, event *splice.Event) Dependency
 }
 
+// sent is an event that a cell has sent.
+type sent struct {
+	cell  int
+	event *splice.Event
+}
+
 // moveState is what a Merger remembers of objects whose slots move. Most of it is dropped after the initial events.
 type moveState struct {
 	moves Moves
@@ -58,7 +64,7 @@ type moveState struct {
 	// arrived are the keys shown from new cells, kept those that old cells still have.
 	arrived, kept map[string]struct{}
 	// copies are the copies not activated yet, by key. The mover's window limits their number.
-	copies map[string]*splice.Event
+	copies map[string]sent
 	// required is how far each cell has to be read before the initial events are complete.
 	required []uint64
 }
@@ -67,7 +73,7 @@ func (s *moveState) begin(options Options) {
 	s.moves = options.Moves
 	s.overtaken = map[string]string{}
 	if options.Start == nil {
-		s.arrived, s.kept, s.copies = map[string]struct{}{}, map[string]struct{}{}, map[string]*splice.Event{}
+		s.arrived, s.kept, s.copies = map[string]struct{}{}, map[string]struct{}{}, map[string]sent{}
 		s.required = make([]uint64, options.Cells)
 	}
 }
@@ -141,7 +147,7 @@ func (s *moveState) showsInitially(i int, event *splice.Event) bool {
 			return true
 		}
 		if event.Type != splice.Deleted {
-			s.copies[key] = event
+			s.copies[key] = sent{i, event}
 		}
 		return false
 	}
@@ -163,14 +169,14 @@ func (s *moveState) lags(i int, version uint64) bool { return version < s.requir
 
 // endInitial returns the copies that have to be shown although they are not activated: the old cell has released the object, or never had
 // it, because the copy was promoted from a backup.
-func (s *moveState) endInitial() []*splice.Event {
-	var shown []*splice.Event
-	for key, event := range s.copies {
+func (s *moveState) endInitial() []sent {
+	var shown []sent
+	for key, copied := range s.copies {
 		if _, kept := s.kept[key]; !kept {
-			shown = append(shown, event)
+			shown = append(shown, copied)
 		}
 	}
-	slices.SortFunc(shown, func(a, b *splice.Event) int { return cmp.Compare(a.Object.Key(), b.Object.Key()) })
+	slices.SortFunc(shown, func(a, b sent) int { return cmp.Compare(a.event.Object.Key(), b.event.Object.Key()) })
 	s.arrived, s.kept, s.copies = nil, nil, nil
 	return shown
 }

@@ -225,7 +225,7 @@ func (w *world) After(_ int, e *splice.Event) Dependency {
 
 func event(t testing.TB, e entry) *splice.Event {
 	t.Helper()
-	raw := fmt.Sprintf(`{"type":%q,"object":{"kind":"X","metadata":{"name":%q,"namespace":"n","uid":"%d","resourceVersion":"%d","labels":{%q:%q},"annotations":{%q:%q,"content":"%d","change":"%d/%d"}}}}`,
+	raw := fmt.Sprintf(`{"type":%q,"object":{"kind":"X","apiVersion":"x/v1","metadata":{"name":%q,"namespace":"n","uid":"%d","resourceVersion":"%d","labels":{%q:%q},"annotations":{%q:%q,"content":"%d","change":"%d/%d"}}}}`,
 		e.kind, e.key[2:], e.incarnation, e.rv, StatusLabel, e.status, afterAnnotation, e.after, e.content, e.cell, e.rv)
 	parsed, err := splice.ParseEvent([]byte(raw), splice.JSON)
 	if err != nil {
