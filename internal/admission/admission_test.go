@@ -2,10 +2,12 @@ package admission
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -41,6 +43,7 @@ func TestInstalled(t *testing.T) {
 	t.Run("finalizer of a policy", hub.testFinalizer)
 	t.Run("cells in use", hub.testCellInUse)
 	t.Run("customizations", hub.testCustomizations)
+	t.Run("overrides of rights", hub.testOverrideRights)
 	t.Run("upgrade", hub.testUpgrade)
 }
 
@@ -364,6 +367,78 @@ spec: {target: {apiVersion: example.io/v1, kind: `+kind+`}, customizations: {}}
 	second.Object["spec"] = customization("second", "Thing", "retention").Object["spec"]
 	if _, err := customizations.Update(t.Context(), second, metav1.UpdateOptions{}); err == nil || !strings.Contains(err.Error(), "customization first has a script for retention") {
 		t.Errorf("a script that another one has is added: %v", err)
+	}
+}
+
+// testOverrideRights checks that who may write ClusterOverridePolicies cannot permit one to change rights, nor change one that is permitted.
+func (h hub) testOverrideRights(t *testing.T) {
+	roles := h.client.Resource(schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"})
+	bindings := h.client.Resource(schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"})
+	_, err := roles.Create(t.Context(), manifest(t, `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: writes-overrides}
+rules:
+- {apiGroups: [policy.karmada.io], resources: ["*"], verbs: ["*"]}
+- {apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], verbs: [get, create, update, bind]}
+`), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = bindings.Create(t.Context(), manifest(t, `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: writes-overrides}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: writes-overrides}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: tenant}]
+`), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := rest.CopyConfig(h.config)
+	config.Impersonate.UserName = "tenant"
+	tenant := dynamic.NewForConfigOrDie(config).Resource(policyv1alpha1.GroupVersion.WithResource("clusteroverridepolicies"))
+	policy := func(name, image string, annotations map[string]string) *unstructured.Unstructured {
+		object := manifest(t, `
+apiVersion: policy.karmada.io/v1alpha1
+kind: ClusterOverridePolicy
+metadata: {name: `+name+`}
+spec: {overrideRules: [{overriders: {imageOverrider: [{component: Tag, operator: replace, value: "`+image+`"}]}}]}
+`)
+		object.SetAnnotations(annotations)
+		return object
+	}
+	permission := map[string]string{names.MayChangeRightsAnnotation: "true"}
+	testenv.Eventually(t, "the tenant may write policies", func(ctx context.Context) (bool, error) {
+		_, err := tenant.Create(ctx, policy("plain", "1", nil), metav1.CreateOptions{})
+		return err == nil, err
+	})
+	refused := func(what string, err error) {
+		t.Helper()
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "escalate and bind") {
+			t.Errorf("%s: got error %v, want Forbidden", what, err)
+		}
+	}
+	_, err = tenant.Create(t.Context(), policy("mine", "1", permission), metav1.CreateOptions{})
+	refused("create with the annotation", err)
+	_, err = tenant.Patch(t.Context(), "plain", types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+names.MayChangeRightsAnnotation+`":"true"}}}`), metav1.PatchOptions{})
+	refused("add the annotation", err)
+
+	admin := h.client.Resource(policyv1alpha1.GroupVersion.WithResource("clusteroverridepolicies"))
+	if _, err := admin.Create(t.Context(), policy("permitted", "1", permission), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	changed, err := json.Marshal(policy("permitted", "2", nil).Object["spec"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = tenant.Patch(t.Context(), "permitted", types.MergePatchType, []byte(`{"spec":`+string(changed)+`}`), metav1.PatchOptions{})
+	refused("change a permitted policy", err)
+	if _, err := tenant.Patch(t.Context(), "permitted", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Errorf("label a permitted policy: %v", err)
+	}
+	if _, err := tenant.Patch(t.Context(), "permitted", types.MergePatchType, []byte(`{"metadata":{"annotations":null},"spec":`+string(changed)+`}`), metav1.PatchOptions{}); err != nil {
+		t.Errorf("change a policy and take its permission away: %v", err)
 	}
 }
 

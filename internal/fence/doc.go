@@ -10,6 +10,9 @@
 //   - While new objects of a slot are created in another cell, a request may only change existing ones. The policy also refuses a
 //     server-side apply and a PUT that would create. It refuses to scale, too: the policies see a Scale and not the object, so they
 //     cannot tell whether the object is frozen.
+//   - The policies do not see the object of a scale, a binding or an eviction either, wherever it comes from. Only gateways may send these:
+//     they look whether the object is frozen, and the epoch tells whether they look in the right place. An eviction may take long, so
+//     it has to name the version of the pod, which freezing changes.
 //   - Only the hub manager may change or delete an object with the label cellplane.io/rebalance-status, or set that label. The mover
 //     writes to etcd directly and needs no exception.
 //

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -125,6 +126,12 @@ func (c *Cell) Raise(ctx context.Context, epoch int64) error {
 	return sleep(ctx, WriteDrain)
 }
 
+// RaiseFloor raises the floor without waiting for the API servers to apply it. A read of the floor shows it at once.
+func (c *Cell) RaiseFloor(ctx context.Context, epoch int64) error {
+	_, err := c.setFloor(ctx, func(floor int64) int64 { return max(floor, epoch) })
+	return err
+}
+
 // Reopen sets the floor of a cell that was closed. The cell must not hold stale objects: gateways would serve them.
 func (c *Cell) Reopen(ctx context.Context, epoch int64) error {
 	_, err := c.setFloor(ctx, func(int64) int64 { return epoch })
@@ -165,6 +172,7 @@ type probe struct {
 	epoch   int64
 	extra   map[string][]string
 	labels  map[string]string
+	asks    map[string]string // annotations
 	refusal string
 }
 
@@ -173,6 +181,7 @@ func probes(epoch int64) []probe {
 	return []probe{
 		{epoch: epoch, extra: map[string][]string{names.ExistingExtra: {"true"}}, refusal: Absent},
 		{epoch: epoch, labels: map[string]string{names.RebalanceStatusLabel: names.RebalanceMigrating}, refusal: Reserved},
+		{epoch: epoch, asks: map[string]string{names.DurabilityAnnotation: names.DurabilityReplicated}, refusal: Durable},
 		{epoch: epoch - 1, refusal: StaleEpoch},
 	}
 }
@@ -206,7 +215,7 @@ func (c *Cell) ask(ctx context.Context, server string, p probe) error {
 		return err
 	}
 	for {
-		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "cellplane-fence-", Labels: p.labels}}
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "cellplane-fence-", Labels: p.labels, Annotations: p.asks}}
 		_, err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		switch {
 		case Refusal(err) == p.refusal:
@@ -220,16 +229,29 @@ func (c *Cell) ask(ctx context.Context, server string, p probe) error {
 	}
 }
 
-// servers returns the addresses of the cell's API servers. If they do not publish them, it is the address of the cell.
+// servers returns the addresses of the cell's API servers. It fails while fewer are known than the Cell declares: one that is paused is no
+// longer published, and would go on by an old floor when it wakes.
 func (c *Cell) servers(ctx context.Context) ([]string, error) {
 	// API servers maintain this EndpointSlice themselves.
 	slice, err := c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return []string{c.endpoint.Server}, nil
-	case err != nil:
+	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("finding the API servers of cell %s: %w", c.name, err)
 	}
+	var servers []string
+	if err == nil {
+		servers = published(slice)
+	}
+	if len(servers) == 0 {
+		servers = []string{c.endpoint.Server}
+	}
+	if declared := c.endpoint.APIServers; len(servers) < declared {
+		return nil, fmt.Errorf("cell %s declares %d API servers and %d are known; start the others, or lower spec.endpoint.apiServers of the Cell if they are gone for good", c.name, declared, len(servers))
+	}
+	return servers, nil
+}
+
+// published returns the addresses in the EndpointSlice of API servers.
+func published(slice *discoveryv1.EndpointSlice) []string {
 	var servers []string
 	for _, port := range slice.Ports {
 		for _, endpoint := range slice.Endpoints {
@@ -240,10 +262,7 @@ func (c *Cell) servers(ctx context.Context) ([]string, error) {
 			}
 		}
 	}
-	if len(servers) == 0 {
-		servers = []string{c.endpoint.Server}
-	}
-	return servers, nil
+	return servers
 }
 
 // Refusal returns which of the fence's refusals an error of an API server is, or "".
@@ -261,12 +280,21 @@ func RefusalIn(status metav1.Status) string {
 		return ""
 	}
 	_, message, _ := strings.Cut(status.Message, "denied request: ")
-	for _, refusal := range []string{StaleEpoch, Absent, Frozen, Reserved} {
+	for _, refusal := range []string{StaleEpoch, Absent, Frozen, Reserved, Durable} {
 		if strings.HasPrefix(message, refusal) {
 			return refusal
 		}
 	}
 	return ""
+}
+
+// DurabilityIn returns the durability that an object asks for whose write was refused for that reason, or "".
+func DurabilityIn(status metav1.Status) string {
+	if RefusalIn(status) != Durable {
+		return ""
+	}
+	_, value, _ := strings.Cut(status.Message, Durable)
+	return value
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

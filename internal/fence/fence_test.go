@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -150,8 +151,25 @@ func TestFence(t *testing.T) {
 	t.Run("existing only", func(t *testing.T) { testExisting(t, s) })
 	t.Run("frozen", func(t *testing.T) { testFrozen(t, s) })
 	t.Run("the label is reserved", func(t *testing.T) { testReserved(t, s) })
+	t.Run("doors", func(t *testing.T) { testDoors(t, s) })
 	t.Run("late writes", func(t *testing.T) { testLate(t, s) })
+	t.Run("declared API servers", func(t *testing.T) { testDeclared(t, s) })
 	t.Run("closed", func(t *testing.T) { testClosed(t, s) })
+}
+
+// testDeclared checks that the fence does not count as raised while an API server is unknown: a paused one is not published.
+func testDeclared(t *testing.T, s *site) {
+	for declared, want := range map[int32]string{0: "", 1: "", 2: "declares 2 API servers and 1 are known"} {
+		object := s.object.DeepCopy()
+		object.Spec.Endpoint.APIServers = declared
+		cell, err := fence.Connect(object.Name, fleet.CellEndpoint(object, s.credentials))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cell.Raise(t.Context(), 7); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("raising the fence of a cell that declares %d API servers: %v", declared, err)
+		}
+	}
 }
 
 func testEpoch(t *testing.T, s *site) {
