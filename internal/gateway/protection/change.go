@@ -2,18 +2,12 @@ package protection
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
-	"io"
 	"net/http"
-	"os"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/endpoints/request"
-)
 
-// maxBody is the largest request body that an API server accepts.
-const maxBody = 3 << 20
+	"github.com/cellplane/cellplane/internal/gateway/forward"
+)
 
 // change is a request to check. Its body can be sent more than once.
 type change struct {
@@ -28,24 +22,6 @@ type change struct {
 	noted *Drop
 }
 
-// readBody reads the body of a request. The error can be sent to a client.
-func readBody(r *http.Request) ([]byte, error) {
-	if r.Body == nil || r.Body == http.NoBody {
-		return nil, nil
-	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, err
-	}
-	if err != nil {
-		return nil, apierrors.NewBadRequest("the request's body could not be read: " + err.Error())
-	}
-	if len(body) > maxBody {
-		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
-	}
-	return body, nil
-}
-
 // send returns the request to forward, with an unread body.
 func (c *change) send() *http.Request {
 	clone := *c.Request
@@ -56,10 +32,7 @@ func (c *change) send() *http.Request {
 		clone.Header.Set("Content-Type", c.sentAs)
 		clone.Header.Del("Content-Length")
 	}
-	clone.Body, clone.ContentLength = http.NoBody, int64(len(body))
-	if len(body) > 0 {
-		clone.Body = io.NopCloser(bytes.NewReader(body))
-	}
+	forward.SetBody(&clone, body)
 	return &clone
 }
 

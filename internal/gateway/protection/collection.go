@@ -60,7 +60,7 @@ func (g *Guard) deleteCollection(w http.ResponseWriter, r *http.Request, info *r
 // deleteEach deletes the objects of a collection, each like a request of its own. A client that asked for a page gets that page with its
 // continue token; any other gets a success.
 func (g *Guard) deleteEach(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) error {
-	body, err := readBody(r)
+	body, err := forward.ReadBody(r)
 	if err != nil {
 		return err
 	}

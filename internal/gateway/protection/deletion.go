@@ -19,7 +19,7 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
 )
 
-// lookups is the number of concurrent searches when a namespace is deleted.
+// lookups is the number of concurrent searches when a namespace or a definition is deleted.
 const lookups = 16
 
 // errByLabel has the text that Karmada uses for this label.
@@ -27,33 +27,48 @@ var errByLabel = errors.New("This resource is protected, please make sure to rem
 
 // guardDelete checks the deletion of one object, and returns that object.
 func (g *Guard) guardDelete(r *http.Request, info *request.RequestInfo) (*object, error) {
-	kind, ok := g.kindOf(r.Context(), info)
-	if !ok {
+	o, err := g.read(r.Context(), info)
+	switch {
+	case err != nil:
+		return nil, err
+	case o == nil && evicts(info):
+		return nil, apierrors.NewNotFound(groupResource(info), info.Name)
+	case o == nil:
 		return nil, nil
+	case o.protectedByLabel():
+		return nil, apierrors.NewForbidden(groupResource(info), info.Name, errByLabel)
 	}
-	data, err := g.Objects.Get(r.Context(), info)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
+	objections := g.deletionObjections(o.groupKind(info), o)
+	inside, err := g.guardInside(r.Context(), info, o)
 	if err != nil {
 		return nil, err
 	}
-	o, err := decode(data)
+	return o, g.decide(r, info, "deleting it", o.glass(), append(objections, inside...))
+}
+
+// guardInside returns the objections to deleting what an object contains: a namespace its objects, and a definition those of its kind.
+func (g *Guard) guardInside(ctx context.Context, info *request.RequestInfo, o *object) ([]objection, error) {
+	switch {
+	case info.Resource == "namespaces" && info.APIGroup == "":
+		return g.insideNamespace(ctx, info)
+	case isDefinition(info):
+		return g.insideDefinition(ctx, info, o)
+	default:
+		return nil, nil
+	}
+}
+
+// guardFinalize checks a request that may remove a namespace while it has contents.
+func (g *Guard) guardFinalize(c *change) error {
+	o, err := g.read(c.Context(), c.info)
+	if err != nil || o == nil || o.Metadata.DeletionTimestamp == "" {
+		return err
+	}
+	objections, err := g.insideNamespace(c.Context(), c.info)
 	if err != nil {
-		return nil, apierrors.NewInternalError(err)
+		return err
 	}
-	if o.protectedByLabel() {
-		return nil, apierrors.NewForbidden(groupResource(info), info.Name, errByLabel)
-	}
-	objections := g.deletionObjections(kind.GroupKind(), o)
-	if info.Resource == "namespaces" && info.APIGroup == "" {
-		inside, err := g.guardInside(r.Context(), info)
-		if err != nil {
-			return nil, err
-		}
-		objections = append(objections, inside...)
-	}
-	return o, g.decide(r, info, "deleting it", o.glass(), objections)
+	return g.decide(c.Request, c.info, "removing the namespace before its contents", o.glass(), objections)
 }
 
 // deletionObjections returns the objections of policies to deleting an object.
@@ -66,9 +81,14 @@ func (g *Guard) deletionObjections(kind schema.GroupKind, o *object) []objection
 		if p.deletion == nil || !p.picks(t) || (p.deletion.AllowScaledToZero && o.scaledToZero()) {
 			continue
 		}
-		objections = append(objections, objection{p, fmt.Sprintf("it protects %s %s from deletion", kind.Kind, key(o))})
+		objections = append(objections, p.objectsTo(kind, o))
 	}
 	return objections
+}
+
+// objectsTo is the objection to deleting an object.
+func (p *policy) objectsTo(kind schema.GroupKind, o *object) objection {
+	return objection{p, fmt.Sprintf("it protects %s %s from deletion", kind.Kind, key(o))}
 }
 
 func key(o *object) string {
@@ -84,32 +104,40 @@ func (g *Guard) search(ctx context.Context, resource kinds.Resource, namespace, 
 	if err != nil {
 		return nil, nil //nolint:nilerr // the API server refuses it
 	}
-	byLabel, err := labels.NewRequirement(names.DeletionProtectedLabel, selection.Equals, []string{names.DeletionProtectedAlways})
-	if err != nil {
-		return nil, apierrors.NewInternalError(err)
-	}
-	query := url.Values{"labelSelector": {chosen.Add(*byLabel).String()}}
-	if fieldSelector != "" {
-		query.Set("fieldSelector", fieldSelector)
-	}
-	found, err := g.Objects.Find(ctx, resource, namespace, query, 1)
-	if err != nil {
+	if err := g.searchLabel(ctx, resource, namespace, chosen, fieldSelector); err != nil {
 		return nil, err
-	}
-	if len(found) > 0 {
-		o, err := decode(found[0])
-		if err != nil {
-			return nil, apierrors.NewInternalError(err)
-		}
-		return nil, apierrors.NewForbidden(resource.GroupResource(), o.Metadata.Name, errByLabel)
 	}
 	return g.searchPolicies(ctx, resource, namespace, chosen, fieldSelector)
 }
 
+// searchLabel returns an error if one of the objects that selectors match is protected by its label.
+func (g *Guard) searchLabel(ctx context.Context, resource kinds.Resource, namespace string, chosen labels.Selector, fieldSelector string) error {
+	byLabel, err := labels.NewRequirement(names.DeletionProtectedLabel, selection.Equals, []string{names.DeletionProtectedAlways})
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	found, err := g.Objects.Find(ctx, resource, namespace, selecting(chosen.Add(*byLabel), fieldSelector), 1)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	o, err := decode(found[0])
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	return apierrors.NewForbidden(resource.GroupResource(), o.Metadata.Name, errByLabel)
+}
+
+func selecting(chosen labels.Selector, fieldSelector string) url.Values {
+	query := url.Values{"labelSelector": {chosen.String()}}
+	if fieldSelector != "" {
+		query.Set("fieldSelector", fieldSelector)
+	}
+	return query
+}
+
 // searchPolicies lists the objects that policies select, except for policies that cannot select any of the resource.
 func (g *Guard) searchPolicies(ctx context.Context, resource kinds.Resource, namespace string, chosen labels.Selector, fieldSelector string) ([]objection, error) {
-	kind := schema.GroupKind{Group: resource.Group, Kind: resource.Kind}
-	of := target{GroupKind: kind, namespace: namespace, namespaceLabels: g.Policies.namespaceLabels(namespace), unknownNamespace: g.Policies.namespacesUnknown()}
+	of := target{GroupKind: kindOf(resource), namespace: namespace, namespaceLabels: g.Policies.namespaceLabels(namespace), unknownNamespace: g.Policies.namespacesUnknown()}
 	var objections []objection
 	policies := g.Policies.all()
 	for i := range policies {
@@ -121,41 +149,50 @@ func (g *Guard) searchPolicies(ctx context.Context, resource kinds.Resource, nam
 			if !s.mayPick(of) {
 				continue
 			}
-			requirements, _ := s.labels.Requirements()
-			query := url.Values{"labelSelector": {chosen.Add(requirements...).String()}}
-			if fieldSelector != "" {
-				query.Set("fieldSelector", fieldSelector)
-			}
-			limit := 1
-			if p.deletion.AllowScaledToZero {
-				limit = 0
-			}
-			found, err := g.Objects.Find(ctx, resource, namespace, query, limit)
+			found, err := g.searchSelector(ctx, p, s, resource, namespace, chosen, fieldSelector)
 			if err != nil {
 				return nil, err
 			}
-			for _, data := range found {
-				o, err := decode(data)
-				if err != nil {
-					return nil, apierrors.NewInternalError(err)
-				}
-				if !p.deletion.AllowScaledToZero || !o.scaledToZero() {
-					objections = append(objections, objection{p, fmt.Sprintf("it protects %s %s from deletion", kind.Kind, key(o))})
-					break
-				}
-			}
+			objections = append(objections, found...)
 		}
 	}
 	return objections, nil
 }
 
-// guardInside returns the objections to deleting all objects of a namespace.
-func (g *Guard) guardInside(ctx context.Context, info *request.RequestInfo) ([]objection, error) {
+// searchSelector returns the objection of a policy to deleting the objects of one of its selectors, of which one object is enough.
+func (g *Guard) searchSelector(ctx context.Context, p *policy, s selector, resource kinds.Resource, namespace string, chosen labels.Selector, fieldSelector string) ([]objection, error) {
+	requirements, _ := s.labels.Requirements()
+	limit := 1
+	if p.deletion.AllowScaledToZero {
+		limit = 0
+	}
+	found, err := g.Objects.Find(ctx, resource, namespace, selecting(chosen.Add(requirements...), fieldSelector), limit)
+	if err != nil {
+		return nil, err
+	}
+	for _, data := range found {
+		o, err := decode(data)
+		if err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+		if !p.deletion.AllowScaledToZero || !o.scaledToZero() {
+			return []objection{p.objectsTo(kindOf(resource), o)}, nil
+		}
+	}
+	return nil, nil
+}
+
+// insideNamespace returns the objections to deleting all objects of a namespace.
+func (g *Guard) insideNamespace(ctx context.Context, info *request.RequestInfo) ([]objection, error) {
+	resources, err := g.Objects.Namespaced(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var mu sync.Mutex
 	var objections []objection
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(lookups)
-	for _, resource := range g.Objects.Namespaced() {
+	for _, resource := range resources {
 		group.Go(func() error {
 			found, err := g.search(ctx, resource, info.Name, "", "")
 			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
@@ -170,13 +207,12 @@ func (g *Guard) guardInside(ctx context.Context, info *request.RequestInfo) ([]o
 			return err
 		})
 	}
-	err := group.Wait()
+	err = group.Wait()
 	return objections, err
 }
 
-func (g *Guard) kindOf(ctx context.Context, info *request.RequestInfo) (schema.GroupVersionKind, bool) {
-	resource, ok := g.Objects.Resource(ctx, gvr(info))
-	return schema.GroupVersionKind{Group: resource.Group, Version: resource.Version, Kind: resource.Kind}, ok
+func kindOf(resource kinds.Resource) schema.GroupKind {
+	return schema.GroupKind{Group: resource.Group, Kind: resource.Kind}
 }
 
 func gvr(info *request.RequestInfo) schema.GroupVersionResource {

@@ -33,8 +33,10 @@ type Objects interface {
 	Find(ctx context.Context, resource kinds.Resource, namespace string, query url.Values, limit int) ([][]byte, error)
 	// Resource returns the resource of a request.
 	Resource(ctx context.Context, gvr schema.GroupVersionResource) (kinds.Resource, bool)
-	// Namespaced yields every namespaced resource that can be listed and deleted, each in one version.
-	Namespaced() []kinds.Resource
+	// Namespaced returns every namespaced resource that can be listed and deleted, each in one version.
+	Namespaced(ctx context.Context) ([]kinds.Resource, error)
+	// ReplicasPath returns the fields that lead to the replicas of a custom resource, nil if its definition names none.
+	ReplicasPath(ctx context.Context, gvr schema.GroupVersionResource) ([]string, error)
 }
 
 // Guard is the filter in front of the router.
@@ -59,10 +61,32 @@ func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !guarded(info) {
-		note(r.Context(), allowed)
+		if !evicts(info) {
+			note(r.Context(), allowed)
+		}
 		g.Next.ServeHTTP(w, r)
 		return
 	}
+	g.serve(w, r, info)
+}
+
+// Evictions returns a handler that checks the evictions of templates, which are deletions, and leaves the rest to next. It comes after the
+// handler that serves the pods of members: their evictions delete no template.
+func (g *Guard) Evictions(next http.Handler) http.Handler {
+	behind := *g
+	behind.Next = next
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, found := request.RequestInfoFrom(r.Context())
+		if !found || !info.IsResourceRequest || !evicts(info) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		behind.serve(w, r, info)
+	})
+}
+
+// serve checks a request, and refuses or forwards it.
+func (g *Guard) serve(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
 	err := g.guard(w, r, info)
 	switch {
 	case err == nil:
@@ -110,11 +134,11 @@ func (g *Guard) guard(w http.ResponseWriter, r *http.Request, info *request.Requ
 	if info.Verb == "deletecollection" {
 		return g.deleteCollection(w, r, info)
 	}
-	if info.Verb != "delete" && !g.anyScaleDown() {
+	if (info.Verb == "update" || info.Verb == "patch") && !g.checksUpdates(info) {
 		g.Next.ServeHTTP(w, r)
 		return nil
 	}
-	body, err := readBody(r)
+	body, err := forward.ReadBody(r)
 	if err != nil {
 		return err
 	}
@@ -140,36 +164,63 @@ func (g *Guard) guard(w http.ResponseWriter, r *http.Request, info *request.Requ
 // check checks a change, pins it to the version of the object that was checked, and returns that object; nil if there is nothing to
 // protect.
 func (g *Guard) check(c *change) (*object, error) {
-	if c.info.Verb == "delete" {
+	switch {
+	case c.info.Verb == "delete" || evicts(c.info):
 		checked, err := g.guardDelete(c.Request, c.info)
 		if err != nil {
 			return nil, err
 		}
-		return checked, c.pin(checked)
+		return checked, g.pinDeletion(c, checked)
+	case finalizes(c.info):
+		return nil, g.guardFinalize(c)
+	default:
+		return g.guardUpdate(c)
 	}
-	return g.guardScale(c)
 }
 
 // changedSince reports whether an object has changed since it was checked.
 func (g *Guard) changedSince(ctx context.Context, info *request.RequestInfo, checked *object) bool {
-	data, err := g.Objects.Get(ctx, info)
-	if err != nil {
-		return false
-	}
-	now, err := decode(data)
-	return err == nil && (now.Metadata.UID != checked.Metadata.UID || now.Metadata.ResourceVersion != checked.Metadata.ResourceVersion)
+	now, err := g.read(ctx, info)
+	return err == nil && now != nil && !now.is(checked)
 }
 
-// guarded reports whether a request can delete or scale down an object.
+// read returns the object of a request, without its subresource; nil if there is none.
+func (g *Guard) read(ctx context.Context, info *request.RequestInfo) (*object, error) {
+	data, err := g.Objects.Get(ctx, info)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	o, err := decode(data)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return o, nil
+}
+
+// guarded reports whether a request is checked before it is served. Any subresource may change the labels of an object, or even its
+// replicas. What is sent to a proxy is for somebody else.
 func guarded(info *request.RequestInfo) bool {
 	switch info.Verb {
 	case "delete", "deletecollection":
 		return info.Subresource == ""
 	case "update", "patch":
-		return info.Subresource == "" || info.Subresource == "scale"
+		return info.Subresource != "proxy"
 	default:
 		return false
 	}
+}
+
+// evicts reports whether a request is an eviction, which deletes a pod.
+func evicts(info *request.RequestInfo) bool {
+	return info.Verb == "create" && info.APIGroup == "" && info.Resource == "pods" && info.Subresource == "eviction"
+}
+
+// finalizes reports whether a request can remove a namespace before its contents.
+func finalizes(info *request.RequestInfo) bool {
+	return info.APIGroup == "" && info.Resource == "namespaces" && info.Subresource == "finalize"
 }
 
 // objection is the reason why a policy refuses a request.
@@ -211,7 +262,7 @@ func (g *Guard) mayBreakGlass(ctx context.Context, policy string) bool {
 
 // targetOf returns what policies match of an object.
 func (g *Guard) targetOf(kind schema.GroupKind, o *object) target {
-	t := target{GroupKind: kind, namespace: o.Metadata.Namespace, labels: o.Metadata.Labels}
+	t := target{GroupKind: kind, namespace: o.Metadata.Namespace, name: o.Metadata.Name, labels: o.Metadata.Labels}
 	if kind.Group == "" && kind.Kind == "Namespace" {
 		t.namespaceLabels = o.Metadata.Labels
 		return t

@@ -162,3 +162,13 @@ func (p *Policies) namespaceLabels(name string) labels.Set {
 	}
 	return namespace.Labels
 }
+
+// namespacesWith returns the namespaces that a selector matches.
+func (p *Policies) namespacesWith(selector labels.Selector) []string {
+	found, _ := p.namespaces.List(selector) // a lister of a cache does not fail
+	var matching []string
+	for _, namespace := range found {
+		matching = append(matching, namespace.Name)
+	}
+	return matching
+}

@@ -17,6 +17,8 @@ type policy struct {
 	name      string
 	warn      bool
 	selectors []selector
+	// selective is set if a change of labels can take an object out of the policy.
+	selective bool
 	deletion  *cellplanev1alpha1.DeletionProtection
 	scaleDown *cellplanev1alpha1.ScaleDownProtection
 }
@@ -30,7 +32,7 @@ type selector struct {
 // target is the object of a request.
 type target struct {
 	schema.GroupKind
-	namespace       string
+	namespace, name string
 	namespaceLabels labels.Set
 	labels          labels.Set
 	// unknownNamespace is set if the namespace's labels are not known.
@@ -51,6 +53,7 @@ func compile(p *cellplanev1alpha1.ProtectionPolicy) (policy, error) {
 		if s.labels, err = selectorOf(r.LabelSelector); err != nil {
 			return policy{}, fmt.Errorf("ProtectionPolicy %s: labelSelector: %w", p.Name, err)
 		}
+		compiled.selective = compiled.selective || !s.labels.Empty() || !s.namespaceLabels.Empty()
 		compiled.selectors = append(compiled.selectors, s)
 	}
 	return compiled, nil
@@ -66,6 +69,27 @@ func selectorOf(s *metav1.LabelSelector) (labels.Selector, error) {
 // picks reports whether one of the policy's selectors matches an object.
 func (p *policy) picks(t target) bool {
 	return slices.ContainsFunc(p.selectors, func(s selector) bool { return s.mayPick(t) && s.labels.Matches(t.labels) })
+}
+
+// selectsByLabels reports whether the policy selects an object, or the objects of a namespace, by labels.
+func (p *policy) selectsByLabels(t target) bool {
+	return slices.ContainsFunc(p.selectors, func(s selector) bool {
+		return !s.labels.Empty() && s.mayPick(t) && s.labels.Matches(t.labels) || s.reaches(t)
+	})
+}
+
+// releases reports whether a change of labels takes an object, or the objects of a namespace, out of the policy.
+func (p *policy) releases(before, after target) bool {
+	if p.picks(before) && !p.picks(after) {
+		return true
+	}
+	return slices.ContainsFunc(p.selectors, func(s selector) bool { return s.reaches(before) && !s.reaches(after) })
+}
+
+// reaches reports whether a selector selects objects of a namespace by the labels of the namespace.
+func (s *selector) reaches(t target) bool {
+	return t.Group == "" && t.Kind == "Namespace" && !s.namespaceLabels.Empty() && s.namespaceLabels.Matches(t.labels) &&
+		(len(s.namespaces) == 0 || slices.Contains(s.namespaces, t.name))
 }
 
 // mayPick reports whether a selector matches the kind and namespace of an object, whatever its labels.

@@ -35,3 +35,41 @@ func TestUnknownNamespaces(t *testing.T) {
 		}
 	}
 }
+
+// TestReleases checks which changes of labels take objects out of a policy.
+func TestReleases(t *testing.T) {
+	p, err := compile(&cellplanev1alpha1.ProtectionPolicy{Spec: cellplanev1alpha1.ProtectionPolicySpec{ResourceSelectors: []cellplanev1alpha1.ProtectedResources{
+		{APIGroups: []string{"apps"}, Kinds: []string{"Deployment"}, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"precious": "yes"}}},
+		{APIGroups: []string{"apps"}, Kinds: []string{"*"}, Namespaces: []string{"shop"}, NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"stage": "production"}}},
+	}}})
+	if err != nil || !p.selective {
+		t.Fatal(err, p.selective)
+	}
+	deployment := func(labels labels.Set) target {
+		return target{GroupKind: schema.GroupKind{Group: "apps", Kind: "Deployment"}, namespace: "a", name: "x", labels: labels}
+	}
+	namespace := func(name string, labels labels.Set) target {
+		return target{GroupKind: schema.GroupKind{Kind: "Namespace"}, name: name, labels: labels, namespaceLabels: labels}
+	}
+	precious, production := labels.Set{"precious": "yes"}, labels.Set{"stage": "production"}
+	for name, test := range map[string]struct {
+		before, after   target
+		selects, leaves bool
+	}{
+		"the label goes":                     {deployment(precious), deployment(nil), true, true},
+		"the label changes":                  {deployment(precious), deployment(labels.Set{"precious": "no"}), true, true},
+		"another label comes":                {deployment(precious), deployment(labels.Set{"precious": "yes", "a": "b"}), true, false},
+		"it was not selected":                {deployment(nil), deployment(labels.Set{"a": "b"}), false, false},
+		"the label of the namespace goes":    {namespace("shop", production), namespace("shop", nil), true, true},
+		"the label of the namespace stays":   {namespace("shop", production), namespace("shop", labels.Set{"stage": "production", "a": "b"}), true, false},
+		"the label of another namespace":     {namespace("other", production), namespace("other", nil), false, false},
+		"a namespace that was not concerned": {namespace("shop", nil), namespace("shop", precious), false, false},
+	} {
+		if got := p.selectsByLabels(test.before); got != test.selects {
+			t.Errorf("%s: selected by labels: %v", name, got)
+		}
+		if got := p.releases(test.before, test.after); got != test.leaves {
+			t.Errorf("%s: released: %v", name, got)
+		}
+	}
+}

@@ -17,6 +17,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -45,6 +46,7 @@ type server struct {
 	proxy   http.Handler
 	guard   *Guard
 	between func() // is called before each change that is not a dry run
+	stale   []byte // is read once instead of the object
 }
 
 // ServeHTTP is the handler behind the guard.
@@ -57,6 +59,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Get implements Objects.
 func (s *server) Get(ctx context.Context, info *request.RequestInfo) ([]byte, error) {
+	if stale := s.stale; stale != nil {
+		s.stale = nil
+		return stale, nil
+	}
 	path := strings.TrimSuffix(info.Path, "/"+info.Subresource)
 	return s.client.Discovery().RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(ctx)
 }
@@ -72,7 +78,12 @@ func (s *server) Resource(_ context.Context, gvr schema.GroupVersionResource) (k
 }
 
 // Namespaced implements Objects.
-func (s *server) Namespaced() []kinds.Resource { return nil }
+func (s *server) Namespaced(context.Context) ([]kinds.Resource, error) { return nil, nil }
+
+// ReplicasPath implements Objects.
+func (s *server) ReplicasPath(context.Context, schema.GroupVersionResource) ([]string, error) {
+	return nil, nil
+}
 
 func startServer(t *testing.T, policies ...*cellplanev1alpha1.ProtectionPolicy) *server {
 	t.Helper()
@@ -97,6 +108,13 @@ func startServer(t *testing.T, policies ...*cellplanev1alpha1.ProtectionPolicy) 
 	return s
 }
 
+// handler is the guard with that of evictions behind it.
+func (s *server) handler() http.Handler {
+	guard := *s.guard
+	guard.Next = s.guard.Evictions(s)
+	return &guard
+}
+
 // do sends a request through the guard.
 func (s *server) do(t *testing.T, verb, method, path, contentType string, body []byte) (int, string) {
 	t.Helper()
@@ -111,9 +129,123 @@ func (s *server) do(t *testing.T, verb, method, path, contentType string, body [
 	}
 	ctx := request.WithUser(request.WithRequestInfo(t.Context(), info), &user.DefaultInfo{Name: "someone"})
 	w := httptest.NewRecorder()
-	s.guard.ServeHTTP(w, r.WithContext(ctx))
+	s.handler().ServeHTTP(w, r.WithContext(ctx))
 	answer, _ := io.ReadAll(w.Result().Body)
 	return w.Code, string(answer)
+}
+
+func (s *server) pod(t *testing.T, namespace string) *corev1.Pod {
+	t.Helper()
+	created, err := s.client.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "p-"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return created
+}
+
+const (
+	asOther     = `{"metadata":{"labels":{"other":"change"}}}`
+	asProtected = `{"metadata":{"labels":{"resourcetemplate.karmada.io/deletion-protected":"Always"}}}`
+)
+
+func (s *server) patchPod(t *testing.T, p *corev1.Pod, patch string) *corev1.Pod {
+	t.Helper()
+	patched, err := s.client.CoreV1().Pods(p.Namespace).Patch(t.Context(), p.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return patched
+}
+
+// podDeletions are the ways to delete a pod, with a resourceVersion of the client unless that is "".
+func podDeletions(t *testing.T) map[string]func(s *server, p *corev1.Pod, version string) (int, string) {
+	t.Helper()
+	send := func(verb, method, suffix, contentType string, encode func(name string, options *metav1.DeleteOptions) ([]byte, error)) func(*server, *corev1.Pod, string) (int, string) {
+		return func(s *server, p *corev1.Pod, version string) (int, string) {
+			options := &metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}, GracePeriodSeconds: ptr.To[int64](0)}
+			if version != "" {
+				options.Preconditions = &metav1.Preconditions{ResourceVersion: &version}
+			}
+			body, err := encode(p.Name, options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s.do(t, verb, method, "/api/v1/namespaces/"+p.Namespace+"/pods/"+p.Name+suffix, contentType, body)
+		}
+	}
+	eviction := func(name string, options *metav1.DeleteOptions) *policyv1.Eviction {
+		return &policyv1.Eviction{TypeMeta: metav1.TypeMeta{APIVersion: "policy/v1", Kind: "Eviction"}, ObjectMeta: metav1.ObjectMeta{Name: name}, DeleteOptions: options}
+	}
+	return map[string]func(*server, *corev1.Pod, string) (int, string){
+		"delete in JSON": send("delete", http.MethodDelete, "", "application/json", func(_ string, o *metav1.DeleteOptions) ([]byte, error) { return json.Marshal(o) }),
+		"delete in protobuf": send("delete", http.MethodDelete, "", runtime.ContentTypeProtobuf, func(_ string, o *metav1.DeleteOptions) ([]byte, error) {
+			return runtime.Encode(protobufEncoder(t), o)
+		}),
+		"evict in JSON": send("create", http.MethodPost, "/eviction", "application/json", func(name string, o *metav1.DeleteOptions) ([]byte, error) {
+			return json.Marshal(eviction(name, o))
+		}),
+		"evict in protobuf": send("create", http.MethodPost, "/eviction", runtime.ContentTypeProtobuf, func(name string, o *metav1.DeleteOptions) ([]byte, error) {
+			return runtime.Encode(protobufEncoder(t), eviction(name, o))
+		}),
+	}
+}
+
+// TestPodProtectedMeanwhile protects a pod between the check of its deletion or eviction and the deletion.
+func TestPodProtectedMeanwhile(t *testing.T) {
+	s := startServer(t)
+	namespace := newNamespace(t, s.client)
+	gone := func(p *corev1.Pod) bool {
+		_, err := s.client.CoreV1().Pods(namespace).Get(t.Context(), p.Name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}
+	for name, remove := range podDeletions(t) {
+		t.Run(name, func(t *testing.T) {
+			for _, protects := range []bool{true, false} {
+				p := s.pod(t, namespace)
+				patch, changed := asOther, false
+				if protects {
+					patch = asProtected
+				}
+				s.between = func() {
+					if !changed {
+						changed = true
+						s.patchPod(t, p, patch)
+					}
+				}
+				code, answer := remove(s, p, "")
+				s.between = nil
+				if protects != (code == http.StatusForbidden) || protects == gone(p) {
+					t.Errorf("protected meanwhile %v: %d %s; it is gone: %v", protects, code, answer, gone(p))
+				}
+			}
+			p := s.pod(t, namespace)
+			s.patchPod(t, p, asOther)
+			if code, answer := remove(s, p, p.ResourceVersion); code != http.StatusConflict || gone(p) {
+				t.Errorf("with an old version: %d %s, want a conflict", code, answer)
+			}
+			// The version that the client names is protected, and an earlier one is checked.
+			p = s.pod(t, namespace)
+			before, err := s.client.CoreV1().RESTClient().Get().Namespace(namespace).Resource("pods").Name(p.Name).SetHeader("Accept", "application/json").DoRaw(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			later := s.patchPod(t, p, asProtected)
+			s.stale = before
+			if code, answer := remove(s, p, later.ResourceVersion); code != http.StatusConflict || gone(p) {
+				t.Errorf("with a version that was not checked: %d %s, want a conflict; it is gone: %v", code, answer, gone(p))
+			}
+			p = s.pod(t, namespace)
+			if code, answer := remove(s, p, p.ResourceVersion); code >= 300 || !gone(p) {
+				t.Errorf("with the current version: %d %s; it is gone: %v", code, answer, gone(p))
+			}
+		})
+	}
+	p := s.pod(t, namespace)
+	if code, answer := s.do(t, "delete", http.MethodDelete, "/api/v1/namespaces/"+namespace+"/pods/"+p.Name+"?uid=another", "", nil); code != http.StatusConflict || gone(p) {
+		t.Errorf("with another UID in the query: %d %s, want a conflict", code, answer)
+	}
 }
 
 func (s *server) deployment(t *testing.T, namespace string, replicas int32) *appsv1.Deployment {
@@ -343,5 +475,5 @@ func protobufEncoder(t *testing.T) runtime.Encoder {
 	if !ok {
 		t.Fatal("no protobuf serializer")
 	}
-	return scheme.Codecs.EncoderForVersion(info.Serializer, schema.GroupVersions{appsv1.SchemeGroupVersion, corev1.SchemeGroupVersion})
+	return scheme.Codecs.EncoderForVersion(info.Serializer, schema.GroupVersions{appsv1.SchemeGroupVersion, corev1.SchemeGroupVersion, policyv1.SchemeGroupVersion})
 }

@@ -1,96 +1,51 @@
 package protection
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/intstr"
-
-	"github.com/cellplane/cellplane/internal/gateway/inner"
 )
 
-// errModified is worded as API servers word it.
-var errModified = errors.New("the object has been modified; please apply your changes to the latest version and try again")
-
-// guardScale checks a change of an object that policies protect from being scaled down, and returns that object.
-func (g *Guard) guardScale(c *change) (*object, error) {
+// guardReplicas checks the replicas that a change removes from an object that policies protect from being scaled down.
+func (g *Guard) guardReplicas(c *change, before, after *object, policies []*policy) error {
 	r, info := c.Request, c.info
-	c.unpin()
-	kind, ok := g.kindOf(r.Context(), info)
-	if !ok {
-		return nil, nil
+	if len(policies) == 0 {
+		return nil
 	}
-	data, err := g.Objects.Get(r.Context(), info)
-	if apierrors.IsNotFound(err) {
-		return nil, nil // a patch may create it
+	subject := subjectOf(before)
+	windowed := longest(policies) > 0 && !isDryRun(r)
+	if windowed && info.Subresource != "scale" && subjectOf(after) != subject {
+		// Only the annotation tells that there may be a record elsewhere.
+		if err := g.Records.Collect(r.Context(), info, subject); err != nil {
+			return err
+		}
 	}
+	drop := Drop{Time: time.Now(), From: *before.Spec.Replicas, To: after.replicas()}
+	if drop.size() <= 0 {
+		return nil
+	}
+	objections, err := g.scaleDownObjections(c, subject, drop, policies)
 	if err != nil {
-		return nil, err
-	}
-	before, err := decode(data)
-	if err != nil {
-		return nil, apierrors.NewInternalError(err)
-	}
-	if before.Spec.Replicas == nil {
-		return nil, nil
-	}
-	concerned := g.scaleDownPolicies(g.targetOf(kind.GroupKind(), before))
-	if len(concerned) == 0 {
-		return nil, nil
-	}
-	// The dry run uses the pinned request, which is the one that will be sent.
-	if err := c.pin(before); err != nil {
-		return nil, err
-	}
-	after, err := g.dryRun(c)
-	if err != nil {
-		return nil, err
-	}
-	if after == nil {
-		return before, nil
-	}
-	// A change that names a version itself was rehearsed with that version, which need not be the one that was read.
-	if !c.pinned && after.Metadata.ResourceVersion != before.Metadata.ResourceVersion {
-		return nil, apierrors.NewConflict(groupResource(info), info.Name, errModified)
-	}
-	replicas := after.replicas(info.Subresource)
-	if replicas == nil || *replicas >= *before.Spec.Replicas {
-		return before, nil
-	}
-	drop := Drop{Time: time.Now(), From: *before.Spec.Replicas, To: *replicas}
-	objections, windowed, err := g.scaleDownObjections(c, before, drop, concerned)
-	if err != nil {
-		return nil, err
+		return err
 	}
 	what := fmt.Sprintf("going from %d to %d replicas", drop.From, drop.To)
 	if err := g.decide(r, info, what, before.glass(), objections); err != nil {
-		return nil, err
+		return err
 	}
-	if !windowed || isDryRun(r) || c.notes(drop) {
-		return before, nil
+	if !windowed || c.notes(drop) {
+		return nil
 	}
 	// The drop is recorded before it happens. If the change then fails, the record is too strict, never too lax.
-	if err := g.Records.Add(r.Context(), info, before.Metadata.UID, drop, longest(concerned)); err != nil {
-		return nil, err
+	if err := g.Records.Add(r.Context(), info, subject, drop, longest(policies)); err != nil {
+		return err
 	}
 	c.noted = &drop
-	return before, nil
+	return nil
 }
 
 func isDryRun(r *http.Request) bool { return r.URL.Query().Get("dryRun") != "" }
-
-func (g *Guard) anyScaleDown() bool {
-	policies := g.Policies.all()
-	for i := range policies {
-		if policies[i].scaleDown != nil {
-			return true
-		}
-	}
-	return false
-}
 
 func (g *Guard) scaleDownPolicies(t target) []*policy {
 	var concerned []*policy
@@ -114,13 +69,12 @@ func longest(policies []*policy) time.Duration {
 	return window
 }
 
-// scaleDownObjections returns the objections of policies to a drop, and whether one of them has a window.
-func (g *Guard) scaleDownObjections(c *change, before *object, drop Drop, policies []*policy) (objections []objection, windowed bool, err error) {
+// scaleDownObjections returns the objections of policies to a drop.
+func (g *Guard) scaleDownObjections(c *change, subject Subject, drop Drop, policies []*policy) (objections []objection, err error) {
 	var history []Drop
 	if longest(policies) > 0 {
-		windowed = true
-		if history, err = g.Records.List(c.Context(), c.info, before.Metadata.UID); err != nil {
-			return nil, true, err
+		if history, err = g.Records.List(c.Context(), c.info, subject); err != nil {
+			return nil, err
 		}
 		history = c.withoutNoted(history)
 	}
@@ -138,7 +92,7 @@ func (g *Guard) scaleDownObjections(c *change, before *object, drop Drop, polici
 			}
 		}
 	}
-	return objections, windowed, nil
+	return objections, nil
 }
 
 // sum returns the replicas removed since a time, including the next drop, and the highest number of replicas in that time.
@@ -164,31 +118,4 @@ func portion(limit intstr.IntOrString, whole int64) int64 {
 		return 0
 	}
 	return int64(percent)
-}
-
-// dryRun returns the object as the request would change it. It returns nil if the request is pinned to a version that the object no
-// longer has: then it will fail, or be checked again. A request that fails for any other reason is not forwarded, as only what has been
-// checked may be. The error can be sent to a client.
-func (g *Guard) dryRun(c *change) (*object, error) {
-	dryRun := c.send().Clone(c.Context())
-	query := dryRun.URL.Query()
-	query.Set("dryRun", "All")
-	dryRun.URL.RawQuery = query.Encode()
-	dryRun.Header.Set("Accept", "application/json")
-	dryRun.Header.Del("Accept-Encoding")
-	answer := inner.Do(g.Next, dryRun)
-	switch code := answer.Code(); {
-	case code == http.StatusOK || code == http.StatusCreated:
-		o, err := decode(answer.Body())
-		if err != nil {
-			return nil, apierrors.NewInternalError(err)
-		}
-		return o, nil
-	case code >= http.StatusInternalServerError || code == http.StatusTooManyRequests:
-		return nil, apierrors.NewServiceUnavailable("the dry run that checks protected replicas failed; try again")
-	case c.pinned && (code == http.StatusConflict || code == http.StatusUnprocessableEntity || code == http.StatusNotFound):
-		return nil, nil
-	default:
-		return nil, answer.Err()
-	}
 }

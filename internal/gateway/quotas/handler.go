@@ -1,0 +1,274 @@
+package quotas
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/client-go/kubernetes/scheme"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/gateway/forward"
+	"github.com/cellplane/cellplane/internal/gateway/inner"
+)
+
+// attempts is how often a quota is charged again after somebody else has changed it.
+const attempts = 20
+
+// Handler charges the quotas of a namespace before it passes on a creation, or a change of a Service.
+type Handler struct {
+	Next http.Handler
+	// Quotas are those that are known, and Hub those in force.
+	Quotas corelisters.ResourceQuotaLister
+	Hub    coreclient.ResourceQuotasGetter
+
+	mu    sync.Mutex
+	locks map[string]*lock
+}
+
+// lock serialises the charges of a namespace in this gateway, which would conflict.
+type lock struct {
+	sync.Mutex
+	users int
+}
+
+// ServeHTTP implements http.Handler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok || !info.IsResourceRequest || info.Namespace == "" || info.Subresource != "" {
+		h.Next.ServeHTTP(w, r)
+		return
+	}
+	if err := h.admit(r, info); err != nil {
+		forward.WriteError(w, r, err)
+		return
+	}
+	if info.Resource == "resourcequotas" && info.APIGroup == "" && (info.Verb == "create" || info.Verb == "update") {
+		warnOfUncounted(r)
+	}
+	h.Next.ServeHTTP(w, r)
+}
+
+// admit charges the quotas of a request that creates an object, or has a Service use more.
+func (h *Handler) admit(r *http.Request, info *request.RequestInfo) error {
+	if info.Verb != "create" && info.Verb != "update" && info.Verb != "patch" {
+		return nil
+	}
+	of := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
+	all, err := h.Quotas.ResourceQuotas(info.Namespace).List(labels.Everything())
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	counted := mayCreate(r, info) && limitedBy(all, namesOf(of)...)
+	measured := of == services && limitedBy(all, parts...)
+	if !counted && !measured || isComponent(r.Context()) {
+		return nil
+	}
+	requested := usage{}
+	if counted && (info.Verb == "create" || !h.exists(r)) {
+		requested = one(of)
+	}
+	if measured {
+		if err := h.measure(r, info, requested); err != nil {
+			return err
+		}
+	}
+	if len(requested) == 0 {
+		return nil
+	}
+	return h.charge(r.Context(), info, of, requested, r.URL.Query().Get("dryRun") != "")
+}
+
+func limitedBy(quotas []*corev1.ResourceQuota, some ...corev1.ResourceName) bool {
+	return slices.ContainsFunc(quotas, func(quota *corev1.ResourceQuota) bool { return limits(quota, some...) })
+}
+
+// measure adds what a Service uses more after a request. A dry run shows what the request makes of it.
+func (h *Handler) measure(r *http.Request, info *request.RequestInfo, requested usage) error {
+	content, err := forward.ReadBody(r)
+	if err != nil {
+		return err
+	}
+	dryRun := r.Clone(r.Context())
+	query := dryRun.URL.Query()
+	query.Set("dryRun", metav1.DryRunAll)
+	dryRun.URL.RawQuery = query.Encode()
+	dryRun.Header.Set("Accept", "application/json")
+	dryRun.Header.Del("Accept-Encoding")
+	forward.SetBody(dryRun, content)
+	after, err := serviceIn(inner.Do(h.Next, dryRun))
+	if err != nil {
+		return err
+	}
+	var before usage
+	if info.Verb != "create" {
+		stored, err := serviceIn(h.read(r, "application/json"))
+		switch {
+		case err == nil:
+			before = partsOf(stored)
+		case !apierrors.IsNotFound(err):
+			return err
+		}
+	}
+	requested.grown(partsOf(after), before)
+	return nil
+}
+
+// serviceIn returns the Service in an answer. The error can be written as it is.
+func serviceIn(answer *inner.Answer) (*corev1.Service, error) {
+	if err := answer.Err(); err != nil {
+		return nil, err
+	}
+	var service corev1.Service
+	if err := json.Unmarshal(answer.Body(), &service); err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("decoding a Service: %w", err))
+	}
+	return &service, nil
+}
+
+// mayCreate reports whether a request may create an object. A PUT and a server-side apply may.
+func mayCreate(r *http.Request, info *request.RequestInfo) bool {
+	switch info.Verb {
+	case "create", "update":
+		return true
+	case "patch":
+		media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+		return media == string(types.ApplyPatchType)
+	default:
+		return false
+	}
+}
+
+func isComponent(ctx context.Context) bool {
+	u, ok := request.UserFrom(ctx)
+	return ok && strings.HasPrefix(u.GetName(), names.ComponentPrefix)
+}
+
+// exists reports whether the object of a request exists.
+func (h *Handler) exists(r *http.Request) bool {
+	return !apierrors.IsNotFound(h.read(r, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").Err())
+}
+
+// read reads the object of a request.
+func (h *Handler) read(r *http.Request, accept string) *inner.Answer {
+	ctx := r.Context()
+	if info, ok := request.RequestInfoFrom(ctx); ok {
+		get := *info
+		get.Verb = "get"
+		ctx = request.WithRequestInfo(ctx, &get)
+	}
+	read := r.Clone(ctx)
+	read.Method, read.Body, read.ContentLength = http.MethodGet, nil, 0
+	read.URL.RawQuery = ""
+	read.Header = http.Header{"Accept": {accept}}
+	return inner.Do(h.Next, read)
+}
+
+// charge adds what is requested to all quotas that limit it. It charges none if one of them is used up, unless that happens at the same moment: the
+// controller then corrects the others.
+func (h *Handler) charge(ctx context.Context, info *request.RequestInfo, of schema.GroupResource, requested usage, dryRun bool) error {
+	unlock := h.lock(info.Namespace)
+	defer unlock()
+	client := h.Hub.ResourceQuotas(info.Namespace)
+	var last error
+	stored := map[types.UID]bool{}
+	for range attempts {
+		list, err := client.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return unavailable(err)
+		}
+		var charged []*corev1.ResourceQuota
+		for i := range list.Items {
+			if stored[list.Items[i].UID] {
+				continue
+			}
+			next, problem := charge(&list.Items[i], requested)
+			if problem != nil {
+				return apierrors.NewForbidden(of, info.Name, problem)
+			}
+			if next != nil {
+				charged = append(charged, next)
+			}
+		}
+		if dryRun {
+			return nil
+		}
+		if last = update(ctx, client, charged, stored); last == nil {
+			return nil
+		}
+		if !apierrors.IsConflict(last) && !apierrors.IsNotFound(last) {
+			return unavailable(last)
+		}
+	}
+	return apierrors.NewConflict(schema.GroupResource{Resource: "resourcequotas"}, "", last)
+}
+
+// update stores the charged quotas, and notes those that it has stored.
+func update(ctx context.Context, client coreclient.ResourceQuotaInterface, charged []*corev1.ResourceQuota, stored map[types.UID]bool) error {
+	for _, quota := range charged {
+		if _, err := client.UpdateStatus(ctx, quota, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+		stored[quota.UID] = true
+	}
+	return nil
+}
+
+func unavailable(err error) error {
+	return apierrors.NewServiceUnavailable("the namespace has a ResourceQuota, which cannot be charged: " + err.Error())
+}
+
+func (h *Handler) lock(namespace string) (unlock func()) {
+	h.mu.Lock()
+	if h.locks == nil {
+		h.locks = map[string]*lock{}
+	}
+	l := h.locks[namespace]
+	if l == nil {
+		l = &lock{}
+		h.locks[namespace] = l
+	}
+	l.users++
+	h.mu.Unlock()
+	l.Lock()
+	return func() {
+		l.Unlock()
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if l.users--; l.users == 0 {
+			delete(h.locks, namespace)
+		}
+	}
+}
+
+// warnOfUncounted warns of limits in a quota that nothing enforces.
+func warnOfUncounted(r *http.Request) {
+	content, err := forward.ReadBody(r)
+	if err != nil {
+		return // the next handler finds out
+	}
+	decoded, _, err := scheme.Codecs.UniversalDeserializer().Decode(content, nil, nil)
+	if err != nil {
+		return
+	}
+	if quota, ok := decoded.(*corev1.ResourceQuota); ok {
+		if names := uncounted(quota); len(names) > 0 {
+			warning.AddWarning(r.Context(), "", fmt.Sprintf("the federation does not enforce the limits of %s: it counts objects, and node ports and load balancers of Services, without scopes; use a FederatedResourceQuota for what pods request", strings.Join(names, ", ")))
+		}
+	}
+}
