@@ -2,11 +2,15 @@ package gateway
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/audit/policy"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
+
+	"github.com/cellplane/cellplane/internal/gateway/router"
 )
 
 // strictPolicy checks the audit policy of a strict back end. Such a back end refuses a request whose first record cannot be written, so
@@ -30,6 +34,22 @@ func strictPolicy(o *genericoptions.AuditOptions) error {
 		}
 	}
 	return nil
+}
+
+// surfaceAnnotation is the audit annotation with the surface of a request. The path in a record has no prefix: it is the path that is
+// authorized.
+const surfaceAnnotation = "cellplane.io/surface"
+
+// withAuditedSurface writes the surface of a request to its audit record.
+func withAuditedSurface(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		surface := "cluster"
+		if router.OnFederationSurface(r.Context()) {
+			surface = "federation"
+		}
+		audit.AddAuditAnnotation(r.Context(), surfaceAnnotation, surface)
+		next.ServeHTTP(w, r)
+	})
 }
 
 func omitsReceived(stages []auditinternal.Stage) bool {

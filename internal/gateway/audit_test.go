@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/rest"
@@ -57,6 +58,19 @@ func testAudit(t *testing.T, w *world) {
 	cell := w.Cells[ownerOf(t, w, namespace, "x")].Name()
 	if created.Annotations["cellplane.io/cell"] != cell || created.Annotations["cellplane.io/epoch"] != "1" || created.Annotations["cellplane.io/admission"] != "allowed" || created.User.Username != "cellplane-admin" {
 		t.Errorf("the record of the creation is %+v, want cell %s", created, cell)
+	}
+	if created.Annotations["cellplane.io/surface"] != "cluster" {
+		t.Errorf("the record of the creation is %+v, want the surface cluster", created)
+	}
+	federation := audited.Config(t)
+	federation.Host += "/federation"
+	if _, err := clientFor(t, federation).CoreV1().ConfigMaps(namespace).Patch(t.Context(), "x", types.MergePatchType, []byte(`{"data":{"a":"b"}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, stage := range []auditv1.Stage{auditv1.StageRequestReceived, auditv1.StageResponseComplete} {
+		if patched := recorded(t, log, "patch", stage); patched.Annotations["cellplane.io/surface"] != "federation" {
+			t.Errorf("the record of the patch in stage %s is %+v, want the surface federation", stage, patched)
+		}
 	}
 	fill(t, w.client, namespace, 6)
 	if err := maps.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "third=yes"}); err != nil {
@@ -145,6 +159,12 @@ func testAuditWebhook(t *testing.T, w *world) {
 // completed returns the record of the completed request with a verb.
 func completed(t *testing.T, log, verb string) auditv1.Event {
 	t.Helper()
+	return recorded(t, log, verb, auditv1.StageResponseComplete)
+}
+
+// recorded returns the record of a stage of the request with a verb.
+func recorded(t *testing.T, log, verb string, stage auditv1.Stage) auditv1.Event {
+	t.Helper()
 	file, err := os.Open(log)
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +175,7 @@ func completed(t *testing.T, log, verb string) auditv1.Event {
 		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
 			t.Fatal(err)
 		}
-		if event.Verb == verb && event.Stage == auditv1.StageResponseComplete {
+		if event.Verb == verb && event.Stage == stage {
 			return event
 		}
 	}

@@ -10,15 +10,20 @@ import (
 	"k8s.io/apiserver/pkg/server/filters"
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 
+	"github.com/cellplane/cellplane/internal/gateway/creation"
 	"github.com/cellplane/cellplane/internal/gateway/protection"
+	"github.com/cellplane/cellplane/internal/gateway/quotas"
 	"github.com/cellplane/cellplane/internal/gateway/router"
+	"github.com/cellplane/cellplane/internal/gateway/served"
+	"github.com/cellplane/cellplane/internal/gateway/userpolicies"
 )
 
 // chain is the handler chain of kube-apiserver with the router as its last handler. It omits tracing and the latency metrics of each
 // filter, which together cost more than routing. Deadlines need no goroutine per request (deadline.go).
 func (c *Config) chain(own http.Handler, g *genericserver.Config) http.Handler {
-	handler := c.routing(own, g)
+	handler := c.withLimits(c.routing(own, g))
 	handler = genericfilters.WithAuthorization(handler, g.Authorization.Authorizer, g.Serializer)
+	handler = &served.Handler{Next: handler, APIs: c.served, IsLongRunning: isLongRunning}
 	handler = withWatchSignal(handler)
 	handler = withFairness(handler, g)
 	if g.FeatureGate.Enabled(features.ConstrainedImpersonation) {
@@ -42,6 +47,7 @@ func (c *Config) chain(own http.Handler, g *genericserver.Config) http.Handler {
 	handler = genericfilters.WithRequestInfo(handler, g.RequestInfoResolver)
 	handler = genericfilters.WithRequestReceivedTimestamp(handler)
 	handler = filters.WithPanicRecovery(handler, g.RequestInfoResolver)
+	handler = withAuditedSurface(handler)
 	handler = genericfilters.WithAuditInit(handler)
 	return withStack(withSurface(handler))
 }
@@ -60,13 +66,16 @@ func withFairness(next http.Handler, g *genericserver.Config) http.Handler {
 func (c *Config) routing(own http.Handler, g *genericserver.Config) http.Handler {
 	c.router.Own = own
 	objects := router.Objects{Router: c.router, Hub: c.askHub}
-	return &protection.Guard{
-		Next:       c.memberViews(c.router, objects),
+	guard := &protection.Guard{
 		Policies:   c.policies,
-		Objects:    objects,
+		Objects:    protection.Bounded(objects),
 		Authorizer: g.Authorization.Authorizer,
 		Records:    router.Records{Objects: objects},
 	}
+	policies := &userpolicies.Handler{Next: c.router, View: c.topology.View}
+	counted := &quotas.Handler{Next: policies, Quotas: c.informers.Core().V1().ResourceQuotas().Lister(), Hub: c.hubClient.CoreV1()}
+	guard.Next = c.memberViews(guard.Evictions(counted), objects)
+	return &creation.Handler{Next: guard, Authorizer: g.Authorization.Authorizer}
 }
 
 // stopSignal is closed when the gateway accepts no more requests. Watches then end, and their clients reconnect to another replica.

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/url"
 	"time"
 
@@ -19,19 +20,26 @@ import (
 	genericserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/fence"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/gateway/documents"
+	"github.com/cellplane/cellplane/internal/gateway/durability"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
 	"github.com/cellplane/cellplane/internal/gateway/members"
 	"github.com/cellplane/cellplane/internal/gateway/protection"
 	"github.com/cellplane/cellplane/internal/gateway/rbac"
 	"github.com/cellplane/cellplane/internal/gateway/router"
+	"github.com/cellplane/cellplane/internal/gateway/served"
 	"github.com/cellplane/cellplane/internal/gateway/tokens"
 	"github.com/cellplane/cellplane/internal/gateway/topology"
 	"github.com/cellplane/cellplane/internal/gateway/views"
+	"github.com/cellplane/cellplane/internal/gateway/writerlease"
+	"github.com/cellplane/cellplane/internal/limits"
 )
 
 // watchTermination is the time in which watches end when the gateway stops.
@@ -50,11 +58,17 @@ type Config struct {
 	members     *members.Directory
 	documents   *documents.Documents
 	policies    *protection.Policies
+	served      *served.APIs
 	topology    *topology.Tracker
 	kinds       *kinds.Registry
 	router      *router.Router
+	lease       *writerlease.Keeper // nil if the cells are listed in a file: they never change
+	backups     *durability.Backups
 	views       *views.Views // nil if the objects of members are not shown
 	shares      *topology.Tracker
+	streams     *limits.Streams
+	budget      *limits.Budget
+	identity    *hubIdentity
 	// stop ends the background work that starts before Run.
 	stop context.CancelFunc
 	// stopping is closed when no more requests are accepted.
@@ -64,6 +78,8 @@ type Config struct {
 // NewConfig returns the Config of validated options.
 func NewConfig(o CompletedOptions) (*Config, error) {
 	c := &Config{options: o, generic: genericserver.NewConfig(forward.Codecs), stopping: make(stopSignal)}
+	c.streams, c.budget = limits.NewStreams(o.MaxStreamsPerUser), limits.NewBudget(o.MemoryBudget.Value(), limits.DefaultWait)
+	limits.Expose("cellplane_gateway", c.budget)
 	var err error
 	if c.hubClient, err = kubernetes.NewForConfig(o.hub); err != nil {
 		return nil, fmt.Errorf("creating a client of the hub: %w", err)
@@ -71,6 +87,9 @@ func NewConfig(o CompletedOptions) (*Config, error) {
 	c.informers = informers.NewSharedInformerFactory(c.hubClient, 0)
 	hub, err := fleet.NewUpstream("hub", o.endpoint, o.Connections)
 	if err != nil {
+		return nil, err
+	}
+	if c.identity, err = newHubIdentity(o.hub, hub); err != nil {
 		return nil, err
 	}
 	source := o.source
@@ -96,13 +115,17 @@ func NewConfig(o CompletedOptions) (*Config, error) {
 	if c.members, err = members.NewDirectory(o.hub, o.StateDir); err != nil {
 		return nil, err
 	}
-	own, err := topology.RESTClient(o.hub)
+	client, err := topology.RESTClient(o.hub)
 	if err != nil {
 		return nil, err
 	}
-	if c.policies, err = protection.NewPolicies(own, c.informers, o.StateDir); err != nil {
+	if c.policies, err = protection.NewPolicies(client, c.informers, o.StateDir); err != nil {
 		return nil, fmt.Errorf("configuring protection: %w", err)
 	}
+	if c.served, err = served.NewAPIs(client, o.StateDir); err != nil {
+		return nil, fmt.Errorf("configuring the API of users: %w", err)
+	}
+	c.backups = &durability.Backups{Topology: c.topology, Namespace: c.durabilityOf(c.informers.Core().V1().Namespaces())}
 	c.router = router.New(router.Router{
 		Hub:             hub,
 		Topology:        c.topology,
@@ -110,8 +133,25 @@ func NewConfig(o CompletedOptions) (*Config, error) {
 		Members:         members.NewProxy(c.members),
 		Documents:       c.documents,
 		NamespaceExists: c.namespaceExists,
+		Durability:      c.backups,
 	})
+	if o.CellsFile == "" {
+		c.lease = writerlease.New(o.WriterLease, c.topology, c.hubFloor)
+		c.router.Lease = c.lease
+	}
 	return c, c.completeGeneric()
+}
+
+// hubFloor returns the lowest epoch that the hub accepts writes by. A hub that has never been raised accepts all.
+func (c *Config) hubFloor(ctx context.Context) (int64, error) {
+	answer, err := c.askHub(ctx, http.MethodGet, fence.FloorPath, nil, nil)
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return fence.FloorIn(answer)
 }
 
 // completeGeneric sets the configuration of the generic server.
@@ -186,10 +226,10 @@ func (c *Config) exposes() func(schema.GroupResource) bool {
 	return func(resource schema.GroupResource) bool { return c.options.expose[resource] }
 }
 
-// announced returns what discovery shows, nil while that is not known.
-func (c *Config) announced() *kinds.Announced {
+// announced returns what discovery shows to the user of a request, nil while that is not known.
+func (c *Config) announced(ctx context.Context) *kinds.Announced {
 	if catalog := c.kinds.Catalog(); catalog != nil {
-		return catalog.Announced
+		return catalog.For(ctx).Announced
 	}
 	return nil
 }
@@ -200,6 +240,18 @@ func (c *Config) definition(ctx context.Context, name string) (*apiextensionsv1.
 		return nil, nil
 	}
 	return definition, err
+}
+
+// durabilityOf returns a function that returns what a namespace asks for.
+func (c *Config) durabilityOf(namespaces coreinformers.NamespaceInformer) func(string) (string, bool) {
+	lister, synced := namespaces.Lister(), namespaces.Informer().HasSynced
+	return func(name string) (string, bool) {
+		namespace, err := lister.Get(name)
+		if err != nil {
+			return "", synced()
+		}
+		return namespace.Annotations[names.DurabilityAnnotation], true
+	}
 }
 
 func (c *Config) namespaceExists(ctx context.Context, name string) (bool, error) {

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/endpoints/discovery"
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/gateway"
@@ -131,6 +132,19 @@ func testDiscovery(t *testing.T, w *world) {
 	} {
 		if body := string(w.get(t, path, nil, "application/json")); !strings.Contains(strings.ReplaceAll(body, ": ", ":"), part) {
 			t.Errorf("%s lacks %s: %.300s", path, part, body)
+		}
+	}
+	list, err := w.client.Discovery().ServerResourcesForGroupVersion("apps/v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.APIResources {
+		want := discovery.StorageVersionHash("apps", "v1", list.APIResources[i].Kind)
+		if strings.Contains(list.APIResources[i].Name, "/") {
+			want = ""
+		}
+		if got := list.APIResources[i].StorageVersionHash; got != want {
+			t.Errorf("the storage version hash of %s is %q, want %q", list.APIResources[i].Name, got, want)
 		}
 	}
 	if response := w.do(t, http.MethodGet, "/apis/no.such.group/v1", nil, nil, nil); response.StatusCode != http.StatusNotFound {

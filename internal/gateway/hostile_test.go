@@ -10,10 +10,12 @@ import (
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coreapply "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
@@ -61,6 +63,8 @@ func testUsers(t *testing.T, w *world) {
 	_, err = alice.CoreV1().ConfigMaps(other).Watch(t.Context(), metav1.ListOptions{})
 	denied("watching elsewhere", err)
 
+	w.testApplyWithoutRight(t, mine)
+
 	impersonating := w.gateway.ConfigFor(t, "alice", "team-a")
 	impersonating.Impersonate = rest.ImpersonationConfig{UserName: "root", Groups: []string{"system:masters"}}
 	_, err = clientFor(t, impersonating).CoreV1().ConfigMaps(other).List(t.Context(), metav1.ListOptions{})
@@ -90,6 +94,45 @@ func testUsers(t *testing.T, w *world) {
 			t.Errorf("with a nonsense token: %v, want 401", err)
 		}
 	})
+}
+
+// testApplyWithoutRight checks that who may patch and update, but not create, cannot create by an apply or a PUT, in any cell and on the hub.
+func (w *world) testApplyWithoutRight(t *testing.T, namespace string) {
+	t.Helper()
+	if _, err := w.client.RbacV1().Roles(namespace).Create(t.Context(), &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: "patcher"},
+		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"patch", "update"}, APIGroups: []string{"", "coordination.k8s.io"}, Resources: []string{"configmaps", "leases", "serviceaccounts"}}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.client.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "patcher"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "patcher"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "pat"}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pat := clientFor(t, w.gateway.ConfigFor(t, "pat"))
+	apply := func(ctx context.Context, name string) error {
+		_, err := pat.CoreV1().ConfigMaps(namespace).Apply(ctx, coreapply.ConfigMap(name, namespace).WithData(map[string]string{"a": "b"}), metav1.ApplyOptions{FieldManager: "pat"})
+		return err
+	}
+	testenv.Eventually(t, "pat may change objects", func(ctx context.Context) (bool, error) {
+		err := apply(ctx, "m-0")
+		return err == nil, err
+	})
+	for i := range 6 { // some in each cell
+		if err := apply(t.Context(), fmt.Sprintf("applied-%d", i)); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot create") {
+			t.Errorf("creating by an apply: %v, want it forbidden", err)
+		}
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("put-%d", i)}} // a PUT creates Leases
+		if _, err := pat.CoordinationV1().Leases(namespace).Update(t.Context(), lease, metav1.UpdateOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("creating by a PUT: %v, want 404", err)
+		}
+	}
+	_, err := pat.CoreV1().ServiceAccounts(namespace).Apply(t.Context(), coreapply.ServiceAccount("applied", namespace), metav1.ApplyOptions{FieldManager: "pat"})
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot create") {
+		t.Errorf("creating on the hub by an apply: %v, want it forbidden", err)
+	}
 }
 
 // testHostile sends malicious requests.

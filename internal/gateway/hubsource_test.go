@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,6 +22,8 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway"
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 	"github.com/cellplane/cellplane/internal/gateway/topology"
+	"github.com/cellplane/cellplane/internal/position"
+	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
@@ -69,6 +72,7 @@ func testHubSource(t *testing.T, w *world) {
 	if err != nil || len(got.Items) != 12 {
 		t.Errorf("listed %d: %v", len(got.Items), err)
 	}
+	testPublishedOwners(t, w, followed, namespace)
 	info, err := os.Stat(state + "/topology.json")
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the kept topology has %v: %v", info, err)
@@ -78,6 +82,44 @@ func testHubSource(t *testing.T, w *world) {
 	<-tracker.Known()
 	if names := tracker.View().Names(); len(names) != 3 {
 		t.Errorf("the kept topology has %v, want 3 cells", names)
+	}
+}
+
+// testPublishedOwners checks that a gateway shows the resourceVersions of cells until the hub manager has published the owners of
+// slots, and then the versions that all gateways show.
+func testPublishedOwners(t *testing.T, w *world, followed *gatewaytest.Gateway, namespace string) {
+	maps := followed.Client(t).CoreV1().ConfigMaps(namespace)
+	before, err := maps.Get(t.Context(), "map-001", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kind, err := position.Classify(before.ResourceVersion); err != nil || kind != position.Plain {
+		t.Errorf("without owners the version is %q: %v", before.ResourceVersion, err)
+	}
+	published, _, err := topology.Topology(gatewaytest.Topology(t, w.Federation)).WithOwners(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.client.CoreV1().Secrets(names.SystemNamespace).Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: names.SlotOwnersSecret}, Type: names.SlotOwnersType, Data: map[string][]byte{slots.PublishedKey(1): published.Owners},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	want, err := w.client.CoreV1().ConfigMaps(namespace).Get(t.Context(), "map-001", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "the gateway shows versions", func(ctx context.Context) (bool, error) {
+		got, err := maps.Get(ctx, "map-001", metav1.GetOptions{})
+		return err == nil && got.ResourceVersion == want.ResourceVersion, err
+	})
+	// A version from before is understood.
+	before.Data["value"] = "changed"
+	if _, err := maps.Update(t.Context(), before, metav1.UpdateOptions{}); err != nil {
+		t.Errorf("with the version %s from before: %v", before.ResourceVersion, err)
+	}
+	if _, err := maps.Update(t.Context(), before, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+		t.Errorf("with an old version from before: %v, want a conflict", err)
 	}
 }
 

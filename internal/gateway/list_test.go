@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -76,8 +77,8 @@ func testList(t *testing.T, w *world) {
 		if kind, err := position.Classify(list.ResourceVersion); err != nil || kind != position.Merged {
 			t.Errorf("%s: the list's version %q is not a position: %v", encoding, list.ResourceVersion, err)
 		}
-		if kind, err := position.Classify(list.Items[0].ResourceVersion); err != nil || kind != position.Plain {
-			t.Errorf("%s: the version %q of a listed object is not its cell's: %v", encoding, list.Items[0].ResourceVersion, err)
+		if kind, err := position.Classify(list.Items[0].ResourceVersion); err != nil || kind != position.Object {
+			t.Errorf("%s: the version %q of a listed object is not that of an object: %v", encoding, list.Items[0].ResourceVersion, err)
 		}
 		all, err := client.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(all.Items) < 30 {
@@ -152,7 +153,8 @@ func testPages(t *testing.T, w *world) {
 	}
 }
 
-// testExpiredPage continues a list at a compacted version: the answer is 410, and clients list everything again.
+// testExpiredPage continues a list at a compacted version: the answer is 410. Clients list everything again, or continue with the token of
+// the answer, which shows the latest state.
 func testExpiredPage(t *testing.T, w *world) {
 	namespace := gatewaytest.Namespace(t, w.Federation, "expired-page")
 	fill(t, w.client, namespace, 9)
@@ -196,6 +198,59 @@ func testExpiredPage(t *testing.T, w *world) {
 	if listed, ok := all.(*corev1.ConfigMapList); !ok || len(listed.Items) != 9 {
 		t.Errorf("the pager returned %v, want 9 objects", all)
 	}
+
+	continueExpired(t, w, page, expired)
+}
+
+// testUnknownPage continues a list at a position that the gateway cannot read, such as one from before a change of the cells.
+func testUnknownPage(t *testing.T, w *world) {
+	namespace := gatewaytest.Namespace(t, w.Federation, "unknown-page")
+	fill(t, w.client, namespace, 9)
+	page, err := w.client.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{Limit: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := position.ParseToken(page.Continue, "configmaps", namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token.Position.Epoch += 1000
+	unknown, err := token.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	continueExpired(t, w, page, unknown)
+}
+
+// continueExpired continues a list of nine objects after its first page with an expired token, and with the token of the answer.
+func continueExpired(t *testing.T, w *world, page *corev1.ConfigMapList, expired string) {
+	t.Helper()
+	maps := w.client.CoreV1().ConfigMaps(page.Items[0].Namespace)
+	_, err := maps.List(t.Context(), metav1.ListOptions{Limit: 2, Continue: expired})
+	var gone apierrors.APIStatus
+	if !errors.As(err, &gone) || !apierrors.IsResourceExpired(err) {
+		t.Fatalf("got %v, want 410", err)
+	}
+	got, version := namesOf(page.Items), ""
+	for next := gone.Status().Continue; next != ""; {
+		rest, err := maps.List(t.Context(), metav1.ListOptions{Limit: 2, Continue: next})
+		if err != nil {
+			t.Fatalf("continuing with the token of the error: %v", err)
+		}
+		if version == "" {
+			version = rest.ResourceVersion
+		}
+		if rest.ResourceVersion != version {
+			t.Errorf("the version went from %s to %s between pages", version, rest.ResourceVersion)
+		}
+		got, next = append(got, namesOf(rest.Items)...), rest.Continue
+		if next != "" && (rest.RemainingItemCount == nil || *rest.RemainingItemCount != int64(9-len(got))) {
+			t.Errorf("%v remain after %d", rest.RemainingItemCount, len(got))
+		}
+	}
+	if len(got) != 9 || !slices.IsSorted(got) {
+		t.Errorf("the pages have %v", got)
+	}
 }
 
 func testListVersions(t *testing.T, w *world) {
@@ -227,7 +282,9 @@ func testListVersions(t *testing.T, w *world) {
 		{"exact", metav1.ListOptions{ResourceVersion: before.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchExact}, []int{9}, nil},
 		{"not older", metav1.ListOptions{ResourceVersion: before.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}, []int{8, 9}, nil},
 		{"not older by default", metav1.ListOptions{ResourceVersion: before.ResourceVersion}, []int{8, 9}, nil},
-		{"of an object", metav1.ListOptions{ResourceVersion: before.Items[0].ResourceVersion}, nil, apierrors.IsResourceExpired},
+		{"of an object", metav1.ListOptions{ResourceVersion: before.Items[0].ResourceVersion}, []int{8}, nil},
+		{"exactly of an object", metav1.ListOptions{ResourceVersion: before.Items[0].ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchExact}, nil, apierrors.IsResourceExpired},
+		{"of an unknown cell", metav1.ListOptions{ResourceVersion: "1999000000000001"}, nil, apierrors.IsResourceExpired},
 		{"of an object, by name", metav1.ListOptions{ResourceVersion: before.Items[0].ResourceVersion, FieldSelector: "metadata.name=" + before.Items[0].Name}, []int{1}, nil},
 		{"foreign", metav1.ListOptions{ResourceVersion: "1" + strings.Repeat("7", 29)}, nil, apierrors.IsResourceExpired},
 		{"of another epoch", metav1.ListOptions{ResourceVersion: "10000000099" + strings.Repeat(fmt.Sprintf("%019d", 5), 3)}, nil, apierrors.IsResourceExpired},

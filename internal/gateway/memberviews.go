@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 
 	memberviews "github.com/cellplane/cellplane/internal/clustergateway/views"
 	"github.com/cellplane/cellplane/internal/fleet"
@@ -48,7 +47,7 @@ type completedViews struct {
 }
 
 // complete reads files.
-func (o *ViewOptions) complete(hub *rest.Config, connections int) (completedViews, error) {
+func (o *ViewOptions) complete(endpoint fleet.Endpoint, connections int) (completedViews, error) {
 	c := completedViews{resources: map[schema.GroupVersionResource]bool{}}
 	if len(o.ClusterGateways) == 0 {
 		return c, nil
@@ -66,7 +65,6 @@ func (o *ViewOptions) complete(hub *rest.Config, connections int) (completedView
 			c.resources[resource] = true
 		}
 	}
-	endpoint := fleet.EndpointFrom(hub)
 	endpoint.ServerName = ""
 	endpoint.CAFile = cmp.Or(o.CA, endpoint.CAFile)
 	endpoint.CertFile = cmp.Or(o.Cert, endpoint.CertFile)

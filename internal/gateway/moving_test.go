@@ -37,10 +37,10 @@ const (
 )
 
 // testMoving moves Deployments between two cells, one step at a time, while clients use them. The stages build on each other:
-// cell-b joins, then cell-a leaves. Informers watch all the time and must notice nothing.
+// cell-b joins, then cell-a leaves. Informers and a watch watch all the time and must notice nothing.
 func testMoving(t *testing.T, w *world) {
 	f := newMovingFixture(t, w)
-	informer := f.startInformer(currentGateway)
+	informer, watched := f.startInformer(currentGateway), f.startWatchFromList(currentGateway)
 
 	f.stage("CreateBeforeFence", (*movingFixture).testCreateBeforeFence)
 	f.stage("CreateWaitsForTopology", (*movingFixture).testCreateWaitsForTopology)
@@ -49,8 +49,11 @@ func testMoving(t *testing.T, w *world) {
 	f.stage("AbsentObject", (*movingFixture).testAbsentObject)
 	f.stage("Write", (*movingFixture).testWrites)
 	f.stage("WriteInFlight", (*movingFixture).testWriteInFlight)
+	f.stage("Evict", (*movingFixture).testEvict)
+	f.stage("WindowAfterMove", (*movingFixture).testWindowAfterMove)
 	f.stage("StaleGateway", (*movingFixture).testStaleGateway)
 	f.stage("DeleteCollection", (*movingFixture).testDeleteCollection)
+	f.stage("Versions", (*movingFixture).testVersions)
 	informer.waitFor(f.list(currentGateway))
 
 	f.stage("JoinEnds", (*movingFixture).testJoinEnds)
@@ -58,6 +61,7 @@ func testMoving(t *testing.T, w *world) {
 	f.stage("CreateWhileLeaving", (*movingFixture).testCreateWhileLeaving)
 	f.stage("EventsOfALaterTopology", (*movingFixture).testEventsOfALaterTopology)
 	f.stage("LeaveEnds", (*movingFixture).testLeaveEnds)
+	watched.waitFor(f.stayingName(createdWhileLeaving), "value", "5")
 	for _, i := range []*movingInformer{informer, stale} {
 		i.waitFor(f.list(currentGateway))
 		i.check()
@@ -107,7 +111,9 @@ func newMovingFixture(t *testing.T, w *world) *movingFixture {
 	}
 	for range 2 {
 		source := make(topologyScript, 4)
-		source <- topology.Topology{Epoch: 1, Ready: true, Cells: f.cells[:1]}
+		first, _, err := topology.Topology{Epoch: 1, Ready: true, Cells: f.cells[:1]}.WithOwners(nil)
+		must(t, err)
+		source <- first // the gateways follow its owners
 		running := gatewaytest.Start(t, w.Federation, func(o *gateway.Options) { o.Source = source })
 		f.sources, f.gateways, f.clients = append(f.sources, source), append(f.gateways, running), append(f.clients, running.Client(t))
 	}

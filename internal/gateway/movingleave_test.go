@@ -15,9 +15,12 @@ import (
 // testJoinEnds moves everything that belongs to cell-b, and makes it a normal cell.
 func (f *movingFixture) testJoinEnds() {
 	f.moveAll(func(slot slots.Slot) bool { return f.joining.Route(slot).Moving() })
-	stable := topology.Topology{Epoch: 3, Ready: true, Cells: f.cells}
+	stable := topology.Topology{Epoch: 3, Ready: true, Cells: f.cells, Leftovers: true}
+	pages := f.startPages()
 	f.deliver(currentGateway, stable)
 	f.deliver(staleGateway, stable)
+	pages.finish()          // by the topology of the first page
+	f.startPages().finish() // with leftovers
 	testenv.Eventually(f.t, "the object that moved first is readable", func(ctx context.Context) (bool, error) {
 		got, err := f.through(currentGateway).Get(ctx, f.movingName(movesAtOnce), metav1.GetOptions{})
 		return err == nil && got.Annotations["value"] == "1", err
@@ -58,7 +61,9 @@ func (f *movingFixture) testLeaveEnds() {
 		Epoch: 5, Ready: true, Cells: f.cells[newCell:],
 		Left: []topology.LeftCell{{Name: "cell-a", Least: f.revision(oldCell), Endpoint: f.cells[oldCell].Endpoint}},
 	}
+	pages := f.startPages()
 	f.deliver(currentGateway, left)
 	f.deliver(staleGateway, left)
+	pages.finish()
 	must(f.t, f.patchValue(f.stayingName(createdWhileLeaving), "5"))
 }

@@ -140,7 +140,8 @@ func (f *movingFixture) joiningTopology() topology.Topology {
 	f.t.Helper()
 	cells := append([]topology.Cell(nil), f.cells...)
 	cells[newCell].State = cellplanev1alpha1.CellStateIn
-	return topology.Topology{Epoch: 2, Ready: true, Cells: cells, From: map[string]uint64{"cell-b": f.revision(newCell)}}
+	before := map[string]uint64{"cell-a": f.revision(oldCell)}
+	return topology.Topology{Epoch: 2, Ready: true, Cells: cells, Before: before, From: map[string]uint64{"cell-b": f.revision(newCell)}}
 }
 
 // leavingTopology is epoch 4, in which cell-a leaves.

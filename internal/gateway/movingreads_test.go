@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -34,18 +35,24 @@ func (f *movingFixture) testCreateBeforeFence() {
 	f.create(f.movingName("before-fence"))
 }
 
-// testCreateWaitsForTopology raises the fences: creates in moving slots wait until the topology is in force, other writes do not.
+// testCreateWaitsForTopology raises the fences: creates in moving slots wait until the topology is in force, other writes do not. Right
+// after that watches begin at versions of objects, although cell-b may not have been read yet.
 func (f *movingFixture) testCreateWaitsForTopology() {
 	f.raiseFences(2)
-	name, created := f.movingName("held"), make(chan error, 1)
+	name, created, failed := f.movingName("held"), make(chan *appsv1.Deployment, 1), make(chan error, 1)
 	go func() {
-		_, err := f.through(currentGateway).Create(f.t.Context(), newMovable(name, "0"), metav1.CreateOptions{})
-		created <- err
+		object, err := f.through(currentGateway).Create(f.t.Context(), newMovable(name, "0"), metav1.CreateOptions{})
+		created <- object
+		failed <- err
 	}()
 	f.waitHeld(1)
 	must(f.t, f.patchValue(f.movingName(movesAtOnce), "1"))
+	versions := map[string]string{"FromBeforeTheChange": f.mark(f.stayingName(neverMoves), "before").ResourceVersion}
 	f.deliver(currentGateway, f.joiningTopology())
-	must(f.t, <-created)
+	versions["FromTheNewCell"] = (<-created).ResourceVersion
+	must(f.t, <-failed)
+	versions["FromTheOldCell"] = f.mark(f.stayingName(neverMoves), "after").ResourceVersion
+	f.checkWatches(versions, name, f.stayingName(neverMoves))
 	if f.owns(oldCell, name) || !f.owns(newCell, name) {
 		f.t.Error("a held create did not go to the new cell")
 	}

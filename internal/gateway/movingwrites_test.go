@@ -3,9 +3,11 @@ package gateway_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -163,6 +165,59 @@ func (f *movingFixture) testWriteInFlight() {
 	if got.Annotations["value"] != "late" {
 		f.t.Errorf("an acknowledged write is lost: %v", got.Annotations)
 	}
+}
+
+// testVersions follows the version of an object through its move. It grows, and one from before the move can be used as long as nobody has
+// changed the object.
+func (f *movingFixture) testVersions() {
+	name := f.movingName("version")
+	object := f.createInOldCell(name, nil)
+	deployments := f.through(currentGateway)
+	get := func() *appsv1.Deployment {
+		f.t.Helper()
+		got, err := deployments.Get(f.t.Context(), name, metav1.GetOptions{})
+		must(f.t, err)
+		return got
+	}
+	version := func(d *appsv1.Deployment) int64 {
+		f.t.Helper()
+		n, err := strconv.ParseInt(d.ResourceVersion, 10, 64)
+		must(f.t, err)
+		return n
+	}
+	before := get()
+	last := version(before)
+	var frozen *appsv1.Deployment
+	for i, step := range object.steps() {
+		step()
+		now := get()
+		if version(now) < last {
+			f.t.Errorf("step %d: the version went from %d to %d", i, last, version(now))
+		}
+		if last = version(now); i == 0 {
+			frozen = now
+		}
+	}
+	// An object that was read while it was frozen has the label of the mover, which clients must not write.
+	if _, err := deployments.Update(f.t.Context(), frozen, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+		f.t.Errorf("with the version of the frozen object: %v, want a conflict", err)
+	}
+	changed := before.DeepCopy()
+	changed.Annotations = map[string]string{"changed": "yes"}
+	written, err := deployments.Update(f.t.Context(), changed, metav1.UpdateOptions{})
+	must(f.t, err)
+	if version(written) <= last {
+		f.t.Errorf("the version went from %d to %d", last, version(written))
+	}
+	if _, err := deployments.Update(f.t.Context(), changed, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+		f.t.Errorf("with a version from before the move and a change: %v, want a conflict", err)
+	}
+	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &before.ResourceVersion}, DryRun: []string{metav1.DryRunAll}}
+	if err := deployments.Delete(f.t.Context(), name, options); !apierrors.IsConflict(err) {
+		f.t.Errorf("deleting with a version from before the move and a change: %v, want a conflict", err)
+	}
+	options.Preconditions.ResourceVersion = &written.ResourceVersion
+	must(f.t, deployments.Delete(f.t.Context(), name, options))
 }
 
 // testDeleteCollection deletes objects each of which is at another step of its move.

@@ -7,14 +7,15 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/gateway/tokens"
 	"github.com/cellplane/cellplane/internal/gateway/topology"
+	"github.com/cellplane/cellplane/internal/quorum"
 )
 
 // Options are the flags of a gateway.
@@ -30,15 +31,21 @@ type Options struct {
 	StateDir string
 	// Expose lists the resources to show in discovery, as resource.group; none means all.
 	Expose []string
+	// WriterLease is how long the gateway may write after a majority of the cells and the hub has confirmed its topology.
+	WriterLease time.Duration
 	// Connections is the number of connections to each control plane.
 	Connections int
 
 	MaxRequestsInFlight         int
 	MaxMutatingRequestsInFlight int
-	RequestTimeout              time.Duration
-	ShutdownDelay               time.Duration
-	GoawayChance                float64
-	TokenCacheTTL               time.Duration
+	// MaxStreamsPerUser bounds the watches and other long-running requests of one user; 0 means no limit.
+	MaxStreamsPerUser int
+	// MemoryBudget bounds the memory that requests and answers are held in; 0 means no limit.
+	MemoryBudget   resource.QuantityValue
+	RequestTimeout time.Duration
+	ShutdownDelay  time.Duration
+	GoawayChance   float64
+	TokenCacheTTL  time.Duration
 
 	// Tokens configures the tokens that the gateway verifies without the hub.
 	Tokens        tokens.Options
@@ -65,9 +72,12 @@ func NewOptions() *Options {
 	features := genericoptions.NewFeatureOptions()
 	features.EnableProfiling = false
 	return &Options{
+		WriterLease:                 quorum.DefaultLength,
 		Connections:                 4,
 		MaxRequestsInFlight:         1200,
 		MaxMutatingRequestsInFlight: 600,
+		MaxStreamsPerUser:           1000,
+		MemoryBudget:                resource.QuantityValue{Quantity: resource.MustParse("512Mi")},
 		RequestTimeout:              time.Minute,
 		TokenCacheTTL:               10 * time.Second,
 		Tokens:                      tokens.NewOptions(),
@@ -85,9 +95,12 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.CellsFile, "cells-file", o.CellsFile, "file that lists the cells (default: the hub's CellTopology and Cells)")
 	flags.StringVar(&o.StateDir, "state-dir", o.StateDir, "directory for the files that a start without the hub needs; contains credentials")
 	flags.StringSliceVar(&o.Expose, "expose", o.Expose, "show only these resources in discovery, as resource.group (default: all)")
+	flags.DurationVar(&o.WriterLease, "writer-lease", o.WriterLease, "how long the gateway may write after a majority of the cells and the hub has confirmed its topology; a failover waits as long")
 	flags.IntVar(&o.Connections, "upstream-connections", o.Connections, "connections to each control plane")
 	flags.IntVar(&o.MaxRequestsInFlight, "max-requests-inflight", o.MaxRequestsInFlight, "together with --max-mutating-requests-inflight: number of concurrent requests, divided by the hub's FlowSchemas")
 	flags.IntVar(&o.MaxMutatingRequestsInFlight, "max-mutating-requests-inflight", o.MaxMutatingRequestsInFlight, "added to --max-requests-inflight")
+	flags.IntVar(&o.MaxStreamsPerUser, "max-streams-per-user", o.MaxStreamsPerUser, "watches and other long-running requests that a user, or the service accounts of a namespace, may have at a time; 0 for no limit")
+	flags.Var(&o.MemoryBudget, "memory-budget", "memory for requests and answers that have to be held; a user gets a quarter, and what exceeds it waits; 0 for no limit")
 	flags.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "maximum duration of a request that is not long-running")
 	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "how long to serve after SIGTERM while reporting not ready")
 	flags.Float64Var(&o.GoawayChance, "goaway-chance", o.GoawayChance, "probability that a request makes its client reconnect, up to 0.02")
@@ -120,15 +133,16 @@ func (o *Options) Complete() (CompletedOptions, error) {
 	if o.HubKubeconfig == "" {
 		return completed, errors.New("--hub-kubeconfig must be set")
 	}
-	var err error
-	if c.hub, err = clientcmd.BuildConfigFromFlags("", o.HubKubeconfig); err != nil {
+	hub, err := fleet.ReadKubeconfig(o.HubKubeconfig, "")
+	if err != nil {
 		return completed, fmt.Errorf("reading --hub-kubeconfig: %w", err)
 	}
+	c.hub = hub.Config()
 	c.hub.QPS = -1 // a handful of informers, and reviews that are cached
-	if c.endpoint, err = o.hubEndpoint(c.hub); err != nil {
+	if c.endpoint, err = o.hubEndpoint(hub.Endpoint()); err != nil {
 		return completed, err
 	}
-	if c.views, err = o.Views.complete(c.hub, o.Connections); err != nil {
+	if c.views, err = o.Views.complete(hub.Endpoint(), o.Connections); err != nil {
 		return completed, err
 	}
 	c.source = o.Source
@@ -149,11 +163,10 @@ func (o *Options) Complete() (CompletedOptions, error) {
 	return completed, nil
 }
 
-func (o *Options) hubEndpoint(hub *rest.Config) (fleet.Endpoint, error) {
+func (o *Options) hubEndpoint(endpoint fleet.Endpoint) (fleet.Endpoint, error) {
 	if o.HubProxyCert == "" || o.HubProxyKey == "" {
 		return fleet.Endpoint{}, errors.New("--hub-proxy-client-cert-file and --hub-proxy-client-key-file must be set")
 	}
-	endpoint := fleet.EndpointFrom(hub)
 	endpoint.CertFile, endpoint.KeyFile = o.HubProxyCert, o.HubProxyKey
 	endpoint, err := endpoint.LoadFiles()
 	if err != nil {
@@ -161,6 +174,9 @@ func (o *Options) hubEndpoint(hub *rest.Config) (fleet.Endpoint, error) {
 	}
 	return endpoint, nil
 }
+
+// minBudget is the smallest memory budget: the share of a user has to be enough for some large requests.
+const minBudget = 32 << 20
 
 // Validate returns everything that is invalid.
 func (o CompletedOptions) Validate() error {
@@ -175,11 +191,20 @@ func (o CompletedOptions) Validate() error {
 	if o.MaxRequestsInFlight <= 0 || o.MaxMutatingRequestsInFlight <= 0 {
 		errs = append(errs, errors.New("--max-requests-inflight and --max-mutating-requests-inflight must be positive"))
 	}
+	if o.MaxStreamsPerUser < 0 {
+		errs = append(errs, errors.New("--max-streams-per-user must not be negative; 0 is no limit"))
+	}
+	if budget := o.MemoryBudget.Value(); budget != 0 && budget < minBudget {
+		errs = append(errs, fmt.Errorf("--memory-budget must be at least %dMi, or 0 for no limit", minBudget>>20))
+	}
 	if o.GoawayChance < 0 || o.GoawayChance > 0.02 {
 		errs = append(errs, errors.New("--goaway-chance must be between 0 and 0.02"))
 	}
 	if o.RequestTimeout < time.Second {
 		errs = append(errs, errors.New("--request-timeout must be at least a second"))
+	}
+	if o.WriterLease < time.Second || o.WriterLease > quorum.MaxLength {
+		errs = append(errs, fmt.Errorf("--writer-lease must be between 1s and %s", quorum.MaxLength))
 	}
 	if err := strictPolicy(o.Audit); err != nil {
 		errs = append(errs, err)

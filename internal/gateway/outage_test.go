@@ -108,6 +108,7 @@ func testCellOutage(t *testing.T, w *world, namespace string) {
 	if warnings := response.Header.Values("Warning"); response.StatusCode != http.StatusOK || len(warnings) != 1 || !strings.Contains(warnings[0], "cell-b") {
 		t.Errorf("a partial list: %s with warnings %q", response.Status, warnings)
 	}
+	testScaleDownInOutage(t, w, namespace, 1)
 	// The watch continues with the other cells, and catches up when the cell is back.
 	change(t, w, namespace, 0)
 	if event := next(t, stream); event.Type != watch.Modified {
@@ -208,6 +209,7 @@ func testHubOutage(t *testing.T, w *world, namespace, state string, options func
 		kept, err := os.ReadFile(filepath.Join(state, "rbac.gob"))
 		return bytes.Contains(kept, []byte("erin")), err
 	})
+	keepLimit(t, w, state)
 	documents := []string{"/version", "/openapi/v2", "/openapi/v3", "/openapi/v3/apis/apps/v1", "/openapi/v3/api/v1"}
 	testenv.Eventually(t, "the hub's documents are kept", func(context.Context) (bool, error) {
 		kept, err := filepath.Glob(filepath.Join(state, "documents", "*"))
@@ -239,6 +241,7 @@ func testHubOutage(t *testing.T, w *world, namespace, state string, options func
 		if _, err := erin.CoreV1().Secrets(namespace).List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 			t.Errorf("erin listing secrets while the hub is down: %v, want it forbidden", err)
 		}
+		checkKeptLimit(t, w, namespace)
 		if _, err := w.client.Discovery().ServerPreferredResources(); err != nil {
 			t.Errorf("discovery while the hub is down: %v", err)
 		}

@@ -54,7 +54,7 @@ func testControllerRuntime(t *testing.T, w *world) {
 		if owner.Annotations["done"] == child.Data["replicas"] {
 			return reconcile.Result{}, nil
 		}
-		// The object comes from a watch, so its version is a position.
+		// The object comes from a watch.
 		owner.Annotations = map[string]string{"done": child.Data["replicas"]}
 		if err := objects.Update(ctx, owner); apierrors.IsConflict(err) {
 			return reconcile.Result{RequeueAfter: time.Millisecond}, nil

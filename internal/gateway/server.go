@@ -11,6 +11,8 @@ import (
 	genericserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/klog/v2"
+
+	"github.com/cellplane/cellplane/internal/gateway/writerlease"
 )
 
 // Server is a gateway. Create it with Config.NewServer.
@@ -30,6 +32,8 @@ func (c *Config) NewServer() (*Server, error) {
 		healthz.NamedCheck("topology", known(c.topology.Known(), "the cells are not known yet")),
 		healthz.NamedCheck("discovery", known(c.kinds.Known(), "the API of the hub is not known yet")),
 		healthz.NamedCheck("rbac", holds(c.authorizer.Ready, "the RBAC objects are not known yet")),
+		healthz.NamedCheck("hub-identity", c.identity.Rejected),
+		healthz.NamedCheck("served-apis", holds(c.served.Known, "the ServedAPIs are not known yet")),
 		healthz.NamedCheck("protection", holds(c.policies.Known, "the protection policies are not known yet")),
 	); err != nil {
 		return nil, fmt.Errorf("creating the server: %w", err)
@@ -67,6 +71,15 @@ func (s *Server) startWatching(hook genericserver.PostStartHookContext) error {
 	go s.config.members.Run(ctx)
 	go s.config.documents.Run(ctx)
 	go s.config.policies.Run(ctx)
+	go s.config.served.Run(ctx)
+	go s.config.identity.Run(ctx)
+	if s.config.lease != nil {
+		reporter := &writerlease.Reporter{Keeper: s.config.lease, Hub: s.config.hubClient, Name: writerlease.NewName()}
+		go s.config.lease.Run(ctx)
+		go reporter.Run(ctx)
+	}
+	go s.config.backups.Run(ctx)
+	go s.config.router.Sample(ctx)
 	if s.config.views != nil {
 		go s.config.views.Run(ctx)
 		go func() { _ = s.config.shares.Run(ctx) }() // its source never fails
@@ -87,7 +100,7 @@ func (s *Server) Addr() net.Addr { return s.generic.SecureServingInfo.Listener.A
 
 // Run serves until the context ends, and returns when the running requests have ended.
 func (s *Server) Run(ctx context.Context) error {
-	tuneCollector()
+	go tuneCollector(ctx)
 	defer s.config.stop()
 	defer context.AfterFunc(ctx, func() {
 		time.AfterFunc(s.config.options.ShutdownDelay, func() { close(s.config.stopping) })

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cellplane/cellplane/internal/gateway"
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
+	"github.com/cellplane/cellplane/internal/testenv"
 )
 
 // openWatch opens a watch that gets no event, and returns when its header has arrived.
@@ -82,4 +83,42 @@ func testWatchSeats(t *testing.T, w *world) {
 	if _, err := clientFor(t, config).CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Errorf("a list beside the watches: %v", err)
 	}
+}
+
+// testStreamLimit opens as many watches as a user may have, on the hub and in cells. One more gets 429, another user is not affected, and
+// watches that end make room.
+func testStreamLimit(t *testing.T, w *world) {
+	namespace := gatewaytest.Namespace(t, w.Federation, "stream-limit")
+	limited := gatewaytest.Start(t, w.Federation, func(o *gateway.Options) { o.MaxStreamsPerUser = 4 })
+	w.admit(t, limited, "wanda")
+	w.admit(t, limited, "willy")
+	clientOf := func(name string) *http.Client {
+		client, err := rest.HTTPClientFor(limited.ConfigFor(t, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return client
+	}
+	const none = "?watch=1&labelSelector=nothing%3Dhas-this"
+	inCells, onHub := limited.URL()+"/api/v1/namespaces/"+namespace+"/configmaps"+none, limited.URL()+"/api/v1/namespaces"+none
+	ctx, cancel := context.WithCancel(t.Context())
+	wanda := clientOf("wanda")
+	for _, url := range []string{inCells, onHub, inCells, onHub} {
+		if err := openWatch(ctx, wanda, url); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, url := range []string{inCells, onHub} {
+		if err := openWatch(t.Context(), wanda, url); err == nil || err.Error() != "429 Too Many Requests" {
+			t.Errorf("one watch too many: %v", err)
+		}
+		if err := openWatch(t.Context(), clientOf("willy"), url); err != nil {
+			t.Errorf("another user: %v", err)
+		}
+	}
+	cancel()
+	testenv.Eventually(t, "watches that have ended are not counted", func(context.Context) (bool, error) {
+		err := openWatch(t.Context(), wanda, inCells)
+		return err == nil, err
+	})
 }

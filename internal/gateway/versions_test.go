@@ -21,7 +21,7 @@ import (
 	"github.com/cellplane/cellplane/internal/position"
 )
 
-// fromWatch changes an object and returns it from a watch event, with a position as its version.
+// fromWatch changes an object and returns it from a watch event.
 func fromWatch(t *testing.T, client kubernetes.Interface, namespace, name string) *appsv1.Deployment {
 	t.Helper()
 	deployments := client.AppsV1().Deployments(namespace)
@@ -42,7 +42,7 @@ func fromWatch(t *testing.T, client kubernetes.Interface, namespace, name string
 	if !ok || event.Type != watch.Modified || object.Name != name {
 		t.Fatalf("got %v", event)
 	}
-	if kind, err := position.Classify(object.ResourceVersion); err != nil || kind != position.Merged {
+	if kind, err := position.Classify(object.ResourceVersion); err != nil || kind != position.Object {
 		t.Fatalf("the watched version is %q: %v", object.ResourceVersion, err)
 	}
 	return object

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -67,7 +68,7 @@ func (a announced) mark(path string) string {
 	return ""
 }
 
-// description removes from an OpenAPI document, of version 2 or 3, the paths that are not announced and the schemas that only they
+// description removes from an OpenAPI document, of version 2 or 3, the operations that are not announced and the schemas that only they
 // need. It returns nil if there is nothing to remove.
 func (a announced) description(document []byte) ([]byte, error) {
 	var fields, paths map[string]json.RawMessage
@@ -77,13 +78,20 @@ func (a announced) description(document []byte) ([]byte, error) {
 	if err := json.Unmarshal(fields["paths"], &paths); err != nil {
 		return nil, fmt.Errorf("reading its paths: %w", err)
 	}
-	all := len(paths)
-	for path := range paths {
-		if !a.keeps(path) {
+	removed := false
+	for path, item := range paths {
+		left, some, err := a.operations(path, item)
+		if err != nil {
+			return nil, err
+		}
+		removed = removed || some
+		if left == nil {
 			delete(paths, path)
+		} else {
+			paths[path] = left
 		}
 	}
-	if len(paths) == all {
+	if !removed {
 		return nil, nil
 	}
 	var err error
@@ -101,23 +109,106 @@ func (a announced) description(document []byte) ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// keeps reports whether a path belongs to an announced resource, or to none.
-func (a announced) keeps(path string) bool {
-	gv, rest, found := version(path)
-	if !found {
-		group, isGroup := strings.CutPrefix(strings.Trim(path, "/"), "apis/")
-		return !isGroup || a.HasGroup(group)
+// operations removes from what is described at a path the operations that are not announced, and reports whether there were some. It
+// returns nil if none is left.
+func (a announced) operations(path string, item json.RawMessage) (left json.RawMessage, removed bool, err error) {
+	at, found := objectsAt(path)
+	switch {
+	case !found && a.keeps(path), found && !a.Limited() && a.Has(at.resource, at.subresource, ""):
+		return item, false, nil
+	case !found || !a.Limited():
+		return nil, true, nil
 	}
-	if len(rest) > 0 && rest[0] == "watch" {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(item, &fields); err != nil {
+		return nil, false, fmt.Errorf("reading the operations of %s: %w", path, err)
+	}
+	some := false
+	for field := range fields {
+		verbs, isMethod := at.verbs(field)
+		switch {
+		case !isMethod: // parameters of all operations, and the like
+		case slices.ContainsFunc(verbs, func(verb string) bool { return a.Has(at.resource, at.subresource, verb) }):
+			some = true
+		default:
+			delete(fields, field)
+			removed = true
+		}
+	}
+	switch {
+	case !some:
+		return nil, true, nil
+	case !removed:
+		return item, false, nil
+	}
+	left, err = json.Marshal(fields)
+	return left, true, err
+}
+
+// keeps reports whether a path that is not that of objects belongs to an announced version or group, or to none.
+func (a announced) keeps(path string) bool {
+	if gv, _, found := version(path); found {
+		return a.HasVersion(gv)
+	}
+	group, isGroup := strings.CutPrefix(strings.Trim(path, "/"), "apis/")
+	return !isGroup || a.HasGroup(group)
+}
+
+// objects are the objects that a path is about.
+type objects struct {
+	resource    schema.GroupVersionResource
+	subresource string
+	// watched is set for the old paths of watches, and one for the paths of one object.
+	watched, one bool
+}
+
+// objectsAt returns what the path of a description is about, if it is about objects.
+func objectsAt(path string) (at objects, found bool) {
+	gv, rest, found := version(path)
+	if !found || len(rest) == 0 {
+		return objects{}, false
+	}
+	if at.watched = rest[0] == "watch" && len(rest) > 1; at.watched {
 		rest = rest[1:]
 	}
 	if len(rest) > 2 && rest[0] == "namespaces" && !isSubresource(rest[2]) {
 		rest = rest[2:]
 	}
-	if len(rest) > 0 {
-		return a.Has(gv.WithResource(rest[0]))
+	at.resource, at.one = gv.WithResource(rest[0]), len(rest) > 1
+	if len(rest) > 2 {
+		at.subresource = rest[2]
 	}
-	return a.HasVersion(gv)
+	return at, true
+}
+
+// verbs returns the verbs that an operation is described for, and whether a field is an operation at all.
+func (at objects) verbs(field string) (verbs []string, isMethod bool) {
+	switch field {
+	case "get", "head":
+		switch {
+		case at.watched:
+			return []string{"watch"}, true
+		case at.one:
+			return []string{"get"}, true
+		default:
+			return []string{"list", "watch"}, true
+		}
+	case "post":
+		return []string{"create"}, true
+	case "put":
+		return []string{"update"}, true
+	case "patch":
+		return []string{"patch"}, true
+	case "delete":
+		if at.one {
+			return []string{"delete"}, true
+		}
+		return []string{"deletecollection"}, true
+	case "options", "trace":
+		return nil, true
+	default:
+		return nil, false
+	}
 }
 
 // version returns the group and version of a path, and the segments that follow.

@@ -32,13 +32,56 @@ func TestKeeps(t *testing.T) {
 		"/apis/batch/v1/namespaces/{namespace}/configmaps": false,
 		"/apis/apps/v2/": false, "/apis/apps/v2/deployments": false, "/api/v2/configmaps": false,
 	} {
-		if got := some.keeps(path); got != want {
-			t.Errorf("%s: %v", path, got)
+		if left, removed, err := some.operations(path, []byte(`{"get":{}}`)); err != nil || (left != nil) != want || removed == want {
+			t.Errorf("%s: %s is left, %v", path, left, err)
 		}
 	}
 	pods := announced{kinds.NewAnnounced(schema.GroupVersionResource{Version: "v1", Resource: "pods"})}
-	if pods.keeps("/api/v1/namespaces/{name}/status") {
+	if left, _, _ := pods.operations("/api/v1/namespaces/{name}/status", []byte(`{"get":{}}`)); left != nil {
 		t.Error("the status of namespaces is kept, but not namespaces")
+	}
+}
+
+// TestKeepsOperations checks that the description of a limited API has the verbs that discovery lists, and no others.
+func TestKeepsOperations(t *testing.T) {
+	a := announced{kinds.NewLimited(map[schema.GroupVersion]map[string][]string{{Version: "v1"}: {
+		"configmaps": {"get", "watch", "create", "delete"}, "pods/log": {"get"}, "pods/proxy": {"get", "create", "delete"}, "namespaces/status": {"get"},
+	}})}
+	const all = `{"parameters":[],"get":{},"head":{},"post":{},"put":{},"patch":{},"delete":{},"options":{}}`
+	for path, want := range map[string]string{
+		"/version/": "parameters get head post put patch delete options",
+		"/api/v1/":  "parameters get head post put patch delete options", "/apis/apps/": "", "/apis/apps/v1/": "", "/apis/apps/v1/deployments": "",
+		"/api/v1/configmaps":                                          "get head post",
+		"/api/v1/namespaces/{namespace}/configmaps":                   "get head post",
+		"/api/v1/namespaces/{namespace}/configmaps/{name}":            "get head post delete",
+		"/api/v1/watch/namespaces/{namespace}/configmaps/{name}":      "get head post delete",
+		"/api/v1/namespaces/{namespace}/pods":                         "",
+		"/api/v1/namespaces/{namespace}/pods/{name}":                  "",
+		"/api/v1/namespaces/{namespace}/pods/{name}/log":              "get head",
+		"/api/v1/namespaces/{namespace}/pods/{name}/exec":             "",
+		"/api/v1/namespaces/{namespace}/pods/{name}/proxy":            "get head post delete",
+		"/api/v1/namespaces/{namespace}/pods/{name}/proxy/{path}":     "get head post delete",
+		"/api/v1/namespaces/{name}":                                   "",
+		"/api/v1/namespaces/{name}/status":                            "get head",
+		"/api/v1/namespaces/{name}/finalize":                          "",
+		"/api/v1/watch/secrets":                                       "",
+		"/api/v1/watch/namespaces/{namespace}/pods":                   "",
+		"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token": "",
+	} {
+		left, _, err := a.operations(path, []byte(all))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var fields map[string]any
+		if left != nil && json.Unmarshal(left, &fields) != nil {
+			t.Fatalf("%s became %s", path, left)
+		}
+		if want != "" && !strings.Contains(want, "parameters") {
+			want += " parameters"
+		}
+		if got := slices.Sorted(maps.Keys(fields)); !slices.Equal(got, slices.Sorted(slices.Values(strings.Fields(want)))) {
+			t.Errorf("%s describes %v, want %v", path, got, want)
+		}
 	}
 }
 

@@ -1,7 +1,7 @@
 // Package documents serves the hub's version and its OpenAPI documents. They are kept on disk, because clients read them before anything
 // else, also while the hub is down.
 //
-// The documents describe what discovery shows. Usually that is everything, and the answers of the hub are forwarded unchanged.
+// The documents describe what discovery shows to a user. Usually that is everything, and the answers of the hub are forwarded unchanged.
 // Otherwise a document is filtered once, and the result is cached until the document or discovery changes.
 package documents
 
@@ -14,11 +14,11 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/lru"
 
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
@@ -32,6 +32,8 @@ const (
 	readWithin = 30 * time.Second
 	// maxDocument bounds the size of a document; the largest describes all resources.
 	maxDocument = 256 << 20
+	// filteredCached is how many filtered documents are cached: those of all groups, for each kind of user.
+	filteredCached = 256
 
 	indexPath   = "/openapi/v3"
 	jsonForm    = "application/json"
@@ -43,18 +45,18 @@ const (
 type Documents struct {
 	hub       *fleet.Upstream
 	dir       string // empty for no copies
-	announced func() *kinds.Announced
+	announced func(context.Context) *kinds.Announced
 
-	filtered  sync.Map // path → last *filteredDocument
+	filtered  *lru.Cache // path and mark → last *filteredDocument
 	filtering singleflight.Group
 
 	index []byte // as last kept
 }
 
-// New returns Documents of the hub with copies in a directory, if it is not empty. They describe what announced returns, which is nil
-// while that is not known.
-func New(hub *fleet.Upstream, dir string, announced func() *kinds.Announced) *Documents {
-	d := &Documents{hub: hub, announced: announced}
+// New returns Documents of the hub with copies in a directory, if it is not empty. They describe what announced returns for the user of a
+// request, which is nil while that is not known.
+func New(hub *fleet.Upstream, dir string, announced func(context.Context) *kinds.Announced) *Documents {
+	d := &Documents{hub: hub, announced: announced, filtered: lru.New(filteredCached)}
 	if dir != "" {
 		d.dir = filepath.Join(dir, "documents")
 	}
@@ -73,7 +75,7 @@ func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.serveVersion(w, r)
 		return
 	}
-	known := d.announced()
+	known := d.announced(r.Context())
 	switch {
 	case known == nil:
 		forward.WriteError(w, r, apierrors.NewServiceUnavailable("the gateway does not know its API yet; try again in a moment"))

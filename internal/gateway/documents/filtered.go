@@ -18,8 +18,8 @@ import (
 
 // filteredDocument is a document of the hub, filtered by what was announced.
 type filteredDocument struct {
-	// etag is the ETag of the hub's document, and mark that of what was announced.
-	etag, mark string
+	// etag is the ETag of the hub's document.
+	etag string
 	// whole is set if nothing was removed. The document itself is not cached then.
 	whole bool
 
@@ -27,11 +27,13 @@ type filteredDocument struct {
 	forms map[string][]byte
 }
 
-// lastFiltered returns the cached filtered document, nil if something else has been announced since.
+// filteredKey names what a document was filtered to.
+type filteredKey struct{ path, mark string }
+
+// lastFiltered returns the cached filtered document, nil if there is none.
 func (d *Documents) lastFiltered(path, mark string) *filteredDocument {
-	last, _ := d.filtered.Load(path)
-	if found, ok := last.(*filteredDocument); ok && found.mark == mark {
-		return found
+	if last, found := d.filtered.Get(filteredKey{path, mark}); found {
+		return last.(*filteredDocument)
 	}
 	return nil
 }
@@ -75,13 +77,13 @@ func (d *Documents) filterDocument(path, mark, etag string, document []byte, a a
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", path, err)
 	}
-	found := &filteredDocument{etag: etag, mark: mark, whole: left == nil, forms: map[string][]byte{jsonForm: left}}
+	found := &filteredDocument{etag: etag, whole: left == nil, forms: map[string][]byte{jsonForm: left}}
 	switch {
 	case etag == "":
 	case found.whole:
-		d.filtered.Store(path, &filteredDocument{etag: etag, mark: mark, whole: true})
+		d.filtered.Add(filteredKey{path, mark}, &filteredDocument{etag: etag, whole: true})
 	default:
-		d.filtered.Store(path, found)
+		d.filtered.Add(filteredKey{path, mark}, found)
 	}
 	if found.whole {
 		found.forms[jsonForm] = document

@@ -1,6 +1,7 @@
 package documents
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -67,7 +68,7 @@ func TestFilteredOnce(t *testing.T) {
 	service, read, handler := describing(t)
 	describe(t, service, "deployments", "statefulsets")
 	var current atomic.Pointer[kinds.Announced]
-	d := New(hubOf(t, handler), "", current.Load)
+	d := New(hubOf(t, handler), "", func(context.Context) *kinds.Announced { return current.Load() })
 	if response := ask(d, indexPath, nil); response.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("before the API is known: %s", response.Status)
 	}
@@ -105,6 +106,24 @@ func TestFilteredOnce(t *testing.T) {
 	current.Store(kinds.NewAnnounced(configMaps))
 	if response := ask(d, indexPath+"/apis/apps/v1", nil); response.StatusCode != http.StatusNotFound {
 		t.Errorf("a document of which nothing is announced: %s", response.Status)
+	}
+}
+
+// TestFilteredForSeveral checks that users who are shown different parts of a document do not make the gateway filter it again and again.
+func TestFilteredForSeveral(t *testing.T) {
+	service, read, handler := describing(t)
+	describe(t, service, "deployments", "statefulsets")
+	var current atomic.Pointer[kinds.Announced]
+	d := New(hubOf(t, handler), "", func(context.Context) *kinds.Announced { return current.Load() })
+	const path = indexPath + "/apis/apps/v1"
+	for round := range 3 {
+		for _, resource := range []string{"deployments", "statefulsets"} {
+			current.Store(kinds.NewAnnounced(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: resource}))
+			checkPaths(t, d, path, resource)
+		}
+		if got := read.Load(); got != 4 { // by the first requests of both, and to filter it for both
+			t.Fatalf("after round %d the document was read %d times", round, got)
+		}
 	}
 }
 

@@ -47,6 +47,15 @@ func Unanswered(name, method string, err error) *apierrors.StatusError {
 	return status
 }
 
+// Unread is the error for an answer that could not be read. An error that can be written as it is stays.
+func Unread(name string, err error) error {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return err
+	}
+	return Unreachable(name, err)
+}
+
 // Unreachable is the error for a control plane that does not answer. It has a Retry-After.
 func Unreachable(name string, err error) *apierrors.StatusError {
 	if errors.Is(err, context.DeadlineExceeded) {

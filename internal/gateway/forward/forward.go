@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"strings"
 	"sync"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -95,10 +96,16 @@ func rewrite(p *httputil.ProxyRequest) {
 	Prepare(p.Out, to.scope)
 }
 
+// reviewsOfUsers are the requests with which users ask who they are.
+const reviewsOfUsers = "/apis/authentication.k8s.io/"
+
 // Prepare sets the identity of an outgoing request to the user in its context.
 func Prepare(out *http.Request, scope Scope) {
 	if user, found := request.UserFrom(out.Context()); found {
 		SetIdentity(out.Header, user, scope)
+		if !scope.Cell && strings.HasPrefix(out.URL.Path, reviewsOfUsers) {
+			delete(out.Header, userHeader) // no policy applies to these, and the user would see the mark
+		}
 		return
 	}
 	StripIdentity(out.Header)

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/transport"
 
 	"github.com/cellplane/cellplane/api/names"
@@ -21,6 +23,10 @@ const (
 	epochHeader = extraPrefix + "Cellplane.io%2fepoch"
 	// existingHeader carries the user extra names.ExistingExtra: the request must not create an object.
 	existingHeader = extraPrefix + "Cellplane.io%2fexisting"
+	// durabilityHeader carries the user extra names.DurabilityExtra: the gateway knows that the write has to be durable.
+	durabilityHeader = extraPrefix + "Cellplane.io%2fdurability"
+	// userHeader carries the user extra names.UserExtra: the request is that of a user, and not of a component.
+	userHeader = extraPrefix + "Cellplane.io%2fuser"
 	// ownExtras is the prefix, in lower case, of the headers of extras that only gateways may set.
 	ownExtras = "x-remote-extra-cellplane.io"
 )
@@ -33,6 +39,8 @@ type Scope struct {
 	Epoch int64
 	// Existing keeps the request from creating an object: new objects of its slot are created in another cell.
 	Existing bool
+	// Durable says that the gateway takes care of the object's durability.
+	Durable bool
 }
 
 // Hub is the scope of requests to the hub.
@@ -56,17 +64,25 @@ func SetIdentity(header http.Header, u user.Info, scope Scope) {
 	if extra := u.GetExtra(); len(extra) > 0 {
 		setExtra(header, extra)
 	}
+	if !strings.HasPrefix(u.GetName(), names.ComponentPrefix) {
+		header[userHeader] = isUser
+	}
 	if scope.Cell {
 		groups = append(groups[:len(groups):len(groups)], fleet.AuthorizedGroup)
 		header[epochHeader] = []string{strconv.FormatInt(scope.Epoch, 10)}
 		if scope.Existing {
 			header[existingHeader] = []string{"true"}
 		}
+		if scope.Durable {
+			header[durabilityHeader] = []string{"true"}
+		}
 	}
 	if len(groups) > 0 {
 		header["X-Remote-Group"] = groups
 	}
 }
+
+var isUser = []string{"true"}
 
 // setExtra adds the user's extras, except those that only gateways may set.
 func setExtra(header http.Header, extra map[string][]string) {
@@ -142,6 +158,9 @@ func begins(name, with string) bool {
 }
 
 var gatewayUser = &user.DefaultInfo{Name: names.GatewayUser, Groups: []string{user.AllAuthenticated}}
+
+// WithGateway returns a context whose requests are those of the gateway itself.
+func WithGateway(ctx context.Context) context.Context { return request.WithUser(ctx, gatewayUser) }
 
 // AsGateway sets the user of a request to the gateway itself.
 func AsGateway(r *http.Request, scope Scope) { SetIdentity(r.Header, gatewayUser, scope) }

@@ -32,12 +32,12 @@ func read(t interface{ Fatal(...any) }, header http.Header) user.Info {
 }
 
 // TestIdentity checks, for any user and any headers a client may send, that a cell sees that user with the epoch and the group, and that
-// the hub sees that user and nothing else.
+// the hub sees that user and nothing else. Both see whether it is a user or a component, whatever the user claims.
 func TestIdentity(t *testing.T) {
 	word := rapid.StringMatching(`[a-zA-Z0-9:._/%@ -]{1,20}`)
 	hostile := rapid.SampledFrom([]string{
 		"X-Remote-User", "x-remote-user", "X-Remote-Group", "X-Remote-Uid", "X-Remote-Extra-Scopes", "X-Remote-Extra-Cellplane.io%2fepoch",
-		"X_Remote_Group", "Impersonate-User", "Impersonate-Group", "Authorization", "X-Remote-Extra-cellplane.io%2Fepoch",
+		"X_Remote_Group", "Impersonate-User", "Impersonate-Group", "Authorization", "X-Remote-Extra-cellplane.io%2Fepoch", "X-Remote-Extra-Cellplane.io%2fuser",
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		header := http.Header{"Accept": {"application/json"}}
@@ -48,10 +48,10 @@ func TestIdentity(t *testing.T) {
 			header[key] = append(header[key], word.Draw(t, "value"))
 		}
 		u := &user.DefaultInfo{
-			Name:   word.Draw(t, "name"),
+			Name:   rapid.OneOf(word, rapid.Just(names.EngineUser("cell-a"))).Draw(t, "name"),
 			UID:    rapid.SampledFrom([]string{"", "some-uid"}).Draw(t, "uid"),
 			Groups: rapid.SliceOfDistinct(rapid.OneOf(word, rapid.Just(fleet.AuthorizedGroup)), rapid.ID).Draw(t, "groups"),
-			Extra:  rapid.MapOf(rapid.SampledFrom([]string{"scopes", "example.io/key", user.CredentialIDKey, serviceaccount.PodNameKey, names.EpochExtra, "cellplane.io/other"}), rapid.SliceOfN(word, 1, 2)).Draw(t, "extra"),
+			Extra:  rapid.MapOf(rapid.SampledFrom([]string{"scopes", "example.io/key", user.CredentialIDKey, serviceaccount.PodNameKey, names.EpochExtra, names.UserExtra, "cellplane.io/other"}), rapid.SliceOfN(word, 1, 2)).Draw(t, "extra"),
 		}
 		before := slices.Clone(u.Groups)
 		for _, scope := range []forward.Scope{forward.ToCell(42), forward.Hub} {
@@ -64,6 +64,9 @@ func TestIdentity(t *testing.T) {
 				if !strings.HasPrefix(key, "cellplane.io/") {
 					wantExtra[key] = values
 				}
+			}
+			if u.Name != names.EngineUser("cell-a") {
+				wantExtra[names.UserExtra] = []string{"true"}
 			}
 			if scope.Cell {
 				wantGroups = append(wantGroups, fleet.AuthorizedGroup)

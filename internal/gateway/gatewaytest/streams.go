@@ -12,8 +12,10 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -33,10 +35,11 @@ type Pod struct {
 	Log string
 }
 
-// CheckStreams uses a pod by every streaming protocol: logs -f, and exec, attach and port-forward over SPDY and WebSocket.
+// CheckStreams uses a pod by every streaming protocol: watch, logs -f, and exec, attach and port-forward over SPDY and WebSocket.
 func CheckStreams(t *testing.T, config *rest.Config, pod Pod) {
 	t.Helper()
 	client := clientFor(t, config)
+	t.Run("Watch", func(t *testing.T) { pod.checkWatchHeader(t, client) })
 	t.Run("Logs", func(t *testing.T) { pod.checkLogs(t, client) })
 	for name, executor := range map[string]func(*url.URL) (remotecommand.Executor, error){
 		"SPDY": func(to *url.URL) (remotecommand.Executor, error) {
@@ -97,6 +100,19 @@ func (p Pod) say(t testing.TB, text string) {
 	_, err = log.WriteString("2026-01-02T03:04:05.000000006Z stdout F " + text + "\n")
 	check(t, err)
 }
+
+// checkWatchHeader opens a watch without events: the header arrives at once, as with an API server.
+func (p Pod) checkWatchHeader(t *testing.T, client kubernetes.Interface) {
+	ctx, cancel := context.WithTimeout(t.Context(), headerTimeout)
+	defer cancel()
+	stream, err := client.CoreV1().RESTClient().Get().Namespace(p.Namespace).Resource("pods").
+		VersionedParams(&metav1.ListOptions{Watch: true, LabelSelector: "nothing=has-this"}, scheme.ParameterCodec).Stream(ctx)
+	check(t, err)
+	check(t, stream.Close())
+}
+
+// headerTimeout is how long a header may take on a slow machine.
+const headerTimeout = 30 * time.Second
 
 // checkLogs follows the log: lines that are written later arrive.
 func (p Pod) checkLogs(t *testing.T, client kubernetes.Interface) {

@@ -25,7 +25,7 @@ func init() {
 // handlers returns the handler of each discovery path, in the aggregated and the legacy format.
 func (d documents) handlers() map[string]http.Handler {
 	handlers := map[string]http.Handler{}
-	versions := &metav1.APIVersions{ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{}}
+	versions := &metav1.APIVersions{Versions: []string{}, ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{}}
 	for _, group := range d.Core.Items {
 		for _, version := range group.Versions {
 			versions.Versions = append(versions.Versions, version.Version)
@@ -59,7 +59,9 @@ func resourceList(group string, version apidiscoveryv2.APIVersionDiscovery) *met
 			Verbs: r.Verbs, ShortNames: r.ShortNames, Categories: r.Categories,
 		}
 		setKind(&resource, r.ResponseKind, group, version.Version)
-		list.APIResources = append(list.APIResources, resource)
+		if resource.Kind != "" || len(resource.Verbs) > 0 { // otherwise only its subresources are announced
+			list.APIResources = append(list.APIResources, resource)
+		}
 		for _, s := range r.Subresources {
 			subresource := metav1.APIResource{Name: r.Resource + "/" + s.Subresource, Namespaced: namespaced, Verbs: s.Verbs}
 			setKind(&subresource, s.ResponseKind, group, version.Version)

@@ -12,26 +12,48 @@ import (
 
 // Announced is an immutable set of resources that discovery lists.
 type Announced struct {
-	versions map[schema.GroupVersion]map[string]bool
-	groups   map[string]bool
-	marks    map[schema.GroupVersion]string
-	mark     string
+	// versions has the verbs of each resource, and of each resource/subresource in a limited set.
+	versions map[schema.GroupVersion]map[string][]string
+	// limited is set if only the listed verbs and subresources are announced.
+	limited bool
+	groups  map[string]bool
+	marks   map[schema.GroupVersion]string
+	mark    string
 }
 
-// NewAnnounced returns a set of resources.
+// NewAnnounced returns a set of resources with all their verbs and subresources.
 func NewAnnounced(resources ...schema.GroupVersionResource) *Announced {
-	a := &Announced{versions: map[schema.GroupVersion]map[string]bool{}, groups: map[string]bool{}, marks: map[schema.GroupVersion]string{}}
+	a := &Announced{versions: map[schema.GroupVersion]map[string][]string{}}
 	for _, resource := range resources {
 		gv := resource.GroupVersion()
 		if a.versions[gv] == nil {
-			a.versions[gv] = map[string]bool{}
+			a.versions[gv] = map[string][]string{}
 		}
-		a.versions[gv][resource.Resource] = true
-		a.groups[gv.Group] = true
+		a.versions[gv][resource.Resource] = nil
 	}
+	return a.complete()
+}
+
+// NewLimited returns a set of resources and of subresources, named resource/subresource, with some verbs.
+func NewLimited(verbs map[schema.GroupVersion]map[string][]string) *Announced {
+	return (&Announced{versions: verbs, limited: true}).complete()
+}
+
+// complete sets what is derived from the resources.
+func (a *Announced) complete() *Announced {
+	a.groups, a.marks = map[string]bool{}, map[schema.GroupVersion]string{}
 	var all []string
 	for gv, resources := range a.versions {
-		a.marks[gv] = digest(slices.Sorted(maps.Keys(resources)))
+		a.groups[gv.Group] = true
+		var texts []string
+		for _, name := range slices.Sorted(maps.Keys(resources)) {
+			text := name
+			if a.limited {
+				text += ":" + strings.Join(slices.Sorted(slices.Values(resources[name])), ",")
+			}
+			texts = append(texts, text)
+		}
+		a.marks[gv] = digest(texts)
 		all = append(all, gv.String()+"="+a.marks[gv])
 	}
 	slices.Sort(all)
@@ -39,10 +61,18 @@ func NewAnnounced(resources ...schema.GroupVersionResource) *Announced {
 	return a
 }
 
-// Has reports whether a resource is announced.
-func (a *Announced) Has(resource schema.GroupVersionResource) bool {
-	return a.versions[resource.GroupVersion()][resource.Resource]
+// Has reports whether a verb of a resource or subresource is announced.
+func (a *Announced) Has(resource schema.GroupVersionResource, subresource, verb string) bool {
+	name := resource.Resource
+	if a.limited && subresource != "" {
+		name += "/" + subresource
+	}
+	verbs, found := a.versions[resource.GroupVersion()][name]
+	return found && (!a.limited || slices.Contains(verbs, verb))
 }
+
+// Limited reports whether only some verbs and subresources are announced.
+func (a *Announced) Limited() bool { return a.limited }
 
 // HasVersion reports whether any resource of a version of a group is announced.
 func (a *Announced) HasVersion(gv schema.GroupVersion) bool { return a.versions[gv] != nil }

@@ -1,13 +1,12 @@
 package kinds
 
 import (
-	"net/http"
 	"slices"
-	"strings"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/lru"
 
 	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/slots"
@@ -32,10 +31,11 @@ type Catalog struct {
 	resources map[schema.GroupVersionResource]Resource
 	// Kinds are the kinds that bindings can be named after.
 	Kinds slots.Kinds
-	// Announced are the resources in discovery.
-	Announced *Announced
-	// announcements are the discovery handlers, by path.
-	announcements map[string]http.Handler
+	// announced are the documents of discovery, and all is made from them.
+	announced documents
+	all       *Shown
+	// limited has the most recent Shown of each limit.
+	limited *lru.Cache
 }
 
 // Lookup returns a resource.
@@ -51,11 +51,6 @@ func (c *Catalog) All(yield func(Resource) bool) {
 			return
 		}
 	}
-}
-
-// Handler returns the handler of a discovery path, nil if there is none.
-func (c *Catalog) Handler(path string) http.Handler {
-	return c.announcements[strings.TrimSuffix(path, "/")]
 }
 
 // documents are the two aggregated discovery documents of an API server.
@@ -92,11 +87,15 @@ func newCatalog(hub documents, cells []documents, expose func(schema.GroupResour
 	if withMetrics {
 		announced = announced.withMetrics()
 	}
-	c.announcements = announced.handlers()
-	var resources []schema.GroupVersionResource
-	announced.each(func(r Resource) { resources = append(resources, r.GroupVersionResource) })
-	c.Announced = NewAnnounced(resources...)
+	c.announced, c.all, c.limited = announced, newShown(announced, announced.resources()), lru.New(limitsCached)
 	return c
+}
+
+// resources returns all resources, with all that is beneath them.
+func (d documents) resources() *Announced {
+	var resources []schema.GroupVersionResource
+	d.each(func(r Resource) { resources = append(resources, r.GroupVersionResource) })
+	return NewAnnounced(resources...)
 }
 
 func (d documents) each(visit func(Resource)) {

@@ -35,6 +35,8 @@ type Registry struct {
 	metrics    func() bool
 	file       string // "" stores nothing
 
+	hashes storageHashes
+
 	current atomic.Pointer[Catalog]
 	known   chan struct{}
 
@@ -66,7 +68,7 @@ func NewRegistry(o Options) *Registry {
 	if o.Expose == nil {
 		o.Expose = func(schema.GroupResource) bool { return true }
 	}
-	r := &Registry{hub: o.Hub, cells: o.Cells, expose: o.Expose, definition: o.Definition, metrics: o.Metrics, known: make(chan struct{}), sources: map[*fleet.Upstream]*source{}}
+	r := &Registry{hub: o.Hub, cells: o.Cells, expose: o.Expose, definition: o.Definition, metrics: o.Metrics, known: make(chan struct{}), sources: map[*fleet.Upstream]*source{}, hashes: storageHashes{hub: o.Hub}}
 	if o.Dir != "" {
 		r.file = filepath.Join(o.Dir, "discovery.json")
 	}
@@ -188,7 +190,9 @@ func (r *Registry) publish(cells []*fleet.Upstream) {
 		}
 	}
 	first := r.current.Load() == nil
-	r.current.Store(newCatalog(*r.hubDocs, served, r.expose, r.withMetrics))
+	catalog := newCatalog(*r.hubDocs, served, r.expose, r.withMetrics)
+	catalog.all.hashes = &r.hashes
+	r.current.Store(catalog)
 	if first {
 		close(r.known)
 	}

@@ -150,12 +150,10 @@ func (d *Directory) connect(cluster *clusterv1alpha1.Cluster, secret *corev1.Sec
 	if c.base, err = url.Parse(cluster.Spec.APIEndpoint); err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", cluster.Name, err)
 	}
-	if c.requests, err = rest.TransportFor(connected.Config()); err != nil {
+	if c.requests, err = connected.Transport(true); err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", cluster.Name, err)
 	}
-	overHTTP1 := connected.Config()
-	overHTTP1.NextProtos = []string{"http/1.1"}
-	if c.upgrades, err = rest.TransportFor(overHTTP1); err != nil {
+	if c.upgrades, err = connected.Transport(false); err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", cluster.Name, err)
 	}
 	d.open[cluster.Name] = c

@@ -15,7 +15,7 @@ const nameAttempts = 8
 
 // create serves a request whose object is named in its body. The gateway itself generates names, because the name determines the cell.
 func (rt *Router) create(w http.ResponseWriter, r *http.Request, c *call) {
-	body, err := readBody(r)
+	body, err := forward.ReadBody(r)
 	if err != nil {
 		forward.WriteError(w, r, err)
 		return
@@ -38,7 +38,7 @@ func (rt *Router) create(w http.ResponseWriter, r *http.Request, c *call) {
 			forward.WriteError(w, r, err)
 			return
 		}
-		response, err := rt.createIn(r, c, identity, named)
+		response, err := rt.createIn(uncompressed(r), c, identity, named)
 		if apierrors.IsAlreadyExists(err) && attempt < nameAttempts {
 			continue
 		}
@@ -50,20 +50,18 @@ func (rt *Router) create(w http.ResponseWriter, r *http.Request, c *call) {
 			response.Body.Close()
 			continue
 		}
-		defer response.Body.Close()
-		forward.Answer(w, response)
+		rt.answerWrite(w, r, c, identity.name, response)
 		return
 	}
 }
 
 func (rt *Router) createNamed(w http.ResponseWriter, r *http.Request, c *call, identity identity, body []byte) {
-	response, err := rt.createIn(r, c, identity, body)
+	response, err := rt.createIn(uncompressed(r), c, identity, body)
 	if err != nil {
 		forward.WriteError(w, r, asStatus(err, c))
 		return
 	}
-	defer response.Body.Close()
-	forward.Answer(w, response)
+	rt.answerWrite(w, r, c, identity.name, response)
 }
 
 // qualified returns the resource with its group, as continue tokens and messages name it.

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/gateway/forward"
+	"github.com/cellplane/cellplane/internal/limits"
 	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/splice"
@@ -39,6 +41,8 @@ func (s *watchStream) events(ctx context.Context, cell slots.Index, response *ht
 		EventReader: splice.NewEventReader(response.Body, f.encoding, maxEvent),
 		ctx:         ctx, body: response.Body, s: s, cell: cell, initial: initial,
 	}
+	events.Hold = func(bytes int) error { return forward.Hold(ctx, int64(bytes)) }
+	events.Release = func(bytes int) { limits.GrantFrom(ctx).Shrink(int64(bytes)) }
 	if !initial && s.moves.Any() {
 		var err error
 		if events.past, err = s.rt.versionOf(ctx, s.c, cell); err != nil {

@@ -65,6 +65,6 @@ func (c *call) scope() forward.Scope {
 		return forward.ToCell(c.view.Epoch())
 	}
 	scope := forward.ToCell(c.write.Epoch)
-	scope.Existing = c.write.Existing
+	scope.Existing, scope.Durable = c.write.Existing, c.durable
 	return scope
 }

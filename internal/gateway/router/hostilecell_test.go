@@ -30,7 +30,7 @@ const megabyte = 1 << 20
 // routerWithCell returns a router whose only cell is a handler.
 func routerWithCell(t *testing.T, cell http.HandlerFunc) *Router {
 	t.Helper()
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return routerWithWholeCell(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost { // the confirmation of the epoch
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusCreated)
@@ -39,6 +39,21 @@ func routerWithCell(t *testing.T, cell http.HandlerFunc) *Router {
 		}
 		cell(w, r)
 	}))
+}
+
+// routerWithWholeCell returns a router with one cell, which serves all requests.
+func routerWithWholeCell(t *testing.T, cell http.Handler) *Router {
+	t.Helper()
+	tracker := topology.NewTracker(topology.Static{Epoch: 1, Cells: []topology.Cell{{Name: "cell-a", Weight: 1, Endpoint: served(t, cell)}}}, &fleet.Cells{}, "")
+	go func() { _ = tracker.Run(t.Context()) }() // a static source does not fail
+	<-tracker.Known()
+	return New(Router{Topology: tracker})
+}
+
+// served serves a cell until the test ends.
+func served(t *testing.T, cell http.Handler) fleet.Endpoint {
+	t.Helper()
+	server := httptest.NewUnstartedServer(cell)
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	t.Cleanup(server.Close)
@@ -58,12 +73,7 @@ func routerWithCell(t *testing.T, cell http.HandlerFunc) *Router {
 			t.Fatal(err)
 		}
 	}
-	tracker := topology.NewTracker(topology.Static{Epoch: 1, Cells: []topology.Cell{{Name: "cell-a", Weight: 1, Endpoint: endpoint}}}, &fleet.Cells{}, "")
-	go func() { _ = tracker.Run(t.Context()) }() // a static source does not fail
-	<-tracker.Known()
-	rt := New(Router{Topology: tracker})
-	rt.maxList = 8 * megabyte
-	return rt
+	return endpoint
 }
 
 // counter is a client that discards everything it reads.
@@ -154,17 +164,16 @@ func TestHostileCell(t *testing.T) {
 	for _, test := range []struct {
 		name, verb, object, accept string
 		cell                       http.HandlerFunc
-		forwarded                  bool // the bytes are forwarded unchanged
 	}{
-		{"compressed list", "list", "", "application/json", compressed("application/json"), false},
-		{"compressed list in protobuf", "list", "", protoType, compressed(protoType), false},
-		{"compressed object", "get", "x", "application/json", compressed("application/json"), true},
-		{"endless object", "get", "x", "application/json", endless("application/json", `{"data":{"x":"`, "x"), false},
-		{"endless object in a list", "list", "", "application/json", endless("application/json", listHead+`{"metadata":{"name":"x"},"data":{"x":"`, "x"), false},
-		{"endless list in protobuf", "list", "", protoType, endless(protoType, "k8s\x00", "\x0a\x02v1"), false},
-		{"endless spaces before a list", "list", "", "application/json", endless("application/json", "", " "), false},
-		{"wrong length of an object", "get", "x", "application/json", wrongLength("application/json"), false},
-		{"wrong length of a list", "list", "", protoType, wrongLength(protoType), false},
+		{"compressed list", "list", "", "application/json", compressed("application/json")},
+		{"compressed list in protobuf", "list", "", protoType, compressed(protoType)},
+		{"compressed object", "get", "x", "application/json", compressed("application/json")},
+		{"endless object", "get", "x", "application/json", endless("application/json", `{"data":{"x":"`, "x")},
+		{"endless object in a list", "list", "", "application/json", endless("application/json", listHead+`{"metadata":{"name":"x"},"data":{"x":"`, "x")},
+		{"endless list in protobuf", "list", "", protoType, endless(protoType, "k8s\x00", "\x0a\x02v1")},
+		{"endless spaces before a list", "list", "", "application/json", endless("application/json", "", " ")},
+		{"wrong length of an object", "get", "x", "application/json", wrongLength("application/json")},
+		{"wrong length of a list", "list", "", protoType, wrongLength(protoType)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			rt := routerWithCell(t, test.cell)
@@ -178,10 +187,7 @@ func TestHostileCell(t *testing.T) {
 			if taken := (after.TotalAlloc - before.TotalAlloc) / megabyte; taken > 256 {
 				t.Errorf("%d MiB were allocated", taken)
 			}
-			switch {
-			case test.forwarded && (w.code != http.StatusOK || w.bytes != bomb.Len()):
-				t.Errorf("got %d with %d bytes, want the cell's %d bytes", w.code, w.bytes, bomb.Len())
-			case !test.forwarded && !aborted && w.code < http.StatusInternalServerError:
+			if !aborted && w.code < http.StatusInternalServerError {
 				t.Errorf("got %d with %d bytes", w.code, w.bytes)
 			}
 		})

@@ -48,11 +48,17 @@ func (rt *Router) listOnce(w http.ResponseWriter, r *http.Request, c *call, coll
 	requests := newListRequests(rt, r, c, q, accept)
 	defer requests.close()
 	action, err = rt.driveList(r.Context(), c, collection, collection.Start(&c.view.View, cells, q.isPast()), requests.ask)
+	if isUnreachable(err) && q.token != nil && c.view.Epoch() < rt.Topology.View().Epoch() {
+		return action, expiredPage(*q.token) // a cell of the first page may have left
+	}
 	if err != nil || action.Kind != routing.Serve {
 		return action, err
 	}
 	answers := requests.answers(cells)
 	if refused := answers.refused(); refused != nil {
+		if refused.StatusCode == http.StatusGone && q.token != nil {
+			return action, expiredPage(*q.token)
+		}
 		forward.Answer(w, refused)
 		return action, nil
 	}

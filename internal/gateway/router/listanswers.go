@@ -62,7 +62,11 @@ type peekedBody struct {
 func (a *answers) asStatus(c *call, err error) error {
 	var source *splice.SourceError
 	if errors.As(err, &source) && source.Source < len(a.cells) {
-		return forward.Unreachable(c.view.Name(a.cells[source.Source]), source.Err)
+		return forward.Unread(c.view.Name(a.cells[source.Source]), source.Err)
+	}
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return err
 	}
 	return apierrors.NewInternalError(err)
 }

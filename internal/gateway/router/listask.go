@@ -146,6 +146,7 @@ func (q *query) listQuery(c *call, cell slots.Index) url.Values {
 		delete(query, "resourceVersionMatch")
 		return query
 	}
+	delete(query, "resourceVersion")
 	if version := q.versionFor(cell); version != "" {
 		query["resourceVersion"] = []string{version}
 	}

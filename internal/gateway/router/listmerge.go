@@ -2,37 +2,51 @@ package router
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
-	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
+	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
-// maxAnswer limits a cell's list in protobuf, which has to be held in memory.
-const maxAnswer = 1 << 30
+const (
+	// listSource is the memory that the list of a cell needs if the client does not read: the buffers of the merge and of the connection.
+	listSource = 64<<10 + fleet.StreamBuffer
+	// listResult is the memory that the merged list needs: the part that is held back, and the compressor.
+	listResult = 1 << 20
+	// maxYAML limits a list that is converted to YAML, and yamlCopies is how often as much memory is needed for that.
+	maxYAML    = 64 << 20
+	yamlCopies = 10
+)
 
 // merge merges the cells' answers and writes the list.
 func (rt *Router) merge(w http.ResponseWriter, r *http.Request, c *call, q *query, a *answers, form form) {
+	hold := func(bytes int) error { return forward.Hold(r.Context(), int64(bytes)) }
+	if err := hold(len(a.responses)*listSource + listResult); err != nil {
+		forward.WriteError(w, r, err)
+		return
+	}
 	begun := false
-	var out io.Writer = w
-	var yaml bytes.Buffer
+	stream := newListWriter(w, r, a.responses[0], form)
+	var out io.Writer = stream
+	yaml := heldBuffer{hold: hold}
 	if form.yaml {
 		out = &yaml
 	}
-	stream := newListWriter(w, r, a.responses[0], form)
-	if !form.yaml {
-		out = stream
-	}
 	selection := rt.newSelection(c, q, a.cells)
 	options := splice.ListOptions{
-		Limit:  int(q.Limit),
-		Opened: selection.opened,
-		Choose: selection.choose,
-		Finish: func(page splice.Page) (splice.Metadata, error) { return rt.finish(c, q, a, page) },
+		Limit:   int(q.Limit),
+		Hold:    hold,
+		Opened:  selection.opened,
+		Choose:  selection.choose,
+		Version: rt.listVersion(c, a),
+		Finish:  func(page splice.Page) (splice.Metadata, error) { return rt.finish(r, c, q, a, page, selection.dropped) },
 		Begin: func() {
 			begun = true
 			if !form.yaml {
@@ -58,6 +72,35 @@ func (rt *Router) merge(w http.ResponseWriter, r *http.Request, c *call, q *quer
 	}
 }
 
+// listVersion returns the function with which a list shows the versions of its objects.
+func (rt *Router) listVersion(c *call, a *answers) func(*splice.Item, string) string {
+	if !c.showsVersions() {
+		return nil
+	}
+	return func(item *splice.Item, revision string) string {
+		namespace, name, _ := strings.Cut(item.Key(), "/")
+		version, _ := rt.version(c, a.cells[item.Source], namespace, name, revision)
+		return version
+	}
+}
+
+// heldBuffer is a list to be converted to YAML.
+type heldBuffer struct {
+	bytes.Buffer
+	hold func(bytes int) error
+}
+
+// Write implements io.Writer.
+func (b *heldBuffer) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > maxYAML {
+		return 0, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("a list in YAML has at most %d bytes; use limit to request less, or another format", maxYAML))
+	}
+	if err := b.hold(yamlCopies * len(p)); err != nil {
+		return 0, err
+	}
+	return b.Buffer.Write(p)
+}
+
 // spliced merges answers of one form.
 func (rt *Router) spliced(out io.Writer, responses []*http.Response, form form, omitObjects bool, options splice.ListOptions) error {
 	readers := make([]io.Reader, len(responses))
@@ -65,15 +108,7 @@ func (rt *Router) spliced(out io.Writer, responses []*http.Response, form form, 
 		readers[i] = response.Body
 	}
 	if form.encoding == splice.Protobuf {
-		// MergeProto reads the lists one after the other; no cell should have to wait for its turn.
-		lists, err := readAll(responses, rt.maxList)
-		if err != nil {
-			return err
-		}
-		for i, list := range lists {
-			readers[i] = bytes.NewReader(list)
-		}
-		_, err = splice.MergeProto(out, readers, options)
+		_, err := splice.MergeProto(out, readers, options)
 		return err
 	}
 	if form.table {
@@ -82,21 +117,4 @@ func (rt *Router) spliced(out io.Writer, responses []*http.Response, form form, 
 	}
 	_, err := splice.MergeJSON(out, readers, options)
 	return err
-}
-
-// readAll reads the answers concurrently.
-func readAll(responses []*http.Response, bound int64) ([][]byte, error) {
-	lists := make([][]byte, len(responses))
-	var group errgroup.Group
-	for i, response := range responses {
-		group.Go(func() error {
-			body, err := readAnswer(response, bound)
-			if err != nil {
-				return &splice.SourceError{Source: i, Err: err}
-			}
-			lists[i] = body
-			return nil
-		})
-	}
-	return lists, group.Wait()
 }

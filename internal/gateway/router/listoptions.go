@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 
 	"github.com/cellplane/cellplane/internal/gateway/topology"
 	"github.com/cellplane/cellplane/internal/placement"
@@ -30,6 +31,12 @@ type query struct {
 	cells []slots.Index
 	// at is the client's position, with a version for every cell; nil if it gave none.
 	at *position.Position
+	// after is the version of the object after whose change a watch begins; nil if it does not begin with one. If unsampled is set, no
+	// position is known for it.
+	after     *position.Version
+	unsampled bool
+	// latest is set if at has the version of an object only: other cells show their latest state.
+	latest bool
 	// passed are the topologies since the position was issued, before the present one.
 	passed []*topology.View
 	// token is where a paged list continues.
@@ -58,8 +65,7 @@ func (rt *Router) readQuery(r *http.Request, c *call) (*query, error) {
 	return q, nil
 }
 
-// readToken reads where a paged list continues. All pages show one state of the cells, which only a topology with the same owners can
-// read.
+// readToken reads where a paged list continues. All pages show one state of the cells, which is read by the topology of the first page.
 func (rt *Router) readToken(ctx context.Context, c *call, q *query) error {
 	if q.Continue == "" {
 		return nil
@@ -69,12 +75,15 @@ func (rt *Router) readToken(ctx context.Context, c *call, q *query) error {
 		return apierrors.NewBadRequest("continue key is not valid: " + err.Error())
 	}
 	if token.Position != nil {
-		carried, err := rt.carry(ctx, c, *token.Position)
-		if err != nil {
-			return err
+		if err := rt.await(ctx, c, token.Position.Epoch); err != nil {
+			return expiredPage(token)
 		}
-		if len(carried.Passed) > 0 && !topology.SameOwners(carried.Passed[0], c.view) {
-			return expired()
+		if past := rt.Topology.Past(token.Position.Epoch, c.view); past != nil {
+			c.view = past
+		}
+		carried, err := rt.Topology.Carry(*token.Position, c.view)
+		if err != nil || len(carried.Passed) > 0 && !topology.SameOwners(carried.Passed[0], c.view) {
+			return expiredPage(token)
 		}
 		token.Position = &carried.Position
 	}
@@ -84,23 +93,31 @@ func (rt *Router) readToken(ctx context.Context, c *call, q *query) error {
 
 // carry carries a position forward to the call's view. If another gateway issued it by a later view, it waits for that.
 func (rt *Router) carry(ctx context.Context, c *call, p position.Position) (topology.Carried, error) {
-	if p.Epoch > c.view.Epoch()+aheadMost {
-		return topology.Carried{}, expired() // no gateway can be that far ahead
-	}
-	if p.Epoch > c.view.Epoch() {
-		waiting, cancel := context.WithTimeout(ctx, aheadWait)
-		defer cancel()
-		view, found := rt.Topology.Await(waiting, func(v *topology.View) bool { return v.Epoch() >= p.Epoch })
-		if !found {
-			return topology.Carried{}, expired()
-		}
-		c.view = view
+	if err := rt.await(ctx, c, p.Epoch); err != nil {
+		return topology.Carried{}, err
 	}
 	carried, err := rt.Topology.Carry(p, c.view)
 	if err != nil {
 		return topology.Carried{}, expired()
 	}
 	return carried, nil
+}
+
+// await waits for a view of an epoch or a later one, if another gateway has it.
+func (rt *Router) await(ctx context.Context, c *call, epoch int64) error {
+	if epoch > c.view.Epoch()+aheadMost {
+		return expired() // no gateway can be that far ahead
+	}
+	if epoch > c.view.Epoch() {
+		waiting, cancel := context.WithTimeout(ctx, aheadWait)
+		defer cancel()
+		view, found := rt.Topology.Await(waiting, func(v *topology.View) bool { return v.Epoch() >= epoch })
+		if !found {
+			return expired()
+		}
+		c.view = view
+	}
+	return nil
 }
 
 // aheadWait is how long a request waits for a view that another gateway has.
@@ -140,6 +157,8 @@ func (rt *Router) readPosition(ctx context.Context, c *call, q *query) error {
 		at := position.Position{Epoch: c.view.Epoch(), Versions: make([]uint64, c.view.Map.Cells())}
 		at.Versions[cells[0]] = version
 		q.at = &at
+	case position.Object:
+		return rt.readVersion(ctx, c, q)
 	case position.Merged:
 		at, err := position.Parse(q.ResourceVersion)
 		if err != nil {
@@ -157,14 +176,63 @@ func (rt *Router) readPosition(ctx context.Context, c *call, q *query) error {
 	return nil
 }
 
+// readVersion reads the version of an object as the resourceVersion of the options.
+func (rt *Router) readVersion(ctx context.Context, c *call, q *query) error {
+	v, err := position.ParseVersion(q.ResourceVersion)
+	if err != nil {
+		return expired()
+	}
+	cell, found := c.view.Numbered(v.Cell)
+	asked := rt.asked(c)
+	only := found && len(asked) == 1 && asked[0] == cell
+	switch watches := c.Verb == "watch" && !ptr.Deref(q.SendInitialEvents, false); {
+	case watches && !only:
+		q.after = &v
+		at, known := rt.sampled(v)
+		if !known {
+			q.unsampled = true
+			return nil
+		}
+		carried, err := rt.carry(ctx, c, at)
+		if err != nil {
+			return err
+		}
+		q.at, q.passed = &carried.Position, carried.Passed
+		return nil
+	case !found, !only && q.ResourceVersionMatch == metav1.ResourceVersionMatchExact:
+		return expired()
+	}
+	at := position.Position{Epoch: c.view.Epoch(), Versions: make([]uint64, c.view.Map.Cells())}
+	at.Versions[cell] = v.Revision
+	q.at, q.latest = &at, true
+	return nil
+}
+
 func expired() *apierrors.StatusError {
 	return apierrors.NewResourceExpired("the resourceVersion is too old or was not issued by this API; list again and continue from there")
 }
 
+// expiredPage refuses a continue token whose state cannot be read any more. As in Kubernetes, the error has a token with which the client
+// can continue after the same key with the latest state.
+func expiredPage(token position.Token) *apierrors.StatusError {
+	token.Position, token.Drained = nil, nil // cells may have got further items
+	latest, err := token.Encode()
+	if err != nil {
+		return expired()
+	}
+	status := apierrors.NewResourceExpired("the continue token is too old for a consistent list; list again without it, or continue " +
+		"with the token in this answer, which shows the latest state of the remaining objects")
+	status.ErrStatus.Continue = latest
+	return status
+}
+
 // versionFor translates the client's resourceVersion for a cell.
 func (q *query) versionFor(cell slots.Index) string {
-	if q.at == nil {
+	switch {
+	case q.at == nil:
 		return q.ResourceVersion // "" or "0"
+	case q.latest && q.at.Versions[cell] == 0:
+		return ""
 	}
 	return strconv.FormatUint(q.at.Versions[cell], 10)
 }

@@ -2,18 +2,20 @@ package router
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/cellplane/cellplane/internal/position"
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
-// finish returns the metadata of a merged list.
-func (rt *Router) finish(c *call, q *query, a *answers, page splice.Page) (splice.Metadata, error) {
+// finish returns the metadata of a merged list. The page has left out so many objects that moves have left behind.
+func (rt *Router) finish(r *http.Request, c *call, q *query, a *answers, page splice.Page, dropped int) (splice.Metadata, error) {
 	at := position.Position{Epoch: c.view.Epoch(), Versions: make([]uint64, c.view.Map.Cells())}
 	if q.token != nil && q.token.Position != nil {
-		at = *q.token.Position // every page shows the state of the first one
+		at = *q.token.Position // every page shows the state of the first one, or of the first one after a state that has expired
 	} else {
 		for cell, least := range c.view.Left() {
 			at.Versions[cell] = least
@@ -30,21 +32,21 @@ func (rt *Router) finish(c *call, q *query, a *answers, page splice.Page) (splic
 	if err != nil {
 		return splice.Metadata{}, err
 	}
+	if rt.issued != nil {
+		rt.issued.note(version, time.Now())
+	}
 	metadata := splice.Metadata{ResourceVersion: version, Remaining: -1}
 	if !page.More {
 		return metadata, nil
-	}
-	if q.LabelSelector == nil || q.LabelSelector.Empty() {
-		if q.FieldSelector == nil || q.FieldSelector.Empty() {
-			metadata.Remaining = page.Remaining
-		}
 	}
 	token := position.Token{Resource: c.qualified(), Namespace: c.Namespace, Position: &at, After: page.Last, Drained: drained(q, a, page)}
 	if token.After == "" && q.token != nil {
 		token.After = q.token.After
 	}
-	if q.token != nil && q.token.Position == nil {
-		token.Position = nil
+	if page.Remaining >= 0 && !q.selects() {
+		if token.Hidden = rt.hidden(r, c, q, a, token, dropped); token.Hidden >= 0 {
+			metadata.Remaining = max(page.Remaining-int64(token.Hidden), 0)
+		}
 	}
 	metadata.Continue, err = token.Encode()
 	return metadata, err

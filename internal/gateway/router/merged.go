@@ -19,6 +19,7 @@ type Merged struct{ *Router }
 func NewMerged(r Router) Merged {
 	rt := New(r)
 	rt.confirmations = nil // nothing moves between such servers
+	rt.streams = nil       // they authorize the user themselves
 	return Merged{rt}
 }
 

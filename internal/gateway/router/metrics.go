@@ -27,8 +27,28 @@ var (
 		Help:           "Watch events that belong to a later topology than the gateway has, and were deferred until it arrives.",
 		StabilityLevel: metrics.ALPHA,
 	})
+	sharedStreams = metrics.NewGauge(&metrics.GaugeOpts{
+		Name:           "cellplane_gateway_shared_watch_streams",
+		Help:           "Merged streams that watches share.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	sharedWatches = metrics.NewGauge(&metrics.GaugeOpts{
+		Name:           "cellplane_gateway_shared_watches",
+		Help:           "Watches that read a shared stream.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	outrunWatches = metrics.NewCounter(&metrics.CounterOpts{
+		Name:           "cellplane_gateway_shared_watches_outrun_total",
+		Help:           "Watches whose clients were too slow for their shared stream, and that were continued by themselves.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	leaseRefusals = metrics.NewCounterVec(&metrics.CounterOpts{
+		Name:           "cellplane_gateway_writer_lease_refusals_total",
+		Help:           "Writes that were refused because the gateway did not hold the writer lease: before they were sent, or after.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"stage"})
 )
 
 func init() {
-	legacyregistry.MustRegister(heldRequests, heldDuration, refusedRequests, earlyEvents)
+	legacyregistry.MustRegister(leaseRefusals, heldRequests, heldDuration, refusedRequests, earlyEvents, sharedStreams, sharedWatches, outrunWatches)
 }

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/fence"
@@ -15,6 +16,7 @@ import (
 )
 
 func TestPin(t *testing.T) {
+	update := &call{RequestInfo: &request.RequestInfo{Verb: "update"}}
 	for _, test := range []struct{ name, mediaType, body, want string }{
 		{"merge patch", "application/merge-patch+json", `{"spec":{"replicas":3}}`, `{"metadata":{"resourceVersion":"7"},"spec":{"replicas":3}}`},
 		{"object", "application/json", `{"metadata":{"name":"a"}}`, `{"metadata":{"name":"a","resourceVersion":"7"}}`},
@@ -24,19 +26,33 @@ func TestPin(t *testing.T) {
 		{"json patch", "application/json-patch+json", `[{"op":"remove","path":"/x"}]`, `[{"op":"add","path":"/metadata/resourceVersion","value":"7"},{"op":"remove","path":"/x"}]`},
 		{"unknown media type", "text/plain", `nonsense`, `nonsense`},
 	} {
-		got, err := pin(test.mediaType, []byte(test.body), "7")
+		got, err := pin(update, test.mediaType, []byte(test.body), "7")
 		if err != nil || string(got) != test.want {
 			t.Errorf("%s: %s, %v; want %s", test.name, got, err, test.want)
 		}
 	}
 	for mediaType, body := range map[string]string{"application/json": "nonsense", "application/json-patch+json": "{}"} {
-		if got, err := pin(mediaType, []byte(body), "7"); !apierrors.IsBadRequest(err) {
+		if got, err := pin(update, mediaType, []byte(body), "7"); !apierrors.IsBadRequest(err) {
 			t.Errorf("%s %s: got %s, %v", mediaType, body, got, err)
 		}
 	}
-	got, err := pin(splice.ProtobufContentType, protoObject(nil), "7")
+	got, err := pin(update, splice.ProtobufContentType, protoObject(nil), "7")
 	if err != nil || !bytes.Contains(got, objbytes.AppendString(nil, objbytes.MetaVersion, "7")) {
 		t.Errorf("protobuf: %q, %v", got, err)
+	}
+	for _, test := range []struct {
+		subresource, body, want string
+		own                     bool
+	}{
+		{"eviction", `{"metadata":{"name":"a"}}`, `{"deleteOptions":{"preconditions":{"resourceVersion":"7"}},"metadata":{"name":"a"}}`, false},
+		{"eviction", `{"deleteOptions":{"preconditions":{"resourceVersion":"5"}}}`, `{"deleteOptions":{"preconditions":{"resourceVersion":"5"}}}`, true},
+		{"binding", `{"metadata":{"name":"a"}}`, `{"metadata":{"name":"a","resourceVersion":"7"}}`, false},
+		{"token", `{"metadata":{"name":"a"}}`, `{"metadata":{"name":"a"}}`, false},
+	} {
+		c := &call{RequestInfo: &request.RequestInfo{Verb: "create", Subresource: test.subresource}}
+		if got, err := pin(c, "application/json", []byte(test.body), "7"); err != nil || string(got) != test.want || c.ownVersion != test.own {
+			t.Errorf("%s %s: %s, %v, own version %v; want %s", test.subresource, test.body, got, err, c.ownVersion, test.want)
+		}
 	}
 }
 

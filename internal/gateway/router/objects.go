@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,12 +13,14 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/fleet"
@@ -39,7 +40,7 @@ type Objects struct {
 
 var errNoCells = apierrors.NewServiceUnavailable("the gateway has not loaded its cells yet; try again in a moment")
 
-// Get returns the JSON of the object of a request, without its subresource.
+// Get returns the JSON of the object of a request, without its subresource. It has the version that clients see.
 func (o Objects) Get(ctx context.Context, info *request.RequestInfo) ([]byte, error) {
 	c := &call{RequestInfo: info, view: o.Topology.View(), placement: o.place(ctx, info)}
 	if c.placement == placement.OnHub {
@@ -50,8 +51,10 @@ func (o Objects) Get(ctx context.Context, info *request.RequestInfo) ([]byte, er
 	}
 	var data []byte
 	var answer error
+	var from slots.Index
 	_, err := o.drive(ctx, c, o.request(c, routing.Read, c.Name, ""), c.Name, exchange{
 		fetch: func(cell slots.Index) (routing.State, error) {
+			from = cell
 			data, answer = o.inCell(ctx, c, cell, http.MethodGet, c.objectPath(c.Name), nil, nil)
 			switch {
 			case apierrors.IsNotFound(answer):
@@ -62,13 +65,20 @@ func (o Objects) Get(ctx context.Context, info *request.RequestInfo) ([]byte, er
 			return routing.StateOf(statusIn("application/json", data)), nil
 		},
 	})
+	if err == nil {
+		err = answer
+	}
 	if err != nil {
 		return nil, err
 	}
-	return data, answer
+	if data, err = o.stamp(c, from, c.Name, "application/json", data); err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("reading %s %s: %w", c.qualified(), c.Name, err))
+	}
+	return data, nil
 }
 
-// Find returns the JSON of the objects of a resource that a query selects, at most limit from each control plane; 0 means all.
+// Find returns the JSON of the objects of a resource that a query selects, at most limit from each control plane; 0 means all. They
+// have the resourceVersions of their control planes.
 func (o Objects) Find(ctx context.Context, resource kinds.Resource, namespace string, query url.Values, limit int) ([][]byte, error) {
 	c := o.collection(resource, namespace)
 	query = cloneQuery(query)
@@ -101,9 +111,13 @@ func (o Objects) findIn(ctx context.Context, c *call, query url.Values) ([][]byt
 			for _, cell := range cells {
 				group.Go(func() error {
 					data, err := o.inCell(ctx, c, cell, http.MethodGet, c.collectionPath(), query, nil)
-					if err == nil {
-						found[cell], err = itemsOf(data)
+					switch {
+					case apierrors.IsNotFound(err):
+						return nil // this cell does not serve the kind, and has none of it
+					case err != nil:
+						return err
 					}
+					found[cell], err = itemsOf(data)
 					return err
 				})
 			}
@@ -157,11 +171,12 @@ func (o Objects) Resource(ctx context.Context, gvr schema.GroupVersionResource) 
 	return o.Kinds.Lookup(ctx, gvr)
 }
 
-// Namespaced returns every namespaced resource that can be listed and deleted, each in one version.
-func (o Objects) Namespaced() []kinds.Resource {
+// Namespaced returns every namespaced resource that can be listed and deleted, each in one version. Those of new definitions are
+// included before discovery lists them.
+func (o Objects) Namespaced(ctx context.Context) ([]kinds.Resource, error) {
 	catalog := o.Kinds.Catalog()
 	if catalog == nil {
-		return nil
+		return nil, errNoKinds
 	}
 	chosen := map[schema.GroupResource]kinds.Resource{}
 	catalog.All(func(r kinds.Resource) bool {
@@ -172,6 +187,15 @@ func (o Objects) Namespaced() []kinds.Resource {
 		}
 		return true
 	})
+	defined, err := o.defined(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range defined {
+		if _, found := chosen[r.GroupResource()]; !found {
+			chosen[r.GroupResource()] = r
+		}
+	}
 	resources := make([]kinds.Resource, 0, len(chosen))
 	for _, r := range chosen {
 		resources = append(resources, r)
@@ -179,7 +203,59 @@ func (o Objects) Namespaced() []kinds.Resource {
 	slices.SortFunc(resources, func(a, b kinds.Resource) int {
 		return strings.Compare(a.GroupResource().String(), b.GroupResource().String())
 	})
-	return resources
+	return resources, nil
+}
+
+var errNoKinds = apierrors.NewServiceUnavailable("the gateway has not loaded its API yet; try again in a moment")
+
+// defined returns the namespaced resources of the hub's CustomResourceDefinitions, each in a version that is served.
+func (o Objects) defined(ctx context.Context) ([]kinds.Resource, error) {
+	data, err := o.Hub(ctx, http.MethodGet, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	var list apiextensionsv1.CustomResourceDefinitionList
+	if err := utiljson.Unmarshal(data, &list); err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("decoding the definitions of the hub: %w", err))
+	}
+	var resources []kinds.Resource
+	for i := range list.Items {
+		spec := &list.Items[i].Spec
+		served := slices.IndexFunc(spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Served })
+		if served >= 0 && spec.Scope == apiextensionsv1.NamespaceScoped {
+			resources = append(resources, kinds.Resource{
+				GroupVersionResource: schema.GroupVersionResource{Group: spec.Group, Version: spec.Versions[served].Name, Resource: spec.Names.Plural},
+				Kind:                 spec.Names.Kind,
+				Namespaced:           true,
+			})
+		}
+	}
+	return resources, nil
+}
+
+// ReplicasPath returns the fields that lead to the replicas of a custom resource, nil if its definition names none. Only the hub knows
+// definitions, so it is an error while the hub is down.
+func (o Objects) ReplicasPath(ctx context.Context, gvr schema.GroupVersionResource) ([]string, error) {
+	if scheme.Scheme.IsGroupRegistered(gvr.Group) {
+		return nil, nil
+	}
+	data, err := o.Hub(ctx, http.MethodGet, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+gvr.GroupResource().String(), nil, nil)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var definition apiextensionsv1.CustomResourceDefinition
+	if err := utiljson.Unmarshal(data, &definition); err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("decoding the definition of %s: %w", gvr.GroupResource(), err))
+	}
+	for _, version := range definition.Spec.Versions {
+		if version.Name == gvr.Version && version.Subresources != nil && version.Subresources.Scale != nil {
+			return strings.Split(strings.TrimPrefix(version.Subresources.Scale.SpecReplicasPath, "."), "."), nil
+		}
+	}
+	return nil, nil
 }
 
 func itemsOf(list []byte) ([][]byte, error) {
@@ -229,12 +305,9 @@ func exchangeJSON(ctx context.Context, upstream *fleet.Upstream, scope forward.S
 		return nil, forward.Unreachable(upstream.Name(), err)
 	}
 	defer response.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, maxOwnAnswer+1))
-	if err == nil && len(answer) > maxOwnAnswer {
-		err = errors.New("the answer is too large")
-	}
+	answer, err := forward.ReadAll(ctx, response.Body, response.ContentLength, maxOwnAnswer, ownCopies)
 	if err != nil {
-		return nil, forward.Unreachable(upstream.Name(), err)
+		return nil, forward.Unread(upstream.Name(), err)
 	}
 	if response.StatusCode >= http.StatusBadRequest {
 		status := readStatus(answer)
@@ -249,5 +322,9 @@ func exchangeJSON(ctx context.Context, upstream *fleet.Upstream, scope forward.S
 	return answer, nil
 }
 
-// maxOwnAnswer limits the answers to the gateway's own requests.
-const maxOwnAnswer = 64 << 20
+const (
+	// maxOwnAnswer limits the answers to the gateway's own requests.
+	maxOwnAnswer = 64 << 20
+	// ownCopies is how often such an answer is in memory: as received and decoded.
+	ownCopies = 2
+)

@@ -9,11 +9,20 @@ import (
 )
 
 // pin restricts a write to one version of an object, unless it already names one. It is needed where a cell cannot tell that the object
-// has begun to move. The error can be written as it is.
-func pin(mediaType string, body []byte, version string) ([]byte, error) {
-	pinned, err := objbytes.Pin{ResourceVersion: version, PatchCheck: objbytes.SetVersion}.Write(mediaType, body)
+// has begun to move. A write that names another version stays as it is: a conflict is then the client's own. The error can be written as
+// it is.
+func pin(c *call, mediaType string, body []byte, version string) ([]byte, error) {
+	write := objbytes.Pin{ResourceVersion: version, PatchCheck: objbytes.SetVersion}.Write
 	switch {
-	case errors.Is(err, objbytes.ErrHasVersion), errors.Is(err, objbytes.ErrMediaType): // the API server refuses other media types
+	case c.Subresource == "eviction":
+		write = objbytes.Pin{ResourceVersion: version}.Evict
+	case c.Verb == "create" && c.Subresource != "binding": // nothing else that is created beneath an object changes the object
+		return body, nil
+	}
+	pinned, err := write(mediaType, body)
+	c.ownVersion = errors.Is(err, objbytes.ErrHasVersion)
+	switch {
+	case c.ownVersion, errors.Is(err, objbytes.ErrMediaType): // the API server refuses other media types
 		return body, nil
 	case err != nil:
 		return nil, apierrors.NewBadRequest("the request body cannot be read: " + err.Error())

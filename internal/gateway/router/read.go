@@ -39,6 +39,10 @@ func (rt *Router) read(w http.ResponseWriter, r *http.Request, c *call) {
 		return
 	}
 	annotate(r.Context(), c.view.Name(got.cell), strconv.FormatInt(c.view.Epoch(), 10))
+	if err := got.stamp(rt, c, c.Name); err != nil {
+		forward.WriteError(w, r, err)
+		return
+	}
 	got.write(w, r)
 }
 
@@ -52,7 +56,7 @@ func uncompressed(r *http.Request) *http.Request {
 
 // write writes the answer to the client, compressed if that is worth it.
 func (a *answer) write(w http.ResponseWriter, r *http.Request) {
-	if len(a.body) < compressFrom || !acceptsGzip(r) {
+	if len(a.body) < compressFrom || a.StatusCode != http.StatusOK || !acceptsGzip(r) {
 		forward.AnswerHeader(w, a.Response)
 		_, _ = w.Write(a.body) // the client may have disconnected
 		return
@@ -70,14 +74,14 @@ func (a *answer) write(w http.ResponseWriter, r *http.Request) {
 
 // fetchFrom reads an object from a cell.
 func (rt *Router) fetchFrom(r *http.Request, c *call, cell slots.Index) (*answer, routing.State, error) {
-	response, err := rt.insist(r, c, cell, nil)
+	response, err := rt.insist(rt.withVersion(r, c, cell), c, cell, nil)
 	if err != nil {
 		return nil, routing.Absent, err
 	}
 	defer response.Body.Close()
-	body, err := readAnswer(response, maxObject)
+	body, err := readAnswer(r.Context(), response, maxObject)
 	if err != nil {
-		return nil, routing.Absent, forward.Unreachable(c.view.Name(cell), err)
+		return nil, routing.Absent, forward.Unread(c.view.Name(cell), err)
 	}
 	got := &answer{Response: response, body: body, cell: cell}
 	switch {

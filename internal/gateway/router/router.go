@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -11,14 +12,18 @@ import (
 
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/gateway/documents"
+	"github.com/cellplane/cellplane/internal/gateway/durability"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/gateway/samples"
 	"github.com/cellplane/cellplane/internal/gateway/topology"
 	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/routing"
+	"github.com/cellplane/cellplane/internal/sharedwatch"
+	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// Router routes requests. All fields but Members must be set.
+// Router routes requests. All fields but Members and Lease must be set.
 type Router struct {
 	// Hub is the connection to the hub.
 	Hub *fleet.Upstream
@@ -34,16 +39,24 @@ type Router struct {
 	Documents http.Handler
 	// NamespaceExists reports whether the hub has a namespace that is not being deleted.
 	NamespaceExists func(ctx context.Context, namespace string) (bool, error)
+	// Lease says when the gateway may write to cells; nil means always.
+	Lease Lease
+	// Durability, if not nil, has writes wait for their backup cells.
+	Durability *durability.Backups
 
 	forwarder     *forward.Forwarder
 	confirmations *confirmations
-	// maxList limits a cell's answer to a list that has to be held in memory.
-	maxList int64
+	samples       *samples.History
+	// streams are the shared watches; nil if none are shared. writes and issued help watches to join them.
+	streams *streams
+	writes  *sharedwatch.Writes
+	issued  *issued
 }
 
 // New completes a Router.
 func New(r Router) *Router {
-	r.forwarder, r.confirmations, r.maxList = forward.New(), &confirmations{}, maxAnswer
+	r.forwarder, r.confirmations, r.samples = forward.New(), &confirmations{}, samples.New(samplesKept)
+	r.streams, r.writes, r.issued = newStreams(), sharedwatch.NewWrites(writesKept), &issued{}
 	return &r
 }
 
@@ -54,6 +67,16 @@ type call struct {
 	placement placement.Place
 	// write is how a write is being sent to a cell; nil at other times.
 	write *routing.Write
+	// ownVersion is set if the body that was last sent names a version itself, and a pin was not possible.
+	ownVersion bool
+	// durable is set while a write is sent whose durability the gateway takes care of.
+	durable bool
+	// wrote is the cell that has answered a write.
+	wrote slots.Index
+	// arrived is when the gateway began to serve the call. written is its write, and stamped the revision in the answer.
+	arrived time.Time
+	written *sharedwatch.Write
+	stamped string
 }
 
 func (c *call) groupResource() schema.GroupResource {
@@ -115,7 +138,8 @@ func isMemberProxy(info *request.RequestInfo) bool {
 }
 
 func (rt *Router) serveResource(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
-	c := &call{RequestInfo: info, view: rt.Topology.View(), placement: rt.place(r.Context(), info)}
+	c := &call{RequestInfo: info, view: rt.Topology.View(), placement: rt.place(r.Context(), info), arrived: time.Now()}
+	defer func() { c.written.End() }()
 	if c.placement == placement.OnHub {
 		rt.toHub(w, r)
 		return
@@ -126,6 +150,7 @@ func (rt *Router) serveResource(w http.ResponseWriter, r *http.Request, info *re
 	}
 	switch {
 	case info.Verb == "list":
+		rt.warnWithoutLease(w, c)
 		rt.list(w, r, c)
 	case info.Verb == "watch":
 		rt.serveWatch(w, r, c)
@@ -174,7 +199,7 @@ func (rt *Router) serveDiscovery(w http.ResponseWriter, r *http.Request, path st
 		forward.WriteError(w, r, apierrors.NewServiceUnavailable("the gateway has not loaded its API yet; try again in a moment"))
 		return
 	}
-	handler := catalog.Handler(path)
+	handler := catalog.For(r.Context()).Handler(path)
 	if handler == nil {
 		http.NotFound(w, r)
 		return

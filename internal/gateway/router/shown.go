@@ -19,8 +19,10 @@ type selection struct {
 	cells []slots.Index // of the list's sources
 	// versions are the resourceVersions that the list shows the cells at, by index; 0 for cells that it does not show.
 	versions []uint64
-	copies   []routing.Copy
-	indexes  []int
+	// dropped counts the objects left behind by moves that the list did not show.
+	dropped int
+	copies  []routing.Copy
+	indexes []int
 }
 
 func (rt *Router) newSelection(c *call, q *query, cells []slots.Index) *selection {
@@ -48,6 +50,9 @@ func (s *selection) choose(candidates []*splice.Item) int {
 		cell := s.cells[candidate.Source]
 		if s.c.placement == placement.ByName {
 			if !s.c.owns(cell, candidate.Key()) {
+				if !inControlPlane(candidate.Key()) {
+					s.dropped++
+				}
 				continue
 			}
 			if len(candidates) == 1 && !s.c.view.Locate(slotOfKey(candidate.Key())).Moving() {
@@ -64,7 +69,13 @@ func (s *selection) choose(candidates []*splice.Item) int {
 		})
 		s.indexes = append(s.indexes, i)
 	}
-	if best := s.c.view.Shown(slot, s.copies, s.versions); best >= 0 {
+	best := s.c.view.Shown(slot, s.copies, s.versions)
+	for i := range s.copies {
+		if i != best {
+			s.dropped++
+		}
+	}
+	if best >= 0 {
 		return s.indexes[best]
 	}
 	return -1

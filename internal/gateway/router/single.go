@@ -13,8 +13,9 @@ import (
 func (rt *Router) single(w http.ResponseWriter, r *http.Request, c *call) {
 	switch {
 	case isRead(r, c):
+		rt.warnWithoutLease(w, c)
 		rt.read(w, r, c)
-	case hasBody(r, c):
+	case hasBody(c):
 		rt.serveChange(w, r, c)
 	default:
 		cell, err := rt.locate(r.Context(), c)
@@ -28,18 +29,17 @@ func (rt *Router) single(w http.ResponseWriter, r *http.Request, c *call) {
 
 // serveChange serves a request that changes one object.
 func (rt *Router) serveChange(w http.ResponseWriter, r *http.Request, c *call) {
-	body, err := readBody(r)
+	body, err := forward.ReadBody(r)
 	if err != nil {
 		forward.WriteError(w, r, err)
 		return
 	}
-	response, err := rt.change(r, c, body)
+	response, err := rt.change(uncompressed(r), c, body)
 	if err != nil {
 		forward.WriteError(w, r, asStatus(err, c))
 		return
 	}
-	defer response.Body.Close()
-	forward.Answer(w, response)
+	rt.answerWrite(w, r, c, c.Name, response)
 }
 
 // isRead reports whether a request reads an object, other than as a stream.
@@ -47,9 +47,11 @@ func isRead(r *http.Request, c *call) bool {
 	return c.Verb == "get" && r.Method == http.MethodGet && r.Header.Get("Upgrade") == "" && (c.Subresource == "" || c.Subresource == "status" || c.Subresource == "scale")
 }
 
-// hasBody reports whether the body of a request is read before it is forwarded. Streams are forwarded as they come.
-func hasBody(r *http.Request, c *call) bool {
-	if r.Header.Get("Upgrade") != "" || c.Subresource == "proxy" {
+// hasBody reports whether the body of a request is read before it is forwarded. Streams are forwarded as they come. Their subresources
+// decide, and not the header Upgrade: a write must not pass by the writer lease because of a header.
+func hasBody(c *call) bool {
+	switch c.Subresource {
+	case "proxy", "exec", "attach", "portforward":
 		return false
 	}
 	switch c.Verb {

@@ -1,25 +1,25 @@
 package router
 
 import (
+	"context"
 	"errors"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/cellplane/cellplane/internal/gateway/topology"
 	"github.com/cellplane/cellplane/internal/position"
 	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
-// mergedDigits is the length of the shortest merged position.
-const mergedDigits = 30
+// fewestDigits is the length of the shortest version of an object. Positions are longer.
+const fewestDigits = 16
 
-// mayHoldPosition reports whether a body can contain a merged position, which is a long run of digits in any encoding. Other bodies need
-// not be decoded.
-func mayHoldPosition(body []byte) bool {
+// mayHoldVersion reports whether a body can contain a version or a position, which is a long run of digits in any encoding. Other
+// bodies need not be decoded.
+func mayHoldVersion(body []byte) bool {
 	// Every run of that length covers one of these indexes.
-	for i := mergedDigits - 1; i < len(body); i += mergedDigits {
+	for i := fewestDigits - 1; i < len(body); i += fewestDigits {
 		if !isDigit(body[i]) {
 			continue
 		}
@@ -30,7 +30,7 @@ func mayHoldPosition(body []byte) bool {
 		for end < len(body) && isDigit(body[end]) {
 			end++
 		}
-		if end-start >= mergedDigits {
+		if end-start >= fewestDigits {
 			return true
 		}
 	}
@@ -39,14 +39,12 @@ func mayHoldPosition(body []byte) bool {
 
 func isDigit(b byte) bool { return '0' <= b && b <= '9' }
 
-// rewriteBody translates merged positions in a body into resourceVersions of a cell.
-func (rt *Router) rewriteBody(kind splice.Body, contentType string, body []byte, view *topology.View, cell slots.Index) ([]byte, error) {
-	if !mayHoldPosition(body) {
+// rewriteBody translates the versions in a body into resourceVersions of a cell.
+func (rt *Router) rewriteBody(kind splice.Body, contentType string, body []byte, translate splice.Translate) ([]byte, error) {
+	if !mayHoldVersion(body) {
 		return body, nil
 	}
-	rewritten, err := kind.Rewrite(contentType, body, func(version string) (string, error) {
-		return rt.versionIn(view, cell, version)
-	})
+	rewritten, err := kind.Rewrite(contentType, body, translate)
 	if errors.Is(err, splice.ErrUnsupported) {
 		return nil, unsupportedMediaType(err.Error())
 	}
@@ -55,17 +53,31 @@ func (rt *Router) rewriteBody(kind splice.Body, contentType string, body []byte,
 
 var errStale = errors.New("the object has been modified; please apply your changes to the latest version and try again")
 
-// versionIn translates a merged position into the resourceVersion of a cell. Anything else is left to the API server.
-func (rt *Router) versionIn(view *topology.View, cell slots.Index, version string) (string, error) {
+// versionIn translates the version of the call's object, or a position, into the resourceVersion of a cell. Anything else is left to
+// the API server: a plain resourceVersion is one of the cell, as gateways showed them before there were versions.
+func (rt *Router) versionIn(ctx context.Context, c *call, cell slots.Index, version string) (string, error) {
 	kind, err := position.Classify(version)
-	if err != nil || kind != position.Merged {
+	switch {
+	case err != nil:
 		return version, nil //nolint:nilerr // the API server refuses what it cannot read
+	case kind == position.Object:
+		v, err := position.ParseVersion(version)
+		switch {
+		case err != nil:
+			return "", errStale
+		case v.Cell == c.view.Number(cell):
+			return strconv.FormatUint(v.Revision, 10), nil
+		default:
+			return rt.copied(ctx, c, cell, c.Name, v)
+		}
+	case kind != position.Merged:
+		return version, nil
 	}
 	p, err := position.Parse(version)
 	if err != nil {
 		return "", err
 	}
-	carried, err := rt.Topology.Carry(p, view)
+	carried, err := rt.Topology.Carry(p, c.view)
 	if err != nil || carried.Versions[cell] == 0 {
 		return "", errStale
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/cellplane/cellplane/internal/gateway/forward"
+	"github.com/cellplane/cellplane/internal/position"
 	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/splice"
 	"github.com/cellplane/cellplane/internal/watchmerge"
@@ -48,8 +49,13 @@ func (rt *Router) watch(w http.ResponseWriter, r *http.Request, c *call) {
 		rt.expire(w, accept, err)
 		return
 	}
-	stream := &watchStream{rt: rt, w: w, r: r, c: c, q: q, accept: accept, moves: rt.movesOf(c, q)}
-	if err := stream.run(); err != nil && !stream.begun {
+	stream := &watchStream{rt: rt, w: w, r: r, c: c, q: q, accept: accept, moves: rt.movesOf(c, q), opened: time.Now()}
+	stream.begin, stream.send = stream.beginAnswer, stream.write
+	stream.until = stream.opened.Add(stream.timeout())
+	switch err := stream.run(); {
+	case errors.Is(err, errUnsampled):
+		rt.expire(w, accept, expired())
+	case err != nil && !stream.begun:
 		forward.WriteError(w, r, asWatchStatus(err))
 	}
 }
@@ -108,35 +114,78 @@ type watchStream struct {
 	accept string
 	moves  *moves
 
-	omitObjects bool
-	begun       bool
-	buffer      []byte
-	// until is when the watch ends.
-	until time.Time
+	// begin is called before the first event, and send with events.
+	begin func(form)
+	send  func([]watchmerge.Output) error
+	// shared is set for a stream of the gateway itself, which many watches read.
+	shared bool
+	// alone is set if the watch must not join a shared stream again, joined once it has, and tried when it has tried to start one.
+	alone, tried bool
+	joined       *membership
+	streamKey    streamKey
+	// marked is the position of the last bookmark from a shared stream.
+	marked []uint64
+
+	// form is that of the answer, once it has begun.
+	form   form
+	begun  bool
+	buffer []byte
+	// opened is when the watch began, and until when it ends.
+	opened, until time.Time
 }
 
-// run merges the cells' watches. It opens one stream first, since the merger needs its encoding.
+// run serves the watch, by one topology after the other.
 func (s *watchStream) run() error {
-	ctx, cancel := context.WithCancel(s.r.Context())
+	for {
+		at, err := s.serve()
+		if err != nil || at == nil || !s.carryOn(*at) {
+			return err
+		}
+	}
+}
+
+// serve serves the watch by the present topology: by a shared stream if it can join one, otherwise by merging the cells' watches itself until it
+// can. It returns a position if the watch has to be continued by another topology.
+func (s *watchStream) serve() (*position.Position, error) {
+	if s.join(); s.joined == nil {
+		if s.q.unsampled {
+			return nil, errUnsampled
+		}
+		if at, err := s.merge(s.r.Context()); err != nil || s.joined == nil {
+			return at, err
+		}
+	}
+	if at, alone := s.follow(); !alone {
+		return at, nil
+	}
+	return s.merge(s.r.Context())
+}
+
+// merge merges the cells' watches. It opens one stream first, since the merger needs its encoding. It returns a position if the watch has to
+// be continued by another topology.
+func (s *watchStream) merge(ctx context.Context) (*position.Position, error) {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s.omitObjects = s.q.values.Get("includeObject") == "None"
-	s.until = time.Now().Add(s.timeout())
 	firstCell := s.firstCell()
 	first, err := s.open(ctx, firstCell, s.startVersion(firstCell), s.initial())
 	if err != nil && !errors.Is(err, watchmerge.ErrUnavailable) && !errors.Is(err, watchmerge.ErrExpired) {
-		return err
+		return nil, err
 	}
 	if errors.Is(err, watchmerge.ErrUnavailable) && s.initial() {
-		return err
+		return nil, err
 	}
-	f := s.guessForm(first)
+	f := s.form
+	if !s.begun {
+		f = s.guessForm(first)
+	}
 	merger, err := watchmerge.New(s.options(f), time.Now())
 	if err != nil {
-		return err
+		return nil, err
 	}
+	end := s.ending(ctx)
 	driver := watchmerge.Driver{
 		Merger: merger,
-		End:    s.ending(ctx),
+		End:    end,
 		Open: func(ctx context.Context, cell int, version uint64, initial bool) (watchmerge.Stream, error) {
 			if slots.Index(cell) == firstCell && first != nil {
 				stream := first
@@ -150,12 +199,24 @@ func (s *watchStream) run() error {
 			}
 			return s.events(ctx, slots.Index(cell), stream, initial)
 		},
-		Begin:   func() { s.begin(f) },
-		Send:    s.send,
-		Timeout: time.Until(s.until),
+		Begin: func() { s.begin(f) },
+		Send:  s.send,
 	}
-	return driver.Run(ctx)
+	if !s.shared {
+		driver.Timeout = time.Until(s.until)
+	}
+	if s.shareable() {
+		driver.Leave = s.leave
+	}
+	if err := driver.Run(ctx); err != nil || !s.goesOn(end, merger) {
+		return nil, err
+	}
+	at := merger.Position()
+	return &at, nil
 }
+
+// omitsObjects reports whether the client does not want the objects in the rows of a Table.
+func (s *watchStream) omitsObjects() bool { return s.q.values.Get("includeObject") == "None" }
 
 // firstCell returns a cell that may be read before all others.
 func (s *watchStream) firstCell() slots.Index {
@@ -190,6 +251,11 @@ func (s *watchStream) options(f form) watchmerge.Options {
 	}
 	if s.moves.Any() {
 		options.Moves = s.moves
+	}
+	if s.c.showsVersions() {
+		options.Version = func(cell int, object *splice.Object) (string, bool) {
+			return s.rt.version(s.c, slots.Index(cell), object.Namespace, object.Name, object.ResourceVersion)
+		}
 	}
 	if view.Moving() {
 		options.Stages = view.Stages()
@@ -281,7 +347,7 @@ func (s *watchStream) query(cell slots.Index, version string, initial bool) url.
 	for key, values := range s.q.values {
 		query[key] = values
 	}
-	if s.omitObjects {
+	if s.omitsObjects() {
 		query["includeObject"] = []string{"Metadata"}
 	}
 	query["allowWatchBookmarks"] = []string{"true"}
@@ -305,6 +371,9 @@ func (s *watchStream) secondsFor(cell slots.Index) string {
 		return lastReads
 	}
 	left := time.Until(s.until).Round(time.Second)
+	if s.shared {
+		left = minWatch + rand.N(minWatch)
+	}
 	return strconv.Itoa(max(int(left/time.Second), 1))
 }
 
@@ -318,7 +387,11 @@ func (s *watchStream) guessForm(first *http.Response) form {
 	return f
 }
 
-func (s *watchStream) begin(f form) {
+// beginAnswer sends the status and the headers to the client.
+func (s *watchStream) beginAnswer(f form) {
+	if s.begun {
+		return
+	}
 	contentType := "application/json"
 	if f.encoding == splice.Protobuf {
 		contentType = splice.ProtobufContentType + ";stream=watch"
@@ -326,7 +399,7 @@ func (s *watchStream) begin(f form) {
 	s.w.Header().Set("Content-Type", contentType)
 	s.w.Header().Set("Cache-Control", "no-cache, private")
 	s.w.WriteHeader(http.StatusOK)
-	s.begun = true
+	s.form, s.begun = f, true
 	s.flush()
 }
 
@@ -335,36 +408,14 @@ func (s *watchStream) flush() { _ = http.NewResponseController(s.w).Flush() } //
 // lastReads is the timeout, in seconds, of a watch of a cell that has left.
 const lastReads = "3"
 
-// spread is the time over which watches end after a change of the topology, so that clients do not reconnect all at once.
-const spread = 300 * time.Millisecond
-
-// leastWatch is the shortest duration of any watch: clients take one that ends within a second without an event for a failure, and
-// relist.
-const leastWatch = 1200 * time.Millisecond
-
-// ending returns a channel that is closed when the watch has to be resumed by another view.
-func (s *watchStream) ending(ctx context.Context) <-chan struct{} {
-	end, begun := make(chan struct{}), time.Now()
-	go func() {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.c.view.Superseded():
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(max(rand.N(spread), leastWatch-time.Since(begun))):
-			close(end)
-		}
-	}()
-	return end
-}
+// errUnsampled ends a watch from a version that is neither in the history of a shared stream nor has a position.
+var errUnsampled = errors.New("it is not known what followed the version")
 
 // errSuperseded ends a watch whose initial events were read by an outdated view.
 var errSuperseded = errors.New("the topology of the cells has changed")
 
-// send writes events. The end of the initial events claims that they are complete, which has to be confirmed first.
-func (s *watchStream) send(events []watchmerge.Output) error {
+// write writes events. The end of the initial events claims that they are complete, which has to be confirmed first.
+func (s *watchStream) write(events []watchmerge.Output) error {
 	for _, output := range events {
 		if output.Event.Type == splice.Bookmark && output.Event.InitialEventsEnd {
 			if err := s.rt.confirmAll(s.r.Context(), s.c, s.q.cells); err != nil {
@@ -374,11 +425,7 @@ func (s *watchStream) send(events []watchmerge.Output) error {
 	}
 	s.buffer = s.buffer[:0]
 	for _, output := range events {
-		if s.omitObjects {
-			s.buffer = output.Event.AppendWithoutObjects(s.buffer, output.Version)
-		} else {
-			s.buffer = output.Event.Append(s.buffer, output.Version)
-		}
+		s.buffer = s.encode(s.buffer, output)
 	}
 	if _, err := s.w.Write(s.buffer); err != nil {
 		return err
@@ -388,6 +435,14 @@ func (s *watchStream) send(events []watchmerge.Output) error {
 	}
 	s.flush()
 	return nil
+}
+
+// encode appends an event as the client wants it.
+func (s *watchStream) encode(dst []byte, output watchmerge.Output) []byte {
+	if s.omitsObjects() {
+		return output.Event.AppendWithoutObjects(dst, output.Version)
+	}
+	return output.Event.Append(dst, output.Version)
 }
 
 // maxKeptBuffer is the largest buffer that a watch keeps for its next events.

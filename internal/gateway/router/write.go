@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cellplane/cellplane/internal/fence"
+	"github.com/cellplane/cellplane/internal/position"
 	"github.com/cellplane/cellplane/internal/routing"
 	"github.com/cellplane/cellplane/internal/slots"
 )
@@ -18,11 +19,13 @@ func (rt *Router) change(r *http.Request, c *call, body []byte) (*http.Response,
 	request := rt.request(c, routing.Change, c.Name, "")
 	request.Blind = c.Subresource == "scale" || c.Verb == "create"
 	return rt.write(r, c, request, c.Name, func(cell slots.Index, pinned string) ([]byte, error) {
-		content, err := rt.rewriteBody(bodyKind(c), r.Header.Get("Content-Type"), body, c.view, cell)
-		if err != nil || pinned == "" || c.Verb == "create" {
+		content, err := rt.rewriteBody(bodyKind(c), r.Header.Get("Content-Type"), body, func(version string) (string, error) {
+			return rt.versionIn(r.Context(), c, cell, version)
+		})
+		if err != nil || pinned == "" {
 			return content, err
 		}
-		return pin(mediaTypeOf(r.Header), content, pinned)
+		return pin(c, mediaTypeOf(r.Header), content, pinned)
 	})
 }
 
@@ -31,29 +34,42 @@ func (rt *Router) createIn(r *http.Request, c *call, identity identity, body []b
 	request := rt.request(c, routing.Create, identity.name, identity.slot)
 	request.Nameless = identity.name == ""
 	return rt.write(r, c, request, identity.name, func(cell slots.Index, _ string) ([]byte, error) {
-		return rt.rewriteBody(bodyKind(c), r.Header.Get("Content-Type"), body, c.view, cell)
+		return rt.rewriteBody(bodyKind(c), r.Header.Get("Content-Type"), body, func(version string) (string, error) {
+			if v, err := position.ParseVersion(version); err == nil {
+				return strconv.FormatUint(v.Revision, 10), nil // the API server refuses any
+			}
+			return rt.versionIn(r.Context(), c, cell, version)
+		})
 	})
 }
 
 // write sends a request until a cell that owns the object has decided about it. content returns the body for a cell, pinned to a
 // resourceVersion unless that is "".
 func (rt *Router) write(r *http.Request, c *call, request routing.Request, name string, content func(cell slots.Index, pinned string) ([]byte, error)) (*http.Response, error) {
+	rt.beginWrite(c, name)
 	var response *http.Response
 	var to slots.Index
 	var epoch int64
+	var sent *slots.Map
 	_, err := rt.drive(r.Context(), c, request, name, exchange{
 		send: func(cell slots.Index, write routing.Write) (routing.Result, error) {
 			body, err := content(cell, write.Pinned)
 			if err != nil {
 				return routing.Done, err
 			}
+			if outdated, err := rt.mayWrite(r, c, write.Epoch); outdated || err != nil {
+				return routing.StaleEpoch, err
+			}
 			c.write = &write
 			defer func() { c.write = nil }()
-			if response, err = rt.insist(r, c, cell, body); err != nil {
+			if response, err = rt.durably(r, c, &request, name, cell, body); err != nil {
 				return routing.Done, err
 			}
-			to, epoch = cell, write.Epoch
-			return resultOf(response), nil
+			to, epoch, sent = cell, write.Epoch, c.topologyOf(write.Epoch)
+			if result := resultOf(response); result != routing.Conflict || !c.ownVersion {
+				return result, nil
+			}
+			return routing.Done, nil
 		},
 		discard: func() {
 			if response != nil {
@@ -65,7 +81,12 @@ func (rt *Router) write(r *http.Request, c *call, request routing.Request, name 
 	if err != nil {
 		return nil, err
 	}
+	if err := rt.mayAcknowledge(r, c, sent, response); err != nil {
+		response.Body.Close()
+		return nil, err
+	}
 	annotate(r.Context(), c.view.Name(to), strconv.FormatInt(epoch, 10))
+	c.wrote = to
 	return response, nil
 }
 

@@ -3,6 +3,8 @@ package topology
 import (
 	"fmt"
 
+	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/gateway/short"
 	"github.com/cellplane/cellplane/internal/position"
 	"github.com/cellplane/cellplane/internal/slots"
 )
@@ -131,6 +133,28 @@ func follows(from, to *View) bool {
 		}
 	}
 	return true
+}
+
+// Past returns the View of an earlier epoch with the connections of a later one, to read what the cells had then. It is nil if the epoch is
+// not remembered, or a cell of that time has gone or has another store.
+func (t *Tracker) Past(epoch int64, now *View) *View {
+	at := t.At(epoch)
+	if at == nil || at.Owners == nil || epoch >= now.Epoch() {
+		return nil
+	}
+	past := *at
+	past.Upstreams, past.Short = make([]*fleet.Upstream, past.Map.Cells()), make([]*short.Connections, past.Map.Cells())
+	for _, cell := range past.Cells() {
+		i, found := now.Numbered(past.Number(cell))
+		if !found || now.Upstreams[i] == nil {
+			return nil
+		}
+		past.Upstreams[cell] = now.Upstreams[i]
+		if int(i) < len(now.Short) {
+			past.Short[cell] = now.Short[i]
+		}
+	}
+	return &past
 }
 
 // SameOwners reports whether all slots have the same owner in both views, cells have the same indexes, and nothing moves.

@@ -22,6 +22,7 @@ import (
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/slots"
 )
 
 // debounce is how long to wait after a change on the hub for others that belong to it.
@@ -106,18 +107,37 @@ func (s *HubSource) Run(ctx context.Context, deliver func(Topology)) error {
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil
 	}
+	var waiting time.Time
+	var without int64 // the last epoch that is routed by without owners
 	for {
-		for _, version := range s.undelivered() {
+		versions := s.undelivered()
+		var again <-chan time.Time
+		for i, version := range versions {
 			topology, err := s.topologyOf(version)
 			if err != nil {
 				klog.FromContext(ctx).Error(err, "cannot use the hub's topology; keeping the last one")
 				continue
 			}
+			if topology.Epoch > without && s.lacksOwners(&topology) {
+				if waiting.IsZero() {
+					waiting = time.Now()
+				}
+				if left := ownersWait - time.Since(waiting); left > 0 {
+					s.putBack(versions[i:])
+					again = time.After(left)
+					break
+				}
+				klog.FromContext(ctx).Info("the hub manager has not published the owners of slots; routing without them", "epoch", topology.Epoch)
+				without = topology.Epoch
+			}
+			waiting = time.Time{}
 			deliver(topology)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-again:
+			continue
 		case <-s.changed:
 		}
 		select {
@@ -144,6 +164,46 @@ func (s *HubSource) undelivered() []*cellplanev1alpha1.CellTopology {
 	return []*cellplanev1alpha1.CellTopology{s.last}
 }
 
+// ownersWait is how long an epoch that is in force waits for the owners of its slots. The hub manager publishes them before, but another
+// watch brings them. A hub manager of an earlier release does not publish them at all.
+const ownersWait = 5 * time.Second
+
+// lacksOwners reports whether the owners of an epoch in force should arrive soon.
+func (s *HubSource) lacksOwners(topology *Topology) bool {
+	if !topology.Ready || len(topology.Owners) > 0 {
+		return false
+	}
+	epochs, err := slots.PublishedEpochs(s.published())
+	return err == nil && len(epochs) > 0 && epochs[len(epochs)-1] < topology.Epoch
+}
+
+// published returns what the hub manager has published about the owners of slots.
+func (s *HubSource) published() map[string][]byte {
+	object, found, err := s.secrets.GetStore().GetByKey(names.SystemNamespace + "/" + names.SlotOwnersSecret)
+	secret, ok := object.(*corev1.Secret)
+	if err != nil || !found || !ok {
+		return nil
+	}
+	return secret.Data
+}
+
+// ownersOf returns the encoded owners of an epoch; nil if they are not published, or cannot be read.
+func (s *HubSource) ownersOf(epoch int64) []byte {
+	published := s.published()
+	if _, err := slots.PublishedOwners(published, epoch); err != nil {
+		klog.Background().Error(err, "cannot read the published owners of slots", "epoch", epoch)
+		return nil
+	}
+	return published[slots.PublishedKey(epoch)]
+}
+
+// putBack has versions delivered with the next ones.
+func (s *HubSource) putBack(versions []*cellplanev1alpha1.CellTopology) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.versions = append(slices.Clone(versions), s.versions...)
+}
+
 func (s *HubSource) push(object any) {
 	if topology, ok := object.(*cellplanev1alpha1.CellTopology); ok && topology.Name == cellplanev1alpha1.CellTopologyName {
 		s.mu.Lock()
@@ -155,7 +215,7 @@ func (s *HubSource) push(object any) {
 
 // topologyOf combines a version of the CellTopology with the present Cells and Secrets.
 func (s *HubSource) topologyOf(source *cellplanev1alpha1.CellTopology) (topology Topology, err error) {
-	topology = Topology{Epoch: source.Generation, Ready: isReady(source)}
+	topology = Topology{Epoch: source.Generation, Ready: isReady(source), Owners: s.ownersOf(source.Generation), Leftovers: source.Status.LeftoversSince != nil}
 	if change := source.Status.Change; change != nil && change.Epoch == source.Generation {
 		topology.MovedSlots = change.MovedSlots
 	}
@@ -203,6 +263,10 @@ func (s *HubSource) addEpoch(topology *Topology, source *cellplanev1alpha1.CellT
 		topology.From = map[string]uint64{}
 		for name, revision := range epoch.From {
 			topology.From[name] = uint64(max(revision, 0))
+		}
+		topology.Before = map[string]uint64{}
+		for name, revision := range epoch.Before {
+			topology.Before[name] = uint64(max(revision, 0))
 		}
 		for _, name := range slices.Sorted(maps.Keys(epoch.Least)) {
 			if present[name] {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
 
 	"github.com/cellplane/cellplane/internal/fleet"
@@ -18,7 +19,11 @@ type Static Topology
 // Run delivers the topology once.
 func (s Static) Run(ctx context.Context, deliver func(Topology)) error {
 	s.Ready = true
-	deliver(Topology(s))
+	topology, _, err := Topology(s).WithOwners(nil)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "objects are shown with the resourceVersions of their cells")
+	}
+	deliver(topology)
 	<-ctx.Done()
 	return nil
 }

@@ -23,8 +23,29 @@ type Topology struct {
 	MovedSlots []byte `json:"movedSlots,omitempty"`
 	// From holds, for each cell that is new in the epoch, the resourceVersion from which it is watched.
 	From map[string]uint64 `json:"from,omitempty"`
+	// Before holds, for the other cells of an epoch with new ones, resourceVersions from before those in From were read.
+	Before map[string]uint64 `json:"before,omitempty"`
+	// Leftovers says that cells may have copies of objects that have moved to others.
+	Leftovers bool `json:"leftovers,omitempty"`
 	// Left are the cells that have left in the epoch. Watches that have not seen all of their events still read them.
 	Left []LeftCell `json:"left,omitempty"`
+	// Owners are the encoded owners of all slots. Without them, objects are shown with the resourceVersions of their cells.
+	Owners []byte `json:"owners,omitempty"`
+}
+
+// WithOwners adds the owners of all slots, computed from those of the topology before, which may be nil. It is for topologies that no hub
+// manager publishes.
+func (t Topology) WithOwners(before *slots.Owners) (Topology, *slots.Owners, error) {
+	compiled, err := t.compile()
+	if err != nil {
+		return t, nil, err
+	}
+	owners, err := before.Next(compiled)
+	if err != nil {
+		return t, nil, err
+	}
+	t.Owners, err = owners.Encode()
+	return t, owners, err
 }
 
 // LeftCell is a cell that is no longer part of the topology.
@@ -58,9 +79,20 @@ type View struct {
 	Upstreams []*fleet.Upstream
 	// Short are connections for short requests, by index; nil for a cell whose requests all use Upstreams.
 	Short []*short.Connections
+	// Owners say since when the cells own their slots; nil if that is not known.
+	Owners *slots.Owners
 
-	from map[string]uint64
-	left map[string]uint64
+	// Leftovers says that cells may have copies of objects that have moved to others.
+	Leftovers bool
+
+	// past are the owners of earlier epochs, latest first. A watch may show events of their time.
+	past []*slots.Owners
+	// numbers are those of the cells, by index; 0 if a cell has none.
+	numbers []uint16
+
+	from   map[string]uint64
+	before map[string]uint64
+	left   map[string]uint64
 	// superseded is closed when requests are routed by a later epoch. All Views of an epoch share it.
 	superseded chan struct{}
 }
@@ -86,11 +118,16 @@ func compile(t Topology, connections *fleet.Cells) (view *View, invalid, unconne
 		return nil, err, nil
 	}
 	view = &View{
-		View: routing.View{Map: compiled, Ready: t.Ready, MovedSlots: t.MovedSlots},
-		from: t.From, left: map[string]uint64{}, superseded: make(chan struct{}),
+		View: routing.View{Map: compiled, Ready: t.Ready, MovedSlots: t.MovedSlots}, Leftovers: t.Leftovers,
+		from: t.From, before: t.Before, left: map[string]uint64{}, superseded: make(chan struct{}),
 	}
 	for _, cell := range t.Left {
 		view.left[cell.Name] = cell.Least
+	}
+	if len(t.Owners) > 0 {
+		if view.Owners, err = slots.DecodeOwners(t.Owners); err != nil {
+			return nil, err, nil
+		}
 	}
 	if connections != nil {
 		view.Upstreams, unconnected = connections.Connect(compiled.Names(), t.endpoints())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/gateway/short"
+	"github.com/cellplane/cellplane/internal/slots"
 )
 
 // keptEpochs is how many topologies a Tracker remembers, so that clients can resume from positions of earlier epochs.
@@ -76,9 +77,18 @@ func (t *Tracker) take(ctx context.Context, topology Topology) bool {
 	if last != nil && topology.Epoch == last.Epoch() {
 		topology.Ready = topology.Ready || last.Ready // an epoch in force stays in force
 		topology.MovedSlots = union(topology.MovedSlots, last.MovedSlots)
+		if len(topology.Owners) == 0 { // they may have been forgotten on the hub
+			topology.Owners = t.kept[len(t.kept)-1].Owners
+		}
 	}
 	if last != nil && !topology.Ready && last.Ready {
 		return t.announce(ctx, last, topology)
+	}
+	if last != nil && last.Owners != nil && topology.Epoch > last.Epoch() && len(topology.Owners) == 0 {
+		// Whatever happens, versions must not become lower.
+		if followed, _, err := topology.WithOwners(last.Owners); err == nil {
+			topology = followed
+		}
 	}
 	view, invalid, unconnected := compile(topology, t.connections)
 	if invalid != nil {
@@ -115,6 +125,7 @@ func (t *Tracker) adopt(view *View, topology Topology) {
 		view.superseded = t.history[n-1].superseded
 		t.history, t.kept = t.history[:n-1], t.kept[:n-1]
 	}
+	view.number(t.history)
 	t.history, t.kept = append(t.history, view), append(t.kept, topology)
 	if len(t.history) > keptEpochs {
 		t.history, t.kept = t.history[1:], t.kept[1:]
@@ -150,6 +161,38 @@ func union(a, b []byte) []byte {
 
 // View returns the current View, nil before the first.
 func (t *Tracker) View() *View { return t.current.Load() }
+
+// Since returns the topologies by which requests were routed, from an epoch to the current one, or the one that is about to come into
+// force if its epoch is asked for. It returns nil if the topology of that epoch is not known.
+func (t *Tracker) Since(epoch int64) []*slots.Map {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, view := range t.history {
+		switch {
+		case view.Next != nil && view.Next.Epoch() == epoch && i == len(t.history)-1:
+			return []*slots.Map{view.Next}
+		case view.Epoch() == epoch:
+			maps := make([]*slots.Map, 0, len(t.history)-i)
+			for _, later := range t.history[i:] {
+				maps = append(maps, later.Map)
+			}
+			return maps
+		}
+	}
+	return nil
+}
+
+// At returns the View of an epoch by which requests were routed, nil if it is not remembered.
+func (t *Tracker) At(epoch int64) *View {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, view := range t.history {
+		if view.Epoch() == epoch {
+			return view
+		}
+	}
+	return nil
+}
 
 // Known is closed when there is a View.
 func (t *Tracker) Known() <-chan struct{} { return t.known }

@@ -85,6 +85,43 @@ func TestCarry(t *testing.T) {
 	}
 }
 
+// TestJoined begins at versions of a cell that has joined: the others were read before it.
+func TestJoined(t *testing.T) {
+	first, _, err := Topology{Epoch: 1, Ready: true, Cells: cellsOf(normal, normal)}.WithOwners(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	joining := Topology{
+		Epoch: 2, Ready: true, Cells: cellsOf(normal, normal, in, in),
+		From: map[string]uint64{"c": 50, "d": 60}, Before: map[string]uint64{"a": 10, "b": 20},
+	}
+	joined := Topology{Epoch: 3, Ready: true, Cells: cellsOf(normal, normal, normal, normal)}
+	unknown := joining
+	unknown.Before = map[string]uint64{"a": 10}
+	for _, test := range []struct {
+		name       string
+		topologies []Topology
+		cell       string
+		revision   uint64
+		want       []uint64 // of epoch 2
+	}{
+		{"while it joins", []Topology{first, joining}, "c", 55, []uint64{10, 20, 55, 60}},
+		{"after it has joined", []Topology{first, joining, joined}, "c", 55, []uint64{10, 20, 55, 60}},
+		{"another one", []Topology{first, joining}, "d", 61, []uint64{10, 20, 50, 61}},
+		{"before it joined", []Topology{first, joining}, "c", 50, nil},
+		{"a cell that was there before", []Topology{first, joining}, "a", 55, nil},
+		{"other cells were not read", []Topology{first, unknown}, "c", 55, nil},
+		{"when it joined is not remembered", []Topology{first, joined}, "c", 55, nil},
+	} {
+		tracker := tracked(t, test.topologies...)
+		cell, _ := tracker.View().Index(test.cell)
+		got, found := tracker.Joined(position.Version{Change: 2, Cell: tracker.View().Number(cell), Revision: test.revision})
+		if found != (test.want != nil) || found && position.Compare(got, position.Position{Epoch: 2, Versions: test.want}) != 0 {
+			t.Errorf("%s: %v, %v; want %v", test.name, got, found, test.want)
+		}
+	}
+}
+
 // TestTake checks that requests are routed by the newest epoch that is in force.
 func TestTake(t *testing.T) {
 	tracker := tracked(t, Topology{Epoch: 1, Ready: true, Cells: cellsOf(normal, normal)})
@@ -198,5 +235,42 @@ func TestRoutesMatchHubManager(t *testing.T) {
 		if got.Route(slot) != want.Route(slot) {
 			t.Fatalf("slot %d: the gateway routes to %+v, the hub manager to %+v", slot, got.Route(slot), want.Route(slot))
 		}
+	}
+}
+
+// TestOwnersStay checks that a tracker keeps the owners of slots: when a later delivery of the epoch lacks them, when a later epoch
+// does, and on disk.
+func TestOwnersStay(t *testing.T) {
+	dir := t.TempDir()
+	source := make(chan Topology)
+	tracker := NewTracker(channel(source), &fleet.Cells{}, dir)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = tracker.Run(ctx) }()
+	first, owners, err := Topology{Epoch: 1, Ready: true, Cells: cellsOf(normal)}.WithOwners(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source <- first
+	first.Owners = nil
+	source <- first
+	await := func(epoch int64) *View {
+		view, found := tracker.Await(t.Context(), func(v *View) bool { return v.Epoch() == epoch })
+		if !found {
+			t.Fatal("the topology was not adopted")
+		}
+		return view
+	}
+	source <- Topology{Epoch: 2, Ready: true, Cells: cellsOf(normal, in)}
+	if view := await(2); view.Owners == nil || view.Owners.Number("a") != owners.Number("a") || view.Owners.Number("b") == 0 {
+		t.Error("the owners were not carried into an epoch that has none")
+	}
+	cancel()
+	<-ended
+	tracker = NewTracker(channel(source), &fleet.Cells{}, dir)
+	go func() { _ = tracker.Run(t.Context()) }()
+	<-tracker.Known()
+	if view := tracker.View(); view.Owners == nil || view.Owners.Epoch() != 2 {
+		t.Error("the saved topology has no owners")
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"strings"
 
@@ -86,21 +85,25 @@ func (v *Views) getJSON(ctx context.Context, caller, path, accept string, into a
 		if failure != nil {
 			return failure
 		}
-		if err = readJSON(response, into); !apierrors.IsNotFound(err) {
+		if err = readJSON(ctx, response, into); !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
 	return err
 }
 
-// maxAnswer bounds answers that the gateway reads itself.
-const maxAnswer = 64 << 20
+const (
+	// maxAnswer bounds answers that the gateway reads itself.
+	maxAnswer = 64 << 20
+	// answerCopies is how often as much memory as that of an answer is needed to decode it.
+	answerCopies = 8
+)
 
-func readJSON(response *http.Response, into any) error {
+func readJSON(ctx context.Context, response *http.Response, into any) error {
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	body, err := forward.ReadAll(ctx, response.Body, response.ContentLength, maxAnswer, answerCopies)
 	if err != nil {
-		return forward.Unreachable("the cluster-gateway", err)
+		return forward.Unread("the cluster-gateway", err)
 	}
 	if response.StatusCode != http.StatusOK {
 		var status metav1.Status

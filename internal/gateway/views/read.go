@@ -52,6 +52,8 @@ func (v *Views) readFirst(w http.ResponseWriter, r *http.Request, info *request.
 			}
 			// A template that has just been created may not have reached the cache yet.
 			v.Next.ServeHTTP(w, r)
+		case response.Header.Get(views.TemplateHeader) != "" && r.URL.Query().Get("resourceVersion") == "":
+			v.Next.ServeHTTP(w, r) // the most recent state is in its cell
 		case info.Verb == "watch":
 			forward.AnswerHeader(w, response)
 			stream(w, response.Body)
@@ -93,7 +95,7 @@ func (v *Views) mergeMetrics(w http.ResponseWriter, r *http.Request) {
 		response, err := s.ask(r.Context(), callerOf(r.Context()), func() *http.Request { return get(r.Context(), r.URL.Path, r.URL.Query()) })
 		var list map[string]any
 		if err == nil {
-			err = readJSON(response, &list)
+			err = readJSON(r.Context(), response, &list)
 		}
 		if err != nil {
 			failure = err // show the metrics of the other shares

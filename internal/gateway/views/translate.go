@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"net/url"
@@ -25,14 +23,13 @@ import (
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/gateway/inner"
 	"github.com/cellplane/cellplane/internal/position"
 	"github.com/cellplane/cellplane/internal/splice"
 )
 
 const (
-	// maxBody is the largest request body that an API server accepts.
-	maxBody = 3 << 20
 	// cacheDigits is the length of every resourceVersion of a cache. Those of API servers are shorter.
 	cacheDigits = 19
 )
@@ -42,7 +39,7 @@ func (v *Views) translated(r *http.Request, to destination) (*http.Request, erro
 	if !hasBody(r, to) {
 		return r, nil
 	}
-	body, err := readBody(r)
+	body, err := forward.ReadBody(r)
 	if err != nil {
 		return r, err
 	}
@@ -59,7 +56,7 @@ func (v *Views) translated(r *http.Request, to destination) (*http.Request, erro
 		return r, asStatus(err, to)
 	}
 	clone := r.Clone(r.Context())
-	clone.Body, clone.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	forward.SetBody(clone, body)
 	if contentType != "" {
 		clone.Header.Set("Content-Type", contentType)
 	}
@@ -76,20 +73,6 @@ func hasBody(r *http.Request, to destination) bool {
 	default:
 		return false
 	}
-}
-
-func readBody(r *http.Request) ([]byte, error) {
-	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("bodies encoded with %.20q are not supported", encoding))
-	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
-	if err != nil {
-		return nil, apierrors.NewBadRequest("the request's body could not be read: " + err.Error())
-	}
-	if len(body) > maxBody {
-		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
-	}
-	return body, nil
 }
 
 func bodyKind(to destination) splice.Body {
@@ -122,6 +105,9 @@ func (v *Views) versionAt(ctx context.Context, to destination, version string) (
 		return version, nil
 	}
 	cluster, memberVersion, err := v.memberVersion(ctx, to, versions)
+	if _, other := position.ParseVersion(version); errors.Is(err, errStale) && other == nil {
+		return version, nil // one of a template may be as long, after a thousand changes of the cells
+	}
 	if err != nil {
 		return "", err
 	}
@@ -138,8 +124,8 @@ func (v *Views) versionAt(ctx context.Context, to destination, version string) (
 	return to.template.ResourceVersion, nil
 }
 
-// cacheVersions returns what a version is at each share; ok is false if it is not of a cache. Events of a watch over several shares have the
-// versions of all.
+// cacheVersions returns what a version is at each share; ok is false if it is not of a cache. Events of a watch over several shares
+// have the versions of all.
 func (v *Views) cacheVersions(version string) (versions []string, ok bool) {
 	if len(version) == cacheDigits {
 		for range v.shares {
@@ -169,7 +155,7 @@ func (v *Views) memberVersion(ctx context.Context, to destination, versions []st
 				Cluster         string `json:"cluster"`
 				ResourceVersion string `json:"resourceVersion"`
 			}
-			if readJSON(response, &found) == nil {
+			if readJSON(ctx, response, &found) == nil {
 				return found.Cluster, found.ResourceVersion, nil
 			}
 		}
