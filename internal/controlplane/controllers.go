@@ -10,10 +10,10 @@ import (
 )
 
 // hubControllers are needed for authentication and authorization: they sign and clean up certificates and tokens, and
-// aggregate roles. Only client certificates are signed. The controllers for federated objects run against the gateway.
+// aggregate roles. One checks the types in admission policies. Only client certificates are signed. The controllers for federated objects run against the gateway.
 const hubControllers = "certificatesigningrequest-signing-controller,certificatesigningrequest-approving-controller,certificatesigningrequest-cleaner-controller," +
 	"serviceaccount-controller,serviceaccount-token-controller,legacy-serviceaccount-token-cleaner-controller," +
-	"clusterrole-aggregation-controller,bootstrap-signer-controller,token-cleaner-controller"
+	"clusterrole-aggregation-controller,bootstrap-signer-controller,token-cleaner-controller,validatingadmissionpolicy-status-controller"
 
 func (c *ControlPlane) newHubControllers() ([]*process.Process, error) {
 	manager, err := c.newControllerManager(hubControllers,

@@ -27,6 +27,8 @@ type Endpoint struct {
 	Server string `json:"server"`
 	// ServerName is the name in its certificate if that is not the URL's host.
 	ServerName string `json:"serverName,omitempty"`
+	// APIServers is how many API servers there are behind the URL; 0 means one.
+	APIServers int `json:"apiServers,omitempty"`
 	// CA are the PEM certificates that the server's certificate is verified with.
 	CA []byte `json:"ca"`
 	// Cert and Key are the PEM certificate and key of the authenticating proxy.
@@ -37,6 +39,10 @@ type Endpoint struct {
 	CAFile   string `json:"-"`
 	CertFile string `json:"-"`
 	KeyFile  string `json:"-"`
+	// source, if set, is a kubeconfig with the CA, Cert and Key that are not in files.
+	source *Kubeconfig
+	// bare allows an endpoint without CA, which is verified with the authorities of the system, and without certificate.
+	bare bool
 }
 
 // CellEndpoint returns the endpoint of a cell's API server. CheckSecret tells whether the credentials are complete.
@@ -44,6 +50,7 @@ func CellEndpoint(cell *cellplanev1alpha1.Cell, credentials *corev1.Secret) Endp
 	e := Endpoint{
 		Server:     cell.Spec.Endpoint.Server,
 		ServerName: cell.Spec.Endpoint.ServerName,
+		APIServers: int(cell.Spec.Endpoint.APIServers),
 		CA:         cell.Spec.Endpoint.CABundle,
 		Cert:       credentials.Data[corev1.TLSCertKey],
 		Key:        credentials.Data[corev1.TLSPrivateKeyKey],
@@ -126,7 +133,7 @@ func CheckSecret(secret *corev1.Secret, keys ...string) error {
 
 func (e Endpoint) equal(other Endpoint) bool {
 	return e.Server == other.Server && e.ServerName == other.ServerName &&
-		e.CAFile == other.CAFile && e.CertFile == other.CertFile && e.KeyFile == other.KeyFile &&
+		e.source == other.source && e.CAFile == other.CAFile && e.CertFile == other.CertFile && e.KeyFile == other.KeyFile &&
 		e.sameCertificates(other)
 }
 
@@ -135,25 +142,36 @@ func (e Endpoint) sameCertificates(other Endpoint) bool {
 }
 
 func (e Endpoint) tlsConfig() (*tls.Config, error) {
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(e.CA) {
-		return nil, errors.New("there is no certificate in the CA bundle")
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: e.ServerName, ClientSessionCache: tls.NewLRUClientSessionCache(8)}
+	if !e.bare || len(e.CA) > 0 {
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(e.CA) {
+			return nil, errors.New("there is no certificate in the CA bundle")
+		}
 	}
-	certificate, err := tls.X509KeyPair(e.Cert, e.Key)
-	if err != nil {
-		return nil, fmt.Errorf("reading the client certificate: %w", err)
+	if !e.bare || len(e.Cert) > 0 {
+		certificate, err := tls.X509KeyPair(e.Cert, e.Key)
+		if err != nil {
+			return nil, fmt.Errorf("reading the client certificate: %w", err)
+		}
+		config.Certificates = []tls.Certificate{certificate}
 	}
-	return &tls.Config{
-		MinVersion:         tls.VersionTLS12,
-		RootCAs:            roots,
-		ServerName:         e.ServerName,
-		Certificates:       []tls.Certificate{certificate},
-		ClientSessionCache: tls.NewLRUClientSessionCache(8),
-	}, nil
+	return config, nil
 }
 
 // LoadFiles reads the files of the endpoint.
 func (e Endpoint) LoadFiles() (Endpoint, error) {
+	if e.source != nil {
+		config, err := e.source.read()
+		if err != nil {
+			return Endpoint{}, err
+		}
+		read, err := EndpointFrom(config).LoadFiles()
+		if err != nil {
+			return Endpoint{}, err
+		}
+		e.CA, e.Cert, e.Key = read.CA, read.Cert, read.Key
+	}
 	for _, part := range []struct {
 		file string
 		into *[]byte
@@ -188,7 +206,7 @@ func (e Endpoint) ClientTLS() (*ClientTLS, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &ClientTLS{endpoint: e, hasFiles: e.CAFile != "" || e.CertFile != "" || e.KeyFile != ""}
+	t := &ClientTLS{endpoint: e, hasFiles: e.source != nil || e.CAFile != "" || e.CertFile != "" || e.KeyFile != ""}
 	t.config.Store(config)
 	return t, nil
 }

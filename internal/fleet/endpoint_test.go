@@ -37,6 +37,7 @@ func newIdentities(t *testing.T) *identities {
 	clients := x509.NewCertPool()
 	clients.AppendCertsFromPEM(read(t, filepath.Join(dir, "ca.crt")))
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Sent-Authorization", r.Header.Get("Authorization"))
 		_, _ = io.WriteString(w, r.TLS.PeerCertificates[0].Subject.CommonName)
 	}))
 	server.EnableHTTP2 = true

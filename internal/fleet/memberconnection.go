@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"bytes"
+	"crypto/tls"
 	"maps"
 	"net/http"
 	"sync/atomic"
@@ -40,6 +41,22 @@ func Connect(cluster *clusterv1alpha1.Cluster, secret *corev1.Secret) (*MemberCo
 
 // Config returns a client configuration that the caller may change.
 func (c *MemberConnection) Config() *rest.Config { return rest.CopyConfig(c.config) }
+
+// Transport returns a transport for the requests of many users. Unlike that of a client it holds little of an answer that is not read.
+func (c *MemberConnection) Transport(http2 bool) (http.RoundTripper, error) {
+	config, err := rest.TLSConfigFor(c.config)
+	if err != nil {
+		return nil, err
+	}
+	if config == nil {
+		config = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	transport := (&connection{config: config, http2: http2}).transport()
+	if transport.Proxy = c.config.Proxy; transport.Proxy == nil {
+		transport.Proxy = http.ProxyFromEnvironment
+	}
+	return rest.HTTPWrappersForConfig(c.config, transport)
+}
 
 // Apply applies a change of the Cluster or its Secret and reports whether it could. A new token is used from the next request
 // on. Anything else, like another endpoint or authority, needs a new connection and new clients.

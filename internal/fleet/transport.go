@@ -26,6 +26,9 @@ const (
 	// defaultConnections is the number of connections to one API server. One connection is one TCP window, one TLS stream and
 	// one lock; with several, large lists do not delay small requests.
 	defaultConnections = 4
+	// StreamBuffer is the most that a connection holds of an answer that is not read, in bytes. Go's default is 4 MiB, which slow clients
+	// of a gateway multiply.
+	StreamBuffer = 128 << 10
 )
 
 // Upstream is an API server that requests are forwarded to. It is an http.RoundTripper: a request needs a path only.
@@ -148,7 +151,9 @@ func (c *connection) transport() *http.Transport {
 		TLSClientConfig:     c.config.Clone(),
 		TLSHandshakeTimeout: 2 * dialTimeout,
 		Protocols:           protocols,
-		HTTP2:               &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: pingAfter + pingTimeout},
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: pingAfter + pingTimeout, MaxReceiveBufferPerStream: StreamBuffer,
+		},
 		IdleConnTimeout:     90 * time.Second,
 		MaxIdleConnsPerHost: 32,
 		// The API server gets the client's Accept-Encoding, and its bytes are passed on unchanged.

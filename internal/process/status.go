@@ -72,6 +72,16 @@ func (p *Process) snapshot() Status {
 	return s
 }
 
+// PID returns the process ID, 0 while the process is not running.
+func (p *Process) PID() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return 0
+	}
+	return p.cmd.Process.Pid
+}
+
 // Usage is the resource usage of a process.
 type Usage struct {
 	RSS int64

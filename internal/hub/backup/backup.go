@@ -27,14 +27,23 @@ type Controller struct {
 	changed   chan struct{}
 	comparing chan struct{} // limits how many sources compare at once
 
+	progressed notifier // of everything that WaitCopied waits for
+
 	mu       sync.Mutex
 	topology *slots.Map
-	sources  map[string]*source
+	sources  map[string]*source // those that run
+	// failing are the cells whose sources have ended, and have not begun again.
+	failing map[string]failure
+	// served are the last topologies in which the cells had not failed.
+	served map[string]*slots.Map
+	// tails limits the copying of tails to one at a time.
+	tails chan struct{}
 }
 
 func (c *Controller) prepare() {
 	c.once.Do(func() {
 		c.changed, c.comparing = make(chan struct{}, 1), make(chan struct{}, cellstore.Passes())
+		c.tails = make(chan struct{}, 1)
 	})
 }
 
@@ -44,7 +53,9 @@ func (c *Controller) Set(topology *slots.Map) {
 	c.mu.Lock()
 	same := c.topology != nil && c.topology.Epoch() == topology.Epoch()
 	c.topology = topology
+	c.served = servedBy(topology, c.served)
 	c.mu.Unlock()
+	c.progressed.notify()
 	if same {
 		return
 	}
@@ -85,6 +96,7 @@ func (c *Controller) runUnder(ctx context.Context) error {
 	c.mu.Unlock()
 
 	var sources sync.WaitGroup
+	defer c.ended()
 	defer sources.Wait()
 	defer cancel()
 	deposed := make(chan error, topology.Cells()+1)
@@ -109,6 +121,14 @@ func (c *Controller) runUnder(ctx context.Context) error {
 	}
 }
 
+// ended records that no source runs.
+func (c *Controller) ended() {
+	c.mu.Lock()
+	c.sources = nil
+	c.mu.Unlock()
+	c.progressed.notify()
+}
+
 // follow backs a cell up and retries after errors.
 func (c *Controller) follow(ctx context.Context, topology *slots.Map, cell slots.Index) error {
 	logger := klog.FromContext(ctx).WithValues("cell", topology.Name(cell))
@@ -122,6 +142,7 @@ func (c *Controller) follow(ctx context.Context, topology *slots.Map, cell slots
 		case errors.Is(err, cellstore.ErrFenced):
 			return err
 		}
+		c.failed(topology.Name(cell), err)
 		logger.Info("backup of a cell was interrupted, starting again", "err", fmt.Sprint(err))
 		if time.Since(began) > time.Minute {
 			delay = retryDelay
@@ -134,11 +155,58 @@ func (c *Controller) follow(ctx context.Context, topology *slots.Map, cell slots
 	return nil
 }
 
+// failed records that the source of a cell has ended with an error.
+func (c *Controller) failed(name string, err error) {
+	var target unreachable
+	_ = errors.As(err, &target)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sources[name] = &source{}
+	if errors.Is(err, errCompareAgain) {
+		return
+	}
+	if c.failing == nil {
+		c.failing = map[string]failure{}
+	}
+	if before, failing := c.failing[name]; !failing || before.cell != target.cell {
+		c.failing[name] = failure{since: time.Now(), cell: target.cell}
+	}
+}
+
+// begun records that the store of a cell answers.
+func (c *Controller) begun(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.failing, name)
+}
+
+// unreachable is the error of a backup cell that cannot be connected to.
+type unreachable struct {
+	cell string
+	error
+}
+
+func (u unreachable) Unwrap() error { return u.error }
+
 func (c *Controller) backUp(ctx context.Context, topology *slots.Map, cell slots.Index) error {
 	name := topology.Name(cell)
-	store, err := c.Open(ctx, name)
+	store, targets, err := c.open(ctx, topology, cell)
 	if err != nil {
 		return err
+	}
+	s := c.newSource(topology.Epoch(), placementsOf(topology, cell), store, targets)
+	s.began = func() { c.begun(name) }
+	c.mu.Lock()
+	c.sources[name] = s
+	c.mu.Unlock()
+	return s.run(ctx)
+}
+
+// open connects to a cell and to all others that have not failed.
+func (c *Controller) open(ctx context.Context, topology *slots.Map, cell slots.Index) (*cellstore.Store, map[slots.Index]*cellstore.Store, error) {
+	store, err := c.Open(ctx, topology.Name(cell))
+	if err != nil {
+		return nil, nil, err
 	}
 	targets := map[slots.Index]*cellstore.Store{}
 	for i := range topology.Cells() {
@@ -147,14 +215,10 @@ func (c *Controller) backUp(ctx context.Context, topology *slots.Map, cell slots
 			continue
 		}
 		if targets[slots.Index(i)], err = c.Open(ctx, other.Name); err != nil {
-			return err
+			return nil, nil, unreachable{other.Name, err}
 		}
 	}
-	s := &source{topology: topology, cell: cell, store: store, targets: targets, term: c.Term, comparing: c.comparing}
-	c.mu.Lock()
-	c.sources[name] = s
-	c.mu.Unlock()
-	return s.run(ctx)
+	return store, targets, nil
 }
 
 // purge removes the copies of cells that are no longer in the topology. Those of failed cells stay: they may be the
@@ -201,7 +265,7 @@ func (c *Controller) purgeAt(ctx context.Context, topology *slots.Map, target st
 			}
 			cell, _, _ := strings.Cut(strings.TrimPrefix(key, root), "/")
 			if _, member := topology.Index(cell); !member {
-				operations := append(Forget(cell), clientv3.OpDelete(Prefix(cell), clientv3.WithPrefix()))
+				operations := append(Forget(cell), clientv3.OpDelete(Prefix(cell), clientv3.WithPrefix()), cellstore.Delete(store.Key(recordKey(cell))))
 				if _, err := store.Txn(ctx, c.Term, nil, operations...); err != nil {
 					return err
 				}
@@ -221,6 +285,14 @@ type State struct {
 	Complete bool
 	// Revision of the cell's store up to which every write is copied.
 	Revision int64
+	// Proven is the last moment for which every backup cell has proved that it had everything that the cell had;
+	// zero if there is none.
+	Proven time.Time
+	// Unread is since when the cell cannot be read; zero if it can.
+	Unread time.Time
+	// Silent are the backup cells that do not answer, and SilentSince is since when the first of them does not.
+	Silent      []string
+	SilentSince time.Time
 	// Pending is the number of keys that have changed since they were copied.
 	Pending int
 	// Oldest is when the first of them was seen to change.
@@ -234,10 +306,26 @@ func (c *Controller) States() map[string]State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := map[string]State{}
+	lagSeconds.Reset()
+	now := time.Now()
 	for name, s := range c.sources {
-		targets, begun := s.states()
-		state := State{Complete: begun}
+		targets, begun, unread := s.states()
+		state := State{Complete: begun, Unread: unread}
+		if failure, failing := c.failing[name]; failing && !begun {
+			state.addFailure(failure)
+		}
+		proven := begun
 		for target, pair := range targets {
+			if !pair.silent.IsZero() {
+				state.Silent = append(state.Silent, target)
+				state.SilentSince = earlier(state.SilentSince, pair.silent)
+			}
+			if proven = proven && !pair.proven.IsZero(); proven {
+				state.Proven = earlier(state.Proven, pair.proven)
+			}
+			if !pair.proven.IsZero() {
+				lagSeconds.WithLabelValues(name, target).Set(now.Sub(pair.proven).Seconds())
+			}
 			if !pair.synced {
 				state.Complete = false
 				state.Waiting = append(state.Waiting, target)
@@ -246,13 +334,38 @@ func (c *Controller) States() map[string]State {
 				state.Revision = pair.written
 			}
 			state.Pending += pair.pending
-			if !pair.oldest.IsZero() && (state.Oldest.IsZero() || pair.oldest.Before(state.Oldest)) {
-				state.Oldest = pair.oldest
-			}
+			state.Oldest = earlier(state.Oldest, pair.oldest)
 			pendingKeys.WithLabelValues(name, target).Set(float64(pair.pending))
 		}
+		if !proven {
+			state.Proven = time.Time{}
+		}
 		slices.Sort(state.Waiting)
+		slices.Sort(state.Silent)
 		all[name] = state
 	}
 	return all
+}
+
+// earlier returns the earlier of two times. The zero time does not count.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
+		return b
+	}
+	return a
+}
+
+// failure is why the source of a cell cannot begin.
+type failure struct {
+	since time.Time
+	cell  string // the one that could not be reached
+}
+
+// addFailure adds why the source has not begun.
+func (s *State) addFailure(f failure) {
+	if f.cell == "" {
+		s.Unread = earlier(s.Unread, f.since)
+		return
+	}
+	s.Silent, s.SilentSince = append(s.Silent, f.cell), earlier(s.SilentSince, f.since)
 }

@@ -71,7 +71,7 @@ func TestNotBegun(t *testing.T) {
 	<-asked
 	states := c.States()
 	for _, cell := range []string{"cell-a", "cell-b"} {
-		if state, found := states[cell]; !found || state.Complete {
+		if state, found := states[cell]; !found || state.Complete || !state.Proven.IsZero() {
 			t.Errorf("state of %s: %t, %+v", cell, found, state)
 		}
 	}
@@ -89,6 +89,32 @@ func TestBackupCells(t *testing.T) {
 	}
 	t.Run("unreachable when a cell has left", func(t *testing.T) { testPurge(t, stores, term) })
 	t.Run("late requests", func(t *testing.T) { testLate(t, stores["cell-b"], term) })
+	t.Run("the tail of a cell", func(t *testing.T) { testTail(t, stores, term) })
+}
+
+// TestStopWaits checks that a failed cell is not promoted while its former source still runs.
+func TestStopWaits(t *testing.T) {
+	c := &Controller{
+		sources: map[string]*source{"cell-a": {}},
+		Open:    func(context.Context, string) (*cellstore.Store, error) { return nil, errUnreachable },
+	}
+	c.Set(compiledAs(t, 2, slots.Cell{Name: "cell-a", State: slots.Failed}, slots.Cell{Name: "cell-b"}))
+	stopped := make(chan error, 1)
+	go func() { stopped <- c.Stop(t.Context(), "cell-a") }()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Stop(ctx, "cell-a"); !errors.Is(err, context.Canceled) {
+		t.Errorf("the source runs, and Stop returned %v", err)
+	}
+	select {
+	case err := <-stopped:
+		t.Errorf("the source runs, and Stop returned %v", err)
+	default:
+	}
+	c.ended()
+	if err := <-stopped; !errors.Is(err, errUnreachable) { // now its backup cells are told
+		t.Error(err)
+	}
 }
 
 // testLate has an abandoned transaction reach a backup cell after the next one. It is refused.
@@ -108,6 +134,11 @@ func testLate(t *testing.T, target *cellstore.Store, term cellstore.Term) {
 			return err
 		}},
 		{"a comparison", func() error { return (&comparison{pair: p}).load(ctx) }},
+		{"a stop", func() error {
+			stopping := &Controller{Term: term, Open: func(context.Context, string) (*cellstore.Store, error) { return target, nil }}
+			stopping.Set(compiledAs(t, 2, slots.Cell{Name: "cell-x", State: slots.Failed}, slots.Cell{Name: target.Cell}))
+			return stopping.Stop(ctx, "cell-x")
+		}},
 	} {
 		late := writer{pair: &pair{source: p.source, target: target, term: term, guard: p.guard}}
 		if err := late.put(ctx, key, []byte("old")); err != nil {
@@ -128,6 +159,7 @@ func testLate(t *testing.T, target *cellstore.Store, term cellstore.Term) {
 			t.Errorf("after %s the backup cell has %q (%v)", next.what, after.Value, err)
 		}
 	}
+	p.guard = 0 // the stop has taken it
 	if _, err := p.write(ctx); err != nil {
 		t.Error(err)
 	}

@@ -43,7 +43,7 @@ func (s *source) compare(ctx context.Context, pairs map[slots.Index]*pair, revis
 			c.err = c.w.flush(ctx)
 		}
 		if c.err == nil {
-			c.err = c.pair.setScope(ctx, scopeOf(s.topology, s.cell, i), revision)
+			c.err = c.pair.setScope(ctx, s.scope(i), revision)
 		}
 	}
 	return all

@@ -6,8 +6,12 @@ import (
 )
 
 var (
-	lagSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "cellplane_backup_lag_seconds",
+	lagSeconds = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "cellplane_backup_lag_seconds",
+		Help: "Time since the moment for which the backup cell has last proved that it had everything, by pair of cells.",
+	}, []string{"cell", "keeper"})
+	copySeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "cellplane_backup_copy_seconds",
 		Help:    "Time from a write's arrival at the backup controller until its copy is stored, by pair of cells.",
 		Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2, 5, 10, 30, 60},
 	}, []string{"cell", "keeper"})
@@ -21,4 +25,4 @@ var (
 	}, []string{"cell", "keeper"})
 )
 
-func init() { metrics.Registry.MustRegister(lagSeconds, copiedKeys, pendingKeys) }
+func init() { metrics.Registry.MustRegister(lagSeconds, copySeconds, copiedKeys, pendingKeys) }

@@ -23,9 +23,6 @@ const (
 	// writeInterval is the minimum time between two writes of copies to a backup cell. Changes in between are written
 	// together, the newest value of each key. It is most of the lag, and bounds what is lost with a cell.
 	writeInterval = 500 * time.Millisecond
-	// idleInterval is how often the progress is written to a backup cell without changes. An older progress does no
-	// harm there.
-	idleInterval = 10 * time.Second
 	// maxPending is how many keys may wait for an unreachable backup cell before it is compared again instead.
 	maxPending = 100_000
 )
@@ -43,26 +40,38 @@ type pair struct {
 	term   cellstore.Term
 	now    func() time.Time
 
-	wake chan struct{}
+	wake   chan struct{}
+	urgent chan struct{} // ends the pause between two writes
+	// progressed, if not nil, is told whenever more has been written.
+	progressed *notifier
+	epoch      int64       // of the topology by which the copies are placed
+	inUse      func() bool // whether an object may ask for durability; nil means that it may
 
 	mu      sync.Mutex
 	pending map[string]change // by key without prefix
 	writing map[string]change // taken from pending and not acknowledged yet
 	through int64             // the source's revision up to which everything is pending or written
+	from    int64             // the source's revision with which it began; never changes
 	tooMany bool
+	due     bool // a change that was added has to be copied at once
+	hurried bool // what is pending has to be copied, and reported, at once
 
 	written int64 // the source's revision up to which everything is written
 	synced  bool
 
-	// Only the goroutine that writes uses these.
-	progressAt time.Time // when the progress was last written
-	guard      int64     // the revision of the guard that writes compare; 0 if it has to be claimed first
+	proofs     []proof   // those that the backup cell has not confirmed yet
+	proven     time.Time // the time of the last proof
+	attempted  time.Time // when the write under way began
+	unanswered time.Time // since when writes have failed
+
+	// Only the goroutine that writes uses this.
+	guard int64 // the revision of the guard that writes compare; 0 if it has to be claimed first
 }
 
 func newPair(source string, target *cellstore.Store, term cellstore.Term, revision int64) *pair {
 	return &pair{
-		source: source, target: target, term: term, now: time.Now, wake: make(chan struct{}, 1),
-		pending: map[string]change{}, through: revision,
+		source: source, target: target, term: term, now: time.Now, wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
+		pending: map[string]change{}, through: revision, from: revision,
 	}
 }
 
@@ -81,35 +90,82 @@ func (p *pair) add(key string, value []byte) {
 	p.pending[key] = c
 }
 
+// addAt takes a change that was made at a revision. The backup cell already has those up to where the pair began.
+func (p *pair) addAt(key string, value []byte, revision int64) {
+	if revision > p.from {
+		p.add(key, value)
+	}
+}
+
 // advance records that all changes up to a revision have been added.
 func (p *pair) advance(revision int64) {
 	p.mu.Lock()
 	p.through = max(p.through, revision)
+	due := p.due
+	p.due, p.hurried = false, p.hurried || due
 	p.mu.Unlock()
 	select {
 	case p.wake <- struct{}{}:
 	default:
 	}
+	if due {
+		p.hurry()
+	}
+}
+
+// setDue has the changes up to the next advance be copied at once.
+func (p *pair) setDue() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.due = true
+}
+
+// hurry has the next write begin at once.
+func (p *pair) hurry() {
+	select {
+	case p.urgent <- struct{}{}:
+	default:
+	}
+}
+
+// pause waits until the next write may begin, and reports whether the context is still valid then.
+func (p *pair) pause(ctx context.Context) bool {
+	timer := time.NewTimer(writeInterval)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+	case <-p.urgent:
+	}
+	return true
 }
 
 // take returns everything that is pending.
-func (p *pair) take() (changes map[string]change, through int64, err error) {
+func (p *pair) take() (taken batchOf, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.tooMany {
-		return nil, 0, fmt.Errorf("more than %d changes are pending", maxPending)
+		return taken, fmt.Errorf("more than %d changes are pending", maxPending)
 	}
-	changes, through = p.pending, p.through
-	p.pending, p.writing = map[string]change{}, changes
-	return changes, through, nil
+	taken = batchOf{changes: p.pending, through: p.through, hurried: p.hurried}
+	p.pending, p.writing, p.hurried = map[string]change{}, taken.changes, false
+	return taken, nil
+}
+
+// batchOf is what is written together.
+type batchOf struct {
+	changes map[string]change
+	through int64 // the source's revision that the backup cell reaches with it
+	hurried bool  // somebody waits for it
 }
 
 // restore makes changes that could not be written pending again, unless there are newer ones.
-func (p *pair) restore(changes map[string]change) {
+func (p *pair) restore(taken batchOf) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.writing = nil
-	for key, c := range changes {
+	p.writing, p.hurried = nil, p.hurried || taken.hurried
+	for key, c := range taken.changes {
 		if newer, waiting := p.pending[key]; waiting {
 			newer.seen = c.seen
 			p.pending[key] = newer
@@ -164,7 +220,7 @@ func (p *pair) follow(ctx context.Context) error {
 			return nil
 		case err == nil:
 			delay = retryDelay
-			if carried && !sleep(ctx, writeInterval) {
+			if carried && !p.pause(ctx) {
 				return nil
 			}
 			continue
@@ -193,14 +249,16 @@ var errCompareAgain = errors.New("the backup cell has to be compared again")
 
 // write writes everything that is pending, and reports whether there was anything.
 func (p *pair) write(ctx context.Context) (carried bool, err error) {
-	changes, through, err := p.take()
+	taken, err := p.take()
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", errCompareAgain, err)
 	}
-	if len(changes) == 0 && p.now().Sub(p.progressAt) < idleInterval {
+	changes, through := taken.changes, taken.through
+	if len(changes) == 0 && !taken.hurried && !p.provable(through) {
 		p.setWritten(through)
 		return false, nil
 	}
+	ended := p.attempt()
 	w := writer{pair: p}
 	for key, c := range changes {
 		if err = w.put(ctx, key, c.value); err != nil {
@@ -208,27 +266,35 @@ func (p *pair) write(ctx context.Context) (carried bool, err error) {
 		}
 	}
 	if err == nil {
+		err = w.report(through)
+	}
+	if err == nil {
 		err = w.flushAt(ctx, through)
 	}
+	if ctx.Err() == nil {
+		ended(err)
+	}
 	if err != nil {
-		p.restore(changes)
+		p.restore(taken)
 		return false, err
 	}
-	p.progressAt = p.now()
-	lag := lagSeconds.WithLabelValues(p.source, p.target.Cell)
+	now := p.now()
+	took := copySeconds.WithLabelValues(p.source, p.target.Cell)
 	for _, c := range changes {
-		lag.Observe(p.progressAt.Sub(c.seen).Seconds())
+		took.Observe(now.Sub(c.seen).Seconds())
 	}
 	copiedKeys.WithLabelValues(p.source, p.target.Cell).Add(float64(len(changes)))
+	p.confirm(through)
 	p.setWritten(through)
-	return true, nil
+	return len(changes) > 0, nil
 }
 
 // setWritten records that the backup cell has everything up to a revision.
 func (p *pair) setWritten(revision int64) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.written, p.writing = revision, nil
+	p.mu.Unlock()
+	p.progressed.notify()
 }
 
 // pairState is how far a pair is.
@@ -237,12 +303,14 @@ type pairState struct {
 	written int64
 	pending int
 	oldest  time.Time // of what is pending
+	proven  time.Time // of the last proof
+	silent  time.Time // since when the backup cell does not answer
 }
 
 func (p *pair) state() pairState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := pairState{synced: p.synced, written: p.written, pending: len(p.pending)}
+	s := pairState{synced: p.synced, written: p.written, pending: len(p.pending), proven: p.proven, silent: p.silence()}
 	for key := range p.writing {
 		if _, again := p.pending[key]; !again {
 			s.pending++

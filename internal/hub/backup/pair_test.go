@@ -16,11 +16,11 @@ func TestPending(t *testing.T) {
 	p.add("b", nil)
 	p.advance(12)
 
-	taken, through, err := p.take()
-	if err != nil || through != 12 || len(taken) != 2 {
-		t.Fatalf("took %v through %d (%v)", taken, through, err)
+	taken, err := p.take()
+	if err != nil || taken.through != 12 || len(taken.changes) != 2 || taken.hurried {
+		t.Fatalf("took %+v (%v)", taken, err)
 	}
-	if a := taken["a"]; string(a.value) != "2" || !a.seen.Equal(time.Unix(100, 0)) {
+	if a := taken.changes["a"]; string(a.value) != "2" || !a.seen.Equal(time.Unix(100, 0)) {
 		t.Errorf("a is %q since %v; want the newest value since the oldest change", a.value, a.seen)
 	}
 	// Changes that are being written are still pending.
@@ -35,12 +35,12 @@ func TestPending(t *testing.T) {
 		t.Errorf("%d keys are pending, one of them again", s.pending)
 	}
 	p.restore(taken)
-	taken, _, _ = p.take()
-	if a := taken["a"]; string(a.value) != "3" || !a.seen.Equal(time.Unix(100, 0)) {
+	taken, _ = p.take()
+	if a := taken.changes["a"]; string(a.value) != "3" || !a.seen.Equal(time.Unix(100, 0)) {
 		t.Errorf("a is %q since %v", a.value, a.seen)
 	}
-	if b, waiting := taken["b"]; !waiting || b.value != nil {
-		t.Errorf("the deletion of b was forgotten: %v", taken)
+	if b, waiting := taken.changes["b"]; !waiting || b.value != nil {
+		t.Errorf("the deletion of b was forgotten: %+v", taken)
 	}
 	p.setWritten(12)
 	if s := p.state(); s.pending != 0 || !s.oldest.IsZero() || s.written != 12 {
@@ -48,13 +48,40 @@ func TestPending(t *testing.T) {
 	}
 }
 
-// TestIdle checks that nothing is written to a backup cell without changes.
+// TestHurry checks that a change that somebody waits for ends the pause, with the revision that includes it, until it is
+// written.
+func TestHurry(t *testing.T) {
+	p := newPair("cell-a", nil, 1, 10)
+	p.setDue()
+	p.add("a", []byte("1"))
+	if taken, err := p.take(); err != nil || taken.hurried || taken.through != 10 {
+		t.Errorf("before the revision is known: %+v (%v)", taken, err)
+	}
+	if len(p.urgent) != 0 {
+		t.Error("the pause ends before the revision is known")
+	}
+	p.advance(12)
+	if len(p.urgent) != 1 {
+		t.Error("the pause does not end")
+	}
+	taken, err := p.take()
+	if err != nil || !taken.hurried || taken.through != 12 {
+		t.Errorf("took %+v (%v)", taken, err)
+	}
+	p.restore(taken)
+	if again, err := p.take(); err != nil || !again.hurried {
+		t.Errorf("after a failure: %+v (%v)", again, err)
+	}
+	p.advance(13)
+	if taken, err := p.take(); err != nil || taken.hurried {
+		t.Errorf("nobody waits for %+v (%v)", taken, err)
+	}
+}
+
+// TestIdle checks that nothing is written to a backup cell without changes, unless that proves something.
 func TestIdle(t *testing.T) {
-	now := time.Unix(100, 0)
 	p := newPair("cell-a", nil, 1, 10) // writing to this backup cell would panic
-	p.now = func() time.Time { return now }
-	p.progressAt = now
-	now = now.Add(idleInterval - 1)
+	p.expect(proof{revision: 21, at: time.Unix(100, 0)})
 	p.advance(20)
 	if carried, err := p.write(t.Context()); carried || err != nil {
 		t.Errorf("wrote %t, %v", carried, err)
@@ -73,7 +100,7 @@ func TestTooManyPending(t *testing.T) {
 	if s := p.state(); s.pending > maxPending {
 		t.Errorf("%d keys are pending", s.pending)
 	}
-	if _, _, err := p.take(); err == nil {
+	if _, err := p.take(); err == nil {
 		t.Error("changes were dropped without an error")
 	}
 }

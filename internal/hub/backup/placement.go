@@ -27,14 +27,19 @@ func CellFor(topology *slots.Map, cell slots.Index, object *cellstore.Object) sl
 
 // cellForSlot returns the backup cell of a slot's objects in a cell.
 func cellForSlot(topology *slots.Map, cell slots.Index, slot slots.Slot) slots.Index {
-	switch route := topology.Route(slot); cell {
-	case route.New:
-		return route.Backup
-	case route.Old:
-		return route.OldBackup
-	default:
-		return slots.None
+	return topology.Route(slot).BackupOf(cell)
+}
+
+// placements are the backup cells of the objects of a cell, by slot.
+type placements [slots.Count]slots.Index
+
+// placementsOf returns the backup cells of the objects of a cell in a topology.
+func placementsOf(topology *slots.Map, cell slots.Index) *placements {
+	var places placements
+	for slot := range places {
+		places[slot] = cellForSlot(topology, cell, slots.Slot(slot))
 	}
+	return &places
 }
 
 // isStale reports whether an object has moved to another cell.

@@ -23,7 +23,7 @@ const (
 	publishInterval = 2 * time.Second
 	// refreshInterval is how often a change of figures alone is written. Metrics have them at once.
 	refreshInterval = 10 * time.Second
-	// tolerableLag is the maximum age of a pending change.
+	// tolerableLag is the maximum age of a pending change, and of the last proof.
 	tolerableLag = 10 * time.Second
 )
 
@@ -32,6 +32,9 @@ const (
 	reasonFollowing = "Following"
 	reasonComparing = "Comparing"
 	reasonBehind    = "Behind"
+	// reasonSourceUnreadable and reasonBackupUnreadable are those of the status Unknown.
+	reasonSourceUnreadable = "CellUnreadable"
+	reasonBackupUnreadable = "BackupCellUnreadable"
 )
 
 // Publish writes the states of the backups into the status of the Cells, until the context ends.
@@ -64,12 +67,12 @@ func publish(ctx context.Context, hub client.Client, name string, state State, n
 	if err := hub.Get(ctx, types.NamespacedName{Name: name}, &cell); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
-	wanted := statusOf(state, cell.Status.Backup, now)
+	wanted := statusOf(state, cell.Status.Backup)
 	condition := conditionOf(state, now)
 	condition.ObservedGeneration = cell.Generation
 	conditions := append([]metav1.Condition(nil), cell.Status.Conditions...)
 	changed := meta.SetStatusCondition(&conditions, condition)
-	if !changed && (!refresh || (cell.Status.Backup != nil && cell.Status.Backup.Revision == wanted.Revision && cell.Status.Backup.PendingKeys == wanted.PendingKeys)) {
+	if !changed && (!refresh || (cell.Status.Backup != nil && cell.Status.Backup.UpToDateAt.Equal(wanted.UpToDateAt) && cell.Status.Backup.PendingKeys == wanted.PendingKeys)) {
 		return false, nil
 	}
 	patch, err := json.Marshal(map[string]any{
@@ -88,32 +91,39 @@ func publish(ctx context.Context, hub client.Client, name string, state State, n
 	return err == nil, client.IgnoreNotFound(err)
 }
 
-// statusOf returns the figures. Until all backup cells have been compared, the former revision and time stay.
-func statusOf(state State, before *cellplanev1alpha1.CellBackup, now time.Time) cellplanev1alpha1.CellBackup {
-	if !state.Complete {
+// statusOf returns the figures. Until all backup cells have proved something, the former revision and time stay.
+func statusOf(state State, before *cellplanev1alpha1.CellBackup) cellplanev1alpha1.CellBackup {
+	if !state.Complete || state.Proven.IsZero() {
 		status := ptr.Deref(before, cellplanev1alpha1.CellBackup{})
 		status.PendingKeys = int64(state.Pending)
 		return status
 	}
-	upToDate := now
-	if !state.Oldest.IsZero() {
-		upToDate = state.Oldest
-	}
-	return cellplanev1alpha1.CellBackup{UpToDateAt: &metav1.Time{Time: upToDate}, Revision: state.Revision, PendingKeys: int64(state.Pending)}
+	return cellplanev1alpha1.CellBackup{UpToDateAt: &metav1.Time{Time: state.Proven.Truncate(time.Second)}, Revision: state.Revision, PendingKeys: int64(state.Pending)}
 }
+
+func sinceText(since time.Time) string { return since.UTC().Format(time.RFC3339) }
 
 // conditionOf returns the condition for the state of a backup. Its message contains no figures, so that it changes
 // rarely.
 func conditionOf(state State, now time.Time) metav1.Condition {
 	condition := metav1.Condition{Type: names.CellBackedUp, Status: metav1.ConditionFalse}
 	switch {
+	case !state.Unread.IsZero():
+		condition.Status, condition.Reason = metav1.ConditionUnknown, reasonSourceUnreadable
+		condition.Message = fmt.Sprintf("The store of the cell cannot be read since %s; what is written to it is not copied.", sinceText(state.Unread))
+	case len(state.Silent) > 0:
+		condition.Status, condition.Reason = metav1.ConditionUnknown, reasonBackupUnreadable
+		condition.Message = fmt.Sprintf("The store of the backup cell %s does not answer since %s; nothing is copied there.", strings.Join(state.Silent, ", "), sinceText(state.SilentSince))
 	case !state.Complete && len(state.Waiting) == 0:
 		condition.Reason = reasonComparing
 		condition.Message = "The cell has not been compared with its backup yet."
 	case !state.Complete:
 		condition.Reason = reasonComparing
 		condition.Message = fmt.Sprintf("The cell is being compared with its backup in %s.", strings.Join(state.Waiting, ", "))
-	case !state.Oldest.IsZero() && now.Sub(state.Oldest) > tolerableLag:
+	case state.Proven.IsZero():
+		condition.Reason = reasonComparing
+		condition.Message = "The backup has been compared, and has not been proved complete yet."
+	case (!state.Oldest.IsZero() && now.Sub(state.Oldest) > tolerableLag) || now.Sub(state.Proven) > tolerableLag:
 		condition.Reason = reasonBehind
 		condition.Message = fmt.Sprintf("Changes made more than %s ago have not been copied yet.", tolerableLag)
 	default:

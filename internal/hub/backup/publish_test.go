@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -11,16 +12,27 @@ import (
 
 func TestCondition(t *testing.T) {
 	now := time.Unix(1000, 0)
+	complete := State{Complete: true, Proven: now.Add(-time.Second)}
+	with := func(change func(*State)) State {
+		state := complete
+		change(&state)
+		return state
+	}
 	for _, test := range []struct {
 		name   string
 		state  State
 		status metav1.ConditionStatus
 		reason string
 	}{
-		{"nothing waits", State{Complete: true}, metav1.ConditionTrue, reasonFollowing},
-		{"a change has just come", State{Complete: true, Pending: 3, Oldest: now.Add(-time.Second)}, metav1.ConditionTrue, reasonFollowing},
-		{"a backup cell is unreachable", State{Complete: true, Pending: 3, Oldest: now.Add(-time.Minute)}, metav1.ConditionFalse, reasonBehind},
+		{"nothing waits", complete, metav1.ConditionTrue, reasonFollowing},
+		{"a change has just come", with(func(s *State) { s.Pending, s.Oldest = 3, now.Add(-time.Second) }), metav1.ConditionTrue, reasonFollowing},
+		{"a change waits for long", with(func(s *State) { s.Pending, s.Oldest = 3, now.Add(-time.Minute) }), metav1.ConditionFalse, reasonBehind},
+		{"nothing has been proved for long", with(func(s *State) { s.Proven = now.Add(-time.Minute) }), metav1.ConditionFalse, reasonBehind},
+		{"nothing has been proved", State{Complete: true}, metav1.ConditionFalse, reasonComparing},
+		{"the cell cannot be read", with(func(s *State) { s.Unread = now.Add(-time.Second) }), metav1.ConditionUnknown, reasonSourceUnreadable},
+		{"a backup cell does not answer", with(func(s *State) { s.Silent, s.SilentSince = []string{"cell-b"}, now }), metav1.ConditionUnknown, reasonBackupUnreadable},
 		{"not watched yet", State{}, metav1.ConditionFalse, reasonComparing},
+		{"never read", State{Unread: now}, metav1.ConditionUnknown, reasonSourceUnreadable},
 		{"not compared yet", State{Waiting: []string{"cell-b"}}, metav1.ConditionFalse, reasonComparing},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -29,15 +41,20 @@ func TestCondition(t *testing.T) {
 			}
 		})
 	}
+	if text := conditionOf(State{Unread: now}, now).Message; !strings.Contains(text, "since "+now.UTC().Format(time.RFC3339)) {
+		t.Errorf("the message does not say since when: %s", text)
+	}
 	before := &cellplanev1alpha1.CellBackup{UpToDateAt: &metav1.Time{Time: now.Add(-time.Hour)}, Revision: 7}
-	status := statusOf(State{Complete: true, Revision: 9, Pending: 1, Oldest: now.Add(-time.Minute)}, before, now)
+	status := statusOf(State{Complete: true, Revision: 9, Proven: now.Add(-time.Minute)}, before)
 	if !status.UpToDateAt.Time.Equal(now.Add(-time.Minute)) || status.Revision != 9 {
 		t.Errorf("it claims to be up to date at %v, revision %d", status.UpToDateAt, status.Revision)
 	}
-	if status := statusOf(State{Pending: 3}, before, now); !status.UpToDateAt.Equal(before.UpToDateAt) || status.Revision != 7 || status.PendingKeys != 3 {
-		t.Errorf("while it is compared it claims to be up to date at %v, revision %d, with %d pending", status.UpToDateAt, status.Revision, status.PendingKeys)
+	for _, unproved := range []State{{Pending: 3}, {Complete: true, Pending: 3}} {
+		if status := statusOf(unproved, before); !status.UpToDateAt.Equal(before.UpToDateAt) || status.Revision != 7 || status.PendingKeys != 3 {
+			t.Errorf("without a proof it claims to be up to date at %v, revision %d, with %d pending", status.UpToDateAt, status.Revision, status.PendingKeys)
+		}
 	}
-	if status := statusOf(State{}, nil, now); status.UpToDateAt != nil {
+	if status := statusOf(State{}, nil); status.UpToDateAt != nil {
 		t.Errorf("before it was ever compared it claims to be up to date at %v", status.UpToDateAt)
 	}
 }

@@ -1,14 +1,18 @@
 package backup
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/durability"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -41,12 +45,12 @@ func (s *slotSet) add(slot slots.Slot) { s[slot/8] |= 1 << (slot % 8) }
 
 func (s *slotSet) has(slot slots.Slot) bool { return s[slot/8]>>(slot%8)&1 == 1 }
 
-// scopeOf returns the slots whose objects in a cell are copied to a backup cell.
-func scopeOf(topology *slots.Map, cell, target slots.Index) slotSet {
+// scopeIn returns the slots whose objects are copied to a backup cell.
+func scopeIn(places *placements, target slots.Index) slotSet {
 	var scope slotSet
-	for slot := range slots.Slot(slots.Count) {
-		if cellForSlot(topology, cell, slot) == target {
-			scope.add(slot)
+	for slot, place := range places {
+		if place == target {
+			scope.add(slots.Slot(slot))
 		}
 	}
 	return scope
@@ -57,6 +61,7 @@ type Received []receipt
 
 // receipt is what one backup cell has received.
 type receipt struct {
+	target  string
 	scope   slotSet
 	through int64
 }
@@ -64,24 +69,32 @@ type receipt struct {
 // ReceivedBy reads what other cells have received of a cell.
 func ReceivedBy(ctx context.Context, targets map[string]*cellstore.Store, cell string) (Received, error) {
 	var all Received
-	for name, target := range targets {
-		found, err := target.GetAll(ctx, []string{progressKey(cell), scopeKey(cell)})
+	for _, target := range targets {
+		r, err := receivedBy(ctx, target, cell)
 		if err != nil {
 			return nil, err
 		}
-		var r receipt
-		if found[0].ModRevision == 0 || len(found[1].Value) != len(r.scope) {
-			continue // it has never been complete
+		if r.target = target.Cell; r.through != 0 {
+			all = append(all, r)
 		}
-		var reached progress
-		if err := json.Unmarshal(found[0].Value, &reached); err != nil {
-			return nil, fmt.Errorf("reading the progress of the backup of cell %s in cell %s: %w", cell, name, err)
-		}
-		copy(r.scope[:], found[1].Value)
-		r.through = reached.Revision
-		all = append(all, r)
 	}
 	return all, nil
+}
+
+// receivedBy reads what one backup cell has received of a cell. It is empty if its copies have never been complete.
+func receivedBy(ctx context.Context, target *cellstore.Store, cell string) (receipt, error) {
+	var r receipt
+	found, err := target.GetAll(ctx, []string{progressKey(cell), scopeKey(cell)})
+	if err != nil || found[0].ModRevision == 0 || len(found[1].Value) != len(r.scope) {
+		return r, err
+	}
+	var reached progress
+	if err := json.Unmarshal(found[0].Value, &reached); err != nil {
+		return r, fmt.Errorf("reading the progress of the backup of cell %s in cell %s: %w", cell, target.Cell, err)
+	}
+	copy(r.scope[:], found[1].Value)
+	r.through = reached.Revision
+	return r, nil
 }
 
 // Through returns the revision of the cell up to which every write to a slot is copied; 0 if no cell has a complete
@@ -95,6 +108,54 @@ func (r Received) Through(slot slots.Slot) int64 {
 	}
 	return through
 }
+
+// Elsewhere reports whether another cell has a complete copy of a slot, and one cell has not. What that one holds is left from an earlier topology.
+func (r Received) Elsewhere(slot slots.Slot, target string) bool {
+	elsewhere := false
+	for i := range r {
+		if !r[i].scope.has(slot) {
+			continue
+		}
+		if r[i].target == target {
+			return false
+		}
+		elsewhere = true
+	}
+	return elsewhere
+}
+
+// Revisions returns the revisions of the cell that Through returns.
+func (r Received) Revisions() []int64 {
+	var all []int64
+	for i := range r {
+		all = append(all, r[i].through)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// report adds to the transaction the record by which gateways know what the backup cell has received.
+func (w *writer) report(revision int64) error {
+	record, err := durability.Received{Source: w.source, Revision: revision, Epoch: w.epoch, InUse: w.inUse == nil || w.inUse(), Time: w.now()}.Encode()
+	if err == nil {
+		w.operations = append(w.operations, cellstore.Put(w.target.Key(recordKey(w.source)), record))
+	}
+	return err
+}
+
+// recordKey is the key, in a backup cell, of the record of what it has received from a cell.
+func recordKey(cell string) string { return leaseKeys + durability.ReceivedName(cell) }
+
+// leaseKeys is the prefix of these records.
+const leaseKeys = "leases/" + durability.Namespace + "/"
+
+// markKey is the key of the mark with which gateways ask for copies at once.
+const markKey = "configmaps/" + durability.Namespace + "/" + durability.MarkName
+
+// mayBeReplicated reports whether an object may have asked that its writes are copied at once. It need not be exact.
+func mayBeReplicated(value []byte) bool { return bytes.Contains(value, replicatedBytes) }
+
+var replicatedBytes = []byte(names.DurabilityAnnotation)
 
 // Forget returns operations that remove the record of what was received from a cell.
 func Forget(cell string) []clientv3.Op {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -12,40 +13,62 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
 
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
 // source watches the store of one cell under one topology.
 type source struct {
-	topology *slots.Map
-	cell     slots.Index
-	store    *cellstore.Store
-	targets  map[slots.Index]*cellstore.Store // all other cells, whether they hold copies or not
-	term     cellstore.Term
+	epoch   int64
+	places  *placements
+	store   *cellstore.Store
+	targets map[slots.Index]*cellstore.Store // all other cells, whether they hold copies or not
+	term    cellstore.Term
+	// resume, if not nil, is what each backup cell has received completely. They are not compared then.
+	resume map[slots.Index]int64
 	// comparing limits how many sources compare their backup cells at once.
 	comparing chan struct{}
+	// began, if not nil, is called when the store of the cell has answered.
+	began func()
+	// progressed, if not nil, is told whenever more has been copied.
+	progressed *notifier
+	// inUse is set once an object with the annotation names.DurabilityAnnotation was seen.
+	inUse atomic.Bool
+	// asked has the watch request its progress at once.
+	asked chan struct{}
 
-	mu    sync.Mutex
-	pairs map[slots.Index]*pair
+	mu     sync.Mutex
+	pairs  map[slots.Index]*pair
+	unread time.Time // since when the store of the cell cannot be read; zero if it can
 }
+
+func (c *Controller) newSource(epoch int64, places *placements, store *cellstore.Store, targets map[slots.Index]*cellstore.Store) *source {
+	return &source{
+		epoch: epoch, places: places, store: store, targets: targets, term: c.Term, comparing: c.comparing, progressed: &c.progressed,
+		asked: make(chan struct{}, 1),
+	}
+}
+
+// scope returns the slots whose objects are copied to a backup cell.
+func (s *source) scope(i slots.Index) slotSet { return scopeIn(s.places, i) }
 
 // run backs the store up until the context ends, or until it has to start again.
 func (s *source) run(ctx context.Context) error {
+	if s.resume != nil {
+		return s.runOn(ctx)
+	}
 	revision, err := s.store.Revision(ctx)
 	if err != nil {
 		return err
 	}
-	pairs := map[slots.Index]*pair{}
-	for i, target := range s.targets {
-		pairs[i] = newPair(s.store.Cell, target, s.term, revision)
+	pairs := s.newPairs(func(slots.Index) int64 { return revision })
+	if s.began != nil {
+		s.began()
 	}
-	s.mu.Lock()
-	s.pairs = pairs
-	s.mu.Unlock()
-
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.watch(ctx, pairs, revision) })
+	group.Go(func() error { return s.prove(ctx, pairs) })
 	var waiting sync.WaitGroup // each pair counts once, whether it succeeds or not
 	waiting.Add(len(pairs))
 	group.Go(func() error {
@@ -64,6 +87,37 @@ func (s *source) run(ctx context.Context) error {
 	return group.Wait()
 }
 
+// runOn continues an earlier backup where each backup cell has received everything up to a revision.
+func (s *source) runOn(ctx context.Context) error {
+	pairs := s.newPairs(func(i slots.Index) int64 { return s.resume[i] })
+	var revision int64
+	for _, p := range pairs {
+		if revision == 0 || p.from < revision {
+			revision = p.from
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.watch(ctx, pairs, revision) })
+	for _, p := range pairs {
+		p.markSynced()
+		group.Go(func() error { return p.follow(ctx) })
+	}
+	return group.Wait()
+}
+
+// newPairs begins the pairs of all backup cells, each after a revision.
+func (s *source) newPairs(from func(slots.Index) int64) map[slots.Index]*pair {
+	pairs := map[slots.Index]*pair{}
+	for i, target := range s.targets {
+		pairs[i] = newPair(s.store.Cell, target, s.term, from(i))
+		pairs[i].progressed, pairs[i].epoch, pairs[i].inUse = s.progressed, s.epoch, s.inUse.Load
+	}
+	s.mu.Lock()
+	s.pairs = pairs
+	s.mu.Unlock()
+	return pairs
+}
+
 // serve keeps one backup cell up to date after it has been compared. An unreachable one is retried without delaying
 // the others.
 func (s *source) serve(ctx context.Context, i slots.Index, c *comparison, revision int64, compared *sync.WaitGroup) error {
@@ -79,6 +133,7 @@ func (s *source) serve(ctx context.Context, i slots.Index, c *comparison, revisi
 		if errors.Is(c.err, cellstore.ErrFenced) || errors.Is(c.err, rpctypes.ErrCompacted) || !s.answers(ctx) {
 			return c.err
 		}
+		p.attempt()(c.err)
 		klog.FromContext(ctx).V(1).Info("comparing a backup cell failed, retrying", "cell", s.store.Cell, "backupCell", p.target.Cell, "err", c.err)
 		once() // others do not wait for an unreachable cell
 		select {
@@ -95,7 +150,7 @@ func (s *source) serve(ctx context.Context, i slots.Index, c *comparison, revisi
 		return nil
 	}
 	if err := p.remove(ctx, c.stale()); err != nil {
-		return err
+		return unreachable{p.target.Cell, err}
 	}
 	p.advance(0)
 	return p.follow(ctx)
@@ -137,24 +192,22 @@ func (s *source) backupCell(ctx context.Context, relative string, value []byte) 
 	if !class.Federated() {
 		return slots.None, false
 	}
-	return cellForSlot(s.topology, s.cell, slot), !isStale(object)
+	if object.Annotations[names.DurabilityAnnotation] != "" {
+		s.inUse.Store(true)
+	}
+	return s.places[slot], !isStale(object)
 }
-
-// progressInterval is how often the progress of an idle watch is requested.
-const progressInterval = 5 * time.Second
 
 // watch passes the changes after a revision to the pairs.
 func (s *source) watch(ctx context.Context, pairs map[slots.Index]*pair, revision int64) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	stream := s.store.Client().Watch(ctx, s.store.Prefix(), clientv3.WithPrefix(), clientv3.WithRev(revision+1))
-	ticker := time.NewTicker(progressInterval)
-	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C:
+		case <-s.asked:
 			_ = s.store.Client().RequestProgress(ctx) // the answer comes by the stream, or the next will
 		case response, open := <-stream:
 			if !open {
@@ -181,33 +234,43 @@ func (s *source) watch(ctx context.Context, pairs map[slots.Index]*pair, revisio
 // known.
 func (s *source) pass(ctx context.Context, pairs map[slots.Index]*pair, event *clientv3.Event) {
 	relative, _ := s.store.Relative(string(event.Kv.Key))
+	if relative == markKey {
+		for _, p := range pairs {
+			p.setDue()
+		}
+		return
+	}
 	if ignored(relative) {
 		return
 	}
 	if event.Type == clientv3.EventTypeDelete {
 		for _, p := range pairs {
-			p.add(relative, nil)
+			p.addAt(relative, nil, event.Kv.ModRevision)
 		}
 		return
 	}
 	target, kept := s.backupCell(ctx, relative, event.Kv.Value)
 	p := pairs[target]
+	if p != nil && mayBeReplicated(event.Kv.Value) {
+		p.setDue()
+	}
 	switch {
 	case p == nil: // it has no backup cell
 	case kept:
-		p.add(relative, event.Kv.Value)
+		p.addAt(relative, event.Kv.Value, event.Kv.ModRevision)
 	default:
-		p.add(relative, nil)
+		p.addAt(relative, nil, event.Kv.ModRevision)
 	}
 }
 
-// states returns the states of the pairs by backup cell, and whether the watch has begun.
-func (s *source) states() (all map[string]pairState, begun bool) {
+// states returns the states of the pairs by backup cell, whether the watch has begun, and since when the cell cannot be
+// read.
+func (s *source) states() (all map[string]pairState, begun bool, unread time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all = make(map[string]pairState, len(s.pairs))
 	for _, p := range s.pairs {
 		all[p.target.Cell] = p.state()
 	}
-	return all, s.pairs != nil
+	return all, s.pairs != nil, s.unread
 }

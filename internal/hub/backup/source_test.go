@@ -22,7 +22,7 @@ func TestPass(t *testing.T) {
 			t.Fatal(err)
 		}
 		cell := slots.Index(rapid.IntRange(0, topology.Cells()-1).Draw(t, "cell"))
-		s := &source{topology: topology, cell: cell, store: &cellstore.Store{Cell: topology.Name(cell)}}
+		s := &source{places: placementsOf(topology, cell), store: &cellstore.Store{Cell: topology.Name(cell)}}
 		pairs := map[slots.Index]*pair{}
 		for i := range topology.Cells() {
 			if slots.Index(i) != cell {
@@ -31,7 +31,7 @@ func TestPass(t *testing.T) {
 		}
 		name := fmt.Sprintf("web-%d", rapid.IntRange(0, 1000).Draw(t, "name"))
 		status := rapid.SampledFrom([]string{"", names.RebalanceMigrating, names.RebalanceMigrated, "deleted"}).Draw(t, "status")
-		event := &clientv3.Event{Type: mvccpb.PUT, Kv: &mvccpb.KeyValue{Key: []byte("configmaps/shop/" + name)}}
+		event := &clientv3.Event{Type: mvccpb.PUT, Kv: &mvccpb.KeyValue{Key: []byte("configmaps/shop/" + name), ModRevision: 1}}
 		labels := ""
 		switch status {
 		case "":

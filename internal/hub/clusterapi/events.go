@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
+
+	"github.com/cellplane/cellplane/internal/hub/eventnote"
 )
 
 // Reasons of events on the Clusters of Cluster API.
@@ -21,9 +23,6 @@ const (
 
 // component is the source of the events.
 const component = "cellplane-hub-manager"
-
-// longestMessage is the limit of API servers.
-const longestMessage = 1024
 
 // recorder writes events into the management cluster, each once. They are optional: a lack of rights is no error.
 type recorder struct {
@@ -40,14 +39,11 @@ func (r *recorder) record(ctx context.Context, key types.NamespacedName, about *
 	if reason == reasonJoinFailed {
 		severity = corev1.EventTypeWarning
 	}
-	if len(message) > longestMessage {
-		message = message[:longestMessage-3] + "..."
-	}
 	now := time.Now()
 	_, err := r.client.CoreV1().Events(key.Namespace).Create(ctx, &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name + "." + strconv.FormatInt(now.UnixNano(), 16)},
 		InvolvedObject: corev1.ObjectReference{APIVersion: about.apiVersion, Kind: kind, Namespace: key.Namespace, Name: key.Name, UID: about.uid},
-		Type:           severity, Reason: reason, Message: message, Count: 1,
+		Type:           severity, Reason: reason, Message: eventnote.Cut(message), Count: 1,
 		Source:         corev1.EventSource{Component: component},
 		FirstTimestamp: metav1.NewTime(now), LastTimestamp: metav1.NewTime(now), ReportingController: component,
 	}, metav1.CreateOptions{})

@@ -60,6 +60,7 @@ func TestClusters(t *testing.T) {
 	t.Run("pods", w.testPods)
 	t.Run("volumes", w.testVolumes)
 	t.Run("storage classes", w.testStorageClasses)
+	t.Run("quotas", w.testQuotas)
 	t.Run("nothing is written that did not change", w.testIdle)
 	t.Run("new kinds", w.testNewKind)
 	t.Run("kinds that fail", w.testBrokenKind)
@@ -312,6 +313,27 @@ func (w *world) testStorageClasses(t *testing.T) {
 	}
 	w.untilRoom(t, pod, 8)
 	if err := classes.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.untilRoom(t, pod, 12)
+}
+
+// The ledger of a member has what the quota of a namespace leaves to pods.
+func (w *world) testQuotas(t *testing.T) {
+	pod, err := simulate.FromTemplate("default", &corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+		Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8")}}}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.untilRoom(t, pod, 12)
+	quotas := w.typed(t, 0).CoreV1().ResourceQuotas("default")
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceRequestsCPU: resource.MustParse("31")}}}
+	if _, err := quotas.Create(t.Context(), quota, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.untilRoom(t, pod, 3)
+	if err := quotas.Delete(t.Context(), "small", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.untilRoom(t, pod, 12)

@@ -26,6 +26,7 @@ type collector struct {
 	source     source
 	member     *member // nil without credentials
 	readiness  readiness
+	lease      observedLease // of an agent
 	wake       chan struct{}
 	cancel     context.CancelFunc
 }

@@ -53,8 +53,7 @@ func (l *ledger) follow(ctx context.Context, client kubernetes.Interface) {
 		cache.NewReflectorWithOptions(pods, &corev1.Pod{}, store, cache.ReflectorOptions{Name: "pods"}).RunWithContext(ctx)
 	})
 	if l.model != nil {
-		all.Go(func() { followVolumes(ctx, client, l.model) })
-		all.Go(func() { followStorageClasses(ctx, client, l.model) })
+		all.Go(func() { followModel(ctx, client, l.model) })
 	}
 	all.Wait()
 }

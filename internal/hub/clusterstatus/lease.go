@@ -23,24 +23,45 @@ func (c *collector) monitorLease(ctx context.Context) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading the lease of cluster %s: %w", c.name, err)
 	}
+	silent := c.silence(time.Now(), lease)
 	return c.write(ctx, func(cluster *clusterv1alpha1.Cluster) {
-		if condition := c.silence(time.Now(), cluster, lease); condition != nil {
-			meta.SetStatusCondition(&cluster.Status.Conditions, *condition)
+		if silent != nil {
+			meta.SetStatusCondition(&cluster.Status.Conditions, *silent)
 		}
 	})
 }
 
-// silence returns the condition of a member whose lease has expired, else nil.
-func (c *collector) silence(now time.Time, cluster *clusterv1alpha1.Cluster, lease *coordinationv1.Lease) *metav1.Condition {
+// observedLease is what was seen of the lease of an agent. Times are those of this process: the clock of the agent's machine may be wrong, and
+// that of this machine may jump.
+type observedLease struct {
+	// since is when the lease was first looked at, and renewed when it was last seen to change.
+	since, renewed time.Time
+	last           metav1.MicroTime
+}
+
+// see takes a look at the lease.
+func (o *observedLease) see(now time.Time, lease *coordinationv1.Lease) {
+	if o.since.IsZero() {
+		o.since, o.renewed = now, now
+	}
+	if renewal := lease.Spec.RenewTime; renewal != nil && !renewal.Equal(&o.last) {
+		o.last, o.renewed = *renewal, now
+	}
+}
+
+// silence returns the condition of a member whose lease is not renewed, else nil. A process that has just started waits as long as for an agent
+// that has just stopped.
+func (c *collector) silence(now time.Time, lease *coordinationv1.Lease) *metav1.Condition {
 	options := &c.controller.options
+	c.lease.see(now, lease)
 	if lease.Spec.RenewTime == nil {
-		if now.Sub(cluster.CreationTimestamp.Time) < options.StartupGracePeriod {
+		if now.Sub(c.lease.since) < options.StartupGracePeriod {
 			return nil
 		}
 		never := condition(metav1.ConditionUnknown, reasonNeverReported, "The agent of the cluster has never reported.")
 		return &never
 	}
-	if now.Sub(lease.Spec.RenewTime.Time) < options.MonitorGracePeriod {
+	if now.Sub(c.lease.renewed) < options.MonitorGracePeriod {
 		return nil
 	}
 	stopped := condition(metav1.ConditionUnknown, reasonUnknown, "The agent of the cluster has stopped reporting.")

@@ -6,8 +6,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 )
 
 func TestReadyChangesWhenItLasts(t *testing.T) {
@@ -65,33 +63,44 @@ func TestDefaultTimes(t *testing.T) {
 	}
 }
 
+// TestSilentAgents looks at the lease of an agent again and again. Only the time between renewals counts, by our clock: that of the agent may be
+// hours off, and may jump.
 func TestSilentAgents(t *testing.T) {
-	now := time.Unix(1e9, 0)
-	c := &collector{controller: &Controller{options: Options{}.withDefaults()}}
-	for name, test := range map[string]struct {
-		age, renewed time.Duration // ago; never renewed if negative
-		want         string
-	}{
-		"just joined":       {59 * time.Second, -1, ""},
-		"never came up":     {time.Minute, -1, reasonNeverReported},
-		"reports":           {time.Hour, 39 * time.Second, ""},
-		"stopped reporting": {time.Hour, 40 * time.Second, reasonUnknown},
+	type look struct {
+		after   time.Duration // the look before
+		renewed time.Duration // the time in the lease, relative to our clock at the start; never renewed if it is never
+		want    string
+	}
+	const never = time.Duration(-1 << 62)
+	for name, looks := range map[string][]look{
+		"never came up":                  {{0, never, ""}, {59 * time.Second, never, ""}, {time.Second, never, reasonNeverReported}},
+		"came up late":                   {{0, never, ""}, {time.Minute, never, reasonNeverReported}, {time.Second, time.Minute, ""}},
+		"stopped reporting":              {{0, 0, ""}, {30 * time.Second, 30 * time.Second, ""}, {39 * time.Second, 30 * time.Second, ""}, {time.Second, 30 * time.Second, reasonUnknown}},
+		"its clock is an hour slow":      {{0, -time.Hour, ""}, {30 * time.Second, -time.Hour + 30*time.Second, ""}, {39 * time.Second, -time.Hour + 69*time.Second, ""}},
+		"its clock is an hour fast":      {{0, time.Hour, ""}, {39 * time.Second, time.Hour, ""}, {time.Second, time.Hour, reasonUnknown}},
+		"its clock jumps back":           {{0, 0, ""}, {39 * time.Second, -time.Hour, ""}, {39 * time.Second, -time.Hour + 39*time.Second, ""}},
+		"it had stopped before we began": {{0, -time.Hour, ""}, {40 * time.Second, -time.Hour, reasonUnknown}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cluster := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now.Add(-test.age))}}
-			lease := &coordinationv1.Lease{}
-			if test.renewed >= 0 {
-				lease.Spec.RenewTime = &metav1.MicroTime{Time: now.Add(-test.renewed)}
-			}
-			got := ""
-			if condition := c.silence(now, cluster, lease); condition != nil {
-				got = condition.Reason
-				if condition.Status != metav1.ConditionUnknown {
-					t.Errorf("the status is %s", condition.Status)
+			c := &collector{controller: &Controller{options: Options{}.withDefaults()}}
+			start := time.Unix(1e9, 0)
+			now := start
+			for i, look := range looks {
+				now = now.Add(look.after)
+				lease := &coordinationv1.Lease{}
+				if look.renewed != never {
+					lease.Spec.RenewTime = &metav1.MicroTime{Time: start.Add(look.renewed)}
 				}
-			}
-			if got != test.want {
-				t.Errorf("got %q, want %q", got, test.want)
+				got := ""
+				if condition := c.silence(now, lease); condition != nil {
+					got = condition.Reason
+					if condition.Status != metav1.ConditionUnknown {
+						t.Errorf("the status is %s", condition.Status)
+					}
+				}
+				if got != look.want {
+					t.Errorf("look %d: got %q, want %q", i, got, look.want)
+				}
 			}
 		})
 	}

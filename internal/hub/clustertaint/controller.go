@@ -24,6 +24,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	"github.com/cellplane/cellplane/internal/affinity"
+	"github.com/cellplane/cellplane/internal/hub/eventnote"
 	"github.com/cellplane/cellplane/internal/hub/wake"
 )
 
@@ -35,7 +36,7 @@ type Controller struct {
 
 // Add registers the controller with a manager.
 func Add(mgr manager.Manager) error {
-	c := &Controller{client: mgr.GetClient(), recorder: mgr.GetEventRecorder("cluster-taint")}
+	c := &Controller{client: mgr.GetClient(), recorder: eventnote.Recorder(mgr.GetEventRecorder("cluster-taint"))}
 	return builder.ControllerManagedBy(mgr).
 		Named("cluster-taint").
 		For(&clusterv1alpha1.Cluster{}).

@@ -24,6 +24,7 @@ import (
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+	"github.com/cellplane/cellplane/internal/hub/eventnote"
 )
 
 // Options configure the controller.
@@ -59,7 +60,7 @@ func Add(mgr manager.Manager, options Options) error {
 	if err != nil {
 		return err
 	}
-	c := &Controller{client: mgr.GetClient(), works: works, recorder: mgr.GetEventRecorder("execution-space"), emptier: emptier, options: options}
+	c := &Controller{client: mgr.GetClient(), works: works, recorder: eventnote.Recorder(mgr.GetEventRecorder("execution-space")), emptier: emptier, options: options}
 	return builder.ControllerManagedBy(mgr).
 		Named("execution-space").
 		For(&clusterv1alpha1.Cluster{}).

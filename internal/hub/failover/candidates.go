@@ -28,7 +28,7 @@ type candidate struct {
 }
 
 // promoteAt promotes a part of the copies in one backup cell. Stale objects may be replaced.
-func (p *Promotion) promoteAt(ctx context.Context, backupCell *cellstore.Store, stale map[string]int64, part func(string) bool, bound *slotSet) (Promoted, error) {
+func (p *Promotion) promoteAt(ctx context.Context, backupCell *cellstore.Store, stale map[string]int64, received backup.Received, part func(string) bool, bound *slotSet) (Promoted, error) {
 	var mu sync.Mutex
 	var done Promoted
 	transactions, ctx := newTransactions(ctx)
@@ -51,6 +51,8 @@ func (p *Promotion) promoteAt(ctx context.Context, backupCell *cellstore.Store, 
 	index, _ := p.Topology.Index(backupCell.Cell)
 	err := p.candidates(ctx, backupCell, part, bound, func(c candidate) {
 		switch route := p.Topology.Route(c.slot); {
+		case received.Elsewhere(c.slot, backupCell.Cell):
+			// It is left from an earlier topology. The complete copy of the slot is in another cell, where the object may be newer or deleted.
 		case route.Moving() || route.New != index:
 			begin(func() (Promoted, error) { return p.promoteOne(ctx, backupCell, c) })
 		case !c.waits:
@@ -163,5 +165,28 @@ func (p *Promotion) promoteOne(ctx context.Context, backupCell *cellstore.Store,
 		if !errors.Is(err, cellstore.ErrConflict) {
 			return Promoted{Objects: 1}, err
 		}
+		present, err := c.again(ctx, backupCell)
+		if err != nil || !present {
+			return Promoted{}, err
+		}
 	}
+}
+
+// again reads a copy that may have changed, and reports whether it is still there.
+func (c *candidate) again(ctx context.Context, backupCell *cellstore.Store) (bool, error) {
+	kv, _, err := backupCell.Get(ctx, c.copy.Key)
+	if err != nil || kv.ModRevision == 0 || kv.ModRevision == c.copy.ModRevision {
+		return kv.ModRevision != 0, err
+	}
+	object, err := cellstore.Parse(kv.Value)
+	if err != nil {
+		return false, err
+	}
+	c.copy, c.frozen = kv, statusOfObject(object) == handover.Frozen
+	if c.waits {
+		c.value, err = frozen(kv.Value)
+	} else {
+		c.value, err = unmarked(kv.Value)
+	}
+	return true, err
 }

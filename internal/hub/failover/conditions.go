@@ -15,6 +15,7 @@ import (
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/slots"
 )
 
 // setCondition writes one condition. Other writers own the others.
@@ -45,6 +46,41 @@ func (t *Takeover) setCondition(ctx context.Context, cell *cellplanev1alpha1.Cel
 			kind = corev1.EventTypeWarning
 		}
 		t.Events.Eventf(cell, nil, kind, condition.Reason, "Failover", "%s", condition.Message)
+	}
+	return nil
+}
+
+// The reasons of the condition FailoverBlocked.
+const (
+	reasonBlocked   = "NotConfirmed"
+	reasonUnblocked = "Decided"
+)
+
+// PublishBlocked publishes why a cell that does not answer is not failed over, in a condition and, when that begins, in an event.
+func (t *Takeover) PublishBlocked(ctx context.Context, topology *slots.Map, verdict Verdict) error {
+	for i := range topology.Cells() {
+		name := topology.Cell(slots.Index(i)).Name
+		cell := &cellplanev1alpha1.Cell{}
+		if err := t.Client.Get(ctx, types.NamespacedName{Name: name}, cell); err != nil {
+			if client.IgnoreNotFound(err) == nil {
+				continue
+			}
+			return fmt.Errorf("reading cell %s: %w", name, err)
+		}
+		before := meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellFailoverBlocked)
+		condition := metav1.Condition{Type: names.CellFailoverBlocked, Status: metav1.ConditionFalse, Reason: reasonUnblocked, Message: "The cell answers, or is failed over."}
+		switch {
+		case name == verdict.Blocked:
+			condition = metav1.Condition{Type: names.CellFailoverBlocked, Status: metav1.ConditionTrue, Reason: reasonBlocked, Message: verdict.Why}
+			if !before {
+				t.Events.Eventf(cell, nil, corev1.EventTypeWarning, reasonBlocked, "Failover", "the cell is not failed over: %s", verdict.Why)
+			}
+		case !before:
+			continue
+		}
+		if err := t.setCondition(ctx, cell, condition); err != nil {
+			return err
+		}
 	}
 	return nil
 }

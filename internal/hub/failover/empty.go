@@ -9,9 +9,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -45,6 +47,10 @@ type Emptied struct {
 	Snapshot string
 	// Salvaged are the files with objects that no backup had received.
 	Salvaged []string
+	// Undeleted are objects that were deleted in the cell, and exist because no backup had received that.
+	Undeleted []string
+	// Unsure is set if the history of the cell does not tell which.
+	Unsure bool
 	// Removed counts the objects that were removed from the cell.
 	Removed int
 }
@@ -53,26 +59,18 @@ type Emptied struct {
 // everything is on disk.
 func (e *Emptying) Run(ctx context.Context) (Emptied, error) {
 	var result Emptied
-	dir := filepath.Join(e.Dir, e.Returning.Cell+"-"+e.Now.UTC().Format("20060102T150405.000Z"))
 	lost, keys, err := e.read(ctx)
 	if err != nil {
 		return result, fmt.Errorf("reading cell %s before it is emptied: %w", e.Returning.Cell, err)
 	}
+	if err := e.findUndeleted(ctx, keys, &result); err != nil {
+		return result, fmt.Errorf("looking for deletions in cell %s that no backup has: %w", e.Returning.Cell, err)
+	}
 	if len(keys) == 0 {
 		return result, e.reset(ctx)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := e.saveAll(ctx, lost, &result); err != nil {
 		return result, err
-	}
-	if result.Snapshot, err = e.snapshot(ctx, filepath.Join(dir, "snapshot.db")); err != nil {
-		return result, fmt.Errorf("saving a snapshot of cell %s: %w", e.Returning.Cell, err)
-	}
-	for _, kv := range lost {
-		file, err := e.save(dir, kv)
-		if err != nil {
-			return result, fmt.Errorf("saving %s of cell %s: %w", kv.Key, e.Returning.Cell, err)
-		}
-		result.Salvaged = append(result.Salvaged, file)
 	}
 	if err := removeKeys(ctx, e.Returning, e.Term, keys); err != nil {
 		return result, fmt.Errorf("emptying cell %s: %w", e.Returning.Cell, err)
@@ -80,6 +78,38 @@ func (e *Emptying) Run(ctx context.Context) (Emptied, error) {
 	result.Removed = len(keys)
 	return result, e.reset(ctx)
 }
+
+// saveAll saves the snapshot and the objects in a directory that has its final name only when it is complete, so that attempts
+// that fail leave at most one partial directory.
+func (e *Emptying) saveAll(ctx context.Context, objects []cellstore.KV, result *Emptied) error {
+	partial := filepath.Join(e.Dir, e.Returning.Cell+".partial")
+	dir := filepath.Join(e.Dir, e.Returning.Cell+"-"+e.Now.UTC().Format("20060102T150405.000Z"))
+	if err := os.RemoveAll(partial); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(partial, 0o700); err != nil {
+		return err
+	}
+	if err := e.snapshot(ctx, filepath.Join(partial, snapshotFile)); err != nil {
+		return fmt.Errorf("saving a snapshot of cell %s: %w", e.Returning.Cell, err)
+	}
+	var salvaged []string
+	for _, kv := range objects {
+		file, err := e.save(partial, kv)
+		if err != nil {
+			return fmt.Errorf("saving %s of cell %s: %w", kv.Key, e.Returning.Cell, err)
+		}
+		salvaged = append(salvaged, filepath.Join(dir, filepath.Base(file)))
+	}
+	if err := os.Rename(partial, dir); err != nil {
+		return err
+	}
+	result.Snapshot, result.Salvaged = filepath.Join(dir, snapshotFile), salvaged
+	return nil
+}
+
+// snapshotFile is the name of the snapshot in its directory.
+const snapshotFile = "snapshot.db"
 
 // read returns the objects that no backup had received when the cell failed, and all keys to remove.
 func (e *Emptying) read(ctx context.Context) (lost []cellstore.KV, keys []string, err error) {
@@ -132,21 +162,73 @@ func (e *Emptying) has(ctx context.Context, slot slots.Slot, kv cellstore.KV) (b
 	return bytes.Equal(there.Value, kv.Value) || bytes.Equal(there.Value, plain), err
 }
 
-func (e *Emptying) snapshot(ctx context.Context, file string) (_ string, err error) {
+// findUndeleted finds the objects that the cell had when a backup received its last write, that it no longer has, and that were promoted. The keys
+// are those of all federated objects that it has, sorted.
+func (e *Emptying) findUndeleted(ctx context.Context, keys []string, result *Emptied) error {
+	received, err := backup.ReceivedBy(ctx, e.Stores, e.Returning.Cell)
+	if err != nil {
+		return err
+	}
+	for _, revision := range received.Revisions() {
+		for kv, err := range e.Returning.Range(ctx, e.Returning.Prefix(), revision) {
+			if errors.Is(err, rpctypes.ErrCompacted) || errors.Is(err, rpctypes.ErrFutureRev) {
+				result.Unsure = true
+				break
+			}
+			if err != nil {
+				return err
+			}
+			if _, there := slices.BinarySearch(keys, kv.Key); there {
+				continue
+			}
+			undeleted, err := e.undeleted(ctx, received, revision, kv)
+			if err != nil {
+				return err
+			}
+			if undeleted {
+				relative, _ := e.Returning.Relative(kv.Key)
+				result.Undeleted = append(result.Undeleted, relative)
+			}
+		}
+	}
+	return nil
+}
+
+// undeleted reports whether an object that the cell has deleted since a revision exists in another.
+func (e *Emptying) undeleted(ctx context.Context, received backup.Received, revision int64, kv cellstore.KV) (bool, error) {
+	object, err := cellstore.Parse(kv.Value)
+	if err != nil {
+		return false, nil // no API object
+	}
+	class, slot := cellstore.Classify(object)
+	store := e.Stores[e.Topology.Name(e.Topology.Route(slot).Old)]
+	if !class.Federated() || statusOfObject(object) == handover.Moved || received.Through(slot) != revision || store == nil {
+		return false, nil
+	}
+	relative, _ := e.Returning.Relative(kv.Key)
+	there, _, err := store.Get(ctx, store.Key(relative))
+	if err != nil || there.ModRevision == 0 {
+		return false, err
+	}
+	same, err := cellstore.Parse(there.Value)
+	return err == nil && same.UID == object.UID && statusOfObject(same) != handover.Moved, nil
+}
+
+func (e *Emptying) snapshot(ctx context.Context, file string) (err error) {
 	snapshot, err := e.Returning.Client().Snapshot(ctx)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer snapshot.Close()
 	out, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
 	if _, err := io.Copy(out, snapshot); err != nil {
-		return "", err
+		return err
 	}
-	return file, out.Sync()
+	return out.Sync()
 }
 
 // save writes an object as YAML, or as it is stored if it cannot be decoded.

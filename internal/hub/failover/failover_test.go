@@ -129,6 +129,7 @@ func TestLoss(t *testing.T) {
 	t.Run("of a backup cell for a while", w.testUnreachable)
 	t.Run("during a change", w.testDuringAChange)
 	t.Run("own revisions", w.testOwnRevisions)
+	t.Run("a copy that changes", w.testChangingCopy)
 }
 
 // testLossOfACell backs a cell up, loses it, takes it over, and empties it when it returns.
@@ -167,6 +168,10 @@ func (w *world) testLossOfACell(t *testing.T) {
 		return !watched, nil
 	})
 	w.put(t, healthy, unlucky, "not copied")
+	undeleted := ownedName(healthy, lost, "late", 1)
+	if err := w.clients[lost].CoreV1().ConfigMaps(metav1.NamespaceDefault).Delete(ctx, undeleted, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
 
 	stores := map[string]*cellstore.Store{}
 	for name, store := range w.stores {
@@ -196,7 +201,7 @@ func (w *world) testLossOfACell(t *testing.T) {
 	}
 
 	w.testDeposed(t, failed, stores)
-	w.testReturn(t, lost, unlucky, stores)
+	w.testReturn(t, lost, unlucky, undeleted, stores)
 }
 
 // testDeposed attacks with a promotion of an earlier term.
@@ -214,8 +219,28 @@ func (w *world) testDeposed(t *testing.T, failed *slots.Map, stores map[string]*
 	}
 }
 
+// testPartialSnapshot checks that attempts which fail leave nothing that looks like a complete snapshot, and do not pile up.
+func (w *world) testPartialSnapshot(t *testing.T, emptying Emptying) {
+	t.Helper()
+	emptying.Dir = t.TempDir()
+	for range 2 {
+		emptying.Now = emptying.Now.Add(time.Minute)
+		ctx, cancel := context.WithCancel(t.Context())
+		var result Emptied
+		objects := []cellstore.KV{{Key: emptying.Returning.Key("configmaps/shop/a"), Value: []byte("{}")}, {Key: emptying.Returning.Key("\x00"), Value: []byte("{}")}}
+		if err := emptying.saveAll(ctx, objects, &result); err == nil {
+			t.Error("an object was saved in a file whose name is impossible")
+		}
+		cancel()
+	}
+	left, err := os.ReadDir(emptying.Dir)
+	if err != nil || len(left) != 1 || !strings.HasSuffix(left[0].Name(), ".partial") {
+		t.Errorf("two failed attempts left %v (%v)", left, err)
+	}
+}
+
 // testReturn has the cell return: objects that no backup has are on disk, and the cell is empty.
-func (w *world) testReturn(t *testing.T, lost, unlucky string, stores map[string]*cellstore.Store) {
+func (w *world) testReturn(t *testing.T, lost, unlucky, undeleted string, stores map[string]*cellstore.Store) {
 	var list []slots.Cell
 	for _, cell := range w.cells {
 		c := slots.Cell{Name: cell.Name(), Weight: 1}
@@ -230,6 +255,7 @@ func (w *world) testReturn(t *testing.T, lost, unlucky string, stores map[string
 	}
 	emptying := Emptying{Topology: returning, Returning: w.stores[lost], Stores: stores, Term: term, Dir: t.TempDir(), Now: time.Now()}
 	w.testDeleted(t, emptying, lost)
+	w.testPartialSnapshot(t, emptying)
 	before := w.revisions(t)
 	emptied, err := emptying.Run(t.Context())
 	if err != nil {
@@ -237,6 +263,9 @@ func (w *world) testReturn(t *testing.T, lost, unlucky string, stores map[string
 	}
 	if len(emptied.Salvaged) != 1 || !strings.Contains(emptied.Salvaged[0], unlucky) {
 		t.Fatalf("salvaged %v, want %s alone", emptied.Salvaged, unlucky)
+	}
+	if len(emptied.Undeleted) != 1 || !strings.HasSuffix(emptied.Undeleted[0], "/"+undeleted) || emptied.Unsure {
+		t.Errorf("the deletions of %v were lost (unsure: %v), want that of %s", emptied.Undeleted, emptied.Unsure, undeleted)
 	}
 	content, err := os.ReadFile(emptied.Salvaged[0])
 	if err != nil || !strings.Contains(string(content), "text: not copied") {
@@ -288,6 +317,36 @@ func (w *world) testDeleted(t *testing.T, emptying Emptying, lost string) {
 	}
 }
 
+// testChangingCopy promotes a copy that has changed since it was read, and one that is gone.
+func (w *world) testChangingCopy(t *testing.T) {
+	ctx := t.Context()
+	const lost = "cell-b"
+	failed := w.compile(t, 9, lost)
+	name := nameIn(failed, "cell-a", "changing")
+	store, relative := w.stores["cell-a"], "configmaps/default/"+name
+	value := func(text string) []byte {
+		return fmt.Appendf(nil, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":%q,"namespace":"default","uid":"u"},"data":{"text":%q}}`, name, text)
+	}
+	key := backup.Prefix(lost) + relative
+	if _, err := store.Txn(ctx, term, nil, cellstore.Put(key, value("new"))); err != nil {
+		t.Fatal(err)
+	}
+	p := Promotion{Topology: failed, Failed: lost, Stores: w.stores, Term: term}
+	old := candidate{copy: cellstore.KV{Key: key, Value: value("old"), ModRevision: 1}, relative: relative, slot: slots.Of(metav1.NamespaceDefault, name), value: value("old")}
+	limited, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if done, err := p.promoteOne(limited, store, old); err != nil || done.Objects != 1 {
+		t.Fatalf("promoted %d: %v", done.Objects, err)
+	}
+	w.read(t, failed, name, "new")
+	if done, err := p.promoteOne(limited, store, old); err != nil || done.Objects != 0 {
+		t.Errorf("a copy that is gone: promoted %d: %v", done.Objects, err)
+	}
+	if err := w.clients["cell-a"].CoreV1().ConfigMaps(metav1.NamespaceDefault).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (w *world) read(t *testing.T, m *slots.Map, name, text string) {
 	t.Helper()
 	cell := m.Name(m.Route(slots.Of(metav1.NamespaceDefault, name)).New)
@@ -297,6 +356,15 @@ func (w *world) read(t *testing.T, m *slots.Map, name, text string) {
 	}
 	if object.Data["text"] != text {
 		t.Errorf("%s in %s reads %q, want %q", name, cell, object.Data["text"], text)
+	}
+}
+
+// ownedName returns the first name with a number that a cell owns, from one on.
+func ownedName(m *slots.Map, cell, prefix string, from int) string {
+	for i := from; ; i++ {
+		if name := fmt.Sprintf("%s-%d", prefix, i); m.Name(m.Route(slots.Of(metav1.NamespaceDefault, name)).New) == cell {
+			return name
+		}
 	}
 }
 

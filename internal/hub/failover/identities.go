@@ -21,7 +21,7 @@ import (
 
 // Identities reconciles the identities of cells in members: cells of the topology have one in every member, cells
 // that have left have none. Identities are granted and revoked when a cell joins or fails; this handles members that
-// were unreachable then.
+// were unreachable then. It does the same for the rights of engines on the hub, which others may grant by accident.
 type Identities struct {
 	// Hub is the configuration of the hub's clients. Client reads the hub from a cache, Fresh without one.
 	Hub    *rest.Config
@@ -74,6 +74,13 @@ func (s *Identities) reconcile(ctx context.Context) error {
 	if err := s.Fresh.Get(ctx, types.NamespacedName{Name: cellplanev1alpha1.CellTopologyName}, &topology); err != nil {
 		return fmt.Errorf("reading the topology: %w", err)
 	}
+	rights, err := newHubRights(s.Hub)
+	if err == nil {
+		err = rights.reconcile(ctx, &topology.Spec, known.Items)
+	}
+	if err != nil {
+		klog.FromContext(ctx).Info("rights of cells on the hub cannot be changed yet", "err", err.Error())
+	}
 	present := map[string]bool{}
 	for i := range secrets.Items {
 		present[secrets.Items[i].Name] = true
@@ -109,7 +116,7 @@ func (d difference) apply(ctx context.Context, hub *rest.Config) error {
 }
 
 // differences compares the cells that should have an identity with the credentials that are present. Failed cells are
-// left out: a takeover revokes their identities, and they get them back when they return.
+// left out: a takeover revokes their identities, and they get them back when they return, after they were emptied.
 func differences(topology *cellplanev1alpha1.CellTopologySpec, cells []cellplanev1alpha1.Cell, members []clusterv1alpha1.Cluster, present map[string]bool) []difference {
 	listed := map[string]cellplanev1alpha1.CellState{}
 	for _, cell := range topology.Cells {
@@ -119,7 +126,7 @@ func differences(topology *cellplanev1alpha1.CellTopologySpec, cells []cellplane
 	for i := range cells {
 		name := cells[i].Name
 		state, member := listed[name]
-		if state == cellplanev1alpha1.CellStateFailed {
+		if state == cellplanev1alpha1.CellStateFailed || (member && awaitsReturn(&cells[i])) {
 			continue
 		}
 		for j := range members {

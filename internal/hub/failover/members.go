@@ -31,6 +31,9 @@ func (t *Takeover) revoke(ctx context.Context, cell *cellplanev1alpha1.Cell) (un
 	for i := range members.Items {
 		all[i] = members.Items[i].Name
 	}
+	if err := t.revokeAtHub(ctx, cell.Name); err != nil {
+		return nil, err
+	}
 	unfenced = revokeAll(ctx, t.Hub, cell.Name, all)
 	// The Clusters may have changed meanwhile because of other cells.
 	if err := t.Fresh.List(ctx, &members); err != nil {

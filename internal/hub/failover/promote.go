@@ -90,7 +90,7 @@ func (p *Promotion) run(ctx context.Context) (Promoted, error) {
 	for _, part := range []func(relative string) bool{isBinding, isOther} {
 		var mu sync.Mutex
 		err := everywhere(ctx, cells, func(ctx context.Context, i int, cell *cellstore.Store) error {
-			promoted, err := p.promoteAt(ctx, cell, all[i].stale, part, &bound)
+			promoted, err := p.promoteAt(ctx, cell, all[i].stale, received, part, &bound)
 			mu.Lock()
 			defer mu.Unlock()
 			done.add(promoted)

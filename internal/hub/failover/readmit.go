@@ -40,9 +40,12 @@ func (t *Takeover) Readmit(ctx context.Context, topology *slots.Map, name string
 		return fmt.Errorf("reading the returning cell %s: %w", name, err)
 	}
 	if meta.FindStatusCondition(cell.Status.Conditions, names.CellFenced) == nil {
-		return nil // it has never failed
+		return t.restoreAtHub(ctx, name) // it has never failed, but a cell of its name may have
 	}
 	if isReadmitted(cell) {
+		if err := t.restoreAtHub(ctx, name); err != nil {
+			return err
+		}
 		return t.forgetPromotion(ctx, cell)
 	}
 	returning, err := t.Open(ctx, name)
@@ -63,13 +66,23 @@ func (t *Takeover) Readmit(ctx context.Context, topology *slots.Map, name string
 		if err != nil {
 			return err
 		}
-		if err := t.promoteOnce(ctx, failed, cell); err != nil {
+		if t.Leases != nil {
+			ended, err := t.endLeases(ctx, failed)
+			if err == nil {
+				err = waitUntil(ctx, ended)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if err := t.promoteOnce(ctx, failed, cell); err != nil { // what the backup lacks is saved as files below
 			return err
 		}
 	}
 	emptying := Emptying{Topology: topology, Returning: returning, Stores: stores, Term: t.Term, Dir: t.StateDir, Now: time.Now()}
 	emptied, err := emptying.Run(ctx)
 	t.reportSalvaged(ctx, cell, emptied) // also after an error: the next attempt may find nothing
+	t.reportUndeleted(ctx, cell, emptied)
 	if err != nil {
 		return err
 	}
@@ -84,7 +97,13 @@ func (t *Takeover) Readmit(ctx context.Context, topology *slots.Map, name string
 	if emptied.Snapshot != "" {
 		message = fmt.Sprintf("%d objects were removed and are in the snapshot %s; %d of them had not reached a backup.", emptied.Removed, emptied.Snapshot, len(emptied.Salvaged))
 	}
-	return t.readmitted(ctx, cell, message)
+	if count := len(emptied.Undeleted); count > 0 {
+		message += fmt.Sprintf(" %d deletions had not reached a backup, so that these objects exist: %s.", count, someOf(emptied.Undeleted))
+	}
+	if err := t.readmitted(ctx, cell, message); err != nil {
+		return err
+	}
+	return t.restoreAtHub(ctx, name)
 }
 
 // readmitted records that a cell has returned. The order matters: a cell that is fenced and not promoted would be
@@ -105,5 +124,20 @@ func (t *Takeover) reportSalvaged(ctx context.Context, cell *cellplanev1alpha1.C
 		len(emptied.Salvaged), someOf(emptied.Salvaged))
 	for _, file := range emptied.Salvaged {
 		klog.FromContext(ctx).Info("saved an object that had not reached a backup", "cell", cell.Name, "file", file)
+	}
+}
+
+// reportUndeleted reports the objects that exist although the returning cell had deleted them.
+func (t *Takeover) reportUndeleted(ctx context.Context, cell *cellplanev1alpha1.Cell, emptied Emptied) {
+	if emptied.Unsure {
+		klog.FromContext(ctx).Info("the history of a returning cell does not tell whether deletions were lost", "cell", cell.Name)
+	}
+	if len(emptied.Undeleted) == 0 {
+		return
+	}
+	t.Events.Eventf(cell, nil, corev1.EventTypeWarning, reasonUndeleted, "Rejoin", "%d deletions had not reached a backup when the cell failed; delete these objects again: %s",
+		len(emptied.Undeleted), someOf(emptied.Undeleted))
+	for _, key := range emptied.Undeleted {
+		klog.FromContext(ctx).Info("an object exists although it was deleted before its cell failed", "cell", cell.Name, "object", key)
 	}
 }

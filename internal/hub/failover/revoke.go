@@ -48,3 +48,21 @@ func revoke(ctx context.Context, hub *rest.Config, cell, member string) error {
 	}
 	return membership.Withdraw(ctx, hub, member, cell)
 }
+
+// revokeAtHub revokes what the engine of a cell may do on the hub and, through gateways, in other cells.
+func (t *Takeover) revokeAtHub(ctx context.Context, cell string) error {
+	rights, err := newHubRights(t.Hub)
+	if err != nil {
+		return err
+	}
+	return rights.revoke(ctx, cell)
+}
+
+// restoreAtHub gives the engine of a cell that has returned its rights on the hub back.
+func (t *Takeover) restoreAtHub(ctx context.Context, cell string) error {
+	rights, err := newHubRights(t.Hub)
+	if err != nil {
+		return err
+	}
+	return rights.restore(ctx, cell)
+}

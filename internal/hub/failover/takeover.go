@@ -38,6 +38,12 @@ type Takeover struct {
 	Open func(ctx context.Context, cell string) (*cellstore.Store, error)
 	// Term of the hub manager.
 	Term cellstore.Term
+	// Leases ends the writer leases of gateways before anything is promoted; nil if there are no gateways.
+	Leases *WriterLeases
+	// Copied waits until all backup cells of a cell have its store's content up to a revision; nil copies nothing.
+	Copied func(ctx context.Context, cell string, revision int64) error
+	// Stopped waits until nothing is copied from a failed cell any more; nil if nothing ever is.
+	Stopped func(ctx context.Context, cell string) error
 	// StateDir is where snapshots and salvaged objects are saved.
 	StateDir string
 }
@@ -51,9 +57,14 @@ const (
 	reasonPartly     = "BackupsLost"
 	reasonContested  = "BackupContested"
 	reasonSalvaged   = "WritesSalvaged"
+	reasonUndeleted  = "DeletionsLost"
 )
 
 // Do takes over the slots of a failed cell. It may be repeated.
+//
+// First, floors are raised at a majority of the voters. The cell is closed and its identity revoked meanwhile. When no gateway can hold a
+// lease by an earlier topology any more, nothing is acknowledged that the cell stores; if its store can be reached, what the backup lacks
+// is copied. Only then the copies are promoted.
 func (t *Takeover) Do(ctx context.Context, topology *slots.Map, failed string) error {
 	cell := &cellplanev1alpha1.Cell{}
 	if err := t.Fresh.Get(ctx, types.NamespacedName{Name: failed}, cell); err != nil {
@@ -61,6 +72,14 @@ func (t *Takeover) Do(ctx context.Context, topology *slots.Map, failed string) e
 	}
 	if isReadmitted(cell) {
 		if err := t.forgetPromotion(ctx, cell); err != nil {
+			return err
+		}
+	}
+	promoted := meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellPromoted)
+	var ended time.Time
+	if t.Leases != nil && !promoted {
+		var err error
+		if ended, err = t.endLeases(ctx, topology); err != nil {
 			return err
 		}
 	}
@@ -76,8 +95,23 @@ func (t *Takeover) Do(ctx context.Context, topology *slots.Map, failed string) e
 		}
 	}
 	// Copies are promoted once. The others are outdated, and must not appear when a user deletes the newer object.
-	if meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellPromoted) {
+	if promoted {
 		return nil
+	}
+	if err := waitUntil(ctx, ended); err != nil {
+		return err
+	}
+	if t.Copied != nil {
+		if err := t.copyTail(ctx, cell.Name); err != nil {
+			return err
+		}
+	}
+	if t.Stopped != nil {
+		ctx, cancel := context.WithTimeout(ctx, tailTimeout)
+		defer cancel()
+		if err := t.Stopped(ctx, failed); err != nil {
+			return err
+		}
 	}
 	return t.promoteOnce(ctx, topology, cell)
 }

@@ -6,14 +6,18 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellconn"
 	topologies "github.com/cellplane/cellplane/internal/cells"
 	"github.com/cellplane/cellplane/internal/hub/backup"
+	"github.com/cellplane/cellplane/internal/hub/eventnote"
 	cellfailover "github.com/cellplane/cellplane/internal/hub/failover"
 	"github.com/cellplane/cellplane/internal/slots"
 )
@@ -26,6 +30,9 @@ type failover struct {
 	takeover   *cellfailover.Takeover
 	identities *cellfailover.Identities
 	watchdog   cellfailover.Watchdog
+	// fresh reads the hub uncached, and reports are those of the gateways.
+	fresh   client.Reader
+	reports cellfailover.Reports
 }
 
 // newFailover also sets the hooks of the topology controller.
@@ -35,11 +42,19 @@ func newFailover(c *Config, replication *replication, topology *topology) *failo
 		hub: mgr.GetClient(), pool: pool,
 		backup: &backup.Controller{Term: topology.controller.Term, Open: pool.Store},
 		takeover: &cellfailover.Takeover{
-			Hub: c.Hub, Client: mgr.GetClient(), Fresh: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("hub-manager"), Cells: replication.cells.reachable,
+			Hub: c.Hub, Client: mgr.GetClient(), Fresh: mgr.GetAPIReader(), Events: eventnote.Recorder(mgr.GetEventRecorder("hub-manager")), Cells: replication.cells.reachable,
 			Fence: pool.Fence, Open: pool.Store, Term: topology.controller.Term, StateDir: c.StateDir,
 		},
 		identities: &cellfailover.Identities{Hub: c.Hub, Client: mgr.GetClient(), Fresh: mgr.GetAPIReader()},
 		watchdog:   cellfailover.Watchdog{After: c.AutoFailoverAfter},
+		fresh:      mgr.GetAPIReader(),
+	}
+	f.takeover.Copied, f.takeover.Stopped = f.backup.WaitCopied, f.backup.Stop
+	f.takeover.Leases = &cellfailover.WriterLeases{
+		RaiseHub: topology.controller.HubFence.Raise, InForce: topology.controller.HubFence.InForce, RaiseCell: f.raise,
+		Reports: func(ctx context.Context) ([]cellfailover.Report, error) {
+			return cellfailover.ReadReports(ctx, f.fresh)
+		},
 	}
 	topology.controller.OnTopology = f.backup.Set
 	topology.controller.Takeover = f.takeover.Do
@@ -107,18 +122,58 @@ func (f *failover) check(ctx context.Context) error {
 			sighting.Silent = append(sighting.Silent, cell.Name)
 		}
 	}
-	lost := f.watchdog.See(time.Now(), sighting)
-	if lost == "" {
+	var gone []string
+	if sighting.Reports, gone, err = f.readReports(ctx); err != nil {
+		return err
+	}
+	if err := f.forget(ctx, gone); err != nil {
+		return err
+	}
+	verdict := f.watchdog.See(time.Now(), sighting)
+	if err := f.takeover.PublishBlocked(ctx, compiled, verdict); err != nil {
+		return err
+	}
+	if verdict.Fail == "" {
 		return nil
 	}
-	klog.FromContext(ctx).Info("failing over a cell that has not answered", "cell", lost, "after", f.watchdog.After)
-	if err := topologies.Fail(lost)(&topology.Spec); err != nil {
+	klog.FromContext(ctx).Info("failing over a cell that has not answered", "cell", verdict.Fail, "after", f.watchdog.After)
+	if err := topologies.Fail(verdict.Fail)(&topology.Spec); err != nil {
 		return err
 	}
 	if err := f.hub.Update(ctx, topology); err != nil {
-		return fmt.Errorf("marking cell %s as failed: %w", lost, err)
+		return fmt.Errorf("marking cell %s as failed: %w", verdict.Fail, err)
 	}
 	return nil
+}
+
+// readReports returns the reports of live gateways, and the names of those that have been gone for long.
+func (f *failover) readReports(ctx context.Context) (live []cellfailover.Report, gone []string, err error) {
+	all, err := cellfailover.ReadReports(ctx, f.fresh)
+	if err != nil {
+		return nil, nil, err
+	}
+	live, gone = f.reports.Live(time.Now(), all)
+	return live, gone, nil
+}
+
+// forget removes the reports of gateways that are gone.
+func (f *failover) forget(ctx context.Context, gone []string) error {
+	for _, name := range gone {
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: name}}
+		if err := f.hub.Delete(ctx, lease); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("removing the report of a gateway that is gone: %w", err)
+		}
+	}
+	return nil
+}
+
+// raise raises the floor of a cell.
+func (f *failover) raise(ctx context.Context, cell string, epoch int64) error {
+	fence, err := f.pool.Fence(ctx, cell)
+	if err != nil {
+		return err
+	}
+	return fence.RaiseFloor(ctx, epoch)
 }
 
 func (f *failover) answers(ctx context.Context, name string) bool {

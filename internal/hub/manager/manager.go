@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/admission"
 	"github.com/cellplane/cellplane/internal/hub/clusters"
+	"github.com/cellplane/cellplane/internal/hub/policylimit"
 )
 
 // LeaseName is the name of the Lease that the leader holds, in the namespace names.SystemNamespace.
@@ -54,6 +56,16 @@ func (c *Config) Run(ctx context.Context) error {
 		return err
 	}
 	defer server.stop()
+	limiter, err := policylimit.New(c.Hub)
+	if err != nil {
+		return err
+	}
+	// It comes before everything that a policy of a user could block.
+	limiting, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { limiter.Run(limiting) })
+	defer running.Wait()
+	defer stop()
 	if err := c.ensureNamespaces(ctx); err != nil {
 		return err
 	}
@@ -92,6 +104,7 @@ func (c *Config) lead(ctx context.Context, status *status) error {
 	group.Go(func() error { return topology.controller.Run(ctx) })
 	group.Go(func() error { return topology.observer.Run(ctx) })
 	group.Go(func() error { return failover.run(ctx) })
+	group.Go(func() error { return replication.sweepRecords(ctx) })
 	return group.Wait()
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/cellplane/cellplane/internal/admission"
+	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/hub/clusters"
 )
 
@@ -96,9 +97,7 @@ type Completed struct{ *completed }
 
 // Complete loads the kubeconfigs and sets defaults.
 func (o *Options) Complete() (Completed, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = o.Kubeconfig
-	hub, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.Context}).ClientConfig()
+	hub, err := o.hubConfig()
 	if err != nil {
 		return Completed{}, fmt.Errorf("loading the kubeconfig of the hub: %w; name it with --kubeconfig", err)
 	}
@@ -108,11 +107,11 @@ func (o *Options) Complete() (Completed, error) {
 	}
 	c := &completed{Options: *o, hub: hub, identity: host + "_" + uuid.NewString()}
 	if o.ClusterAPIKubeconfig != "" {
-		rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.ClusterAPIKubeconfig}
-		c.Clusters.ClusterAPI, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.ClusterAPIContext}).ClientConfig()
+		kubeconfig, err := fleet.ReadKubeconfig(o.ClusterAPIKubeconfig, o.ClusterAPIContext)
 		if err != nil {
 			return Completed{}, fmt.Errorf("reading --cluster-api-kubeconfig: %w", err)
 		}
+		c.Clusters.ClusterAPI = kubeconfig.Config()
 	}
 	defaults := NewOptions()
 	c.CopyWorkers = cmp.Or(c.CopyWorkers, defaults.CopyWorkers)
@@ -121,6 +120,20 @@ func (o *Options) Complete() (Completed, error) {
 		c.Election = defaults.Election
 	}
 	return Completed{c}, nil
+}
+
+// hubConfig returns the configuration of the hub. It follows the file of --kubeconfig. Otherwise it is that of $KUBECONFIG or of the service
+// account of this pod, whose token client-go re-reads.
+func (o *Options) hubConfig() (*rest.Config, error) {
+	if o.Kubeconfig != "" {
+		kubeconfig, err := fleet.ReadKubeconfig(o.Kubeconfig, o.Context)
+		if err != nil {
+			return nil, err
+		}
+		return kubeconfig.Config(), nil
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.Context}).ClientConfig()
 }
 
 // minFailoverAfter is the shortest time after which a cell may be failed over automatically.

@@ -22,8 +22,10 @@ import (
 	"github.com/cellplane/cellplane/api"
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/internal/cellconn"
+	"github.com/cellplane/cellplane/internal/hub/eventnote"
 	"github.com/cellplane/cellplane/internal/hub/manager/ownership"
 	"github.com/cellplane/cellplane/internal/hub/replicate"
+	"github.com/cellplane/cellplane/internal/hub/scalerecords"
 )
 
 // replication copies the hub's global objects into the cells, and publishes its progress.
@@ -55,7 +57,7 @@ func newReplication(ctx context.Context, c *Config) (*replication, error) {
 		return nil, fmt.Errorf("preparing to watch the hub: %w", err)
 	}
 	r := &replication{manager: mgr, pool: &cellconn.Pool{Hub: mgr.GetClient(), Secrets: mgr.GetAPIReader(), Scheme: scheme}}
-	reporter := &reporter{client: mgr.GetClient(), recorder: mgr.GetEventRecorder("hub-manager")}
+	reporter := &reporter{client: mgr.GetClient(), recorder: eventnote.Recorder(mgr.GetEventRecorder("hub-manager"))}
 	r.replicator, err = replicate.New(hub, replicate.Options{
 		Workers: c.CopyWorkers,
 		Prepare: prepareCell,
@@ -100,4 +102,21 @@ func (r *reporter) report(ctx context.Context, cell string, found replicate.Obst
 		kind = corev1.EventTypeWarning
 	}
 	r.recorder.Eventf(&object, nil, kind, "ForeignObject", "Copy", "%s %s: %s", found.Kind, found.Object, found.Message)
+}
+
+// sweepRecords removes expired records of gateways from the hub and the cells.
+func (r *replication) sweepRecords(ctx context.Context) error {
+	hub, err := client.New(r.manager.GetConfig(), client.Options{})
+	if err != nil {
+		return fmt.Errorf("preparing to reach the hub: %w", err)
+	}
+	sweeper := scalerecords.Sweeper{Planes: func(ctx context.Context) map[string]client.Client {
+		planes := r.cells.reachable(ctx)
+		if planes == nil {
+			planes = map[string]client.Client{}
+		}
+		planes["the hub"] = hub
+		return planes
+	}}
+	return sweeper.Run(ctx)
 }

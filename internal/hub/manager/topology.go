@@ -10,6 +10,8 @@ import (
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/fence"
+	"github.com/cellplane/cellplane/internal/hub/eventnote"
 	"github.com/cellplane/cellplane/internal/hub/rebalance"
 )
 
@@ -24,12 +26,16 @@ func newTopology(ctx context.Context, c *Config, replication *replication) (*top
 	if err != nil {
 		return nil, err
 	}
+	client, err := kubernetes.NewForConfig(c.Hub)
+	if err != nil {
+		return nil, fmt.Errorf("preparing to reach the hub: %w", err)
+	}
 	mgr := replication.manager
 	connections := &rebalance.Connections{Pool: replication.pool}
 	return &topology{
 		controller: &rebalance.Controller{
-			Hub: mgr.GetClient(), HubConfig: c.Hub, Fresh: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("hub-manager"),
-			Cells: connections, Term: term,
+			Hub: mgr.GetClient(), HubConfig: c.Hub, Fresh: mgr.GetAPIReader(), Events: eventnote.Recorder(mgr.GetEventRecorder("hub-manager")),
+			Cells: connections, Term: term, HubFence: fence.OnHub(client),
 		},
 		observer: &rebalance.Observer{Hub: mgr.GetClient(), Cells: connections},
 	}, nil

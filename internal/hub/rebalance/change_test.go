@@ -8,11 +8,14 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -345,6 +348,7 @@ func TestChange(t *testing.T) {
 	t.Run("stale copies are removed", func(t *testing.T) { s.testCleanUp(t, home) })
 	t.Run("a kind is not served", func(t *testing.T) { s.testUnestablished(t) })
 	t.Run("encryption is refused", func(t *testing.T) { s.testEncrypted(t) })
+	t.Run("a store has an alarm", func(t *testing.T) { s.testAlarm(t) })
 	if deleted := gone(); len(deleted) > 0 {
 		t.Errorf("deleted in the member: %v", deleted)
 	}
@@ -377,11 +381,31 @@ func (s *hubEnv) awaitStatus(t *testing.T, home map[string]string) {
 	}
 }
 
+// tenures returns the published owners of a topology, from which gateways make the versions of objects.
+func (s *hubEnv) tenures(t *testing.T, epoch int64) *slots.Owners {
+	t.Helper()
+	var published corev1.Secret
+	if err := s.hub.Get(t.Context(), types.NamespacedName{Namespace: names.SystemNamespace, Name: names.SlotOwnersSecret}, &published); err != nil {
+		t.Fatal(err)
+	}
+	owners, err := slots.PublishedOwners(published.Data, epoch)
+	if err != nil || owners == nil {
+		t.Fatalf("the owners of epoch %d are not published: %v", epoch, err)
+	}
+	return owners
+}
+
 // checkOwners checks that workloads are unchanged in the cells that own them now, updates home, and returns how many
 // have moved.
 func (s *hubEnv) checkOwners(t *testing.T, home map[string]string, before map[string]snapshot) int {
 	t.Helper()
 	owners, moved := s.owners(t), 0
+	tenures := s.tenures(t, owners.Epoch())
+	for slot := range slots.Slot(slots.Count) {
+		if tenures.Since(slot, tenures.Number(owners.Name(owners.Route(slot).New))) == 0 {
+			t.Fatalf("the published owner of slot %d is another one", slot)
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(home)) {
 		cell := owners.Name(owners.Route(slots.Of(shop, name)).New)
 		if cell != home[name] {
@@ -423,6 +447,9 @@ func (s *hubEnv) testJoin(t *testing.T, home map[string]string) {
 	carried := topology.Status.Epochs
 	if len(carried) < 2 || carried[len(carried)-2].From["cell-c"] == 0 || carried[len(carried)-1].Epoch != epoch || len(carried[len(carried)-1].Least) == 0 {
 		t.Errorf("positions are carried by %+v", carried)
+	}
+	if before := carried[len(carried)-2].Before; before["cell-a"] == 0 || before["cell-b"] == 0 || before["cell-c"] != 0 {
+		t.Errorf("before the cell joined, the others were at %v", before)
 	}
 	var cell cellplanev1alpha1.Cell
 	testenv.Eventually(t, "the cell's status is published", func(ctx context.Context) (bool, error) {
@@ -476,6 +503,7 @@ func (s *hubEnv) testDrain(t *testing.T, home map[string]string) {
 
 func (s *hubEnv) testCleanUp(t *testing.T, home map[string]string) {
 	member := s.inMember(t.Context(), t)
+	late := s.createLate(t)
 	s.change(t, func(spec *cellplanev1alpha1.CellTopologySpec) error {
 		spec.Migration.GracePeriod = &metav1.Duration{Duration: time.Millisecond}
 		return nil
@@ -493,8 +521,37 @@ func (s *hubEnv) testCleanUp(t *testing.T, home map[string]string) {
 			t.Errorf("cell %s still holds %d stale copies", cell, len(left.Items))
 		}
 	}
+	for cell, want := range late {
+		var left corev1.ConfigMapList
+		if err := s.cells[cell].List(t.Context(), &left, client.InNamespace(shop), client.HasLabels{"late"}); err != nil {
+			t.Fatal(err)
+		}
+		if len(left.Items) != want {
+			t.Errorf("cell %s holds %d of the objects that were created late, want the %d whose slots it owns", cell, len(left.Items), want)
+		}
+	}
 	s.testTakeOver(t, home) // every engine still works
 	s.checkMember(t, member)
+}
+
+// createLate stores the same objects in all cells, as creations do that are admitted before their slots leave and stored
+// afterwards. It returns how many of them belong to each cell.
+func (s *hubEnv) createLate(t *testing.T) map[string]int {
+	t.Helper()
+	owners, own := s.owners(t), map[string]int{}
+	for cell, api := range s.cells {
+		own[cell] = 0
+		for i := range 6 {
+			name := fmt.Sprintf("late-%d", i)
+			if err := api.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name, Labels: map[string]string{"late": ""}}}); err != nil {
+				t.Fatal(err)
+			}
+			if owners.Name(owners.Route(slots.Of(shop, name)).New) == cell {
+				own[cell]++
+			}
+		}
+	}
+	return own
 }
 
 func (s *hubEnv) testEncrypted(t *testing.T) {
@@ -519,4 +576,37 @@ func (s *hubEnv) testEncrypted(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.awaitStable(t)
+}
+
+// testAlarm raises the alarm of a store whose quota is used up. The store refuses writes, and the Cell says so until the alarm is disarmed.
+func (s *hubEnv) testAlarm(t *testing.T) {
+	plane := s.federation.Cells[1]
+	store := storetest.For(t, plane)
+	alarm := func(ctx context.Context, action etcdserverpb.AlarmRequest_AlarmAction) (*etcdserverpb.AlarmResponse, error) {
+		return etcdserverpb.NewMaintenanceClient(store.Client().ActiveConnection()).Alarm(ctx, &etcdserverpb.AlarmRequest{Action: action, Alarm: etcdserverpb.AlarmType_NOSPACE})
+	}
+	ready := func(status metav1.ConditionStatus, words string) {
+		t.Helper()
+		testenv.Eventually(t, "the Cell is ready: "+string(status), func(ctx context.Context) (bool, error) {
+			var cell cellplanev1alpha1.Cell
+			if err := s.hub.Get(ctx, types.NamespacedName{Name: plane.Name()}, &cell); err != nil {
+				return false, err
+			}
+			found := meta.FindStatusCondition(cell.Status.Conditions, names.CellReady)
+			return found != nil && found.Status == status && strings.Contains(found.Message, words), fmt.Errorf("ready is %+v", found)
+		})
+	}
+	ready(metav1.ConditionTrue, "")
+	t.Cleanup(func() { _, _ = alarm(context.Background(), etcdserverpb.AlarmRequest_DEACTIVATE) })
+	if _, err := alarm(t.Context(), etcdserverpb.AlarmRequest_ACTIVATE); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Client().Put(t.Context(), "/elsewhere", "x"); !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Fatalf("a write to the store: %v", err)
+	}
+	ready(metav1.ConditionFalse, "has reached its quota and refuses writes")
+	if _, err := alarm(t.Context(), etcdserverpb.AlarmRequest_DEACTIVATE); err != nil {
+		t.Fatal(err)
+	}
+	ready(metav1.ConditionTrue, "")
 }

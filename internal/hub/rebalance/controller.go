@@ -17,6 +17,7 @@ import (
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/internal/cells"
 	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/fence"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -39,6 +40,8 @@ type Controller struct {
 	Admit func(ctx context.Context, topology *slots.Map, cell string) error
 	// Grant gives a cell an identity in a member. The default is membership.Grant.
 	Grant func(ctx context.Context, cluster, cell string) error
+	// HubFence, if not nil, is the fence of the hub.
+	HubFence *fence.Hub
 	// OnTopology, if not nil, is called with each topology that backups have to follow from now on.
 	OnTopology func(*slots.Map)
 }
@@ -133,23 +136,27 @@ func (c *Controller) reconcile(ctx context.Context, topology *cellplanev1alpha1.
 	if !change.admitting() {
 		change.follow()
 	}
-	// 1. Reach all cells, and exclude hub managers with a lower term.
+	// 1. Publish the owners of all slots: gateways need them before they route by the epoch.
+	if err := change.publishOwners(ctx); err != nil {
+		return err
+	}
+	// 2. Reach all cells, and exclude hub managers with a lower term.
 	if err := change.connect(ctx); err != nil {
 		return err
 	}
-	// 2. Have all cells refuse the former epoch.
+	// 3. Have all cells refuse the former epoch.
 	if err := change.fence(ctx); err != nil {
 		return err
 	}
-	// 3. Move objects. The end of the change is a new epoch.
+	// 4. Move objects. The end of the change is a new epoch.
 	if change.running() {
 		return change.run(ctx)
 	}
-	// 4. Publish that nothing moves.
+	// 5. Publish that nothing moves.
 	if err := change.publishStable(ctx); err != nil {
 		return err
 	}
-	// 5. Remove stale copies after the grace period.
+	// 6. Remove stale copies after the grace period.
 	return change.cleanUp(ctx)
 }
 

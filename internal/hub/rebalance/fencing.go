@@ -10,8 +10,8 @@ import (
 
 // fence has all cells refuse the former epoch, and prepares those that get objects.
 func (c *change) fence(ctx context.Context) error {
-	if c.fenced() {
-		return nil // by an earlier attempt
+	if c.fenced() { // by an earlier attempt
+		return c.putInForce(ctx)
 	}
 	status := c.beginFencing()
 	// 1. Empty cells that return, before backups and watches read them.
@@ -38,6 +38,11 @@ func (c *change) fence(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	if c.HubFence != nil {
+		if err := c.HubFence.Raise(ctx, c.topology.Generation); err != nil {
+			return err
+		}
+	}
 	// 5. Take over failed cells. Stale copies must stay until then: they may be the last copies of objects.
 	if err := c.takeOver(ctx); err != nil {
 		return err
@@ -48,7 +53,34 @@ func (c *change) fence(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := c.putInForce(ctx); err != nil {
+		return err
+	}
 	return c.publishFenced(ctx)
+}
+
+// putInForce records the cells whose votes gateways count from now on: no gateway can renew its writer lease at an earlier epoch.
+func (c *change) putInForce(ctx context.Context) error {
+	if c.HubFence == nil {
+		return nil
+	}
+	var cells []string
+	for _, cell := range c.topology.Spec.Cells {
+		if cell.State != cellplanev1alpha1.CellStateFailed {
+			cells = append(cells, cell.Name)
+		}
+	}
+	return c.HubFence.PutInForce(ctx, cells)
+}
+
+// dismiss raises the floors of cells that are about to leave the topology: gateways by this one must not count their votes any more.
+func (c *change) dismiss(ctx context.Context) error {
+	for _, name := range c.in(cellplanev1alpha1.CellStateOut) {
+		if err := c.cells[name].fence.RaiseFloor(ctx, c.topology.Generation+1); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // fenced reports whether all cells refuse the former epoch.

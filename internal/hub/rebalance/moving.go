@@ -33,6 +33,9 @@ func (c *change) run(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := c.dismiss(ctx); err != nil {
+		return err
+	}
 	return c.end(ctx, c.topology)
 }
 

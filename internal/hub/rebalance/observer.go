@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -28,8 +30,15 @@ type Observer struct {
 	// Cells are the connections to them.
 	Cells *Connections
 
-	nextCount map[string]time.Time
-	mu        sync.Mutex
+	mu     sync.Mutex
+	counts map[string]*counted
+}
+
+// counted is the last count of a cell's objects.
+type counted struct {
+	objects *cellplanev1alpha1.CellObjects // nil until the first count has succeeded
+	next    time.Time
+	running bool
 }
 
 const (
@@ -37,6 +46,8 @@ const (
 	observeTimeout  = 4 * time.Second
 	// maxCountInterval bounds the time between two counts of the objects of a cell.
 	maxCountInterval = 5 * time.Minute
+	// countPatience is how long an observation waits for a count. A count that takes longer is published later.
+	countPatience = time.Second
 )
 
 // The reasons of the condition Ready of a Cell.
@@ -44,11 +55,12 @@ const (
 	reasonAnswers      = "Answers"
 	reasonDoesNotServe = "DoesNotServe"
 	reasonUnreachable  = "Unreachable"
+	reasonStoreAlarm   = "StoreAlarm"
 )
 
 // Run observes the cells until the context ends.
 func (o *Observer) Run(ctx context.Context) error {
-	o.nextCount = map[string]time.Time{}
+	o.counts = map[string]*counted{}
 	ticker := time.NewTicker(observeInterval)
 	defer ticker.Stop()
 	for {
@@ -79,14 +91,10 @@ func (o *Observer) observe(ctx context.Context, cell *cellplanev1alpha1.Cell) er
 	ready.Type, ready.ObservedGeneration = names.CellReady, cell.Generation
 	conditions := append([]metav1.Condition(nil), cell.Status.Conditions...)
 	changed := meta.SetStatusCondition(&conditions, ready)
-	if ready.Status == metav1.ConditionTrue && o.due(cell.Name) {
-		began := time.Now()
-		counts, err := o.count(ctx, cell.Name)
-		o.setNextCount(cell.Name, began.Add(countInterval(time.Since(began))))
-		if err != nil {
-			return err
+	if ready.Status == metav1.ConditionTrue {
+		if objects := o.countedObjects(ctx, cell.Name); objects != nil {
+			status.Objects = objects
 		}
-		status.Objects = counts
 	}
 	if !changed && status.Version == cell.Status.Version && ptr.Equal(status.Objects, cell.Status.Objects) && cell.Status.ObservedGeneration == cell.Generation {
 		return nil
@@ -127,23 +135,78 @@ func (o *Observer) probe(ctx context.Context, name string, status *cellplanev1al
 	if _, err := connection.store.Revision(ctx); err != nil {
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: reasonUnreachable, Message: fmt.Sprintf("the store does not answer: %v", err)}
 	}
+	alarms, err := connection.store.Client().AlarmList(ctx)
+	if err != nil {
+		return metav1.Condition{Status: metav1.ConditionFalse, Reason: reasonUnreachable, Message: fmt.Sprintf("the store does not report its alarms: %v", err)}
+	}
+	if message := describeAlarms(alarms.Alarms); message != "" {
+		return metav1.Condition{Status: metav1.ConditionFalse, Reason: reasonStoreAlarm, Message: message}
+	}
 	if _, err := connection.reader.client.Verb(http.MethodGet).AbsPath("/readyz").DoRaw(ctx); err != nil {
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: reasonDoesNotServe, Message: "the API server is not ready"}
 	}
 	return metav1.Condition{Status: metav1.ConditionTrue, Reason: reasonAnswers, Message: "the API server and the store answer"}
 }
 
-// due reports whether the objects of a cell have to be counted.
-func (o *Observer) due(cell string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return !time.Now().Before(o.nextCount[cell])
+// describeAlarms says what the alarms of a store mean; it is empty without alarms.
+func describeAlarms(alarms []*etcdserverpb.AlarmMember) string {
+	var messages []string
+	for _, alarm := range alarms {
+		switch alarm.Alarm {
+		case etcdserverpb.AlarmType_NONE:
+		case etcdserverpb.AlarmType_NOSPACE:
+			messages = append(messages, fmt.Sprintf("member %x of the store has reached its quota and refuses writes; compact and defragment it, then disarm the alarm", alarm.MemberID))
+		case etcdserverpb.AlarmType_CORRUPT:
+			messages = append(messages, fmt.Sprintf("the data of member %x of the store is corrupt; replace the member", alarm.MemberID))
+		default:
+			messages = append(messages, fmt.Sprintf("member %x of the store has the alarm %s", alarm.MemberID, alarm.Alarm))
+		}
+	}
+	return strings.Join(messages, "; ")
 }
 
-func (o *Observer) setNextCount(cell string, at time.Time) {
+// countedObjects returns the last count of a cell's objects, and starts the next one if it is due. It waits for that only for a
+// short time: reading a large cell must not delay its condition or other cells.
+func (o *Observer) countedObjects(ctx context.Context, cell string) *cellplanev1alpha1.CellObjects {
+	o.mu.Lock()
+	last := o.counts[cell]
+	if last == nil {
+		last = &counted{}
+		o.counts[cell] = last
+	}
+	due := !last.running && !time.Now().Before(last.next)
+	last.running = last.running || due
+	o.mu.Unlock()
+	if due {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			o.recount(ctx, cell, last)
+		}()
+		select {
+		case <-done:
+		case <-time.After(countPatience):
+		case <-ctx.Done():
+		}
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.nextCount[cell] = at
+	return last.objects
+}
+
+// recount counts the objects of a cell. If that fails, the last count stays.
+func (o *Observer) recount(ctx context.Context, cell string, last *counted) {
+	began := time.Now()
+	objects, err := o.count(ctx, cell)
+	if err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).V(1).Info("counting the objects of a cell failed", "cell", cell, "err", err.Error())
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	last.running, last.next = false, began.Add(countInterval(time.Since(began)))
+	if err == nil {
+		last.objects = objects
+	}
 }
 
 // countInterval returns how long to wait after a count that took the given time. Counting reads all objects of a cell:

@@ -59,7 +59,12 @@ func (c *change) publishFrom(ctx context.Context) error {
 	if i < 0 || len(status.Epochs[i].From) == 0 {
 		return nil
 	}
-	for name := range status.Epochs[i].From {
+	entry := &status.Epochs[i]
+	var err error
+	if entry.Before, err = c.revisionsBefore(ctx, entry.From); err != nil {
+		return err
+	}
+	for name := range entry.From {
 		connection := c.cells[name]
 		if connection == nil {
 			continue
@@ -71,9 +76,26 @@ func (c *change) publishFrom(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		status.Epochs[i].From[name] = revision
+		entry.From[name] = revision
 	}
 	return c.publish(ctx, status)
+}
+
+// revisionsBefore returns the revisions of the cells that are not new. They have to be read before those of the new cells: a gateway
+// concludes that what is stored in a new cell later is newer than all of them.
+func (c *change) revisionsBefore(ctx context.Context, joining map[string]int64) (map[string]int64, error) {
+	before := map[string]int64{}
+	for name, connection := range c.cells {
+		if _, joins := joining[name]; joins {
+			continue
+		}
+		revision, err := connection.store.Revision(ctx)
+		if err != nil {
+			return nil, err
+		}
+		before[name] = revision
+	}
+	return before, nil
 }
 
 // unused returns where cells began in the former epoch if that was never in force. Then positions are those of the

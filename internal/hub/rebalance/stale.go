@@ -8,6 +8,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
@@ -34,8 +36,8 @@ func (c *change) clearTargets(ctx context.Context) error {
 	return group.Wait()
 }
 
-// sweep removes stale copies from a cell, in some slots. With strays it also removes bindings and Works that an
-// engine has stored after their template had moved.
+// sweep removes stale copies from a cell, in some slots. With strays it also removes what was stored after the slots
+// had left the cell: bindings and Works of an engine that was behind, and creations that no client was told of.
 func (c *change) sweep(ctx context.Context, store *cellstore.Store, in func(slots.Slot) bool, strays bool) error {
 	for kv, err := range store.Range(ctx, store.Prefix(), 0) {
 		if err != nil {
@@ -50,8 +52,11 @@ func (c *change) sweep(ctx context.Context, store *cellstore.Store, in func(slot
 			continue
 		}
 		stale := object.Labels[names.RebalanceStatusLabel] == names.RebalanceMigrated
-		if !stale && (!strays || class == cellstore.Template) {
+		if !stale && (!strays || class == cellstore.Template && !isLateCreation(object)) {
 			continue
+		}
+		if !stale && class == cellstore.Template {
+			klog.FromContext(ctx).Info("removing an object that was created in a cell after its slot had left; its creation was not acknowledged", "cell", store.Cell, "object", object.String())
 		}
 		_, err = store.Txn(ctx, c.Term, []clientv3.Cmp{cellstore.Unchanged(kv.Key, kv.ModRevision)}, cellstore.Delete(kv.Key))
 		if err != nil && !errors.Is(err, cellstore.ErrConflict) {
@@ -60,6 +65,16 @@ func (c *change) sweep(ctx context.Context, store *cellstore.Store, in func(slot
 		removedStale.Inc()
 	}
 	return nil
+}
+
+// isLateCreation reports whether a template in a cell that does not own its slot was stored there by a creation that was
+// admitted before the slot left. Its client was told that the outcome is unknown, and reads do not show it.
+func isLateCreation(object *cellstore.Object) bool {
+	switch object.Namespace {
+	case metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease:
+		return false // control planes store objects of their own there
+	}
+	return object.Labels[names.RebalanceStatusLabel] == "" && object.Annotations[names.CopiedFromHubAnnotation] == ""
 }
 
 // cleanUp removes stale copies after the grace period. Members are not affected: the engine of the cell ignores these

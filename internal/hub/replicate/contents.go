@@ -26,7 +26,8 @@ const pageSize = 500
 var errNotEmpty = errors.New("the namespace is not empty")
 
 // inspect lists the content of a namespace of the cell. It returns the copies if there is nothing else, and errNotEmpty
-// otherwise. Events do not count: they expire. A kind that cannot be listed is an error.
+// otherwise. Events do not count: they expire. Nor does the CA of the gateway, which every namespace has: it is deleted with
+// the namespace. A kind that cannot be listed is an error.
 func (c *cell) inspect(ctx context.Context, namespace string) ([]content, error) {
 	lists, err := c.discovery.ServerPreferredNamespacedResources()
 	if err != nil {
@@ -53,6 +54,18 @@ func (c *cell) inspect(ctx context.Context, namespace string) ([]content, error)
 	return copies, nil
 }
 
+// rootCA is the ConfigMap with the CA of the gateway. A controller of the federation publishes it in every namespace.
+const rootCA = "kube-root-ca.crt"
+
+// removeRootCA deletes the ConfigMap with the CA of the gateway from a namespace that is otherwise empty.
+func (c *cell) removeRootCA(ctx context.Context, namespace string) error {
+	err := c.metadata.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(namespace).Delete(ctx, rootCA, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("removing ConfigMap %s from namespace %s: %w", rootCA, namespace, err)
+	}
+	return nil
+}
+
 // content is a copy in a namespace.
 type content struct {
 	resource schema.GroupVersionResource
@@ -73,6 +86,9 @@ func (c *cell) inspectKind(ctx context.Context, resource schema.GroupVersionReso
 		}
 		for i := range list.Items {
 			object := &list.Items[i]
+			if resource.Group == "" && resource.Resource == "configmaps" && object.Name == rootCA {
+				continue
+			}
 			if SourceUID(object) == "" {
 				return nil, fmt.Errorf("%w: it still has %s %s", errNotEmpty, resource.GroupResource(), object.Name)
 			}

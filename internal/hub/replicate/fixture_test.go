@@ -3,7 +3,6 @@ package replicate
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +25,7 @@ import (
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/process"
 	"github.com/cellplane/cellplane/internal/testenv"
+	"github.com/cellplane/cellplane/internal/userpolicy"
 )
 
 // fixture is a federation and its Replicator.
@@ -123,8 +123,16 @@ func (f *fixture) awaitCopy(t *testing.T, cell *plane, resource string, source *
 
 // essence returns the fields that a copy has in common with its source.
 func essence(resource string, object *unstructured.Unstructured) map[string]any {
-	content := maps.Clone(object.Object)
+	content := object.DeepCopy().Object
+	for _, rule := range Rules() {
+		if rule.adjust != nil && rule.Resource.Resource == resource {
+			rule.adjust(content)
+		}
+	}
 	delete(content, "metadata")
+	if rule := resourceOf(resource); rule.Group == userpolicy.Group {
+		delete(content, "status")
+	}
 	if resource == "namespaces" {
 		delete(content, "spec")
 	}

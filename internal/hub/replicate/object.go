@@ -85,6 +85,10 @@ func newSource(rule *Rule, object *unstructured.Unstructured) (*Source, error) {
 	if len(s.Labels) > 0 {
 		metadata["labels"] = anyMap(s.Labels)
 	}
+	if rule.adjust != nil {
+		object = object.DeepCopy()
+		rule.adjust(object.Object)
+	}
 	s.Body = contentOf(rule, object)
 	var err error
 	if s.digest, err = digestOf(s.Labels, annotations, s.Body); err != nil {

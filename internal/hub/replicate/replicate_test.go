@@ -19,6 +19,7 @@ import (
 
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/testenv"
+	"github.com/cellplane/cellplane/internal/userpolicy"
 )
 
 // TestReplication runs against one federation of two cells. Its parts run in order, each with its own names.
@@ -56,6 +57,9 @@ func TestReplication(t *testing.T) {
 	f.stop()
 }
 
+// secretsOnly keeps policies from what other parts of the test write.
+const secretsOnly = `matchConstraints: {resourceRules: [{apiGroups: [none.example], apiVersions: ["*"], resources: ["*"], operations: [CREATE]}]}`
+
 func (f *fixture) testEveryKind(t *testing.T) {
 	f.hub.create(t, "namespaces", `{apiVersion: v1, kind: Namespace, metadata: {name: every, labels: {team: a}, annotations: {note: hello}}}`)
 	objects := map[string]string{
@@ -75,6 +79,15 @@ func (f *fixture) testEveryKind(t *testing.T) {
 			spec: {target: {apiVersion: a/v1, kind: A}, customizations: {retention: {luaScript: "function Retain(a, b) return a end"}}}}`,
 		"resourceinterpreterwebhookconfigurations": `{apiVersion: config.karmada.io/v1alpha1, kind: ResourceInterpreterWebhookConfiguration, metadata: {name: every},
 			webhooks: [{name: a.example.com, clientConfig: {url: "https://a.example.com"}, interpreterContextVersions: [v1alpha1]}]}`,
+		"validatingadmissionpolicies":       `{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, metadata: {name: every}, spec: {validations: [{expression: "false"}], ` + secretsOnly + `}}`,
+		"validatingadmissionpolicybindings": `{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, metadata: {name: every}, spec: {policyName: every, validationActions: [Warn]}}`,
+		"mutatingadmissionpolicies": `{apiVersion: admissionregistration.k8s.io/v1, kind: MutatingAdmissionPolicy, metadata: {name: every}, spec: {failurePolicy: Ignore, reinvocationPolicy: Never,
+			mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{}"}}], matchConditions: [{name: mine, expression: "true"}], ` + secretsOnly + `}}`,
+		"mutatingadmissionpolicybindings": `{apiVersion: admissionregistration.k8s.io/v1, kind: MutatingAdmissionPolicyBinding, metadata: {name: every}, spec: {policyName: other}}`,
+		"validatingwebhookconfigurations": `{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingWebhookConfiguration, metadata: {name: every},
+			webhooks: [{name: a.example.com, admissionReviewVersions: [v1], sideEffects: None, clientConfig: {url: "https://a.example.com"}}]}`,
+		"mutatingwebhookconfigurations": `{apiVersion: admissionregistration.k8s.io/v1, kind: MutatingWebhookConfiguration, metadata: {name: every},
+			webhooks: [{name: a.example.com, admissionReviewVersions: [v1], sideEffects: None, clientConfig: {url: "https://a.example.com"}}]}`,
 	}
 	for resource, text := range objects {
 		f.hub.create(t, resource, text)
@@ -97,10 +110,47 @@ func (f *fixture) testEveryKind(t *testing.T) {
 	if len(got.GetFinalizers()) != 0 {
 		t.Errorf("the copy has the finalizers %v of its source", got.GetFinalizers())
 	}
+	f.testUserPolicies(t)
 	unlabelled := f.hub.create(t, "propagationpolicies", `{apiVersion: policy.karmada.io/v1alpha1, kind: PropagationPolicy, metadata: {name: held-back, namespace: every}, spec: {resourceSelectors: [{apiVersion: v1, kind: ConfigMap}]}}`)
 	f.awaitCaughtUp(t, "cell-a", "propagationpolicies.policy.karmada.io", unlabelled.GetResourceVersion())
 	if f.cells[0].has(t, "propagationpolicies", "every", "held-back") {
 		t.Error("a policy was copied before it had an identity")
+	}
+}
+
+// testUserPolicies checks that the copies of policies do not apply to components, and that those which cannot be enforced are not copied.
+func (f *fixture) testUserPolicies(t *testing.T) {
+	t.Helper()
+	for _, kind := range userpolicy.Kinds() {
+		if got := f.cells[0].get(t, kind.Resource.Resource, "every"); !kind.Limited(got.Object) {
+			t.Errorf("the copy of a %s is not limited to users: %v", kind.Kind, got.Object)
+		}
+	}
+	withParameters := f.hub.create(t, "validatingadmissionpolicies", `{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, metadata: {name: with-parameters},
+		spec: {paramKind: {apiVersion: v1, kind: ConfigMap}, validations: [{expression: "false"}], `+secretsOnly+`}}`)
+	f.hub.create(t, "validatingadmissionpolicies", `{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, metadata: {name: some.cellplane.io}, spec: {validations: [{expression: "false"}], `+secretsOnly+`}}`)
+	f.cells[0].create(t, "validatingadmissionpolicies", `{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, metadata: {name: cellplane-fenced}, spec: {validations: [{expression: "false"}], `+secretsOnly+`}}`)
+	last := f.hub.create(t, "validatingadmissionpolicies", `{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, metadata: {name: last}, spec: {validations: [{expression: "false"}], `+secretsOnly+`}}`)
+	for _, cell := range f.cells {
+		f.awaitCopy(t, cell, "validatingadmissionpolicies", last)
+	}
+	f.awaitCaughtUp(t, "cell-a", "validatingadmissionpolicies.admissionregistration.k8s.io", last.GetResourceVersion())
+	for _, name := range []string{withParameters.GetName(), "some.cellplane.io"} {
+		if f.cells[0].has(t, "validatingadmissionpolicies", "", name) {
+			t.Errorf("%s was copied", name)
+		}
+	}
+	// What somebody changes in a cell is corrected, and what is deleted on the hub disappears.
+	f.cells[0].patch(t, "validatingadmissionpolicies", "", "last", `{"spec":{"validations":[{"expression":"true"}]}}`)
+	f.awaitCopy(t, f.cells[0], "validatingadmissionpolicies", last)
+	f.hub.delete(t, "validatingadmissionpolicies", "", "last")
+	for _, cell := range f.cells {
+		cell.awaitGone(t, "validatingadmissionpolicies", "", "last")
+	}
+	for _, obstacle := range f.replicator.Status()["cell-a"].Obstacles {
+		if strings.HasPrefix(obstacle.Object, "cellplane-") {
+			t.Errorf("the cell's own policy is reported: %+v", obstacle)
+		}
 	}
 }
 
@@ -253,6 +303,9 @@ func (f *fixture) testNamespaceEnds(t *testing.T) {
 	}
 	const template = `{apiVersion: v1, kind: ConfigMap, metadata: {name: template, namespace: ending}}`
 	f.cells[0].create(t, "configmaps", template)
+	for _, cell := range f.cells { // in every namespace, and nobody removes it
+		cell.create(t, "configmaps", strings.ReplaceAll(template, "template", "kube-root-ca.crt"))
+	}
 	f.hub.delete(t, "namespaces", "", "ending")
 	for _, cell := range f.cells {
 		testenv.Eventually(t, "the cell refuses new content", func(ctx context.Context) (bool, error) {

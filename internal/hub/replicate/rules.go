@@ -15,6 +15,7 @@ import (
 	"github.com/cellplane/cellplane/api/crds"
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	"github.com/cellplane/cellplane/internal/userpolicy"
 )
 
 // Rule defines how the objects of one resource are copied.
@@ -39,6 +40,8 @@ type Rule struct {
 	shared func(name string) bool
 	// ignored reports names that only an API server itself may write. Nil means none.
 	ignored func(name string) bool
+	// adjust changes what is copied. Nil means that objects are copied as they are.
+	adjust func(object map[string]any)
 	// wanted reports whether a cell should have a copy. Nil means that all cells should.
 	wanted func(h *hub, cell string, source *Source) bool
 	// needs are the resources that wanted reads, besides this one.
@@ -78,7 +81,7 @@ var (
 func Rules() []*Rule {
 	policy, config, apps := policyv1alpha1.GroupVersion, configv1alpha1.GroupVersion, appsv1alpha1.GroupVersion
 	own := cellplanev1alpha1.GroupVersion
-	return []*Rule{
+	rules := []*Rule{
 		{Resource: namespaces, Kind: "Namespace", Part: MetadataOnly, Urgent: true, InPlace: true, shared: isSystemNamespace},
 		{Resource: definitions, Kind: "CustomResourceDefinition", Urgent: true, InPlace: true, shared: isOwnDefinition},
 		{Resource: corev1.SchemeGroupVersion.WithResource("resourcequotas"), Kind: "ResourceQuota", Namespaced: true},
@@ -98,6 +101,21 @@ func Rules() []*Rule {
 		custom(Rule{Resource: apps.WithResource("workloadrebalancers"), Kind: "WorkloadRebalancer"}),
 		custom(Rule{Resource: own.WithResource("clusterprofiles"), Kind: "ClusterProfile"}),
 		custom(Rule{Resource: own.WithResource("schedulingprofiles"), Kind: "SchedulingProfile"}),
+	}
+	for _, kind := range userpolicy.Kinds() {
+		rules = append(rules, userPolicy(kind))
+	}
+	return rules
+}
+
+// userPolicy copies the admission policies and webhooks of users, limited to their requests. Those that cannot be enforced in a cell are left
+// out: gateways refuse them. The control plane's own are different on the hub and in the cells.
+func userPolicy(kind userpolicy.Kind) *Rule {
+	return &Rule{
+		Resource: kind.Resource, Kind: kind.Kind, Urgent: true,
+		ignored: userpolicy.Reserved,
+		adjust:  func(object map[string]any) { kind.Limit(object) },
+		wanted:  func(_ *hub, _ string, source *Source) bool { return kind.Check(source.Name, source.Body) == nil },
 	}
 }
 

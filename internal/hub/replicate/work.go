@@ -202,6 +202,9 @@ func (s *session) removeNamespace(ctx context.Context, state State, action Actio
 	if action == Retire {
 		return s.delete(ctx, state.Rule, have)
 	}
+	if err := s.removeRootCA(ctx, have.Name); err != nil {
+		return err
+	}
 	return s.finalize(ctx, have)
 }
 

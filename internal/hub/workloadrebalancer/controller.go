@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -95,22 +96,12 @@ func ignoreRaces(err error) error {
 // handle triggers every workload that was not triggered successfully before. The error is about workloads without a result,
 // which are retried.
 func (c *Controller) handle(ctx context.Context, rebalancer *appsv1alpha1.WorkloadRebalancer) (*appsv1alpha1.WorkloadRebalancerStatus, error) {
-	before := map[appsv1alpha1.ObjectReference]appsv1alpha1.ObservedWorkload{}
-	for _, observed := range rebalancer.Status.ObservedWorkloads {
-		before[observed.Workload] = observed
-	}
-	seen := map[appsv1alpha1.ObjectReference]bool{}
 	status := &appsv1alpha1.WorkloadRebalancerStatus{ObservedGeneration: rebalancer.Generation, FinishTime: rebalancer.Status.FinishTime}
 	var pending []error
-	for _, workload := range rebalancer.Spec.Workloads {
-		if seen[workload] {
-			continue
-		}
-		seen[workload] = true
-		observed := before[workload]
+	for _, observed := range observedOf(rebalancer) {
 		if observed.Result != appsv1alpha1.RebalanceSuccessful && !(observed.Result == appsv1alpha1.RebalanceFailed && rebalancer.Status.ObservedGeneration == rebalancer.Generation) {
 			var err error
-			if observed, err = c.trigger(ctx, workload, rebalancer.CreationTimestamp); err != nil {
+			if observed, err = c.trigger(ctx, observed.Workload, rebalancer.CreationTimestamp); err != nil {
 				pending = append(pending, err)
 				status.FinishTime = nil
 			}
@@ -124,6 +115,30 @@ func (c *Controller) handle(ctx context.Context, rebalancer *appsv1alpha1.Worklo
 		status.FinishTime = &metav1.Time{Time: c.now().Truncate(time.Second)}
 	}
 	return status, errors.Join(pending...)
+}
+
+// observedOf returns the workloads of a rebalancer with their last results, in the order of their references. A workload that is no longer listed stays
+// if it was triggered.
+func observedOf(rebalancer *appsv1alpha1.WorkloadRebalancer) []appsv1alpha1.ObservedWorkload {
+	var list []appsv1alpha1.ObservedWorkload
+	listed := func(workload appsv1alpha1.ObjectReference) bool {
+		return slices.ContainsFunc(list, func(o appsv1alpha1.ObservedWorkload) bool { return o.Workload == workload })
+	}
+	for _, observed := range rebalancer.Status.ObservedWorkloads {
+		if !listed(observed.Workload) && (observed.Result == appsv1alpha1.RebalanceSuccessful || slices.Contains(rebalancer.Spec.Workloads, observed.Workload)) {
+			list = append(list, observed)
+		}
+	}
+	for _, workload := range rebalancer.Spec.Workloads {
+		if !listed(workload) {
+			list = append(list, appsv1alpha1.ObservedWorkload{Workload: workload})
+		}
+	}
+	key := func(o *appsv1alpha1.ObservedWorkload) string {
+		return strings.Join([]string{o.Workload.APIVersion, o.Workload.Kind, o.Workload.Namespace, o.Workload.Name}, " ")
+	}
+	slices.SortFunc(list, func(a, b appsv1alpha1.ObservedWorkload) int { return strings.Compare(key(&a), key(&b)) })
+	return list
 }
 
 // trigger triggers the rescheduling of a workload.
