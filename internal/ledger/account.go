@@ -59,6 +59,10 @@ func modelOf(l *cellplanev1alpha1.ClusterLedger) *simulate.Model {
 		c := &l.StorageClasses[i]
 		m.AddStorageClass(simulate.StorageClass{Name: c.Name, Default: c.Default, Reach: &c.Reach})
 	}
+	for i := range l.Quotas {
+		q := &l.Quotas[i]
+		m.AddQuota(simulate.Quota{Namespace: q.Namespace, Scopes: q.Scopes, Left: q.Left})
+	}
 	return m
 }
 
@@ -79,4 +83,5 @@ func take(free *simulate.Model, r *cellplanev1alpha1.Reservation) {
 	for j := range r.Pods {
 		free.Take(r.Pods[j].Class, r.Requests, int64(r.Pods[j].Count))
 	}
+	free.UseQuota(r.Workload.Namespace, r.PriorityClass, r.Requests, outstanding(r))
 }

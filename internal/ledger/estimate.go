@@ -27,7 +27,7 @@ func Estimators(accounts func(cluster string) *Account, pod *simulate.Pod) (free
 			return simulate.Fit{}, false
 		}
 		if len(spec.Components) > 0 {
-			sets, known := account.Sets(spec.Components)
+			sets, known := account.Sets(spec.Resource.Namespace, spec.Components)
 			if !known {
 				return simulate.Fit{}, false
 			}
@@ -36,7 +36,7 @@ func Estimators(accounts func(cluster string) *Account, pod *simulate.Pod) (free
 		}
 		if !asked {
 			asked = true
-			pod, _ = simulate.FromRequirements(spec.ReplicaRequirements) // nil on an error: the general estimator is used
+			pod, _ = simulate.FromRequirements(spec.Resource.Namespace, spec.ReplicaRequirements) // nil on an error: the general estimator is used
 		}
 		if pod == nil {
 			return simulate.Fit{}, false
@@ -62,11 +62,11 @@ func Estimators(accounts func(cluster string) *Account, pod *simulate.Pod) (free
 // maxSets is the highest number of sets that is counted.
 const maxSets = 1024
 
-// Sets returns how many sets of all components fit. It returns false if a component's requirements are invalid.
-func (a *Account) Sets(components []workv1alpha2.Component) (sets int64, known bool) {
+// Sets returns how many sets of all components fit, for a workload of a namespace. It returns false if a component's requirements are invalid.
+func (a *Account) Sets(namespace string, components []workv1alpha2.Component) (sets int64, known bool) {
 	pods := make([]*simulate.Pod, len(components))
 	for i := range components {
-		pod, err := simulate.FromComponent(components[i].ReplicaRequirements)
+		pod, err := simulate.FromComponent(namespace, components[i].ReplicaRequirements)
 		if err != nil {
 			return 0, false
 		}
@@ -79,6 +79,7 @@ func (a *Account) Sets(components []workv1alpha2.Component) (sets int64, known b
 			for _, c := range left.Fit(pod).Classes {
 				here := min(missing, c.Replicas)
 				left.Take(c.Class, pod.Requests, here)
+				left.UseQuotaOf(pod, here)
 				missing -= here
 			}
 			if missing > 0 {

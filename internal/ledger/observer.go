@@ -163,7 +163,7 @@ func (k *Observer) refresh(ctx context.Context, cluster string, m *simulate.Mode
 	}
 	faults := append(dropInvalid(l), invalidNodes(l)...)
 	// Count pods before nodes: a pod that starts in between is then counted twice, never missed.
-	seen := &Observation{Classes: l.Classes, Volumes: l.Volumes, StorageClasses: l.StorageClasses, Holders: holders, Bound: boundOf(m, l)}
+	seen := &Observation{Classes: l.Classes, Volumes: l.Volumes, StorageClasses: l.StorageClasses, Quotas: quotasOf(m), Holders: holders, Pods: podsOf(m, l)}
 	version := m.Version()
 	if known == nil || len(faults) > 0 || k.changed(cluster, version, profile) {
 		seen.Classes, seen.Volumes, seen.StorageClasses = observe(m, profile), volumesOf(m), storageOf(m)
@@ -224,18 +224,27 @@ func (k *Observer) note(cluster string, version uint64, profile *cellplanev1alph
 	k.reported[cluster] = written{version: version, profile: profile, at: wrote}
 }
 
-// boundOf counts the running pods of workloads with reservations.
-func boundOf(m *simulate.Model, l *cellplanev1alpha1.ClusterLedger) map[cellplanev1alpha1.WorkloadReference]int32 {
+// podsOf counts the pods of workloads with reservations.
+func podsOf(m *simulate.Model, l *cellplanev1alpha1.ClusterLedger) map[cellplanev1alpha1.WorkloadReference]simulate.PodCount {
 	workloads := make([]simulate.Workload, len(l.Reservations))
 	for i := range l.Reservations {
 		w := &l.Reservations[i].Workload
 		workloads[i] = simulate.Workload{Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}
 	}
-	bound := map[cellplanev1alpha1.WorkloadReference]int32{}
-	for w, count := range m.BoundAll(workloads) {
-		bound[cellplanev1alpha1.WorkloadReference{Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}] = count
+	pods := map[cellplanev1alpha1.WorkloadReference]simulate.PodCount{}
+	for w, count := range m.CountPods(workloads) {
+		pods[cellplanev1alpha1.WorkloadReference{Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}] = count
 	}
-	return bound
+	return pods
+}
+
+// quotasOf returns what quotas leave to pods.
+func quotasOf(m *simulate.Model) []cellplanev1alpha1.LedgerQuota {
+	var quotas []cellplanev1alpha1.LedgerQuota
+	for _, q := range m.SummarizeQuotas() {
+		quotas = append(quotas, cellplanev1alpha1.LedgerQuota{Namespace: q.Namespace, Scopes: q.Scopes, Left: q.Left})
+	}
+	return quotas
 }
 
 // volumesOf returns the volumes that not all nodes can reach.

@@ -64,13 +64,14 @@ func add(l *cellplanev1alpha1.ClusterLedger, free *simulate.Model, claim *Claim,
 	}
 	r := &l.Reservations[at]
 	r.Holder, r.Total, r.Expires = t.holder, claim.Total, metav1.NewTime(t.expires)
-	r.Requests = larger(r.Requests, claim.Pod.Requests)
+	r.Requests, r.PriorityClass = larger(r.Requests, claim.Pod.Requests), claim.Pod.PriorityClass()
 	// Existing nodes come first: it is unknown when others are added.
 	slices.SortStableFunc(fit.Classes, func(a, b simulate.ClassFit) int { return cmp.Compare(asInt(a.Potential), asInt(b.Potential)) })
 	for _, c := range fit.Classes {
 		here := min(missing, c.Replicas)
 		expect(r, c.Class, int32(here))
 		free.Take(c.Class, claim.Pod.Requests, here)
+		free.UseQuota(r.Workload.Namespace, r.PriorityClass, claim.Pod.Requests, here)
 		missing -= here
 	}
 	return nil
@@ -107,8 +108,10 @@ type Observation struct {
 	Volumes []cellplanev1alpha1.LedgerVolumes
 	// StorageClasses are those whose volumes not all nodes can reach.
 	StorageClasses []cellplanev1alpha1.LedgerStorageClass
-	// Bound is the number of pods with a node, by workload. Missing workloads are unknown.
-	Bound map[cellplanev1alpha1.WorkloadReference]int32
+	// Quotas are what the quotas of namespaces leave to pods.
+	Quotas []cellplanev1alpha1.LedgerQuota
+	// Pods are the pods of workloads. Missing workloads are unknown.
+	Pods map[cellplanev1alpha1.WorkloadReference]simulate.PodCount
 	// Holders are all that may make reservations.
 	Holders []string
 }
@@ -118,26 +121,41 @@ type Observation struct {
 func Refresh(l *cellplanev1alpha1.ClusterLedger, seen *Observation, now time.Time) bool {
 	before := l.DeepCopy()
 	l.Holders = seen.Holders
-	if !equality.Semantic.DeepEqual(l.Classes, seen.Classes) || !equality.Semantic.DeepEqual(l.Volumes, seen.Volumes) || !equality.Semantic.DeepEqual(l.StorageClasses, seen.StorageClasses) {
-		l.Classes, l.Volumes, l.StorageClasses = seen.Classes, seen.Volumes, seen.StorageClasses
-		l.Revision++
-		l.ObservedAt = metav1.NewTime(now)
-	}
 	for i := range l.Reservations {
 		r := &l.Reservations[i]
-		bound, known := seen.Bound[r.Workload]
+		pods, known := seen.Pods[r.Workload]
 		switch {
 		case !now.Before(r.Expires.Time):
 			lower(r, 0)
 		case known && r.Component == "":
-			lower(r, int64(max(0, r.Total-bound)))
+			lower(r, int64(max(0, r.Total-pods.Bound)))
 		}
 	}
 	dropEmpty(l)
-	if l.Revision != before.Revision {
+	quotas := withoutWaiting(seen.Quotas, l.Reservations, seen.Pods)
+	nodesChanged := !equality.Semantic.DeepEqual(l.Classes, seen.Classes) || !equality.Semantic.DeepEqual(l.Volumes, seen.Volumes) || !equality.Semantic.DeepEqual(l.StorageClasses, seen.StorageClasses)
+	if nodesChanged || !equality.Semantic.DeepEqual(l.Quotas, quotas) {
+		l.Classes, l.Volumes, l.StorageClasses, l.Quotas = seen.Classes, seen.Volumes, seen.StorageClasses, quotas
+		l.Revision++
+		l.ObservedAt = metav1.NewTime(now)
+	}
+	if nodesChanged {
 		reassign(l)
 	}
 	return !equality.Semantic.DeepEqual(before, l)
+}
+
+// withoutWaiting returns quotas without what pods use that exist, have no node yet and have a reservation: the reservation counts.
+func withoutWaiting(quotas []cellplanev1alpha1.LedgerQuota, reservations []cellplanev1alpha1.Reservation, pods map[cellplanev1alpha1.WorkloadReference]simulate.PodCount) []cellplanev1alpha1.LedgerQuota {
+	if len(quotas) == 0 || len(reservations) == 0 {
+		return quotas
+	}
+	m := modelOf(&cellplanev1alpha1.ClusterLedger{Quotas: quotas})
+	for i := range reservations {
+		r := &reservations[i]
+		m.UseQuota(r.Workload.Namespace, r.PriorityClass, r.Requests, -min(outstanding(r), int64(pods[r.Workload].Waiting)))
+	}
+	return quotasOf(m)
 }
 
 // reassign moves reservations whose class of nodes is gone to other classes, for example when a potential node was

@@ -41,12 +41,14 @@ func workload(name string) cellplanev1alpha1.WorkloadReference {
 type member struct {
 	model    *simulate.Model
 	capacity int
+	quota    int            // of pods; 0 is none
 	running  map[string]int // by workload
+	waiting  map[string][]*corev1.Pod
 	serial   int
 }
 
 func newMember(nodes, each int) *member {
-	m := &member{model: simulate.NewModel(), running: map[string]int{}}
+	m := &member{model: simulate.NewModel(), running: map[string]int{}, waiting: map[string][]*corev1.Pod{}}
 	var all []*corev1.Node
 	for i := range nodes {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}}
@@ -72,25 +74,57 @@ func (m *member) run(name string) bool {
 	return false
 }
 
+// limit sets the quota.
+func (m *member) limit(pods int) {
+	m.quota, m.capacity = pods, min(m.capacity, pods)
+	m.charge()
+}
+
+// charge updates the status of the quota.
+func (m *member) charge() {
+	if m.quota == 0 {
+		return
+	}
+	count := func(n int) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(int64(n), resource.DecimalSI)}
+	}
+	m.model.SetQuota(&corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pods"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: count(m.quota)}, Status: corev1.ResourceQuotaStatus{Used: count(m.serial)},
+	})
+}
+
 // start puts a pod on a node with capacity.
 func (m *member) start(name string) {
 	node := m.roomy()
+	if len(m.waiting[name]) == 0 {
+		m.create(name)
+	}
+	p := m.waiting[name][0].DeepCopy()
+	m.waiting[name] = m.waiting[name][1:]
+	p.Spec.NodeName = node
+	m.model.SetPod(p)
+	m.running[name]++
+}
+
+// create creates a pod, which waits for a node.
+func (m *member) create(name string) {
 	m.serial++
 	controller := true
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: fmt.Sprint(name, m.serial), UID: types.UID(fmt.Sprint(m.serial)),
 		OwnerReferences: []metav1.OwnerReference{{Kind: "StatefulSet", Name: name, Controller: &controller}},
 	}}
-	p.Spec.NodeName = node
 	p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}}}
 	m.model.SetPod(p)
-	m.running[name]++
+	m.waiting[name] = append(m.waiting[name], p)
+	m.charge()
 }
 
 func (m *member) roomy() string {
 	for i := 0; ; i++ {
 		name := fmt.Sprint("n", i)
-		probe, err := simulate.FromTemplate("default", &corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+		probe, err := simulate.FromTemplate("without-a-quota", &corev1.PodTemplateSpec{Spec: corev1.PodSpec{
 			NodeSelector: map[string]string{corev1.LabelHostname: name},
 			Containers:   []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}}},
 		}})
@@ -104,21 +138,24 @@ func (m *member) roomy() string {
 }
 
 func (m *member) observe(l *cellplanev1alpha1.ClusterLedger) *Observation {
-	bound := boundOf(m.model, l)
-	return &Observation{Bound: bound, Classes: observe(m.model, nil), Holders: []string{"a", "b"}}
+	pods := podsOf(m.model, l)
+	return &Observation{Pods: pods, Quotas: quotasOf(m.model), Classes: observe(m.model, nil), Holders: []string{"a", "b"}}
 }
 
-// TestNeverOversold mixes claims, starting pods and observations in random order. Every reserved pod must be able
-// to run, and no capacity may be lost.
+// TestNeverOversold mixes claims, starting pods and observations in random order, with and without a quota. Every reserved pod must be
+// able to run, and no capacity may be lost.
 func TestNeverOversold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newMember(rapid.IntRange(1, 4).Draw(t, "nodes"), rapid.IntRange(1, 5).Draw(t, "each"))
+		if quota := rapid.IntRange(0, 12).Draw(t, "quota"); quota > 0 {
+			m.limit(quota)
+		}
 		l := &cellplanev1alpha1.ClusterLedger{ObjectMeta: metav1.ObjectMeta{Name: "member"}}
 		Refresh(l, m.observe(l), start)
 		decided, pod, now := map[string]int{}, onePod(t), start
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			name := fmt.Sprint("w", rapid.IntRange(0, 3).Draw(t, "workload"))
-			switch rapid.IntRange(0, 2).Draw(t, "step") {
+			switch rapid.IntRange(0, 3).Draw(t, "step") {
 			case 0: // a scheduler makes a reservation
 				more := rapid.IntRange(1, 6).Draw(t, "more")
 				base := Open(l, nil, now)
@@ -137,6 +174,10 @@ func TestNeverOversold(t *testing.T) {
 				}
 			case 2: // the observer observes the cluster
 				Refresh(l, m.observe(l), now)
+			case 3: // a reserved pod is created
+				if m.running[name]+len(m.waiting[name]) < decided[name] {
+					m.create(name)
+				}
 			}
 			sum := 0
 			for _, count := range decided {
@@ -240,7 +281,7 @@ func TestGrowth(t *testing.T) {
 	}}}
 	l := &cellplanev1alpha1.ClusterLedger{}
 	seen := func() *Observation {
-		return &Observation{Bound: boundOf(m.model, l), Classes: observe(m.model, profile)}
+		return &Observation{Pods: podsOf(m.model, l), Classes: observe(m.model, profile)}
 	}
 	Refresh(l, seen(), start)
 	if fit := Open(l, nil, start).Capacity(pod); fit.Replicas != 2 || fit.Growth != 8 {

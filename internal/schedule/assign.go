@@ -142,7 +142,7 @@ func (c *cycle) grow(steps [][]*candidate, missing int64, free func(*candidate) 
 	var waiting *candidate
 	if pending > 0 {
 		if waiting = c.pendingCluster(steps); waiting == nil {
-			return unschedulable("clusters have capacity for %d of %d more replicas", total, missing)
+			return unschedulable("Clusters available replicas %d are not enough to schedule. %d more are needed.", total, missing)
 		}
 	}
 	missing -= pending

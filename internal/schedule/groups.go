@@ -54,11 +54,11 @@ func (s *groupSearch) level(i int, scope []*candidate) ([]*candidate, *Failure) 
 	f := &s.c.spread.fields[i]
 	groups := s.groups(f, scope)
 	if len(groups) < f.least {
-		return nil, unschedulable("spreadConstraints require %d %s, but only %d are eligible", f.least, f.what, len(groups))
+		return nil, impossible("the number of feasible %s is less than spreadConstraint.MinGroups: %d of %d", f.feasible(), len(groups), f.least)
 	}
 	most := min(f.most, s.c.spread.cluster.most, len(groups))
 	if f.least > most {
-		return nil, unschedulable("spreadConstraints require at least %d %s, but allow only %d groups or clusters", f.least, f.what, most)
+		return nil, impossible("spreadConstraints require at least %d %s, but allow only %d", f.least, f.what, most)
 	}
 	var failure *Failure
 	for least := f.least; least <= most && s.tries > 0; s.tries-- {
@@ -76,9 +76,9 @@ func (s *groupSearch) level(i int, scope []*candidate) ([]*candidate, *Failure) 
 	switch {
 	case failure != nil:
 	case s.tries == 0:
-		failure = unschedulable("found no clusters that satisfy all spreadConstraints in %d tries", maxTries)
+		failure = impossible("found no clusters that satisfy all spreadConstraints in %d tries", maxTries)
 	default:
-		failure = unschedulable("spreadConstraints require %d clusters in at most %d %s, which have fewer", s.c.spread.cluster.least, most, f.what)
+		failure = impossible("the number of clusters is less than the cluster spreadConstraint.MinGroups: at most %d %s have fewer than %d", most, f.what, s.c.spread.cluster.least)
 	}
 	return nil, failure
 }
@@ -167,13 +167,13 @@ func (s *groupSearch) finish(scope []*candidate) ([]*candidate, *Failure) {
 	}
 	if !covered.enough() {
 		if chosen = s.search(scope); chosen == nil {
-			return nil, unschedulable("spreadConstraints cannot be satisfied together: %s", covered.lacking())
+			return nil, impossible("spreadConstraints cannot be satisfied together: %s", covered.lacking())
 		}
 		others = slices.DeleteFunc(slices.Clone(scope), func(at *candidate) bool { return slices.Contains(chosen, at) })
 	}
 	chosen = append(chosen, others[:min(len(others), limits.most-len(chosen))]...)
 	if len(chosen) < limits.least {
-		return nil, unschedulable("spreadConstraints require %d clusters, but the selected groups have %d", limits.least, len(chosen))
+		return nil, impossible("the number of clusters is less than the cluster spreadConstraint.MinGroups: %d of %d", len(chosen), limits.least)
 	}
 	return chosen, nil
 }

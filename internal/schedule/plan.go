@@ -182,6 +182,12 @@ func merge(terms []term, failures []*Failure) *Failure {
 	return &Failure{Reason: failures[0].Reason, Message: strings.Join(parts, "; ") + "."}
 }
 
+// impossible is the failure of spread constraints. Its reason and wording are Karmada's.
+func impossible(format string, args ...any) *Failure {
+	return &Failure{Reason: names.ReasonSchedulerError, Message: fmt.Sprintf(format, args...)}
+}
+
+// unschedulable means that capacity is missing, or that the placement is contradictory.
 func unschedulable(format string, args ...any) *Failure {
 	return &Failure{Reason: names.ReasonUnschedulable, Message: fmt.Sprintf(format, args...)}
 }

@@ -136,12 +136,19 @@ func (w *scenario) checkSums(t *rapid.T, result Result) {
 	}
 }
 
-// checkSpread counts the groups of the selected clusters.
+// checkSpread counts the groups of the selected clusters. There may be as many clusters as other constraints need groups.
 func (w *scenario) checkSpread(t *rapid.T, result Result) {
 	if strategyOf(w.request.Spec.Placement) == static {
 		return
 	}
-	for _, constraint := range w.request.Spec.Placement.SpreadConstraints {
+	constraints := w.request.Spec.Placement.SpreadConstraints
+	for _, constraint := range constraints {
+		most := constraint.MaxGroups
+		if constraint.SpreadByField == "cluster" && most > 0 {
+			for _, other := range constraints {
+				most = max(most, other.MinGroups)
+			}
+		}
 		groups := map[string]bool{}
 		for i, verdict := range result.Attempts[0].Clusters {
 			if !verdict.Selected {
@@ -163,7 +170,7 @@ func (w *scenario) checkSpread(t *rapid.T, result Result) {
 				groups[cluster.Name] = true
 			}
 		}
-		if len(groups) < max(1, constraint.MinGroups) || constraint.MaxGroups > 0 && len(groups) > constraint.MaxGroups {
+		if len(groups) < max(1, constraint.MinGroups) || most > 0 && len(groups) > most {
 			t.Fatalf("%+v: %v", constraint, groups)
 		}
 	}

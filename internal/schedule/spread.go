@@ -29,6 +29,14 @@ type field struct {
 	keys    func(*member) []string
 }
 
+// feasible names the groups as Karmada does in its messages.
+func (f *field) feasible() string {
+	if f.what == "regions" {
+		return "region"
+	}
+	return f.what
+}
+
 func newSpread(constraints []policyv1alpha1.SpreadConstraint) spread {
 	s := spread{given: len(constraints) > 0, cluster: bounds{1, math.MaxInt}}
 	for i := range constraints {
@@ -48,6 +56,11 @@ func newSpread(constraints []policyv1alpha1.SpreadConstraint) spread {
 		}
 		grouping.bounds = limits
 		s.fields = append(s.fields, grouping)
+	}
+	if s.cluster.least <= s.cluster.most {
+		for i := range s.fields { // groups come first: each has a cluster
+			s.cluster.most = max(s.cluster.most, s.fields[i].least)
+		}
 	}
 	slices.SortStableFunc(s.fields, func(a, b field) int { return cmp.Compare(a.order, b.order) })
 	return s
@@ -89,10 +102,10 @@ func (c *cycle) selectClusters(eligible []*candidate) ([]*candidate, *Failure) {
 		return eligible, nil
 	}
 	if limits := c.spread.cluster; limits.least > limits.most {
-		return nil, unschedulable("spreadConstraints require at least %d and at most %d clusters", limits.least, limits.most)
+		return nil, impossible("spreadConstraints require at least %d and at most %d clusters", limits.least, limits.most)
 	}
 	if len(eligible) < c.spread.cluster.least {
-		return nil, unschedulable("spreadConstraints require %d clusters, but only %d are eligible", c.spread.cluster.least, len(eligible))
+		return nil, impossible("the number of feasible clusters is less than spreadConstraint.MinGroups: %d of %d", len(eligible), c.spread.cluster.least)
 	}
 	c.estimate(eligible)
 	rank(eligible)
@@ -129,7 +142,7 @@ func (c *cycle) selectByCapacity(ranked []*candidate) ([]*candidate, *Failure) {
 		chosen[last], *largest = *largest, chosen[last]
 	}
 	if total < wanted {
-		return nil, unschedulable("the %d clusters that the spread constraints allow have capacity for %d of %d replicas", count, total, wanted)
+		return nil, impossible("no enough resource when selecting %d clusters: available replicas %d of %d", count, total, wanted)
 	}
 	return chosen, nil
 }

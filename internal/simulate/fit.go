@@ -26,10 +26,14 @@ type ClassFit struct {
 // Total returns Replicas plus Growth.
 func (f Fit) Total() int64 { return f.Replicas + f.Growth }
 
-// Fit simulates placing a pod repeatedly until no node takes it.
+// Fit simulates placing a pod repeatedly until no node takes it, or the quotas of its namespace are used up.
 func (m *Model) Fit(p *Pod) Fit {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
+	return m.fit(p).limit(m.quotaFor(p))
+}
+
+func (m *Model) fit(p *Pod) Fit {
 	if p.numbered() {
 		return m.fitNumbered(p)
 	}

@@ -24,7 +24,11 @@ type Model struct {
 	volumes    map[string]volume // by namespace/claim
 	bound      map[string]string // volume → namespace/claim
 	storage    map[string]storageClass
-	unassigned amounts // used by pods without a node
+	quotas     map[string][]quota // by namespace
+	unassigned amounts            // used by pods without a node
+
+	// quotasShared means that a clone uses the map of quotas too.
+	quotasShared bool
 
 	nodesKnown, podsKnown bool
 }

@@ -275,8 +275,8 @@ func TestWorkloadOf(t *testing.T) {
 		pending := p.DeepCopy()
 		pending.UID, pending.Spec.NodeName = "2", ""
 		m.SetPod(pending)
-		if bound := m.Bound(test.want); bound != 1 {
-			t.Errorf("%v: %d pods with a node, want 1", test.want, bound)
+		if count := m.CountPods([]Workload{test.want})[test.want]; count != (PodCount{Bound: 1, Waiting: 1}) {
+			t.Errorf("%v: %+v, want one pod with a node and one that waits", test.want, count)
 		}
 	}
 }

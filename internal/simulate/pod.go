@@ -28,11 +28,12 @@ type Pod struct {
 	// Requests of each replica.
 	Requests corev1.ResourceList
 
-	namespace   string
-	labels      map[string]string
-	requests    amounts
-	affinity    nodeaffinity.RequiredNodeAffinity
-	tolerations []corev1.Toleration
+	namespace     string
+	priorityClass string
+	labels        map[string]string
+	requests      amounts
+	affinity      nodeaffinity.RequiredNodeAffinity
+	tolerations   []corev1.Toleration
 	// named means that the pod selects nodes by name, so that rules must be evaluated per node.
 	named    bool
 	ports    []hostPort
@@ -102,25 +103,24 @@ func FromStatefulSet(namespace string, set *appsv1.StatefulSet) (*Pod, error) {
 	return p.Ordinals(0, p.most), nil
 }
 
-// FromRequirements compiles a pod from the requirements in a binding; nil means no requests.
-func FromRequirements(requirements *workv1alpha2.ReplicaRequirements) (*Pod, error) {
-	pod := &corev1.Pod{}
+// FromRequirements compiles a pod of a namespace from the requirements in a binding; nil means no requests.
+func FromRequirements(namespace string, requirements *workv1alpha2.ReplicaRequirements) (*Pod, error) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}
 	if requirements == nil {
 		return compilePod(pod)
 	}
-	pod.Namespace = requirements.Namespace
 	pod.Spec.PriorityClassName = requirements.PriorityClassName
 	pod.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: requirements.ResourceRequest}}}
 	claimNode(&pod.Spec, requirements.NodeClaim)
 	return compilePod(pod)
 }
 
-// FromComponent compiles a pod from the requirements of a component.
-func FromComponent(requirements *workv1alpha2.ComponentReplicaRequirements) (*Pod, error) {
+// FromComponent compiles a pod of a namespace from the requirements of a component.
+func FromComponent(namespace string, requirements *workv1alpha2.ComponentReplicaRequirements) (*Pod, error) {
 	if requirements == nil {
-		return FromRequirements(nil)
+		return FromRequirements(namespace, nil)
 	}
-	return FromRequirements(&workv1alpha2.ReplicaRequirements{
+	return FromRequirements(namespace, &workv1alpha2.ReplicaRequirements{
 		NodeClaim: requirements.NodeClaim, ResourceRequest: requirements.ResourceRequest, PriorityClassName: requirements.PriorityClassName,
 	})
 }
@@ -139,7 +139,7 @@ func claimNode(spec *corev1.PodSpec, claim *workv1alpha2.NodeClaim) {
 func compilePod(pod *corev1.Pod, own ...ownClaim) (*Pod, error) {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	p := &Pod{
-		Requests: requests, namespace: pod.Namespace, labels: pod.Labels,
+		Requests: requests, namespace: pod.Namespace, priorityClass: pod.Spec.PriorityClassName, labels: pod.Labels,
 		requests: amountsOf(requests).plusPod(), affinity: nodeaffinity.GetRequiredNodeAffinity(pod), tolerations: pod.Spec.Tolerations,
 		named: selectsNames(&pod.Spec), ports: hostPortsOf(&pod.Spec), priority: schedulinghelper.PodPriority(pod),
 		preempts: pod.Spec.PreemptionPolicy == nil || *pod.Spec.PreemptionPolicy != corev1.PreemptNever,
@@ -177,7 +177,7 @@ func keyOf(pod *corev1.Pod, p *Pod) (uint64, error) {
 	}
 	text, err := json.Marshal([]any{
 		pod.Namespace, pod.Labels, p.Requests, spec.NodeSelector, spec.Affinity, spec.Tolerations, spec.TopologySpreadConstraints,
-		p.ports, p.claims, own, spec.Priority, spec.PreemptionPolicy,
+		p.ports, p.claims, own, spec.Priority, spec.PreemptionPolicy, spec.PriorityClassName,
 	})
 	if err != nil {
 		return 0, fmt.Errorf("hashing a pod: %w", err)

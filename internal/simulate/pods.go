@@ -185,29 +185,34 @@ func WorkloadOf(pod *corev1.Pod) Workload {
 	return w
 }
 
-// Bound returns the number of a workload's pods with a node.
-func (m *Model) Bound(w Workload) int32 { return m.BoundAll([]Workload{w})[w] }
+// PodCount is the number of pods of a workload with a node, and of those that wait for one.
+type PodCount struct{ Bound, Waiting int32 }
 
-// BoundAll returns the number of pods with a node for several workloads.
-func (m *Model) BoundAll(workloads []Workload) map[Workload]int32 {
-	bound := make(map[Workload]int32, len(workloads))
+// CountPods counts the pods of workloads.
+func (m *Model) CountPods(workloads []Workload) map[Workload]PodCount {
+	counts := make(map[Workload]PodCount, len(workloads))
 	for _, w := range workloads {
-		bound[w] = 0
+		counts[w] = PodCount{}
 	}
-	if len(bound) == 0 {
-		return bound
+	if len(counts) == 0 {
+		return counts
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	for _, s := range m.shapes {
-		if _, wanted := bound[s.workload]; !wanted {
+		count, wanted := counts[s.workload]
+		if !wanted {
 			continue
 		}
-		for _, count := range s.where {
-			bound[s.workload] += count
+		bound := int32(0)
+		for _, here := range s.where {
+			bound += here
 		}
+		count.Bound += bound
+		count.Waiting += int32(s.total) - bound
+		counts[s.workload] = count
 	}
-	return bound
+	return counts
 }
 
 // LeanPod returns a copy of a pod with only the fields that a Model reads. Its requests are merged into one

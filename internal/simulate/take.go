@@ -72,7 +72,7 @@ func (m *Model) CapacityIn(className string, requests corev1.ResourceList) int64
 	return total
 }
 
-// Share keeps every n-th node, beginning with the given one of the first n. Holders with different shares cannot
+// Share keeps every n-th node, beginning with the given one of the first n, and the n-th part of quotas. Holders with different shares cannot
 // use the same nodes.
 func (m *Model) Share(first, n int) {
 	m.mu.Lock()
@@ -82,6 +82,7 @@ func (m *Model) Share(first, n int) {
 			m.nodes[at].class = noClass
 		}
 	}
+	m.shareQuotas(n)
 	m.version++
 }
 
@@ -104,5 +105,6 @@ func (m *Model) clone() *Model {
 	return &Model{
 		version: m.version, classIndex: m.classIndex, nodeIndex: m.nodeIndex, shapes: m.shapes, pods: m.pods, volumes: m.volumes, bound: m.bound, storage: m.storage,
 		classes: append([]class(nil), m.classes...), nodes: append([]node(nil), m.nodes...),
+		quotas: m.quotas, quotasShared: true,
 	}
 }

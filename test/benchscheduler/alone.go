@@ -47,7 +47,7 @@ func (c *measuredCell) alone(ctx context.Context, o *options, out io.Writer) err
 	if err != nil {
 		return err
 	}
-	plan := scheduler.New(view, events.NewRecorder(ctx, client), scheduler.Options{Ledger: store})
+	plan := scheduler.New(view, events.NewRecorder(ctx, client, events.SuccessesSome), scheduler.Options{Ledger: store})
 	var running errgroup.Group
 	defer func() { cancel(); _ = running.Wait() }()
 	running.Go(func() error { store.Run(ctx); return nil })

@@ -147,7 +147,7 @@ func (w *world) decide(p placement, duration time.Duration) (figures, error) {
 
 // plan decides as an engine does, including the per-binding preparation.
 func (w *world) plan(p placement, spec *workv1alpha2.ResourceBindingSpec, i int) error {
-	pod, err := simulate.FromRequirements(spec.ReplicaRequirements)
+	pod, err := simulate.FromRequirements(spec.Resource.Namespace, spec.ReplicaRequirements)
 	if err != nil {
 		return err
 	}
