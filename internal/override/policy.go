@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	"github.com/cellplane/cellplane/internal/affinity"
 )
@@ -32,6 +33,7 @@ type Policy struct {
 	selectors         []selector
 	selectsEverything bool
 	rules             []rule
+	mayChangeRights   bool // an administrator permits it to change what objects grant
 	err               error
 }
 
@@ -57,7 +59,9 @@ func Compile(policy *policyv1alpha1.OverridePolicy) *Policy {
 
 // CompileCluster compiles a ClusterOverridePolicy.
 func CompileCluster(policy *policyv1alpha1.ClusterOverridePolicy) *Policy {
-	return compile(Reference{Name: policy.Name}, &policy.Spec)
+	compiled := compile(Reference{Name: policy.Name}, &policy.Spec)
+	compiled.mayChangeRights = policy.Annotations[names.MayChangeRightsAnnotation] == "true"
+	return compiled
 }
 
 // Err returns why the policy cannot be applied, or nil. Objects it selects fail with this error.

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/rights"
 )
 
 // Set has compiled policies, indexed by what they select. It is immutable and safe for concurrent use. A nil Set
@@ -38,6 +40,9 @@ func NewSet(policies ...*Policy) *Set {
 // ClusterOverridePolicies are applied first, then the OverridePolicies of the object's namespace, which see the labels
 // set by the former. Within each, policies that select more narrowly are applied later and so win; otherwise they are
 // ordered by name. The rules of a policy are applied in their order.
+//
+// If an OverridePolicy fails for an object that grants rights, Apply returns the object without OverridePolicies together with
+// the error: its author must not be able to keep a Role in a member from being reduced.
 func (s *Set) Apply(obj *unstructured.Unstructured, cluster *clusterv1alpha1.Cluster) (*unstructured.Unstructured, Trace, error) {
 	if s == nil {
 		return obj, Trace{}, nil
@@ -49,11 +54,18 @@ func (s *Set) Apply(obj *unstructured.Unstructured, cluster *clusterv1alpha1.Clu
 	if obj.GetNamespace() == "" {
 		return result, Trace{clusterWide: clusterWide}, nil
 	}
-	result, namespaced, err := applyAll(obj, result, s.namespaced.selecting(result), cluster)
-	if err != nil {
+	grants := len(rights.Of(result)) > 0
+	if grants {
+		obj = result // applyAll leaves it as it is
+	}
+	overridden, namespaced, err := applyAll(obj, result, s.namespaced.selecting(result), cluster)
+	switch {
+	case err != nil && grants:
+		return result, Trace{clusterWide: clusterWide}, err
+	case err != nil:
 		return nil, Trace{}, err
 	}
-	return result, Trace{clusterWide: clusterWide, namespaced: namespaced}, nil
+	return overridden, Trace{clusterWide: clusterWide, namespaced: namespaced}, nil
 }
 
 // Selecting returns the policies that select the object, in any cluster, in the order they are applied.
@@ -90,13 +102,26 @@ func applyAll(original, current *unstructured.Unstructured, matches []match, clu
 			if current == original && len(rule.operations) > 0 {
 				current = original.DeepCopy()
 			}
-			if err := rule.apply(current, original); err != nil {
+			if err := match.policy.apply(rule, current, original); err != nil {
 				return nil, nil, fmt.Errorf("applying %s for cluster %s: %w", match.policy.reference, cluster.Name, err)
 			}
 			applied = append(applied, rule)
 		}
 	}
 	return current, applied, nil
+}
+
+// apply applies a rule. The rights that an object grants are compared before and after, unless the policy may change them.
+func (p *Policy) apply(r *rule, obj, original *unstructured.Unstructured) error {
+	before := rights.Of(obj)
+	if err := r.apply(obj, original); err != nil {
+		return err
+	}
+	if path, changed := rights.Of(obj).Changed(before); changed && !p.mayChangeRights {
+		return fmt.Errorf("%s changes %s, but an override must not change what a %s grants; an administrator can permit it with the annotation %s=true on a ClusterOverridePolicy",
+			r.where, path, obj.GetKind(), names.MayChangeRightsAnnotation)
+	}
+	return nil
 }
 
 func (r *rule) apply(obj, original *unstructured.Unstructured) error {
@@ -143,7 +168,8 @@ type match struct {
 	err      error
 }
 
-// index finds policies by the four things a selector may name. A selector without namespace or name is\n// under the empty string, so that an object is found with at most four lookups.
+// index finds policies by the four things a selector may name. A selector without namespace or name is
+// under the empty string, so that an object is found with at most four lookups.
 type index struct {
 	selectors  map[selectorKey][]indexed
 	everything map[string][]*Policy // by namespace of the policy

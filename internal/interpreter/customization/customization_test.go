@@ -115,7 +115,8 @@ end`,
 	unchanged := fixture.Frozen(t, obj)
 
 	replicas, requirements, err := set.Replicas(ctx, obj)
-	if err != nil || replicas != 3 || requirements.ResourceRequest.Cpu().String() != "500m" || requirements.NodeClaim.NodeSelector["disk"] != "ssd" {
+	if err != nil || replicas != 3 || requirements.ResourceRequest.Cpu().String() != "500m" || requirements.NodeClaim.NodeSelector["disk"] != "ssd" ||
+		requirements.Namespace != obj.GetNamespace() || requirements.Namespace == "" {
 		t.Errorf("replicas: %d, %+v, %v", replicas, requirements, err)
 	}
 	components, err := set.Components(ctx, obj)

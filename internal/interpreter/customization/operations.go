@@ -34,6 +34,9 @@ func (s *Set) Replicas(ctx context.Context, obj *unstructured.Unstructured) (int
 	if err := decodeRequirements(results[1], requirements); err != nil {
 		return 0, nil, unusable(name, err)
 	}
+	if requirements.Namespace == "" {
+		requirements.Namespace = obj.GetNamespace()
+	}
 	return replicas, requirements, nil
 }
 

@@ -119,8 +119,7 @@ func aggregateService(template *unstructured.Unstructured, items []workv1alpha2.
 	return kinds.Aggregate(mergeLoadBalancer)(template, items)
 }
 
-// mergeLoadBalancer lists the addresses of all members once each, in a fixed order. An address without a host name
-// gets the name of the cluster it leads to.
+// mergeLoadBalancer lists the addresses of all members once each, in a fixed order.
 func mergeLoadBalancer(_ *unstructured.Unstructured, status map[string]any, members []kinds.Member) error {
 	type entry struct {
 		key   string
@@ -133,9 +132,6 @@ func mergeLoadBalancer(_ *unstructured.Unstructured, status map[string]any, memb
 			return m.Failed(err)
 		}
 		for _, address := range list {
-			if host, _ := address["hostname"].(string); host == "" {
-				address["hostname"] = m.Cluster
-			}
 			key, err := json.Marshal([]any{address["ip"], address["hostname"], address})
 			if err != nil {
 				return m.Failed(err)

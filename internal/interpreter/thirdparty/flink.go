@@ -118,6 +118,11 @@ func flinkRequirements(obj *unstructured.Unstructured, field string) (*workv1alp
 			continue
 		}
 		if name == "memory" {
+			// As in Karmada, Kubernetes' notation comes first: 100m are milli-bytes, although Flink reads mebibytes.
+			if quantity, err := podspec.Quantity(value); err == nil {
+				requests[corev1.ResourceMemory] = quantity
+				continue
+			}
 			bytes, err := memory(value, "spec", field, "resource", name)
 			if err != nil {
 				return nil, err

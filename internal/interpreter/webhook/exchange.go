@@ -94,7 +94,8 @@ func check(answer []byte, request *configv1alpha1.ResourceInterpreterRequest) (*
 	if err := json.Unmarshal(answer, &reply); err != nil {
 		return nil, fmt.Errorf("decoding the response: %w", err)
 	}
-	if reply.APIVersion != configv1alpha1.GroupVersion.String() || reply.Kind != contextKind {
+	// Webhooks built with Karmada's SDK leave both out.
+	if typed := reply.APIVersion != "" || reply.Kind != ""; typed && (reply.APIVersion != configv1alpha1.GroupVersion.String() || reply.Kind != contextKind) {
 		return nil, fmt.Errorf("the response is a %q of %q, not a %s of %s", reply.Kind, reply.APIVersion, contextKind, configv1alpha1.GroupVersion)
 	}
 	response := reply.Response

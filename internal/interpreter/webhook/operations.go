@@ -21,6 +21,9 @@ func (s *Set) Replicas(ctx context.Context, obj *unstructured.Unstructured) (int
 	if response.Replicas == nil || *response.Replicas < 0 {
 		return 0, nil, h.incomplete("replicas")
 	}
+	if r := response.ReplicaRequirements; r != nil && r.Namespace == "" {
+		r.Namespace = obj.GetNamespace()
+	}
 	return *response.Replicas, response.ReplicaRequirements, nil
 }
 

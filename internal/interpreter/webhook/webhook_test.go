@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -134,7 +135,7 @@ func TestOperations(t *testing.T) {
 	}))
 	ctx, obj := context.Background(), fixture.Object(t, foo)
 	unchanged := fixture.Frozen(t, obj)
-	if n, r, err := set.Replicas(ctx, obj); n != 3 || err != nil || r.ResourceRequest.Cpu().String() != "2" {
+	if n, r, err := set.Replicas(ctx, obj); n != 3 || err != nil || r.ResourceRequest.Cpu().String() != "2" || r.Namespace != "ns" {
 		t.Errorf("replicas: %d, %v, %v", n, r, err)
 	}
 	if c, err := set.Components(ctx, obj); err != nil || len(c) != 1 || c[0].Name != "a" {
@@ -223,7 +224,10 @@ func TestBadAnswers(t *testing.T) {
 		"redirect": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "https://elsewhere.example/", http.StatusTemporaryRedirect)
 		}, "answered 307"},
-		"not JSON":     {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }, "decoding the response"},
+		"not JSON": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }, "decoding the response"},
+		"another version": {func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"apiVersion":"config.karmada.io/v2","kind":"ResourceInterpreterContext"}`)
+		}, `not a ResourceInterpreterContext`},
 		"another kind": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"kind":"Status"}`) }, `not a ResourceInterpreterContext`},
 		"no response": {func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, `{"apiVersion":"config.karmada.io/v1alpha1","kind":"ResourceInterpreterContext"}`)
@@ -249,6 +253,22 @@ func TestBadAnswers(t *testing.T) {
 				t.Fatalf("got %v, want %q", err, tc.want)
 			}
 		})
+	}
+}
+
+// TestUntypedAnswer checks that a webhook may leave out the type of its answer, as those built with Karmada's SDK do.
+func TestUntypedAnswer(t *testing.T) {
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		var message exchange
+		if err := json.NewDecoder(r.Body).Decode(&message); err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = fmt.Fprintf(w, `{"response":{"uid":%q,"successful":true,"healthy":true}}`, message.Request.UID)
+	})
+	healthy, err := newSet(t, server).Health(context.Background(), fixture.Object(t, foo))
+	if err != nil || healthy != workv1alpha2.ResourceHealthy {
+		t.Errorf("got %v, %v", healthy, err)
 	}
 }
 
