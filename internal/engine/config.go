@@ -9,6 +9,7 @@ import (
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/internal/engine/descheduler"
+	"github.com/cellplane/cellplane/internal/engine/events"
 	"github.com/cellplane/cellplane/internal/schedule"
 )
 
@@ -24,6 +25,8 @@ type Config struct {
 	LeaderElect bool
 	// Preemption lets policies take templates from others.
 	Preemption bool
+	// SuccessEvents is which events about successes are written; empty means some.
+	SuccessEvents events.Successes
 	// SkippedAPIs are groups, group/versions or group/version/kinds that are never propagated.
 	SkippedAPIs []string
 	// SkippedNamespaces are not created in members, in addition to those of the control plane. Only the hub's engine
@@ -44,6 +47,9 @@ type Config struct {
 	Plugins *schedule.Plugins
 	// EmptyWorkloads propagates workloads without replicas to chosen clusters that get none.
 	EmptyWorkloads bool
+	// MarkTargets lets propagated HorizontalPodAutoscalers own the replicas of their targets in the members. SyncReplicas writes the replicas that
+	// members own to the templates.
+	MarkTargets, SyncReplicas bool
 	// Descheduler moves replicas with unschedulable pods to clusters with free capacity; nil disables it.
 	Descheduler *descheduler.Options
 	// MetricsAddress is where /metrics, /healthz and /readyz are served, without TLS or authentication: it should be a

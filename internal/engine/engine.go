@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/cellplane/cellplane/internal/engine/autoscaled"
 	"github.com/cellplane/cellplane/internal/engine/binding"
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/dependencies"
@@ -20,6 +21,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/detector"
 	"github.com/cellplane/cellplane/internal/engine/events"
 	"github.com/cellplane/cellplane/internal/engine/execution"
+	"github.com/cellplane/cellplane/internal/engine/groups"
 	"github.com/cellplane/cellplane/internal/engine/namespaces"
 	"github.com/cellplane/cellplane/internal/engine/quota"
 	"github.com/cellplane/cellplane/internal/engine/scheduler"
@@ -35,6 +37,8 @@ const (
 	schedulerWorkers   = 128
 	quotaWorkers       = 2
 	deschedulerWorkers = 2
+	autoscaledWorkers  = 2
+	groupWorkers       = 2
 	bindingWorkers     = 8
 	statusWorkers      = 8
 	memberWorkers      = 8
@@ -74,7 +78,7 @@ func (c *Config) build(ctx context.Context) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{config: c, client: client, cell: state, ledgers: ledgers, recorder: events.NewRecorder(ctx, client), logger: klog.FromContext(ctx)}
+	e := &engine{config: c, client: client, cell: state, ledgers: ledgers, recorder: events.NewRecorder(ctx, client, c.SuccessEvents), logger: klog.FromContext(ctx)}
 	return e, e.buildStages()
 }
 
@@ -88,17 +92,18 @@ func (e *engine) buildStages() error {
 			return err
 		}
 	}
-	guard, err := c.quotas(state)
+	hub, err := c.hubClient()
 	if err != nil {
 		return err
 	}
+	quotas, grouped := quota.NewGuard(state, hub), groups.NewGuard(state, hub)
 	interpreter := interpreter.New(interpreter.Options{})
 	notify := &notifier{cell: state}
 
 	// Spec flows down.
 	scheduler := scheduler.New(state, recorder, scheduler.Options{
 		Ledger: e.ledgers, Profiles: c.Profiles, Plugins: c.Plugins, EmptyWorkloads: c.EmptyWorkloads,
-		Guards: []scheduler.Guard{guard}, Changed: notify.BindingChanged,
+		Guards: []scheduler.Guard{quotas, grouped}, Groups: grouped, Changed: notify.BindingChanged,
 	})
 	binding := binding.New(state, interpreter, recorder, notify.BindingChanged)
 	detector := detector.New(state, interpreter, scheduler, recorder, detector.Options{Preemption: c.Preemption, PermanentIDs: c.Hub}, binding.Enqueue)
@@ -108,7 +113,9 @@ func (e *engine) buildStages() error {
 	// Status flows up.
 	notify.workStatus = status.NewWorks(state, execution.Report, recorder)
 	notify.bindingStatus = status.NewBindings(state, interpreter, scheduler, execution.Report, binding.Problem, recorder)
-	notify.quota = quota.New(state, guard, scheduler, execution.Report, c.Hub)
+	notify.quota = quota.New(state, quotas, scheduler, execution.Report, c.Hub)
+
+	groups := groups.New(grouped, c.Hub, scheduler.RetryGroup)
 
 	watchInterpreter(state, interpreter, func(affected func(schema.GroupVersionKind) bool) {
 		execution.Reinterpret(affected)
@@ -121,6 +128,7 @@ func (e *engine) buildStages() error {
 		func(ctx context.Context) { scheduler.Run(ctx, schedulerWorkers) },
 		c.Failover.controllers(state, scheduler, recorder),
 		func(ctx context.Context) { notify.quota.Run(ctx, quotaWorkers) },
+		func(ctx context.Context) { groups.Run(ctx, groupWorkers) },
 		func(ctx context.Context) { binding.Run(ctx, bindingWorkers) },
 		execution.Run,
 		func(ctx context.Context) { notify.workStatus.Run(ctx, statusWorkers) },
@@ -130,6 +138,17 @@ func (e *engine) buildStages() error {
 	if c.Descheduler != nil {
 		descheduler := descheduler.New(state, scheduler, recorder, c.Descheduler.Complete(descheduler.InMembers(state, execution.Member)))
 		e.stages = append(e.stages, func(ctx context.Context) { descheduler.Run(ctx, deschedulerWorkers) })
+	}
+	if c.MarkTargets {
+		marker, err := autoscaled.NewMarker(state, c.Federation)
+		if err != nil {
+			return err
+		}
+		e.stages = append(e.stages, func(ctx context.Context) { marker.Run(ctx, autoscaledWorkers) })
+	}
+	if c.SyncReplicas {
+		syncer := autoscaled.NewSyncer(state)
+		e.stages = append(e.stages, func(ctx context.Context) { syncer.Run(ctx, autoscaledWorkers) })
 	}
 	if c.Hub {
 		namespaces := namespaces.New(state, binding.Overrides, c.SkippedNamespaces)

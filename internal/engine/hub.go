@@ -13,8 +13,6 @@ import (
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
-	"github.com/cellplane/cellplane/internal/engine/cell"
-	"github.com/cellplane/cellplane/internal/engine/quota"
 	"github.com/cellplane/cellplane/internal/ledger"
 )
 
@@ -58,28 +56,31 @@ func (c *Config) hubConfig() *rest.Config {
 	return hub
 }
 
-// quotas returns the guard of FederatedResourceQuotas. Without a connection to the hub, those of the cell are used.
-func (c *Config) quotas(state *cell.Cell) (*quota.Guard, error) {
+// hubClient returns a client for what engines record on the hub. Without a connection to the hub, it is in the cell.
+func (c *Config) hubClient() (client.Client, error) {
 	hub := c.hubConfig()
 	if hub == nil {
 		hub = rest.CopyConfig(c.Config)
 		hub.QPS = -1
 	}
 	scheme := runtime.NewScheme()
-	if err := policyv1alpha1.AddToScheme(scheme); err != nil {
-		return nil, err
+	for _, add := range []func(*runtime.Scheme) error{policyv1alpha1.AddToScheme, cellplanev1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
 	}
-	client, err := client.New(hub, client.Options{Scheme: scheme})
+	records, err := client.New(hub, client.Options{Scheme: scheme})
 	if err != nil {
-		return nil, fmt.Errorf("connecting to the quotas on the hub: %w", err)
+		return nil, fmt.Errorf("connecting to the hub: %w", err)
 	}
-	return quota.NewGuard(state, client), nil
+	return records, nil
 }
 
-// HubRules are the permissions that the engine of a cell needs on the hub, for reservations and quotas.
+// HubRules are the permissions that the engine of a cell needs on the hub, for reservations, quotas and groups.
 func HubRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{cellplanev1alpha1.GroupVersion.Group}, Resources: []string{"clusterledgers"}, Verbs: []string{"get", "list", "watch", "update"}},
+		{APIGroups: []string{cellplanev1alpha1.GroupVersion.Group}, Resources: []string{"workloadgroups"}, Verbs: []string{"get", "list", "create", "update", "delete"}},
 		{APIGroups: []string{policyv1alpha1.GroupVersion.Group}, Resources: []string{"federatedresourcequotas"}, Verbs: []string{"get", "list", "watch", "update"}},
 	}
 }

@@ -20,7 +20,6 @@ import (
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/engine"
-	"github.com/cellplane/cellplane/internal/engine/enginetest"
 )
 
 // engineProcess makes the test binary run an engine with the kubeconfig that it names.
@@ -63,7 +62,7 @@ func TestLeaderIsKilledUnderLoad(t *testing.T) {
 	ns := namespace(t)
 	stopEngine()
 	defer func() {
-		stopEngine = enginetest.Start(context.Background(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig})
+		stopEngine = startEngine(context.Background())
 	}()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: "cellplane-engine-" + federation.Cells[0].Name()}}
 	leads := func(not string) string {

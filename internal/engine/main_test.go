@@ -20,6 +20,7 @@ import (
 	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/engine"
 	"github.com/cellplane/cellplane/internal/engine/enginetest"
+	"github.com/cellplane/cellplane/internal/engine/events"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
@@ -47,11 +48,19 @@ func TestMain(m *testing.M) {
 		}
 		stopHub := enginetest.Start(ctx, engine.Config{Cell: "hub", Config: hubConfig, Hub: true, SkippedNamespaces: []*regexp.Regexp{regexp.MustCompile("^kube-.*$")}})
 		defer stopHub()
-		stopEngine = enginetest.Start(ctx, engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig})
+		stopEngine = startEngine(ctx)
 		defer func() { stopEngine() }()
 		return m.Run(), nil
 	})
 }
+
+// startEngine starts the engine of the cell that all tests share, and returns the function that stops it.
+func startEngine(ctx context.Context) func() {
+	return enginetest.Start(ctx, engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig, SuccessEvents: successEvents(), MarkTargets: true, SyncReplicas: true})
+}
+
+// successEvents is for TestCost: ENGINE_SUCCESS_EVENTS=all or off.
+func successEvents() events.Successes { return events.Successes(os.Getenv("ENGINE_SUCCESS_EVENTS")) }
 
 // prepare joins the members to the hub and the cell.
 func prepare(ctx context.Context) (err error) {

@@ -9,11 +9,12 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	"github.com/cellplane/cellplane/internal/engine/descheduler"
+	"github.com/cellplane/cellplane/internal/engine/events"
+	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/schedule"
 	"github.com/cellplane/cellplane/internal/schedule/profilefile"
 )
@@ -29,6 +30,7 @@ type Options struct {
 
 	LeaderElect       bool
 	Preemption        bool
+	SuccessEvents     string // an events.Successes
 	SkippedAPIs       []string
 	SkippedNamespaces []string // regular expressions
 	MetricsAddress    string
@@ -44,6 +46,9 @@ type Options struct {
 	// PurgeMode is a policyv1alpha1.PurgeMode.
 	PurgeMode string
 	Failover  Failover
+	// MarkTargets lets the HorizontalPodAutoscalers that are propagated own the replicas of their targets in the members. SyncReplicas writes the
+	// replicas that members own to the templates.
+	MarkTargets, SyncReplicas bool
 	// Deschedule enables the descheduler.
 	Deschedule  bool
 	Descheduler descheduler.Options
@@ -54,6 +59,7 @@ func NewOptions() *Options {
 	o := &Options{
 		SkippedNamespaces: []string{"kube-.*"},
 		Plugins:           []string{"*"},
+		SuccessEvents:     string(events.SuccessesSome),
 		TaintEviction:     true,
 		PurgeMode:         string(policyv1alpha1.PurgeModeGracefully),
 		Failover:          Failover{GracePeriod: 10 * time.Minute},
@@ -73,6 +79,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.Hub, "hub", o.Hub, "also propagate cluster-scoped templates and namespaces: for the engine of the hub")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "elect a leader among the engines of this cell; only the leader writes")
 	flags.BoolVar(&o.Preemption, "policy-preemption", o.Preemption, "let policies with preemption Always take templates from others")
+	flags.StringVar(&o.SuccessEvents, "success-events", o.SuccessEvents, "events about successes: some, all that Karmada writes, or off")
 	flags.StringSliceVar(&o.SkippedAPIs, "skipped-propagating-apis", o.SkippedAPIs, `what is never propagated, separated by semicolons: "group", "group/version", "group/version/kind,kind", "v1/kind,kind"`)
 	flags.StringSliceVar(&o.SkippedNamespaces, "skipped-propagating-namespaces", o.SkippedNamespaces, "regular expressions of namespaces that are not created in members")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", o.MetricsAddress, "loopback address for /metrics, /healthz and /readyz, like 127.0.0.1:8080 (default: none)")
@@ -87,6 +94,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Float64Var(&o.Failover.Taints.Rates.Normal, "resource-eviction-rate", o.Failover.Taints.Rates.Normal, "evictions per second while most clusters are healthy")
 	flags.Float64Var(&o.Failover.Taints.Rates.Disrupted, "secondary-resource-eviction-rate", o.Failover.Taints.Rates.Disrupted, "evictions per second from a region where most clusters fail")
 	flags.DurationVar(&o.Failover.GracePeriod, "graceful-eviction-timeout", o.Failover.GracePeriod, "how long an evicted copy is kept while the new one does not become healthy")
+	flags.BoolVar(&o.MarkTargets, "hpa-scale-target-marker", o.MarkTargets, "leave the replicas of workloads that a propagated HorizontalPodAutoscaler scales to the members")
+	flags.BoolVar(&o.SyncReplicas, "replicas-syncer", o.SyncReplicas, "write the replicas that members own, if they are divided among them, to the template")
 	flags.BoolVar(&o.Deschedule, "descheduler", o.Deschedule, "move replicas with unschedulable pods to clusters with free capacity")
 	flags.DurationVar(&o.Descheduler.Interval, "descheduling-interval", o.Descheduler.Interval, "how often the descheduler looks for unschedulable pods")
 	flags.DurationVar(&o.Descheduler.Age, "unschedulable-threshold", o.Descheduler.Age, "how long a pod must have been unschedulable")
@@ -99,6 +108,7 @@ type completedOptions struct {
 	profiles              []*cellplanev1alpha1.SchedulingProfile
 	plugins               *schedule.Plugins
 	skippedNamespaces     []*regexp.Regexp
+	successes             events.Successes
 }
 
 // CompletedOptions are options with all files read.
@@ -127,6 +137,9 @@ func (o *Options) Complete() (CompletedOptions, error) {
 	if c.plugins, err = schedule.ParsePlugins(o.Plugins); err != nil {
 		return completed, fmt.Errorf("--plugins: %w", err)
 	}
+	if c.successes, err = events.ParseSuccesses(o.SuccessEvents); err != nil {
+		return completed, fmt.Errorf("--success-events: %w", err)
+	}
 	for _, text := range o.SkippedNamespaces {
 		expression, err := regexp.Compile("^(?:" + text + ")$")
 		if err != nil {
@@ -142,13 +155,11 @@ func readKubeconfig(file, context string) (*rest.Config, error) {
 	if file == "" {
 		return nil, nil
 	}
-	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: file}
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: context}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	kubeconfig, err := fleet.ReadKubeconfig(file, context)
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", file, err)
+		return nil, err
 	}
-	return config, nil
+	return kubeconfig.Config(), nil
 }
 
 // Validate returns what is wrong with the options.
@@ -174,8 +185,9 @@ func NewConfig(o CompletedOptions) *Config {
 	c := &Config{
 		Cell: o.Cell, Config: o.cell, Federation: o.federation, HubAPI: o.hub, Hub: o.Hub,
 		LeaderElect: o.LeaderElect, PeerAddress: o.PeerAddress, MetricsAddress: o.MetricsAddress, LimitMemory: true,
-		Preemption: o.Preemption, SkippedAPIs: o.SkippedAPIs, SkippedNamespaces: o.skippedNamespaces, WorkersPerMember: o.WorkersPerMember,
+		Preemption: o.Preemption, SuccessEvents: o.successes, SkippedAPIs: o.SkippedAPIs, SkippedNamespaces: o.skippedNamespaces, WorkersPerMember: o.WorkersPerMember,
 		Profiles: o.profiles, Plugins: o.plugins, EmptyWorkloads: o.EmptyWorkloads, Failover: o.Failover,
+		MarkTargets: o.MarkTargets, SyncReplicas: o.SyncReplicas,
 	}
 	c.Failover.WithoutTaints, c.Failover.Taints.PurgeMode = !o.TaintEviction, policyv1alpha1.PurgeMode(o.PurgeMode)
 	if o.Deschedule {

@@ -40,7 +40,12 @@ func listenForPeers(ctx context.Context, address, id string) (identity string, e
 	if err != nil {
 		return "", fmt.Errorf("listening for other engines: %w", err)
 	}
-	context.AfterFunc(ctx, func() { _ = listener.Close() })
+	// The listener is closed before the connections: when a peer sees the end of one, new ones are refused.
+	closed, closeConnections := context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() {
+		_ = listener.Close()
+		closeConnections()
+	})
 	go func() {
 		open := make(chan struct{}, peersAtMost)
 		for {
@@ -54,7 +59,7 @@ func listenForPeers(ctx context.Context, address, id string) (identity string, e
 				_ = connection.Close() // this peer has to wait for the lease
 				continue
 			}
-			stop := context.AfterFunc(ctx, func() { _ = connection.Close() })
+			stop := context.AfterFunc(closed, func() { _ = connection.Close() })
 			go func() {
 				_, _ = io.Copy(io.Discard, io.LimitReader(connection, 1)) // nothing is sent: this waits for the end
 				stop()

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -235,6 +236,45 @@ func TestConflictResolution(t *testing.T) {
 	})
 	until(t, "it is taken over", member, configMapRef(ns, "mine"), func(cm *corev1.ConfigMap) bool {
 		return cm.Data["owner"] == "federation" && cm.Labels[names.ManagedLabel] == "true"
+	})
+}
+
+// TestTakeOverRefused checks that an existing object is taken over although the API server refuses to create it before it looks at the name: the
+// node port is taken, and the quota is used up.
+func TestTakeOverRefused(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	member := members["member1"]
+	service := func(name, owner string, nodePort int32) *corev1.Service {
+		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{"owner": owner}}, Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeNodePort, Ports: []corev1.ServicePort{{Port: 80, NodePort: nodePort}},
+		}}
+	}
+	claim := func(name, owner string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{"owner": owner}}, Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		}}
+	}
+	create(t, policy(ns, "all", []string{"Service", "PersistentVolumeClaim"}, inMembers("member1"), func(spec *policyv1alpha1.PropagationSpec) {
+		spec.ConflictResolution = policyv1alpha1.ConflictOverwrite
+	}), service("first", "federation", 31233), claim("first", "federation"))
+	// From now on the engine knows which objects of these kinds are its own, and creates others without looking.
+	until(t, "a Service is there", member, service("first", "", 0), anything[*corev1.Service])
+	until(t, "a claim is there", member, claim("first", ""), anything[*corev1.PersistentVolumeClaim])
+
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "full"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"persistentvolumeclaims": resource.MustParse("2")}}}
+	createIn(t, member, service("web", "member", 31234), claim("data", "member"), quota)
+	until(t, "the quota is used up", member, quota, func(q *corev1.ResourceQuota) bool {
+		used := q.Status.Used["persistentvolumeclaims"]
+		return used.Value() == 2
+	})
+	create(t, service("web", "federation", 31234), claim("data", "federation"))
+	until(t, "the Service is taken over", member, service("web", "", 0), func(s *corev1.Service) bool {
+		return s.Labels["owner"] == "federation" && s.Labels[names.ManagedLabel] == "true"
+	})
+	until(t, "the claim is taken over", member, claim("data", ""), func(c *corev1.PersistentVolumeClaim) bool {
+		return c.Labels["owner"] == "federation" && c.Labels[names.ManagedLabel] == "true"
 	})
 }
 

@@ -45,7 +45,7 @@ func TestRestartWritesNothing(t *testing.T) {
 		return until(t, "it is there", members["member1"], configMapRef(ns, "a"), anything[*corev1.ConfigMap]).ResourceVersion
 	}
 	before, there := writes(t), version()
-	stopEngine = enginetest.Start(context.Background(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig})
+	stopEngine = startEngine(context.Background())
 	barrierless := configMap(ns, "after", map[string]string{"k": "v"})
 	settle(t)
 	if done := difference(before, writes(t)); total(done) != 0 {
@@ -70,7 +70,7 @@ func TestLazyWhileAway(t *testing.T) {
 	stopEngine()
 	edit(t, cell, p, func(p *policyv1alpha1.PropagationPolicy) { inMembers("member2")(&p.Spec) })
 	edit(t, cell, deploymentRef(ns, "changed"), func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](2) })
-	stopEngine = enginetest.Start(context.Background(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig})
+	stopEngine = startEngine(context.Background())
 	until(t, "the policy was applied with the change", members["member2"], deploymentRef(ns, "changed"), func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == 2 })
 	barrier(t, ns)
 	missing(t, "an unchanged template", members["member2"], deploymentRef(ns, "same"))
@@ -130,7 +130,7 @@ func TestMemberDoesNotAnswer(t *testing.T) {
 func TestStandbyTakesOver(t *testing.T) {
 	stopEngine()
 	defer func() {
-		stopEngine = enginetest.Start(context.Background(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig})
+		stopEngine = startEngine(context.Background())
 	}()
 	ns := namespace(t)
 	create(t, policy(ns, "all", []string{"ConfigMap"}, inMembers("member1")))
@@ -152,7 +152,7 @@ func TestPreemption(t *testing.T) {
 	stopPreempting := enginetest.Start(t.Context(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig, Preemption: true})
 	defer func() {
 		stopPreempting()
-		stopEngine = enginetest.Start(context.Background(), engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig})
+		stopEngine = startEngine(context.Background())
 	}()
 	ns := namespace(t)
 	preempts := func(priority int32) func(*policyv1alpha1.PropagationSpec) {
@@ -170,6 +170,22 @@ func TestPreemption(t *testing.T) {
 	event(t, cell, ns, "cm", names.EventPreemptPolicySucceed)
 	edit(t, cell, second, func(p *policyv1alpha1.PropagationPolicy) { p.Spec.Priority = ptr.To(int32(0)) })
 	delivered(t, "member1", ns, "cm", "k", "1")
+
+	// The claim of a lazy policy raises the generation of a Deployment, but is no change by its user.
+	create(t, policy(ns, "eager", []string{"Deployment"}, inMembers("member1")), deployment(ns, "web", 1))
+	until(t, "it is there", members["member1"], deploymentRef(ns, "web"), anything[*appsv1.Deployment])
+	create(t, policy(ns, "lazy", []string{"Deployment"}, inMembers("member2"), func(spec *policyv1alpha1.PropagationSpec) {
+		spec.ActivationPreference = policyv1alpha1.LazyActivation
+		spec.ResourceSelectors[0].Name = "web"
+		spec.Preemption, spec.Priority = policyv1alpha1.PreemptAlways, ptr.To[int32](5)
+	}))
+	until(t, "the lazy policy has taken over", cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) bool {
+		return d.Annotations[names.PropagationPolicyNameAnnotation] == "lazy"
+	})
+	barrier(t, ns)
+	missing(t, "an unchanged template", members["member2"], deploymentRef(ns, "web"))
+	edit(t, cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](2) })
+	until(t, "the policy was applied with the change", members["member2"], deploymentRef(ns, "web"), func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == 2 })
 }
 
 // A deleted cluster does not keep Works, bindings or templates from being deleted.

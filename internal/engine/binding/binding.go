@@ -28,6 +28,8 @@ import (
 type Interpreter interface {
 	Prune(template *unstructured.Unstructured) (*unstructured.Unstructured, error)
 	ReviseReplica(ctx context.Context, obj *unstructured.Unstructured, replicas int32) (*unstructured.Unstructured, error)
+	Replicas(ctx context.Context, obj *unstructured.Unstructured) (int32, *workv1alpha2.ReplicaRequirements, error)
+	Components(ctx context.Context, obj *unstructured.Unstructured) ([]workv1alpha2.Component, error)
 }
 
 // Controller writes the Works of bindings.
@@ -78,7 +80,15 @@ func (b *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 		return nil // deleted, or not ours: the detector decides about the binding
 	}
 	targets := targetsOf(&binding.Spec)
-	wanted, failures := b.render(ctx, binding, template, targets)
+	held, err := b.held(ctx, binding, template)
+	if err != nil {
+		return b.failed(binding, names.EventSyncWorkFailed, err)
+	}
+	var wanted []*workv1alpha1.Work
+	var failures []error
+	if !held {
+		wanted, failures = b.render(ctx, binding, template, targets)
+	}
 
 	// 2. Delete Works in clusters that are no longer chosen, unless they are being evicted gracefully.
 	works := b.cell.WorksOf(key)
@@ -89,14 +99,15 @@ func (b *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 
 	// 3. Create or update the others.
 	waits := purging(&binding.Spec, works)
-	err := b.write(ctx, template, works, wanted, waits)
+	written, err := b.write(ctx, template, works, wanted, waits)
 	syncDuration.WithLabelValues(result(err)).Observe(time.Since(start).Seconds())
 	if err = errors.Join(append(failures, err)...); err != nil {
 		return b.failed(binding, names.EventSyncWorkFailed, err)
 	}
 	b.problems.set(key, "")
-	b.recorder.Succeeded(events.OfBinding(binding), "works", names.EventSyncWorkSucceed,
-		"the Works of the binding are up to date", false)
+	for _, about := range events.Both(b.cell, binding) {
+		b.recorder.Also(about, "works", names.EventSyncWorkSucceed, "the Works of the binding are up to date", written > 0 || len(leaving) > 0)
+	}
 	if waits {
 		return queue.Later{After: evictionPoll}
 	}
@@ -105,7 +116,9 @@ func (b *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 
 func (b *Controller) failed(binding *workv1alpha2.ResourceBinding, reason string, err error) error {
 	if !isTransient(err) {
-		b.recorder.Failed(events.OfBinding(binding), "works", reason, err.Error())
+		for _, about := range events.Both(b.cell, binding) {
+			b.recorder.Failed(about, "works", reason, err.Error())
+		}
 		b.problems.set(cell.Key{Namespace: binding.Namespace, Name: binding.Name}, describe(err))
 	}
 	return err
@@ -159,9 +172,10 @@ func purging(spec *workv1alpha2.ResourceBindingSpec, works []*cell.Work) bool {
 }
 
 // write creates and updates Works concurrently. Errors are in the order of the clusters, so that the same failure has
-// the same message.
-func (b *Controller) write(ctx context.Context, template *cell.Template, works []*cell.Work, wanted []*workv1alpha1.Work, onlyKnown bool) error {
+// the same message. It returns how many were written.
+func (b *Controller) write(ctx context.Context, template *cell.Template, works []*cell.Work, wanted []*workv1alpha1.Work, onlyKnown bool) (int, error) {
 	var group sync.WaitGroup
+	var count atomic.Int64
 	errs := make([]error, len(wanted))
 	for n, work := range wanted {
 		var now *cell.Work
@@ -169,15 +183,20 @@ func (b *Controller) write(ctx context.Context, template *cell.Template, works [
 			now = works[i]
 		}
 		if now != nil || !onlyKnown {
-			group.Go(func() { errs[n] = b.writeOne(ctx, template, now, work) })
+			group.Go(func() {
+				written, err := b.writeOne(ctx, template, now, work)
+				if errs[n] = err; written {
+					count.Add(1)
+				}
+			})
 		}
 	}
 	group.Wait()
-	return errors.Join(errs...)
+	return int(count.Load()), errors.Join(errs...)
 }
 
-// writeOne creates or updates a Work and records an event if the overrides in it have changed.
-func (b *Controller) writeOne(ctx context.Context, template *cell.Template, now *cell.Work, wanted *workv1alpha1.Work) error {
+// writeOne creates or updates a Work and records an event if the overrides in it have changed. It reports whether the Work was written.
+func (b *Controller) writeOne(ctx context.Context, template *cell.Template, now *cell.Work, wanted *workv1alpha1.Work) (bool, error) {
 	overrides, before := cell.OverridesDigest(wanted.Annotations), uint64(0)
 	var written bool
 	var err error
@@ -188,15 +207,18 @@ func (b *Controller) writeOne(ctx context.Context, template *cell.Template, now 
 		written, err = b.update(ctx, now, wanted)
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	cluster, _ := names.ClusterFromExecutionNamespace(wanted.Namespace)
 	b.recorder.Succeeded(events.OfTemplate(template), overrideAspect(cluster), names.EventApplyOverridePolicySucceed,
 		"override policies applied for cluster "+cluster, written && overrides != 0 && overrides != before)
-	return nil
+	return written, nil
 }
 
 func overrideAspect(cluster string) string { return "override:" + cluster }
+
+// rightsAspect is of overrides that were left out of a Work, which succeeds otherwise.
+func rightsAspect(cluster string) string { return "rights:" + cluster }
 
 // update updates a Work if it differs, and reports whether it was written.
 func (b *Controller) update(ctx context.Context, now *cell.Work, wanted *workv1alpha1.Work) (bool, error) {

@@ -23,6 +23,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/queue"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/merge"
+	"github.com/cellplane/cellplane/internal/rights"
 	"github.com/cellplane/cellplane/internal/schedule"
 	"github.com/cellplane/cellplane/internal/slots"
 )
@@ -47,7 +48,6 @@ func (b *Controller) render(ctx context.Context, binding *workv1alpha2.ResourceB
 		work, err := b.renderOne(ctx, binding, t, pruned, targets[i], completions)
 		if err != nil {
 			failures = append(failures, fmt.Errorf("preparing %s for cluster %s: %w", t.Key(), targets[i].Name, err))
-			continue
 		}
 		if work != nil {
 			works = append(works, work)
@@ -56,7 +56,8 @@ func (b *Controller) render(ctx context.Context, binding *workv1alpha2.ResourceB
 	return works, failures
 }
 
-// renderOne returns the Work for one cluster, nil if the cluster does not exist.
+// renderOne returns the Work for one cluster, nil if the cluster does not exist. A Work with an error is to be written, too: it has no overrides of
+// tenants, see [override.Set.Apply].
 func (b *Controller) renderOne(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template, pruned *unstructured.Unstructured, target workv1alpha2.TargetCluster, completions map[string]int32) (*workv1alpha1.Work, error) {
 	cluster := b.cell.Clusters.Get(cell.Key{Name: target.Name})
 	if cluster == nil {
@@ -78,10 +79,18 @@ func (b *Controller) renderOne(ctx context.Context, binding *workv1alpha2.Resour
 		}
 	}
 	manifest = carryState(&binding.Spec, target.Name, manifest)
-	manifest, trace, err := b.set.Load().Apply(manifest, cluster)
-	if err != nil {
-		b.recorder.Failed(events.OfTemplate(t), overrideAspect(target.Name), names.EventApplyOverridePolicyFailed, err.Error())
+	if err := rights.Check("its interpreter", manifest, pruned); err != nil {
 		return nil, err
+	}
+	manifest, trace, overrideErr := b.set.Load().Apply(manifest, cluster)
+	switch {
+	case overrideErr != nil && manifest == nil:
+		b.recorder.Failed(events.OfTemplate(t), overrideAspect(target.Name), names.EventApplyOverridePolicyFailed, overrideErr.Error())
+		return nil, overrideErr
+	case overrideErr != nil:
+		b.recorder.Failed(events.OfTemplate(t), rightsAspect(target.Name), names.EventApplyOverridePolicyFailed, overrideErr.Error())
+	case len(rights.Of(pruned)) > 0:
+		b.recorder.Succeeded(events.OfTemplate(t), rightsAspect(target.Name), names.EventApplyOverridePolicySucceed, "override policies applied for cluster "+target.Name, false)
 	}
 	work := newWork(binding, t, target.Name)
 	if now := b.cell.Works.Get(cell.Key{Namespace: work.Namespace, Name: work.Name}); now != nil && now.ID != "" {
@@ -106,7 +115,7 @@ func (b *Controller) renderOne(ctx context.Context, binding *workv1alpha2.Resour
 		SuspendDispatching:          suspended(binding.Spec.Suspension, target.Name),
 		PreserveResourcesOnDeletion: binding.Spec.PreserveResourcesOnDeletion,
 	}
-	return work, nil
+	return work, overrideErr
 }
 
 // carryState labels the new copy of a workload with the preserved state of the old one. That is possible only if there
@@ -164,7 +173,7 @@ func digestOf(work *workv1alpha1.Work) uint64 {
 	for i := range work.Spec.Workload.Manifests {
 		objects[i] = cell.DescribeManifest(work.Spec.Workload.Manifests[i].Object.(*unstructured.Unstructured))
 	}
-	return cell.WorkDigest(work.Labels, work.Annotations, ptr.Deref(work.Spec.SuspendDispatching, false), ptr.Deref(work.Spec.PreserveResourcesOnDeletion, false), objects)
+	return cell.WorkDigest(work.Labels, work.Annotations, ptr.Deref(work.Spec.SuspendDispatching, false), work.Spec.PreserveResourcesOnDeletion, objects)
 }
 
 // isWorkload reports whether a template has replicas that are divided among clusters. A template with several

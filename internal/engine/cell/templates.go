@@ -67,6 +67,9 @@ func (t *Templates) Get(key TemplateKey) *Template {
 // TemplateOf returns the template of a binding, nil if there is none or another template has its name.
 func (c *Cell) TemplateOf(binding *workv1alpha2.ResourceBinding) *Template {
 	ref := &binding.Spec.Resource
+	if ref.Namespace != binding.Namespace {
+		return nil // who writes bindings in a namespace has no say about other templates
+	}
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
 		return nil
@@ -103,6 +106,18 @@ func (t *Templates) Kind(gvk schema.GroupVersionKind) *Kind {
 	defer t.mu.RUnlock()
 	if f := t.kinds[gvk]; f != nil {
 		return f.kind
+	}
+	return nil
+}
+
+// Served returns how the cell serves a kind of templates, in whatever version, nil if it does not.
+func (t *Templates) Served(gk schema.GroupKind) *Kind {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for gvk, f := range t.kinds {
+		if gvk.GroupKind() == gk {
+			return f.kind
+		}
 	}
 	return nil
 }
@@ -375,14 +390,14 @@ func (r reserved) Set(obj runtime.Object) {
 	if !ok || names.IsReservedNamespace(m.GetNamespace()) || strings.HasPrefix(m.GetNamespace(), "kube-") {
 		return
 	}
-	if m.GetName() == rootCAConfigMap && obj.GetObjectKind().GroupVersionKind().Kind == "ConfigMap" {
+	if m.GetName() == RootCAConfigMap && obj.GetObjectKind().GroupVersionKind().Kind == "ConfigMap" {
 		return
 	}
 	r.Store.Set(obj)
 }
 
-// rootCAConfigMap is in every namespace of every cluster, with the cluster's own CA.
-const rootCAConfigMap = "kube-root-ca.crt"
+// RootCAConfigMap is in every namespace of every cluster, with the cluster's own CA.
+const RootCAConfigMap = "kube-root-ca.crt"
 
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)

@@ -59,8 +59,6 @@ type Object struct {
 	Key
 	// Fingerprint of the manifest.
 	Fingerprint string
-	// TemplateGeneration is the generation of the template that the manifest was rendered from; 0 if unknown.
-	TemplateGeneration int64
 	// Broken says why the manifest is invalid.
 	Broken string
 }
@@ -113,7 +111,7 @@ func (c *Cell) condenseWork(work *workv1alpha1.Work, before *Work) *Work {
 		w.Objects = objectsOf(work.Spec.Workload.Manifests)
 		c.Manifests.Add(w.Key, w.UID, w.Generation, work.Spec.Workload.Manifests)
 	}
-	w.Digest = WorkDigest(work.Labels, work.Annotations, w.Suspended, w.Preserve, w.Objects)
+	w.Digest = WorkDigest(work.Labels, work.Annotations, w.Suspended, work.Spec.PreserveResourcesOnDeletion, w.Objects)
 	w.Overrides = OverridesDigest(work.Annotations)
 	return w
 }
@@ -153,15 +151,14 @@ func ObjectOf(manifest []byte) Object {
 
 // DescribeManifest returns the object that a decoded manifest describes.
 func DescribeManifest(obj *unstructured.Unstructured) Object {
-	generation, _ := strconv.ParseInt(obj.GetAnnotations()[names.TemplateGenerationAnnotation], 10, 64)
 	return Object{
 		GroupVersionKind: sharedKind(obj.GroupVersionKind()), Key: sharedKey(keyOf(obj)),
-		Fingerprint: merge.Fingerprint(obj), TemplateGeneration: generation,
+		Fingerprint: merge.Fingerprint(obj),
 	}
 }
 
 // WorkDigest returns a digest of what a Work asks for, to compare a wanted Work with an existing one.
-func WorkDigest(labels, annotations map[string]string, suspended, preserve bool, objects []Object) uint64 {
+func WorkDigest(labels, annotations map[string]string, suspended bool, preserve *bool, objects []Object) uint64 {
 	digest := xxhash.New()
 	write := func(parts ...string) {
 		for _, part := range parts {
@@ -175,7 +172,10 @@ func WorkDigest(labels, annotations map[string]string, suspended, preserve bool,
 	for _, key := range workAnnotations {
 		write(annotations[key])
 	}
-	write(strconv.FormatBool(suspended), strconv.FormatBool(preserve))
+	write(strconv.FormatBool(suspended), strconv.FormatBool(ptr.Deref(preserve, false)))
+	if preserve != nil && !*preserve {
+		write("not preserved")
+	}
 	for i := range objects {
 		write(objects[i].GroupVersionKind.String(), objects[i].Namespace, objects[i].Name, objects[i].Fingerprint)
 	}

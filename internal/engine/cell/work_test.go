@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
@@ -48,5 +49,13 @@ func TestUpdatedWork(t *testing.T) {
 func TestNoForeignMetadata(t *testing.T) {
 	if f := foreignOf(&metav1.ObjectMeta{Labels: map[string]string{names.SlotLabel: "1"}, Annotations: map[string]string{names.ResourceBindingNameAnnotation: "b"}}); f != nil {
 		t.Errorf("our own metadata counts as foreign: %+v", f)
+	}
+}
+
+// TestDigestOfPreservation checks that a Work is written when a policy says explicitly that nothing is preserved.
+func TestDigestOfPreservation(t *testing.T) {
+	digest := func(preserve *bool) uint64 { return WorkDigest(nil, nil, false, preserve, nil) }
+	if unset, no, yes := digest(nil), digest(ptr.To(false)), digest(ptr.To(true)); unset == no || no == yes || unset == yes {
+		t.Errorf("the digests are %d, %d and %d", unset, no, yes)
 	}
 }

@@ -179,7 +179,7 @@ func (c *Cell) writeWork(ctx context.Context, doing string, key Key, request *re
 	return work, nil
 }
 
-// PatchTemplate sends a merge patch for labels and annotations to a template.
+// PatchTemplate sends a merge patch to a template.
 func (c *Cell) PatchTemplate(ctx context.Context, t *Template, patch map[string]any) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -114,7 +114,8 @@ func (d *Controller) combine(attached, needing *workv1alpha2.ResourceBinding) (d
 	if hasPolicy(attached) {
 		return false
 	}
-	resolution, preserve := policyv1alpha1.ConflictAbort, false
+	resolution := policyv1alpha1.ConflictAbort
+	var preserve *bool
 	var resolutions, preserves []any
 	for i := range attached.Spec.RequiredBy {
 		other := needing
@@ -124,7 +125,7 @@ func (d *Controller) combine(attached, needing *workv1alpha2.ResourceBinding) (d
 				if attached.Spec.ConflictResolution == policyv1alpha1.ConflictOverwrite {
 					resolution = policyv1alpha1.ConflictOverwrite
 				}
-				preserve = preserve || ptr.Deref(attached.Spec.PreserveResourcesOnDeletion, false)
+				preserve = stronger(preserve, attached.Spec.PreserveResourcesOnDeletion)
 				continue
 			}
 		}
@@ -134,14 +135,19 @@ func (d *Controller) combine(attached, needing *workv1alpha2.ResourceBinding) (d
 		if overwrites {
 			resolution = policyv1alpha1.ConflictOverwrite
 		}
-		preserve = preserve || preserved
+		preserve = stronger(preserve, other.Spec.PreserveResourcesOnDeletion)
 	}
 	attached.Spec.ConflictResolution = resolution
-	attached.Spec.PreserveResourcesOnDeletion = nil
-	if preserve {
-		attached.Spec.PreserveResourcesOnDeletion = ptr.To(true)
-	}
+	attached.Spec.PreserveResourcesOnDeletion = preserve
 	return len(slices.Compact(resolutions)) > 1 || len(slices.Compact(preserves)) > 1
+}
+
+// stronger returns true if one of two settings is, otherwise false if one of them is.
+func stronger(a, b *bool) *bool {
+	if a == nil && b == nil {
+		return nil
+	}
+	return ptr.To(ptr.Deref(a, false) || ptr.Deref(b, false))
 }
 
 func hasPolicy(binding *workv1alpha2.ResourceBinding) bool {

@@ -165,12 +165,20 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	// 1. Get the references of the template.
 	references, list, err := d.references(ctx, template)
 	if err != nil {
-		d.recorder.Failed(events.OfBinding(binding), "dependencies", names.EventGetDependenciesFailed, err.Error())
+		for _, about := range events.Both(d.cell, binding) {
+			d.recorder.Failed(about, "dependencies", names.EventGetDependenciesFailed, err.Error())
+		}
 		return err
 	}
 	d.remember(key, references)
-	if binding, err = d.annotate(ctx, binding, list); err != nil {
+	annotated, err := d.annotate(ctx, binding, list)
+	if err != nil {
 		return err
+	}
+	changed := annotated != binding
+	binding = annotated
+	for _, about := range events.Both(d.cell, binding) {
+		d.recorder.Also(about, "references", names.EventGetDependenciesSucceed, "the dependencies of the template are known", changed)
 	}
 
 	// 2. Resolve them.
@@ -195,7 +203,7 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	if err := errors.Join(errs...); err != nil {
 		return d.failed(binding, err)
 	}
-	d.recorder.Succeeded(events.OfBinding(binding), "dependencies", names.EventSyncScheduleResultToDependenciesSucceed, "the dependencies are attached", false)
+	d.recorder.Also(events.OfBinding(binding), "dependencies", names.EventSyncScheduleResultToDependenciesSucceed, "the dependencies are attached", changed)
 	if recheckLater {
 		return queue.Later{After: recheck}
 	}
@@ -255,6 +263,9 @@ func (d *Controller) references(ctx context.Context, template *cell.Template) ([
 	}
 	var references []reference
 	for i := range list {
+		if isRootCA(&list[i]) {
+			continue
+		}
 		r := reference{gvk: schema.FromAPIVersionAndKind(list[i].APIVersion, list[i].Kind), namespace: list[i].Namespace, name: list[i].Name}
 		if r.name == "" && list[i].LabelSelector != nil {
 			if r.selector, err = metav1.LabelSelectorAsSelector(list[i].LabelSelector); err != nil {
@@ -268,6 +279,11 @@ func (d *Controller) references(ctx context.Context, template *cell.Template) ([
 	}
 	text, err := json.Marshal(list)
 	return references, string(text), err
+}
+
+// isRootCA reports the ConfigMap that every cluster has in every namespace, with its own CA. It must not be propagated.
+func isRootCA(r *configv1alpha1.DependentObjectReference) bool {
+	return r.APIVersion == "v1" && r.Kind == "ConfigMap" && r.Name == cell.RootCAConfigMap
 }
 
 // remember stores which references a binding has.

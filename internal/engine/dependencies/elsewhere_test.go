@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -27,6 +28,8 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/engine"
+	"github.com/cellplane/cellplane/internal/engine/autoscaled"
+	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/dependencies"
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 	"github.com/cellplane/cellplane/internal/local"
@@ -56,7 +59,7 @@ func newWorld(t *testing.T) *world {
 	w.member = w.client(w.admin(w.federation.Members[0]))
 	gateway := gatewaytest.Start(t, w.federation, nil)
 	w.gateway = w.client(gateway.Config(t))
-	w.create(w.hub, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "engines"}, Rules: dependencies.Rules()})
+	w.create(w.hub, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "engines"}, Rules: append(dependencies.Rules(), autoscaled.Rules()...)})
 	token := w.token()
 	for _, plane := range append([]*controlplane.ControlPlane{w.federation.Hub}, w.federation.Cells...) {
 		w.join(plane, token)
@@ -139,7 +142,7 @@ func (w *world) join(plane *controlplane.ControlPlane, token string) {
 	}
 }
 
-// prepareEngine starts the engine of a control plane. In other control planes it has the permissions of Rules only.
+// prepareEngine starts the engine of a control plane. In other control planes it has only the permissions that it needs there.
 func (w *world) prepareEngine(plane *controlplane.ControlPlane, gateway *gatewaytest.Gateway) {
 	w.Helper()
 	user := "engine:" + plane.Name()
@@ -148,7 +151,7 @@ func (w *world) prepareEngine(plane *controlplane.ControlPlane, gateway *gateway
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "engines"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 	})
-	config := engine.Config{Cell: plane.Name(), Config: w.admin(plane), Hub: plane.Role() == controlplane.Hub}
+	config := engine.Config{Cell: plane.Name(), Config: w.admin(plane), Hub: plane.Role() == controlplane.Hub, MarkTargets: true}
 	config.Federation = gateway.ConfigFor(w, user)
 	atHub := rest.CopyConfig(config.Federation)
 	hub := w.admin(w.federation.Hub)
@@ -217,7 +220,7 @@ func (w *world) deployment(name string, needs ...func(*corev1.PodSpec)) *appsv1.
 
 func mounts(configMap string) func(*corev1.PodSpec) {
 	return func(pod *corev1.PodSpec) {
-		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: configMap, VolumeSource: corev1.VolumeSource{
+		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: strings.ReplaceAll(configMap, ".", "-"), VolumeSource: corev1.VolumeSource{
 			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: configMap}},
 		}})
 	}
@@ -281,7 +284,7 @@ func TestDependenciesElsewhere(t *testing.T) {
 	w.create(w.gateway, w.configMap(settings, "1"),
 		&corev1.Secret{ObjectMeta: w.meta(password), Data: map[string][]byte{"k": []byte("1")}},
 		&corev1.ServiceAccount{ObjectMeta: w.meta("builder")},
-		w.deployment(web, mounts(settings), mountsSecret(password), mounts(late), runsAs("builder")))
+		w.deployment(web, mounts(cell.RootCAConfigMap), mounts(settings), mountsSecret(password), mounts(late), runsAs("builder")))
 
 	// The dependencies are applied by the engines that hold them.
 	w.there("the Deployment is in the member", w.member, w.deployment(web))
@@ -295,6 +298,11 @@ func TestDependenciesElsewhere(t *testing.T) {
 	})
 	if len(attached.Spec.RequiredBy) != 1 || attached.Spec.RequiredBy[0].Name != web+"-deployment" {
 		t.Errorf("requiredBy = %+v", attached.Spec.RequiredBy)
+	}
+	for name, plane := range w.cells { // every member has its own
+		if err := plane.Get(t.Context(), ctrlclient.ObjectKeyFromObject(w.binding(cell.RootCAConfigMap+"-configmap")), w.binding("")); !apierrors.IsNotFound(err) {
+			t.Errorf("the CA of the federation is propagated from %s: %v", name, err)
+		}
 	}
 	copied := &corev1.ConfigMap{ObjectMeta: w.meta(settings)}
 	w.there("the ConfigMap is in the member", w.member, copied)
@@ -339,6 +347,7 @@ func TestDependenciesElsewhere(t *testing.T) {
 
 	w.dependenciesByLabel(here, there)
 	w.movedAway(here, there)
+	w.testAutoscalerElsewhere(here, there)
 }
 
 // dependenciesByLabel finds dependencies by label in all cells.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -36,6 +37,10 @@ func (d *Controller) apply(ctx context.Context, t *cell.Template, policy *polici
 	setIdentity(binding, t, old == nil)
 	setClaim(binding, claimOf(policy))
 	setSchedulingAnnotations(binding, policy)
+	delete(binding.Annotations, names.TemplateDigestAnnotation)
+	if policy.Lazy() {
+		setDigest(binding, t)
+	}
 	if err := d.setPolicy(binding, policy.Spec); err != nil {
 		return false, err
 	}
@@ -45,12 +50,11 @@ func (d *Controller) apply(ctx context.Context, t *cell.Template, policy *polici
 	return d.write(ctx, t, binding, old)
 }
 
-// refresh updates a binding without a policy from its template.
-func (d *Controller) refresh(ctx context.Context, t *cell.Template, old *workv1alpha2.ResourceBinding) error {
+// refresh updates a binding from its template, but not from a policy: there is none, or it is lazy and has not taken effect.
+func (d *Controller) refresh(ctx context.Context, t *cell.Template, old, binding *workv1alpha2.ResourceBinding) error {
 	if old.DeletionTimestamp != nil || old.Spec.Resource.UID != t.UID && !awaits(old) {
 		return nil
 	}
-	binding := old.DeepCopy()
 	setIdentity(binding, t, false)
 	if err := d.setRequirements(ctx, binding, t); err != nil {
 		return err
@@ -124,6 +128,13 @@ func setIdentity(binding *workv1alpha2.ResourceBinding, t *cell.Template, isNew 
 	}
 }
 
+// setDigest records the template as its user has made it.
+func setDigest(binding *workv1alpha2.ResourceBinding, t *cell.Template) {
+	metav1.SetMetaDataAnnotation(&binding.ObjectMeta, names.TemplateDigestAnnotation, digestOf(t))
+}
+
+func digestOf(t *cell.Template) string { return strconv.FormatUint(t.Digest, 16) }
+
 // setClaim copies the claim of the template.
 func setClaim(binding *workv1alpha2.ResourceBinding, claim cell.Claim) {
 	if binding.Labels == nil {
@@ -195,8 +206,7 @@ func suspensionOf(policy *policyv1alpha1.Suspension, now *workv1alpha2.Suspensio
 	return &suspension
 }
 
-// setRequirements copies what the template asks for. A template with several pod templates has components; one with a
-// single component is described by its replicas alone.
+// setRequirements copies what the template asks for.
 func (d *Controller) setRequirements(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template) error {
 	obj, err := t.Object()
 	if err != nil {
@@ -212,10 +222,7 @@ func (d *Controller) setRequirements(ctx context.Context, binding *workv1alpha2.
 		d.recorder.Failed(events.OfTemplate(t), "components", names.EventGetComponentsFailed, err.Error())
 		return err
 	}
-	spec.Components = nil
-	if len(components) > 1 || len(components) == 1 && spec.Replicas == 0 {
-		spec.Components = components
-	}
+	spec.Components = scheduler.Several(spec.Replicas, components)
 	spec.WorkloadAffinityGroups = groupsOf(spec.Placement, t.Labels)
 	return nil
 }

@@ -103,7 +103,9 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.TemplateKey) error 
 	// 4. Write the binding.
 	if policy.Lazy() && !d.activated(template, policy) {
 		if binding := d.cell.Binding(key.Binding()); binding != nil && belongs(binding, key) {
-			return d.refresh(ctx, template, binding) // changes of the template itself do not wait
+			next := binding.DeepCopy()
+			setDigest(next, template)
+			return d.refresh(ctx, template, binding, next) // changes of the template itself do not wait
 		}
 		return nil
 	}
@@ -229,7 +231,7 @@ func (d *Controller) unclaim(ctx context.Context, t *cell.Template) error {
 		}
 	}
 	// Changes of the template itself are still propagated to where it was placed.
-	return d.refresh(ctx, t, binding)
+	return d.refresh(ctx, t, binding, binding.DeepCopy())
 }
 
 // unservedPoll is how often the binding of a template is checked whose kind is not served.
@@ -290,15 +292,13 @@ func (d *Controller) activated(t *cell.Template, policy *policies.Policy) bool {
 	return d.changedUnseen(t)
 }
 
-// changedUnseen reports whether a template has changed while no engine ran: its Works are from an older generation.
-// Kinds without a generation wait for their next change.
+// changedUnseen reports whether the user has changed a template while no engine ran. The generation would not do: a claim
+// raises that of a Deployment, and some kinds have none.
 func (d *Controller) changedUnseen(t *cell.Template) bool {
-	for _, work := range d.cell.WorksOf(t.Key().Binding()) {
-		for i := range work.Objects {
-			if made := work.Objects[i].TemplateGeneration; made > 0 && made < t.Generation {
-				return true
-			}
-		}
+	binding := d.cell.Binding(t.Key().Binding())
+	if binding == nil || !belongs(binding, t.Key()) {
+		return false
 	}
-	return false
+	recorded := binding.Annotations[names.TemplateDigestAnnotation]
+	return recorded != "" && recorded != digestOf(t)
 }

@@ -3,7 +3,6 @@ package events
 
 import (
 	"context"
-	"strconv"
 	"sync"
 	"time"
 
@@ -26,7 +25,9 @@ const Component = "cellplane-engine"
 // Recorder writes events in the background. Callers do not wait, and events are dropped when there are too many. A nil
 // Recorder writes none.
 type Recorder struct {
-	outbox chan *corev1.Event
+	outbox    chan *corev1.Event
+	mode      Successes
+	successes *successes
 
 	mu   sync.Mutex
 	last *lru.Cache // subject → outcome
@@ -51,49 +52,54 @@ type Subject struct {
 type outcome struct{ reason, failure string }
 
 // NewRecorder returns a recorder that writes to a cell until the context ends.
-func NewRecorder(ctx context.Context, client kubernetes.Interface) *Recorder {
-	r := &Recorder{outbox: make(chan *corev1.Event, backlog), last: lru.New(remembered)}
+func NewRecorder(ctx context.Context, client kubernetes.Interface, mode Successes) *Recorder {
+	r := &Recorder{outbox: make(chan *corev1.Event, backlog), mode: mode, successes: newSuccesses(), last: lru.New(remembered)}
+	to := &cellEvents{client}
 	for range writers {
-		go r.write(ctx, client)
+		go r.write(ctx, to)
+	}
+	for range writers {
+		go r.successes.run(ctx, to)
 	}
 	return r
 }
 
-func (r *Recorder) write(ctx context.Context, client kubernetes.Interface) {
+// cellEvents writes events to a cell.
+type cellEvents struct{ client kubernetes.Interface }
+
+func (c *cellEvents) create(ctx context.Context, event *corev1.Event) error {
+	_, err := c.client.CoreV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
+	return err
+}
+
+func (c *cellEvents) patch(ctx context.Context, namespace, name string, patch []byte) error {
+	_, err := c.client.CoreV1().Events(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
+func (r *Recorder) write(ctx context.Context, to store) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case event := <-r.outbox:
-			_, err := client.CoreV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
-			if err != nil && ctx.Err() == nil {
-				klog.FromContext(ctx).V(1).Info("cannot write event", "reason", event.Reason, "about", event.InvolvedObject, "err", err)
+			if err := to.create(ctx, event); err != nil && ctx.Err() == nil {
+				report(ctx, event, err)
 			}
 		}
 	}
+}
+
+func report(ctx context.Context, event *corev1.Event, err error) {
+	klog.FromContext(ctx).V(1).Info("cannot write event", "reason", event.Reason, "about", event.InvolvedObject, "err", err)
 }
 
 // longestMessage is the limit of the API server.
 const longestMessage = 1024
 
 func (r *Recorder) send(about *corev1.ObjectReference, severity, reason, message string) {
-	now := time.Now()
-	namespace := about.Namespace
-	if namespace == "" {
-		namespace = metav1.NamespaceDefault
-	}
-	if len(message) > longestMessage {
-		message = message[:longestMessage-3] + "..."
-	}
-	event := &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: about.Name + "." + strconv.FormatInt(now.UnixNano(), 16)},
-		InvolvedObject: *about, Type: severity, Reason: reason, Message: message, Count: 1,
-		Source:         corev1.EventSource{Component: Component},
-		FirstTimestamp: metav1.NewTime(now), LastTimestamp: metav1.NewTime(now),
-		ReportingController: Component,
-	}
 	select {
-	case r.outbox <- event:
+	case r.outbox <- newEvent(about, severity, reason, message, time.Now()):
 	default:
 		klog.Background().V(1).Info("too many events, dropping one", "reason", reason, "about", about.Name)
 	}
@@ -101,20 +107,31 @@ func (r *Recorder) send(about *corev1.ObjectReference, severity, reason, message
 
 // Failed records a failure, unless it is the last outcome recorded for the aspect.
 func (r *Recorder) Failed(about *corev1.ObjectReference, aspect, reason, message string) {
-	if r.changed(about, aspect, outcome{reason, message}) {
+	if about != nil && r.changed(about, aspect, outcome{reason, message}) {
 		r.send(about, corev1.EventTypeWarning, reason, message)
 	}
 }
 
-// Succeeded records a success if something was done, or if the aspect failed before.
+// Succeeded records a success if something was done, or if the aspect failed before. The latter is written at once.
 func (r *Recorder) Succeeded(about *corev1.ObjectReference, aspect, reason, message string, done bool) {
-	if r == nil {
+	if r == nil || about == nil {
 		return
 	}
 	failedBefore := r.failedBefore(about, aspect)
 	changed := r.changed(about, aspect, outcome{reason: reason})
-	if done || (failedBefore && changed) {
+	switch {
+	case r.mode == SuccessesOff:
+	case failedBefore && changed, done && r.mode != SuccessesAll:
 		r.send(about, corev1.EventTypeNormal, reason, message)
+	case done:
+		r.successes.add(about, reason, message)
+	}
+}
+
+// Also records a success that is written only if all successes are, or if the aspect failed before.
+func (r *Recorder) Also(about *corev1.ObjectReference, aspect, reason, message string, done bool) {
+	if r != nil {
+		r.Succeeded(about, aspect, reason, message, done && r.mode == SuccessesAll)
 	}
 }
 
@@ -143,8 +160,16 @@ func (r *Recorder) changed(about *corev1.ObjectReference, aspect string, now out
 	return true
 }
 
-// OfTemplate refers to a template.
+// Both refers to a binding and its template: users look for events on either.
+func Both(c *cell.Cell, b *workv1alpha2.ResourceBinding) []*corev1.ObjectReference {
+	return []*corev1.ObjectReference{OfBinding(b), OfTemplate(c.TemplateOf(b))}
+}
+
+// OfTemplate refers to a template. Of nil nothing is reported.
 func OfTemplate(t *cell.Template) *corev1.ObjectReference {
+	if t == nil {
+		return nil
+	}
 	apiVersion, kind := t.Kind.ToAPIVersionAndKind()
 	return &corev1.ObjectReference{APIVersion: apiVersion, Kind: kind, Namespace: t.Namespace, Name: t.Name, UID: t.UID, ResourceVersion: t.Version}
 }

@@ -58,8 +58,9 @@ func (e *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 			return err
 		}
 		ended.Add(float64(len(before) - len(tasks)))
-		e.recorder.Succeeded(events.OfBinding(binding), "eviction", names.EventEvictWorkloadFromClusterSucceed,
-			fmt.Sprintf("removing %d of %d old copies", len(before)-len(tasks), len(before)), true)
+		message := fmt.Sprintf("removing %d of %d old copies", len(before)-len(tasks), len(before))
+		e.recorder.Succeeded(events.OfBinding(binding), "eviction", names.EventEvictWorkloadFromClusterSucceed, message, true)
+		e.recorder.Also(events.OfTemplate(e.cell.TemplateOf(binding)), "eviction", names.EventEvictWorkloadFromClusterSucceed, message, true)
 	}
 	if next > 0 {
 		return queue.Later{After: next}

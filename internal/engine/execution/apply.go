@@ -16,6 +16,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/merge"
+	"github.com/cellplane/cellplane/internal/rights"
 )
 
 // requestTimeout is how long a member may take for one request before it counts as unreachable.
@@ -112,7 +113,7 @@ func (q *memberQueue) applyOne(ctx context.Context, member *fleet.Member, work *
 		switch {
 		case err == nil:
 			return written, nil
-		case apierrors.IsAlreadyExists(err):
+		case apierrors.IsAlreadyExists(err), !exists && refused(err) && isThere(ctx, client, object):
 			exists = true
 		case apierrors.IsNotFound(err) && exists:
 			exists = false
@@ -126,6 +127,17 @@ func (q *memberQueue) applyOne(ctx context.Context, member *fleet.Member, work *
 		}
 	}
 	return false, err
+}
+
+// refused reports whether an API server has refused an object for its content. It may do so before it looks at the name: the
+// node port of a Service is allocated first, and a quota or a webhook is asked first.
+func refused(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err)
+}
+
+func isThere(ctx context.Context, client dynamic.ResourceInterface, object *cell.Object) bool {
+	_, err := client.Get(ctx, object.Name, metav1.GetOptions{})
+	return err == nil
 }
 
 // manifest decodes a manifest. A manifest that the binding controller did not write gets our labels and annotations.
@@ -220,6 +232,9 @@ func (q *memberQueue) update(ctx context.Context, client dynamic.ResourceInterfa
 func (q *memberQueue) merge(ctx context.Context, live, desired *unstructured.Unstructured) (*unstructured.Unstructured, bool, error) {
 	retained, err := q.e.interpreter.Retain(ctx, desired, live)
 	if err != nil {
+		return nil, false, err
+	}
+	if err := rights.Check("retention in its interpreter", retained, desired, live); err != nil {
 		return nil, false, err
 	}
 	merger, err := q.e.schemas.merger(ctx, desired.GroupVersionKind())

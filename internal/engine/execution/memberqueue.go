@@ -284,7 +284,7 @@ func (q *memberQueue) succeeded(work *cell.Work, written bool) {
 		q.e.changed(work.Key)
 	}
 	q.forEachSubject(work, func(about *corev1.ObjectReference, aspect string) {
-		q.e.recorder.Succeeded(about, aspect, names.EventSyncSucceed, "applied in cluster "+q.cluster, false)
+		q.e.recorder.Also(about, aspect, names.EventSyncSucceed, "applied in cluster "+q.cluster, written)
 	})
 }
 

@@ -312,14 +312,23 @@ func (c *collection) interpret(obj *unstructured.Unstructured, now, before *Obse
 		}
 	} else if status != nil {
 		now.Status = cell.Status(cell.Canonical(status.Raw))
+		c.interpreted(now.Work, "reflect", names.EventReflectStatusSucceed, "the status in the member was reflected", before != nil && string(before.Status) != string(now.Status))
 	}
 	health, err := e.interpreter.Health(ctx, obj)
 	if err != nil {
 		c.interpretFailed(now.Work, "health", names.EventInterpretHealthFailed, err)
 		health = workv1alpha2.ResourceUnknown
+	} else {
+		c.interpreted(now.Work, "health", names.EventInterpretHealthSucceed, "it is "+string(health), before != nil && string(before.Health) != string(health))
 	}
 	now.Health = workv1alpha1.ResourceHealth(health)
 	now.settled = now.Health == workv1alpha1.ResourceHealthy && replicasReady(now.Status)
+}
+
+func (c *collection) interpreted(key cell.Key, aspect, reason, message string, changed bool) {
+	if work := c.queue.e.cell.Works.Get(key); work != nil {
+		c.queue.e.recorder.Also(events.OfWork(work), aspect, reason, message, changed)
+	}
 }
 
 func (c *collection) interpretFailed(key cell.Key, aspect, reason string, err error) {

@@ -128,7 +128,7 @@ func (n *Controller) write(ctx context.Context, namespace *metav1.PartialObjectM
 		_, err = n.cell.CreateWork(ctx, work)
 		return err
 	}
-	if now.Digest == cell.WorkDigest(work.Labels, work.Annotations, false, false, []cell.Object{cell.DescribeManifest(stamped)}) {
+	if now.Digest == cell.WorkDigest(work.Labels, work.Annotations, false, nil, []cell.Object{cell.DescribeManifest(stamped)}) {
 		return nil
 	}
 	_, err = n.cell.UpdateWork(ctx, now, work)

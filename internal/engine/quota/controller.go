@@ -52,7 +52,7 @@ func New(c *cell.Cell, guard *Guard, s *scheduler.Scheduler, report func(*cell.W
 	q := &Controller{cell: c, guard: guard, scheduler: s, report: report, hub: hub, queue: queue.New[cell.Key]("quota")}
 	c.Quotas.Subscribe(func(key cell.Key, _, _ *policyv1alpha1.FederatedResourceQuota) { q.queue.AddNow(key) })
 	c.SubscribeBindings(func(key cell.Key, old, now *workv1alpha2.ResourceBinding) {
-		if old != nil && now != nil && old.Generation == now.Generation {
+		if !changes(old, now) {
 			return
 		}
 		for _, quota := range guard.quotasOf(key.Namespace) {
@@ -63,6 +63,11 @@ func New(c *cell.Cell, guard *Guard, s *scheduler.Scheduler, report func(*cell.W
 		c.Works.Subscribe(func(_ cell.Key, old, now *cell.Work) { q.Changed(now); q.Changed(old) })
 	}
 	return q
+}
+
+// changes reports whether a change of a binding can change its usage. A move changes only labels.
+func changes(old, now *workv1alpha2.ResourceBinding) bool {
+	return old == nil || now == nil || old.Generation != now.Generation || old.Labels[names.RebalanceStatusLabel] != now.Labels[names.RebalanceStatusLabel]
 }
 
 // Changed queues the quota whose assignment a Work carries.
@@ -78,6 +83,9 @@ func (q *Controller) wake(namespace string) {
 		if key.Namespace == namespace {
 			q.scheduler.Enqueue(key)
 		}
+	}
+	for _, key := range q.guard.heldIn(namespace) {
+		q.scheduler.Enqueue(key)
 	}
 }
 
@@ -100,13 +108,21 @@ func (q *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	// A workload that shrinks updates the quota before its binding is written. So capacity may have been freed even
 	// if nothing was corrected here.
 	q.wake(key.Namespace)
-	if q.hub {
-		if err := q.assign(ctx, key, quota); err != nil {
-			return err
-		}
-		if err := q.updateStatus(ctx, key); err != nil {
-			return err
-		}
+	if !q.hub {
+		return queue.Later{After: resync}
+	}
+	waits, err := q.guard.forgetGone(ctx, key)
+	if err != nil {
+		return err
+	}
+	if err := q.assign(ctx, key, quota); err != nil {
+		return err
+	}
+	if err := q.updateStatus(ctx, key); err != nil {
+		return err
+	}
+	if waits {
+		return queue.Later{After: goneRetry}
 	}
 	return queue.Later{After: resync}
 }
@@ -172,7 +188,7 @@ func (q *Controller) assignTo(ctx context.Context, cluster string, quota *policy
 		_, err = q.cell.CreateWork(ctx, work)
 		return err
 	}
-	if now.Digest == cell.WorkDigest(work.Labels, nil, false, false, []cell.Object{cell.DescribeManifest(stamped)}) {
+	if now.Digest == cell.WorkDigest(work.Labels, nil, false, nil, []cell.Object{cell.DescribeManifest(stamped)}) {
 		return nil
 	}
 	_, err = q.cell.UpdateWork(ctx, now, work)

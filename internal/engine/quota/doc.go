@@ -3,5 +3,5 @@
 //
 // The usage of each cell is recorded on the quota on the hub. It is updated by compare-and-swap before a decision
 // is written, so cells that schedule at the same time cannot exceed the quota together. The hub's engine updates
-// the status.
+// the status, and removes the usage of cells that are gone.
 package quota

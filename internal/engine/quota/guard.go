@@ -25,12 +25,13 @@ type Guard struct {
 	mu       sync.Mutex
 	bindings map[string]map[cell.Key]corev1.ResourceList // usage of bindings, by namespace
 	pending  map[cell.Key]corev1.ResourceList            // usage of bindings whose decision is being written
+	held     map[cell.Key]struct{}                       // bindings whose requirements were refused
 	locks    map[string]*sync.Mutex                      // by namespace
 }
 
 // NewGuard returns a guard that watches a cell. It updates the quotas on the hub.
 func NewGuard(c *cell.Cell, hub client.Client) *Guard {
-	g := &Guard{cell: c, hub: hub, bindings: map[string]map[cell.Key]corev1.ResourceList{}, pending: map[cell.Key]corev1.ResourceList{}, locks: map[string]*sync.Mutex{}}
+	g := &Guard{cell: c, hub: hub, bindings: map[string]map[cell.Key]corev1.ResourceList{}, pending: map[cell.Key]corev1.ResourceList{}, held: map[cell.Key]struct{}{}, locks: map[string]*sync.Mutex{}}
 	c.SubscribeBindings(func(key cell.Key, _, now *workv1alpha2.ResourceBinding) {
 		if key.Namespace == "" {
 			return
@@ -38,6 +39,10 @@ func NewGuard(c *cell.Cell, hub client.Client) *Guard {
 		used := usageOf(now)
 		g.mu.Lock()
 		defer g.mu.Unlock()
+		delete(g.held, key)
+		if now != nil && now.DeletionTimestamp == nil && scheduler.Held(now) {
+			g.held[key] = struct{}{}
+		}
 		if len(used) == 0 {
 			delete(g.bindings[key.Namespace], key)
 			return
@@ -67,7 +72,9 @@ func (g *Guard) Admit(ctx context.Context, before, after *workv1alpha2.ResourceB
 	if len(quotas) == 0 {
 		return nil, nil, nil
 	}
-	was, will := usageOf(before), usageOf(after)
+	wanted := after.DeepCopy()
+	delete(wanted.Annotations, names.AdmittedRequirementsAnnotation)
+	was, will := usageOf(before), usageOf(wanted)
 	if same(was, will) {
 		return nil, nil, nil
 	}
@@ -84,6 +91,19 @@ func (g *Guard) Admit(ctx context.Context, before, after *workv1alpha2.ResourceB
 		}
 	}
 	return &hold{g, key}, nil, nil
+}
+
+// heldIn returns the bindings of a namespace whose requirements were refused.
+func (g *Guard) heldIn(namespace string) []cell.Key {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var keys []cell.Key
+	for key := range g.held {
+		if key.Namespace == namespace {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // maxTries bounds the retries after conflicts with other cells.
@@ -107,11 +127,8 @@ func (g *Guard) reserve(ctx context.Context, quota *policyv1alpha1.FederatedReso
 			sum.Add(quantity)
 			total[name] = sum
 		}
-		if much := exceeded(overall, total, within(was, overall), within(will, overall)); much != "" {
-			return &schedule.Failure{
-				Reason:  names.ReasonQuotaExceeded,
-				Message: fmt.Sprintf("FederatedResourceQuota %s would be exceeded: %s. Raise the quota or reduce its usage.", fresh.Name, much),
-			}, nil
+		if message := exceeded(fresh.Namespace+"/"+fresh.Name, overall, total, within(was, overall), within(will, overall)); message != "" {
+			return &schedule.Failure{Reason: names.ReasonQuotaExceeded, Message: message}, nil
 		}
 		err := g.write(ctx, fresh, mine)
 		if err == nil {

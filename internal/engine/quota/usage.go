@@ -12,26 +12,28 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/engine/scheduler"
 )
 
-// usageOf returns the resources that the replicas of a binding request in all its clusters.
+// usageOf returns the resources that the replicas of a binding request in all its clusters, without requests that were refused. A binding that has moved to another cell counts there. While
+// it moves it counts in both, so that the sum is never too small.
 func usageOf(binding *workv1alpha2.ResourceBinding) corev1.ResourceList {
-	if binding == nil || binding.DeletionTimestamp != nil {
+	if binding == nil || binding.DeletionTimestamp != nil || binding.Labels[names.RebalanceStatusLabel] == names.RebalanceMigrated {
 		return nil
 	}
 	used := corev1.ResourceList{}
-	spec := &binding.Spec
+	spec, admitted := &binding.Spec, scheduler.Admitted(binding)
 	for i := range spec.Clusters {
 		target := &spec.Clusters[i]
-		if len(spec.Components) == 0 {
-			if spec.ReplicaRequirements != nil {
-				add(used, spec.ReplicaRequirements.ResourceRequest, target.Replicas)
+		if len(admitted.Components) == 0 {
+			if admitted.Replica != nil {
+				add(used, admitted.Replica.ResourceRequest, target.Replicas)
 			}
 			add(used, onePod, target.Replicas)
 			continue
 		}
-		for j := range spec.Components {
-			component := &spec.Components[j]
+		for j := range admitted.Components {
+			component := &admitted.Components[j]
 			share := slices.IndexFunc(target.Components, func(t workv1alpha2.TargetComponent) bool { return t.Name == component.Name })
 			if share < 0 {
 				continue
@@ -80,8 +82,8 @@ func podName(name corev1.ResourceName) corev1.ResourceName {
 	return corev1.ResourceName(strings.TrimPrefix(string(name), "requests."))
 }
 
-// exceeded describes the resources that grow beyond the quota; empty if there are none.
-func exceeded(overall, total, before, after corev1.ResourceList) string {
+// exceeded describes the resources that grow beyond the quota, in Karmada's words; empty if there are none.
+func exceeded(quota string, overall, total, before, after corev1.ResourceList) string {
 	var parts []string
 	for name, bound := range overall {
 		grows, was := after[name], before[name]
@@ -89,11 +91,11 @@ func exceeded(overall, total, before, after corev1.ResourceList) string {
 			continue
 		}
 		if sum := total[name]; sum.Cmp(bound) > 0 {
-			parts = append(parts, fmt.Sprintf("%s %s of %s", name, sum.String(), bound.String()))
+			parts = append(parts, fmt.Sprintf("FederatedResourceQuota(%s) exceeded for resource %s: requested sum %s, limit %s.", quota, name, sum.String(), bound.String()))
 		}
 	}
 	slices.Sort(parts)
-	return strings.Join(parts, ", ")
+	return strings.Join(parts, " ")
 }
 
 // record is the usage of a quota by cell.

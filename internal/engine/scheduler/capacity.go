@@ -87,7 +87,7 @@ func (s *Scheduler) hasCapacity(cluster *clusterv1alpha1.Cluster, spec *workv1al
 		return true
 	}
 	account := s.ledger.Account(cluster.Name)
-	pod, err := simulate.FromRequirements(spec.ReplicaRequirements)
+	pod, err := simulate.FromRequirements(spec.Resource.Namespace, spec.ReplicaRequirements)
 	return err != nil || !account.Known() || account.Capacity(pod).Total() > 0
 }
 
@@ -140,7 +140,7 @@ func (s *Scheduler) capacityEpoch() int {
 
 // needOf returns a key that is equal for bindings with equal requirements.
 func needOf(spec *workv1alpha2.ResourceBindingSpec) string {
-	text, err := json.Marshal([]any{spec.ReplicaRequirements, spec.Components})
+	text, err := json.Marshal([]any{spec.Resource.Namespace, spec.ReplicaRequirements, spec.Components})
 	if err != nil {
 		return fmt.Sprint(err)
 	}

@@ -44,7 +44,7 @@ func (s *Scheduler) enqueueAll(event string, keys []cell.Key) {
 // Reconcile schedules a binding if a decision is due.
 func (s *Scheduler) Reconcile(ctx context.Context, key cell.Key) error {
 	binding := s.cell.Binding(key)
-	if binding == nil || binding.DeletionTimestamp != nil || binding.Labels[names.RebalanceStatusLabel] != "" || !s.Responsible(binding) {
+	if binding == nil || binding.DeletionTimestamp != nil || binding.Labels[names.RebalanceStatusLabel] != "" || !s.Responsible(binding) && !Held(binding) {
 		return nil
 	}
 	_, err := s.Place(ctx, Change{Before: binding, After: binding.DeepCopy()})

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"slices"
 	"sync"
 
@@ -38,18 +39,33 @@ func (l *groupLocks) lock(binding *workv1alpha2.ResourceBinding) (unlock func())
 	}
 }
 
+// Groups knows the workloads of other cells.
+type Groups interface {
+	// Elsewhere returns the clusters of the affinity group and of the anti-affinity group of a binding in other cells.
+	Elsewhere(ctx context.Context, binding *workv1alpha2.ResourceBinding) (together, apart []string, err error)
+}
+
+// groupsElsewhere are the clusters of a binding's groups in other cells.
+type groupsElsewhere struct{ together, apart []string }
+
+func (s *Scheduler) elsewhere(ctx context.Context, binding *workv1alpha2.ResourceBinding) (e groupsElsewhere, err error) {
+	if s.otherCells != nil && binding.Spec.WorkloadAffinityGroups != nil {
+		e.together, e.apart, err = s.otherCells.Elsewhere(ctx, binding)
+	}
+	return e, err
+}
+
 // groupClusters returns the clusters that hold other bindings of the affinity group and of the anti-affinity group
 // of a binding.
-func (s *Scheduler) groupClusters(binding *workv1alpha2.ResourceBinding) (together, apart []string) {
+func (s *Scheduler) groupClusters(binding *workv1alpha2.ResourceBinding, elsewhere groupsElsewhere) (together, apart []string) {
 	groups := binding.Spec.WorkloadAffinityGroups
 	if groups == nil {
 		return nil, nil
 	}
-	of := func(group string, member func(*workv1alpha2.WorkloadAffinityGroups) string) []string {
+	of := func(group string, clusters []string, member func(*workv1alpha2.WorkloadAffinityGroups) string) []string {
 		if group == "" {
 			return nil
 		}
-		var clusters []string
 		for _, key := range s.cell.BindingsOfGroup(binding.Namespace, group) {
 			other := s.cell.Binding(key)
 			if other == nil || key.Name == binding.Name || other.DeletionTimestamp != nil || member(other.Spec.WorkloadAffinityGroups) != group {
@@ -62,8 +78,8 @@ func (s *Scheduler) groupClusters(binding *workv1alpha2.ResourceBinding) (togeth
 		slices.Sort(clusters)
 		return slices.Compact(clusters)
 	}
-	together = of(groups.AffinityGroup, func(g *workv1alpha2.WorkloadAffinityGroups) string { return g.AffinityGroup })
-	apart = of(groups.AntiAffinityGroup, func(g *workv1alpha2.WorkloadAffinityGroups) string { return g.AntiAffinityGroup })
+	together = of(groups.AffinityGroup, elsewhere.together, func(g *workv1alpha2.WorkloadAffinityGroups) string { return g.AffinityGroup })
+	apart = of(groups.AntiAffinityGroup, elsewhere.apart, func(g *workv1alpha2.WorkloadAffinityGroups) string { return g.AntiAffinityGroup })
 	return together, apart
 }
 
@@ -74,14 +90,20 @@ func (s *Scheduler) groupChanged(key cell.Key, binding *workv1alpha2.ResourceBin
 	}
 	groups := binding.Spec.WorkloadAffinityGroups
 	for _, group := range []string{groups.AffinityGroup, groups.AntiAffinityGroup} {
-		if group == "" {
-			continue
+		if group != "" {
+			s.retryGroup(key.Namespace, group, key)
 		}
-		for _, other := range s.cell.BindingsOfGroup(key.Namespace, group) {
-			if outcome, _ := s.Last(other); other != key && outcome.Failure != nil {
-				incoming.WithLabelValues("GroupChanged").Inc()
-				s.queue.AddNow(other)
-			}
+	}
+}
+
+// RetryGroup queues the unschedulable bindings of a group whose workloads in other cells changed.
+func (s *Scheduler) RetryGroup(namespace, group string) { s.retryGroup(namespace, group, cell.Key{}) }
+
+func (s *Scheduler) retryGroup(namespace, group string, except cell.Key) {
+	for _, key := range s.cell.BindingsOfGroup(namespace, group) {
+		if outcome, _ := s.Last(key); key != except && outcome.Failure != nil {
+			incoming.WithLabelValues("GroupChanged").Inc()
+			s.queue.AddNow(key)
 		}
 	}
 }

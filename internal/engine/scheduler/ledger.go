@@ -42,17 +42,20 @@ func (p *reservations) Admit(ctx context.Context, before, after *workv1alpha2.Re
 	case !errors.As(err, &refusal):
 		return nil, nil, err
 	case ByCapacity(&after.Spec):
-		return nil, nil, &outdatedError{refusal}
+		return nil, nil, Outdated(refusal.Error() + "; other bindings took the capacity first")
 	default:
 		return nil, nil, nil
 	}
 }
 
-// outdatedError means that a decision must be repeated: the capacity it relied on is taken.
-type outdatedError struct{ why *ledger.Refusal }
+// outdatedError means that a decision must be repeated: what it relied on has changed.
+type outdatedError struct{ why string }
+
+// Outdated returns the error by which a guard has a decision repeated.
+func Outdated(why string) error { return &outdatedError{why} }
 
 // Error implements error.
-func (o *outdatedError) Error() string { return o.why.Error() }
+func (o *outdatedError) Error() string { return o.why }
 
 // claims returns the differences between two decisions.
 func (p *reservations) claims(before, after *workv1alpha2.ResourceBinding) []ledger.Claim {
@@ -85,7 +88,7 @@ func (p *reservations) claims(before, after *workv1alpha2.ResourceBinding) []led
 	}
 	for i := range spec.Components {
 		component := &spec.Components[i]
-		pod, err := simulate.FromComponent(component.ReplicaRequirements)
+		pod, err := simulate.FromComponent(spec.Resource.Namespace, component.ReplicaRequirements)
 		if err != nil {
 			continue // no API server accepts such a pod
 		}
@@ -162,7 +165,7 @@ func (p *pods) of(binding *workv1alpha2.ResourceBinding) *simulate.Pod {
 	if pod := p.ofTemplate(&binding.Spec.Resource); pod != nil {
 		return pod
 	}
-	pod, err := simulate.FromRequirements(binding.Spec.ReplicaRequirements)
+	pod, err := simulate.FromRequirements(binding.Spec.Resource.Namespace, binding.Spec.ReplicaRequirements)
 	if err != nil {
 		return nil
 	}

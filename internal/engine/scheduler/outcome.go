@@ -22,7 +22,7 @@ type Outcome struct {
 	Generation int64
 	// Affinity is the name of the cluster affinity in use.
 	Affinity string
-	// At is when the clusters last changed. It is zero if the decision confirmed the existing clusters.
+	// At is when the clusters were last chosen, or confirmed for a changed binding.
 	At time.Time
 	// Notes explain parts of the decision that do not follow from the placement.
 	Notes []string
@@ -70,7 +70,11 @@ func (s *Scheduler) record(binding *workv1alpha2.ResourceBinding, d *decision) {
 	outcome.Generation = binding.Generation
 	s.mu.Lock()
 	last, known := s.outcomes[key]
-	if outcome.At.IsZero() {
+	switch {
+	case !outcome.At.IsZero():
+	case d.made && outcome.Generation != max(last.Generation, binding.Status.SchedulerObservedGeneration):
+		outcome.At = s.now() // confirmed; the status is written for the generation anyway
+	default:
 		outcome.At = last.At
 	}
 	if outcome.snapshot == nil { // no decision was made
@@ -126,13 +130,16 @@ func message(failure *schedule.Failure) string {
 
 // recordEvent reports the result of a decision as an event.
 func (s *Scheduler) recordEvent(binding *workv1alpha2.ResourceBinding, d *decision, before *workv1alpha2.ResourceBinding) {
-	about := events.OfBinding(binding)
-	if d.Failure != nil {
-		s.recorder.Failed(about, "schedule", names.EventScheduleBindingFailed, d.Failure.Message)
+	message := strings.Join(append([]string{"placed in " + Describe(binding.Spec.Clusters)}, d.Notes...), "; ")
+	done := !d.At.IsZero() && (before == nil || before.Generation != binding.Generation || before.ResourceVersion != binding.ResourceVersion)
+	if d.Failure == nil {
+		s.recorder.Succeeded(events.OfBinding(binding), "schedule", names.EventScheduleBindingSucceed, message, done)
+		s.recorder.Also(events.OfTemplate(s.cell.TemplateOf(binding)), "schedule", names.EventScheduleBindingSucceed, message, done)
 		return
 	}
-	s.recorder.Succeeded(about, "schedule", names.EventScheduleBindingSucceed, strings.Join(append([]string{"placed in " + Describe(binding.Spec.Clusters)}, d.Notes...), "; "),
-		!d.At.IsZero() && (before == nil || before.Generation != binding.Generation || before.ResourceVersion != binding.ResourceVersion))
+	for _, about := range events.Both(s.cell, binding) {
+		s.recorder.Failed(about, "schedule", names.EventScheduleBindingFailed, d.Failure.Message)
+	}
 }
 
 // Describe lists clusters and their replicas for messages.
@@ -188,6 +195,7 @@ func (s *Scheduler) admit(ctx context.Context, before, after *workv1alpha2.Resou
 		if failure != nil {
 			held.release()
 			d.refuse(failure)
+			d.refused = true
 			return nil, nil
 		}
 		if hold != nil {

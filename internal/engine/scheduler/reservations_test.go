@@ -17,7 +17,6 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/queue"
-	"github.com/cellplane/cellplane/internal/ledger"
 	"github.com/cellplane/cellplane/internal/schedule"
 )
 
@@ -108,7 +107,7 @@ func (g *outdatedGuard) Admit(context.Context, *workv1alpha2.ResourceBinding, *w
 	if g.asked++; g.asked > g.times {
 		return nil, &schedule.Failure{Reason: "Enough"}, nil // a failure, so that nothing is written
 	}
-	return nil, nil, &outdatedError{&ledger.Refusal{Cluster: "a", Asked: 1}}
+	return nil, nil, Outdated("cluster a is full; other bindings took the capacity first")
 }
 
 // TestLostRaces repeats a decision whose capacity was taken by others. After several attempts it retries soon:

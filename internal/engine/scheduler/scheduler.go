@@ -40,6 +40,7 @@ type Scheduler struct {
 	// changed is called for bindings whose outcome changed.
 	changed        func(cell.Key)
 	groups         groupLocks
+	otherCells     Groups        // may be nil
 	ledger         *ledger.Store // may be nil
 	profiles       profiles
 	plugins        *schedule.Plugins
@@ -79,6 +80,8 @@ type Hold interface {
 type Options struct {
 	// Guards admit or refuse decisions.
 	Guards []Guard
+	// Groups knows the workloads of other cells; nil if there are none.
+	Groups Groups
 	// Ledger holds the reservations of the clusters' capacity. It may be nil.
 	Ledger *ledger.Store
 	// Profiles are additional SchedulingProfiles. Profiles in the cell take precedence over those of the same name.
@@ -97,7 +100,7 @@ const placementCacheSize = 4096
 // New returns a scheduler for a cell.
 func New(c *cell.Cell, recorder *events.Recorder, options Options) *Scheduler {
 	s := &Scheduler{
-		cell: c, recorder: recorder, guards: options.Guards, now: time.Now, changed: options.Changed, reaches: lru.New(placementCacheSize),
+		cell: c, recorder: recorder, guards: options.Guards, now: time.Now, changed: options.Changed, otherCells: options.Groups, reaches: lru.New(placementCacheSize),
 		outcomes: map[cell.Key]Outcome{}, waiting: map[string]map[cell.Key]struct{}{}, waitingUnder: map[cell.Key]string{}, freedAt: map[string]int{}, freedClusters: map[string]struct{}{}, snapshot: schedule.Compile(nil), stale: true,
 	}
 	s.profiles = profiles{c, options.Profiles}
@@ -139,7 +142,7 @@ type Change struct {
 func (s *Scheduler) Place(ctx context.Context, change Change) (*workv1alpha2.ResourceBinding, error) {
 	after := change.After
 	if !s.Responsible(after) {
-		return s.write(ctx, change)
+		return s.keep(ctx, change)
 	}
 	defer s.groups.lock(after)()
 
@@ -154,6 +157,10 @@ func (s *Scheduler) Place(ctx context.Context, change Change) (*workv1alpha2.Res
 		return change.Before, nil
 	}
 	d.apply(after)
+	if err := d.mark(change.Before, after); err != nil {
+		holds.release()
+		return nil, err
+	}
 
 	// 2. Write the binding.
 	written, err := s.write(ctx, change)
@@ -169,7 +176,35 @@ func (s *Scheduler) Place(ctx context.Context, change Change) (*workv1alpha2.Res
 	return written, nil
 }
 
-// maxDecisions is how often a decision is repeated because other bindings took its capacity. Then it is retried
+// keep writes a binding whose clusters are not chosen here: it is suspended or another scheduler's. What its clusters use is guarded nevertheless.
+func (s *Scheduler) keep(ctx context.Context, change Change) (*workv1alpha2.ResourceBinding, error) {
+	if change.Before == nil || len(change.After.Spec.Clusters) == 0 {
+		return s.write(ctx, change)
+	}
+	var d decision
+	holds, err := s.admit(ctx, change.Before, change.After, &d)
+	if outdated := (&outdatedError{}); err != nil && !errors.As(err, &outdated) {
+		return nil, err
+	}
+	if err := d.mark(change.Before, change.After); err != nil {
+		holds.release()
+		return nil, err
+	}
+	written, err := s.write(ctx, change)
+	if err != nil {
+		holds.release()
+		return nil, err
+	}
+	holds.commit(written)
+	if d.Failure != nil {
+		for _, about := range events.Both(s.cell, written) {
+			s.recorder.Failed(about, "schedule", names.EventScheduleBindingFailed, d.Failure.Message)
+		}
+	}
+	return written, nil
+}
+
+// maxDecisions is how often a decision is repeated because other bindings were faster. Then it is retried
 // after contentionBackoff: capacity may be left, and no event will report it.
 const (
 	maxDecisions      = 8
@@ -181,7 +216,11 @@ func (s *Scheduler) decideAdmitted(ctx context.Context, change *Change) (*decisi
 	before, after := change.Before, change.After
 	for n := 1; ; n++ {
 		start := time.Now()
-		d := s.decide(after, change.Full)
+		elsewhere, err := s.elsewhere(ctx, after)
+		if err != nil {
+			return nil, nil, err
+		}
+		d := s.decide(after, change.Full, elsewhere)
 		algorithmDuration.Observe(time.Since(start).Seconds())
 		held, err := s.admit(ctx, before, after, &d)
 		outdated := &outdatedError{}
@@ -191,7 +230,7 @@ func (s *Scheduler) decideAdmitted(ctx context.Context, change *Change) (*decisi
 		case !errors.As(err, &outdated):
 			return nil, nil, err
 		case n == maxDecisions:
-			d.refuse(&schedule.Failure{Reason: names.ReasonUnschedulable, Message: outdated.Error() + "; other bindings took the capacity first, retrying."})
+			d.refuse(&schedule.Failure{Reason: names.ReasonUnschedulable, Message: outdated.Error() + ", retrying."})
 			d.retryAfter = contentionBackoff
 			return &d, nil, nil
 		}
@@ -223,6 +262,7 @@ type decision struct {
 	Outcome
 	placement string // as JSON
 	made      bool   // clusters were chosen, possibly the same as before
+	refused   bool   // a guard refused what the binding asks for
 	clears    bool   // the existing clusters are removed
 	targets   []workv1alpha2.TargetCluster
 }
@@ -244,13 +284,22 @@ func (d *decision) apply(binding *workv1alpha2.ResourceBinding) {
 	binding.Annotations[names.AppliedPlacementAnnotation] = d.placement
 }
 
+// mark records on the binding whether the guards have admitted its requirements.
+func (d *decision) mark(before, after *workv1alpha2.ResourceBinding) error {
+	if !d.refused {
+		admitted(after)
+		return nil
+	}
+	return hold(before, after)
+}
+
 // refuse turns a decision into a failure that leaves the clusters unchanged.
 func (d *decision) refuse(failure *schedule.Failure) {
 	d.Failure, d.made, d.clears, d.At, d.retryAfter, d.snapshot = failure, false, false, time.Time{}, 0, nil
 }
 
 // decide chooses clusters if a decision is due.
-func (s *Scheduler) decide(binding *workv1alpha2.ResourceBinding, full []string) decision {
+func (s *Scheduler) decide(binding *workv1alpha2.ResourceBinding, full []string, elsewhere groupsElsewhere) decision {
 	key := cell.Key{Namespace: binding.Namespace, Name: binding.Name}
 	placement, err := json.Marshal(binding.Spec.Placement)
 	if err != nil {
@@ -275,7 +324,7 @@ func (s *Scheduler) decide(binding *workv1alpha2.ResourceBinding, full []string)
 		Spec: &binding.Spec, UID: binding.Spec.Resource.UID, Fresh: triggered, Snapshot: s.clusters(), Profile: profile, Plugins: s.plugins, EmptyWorkloads: s.emptyWorkloads,
 		Progress: schedule.Progress{Now: s.now(), MovedAt: last.movedAt, Ready: readyReplicas(binding)},
 	}
-	request.AffinityClusters, request.AntiAffinityClusters = s.groupClusters(binding)
+	request.AffinityClusters, request.AntiAffinityClusters = s.groupClusters(binding, elsewhere)
 	if !fresh {
 		request.Affinity = d.Affinity
 	}

@@ -254,6 +254,40 @@ func TestWaitingUnderOnePlacement(t *testing.T) {
 	}
 }
 
+// TestConfirmedDecision refreshes the time of the last decision when the clusters are confirmed for a changed binding, but not for changes of clusters
+// alone: those would cost a write for every binding.
+func TestConfirmedDecision(t *testing.T) {
+	s := New(newCell(t), nil, Options{})
+	now := time.Unix(1000, 0)
+	s.now = func() time.Time { return now }
+	b := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b", Generation: 1}}
+	at := func(what string, d decision, want int64) {
+		t.Helper()
+		s.record(b, &d)
+		if got, _ := s.Last(cell.Key{Namespace: "ns", Name: "b"}); got.At.Unix() != want {
+			t.Errorf("%s: the time is %d, want %d", what, got.At.Unix(), want)
+		}
+	}
+	at("decided", decision{made: true, Outcome: Outcome{At: now}}, 1000)
+	now = time.Unix(2000, 0)
+	at("clusters have changed", decision{made: true}, 1000)
+	b.Generation = 2
+	at("no decision was due", decision{}, 1000)
+	b.Generation = 3
+	at("confirmed", decision{made: true}, 2000)
+	now = time.Unix(3000, 0)
+	b.Generation = 4
+	at("failed", decision{Outcome: Outcome{Failure: &schedule.Failure{Reason: names.ReasonUnschedulable}}}, 2000)
+
+	restarted := New(newCell(t), nil, Options{})
+	restarted.now = s.now
+	b.Status.SchedulerObservedGeneration = 4
+	restarted.record(b, &decision{made: true})
+	if got, _ := restarted.Last(cell.Key{Namespace: "ns", Name: "b"}); !got.At.IsZero() {
+		t.Errorf("after a restart the time is %v", got.At)
+	}
+}
+
 // TestPriorityOrder schedules bindings in the order of their priority: those queued before the workers start and
 // those woken together.
 func TestPriorityOrder(t *testing.T) {

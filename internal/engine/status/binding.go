@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -164,17 +165,23 @@ func (b *Bindings) updateTemplate(ctx context.Context, binding *workv1alpha2.Res
 	if err != nil {
 		return err
 	}
+	subjects := []*corev1.ObjectReference{events.OfBinding(binding), events.OfTemplate(template)}
 	aggregated, err := b.interpreter.AggregateStatus(ctx, obj, items)
+	changed := false
 	if err == nil && aggregated != obj && !apiequality.Semantic.DeepEqual(aggregated.Object["status"], obj.Object["status"]) {
-		err = b.cell.UpdateTemplateStatus(ctx, template, aggregated)
+		changed, err = true, b.cell.UpdateTemplateStatus(ctx, template, aggregated)
 	}
 	if err != nil {
 		if !isConflict(err) {
-			b.recorder.Failed(events.OfTemplate(template), "aggregate", names.EventAggregateStatusFailed, err.Error())
+			for _, about := range subjects {
+				b.recorder.Failed(about, "aggregate", names.EventAggregateStatusFailed, err.Error())
+			}
 		}
 		return ignoreNotFound(err)
 	}
-	b.recorder.Succeeded(events.OfTemplate(template), "aggregate", names.EventAggregateStatusSucceed, "the status of the copies in the members was aggregated", false)
+	for _, about := range subjects {
+		b.recorder.Also(about, "aggregate", names.EventAggregateStatusSucceed, "the status of the copies in the members was aggregated", changed)
+	}
 	return nil
 }
 
