@@ -24,7 +24,11 @@ type Event struct {
 	Object Object
 
 	encoded sync.Map // format → *encoding
+	formats atomic.Int32
 }
+
+// maxFormats is how many formats of an event are kept. There are more than clients usually ask for, and a client can ask for all.
+const maxFormats = 4
 
 type encoding struct {
 	once  sync.Once
@@ -32,14 +36,24 @@ type encoding struct {
 	err   error
 }
 
-// Encoded returns the output of encode, which is called once per event and format. Initial events and bookmarks belong to one watcher
-// and are encoded for each.
+// Encoded returns the output of encode, which is called once per event and format for the first formats. Initial events and bookmarks belong
+// to one watcher and are encoded for each.
 func (e *Event) Encoded(format string, encode func(io.Writer) error) ([]byte, error) {
 	found, ok := e.encoded.Load(format)
 	if !ok {
-		found, _ = e.encoded.LoadOrStore(format, new(encoding))
+		if e.formats.Add(1) > maxFormats {
+			e.formats.Add(-1)
+			return new(encoding).run(encode)
+		}
+		var raced bool
+		if found, raced = e.encoded.LoadOrStore(format, new(encoding)); raced {
+			e.formats.Add(-1)
+		}
 	}
-	one := found.(*encoding)
+	return found.(*encoding).run(encode)
+}
+
+func (one *encoding) run(encode func(io.Writer) error) ([]byte, error) {
 	one.once.Do(func() {
 		var buffer bytes.Buffer
 		one.err = encode(&buffer)
@@ -172,13 +186,50 @@ func (c *change) named(f *compiled) bool {
 	return !f.nothing && (f.namespace == "" || f.namespace == st.namespace) && (f.name == "" || f.name == st.name) && f.keySelected(st.namespace, st.name)
 }
 
-// recentChanges is how many changes stay decompressed for all watchers.
-const recentChanges = 1 << 10
+const (
+	// recentChanges is how many changes stay decompressed for all watchers, and recentBytes bounds their size.
+	recentChanges = 1 << 10
+	recentBytes   = 64 << 20
+)
 
 // changes caches recent changes for all watchers.
 type changes struct {
 	mu    sync.Mutex
 	slots [recentChanges]atomic.Pointer[change]
+	bytes int    // of the changes in the slots
+	first uint64 // all changes before it have left the slots
+}
+
+// keep puts a change into its slot, in place of an older one, and drops the oldest changes if they take too much memory.
+func (c *changes) keep(added *change) {
+	c.drop(added.n % recentChanges)
+	c.slots[added.n%recentChanges].Store(added)
+	c.bytes += added.size()
+	if added.n >= recentChanges {
+		c.first = max(c.first, added.n-recentChanges+1)
+	}
+	for ; c.bytes > recentBytes && c.first < added.n; c.first++ {
+		if old := c.slots[c.first%recentChanges].Load(); old != nil && old.n == c.first {
+			c.drop(c.first % recentChanges)
+		}
+	}
+}
+
+func (c *changes) drop(slot uint64) {
+	if old := c.slots[slot].Swap(nil); old != nil {
+		c.bytes -= old.size()
+	}
+}
+
+// size is the memory that a change takes at most: both states compressed, decompressed, and encoded in some formats.
+func (c *change) size() int {
+	size := 0
+	for _, st := range []*state{c.before, c.after} {
+		if st != nil {
+			size += len(st.reading.buffer) + (1+maxFormats)*int(st.reading.loads[0].size)
+		}
+	}
+	return size
 }
 
 // change returns the nth change. The error is a 410 if it has left the history.
@@ -195,8 +246,8 @@ func (s *Store) change(n uint64) (*change, error) {
 		return latest, nil
 	}
 	c, err := s.loadChange(n)
-	if err == nil && (latest == nil || latest.n < n) {
-		slot.Store(c)
+	if err == nil && (latest == nil || latest.n < n) && n >= s.broadcast.changes.first {
+		s.broadcast.changes.keep(c)
 	}
 	return c, err
 }

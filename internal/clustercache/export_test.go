@@ -13,6 +13,19 @@ func (w *Watcher) Pending() (*Event, error) {
 	return w.pending(context.Background())
 }
 
+// RecentBytes returns the size of the changes that are kept for all watchers, and the bound.
+func (s *Store) RecentBytes() (bytes, bound int) {
+	s.broadcast.changes.mu.Lock()
+	defer s.broadcast.changes.mu.Unlock()
+	total := 0
+	for i := range s.broadcast.changes.slots {
+		if c := s.broadcast.changes.slots[i].Load(); c != nil {
+			total += c.size()
+		}
+	}
+	return max(total, s.broadcast.changes.bytes), recentBytes
+}
+
 // Trim removes all history.
 func (s *Store) Trim() {
 	s.mu.Lock()

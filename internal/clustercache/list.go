@@ -20,8 +20,11 @@ type List struct {
 	closed    bool
 }
 
-// readStep is how many objects are copied before the lock is released.
-const readStep = 64
+const (
+	// readStep is how many objects are copied before the lock is released, and readBytes the size after which no more are.
+	readStep  = 64
+	readBytes = 128 << 10
+)
 
 // List opens a list. The caller must Close it.
 func (s *Store) List(options ListOptions) (*List, error) {
@@ -100,6 +103,25 @@ func (l *List) Version() uint64 { return l.store.options.Incarnation.version(l.e
 // Len returns how many objects the list has.
 func (l *List) Len() int { return len(l.keys) }
 
+// Largest returns the size of the largest object, without the annotation of stale ones.
+func (l *List) Largest() (int, error) {
+	s, largest := l.store, uint32(0)
+	for keys := l.keys; len(keys) > 0; {
+		step := keys[:min(gatherStep, len(keys))]
+		keys = keys[len(step):]
+		s.mu.RLock()
+		if !s.history.retains(l.event) {
+			s.mu.RUnlock()
+			return 0, s.expired(l.event)
+		}
+		for _, k := range step {
+			largest = max(largest, s.visible(k, l.event).size)
+		}
+		s.mu.RUnlock()
+	}
+	return int(largest), nil
+}
+
 // Continue returns the token of the next page, "" on the last one, and how many objects remain, which is known only without a namespace
 // and selectors.
 func (l *List) Continue() (token string, remaining *int64) { return l.token, l.remaining }
@@ -110,12 +132,12 @@ func (l *List) Objects() iter.Seq2[Object, error] {
 	return func(yield func(Object, error) bool) {
 		r := &reading{}
 		for keys := l.keys; len(keys) > 0; {
-			step := keys[:min(readStep, len(keys))]
-			keys = keys[len(step):]
-			if err := l.load(r, step); err != nil {
+			n, err := l.load(r, keys)
+			if err != nil {
 				yield(Object{}, err)
 				return
 			}
+			keys = keys[n:]
 			for i := range r.loads {
 				object, err := r.object(l.store, i)
 				if !yield(object, err) || err != nil {
@@ -126,19 +148,22 @@ func (l *List) Objects() iter.Seq2[Object, error] {
 	}
 }
 
-// load copies the entries of keys.
-func (l *List) load(r *reading, keys []uint32) error {
+// load copies the entries of the first keys, and returns how many: one at least, and no more than take little memory.
+func (l *List) load(r *reading, keys []uint32) (int, error) {
 	s := l.store
 	r.reset()
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if !s.history.retains(l.event) {
-		return s.expired(l.event)
+		return 0, s.expired(l.event)
 	}
-	for _, k := range keys {
+	for _, k := range keys[:min(readStep, len(keys))] {
 		r.load(s, s.visible(k, l.event))
+		if len(r.buffer) >= readBytes {
+			break
+		}
 	}
-	return nil
+	return len(r.loads), nil
 }
 
 // Close closes the list.

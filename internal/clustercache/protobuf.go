@@ -57,18 +57,19 @@ func (l *List) itemsSize() (int, error) {
 			return 0, err
 		}
 		size += more
-		if len(stale) == 0 {
-			continue
-		}
-		if err := l.load(r, stale); err != nil {
-			return 0, err
-		}
-		for i := range r.loads {
-			raw, err := r.decode(l.store, i, r.loads[i].event)
+		for len(stale) > 0 {
+			n, err := l.load(r, stale)
 			if err != nil {
 				return 0, err
 			}
-			size += itemSize(len(raw))
+			stale = stale[n:]
+			for i := range r.loads {
+				raw, err := r.decode(l.store, i, r.loads[i].event)
+				if err != nil {
+					return 0, err
+				}
+				size += itemSize(len(raw))
+			}
 		}
 	}
 	return size, nil
@@ -99,11 +100,11 @@ func (l *List) writeItems(w *bufio.Writer, size int) error {
 	r := &reading{}
 	var head []byte
 	for keys := l.keys; len(keys) > 0; {
-		step := keys[:min(readStep, len(keys))]
-		keys = keys[len(step):]
-		if err := l.load(r, step); err != nil {
+		n, err := l.load(r, keys)
+		if err != nil {
 			return err
 		}
+		keys = keys[n:]
 		for i := range r.loads {
 			raw, err := r.decode(l.store, i, r.loads[i].event)
 			if err != nil {

@@ -51,6 +51,9 @@ func (s *Store) Watch(options WatchOptions) (*Watcher, error) {
 	return w, nil
 }
 
+// Initial returns the list of the initial events, or nil if there are none.
+func (w *Watcher) Initial() *List { return w.initial }
+
 // Next waits for the next event. The error is a 410 if the watcher is too slow, which ends it, or that of the context.
 func (w *Watcher) Next(ctx context.Context) (*Event, error) {
 	if w.err != nil {
@@ -92,11 +95,11 @@ func (w *Watcher) nextInitial() (*Event, error) {
 			w.endInitial()
 			return &Event{Type: watch.Bookmark, Version: w.store.options.Incarnation.version(w.at), InitialEventsEnd: true}, nil
 		}
-		step := w.keys[:min(readStep, len(w.keys))]
-		w.keys, w.read = w.keys[len(step):], 0
-		if err := w.initial.load(w.reading, step); err != nil {
+		n, err := w.initial.load(w.reading, w.keys)
+		if err != nil {
 			return nil, err
 		}
+		w.keys, w.read = w.keys[n:], 0
 	}
 	object, err := w.reading.object(w.store, w.read)
 	w.read++

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -127,6 +128,40 @@ func TestASlowWatcherIsCut(t *testing.T) {
 	if stats := store.Stats(); stats.CutWatchers != 1 || stats.Watchers != 1 || stats.History != 8 {
 		t.Errorf("got %+v", stats)
 	}
+}
+
+// TestRecentChangesAreBounded changes large objects. The changes that are kept for all watchers do not exceed their bound, and watchers get all
+// of them, also one that starts late.
+func TestRecentChangesAreBounded(t *testing.T) {
+	store := newStore(t, clustercache.Options{History: 1 << 10})
+	feed := store.Feed("m1")
+	apply(t, feed, simplePod("first", 1))
+	from := store.Version()
+	const changes = 100
+	follow := func(from uint64) {
+		t.Helper()
+		watcher, err := store.Watch(clustercache.WatchOptions{From: from})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer watcher.Close()
+		for i := range changes {
+			event, err := watcher.Pending()
+			if err != nil || event == nil || event.Object.Name != fmt.Sprint("p", i%10) {
+				t.Fatalf("event %d: %+v, %v", i, event, err)
+			}
+		}
+		if bytes, bound := store.RecentBytes(); bytes > bound || bytes == 0 {
+			t.Fatalf("%d bytes are kept, want at most %d", bytes, bound)
+		}
+	}
+	for i := range changes {
+		pod := simplePod(fmt.Sprint("p", i%10), i+2)
+		pod.Annotations = map[string]string{"large": strings.Repeat(fmt.Sprintf("%08d", i), 300<<10/8)}
+		apply(t, feed, pod)
+	}
+	follow(from)
+	follow(from)
 }
 
 func TestAPinnedHistoryIsBounded(t *testing.T) {

@@ -149,6 +149,18 @@ func testTemplates(t *testing.T, w *world) {
 		t.Errorf("the cell has %v", stored)
 	}
 
+	// Clients read what they have written, with the version of the write.
+	for i := range 20 {
+		patch := fmt.Sprintf(`{"metadata":{"labels":{"changed":"%d"}}}`, i)
+		written, err := pods.Patch(t.Context(), "web", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		check(t, err)
+		read, err := pods.Get(t.Context(), "web", metav1.GetOptions{})
+		check(t, err)
+		if read.Labels["changed"] != written.Labels["changed"] || read.ResourceVersion != written.ResourceVersion {
+			t.Fatalf("after change %d the gateway shows %v at %s, want %s", i, read.Labels, read.ResourceVersion, written.ResourceVersion)
+		}
+	}
+
 	made := newPod("web", map[string]string{"app": "web"})
 	made.Annotations = map[string]string{names.TemplateUIDAnnotation: string(template.UID)}
 	made = create(t, w.members[0].CoreV1().Pods(namespace).Create, made)

@@ -8,15 +8,16 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/clustercache"
 	"github.com/cellplane/cellplane/internal/clustergateway/ingest"
 	"github.com/cellplane/cellplane/internal/clustergateway/views"
+	"github.com/cellplane/cellplane/internal/fleet"
 )
 
 // Options are the flags of a cluster-gateway.
@@ -41,6 +42,10 @@ type Options struct {
 	KeepManagedFields, KeepLastApplied bool
 	// History is the number of events per kind from which watches can resume.
 	History int
+	// MaxStreamsPerUser bounds the watches of one user over all gateways; 0 means no limit.
+	MaxStreamsPerUser int
+	// MemoryBudget bounds the memory in which answers are held; 0 means no limit.
+	MemoryBudget resource.QuantityValue
 	// ClientNames are the common names of the certificates of gateways.
 	ClientNames []string
 	// MetricsAddress is the address of metrics, served without authentication; empty means none.
@@ -56,14 +61,16 @@ func NewOptions() *Options {
 	serving.BindPort = 6444
 	serving.HTTP2MaxStreamsPerConnection = 1000
 	return &Options{
-		Kinds:         views.Names(views.Default()),
-		StaleAfter:    5 * time.Minute,
-		RemovedAfter:  30 * time.Second,
-		ProbeInterval: 5 * time.Second,
-		ProbeTimeout:  3 * time.Second,
-		History:       clustercache.DefaultHistory,
-		ClientNames:   []string{names.GatewayUser},
-		SecureServing: serving,
+		Kinds:             views.Names(views.Default()),
+		StaleAfter:        5 * time.Minute,
+		RemovedAfter:      30 * time.Second,
+		ProbeInterval:     5 * time.Second,
+		ProbeTimeout:      3 * time.Second,
+		History:           clustercache.DefaultHistory,
+		MaxStreamsPerUser: 3000,
+		MemoryBudget:      resource.QuantityValue{Quantity: resource.MustParse("512Mi")},
+		ClientNames:       []string{names.GatewayUser},
+		SecureServing:     serving,
 	}
 }
 
@@ -81,6 +88,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.KeepManagedFields, "keep-managed-fields", o.KeepManagedFields, "keep metadata.managedFields, at the cost of much memory")
 	flags.BoolVar(&o.KeepLastApplied, "keep-last-applied", o.KeepLastApplied, "keep the last-applied annotation of kubectl apply, at the cost of much memory")
 	flags.IntVar(&o.History, "history", o.History, "number of events per kind from which watches can resume")
+	flags.IntVar(&o.MaxStreamsPerUser, "max-streams-per-user", o.MaxStreamsPerUser, "watches that a user, or the service accounts of a namespace, may have at a time over all gateways; 0 for no limit")
+	flags.Var(&o.MemoryBudget, "memory-budget", "memory for answers that have to be held; a user gets a quarter, and what exceeds it waits; 0 for no limit")
 	flags.StringSliceVar(&o.ClientNames, "client-names", o.ClientNames, "common names of client certificates of gateways, which may read everything")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", o.MetricsAddress, "loopback address to serve /metrics at, without authentication; empty for none")
 	o.ClientCA.AddFlags(flags)
@@ -106,14 +115,17 @@ func (o *Options) Complete() (CompletedOptions, error) {
 	if o.HubKubeconfig == "" {
 		return completed, errors.New("--hub-kubeconfig must be given")
 	}
-	var err error
-	if c.hub, err = clientcmd.BuildConfigFromFlags("", o.HubKubeconfig); err != nil {
+	hub, err := fleet.ReadKubeconfig(o.HubKubeconfig, "")
+	if err != nil {
 		return completed, fmt.Errorf("reading --hub-kubeconfig: %w", err)
 	}
+	c.hub = hub.Config()
 	if o.TemplatesKubeconfig != "" {
-		if c.templates, err = clientcmd.BuildConfigFromFlags("", o.TemplatesKubeconfig); err != nil {
+		templates, err := fleet.ReadKubeconfig(o.TemplatesKubeconfig, "")
+		if err != nil {
 			return completed, fmt.Errorf("reading --templates-kubeconfig: %w", err)
 		}
+		c.templates = templates.Config()
 	}
 	if c.clusters, err = labels.Parse(o.Clusters); err != nil {
 		return completed, fmt.Errorf("reading --clusters: %w", err)
@@ -152,8 +164,17 @@ func (o CompletedOptions) Validate() error {
 	if o.History < 1 {
 		errs = append(errs, errors.New("--history must be positive"))
 	}
+	if o.MaxStreamsPerUser < 0 {
+		errs = append(errs, errors.New("--max-streams-per-user must not be negative; 0 is no limit"))
+	}
+	if budget := o.MemoryBudget.Value(); budget != 0 && budget < minBudget {
+		errs = append(errs, fmt.Errorf("--memory-budget must be at least %dMi, or 0 for no limit", minBudget>>20))
+	}
 	return errors.Join(errs...)
 }
+
+// minBudget is the smallest budget: a large object, several times in memory, fits into a share.
+const minBudget = 32 << 20
 
 func (o CompletedOptions) times() ingest.Times {
 	return ingest.Times{StaleAfter: o.StaleAfter, RemovedAfter: o.RemovedAfter, Probe: o.ProbeInterval, ProbeTimeout: o.ProbeTimeout}

@@ -19,6 +19,7 @@ import (
 	"github.com/cellplane/cellplane/internal/clustergateway/ingest"
 	"github.com/cellplane/cellplane/internal/clustergateway/serve"
 	"github.com/cellplane/cellplane/internal/clustergateway/views"
+	"github.com/cellplane/cellplane/internal/limits"
 )
 
 // shutdownTime is how long a shutdown waits for requests.
@@ -48,6 +49,8 @@ func New(o CompletedOptions) (*Server, error) {
 	s.serving.ClientCA = ca
 	s.trust = newTrust(ca, o.ClientNames)
 	s.api = serve.New()
+	s.api.Budget = limits.NewBudget(o.MemoryBudget.Value(), limits.DefaultWait)
+	s.api.Streams = limits.NewStreams(o.MaxStreamsPerUser)
 	if err := s.openStores(); err != nil {
 		return nil, err
 	}
@@ -150,7 +153,8 @@ func (s *Server) serveMetrics(ctx context.Context) error {
 		return nil
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), storeCollector(s.stores))
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), storeCollector(s.stores),
+		limits.NewCollector("cellplane_cluster_gateway", s.api.Budget))
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.options.MetricsAddress)
 	if err != nil {
 		return fmt.Errorf("listening at %s: %w; choose another address with --metrics-address", s.options.MetricsAddress, err)

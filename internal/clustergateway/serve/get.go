@@ -48,6 +48,9 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, info *request.Reque
 		WriteError(w, r, apierrors.NewInternalError(err))
 		return
 	}
+	if object.Cluster == "" {
+		w.Header().Set(views.TemplateHeader, "true")
+	}
 	out := newCompressor(w, r, e.mediaType)
 	if _, err := out.Write(body); err != nil {
 		failed(r, err)

@@ -2,11 +2,13 @@ package serve
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
+	"iter"
 	"net/http"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -33,77 +35,109 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, q *question, e *en
 		return
 	}
 	defer list.Close()
+	out := newCompressor(w, r, e.mediaType)
+	if _, err = e.holdList(holder{r.Context()}, list); err == nil {
+		err = e.writeList(out, list)
+	}
+	if err == nil {
+		err = out.Close()
+	}
 	switch {
-	case e.isProtobuf() && e.shape == whole && e.convert == nil:
-		out := newCompressor(w, r, e.mediaType)
-		err = list.WriteProtobuf(out)
-		if err == nil {
-			err = out.Close()
-		}
-	case e.isProtobuf():
-		err = e.bufferedList(w, r, list, e.appendProtobuf)
-	case e.pretty || e.mediaType == runtime.ContentTypeYAML:
-		err = e.bufferedList(w, r, list, e.appendText)
-	default:
-		out := newCompressor(w, r, e.mediaType)
-		buffered := bufio.NewWriterSize(out, 64<<10)
-		if err = e.writeJSON(buffered, list); err == nil {
-			err = buffered.Flush()
-		}
-		if err == nil {
-			err = out.Close()
-		}
-	}
-	if err != nil {
+	case err != nil && out.begun:
 		failed(r, err)
-	}
-}
-
-// bufferedList serves a list that must be complete before its first byte is sent.
-func (e *encoder) bufferedList(w http.ResponseWriter, r *http.Request, list *clustercache.List, encode func(*clustercache.List) ([]byte, error)) error {
-	body, err := encode(list)
-	if err != nil {
+	case err != nil:
 		if _, ok := err.(apierrors.APIStatus); !ok { // the store does not wrap its errors
 			err = apierrors.NewInternalError(err)
 		}
 		WriteError(w, r, err)
-		return nil
 	}
-	out := newCompressor(w, r, e.mediaType)
-	if _, err := out.Write(body); err != nil {
+}
+
+// holdList counts the memory of a list that is written object by object, and returns it.
+func (e *encoder) holdList(h holder, list *clustercache.List) (int, error) {
+	largest, err := list.Largest()
+	if err != nil {
+		return 0, err
+	}
+	size := listed*list.Len() + e.copies()*largest
+	return size, h.hold(size)
+}
+
+// writeList writes a list object by object.
+func (e *encoder) writeList(out io.Writer, list *clustercache.List) error {
+	if e.isProtobuf() && e.shape == whole && e.convert == nil {
+		return list.WriteProtobuf(out)
+	}
+	buffered := bufio.NewWriterSize(out, 64<<10)
+	write := e.writeJSON
+	switch {
+	case e.isProtobuf():
+		write = e.writeProtobuf
+	case e.mediaType == runtime.ContentTypeYAML:
+		write = e.writeYAML
+	case e.pretty:
+		write = e.writePretty
+	}
+	if err := write(buffered, list); err != nil {
 		return err
 	}
-	return out.Close()
+	return buffered.Flush()
 }
 
-func (e *encoder) appendText(list *clustercache.List) ([]byte, error) {
-	var out bytes.Buffer
-	if err := e.writeJSON(&out, list); err != nil {
-		return nil, err
+// items yields the encoded objects of a list.
+func (e *encoder) items(list *clustercache.List) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		for object, err := range list.Objects() {
+			var item []byte
+			if err == nil {
+				item, err = e.item(object)
+			}
+			if !yield(item, err) || err != nil {
+				return
+			}
+		}
 	}
-	return e.dress(out.Bytes())
 }
 
-// appendProtobuf encodes a list whose objects are not cached in the form the client wants.
-func (e *encoder) appendProtobuf(list *clustercache.List) ([]byte, error) {
-	var items []byte
-	for object, err := range list.Objects() {
+// writeProtobuf writes a list whose objects are not cached in the form the client wants. They are encoded twice: the length precedes the
+// content.
+func (e *encoder) writeProtobuf(w io.Writer, list *clustercache.List) error {
+	size := 0
+	for item, err := range e.items(list) {
 		if err != nil {
-			return nil, err
+			return err
 		}
-		item, err := e.item(object)
-		if err != nil {
-			return nil, err
-		}
-		items = objbytes.AppendBytes(items, objbytes.ListItems, item)
+		size += objbytes.SizeBytes(objbytes.ListItems, len(item))
 	}
 	meta := listMeta(list)
 	encoded, err := meta.Marshal()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	raw := objbytes.AppendBytes(make([]byte, 0, len(items)+len(encoded)+16), objbytes.ObjectMetadata, encoded)
-	return enveloped(e.listKind(), append(raw, items...)), nil
+	apiVersion, kind := e.listKind().ToAPIVersionAndKind()
+	head := objbytes.AppendTypeMeta(nil, apiVersion, kind)
+	head = protowire.AppendTag(head, objbytes.UnknownRaw, protowire.BytesType)
+	head = protowire.AppendVarint(head, uint64(objbytes.SizeBytes(objbytes.ObjectMetadata, len(encoded))+size))
+	if _, err := w.Write(objbytes.AppendBytes(head, objbytes.ObjectMetadata, encoded)); err != nil {
+		return err
+	}
+	for item, err := range e.items(list) {
+		if err != nil {
+			return err
+		}
+		size -= objbytes.SizeBytes(objbytes.ListItems, len(item))
+		head = protowire.AppendVarint(protowire.AppendTag(head[:0], objbytes.ListItems, protowire.BytesType), uint64(len(item)))
+		if _, err := w.Write(head); err != nil {
+			return err
+		}
+		if _, err := w.Write(item); err != nil {
+			return err
+		}
+	}
+	if size != 0 {
+		return fmt.Errorf("the list is %d bytes shorter than announced", size)
+	}
+	return nil
 }
 
 // listMeta returns the metadata of a list.
@@ -112,7 +146,6 @@ func listMeta(list *clustercache.List) metav1.ListMeta {
 	return metav1.ListMeta{ResourceVersion: formatVersion(list.Version()), Continue: token, RemainingItemCount: remaining}
 }
 
-// writeJSON writes a list object by object.
 func (e *encoder) writeJSON(w io.Writer, list *clustercache.List) error {
 	apiVersion, kind := e.listKind().ToAPIVersionAndKind()
 	meta, err := json.Marshal(listMeta(list))
@@ -131,11 +164,7 @@ func (e *encoder) writeJSON(w io.Writer, list *clustercache.List) error {
 		return err
 	}
 	separator := ""
-	for object, err := range list.Objects() {
-		if err != nil {
-			return err
-		}
-		item, err := e.item(object)
+	for item, err := range e.items(list) {
 		if err != nil {
 			return err
 		}

@@ -1,10 +1,10 @@
 package serve
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/clustergateway/ingest"
+	"github.com/cellplane/cellplane/internal/limits"
 )
 
 // Members are the clusters that serve metrics of their pods and nodes.
@@ -31,16 +32,24 @@ type Metrics struct{ members Members }
 func NewMetrics(members Members) *Metrics { return &Metrics{members} }
 
 const (
-	// maxMetrics bounds the response of a member, and atOnce the number of concurrent requests.
-	maxMetrics = 256 << 20
+	// maxMetrics bounds the response of a member, and atOnce the number of concurrent requests. Metrics of a pod take half a kilobyte.
+	maxMetrics = 64 << 20
 	atOnce     = 32
+	// metricsCopies is how often a response is in memory: as received, and cut into items.
+	metricsCopies = 3
 )
 
 // metricsList is a list of PodMetrics or NodeMetrics. Only their metadata is read.
 type metricsList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata"`
-	Items           []map[string]any `json:"items"`
+	Items           []json.RawMessage `json:"items"`
+}
+
+// measured are the encoded metrics of a pod or node of a cluster.
+type measured struct {
+	key, cluster string
+	encoded      json.RawMessage
 }
 
 // ServeHTTP requests metrics from the members and merges them.
@@ -54,7 +63,11 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		WriteError(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Verb))
 		return
 	}
-	answers, lost := m.askAll(r)
+	answers, lost, err := m.askAll(r)
+	if err != nil {
+		WriteError(w, r, err)
+		return
+	}
 	warnings := warner{w.Header()}
 	if len(lost) > 0 {
 		warnings.add("there are no metrics of " + some(lost))
@@ -63,27 +76,57 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.writeOne(w, r, info.Resource, info.Name, answers)
 		return
 	}
-	merged := metricsList{Items: []map[string]any{}}
-	for _, answer := range answers {
+	var kind metav1.TypeMeta
+	var all []measured
+	for i, answer := range answers {
 		var list metricsList
 		if err := json.Unmarshal(answer.body, &list); err != nil {
 			warnings.add(fmt.Sprintf("the metrics of cluster %s cannot be read", answer.cluster))
 			continue
 		}
-		merged.TypeMeta = list.TypeMeta
+		answers[i].body = nil
+		kind = list.TypeMeta
 		for _, item := range list.Items {
-			mark(item, answer.cluster)
-			merged.Items = append(merged.Items, item)
+			all = append(all, measured{keyOf(item), answer.cluster, item})
 		}
 	}
-	if merged.Kind == "" {
+	if kind.Kind == "" {
 		WriteError(w, r, apierrors.NewServiceUnavailable("no member serves metrics of "+info.Resource))
 		return
 	}
-	slices.SortStableFunc(merged.Items, func(a, b map[string]any) int { return strings.Compare(keyOf(a), keyOf(b)) })
+	slices.SortStableFunc(all, func(a, b measured) int { return strings.Compare(a.key, b.key) })
 	// Clients expect names to be unique.
-	merged.Items = slices.CompactFunc(merged.Items, func(a, b map[string]any) bool { return keyOf(a) == keyOf(b) })
-	writeJSON(w, merged)
+	all = slices.CompactFunc(all, func(a, b measured) bool { return a.key == b.key })
+	if err := writeMetrics(w, kind, all); err != nil {
+		failed(r, err)
+	}
+}
+
+// writeMetrics writes a list item by item.
+func writeMetrics(w http.ResponseWriter, kind metav1.TypeMeta, all []measured) error {
+	head, err := json.Marshal(kind)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	buffered := bufio.NewWriterSize(w, 64<<10)
+	// Errors are those of the first write that failed; Flush returns them.
+	_, _ = buffered.Write(head[:len(head)-1])
+	_, _ = buffered.WriteString(`,"metadata":{},"items":[`)
+	separator := ""
+	for _, item := range all {
+		marked, err := mark(item.encoded, item.cluster)
+		if err != nil {
+			continue // it is not an object
+		}
+		_, _ = buffered.WriteString(separator)
+		if _, err := buffered.Write(marked); err != nil {
+			return err
+		}
+		separator = ","
+	}
+	_, _ = buffered.WriteString("]}\n")
+	return buffered.Flush()
 }
 
 func (m *Metrics) writeOne(w http.ResponseWriter, r *http.Request, resource, name string, answers []answer) {
@@ -91,18 +134,13 @@ func (m *Metrics) writeOne(w http.ResponseWriter, r *http.Request, resource, nam
 		WriteError(w, r, apierrors.NewNotFound(schema.GroupResource{Group: "metrics.k8s.io", Resource: resource}, name))
 		return
 	}
-	var object map[string]any
-	if err := json.Unmarshal(answers[0].body, &object); err != nil {
+	marked, err := mark(answers[0].body, answers[0].cluster)
+	if err != nil {
 		WriteError(w, r, apierrors.NewInternalError(err))
 		return
 	}
-	mark(object, answers[0].cluster)
-	writeJSON(w, object)
-}
-
-func writeJSON(w http.ResponseWriter, object any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(object) // the client may have gone
+	_, _ = w.Write(append(marked, '\n')) // the client may have gone
 }
 
 type answer struct {
@@ -110,21 +148,24 @@ type answer struct {
 	body    []byte
 }
 
-// askAll requests metrics from the members, sorted by name. Members without metrics are left out; lost are those whose request failed.
-func (m *Metrics) askAll(r *http.Request) (answers []answer, lost []string) {
+// askAll requests metrics from the members, sorted by name. Members without metrics are left out; lost are those whose request failed. It
+// fails if there is no memory for the answers.
+func (m *Metrics) askAll(r *http.Request) (answers []answer, lost []string, err error) {
 	clusters := m.members.Names()
 	slices.Sort(clusters)
 	bodies := make([][]byte, len(clusters))
 	failed := make([]bool, len(clusters))
-	var group errgroup.Group
+	group, ctx := errgroup.WithContext(r.Context())
 	group.SetLimit(atOnce)
 	for i, cluster := range clusters {
-		group.Go(func() error {
-			bodies[i], failed[i] = m.ask(r.Context(), r, cluster)
-			return nil
+		group.Go(func() (err error) {
+			bodies[i], failed[i], err = m.ask(ctx, r, cluster)
+			return err
 		})
 	}
-	_ = group.Wait() // the functions return no errors
+	if err := group.Wait(); err != nil {
+		return nil, nil, err
+	}
 	for i, cluster := range clusters {
 		switch {
 		case bodies[i] != nil:
@@ -133,47 +174,64 @@ func (m *Metrics) askAll(r *http.Request) (answers []answer, lost []string) {
 			lost = append(lost, cluster)
 		}
 	}
-	return answers, lost
+	return answers, lost, nil
 }
 
-func (m *Metrics) ask(ctx context.Context, r *http.Request, cluster string) (body []byte, failed bool) {
+// ask requests metrics from a member. The error is that of a request whose answers take too much memory.
+func (m *Metrics) ask(ctx context.Context, r *http.Request, cluster string) (body []byte, failed bool, exhausted error) {
 	target, ok := m.members.Client(cluster)
 	if !ok {
-		return nil, true
+		return nil, true, nil
 	}
 	response, err := target.Get(ctx, r.URL.Path, r.URL.Query(), http.Header{"Accept": {"application/json"}})
 	if err != nil {
-		return nil, true
+		return nil, true, nil
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return nil, response.StatusCode != http.StatusNotFound
+		return nil, response.StatusCode != http.StatusNotFound, nil
 	}
-	body, err = io.ReadAll(io.LimitReader(response.Body, maxMetrics+1))
-	if err != nil || len(body) > maxMetrics {
-		return nil, true
+	body, err = limits.ReadAll(response.Body, response.ContentLength, maxMetrics, func(bytes int64) error {
+		exhausted = holder{ctx}.hold(metricsCopies * int(bytes))
+		return exhausted
+	})
+	if err != nil {
+		return nil, true, exhausted
 	}
-	return body, false
+	return body, false, nil
 }
 
 // mark annotates an object with its cluster.
-func mark(object map[string]any, cluster string) {
-	metadata, ok := object["metadata"].(map[string]any)
-	if !ok {
-		return
+func mark(encoded []byte, cluster string) ([]byte, error) {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(encoded, &object); err != nil {
+		return nil, err
+	}
+	metadata := map[string]any{}
+	if given := object["metadata"]; len(given) > 0 {
+		if err := json.Unmarshal(given, &metadata); err != nil {
+			return nil, err
+		}
 	}
 	annotations, ok := metadata["annotations"].(map[string]any)
 	if !ok {
 		annotations = map[string]any{}
-		metadata["annotations"] = annotations
 	}
 	annotations[names.ClusterAnnotation] = cluster
 	annotations[names.QueryFromClusterAnnotation] = cluster
+	metadata["annotations"] = annotations
+	changed, err := json.Marshal(metadata)
+	if err != nil {
+		return nil, err
+	}
+	object["metadata"] = changed
+	return json.Marshal(object)
 }
 
-func keyOf(object map[string]any) string {
-	metadata, _ := object["metadata"].(map[string]any)
-	namespace, _ := metadata["namespace"].(string)
-	name, _ := metadata["name"].(string)
-	return namespace + "/" + name
+func keyOf(encoded []byte) string {
+	var object struct {
+		Metadata struct{ Namespace, Name string }
+	}
+	_ = json.Unmarshal(encoded, &object) // an item without a name is shown once
+	return object.Metadata.Namespace + "/" + object.Metadata.Name
 }

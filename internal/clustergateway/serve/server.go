@@ -17,6 +17,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/clustercache"
 	"github.com/cellplane/cellplane/internal/clustergateway/views"
+	"github.com/cellplane/cellplane/internal/limits"
 )
 
 // Server serves member objects.
@@ -28,6 +29,9 @@ type Server struct {
 	Shown func() (clusters []string, all bool, changed <-chan struct{})
 	// Metrics serves metrics.k8s.io; it may be nil.
 	Metrics http.Handler
+	// Budget bounds the memory in which answers are held, and Streams the watches, both by user.
+	Budget  *limits.Budget
+	Streams *limits.Streams
 	// Stopping is closed on shutdown: watches end, and clients reconnect elsewhere.
 	Stopping <-chan struct{}
 }
@@ -36,6 +40,8 @@ type Server struct {
 func New() *Server {
 	return &Server{
 		resources: map[schema.GroupVersionResource]*resource{},
+		Budget:    limits.NewBudget(0, 0),
+		Streams:   limits.NewStreams(0),
 		Shown:     func() (clusters []string, all bool, changed <-chan struct{}) { return nil, true, nil },
 	}
 }
@@ -60,6 +66,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		WriteError(w, r, unready())
 		return
 	}
+	grant := s.Budget.Open(owner(r))
+	defer grant.Close()
+	r = r.WithContext(limits.WithGrant(r.Context(), grant))
 	if s.Metrics != nil && info.APIGroup == "metrics.k8s.io" {
 		s.Metrics.ServeHTTP(w, r)
 		return

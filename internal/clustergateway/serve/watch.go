@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,8 +27,10 @@ const (
 	defaultWatch = 30 * time.Minute
 	// bookmarkInterval is the interval of bookmarks in an idle watch.
 	bookmarkInterval = time.Minute
-	// ahead is how many events are buffered for a client. The store closes the watch of a client that is further behind.
-	ahead = 128
+	// ahead is how many events are buffered for a client, and aheadBytes the size of their objects. The store closes the watch of a client
+	// that is further behind than its history.
+	ahead      = 128
+	aheadBytes = 64 << 10
 	// stuck is the write timeout.
 	stuck = 30 * time.Second
 )
@@ -37,6 +40,13 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q *question, e *e
 	if e.mediaType == runtime.ContentTypeYAML {
 		e.mediaType = runtime.ContentTypeJSON
 	}
+	who := owner(r)
+	end, ok := s.Streams.Open(who)
+	if !ok {
+		WriteError(w, r, apierrors.NewTooManyRequests(who.Name+" has as many watches open at this cluster-gateway as a user may; close some of them", retryStreams))
+		return
+	}
+	defer end()
 	initial := q.SendInitialEvents != nil && *q.SendInitialEvents
 	// If we show a share of the clusters, another share may show a contested name. The gateway that merges the shares looks it up.
 	contested := q.changed != nil && r.Header.Get(views.ContestedHeader) != ""
@@ -81,9 +91,17 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q *question, e *e
 		return
 	}
 	defer watcher.Close()
+	h := holder{ctx}
+	if list := watcher.Initial(); list != nil {
+		var err error
+		if out.held, err = e.holdList(h, list); err != nil {
+			WriteError(w, r, err)
+			return
+		}
+	}
 	out.endOfInitial = q.AllowWatchBookmarks && initial
 	out.begin()
-	out.follow(ctx, watcher)
+	out.follow(ctx, watcher, h)
 }
 
 func watchTime(q *question) time.Duration {
@@ -104,12 +122,30 @@ type eventWriter struct {
 	buffered *bufio.Writer
 	// endOfInitial is set if the client wants a bookmark after the initial events.
 	endOfInitial bool
+	// held is counted for the initial events.
+	held int
 	// headed is set once a Table with column definitions was sent.
 	headed bool
 }
 
 func newEventWriter(w http.ResponseWriter, e *encoder) *eventWriter {
-	return &eventWriter{encoder: e, w: w, control: http.NewResponseController(w), buffered: bufio.NewWriterSize(w, 32<<10)}
+	control := http.NewResponseController(w)
+	return &eventWriter{encoder: e, w: w, control: control, buffered: bufio.NewWriterSize(timed{w, control}, 32<<10)}
+}
+
+// timed is a writer that fails if a write takes too long.
+type timed struct {
+	io.Writer
+	control *http.ResponseController
+}
+
+// Write implements io.Writer.
+func (t timed) Write(b []byte) (int, error) {
+	// Only the connections of tests have no deadlines.
+	if err := t.control.SetWriteDeadline(time.Now().Add(stuck)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return 0, err
+	}
+	return t.Writer.Write(b)
 }
 
 func (o *eventWriter) begin() {
@@ -123,20 +159,35 @@ func (o *eventWriter) begin() {
 }
 
 // follow writes events until there are no more or the client has gone.
-func (o *eventWriter) follow(ctx context.Context, watcher *clustercache.Watcher) {
+func (o *eventWriter) follow(ctx context.Context, watcher *clustercache.Watcher, h holder) {
 	ctx, cancel := context.WithCancel(ctx)
-	events := make(chan *clustercache.Event, ahead)
+	events, room := make(chan buffered, ahead), semaphore.NewWeighted(aheadBytes)
 	var problem error
 	go func() {
 		defer close(events)
 		for {
+			initial := watcher.Initial() != nil
 			event, err := watcher.Next(ctx)
 			if err != nil {
 				problem = err
 				return
 			}
+			next := buffered{Event: event}
+			switch {
+			case event.InitialEventsEnd:
+				next.held = o.held
+			case !initial:
+				next.held = o.copies() * len(event.Object.Raw)
+				err = h.hold(next.held)
+			}
+			if err == nil {
+				err = room.Acquire(ctx, next.size())
+			}
+			if err != nil {
+				return // the client resumes from its last event
+			}
 			select {
-			case events <- event:
+			case events <- next:
 			case <-ctx.Done():
 				return
 			}
@@ -148,9 +199,11 @@ func (o *eventWriter) follow(ctx context.Context, watcher *clustercache.Watcher)
 		}
 	}()
 	for event := range events {
-		if err := o.event(event); err != nil {
+		if err := o.event(event.Event); err != nil {
 			return
 		}
+		room.Release(event.size())
+		h.release(event.held)
 		if len(events) == 0 {
 			if err := o.flush(); err != nil {
 				return
@@ -162,11 +215,16 @@ func (o *eventWriter) follow(ctx context.Context, watcher *clustercache.Watcher)
 	}
 }
 
+// buffered is an event that waits for the client, and what is counted until it is written.
+type buffered struct {
+	*clustercache.Event
+	held int
+}
+
+// size is what an event takes of the buffer; a large one fills it.
+func (b buffered) size() int64 { return int64(min(len(b.Object.Raw), aheadBytes)) }
+
 func (o *eventWriter) flush() error {
-	// Only the connections of tests have no deadlines.
-	if err := o.control.SetWriteDeadline(time.Now().Add(stuck)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return err
-	}
 	if err := o.buffered.Flush(); err != nil {
 		return err
 	}

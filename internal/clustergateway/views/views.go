@@ -14,6 +14,9 @@ import (
 // name, such a watch gets DELETED events with the annotation names.ContestedAnnotation, and the gateway looks up which one is shown.
 const ContestedHeader = "Cellplane-Contested"
 
+// TemplateHeader is set in the answer to a get of a template. The cache may be behind its cell, so the gateway reads it from there.
+const TemplateHeader = "Cellplane-Template"
+
 // View is a kind of member object.
 type View struct {
 	// Resource is the resource to read from members.
