@@ -36,6 +36,7 @@ const (
 
 // member is a cluster in which identities are created and revoked.
 type member struct {
+	config     *rest.Config
 	client     kubernetes.Interface
 	cluster    string
 	federation string
@@ -48,7 +49,7 @@ func newMember(config *rest.Config, cluster, federation string) (*member, error)
 	if err != nil {
 		return nil, fmt.Errorf("preparing a client for cluster %s: %w", cluster, err)
 	}
-	return &member{client: client, cluster: cluster, federation: federation}, nil
+	return &member{config: config, client: client, cluster: cluster, federation: federation}, nil
 }
 
 // uid returns the ID of the cluster.

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -12,7 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
 
@@ -62,15 +66,23 @@ func (m *member) issue(ctx context.Context, i identity) (credentials, error) {
 	return m.wait(ctx, made)
 }
 
-// wait waits until the member has populated a token's Secret, and returns the credentials.
+// wait waits until the member has populated a token's Secret and accepts the token, and returns the credentials.
 func (m *member) wait(ctx context.Context, secret *corev1.Secret) (credentials, error) {
-	if filled(secret) {
-		return credentialsIn(secret), nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
 	defer cancel()
+	if !filled(secret) {
+		var err error
+		if secret, err = m.populated(ctx, secret.Name); err != nil {
+			return credentials{}, err
+		}
+	}
+	return credentialsIn(secret), m.confirmAccepted(ctx, secret)
+}
+
+// populated waits until the member has populated a token's Secret.
+func (m *member) populated(ctx context.Context, name string) (*corev1.Secret, error) {
 	secrets := m.client.CoreV1().Secrets(names.ClusterNamespace)
-	only := fields.OneTermEqualSelector(metav1.ObjectNameField, secret.Name).String()
+	only := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			options.FieldSelector = only
@@ -89,9 +101,29 @@ func (m *member) wait(ctx context.Context, secret *corev1.Secret) (credentials, 
 		return filled(found), nil
 	})
 	if err != nil {
-		return credentials{}, fmt.Errorf("cluster %s has not populated the token of Secret %s/%s: is its kube-controller-manager running? %w", m.cluster, names.ClusterNamespace, secret.Name, err)
+		return nil, fmt.Errorf("cluster %s has not populated the token of Secret %s/%s: is its kube-controller-manager running? %w", m.cluster, names.ClusterNamespace, name, err)
 	}
-	return credentialsIn(event.Object.(*corev1.Secret)), nil
+	return event.Object.(*corev1.Secret), nil
+}
+
+// confirmAccepted waits until the member accepts a token. An API server compares a token with its cached copy of the Secret, which
+// may still be the one from before the token was populated.
+func (m *member) confirmAccepted(ctx context.Context, secret *corev1.Secret) error {
+	config := rest.AnonymousClientConfig(m.config)
+	config.BearerToken = string(secret.Data[corev1.ServiceAccountTokenKey])
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("preparing a client for cluster %s: %w", m.cluster, err)
+	}
+	var last error
+	err = wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		last = client.RESTClient().Get().AbsPath("/version").Do(ctx).Error()
+		return !apierrors.IsUnauthorized(last), nil
+	})
+	if err != nil {
+		return fmt.Errorf("cluster %s does not accept the token of Secret %s/%s: %w", m.cluster, names.ClusterNamespace, secret.Name, errors.Join(last, err))
+	}
+	return nil
 }
 
 func filled(secret *corev1.Secret) bool { return len(secret.Data[corev1.ServiceAccountTokenKey]) > 0 }
