@@ -210,7 +210,8 @@ func (p *Parts) prepareControllers() error {
 		"--kubeconfig=" + gatewayKubeconfig,
 		"--authentication-kubeconfig=" + kubeconfig,
 		"--authorization-kubeconfig=" + kubeconfig,
-		"--controllers=namespace-controller,garbage-collector-controller",
+		"--controllers=namespace-controller,garbage-collector-controller,root-ca-certificate-publisher-controller,resourcequota-controller",
+		"--root-ca-file=" + hub.CAFile(), // the gateway's certificate is the hub's
 		"--use-service-account-credentials=true",
 		"--bind-address=" + host,
 		"--secure-port=" + port,
@@ -260,7 +261,7 @@ func userOf(part string) string { return "system:cellplane:" + part }
 
 // Start registers cells and members, grants the parts their rights, starts them and waits until they are ready.
 func (p *Parts) Start(ctx context.Context) error {
-	if err := p.register(ctx); err != nil {
+	if err := p.registerPatiently(ctx); err != nil {
 		return err
 	}
 	if err := p.grantRights(ctx); err != nil {

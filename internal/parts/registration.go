@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -18,9 +21,35 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cells"
 	"github.com/cellplane/cellplane/internal/controlplane"
+	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/membership"
 	"github.com/cellplane/cellplane/internal/pki"
 )
+
+// registerWithin bounds how long registering is repeated.
+const registerWithin = 2 * time.Minute
+
+// registerPatiently repeats register while servers are too slow to answer, as they may be on a busy machine right after their start.
+func (p *Parts) registerPatiently(ctx context.Context) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, time.Second, registerWithin, true, func(ctx context.Context) (bool, error) {
+		last = p.register(ctx)
+		if slow(last) {
+			klog.FromContext(ctx).V(1).Info("registering cells and members again", "reason", last.Error())
+			return false, nil
+		}
+		return true, last
+	})
+	if wait.Interrupted(err) && last != nil {
+		return last
+	}
+	return err
+}
+
+// slow reports whether an error says that a server did not answer in time, as an API server does when its etcd does not.
+func slow(err error) bool {
+	return fleet.Unreachable(err) || apierrors.IsInternalError(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
+}
 
 // register registers cells and members with the hub. It can be repeated.
 func (p *Parts) register(ctx context.Context) error {
