@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/cellplane/cellplane/internal/local"
+)
+
+// program is the command line, which `make conformance` builds.
+const program = "bin/cellplane"
+
+// federation is a local federation, run by the command line.
+type federation struct{ dir string }
+
+func (f federation) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(os.Environ(), "CELLPLANE_DIR="+f.dir, "KUBECONFIG=")
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+func (f federation) start(ctx context.Context) error {
+	if err := f.command(ctx, "up", "--cells", "3", "--members", "1", "--nodes", "1", "--skip-checks").Run(); err != nil {
+		return fmt.Errorf("starting the federation: %w", err)
+	}
+	return nil
+}
+
+func (f federation) purge() error {
+	if err := f.command(context.Background(), "down", "--purge").Run(); err != nil {
+		return fmt.Errorf("stopping the federation: %w", err)
+	}
+	return nil
+}
+
+// kubeconfig writes a kubeconfig for a surface of the gateway and returns its path.
+func (f federation) kubeconfig(surface string) (string, error) {
+	config, err := clientcmd.LoadFromFile(local.KubeconfigFile(f.dir))
+	if err != nil {
+		return "", err
+	}
+	if err := clientcmdapi.MinifyConfig(config); err != nil {
+		return "", err
+	}
+	for _, cluster := range config.Clusters {
+		cluster.Server += strings.TrimSuffix(surface, "/")
+	}
+	file := filepath.Join(f.dir, fileName(surface)+".kubeconfig")
+	return file, clientcmd.WriteToFile(*config, file)
+}
+
+// move adds and drains a cell, with pauses, until stop is called. stop waits for the end of a change.
+func (f federation) move(ctx context.Context, seed uint64) (stop func() error) {
+	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a schedule that can be repeated
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() {
+		for {
+			for _, change := range []string{"add", "drain"} {
+				select {
+				case <-ctx.Done():
+					done <- nil
+					return
+				case <-time.After(time.Duration(random.IntN(10_000)) * time.Millisecond):
+				}
+				if err := f.command(context.WithoutCancel(ctx), "cells", change, "cell-d").Run(); err != nil {
+					done <- fmt.Errorf("cellplane cells %s: %w", change, err)
+					return
+				}
+			}
+		}
+	}()
+	return func() error {
+		cancel()
+		return <-done
+	}
+}
