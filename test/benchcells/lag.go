@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// lags is the cumulative histogram of the backup lag, by upper bound in seconds.
+// lags is the cumulative histogram of the time until changes are copied, by upper bound in seconds.
 type lags map[float64]uint64
 
 // lags returns the histogram of the hub manager, which is empty while it is paused.
@@ -39,7 +39,7 @@ func (w *world) lags(ctx context.Context, running bool) (lags, error) {
 		return nil, fmt.Errorf("parsing the metrics of the hub manager: %w", err)
 	}
 	counted := lags{}
-	for _, metric := range families["cellplane_backup_lag_seconds"].GetMetric() {
+	for _, metric := range families["cellplane_backup_copy_seconds"].GetMetric() {
 		for _, bucket := range metric.GetHistogram().GetBucket() {
 			if bound := bucket.GetUpperBound(); !math.IsInf(bound, 1) {
 				counted[bound] += bucket.GetCumulativeCount()

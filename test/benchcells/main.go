@@ -20,6 +20,7 @@ type settings struct {
 	load    time.Duration
 	workers int
 	rounds  int
+	durable bool
 }
 
 func main() {
@@ -30,6 +31,7 @@ func main() {
 	flag.DurationVar(&s.load, "time", 20*time.Second, "duration of a load without a change")
 	flag.IntVar(&s.rounds, "rounds", 3, "number of rounds of each load without a change")
 	flag.IntVar(&s.workers, "workers", 16, "number of concurrent creations; up to four times as many writes are under way")
+	flag.BoolVar(&s.durable, "durability", false, "compare durable writes with others, and measure nothing else")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, s)
@@ -46,6 +48,9 @@ func run(ctx context.Context, s settings) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.stop()) }()
+	if s.durable {
+		return w.durability(ctx)
+	}
 	if err := w.populate(ctx); err != nil {
 		return err
 	}

@@ -175,7 +175,8 @@ func (w *world) checkChangeReported(moved string, before counters) {
 	w.waitMetric(w.hubManagerMetrics, "cellplane_topology_phase{phase=Stable}", 1, 1)
 	w.waitMetric(w.hubManagerMetrics, "cellplane_topology_epoch{of=fence}", float64(topology.Generation), float64(topology.Generation))
 	for _, pair := range []string{"cell=cell-a,keeper=cell-b", "cell=cell-b,keeper=cell-a", "cell=cell-c,keeper=cell-a"} {
-		w.waitMetric(w.hubManagerMetrics, "cellplane_backup_lag_seconds{"+pair+"}", 1, math.Inf(1))
+		w.waitMetric(w.hubManagerMetrics, "cellplane_backup_copy_seconds{"+pair+"}", 1, math.Inf(1))
+		w.waitMetric(w.hubManagerMetrics, "cellplane_backup_lag_seconds{"+pair+"}", 0, 30)
 	}
 	w.waitMetric(w.gatewayMetrics, "cellplane_gateway_held_requests", 0, 0)
 	w.waitEvent("CellTopology", v1alpha1.CellTopologyName, "Moving", "join cell-c")

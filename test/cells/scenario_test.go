@@ -11,6 +11,7 @@ import (
 // write may be lost, no object may exist twice, and no workload in a member may have changed.
 func TestCellLifecycle(t *testing.T) {
 	w := newWorld(t)
+	w.denyEverything()
 	w.createWorkloads()
 	w.createBystanders()
 	w.startWatching()
@@ -27,6 +28,7 @@ func TestCellLifecycle(t *testing.T) {
 		{"a change is turned back", w.testAbort},
 		{"a cell dies", w.testFailover},
 		{"a cell returns", w.testRejoin},
+		{"a working cell is failed over", w.testFailoverOfAWorkingCell},
 		{"a cell is cut off", w.testCutOff},
 		{"a cell that was cut off returns", w.testSalvage},
 		{"a cell dies during a change", w.testFailoverDuringAChange},
@@ -42,6 +44,8 @@ func TestCellLifecycle(t *testing.T) {
 			stores.Go(w.checkStores)
 			w.checkWrites()
 			w.checkMembers()
+			w.checkDenied()
+			w.checkQuota()
 		}) {
 			t.FailNow()
 		}
@@ -86,7 +90,7 @@ func (w *world) testAdd(t *testing.T) {
 }
 
 func (w *world) testWeight(*testing.T) {
-	w.runChange("cells", "weight", "cell-c", "3")
+	w.withClients(func() { w.runChange("cells", "weight", "cell-c", "3") })
 	w.checkNoRelist()
 	w.waitBackupReported("cell-a", "cell-b", "cell-c")
 }

@@ -76,13 +76,16 @@ func (w *world) createWorkloads() {
 	if err := w.gateway.CoreV1().RESTClient().Post().AbsPath("/apis/policy.karmada.io/v1alpha1/namespaces/shop/propagationpolicies").Body([]byte(policy)).SetHeader("Content-Type", "application/json").Do(ctx).Error(); err != nil {
 		w.Fatal(err)
 	}
+	w.createQuota()
 	for i := range workloads {
 		labels := map[string]string{"app": workload(i)}
 		deployment := &appsv1.Deployment{
 			ObjectMeta: metav1.ObjectMeta{Name: workload(i)},
 			Spec: appsv1.DeploymentSpec{
 				Replicas: ptr.To(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
-				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "nginx:1"}}}},
+				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
+					Name: "web", Image: "nginx:1", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: cpuPerPod}},
+				}}}},
 			},
 		}
 		if _, err := w.gateway.AppsV1().Deployments(namespace).Create(ctx, deployment, metav1.CreateOptions{}); err != nil {

@@ -37,6 +37,7 @@ type world struct {
 	dir        string
 	supervisor *local.Client
 	gateway    kubernetes.Interface
+	slow       kubernetes.Interface // of the gateway, with a limited rate
 	hub        kubernetes.Interface
 	config     *rest.Config // of the gateway
 	members    []kubernetes.Interface
@@ -45,11 +46,25 @@ type world struct {
 	users
 }
 
+// federation is the configuration of the federation. The machine does not crash in these tests, so etcd need not flush its writes.
+const federation = `
+apiVersion: local.cellplane.io/v1alpha1
+kind: LocalFederation
+cells: 2
+members: 2
+nodes: 2
+fsync: false
+`
+
 func newWorld(t *testing.T) *world {
 	testenv.Binaries(t) // build them before anything is timed
 	w := &world{T: t, dir: filepath.Join(t.TempDir(), "federation")}
 	t.Cleanup(func() { _ = w.command(context.Background(), "down", "--purge").Run() })
-	w.run("up", "--cells", "2", "--members", "2", "--nodes", "2", "--skip-checks")
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(config, []byte(federation), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.run("up", "--config", config, "--skip-checks")
 	var err error
 	if w.supervisor, err = local.NewClient(w.dir); err != nil {
 		t.Fatal(err)

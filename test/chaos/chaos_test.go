@@ -5,6 +5,8 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,18 +20,29 @@ import (
 )
 
 var (
-	seedFlag = flag.Uint64("chaos.seed", 0, "first seed; 0 for the default")
-	duration = flag.Duration("chaos.duration", 15*time.Second, "minimum duration of the run of a seed")
-	runs     = flag.Int("chaos.runs", 1, "number of seeds, counting up from the first")
-	workers  = flag.Int("chaos.clients", 5, "number of clients")
-	noKills  = flag.Bool("chaos.no-kills", false, "do not kill or pause processes")
-	noMoves  = flag.Bool("chaos.no-moves", false, "do not change the topology")
+	seedFlag     = flag.Uint64("chaos.seed", 0, "first seed; 0 for the default")
+	duration     = flag.Duration("chaos.duration", 15*time.Second, "minimum duration of the run of a seed")
+	runs         = flag.Int("chaos.runs", 1, "number of seeds, counting up from the first")
+	workers      = flag.Int("chaos.clients", 5, "number of clients")
+	noKills      = flag.Bool("chaos.no-kills", false, "do not kill or pause processes")
+	allFailovers = flag.Bool("chaos.all-failovers", false, "try all failover scenarios, not only the quick ones")
+	noCuts       = flag.Bool("chaos.no-cuts", false, "do not cut the network")
+	noMoves      = flag.Bool("chaos.no-moves", false, "do not change the topology")
 )
 
 // program is the cellplane under test.
 var program string
 
-func TestMain(m *testing.M) { testenv.ProgramMain(m, &program) }
+func TestMain(m *testing.M) {
+	if os.Getenv(hubManagerEnv) != "" {
+		if err := runHubManager(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	testenv.ProgramMain(m, &program)
+}
 
 // TestChaos disturbs one federation with one seed after the other.
 func TestChaos(t *testing.T) {
@@ -50,6 +63,14 @@ func TestChaos(t *testing.T) {
 		seed := first + uint64(i)
 		if !t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) { disturb(t, w, seed) }) {
 			t.Fatalf("replay with: make chaos ARGS='-chaos.seed=%d -chaos.duration=%v'", seed, *duration)
+		}
+		for _, f := range failovers {
+			if !f.quick && !*allFailovers {
+				continue
+			}
+			if !t.Run(fmt.Sprintf("failover-%d/%s", seed, f.name), func(t *testing.T) { f.run(t, w, seed) }) && *runs > 1 {
+				t.Fatalf("replay with: make chaos ARGS='-chaos.seed=%d -test.run=TestChaos/failover-%d' (the seed decides which cell)", seed, seed)
+			}
 		}
 	}
 }
@@ -78,7 +99,7 @@ func disturb(t *testing.T, w *world, seed uint64) {
 	}
 	n := &nemesis{
 		random: random, hub: w.hub, processes: w.federation.Processes, cells: []string{"cell-a", "cell-b", "cell-c"},
-		kills: !*noKills, moves: !*noMoves,
+		links: w.links, kills: !*noKills, moves: !*noMoves, cuts: !*noCuts,
 	}
 	if *duration >= longRun {
 		n.longest = 20 * time.Second
@@ -107,15 +128,18 @@ func disturb(t *testing.T, w *world, seed uint64) {
 		return lag == "", fmt.Errorf("%s", lag)
 	})
 	check(t, c, h, s, n)
-	deleteAll(t, c, s)
+	if err := n.leaveTwo(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	deleteAll(t, c)
 }
 
 // readAll reads each object through each gateway.
 func readAll(t *testing.T, c *clients, h *history) {
 	t.Helper()
-	for i := range c.keys {
+	for _, key := range c.all() {
 		for j, gateway := range c.gateways {
-			q := question{verb: read, key: fmt.Sprintf("key-%d", i)}
+			q := question{verb: read, key: key}
 			testenv.Eventually(t, q.key+" can be read", func(ctx context.Context) (bool, error) {
 				a := h.ask(100+j, q, func() (answer, bool) {
 					a, _, counts := c.send(ctx, gateway, q, "")
@@ -131,14 +155,20 @@ func readAll(t *testing.T, c *clients, h *history) {
 func check(t *testing.T, c *clients, h *history, s *steady, n *nemesis) {
 	t.Helper()
 	t.Logf("%d operations, %v; the informer listed %d times; nemesis: %s; in order: %s", len(h.operations), c.count, s.lists, n.summary(), strings.Join(n.did, "; "))
-	for _, strange := range c.strange {
-		t.Errorf("unexpected answer: %s", strange)
-	}
 	s.mu.Lock()
 	for _, wrong := range s.wrong {
 		t.Errorf("the informer: %s", wrong)
 	}
 	s.mu.Unlock()
+	checkHistory(t, c, h)
+}
+
+// checkHistory checks what clients have seen.
+func checkHistory(t *testing.T, c *clients, h *history) {
+	t.Helper()
+	for _, strange := range c.strange {
+		t.Errorf("unexpected answer: %s", strange)
+	}
 	switch result, part := h.check(time.Minute); result {
 	case porcupine.Ok:
 	case porcupine.Unknown:
@@ -149,19 +179,15 @@ func check(t *testing.T, c *clients, h *history, s *steady, n *nemesis) {
 }
 
 // deleteAll deletes the objects of a run.
-func deleteAll(t *testing.T, c *clients, s *steady) {
+func deleteAll(t *testing.T, c *clients) {
 	t.Helper()
-	remaining := []string{}
-	for i := range c.keys {
-		remaining = append(remaining, fmt.Sprintf("key-%d", i))
-	}
-	for i := range s.count {
-		remaining = append(remaining, fmt.Sprintf("steady-%d", i))
-	}
-	for _, key := range remaining {
-		testenv.Eventually(t, key+" is gone", func(ctx context.Context) (bool, error) {
-			a, _, _ := c.send(ctx, c.gateways[0], question{verb: remove, key: key}, "")
-			return a.outcome == done || a.outcome == missing, nil
+	for _, namespace := range c.namespaces {
+		testenv.Eventually(t, namespace+" is empty", func(ctx context.Context) (bool, error) {
+			if _, err := c.collection(ctx, http.MethodDelete, namespace); err != nil {
+				return false, err
+			}
+			left, err := c.list(ctx, namespace)
+			return len(left) == 0, err
 		})
 	}
 }

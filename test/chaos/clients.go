@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,11 +17,11 @@ import (
 
 // clients use objects through gateways. They do not use client-go, whose retries would be missing in the history.
 type clients struct {
-	http      *http.Client
-	gateways  []string // their addresses
-	namespace string
-	keys      int
-	history   *history
+	http       *http.Client
+	gateways   []string // their addresses
+	namespaces []string
+	keys       int // number of names in each namespace
+	history    *history
 
 	mu sync.Mutex
 	// strange are unexpected answers.
@@ -35,7 +36,8 @@ type seen struct{ value, version string }
 func (c *clients) run(ctx context.Context, id int, random *rand.Rand) {
 	last := map[string]seen{}
 	for n := 0; ctx.Err() == nil; n++ {
-		q := question{key: fmt.Sprintf("key-%d", random.IntN(c.keys)), value: fmt.Sprintf("%d-%d", id, n)}
+		all := c.all()
+		q := question{key: all[random.IntN(len(all))], value: fmt.Sprintf("%d-%d", id, n)}
 		known := last[q.key]
 		q.verb = []verb{create, read, read, update, update, patch, remove}[random.IntN(7)]
 		if q.verb == update {
@@ -59,8 +61,23 @@ func (c *clients) run(ctx context.Context, id int, random *rand.Rand) {
 		default:
 			delete(last, q.key)
 		}
-		pause(ctx, time.Duration(random.IntN(20))*time.Millisecond)
+		wait := 20
+		if a.outcome == unknown {
+			wait = 500 // many writes with an unknown outcome take long to check
+		}
+		pause(ctx, time.Duration(random.IntN(wait))*time.Millisecond)
 	}
+}
+
+// all returns the keys of all objects: namespace and name.
+func (c *clients) all() []string {
+	var all []string
+	for _, namespace := range c.namespaces {
+		for i := range c.keys {
+			all = append(all, fmt.Sprintf("%s/key-%d", namespace, i))
+		}
+	}
+	return all
 }
 
 // pause waits, unless the context ends.
@@ -78,19 +95,20 @@ const operationTimeout = 20 * time.Second
 func (c *clients) send(ctx context.Context, gateway string, q question, version string) (a answer, now seen, counts bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), operationTimeout) // an operation that was sent is waited for
 	defer cancel()
-	method, path, contentType := http.MethodGet, gateway+"/api/v1/namespaces/"+c.namespace+"/configmaps", "application/json"
+	space, name, _ := strings.Cut(q.key, "/")
+	method, path, contentType := http.MethodGet, gateway+"/api/v1/namespaces/"+space+"/configmaps", "application/json"
 	var body any
 	switch q.verb {
 	case create:
-		method, body = http.MethodPost, configMap(q, "")
+		method, body = http.MethodPost, configMap(name, q.value, "")
 	case update:
-		method, body, path = http.MethodPut, configMap(q, version), path+"/"+q.key
+		method, body, path = http.MethodPut, configMap(name, q.value, version), path+"/"+name
 	case patch:
-		method, body, path, contentType = http.MethodPatch, map[string]any{"data": map[string]string{"value": q.value}}, path+"/"+q.key, "application/merge-patch+json"
+		method, body, path, contentType = http.MethodPatch, map[string]any{"data": map[string]string{"value": q.value}}, path+"/"+name, "application/merge-patch+json"
 	case remove:
-		method, path = http.MethodDelete, path+"/"+q.key
+		method, path = http.MethodDelete, path+"/"+name
 	default:
-		path += "/" + q.key
+		path += "/" + name
 	}
 	encoded, err := json.Marshal(body)
 	if err != nil {
@@ -113,15 +131,21 @@ func (c *clients) send(ctx context.Context, gateway string, q question, version 
 	if err != nil {
 		return answer{outcome: unknown}, seen{}, true
 	}
+	if q.verb == read && response.Header.Get("Warning") != "" {
+		return answer{outcome: unknown}, seen{}, false // the gateway says that it may be stale
+	}
+	if response.StatusCode >= http.StatusInternalServerError && response.Header.Get("Retry-After") != "" {
+		return answer{outcome: unknown}, seen{}, false // clients repeat it, so it must not have been done
+	}
 	return c.parse(q, response.StatusCode, content)
 }
 
-func configMap(q question, version string) any {
-	metadata := map[string]string{"name": q.key}
+func configMap(name, value, version string) any {
+	metadata := map[string]string{"name": name}
 	if version != "" {
 		metadata["resourceVersion"] = version
 	}
-	return map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": map[string]string{"value": q.value}}
+	return map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": map[string]string{"value": value}}
 }
 
 // parse returns the outcome of an answer.

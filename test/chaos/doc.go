@@ -1,8 +1,18 @@
-// Package chaos tests that a federation stays linearizable while its objects are moved and its processes are killed.
+// Package chaos tests that a federation stays linearizable while its objects are moved, its processes are killed and its network is cut.
 //
 // Clients create, read, change and delete objects through several gateways and record each operation with its begin, end and outcome. A
-// nemesis lets cells join and leave, changes weights, rolls changes back, and kills or pauses gateways, hub managers, and the API servers
-// and etcds of cells and hub. Its seed decides the order. Each disturbance happens at least once per run. Afterwards the history is
-// checked: there must be an order of all operations, each between its begin and its end, in which a single store would give the same
-// outcomes.
+// nemesis lets cells join and leave, changes weights, rolls changes back, kills or pauses gateways, hub managers, and the API servers
+// and etcds of cells and hub, and cuts the links between them. Its seed decides the order. Each disturbance happens at least once per run.
+// Afterwards the history is checked: there must be an order of all operations, each between its begin and its end, in which a single store
+// would give the same outcomes. Two kinds of answers are not in the history: reads that the gateway itself calls possibly stale, in a
+// Warning header, and errors with a Retry-After header. Clients repeat the latter, so a write that was done and answered in this way would
+// show as a violation.
+//
+// Failover scenarios fail a cell over during such faults. Objects in a namespace with the durability "replicated" must lose nothing. Others
+// may lose their last writes if the cell cannot be reached, and each object that did must be saved as a file with its last value when the
+// cell joins again: the check allows exactly these losses. A cell that can be reached loses nothing, and one that gateways reach is not
+// failed over automatically.
+//
+// Clocks: programs that pause for longer than a lease see their clock jump, so pauses stand for that. The wall clock of single processes
+// cannot be changed without privileges.
 package chaos

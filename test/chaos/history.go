@@ -19,6 +19,8 @@ const (
 	update verb = "update" // on the condition that the object is unchanged
 	patch  verb = "patch"
 	remove verb = "delete"
+	// lose is a failover that loses the last writes of an object. It has been reported with its last value.
+	lose verb = "lose"
 )
 
 // question is the input of an operation.
@@ -27,8 +29,10 @@ type question struct {
 	key  string
 	// value is the value to write.
 	value string
-	// expected is the value that the client read before an update.
+	// expected is the value that the client read before an update, or the last value of an object that has lost writes.
 	expected string
+	// candidates are the values that an object may have after it has lost writes.
+	candidates *[]any
 }
 
 // outcome is the result of an operation.
@@ -77,6 +81,33 @@ func (h *history) ask(client int, q question, do func() (answer, bool)) answer {
 	return a
 }
 
+// lose records that objects have lost their last writes during a failover: those whose last values were reported.
+func (h *history) lose(reported map[string]string, from, until time.Duration) {
+	for key, last := range reported {
+		candidates := []any{object("")}
+		unsure := false
+		known := false
+		for _, o := range h.operations {
+			q, a := o.Input.(question), o.Output.(answer)
+			if q.key != key || q.verb == read || q.verb == remove || o.Call > until.Nanoseconds() || (a.outcome != done && a.outcome != unknown) {
+				continue
+			}
+			known = true
+			candidates = append(candidates, object(q.value))
+			unsure = unsure || (q.value == last && a.outcome == unknown)
+		}
+		if !known {
+			continue // not an object of the history
+		}
+		q := question{verb: lose, key: key, expected: last, candidates: &candidates}
+		a := answer{outcome: done}
+		if unsure {
+			a.outcome = unknown
+		}
+		h.operations = append(h.operations, porcupine.Operation{ClientId: 99, Input: q, Output: a, Call: from.Nanoseconds(), Return: until.Nanoseconds()})
+	}
+}
+
 // object is the value of a key in a single store; empty if there is none.
 type object string
 
@@ -111,6 +142,13 @@ var model = porcupine.NondeterministicModel{
 
 // step returns the possible states after an operation; none if a store would have answered otherwise.
 func step(before object, q question, a answer) []any {
+	if q.verb == lose {
+		// A write with an unknown outcome may reach the failed cell after everything else.
+		if a.outcome == done && string(before) != q.expected {
+			return nil
+		}
+		return *q.candidates
+	}
 	after, applies := apply(before, q)
 	switch a.outcome {
 	case unknown:

@@ -9,8 +9,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -19,6 +21,7 @@ import (
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/internal/cells"
 	"github.com/cellplane/cellplane/internal/process"
+	"github.com/cellplane/cellplane/internal/testenv/cut"
 )
 
 // nemesis disturbs a federation. Its actions depend on its seed and on the state of the federation.
@@ -28,12 +31,15 @@ type nemesis struct {
 	processes func() []*process.Process
 	// cells are all cells, in the topology or not.
 	cells []string
-	// kills is set if processes are to be killed and paused, and moves if the topology is to be changed.
-	kills, moves bool
+	links *links
+	// kills is set if processes are to be killed and paused, moves if the topology is to be changed, and cuts if links are to be cut.
+	kills, moves, cuts bool
 	// longest is the longest pause of a hub manager. If it exceeds the lease, another one takes over.
 	longest time.Duration
 
+	mu    sync.Mutex
 	did   []string
+	ends  []*time.Timer  // of cuts
 	count map[string]int // by name of the disturbance
 }
 
@@ -47,11 +53,11 @@ type disturbance struct {
 // steady informer is spared, so that the informer has no reason to list again.
 var victims = map[string]*regexp.Regexp{
 	"gateway":         regexp.MustCompile(`^gateway(-2)?$`),
-	"hub manager":     regexp.MustCompile(`^hub-manager(-2)?$`),
-	"cell API server": regexp.MustCompile(`^cell-[a-z]/kube-apiserver$`),
-	"cell store":      regexp.MustCompile(`^cell-[a-z]/etcd$`),
-	"hub API server":  regexp.MustCompile(`^hub/kube-apiserver$`),
-	"hub store":       regexp.MustCompile(`^hub/etcd$`),
+	"hub manager":     hubManagers,
+	"cell API server": cellServers,
+	"cell store":      cellStores,
+	"hub API server":  hubServer,
+	"hub store":       hubStore,
 }
 
 // disturbances are all that the nemesis does.
@@ -73,7 +79,76 @@ func (n *nemesis) disturbances() []disturbance {
 			)
 		}
 	}
+	if n.cuts {
+		for _, name := range slices.Sorted(maps.Keys(ways)) {
+			all = append(all, disturbance{"cut " + name, func(context.Context) error { return n.cutLink(ways[name]) }})
+		}
+		all = append(all,
+			disturbance{"cut off a gateway or hub manager", func(context.Context) error { return n.cutOffProcess() }},
+			disturbance{"cut off a cell", func(context.Context) error { n.cut("everything from a cell", n.links.around(n.cell())); return nil }},
+			disturbance{"cut off a gateway with a cell", func(context.Context) error {
+				n.cut("a gateway with a cell from the rest", n.links.split(n.process(gateways), n.cell()))
+				return nil
+			}},
+		)
+	}
 	return all
+}
+
+// cell returns a random cell.
+func (n *nemesis) cell() string { return n.cells[n.random.IntN(len(n.cells))] }
+
+// process returns a random process.
+func (n *nemesis) process(name *regexp.Regexp) string {
+	all := n.links.between(name, anything)
+	return all[n.random.IntN(len(all))].From
+}
+
+// cutLink cuts one link of a kind.
+func (n *nemesis) cutLink(w way) error {
+	all := n.links.between(w.from, w.to)
+	if len(all) == 0 {
+		return errNotNow // the process is down
+	}
+	n.cut("a link", []cut.Link{all[n.random.IntN(len(all))]})
+	return nil
+}
+
+// cutOffProcess cuts a gateway or a hub manager off from everything.
+func (n *nemesis) cutOffProcess() error {
+	all := append(n.links.between(gateways, anything), n.links.between(hubManagers, anything)...)
+	if len(all) == 0 {
+		return errNotNow
+	}
+	process := all[n.random.IntN(len(all))].From
+	n.cut(process+" from everything", n.links.between(exactly(process), anything))
+	return nil
+}
+
+// cut cuts links for a while. It does not wait, so that cuts overlap with each other and with other disturbances.
+func (n *nemesis) cut(what string, all []cut.Link) {
+	modes := cut.Modes()
+	fault := cut.Fault{Mode: modes[n.random.IntN(len(modes))], Delay: time.Duration(20+n.random.IntN(1000)) * time.Millisecond}
+	length := time.Duration(200+n.random.IntN(6000)) * time.Millisecond
+	n.note("cut %s: %v, %v for %v", what, all, fault, length)
+	n.links.set(all, fault)
+	end := time.AfterFunc(length, func() {
+		n.links.set(all, cut.Fault{Mode: cut.Pass})
+		n.note("the cut of %s has ended", what)
+	})
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ends = append(n.ends, end)
+}
+
+// endCuts ends all cuts.
+func (n *nemesis) endCuts() {
+	n.mu.Lock()
+	for _, end := range n.ends {
+		end.Stop()
+	}
+	n.mu.Unlock()
+	n.links.Heal()
 }
 
 // run repeats all disturbances in random order for at least some time, and each at least once. If the context ends before, it returns
@@ -106,7 +181,9 @@ func (n *nemesis) run(ctx context.Context, atLeast time.Duration) (missing []str
 
 func (n *nemesis) note(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
+	n.mu.Lock()
 	n.did = append(n.did, text)
+	n.mu.Unlock()
 	klog.Background().Info("nemesis", "action", text)
 }
 
@@ -140,6 +217,9 @@ func (n *nemesis) freeze(ctx context.Context, kind string) error {
 	victim, length := n.victim(kind), time.Duration(200+n.random.IntN(3000))*time.Millisecond
 	if kind == "hub manager" && n.longest > 0 && n.random.IntN(2) == 0 {
 		length = n.longest
+	}
+	if kind == "gateway" {
+		length *= 2 // also longer than its writer lease
 	}
 	if err := victim.Pause(); err != nil {
 		return err
@@ -240,6 +320,23 @@ func (n *nemesis) turnBack(ctx context.Context) error {
 	return n.apply(ctx, &topology, "turn back", cells.Reverse)
 }
 
+// leaveTwo adds a cell if only one is left: nothing durable can be deleted otherwise.
+func (n *nemesis) leaveTwo(ctx context.Context) error {
+	err := n.edit(ctx, func(present map[string]bool) (string, cells.Edit) {
+		if len(present) > 1 {
+			return "", nil
+		}
+		return n.add(present)
+	})
+	if errors.Is(err, errNotPossible) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return n.waitStable(ctx)
+}
+
 // waitStable waits until no change is running.
 func (n *nemesis) waitStable(ctx context.Context) error {
 	var topology cellplanev1alpha1.CellTopology
@@ -258,5 +355,5 @@ func (n *nemesis) waitStable(ctx context.Context) error {
 // scheme has the kinds of the topology.
 func scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	return s, cellplanev1alpha1.AddToScheme(s)
+	return s, errors.Join(cellplanev1alpha1.AddToScheme(s), corev1.AddToScheme(s))
 }

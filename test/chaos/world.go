@@ -4,79 +4,135 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
+	"os/signal"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
+	"syscall"
 	"time"
 
+	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/cellplane/cellplane/internal/hub/manager"
 	"github.com/cellplane/cellplane/internal/kubebin"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/parts"
 	"github.com/cellplane/cellplane/internal/process"
 )
 
-// namespace contains the objects of clients.
-const namespace = "chaos"
+// The namespaces of the objects of clients.
+const (
+	namespace = "chaos"
+	// replicatedNamespace is that of objects whose writes are acknowledged only when their backup cell has them.
+	replicatedNamespace  = "chaos-replicated"
+	durabilityAnnotation = "cellplane.io/durability"
+)
 
 // world is a federation with three gateways and two hub managers.
 type world struct {
 	federation *local.Federation
 	parts      *extendedParts
+	links      *links
 	hub        client.Client
 	config     *rest.Config // of an administrator, without a host
 }
 
-// extendedParts are the parts of a local federation, and more replicas of some.
+// extendedParts are the parts of a local federation, and more replicas of some. Its hub managers replace the stock one.
 type extendedParts struct {
 	local.Parts
 	federation *local.Federation
+	links      *links
 	program    string
-	extra      []*process.Process
 	addresses  []string // of gateways
+
+	mu    sync.Mutex
+	extra []*process.Process
 }
 
-// withReplicas is parts.Of with more replicas.
-func withReplicas(program string, into **extendedParts) func(*local.Federation) (local.Parts, error) {
+// kubeconfigOf is the file of a part's kubeconfig that leads through the network.
+func kubeconfigOf(dir, part string) string { return filepath.Join(dir, "network", part+".kubeconfig") }
+
+// withReplicas is parts.Of with more replicas. They are not started.
+func withReplicas(program string, l *links, into **extendedParts) func(*local.Federation) (local.Parts, error) {
 	return func(f *local.Federation) (local.Parts, error) {
 		inner, err := parts.Of(program)(f)
 		if err != nil {
 			return nil, err
 		}
-		c := &extendedParts{Parts: inner, federation: f, program: program, addresses: []string{inner.Contexts()[parts.GatewayContext].Host}}
+		for _, part := range []string{local.Gateway, local.HubManager} {
+			direct, err := f.Hub.KubeconfigFor(part, "system:cellplane:"+part)
+			if err != nil {
+				return nil, err
+			}
+			if err := l.through(direct, kubeconfigOf(f.Dir(), part)); err != nil {
+				return nil, err
+			}
+		}
+		c := &extendedParts{Parts: inner, federation: f, links: l, program: program, addresses: []string{inner.Contexts()[parts.GatewayContext].Host}}
 		for _, name := range []string{"gateway-2", "steady-gateway"} {
 			if err := c.addGateway(name); err != nil {
 				return nil, err
 			}
 		}
 		*into = c
-		return c, c.addHubManager("hub-manager-2")
+		return c, c.addHubManagers(0)
 	}
 }
 
-func (c *extendedParts) addHubManager(name string) error {
-	kubeconfig, err := c.federation.Hub.KubeconfigFor("hub-manager", "system:cellplane:hub-manager")
+// addHubManagers adds two hub managers, in place of earlier ones.
+func (c *extendedParts) addHubManagers(failoverAfter time.Duration) error {
+	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	address, err := c.federation.Address(name)
-	if err != nil {
-		return err
+	for _, name := range []string{"hub-manager-1", "hub-manager-2"} {
+		address, err := c.federation.Address(name)
+		if err != nil {
+			return err
+		}
+		c.add(process.Spec{
+			Name: name, Path: self, Env: []string{hubManagerEnv + "=yes"}, Check: process.HTTPCheck("http://"+address+"/healthz", "", "", ""),
+			Args: []string{
+				"--kubeconfig=" + kubeconfigOf(c.federation.Dir(), local.HubManager), "--bind-address=" + address, "--state-dir=" + filepath.Join(c.federation.Dir(), name, "state"),
+				fmt.Sprintf("--auto-failover-after=%v", failoverAfter),
+			},
+		})
 	}
-	c.add(name, []string{"hub-manager", "--kubeconfig=" + kubeconfig, "--bind-address=" + address}, process.HTTPCheck("http://"+address+"/healthz", "", "", ""))
 	return nil
+}
+
+// hubManagerEnv makes the test binary a hub manager.
+const hubManagerEnv = "CELLPLANE_CHAOS_HUB_MANAGER"
+
+// runHubManager is the command hub-manager without the lower limits of options, so that tests need not wait for an automatic failover.
+func runHubManager(args []string) error {
+	options := manager.NewOptions()
+	flags := pflag.NewFlagSet(local.HubManager, pflag.ContinueOnError)
+	options.AddFlags(flags)
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	completed, err := options.Complete()
+	if err != nil {
+		return err
+	}
+	ctrllog.SetLogger(klog.Background())
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer cancel()
+	return completed.Config().Run(ctx)
 }
 
 func (c *extendedParts) addGateway(name string) error {
 	hub := c.federation.Hub
-	kubeconfig, err := hub.KubeconfigFor("gateway", "system:cellplane:gateway")
-	if err != nil {
-		return err
-	}
 	proxy, err := hub.FrontProxy()
 	if err != nil {
 		return err
@@ -94,56 +150,82 @@ func (c *extendedParts) addGateway(name string) error {
 		return err
 	}
 	c.addresses = append(c.addresses, "https://"+address)
-	c.add(name, []string{
-		"gateway", "--hub-kubeconfig=" + kubeconfig, "--hub-proxy-client-cert-file=" + proxy.CertFile, "--hub-proxy-client-key-file=" + proxy.KeyFile,
-		"--client-ca-file=" + hub.CAFile(), "--tls-cert-file=" + serving.CertFile, "--tls-private-key-file=" + serving.KeyFile,
-		"--bind-address=" + host, "--secure-port=" + port, "--state-dir=" + filepath.Join(c.federation.Dir(), name, "state"),
-	}, process.HTTPCheck("https://"+address+"/readyz", hub.CAFile(), "", ""))
+	c.add(process.Spec{
+		Name: name, Path: c.program, Check: process.HTTPCheck("https://"+address+"/readyz", hub.CAFile(), "", ""),
+		Args: []string{
+			"gateway", "--hub-kubeconfig=" + kubeconfigOf(c.federation.Dir(), local.Gateway), "--hub-proxy-client-cert-file=" + proxy.CertFile, "--hub-proxy-client-key-file=" + proxy.KeyFile,
+			"--client-ca-file=" + hub.CAFile(), "--tls-cert-file=" + serving.CertFile, "--tls-private-key-file=" + serving.KeyFile,
+			"--bind-address=" + host, "--secure-port=" + port, "--state-dir=" + filepath.Join(c.federation.Dir(), name, "state"),
+		},
+	})
 	return nil
 }
 
-func (c *extendedParts) add(name string, args []string, check func(context.Context) error) {
-	c.extra = append(c.extra, process.New(process.Spec{
-		Name: name, Path: c.program, Args: args, Check: check, LogFile: filepath.Join(c.federation.Dir(), name, "logs", name+".log"),
-	}))
+// add adds a process, in place of an earlier one of its name.
+func (c *extendedParts) add(spec process.Spec) {
+	spec.LogFile = filepath.Join(c.federation.Dir(), spec.Name, "logs", spec.Name+".log")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.extra = slices.DeleteFunc(c.extra, func(p *process.Process) bool { return p.Name() == spec.Name })
+	c.extra = append(c.extra, process.New(spec))
 }
 
 // Processes implements local.Parts.
 func (c *extendedParts) Processes() []*process.Process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return append(c.Parts.Processes(), c.extra...)
 }
 
-// Start implements local.Parts.
-func (c *extendedParts) Start(ctx context.Context) error {
-	if err := c.Parts.Start(ctx); err != nil {
-		return err
-	}
+// named returns the processes whose names match.
+func (c *extendedParts) named(name *regexp.Regexp) []*process.Process {
+	return slices.DeleteFunc(c.Processes(), func(p *process.Process) bool { return !name.MatchString(p.Name()) })
+}
+
+// each does something to several processes at once.
+func each(ctx context.Context, all []*process.Process, do func(context.Context, *process.Process) error) error {
 	group, ctx := errgroup.WithContext(ctx)
-	for _, p := range c.extra {
-		group.Go(func() error {
-			if err := p.Start(ctx); err != nil {
-				return err
-			}
-			return p.WaitReady(ctx)
-		})
+	for _, p := range all {
+		group.Go(func() error { return do(ctx, p) })
 	}
 	return group.Wait()
 }
 
+func start(ctx context.Context, p *process.Process) error {
+	if err := p.Start(ctx); err != nil {
+		return err
+	}
+	return p.WaitReady(ctx)
+}
+
+func stop(ctx context.Context, p *process.Process) error { return p.Stop(ctx) }
+
 // newWorld starts a federation of two cells, and a third cell that is not in the topology.
 func newWorld(ctx context.Context, dir, program string, binaries kubebin.Binaries) (*world, error) {
 	w := &world{}
-	federation, err := local.Open(dir, local.Spec{Cells: 2}, local.Options{Binaries: binaries, NoFsync: true, Parts: withReplicas(program, &w.parts)})
+	var err error
+	if w.links, err = newLinks(local.HubName, "cell-a", "cell-b", "cell-c"); err != nil {
+		return w, err
+	}
+	federation, err := local.Open(dir, local.Spec{Cells: 2}, local.Options{
+		Binaries: binaries, NoFsync: true, Parts: withReplicas(program, w.links, &w.parts),
+		Settings: w.links.settings(kubeconfigOf(dir, local.Gateway), local.HubName, "cell-a", "cell-b"), // the ports of cell-c are chosen later
+	})
 	if err != nil {
-		return nil, err
+		return w, err
 	}
 	w.federation = federation
+	w.links.federation.Store(federation)
+	for _, c := range federation.ControlPlanes() {
+		w.links.lead(c)
+	}
 	if err := federation.Start(ctx, func(string) {}); err != nil {
 		return w, err
 	}
 	if err := federation.AddCell(ctx, "cell-c"); err != nil {
 		return w, err
 	}
+	w.links.lead(federation.Cells[len(federation.Cells)-1])
 	if w.config, err = federation.Hub.AdminConfig(); err != nil {
 		return w, err
 	}
@@ -155,12 +237,36 @@ func newWorld(ctx context.Context, dir, program string, binaries kubebin.Binarie
 	if w.hub, err = client.New(w.config, client.Options{Scheme: known}); err != nil {
 		return w, err
 	}
-	direct, err := kubernetes.NewForConfig(w.config)
-	if err != nil {
+	if err := w.useLinks(ctx); err != nil {
 		return w, err
 	}
-	_, err = direct.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
-	return w, err
+	for name, annotations := range map[string]map[string]string{namespace: nil, replicatedNamespace: {durabilityAnnotation: "replicated"}} {
+		if err := w.hub.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}}); err != nil {
+			return w, err
+		}
+	}
+	return w, nil
+}
+
+// useLinks replaces connections that do not use the network, and starts the replicas.
+func (w *world) useLinks(ctx context.Context) error {
+	for _, c := range w.federation.Cells {
+		if err := w.links.register(ctx, w.hub, c.Name()); err != nil {
+			return err
+		}
+	}
+	if err := each(ctx, w.parts.named(exactly(local.HubManager)), stop); err != nil {
+		return err
+	}
+	return each(ctx, w.parts.named(regexp.MustCompile(`gateway|hub-manager-`)), func(ctx context.Context, p *process.Process) error {
+		if p.Name() == local.ClusterGateway {
+			return nil
+		}
+		if err := stop(ctx, p); err != nil {
+			return err
+		}
+		return start(ctx, p)
+	})
 }
 
 // close stops the federation.
@@ -170,6 +276,7 @@ func (w *world) close(ctx context.Context) error {
 	}
 	err := w.federation.Stop(ctx)
 	w.federation.Close()
+	w.links.Close()
 	return err
 }
 
@@ -187,7 +294,7 @@ func (w *world) newClients(h *history) (*clients, error) {
 		return nil, fmt.Errorf("creating the HTTP client: %w", err)
 	}
 	client.Timeout = 2 * operationTimeout
-	return &clients{http: client, gateways: w.parts.addresses, namespace: namespace, keys: 8, history: h, count: map[outcome]int{}}, nil
+	return &clients{http: client, gateways: w.parts.addresses, namespaces: []string{namespace, replicatedNamespace}, keys: 8, history: h, count: map[outcome]int{}}, nil
 }
 
 // healWithin bounds the recovery of the federation.
@@ -197,10 +304,14 @@ const healWithin = 4 * time.Minute
 func (w *world) heal(ctx context.Context, n *nemesis) error {
 	ctx, cancel := context.WithTimeout(ctx, healWithin)
 	defer cancel()
+	n.endCuts()
 	for _, p := range w.federation.Processes() {
 		_ = p.Resume() // most are not paused
 	}
 	for _, p := range w.federation.Processes() {
+		if p.Name() == local.HubManager {
+			continue // it is replaced
+		}
 		if err := p.WaitReady(ctx); err != nil {
 			return fmt.Errorf("waiting for %s: %w", p.Name(), err)
 		}

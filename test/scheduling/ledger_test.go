@@ -156,6 +156,21 @@ func TestDuplicatedIgnoresTheLedger(t *testing.T) {
 	w.untilPlaced("web", "a:50")
 }
 
+// A workload goes where the quota of its namespace allows it. What is reserved counts in the quota.
+func TestQuotasOfMembers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "a", "b")
+	ledger(t, w.full("a"), 10, func(l *cellplanev1alpha1.ClusterLedger) {
+		l.Quotas = []cellplanev1alpha1.LedgerQuota{{Namespace: w.ns, Left: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("9")}}}
+	})
+	ledger(t, w.full("b"), 2)
+	w.policy(aggregated, oneCluster)
+	w.create(w.deployment("first", 5))
+	w.untilPlaced("first", "a:5")
+	w.create(w.deployment("second", 5))
+	w.untilPlaced("second", "b:5")
+}
+
 // farButForOne moves all nodes to the zone far and adds one in the zone near.
 func farButForOne(l *cellplanev1alpha1.ClusterLedger) {
 	near := l.Classes[0].DeepCopy()

@@ -19,7 +19,7 @@ import (
 func TestLosingACluster(t *testing.T) {
 	const n = 40
 	w := newWorld(t, "a")
-	w.capacity("a", int64(n+10))
+	w.setCapacity("a", int64(n+10)) // what does not fit yet waits
 	w.policy(aggregated, oneCluster)
 	all := func(what, cluster string) {
 		t.Helper()
@@ -44,7 +44,7 @@ func TestLosingACluster(t *testing.T) {
 	all("all are placed", "a")
 
 	w.join("b")
-	w.capacity("b", int64(n+10))
+	w.setCapacity("b", int64(n+10))
 	w.taint("a", noExecute("lost"))
 	all("all are moved", "b")
 	var bindings workv1alpha2.ResourceBindingList

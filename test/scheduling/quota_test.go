@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,6 +19,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine"
 	"github.com/cellplane/cellplane/internal/engine/enginetest"
 	"github.com/cellplane/cellplane/internal/testenv"
@@ -91,6 +94,75 @@ func TestQuotaEnforcement(t *testing.T) {
 		}
 	}
 	w.untilScheduled("lifted", names.ReasonSuccess)
+}
+
+// Q3: requests that exceed the quota stay refused, however often they are tried, and whether or not this scheduler chooses the clusters. The copies
+// keep the requests that were admitted.
+func TestQuotaRetry(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "a")
+	quota := &policyv1alpha1.FederatedResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "team"}, Spec: policyv1alpha1.FederatedResourceQuotaSpec{Overall: cpus("15m")}}
+	atHub := quota.DeepCopy()
+	if err := hub.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := hub.Create(t.Context(), atHub); err != nil {
+		t.Fatal(err)
+	}
+	w.create(quota)
+	w.policy(aggregated)
+	d := w.deployment("web", 1)
+	request := func(n string) { d.Spec.Template.Spec.Containers[0].Resources.Requests = cpus(n) }
+	request("10m")
+	w.create(d)
+	w.untilScheduled("web", names.ReasonSuccess)
+	requested := func() string {
+		containers, _, err := unstructured.NestedSlice(manifestOf(t, w.untilWork("a", "web")).Object, "spec", "template", "spec", "containers")
+		if err != nil || len(containers) != 1 {
+			t.Fatalf("no container: %v", err)
+		}
+		cpu, _, _ := unstructured.NestedString(containers[0].(map[string]any), "resources", "requests", "cpu")
+		return cpu
+	}
+	untilRequested := func(want string) {
+		t.Helper()
+		testenv.Eventually(t, "the copy requests "+want, func(context.Context) (bool, error) { return requested() == want, nil })
+	}
+	untilRequested("10m")
+
+	w.edit(d, false, func() { request("20m") })
+	w.untilScheduled("web", names.ReasonQuotaExceeded)
+	later := metav1.NewTime(time.Now().Add(time.Minute))
+	w.editBinding("web", func(b *workv1alpha2.ResourceBinding) { b.Spec.RescheduleTriggeredAt = &later })
+	w.untilScheduled("web", names.ReasonQuotaExceeded)
+	if got := requested(); got != "10m" {
+		t.Errorf("the copy requests %s", got)
+	}
+	w.edit(d, false, func() { request("12m") })
+	w.untilScheduled("web", names.ReasonSuccess)
+	untilRequested("12m")
+
+	// A suspended binding is guarded as well.
+	w.editBinding("web", func(b *workv1alpha2.ResourceBinding) {
+		b.Spec.Suspension = &workv1alpha2.Suspension{Scheduling: ptr.To(true)}
+	})
+	w.edit(d, false, func() { request("30m") })
+	w.until("the suspended binding is held", "web", func(b *workv1alpha2.ResourceBinding) bool {
+		return b.Spec.ReplicaRequirements.ResourceRequest.Cpu().String() == "30m" && b.Annotations[names.AdmittedRequirementsAnnotation] != ""
+	})
+	if got := requested(); got != "12m" {
+		t.Errorf("the copy requests %s", got)
+	}
+	testenv.Eventually(t, "the quota is raised", func(ctx context.Context) (bool, error) {
+		if err := hub.Get(ctx, ctrlclient.ObjectKeyFromObject(atHub), atHub); err != nil {
+			return false, err
+		}
+		atHub.Spec.Overall = cpus("30m")
+		err := hub.Update(ctx, atHub)
+		return err == nil, err
+	})
+	w.edit(quota, false, func() { quota.Spec.Overall = cpus("30m") })
+	untilRequested("30m")
 }
 
 // Q1, Q2: clusters get their assignments as ResourceQuotas, and their usage is aggregated.

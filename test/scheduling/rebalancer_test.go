@@ -84,7 +84,7 @@ func TestWorkloadRebalancer(t *testing.T) {
 		return appsv1alpha1.ObservedWorkload{Workload: of(name), Result: appsv1alpha1.RebalanceSuccessful}
 	}
 	missing := appsv1alpha1.ObservedWorkload{Workload: of("missing"), Result: appsv1alpha1.RebalanceFailed, Reason: appsv1alpha1.ReasonReferencedBindingNotFound}
-	finished("both are handled", success("web"), missing)
+	finished("both are handled", missing, success("web"))
 	moved := w.untilPlaced("web", "a:4")
 	if !moved.Spec.RescheduleTriggeredAt.Equal(&rebalancer.CreationTimestamp) {
 		t.Errorf("rescheduleTriggeredAt = %v, want %v", moved.Spec.RescheduleTriggeredAt, rebalancer.CreationTimestamp)
@@ -102,7 +102,7 @@ func TestWorkloadRebalancer(t *testing.T) {
 		})
 	}
 	edit(func() { rebalancer.Spec.Workloads = append(rebalancer.Spec.Workloads, of("late")) })
-	finished("the third is handled", success("web"), missing, success("late"))
+	finished("the third is handled", success("late"), missing, success("web"))
 	edit(func() { rebalancer.Spec.TTLSecondsAfterFinished = ptr.To[int32](1) })
 	testenv.Eventually(t, "it is deleted", func(ctx context.Context) (bool, error) {
 		err := hub.Get(ctx, ctrlclient.ObjectKeyFromObject(rebalancer), rebalancer)

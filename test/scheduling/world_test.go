@@ -74,11 +74,35 @@ func (w *world) join(name string, change ...func(*clusterv1alpha1.Cluster)) {
 	}
 	w.create(cluster)
 	w.clusters = append(w.clusters, name)
-	w.capacity(name, 10)
+	w.setCapacity(name, 10)
 }
 
-// capacity sets the free CPUs of a cluster.
+// capacity sets the free CPUs of a cluster and waits until the scheduler knows.
 func (w *world) capacity(name string, cpus int64) {
+	w.Helper()
+	w.setCapacity(name, cpus)
+	w.untilSeen(name)
+}
+
+// untilSeen waits until the scheduler has seen all earlier changes of a cluster: a ConfigMap selects the cluster by a
+// label that is set after them.
+func (w *world) untilSeen(name string) {
+	w.Helper()
+	mark := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, GenerateName: "seen-"}}
+	w.create(mark)
+	p := &policyv1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: mark.Name}}
+	p.Spec.ResourceSelectors = []policyv1alpha1.ResourceSelector{{APIVersion: "v1", Kind: "ConfigMap", Name: mark.Name}}
+	p.Spec.Placement.ClusterAffinity = &policyv1alpha1.ClusterAffinity{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"seen": mark.Name}}}
+	w.create(p)
+	w.editCluster(name, false, func(c *clusterv1alpha1.Cluster) { metav1.SetMetaDataLabel(&c.ObjectMeta, "seen", mark.Name) })
+	binding := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: mark.Name + "-configmap"}}
+	testenv.Eventually(w, "the scheduler sees the change of "+name, func(ctx context.Context) (bool, error) {
+		err := w.client.Get(ctx, ctrlclient.ObjectKeyFromObject(binding), binding)
+		return len(binding.Spec.Clusters) == 1, ctrlclient.IgnoreNotFound(err)
+	})
+}
+
+func (w *world) setCapacity(name string, cpus int64) {
 	w.Helper()
 	w.editCluster(name, true, func(c *clusterv1alpha1.Cluster) {
 		c.Status.ResourceSummary = &clusterv1alpha1.ResourceSummary{Allocatable: corev1.ResourceList{

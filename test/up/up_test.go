@@ -267,6 +267,9 @@ func (p place) testUser() {
 		output, err := as("get", "configmaps")
 		return err == nil && strings.Contains(output, "kept"), errors.New(output)
 	})
+	if output, err := as("get", "configmap", "kube-root-ca.crt", "-o", "jsonpath={.data.ca\\.crt}"); err != nil || !strings.Contains(output, "BEGIN CERTIFICATE") {
+		p.Errorf("the CA of the gateway is not published: %v\n%s", err, output)
+	}
 	if output, err := as("delete", "configmap", "kept"); err == nil || !strings.Contains(output, "Forbidden") {
 		p.Errorf("alice deletes with the right to read: %v\n%s", err, output)
 	}
