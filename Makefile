@@ -43,7 +43,7 @@ lint: ## Check style, formatting, go.mod files and generated files
 
 .PHONY: verify-modules
 verify-modules:
-	@for module in . tools kube; do \
+	@for module in . tools kube test/conformance/suite; do \
 		(cd $$module && $(GO) mod tidy -diff) || { echo "go.mod of $$module is not tidy: run \`go mod tidy\` there" >&2; exit 1; }; \
 	done
 
@@ -68,12 +68,24 @@ bench-gateway: ## Compare the gateway with a bare API server (flags in ARGS)
 	$(GO) run ./test/benchgateway $(ARGS)
 
 .PHONY: chaos
-chaos: ## Move and kill cells, gateways and hub managers under load, and check all responses (flags in ARGS, such as -chaos.seed)
-	$(GO) test ./test/chaos -count=1 -timeout=0 -v -run=TestChaos -args -chaos.duration=1m -chaos.runs=10 $(ARGS)
+chaos: ## Move, kill, cut off and fail over cells, gateways and hub managers under load, and check all responses (flags in ARGS, such as -chaos.seed)
+	$(GO) test ./test/chaos -count=1 -timeout=0 -v -run=TestChaos -args -chaos.duration=1m -chaos.runs=10 -chaos.all-failovers $(ARGS)
+
+.PHONY: rollout-model
+rollout-model: ## Run the rollout planner 10 000 times against models of the stock controllers (flags in ARGS, such as -rollout.seed)
+	$(GO) test ./internal/rollout -count=1 -timeout=0 -v -run='TestBoundsHold|TestModelNoticesBrokenRules' -args -rollout.runs=10000 $(ARGS)
+
+.PHONY: conformance
+conformance: build ## Run Kubernetes' own tests through the gateway over three cells (flags in ARGS, such as -focus, -moving)
+	$(GO) run ./test/conformance $(ARGS)
 
 .PHONY: bench-cells
 bench-cells: build ## Measure migration, backup and failover of cells (flags in ARGS)
 	$(GO) run ./test/benchcells $(ARGS)
+
+.PHONY: bench-durability
+bench-durability: build ## Compare writes that wait for the backup cell with others (flags in ARGS)
+	$(GO) run ./test/benchcells -durability $(ARGS)
 
 .PHONY: bench-cluster-gateway
 bench-cluster-gateway: ## Measure the cache of member objects, up to ten million pods (flags in ARGS)

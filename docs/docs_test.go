@@ -1,4 +1,4 @@
-// Package docs_test checks that the documentation names files that exist.
+// Package docs_test checks that the documentation names files and tests that exist.
 package docs_test
 
 import (
@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/cellplane/cellplane/internal/testtable"
 )
 
 var (
@@ -49,3 +51,64 @@ func TestPathsExist(t *testing.T) {
 		}
 	}
 }
+
+// TestThreats checks that the tests in the tables of security.md exist.
+func TestThreats(t *testing.T) {
+	if rows := testtable.Check(t, "security.md", "../internal", "../test"); len(rows) == 0 {
+		t.Error("there are no rows")
+	}
+}
+
+// TestKarmada checks the comparison with Karmada: its tests exist, every row says how it compares, and what is not there is what api.md says.
+func TestKarmada(t *testing.T) {
+	if rows := testtable.Check(t, "karmada.md", "../api", "../internal", "../test"); len(rows) < 20 {
+		t.Errorf("there are %d rows", len(rows))
+	}
+	page, err := os.ReadFile("karmada.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 || strings.HasPrefix(cells[1], "--") || strings.TrimSpace(cells[1]) == "row" {
+			continue
+		}
+		if !verdict.MatchString(cells[2]) {
+			t.Errorf("the row%sdoes not say how it compares", cells[1])
+		}
+	}
+	api, err := os.ReadFile("api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, missing, _ := strings.Cut(string(page), "## Not there")
+	missing, _, _ = strings.Cut(missing, "Also missing")
+	stored := 0
+	for line := range strings.Lines(string(api)) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 {
+			continue
+		}
+		for kind := range strings.SplitSeq(strings.TrimSpace(cells[2]), ", ") {
+			if !kindName.MatchString(kind) {
+				continue
+			}
+			inert := strings.Contains(cells[3], "stored, not acted on")
+			if inert {
+				stored++
+			}
+			if regexp.MustCompile(`\b`+regexp.QuoteMeta(kind)+`\b`).MatchString(missing) != inert {
+				t.Errorf("%s: api.md says that it is acted on: %t; karmada.md says something else", kind, !inert)
+			}
+		}
+	}
+	if stored == 0 {
+		t.Log("all kinds are acted on")
+	}
+}
+
+// kindName matches the name of a kind.
+var kindName = regexp.MustCompile(`^[A-Z]\w+$`)
+
+// verdict is how a feature compares with Karmada's.
+var verdict = regexp.MustCompile(`^ \*\*(Same|Better|Different)\.\*\* `)

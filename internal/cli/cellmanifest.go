@@ -24,6 +24,7 @@ import (
 type cellManifest struct {
 	kubeconfig                string
 	server, serverName        string
+	apiServers                int32
 	ca, cert, key             string
 	etcd                      []string
 	etcdCA, etcdCert, etcdKey string
@@ -34,6 +35,7 @@ func (m *cellManifest) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&m.kubeconfig, "cell-kubeconfig", "", "kubeconfig of the cell with the front-proxy certificate; replaces --server, --ca-file, --client-cert-file and --client-key-file")
 	flags.StringVar(&m.server, "server", "", "https URL of the API server of the cell")
+	flags.Int32Var(&m.apiServers, "api-servers", 0, "number of API servers behind the URL, if there are several")
 	flags.StringVar(&m.serverName, "server-name", "", "name in the certificate of the API server, if it differs from the host of the URL")
 	flags.StringVar(&m.ca, "ca-file", "", "CA certificates of the API server")
 	flags.StringVar(&m.cert, "client-cert-file", "", "front-proxy client certificate that the API server trusts")
@@ -48,6 +50,9 @@ func (m *cellManifest) add(cmd *cobra.Command) {
 func (m *cellManifest) given() bool { return m.kubeconfig != "" || m.server != "" || len(m.etcd) > 0 }
 
 func (m *cellManifest) validate() error {
+	if m.apiServers < 0 {
+		return fmt.Errorf("--api-servers is %d; a cell has at least one API server", m.apiServers)
+	}
 	needed := map[string]string{"etcd-ca-file": m.etcdCA, "etcd-cert-file": m.etcdCert, "etcd-key-file": m.etcdKey, "etcd": strings.Join(m.etcd, "")}
 	ofServer := map[string]string{"server": m.server, "ca-file": m.ca, "client-cert-file": m.cert, "client-key-file": m.key}
 	if m.kubeconfig == "" {
@@ -112,7 +117,7 @@ func (m *cellManifest) apply(ctx context.Context, hub hubFlags, name string, wei
 	}
 	cell := &v1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	_, err = controllerutil.CreateOrUpdate(ctx, writer, cell, func() error {
-		cell.Spec.Endpoint = v1alpha1.CellEndpoint{Server: server.Host, ServerName: server.ServerName, CABundle: server.CAData}
+		cell.Spec.Endpoint = v1alpha1.CellEndpoint{Server: server.Host, ServerName: server.ServerName, CABundle: server.CAData, APIServers: m.apiServers}
 		cell.Spec.Credentials.SecretRef = credentials
 		cell.Spec.Etcd.Endpoints, cell.Spec.Etcd.SecretRef, cell.Spec.Etcd.Prefix = m.etcd, etcd, m.etcdPrefix
 		cell.Spec.Weight = weight

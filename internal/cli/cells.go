@@ -133,6 +133,10 @@ func describeCells(topology *v1alpha1.CellTopology, known []v1alpha1.Cell, now t
 	return rows, nil
 }
 
+// provedOften is the age of a proof that only a hub manager that does not run explains: it writes a newer one three times
+// as often.
+const provedOften = 30 * time.Second
+
 // describe adds the status of the Cell.
 func (r *cellRow) describe(cell *v1alpha1.Cell, now time.Time) {
 	if cell == nil {
@@ -144,8 +148,11 @@ func (r *cellRow) describe(cell *v1alpha1.Cell, now time.Time) {
 	}
 	switch backup := cell.Status.Backup; {
 	case backup == nil || backup.UpToDateAt == nil:
-	case backup.PendingKeys == 0 && !meta.IsStatusConditionFalse(cell.Status.Conditions, names.CellBackedUp):
+	case backup.PendingKeys == 0 && meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellBackedUp) && now.Sub(backup.UpToDateAt.Time) < provedOften:
 		r.BackupLag = "none"
+	case meta.IsStatusConditionPresentAndEqual(cell.Status.Conditions, names.CellBackedUp, metav1.ConditionUnknown):
+		// The backup may have more; this much is proved.
+		r.BackupLag = "unknown, " + max(now.Sub(backup.UpToDateAt.Time), 0).Round(time.Second).String() + " since the last proof"
 	default:
 		r.BackupLag = max(now.Sub(backup.UpToDateAt.Time), 0).Round(100 * time.Millisecond).String()
 	}

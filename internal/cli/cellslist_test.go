@@ -107,3 +107,27 @@ func TestPlanIsShown(t *testing.T) {
 		}
 	}
 }
+
+// TestBackupLag checks that no lag is shown only if that was proved recently.
+func TestBackupLag(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		backedUp metav1.ConditionStatus
+		proved   time.Duration
+		want     string
+	}{
+		{"it follows", metav1.ConditionTrue, time.Second, "none"},
+		{"the hub manager no longer runs", metav1.ConditionTrue, time.Minute, "1m0s"},
+		{"a store cannot be read", metav1.ConditionUnknown, 45 * time.Second, "unknown, 45s since the last proof"},
+		{"it is behind", metav1.ConditionFalse, 12 * time.Second, "12s"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cell := known("cell-a", metav1.ConditionTrue, "fine", 1, 0, test.proved)
+			cell.Status.Conditions[1].Status = test.backedUp
+			var row cellRow
+			if row.describe(&cell, atNoon); row.BackupLag != test.want {
+				t.Errorf("got %q, want %q", row.BackupLag, test.want)
+			}
+		})
+	}
+}

@@ -130,7 +130,7 @@ Decision: cloud1:8  member1:8  member2:4
   8 replicas burst into the elastic site "west"
 Cost:     0.4 EUR per hour, 288 EUR in 30 days
 `},
-		{"no capacity", 500, `Decision: none. Clusters have capacity for 52 of 500 more replicas`},
+		{"no capacity", 500, `Decision: none. Clusters available replicas 52 are not enough to schedule. 500 more are needed`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			report, err := exampleFederation().decide(askExample(t, exampleWorkload+examplePolicy, test.replicas))
