@@ -8,6 +8,9 @@ const (
 	ClusterCompleteAPIEnablements = "CompleteAPIEnablements"
 )
 
+// CellGlobalsCopied is the condition of a Cell that tells whether it has the hub's global objects.
+const CellGlobalsCopied = "GlobalsCopied"
+
 // Conditions of a binding.
 const (
 	// BindingScheduled reports whether clusters are chosen.

@@ -19,7 +19,6 @@ import (
 	"github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cells"
-	"github.com/cellplane/cellplane/internal/hub/rebalance"
 	"github.com/cellplane/cellplane/internal/local"
 )
 
@@ -156,7 +155,7 @@ func awaitCell(ctx context.Context, api client.Client, out io.Writer, name strin
 			return false, client.IgnoreNotFound(err)
 		}
 		return meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellReady) &&
-			meta.IsStatusConditionTrue(cell.Status.Conditions, rebalance.ConditionGlobalsCopied), nil
+			meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellGlobalsCopied), nil
 	})
 	switch {
 	case ctx.Err() != nil:

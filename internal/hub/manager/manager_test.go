@@ -388,9 +388,9 @@ func (f *fixture) awaitCondition(t *testing.T, cell string, status metav1.Condit
 		if err := f.hub.Get(ctx, types.NamespacedName{Name: cell}, &object); err != nil {
 			return false, err
 		}
-		condition := meta.FindStatusCondition(object.Status.Conditions, ConditionGlobalsCopied)
+		condition := meta.FindStatusCondition(object.Status.Conditions, names.CellGlobalsCopied)
 		if condition == nil {
-			return false, fmt.Errorf("it has no condition %s", ConditionGlobalsCopied)
+			return false, fmt.Errorf("it has no condition %s", names.CellGlobalsCopied)
 		}
 		return condition.Status == status && condition.Reason == reason && strings.Contains(condition.Message, message), fmt.Errorf("it is %+v", condition)
 	})

@@ -15,13 +15,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/hub/replicate"
 )
 
-// ConditionGlobalsCopied is the condition of a Cell that tells whether it has the hub's global objects.
-const ConditionGlobalsCopied = "GlobalsCopied"
-
-// The reasons of ConditionGlobalsCopied.
+// The reasons of names.CellGlobalsCopied.
 const (
 	reasonCaughtUp      = "CaughtUp"
 	reasonCopying       = "Copying"
@@ -76,7 +74,7 @@ func (p *publisher) publish(ctx context.Context) error {
 		case problem != nil:
 			wanted = metav1.Condition{Status: metav1.ConditionFalse, Reason: reasonNotConnecting, Message: problem.Error()}
 		case known:
-			wanted = condition(current, meta.IsStatusConditionTrue(cell.Status.Conditions, ConditionGlobalsCopied))
+			wanted = condition(current, meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellGlobalsCopied))
 		default:
 			continue // it has not been reconciled yet
 		}
@@ -120,7 +118,7 @@ func condition(s replicate.Status, caughtUp bool) metav1.Condition {
 
 // set writes the condition if it has changed. It owns no other condition.
 func (p *publisher) set(ctx context.Context, cell *cellplanev1alpha1.Cell, wanted metav1.Condition) error {
-	wanted.Type = ConditionGlobalsCopied
+	wanted.Type = names.CellGlobalsCopied
 	wanted.ObservedGeneration = cell.Generation
 	conditions := append([]metav1.Condition(nil), cell.Status.Conditions...)
 	if !meta.SetStatusCondition(&conditions, wanted) {
@@ -130,7 +128,7 @@ func (p *publisher) set(ctx context.Context, cell *cellplanev1alpha1.Cell, wante
 		"apiVersion": cellplanev1alpha1.GroupVersion.String(),
 		"kind":       "Cell",
 		"metadata":   map[string]any{"name": cell.Name},
-		"status":     map[string]any{"conditions": []metav1.Condition{*meta.FindStatusCondition(conditions, ConditionGlobalsCopied)}},
+		"status":     map[string]any{"conditions": []metav1.Condition{*meta.FindStatusCondition(conditions, names.CellGlobalsCopied)}},
 	})
 	if err != nil {
 		return err

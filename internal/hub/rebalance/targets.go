@@ -19,6 +19,7 @@ import (
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/membership"
 	"github.com/cellplane/cellplane/internal/slots"
@@ -56,9 +57,6 @@ func (c *change) gains(cell slots.Index) bool {
 	return false
 }
 
-// ConditionGlobalsCopied is the condition of a Cell that has the hub's global objects.
-const ConditionGlobalsCopied = "GlobalsCopied"
-
 // discoveryTimeout is how long the API server of a cell may take to answer what it serves.
 const discoveryTimeout = 10 * time.Second
 
@@ -70,7 +68,7 @@ func (c *change) checkTarget(ctx context.Context, name string, connection *conne
 	if err := c.Hub.Get(ctx, types.NamespacedName{Name: name}, &cell); err != nil {
 		return fmt.Errorf("reading cell %s: %w", name, err)
 	}
-	if copied := meta.FindStatusCondition(cell.Status.Conditions, ConditionGlobalsCopied); copied == nil || copied.Status != "True" {
+	if copied := meta.FindStatusCondition(cell.Status.Conditions, names.CellGlobalsCopied); copied == nil || copied.Status != "True" {
 		reason := "this has not been checked"
 		if copied != nil {
 			reason = copied.Message
