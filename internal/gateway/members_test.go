@@ -96,7 +96,7 @@ func testMemberProxy(t *testing.T, shared *world) {
 func testMemberWithoutHub(t *testing.T, w *world, state, proxy string) {
 	file := filepath.Join(state, "members.json")
 	testenv.Eventually(t, "the credentials for the member are kept", func(context.Context) (bool, error) {
-		for _, other := range []string{"rbac.gob", "protection.json", "discovery.json"} {
+		for _, other := range []string{"rbac.json", "protection.json", "discovery.json"} {
 			if _, err := os.Stat(filepath.Join(state, other)); err != nil {
 				return false, err
 			}

@@ -206,7 +206,7 @@ func testHubOutage(t *testing.T, w *world, namespace, state string, options func
 		return err == nil, err
 	})
 	testenv.Eventually(t, "the RBAC objects are kept", func(context.Context) (bool, error) {
-		kept, err := os.ReadFile(filepath.Join(state, "rbac.gob"))
+		kept, err := os.ReadFile(filepath.Join(state, "rbac.json"))
 		return bytes.Contains(kept, []byte("erin")), err
 	})
 	keepLimit(t, w, state)

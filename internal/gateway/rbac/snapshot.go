@@ -1,58 +1,39 @@
 package rbac
 
 import (
-	"bytes"
 	"context"
-	"encoding/gob"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/cellplane/cellplane/internal/gateway/keep"
 )
 
-const (
-	// keepEvery is how often a changed index is written to disk.
-	keepEvery = 5 * time.Second
-	// silence is how long the hub must be unreachable after a start before the kept index is used: a right that was revoked while the
-	// gateway was down must not return while the hub answers.
-	silence = 3 * time.Second
-)
+// keepEvery is how often a changed index is written to disk.
+const keepEvery = 5 * time.Second
 
 // Snapshot keeps the index of an Authorizer on disk, for a start while the hub is down.
 type Snapshot struct {
-	file    string
-	started time.Time
-
-	once sync.Once
-	kept *Index
+	file *keep.Value[content]
+	// index is that of the file.
+	index func() *Index
 }
 
 // NewSnapshot returns a Snapshot with its file in a directory.
 func NewSnapshot(dir string) *Snapshot {
-	return &Snapshot{file: filepath.Join(dir, "rbac.gob"), started: time.Now()}
+	k := &Snapshot{file: keep.NewValue[content](dir, "rbac.json")}
+	k.index = sync.OnceValue(func() *Index { return k.file.Kept().index() })
+	return k
 }
 
 // Kept returns the index from before the start; nil if there is none, or if the hub may still answer.
 func (k *Snapshot) Kept() *Index {
-	if time.Since(k.started) < silence {
+	if k.file.Kept() == nil {
 		return nil
 	}
-	k.once.Do(func() {
-		kept, err := k.load()
-		if err == nil {
-			k.kept = kept
-			klog.Background().Info("the hub is unreachable, authorizing by the kept RBAC objects", "file", k.file)
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			klog.Background().Error(err, "reading the kept RBAC objects failed, waiting for the hub", "file", k.file)
-		}
-	})
-	return k.kept
+	return k.index()
 }
 
 // Run writes the index of an Authorizer to disk whenever it has changed, until the context ends.
@@ -62,8 +43,8 @@ func (k *Snapshot) Run(ctx context.Context, a *Authorizer) {
 	var written uint64
 	for {
 		if version := a.live.changes.Load(); a.HasSynced() && version != written {
-			if err := k.save(&a.live); err != nil {
-				klog.FromContext(ctx).Error(err, "keeping the RBAC objects failed, a restart will need the hub", "file", k.file)
+			if err := k.file.Save(a.live.content()); err != nil {
+				klog.FromContext(ctx).Error(err, "keeping the RBAC objects failed, a restart will need the hub")
 			} else {
 				written = version
 			}
@@ -100,15 +81,7 @@ type keptSubject struct {
 	Name  string
 }
 
-func (k *Snapshot) load() (*Index, error) {
-	data, err := os.ReadFile(k.file)
-	if err != nil {
-		return nil, err
-	}
-	var c content
-	if err := gob.NewDecoder(bytes.NewReader(data)).Decode(&c); err != nil {
-		return nil, err
-	}
+func (c *content) index() *Index {
 	index := &Index{}
 	for _, role := range c.Roles {
 		index.SetRole(role.Namespace, role.Name, role.Rules)
@@ -120,21 +93,7 @@ func (k *Snapshot) load() (*Index, error) {
 		}
 		index.bind(bindingKey{b.Namespace, b.Name}, roleKey{b.Role.Namespace, b.Role.Name}, subjects)
 	}
-	return index, nil
-}
-
-func (k *Snapshot) save(x *Index) error {
-	var data bytes.Buffer
-	if err := gob.NewEncoder(&data).Encode(x.content()); err != nil {
-		return fmt.Errorf("encoding the RBAC index: %w", err)
-	}
-	if err := os.MkdirAll(filepath.Dir(k.file), 0o700); err != nil {
-		return err
-	}
-	if err := os.WriteFile(k.file+".new", data.Bytes(), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(k.file+".new", k.file)
+	return index
 }
 
 func (x *Index) content() content {
