@@ -14,6 +14,7 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/scheduler"
+	"github.com/cellplane/cellplane/internal/keylock"
 	"github.com/cellplane/cellplane/internal/schedule"
 )
 
@@ -24,12 +25,12 @@ type Guard struct {
 
 	mu      sync.Mutex
 	pending map[cell.Key]*workv1alpha2.ResourceBinding // decisions that are being written
-	locks   map[group]*sync.Mutex
+	locks   keylock.Locks[group]
 }
 
 // NewGuard returns the guard of a cell.
 func NewGuard(c *cell.Cell, hub client.Client) *Guard {
-	return &Guard{cell: c, hub: hub, pending: map[cell.Key]*workv1alpha2.ResourceBinding{}, locks: map[group]*sync.Mutex{}}
+	return &Guard{cell: c, hub: hub, pending: map[cell.Key]*workv1alpha2.ResourceBinding{}}
 }
 
 // Elsewhere returns the clusters of a binding's groups in other cells.
@@ -110,9 +111,7 @@ const maxTries = 20
 
 // write records the workloads of this cell in a group, unless refuse returns why not. A record without workloads is deleted.
 func (g *Guard) write(ctx context.Context, one group, refuse func(*cellplanev1alpha1.WorkloadGroup) string) (refused string, err error) {
-	lock := g.lock(one)
-	lock.Lock()
-	defer lock.Unlock()
+	defer g.locks.Lock(one)()
 	for range maxTries {
 		record, err := g.read(ctx, one)
 		if err != nil {
@@ -177,13 +176,4 @@ func (g *Guard) mine(one group, record *cellplanev1alpha1.WorkloadGroup) []cellp
 		}
 	}
 	return mine
-}
-
-func (g *Guard) lock(one group) *sync.Mutex {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.locks[one] == nil {
-		g.locks[one] = &sync.Mutex{}
-	}
-	return g.locks[one]
 }

@@ -14,6 +14,7 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/scheduler"
+	"github.com/cellplane/cellplane/internal/keylock"
 	"github.com/cellplane/cellplane/internal/schedule"
 )
 
@@ -26,12 +27,12 @@ type Guard struct {
 	bindings map[string]map[cell.Key]corev1.ResourceList // usage of bindings, by namespace
 	pending  map[cell.Key]corev1.ResourceList            // usage of bindings whose decision is being written
 	held     map[cell.Key]struct{}                       // bindings whose requirements were refused
-	locks    map[string]*sync.Mutex                      // by namespace
+	locks    keylock.Locks[string]                       // by namespace
 }
 
 // NewGuard returns a guard that watches a cell. It updates the quotas on the hub.
 func NewGuard(c *cell.Cell, hub client.Client) *Guard {
-	g := &Guard{cell: c, hub: hub, bindings: map[string]map[cell.Key]corev1.ResourceList{}, pending: map[cell.Key]corev1.ResourceList{}, held: map[cell.Key]struct{}{}, locks: map[string]*sync.Mutex{}}
+	g := &Guard{cell: c, hub: hub, bindings: map[string]map[cell.Key]corev1.ResourceList{}, pending: map[cell.Key]corev1.ResourceList{}, held: map[cell.Key]struct{}{}}
 	c.SubscribeBindings(func(key cell.Key, _, now *workv1alpha2.ResourceBinding) {
 		if key.Namespace == "" {
 			return
@@ -78,9 +79,7 @@ func (g *Guard) Admit(ctx context.Context, before, after *workv1alpha2.ResourceB
 	if same(was, will) {
 		return nil, nil, nil
 	}
-	lock := g.lock(after.Namespace)
-	lock.Lock()
-	defer lock.Unlock()
+	defer g.locks.Lock(after.Namespace)()
 	key := cell.Key{Namespace: after.Namespace, Name: after.Name}
 	g.setPending(key, will)
 	for _, quota := range quotas {
@@ -156,9 +155,7 @@ func (g *Guard) write(ctx context.Context, quota *policyv1alpha1.FederatedResour
 // correct sets the recorded usage to the real usage. Until then, decisions that were never written and deleted
 // workloads still count.
 func (g *Guard) correct(ctx context.Context, key cell.Key) error {
-	lock := g.lock(key.Namespace)
-	lock.Lock()
-	defer lock.Unlock()
+	defer g.locks.Lock(key.Namespace)()
 	fresh := &policyv1alpha1.FederatedResourceQuota{}
 	if err := g.hub.Get(ctx, key, fresh); err != nil {
 		return client.IgnoreNotFound(err)
@@ -189,15 +186,6 @@ func (g *Guard) usage(namespace string) corev1.ResourceList {
 		}
 	}
 	return sum
-}
-
-func (g *Guard) lock(namespace string) *sync.Mutex {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.locks[namespace] == nil {
-		g.locks[namespace] = &sync.Mutex{}
-	}
-	return g.locks[namespace]
 }
 
 // setPending stores the usage of a binding whose decision is being written; nil removes it.

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,6 +24,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/gateway/inner"
+	"github.com/cellplane/cellplane/internal/keylock"
 )
 
 // attempts is how often a quota is charged again after somebody else has changed it.
@@ -37,14 +37,8 @@ type Handler struct {
 	Quotas corelisters.ResourceQuotaLister
 	Hub    coreclient.ResourceQuotasGetter
 
-	mu    sync.Mutex
-	locks map[string]*lock
-}
-
-// lock serialises the charges of a namespace in this gateway, which would conflict.
-type lock struct {
-	sync.Mutex
-	users int
+	// locks serialise the charges of a namespace in this gateway, which would conflict.
+	locks keylock.Locks[string]
 }
 
 // ServeHTTP implements http.Handler.
@@ -182,8 +176,7 @@ func (h *Handler) read(r *http.Request, accept string) *inner.Answer {
 // charge adds what is requested to all quotas that limit it. It charges none if one of them is used up, unless that happens at the same moment: the
 // controller then corrects the others.
 func (h *Handler) charge(ctx context.Context, info *request.RequestInfo, of schema.GroupResource, requested usage, dryRun bool) error {
-	unlock := h.lock(info.Namespace)
-	defer unlock()
+	defer h.locks.Lock(info.Namespace)()
 	client := h.Hub.ResourceQuotas(info.Namespace)
 	var last error
 	stored := map[types.UID]bool{}
@@ -231,29 +224,6 @@ func update(ctx context.Context, client coreclient.ResourceQuotaInterface, charg
 
 func unavailable(err error) error {
 	return apierrors.NewServiceUnavailable("the namespace has a ResourceQuota, which cannot be charged: " + err.Error())
-}
-
-func (h *Handler) lock(namespace string) (unlock func()) {
-	h.mu.Lock()
-	if h.locks == nil {
-		h.locks = map[string]*lock{}
-	}
-	l := h.locks[namespace]
-	if l == nil {
-		l = &lock{}
-		h.locks[namespace] = l
-	}
-	l.users++
-	h.mu.Unlock()
-	l.Lock()
-	return func() {
-		l.Unlock()
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if l.users--; l.users == 0 {
-			delete(h.locks, namespace)
-		}
-	}
 }
 
 // warnOfUncounted warns of limits in a quota that nothing enforces.
