@@ -2,7 +2,6 @@ package durability
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -95,17 +94,8 @@ func (b *Backups) take(cell, kind string, object []byte) error {
 
 // send sends a request to a cell as the gateway. cancel ends it if no answer begins in time.
 func send(ctx context.Context, cancel context.CancelFunc, upstream *fleet.Upstream, scope forward.Scope, method, path string, query url.Values, body []byte) (*http.Response, error) {
-	r := (&http.Request{
-		Method: method, URL: &url.URL{Path: path, RawQuery: query.Encode()}, Header: http.Header{"Accept": {"application/json"}},
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}).WithContext(ctx)
-	if body != nil {
-		r.Header.Set("Content-Type", "application/json")
-		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	}
-	forward.AsGateway(r, scope)
 	timer := time.AfterFunc(answerWithin, cancel)
-	response, err := upstream.RoundTrip(r)
+	response, err := upstream.RoundTrip(forward.OwnRequest(ctx, scope, method, path, query, body))
 	if err != nil {
 		return nil, err
 	}

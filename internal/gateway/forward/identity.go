@@ -1,8 +1,11 @@
 package forward
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -164,3 +167,17 @@ func WithGateway(ctx context.Context) context.Context { return request.WithUser(
 
 // AsGateway sets the user of a request to the gateway itself.
 func AsGateway(r *http.Request, scope Scope) { SetIdentity(r.Header, gatewayUser, scope) }
+
+// OwnRequest returns a request of the gateway itself, for JSON. The path is not escaped; the body may be nil.
+func OwnRequest(ctx context.Context, scope Scope, method, path string, query url.Values, body []byte) *http.Request {
+	r := (&http.Request{
+		Method: method, URL: &url.URL{Path: path, RawQuery: query.Encode()}, Header: http.Header{"Accept": {"application/json"}},
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}).WithContext(ctx)
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	}
+	AsGateway(r, scope)
+	return r
+}

@@ -127,6 +127,11 @@ func (d *durableWrite) lookAround(blind bool, name string) error {
 	if !blind || d.c.Subresource == "" || d.mode == durability.Replicated || !d.rt.Durability.InUse(d.c.view.Name(d.cell)) {
 		return nil
 	}
+	return d.lookAtObject(name)
+}
+
+// lookAtObject finds out what the stored object asks for.
+func (d *durableWrite) lookAtObject(name string) error {
 	object, err := d.rt.metadata(d.r.Context(), d.c, d.cell, name)
 	switch {
 	case apierrors.IsNotFound(err):

@@ -1,11 +1,9 @@
 package router
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -291,16 +289,7 @@ func (rt *Router) inCell(ctx context.Context, c *call, cell slots.Index, method,
 
 // exchangeJSON sends a request as the gateway. An answer with an error status is returned as an error.
 func exchangeJSON(ctx context.Context, upstream *fleet.Upstream, scope forward.Scope, method, path string, query url.Values, body []byte) ([]byte, error) {
-	r := (&http.Request{
-		Method: method, URL: &url.URL{Path: path, RawQuery: query.Encode()}, Header: http.Header{"Accept": {"application/json"}},
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}).WithContext(ctx)
-	if body != nil {
-		r.Header.Set("Content-Type", "application/json")
-		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	}
-	forward.AsGateway(r, scope)
-	response, err := upstream.RoundTrip(r)
+	response, err := upstream.RoundTrip(forward.OwnRequest(ctx, scope, method, path, query, body))
 	if err != nil {
 		return nil, forward.Unreachable(upstream.Name(), err)
 	}

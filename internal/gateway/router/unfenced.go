@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
@@ -50,15 +49,7 @@ func (d *durableWrite) lookInside(name string, body []byte) error {
 	if name == "" || d.mode == durability.Replicated || d.c.Verb == "create" && d.c.Name == "" || !d.rt.Durability.InUse(d.c.view.Name(d.cell)) {
 		return nil
 	}
-	object, err := d.rt.metadata(d.r.Context(), d.c, d.cell, name)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil // the cell says so
-	case err != nil:
-		return err
-	}
-	d.mode = max(d.mode, durability.Parse(object.Annotations[names.DurabilityAnnotation]))
-	return nil
+	return d.lookAtObject(name)
 }
 
 // askedIn returns what the object in an answer asks for. The answer can be read again.
