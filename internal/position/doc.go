@@ -11,6 +11,8 @@
 // position contains all state, so any gateway replica can resume the stream. The shortest position has 30 digits and the longest
 // resourceVersion of an API server has 20, so they cannot be confused, and a position compares greater than any plain resourceVersion.
 //
+// A list or watch that includes the hub has one more field, the last one, for the hub.
+//
 // Positions of different epochs compare by their number of cells first. A stream that must stay monotone when a cell is removed keeps
 // that cell's field, as zero or unchanged.
 package position

@@ -18,7 +18,7 @@ const (
 	MaxEpoch = 9_999_999_999
 	// MaxVersion is the highest resourceVersion of a cell: etcd's revisions are signed 64-bit numbers.
 	MaxVersion = math.MaxInt64
-	// MaxCells is the highest number of cells.
+	// MaxCells is the highest number of cells, with the hub.
 	MaxCells = 255
 	// MaxLength is the length of the longest position in bytes.
 	MaxLength = headDigits + MaxCells*versionDigits

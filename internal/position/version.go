@@ -8,7 +8,7 @@ import (
 const (
 	// MaxRevision is the highest revision of a cell's store that a Version can hold: 10 000 writes a second for three years.
 	MaxRevision = 999_999_999_999
-	// MaxNumber is the highest number of a cell.
+	// MaxNumber is the highest number of a cell. It stands for the hub.
 	MaxNumber = 999
 	// MaxChange is the highest number of a change of ownership. Higher ones would exceed 63 bits.
 	MaxChange = 9_221

@@ -58,8 +58,8 @@ type Index uint8
 // None is the index of no cell: the backup of a slot that only one cell can own.
 const None Index = 255
 
-// MaxCells is the largest number of cells of a topology.
-const MaxCells = 255
+// MaxCells is the largest number of cells of a topology. One more index is left for the hub, which gateways count as a cell for some kinds.
+const MaxCells = 254
 
 // Route holds the owners of a slot. Unless a change moves the slot, Old and New are the same.
 type Route struct {

@@ -282,7 +282,7 @@ func TestCompileRefuses(t *testing.T) {
 		"has weight -3":           {{Name: "a", Weight: -3}},
 		"negative target weight":  {{Name: "a", Weight: 1, TargetWeight: -1}},
 		"unknown state State(9)":  {{Name: "a", Weight: 1, State: 9}},
-		"maximum of 255":          many,
+		"maximum of 254":          many,
 	} {
 		if _, err := Compile(1, cells); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got error %v, want one with %q", err, want)

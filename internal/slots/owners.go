@@ -48,11 +48,14 @@ func (t tenure) since(cell uint16) uint16 {
 	}
 }
 
-// Limits of what a version can hold.
+// Limits of what a version can hold. The highest number is HubNumber.
 const (
 	maxChange = 9_221
-	maxNumber = 999
+	maxNumber = HubNumber - 1
 )
+
+// HubNumber stands for the hub in the versions of objects there. No cell gets it.
+const HubNumber = 999
 
 // Next returns the owners under the next topology. The receiver may be nil: then m is the first topology.
 func (o *Owners) Next(m *Map) (*Owners, error) {
