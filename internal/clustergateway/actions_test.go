@@ -186,6 +186,35 @@ func testTemplates(t *testing.T, w *world) {
 	follower.eventually(t, "nothing is left", func(held map[string]metav1.Object) bool { return len(held) == 0 })
 }
 
+// testEventsOnHub finds an event of a template that lives on the hub among those of members, and changes and deletes it by its name.
+func testEventsOnHub(t *testing.T, w *world) {
+	namespace := w.namespace(t, "events-on-hub")
+	hub, events := clientFor(t, w.config(t, w.Hub)).CoreV1().Events(namespace), w.client.CoreV1().Events(namespace)
+	made := create(t, hub.Create, &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Name: "reader.17a"},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "Role", Namespace: namespace, Name: "reader"},
+	})
+	listed := func(count int) func(context.Context) (bool, error) {
+		return func(ctx context.Context) (bool, error) {
+			list, err := events.List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Role,involvedObject.name=reader"})
+			return err == nil && len(list.Items) == count, err
+		}
+	}
+	testenv.Eventually(t, "the event of the hub is listed", listed(1))
+	if got, err := events.Get(t.Context(), made.Name, metav1.GetOptions{}); err != nil || got.UID != made.UID {
+		t.Errorf("the gateway shows %v, %v", got, err)
+	}
+	check(t, second(events.Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"count":7}`), metav1.PatchOptions{})))
+	if stored, err := hub.Get(t.Context(), made.Name, metav1.GetOptions{}); err != nil || stored.Count != 7 {
+		t.Errorf("the hub has %v, %v", stored, err)
+	}
+	check(t, events.Delete(t.Context(), made.Name, metav1.DeleteOptions{}))
+	if _, err := hub.Get(t.Context(), made.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the deleted event is still on the hub: %v", err)
+	}
+	testenv.Eventually(t, "the deleted event is not listed", listed(0))
+}
+
 // warnings collects the warnings of API servers.
 type warnings struct {
 	mu   sync.Mutex

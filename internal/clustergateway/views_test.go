@@ -40,6 +40,7 @@ func TestMemberViews(t *testing.T) {
 		{"Concurrency", testConcurrency},
 		{"LastApplied", testLastApplied},
 		{"Templates", testTemplates},
+		{"EventsOnHub", testEventsOnHub},
 		{"Collision", testCollision},
 		{"Kubectl", testKubectl},
 		{"Streams", testStreams},

@@ -89,9 +89,11 @@ func NewConfig(o CompletedOptions) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.identity, err = newHubIdentity(o.hub, hub); err != nil {
+	ownHub, err := newHubAsGateway(o.hub)
+	if err != nil {
 		return nil, err
 	}
+	c.identity = newHubIdentity(ownHub, hub)
 	source := o.source
 	if source == nil {
 		if source, err = topology.NewHubSource(o.hub); err != nil {
@@ -99,6 +101,7 @@ func NewConfig(o CompletedOptions) (*Config, error) {
 		}
 	}
 	c.topology = topology.NewTracker(source, &fleet.Cells{Connections: o.Connections}, o.StateDir)
+	c.topology.Hub = true
 	if c.definitions, err = clientset.NewForConfig(o.hub); err != nil {
 		return nil, fmt.Errorf("creating a client of the hub: %w", err)
 	}
@@ -128,6 +131,7 @@ func NewConfig(o CompletedOptions) (*Config, error) {
 	c.backups = &durability.Backups{Topology: c.topology, Namespace: c.durabilityOf(c.informers.Core().V1().Namespaces())}
 	c.router = router.New(router.Router{
 		Hub:             hub,
+		OwnHub:          ownHub,
 		Topology:        c.topology,
 		Kinds:           c.kinds,
 		Members:         members.NewProxy(c.members),

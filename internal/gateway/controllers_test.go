@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	coreapply "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
@@ -301,6 +302,7 @@ func testServiceCounts(t *testing.T, w *world) {
 
 func testNamespaceDeletion(t *testing.T, w *world, namespace string) {
 	t.Helper()
+	bindings := testCollectedOnHub(t, w, namespace)
 	if _, err := w.client.RbacV1().Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "on-the-hub"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -314,6 +316,9 @@ func testNamespaceDeletion(t *testing.T, w *world, namespace string) {
 		}
 		return apierrors.IsNotFound(err), err
 	})
+	if left, err := bindings.List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) != 0 {
+		t.Errorf("the hub has bindings left: %v, %v", left, err)
+	}
 	for _, cell := range w.Cells {
 		// The hub manager would end the namespace in the cell, and the CA with it.
 		left, err := clientFor(t, adminOf(t, cell)).CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name!=" + rootCAMap})
@@ -321,6 +326,32 @@ func testNamespaceDeletion(t *testing.T, w *world, namespace string) {
 			t.Errorf("%s has %d objects left: %v", cell.Name(), len(left.Items), err)
 		}
 	}
+}
+
+// testCollectedOnHub deletes a template that lives on the hub: its binding there is collected. It leaves another binding, and returns those of
+// the namespace on the hub.
+func testCollectedOnHub(t *testing.T, w *world, namespace string) dynamic.ResourceInterface {
+	t.Helper()
+	role, err := w.client.RbacV1().Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "bound"}}, metav1.CreateOptions{})
+	must(t, err)
+	bindings := dynamicFor(t, adminOf(t, w.Hub)).Resource(bindingsGVR).Namespace(namespace)
+	for name, owners := range map[string][]metav1.OwnerReference{
+		"bound-role": {{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "Role", Name: role.Name, UID: role.UID}}, "left-role": nil,
+	} {
+		binding := (&hubKinds{namespace: namespace}).binding(name, "rbac.authorization.k8s.io/v1", "Role", strings.TrimSuffix(name, "-role"))
+		binding.SetOwnerReferences(owners)
+		_, err := bindings.Create(t.Context(), binding, metav1.CreateOptions{})
+		must(t, err)
+	}
+	must(t, w.client.RbacV1().Roles(namespace).Delete(t.Context(), role.Name, metav1.DeleteOptions{}))
+	testenv.Eventually(t, "the binding of the deleted Role is collected", func(ctx context.Context) (bool, error) {
+		_, err := bindings.Get(ctx, "bound-role", metav1.GetOptions{})
+		return apierrors.IsNotFound(err), err
+	})
+	if _, err := bindings.Get(t.Context(), "left-role", metav1.GetOptions{}); err != nil {
+		t.Errorf("the binding without an owner: %v", err)
+	}
+	return bindings
 }
 
 // startControllers runs the stock controllers of a federation.

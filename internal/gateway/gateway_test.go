@@ -80,6 +80,7 @@ func TestGateway(t *testing.T) {
 		{"CellNotReady", testCellNotReady},
 		{"DeleteCollection", testDeleteCollection},
 		{"Events", testEvents},
+		{"HubKinds", testHubKinds},
 		{"ControlPlaneNamespaces", testControlPlaneNamespaces},
 		{"Surfaces", testSurfaces},
 		{"Discovery", testDiscovery},

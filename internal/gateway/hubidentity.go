@@ -19,6 +19,7 @@ import (
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
+	"github.com/cellplane/cellplane/internal/gateway/router"
 )
 
 const (
@@ -43,7 +44,8 @@ type identity struct {
 	user string
 }
 
-func newHubIdentity(own *rest.Config, proxy http.RoundTripper) (*hubIdentity, error) {
+// newHubAsGateway returns a connection to the hub with the gateway's own identity.
+func newHubAsGateway(own *rest.Config) (*router.HubAsGateway, error) {
 	transport, err := rest.TransportFor(own)
 	if err != nil {
 		return nil, fmt.Errorf("creating a client of the hub: %w", err)
@@ -52,16 +54,17 @@ func newHubIdentity(own *rest.Config, proxy http.RoundTripper) (*hubIdentity, er
 	if err != nil {
 		return nil, fmt.Errorf("creating a client of the hub: %w", err)
 	}
+	return &router.HubAsGateway{Base: hub, RoundTripper: transport}, nil
+}
+
+func newHubIdentity(own, proxy http.RoundTripper) *hubIdentity {
 	return &hubIdentity{identities: []identity{
-		{name: "--hub-kubeconfig", send: func(r *http.Request) (*http.Response, error) {
-			r.URL = &url.URL{Scheme: hub.Scheme, Host: hub.Host, Path: strings.TrimSuffix(hub.Path, "/") + r.URL.Path}
-			return transport.RoundTrip(r)
-		}},
+		{name: "--hub-kubeconfig", send: own.RoundTrip},
 		{name: "--hub-proxy-client-cert-file", user: names.GatewayUser, send: func(r *http.Request) (*http.Response, error) {
 			forward.SetIdentity(r.Header, &user.DefaultInfo{Name: names.GatewayUser, Groups: []string{user.AllAuthenticated}}, forward.Hub)
 			return proxy.RoundTrip(r)
 		}},
-	}}, nil
+	}}
 }
 
 // Run checks until the context ends.

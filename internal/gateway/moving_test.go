@@ -41,6 +41,8 @@ const (
 func testMoving(t *testing.T, w *world) {
 	f := newMovingFixture(t, w)
 	informer, watched := f.startInformer(currentGateway), f.startWatchFromList(currentGateway)
+	ofHub := f.startHubWatch(w)
+	ofHub.show("before")
 
 	f.stage("CreateBeforeFence", (*movingFixture).testCreateBeforeFence)
 	f.stage("CreateWaitsForTopology", (*movingFixture).testCreateWaitsForTopology)
@@ -55,6 +57,7 @@ func testMoving(t *testing.T, w *world) {
 	f.stage("DeleteCollection", (*movingFixture).testDeleteCollection)
 	f.stage("Versions", (*movingFixture).testVersions)
 	informer.waitFor(f.list(currentGateway))
+	ofHub.show("joining")
 
 	f.stage("JoinEnds", (*movingFixture).testJoinEnds)
 	stale := f.startInformer(staleGateway)
@@ -62,6 +65,7 @@ func testMoving(t *testing.T, w *world) {
 	f.stage("EventsOfALaterTopology", (*movingFixture).testEventsOfALaterTopology)
 	f.stage("LeaveEnds", (*movingFixture).testLeaveEnds)
 	watched.waitFor(f.stayingName(createdWhileLeaving), "value", "5")
+	ofHub.show("left")
 	for _, i := range []*movingInformer{informer, stale} {
 		i.waitFor(f.list(currentGateway))
 		i.check()

@@ -215,6 +215,10 @@ func testHubOutage(t *testing.T, w *world, namespace, state string, options func
 		kept, err := filepath.Glob(filepath.Join(state, "documents", "*"))
 		return len(kept) > 50, err
 	})
+	inCell, err := w.client.CoreV1().Events(namespace).Create(t.Context(), &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: "in-cell.17a"}, InvolvedObject: corev1.ObjectReference{Kind: "Deployment", Namespace: namespace, Name: "web"},
+	}, metav1.CreateOptions{})
+	must(t, err)
 	hub, err := w.Hub.Process(kubebin.KubeAPIServer)
 	if err != nil {
 		t.Fatal(err)
@@ -242,6 +246,7 @@ func testHubOutage(t *testing.T, w *world, namespace, state string, options func
 			t.Errorf("erin listing secrets while the hub is down: %v, want it forbidden", err)
 		}
 		checkKeptLimit(t, w, namespace)
+		checkEventsWithoutHub(t, w, namespace, inCell.Name)
 		if _, err := w.client.Discovery().ServerPreferredResources(); err != nil {
 			t.Errorf("discovery while the hub is down: %v", err)
 		}
@@ -271,6 +276,24 @@ func testHubOutage(t *testing.T, w *world, namespace, state string, options func
 		_, err := again.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 		return err == nil, err
 	})
+}
+
+// checkEventsWithoutHub reads events while the hub, which has some too, is down: as with a cell that is down.
+func checkEventsWithoutHub(t *testing.T, w *world, namespace, inCell string) {
+	t.Helper()
+	if _, err := w.client.CoreV1().Events(namespace).Get(t.Context(), inCell, metav1.GetOptions{}); err != nil {
+		t.Errorf("an event in a cell while the hub is down: %v", err)
+	}
+	path := "/api/v1/namespaces/" + namespace + "/events"
+	for _, absent := range []string{path, path + "/not-in-a-cell.17a"} {
+		if response := send(t, w.gateway.Config(t), http.MethodGet, absent, nil, ""); response.StatusCode != http.StatusServiceUnavailable {
+			t.Errorf("%s while the hub is down: %s", absent, response.Status)
+		}
+	}
+	response := send(t, w.gateway.Config(t), http.MethodGet, path, http.Header{"Cellplane-Partial": {"true"}}, "")
+	if warnings := response.Header.Values("Warning"); response.StatusCode != http.StatusOK || len(warnings) != 1 || !strings.Contains(warnings[0], "hub") {
+		t.Errorf("a partial list while the hub is down: %s with warnings %q", response.Status, warnings)
+	}
 }
 
 // restartHub starts the hub's API server after a test has stopped it, and waits until it serves.

@@ -27,9 +27,11 @@ const (
 // Request is a request for one object.
 type Request struct {
 	Op Op
-	// Placement is ByName, ByTemplate or Anywhere: the hub is not routed to.
+	// Placement is ByName, ByTemplate or Anywhere: what lives on the hub only is not routed.
 	Placement placement.Place
 	Slot      slots.Slot
+	// OnHub is set for the binding of a template that lives on the hub. The view must include the hub.
+	OnHub bool
 	// Blind is set for a Change that the cell cannot refuse while the object is frozen: a Scale does not have the labels of the object it
 	// scales, and what is created beneath an object has no labels at all.
 	Blind bool
@@ -146,9 +148,15 @@ func (m *Machine) Step(now time.Time, in Input) Action {
 // View returns the view that the request is routed by.
 func (m *Machine) View() *View { return m.view }
 
-func (m *Machine) route() slots.Route { return m.view.Locate(m.request.Slot) }
+func (m *Machine) route() slots.Route {
+	if m.request.OnHub {
+		hub := m.view.HubIndex()
+		return slots.Route{Old: hub, New: hub, OldBackup: slots.None, Backup: slots.None}
+	}
+	return m.view.Locate(m.request.Slot)
+}
 
-func (m *Machine) stable() bool { return m.view.Stable(m.request.Slot) }
+func (m *Machine) stable() bool { return m.request.OnHub || m.view.Stable(m.request.Slot) }
 
 // look searches a cell. If the name determines the slot, the client's own read is sent at once.
 func (m *Machine) look(phase phase, cell slots.Index) Action {
@@ -175,15 +183,16 @@ func (m *Machine) looked(now time.Time, in Input) Action {
 		return m.look(searchNewAgain, route.New)
 	case !in.State.Exists() && m.request.Placement != placement.ByName:
 		m.phase = searchAll
-		return Action{Kind: LookAll, Cells: m.view.Cells()}
+		return Action{Kind: LookAll, Cells: m.view.Places(m.request.Placement)}
 	}
 	return m.searched(now)
 }
 
-// lookedAll ends the search for an object whose name does not lead to it. A live object counts more than a frozen one.
+// lookedAll ends the search for an object whose name does not lead to it. A live object counts more than a frozen one, and of several the
+// first, as in lists.
 func (m *Machine) lookedAll(now time.Time, in Input) Action {
 	for _, sighting := range in.Found {
-		if sighting.State == Live || (sighting.State == Frozen && !m.found.State.Exists()) {
+		if (sighting.State == Live && m.found.State != Live) || (sighting.State == Frozen && !m.found.State.Exists()) {
 			m.found = sighting
 		}
 	}

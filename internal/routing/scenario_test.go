@@ -15,11 +15,11 @@ import (
 
 // TestScenarios runs the scenarios in testdata/scenarios. The object's slot moves from cell a to cell b; cell c takes no part. Commands:
 //
-//	topology CHANGE epoch=N [not-ready] [next=CHANGE next-epoch=N] [all-moved]
+//	topology CHANGE epoch=N [not-ready] [next=CHANGE next-epoch=N] [all-moved] [with-hub]
 //
 // sets the view. CHANGE is a->b during the move, a before it and b after it. Further moves may go to cell d.
 //
-//	read | change | create | attach | stream [by-template | anywhere] [blind] [upsert] [nameless]
+//	read | change | create | attach | stream [by-template | anywhere] [on-hub] [blind] [upsert] [nameless]
 //
 // routes a request and prints what the machine does. The input describes the cells, and events at times after the start:
 //
@@ -66,6 +66,7 @@ func parseTopology(t *testing.T, words []string) *View {
 	view := mustView(words[0], parseInt(t, options["epoch"]))
 	_, notReady := options["not-ready"]
 	view.Ready = !notReady
+	_, view.Hub = options["with-hub"]
 	if next := options["next"]; next != "" {
 		view.Next = mustView(next, parseInt(t, options["next-epoch"])).Map
 	}
@@ -93,7 +94,7 @@ func runRequest(t *testing.T, d *datadriven.TestData, view *View) string {
 	if !known {
 		t.Fatalf("%s: unknown command %q", d.Pos, d.Cmd)
 	}
-	request := Request{Op: op, Placement: placement.ByName, Slot: slot, Blind: d.HasArg("blind"), Nameless: d.HasArg("nameless")}
+	request := Request{Op: op, Placement: placement.ByName, Slot: slot, Blind: d.HasArg("blind"), Nameless: d.HasArg("nameless"), OnHub: d.HasArg("on-hub")}
 	switch {
 	case d.HasArg("by-template"):
 		request.Placement = placement.ByTemplate
@@ -170,7 +171,7 @@ func parseResult(t *testing.T, text string) Result {
 	return Done
 }
 
-// runList prints the order of a list: "list [old-first] [past] [cells=(a,b)]". The input is as for requests.
+// runList prints the order of a list: "list [anywhere] [old-first] [past]". The input is as for requests.
 func runList(t *testing.T, d *datadriven.TestData, view *View) string {
 	t.Helper()
 	w := newWorld(view)
@@ -191,7 +192,11 @@ func runList(t *testing.T, d *datadriven.TestData, view *View) string {
 		}
 		return strings.Join(all, " ")
 	}
-	start := func() Action { return c.Start(view, view.Cells(), d.HasArg("past")) }
+	place := placement.ByName
+	if d.HasArg("anywhere") {
+		place = placement.Anywhere
+	}
+	start := func() Action { return c.Start(view, view.Places(place), d.HasArg("past")) }
 	for action := start(); ; {
 		switch action.Kind {
 		case List:
@@ -243,7 +248,7 @@ func runShown(t *testing.T, d *datadriven.TestData, view *View) string {
 		object := parseObject(t, what)
 		copies = append(copies, Copy{Cell: i, Label: object.Label, CopiedAt: object.CopiedAt})
 	}
-	if i := view.Shown(slot, copies, versions); i >= 0 {
+	if i := view.Shown(view.Locate(slot).New, copies, versions); i >= 0 {
 		return "show that of " + view.Name(copies[i].Cell) + "\n"
 	}
 	return "show none\n"

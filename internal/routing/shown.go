@@ -26,30 +26,30 @@ const (
 	outdated
 	// frozen: an original or a copy during the move.
 	frozen
-	// elsewhere: a live object outside of the cell that new objects of the slot are created in.
+	// elsewhere: a live object outside of the cell that new objects of its name are created in.
 	elsewhere
 	// owned: a live object in that cell.
 	owned
 )
 
-// Shown returns the index of the copy that a list shows, -1 for none. Versions are the resourceVersions at which the list shows the
-// cells, by their index; 0 for those that it does not show.
-func (v *View) Shown(slot slots.Slot, copies []Copy, versions []uint64) int {
+// Shown returns the index of the copy that a list shows, -1 for none. New objects of its name are created in the cell home. Versions are the
+// resourceVersions at which the list shows the cells, by their index; 0 for those that it does not show.
+func (v *View) Shown(home slots.Index, copies []Copy, versions []uint64) int {
 	best, highest := -1, hidden
 	for i := range copies {
-		if r := v.rank(slot, &copies[i], versions); r > highest {
+		if r := v.rank(home, &copies[i], versions); r > highest {
 			best, highest = i, r
 		}
 	}
 	return best
 }
 
-func (v *View) rank(slot slots.Slot, c *Copy, versions []uint64) rank {
+func (v *View) rank(home slots.Index, c *Copy, versions []uint64) rank {
 	switch StateOf(c.Label) {
 	case Frozen:
 		return frozen
 	case Live:
-		if c.Cell == v.Locate(slot).New {
+		if c.Cell == home {
 			return owned
 		}
 		return elsewhere

@@ -1,12 +1,15 @@
 package routing
 
 import (
+	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
 // View is a topology as requests are routed by it. It never changes.
 type View struct {
 	*slots.Map
+	// Hub says that the hub counts as one more cell, for kinds of which it holds objects too. It owns no slot, and nothing moves to or from it.
+	Hub bool
 	// Ready says that the epoch is in force: cells refuse creations that carry an earlier one.
 	Ready bool
 	// MovedSlots is the bitmap of slots whose objects have all moved, lowest bit first.
@@ -76,7 +79,7 @@ func (v *View) stages(cells []slots.Index) [][]slots.Index {
 	if !v.Moving() {
 		return [][]slots.Index{cells}
 	}
-	of := v.Stages()
+	of := v.Stages(placement.Anywhere)
 	var stages [][]slots.Index
 	for _, cell := range cells {
 		for len(stages) <= of[cell] {

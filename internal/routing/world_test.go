@@ -79,7 +79,7 @@ type worldEvent struct {
 
 func newWorld(view *View) *world {
 	start := time.Unix(1_000_000, 0)
-	return &world{start: start, now: start, view: view, cells: map[string]*simulatedCell{"a": {}, "b": {}, "c": {}, "d": {}}}
+	return &world{start: start, now: start, view: view, cells: map[string]*simulatedCell{"a": {}, "b": {}, "c": {}, "d": {}, "hub": {}}}
 }
 
 // elapse lets time pass.

@@ -165,6 +165,12 @@ var gatewayUser = &user.DefaultInfo{Name: names.GatewayUser, Groups: []string{us
 // WithGateway returns a context whose requests are those of the gateway itself.
 func WithGateway(ctx context.Context) context.Context { return request.WithUser(ctx, gatewayUser) }
 
+// IsGateway reports whether the requests of a context are those of the gateway itself.
+func IsGateway(ctx context.Context) bool {
+	u, found := request.UserFrom(ctx)
+	return found && u == user.Info(gatewayUser)
+}
+
 // AsGateway sets the user of a request to the gateway itself.
 func AsGateway(r *http.Request, scope Scope) { SetIdentity(r.Header, gatewayUser, scope) }
 

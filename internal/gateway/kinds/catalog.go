@@ -2,6 +2,7 @@ package kinds
 
 import (
 	"slices"
+	"strings"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,6 +32,8 @@ type Catalog struct {
 	resources map[schema.GroupVersionResource]Resource
 	// Kinds are the kinds that bindings can be named after.
 	Kinds slots.Kinds
+	// hubKinds are those of them, in lower case, whose templates all live on the hub.
+	hubKinds map[string]bool
 	// announced are the documents of discovery, and all is made from them.
 	announced documents
 	all       *Shown
@@ -42,6 +45,14 @@ type Catalog struct {
 func (c *Catalog) Lookup(gvr schema.GroupVersionResource) (Resource, bool) {
 	resource, found := c.resources[gvr]
 	return resource, found
+}
+
+// TemplateOnHub reports whether the template that a binding is named after lives on the hub.
+func (c *Catalog) TemplateOnHub(binding string) bool {
+	for template := range c.Kinds.Templates(binding) {
+		return c.hubKinds[template.Kind] // the first is nearly always the right one
+	}
+	return false
 }
 
 // All yields every resource in every version that is served.
@@ -68,10 +79,14 @@ func newCatalog(hub documents, cells []documents, expose func(schema.GroupResour
 		cell.each(func(r Resource) { served[i][r.GroupVersionResource] = true })
 	}
 	var all []string
+	c.hubKinds = map[string]bool{}
 	hub.each(func(r Resource) {
 		c.resources[r.GroupVersionResource] = r
 		if r.Namespaced {
 			all = append(all, r.Kind)
+			kind, onHub := strings.ToLower(r.Kind), placement.InNamespace(r.GroupResource(), "any") == placement.OnHub
+			known, seen := c.hubKinds[kind]
+			c.hubKinds[kind] = onHub && (known || !seen)
 		}
 	})
 	c.Kinds = slots.NewKinds(all...)

@@ -192,3 +192,22 @@ func TestMarks(t *testing.T) {
 		t.Errorf("there are %d marks: %v", len(marks), marks)
 	}
 }
+
+// TestTemplateOnHub tells by the name of a binding where its template lives. A kind that exists in cells too does not count.
+func TestTemplateOnHub(t *testing.T) {
+	hub := documents{
+		Core: apidiscoveryv2.APIGroupDiscoveryList{Items: []apidiscoveryv2.APIGroupDiscovery{group("", version("v1", described("serviceaccounts", "ServiceAccount"), described("secrets", "Secret")))}},
+		Groups: apidiscoveryv2.APIGroupDiscoveryList{Items: []apidiscoveryv2.APIGroupDiscovery{
+			group("rbac.authorization.k8s.io", version("v1", described("roles", "Role"), described("rolebindings", "RoleBinding"))),
+			group("example.io", version("v1", described("rolebindings", "RoleBinding"))),
+		}},
+	}
+	catalog := newCatalog(hub, nil, func(schema.GroupResource) bool { return true }, false)
+	for name, want := range map[string]bool{
+		"reader-role": true, "a-b-serviceaccount": true, "role-secret": false, "reader-rolebinding": false, "reader-unknown": false, "role": false, "": false,
+	} {
+		if got := catalog.TemplateOnHub(name); got != want {
+			t.Errorf("%q: %v, want %v", name, got, want)
+		}
+	}
+}

@@ -14,4 +14,10 @@
 //     (confirm.go).
 //   - Lists and watches read the new cell before the old one and show each object once, by the labels and annotations of the mover
 //     (shown.go, moves.go and package watchmerge). Positions are carried forward from one topology to the next.
+//
+// # The hub as a cell
+//
+// Bindings, Works and events of templates that live on the hub are there. For these kinds the hub counts as one more cell, with the index
+// after the last (hub.go). Three things differ: it has no fence, so nothing is confirmed there and no writer lease is needed; it authorizes
+// users itself; and the gateway's own requests carry the identity that it has there, with the rights that an administrator has given it.
 package router

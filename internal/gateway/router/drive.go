@@ -35,7 +35,7 @@ type exchange struct {
 
 // request describes the call to package routing. The label is that of the object in the body, if there is one.
 func (rt *Router) request(c *call, op routing.Op, name, label string) routing.Request {
-	return routing.Request{Op: op, Placement: c.placement, Slot: rt.slotOf(c, name, label)}
+	return routing.Request{Op: op, Placement: c.placement, Slot: rt.slotOf(c, name, label), OnHub: rt.bindsHubTemplate(c, name)}
 }
 
 // drive routes a request for the object of a name until there is a verdict. The last answer of the exchange is the one to serve, unless

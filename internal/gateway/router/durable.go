@@ -30,7 +30,7 @@ var errNotBackedUp = errors.New("objects of this kind are not backed up; remove 
 // durably sends a write to a cell, and waits for the backup cell if the object or its namespace asks for that. The error can be written
 // as it is.
 func (rt *Router) durably(r *http.Request, c *call, request *routing.Request, name string, cell slots.Index, body []byte) (*http.Response, error) {
-	if rt.Durability == nil {
+	if rt.Durability == nil || c.isHub(cell) {
 		return rt.insist(r, c, cell, body)
 	}
 	d := durableWrite{rt: rt, r: r, c: c, cell: cell, slot: request.Slot}

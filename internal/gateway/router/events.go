@@ -43,7 +43,7 @@ func (s *watchStream) events(ctx context.Context, cell slots.Index, response *ht
 	}
 	events.Hold = func(bytes int) error { return forward.Hold(ctx, int64(bytes)) }
 	events.Release = func(bytes int) { limits.GrantFrom(ctx).Shrink(int64(bytes)) }
-	if !initial && s.moves.Any() {
+	if !initial && s.moves.Any() && !s.c.isHub(cell) {
 		var err error
 		if events.past, err = s.rt.versionOf(ctx, s.c, cell); err != nil {
 			_ = response.Body.Close()
@@ -83,6 +83,9 @@ func (e *cellEvents) Next() (*splice.Event, error) {
 func (e *cellEvents) shows(event *splice.Event) (bool, error) {
 	if event.Type == splice.Error {
 		return true, nil
+	}
+	if e.s.c.hides(event.Object.Key()) {
+		return false, nil
 	}
 	if e.initial {
 		return e.s.c.placement != placement.ByName || e.s.c.owns(e.cell, event.Object.Key()), nil

@@ -59,8 +59,11 @@ func (rt *Router) locate(ctx context.Context, c *call) (slots.Index, error) {
 	return verdict.Cell, err
 }
 
-// scope marks requests to cells with an epoch: that of the write being sent, otherwise that of the view.
-func (c *call) scope() forward.Scope {
+// scope marks requests to cells with an epoch: that of the write being sent, otherwise that of the view. The hub needs none.
+func (c *call) scope(cell slots.Index) forward.Scope {
+	if c.isHub(cell) {
+		return forward.Hub
+	}
 	if c.write == nil {
 		return forward.ToCell(c.view.Epoch())
 	}

@@ -72,9 +72,10 @@ func (rt *Router) awaitLease(ctx context.Context, c *call, epoch int64) (outdate
 	}
 }
 
-// mayAcknowledge waits until the success of a write that was sent by a topology may be answered. The error can be written as it is.
+// mayAcknowledge waits until the success of a write that was sent by a topology may be answered; nil stands for a write to the hub. The
+// error can be written as it is.
 func (rt *Router) mayAcknowledge(r *http.Request, c *call, sent *slots.Map, response *http.Response) error {
-	if rt.Lease == nil || surelyDry(r, c) || response.StatusCode >= http.StatusMultipleChoices {
+	if rt.Lease == nil || sent == nil || surelyDry(r, c) || response.StatusCode >= http.StatusMultipleChoices {
 		return nil
 	}
 	if err := rt.Lease.Await(r.Context(), sent); err != nil {

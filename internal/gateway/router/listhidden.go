@@ -94,7 +94,7 @@ func hiddenOf(view *routing.View, copies map[string][]routing.Copy, versions []u
 				owned = append(owned, candidate)
 			}
 		}
-		if hidden += len(of); view.Shown(slotOfKey(key), owned, versions) >= 0 {
+		if hidden += len(of); view.Shown(view.Locate(slotOfKey(key)).New, owned, versions) >= 0 {
 			hidden--
 		}
 	}

@@ -85,6 +85,7 @@ func (rt *Router) readToken(ctx context.Context, c *call, q *query) error {
 		if err != nil || len(carried.Passed) > 0 && !topology.SameOwners(carried.Passed[0], c.view) {
 			return expiredPage(token)
 		}
+		carried.Versions = c.fit(carried.Versions)
 		token.Position = &carried.Position
 	}
 	q.token = &token
@@ -100,6 +101,7 @@ func (rt *Router) carry(ctx context.Context, c *call, p position.Position) (topo
 	if err != nil {
 		return topology.Carried{}, expired()
 	}
+	carried.Versions = c.fit(carried.Versions)
 	return carried, nil
 }
 
@@ -126,7 +128,8 @@ const aheadWait = 5 * time.Second
 // aheadMost is by how many epochs another gateway may be ahead of this one.
 const aheadMost = 16
 
-// asked returns the cells to ask. RequestInfo has read the name from a field selector that selects one object, which is in one cell.
+// asked returns the cells to ask, with the hub for kinds that it has too. RequestInfo has read the name from a field selector that selects
+// one object, which is in one cell.
 func (rt *Router) asked(c *call) []slots.Index {
 	if c.Name != "" && c.Namespace != "" && c.placement == placement.ByName {
 		route := c.view.Locate(slots.Of(c.Namespace, c.Name))
@@ -134,7 +137,7 @@ func (rt *Router) asked(c *call) []slots.Index {
 			return []slots.Index{route.New}
 		}
 	}
-	return c.view.Cells()
+	return c.places()
 }
 
 // readPosition reads the resourceVersion of the options.
@@ -154,7 +157,7 @@ func (rt *Router) readPosition(ctx context.Context, c *call, q *query) error {
 			return expired()
 		}
 		version, _ := strconv.ParseUint(q.ResourceVersion, 10, 64)
-		at := position.Position{Epoch: c.view.Epoch(), Versions: make([]uint64, c.view.Map.Cells())}
+		at := position.Position{Epoch: c.view.Epoch(), Versions: make([]uint64, c.width())}
 		at.Versions[cells[0]] = version
 		q.at = &at
 	case position.Object:
@@ -182,13 +185,13 @@ func (rt *Router) readVersion(ctx context.Context, c *call, q *query) error {
 	if err != nil {
 		return expired()
 	}
-	cell, found := c.view.Numbered(v.Cell)
+	cell, found := c.numbered(v.Cell)
 	asked := rt.asked(c)
 	only := found && len(asked) == 1 && asked[0] == cell
 	switch watches := c.Verb == "watch" && !ptr.Deref(q.SendInitialEvents, false); {
 	case watches && !only:
 		q.after = &v
-		at, known := rt.sampled(v)
+		at, known := rt.sampled(c, v)
 		if !known {
 			q.unsampled = true
 			return nil
@@ -202,7 +205,7 @@ func (rt *Router) readVersion(ctx context.Context, c *call, q *query) error {
 	case !found, !only && q.ResourceVersionMatch == metav1.ResourceVersionMatchExact:
 		return expired()
 	}
-	at := position.Position{Epoch: c.view.Epoch(), Versions: make([]uint64, c.view.Map.Cells())}
+	at := position.Position{Epoch: c.view.Epoch(), Versions: make([]uint64, c.width())}
 	at.Versions[cell] = v.Revision
 	q.at, q.latest = &at, true
 	return nil

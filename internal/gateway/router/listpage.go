@@ -13,7 +13,7 @@ import (
 
 // finish returns the metadata of a merged list. The page has left out so many objects that moves have left behind.
 func (rt *Router) finish(r *http.Request, c *call, q *query, a *answers, page splice.Page, dropped int) (splice.Metadata, error) {
-	at := position.Position{Epoch: c.view.Epoch(), Versions: make([]uint64, c.view.Map.Cells())}
+	at := position.Position{Epoch: c.view.Epoch(), Versions: make([]uint64, c.width())}
 	if q.token != nil && q.token.Position != nil {
 		at = *q.token.Position // every page shows the state of the first one, or of the first one after a state that has expired
 	} else {

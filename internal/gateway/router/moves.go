@@ -36,7 +36,7 @@ func (rt *Router) movesOf(c *call, q *query) *moves {
 
 // of returns the move of an object that a cell takes part in.
 func (m *moves) of(cell slots.Index, object *splice.Object) (routing.Move, bool) {
-	if m.c.placement == placement.Anywhere {
+	if m.c.placement == placement.Anywhere || m.c.isHub(cell) {
 		return routing.Move{}, false
 	}
 	return m.Of(cell, m.slotOf(object))
@@ -61,7 +61,7 @@ func (m *moves) Side(cell int, object *splice.Object) watchmerge.Side {
 
 // After implements watchmerge.Moves.
 func (m *moves) After(cell int, event *splice.Event) watchmerge.Dependency {
-	if m.c.placement == placement.Anywhere {
+	if m.c.placement == placement.Anywhere || m.c.isHub(slots.Index(cell)) {
 		return watchmerge.Dependency{}
 	}
 	other, version, depends := m.Moves.After(slots.Index(cell), m.slotOf(&event.Object), routing.Annotated{

@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/cellplane/cellplane/api/names"
-	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
 	"github.com/cellplane/cellplane/internal/placement"
@@ -103,8 +102,8 @@ func (o Objects) findIn(ctx context.Context, c *call, query url.Values) ([][]byt
 	defer held.end()
 	collection := routing.NewCollection(routing.OldFirst, bounds)
 	for {
-		found := make([][][]byte, c.view.Map.Cells())
-		action, err := o.driveList(ctx, c, &collection, collection.Start(&c.view.View, c.view.Cells(), false), func(cells []slots.Index) ([]slots.Index, error, error) {
+		found := make([][][]byte, c.width())
+		action, err := o.driveList(ctx, c, &collection, collection.Start(&c.view.View, c.places(), false), func(cells []slots.Index) ([]slots.Index, error, error) {
 			group, ctx := errgroup.WithContext(ctx)
 			for _, cell := range cells {
 				group.Go(func() error {
@@ -278,17 +277,20 @@ func cloneQuery(query url.Values) url.Values {
 	return clone
 }
 
-// inCell sends a request to a cell as the gateway and returns the answer.
+// inCell sends a request to a cell, or to the hub, as the gateway and returns the answer.
 func (rt *Router) inCell(ctx context.Context, c *call, cell slots.Index, method, path string, query url.Values, body []byte) ([]byte, error) {
+	if c.isHub(cell) {
+		return exchangeJSON(ctx, rt.OwnHub, forward.Hub, method, path, query, body)
+	}
 	upstream := c.view.Upstreams[cell]
 	if upstream == nil {
 		return nil, forward.Unreachable(c.view.Name(cell), nil)
 	}
-	return exchangeJSON(ctx, upstream, c.scope(), method, path, query, body)
+	return exchangeJSON(ctx, upstream, c.scope(cell), method, path, query, body)
 }
 
 // exchangeJSON sends a request as the gateway. An answer with an error status is returned as an error.
-func exchangeJSON(ctx context.Context, upstream *fleet.Upstream, scope forward.Scope, method, path string, query url.Values, body []byte) ([]byte, error) {
+func exchangeJSON(ctx context.Context, upstream server, scope forward.Scope, method, path string, query url.Values, body []byte) ([]byte, error) {
 	response, err := upstream.RoundTrip(forward.OwnRequest(ctx, scope, method, path, query, body))
 	if err != nil {
 		return nil, forward.Unreachable(upstream.Name(), err)
@@ -300,8 +302,11 @@ func exchangeJSON(ctx context.Context, upstream *fleet.Upstream, scope forward.S
 	}
 	if response.StatusCode >= http.StatusBadRequest {
 		status := readStatus(answer)
-		if scope.Cell && refusesUser(status) {
+		switch refused := refusesUser(status); {
+		case refused && scope.Cell:
 			return nil, unready(upstream.Name())
+		case refused:
+			return nil, hubRefuses(status)
 		}
 		if status != nil {
 			return nil, &apierrors.StatusError{ErrStatus: *status}

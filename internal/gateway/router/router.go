@@ -23,10 +23,12 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// Router routes requests. All fields but Members and Lease must be set.
+// Router routes requests. All fields but OwnHub, Members and Lease must be set.
 type Router struct {
 	// Hub is the connection to the hub.
 	Hub *fleet.Upstream
+	// OwnHub is a connection to the hub with the gateway's own identity. It is used if the topology includes the hub.
+	OwnHub *HubAsGateway
 	// Topology provides the cells.
 	Topology *topology.Tracker
 	// Kinds provides the resources.

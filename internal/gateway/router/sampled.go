@@ -39,7 +39,7 @@ func (rt *Router) Sample(ctx context.Context) {
 	for interval := firstSampleInterval; ; interval = min(2*interval, sampleInterval) {
 		view := rt.Topology.View()
 		if view.Owners != nil {
-			for _, cell := range view.Cells() {
+			for _, cell := range view.Places(placement.Anywhere) {
 				number := view.Number(cell)
 				if _, reading := busy.LoadOrStore(number, nil); reading {
 					continue
@@ -60,13 +60,17 @@ func (rt *Router) Sample(ctx context.Context) {
 	}
 }
 
-// sample reads the revision of a cell: that of a list, which is the revision of the whole store.
+// sample reads the revision of a cell or of the hub: that of a list, which is the revision of the whole store.
 func (rt *Router) sample(ctx context.Context, view *topology.View, cell slots.Index, number uint16) {
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
 	info := &request.RequestInfo{APIPrefix: "api", APIVersion: "v1", Namespace: names.SystemNamespace, Resource: "limitranges"}
+	c := &call{RequestInfo: info, view: view, placement: placement.Anywhere}
+	if c.isHub(cell) { // the gateway may list those
+		info.Namespace, info.Resource = "", "namespaces"
+	}
 	begun := time.Now()
-	revision, err := rt.versionOf(ctx, &call{RequestInfo: info, view: view, placement: placement.Anywhere}, cell)
+	revision, err := rt.versionOf(ctx, c, cell)
 	if err != nil {
 		klog.FromContext(ctx).V(4).Info("cannot read the revision of a cell", "cell", view.Name(cell), "err", err)
 		return
@@ -75,11 +79,11 @@ func (rt *Router) sample(ctx context.Context, view *topology.View, cell slots.In
 }
 
 // sampled returns a position at which the object of a version was the last that was written in its cell, and nothing later can be seen
-// of the other cells. It is false if neither the samples nor the topologies reach back so far.
-func (rt *Router) sampled(v position.Version) (position.Position, bool) {
+// of the other cells that the call reads. It is false if neither the samples nor the topologies reach back so far.
+func (rt *Router) sampled(c *call, v position.Version) (position.Position, bool) {
 	epoch, bounds, found := rt.samples.Bounds(v.Cell, v.Revision, func(epoch int64) (numbers []uint16) {
 		if view := rt.Topology.At(epoch); view != nil {
-			for _, cell := range view.Cells() {
+			for _, cell := range view.Places(c.placement) {
 				numbers = append(numbers, view.Number(cell))
 			}
 		}
@@ -89,11 +93,11 @@ func (rt *Router) sampled(v position.Version) (position.Position, bool) {
 	if !found || view == nil {
 		return rt.Topology.Joined(v) // before its cell was read for the first time
 	}
-	at := position.Position{Epoch: epoch, Versions: make([]uint64, view.Map.Cells())}
+	at := position.Position{Epoch: epoch, Versions: make([]uint64, view.Width(c.placement))}
 	for cell, least := range view.Left() {
 		at.Versions[cell] = least
 	}
-	for _, cell := range view.Cells() {
+	for _, cell := range view.Places(c.placement) {
 		if number := view.Number(cell); number == v.Cell {
 			at.Versions[cell] = v.Revision
 		} else {

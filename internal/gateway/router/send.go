@@ -59,7 +59,7 @@ func (rt *Router) ask(ctx context.Context, r *http.Request, c *call, cell slots.
 
 // askAs is ask with an encoded query.
 func (rt *Router) askAs(ctx context.Context, r *http.Request, c *call, cell slots.Index, query string, body []byte) (*http.Response, error) {
-	upstream := c.view.Upstreams[cell]
+	upstream := rt.upstream(c, cell)
 	if upstream == nil {
 		return nil, forward.Unreachable(c.view.Name(cell), nil)
 	}
@@ -75,12 +75,12 @@ func (rt *Router) askAs(ctx context.Context, r *http.Request, c *call, cell slot
 		out.ContentLength = int64(len(body))
 		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	}
-	forward.Prepare(out, c.scope())
+	forward.Prepare(out, c.scope(cell))
 	response, err := rt.roundTrip(out, c, cell)
 	if err != nil {
 		return nil, forward.Unanswered(upstream.Name(), r.Method, err)
 	}
-	if response.StatusCode == http.StatusForbidden && refusesUser(peekStatus(response)) {
+	if response.StatusCode == http.StatusForbidden && !c.isHub(cell) && refusesUser(peekStatus(response)) {
 		response.Body.Close()
 		return nil, unready(upstream.Name())
 	}
@@ -95,7 +95,10 @@ func (rt *Router) roundTrip(out *http.Request, c *call, cell slots.Index) (*http
 			return response, err
 		}
 	}
-	return c.view.Upstreams[cell].RoundTrip(out)
+	if c.isHub(cell) && forward.IsGateway(out.Context()) {
+		return rt.OwnHub.RoundTrip(out)
+	}
+	return rt.upstream(c, cell).RoundTrip(out)
 }
 
 // lacking reports whether a 404 means that the namespace or the resource has not reached the cell yet. The answer can be read again.

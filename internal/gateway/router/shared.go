@@ -95,7 +95,7 @@ func (s *watchStream) joinAt(versions []uint64) (exists bool) {
 
 // joinAfter joins the stream after the change of an object.
 func (s *watchStream) joinAfter(v position.Version) {
-	cell, found := s.c.view.Numbered(v.Cell)
+	cell, found := s.c.numbered(v.Cell)
 	if !found {
 		return
 	}
@@ -140,7 +140,7 @@ func (s *watchStream) leave(at position.Position) bool {
 func (rt *Router) present(ctx context.Context, c *call, cells []slots.Index) ([]uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, presentWait)
 	defer cancel()
-	versions := make([]uint64, c.view.Map.Cells())
+	versions := make([]uint64, c.width())
 	for cell, least := range c.view.Left() {
 		versions[cell] = least
 	}

@@ -26,7 +26,7 @@ type selection struct {
 }
 
 func (rt *Router) newSelection(c *call, q *query, cells []slots.Index) *selection {
-	s := &selection{rt: rt, c: c, cells: cells, versions: make([]uint64, c.view.Map.Cells())}
+	s := &selection{rt: rt, c: c, cells: cells, versions: make([]uint64, c.width())}
 	if q != nil && q.token != nil && q.token.Position != nil {
 		copy(s.versions, q.token.Position.Versions)
 	}
@@ -45,9 +45,12 @@ func (s *selection) opened(versions []string) {
 // choose is for splice.ListOptions.
 func (s *selection) choose(candidates []*splice.Item) int {
 	s.copies, s.indexes = s.copies[:0], s.indexes[:0]
-	var slot slots.Slot
+	home := slots.None
 	for i, candidate := range candidates {
 		cell := s.cells[candidate.Source]
+		if s.c.hides(candidate.Key()) {
+			continue
+		}
 		if s.c.placement == placement.ByName {
 			if !s.c.owns(cell, candidate.Key()) {
 				if !inControlPlane(candidate.Key()) {
@@ -63,13 +66,13 @@ func (s *selection) choose(candidates []*splice.Item) int {
 		if err != nil {
 			continue
 		}
-		slot = s.rt.slotIn(s.c.placement, object.Namespace, object.Name, "")
+		home = s.rt.home(s.c, object.Namespace, object.Name)
 		s.copies = append(s.copies, routing.Copy{
 			Cell: cell, Label: object.Label(names.RebalanceStatusLabel), CopiedAt: object.Annotation(names.CopiedAtAnnotation),
 		})
 		s.indexes = append(s.indexes, i)
 	}
-	best := s.c.view.Shown(slot, s.copies, s.versions)
+	best := s.c.view.Shown(home, s.copies, s.versions)
 	for i := range s.copies {
 		if i != best {
 			s.dropped++

@@ -76,10 +76,10 @@ func bodyKind(c *call) splice.Body {
 // toCell forwards a request unchanged.
 func (rt *Router) toCell(w http.ResponseWriter, r *http.Request, c *call, cell slots.Index) {
 	annotate(r.Context(), c.view.Name(cell), strconv.FormatInt(c.view.Epoch(), 10))
-	upstream := c.view.Upstreams[cell]
+	upstream := rt.upstream(c, cell)
 	if upstream == nil {
 		forward.WriteError(w, r, forward.Unreachable(c.view.Name(cell), nil))
 		return
 	}
-	rt.forwarder.To(w, r, upstream, c.scope())
+	rt.forwarder.To(w, r, upstream, c.scope(cell))
 }

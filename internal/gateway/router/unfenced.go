@@ -32,7 +32,7 @@ func (d *durableWrite) fenced() bool {
 	return d.rt.Durability.Fenced(upstream, func() bool {
 		ctx, cancel := context.WithTimeout(d.r.Context(), fencedWithin)
 		defer cancel()
-		_, err := exchangeJSON(ctx, upstream, forward.ToCell(d.c.scope().Epoch), http.MethodPost, "/api/v1/namespaces/"+metav1.NamespaceDefault+"/configmaps",
+		_, err := exchangeJSON(ctx, upstream, forward.ToCell(d.c.scope(d.cell).Epoch), http.MethodPost, "/api/v1/namespaces/"+metav1.NamespaceDefault+"/configmaps",
 			url.Values{"dryRun": {metav1.DryRunAll}}, []byte(durableProbe))
 		return fence.Refusal(err) == fence.Durable
 	})

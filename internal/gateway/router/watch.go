@@ -220,7 +220,7 @@ func (s *watchStream) omitsObjects() bool { return s.q.values.Get("includeObject
 
 // firstCell returns a cell that may be read before all others.
 func (s *watchStream) firstCell() slots.Index {
-	stages := s.c.view.Stages()
+	stages := s.c.view.Stages(s.c.placement)
 	return slices.MinFunc(s.q.cells, func(a, b slots.Index) int { return cmp.Compare(stages[a], stages[b]) })
 }
 
@@ -240,7 +240,7 @@ func (s *watchStream) options(f form) watchmerge.Options {
 	view := s.c.view
 	options := watchmerge.Options{
 		Epoch:            view.Epoch(),
-		Cells:            view.Map.Cells(),
+		Cells:            s.c.width(),
 		Left:             map[int]uint64{},
 		InitialEventsEnd: ptr.Deref(s.q.SendInitialEvents, false),
 		Bookmarks:        s.q.AllowWatchBookmarks,
@@ -258,7 +258,7 @@ func (s *watchStream) options(f form) watchmerge.Options {
 		}
 	}
 	if view.Moving() {
-		options.Stages = view.Stages()
+		options.Stages = view.Stages(s.c.placement)
 	}
 	left := view.Left()
 	for cell, least := range left {

@@ -43,7 +43,7 @@ func (rt *Router) createIn(r *http.Request, c *call, identity identity, body []b
 	})
 }
 
-// write sends a request until a cell that owns the object has decided about it. content returns the body for a cell, pinned to a
+// write sends a request until the cell that owns the object, or the hub, has decided about it. content returns the body for a cell, pinned to a
 // resourceVersion unless that is "".
 func (rt *Router) write(r *http.Request, c *call, request routing.Request, name string, content func(cell slots.Index, pinned string) ([]byte, error)) (*http.Response, error) {
 	rt.beginWrite(c, name)
@@ -57,15 +57,18 @@ func (rt *Router) write(r *http.Request, c *call, request routing.Request, name 
 			if err != nil {
 				return routing.Done, err
 			}
-			if outdated, err := rt.mayWrite(r, c, write.Epoch); outdated || err != nil {
-				return routing.StaleEpoch, err
+			to, epoch, sent = cell, write.Epoch, nil
+			if !c.isHub(cell) {
+				if outdated, err := rt.mayWrite(r, c, write.Epoch); outdated || err != nil {
+					return routing.StaleEpoch, err
+				}
+				sent = c.topologyOf(write.Epoch)
 			}
 			c.write = &write
 			defer func() { c.write = nil }()
 			if response, err = rt.durably(r, c, &request, name, cell, body); err != nil {
 				return routing.Done, err
 			}
-			to, epoch, sent = cell, write.Epoch, c.topologyOf(write.Epoch)
 			if result := resultOf(response); result != routing.Conflict || !c.ownVersion {
 				return result, nil
 			}

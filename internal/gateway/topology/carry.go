@@ -2,6 +2,7 @@ package topology
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/gateway/short"
@@ -17,8 +18,31 @@ type Carried struct {
 }
 
 // Carry carries a position forward to the epoch of view. It returns ErrForeign if a client could miss events there: the epoch is not
-// remembered, objects have moved in a change that is not remembered, or a cell has failed.
+// remembered, objects have moved in a change that is not remembered, or a cell has failed. If the view includes the hub, so does the
+// result; its version there is 0 if the position has none.
 func (t *Tracker) Carry(p position.Position, view *View) (Carried, error) {
+	p, hub := t.withoutHub(p, view)
+	carried, err := t.carry(p, view)
+	if err == nil && view.Hub {
+		carried.Versions = append(slices.Clip(carried.Versions), hub)
+	}
+	return carried, err
+}
+
+// withoutHub separates the version of the hub from those of the cells. The hub stays the same in all epochs.
+func (t *Tracker) withoutHub(p position.Position, view *View) (position.Position, uint64) {
+	if p.Epoch != view.Epoch() {
+		view = t.At(p.Epoch)
+	}
+	if view == nil || !view.Hub || len(p.Versions) != view.Map.Cells()+1 {
+		return p, 0
+	}
+	cells := view.Map.Cells()
+	return position.Position{Epoch: p.Epoch, Versions: p.Versions[:cells]}, p.Versions[cells]
+}
+
+// carry carries the versions of the cells.
+func (t *Tracker) carry(p position.Position, view *View) (Carried, error) {
 	if p.Epoch == view.Epoch() && len(p.Versions) == view.Map.Cells() {
 		return Carried{Position: p}, nil
 	}

@@ -41,6 +41,7 @@ func (t *Tracker) restore(ctx context.Context, kept keptFile) {
 			continue
 		}
 		close(view.superseded)
+		view.Hub = t.Hub
 		view.number(t.history)
 		t.history, t.kept = append(t.history, view), append(t.kept, earlier)
 	}

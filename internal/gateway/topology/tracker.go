@@ -20,6 +20,9 @@ const keptEpochs = 16
 
 // Tracker holds the current View.
 type Tracker struct {
+	// Hub says that the hub counts as one more cell of every View. It must not change once the Tracker runs.
+	Hub bool
+
 	source      Source
 	connections *fleet.Cells
 	file        string // "" saves nothing
@@ -98,6 +101,7 @@ func (t *Tracker) take(ctx context.Context, topology Topology) bool {
 	if unconnected != nil {
 		klog.FromContext(ctx).V(2).Info("cannot connect to some cells", "epoch", topology.Epoch, "err", unconnected)
 	}
+	view.Hub = t.Hub
 	view.Short = t.short.Connect(view.Names(), topology.endpoints())
 	t.adopt(view, topology)
 	return true

@@ -3,6 +3,7 @@ package topology
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"k8s.io/utils/ptr"
@@ -82,6 +83,63 @@ func TestCarry(t *testing.T) {
 		case err != nil || got.Epoch != tracker.View().Epoch() || len(got.Passed) != test.passed || position.Compare(got.Position, position.Position{Epoch: got.Epoch, Versions: test.want}) != 0:
 			t.Errorf("%s: %+v, %v; want %v", test.name, got, err, test.want)
 		}
+	}
+}
+
+// TestCarryHub carries positions with and without the hub. Its version stays what it was: the hub is the same in all epochs.
+func TestCarryHub(t *testing.T) {
+	topologies := []Topology{
+		{Epoch: 1, Ready: true, Cells: cellsOf(normal, normal)},
+		{Epoch: 2, Ready: true, Cells: cellsOf(normal, normal, in), From: map[string]uint64{"c": 50}},
+	}
+	for _, test := range []struct {
+		name string
+		from position.Position
+		want []uint64
+	}{
+		{"the same epoch", position.Position{Epoch: 2, Versions: []uint64{10, 20, 60, 7}}, []uint64{10, 20, 60, 7}},
+		{"the same epoch, of a kind in cells only or an earlier release", position.Position{Epoch: 2, Versions: []uint64{10, 20, 60}}, []uint64{10, 20, 60, 0}},
+		{"a cell joins", position.Position{Epoch: 1, Versions: []uint64{10, 20, 7}}, []uint64{10, 20, 50, 7}},
+		{"a cell joins, of a kind in cells only or an earlier release", position.Position{Epoch: 1, Versions: []uint64{10, 20}}, []uint64{10, 20, 50, 0}},
+		{"too many fields", position.Position{Epoch: 1, Versions: []uint64{10, 20, 30, 7}}, nil},
+	} {
+		tracker := NewTracker(nil, &fleet.Cells{}, "")
+		tracker.Hub = true
+		for _, topology := range topologies {
+			tracker.take(t.Context(), topology)
+		}
+		got, err := tracker.Carry(test.from, tracker.View())
+		if (err != nil) != (test.want == nil) || err == nil && !slices.Equal(got.Versions, test.want) {
+			t.Errorf("%s: %v, %v; want %v", test.name, got.Versions, err, test.want)
+		}
+	}
+	// A gateway of an earlier release does not know the hub's field.
+	tracker := tracked(t, topologies...)
+	if got, err := tracker.Carry(position.Position{Epoch: 2, Versions: []uint64{10, 20, 60, 7}}, tracker.View()); !errors.Is(err, position.ErrForeign) {
+		t.Errorf("without the hub: %v, %v; want that it is foreign", got, err)
+	}
+}
+
+// TestHubNumber checks that the hub has its own number in versions, with which it is found, and that objects there have versions.
+func TestHubNumber(t *testing.T) {
+	topology, _, err := Topology{Epoch: 1, Ready: true, Cells: cellsOf(normal, normal)}.WithOwners(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tracker := NewTracker(nil, &fleet.Cells{}, "")
+	tracker.Hub = true
+	tracker.take(t.Context(), topology)
+	view := tracker.View()
+	hub := view.HubIndex()
+	if found, ok := view.Numbered(slots.HubNumber); !ok || found != hub || view.Name(hub) != "hub" {
+		t.Errorf("the hub is %q at %d, want it at %d: %v", view.Name(hub), found, hub, ok)
+	}
+	version := view.Unowned(hub, 12774)
+	if got, err := position.ParseVersion(version.String()); err != nil || got != version {
+		t.Errorf("the version %q is %v: %v", version, got, err)
+	}
+	if _, owned := view.Version(hub, 5, 12774); owned {
+		t.Error("the hub owns a slot")
 	}
 }
 

@@ -27,9 +27,12 @@ func (v *View) number(history []*View) {
 			}
 		}
 	}
+	if v.Hub {
+		v.numbers = append(v.numbers, slots.HubNumber)
+	}
 }
 
-// Number returns the number of a cell; 0 if it has none.
+// Number returns the number of a cell, or that of the hub; 0 if it has none.
 func (v *View) Number(cell slots.Index) uint16 {
 	if int(cell) >= len(v.numbers) {
 		return 0
@@ -37,7 +40,7 @@ func (v *View) Number(cell slots.Index) uint16 {
 	return v.numbers[cell]
 }
 
-// Numbered returns the cell with a number.
+// Numbered returns the cell with a number, or the hub.
 func (v *View) Numbered(number uint16) (slots.Index, bool) {
 	if i := slices.Index(v.numbers, number); number != 0 && i >= 0 {
 		return slots.Index(i), true
@@ -60,7 +63,7 @@ func (v *View) Version(cell slots.Index, slot slots.Slot, revision uint64) (posi
 	return position.Version{Change: since, Cell: number, Revision: revision}, since != 0
 }
 
-// Unowned returns the version of a revision of an object that any cell may hold.
+// Unowned returns the version of a revision of an object that any cell may hold, or the hub.
 func (v *View) Unowned(cell slots.Index, revision uint64) position.Version {
 	return position.Version{Change: 1, Cell: v.Number(cell), Revision: revision}
 }
@@ -72,6 +75,9 @@ func (t *Tracker) Joined(v position.Version) (position.Position, bool) {
 	defer t.mu.Unlock()
 	for _, view := range slices.Backward(t.history) {
 		cell, found := view.Numbered(v.Cell)
+		if found && cell == view.HubIndex() {
+			return position.Position{}, false // it has never joined
+		}
 		if begin := view.from[view.Name(cell)]; !found || begin == 0 || begin >= v.Revision {
 			continue
 		}
