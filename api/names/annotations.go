@@ -74,6 +74,11 @@ const (
 	QuotaUsedAnnotation = "cellplane.io/quota-used"
 	// AdmittedRequirementsAnnotation on a binding holds the requirements that its clusters still use, as JSON, while a quota refuses those in its spec.
 	AdmittedRequirementsAnnotation = "cellplane.io/admitted-requirements"
+	// RolloutAnnotation on a binding is the ledger of its rollout: what each cluster was told, and what it may still do by that.
+	RolloutAnnotation = "cellplane.io/rollout"
+	// RolloutCommandAnnotation on an object in a member is the number of the command that it was written by, and the name of its pod template, as
+	// "number/name".
+	RolloutCommandAnnotation = "cellplane.io/rollout-command"
 	// SchedulingProfileAnnotation on a policy or a binding names its SchedulingProfile.
 	SchedulingProfileAnnotation = "cellplane.io/scheduling-profile"
 	// UnfencedCellsAnnotation on a Cluster lists failed cells, separated by commas, that may still have an identity

@@ -50,6 +50,8 @@ type Config struct {
 	// MarkTargets lets propagated HorizontalPodAutoscalers own the replicas of their targets in the members. SyncReplicas writes the replicas that
 	// members own to the templates.
 	MarkTargets, SyncReplicas bool
+	// FederatedRollouts lets maxSurge, maxUnavailable and paused of Deployments with divided replicas hold for all clusters together.
+	FederatedRollouts bool
 	// Descheduler moves replicas with unschedulable pods to clusters with free capacity; nil disables it.
 	Descheduler *descheduler.Options
 	// MetricsAddress is where /metrics, /healthz and /readyz are served, without TLS or authentication: it should be a

@@ -105,12 +105,13 @@ func (e *engine) buildStages() error {
 		Ledger: e.ledgers, Profiles: c.Profiles, Plugins: c.Plugins, EmptyWorkloads: c.EmptyWorkloads,
 		Guards: []scheduler.Guard{quotas, grouped}, Groups: grouped, Changed: notify.BindingChanged,
 	})
-	binding := binding.New(state, interpreter, recorder, notify.BindingChanged)
+	execution := execution.New(state, interpreter, recorder, c.memberWorkers(), notify.WorkChanged)
+	binding := binding.New(state, interpreter, recorder, binding.Options{FederatedRollouts: c.FederatedRollouts, Report: execution.Report, Changed: notify.BindingChanged})
 	detector := detector.New(state, interpreter, scheduler, recorder, detector.Options{Preemption: c.Preemption, PermanentIDs: c.Hub}, binding.Enqueue)
 	dependencies := dependencies.New(state, remotes, interpreter, recorder)
-	execution := execution.New(state, interpreter, recorder, c.memberWorkers(), notify.WorkChanged)
 
 	// Status flows up.
+	notify.binding = binding
 	notify.workStatus = status.NewWorks(state, execution.Report, recorder)
 	notify.bindingStatus = status.NewBindings(state, interpreter, scheduler, execution.Report, binding.Problem, recorder)
 	notify.quota = quota.New(state, quotas, scheduler, execution.Report, c.Hub)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/cellplane/cellplane/internal/engine/binding"
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/quota"
 	"github.com/cellplane/cellplane/internal/engine/status"
@@ -11,6 +12,7 @@ import (
 // stage that depends on it. Its receivers are set once all stages exist, before any of them runs.
 type notifier struct {
 	cell          *cell.Cell
+	binding       *binding.Controller
 	workStatus    *status.Works
 	bindingStatus *status.Bindings
 	quota         *quota.Controller
@@ -22,6 +24,7 @@ func (n *notifier) WorkChanged(key cell.Key) {
 	n.workStatus.Changed(key)
 	if work := n.cell.Works.Get(key); work != nil && work.Binding.Name != "" {
 		n.bindingStatus.Changed(work.Binding)
+		n.binding.Progressed(work.Binding)
 	} else {
 		n.quota.Changed(work) // Works of quotas have no binding
 	}

@@ -49,6 +49,8 @@ type Options struct {
 	// MarkTargets lets the HorizontalPodAutoscalers that are propagated own the replicas of their targets in the members. SyncReplicas writes the
 	// replicas that members own to the templates.
 	MarkTargets, SyncReplicas bool
+	// FederatedRollouts lets the bounds of rolling updates hold for all clusters together.
+	FederatedRollouts bool
 	// Deschedule enables the descheduler.
 	Deschedule  bool
 	Descheduler descheduler.Options
@@ -61,6 +63,7 @@ func NewOptions() *Options {
 		Plugins:           []string{"*"},
 		SuccessEvents:     string(events.SuccessesSome),
 		TaintEviction:     true,
+		FederatedRollouts: true,
 		PurgeMode:         string(policyv1alpha1.PurgeModeGracefully),
 		Failover:          Failover{GracePeriod: 10 * time.Minute},
 		Descheduler:       descheduler.Options{Interval: 2 * time.Minute, Age: 5 * time.Minute},
@@ -96,6 +99,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.Failover.GracePeriod, "graceful-eviction-timeout", o.Failover.GracePeriod, "how long an evicted copy is kept while the new one does not become healthy")
 	flags.BoolVar(&o.MarkTargets, "hpa-scale-target-marker", o.MarkTargets, "leave the replicas of workloads that a propagated HorizontalPodAutoscaler scales to the members")
 	flags.BoolVar(&o.SyncReplicas, "replicas-syncer", o.SyncReplicas, "write the replicas that members own, if they are divided among them, to the template")
+	flags.BoolVar(&o.FederatedRollouts, "federated-rollouts", o.FederatedRollouts, "let maxSurge, maxUnavailable and paused of Deployments with divided replicas hold for all clusters together")
 	flags.BoolVar(&o.Deschedule, "descheduler", o.Deschedule, "move replicas with unschedulable pods to clusters with free capacity")
 	flags.DurationVar(&o.Descheduler.Interval, "descheduling-interval", o.Descheduler.Interval, "how often the descheduler looks for unschedulable pods")
 	flags.DurationVar(&o.Descheduler.Age, "unschedulable-threshold", o.Descheduler.Age, "how long a pod must have been unschedulable")
@@ -187,7 +191,7 @@ func NewConfig(o CompletedOptions) *Config {
 		LeaderElect: o.LeaderElect, PeerAddress: o.PeerAddress, MetricsAddress: o.MetricsAddress, LimitMemory: true,
 		Preemption: o.Preemption, SuccessEvents: o.successes, SkippedAPIs: o.SkippedAPIs, SkippedNamespaces: o.skippedNamespaces, WorkersPerMember: o.WorkersPerMember,
 		Profiles: o.profiles, Plugins: o.plugins, EmptyWorkloads: o.EmptyWorkloads, Failover: o.Failover,
-		MarkTargets: o.MarkTargets, SyncReplicas: o.SyncReplicas,
+		MarkTargets: o.MarkTargets, SyncReplicas: o.SyncReplicas, FederatedRollouts: o.FederatedRollouts,
 	}
 	c.Failover.WithoutTaints, c.Failover.Taints.PurgeMode = !o.TaintEviction, policyv1alpha1.PurgeMode(o.PurgeMode)
 	if o.Deschedule {

@@ -20,6 +20,7 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/events"
+	"github.com/cellplane/cellplane/internal/engine/execution"
 	"github.com/cellplane/cellplane/internal/engine/queue"
 	"github.com/cellplane/cellplane/internal/override"
 )
@@ -41,11 +42,29 @@ type Controller struct {
 	problems    problems
 	overrides   overrides
 	set         atomic.Pointer[override.Set]
+
+	// federated is whether rollouts are planned for all clusters together, and awaiting has those that wait without a ledger.
+	federated bool
+	report    func(*cell.Work) execution.Report
+	awaiting  keySet
 }
 
-// New returns a controller that watches a cell. Changed is called with a binding when its [Controller.Problem] changes.
-func New(c *cell.Cell, interpreter Interpreter, recorder *events.Recorder, changed func(binding cell.Key)) *Controller {
-	b := &Controller{cell: c, interpreter: interpreter, recorder: recorder, queue: queue.New[cell.Key]("binding"), problems: problems{changed: changed, of: map[cell.Key]string{}}}
+// Options are what a controller needs besides the cell.
+type Options struct {
+	// FederatedRollouts lets the bounds of Deployments with divided replicas hold for all clusters together.
+	FederatedRollouts bool
+	// Report returns what is known about a Work.
+	Report func(*cell.Work) execution.Report
+	// Changed is called with a binding when its [Controller.Problem] changes.
+	Changed func(binding cell.Key)
+}
+
+// New returns a controller that watches a cell.
+func New(c *cell.Cell, interpreter Interpreter, recorder *events.Recorder, options Options) *Controller {
+	b := &Controller{
+		cell: c, interpreter: interpreter, recorder: recorder, queue: queue.New[cell.Key]("binding"),
+		problems: problems{changed: options.Changed, of: map[cell.Key]string{}}, federated: options.FederatedRollouts, report: options.Report,
+	}
 	b.overrides.init(b)
 	b.subscribe()
 	return b
@@ -67,6 +86,7 @@ func (b *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	switch {
 	case binding == nil:
 		b.problems.set(key, "")
+		b.awaiting.remove(key)
 		return b.deleteWorks(ctx, b.cell.WorksOf(key))
 	case binding.Labels[names.RebalanceStatusLabel] != "":
 		return nil
@@ -74,32 +94,40 @@ func (b *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 		return b.remove(ctx, binding)
 	}
 
-	// 1. Render the Works that the binding asks for.
+	// 1. Render what the clusters should get in the end.
 	template := b.template(binding)
 	if template == nil || template.Frozen {
 		return nil // deleted, or not ours: the detector decides about the binding
 	}
-	targets := targetsOf(&binding.Spec)
+	targets, works := targetsOf(&binding.Spec), b.cell.WorksOf(key)
 	held, err := b.held(ctx, binding, template)
 	if err != nil {
 		return b.failed(binding, names.EventSyncWorkFailed, err)
 	}
-	var wanted []*workv1alpha1.Work
+
+	// 2. Plan which of it they get now.
+	var plan *planned
 	var failures []error
-	if !held {
-		wanted, failures = b.render(ctx, binding, template, targets)
+	if held {
+		plan, err = b.heldPlan(binding)
+	} else {
+		var copies []rendered
+		copies, failures = b.render(ctx, binding, template, targets)
+		plan, err = b.plan(ctx, binding, template, targets, works, copies)
+	}
+	if err != nil {
+		return b.failed(binding, names.EventSyncWorkFailed, errors.Join(append(failures, err)...))
 	}
 
-	// 2. Delete Works in clusters that are no longer chosen, unless they are being evicted gracefully.
-	works := b.cell.WorksOf(key)
-	leaving := b.orphans(&binding.Spec, works, targets)
+	// 3. Delete Works in clusters that are no longer chosen, unless they still have pods or are being evicted gracefully.
+	leaving := slices.DeleteFunc(b.orphans(&binding.Spec, works, targets), func(work *cell.Work) bool { return plan.stays[work.Cluster] })
 	if err := b.deleteWorks(ctx, leaving); err != nil {
 		return b.failed(binding, names.EventCleanupWorkFailed, err)
 	}
 
-	// 3. Create or update the others.
+	// 4. Create or update the others.
 	waits := purging(&binding.Spec, works)
-	written, err := b.write(ctx, template, works, wanted, waits)
+	written, err := b.write(ctx, template, works, plan.wanted, waits)
 	syncDuration.WithLabelValues(result(err)).Observe(time.Since(start).Seconds())
 	if err = errors.Join(append(failures, err)...); err != nil {
 		return b.failed(binding, names.EventSyncWorkFailed, err)
@@ -108,10 +136,14 @@ func (b *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	for _, about := range events.Both(b.cell, binding) {
 		b.recorder.Also(about, "works", names.EventSyncWorkSucceed, "the Works of the binding are up to date", written > 0 || len(leaving) > 0)
 	}
-	if waits {
+	switch {
+	case waits:
 		return queue.Later{After: evictionPoll}
+	case plan.after > 0:
+		return queue.Later{After: plan.after}
+	default:
+		return nil
 	}
-	return nil
 }
 
 func (b *Controller) failed(binding *workv1alpha2.ResourceBinding, reason string, err error) error {

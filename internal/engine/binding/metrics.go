@@ -7,8 +7,12 @@ var syncDuration = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 	Buckets: prometheus.ExponentialBuckets(0.001, 2, 12),
 }, []string{"result"})
 
+var commands = prometheus.NewCounter(prometheus.CounterOpts{
+	Name: "binding_rollout_commands_total", Help: "Commands to clusters in rollouts that are planned for all clusters together.",
+})
+
 // Collectors returns the metrics of the controller.
-func Collectors() []prometheus.Collector { return []prometheus.Collector{syncDuration} }
+func Collectors() []prometheus.Collector { return []prometheus.Collector{syncDuration, commands} }
 
 func result(err error) string {
 	if err != nil {

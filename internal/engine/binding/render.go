@@ -28,8 +28,15 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// render returns the Works that a binding asks for. A failure for one cluster does not stop the others.
-func (b *Controller) render(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template, targets []workv1alpha2.TargetCluster) ([]*workv1alpha1.Work, []error) {
+// rendered is a template as one cluster should get it, without our labels and annotations.
+type rendered struct {
+	cluster  string
+	manifest *unstructured.Unstructured
+	trace    map[string]string // of the overrides
+}
+
+// render returns what the clusters of a binding should get. A failure for one cluster does not stop the others.
+func (b *Controller) render(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template, targets []workv1alpha2.TargetCluster) ([]rendered, []error) {
 	obj, err := t.Object()
 	if err != nil {
 		return nil, []error{err}
@@ -42,80 +49,88 @@ func (b *Controller) render(ctx context.Context, binding *workv1alpha2.ResourceB
 	if err != nil {
 		return nil, []error{err}
 	}
-	var works []*workv1alpha1.Work
+	var copies []rendered
 	var failures []error
 	for i := range targets {
-		work, err := b.renderOne(ctx, binding, t, pruned, targets[i], completions)
+		manifest, trace, err := b.renderOne(ctx, binding, t, pruned, targets[i], completions)
 		if err != nil {
 			failures = append(failures, fmt.Errorf("preparing %s for cluster %s: %w", t.Key(), targets[i].Name, err))
 		}
-		if work != nil {
-			works = append(works, work)
+		if manifest != nil {
+			copies = append(copies, rendered{cluster: targets[i].Name, manifest: manifest, trace: trace})
 		}
 	}
-	return works, failures
+	return copies, failures
 }
 
-// renderOne returns the Work for one cluster, nil if the cluster does not exist. A Work with an error is to be written, too: it has no overrides of
+// renderOne returns the manifest for one cluster, nil if the cluster does not exist. A manifest with an error is to be written, too: it has no overrides of
 // tenants, see [override.Set.Apply].
-func (b *Controller) renderOne(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template, pruned *unstructured.Unstructured, target workv1alpha2.TargetCluster, completions map[string]int32) (*workv1alpha1.Work, error) {
+func (b *Controller) renderOne(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template, pruned *unstructured.Unstructured, target workv1alpha2.TargetCluster, completions map[string]int32) (*unstructured.Unstructured, map[string]string, error) {
 	cluster := b.cell.Clusters.Get(cell.Key{Name: target.Name})
 	if cluster == nil {
 		b.recorder.Failed(events.OfBinding(binding), "cluster:"+target.Name, names.EventClusterNotFound,
 			fmt.Sprintf("cluster %s does not exist; join it, or place the template elsewhere", target.Name))
-		return nil, nil
+		return nil, nil, nil
 	}
 	manifest := pruned
 	var err error
 	if isWorkload(&binding.Spec) {
 		if manifest, err = b.interpreter.ReviseReplica(ctx, manifest, target.Replicas); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if share, divided := completions[target.Name]; divided {
 		manifest = manifest.DeepCopy()
 		if err := unstructured.SetNestedField(manifest.Object, int64(share), "spec", "completions"); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	manifest = carryState(&binding.Spec, target.Name, manifest)
 	if err := rights.Check("its interpreter", manifest, pruned); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	manifest, trace, overrideErr := b.set.Load().Apply(manifest, cluster)
 	switch {
 	case overrideErr != nil && manifest == nil:
 		b.recorder.Failed(events.OfTemplate(t), overrideAspect(target.Name), names.EventApplyOverridePolicyFailed, overrideErr.Error())
-		return nil, overrideErr
+		return nil, nil, overrideErr
 	case overrideErr != nil:
 		b.recorder.Failed(events.OfTemplate(t), rightsAspect(target.Name), names.EventApplyOverridePolicyFailed, overrideErr.Error())
 	case len(rights.Of(pruned)) > 0:
 		b.recorder.Succeeded(events.OfTemplate(t), rightsAspect(target.Name), names.EventApplyOverridePolicySucceed, "override policies applied for cluster "+target.Name, false)
 	}
-	work := newWork(binding, t, target.Name)
+	return manifest, trace.Annotations(), overrideErr
+}
+
+// workOf returns the Work for what a cluster should get.
+func (b *Controller) workOf(binding *workv1alpha2.ResourceBinding, t *cell.Template, r *rendered) (*workv1alpha1.Work, error) {
+	work := newWork(binding, t, r.cluster)
 	if now := b.cell.Works.Get(cell.Key{Namespace: work.Namespace, Name: work.Name}); now != nil && now.ID != "" {
 		work.Labels[names.WorkPermanentIDLabel] = now.ID
 	}
-	for key, value := range trace.Annotations() {
-		work.Annotations[key] = value
-	}
-	stamped := merge.Stamp(manifest, merge.Marks{
+	maps.Copy(work.Annotations, r.trace)
+	stamped := merge.Stamp(r.manifest, merge.Marks{
 		WorkNamespace: work.Namespace, WorkName: work.Name, WorkID: work.Labels[names.WorkPermanentIDLabel],
 		BindingNamespace: binding.Namespace, BindingName: binding.Name, BindingID: bindingID(binding),
 		TemplateUID: t.UID, TemplateGeneration: t.Generation,
 		ConflictResolution: binding.Spec.ConflictResolution, Cell: b.cell.Name,
 	})
+	work.Annotations[names.ConflictResolutionAnnotation] = stamped.GetAnnotations()[names.ConflictResolutionAnnotation]
+	return work, setManifest(work, binding, r.cluster, stamped)
+}
+
+// setManifest sets the spec of a Work.
+func setManifest(work *workv1alpha1.Work, binding *workv1alpha2.ResourceBinding, cluster string, stamped *unstructured.Unstructured) error {
 	raw, err := stamped.MarshalJSON()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	work.Annotations[names.ConflictResolutionAnnotation] = stamped.GetAnnotations()[names.ConflictResolutionAnnotation]
 	work.Spec = workv1alpha1.WorkSpec{
 		Workload:                    workv1alpha1.WorkloadTemplate{Manifests: []workv1alpha1.Manifest{{RawExtension: runtime.RawExtension{Raw: raw, Object: stamped}}}},
-		SuspendDispatching:          suspended(binding.Spec.Suspension, target.Name),
+		SuspendDispatching:          suspended(binding.Spec.Suspension, cluster),
 		PreserveResourcesOnDeletion: binding.Spec.PreserveResourcesOnDeletion,
 	}
-	return work, overrideErr
+	return nil
 }
 
 // carryState labels the new copy of a workload with the preserved state of the old one. That is possible only if there

@@ -18,6 +18,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	"github.com/cellplane/cellplane/internal/merge"
+	"github.com/cellplane/cellplane/internal/rollout"
 )
 
 // Work is a condensed Work: everything but the manifests.
@@ -61,6 +62,8 @@ type Object struct {
 	Fingerprint string
 	// Broken says why the manifest is invalid.
 	Broken string
+	// Copy is what the manifest of a Deployment tells its cluster; nil for other kinds.
+	Copy *rollout.Copy
 }
 
 // Indexes of works.
@@ -154,6 +157,7 @@ func DescribeManifest(obj *unstructured.Unstructured) Object {
 	return Object{
 		GroupVersionKind: sharedKind(obj.GroupVersionKind()), Key: sharedKey(keyOf(obj)),
 		Fingerprint: merge.Fingerprint(obj),
+		Copy:        rollout.CopyOf(obj),
 	}
 }
 

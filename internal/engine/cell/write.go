@@ -124,26 +124,33 @@ func (c *Cell) DeleteWork(ctx context.Context, now *Work) error {
 
 // ReadWork reads a Work with its manifests.
 func (c *Cell) ReadWork(ctx context.Context, key Key) (*Work, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	answer := &workv1alpha1.Work{}
-	if err := c.works("GET", key.Namespace).Name(key.Name).Do(ctx).Into(answer); err != nil {
-		return nil, fmt.Errorf("reading Work %s: %w", key, err)
+	answer, err := c.GetWork(ctx, key)
+	if err != nil {
+		return nil, err
 	}
 	work := c.condenseWork(answer, nil)
 	c.Works.put(key, work, Version(answer.ResourceVersion))
 	return work, nil
 }
 
-// ReadWorkStatus reads the status of a Work.
-func (c *Cell) ReadWorkStatus(ctx context.Context, key Key) (*workv1alpha1.WorkStatus, error) {
+// GetWork reads a Work as it is stored.
+func (c *Cell) GetWork(ctx context.Context, key Key) (*workv1alpha1.Work, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	answer := &workv1alpha1.Work{}
 	if err := c.works("GET", key.Namespace).Name(key.Name).Do(ctx).Into(answer); err != nil {
-		return nil, fmt.Errorf("reading the status of Work %s: %w", key, err)
+		return nil, fmt.Errorf("reading Work %s: %w", key, err)
 	}
-	return &answer.Status, nil
+	return answer, nil
+}
+
+// ReadWorkStatus reads the status of a Work.
+func (c *Cell) ReadWorkStatus(ctx context.Context, key Key) (*workv1alpha1.WorkStatus, error) {
+	work, err := c.GetWork(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return &work.Status, nil
 }
 
 func (c *Cell) works(verb, namespace string) *rest.Request {

@@ -1,11 +1,13 @@
 package eviction
 
 import (
+	"encoding/json"
 	"slices"
 	"time"
 
 	"k8s.io/utils/ptr"
 
+	"github.com/cellplane/cellplane/api/names"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
@@ -51,7 +53,17 @@ func replacementsHealthy(binding *workv1alpha2.ResourceBinding) bool {
 	}
 	return !slices.ContainsFunc(binding.Spec.Clusters, func(target workv1alpha2.TargetCluster) bool {
 		return !slices.ContainsFunc(binding.Status.AggregatedStatus, func(item workv1alpha2.AggregatedStatusItem) bool {
-			return item.ClusterName == target.Name && item.Applied && item.Health == workv1alpha2.ResourceHealthy
+			return item.ClusterName == target.Name && item.Applied && item.Health == workv1alpha2.ResourceHealthy && complete(binding, &item, target.Replicas)
 		})
 	})
+}
+
+// complete reports whether a copy has all its replicas. In a rollout that is planned for all clusters it gets them step by step, and is healthy with
+// those it has.
+func complete(binding *workv1alpha2.ResourceBinding, item *workv1alpha2.AggregatedStatusItem, replicas int32) bool {
+	if binding.Annotations[names.RolloutAnnotation] == "" {
+		return true
+	}
+	var status struct{ AvailableReplicas int32 }
+	return item.Status != nil && json.Unmarshal(item.Status.Raw, &status) == nil && status.AvailableReplicas >= replicas
 }

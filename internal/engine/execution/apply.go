@@ -17,6 +17,7 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/merge"
 	"github.com/cellplane/cellplane/internal/rights"
+	"github.com/cellplane/cellplane/internal/rollout"
 )
 
 // requestTimeout is how long a member may take for one request before it counts as unreachable.
@@ -29,6 +30,29 @@ type conflictError struct{ object cell.Object }
 func (e *conflictError) Error() string {
 	return fmt.Sprintf("%s %s exists already and is not managed by the federation; remove it, or set conflictResolution to Overwrite to take it over",
 		e.object.Kind, e.object.Key)
+}
+
+// outdatedError means that the object carries a newer command of its rollout than the Work: another engine was faster, or the cell was restored from a backup.
+type outdatedError struct {
+	object       cell.Object
+	live, wanted int64
+}
+
+// Error says which command is newer.
+func (e *outdatedError) Error() string {
+	return fmt.Sprintf("%s %s has command %d of its rollout, which is newer than command %d of the Work", e.object.Kind, e.object.Key, e.live, e.wanted)
+}
+
+// checkOrder refuses to replace an object by one of an earlier command for the same template.
+func checkOrder(object *cell.Object, live, desired *unstructured.Unstructured) error {
+	if live.GetAnnotations()[names.RolloutCommandAnnotation] == "" ||
+		live.GetAnnotations()[names.TemplateUIDAnnotation] != desired.GetAnnotations()[names.TemplateUIDAnnotation] {
+		return nil
+	}
+	if has, wants := rollout.SeqOf(live), rollout.SeqOf(desired); has > wants {
+		return &outdatedError{object: *object, live: has, wanted: wants}
+	}
+	return nil
 }
 
 // apply creates or updates the objects of a Work and reports whether anything was written.
@@ -209,6 +233,9 @@ func (q *memberQueue) update(ctx context.Context, client dynamic.ResourceInterfa
 		return false, nil // it exists, which is enough; it is not ours to change or delete
 	default:
 		return false, &conflictError{*object}
+	}
+	if err := checkOrder(object, live, desired); err != nil {
+		return false, err
 	}
 	merged, changed, err := q.merge(ctx, live, desired)
 	if err != nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/events"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/merge"
+	"github.com/cellplane/cellplane/internal/rollout"
 )
 
 // Observed is the cached state of an object in a member. It is immutable.
@@ -36,6 +37,9 @@ type Observed struct {
 	// Status is the object's status as reflected by the interpreter, nil if it has none.
 	Status []byte
 	Health workv1alpha1.ResourceHealth
+	// Rollout is how far a Deployment is; nil for other kinds. ShortSince is since when it has had too few available pods; zero if it has enough.
+	Rollout    *rollout.Live
+	ShortSince time.Time
 
 	version  uint64
 	digest   uint64 // of everything that drift would change
@@ -43,6 +47,9 @@ type Observed struct {
 	settled  bool   // healthy, and all replicas are ready
 	deleting bool
 }
+
+// Agrees reports whether the object agrees with the manifest that has this fingerprint.
+func (o *Observed) Agrees(fingerprint string) bool { return o.agreed == fingerprint }
 
 // collection is the cache of our objects of one kind in one member.
 type collection struct {
@@ -251,6 +258,7 @@ func (c *collection) observe(obj *unstructured.Unstructured, agreed string, full
 		now.agreed = c.compare(full, key, now.Work)
 	}
 	c.interpret(obj, now, before)
+	now.setRollout(obj, before)
 
 	c.mu.Lock()
 	if current := c.objects[key]; current != nil && current.UID == now.UID && current.version > now.version {
@@ -263,8 +271,21 @@ func (c *collection) observe(obj *unstructured.Unstructured, agreed string, full
 	if now.agreed == "" || now.deleting {
 		c.queue.works.Add(now.Work)
 	}
-	if before == nil || before.Health != now.Health || before.agreed != now.agreed || before.settled != now.settled || !bytes.Equal(before.Status, now.Status) {
+	if before == nil || before.Health != now.Health || before.agreed != now.agreed || before.settled != now.settled || !bytes.Equal(before.Status, now.Status) ||
+		now.Rollout.Progressed(before.Rollout) {
 		c.queue.e.changed(now.Work)
+	}
+}
+
+// setRollout reads how far a Deployment is.
+func (o *Observed) setRollout(obj *unstructured.Unstructured, before *Observed) {
+	o.Rollout = rollout.LiveOf(obj)
+	switch {
+	case o.Rollout == nil || !o.Rollout.Short():
+	case before != nil && before.UID == o.UID && !before.ShortSince.IsZero():
+		o.ShortSince = before.ShortSince
+	default:
+		o.ShortSince = time.Now()
 	}
 }
 

@@ -1,0 +1,221 @@
+package binding
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+
+	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/rollout"
+)
+
+// newest stands for the pod template that a cluster should have in the end. Overrides make it differ among clusters, so each has its own name for it in the
+// ledger; the planner only has to know whether a cluster has it.
+const newest = "*"
+
+// unknown stands for a pod template that nobody knows any more.
+const unknown = "?"
+
+// member is one cluster of a rollout.
+type member struct {
+	name string
+	// target is whether the cluster is chosen, and share how many replicas it should have.
+	target bool
+	share  int
+	// copy is what the cluster should get in the end, and revision the name of its pod template there. A cluster that is being left keeps its own.
+	copy     *rendered
+	revision string
+	// work is the Work of the cluster, nil if there is none.
+	work *cell.Work
+	// entry is the cluster's part of the ledger. Its number goes on from that of the copy that was there before.
+	entry  rollout.Entry
+	before int64
+
+	live        *rollout.Live // nil if there is none
+	agrees      bool          // the object is as the Work wants it
+	unreachable bool
+	failed      bool // the member has refused the Work
+	failing     bool
+	shortSince  time.Time
+}
+
+// complete adds what is known about the cluster.
+func (m *member) complete(r *rolling) {
+	m.observe(r.b)
+	entry, has := r.ledger[m.name]
+	switch {
+	case !has && m.work == nil:
+	case !has, m.seq() > entry.Seq:
+		m.entry = m.adopt()
+	case m.work == nil && entry.Command.Replicas == 0:
+		m.before = entry.Seq // it was left, and is chosen again
+	default:
+		m.entry = entry
+	}
+	if m.copy == nil {
+		m.revision = m.entry.Command.Revision
+	}
+}
+
+// seq returns the highest number that the Work or the object in the member carries.
+func (m *member) seq() int64 {
+	seq := int64(0)
+	if told := copyIn(m.work); told != nil {
+		seq = told.Seq
+	}
+	if m.live != nil {
+		seq = max(seq, m.live.Seq)
+	}
+	return seq
+}
+
+// observe reads what the member reports.
+func (m *member) observe(b *Controller) {
+	if m.work == nil {
+		return
+	}
+	report := b.report(m.work)
+	m.unreachable, m.failed = !report.Trusted, report.Failed()
+	if len(report.Objects) != 1 || report.Objects[0] == nil {
+		return
+	}
+	observed := report.Objects[0]
+	m.live, m.agrees, m.shortSince = observed.Rollout, observed.Agrees(m.work.Objects[0].Fingerprint), observed.ShortSince
+	m.failing = m.live != nil && m.live.Short() && (m.live.Stuck || time.Since(m.shortSince) >= m.deadline())
+}
+
+// deadline is how long pods may be unavailable before they count as failing: the template's progressDeadlineSeconds.
+func (m *member) deadline() time.Duration {
+	const byDefault = 10 * time.Minute
+	if m.copy == nil {
+		return byDefault
+	}
+	seconds, found, err := unstructured.NestedInt64(m.copy.manifest.Object, "spec", "progressDeadlineSeconds")
+	if err != nil || !found || seconds <= 0 || seconds > 1<<31 {
+		return byDefault
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// adopt returns the entry of a cluster that has a Work, but is not in the ledger, or has a newer command than that: the ledger
+// is from a backup.
+func (m *member) adopt() rollout.Entry {
+	told := copyIn(m.work)
+	if told == nil {
+		told = &rollout.Copy{Seq: 1, Command: rollout.Command{Replicas: m.share, Revision: unknown}}
+	}
+	command := told.Command
+	if m.live != nil && m.live.Seq > told.Seq {
+		command = m.live.Command // by a Work that is lost
+	}
+	if m.live != nil && !m.unreachable && (m.agrees || m.live.Seq > told.Seq) && m.live.Observation.Current {
+		o := m.live.Observation
+		o.Seq = max(told.Seq, o.Seq)
+		command.Surge, command.Unavailable = m.live.Command.Surge, m.live.Command.Unavailable
+		entry := rollout.Adopt(rollout.Deployment, command, o, unknown)
+		if o.Pods < command.Replicas {
+			entry.Loosened.Available = min(entry.Loosened.Available, o.Available) // they are being created
+		}
+		return entry
+	}
+	// What it does is not known: at worst, it is in the middle of an update.
+	entry := rollout.Entry{Seq: max(1, m.seq()), Command: command, Revisions: []string{unknown}}
+	if command.Revision != unknown {
+		entry.Revisions = append(entry.Revisions, command.Revision)
+	}
+	entry.Loosened = rollout.Envelope{Pods: 2 * command.Replicas, Updated: command.Replicas}
+	if m.live == nil && m.failed && !m.unreachable {
+		entry.Loosened.Pods = command.Replicas // it has refused to create it
+	}
+	return entry
+}
+
+// cluster returns what the planner has to know about the cluster.
+func (m *member) cluster() rollout.Cluster {
+	c := rollout.Cluster{
+		Name: m.name, Share: m.share, Entry: m.named(m.entry, m.revision, newest), Observed: m.observation(), Unreachable: m.unreachable, Failing: m.failing,
+	}
+	if m.entry.Seq > 0 {
+		told := copyIn(m.work)
+		c.Refused = !m.deliverable() || m.failed && !m.unreachable && told != nil && told.Seq == m.entry.Seq
+	}
+	return c
+}
+
+// deliverable reports whether the pod template of the newest command is known. If an engine died between storing a command and writing the Work, and the
+// template was changed meanwhile, it is not; then the command never left, and is replaced by another one.
+func (m *member) deliverable() bool {
+	told := copyIn(m.work)
+	return m.copy != nil && m.entry.Command.Revision == m.revision ||
+		told != nil && !m.work.Deleting && told.Command.Revision == m.entry.Command.Revision
+}
+
+// observation returns the state of the object in the member; nil if it is not known.
+func (m *member) observation() *rollout.Observation {
+	told := copyIn(m.work)
+	switch {
+	case m.live == nil && m.unreachable:
+		return nil
+	case m.live == nil || told == nil:
+		return &rollout.Observation{Version: m.entry.Seen} // there is no object
+	}
+	o := m.live.Observation
+	if m.live.Seq == 0 && (told.Seq > 1 || m.agrees) {
+		o.Seq = 1 // without a number, it has the first command
+		if told.Seq == 1 {
+			o.Revision = told.Command.Revision
+		}
+	}
+	switch o.Revision {
+	case m.revision:
+		o.Revision = newest
+	case told.Command.Revision:
+	default:
+		o.Revision = "" // its pod template is not known any more
+	}
+	return &o
+}
+
+// named returns an entry with another name for a revision.
+func (m *member) named(entry rollout.Entry, from, to string) rollout.Entry {
+	if entry.Command.Revision == from {
+		entry.Command.Revision = to
+	}
+	entry.Revisions = slices.Clone(entry.Revisions)
+	for i := range entry.Revisions {
+		if entry.Revisions[i] == from {
+			entry.Revisions[i] = to
+		}
+	}
+	return entry
+}
+
+// decide takes the entry from a decision of the planner.
+func (m *member) decide(d *rollout.Decision) {
+	m.entry = m.named(d.Entry, newest, m.revision)
+	if m.entry.Seq > 0 {
+		m.entry.Seq += m.before
+	}
+}
+
+// tell returns the Work that tells the cluster its newest command, nil if there is nothing to tell or no way to.
+func (m *member) tell(ctx context.Context, r *rolling) (*workv1alpha1.Work, error) {
+	told := copyIn(m.work)
+	switch {
+	case m.entry.Seq == 0:
+		return nil, nil
+	case m.copy != nil && m.entry.Command.Revision == m.revision:
+		return r.b.workOf(r.binding, r.t, &rendered{cluster: m.name, manifest: m.entry.Apply(m.copy.manifest), trace: m.copy.trace})
+	case told == nil || m.work.Deleting || told.Command.Revision != m.entry.Command.Revision:
+		return nil, nil
+	case told.Seq == m.entry.Seq && m.work.Suspended == ptr.Deref(suspended(r.binding.Spec.Suspension, m.name), false) &&
+		m.work.Preserve == ptr.Deref(r.binding.Spec.PreserveResourcesOnDeletion, false):
+		return nil, nil
+	default:
+		return r.keep(ctx, m)
+	}
+}

@@ -1,0 +1,395 @@
+package binding
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/merge"
+	"github.com/cellplane/cellplane/internal/rollout"
+	"github.com/cellplane/cellplane/internal/schedule"
+)
+
+// planned is what is to be done with the Works of a binding.
+type planned struct {
+	// wanted are the Works to create or update. Others stay as they are.
+	wanted []*workv1alpha1.Work
+	// stays are clusters that keep their Works although they are not chosen: they still have pods.
+	stays map[string]bool
+	// after is when to look again; zero means when something changes.
+	after time.Duration
+}
+
+// memberPoll is how often a rollout checks whether a member that did not answer is back.
+const memberPoll = 5 * time.Second
+
+// plan decides which Works are written. A Deployment whose replicas are divided is changed step by step, so that the bounds of its template hold for all
+// clusters together: see docs/design/rollout.md. Everything else is written at once.
+func (b *Controller) plan(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template, targets []workv1alpha2.TargetCluster, works []*cell.Work, copies []rendered) (*planned, error) {
+	text := binding.Annotations[names.RolloutAnnotation]
+	ledger, err := rollout.DecodeLedger(text)
+	if err != nil {
+		return nil, err
+	}
+	r := &rolling{b: b, binding: binding, t: t, ledger: ledger, stored: text != ""}
+	if !b.federated || !r.applies(targets, works, copies) {
+		return b.atOnce(ctx, binding, t, works, copies)
+	}
+	r.giveUp(targets)
+	r.addMembers(targets, works, copies)
+	if !r.stored && !r.changes() {
+		return b.atOnce(ctx, binding, t, works, copies)
+	}
+	return r.plan(ctx)
+}
+
+// heldPlan returns the plan of a binding whose Works must stay as they are.
+func (b *Controller) heldPlan(binding *workv1alpha2.ResourceBinding) (*planned, error) {
+	ledger, err := rollout.DecodeLedger(binding.Annotations[names.RolloutAnnotation])
+	if err != nil {
+		return nil, err
+	}
+	p := &planned{stays: map[string]bool{}}
+	for name := range ledger {
+		p.stays[name] = true
+	}
+	return p, nil
+}
+
+// atOnce plans to write all Works. Copies keep their numbers: the members refuse lower ones.
+func (b *Controller) atOnce(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template, works []*cell.Work, copies []rendered) (*planned, error) {
+	b.awaiting.remove(cell.Key{Namespace: binding.Namespace, Name: binding.Name})
+	if binding.Annotations[names.RolloutAnnotation] != "" {
+		if err := b.writeLedger(ctx, binding, nil); err != nil {
+			return nil, err
+		}
+	}
+	p := &planned{}
+	for i := range copies {
+		if rollout.IsDeployment(copies[i].manifest) {
+			copies[i].manifest = rollout.Number(copies[i].manifest, b.seqIn(works, copies[i].cluster), rollout.RevisionOf(copies[i].manifest))
+		}
+		work, err := b.workOf(binding, t, &copies[i])
+		if err != nil {
+			return nil, err
+		}
+		p.wanted = append(p.wanted, work)
+	}
+	return p, nil
+}
+
+// seqIn returns the number of the command that a cluster was last given.
+func (b *Controller) seqIn(works []*cell.Work, cluster string) int64 {
+	i := slices.IndexFunc(works, func(w *cell.Work) bool { return w.Cluster == cluster })
+	if i < 0 || copyIn(works[i]) == nil {
+		return 1
+	}
+	seq, report := copyIn(works[i]).Seq, b.report(works[i])
+	if observed := report.Objects[0]; observed != nil && observed.Rollout != nil {
+		seq = max(seq, observed.Rollout.Seq)
+	}
+	return seq
+}
+
+// copyIn returns what a Work tells its cluster, nil if it has no Deployment.
+func copyIn(work *cell.Work) *rollout.Copy {
+	if work == nil || len(work.Objects) != 1 {
+		return nil
+	}
+	return work.Objects[0].Copy
+}
+
+// writeLedger stores a ledger, unless the binding has changed since it was read. An empty one is removed.
+func (b *Controller) writeLedger(ctx context.Context, binding *workv1alpha2.ResourceBinding, ledger rollout.Ledger) error {
+	binding = binding.DeepCopy()
+	if delete(binding.Annotations, names.RolloutAnnotation); len(ledger) > 0 {
+		text, err := ledger.Encode()
+		if err != nil {
+			return err
+		}
+		metav1.SetMetaDataAnnotation(&binding.ObjectMeta, names.RolloutAnnotation, text)
+	}
+	_, err := b.cell.UpdateBinding(ctx, binding)
+	return err
+}
+
+// rolling is the rollout of one binding, during one reconciliation.
+type rolling struct {
+	b       *Controller
+	binding *workv1alpha2.ResourceBinding
+	t       *cell.Template
+	ledger  rollout.Ledger
+	stored  bool // the binding has a ledger
+	dropped bool // an entry was removed from it
+	members []*member
+}
+
+// applies reports whether the planner knows the workload. It does not if all pods are to go: nothing has to stay available then.
+func (r *rolling) applies(targets []workv1alpha2.TargetCluster, works []*cell.Work, copies []rendered) bool {
+	spec := &r.binding.Spec
+	if spec.Resource.APIVersion != "apps/v1" || spec.Resource.Kind != "Deployment" || spec.Placement == nil || !schedule.Divided(spec.Placement) ||
+		spec.Replicas <= 0 || len(spec.RequiredBy) > 0 || len(spec.Components) > 0 {
+		return false
+	}
+	total := 0
+	for i := range copies {
+		manifest := copies[i].manifest
+		c := rollout.CopyOf(manifest)
+		if c == nil || !rollout.Rolls(manifest) || manifest.GetLabels()[names.RetainReplicasLabel] == "true" {
+			return false
+		}
+		total += c.Command.Replicas
+	}
+	pulled := slices.ContainsFunc(works, func(w *cell.Work) bool { return w.Pulled }) || slices.ContainsFunc(targets, func(target workv1alpha2.TargetCluster) bool {
+		cluster := r.b.cell.Clusters.Get(cell.Key{Name: target.Name})
+		return cluster != nil && cluster.Spec.SyncMode == clusterv1alpha1.Pull
+	})
+	return total > 0 && !pulled
+}
+
+// giveUp removes clusters from the ledger that are left at once: their pods do not count any more, and their Works are deleted without a plan.
+func (r *rolling) giveUp(targets []workv1alpha2.TargetCluster) {
+	for name := range r.ledger {
+		if !isTarget(targets, name) && r.givenUp(name) {
+			delete(r.ledger, name)
+			r.dropped = true
+		}
+	}
+}
+
+func isTarget(targets []workv1alpha2.TargetCluster, name string) bool {
+	return slices.ContainsFunc(targets, func(target workv1alpha2.TargetCluster) bool { return target.Name == name })
+}
+
+// givenUp reports whether a cluster that is no longer chosen is left at once: it was evicted, its copy is to be preserved as it is, or it has failed.
+func (r *rolling) givenUp(name string) bool {
+	evicted := slices.ContainsFunc(r.binding.Spec.GracefulEvictionTasks, func(task workv1alpha2.GracefulEvictionTask) bool { return task.FromCluster == name })
+	if evicted || ptr.Deref(r.binding.Spec.PreserveResourcesOnDeletion, false) {
+		return true
+	}
+	cluster := r.b.cell.Clusters.Get(cell.Key{Name: name})
+	if cluster == nil || cluster.DeletionTimestamp != nil {
+		return true
+	}
+	ready := meta.FindStatusCondition(cluster.Status.Conditions, names.ClusterReady)
+	return ready != nil && ready.Status != metav1.ConditionTrue
+}
+
+// addMembers collects the clusters that have pods or get them, by name.
+func (r *rolling) addMembers(targets []workv1alpha2.TargetCluster, works []*cell.Work, copies []rendered) {
+	of := map[string]*member{}
+	for i := range targets {
+		of[targets[i].Name] = &member{name: targets[i].Name, target: true, share: int(targets[i].Replicas)}
+	}
+	for i := range copies {
+		m := of[copies[i].cluster]
+		m.copy, m.share, m.revision = &copies[i], rollout.CopyOf(copies[i].manifest).Command.Replicas, rollout.RevisionOf(copies[i].manifest)
+	}
+	for _, work := range works {
+		m := of[work.Cluster]
+		if m == nil {
+			if _, has := r.ledger[work.Cluster]; work.Deleting || r.stored && !has || r.givenUp(work.Cluster) {
+				continue // it is being left
+			}
+			m = &member{name: work.Cluster}
+			of[work.Cluster] = m
+		}
+		m.work = work
+	}
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		m := of[name]
+		m.complete(r)
+		if m.entry.Seq > 0 || m.copy != nil {
+			r.members = append(r.members, m)
+		}
+	}
+}
+
+// changes reports whether pods of a workload without a ledger are to change, in a cluster that is not the only one. Until then there is nothing to plan: every
+// cluster has its first command, and Works tell which.
+func (r *rolling) changes() bool {
+	if len(r.members) < 2 || !slices.ContainsFunc(r.members, func(m *member) bool { return m.work != nil }) {
+		return false
+	}
+	return slices.ContainsFunc(r.members, func(m *member) bool {
+		has := copyIn(m.work)
+		if has == nil || !m.target {
+			return true
+		}
+		if m.copy == nil {
+			return false
+		}
+		wants := rollout.CopyOf(m.copy.manifest)
+		return has.Command.Revision != m.revision || has.Command.Replicas != wants.Command.Replicas || has.Command.Paused != wants.Command.Paused
+	})
+}
+
+// plan asks the planner, stores what it has decided, and returns the Works by which clusters are told.
+func (r *rolling) plan(ctx context.Context) (*planned, error) {
+	// 1. Ask the planner.
+	in, err := r.input()
+	if err != nil {
+		return nil, err
+	}
+	result := rollout.Plan(in)
+	commanded, done := false, true
+	for i := range result.Decisions {
+		d := &result.Decisions[i]
+		r.members[i].decide(d)
+		commanded, done = commanded || d.Commanded, done && d.Done
+		if d.Commanded {
+			commands.Inc()
+		}
+		klog.FromContext(ctx).V(2).Info("planned a rollout", "binding", klog.KObj(r.binding), "cluster", d.Name, "command", r.members[i].entry.Seq, "reason", d.Reason)
+	}
+
+	// 2. Store its commands before any of them leaves.
+	key := cell.Key{Namespace: r.binding.Namespace, Name: r.binding.Name}
+	p := &planned{stays: map[string]bool{}, after: r.after(done)}
+	if !commanded && !r.stored {
+		for _, m := range r.members {
+			p.stays[m.name] = true
+		}
+		r.b.awaiting.add(key) // nothing is stored yet that would tell that this rollout waits
+		return p, nil
+	}
+	if commanded || r.dropped {
+		if err := r.b.writeLedger(ctx, r.binding, r.next()); err != nil {
+			return nil, err
+		}
+	}
+	r.b.awaiting.remove(key)
+
+	// 3. Write the Works of clusters that have not been told yet.
+	for i, m := range r.members {
+		p.stays[m.name] = !result.Decisions[i].Release
+		work, err := m.tell(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		if work != nil {
+			p.wanted = append(p.wanted, work)
+		}
+	}
+	return p, nil
+}
+
+// input returns what the planner has to know. The bounds are for the replicas that the scheduler has placed: pods that it found no place for need not be
+// available before a cluster may be left.
+func (r *rolling) input() (rollout.Input, error) {
+	obj, err := r.t.Object()
+	if err != nil {
+		return rollout.Input{}, err
+	}
+	in := rollout.Input{Kind: rollout.Deployment, Revision: newest}
+	in.Paused, _, _ = unstructured.NestedBool(obj.Object, "spec", "paused")
+	total := 0
+	for _, m := range r.members {
+		total += m.share
+		in.Clusters = append(in.Clusters, m.cluster())
+	}
+	in.Bounds, err = rollout.TemplateBounds(obj, total)
+	return in, err
+}
+
+// next returns the ledger with the decisions of a plan.
+func (r *rolling) next() rollout.Ledger {
+	next := maps.Clone(r.ledger)
+	for _, m := range r.members {
+		if m.entry.Seq > 0 {
+			next[m.name] = m.entry
+		}
+	}
+	return next
+}
+
+// after returns when to plan again without an event: a member may be back, or pods have been unavailable for too long.
+func (r *rolling) after(done bool) time.Duration {
+	after := time.Duration(0)
+	sooner := func(d time.Duration) {
+		if after == 0 || d < after {
+			after = d
+		}
+	}
+	for _, m := range r.members {
+		switch {
+		case done:
+		case m.unreachable:
+			sooner(memberPoll)
+		case !m.failing && !m.shortSince.IsZero():
+			sooner(max(time.Second, time.Until(m.shortSince.Add(m.deadline()))))
+		}
+	}
+	return after
+}
+
+// keep returns the Work of a cluster with its own pod template, by which the cluster is told everything else of a command. A cluster that has not
+// begun an update keeps its copy like this: the template has another pod template already.
+func (r *rolling) keep(ctx context.Context, m *member) (*workv1alpha1.Work, error) {
+	stored, err := r.b.cell.GetWork(ctx, m.work.Key)
+	if err != nil {
+		return nil, err
+	}
+	if len(stored.Spec.Workload.Manifests) != 1 {
+		return nil, fmt.Errorf("reading Work %s: it has changed since", m.work.Key)
+	}
+	manifest := &unstructured.Unstructured{}
+	if err := manifest.UnmarshalJSON(stored.Spec.Workload.Manifests[0].Raw); err != nil {
+		return nil, fmt.Errorf("reading Work %s: %w", m.work.Key, err)
+	}
+	if stored.UID != m.work.UID || rollout.RevisionOf(manifest) != m.entry.Command.Revision {
+		return nil, fmt.Errorf("reading Work %s: it has changed since", m.work.Key)
+	}
+	work := &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: stored.Namespace, Name: stored.Name, Labels: stored.Labels, Annotations: stored.Annotations}}
+	return work, setManifest(work, r.binding, m.name, merge.Stamp(m.entry.Apply(manifest), merge.Marks{Cell: r.b.cell.Name}))
+}
+
+// Progressed is called when something has changed in a member that a rollout may wait for.
+func (b *Controller) Progressed(key cell.Key) {
+	binding := b.cell.Binding(key)
+	if binding != nil && (binding.Annotations[names.RolloutAnnotation] != "" || b.awaiting.has(key)) {
+		b.queue.Add(key)
+	}
+}
+
+// keySet is a set of bindings.
+type keySet struct {
+	mu   sync.Mutex
+	keys map[cell.Key]struct{}
+}
+
+func (s *keySet) add(key cell.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.keys == nil {
+		s.keys = map[cell.Key]struct{}{}
+	}
+	s.keys[key] = struct{}{}
+}
+
+func (s *keySet) remove(key cell.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.keys, key)
+}
+
+func (s *keySet) has(key cell.Key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, has := s.keys[key]
+	return has
+}
