@@ -127,12 +127,18 @@ func (m *member) adopt() rollout.Entry {
 	if command.Revision != unknown {
 		entry.Revisions = append(entry.Revisions, command.Revision)
 	}
-	entry.Loosened = rollout.Envelope{Pods: 2 * command.Replicas, Updated: command.Replicas}
-	if m.live == nil && m.failed && !m.unreachable {
+	entry.Loosened = rollout.Envelope{Pods: most(&told.Command), Updated: command.Replicas}
+	switch {
+	case m.live != nil:
+		entry.Loosened.Pods = max(entry.Loosened.Pods, most(&m.live.Command))
+	case m.failed && !m.unreachable:
 		entry.Loosened.Pods = command.Replicas // it has refused to create it
 	}
 	return entry
 }
+
+// most returns how many pods a command allows during an update.
+func most(c *rollout.Command) int { return c.Replicas + min(c.Surge, c.Replicas) }
 
 // cluster returns what the planner has to know about the cluster.
 func (m *member) cluster() rollout.Cluster {

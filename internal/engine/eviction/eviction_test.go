@@ -116,6 +116,14 @@ func TestAssess(t *testing.T) {
 		{"one of two without status", func(b *workv1alpha2.ResourceBinding, _ *workv1alpha2.GracefulEvictionTask) {
 			b.Spec.Clusters = append(b.Spec.Clusters, workv1alpha2.TargetCluster{Name: "c"})
 		}, true, 9 * time.Minute},
+		{"replacement incomplete", func(b *workv1alpha2.ResourceBinding, _ *workv1alpha2.GracefulEvictionTask) {
+			b.Annotations = map[string]string{names.RolloutAnnotation: "{}"}
+			b.Status.AggregatedStatus[0].Status = &runtime.RawExtension{Raw: []byte(`{"availableReplicas":1}`)}
+		}, true, 9 * time.Minute},
+		{"replacement complete", func(b *workv1alpha2.ResourceBinding, _ *workv1alpha2.GracefulEvictionTask) {
+			b.Annotations = map[string]string{names.RolloutAnnotation: "{}"}
+			b.Status.AggregatedStatus[0].Status = &runtime.RawExtension{Raw: []byte(`{"availableReplicas":2}`)}
+		}, false, 0},
 		{"grace period expired", func(b *workv1alpha2.ResourceBinding, task *workv1alpha2.GracefulEvictionTask) {
 			b.Spec.Clusters, task.CreationTimestamp = nil, at(10*time.Minute)
 		}, false, 0},

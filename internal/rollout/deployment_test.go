@@ -1,0 +1,134 @@
+package rollout
+
+import (
+	"encoding/json"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/cellplane/cellplane/api/names"
+)
+
+func object(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	obj := &unstructured.Unstructured{}
+	if err := obj.UnmarshalJSON([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	return obj
+}
+
+const web = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","labels":{"a":"b"}},
+	"spec":{"replicas":9,"minReadySeconds":3,"paused":true,"strategy":{"rollingUpdate":{"maxSurge":"50%","maxUnavailable":1}},
+	"template":{"spec":{"containers":[{"name":"c","image":"app:1"}]}}}}`
+
+func TestCopyOf(t *testing.T) {
+	for _, test := range []struct {
+		name, manifest string
+		want           *Copy
+	}{
+		{"of a template", web, &Copy{Seq: 1, Command: Command{Replicas: 9, Surge: 5, Unavailable: 1, Paused: true}}},
+		{"with defaults", `{"apiVersion":"apps/v1","kind":"Deployment","spec":{}}`, &Copy{Seq: 1, Command: Command{Replicas: 1, Surge: 1}}},
+		{"with a number", `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"annotations":{"cellplane.io/rollout-command":"7/x"}},"spec":{"replicas":0}}`,
+			&Copy{Seq: 7, Command: Command{}}},
+		{"with something else for a number", `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"annotations":{"cellplane.io/rollout-command":"seven"}},"spec":{"replicas":0}}`,
+			&Copy{Seq: 1, Command: Command{}}},
+		{"with bounds that no API server accepts", `{"apiVersion":"apps/v1","kind":"Deployment","spec":{"strategy":{"rollingUpdate":{"maxSurge":"many"}}}}`, nil},
+		{"of another kind", `{"apiVersion":"apps/v1","kind":"StatefulSet","spec":{}}`, nil},
+		{"of another group", `{"apiVersion":"example.io/v1","kind":"Deployment","spec":{}}`, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			manifest := object(t, test.manifest)
+			got := CopyOf(manifest)
+			if got != nil && test.want != nil {
+				test.want.Command.Revision = RevisionOf(manifest)
+			}
+			if (got == nil) != (test.want == nil) || got != nil && *got != *test.want {
+				t.Errorf("got %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+// A manifest for a command says what the command says, is accepted by the API, and shares nothing that is changed with the manifest it was made from.
+func TestApply(t *testing.T) {
+	manifest := object(t, web)
+	before, err := json.Marshal(manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	revision := RevisionOf(manifest)
+	for _, entry := range []Entry{
+		{Seq: 1, Command: Command{Replicas: 3, Surge: 1, Unavailable: 0, Revision: revision}},
+		{Seq: 12, Command: Command{Replicas: 3, Surge: 0, Unavailable: 2, Revision: revision, Paused: true}},
+		{Seq: 13, Command: Command{Replicas: 0, Unavailable: 0, Revision: revision}},
+	} {
+		applied := entry.Apply(manifest)
+		stored := object(t, string(mustJSON(t, applied)))
+		got := CopyOf(stored)
+		want := Copy{Seq: entry.Seq, Command: entry.Command}
+		if *got != want {
+			t.Errorf("%+v became %+v", want, *got)
+		}
+		surge, unavailable := budgets(stored.Object["spec"].(map[string]any))
+		if surge.IntVal == 0 && unavailable.IntVal == 0 {
+			t.Errorf("%+v has neither surge nor unavailable; the API refuses it", entry)
+		}
+		if SeqOf(stored) != entry.Seq {
+			t.Errorf("SeqOf() = %d, want %d", SeqOf(stored), entry.Seq)
+		}
+		if again := CopyOf((&Entry{Seq: 1, Command: entry.Command}).Apply(stored)); again.Seq != 1 {
+			t.Errorf("the number %d stayed", again.Seq)
+		}
+	}
+	if after := mustJSON(t, manifest); string(after) != string(before) {
+		t.Errorf("the manifest became %s", after)
+	}
+	other := object(t, web)
+	if err := unstructured.SetNestedField(other.Object, "5s", "spec", "template", "spec", "x"); err != nil {
+		t.Fatal(err)
+	}
+	if RevisionOf(other) == revision {
+		t.Error("another pod template has the same name")
+	}
+}
+
+func mustJSON(t *testing.T, obj *unstructured.Unstructured) []byte {
+	t.Helper()
+	text, err := json.Marshal(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestLiveOf(t *testing.T) {
+	obj := object(t, web)
+	obj.SetResourceVersion("41")
+	obj.SetGeneration(3)
+	obj.SetAnnotations(map[string]string{names.RolloutCommandAnnotation: "4/abc"})
+	obj.Object["status"] = map[string]any{
+		"observedGeneration": int64(3), "replicas": int64(10), "updatedReplicas": int64(4), "availableReplicas": int64(8),
+		"conditions": []any{map[string]any{"type": "Available", "status": "False"}, map[string]any{"type": "Progressing", "status": "True"}},
+	}
+	live := LiveOf(obj)
+	want := Observation{Version: 41, Seq: 4, Revision: "abc", Current: true, Pods: 10, Available: 8, Updated: 4, Remaining: 6}
+	if live.Observation != want || live.Stuck || !live.Short() || live.Command.Replicas != 9 {
+		t.Errorf("got %+v, want %+v", live, want)
+	}
+	obj.SetResourceVersion("42")
+	if LiveOf(obj).Progressed(live) {
+		t.Error("another version alone is no progress")
+	}
+	obj.SetGeneration(4)
+	if stale := LiveOf(obj); stale.Observation.Current || !stale.Progressed(live) {
+		t.Errorf("the status is of an earlier generation: %+v", stale)
+	}
+	obj.Object["status"].(map[string]any)["conditions"] = []any{map[string]any{"type": "Progressing", "status": "False"}}
+	if !LiveOf(obj).Stuck {
+		t.Error("the controller has given up")
+	}
+	if LiveOf(&unstructured.Unstructured{Object: map[string]any{"kind": "Job", "apiVersion": "batch/v1"}}).Progressed(nil) {
+		t.Error("other kinds have no progress")
+	}
+}

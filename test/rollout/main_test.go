@@ -1,0 +1,89 @@
+// Package rollout_test tests rolling updates over three real members: the bounds of a template hold for all of them together.
+package rollout_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cellplane/cellplane/internal/controlplane"
+	"github.com/cellplane/cellplane/internal/engine"
+	"github.com/cellplane/cellplane/internal/engine/enginetest"
+	"github.com/cellplane/cellplane/internal/local"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+var (
+	cell       ctrlclient.WithWatch
+	cellConfig *rest.Config
+	members    = map[string]ctrlclient.WithWatch{}
+)
+
+// engineProcess makes the test binary run an engine with the kubeconfig that it names.
+const engineProcess = "CELLPLANE_TEST_ENGINE"
+
+func TestMain(m *testing.M) {
+	if kubeconfig := os.Getenv(engineProcess); kubeconfig != "" {
+		runEngine(kubeconfig)
+		return
+	}
+	testenv.FederationMain(local.Spec{WithoutHub: true, Cells: 1, Members: 3, Nodes: 2}, func(ctx context.Context, federation *local.Federation) (int, error) {
+		var err error
+		if cell, cellConfig, err = enginetest.Connect(federation.Cells[0]); err != nil {
+			return 1, err
+		}
+		if err := enginetest.Prepare(ctx, cell); err != nil {
+			return 1, err
+		}
+		for _, member := range federation.Members {
+			if members[member.Name()], err = enginetest.Join(ctx, member, cell); err != nil {
+				return 1, err
+			}
+		}
+		return m.Run(), nil
+	})
+}
+
+// runEngine runs an engine until it is killed. ENGINE_FEDERATED_ROLLOUTS=false shows that the tests notice.
+func runEngine(kubeconfig string) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err == nil {
+		err = (&engine.Config{Cell: "cell-a", Config: config, FederatedRollouts: os.Getenv("ENGINE_FEDERATED_ROLLOUTS") != "false"}).Run(context.Background())
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+// startEngine runs an engine in a process of its own. The function kills it.
+func startEngine(t *testing.T) (kill func()) {
+	t.Helper()
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*controlplane.Kubeconfig(map[string]*rest.Config{"cell": cellConfig}, "cell"), kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), engineProcess+"="+kubeconfig)
+	if os.Getenv("ENGINE_VERBOSE") != "" {
+		cmd.Stderr = os.Stderr
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill = func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	t.Cleanup(kill)
+	return kill
+}

@@ -1,0 +1,226 @@
+package rollout_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+const minReadySeconds = 1
+
+// workload is a Deployment whose replicas are divided among the members.
+type workload struct {
+	t    *testing.T
+	ns   string
+	pods *watcher
+}
+
+// newWorkload creates a Deployment and waits until it is available.
+func newWorkload(t *testing.T, replicas int32, maxSurge, maxUnavailable intstr.IntOrString) *workload {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}
+	w := &workload{t: t}
+	w.create(ns)
+	w.ns = ns.Name
+	labels := map[string]string{"app": "web"}
+	w.create(&policyv1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "divided"}, Spec: policyv1alpha1.PropagationSpec{
+		ResourceSelectors: []policyv1alpha1.ResourceSelector{{APIVersion: "apps/v1", Kind: "Deployment"}},
+		Placement: policyv1alpha1.Placement{ReplicaScheduling: &policyv1alpha1.ReplicaSchedulingStrategy{
+			ReplicaSchedulingType: policyv1alpha1.ReplicaSchedulingTypeDivided, ReplicaDivisionPreference: policyv1alpha1.ReplicaDivisionPreferenceWeighted,
+		}},
+	}}, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "web"}, Spec: appsv1.DeploymentSpec{
+		Replicas: &replicas, MinReadySeconds: minReadySeconds, Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &maxSurge, MaxUnavailable: &maxUnavailable}},
+		Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec:       corev1.PodSpec{TerminationGracePeriodSeconds: ptr.To(int64(0)), Containers: []corev1.Container{{Name: "c", Image: image(1)}}},
+		},
+	}})
+	w.finished(1, replicas)
+	return w
+}
+
+func image(version int) string { return fmt.Sprintf("registry.example/app:%d", version) }
+
+func (w *workload) create(objects ...ctrlclient.Object) {
+	w.t.Helper()
+	for _, obj := range objects {
+		if err := cell.Create(w.t.Context(), obj); err != nil {
+			w.t.Fatalf("creating %T %s: %v", obj, obj.GetName(), err)
+		}
+	}
+}
+
+func (w *workload) ref() *appsv1.Deployment {
+	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "web"}}
+}
+
+// edit changes the template.
+func (w *workload) edit(change func(*appsv1.Deployment)) {
+	w.t.Helper()
+	testenv.Eventually(w.t, "the template can be changed", func(ctx context.Context) (bool, error) {
+		d := w.ref()
+		if err := cell.Get(ctx, ctrlclient.ObjectKeyFromObject(d), d); err != nil {
+			return false, err
+		}
+		change(d)
+		err := cell.Update(ctx, d)
+		return err == nil, err
+	})
+}
+
+func (w *workload) setImage(version int) {
+	w.t.Helper()
+	w.edit(func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = image(version) })
+}
+
+// finished waits until the template reports that all pods are updated and available, as kubectl rollout status does. Then it checks that they are.
+func (w *workload) finished(version int, replicas int32) {
+	w.t.Helper()
+	testenv.Eventually(w.t, fmt.Sprintf("the rollout of version %d is reported as finished", version), func(ctx context.Context) (bool, error) {
+		d := w.ref()
+		if err := cell.Get(ctx, ctrlclient.ObjectKeyFromObject(d), d); err != nil {
+			return false, err
+		}
+		s := &d.Status
+		done := s.ObservedGeneration == d.Generation && s.UpdatedReplicas == replicas && s.Replicas == replicas && s.AvailableReplicas == replicas
+		return done, fmt.Errorf("generation %d: %+v\n%s", d.Generation, s, w.describe())
+	})
+	updated := 0
+	for name := range members {
+		updated += w.inMember(name)[image(version)]
+	}
+	if updated != int(replicas) {
+		w.t.Errorf("%d pods have version %d, want %d:\n%s", updated, version, replicas, w.describe())
+	}
+}
+
+// inMember returns the pods of a member by image.
+func (w *workload) inMember(name string) map[string]int {
+	w.t.Helper()
+	var list corev1.PodList
+	if err := members[name].List(w.t.Context(), &list, ctrlclient.InNamespace(w.ns)); err != nil {
+		w.t.Fatal(err)
+	}
+	pods := map[string]*corev1.Pod{}
+	for i := range list.Items {
+		pods[list.Items[i].Name] = &list.Items[i]
+	}
+	return imagesOf(pods)
+}
+
+// begun waits until some pods, but not all, have a version.
+func (w *workload) begun(version int) {
+	w.t.Helper()
+	testenv.Eventually(w.t, fmt.Sprintf("a pod of version %d exists", version), func(context.Context) (bool, error) {
+		for name := range members {
+			if w.inMember(name)[image(version)] > 0 {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+}
+
+// describe says what the ledger and the members have.
+func (w *workload) describe() string {
+	text := ""
+	binding := w.binding()
+	text += "ledger: " + binding.Annotations[names.RolloutAnnotation] + "\n"
+	for name, member := range members {
+		d := w.ref()
+		if err := member.Get(context.Background(), ctrlclient.ObjectKeyFromObject(d), d); err != nil {
+			text += fmt.Sprintf("%s: %v\n", name, err)
+			continue
+		}
+		text += fmt.Sprintf("%s: command %s, %d replicas, strategy %v, paused %t, image %s, generation %d, status %+v\n", name, d.Annotations[names.RolloutCommandAnnotation],
+			*d.Spec.Replicas, d.Spec.Strategy.RollingUpdate, d.Spec.Paused, d.Spec.Template.Spec.Containers[0].Image, d.Generation, d.Status)
+	}
+	return text
+}
+
+func (w *workload) binding() *workv1alpha2.ResourceBinding {
+	binding := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "web-deployment"}}
+	_ = cell.Get(context.Background(), ctrlclient.ObjectKeyFromObject(binding), binding)
+	return binding
+}
+
+// The bounds of the template hold for all members together: in an update, in an update during an update while the engine is killed, while replicas change, and
+// while a cluster is left. Every rollout finishes.
+func TestFederatedRollout(t *testing.T) {
+	kill := startEngine(t)
+	w := newWorkload(t, 9, intstr.FromInt32(1), intstr.FromInt32(1))
+	if ledger := w.binding().Annotations[names.RolloutAnnotation]; ledger != "" {
+		t.Errorf("a new Deployment has a ledger already: %s", ledger)
+	}
+	w.pods = watchPods(t, w.ns, minReadySeconds*time.Second, 8, 10)
+
+	w.setImage(2)
+	w.finished(2, 9)
+	w.pods.held("an update")
+
+	// The engine dies in the middle, and the template changes again before the next engine has told all members.
+	w.setImage(3)
+	w.begun(3)
+	kill()
+	w.setImage(4)
+	kill = startEngine(t)
+	w.begun(4)
+	kill()
+	startEngine(t)
+	w.finished(4, 9)
+	w.pods.held("an update during an update")
+
+	// Scaled out in the middle. Until all new pods are there, the old number may be what holds.
+	w.setImage(5)
+	w.begun(5)
+	w.pods.allow(8, 13)
+	w.edit(func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To(int32(12)) })
+	w.finished(5, 12)
+	w.pods.held("scaling out during an update")
+
+	// A cluster is left in the middle.
+	w.pods.allow(11, 13)
+	w.setImage(6)
+	w.begun(6)
+	w.leave("member3")
+	w.finished(6, 12)
+	w.pods.held("leaving a cluster during an update")
+	testenv.Eventually(t, "member3 has neither Work nor copy", func(ctx context.Context) (bool, error) {
+		work := &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: names.ExecutionNamespace("member3"), Name: names.WorkName("Deployment", w.ns, "web")}}
+		if err := cell.Get(ctx, ctrlclient.ObjectKeyFromObject(work), work); !apierrors.IsNotFound(err) {
+			return false, err
+		}
+		err := members["member3"].Get(ctx, ctrlclient.ObjectKeyFromObject(w.ref()), w.ref())
+		return apierrors.IsNotFound(err), err
+	})
+}
+
+// leave removes a member from the placement.
+func (w *workload) leave(name string) {
+	w.t.Helper()
+	policy := &policyv1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "divided"}}
+	testenv.Eventually(w.t, "the policy can be changed", func(ctx context.Context) (bool, error) {
+		if err := cell.Get(ctx, ctrlclient.ObjectKeyFromObject(policy), policy); err != nil {
+			return false, err
+		}
+		policy.Spec.Placement.ClusterAffinity = &policyv1alpha1.ClusterAffinity{ExcludeClusters: []string{name}}
+		err := cell.Update(ctx, policy)
+		return err == nil, err
+	})
+}
