@@ -39,8 +39,10 @@ func watchPods(t *testing.T, ns string, minReady time.Duration, least, most int)
 		cancel()
 		wait.Wait()
 	})
-	for _, name := range slices.Sorted(maps.Keys(members)) {
+	for name := range members {
 		w.pods[name] = w.list(name)
+	}
+	for name := range members {
 		stream, err := members[name].Watch(ctx, &corev1.PodList{}, ctrlclient.InNamespace(ns))
 		if err != nil {
 			t.Fatal(err)
