@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,7 +14,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/cellplane/cellplane/api/names"
-	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/cell"
@@ -23,8 +21,8 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/queue"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/merge"
+	"github.com/cellplane/cellplane/internal/render"
 	"github.com/cellplane/cellplane/internal/rights"
-	"github.com/cellplane/cellplane/internal/schedule"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -45,14 +43,14 @@ func (b *Controller) render(ctx context.Context, binding *workv1alpha2.ResourceB
 	if err != nil {
 		return nil, []error{err}
 	}
-	completions, err := divideCompletions(pruned, &binding.Spec)
+	renderer, err := render.New(b.interpreter, pruned, &binding.Spec)
 	if err != nil {
 		return nil, []error{err}
 	}
 	var copies []rendered
 	var failures []error
 	for i := range targets {
-		manifest, trace, err := b.renderOne(ctx, binding, t, pruned, targets[i], completions)
+		manifest, trace, err := b.renderOne(ctx, binding, t, renderer, targets[i])
 		if err != nil {
 			failures = append(failures, fmt.Errorf("preparing %s for cluster %s: %w", t.Key(), targets[i].Name, err))
 		}
@@ -65,41 +63,27 @@ func (b *Controller) render(ctx context.Context, binding *workv1alpha2.ResourceB
 
 // renderOne returns the manifest for one cluster, nil if the cluster does not exist. A manifest with an error is to be written, too: it has no overrides of
 // tenants, see [override.Set.Apply].
-func (b *Controller) renderOne(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template, pruned *unstructured.Unstructured, target workv1alpha2.TargetCluster, completions map[string]int32) (*unstructured.Unstructured, map[string]string, error) {
+func (b *Controller) renderOne(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template, renderer *render.Renderer, target workv1alpha2.TargetCluster) (*unstructured.Unstructured, map[string]string, error) {
 	cluster := b.cell.Clusters.Get(cell.Key{Name: target.Name})
 	if cluster == nil {
 		b.recorder.Failed(events.OfBinding(binding), "cluster:"+target.Name, names.EventClusterNotFound,
 			fmt.Sprintf("cluster %s does not exist; join it, or place the template elsewhere", target.Name))
 		return nil, nil, nil
 	}
-	manifest := pruned
-	var err error
-	if isWorkload(&binding.Spec) {
-		if manifest, err = b.interpreter.ReviseReplica(ctx, manifest, target.Replicas); err != nil {
-			return nil, nil, err
-		}
-	}
-	if share, divided := completions[target.Name]; divided {
-		manifest = manifest.DeepCopy()
-		if err := unstructured.SetNestedField(manifest.Object, int64(share), "spec", "completions"); err != nil {
-			return nil, nil, err
-		}
-	}
-	manifest = carryState(&binding.Spec, target.Name, manifest)
-	if err := rights.Check("its interpreter", manifest, pruned); err != nil {
-		return nil, nil, err
-	}
-	manifest, trace, overrideErr := b.set.Load().Apply(manifest, cluster)
+	manifest, trace, renderErr := renderer.Manifest(ctx, b.set.Load(), cluster, target.Replicas)
+	var overrideErr *render.OverrideError
 	switch {
-	case overrideErr != nil && manifest == nil:
-		b.recorder.Failed(events.OfTemplate(t), overrideAspect(target.Name), names.EventApplyOverridePolicyFailed, overrideErr.Error())
-		return nil, nil, overrideErr
+	case errors.As(renderErr, &overrideErr) && manifest == nil:
+		b.recorder.Failed(events.OfTemplate(t), overrideAspect(target.Name), names.EventApplyOverridePolicyFailed, renderErr.Error())
+		return nil, nil, renderErr
 	case overrideErr != nil:
-		b.recorder.Failed(events.OfTemplate(t), rightsAspect(target.Name), names.EventApplyOverridePolicyFailed, overrideErr.Error())
-	case len(rights.Of(pruned)) > 0:
+		b.recorder.Failed(events.OfTemplate(t), rightsAspect(target.Name), names.EventApplyOverridePolicyFailed, renderErr.Error())
+	case renderErr != nil:
+		return nil, nil, renderErr
+	case len(rights.Of(manifest)) > 0:
 		b.recorder.Succeeded(events.OfTemplate(t), rightsAspect(target.Name), names.EventApplyOverridePolicySucceed, "override policies applied for cluster "+target.Name, false)
 	}
-	return manifest, trace.Annotations(), overrideErr
+	return manifest, trace.Annotations(), renderErr
 }
 
 // workOf returns the Work for what a cluster should get.
@@ -131,26 +115,6 @@ func setManifest(work *workv1alpha1.Work, binding *workv1alpha2.ResourceBinding,
 		PreserveResourcesOnDeletion: binding.Spec.PreserveResourcesOnDeletion,
 	}
 	return nil
-}
-
-// carryState labels the new copy of a workload with the preserved state of the old one. That is possible only if there
-// is one copy at a time: the old one is deleted first, and there is a single new one.
-func carryState(spec *workv1alpha2.ResourceBindingSpec, cluster string, manifest *unstructured.Unstructured) *unstructured.Unstructured {
-	if len(spec.GracefulEvictionTasks) == 0 || len(spec.Clusters) != 1 {
-		return manifest
-	}
-	last := &spec.GracefulEvictionTasks[len(spec.GracefulEvictionTasks)-1]
-	if last.PurgeMode != policyv1alpha1.PurgeModeDirectly || len(last.PreservedLabelState) == 0 || slices.Contains(last.ClustersBeforeFailover, cluster) {
-		return manifest
-	}
-	manifest = manifest.DeepCopy()
-	labels := manifest.GetLabels()
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	maps.Copy(labels, last.PreservedLabelState)
-	manifest.SetLabels(labels)
-	return manifest
 }
 
 func newWork(binding *workv1alpha2.ResourceBinding, t *cell.Template, cluster string) *workv1alpha1.Work {
@@ -191,12 +155,6 @@ func digestOf(work *workv1alpha1.Work) uint64 {
 	return cell.WorkDigest(work.Labels, work.Annotations, ptr.Deref(work.Spec.SuspendDispatching, false), work.Spec.PreserveResourcesOnDeletion, objects)
 }
 
-// isWorkload reports whether a template has replicas that are divided among clusters. A template with several
-// components is propagated as a whole.
-func isWorkload(spec *workv1alpha2.ResourceBindingSpec) bool {
-	return len(spec.Components) == 0 && (spec.Replicas > 0 || spec.ReplicaRequirements != nil)
-}
-
 // suspended reports whether dispatching to a cluster is suspended; nil means no.
 func suspended(suspension *workv1alpha2.Suspension, cluster string) *bool {
 	if suspension == nil {
@@ -213,26 +171,6 @@ func suspended(suspension *workv1alpha2.Suspension, cluster string) *bool {
 		}
 	}
 	return nil
-}
-
-// divideCompletions divides the completions of a Job like its parallelism, by largest remainder. It returns nil for
-// anything but a Job with divided replicas.
-func divideCompletions(obj *unstructured.Unstructured, spec *workv1alpha2.ResourceBindingSpec) (map[string]int32, error) {
-	if obj.GetKind() != "Job" || obj.GetAPIVersion() != "batch/v1" || spec.Placement == nil || !schedule.Divided(spec.Placement) {
-		return nil, nil
-	}
-	completions, found, err := unstructured.NestedInt64(obj.Object, "spec", "completions")
-	if err != nil {
-		return nil, err
-	}
-	if !found || completions < 0 || completions > 1<<31-1 {
-		return nil, nil
-	}
-	weights := map[string]int64{}
-	for i := range spec.Clusters {
-		weights[spec.Clusters[i].Name] = int64(spec.Clusters[i].Replicas)
-	}
-	return schedule.Apportion(int32(completions), weights, string(spec.Resource.UID)), nil
 }
 
 // isTransient reports whether an error resolves by itself in a moment, so that users need not see it.

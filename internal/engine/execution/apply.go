@@ -16,7 +16,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/merge"
-	"github.com/cellplane/cellplane/internal/rights"
+	"github.com/cellplane/cellplane/internal/render"
 	"github.com/cellplane/cellplane/internal/rollout"
 )
 
@@ -257,18 +257,11 @@ func (q *memberQueue) update(ctx context.Context, client dynamic.ResourceInterfa
 
 // merge returns the live object with the manifest merged into it, and whether that changes it.
 func (q *memberQueue) merge(ctx context.Context, live, desired *unstructured.Unstructured) (*unstructured.Unstructured, bool, error) {
-	retained, err := q.e.interpreter.Retain(ctx, desired, live)
-	if err != nil {
-		return nil, false, err
-	}
-	if err := rights.Check("retention in its interpreter", retained, desired, live); err != nil {
-		return nil, false, err
-	}
 	merger, err := q.e.schemas.merger(ctx, desired.GroupVersionKind())
 	if err != nil {
 		return nil, false, err
 	}
-	return merger.Update(live, retained)
+	return render.Merge(ctx, q.e.interpreter, merger, live, desired)
 }
 
 // mayUpdate reports whether an object is ours, or may be taken over.
