@@ -165,3 +165,44 @@ func (i *image) String() string {
 	}
 	return b.String()
 }
+
+// ImageOverriders returns overriders, without predicate, that turn one image name into another. It returns false if
+// none do.
+func ImageOverriders(from, to string) ([]policyv1alpha1.ImageOverrider, bool) {
+	before, err := parseImage(from)
+	if err != nil {
+		return nil, false
+	}
+	after, err := parseImage(to)
+	if err != nil {
+		return nil, false
+	}
+	var overriders []policyv1alpha1.ImageOverrider
+	set := func(component policyv1alpha1.ImageComponent, value string) {
+		overrider := policyv1alpha1.ImageOverrider{Component: component, Operator: policyv1alpha1.OverriderOpReplace, Value: value}
+		if value == "" {
+			overrider.Operator = policyv1alpha1.OverriderOpRemove
+		}
+		overriders = append(overriders, overrider)
+	}
+	if before.registry != after.registry {
+		set(policyv1alpha1.ImageComponentRegistry, after.registry)
+	}
+	if before.repository != after.repository {
+		set(policyv1alpha1.ImageComponentRepository, after.repository)
+	}
+	if before.tag != after.tag || before.digest != after.digest {
+		set(policyv1alpha1.ImageComponentTag, *after.version())
+	}
+	result := from
+	for i := range overriders {
+		rewrite, err := compileRewrite(&overriders[i])
+		if err != nil {
+			return nil, false
+		}
+		if result, err = rewrite(result); err != nil {
+			return nil, false
+		}
+	}
+	return overriders, result == to
+}

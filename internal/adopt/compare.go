@@ -1,0 +1,139 @@
+package adopt
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// Change is a field in which two states of an object differ. A field that one of them lacks is nil there.
+type Change struct {
+	Field         string
+	Before, After any
+}
+
+// Compare returns the fields in which two states of an object in a member differ. It leaves out what every write
+// changes: the bookkeeping of the API server, the status and the marks of the federation.
+func Compare(before, after *unstructured.Unstructured) []Change {
+	var changes []Change
+	for _, d := range diff(comparable(before), comparable(after)) {
+		changes = append(changes, Change{Field: d.field, Before: d.from, After: d.to})
+	}
+	return changes
+}
+
+// bookkeeping is the metadata that an API server changes with a write.
+var bookkeeping = []string{"managedFields", "resourceVersion", "generation", "selfLink"}
+
+func comparable(obj *unstructured.Unstructured) map[string]any {
+	root, _ := withoutNulls(obj.Object).(map[string]any)
+	delete(root, "status")
+	metadata, _ := root["metadata"].(map[string]any)
+	for _, name := range bookkeeping {
+		delete(metadata, name)
+	}
+	for _, name := range []string{"labels", "annotations"} {
+		entries, _ := metadata[name].(map[string]any)
+		maps.DeleteFunc(entries, func(key string, _ any) bool { return isMark(key) })
+		if len(entries) == 0 {
+			delete(metadata, name)
+		}
+	}
+	return root
+}
+
+// difference is a field in which two values differ. Lists whose items do not correspond differ as a whole.
+type difference struct {
+	path     []string // for a JSON pointer
+	field    string   // for people
+	from, to any      // nil if absent
+}
+
+// diff returns the differences between two objects, sorted by path.
+func diff(from, to map[string]any) []difference {
+	var found []difference
+	diffFields(&found, nil, "", from, to)
+	return found
+}
+
+func diffFields(found *[]difference, path []string, field string, from, to map[string]any) {
+	keys := slices.Collect(maps.Keys(from))
+	for key := range to {
+		if _, both := from[key]; !both {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		diffValues(found, append(path, key), fieldName(field, key), from[key], to[key])
+	}
+}
+
+func diffValues(found *[]difference, path []string, field string, from, to any) {
+	switch a := from.(type) {
+	case map[string]any:
+		if b, ok := to.(map[string]any); ok {
+			diffFields(found, path, field, a, b)
+			return
+		}
+	case []any:
+		if b, ok := to.([]any); ok && correspond(a, b) {
+			for i := range a {
+				diffValues(found, append(path, strconv.Itoa(i)), itemName(field, i, a[i]), a[i], b[i])
+			}
+			return
+		}
+	}
+	if !reflect.DeepEqual(from, to) && !sameNumber(from, to) {
+		*found = append(*found, difference{path: slices.Clone(path), field: field, from: from, to: to})
+	}
+}
+
+// sameNumber reports whether two values are the same number: decoders differ in the type of 1.0.
+func sameNumber(a, b any) bool {
+	x, isInt := a.(int64)
+	y, isFloat := b.(float64)
+	if !isInt && !isFloat {
+		y, isFloat = a.(float64)
+		x, isInt = b.(int64)
+	}
+	return isInt && isFloat && float64(x) == y
+}
+
+// correspond reports whether the items of two lists can be compared one by one.
+func correspond(a, b []any) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		x, isObject := a[i].(map[string]any)
+		y, areObjects := b[i].(map[string]any)
+		if !isObject || !areObjects || !reflect.DeepEqual(x["name"], y["name"]) {
+			return false
+		}
+	}
+	return true
+}
+
+func fieldName(parent, key string) string {
+	switch {
+	case parent == "":
+		return key
+	case strings.ContainsAny(key, "./"):
+		return parent + "[" + key + "]"
+	default:
+		return parent + "." + key
+	}
+}
+
+func itemName(list string, i int, item any) string {
+	object, _ := item.(map[string]any)
+	if name, ok := object["name"].(string); ok && name != "" {
+		return list + "[" + name + "]"
+	}
+	return list + "[" + strconv.Itoa(i) + "]"
+}

@@ -1,0 +1,241 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/rest"
+
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/adopt"
+	"github.com/cellplane/cellplane/internal/local"
+)
+
+func newAdopt() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "adopt",
+		GroupID: groupClusters,
+		Short:   "Bring what already runs in clusters under the federation",
+		Long: `Bring workloads that already run in member clusters under the federation in
+place: no object is created anew, no pod is restarted, and every replica stays
+where it is.
+
+Objects of the same kind and name in several clusters become one template. What
+differs between the clusters becomes an override, and the policy keeps the
+replicas of each cluster.`,
+		Args: cobra.NoArgs,
+	}
+	cmd.AddCommand(newAdoptPlan(), newAdoptDiff(), newAdoptApply())
+	return cmd
+}
+
+// adoptFlags are the flags of all three commands.
+type adoptFlags struct {
+	kubeconfig, context, dir, namespace, selector string
+	clusters, resources                           []string
+}
+
+func (f *adoptFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the federation (default: $KUBECONFIG, or that of the local federation)")
+	flags.StringVar(&f.context, "context", "", "context in the kubeconfig")
+	flags.StringVarP(&f.namespace, "namespace", "n", "default", "namespace of the workloads")
+	flags.StringSliceVar(&f.clusters, "clusters", nil, "clusters to look at (default: all)")
+	flags.StringVarP(&f.selector, "selector", "l", "", "labels of the workloads, and of nothing else: what belongs to them is found")
+	flags.StringSliceVar(&f.resources, "resource", nil, "further kinds of workloads, such as rollouts.argoproj.io")
+	addDirFlag(cmd, &f.dir)
+}
+
+// config returns the client configuration of the gateway.
+func (f *adoptFlags) config() (*rest.Config, error) {
+	if names.IsReservedNamespace(f.namespace) || f.namespace == "kube-system" {
+		return nil, fmt.Errorf("namespace %s belongs to the clusters themselves; nothing in it can be adopted", f.namespace)
+	}
+	if _, err := labels.Parse(f.selector); err != nil {
+		return nil, fmt.Errorf("--selector: %w", err)
+	}
+	file := f.kubeconfig
+	if file == "" && os.Getenv("KUBECONFIG") == "" {
+		dir, err := federationDir(f.dir)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := os.Stat(local.KubeconfigFile(dir)); err == nil {
+			file = local.KubeconfigFile(dir)
+		}
+	}
+	config, err := loadKubeconfig(file, f.context)
+	if err != nil {
+		return nil, fmt.Errorf("finding the federation: %w; set its kubeconfig with --kubeconfig, or start one with `cellplane up`", err)
+	}
+	config.QPS = -1 // the servers limit the rate
+	return config, nil
+}
+
+func newAdoptPlan() *cobra.Command {
+	var flags adoptFlags
+	output := "table"
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Show what can be adopted, and how",
+		Long: `Show what can be adopted in a namespace, and what stands in the way. Nothing is
+written.
+
+With -o yaml it prints the manifests of what can be adopted: the namespace, and
+for each group its OverridePolicy, its PropagationPolicy and its template. The
+policies suspend dispatching: see docs/adoption.md for how to lift it. Secrets
+are printed with their values.`,
+		Example: `  cellplane adopt plan -n shop
+  cellplane adopt plan -n shop --clusters member1,member2 -l app=web -o yaml`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return planAdoption(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), &flags, output)
+		},
+	}
+	flags.add(cmd)
+	cmd.Flags().StringVarP(&output, "output", "o", output, "output format: table or yaml")
+	return cmd
+}
+
+func planAdoption(ctx context.Context, out, warnings io.Writer, flags *adoptFlags, output string) error {
+	var printer adoptionPrinter
+	switch output {
+	case "table":
+		printer = newAdoptionTable(out)
+	case "yaml":
+		printer = &adoptionYAML{out: out, warnings: warnings}
+	default:
+		return fmt.Errorf("--output must be table or yaml, not %q", output)
+	}
+	a, err := openAdoption(ctx, flags)
+	if err != nil {
+		return err
+	}
+	if err := printer.begin(a); err != nil {
+		return err
+	}
+	if err := a.each(ctx, func(_ adopt.Group, item *adopt.Item) error { return printer.item(item) }); err != nil {
+		return err
+	}
+	return printer.end()
+}
+
+func newAdoptDiff() *cobra.Command {
+	var flags adoptFlags
+	cmd := &cobra.Command{
+		Use:   "diff",
+		Short: "Show what the adoption would change in clusters, field by field",
+		Long: `Show what the adoption would change in clusters, field by field. For each object
+the result of the federation is written to its cluster as a dry run, and compared
+with what is there. Labels and annotations of the federation itself are left out.
+If a template exists in the federation already, the result of its engine is used.
+
+The exit code is 2 if anything would change, or cannot be adopted.`,
+		Example: `  cellplane adopt diff -n shop`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return diffAdoption(cmd.Context(), cmd.OutOrStdout(), &flags)
+		},
+	}
+	flags.add(cmd)
+	return cmd
+}
+
+func diffAdoption(ctx context.Context, out io.Writer, flags *adoptFlags) error {
+	a, err := openAdoption(ctx, flags)
+	if err != nil {
+		return err
+	}
+	clean := true
+	err = a.each(ctx, func(group adopt.Group, item *adopt.Item) error {
+		lines, same := a.describeRehearsal(ctx, group, item)
+		clean = clean && same
+		for _, line := range append([]string{item.Key.String()}, lines...) {
+			if _, err := fmt.Fprintln(out, line); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case !clean:
+		return exitError{code: 2}
+	default:
+		return nil
+	}
+}
+
+func newAdoptApply() *cobra.Command {
+	var flags adoptFlags
+	timeout := 2 * time.Minute
+	cmd := &cobra.Command{
+		Use:   "apply",
+		Short: "Adopt what would not change",
+		Long: `Adopt each group for which the rehearsal of "adopt diff" changes nothing in any
+cluster, one after another:
+
+1. create its override, its policy with suspended dispatching, and its template;
+2. wait until the engine has rendered it for every cluster, and rehearse that;
+3. lift the suspension, and wait until the objects are marked.
+
+A group that would change is refused. The command can be interrupted and
+repeated. The exit code is 2 if a group was not adopted.`,
+		Example: `  cellplane adopt apply -n shop -l app=web`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return applyAdoption(cmd.Context(), cmd.OutOrStdout(), &flags, timeout)
+		},
+	}
+	flags.add(cmd)
+	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "how long to wait for the engine, for each group")
+	return cmd
+}
+
+func applyAdoption(ctx context.Context, out io.Writer, flags *adoptFlags, timeout time.Duration) error {
+	a, err := openAdoption(ctx, flags)
+	if err != nil {
+		return err
+	}
+	complete := true
+	err = a.each(ctx, func(group adopt.Group, item *adopt.Item) error {
+		outcome := "managed already"
+		if !item.Managed {
+			outcome = "adopted"
+			if err := a.adopt(ctx, group, item, timeout); err != nil {
+				if errors.Is(err, context.Canceled) {
+					return err
+				}
+				outcome, complete = "not adopted: "+err.Error(), false
+			}
+		}
+		_, err := fmt.Fprintf(out, "%s: %s\n", item.Key, outcome)
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case !complete:
+		return exitError{code: 2}
+	default:
+		return nil
+	}
+}
+
+// unknownCluster returns the first name that is not in a list.
+func unknownCluster(given, known []string) (string, bool) {
+	for _, name := range given {
+		if !slices.Contains(known, name) {
+			return name, true
+		}
+	}
+	return "", false
+}

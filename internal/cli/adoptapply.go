@@ -1,0 +1,207 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	"github.com/cellplane/cellplane/internal/adopt"
+)
+
+// adopt adopts one group. The engine writes to no cluster before its own result was rehearsed in all of them.
+func (a *adoption) adopt(ctx context.Context, group adopt.Group, item *adopt.Item, timeout time.Duration) error {
+	// 1. Rehearse before anything is created.
+	if len(item.Obstacles) > 0 {
+		return errors.New(item.Obstacles[0])
+	}
+	if err := a.mustNotChange(ctx, group, item); err != nil {
+		return err
+	}
+
+	// 2. Create the override before the policy that depends on it, and the suspended policy before the template.
+	policy, err := a.createPolicies(ctx, group, item)
+	if err != nil {
+		return err
+	}
+	if group.Template, err = a.createTemplate(ctx, item); err != nil {
+		return err
+	}
+
+	// 3. Rehearse what the engine has rendered. Its copies of the policies may be late, so that only the end counts.
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if err := a.untilRendered(ctx, group, item); err != nil {
+		return fmt.Errorf("%w; dispatching is still suspended by PropagationPolicy %s", err, policy.Name)
+	}
+
+	// 4. Let the engine write.
+	if policy.Spec.Suspension != nil {
+		before := policy.DeepCopy()
+		policy.Spec.Suspension = nil
+		if err := a.client.Patch(ctx, policy, client.MergeFrom(before)); err != nil {
+			return fmt.Errorf("lifting the suspension of PropagationPolicy %s: %w", policy.Name, err)
+		}
+	}
+	return a.untilMarked(ctx, group, item)
+}
+
+// mustNotChange rehearses a group and returns an error that names the first field that would change.
+func (a *adoption) mustNotChange(ctx context.Context, group adopt.Group, item *adopt.Item) error {
+	rehearsals, err := a.rehearse(ctx, group, item)
+	if err != nil {
+		return err
+	}
+	for _, r := range rehearsals {
+		if r.err != nil {
+			return fmt.Errorf("it cannot be rehearsed in cluster %s: %w", r.cluster, r.err)
+		}
+		if len(r.changes) > 0 {
+			return fmt.Errorf("cluster %s would change: %s", r.cluster, describeFieldChange(item.Key, r.changes[0]))
+		}
+	}
+	return nil
+}
+
+// createPolicies creates the policies of a group, or finds those of an earlier attempt.
+func (a *adoption) createPolicies(ctx context.Context, group adopt.Group, item *adopt.Item) (*policyv1alpha1.PropagationPolicy, error) {
+	if !a.namespaceExists {
+		if err := a.client.Create(ctx, newNamespace(a.flags.namespace)); err != nil && !apierrors.IsAlreadyExists(err) {
+			return nil, fmt.Errorf("creating namespace %s in the federation: %w", a.flags.namespace, err)
+		}
+		a.namespaceExists = true
+	}
+	if item.Override != nil {
+		override := item.Override.DeepCopy()
+		found, err := a.createOrGet(ctx, override)
+		if err != nil {
+			return nil, err
+		}
+		if found && !apiequality.Semantic.DeepEqual(override.Spec, item.Override.Spec) {
+			return nil, fmt.Errorf("OverridePolicy %s exists and is another; delete it, or the clusters have changed since it was made", override.Name)
+		}
+	}
+	policy := item.Policy.DeepCopy()
+	found, err := a.createOrGet(ctx, policy)
+	switch {
+	case err != nil:
+		return nil, err
+	case !found:
+		return policy, nil
+	case !samePropagation(&policy.Spec, &item.Policy.Spec):
+		return nil, fmt.Errorf("PropagationPolicy %s exists and is another; delete it, or the clusters have changed since it was made", policy.Name)
+	case group.Template == nil && (policy.Spec.Suspension == nil || !ptr.Deref(policy.Spec.Suspension.Dispatching, false)):
+		return nil, fmt.Errorf("PropagationPolicy %s exists and does not suspend dispatching, so that nothing could be checked; delete it first", policy.Name)
+	}
+	return policy, nil
+}
+
+// createOrGet creates an object, or reads the one of its name.
+func (a *adoption) createOrGet(ctx context.Context, obj client.Object) (found bool, err error) {
+	name := fmt.Sprintf("%s %s", obj.GetObjectKind().GroupVersionKind().Kind, obj.GetName())
+	err = a.client.Create(ctx, obj)
+	if !apierrors.IsAlreadyExists(err) {
+		if err != nil {
+			return false, fmt.Errorf("creating %s: %w", name, err)
+		}
+		return false, nil
+	}
+	if err := a.client.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
+		return false, fmt.Errorf("reading %s: %w", name, err)
+	}
+	return true, nil
+}
+
+// samePropagation compares the fields of two policies that plans set, but not the suspension.
+func samePropagation(a, b *policyv1alpha1.PropagationSpec) bool {
+	return apiequality.Semantic.DeepEqual(a.ResourceSelectors, b.ResourceSelectors) && apiequality.Semantic.DeepEqual(a.Placement, b.Placement) &&
+		apiequality.Semantic.DeepEqual(a.DependentOverrides, b.DependentOverrides) && a.ConflictResolution == b.ConflictResolution
+}
+
+func (a *adoption) createTemplate(ctx context.Context, item *adopt.Item) (*unstructured.Unstructured, error) {
+	resource, err := a.resource(item.Key.GroupVersionKind)
+	if err != nil {
+		return nil, err
+	}
+	templates := a.templates.Resource(resource).Namespace(item.Key.Namespace)
+	created, err := templates.Create(ctx, item.Template, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		created, err = templates.Get(ctx, item.Key.Name, metav1.GetOptions{})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("creating the template: %w", err)
+	}
+	return created, nil
+}
+
+// poll is how often the state of the federation is read while waiting for it.
+const adoptionPoll = 200 * time.Millisecond
+
+// untilRendered waits until the engine has rendered the template for every cluster such that nothing changes.
+func (a *adoption) untilRendered(ctx context.Context, group adopt.Group, item *adopt.Item) error {
+	last := errors.New("the engine has not rendered it")
+	err := wait.PollUntilContextCancel(ctx, adoptionPoll, true, func(ctx context.Context) (bool, error) {
+		for _, target := range item.Targets {
+			if item.IsLeftOut(target.Cluster) {
+				continue
+			}
+			manifest, err := a.rendered(ctx, item, target.Cluster)
+			if err != nil {
+				return false, err
+			}
+			if manifest == nil {
+				last = fmt.Errorf("the engine has not rendered it for cluster %s", target.Cluster)
+				return false, nil
+			}
+		}
+		last = a.mustNotChange(ctx, group, item)
+		return last == nil, nil
+	})
+	if wait.Interrupted(err) {
+		return last
+	}
+	return err
+}
+
+// untilMarked waits until the engine has taken over the object in every cluster.
+func (a *adoption) untilMarked(ctx context.Context, group adopt.Group, item *adopt.Item) error {
+	resource, err := a.resource(item.Key.GroupVersionKind)
+	if err != nil {
+		return err
+	}
+	missing := ""
+	err = wait.PollUntilContextCancel(ctx, adoptionPoll, true, func(ctx context.Context) (bool, error) {
+		id, err := a.bindingID(ctx, item.Key)
+		if err != nil {
+			return false, err
+		}
+		for _, object := range group.Objects {
+			if item.IsLeftOut(object.Cluster) {
+				continue
+			}
+			missing = object.Cluster
+			live, err := a.members[object.Cluster].Resource(resource).Namespace(item.Key.Namespace).Get(ctx, item.Key.Name, metav1.GetOptions{})
+			if err != nil {
+				return false, fmt.Errorf("reading it in cluster %s: %w", object.Cluster, err)
+			}
+			if id == "" || live.GetLabels()[names.ResourceBindingPermanentIDLabel] != id {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	if wait.Interrupted(err) {
+		return fmt.Errorf("the engine has not taken it over in cluster %s yet; it goes on", missing)
+	}
+	return err
+}

@@ -1,0 +1,346 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cellplane/cellplane/api"
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	configv1alpha1 "github.com/cellplane/cellplane/api/config/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/adopt"
+	"github.com/cellplane/cellplane/internal/engine/policies"
+	"github.com/cellplane/cellplane/internal/interpreter"
+)
+
+// adoption is a federation and the members that objects are adopted from.
+type adoption struct {
+	flags        *adoptFlags
+	client       client.Client     // the federation
+	templates    dynamic.Interface // the federation
+	members      map[string]dynamic.Interface
+	interpreters *interpreter.Interpreter
+	planner      *adopt.Planner
+	further      []schema.GroupVersionResource
+	mergers      mergers
+
+	namespaceExists bool
+	autoscaled      map[adopt.Named]bool
+}
+
+// openAdoption reads what the plans depend on.
+func openAdoption(ctx context.Context, flags *adoptFlags) (*adoption, error) {
+	config, err := flags.config()
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), api.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	a := &adoption{flags: flags, members: map[string]dynamic.Interface{}, interpreters: interpreter.New(interpreter.Options{}), autoscaled: map[adopt.Named]bool{}}
+	if a.client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
+		return nil, fmt.Errorf("connecting to the federation: %w", err)
+	}
+	if a.templates, err = dynamic.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("connecting to the federation: %w", err)
+	}
+	a.mergers.client = a.client
+	if a.further, err = resourcesOf(config, flags.resources); err != nil {
+		return nil, err
+	}
+	if a.planner, err = a.newPlanner(ctx); err != nil {
+		return nil, fmt.Errorf("reading the federation: %w", err)
+	}
+	if err := a.connect(config); err != nil {
+		return nil, err
+	}
+	namespace := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
+	err = a.client.Get(ctx, client.ObjectKey{Name: flags.namespace}, namespace)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading namespace %s: %w", flags.namespace, err)
+	}
+	a.namespaceExists = err == nil
+	return a, nil
+}
+
+// resourcesOf finds kinds by their resource or short names.
+func resourcesOf(config *rest.Config, given []string) ([]schema.GroupVersionResource, error) {
+	if len(given) == 0 {
+		return nil, nil
+	}
+	finder, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	cached := memory.NewMemCacheClient(finder)
+	mapper := restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(cached), cached, nil)
+	var found []schema.GroupVersionResource
+	for _, name := range given {
+		resource, err := mapper.ResourceFor(schema.ParseGroupResource(name).WithVersion(""))
+		if meta.IsNoMatchError(err) {
+			return nil, fmt.Errorf("--resource: the federation does not have the kind %q; create its CustomResourceDefinition there first", name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--resource: finding the kind %q: %w", name, err)
+		}
+		found = append(found, resource)
+	}
+	return found, nil
+}
+
+// newPlanner reads the clusters, the policies and the interpreters of the federation.
+func (a *adoption) newPlanner(ctx context.Context) (*adopt.Planner, error) {
+	p := adopt.Planner{Interpreter: a.interpreters, Policies: policies.NewIndex(), BindingID: a.bindingID}
+	p.Autoscaled = func(key adopt.Key) bool { return a.autoscaled[adopt.Named{GroupKind: key.GroupKind(), Name: key.Name}] }
+	var clusters clusterv1alpha1.ClusterList
+	var namespaced policyv1alpha1.PropagationPolicyList
+	var clusterWide policyv1alpha1.ClusterPropagationPolicyList
+	var overrides policyv1alpha1.OverridePolicyList
+	var clusterOverrides policyv1alpha1.ClusterOverridePolicyList
+	var customizations configv1alpha1.ResourceInterpreterCustomizationList
+	var webhooks configv1alpha1.ResourceInterpreterWebhookConfigurationList
+	within := client.InNamespace(a.flags.namespace)
+	if err := errors.Join(
+		a.client.List(ctx, &clusters), a.client.List(ctx, &namespaced, within), a.client.List(ctx, &clusterWide),
+		a.client.List(ctx, &overrides, within), a.client.List(ctx, &clusterOverrides),
+		a.client.List(ctx, &customizations), a.client.List(ctx, &webhooks),
+	); err != nil {
+		return nil, err
+	}
+	for i := range clusters.Items {
+		p.Clusters = append(p.Clusters, &clusters.Items[i])
+	}
+	for i := range namespaced.Items {
+		p.Policies.Set(policies.Compile(&namespaced.Items[i]))
+	}
+	for i := range clusterWide.Items {
+		p.Policies.Set(policies.CompileCluster(&clusterWide.Items[i]))
+	}
+	for i := range overrides.Items {
+		p.Overrides = append(p.Overrides, &overrides.Items[i])
+	}
+	for i := range clusterOverrides.Items {
+		p.ClusterOverrides = append(p.ClusterOverrides, &clusterOverrides.Items[i])
+	}
+	var scripts []*configv1alpha1.ResourceInterpreterCustomization
+	for i := range customizations.Items {
+		scripts = append(scripts, &customizations.Items[i])
+	}
+	var hooks []*configv1alpha1.ResourceInterpreterWebhookConfiguration
+	for i := range webhooks.Items {
+		hooks = append(hooks, &webhooks.Items[i])
+	}
+	// Operations of an invalid interpreter fail when used, as they do in engines.
+	_ = a.interpreters.SetCustomizations(scripts)
+	_ = a.interpreters.SetWebhooks(hooks)
+	return p.New(), nil
+}
+
+func (a *adoption) bindingID(ctx context.Context, key adopt.Key) (string, error) {
+	binding := &workv1alpha2.ResourceBinding{}
+	err := a.client.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: names.BindingName(key.Kind, key.Name)}, binding)
+	if client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("reading the binding of %s: %w", key, err)
+	}
+	return binding.Labels[names.ResourceBindingPermanentIDLabel], nil
+}
+
+// connect makes clients for the members, through the gateway.
+func (a *adoption) connect(config *rest.Config) error {
+	var known []string
+	for _, cluster := range a.planner.Clusters {
+		known = append(known, cluster.Name)
+	}
+	wanted := a.flags.clusters
+	if name, unknown := unknownCluster(wanted, known); unknown {
+		return fmt.Errorf("--clusters: there is no cluster %q in the federation; it has %s", name, strings.Join(known, ", "))
+	}
+	if len(wanted) == 0 {
+		wanted = known
+	}
+	if len(wanted) == 0 {
+		return errors.New("the federation has no clusters; add one with `cellplane join`")
+	}
+	for _, name := range wanted {
+		member := rest.CopyConfig(config)
+		member.Host = strings.TrimSuffix(config.Host, "/") + "/apis/" + clusterv1alpha1.GroupVersion.String() + "/clusters/" + name + "/proxy"
+		client, err := dynamic.NewForConfig(member)
+		if err != nil {
+			return fmt.Errorf("connecting to cluster %s: %w", name, err)
+		}
+		a.members[name] = client
+	}
+	return nil
+}
+
+func gvr(group, version, resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
+}
+
+var (
+	autoscalers = gvr("autoscaling", "v2", "horizontalpodautoscalers")
+	// workloads are what people look for.
+	workloads = []schema.GroupVersionResource{
+		gvr("apps", "v1", "deployments"), gvr("apps", "v1", "statefulsets"), gvr("apps", "v1", "daemonsets"), gvr("batch", "v1", "cronjobs"), gvr("batch", "v1", "jobs"),
+	}
+	// attendants belong to workloads that they select or refer to.
+	attendants = []schema.GroupVersionResource{
+		gvr("networking.k8s.io", "v1", "ingresses"), gvr("", "v1", "services"), autoscalers, gvr("policy", "v1", "poddisruptionbudgets"),
+	}
+	// dependencies are adopted only if something refers to them.
+	dependencies = []schema.GroupVersionResource{
+		gvr("", "v1", "configmaps"), gvr("", "v1", "secrets"), gvr("", "v1", "serviceaccounts"), gvr("", "v1", "persistentvolumeclaims"),
+	}
+)
+
+// each plans the groups of the namespace, one after another.
+func (a *adoption) each(ctx context.Context, visit func(adopt.Group, *adopt.Item) error) error {
+	err := a.groups(ctx, autoscalers, "", func(group adopt.Group) error {
+		for _, object := range group.Objects {
+			if target, ok := adopt.ScaleTarget(object.Object); ok {
+				a.autoscaled[target] = true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	related := adopt.NewRelations(a.interpreters)
+	plan := func(group adopt.Group) error {
+		item, err := a.planner.Plan(ctx, group)
+		if err != nil {
+			item.Obstacles = append(item.Obstacles, err.Error())
+		}
+		for _, object := range group.Objects {
+			if err := related.Add(ctx, object.Object); err != nil {
+				item.Obstacles = append(item.Obstacles, err.Error())
+			}
+		}
+		return visit(group, item)
+	}
+	for _, resource := range slices.Concat(workloads, a.further) {
+		if err := a.groups(ctx, resource, a.flags.selector, func(group adopt.Group) error {
+			if followsCronJob(group) {
+				return nil
+			}
+			return plan(group)
+		}); err != nil {
+			return err
+		}
+	}
+	for _, resource := range attendants {
+		if err := a.groups(ctx, resource, "", func(group adopt.Group) error {
+			if a.flags.selector != "" && !related.Serves(ctx, group.Objects[0].Object) || isAPIServer(group.Key) {
+				return nil
+			}
+			return plan(group)
+		}); err != nil {
+			return err
+		}
+	}
+	for _, resource := range dependencies {
+		if err := a.groups(ctx, resource, "", func(group adopt.Group) error {
+			if !related.Has(group.Key.GroupKind(), group.Key.Name) {
+				return nil
+			}
+			return plan(group)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// followsCronJob reports whether a group is the Jobs of a CronJob, which is adopted itself.
+func followsCronJob(group adopt.Group) bool {
+	return !slices.ContainsFunc(group.Objects, func(object adopt.Object) bool {
+		owner := metav1.GetControllerOf(object.Object)
+		return owner == nil || owner.Kind != "CronJob"
+	})
+}
+
+// isAPIServer reports whether a Service is the one of the API server of each cluster.
+func isAPIServer(key adopt.Key) bool {
+	return key.Kind == "Service" && key.Namespace == metav1.NamespaceDefault && key.Name == "kubernetes"
+}
+
+// groups visits the groups of one kind.
+func (a *adoption) groups(ctx context.Context, resource schema.GroupVersionResource, selector string, visit func(adopt.Group) error) error {
+	sources := []adopt.Source{a.source(ctx, "", a.templates, resource, selector)}
+	for name, member := range a.members {
+		sources = append(sources, a.source(ctx, name, member, resource, selector))
+	}
+	return adopt.Groups(sources, visit)
+}
+
+// pageSize is how many objects a request returns.
+const pageSize = 500
+
+// source lists the objects of a kind page by page.
+func (a *adoption) source(ctx context.Context, cluster string, from dynamic.Interface, resource schema.GroupVersionResource, selector string) adopt.Source {
+	var page []unstructured.Unstructured
+	options := metav1.ListOptions{Limit: pageSize, LabelSelector: selector}
+	more := true
+	next := func() (*unstructured.Unstructured, error) {
+		for len(page) == 0 && more {
+			list, err := from.Resource(resource).Namespace(a.flags.namespace).List(ctx, options)
+			if token := continued(err); token != "" {
+				options.Continue = token
+				continue
+			}
+			if apierrors.IsNotFound(err) && options.Continue == "" {
+				return nil, nil // the cluster does not have the kind
+			}
+			if err != nil {
+				return nil, fmt.Errorf("listing the %s of %s: %w", resource.Resource, clusterTitle(cluster), err)
+			}
+			page, options.Continue = list.Items, list.GetContinue()
+			more = options.Continue != ""
+		}
+		if len(page) == 0 {
+			return nil, nil
+		}
+		obj := page[0].DeepCopy() // the page is not kept for it
+		page = page[1:]
+		return obj, nil
+	}
+	return adopt.Source{Cluster: cluster, Next: next}
+}
+
+func clusterTitle(cluster string) string {
+	if cluster == "" {
+		return "the federation"
+	}
+	return "cluster " + cluster
+}
+
+// continued returns the token with which a list can be continued at a newer version, if the old one has expired.
+func continued(err error) string {
+	var status apierrors.APIStatus
+	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) {
+		return ""
+	}
+	return status.Status().ListMeta.Continue
+}

@@ -1,0 +1,242 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+	"github.com/cellplane/cellplane/internal/adopt"
+	"github.com/cellplane/cellplane/internal/merge"
+	"github.com/cellplane/cellplane/internal/render"
+)
+
+// rehearsal is what the federation would change in one cluster.
+type rehearsal struct {
+	cluster string
+	changes []adopt.Change
+	err     error // it could not be rehearsed
+}
+
+// clean reports whether nothing would change anywhere.
+func clean(rehearsals []rehearsal) bool {
+	return !slices.ContainsFunc(rehearsals, func(r rehearsal) bool { return r.err != nil || len(r.changes) > 0 })
+}
+
+// rehearse writes what the federation would write to each cluster as a dry run.
+func (a *adoption) rehearse(ctx context.Context, group adopt.Group, item *adopt.Item) ([]rehearsal, error) {
+	stored, err := a.storedTemplate(ctx, group, item)
+	if err != nil {
+		return nil, err
+	}
+	rendered, err := a.planner.Render(ctx, item, stored)
+	if err != nil {
+		return nil, err
+	}
+	var rehearsals []rehearsal
+	for _, object := range group.Objects {
+		manifest := rendered[object.Cluster]
+		if manifest == nil {
+			continue // left out
+		}
+		stamped := merge.Stamp(manifest, marksOf(item, object.Cluster))
+		if group.Template != nil {
+			work, err := a.rendered(ctx, item, object.Cluster)
+			if err != nil {
+				return nil, err
+			}
+			if work != nil {
+				stamped = work
+			}
+		}
+		changes, err := a.rehearseIn(ctx, object, stamped)
+		rehearsals = append(rehearsals, rehearsal{object.Cluster, changes, err})
+	}
+	return rehearsals, nil
+}
+
+// storedTemplate returns the template as the federation has it or would store it.
+func (a *adoption) storedTemplate(ctx context.Context, group adopt.Group, item *adopt.Item) (*unstructured.Unstructured, error) {
+	if group.Template != nil {
+		return group.Template, nil
+	}
+	if !a.namespaceExists {
+		return item.Template, nil
+	}
+	resource, err := a.resource(item.Key.GroupVersionKind)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := a.templates.Resource(resource).Namespace(item.Key.Namespace).Create(ctx, item.Template, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		return nil, fmt.Errorf("the federation refuses the template: %w", err)
+	}
+	return stored, nil
+}
+
+func (a *adoption) resource(gvk schema.GroupVersionKind) (schema.GroupVersionResource, error) {
+	mapping, err := a.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return schema.GroupVersionResource{}, fmt.Errorf("finding the kind %s in the federation: %w", gvk.Kind, err)
+	}
+	return mapping.Resource, nil
+}
+
+// marksOf returns the marks of a Work that does not exist yet. Its IDs are not known.
+func marksOf(item *adopt.Item, cluster string) merge.Marks {
+	return merge.Marks{
+		WorkNamespace: names.ExecutionNamespace(cluster), WorkName: names.WorkName(item.Key.Kind, item.Key.Namespace, item.Key.Name), WorkID: "rehearsal",
+		BindingNamespace: item.Key.Namespace, BindingName: names.BindingName(item.Key.Kind, item.Key.Name), BindingID: "rehearsal",
+		ConflictResolution: policyv1alpha1.ConflictOverwrite,
+	}
+}
+
+// rendered returns the manifest that the engine has rendered for a cluster, nil if it has not yet.
+func (a *adoption) rendered(ctx context.Context, item *adopt.Item, cluster string) (*unstructured.Unstructured, error) {
+	work := &workv1alpha1.Work{}
+	key := client.ObjectKey{Namespace: names.ExecutionNamespace(cluster), Name: names.WorkName(item.Key.Kind, item.Key.Namespace, item.Key.Name)}
+	if err := a.client.Get(ctx, key, work); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	if len(work.Spec.Workload.Manifests) != 1 {
+		return nil, fmt.Errorf("work %s has %d manifests instead of one", key, len(work.Spec.Workload.Manifests))
+	}
+	manifest := &unstructured.Unstructured{}
+	if err := manifest.UnmarshalJSON(work.Spec.Workload.Manifests[0].Raw); err != nil {
+		return nil, fmt.Errorf("reading Work %s: %w", key, err)
+	}
+	return manifest, nil
+}
+
+// attempts bounds how often an object is read again because it has changed.
+const rehearsalAttempts = 5
+
+// rehearseIn writes a manifest as a dry run and returns what it changes.
+func (a *adoption) rehearseIn(ctx context.Context, object adopt.Object, stamped *unstructured.Unstructured) ([]adopt.Change, error) {
+	resource, err := a.resource(stamped.GroupVersionKind())
+	if err != nil {
+		return nil, err
+	}
+	merger, err := a.mergers.of(ctx, resource, stamped.GroupVersionKind())
+	if err != nil {
+		return nil, err
+	}
+	member := a.members[object.Cluster].Resource(resource).Namespace(stamped.GetNamespace())
+	live := object.Object
+	for attempt := 1; ; attempt++ {
+		merged, changed, err := render.Merge(ctx, a.interpreters, merger, live, stamped)
+		if err != nil || !changed {
+			return nil, err
+		}
+		updated, err := member.Update(ctx, merged, metav1.UpdateOptions{FieldManager: merge.FieldManager, DryRun: []string{metav1.DryRunAll}})
+		if apierrors.IsConflict(err) && attempt < rehearsalAttempts {
+			if live, err = member.Get(ctx, stamped.GetName(), metav1.GetOptions{}); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		return adopt.Compare(live, updated), nil
+	}
+}
+
+// describeRehearsal returns a line for each cluster, and whether nothing would change.
+func (a *adoption) describeRehearsal(ctx context.Context, group adopt.Group, item *adopt.Item) (lines []string, same bool) {
+	if item.Managed {
+		return []string{"  managed already"}, true
+	}
+	for _, obstacle := range item.Obstacles {
+		lines = append(lines, "  cannot be adopted: "+obstacle)
+	}
+	if len(lines) > 0 {
+		return lines, false
+	}
+	rehearsals, err := a.rehearse(ctx, group, item)
+	if err != nil {
+		return []string{"  cannot be adopted: " + err.Error()}, false
+	}
+	for _, r := range rehearsals {
+		switch {
+		case r.err != nil:
+			lines = append(lines, fmt.Sprintf("  %s: cannot be rehearsed: %v", r.cluster, r.err))
+		case len(r.changes) == 0:
+			lines = append(lines, fmt.Sprintf("  %s: no change", r.cluster))
+		}
+		for _, change := range r.changes {
+			lines = append(lines, fmt.Sprintf("  %s: %s", r.cluster, describeFieldChange(item.Key, change)))
+		}
+	}
+	for _, cluster := range item.LeftOut {
+		lines = append(lines, fmt.Sprintf("  %s: left out, it has no replicas", cluster))
+	}
+	return lines, clean(rehearsals)
+}
+
+// describeFieldChange does not show the content of Secrets.
+func describeFieldChange(key adopt.Key, change adopt.Change) string {
+	if key.Kind == "Secret" && !strings.HasPrefix(change.Field, "metadata.") {
+		return change.Field + " would change"
+	}
+	return fmt.Sprintf("%s: %s -> %s", change.Field, describeValue(change.Before), describeValue(change.After))
+}
+
+func describeValue(value any) string {
+	if value == nil {
+		return "nothing"
+	}
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Sprint(value)
+	}
+	const most = 200
+	if len(raw) > most {
+		return string(raw[:most]) + "..."
+	}
+	return string(raw)
+}
+
+// mergers has a merger for every kind, as engines do: custom kinds have their lists' keys in their definitions.
+type mergers struct {
+	client client.Client
+	custom map[schema.GroupVersionKind]*merge.Merger
+}
+
+func (m *mergers) of(ctx context.Context, resource schema.GroupVersionResource, gvk schema.GroupVersionKind) (*merge.Merger, error) {
+	if known := m.custom[gvk]; known != nil {
+		return known, nil
+	}
+	merger := merge.New()
+	if !clientgoscheme.Scheme.Recognizes(gvk) {
+		definition := &apiextensionsv1.CustomResourceDefinition{}
+		err := m.client.Get(ctx, client.ObjectKey{Name: resource.GroupResource().String()}, definition)
+		if client.IgnoreNotFound(err) != nil && !meta.IsNoMatchError(err) {
+			return nil, fmt.Errorf("reading the definition of %s: %w", gvk.Kind, err)
+		}
+		if err == nil {
+			// Without a usable schema, the managed fields of objects decide, as in engines.
+			if types, err := merge.TypesOf(definition, gvk.Version); err == nil {
+				merger = merge.New(types)
+			}
+		}
+	}
+	if m.custom == nil {
+		m.custom = map[schema.GroupVersionKind]*merge.Merger{}
+	}
+	m.custom[gvk] = merger
+	return merger, nil
+}
