@@ -148,6 +148,7 @@ parts:
 	p.refused("is up already", "up")
 
 	t.Run("workloads are propagated", func(t *testing.T) { place{t, p.dir}.testPropagation() })
+	t.Run("workloads are adopted", func(t *testing.T) { place{t, p.dir}.testAdoption() })
 	t.Run("users can be created", func(t *testing.T) { place{t, p.dir}.testUser() })
 	t.Run("killed processes are restarted", func(t *testing.T) { place{t, p.dir}.testHealing() })
 	t.Run("files are private", func(t *testing.T) { place{t, p.dir}.testPrivateFiles() })
@@ -228,6 +229,45 @@ spec:
 			return strings.Contains(string(output), "NotFound"), errors.New(string(output))
 		})
 	}
+}
+
+// testAdoption adopts a Deployment that runs in the member. Its pods stay, and also after it is released.
+func (p place) testAdoption() {
+	inMember := func(args ...string) string {
+		return p.run(append([]string{"kubectl", "--context", "member1", "-n", "legacy"}, args...)...)
+	}
+	inMember("create", "namespace", "legacy")
+	inMember("create", "deployment", "web", "--image", "nginx", "--replicas", "2")
+	inMember("rollout", "status", "deployment/web", "--timeout", "2m")
+	identities := func() string {
+		return inMember("get", "replicasets,pods", "-o", "jsonpath={range .items[*]}{.metadata.uid} {end}")
+	}
+	before := identities()
+	if len(strings.Fields(before)) != 3 {
+		p.Fatalf("member1 has these ReplicaSets and pods: %s", before)
+	}
+	for _, step := range []struct{ command, want string }{
+		{"plan", "1 can be adopted, 0 cannot, 0 are managed already"}, {"diff", "Deployment legacy/web\n  member1: no change\n"},
+		{"apply", "Deployment legacy/web: adopted\n"}, {"apply", "Deployment legacy/web: managed already\n"}, {"diff", "managed already"},
+	} {
+		if output := p.run("adopt", step.command, "-n", "legacy"); !strings.Contains(output, step.want) {
+			p.Errorf("adopt %s prints %q, want %q", step.command, output, step.want)
+		}
+	}
+	p.run("kubectl", "-n", "legacy", "rollout", "status", "deployment/web", "--timeout", "2m")
+	if after := identities(); after != before {
+		p.Errorf("member1 had %s and has %s", before, after)
+	}
+	p.run("kubectl", "-n", "legacy", "delete", "deployment", "web", "--timeout", "2m")
+	testenv.Eventually(p.T, "the Deployment is released", func(ctx context.Context) (bool, error) {
+		output, err := p.command(ctx, "kubectl", "--context", "member1", "-n", "legacy", "get", "deployment", "web", "-o", "yaml").CombinedOutput()
+		return err == nil && !strings.Contains(string(output), "karmada.io/managed"), errors.New(string(output))
+	})
+	if after := identities(); after != before {
+		p.Errorf("member1 had %s and has %s after the release", before, after)
+	}
+	p.run("kubectl", "delete", "namespace", "legacy", "--timeout", "2m")
+	inMember("delete", "namespace", "legacy", "--timeout", "2m")
 }
 
 // templates returns how many templates `cells list` shows for a cell.
