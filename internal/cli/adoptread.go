@@ -314,7 +314,7 @@ func (a *adoption) source(ctx context.Context, cluster string, from dynamic.Inte
 				return nil, nil // the cluster does not have the kind
 			}
 			if err != nil {
-				return nil, fmt.Errorf("listing the %s of %s: %w", resource.Resource, clusterTitle(cluster), err)
+				return nil, unlisted(cluster, resource.Resource, err)
 			}
 			page, options.Continue = list.Items, list.GetContinue()
 			more = options.Continue != ""
@@ -329,11 +329,11 @@ func (a *adoption) source(ctx context.Context, cluster string, from dynamic.Inte
 	return adopt.Source{Cluster: cluster, Next: next}
 }
 
-func clusterTitle(cluster string) string {
+func unlisted(cluster, resource string, err error) error {
 	if cluster == "" {
-		return "the federation"
+		return fmt.Errorf("listing the %s of the federation: %w", resource, err)
 	}
-	return "cluster " + cluster
+	return fmt.Errorf("listing the %s of cluster %s, which --clusters can leave out: %w", resource, cluster, err)
 }
 
 // continued returns the token with which a list can be continued at a newer version, if the old one has expired.
