@@ -304,3 +304,16 @@ func TestManaged(t *testing.T) {
 		}
 	}
 }
+
+// The federation allocates node ports for a template that may have them. So a Service that has them in some clusters only
+// has a template without.
+func TestTemplateWithoutNodePorts(t *testing.T) {
+	const service = `{apiVersion: v1, kind: Service, metadata: {name: s, namespace: shop}, spec: {type: NodePort, ports: [{port: 80, nodePort: 30001}]}}`
+	item, err := planner().Plan(t.Context(), group(object(t, service), object(t, service), edited(t, service, "NodePort", "ClusterIP", ", nodePort: 30001", "")))
+	if err != nil || len(item.Obstacles) > 0 {
+		t.Fatalf("err %v, obstacles %v", err, item.Obstacles)
+	}
+	if kind, _, _ := unstructured.NestedString(item.Template.Object, "spec", "type"); kind != "ClusterIP" {
+		t.Errorf("the template is of type %s", kind)
+	}
+}
