@@ -231,34 +231,77 @@ spec:
 	}
 }
 
-// testAdoption adopts a Deployment that runs in the member. Its pods stay, and also after it is released.
+// legacy is a workload with what it needs, as somebody has created it in a member.
+const legacy = `
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: robot}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: key}
+stringData: {key: secret}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {type: NodePort, selector: {app: web}, ports: [{port: 80}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      serviceAccountName: robot
+      containers: [{name: web, image: nginx, envFrom: [{secretRef: {name: key}}]}]
+`
+
+// testAdoption adopts a Deployment that runs in the member, with what it needs. Its pods stay, and also after it is released.
 func (p place) testAdoption() {
 	inMember := func(args ...string) string {
 		return p.run(append([]string{"kubectl", "--context", "member1", "-n", "legacy"}, args...)...)
 	}
 	inMember("create", "namespace", "legacy")
-	inMember("create", "deployment", "web", "--image", "nginx", "--replicas", "2")
+	manifest := filepath.Join(p.TempDir(), "legacy.yaml")
+	if err := os.WriteFile(manifest, []byte(legacy), 0o600); err != nil {
+		p.Fatal(err)
+	}
+	inMember("apply", "-f", manifest)
 	inMember("rollout", "status", "deployment/web", "--timeout", "2m")
 	identities := func() string {
-		return inMember("get", "replicasets,pods", "-o", "jsonpath={range .items[*]}{.metadata.uid} {end}")
+		return inMember("get", "replicasets,pods,services", "-o", "jsonpath={range .items[*]}{.metadata.uid}{.spec.ports} {end}")
 	}
 	before := identities()
-	if len(strings.Fields(before)) != 3 {
-		p.Fatalf("member1 has these ReplicaSets and pods: %s", before)
+	if len(strings.Fields(before)) != 4 {
+		p.Fatalf("member1 has these ReplicaSets, pods and Services: %s", before)
 	}
-	for _, step := range []struct{ command, want string }{
-		{"plan", "1 can be adopted, 0 cannot, 0 are managed already"}, {"diff", "Deployment legacy/web\n  member1: no change\n"},
-		{"apply", "Deployment legacy/web: adopted\n"}, {"apply", "Deployment legacy/web: managed already\n"}, {"diff", "managed already"},
+	const unchanged = "\n  member1: no change\n"
+	for _, step := range []struct {
+		command string
+		want    []string
+	}{
+		{"plan", []string{"4 can be adopted, 0 cannot, 0 are managed already"}},
+		{"diff", []string{"Deployment legacy/web" + unchanged, "Service legacy/web" + unchanged, "Secret legacy/key" + unchanged, "ServiceAccount legacy/robot" + unchanged}},
+		{"apply", []string{"Deployment legacy/web: adopted\n", "Service legacy/web: adopted\n", "Secret legacy/key: adopted\n", "ServiceAccount legacy/robot: adopted\n"}},
+		{"apply", []string{"Deployment legacy/web: managed already\n", "ServiceAccount legacy/robot: managed already\n"}},
+		{"plan", []string{"0 can be adopted, 0 cannot, 4 are managed already"}},
 	} {
-		if output := p.run("adopt", step.command, "-n", "legacy"); !strings.Contains(output, step.want) {
-			p.Errorf("adopt %s prints %q, want %q", step.command, output, step.want)
+		output := p.run("adopt", step.command, "-n", "legacy")
+		for _, want := range step.want {
+			if !strings.Contains(output, want) {
+				p.Errorf("adopt %s prints %q, want %q", step.command, output, want)
+			}
 		}
 	}
 	p.run("kubectl", "-n", "legacy", "rollout", "status", "deployment/web", "--timeout", "2m")
 	if after := identities(); after != before {
 		p.Errorf("member1 had %s and has %s", before, after)
 	}
-	p.run("kubectl", "-n", "legacy", "delete", "deployment", "web", "--timeout", "2m")
+	p.run("kubectl", "-n", "legacy", "delete", "deployment/web", "service/web", "secret/key", "serviceaccount/robot", "--timeout", "2m")
 	testenv.Eventually(p.T, "the Deployment is released", func(ctx context.Context) (bool, error) {
 		output, err := p.command(ctx, "kubectl", "--context", "member1", "-n", "legacy", "get", "deployment", "web", "-o", "yaml").CombinedOutput()
 		return err == nil && !strings.Contains(string(output), "karmada.io/managed"), errors.New(string(output))
