@@ -40,6 +40,7 @@ func watchPods(t *testing.T, ns string, minReady time.Duration, least, most int)
 		wait.Wait()
 	})
 	for name := range members {
+		w.pods[name] = map[string]*corev1.Pod{}
 		w.pods[name] = w.list(name)
 	}
 	for name := range members {
@@ -48,28 +49,56 @@ func watchPods(t *testing.T, ns string, minReady time.Duration, least, most int)
 			t.Fatal(err)
 		}
 		wait.Go(func() {
-			defer stream.Stop()
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case event, open := <-stream.ResultChan():
-					if !open {
-						t.Errorf("the watch of %s ended", name)
-						return
-					}
-					w.handle(name, event)
-				}
+			for w.follow(ctx, name, stream) {
+				stream = w.again(ctx, name)
 			}
 		})
 	}
 	return w
 }
 
+// follow handles the events of a member. It reports whether the watch has ended although the test has not: the member was restarted.
+func (w *watcher) follow(ctx context.Context, name string, stream watch.Interface) bool {
+	defer stream.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case event, open := <-stream.ResultChan():
+			if !open {
+				return ctx.Err() == nil
+			}
+			w.handle(name, event)
+		}
+	}
+}
+
+// again watches a member that was restarted, from what it has now.
+func (w *watcher) again(ctx context.Context, name string) watch.Interface {
+	for {
+		stream, err := members[name].Watch(ctx, &corev1.PodList{}, ctrlclient.InNamespace(w.ns))
+		if err == nil {
+			pods := w.list(name)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.pods[name] = pods
+			return stream
+		}
+		select {
+		case <-ctx.Done():
+			return watch.NewFake()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// list returns the pods of a member, those seen last if it does not answer.
 func (w *watcher) list(member string) map[string]*corev1.Pod {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
 	var list corev1.PodList
-	if err := members[member].List(context.Background(), &list, ctrlclient.InNamespace(w.ns)); err != nil {
-		w.t.Error(err)
+	if err := members[member].List(ctx, &list, ctrlclient.InNamespace(w.ns)); err != nil {
+		return w.pods[member]
 	}
 	pods := map[string]*corev1.Pod{}
 	for i := range list.Items {

@@ -21,6 +21,7 @@ import (
 )
 
 var (
+	federation *local.Federation
 	cell       ctrlclient.WithWatch
 	cellConfig *rest.Config
 	members    = map[string]ctrlclient.WithWatch{}
@@ -34,7 +35,8 @@ func TestMain(m *testing.M) {
 		runEngine(kubeconfig)
 		return
 	}
-	testenv.FederationMain(local.Spec{WithoutHub: true, Cells: 1, Members: 3, Nodes: 2}, func(ctx context.Context, federation *local.Federation) (int, error) {
+	testenv.FederationMain(local.Spec{WithoutHub: true, Cells: 1, Members: 3, Nodes: 2}, func(ctx context.Context, started *local.Federation) (int, error) {
+		federation = started
 		var err error
 		if cell, cellConfig, err = enginetest.Connect(federation.Cells[0]); err != nil {
 			return 1, err
@@ -51,7 +53,10 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// runEngine runs an engine until it is killed. ENGINE_FEDERATED_ROLLOUTS=false shows that the tests notice.
+// withoutPlan runs an engine that updates all clusters at once. Set for all tests, it shows that they notice.
+const withoutPlan = "ENGINE_FEDERATED_ROLLOUTS=false"
+
+// runEngine runs an engine until it is killed.
 func runEngine(kubeconfig string) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err == nil {
@@ -62,7 +67,7 @@ func runEngine(kubeconfig string) {
 }
 
 // startEngine runs an engine in a process of its own. The function kills it.
-func startEngine(t *testing.T) (kill func()) {
+func startEngine(t *testing.T, env ...string) (kill func()) {
 	t.Helper()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := clientcmd.WriteToFile(*controlplane.Kubeconfig(map[string]*rest.Config{"cell": cellConfig}, "cell"), kubeconfig); err != nil {
@@ -73,7 +78,7 @@ func startEngine(t *testing.T) (kill func()) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), engineProcess+"="+kubeconfig)
+	cmd.Env = append(append(os.Environ(), engineProcess+"="+kubeconfig), env...)
 	if os.Getenv("ENGINE_VERBOSE") != "" {
 		cmd.Stderr = os.Stderr
 	}

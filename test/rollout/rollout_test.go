@@ -18,6 +18,7 @@ import (
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/kubebin"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
@@ -201,14 +202,139 @@ func TestFederatedRollout(t *testing.T) {
 	w.leave("member3")
 	w.finished(6, 12)
 	w.pods.held("leaving a cluster during an update")
-	testenv.Eventually(t, "member3 has neither Work nor copy", func(ctx context.Context) (bool, error) {
-		work := &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: names.ExecutionNamespace("member3"), Name: names.WorkName("Deployment", w.ns, "web")}}
-		if err := cell.Get(ctx, ctrlclient.ObjectKeyFromObject(work), work); !apierrors.IsNotFound(err) {
+	w.left("member3")
+}
+
+// While a rollout is paused, no cluster begins. A cluster that is evicted is replaced nevertheless, at once, and keeps its pods until then.
+func TestEvictionFromPausedRollout(t *testing.T) {
+	startEngine(t)
+	w := newWorkload(t, 9, intstr.FromInt32(0), intstr.FromInt32(1))
+	w.pods = watchPods(t, w.ns, minReadySeconds*time.Second, 8, 9)
+	w.setImage(2)
+	w.begun(2)
+	w.edit(func(d *appsv1.Deployment) { d.Spec.Paused = true })
+	testenv.Eventually(t, "the cluster that has begun is paused, or at rest", func(context.Context) (bool, error) {
+		for name := range members {
+			d := w.in(name)
+			if begun := d.Spec.Template.Spec.Containers[0].Image == image(2); begun && !d.Spec.Paused && (d.Status.UpdatedReplicas < *d.Spec.Replicas || d.Status.ObservedGeneration < d.Generation) {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	w.pods.held("a paused update")
+	if w.in("member1").Spec.Template.Spec.Containers[0].Image != image(2) || w.in("member3").Spec.Template.Spec.Containers[0].Image != image(1) {
+		t.Errorf("maxUnavailable is 1, so that the clusters are updated one after the other:\n%s", w.describe())
+	}
+
+	w.pods.allow(8, 12)
+	binding := w.binding()
+	testenv.Eventually(t, "the binding can be changed", func(ctx context.Context) (bool, error) {
+		if err := cell.Get(ctx, ctrlclient.ObjectKeyFromObject(binding), binding); err != nil {
 			return false, err
 		}
-		err := members["member3"].Get(ctx, ctrlclient.ObjectKeyFromObject(w.ref()), w.ref())
+		binding.Spec.GracefulEvictionTasks = []workv1alpha2.GracefulEvictionTask{{
+			FromCluster: "member3", PurgeMode: policyv1alpha1.PurgeModeGracefully, Reason: "Test", Producer: "Test", CreationTimestamp: ptr.To(metav1.Now()),
+		}}
+		err := cell.Update(ctx, binding)
+		return err == nil, err
+	})
+	w.left("member3")
+	if total := *w.in("member1").Spec.Replicas + *w.in("member2").Spec.Replicas; total != 9 {
+		t.Errorf("the others have %d replicas:\n%s", total, w.describe())
+	}
+	w.pods.held("an eviction during a paused update")
+	w.edit(func(d *appsv1.Deployment) { d.Spec.Paused = false })
+	w.finished(2, 9)
+	w.pods.held("the rest of the update")
+}
+
+// An update waits for a member that is away, also if the template changes meanwhile.
+func TestMemberIsAway(t *testing.T) {
+	startEngine(t)
+	w := newWorkload(t, 9, intstr.FromInt32(1), intstr.FromInt32(1))
+	w.pods = watchPods(t, w.ns, minReadySeconds*time.Second, 8, 10)
+	w.setImage(2)
+	w.begun(2)
+	server, err := federation.Process("member3/" + kubebin.KubeAPIServer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Halt(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Resurrect() })
+	w.setImage(3)
+	testenv.Eventually(t, "a pod of the newest version exists in another member", func(context.Context) (bool, error) {
+		return w.inMember("member1")[image(3)]+w.inMember("member2")[image(3)] > 0, nil
+	})
+	if err := server.Resurrect(); err != nil {
+		t.Fatal(err)
+	}
+	w.finished(3, 9)
+	w.pods.held("an update while a member is away")
+}
+
+// A changed override is an update, too.
+func TestOverrideIsRolledOut(t *testing.T) {
+	startEngine(t)
+	w := newWorkload(t, 9, intstr.FromInt32(1), intstr.FromInt32(1))
+	w.pods = watchPods(t, w.ns, minReadySeconds*time.Second, 8, 10)
+	w.create(&policyv1alpha1.OverridePolicy{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "image"}, Spec: policyv1alpha1.OverrideSpec{
+		ResourceSelectors: []policyv1alpha1.ResourceSelector{{APIVersion: "apps/v1", Kind: "Deployment"}},
+		OverrideRules: []policyv1alpha1.RuleWithCluster{{Overriders: policyv1alpha1.Overriders{
+			ImageOverrider: []policyv1alpha1.ImageOverrider{{Component: policyv1alpha1.ImageComponentTag, Operator: policyv1alpha1.OverriderOpReplace, Value: "7"}},
+		}}},
+	}})
+	testenv.Eventually(t, "all pods have the image of the override", func(context.Context) (bool, error) {
+		return w.inMember("member1")[image(7)] == 3 && w.inMember("member2")[image(7)] == 3 && w.inMember("member3")[image(7)] == 3, nil
+	})
+	w.pods.held("a changed override")
+}
+
+// The engine can stop to plan at any time, and begin again.
+func TestPlanningIsTurnedOff(t *testing.T) {
+	kill := startEngine(t)
+	w := newWorkload(t, 6, intstr.FromInt32(1), intstr.FromInt32(0))
+	w.setImage(2)
+	w.begun(2)
+	kill()
+	kill = startEngine(t, withoutPlan)
+	w.finished(2, 6)
+	if ledger := w.binding().Annotations[names.RolloutAnnotation]; ledger != "" {
+		t.Errorf("the ledger is still there: %s", ledger)
+	}
+	w.setImage(3)
+	w.finished(3, 6)
+	kill()
+	startEngine(t)
+	w.pods = watchPods(t, w.ns, minReadySeconds*time.Second, 6, 7)
+	w.setImage(4)
+	w.finished(4, 6)
+	w.pods.held("an update after that")
+}
+
+// left waits until a member has neither Work nor copy.
+func (w *workload) left(name string) {
+	w.t.Helper()
+	testenv.Eventually(w.t, name+" has neither Work nor copy", func(ctx context.Context) (bool, error) {
+		work := &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: names.ExecutionNamespace(name), Name: names.WorkName("Deployment", w.ns, "web")}}
+		if err := cell.Get(ctx, ctrlclient.ObjectKeyFromObject(work), work); !apierrors.IsNotFound(err) {
+			return false, fmt.Errorf("there is a Work (%v)\n%s", err, w.describe())
+		}
+		err := members[name].Get(ctx, ctrlclient.ObjectKeyFromObject(w.ref()), w.ref())
 		return apierrors.IsNotFound(err), err
 	})
+}
+
+// in returns the copy in a member.
+func (w *workload) in(name string) *appsv1.Deployment {
+	w.t.Helper()
+	d := w.ref()
+	if err := members[name].Get(w.t.Context(), ctrlclient.ObjectKeyFromObject(d), d); err != nil {
+		w.t.Fatal(err)
+	}
+	return d
 }
 
 // leave removes a member from the placement.

@@ -94,7 +94,7 @@ func (b *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 		return b.remove(ctx, binding)
 	}
 
-	// 1. Render what the clusters should get in the end.
+	// 1. Render what the clusters should get in the end, unless a quota does not allow it.
 	template := b.template(binding)
 	if template == nil || template.Frozen {
 		return nil // deleted, or not ours: the detector decides about the binding
@@ -106,13 +106,15 @@ func (b *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	}
 
 	// 2. Plan which of it they get now.
-	var plan *planned
+	var copies []rendered
 	var failures []error
-	if held {
+	if !held {
+		copies, failures = b.render(ctx, binding, template, targets)
+	}
+	var plan *planned
+	if held || len(copies) == 0 && len(failures) > 0 {
 		plan, err = b.heldPlan(binding)
 	} else {
-		var copies []rendered
-		copies, failures = b.render(ctx, binding, template, targets)
 		plan, err = b.plan(ctx, binding, template, targets, works, copies)
 	}
 	if err != nil {

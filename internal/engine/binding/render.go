@@ -23,6 +23,7 @@ import (
 	"github.com/cellplane/cellplane/internal/merge"
 	"github.com/cellplane/cellplane/internal/render"
 	"github.com/cellplane/cellplane/internal/rights"
+	"github.com/cellplane/cellplane/internal/rollout"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -31,6 +32,7 @@ type rendered struct {
 	cluster  string
 	manifest *unstructured.Unstructured
 	trace    map[string]string // of the overrides
+	asks     *rollout.Copy     // what the manifest of a Deployment asks for; nil for other kinds
 }
 
 // render returns what the clusters of a binding should get. A failure for one cluster does not stop the others.
@@ -55,7 +57,7 @@ func (b *Controller) render(ctx context.Context, binding *workv1alpha2.ResourceB
 			failures = append(failures, fmt.Errorf("preparing %s for cluster %s: %w", t.Key(), targets[i].Name, err))
 		}
 		if manifest != nil {
-			copies = append(copies, rendered{cluster: targets[i].Name, manifest: manifest, trace: trace})
+			copies = append(copies, rendered{cluster: targets[i].Name, manifest: manifest, trace: trace, asks: rollout.CopyOf(manifest)})
 		}
 	}
 	return copies, failures

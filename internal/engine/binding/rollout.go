@@ -57,7 +57,7 @@ func (b *Controller) plan(ctx context.Context, binding *workv1alpha2.ResourceBin
 	return r.plan(ctx)
 }
 
-// heldPlan returns the plan of a binding whose Works must stay as they are.
+// heldPlan returns the plan of a binding whose Works must stay as they are, also in clusters that are being left step by step.
 func (b *Controller) heldPlan(binding *workv1alpha2.ResourceBinding) (*planned, error) {
 	ledger, err := rollout.DecodeLedger(binding.Annotations[names.RolloutAnnotation])
 	if err != nil {
@@ -80,8 +80,8 @@ func (b *Controller) atOnce(ctx context.Context, binding *workv1alpha2.ResourceB
 	}
 	p := &planned{}
 	for i := range copies {
-		if rollout.IsDeployment(copies[i].manifest) {
-			copies[i].manifest = rollout.Number(copies[i].manifest, b.seqIn(works, copies[i].cluster), rollout.RevisionOf(copies[i].manifest))
+		if asks := copies[i].asks; asks != nil {
+			copies[i].manifest = rollout.Number(copies[i].manifest, b.seqIn(works, copies[i].cluster), asks.Command.Revision)
 		}
 		work, err := b.workOf(binding, t, &copies[i])
 		if err != nil {
@@ -147,12 +147,11 @@ func (r *rolling) applies(targets []workv1alpha2.TargetCluster, works []*cell.Wo
 	}
 	total := 0
 	for i := range copies {
-		manifest := copies[i].manifest
-		c := rollout.CopyOf(manifest)
-		if c == nil || !rollout.Rolls(manifest) || manifest.GetLabels()[names.RetainReplicasLabel] == "true" {
+		manifest, asks := copies[i].manifest, copies[i].asks
+		if asks == nil || !rollout.Rolls(manifest) || manifest.GetLabels()[names.RetainReplicasLabel] == "true" {
 			return false
 		}
-		total += c.Command.Replicas
+		total += asks.Command.Replicas
 	}
 	pulled := slices.ContainsFunc(works, func(w *cell.Work) bool { return w.Pulled }) || slices.ContainsFunc(targets, func(target workv1alpha2.TargetCluster) bool {
 		cluster := r.b.cell.Clusters.Get(cell.Key{Name: target.Name})
@@ -197,7 +196,7 @@ func (r *rolling) addMembers(targets []workv1alpha2.TargetCluster, works []*cell
 	}
 	for i := range copies {
 		m := of[copies[i].cluster]
-		m.copy, m.share, m.revision = &copies[i], rollout.CopyOf(copies[i].manifest).Command.Replicas, rollout.RevisionOf(copies[i].manifest)
+		m.copy, m.share, m.revision = &copies[i], copies[i].asks.Command.Replicas, copies[i].asks.Command.Revision
 	}
 	for _, work := range works {
 		m := of[work.Cluster]
@@ -233,8 +232,8 @@ func (r *rolling) changes() bool {
 		if m.copy == nil {
 			return false
 		}
-		wants := rollout.CopyOf(m.copy.manifest)
-		return has.Command.Revision != m.revision || has.Command.Replicas != wants.Command.Replicas || has.Command.Paused != wants.Command.Paused
+		asks := m.copy.asks
+		return has.Command.Revision != m.revision || has.Command.Replicas != m.share || has.Command.Paused != asks.Command.Paused
 	})
 }
 
