@@ -66,6 +66,8 @@ type Cluster struct {
 	Name string
 	// Share is how many replicas the scheduler wants here.
 	Share int
+	// Chosen is whether the cluster should have a copy even without replicas.
+	Chosen bool
 	// Entry is the cluster's part of the ledger.
 	Entry Entry
 	// Observed is the newest observation; nil if there is none. That there is no object is an observation too, with the number 0.

@@ -93,6 +93,14 @@ func TestPlan(t *testing.T) {
 		in:   Input{Bounds: Bounds{Replicas: 2, Unavailable: 1}, Clusters: []Cluster{at("a", 2, "v2"), at("b", 0, "v1")}},
 		want: "a done; b done",
 	}, {
+		name: "a chosen cluster has a copy even without replicas",
+		in:   Input{Bounds: Bounds{Replicas: 2, Unavailable: 1}, Clusters: []Cluster{at("a", 2, "v2"), {Name: "b", Chosen: true}}},
+		want: "a done; b 0 0/1 v2",
+	}, {
+		name: "which is updated, too",
+		in:   Input{Bounds: Bounds{Replicas: 2, Unavailable: 1}, Clusters: []Cluster{at("a", 2, "v2"), with(at("b", 0, "v1"), func(c *Cluster) { c.Chosen = true })}},
+		want: "a done; b 0 0/1 v2",
+	}, {
 		name: "a paused rollout stops what has begun, and begins nothing",
 		in:   Input{Bounds: Bounds{Replicas: 6, Surge: 2}, Paused: true, Clusters: []Cluster{updating("a", 3, 1, 0), at("b", 3, "v1")}},
 		want: "a 3 1/0 v2 paused; b the rollout is paused",

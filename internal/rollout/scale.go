@@ -44,6 +44,9 @@ func (p *planner) scaleOut() {
 	for i := range p.states {
 		s := &p.states[i]
 		now := s.entry.Command
+		if s.ready() && s.Chosen && s.Share == 0 && s.Entry.Seq == 0 {
+			p.command(s, p.first(s, 0), "gets a copy without replicas")
+		}
 		if !s.ready() || now.Replicas >= s.Share {
 			continue
 		}

@@ -79,7 +79,7 @@ func (s *state) replicas() int {
 func (s *state) wantsUpdate(p *planner) bool {
 	now := &s.entry.Command
 	switch {
-	case s.Entry.Seq == 0 || s.Share == 0 && now.Replicas == 0 && s.rest:
+	case s.Entry.Seq == 0 || s.Share == 0 && now.Replicas == 0 && s.rest && !s.Chosen:
 		return false
 	case now.Revision != p.in.Revision:
 		// One that is not to be updated any more is stopped by a partition that keeps all its pods.

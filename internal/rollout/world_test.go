@@ -146,7 +146,7 @@ func (w *world) input(e *engine) Input {
 			hold = "held"
 		}
 		in.Clusters = append(in.Clusters, Cluster{
-			Name: m.name, Share: m.share, Entry: e.ledger[m.name], Observed: e.observed[m.name], Unreachable: m.cutOff || m.dead, Lost: m.lost, Failing: m.failing,
+			Name: m.name, Share: m.share, Chosen: w.keep, Entry: e.ledger[m.name], Observed: e.observed[m.name], Unreachable: m.cutOff || m.dead, Lost: m.lost, Failing: m.failing,
 			Refused: m.refused == e.ledger[m.name].Seq, Hold: hold,
 		})
 	}

@@ -143,7 +143,7 @@ func most(c *rollout.Command) int { return c.Replicas + min(c.Surge, c.Replicas)
 // cluster returns what the planner has to know about the cluster.
 func (m *member) cluster() rollout.Cluster {
 	c := rollout.Cluster{
-		Name: m.name, Share: m.share, Entry: m.named(m.entry, m.revision, newest), Observed: m.observation(), Unreachable: m.unreachable, Failing: m.failing,
+		Name: m.name, Share: m.share, Chosen: m.target, Entry: m.named(m.entry, m.revision, newest), Observed: m.observation(), Unreachable: m.unreachable, Failing: m.failing,
 	}
 	if m.entry.Seq > 0 {
 		told := copyIn(m.work)
