@@ -2,6 +2,7 @@ package rollout_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -320,7 +321,7 @@ func (w *workload) left(name string) {
 	testenv.Eventually(w.t, name+" has neither Work nor copy", func(ctx context.Context) (bool, error) {
 		work := &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: names.ExecutionNamespace(name), Name: names.WorkName("Deployment", w.ns, "web")}}
 		if err := cell.Get(ctx, ctrlclient.ObjectKeyFromObject(work), work); !apierrors.IsNotFound(err) {
-			return false, fmt.Errorf("there is a Work (%v)\n%s", err, w.describe())
+			return false, errors.Join(err, errors.New("there is a Work\n"+w.describe()))
 		}
 		err := members[name].Get(ctx, ctrlclient.ObjectKeyFromObject(w.ref()), w.ref())
 		return apierrors.IsNotFound(err), err
