@@ -8,7 +8,7 @@ var syncDuration = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 }, []string{"result"})
 
 var commands = prometheus.NewCounter(prometheus.CounterOpts{
-	Name: "binding_rollout_commands_total", Help: "Commands to clusters in rollouts that are planned for all clusters together.",
+	Name: "cellplane_engine_rollout_commands_total", Help: "Commands to clusters in rollouts that are planned for all clusters together.",
 })
 
 // Collectors returns the metrics of the controller.
