@@ -18,15 +18,15 @@ import (
 )
 
 // planner returns a planner for clusters a, b and c.
-func planner(change ...func(*adopt.Planner)) *adopt.Planner {
-	p := adopt.Planner{Interpreter: interpreter.New(interpreter.Options{})}
+func planner(change ...func(*adopt.Options)) *adopt.Planner {
+	p := adopt.Options{Interpreter: interpreter.New(interpreter.Options{})}
 	for _, name := range []string{"a", "b", "c"} {
 		p.Clusters = append(p.Clusters, &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	for _, f := range change {
 		f(&p)
 	}
-	return p.New()
+	return adopt.New(p)
 }
 
 type failer interface {
@@ -191,7 +191,7 @@ func TestObstacles(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		objects []string
-		change  func(*adopt.Planner)
+		change  func(*adopt.Options)
 		want    string // of an obstacle; empty for none
 		leftOut string
 	}{
@@ -207,11 +207,11 @@ func TestObstacles(t *testing.T) {
 		"namespaced roles": {objects: []string{role("Role, metadata: {name: r, namespace: shop}", "pods"), role("Role, metadata: {name: r, namespace: shop}", "nodes")}, want: "an override must not change what a Role grants"},
 		"cordoned": {
 			objects: []string{web, web}, want: "the scheduler would place it as a:3 instead of a:3 b:3",
-			change: func(p *adopt.Planner) { p.Clusters[1].Spec.Taints = cordon },
+			change: func(p *adopt.Options) { p.Clusters[1].Spec.Taints = cordon },
 		},
 		"another override": {
 			objects: []string{web}, want: "metadata.labels.colour in cluster a would change",
-			change: func(p *adopt.Planner) {
+			change: func(p *adopt.Options) {
 				p.Overrides = []*policyv1alpha1.OverridePolicy{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "x"}, Spec: policyv1alpha1.OverrideSpec{
 					OverrideRules: []policyv1alpha1.RuleWithCluster{{Overriders: policyv1alpha1.Overriders{LabelsOverrider: []policyv1alpha1.LabelAnnotationOverrider{{Operator: "add", Value: map[string]string{"colour": "red"}}}}}},
 				}}}
@@ -219,7 +219,7 @@ func TestObstacles(t *testing.T) {
 		},
 		"another policy": {
 			objects: []string{web}, want: "PropagationPolicy shop/all selects it",
-			change: func(p *adopt.Planner) {
+			change: func(p *adopt.Options) {
 				p.Policies = policies.NewIndex()
 				priority := int32(1)
 				p.Policies.Set(policies.Compile(&policyv1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "all"}, Spec: policyv1alpha1.PropagationSpec{
@@ -237,7 +237,7 @@ func TestObstacles(t *testing.T) {
 			}
 			change := test.change
 			if change == nil {
-				change = func(*adopt.Planner) {}
+				change = func(*adopt.Options) {}
 			}
 			item, err := planner(change).Plan(t.Context(), group(objects...))
 			got := strings.Join(item.Obstacles, "\n")
@@ -293,7 +293,7 @@ func TestNodePorts(t *testing.T) {
 func TestManaged(t *testing.T) {
 	mine := strings.Replace(web, "labels: {app: web},", "labels: {app: web, karmada.io/managed: \"true\", resourcebinding.karmada.io/permanent-id: mine},", 1)
 	for id, want := range map[string]bool{"mine": true, "other": false, "": false} {
-		p := planner(func(p *adopt.Planner) { p.BindingID = bindingID(id) })
+		p := planner(func(p *adopt.Options) { p.BindingID = bindingID(id) })
 		item, err := p.Plan(t.Context(), group(object(t, mine), object(t, mine)))
 		if err != nil || item.Managed != want || want != (len(item.Obstacles) == 0) {
 			t.Errorf("with binding %q: managed %v, obstacles %v, err %v", id, item.Managed, item.Obstacles, err)

@@ -29,8 +29,8 @@ type Interpreter interface {
 	Dependencies(ctx context.Context, obj *unstructured.Unstructured) ([]configv1alpha1.DependentObjectReference, error)
 }
 
-// Planner plans the adoption of groups. It is safe for concurrent use if its functions are.
-type Planner struct {
+// Options are the federation that a Planner plans for. The interpreter and the clusters are required.
+type Options struct {
 	// Interpreter interprets objects as the engines of the federation do.
 	Interpreter Interpreter
 	// Clusters are the clusters of the federation.
@@ -46,6 +46,11 @@ type Planner struct {
 	BindingID func(ctx context.Context, key Key) (string, error)
 	// Autoscaled reports whether an autoscaler decides about the replicas of a group; nil means none.
 	Autoscaled func(key Key) bool
+}
+
+// Planner plans the adoption of groups. It is safe for concurrent use if the functions of its options are.
+type Planner struct {
+	Options
 
 	snapshot  *schedule.Snapshot
 	byName    map[string]*clusterv1alpha1.Cluster
@@ -87,18 +92,19 @@ type Target struct {
 // IsLeftOut reports whether the object of a cluster stays outside of the federation.
 func (i *Item) IsLeftOut(cluster string) bool { return slices.Contains(i.LeftOut, cluster) }
 
-// New returns a planner that is ready to use.
-func (p Planner) New() *Planner {
-	p.snapshot = schedule.Compile(p.Clusters)
-	p.byName = map[string]*clusterv1alpha1.Cluster{}
-	for _, cluster := range p.Clusters {
+// New returns a planner.
+func New(options Options) *Planner {
+	if options.Policies == nil {
+		options.Policies = policies.NewIndex()
+	}
+	p := &Planner{
+		Options: options, snapshot: schedule.Compile(options.Clusters), byName: map[string]*clusterv1alpha1.Cluster{},
+		overrides: newOverrides(options.Overrides, options.ClusterOverrides),
+	}
+	for _, cluster := range options.Clusters {
 		p.byName[cluster.Name] = cluster
 	}
-	if p.Policies == nil {
-		p.Policies = policies.NewIndex()
-	}
-	p.overrides = newOverrides(p.Overrides, p.ClusterOverrides)
-	return &p
+	return p
 }
 
 // Plan plans the adoption of a group. An error means that the group could not be examined.

@@ -35,6 +35,7 @@ type adoptionWorld struct {
 	*testing.T
 	ns         string
 	kubeconfig string
+	planes     *local.Federation
 	federation client.Client
 	members    map[string]client.Client
 }
@@ -47,7 +48,7 @@ func newAdoptionWorld(t *testing.T) *adoptionWorld {
 		t.Fatal(err)
 	}
 	hub := []string{"--kubeconfig", writeKubeconfig(t, "hub", hubConfig), "--context", "hub"}
-	w := &adoptionWorld{T: t, ns: "adopt-" + rand.String(5), members: map[string]client.Client{}}
+	w := &adoptionWorld{T: t, planes: federation, ns: "adopt-" + rand.String(5), members: map[string]client.Client{}}
 	for i, name := range []string{"left", "right"} {
 		config := testenv.SharedMembers(t)[i].RESTConfig()
 		args := slices.Concat([]string{name, "--member-kubeconfig", writeKubeconfig(t, "admin", config), "--member-context", "admin", "--cells", "cell-a"}, hub)
@@ -58,7 +59,7 @@ func newAdoptionWorld(t *testing.T) *adoptionWorld {
 		w.members[name] = w.connect(config)
 	}
 	gateway := gatewaytest.Start(t, federation, nil)
-	w.federation, w.kubeconfig = w.connect(gateway.Config(t)), writeKubeconfig(t, "mine", gateway.Config(t))
+	w.federation, w.kubeconfig = w.connect(gateway.Config(t)), gateway.Kubeconfig(t)
 	proxied := rest.CopyConfig(gateway.Config(t))
 	proxied.Host += "/apis/cluster.karmada.io/v1alpha1/clusters/right/proxy"
 	testenv.Eventually(t, "the gateway reaches the members", func(ctx context.Context) (bool, error) {
@@ -123,7 +124,7 @@ func (w *adoptionWorld) populate(cluster string, replicas int32) {
 // adopt runs a command and returns its output and exit code.
 func (w *adoptionWorld) adopt(args ...string) (string, int) {
 	w.Helper()
-	output, err := run(w.T, newAdopt(), append(args, "-n", w.ns, "--kubeconfig", w.kubeconfig, "--context", "mine")...)
+	output, err := run(w.T, newAdopt(), append(args, "-n", w.ns, "--kubeconfig", w.kubeconfig)...)
 	var exit exitError
 	switch {
 	case errors.As(err, &exit):
@@ -178,9 +179,7 @@ func TestAdopt(t *testing.T) {
 	clean := []string{"Deployment NS/web left: no change right: no change", "Service NS/front left: no change right: no change", "ConfigMap NS/settings left: no change right: no change"}
 	w.wants(0, clean, "diff", "-l", "app=web")
 	w.wants(2, []string{"Deployment NS/api cannot be adopted: spec.selector.matchLabels.selected differs"}, "diff")
-	if err := w.federation.Create(t.Context(), newNamespace(w.ns)); err != nil {
-		t.Fatal(err)
-	}
+	gatewaytest.Namespace(t, w.planes, w.ns)
 	w.wants(0, clean, "diff", "-l", "app=web") // now with a dry run of the template, too
 	w.testOverridden()
 

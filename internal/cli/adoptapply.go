@@ -128,15 +128,15 @@ func samePropagation(a, b *policyv1alpha1.PropagationSpec) bool {
 		apiequality.Semantic.DeepEqual(a.DependentOverrides, b.DependentOverrides) && a.ConflictResolution == b.ConflictResolution
 }
 
+// createTemplate creates the template of a group, or reads that of an earlier attempt.
 func (a *adoption) createTemplate(ctx context.Context, item *adopt.Item) (*unstructured.Unstructured, error) {
-	resource, err := a.resource(item.Key.GroupVersionKind)
-	if err != nil {
-		return nil, err
-	}
-	templates := a.templates.Resource(resource).Namespace(item.Key.Namespace)
-	created, err := templates.Create(ctx, item.Template, metav1.CreateOptions{})
+	created, err := a.create(ctx, item, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		created, err = templates.Get(ctx, item.Key.Name, metav1.GetOptions{})
+		resource, mapErr := a.resource(item.Key.GroupVersionKind)
+		if mapErr != nil {
+			return nil, mapErr
+		}
+		created, err = a.templates.Resource(resource).Namespace(item.Key.Namespace).Get(ctx, item.Key.Name, metav1.GetOptions{})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("creating the template: %w", err)
@@ -144,7 +144,7 @@ func (a *adoption) createTemplate(ctx context.Context, item *adopt.Item) (*unstr
 	return created, nil
 }
 
-// poll is how often the state of the federation is read while waiting for it.
+// adoptionPoll is how often the state of the federation is read while waiting for it.
 const adoptionPoll = 200 * time.Millisecond
 
 // untilRendered waits until the engine has rendered the template for every cluster such that nothing changes.

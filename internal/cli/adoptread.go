@@ -111,7 +111,7 @@ func resourcesOf(config *rest.Config, given []string) ([]schema.GroupVersionReso
 
 // newPlanner reads the clusters, the policies and the interpreters of the federation.
 func (a *adoption) newPlanner(ctx context.Context) (*adopt.Planner, error) {
-	p := adopt.Planner{Interpreter: a.interpreters, Policies: policies.NewIndex(), BindingID: a.bindingID}
+	p := adopt.Options{Interpreter: a.interpreters, Policies: policies.NewIndex(), BindingID: a.bindingID}
 	p.Autoscaled = func(key adopt.Key) bool { return a.autoscaled[adopt.Named{GroupKind: key.GroupKind(), Name: key.Name}] }
 	var clusters clusterv1alpha1.ClusterList
 	var namespaced policyv1alpha1.PropagationPolicyList
@@ -120,13 +120,11 @@ func (a *adoption) newPlanner(ctx context.Context) (*adopt.Planner, error) {
 	var clusterOverrides policyv1alpha1.ClusterOverridePolicyList
 	var customizations configv1alpha1.ResourceInterpreterCustomizationList
 	var webhooks configv1alpha1.ResourceInterpreterWebhookConfigurationList
-	within := client.InNamespace(a.flags.namespace)
-	if err := errors.Join(
-		a.client.List(ctx, &clusters), a.client.List(ctx, &namespaced, within), a.client.List(ctx, &clusterWide),
-		a.client.List(ctx, &overrides, within), a.client.List(ctx, &clusterOverrides),
-		a.client.List(ctx, &customizations), a.client.List(ctx, &webhooks),
-	); err != nil {
-		return nil, err
+	within := client.InNamespace(a.flags.namespace) // it has no effect on cluster-scoped kinds
+	for _, list := range []client.ObjectList{&clusters, &namespaced, &clusterWide, &overrides, &clusterOverrides, &customizations, &webhooks} {
+		if err := a.client.List(ctx, list, within); err != nil {
+			return nil, err
+		}
 	}
 	for i := range clusters.Items {
 		p.Clusters = append(p.Clusters, &clusters.Items[i])
@@ -154,7 +152,7 @@ func (a *adoption) newPlanner(ctx context.Context) (*adopt.Planner, error) {
 	// Operations of an invalid interpreter fail when used, as they do in engines.
 	_ = a.interpreters.SetCustomizations(scripts)
 	_ = a.interpreters.SetWebhooks(hooks)
-	return p.New(), nil
+	return adopt.New(p), nil
 }
 
 func (a *adoption) bindingID(ctx context.Context, key adopt.Key) (string, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -76,15 +78,31 @@ func (a *adoption) storedTemplate(ctx context.Context, group adopt.Group, item *
 	if !a.namespaceExists {
 		return item.Template, nil
 	}
-	resource, err := a.resource(item.Key.GroupVersionKind)
-	if err != nil {
-		return nil, err
-	}
-	stored, err := a.templates.Resource(resource).Namespace(item.Key.Namespace).Create(ctx, item.Template, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	stored, err := a.create(ctx, item, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
 		return nil, fmt.Errorf("the federation refuses the template: %w", err)
 	}
 	return stored, nil
+}
+
+// namespaceDelay is how long a new namespace may take to reach all cells.
+const namespaceDelay = 30 * time.Second
+
+// create creates the template. It waits for a namespace that was created a moment ago.
+func (a *adoption) create(ctx context.Context, item *adopt.Item, options metav1.CreateOptions) (created *unstructured.Unstructured, err error) {
+	resource, err := a.resource(item.Key.GroupVersionKind)
+	if err != nil {
+		return nil, err
+	}
+	templates := a.templates.Resource(resource).Namespace(item.Key.Namespace)
+	waitErr := wait.PollUntilContextTimeout(ctx, adoptionPoll, namespaceDelay, true, func(ctx context.Context) (bool, error) {
+		created, err = templates.Create(ctx, item.Template, options)
+		return !apierrors.IsNotFound(err), nil
+	})
+	if waitErr != nil && err == nil {
+		err = waitErr
+	}
+	return created, err
 }
 
 func (a *adoption) resource(gvk schema.GroupVersionKind) (schema.GroupVersionResource, error) {
@@ -121,7 +139,7 @@ func (a *adoption) rendered(ctx context.Context, item *adopt.Item, cluster strin
 	return manifest, nil
 }
 
-// attempts bounds how often an object is read again because it has changed.
+// rehearsalAttempts bounds how often an object is read again because it has changed.
 const rehearsalAttempts = 5
 
 // rehearseIn writes a manifest as a dry run and returns what it changes.

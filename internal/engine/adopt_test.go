@@ -121,11 +121,11 @@ func newPlanner(t *testing.T) *adopt.Planner {
 	if err := cell.List(t.Context(), &clusters); err != nil {
 		t.Fatal(err)
 	}
-	p := adopt.Planner{Interpreter: interpreter.New(interpreter.Options{})}
+	p := adopt.Options{Interpreter: interpreter.New(interpreter.Options{})}
 	for i := range clusters.Items {
 		p.Clusters = append(p.Clusters, &clusters.Items[i])
 	}
-	return p.New()
+	return adopt.New(p)
 }
 
 // adopted returns the objects of a member, by kind.
