@@ -1,7 +1,6 @@
 package adopt_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -178,10 +177,6 @@ func TestPlan(t *testing.T) {
 
 var cordon = []corev1.Taint{{Key: "cluster.karmada.io/unschedulable", Effect: corev1.TaintEffectNoSchedule}}
 
-func bindingID(id string) func(context.Context, adopt.Key) (string, error) {
-	return func(context.Context, adopt.Key) (string, error) { return id, nil }
-}
-
 func TestObstacles(t *testing.T) {
 	role := func(kind, resource string) string {
 		return `{apiVersion: rbac.authorization.k8s.io/v1, kind: ` + kind + `, rules: [{apiGroups: [""], resources: [` + resource + `], verbs: [get]}]}`
@@ -289,18 +284,41 @@ func TestNodePorts(t *testing.T) {
 	}
 }
 
-// What the federation manages already is recognised by the ID of its binding.
+// What the federation manages already is recognised by the UID of its template.
 func TestManaged(t *testing.T) {
-	mine := strings.Replace(web, "labels: {app: web},", "labels: {app: web, karmada.io/managed: \"true\", resourcebinding.karmada.io/permanent-id: mine},", 1)
-	for id, want := range map[string]bool{"mine": true, "other": false, "": false} {
-		p := planner(func(p *adopt.Options) { p.BindingID = bindingID(id) })
-		item, err := p.Plan(t.Context(), group(object(t, mine), object(t, mine)))
-		if err != nil || item.Managed != want || want != (len(item.Obstacles) == 0) {
-			t.Errorf("with binding %q: managed %v, obstacles %v, err %v", id, item.Managed, item.Obstacles, err)
+	mine := strings.NewReplacer("labels: {app: web},", `labels: {app: web, karmada.io/managed: "true"},`, "annotations: {", "annotations: {resourcetemplate.karmada.io/uid: mine, ").Replace(web)
+	for uid, want := range map[string]bool{"mine": true, "other": false, "": false} {
+		plan := func(objects ...*unstructured.Unstructured) *adopt.Item {
+			g := group(objects...)
+			if uid != "" {
+				g.Template = edited(t, web, "uid: u,", "uid: "+uid+",")
+			}
+			item, err := planner().Plan(t.Context(), g)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return item
 		}
-		item, err = p.Plan(t.Context(), group(object(t, mine), object(t, web)))
-		if err != nil || item.Managed || len(item.Obstacles) == 0 {
-			t.Errorf("with binding %q and one cluster: managed %v, obstacles %v, err %v", id, item.Managed, item.Obstacles, err)
+		if item := plan(object(t, mine), object(t, mine)); item.Managed != want || want != (len(item.Obstacles) == 0) {
+			t.Errorf("with template %q: managed %v, obstacles %v", uid, item.Managed, item.Obstacles)
+		}
+		if item := plan(object(t, mine), object(t, web)); item.Managed || len(item.Obstacles) == 0 {
+			t.Errorf("with template %q and one cluster: managed %v, obstacles %v", uid, item.Managed, item.Obstacles)
+		}
+	}
+}
+
+// A template of another content is in the way, the one of an interrupted adoption is not.
+func TestExistingTemplate(t *testing.T) {
+	for template, want := range map[string]string{
+		web: "",
+		strings.Replace(web, "web:1.2", "web:1.3", 1): "the federation has a Deployment of this name already, with another spec.template.spec.containers[web].image",
+	} {
+		g := group(object(t, web))
+		g.Template = object(t, template)
+		item, err := planner().Plan(t.Context(), g)
+		if got := strings.Join(item.Obstacles, "; "); err != nil || !strings.HasPrefix(got, want) || (want == "") != (got == "") {
+			t.Errorf("obstacles %q, want %q: %v", got, want, err)
 		}
 	}
 }

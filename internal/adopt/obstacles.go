@@ -1,12 +1,12 @@
 package adopt
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cellplane/cellplane/api/names"
 )
@@ -32,8 +32,7 @@ func fixed(key Key, field string) bool {
 }
 
 // examine looks for what stands in the way of adopting the objects as they are.
-func (p *Planner) examine(ctx context.Context, item *Item, group Group) error {
-	id, marked := "", false
+func (p *Planner) examine(item *Item, group Group) error {
 	var managed []string
 	for _, object := range group.Objects {
 		obj := object.Object
@@ -46,22 +45,12 @@ func (p *Planner) examine(ctx context.Context, item *Item, group Group) error {
 		if obj.GetDeletionTimestamp() != nil {
 			item.refuse("it is being deleted in cluster %s", object.Cluster)
 		}
-		foreign := federationOf(obj.GetLabels())
-		if foreign == "" {
-			continue
-		}
-		if !marked && p.BindingID != nil {
-			var err error
-			if id, err = p.BindingID(ctx, item.Key); err != nil {
-				return err
-			}
-			marked = true
-		}
-		if id != "" && foreign == id {
+		switch {
+		case IsCopy(obj, group.Template):
 			managed = append(managed, object.Cluster)
-			continue
+		case marked(obj):
+			item.refuse("another federation manages it in cluster %s, according to its labels; release it there first", object.Cluster)
 		}
-		item.refuse("another federation manages it in cluster %s, according to its labels; release it there first", object.Cluster)
 	}
 	item.Managed = len(managed) == len(group.Objects)
 	if len(managed) > 0 && !item.Managed {
@@ -70,15 +59,18 @@ func (p *Planner) examine(ctx context.Context, item *Item, group Group) error {
 	return nil
 }
 
-// federationOf returns the mark of the federation that manages an object, or nothing.
-func federationOf(labels map[string]string) string {
-	for _, label := range []string{names.ResourceBindingPermanentIDLabel, names.ClusterResourceBindingPermanentIDLabel, names.WorkPermanentIDLabel} {
-		if id := labels[label]; id != "" {
-			return id
+// IsCopy reports whether an object of a member is the copy of a template, which may be nil.
+func IsCopy(obj, template *unstructured.Unstructured) bool {
+	return template != nil && marked(obj) && obj.GetAnnotations()[names.TemplateUIDAnnotation] == string(template.GetUID())
+}
+
+// marked reports whether a federation manages an object.
+func marked(obj *unstructured.Unstructured) bool {
+	labels := obj.GetLabels()
+	for _, label := range []string{names.CellLabel, names.WorkPermanentIDLabel, names.ResourceBindingPermanentIDLabel, names.ClusterResourceBindingPermanentIDLabel} {
+		if labels[label] != "" {
+			return true
 		}
 	}
-	if labels[names.ManagedLabel] == names.ManagedValue || labels[names.CellLabel] != "" {
-		return "unknown"
-	}
-	return ""
+	return labels[names.ManagedLabel] == names.ManagedValue
 }

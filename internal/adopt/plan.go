@@ -41,9 +41,6 @@ type Options struct {
 	// its name.
 	Overrides        []*policyv1alpha1.OverridePolicy
 	ClusterOverrides []*policyv1alpha1.ClusterOverridePolicy
-	// BindingID returns the permanent ID of the federation's binding for a group, or nothing. It is called for groups
-	// with marks of a federation only; nil means that there are no bindings.
-	BindingID func(ctx context.Context, key Key) (string, error)
 	// Autoscaled reports whether an autoscaler decides about the replicas of a group; nil means none.
 	Autoscaled func(key Key) bool
 }
@@ -113,7 +110,7 @@ func (p *Planner) Plan(ctx context.Context, group Group) (*Item, error) {
 	for _, object := range group.Objects {
 		item.Targets = append(item.Targets, Target{Cluster: object.Cluster})
 	}
-	if err := p.examine(ctx, item, group); err != nil || item.Managed {
+	if err := p.examine(item, group); err != nil || item.Managed {
 		return item, err
 	}
 	members, err := p.members(ctx, item, group)

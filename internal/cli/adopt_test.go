@@ -205,6 +205,10 @@ func TestAdopt(t *testing.T) {
 func (w *adoptionWorld) testManifests() {
 	w.Helper()
 	text := w.wants(0, []string{"# Deployment NS/api cannot be adopted: spec.selector"}, "plan", "-o", "yaml")
+	text, warning, _ := strings.Cut(text, "Groups that cannot be adopted: ") // on standard error
+	if !strings.HasPrefix(warning, "1.") {
+		w.Errorf("the warning is %q", warning)
+	}
 	var got []string
 	decoder := yamlutil.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
 	for {

@@ -14,9 +14,9 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	"github.com/cellplane/cellplane/internal/adopt"
+	"github.com/cellplane/cellplane/internal/placement"
 )
 
 // adopt adopts one group. The engine writes to no cluster before its own result was rehearsed in all of them.
@@ -149,8 +149,15 @@ const adoptionPoll = 200 * time.Millisecond
 
 // untilRendered waits until the engine has rendered the template for every cluster such that nothing changes.
 func (a *adoption) untilRendered(ctx context.Context, group adopt.Group, item *adopt.Item) error {
+	resource, err := a.resource(item.Key.GroupVersionKind)
+	if err != nil {
+		return err
+	}
+	if placement.InNamespace(resource.GroupResource(), item.Key.Namespace) == placement.OnHub {
+		return nil // the gateway does not show the Works of the hub
+	}
 	last := errors.New("the engine has not rendered it")
-	err := wait.PollUntilContextCancel(ctx, adoptionPoll, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextCancel(ctx, adoptionPoll, true, func(ctx context.Context) (bool, error) {
 		for _, target := range item.Targets {
 			if item.IsLeftOut(target.Cluster) {
 				continue
@@ -181,10 +188,6 @@ func (a *adoption) untilMarked(ctx context.Context, group adopt.Group, item *ado
 	}
 	missing := ""
 	err = wait.PollUntilContextCancel(ctx, adoptionPoll, true, func(ctx context.Context) (bool, error) {
-		id, err := a.bindingID(ctx, item.Key)
-		if err != nil {
-			return false, err
-		}
 		for _, object := range group.Objects {
 			if item.IsLeftOut(object.Cluster) {
 				continue
@@ -194,7 +197,7 @@ func (a *adoption) untilMarked(ctx context.Context, group adopt.Group, item *ado
 			if err != nil {
 				return false, fmt.Errorf("reading it in cluster %s: %w", object.Cluster, err)
 			}
-			if id == "" || live.GetLabels()[names.ResourceBindingPermanentIDLabel] != id {
+			if !adopt.IsCopy(live, group.Template) {
 				return false, nil
 			}
 		}

@@ -144,6 +144,6 @@ func (y *adoptionYAML) end() error {
 	if y.refused == 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(y.warnings, "%d groups cannot be adopted; `cellplane adopt plan` says why\n", y.refused)
+	_, err := fmt.Fprintf(y.warnings, "Groups that cannot be adopted: %d. `cellplane adopt plan` says why.\n", y.refused)
 	return err
 }

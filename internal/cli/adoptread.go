@@ -25,9 +25,7 @@ import (
 	"github.com/cellplane/cellplane/api"
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	configv1alpha1 "github.com/cellplane/cellplane/api/config/v1alpha1"
-	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
-	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/adopt"
 	"github.com/cellplane/cellplane/internal/engine/policies"
 	"github.com/cellplane/cellplane/internal/interpreter"
@@ -111,7 +109,7 @@ func resourcesOf(config *rest.Config, given []string) ([]schema.GroupVersionReso
 
 // newPlanner reads the clusters, the policies and the interpreters of the federation.
 func (a *adoption) newPlanner(ctx context.Context) (*adopt.Planner, error) {
-	p := adopt.Options{Interpreter: a.interpreters, Policies: policies.NewIndex(), BindingID: a.bindingID}
+	p := adopt.Options{Interpreter: a.interpreters, Policies: policies.NewIndex()}
 	p.Autoscaled = func(key adopt.Key) bool { return a.autoscaled[adopt.Named{GroupKind: key.GroupKind(), Name: key.Name}] }
 	var clusters clusterv1alpha1.ClusterList
 	var namespaced policyv1alpha1.PropagationPolicyList
@@ -153,15 +151,6 @@ func (a *adoption) newPlanner(ctx context.Context) (*adopt.Planner, error) {
 	_ = a.interpreters.SetCustomizations(scripts)
 	_ = a.interpreters.SetWebhooks(hooks)
 	return adopt.New(p), nil
-}
-
-func (a *adoption) bindingID(ctx context.Context, key adopt.Key) (string, error) {
-	binding := &workv1alpha2.ResourceBinding{}
-	err := a.client.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: names.BindingName(key.Kind, key.Name)}, binding)
-	if client.IgnoreNotFound(err) != nil {
-		return "", fmt.Errorf("reading the binding of %s: %w", key, err)
-	}
-	return binding.Labels[names.ResourceBindingPermanentIDLabel], nil
 }
 
 // connect makes clients for the members, through the gateway.
