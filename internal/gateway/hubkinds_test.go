@@ -521,9 +521,16 @@ func (h *hubKinds) testRights() {
 	if _, err := tess.Events(h.namespace).Get(h.t.Context(), "reader.17a", metav1.GetOptions{}); err != nil {
 		h.t.Error(err)
 	}
+	stream, err := tess.Events(h.namespace).Watch(h.t.Context(), metav1.ListOptions{})
+	must(h.t, err)
+	h.await(stream, "reader.17a", 3000)
+	stream.Stop()
 	for _, namespace := range []string{"", "default", names.SystemNamespace} {
 		if _, err := tess.Events(namespace).List(h.t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 			h.t.Errorf("events of namespace %q: %v, want them forbidden", namespace, err)
+		}
+		if _, err := tess.Events(namespace).Watch(h.t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+			h.t.Errorf("a watch of the events of namespace %q: %v, want it forbidden", namespace, err)
 		}
 	}
 	if err := tess.Events(h.namespace).Delete(h.t.Context(), "reader.17a", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
