@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -143,7 +144,7 @@ func (w *workload) begun(version int) {
 func (w *workload) describe() string {
 	text := ""
 	binding := w.binding()
-	text += "ledger: " + binding.Annotations[names.RolloutAnnotation] + "\n"
+	text += fmt.Sprintf("clusters %v, evictions %v, ledger %s\n", binding.Spec.Clusters, binding.Spec.GracefulEvictionTasks, binding.Annotations[names.RolloutAnnotation])
 	for name, member := range members {
 		d := w.ref()
 		if err := member.Get(context.Background(), ctrlclient.ObjectKeyFromObject(d), d); err != nil {
@@ -234,6 +235,7 @@ func TestEvictionFromPausedRollout(t *testing.T) {
 		if err := cell.Get(ctx, ctrlclient.ObjectKeyFromObject(binding), binding); err != nil {
 			return false, err
 		}
+		binding.Spec.Clusters = slices.DeleteFunc(binding.Spec.Clusters, func(target workv1alpha2.TargetCluster) bool { return target.Name == "member3" })
 		binding.Spec.GracefulEvictionTasks = []workv1alpha2.GracefulEvictionTask{{
 			FromCluster: "member3", PurgeMode: policyv1alpha1.PurgeModeGracefully, Reason: "Test", Producer: "Test", CreationTimestamp: ptr.To(metav1.Now()),
 		}}

@@ -53,16 +53,16 @@ func replacementsHealthy(binding *workv1alpha2.ResourceBinding) bool {
 	}
 	return !slices.ContainsFunc(binding.Spec.Clusters, func(target workv1alpha2.TargetCluster) bool {
 		return !slices.ContainsFunc(binding.Status.AggregatedStatus, func(item workv1alpha2.AggregatedStatusItem) bool {
-			return item.ClusterName == target.Name && item.Applied && item.Health == workv1alpha2.ResourceHealthy && complete(binding, &item, target.Replicas)
+			return item.ClusterName == target.Name && item.Applied && replaces(binding, &item, target.Replicas)
 		})
 	})
 }
 
-// complete reports whether a copy has all its replicas. In a rollout that is planned for all clusters it gets them step by step, and is healthy with
-// those it has.
-func complete(binding *workv1alpha2.ResourceBinding, item *workv1alpha2.AggregatedStatusItem, replicas int32) bool {
+// replaces reports whether a copy is as it should be. In a rollout that is planned for all clusters it gets its replicas step by step and is healthy with those it
+// has; and it is not healthy in the middle of its update, however many pods are available. So its available pods are counted.
+func replaces(binding *workv1alpha2.ResourceBinding, item *workv1alpha2.AggregatedStatusItem, replicas int32) bool {
 	if binding.Annotations[names.RolloutAnnotation] == "" {
-		return true
+		return item.Health == workv1alpha2.ResourceHealthy
 	}
 	var status struct{ AvailableReplicas int32 }
 	return item.Status != nil && json.Unmarshal(item.Status.Raw, &status) == nil && status.AvailableReplicas >= replicas

@@ -123,6 +123,7 @@ func TestAssess(t *testing.T) {
 		{"replacement complete", func(b *workv1alpha2.ResourceBinding, _ *workv1alpha2.GracefulEvictionTask) {
 			b.Annotations = map[string]string{names.RolloutAnnotation: "{}"}
 			b.Status.AggregatedStatus[0].Status = &runtime.RawExtension{Raw: []byte(`{"availableReplicas":2}`)}
+			b.Status.AggregatedStatus[0].Health = workv1alpha2.ResourceUnhealthy // in the middle of an update
 		}, false, 0},
 		{"grace period expired", func(b *workv1alpha2.ResourceBinding, task *workv1alpha2.GracefulEvictionTask) {
 			b.Spec.Clusters, task.CreationTimestamp = nil, at(10*time.Minute)
