@@ -17,6 +17,7 @@ import (
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Server",type=string,priority=1,JSONPath=`.spec.endpoint.server`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 48",message="metadata.name must be a DNS label of at most 48 characters, as it becomes part of keys, labels and user names"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name != 'hub'",message="metadata.name must not be hub, which stands for the hub itself"
 type Cell struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
