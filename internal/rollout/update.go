@@ -146,7 +146,12 @@ func (p *planner) grant(clusters []*state, give func(*state, Command)) {
 		if room.Available >= 0 || s.Failing || p.rules.freeIfDown {
 			down = p.effective(s, &s.entry).Available
 		}
-		next.Surge, next.Unavailable = 0, max(0, next.Replicas-down)+part(room.Available, left.Available, next.Replicas, total)
+		free := max(0, next.Replicas-down)
+		if room.Available < 0 {
+			// Too few pods may be available. What an envelope allows need not be used for that: only as much as the cluster has or misses.
+			free = min(free, max(1, s.entry.Command.Unavailable, next.Replicas-s.Observed.Available))
+		}
+		next.Surge, next.Unavailable = 0, free+part(room.Available, left.Available, next.Replicas, total)
 		if p.in.Kind.surges() {
 			next.Surge = max(0, s.entry.Loosened.Pods-next.Replicas) + part(room.Pods, left.Pods, next.Replicas, total)
 		}
