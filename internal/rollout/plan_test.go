@@ -93,6 +93,13 @@ func TestPlan(t *testing.T) {
 		in:   Input{Bounds: Bounds{Replicas: 2, Unavailable: 1}, Clusters: []Cluster{at("a", 2, "v2"), at("b", 0, "v1")}},
 		want: "a done; b done",
 	}, {
+		name: "an envelope is not used up while too few pods may be available",
+		in: Input{Bounds: Bounds{Replicas: 9, Unavailable: 1}, Clusters: []Cluster{with(updating("a", 5, 0, 1), func(c *Cluster) {
+			// It was scaled out from 3 replicas while it was paused, because a cluster was given up.
+			c.Entry.Command.Paused, c.Entry.Loosened.Available, c.Observed.Available, c.Observed.Updated, c.Observed.Remaining = true, 2, 5, 1, 4
+		}), at("b", 4, "v1")}},
+		want: "a 5 0/1 v2; b waits for other clusters: maxUnavailable is used up",
+	}, {
 		name: "a chosen cluster has a copy even without replicas",
 		in:   Input{Bounds: Bounds{Replicas: 2, Unavailable: 1}, Clusters: []Cluster{at("a", 2, "v2"), {Name: "b", Chosen: true}}},
 		want: "a done; b 0 0/1 v2",
