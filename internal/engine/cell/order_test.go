@@ -1,6 +1,8 @@
 package cell_test
 
 import (
+	"bytes"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -26,20 +28,28 @@ func TestClustersBeforeWorks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(server) }, Transport: transport, FlushInterval: -1}
 	var clusters, works atomic.Bool
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(server) }, Transport: transport, FlushInterval: -1,
+		// The engine has the clusters when it has the whole answer, which is sent after this.
+		ModifyResponse: func(r *http.Response) error {
+			if !strings.HasSuffix(r.Request.URL.Path, "/clusters") || watches(r.Request) {
+				return nil
+			}
+			body, err := io.ReadAll(r.Body)
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			clusters.Store(true)
+			return err
+		},
+	}
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		watches := r.URL.Query().Get("watch") != ""
-		if strings.HasSuffix(r.URL.Path, "/works") && !watches {
+		if strings.HasSuffix(r.URL.Path, "/works") && !watches(r) {
 			works.Store(true)
 			if !clusters.Load() {
 				t.Error("Works are read before the clusters are cached")
 			}
 		}
 		proxy.ServeHTTP(w, r)
-		if strings.HasSuffix(r.URL.Path, "/clusters") && !watches {
-			clusters.Store(true)
-		}
 	}))
 	t.Cleanup(front.Close) // after the watches have ended
 	state, err := cell.New(&rest.Config{Host: front.URL}, cell.Options{Name: "a"})
@@ -53,3 +63,5 @@ func TestClustersBeforeWorks(t *testing.T) {
 		t.Error("Works were not read")
 	}
 }
+
+func watches(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }
