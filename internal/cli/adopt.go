@@ -132,10 +132,11 @@ func newAdoptDiff() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff",
 		Short: "Show what the adoption would change in clusters, field by field",
-		Long: `Show what the adoption would change in clusters, field by field. For each object
-the result of the federation is written to its cluster as a dry run, and compared
-with what is there. Labels and annotations of the federation itself are left out.
-If a template exists in the federation already, the result of its engine is used.
+		Long: `Show what the adoption would change in clusters, field by field. For each
+object the result of the federation is written to its cluster as a dry run, and
+compared with what is there. Labels and annotations of the federation itself are
+left out. If a template exists in the federation already, the result of its
+engine is used.
 
 The exit code is 2 if anything would change, or cannot be adopted.`,
 		Example: `  cellplane adopt diff -n shop`,
