@@ -94,7 +94,8 @@ func surelyDry(r *http.Request, c *call) bool {
 	return slices.Equal(r.URL.Query()["dryRun"], []string{metav1.DryRunAll})
 }
 
-// warnWithoutLease adds a warning to the answer to a read if the gateway does not hold the lease.
+// warnWithoutLease adds a warning to the answer to a read if the gateway does not hold the lease. It is called when the cells have answered: what
+// they say is current if the lease is held after that.
 func (rt *Router) warnWithoutLease(w http.ResponseWriter, c *call) {
 	if rt.Lease == nil || rt.Lease.Held(c.topologyOf(c.view.Latest())) {
 		return

@@ -55,6 +55,8 @@ func TestWriterLease(t *testing.T) {
 		{name: "a deletion whose body overrides the query", verb: "delete", method: http.MethodDelete, query: "dryRun=All", want: 503, retry: true},
 		{name: "a write with an upgrade", verb: "update", method: http.MethodPut, header: "Upgrade", want: 503, retry: true},
 		{name: "a read", verb: "get", method: http.MethodGet, answer: 200, want: 200, sent: true, warned: true},
+		{name: "lost while the cell reads", verb: "get", method: http.MethodGet, before: true, answer: 200, want: 200, sent: true, warned: true},
+		{name: "held again when the cell has read", verb: "get", method: http.MethodGet, after: true, answer: 200, want: 200, sent: true},
 		{name: "a read with the lease", verb: "get", method: http.MethodGet, before: true, after: true, answer: 200, want: 200, sent: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -54,6 +54,7 @@ func (rt *Router) listOnce(w http.ResponseWriter, r *http.Request, c *call, coll
 	if err != nil || action.Kind != routing.Serve {
 		return action, err
 	}
+	rt.warnWithoutLease(w, c)
 	answers := requests.answers(cells)
 	if refused := answers.refused(); refused != nil {
 		if refused.StatusCode == http.StatusGone && q.token != nil {

@@ -38,6 +38,7 @@ func (rt *Router) read(w http.ResponseWriter, r *http.Request, c *call) {
 		forward.WriteError(w, r, err)
 		return
 	}
+	rt.warnWithoutLease(w, c)
 	annotate(r.Context(), c.view.Name(got.cell), strconv.FormatInt(c.view.Epoch(), 10))
 	if err := got.stamp(rt, c, c.Name); err != nil {
 		forward.WriteError(w, r, err)

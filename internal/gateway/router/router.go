@@ -152,7 +152,6 @@ func (rt *Router) serveResource(w http.ResponseWriter, r *http.Request, info *re
 	}
 	switch {
 	case info.Verb == "list":
-		rt.warnWithoutLease(w, c)
 		rt.list(w, r, c)
 	case info.Verb == "watch":
 		rt.serveWatch(w, r, c)

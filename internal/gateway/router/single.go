@@ -13,7 +13,6 @@ import (
 func (rt *Router) single(w http.ResponseWriter, r *http.Request, c *call) {
 	switch {
 	case isRead(r, c):
-		rt.warnWithoutLease(w, c)
 		rt.read(w, r, c)
 	case hasBody(c):
 		rt.serveChange(w, r, c)
