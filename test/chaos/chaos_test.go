@@ -139,10 +139,10 @@ func readAll(t *testing.T, c *clients, h *history) {
 	t.Helper()
 	for _, key := range c.all() {
 		for j, gateway := range c.gateways {
-			q := question{verb: read, key: key}
+			q := question{verb: read, key: key, gateway: gateway}
 			testenv.Eventually(t, q.key+" can be read", func(ctx context.Context) (bool, error) {
 				a := h.ask(100+j, q, func() (answer, bool) {
-					a, _, counts := c.send(ctx, gateway, q, "")
+					a, _, counts := c.send(ctx, q, "")
 					return a, counts
 				})
 				return a.outcome != unknown, nil

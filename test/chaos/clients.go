@@ -46,10 +46,10 @@ func (c *clients) run(ctx context.Context, id int, random *rand.Rand) {
 			}
 			q.expected = known.value
 		}
-		gateway := c.gateways[random.IntN(len(c.gateways))]
+		q.gateway = c.gateways[random.IntN(len(c.gateways))]
 		var now seen
 		a := c.history.ask(id, q, func() (a answer, counts bool) {
-			a, now, counts = c.send(ctx, gateway, q, known.version)
+			a, now, counts = c.send(ctx, q, known.version)
 			return a, counts
 		})
 		c.mu.Lock()
@@ -92,11 +92,11 @@ func pause(ctx context.Context, d time.Duration) {
 const operationTimeout = 20 * time.Second
 
 // send sends an operation. counts is false if it certainly had no effect.
-func (c *clients) send(ctx context.Context, gateway string, q question, version string) (a answer, now seen, counts bool) {
+func (c *clients) send(ctx context.Context, q question, version string) (a answer, now seen, counts bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), operationTimeout) // an operation that was sent is waited for
 	defer cancel()
 	space, name, _ := strings.Cut(q.key, "/")
-	method, path, contentType := http.MethodGet, gateway+"/api/v1/namespaces/"+space+"/configmaps", "application/json"
+	method, path, contentType := http.MethodGet, q.gateway+"/api/v1/namespaces/"+space+"/configmaps", "application/json"
 	var body any
 	switch q.verb {
 	case create:

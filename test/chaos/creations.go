@@ -26,8 +26,8 @@ type creations struct {
 // run creates one object after the other in a namespace, through one gateway.
 func (c *creations) run(ctx context.Context, gateway int, namespace string) {
 	for i := 0; ctx.Err() == nil; i++ {
-		q := question{verb: create, key: fmt.Sprintf("%s/new-%d-%d", namespace, gateway, i), value: "new"}
-		if a, _, _ := c.send(ctx, c.gateways[gateway], q, ""); a.outcome == done {
+		q := question{verb: create, key: fmt.Sprintf("%s/new-%d-%d", namespace, gateway, i), value: "new", gateway: c.gateways[gateway]}
+		if a, _, _ := c.send(ctx, q, ""); a.outcome == done {
 			c.mu.Lock()
 			c.acknowledged[q.key] = time.Since(c.history.begun)
 			c.mu.Unlock()

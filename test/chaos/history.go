@@ -31,6 +31,8 @@ type question struct {
 	value string
 	// expected is the value that the client read before an update, or the last value of an object that has lost writes.
 	expected string
+	// gateway is the address of the gateway that was asked.
+	gateway string
 	// candidates are the values that an object may have after it has lost writes.
 	candidates *[]any
 }
@@ -214,7 +216,7 @@ func describe(part []porcupine.Operation) string {
 		if o.Return != math.MaxInt64 {
 			end = time.Duration(o.Return).String()
 		}
-		text += fmt.Sprintf("client %d, %v to %s: %s %s %q (was %q): %s %q\n", o.ClientId, time.Duration(o.Call), end, q.verb, q.key, q.value, q.expected, a.outcome, a.value)
+		text += fmt.Sprintf("client %d by %s, %v to %s: %s %s %q (was %q): %s %q\n", o.ClientId, q.gateway, time.Duration(o.Call), end, q.verb, q.key, q.value, q.expected, a.outcome, a.value)
 	}
 	return text
 }
