@@ -10,7 +10,8 @@
 //
 // Failover scenarios fail a cell over during such faults. Objects in a namespace with the durability "replicated" must lose nothing. Others
 // may lose their last writes if the cell cannot be reached, and each object that did must be saved as a file with its last value when the
-// cell joins again: the check allows exactly these losses. A cell that can be reached loses nothing, and one that gateways reach is not
+// cell joins again: the check allows exactly these losses. They may also lose deletions. Those are reported if the object still exists when the cell
+// joins again, so the check allows each deletion from before the failover to be lost. A cell that can be reached loses nothing, and one that gateways reach is not
 // failed over automatically.
 //
 // Clocks: programs that pause for longer than a lease see their clock jump, so pauses stand for that. The wall clock of single processes

@@ -154,6 +154,7 @@ func (f *failover) run(t *testing.T, w *world, seed uint64) {
 	f.checkCreations(t, made, reported)
 	if !f.lossless {
 		h.lose(reported, from, until)
+		h.undelete(from, until, func(key string) bool { return strings.HasPrefix(key, replicatedNamespace+"/") })
 	}
 	readAll(t, c, h)
 	checkHistory(t, c, h)

@@ -21,6 +21,8 @@ const (
 	remove verb = "delete"
 	// lose is a failover that loses the last writes of an object. It has been reported with its last value.
 	lose verb = "lose"
+	// undelete is a failover that loses the deletion of an object.
+	undelete verb = "undelete"
 )
 
 // question is the input of an operation.
@@ -33,7 +35,7 @@ type question struct {
 	expected string
 	// gateway is the address of the gateway that was asked.
 	gateway string
-	// candidates are the values that an object may have after it has lost writes.
+	// candidates are the values that an object may have after it has lost writes or its deletion.
 	candidates *[]any
 }
 
@@ -110,6 +112,29 @@ func (h *history) lose(reported map[string]string, from, until time.Duration) {
 	}
 }
 
+// undelete records that deletions may be lost during a failover: those that had not reached a backup. They are reported only if the object still exists
+// when the cell returns. Acknowledged deletions of durable objects are not lost.
+func (h *history) undelete(from, until time.Duration, durable func(key string) bool) {
+	values, deleted := map[string][]any{}, map[string]bool{}
+	for _, o := range h.operations {
+		q, a := o.Input.(question), o.Output.(answer)
+		switch {
+		case o.Call > until.Nanoseconds() || (a.outcome != done && a.outcome != unknown):
+		case q.verb == remove:
+			deleted[q.key] = deleted[q.key] || a.outcome == unknown || !durable(q.key)
+		case q.verb == create || q.verb == update || q.verb == patch:
+			values[q.key] = append(values[q.key], object(q.value))
+		}
+	}
+	for key := range deleted {
+		if candidates := values[key]; deleted[key] && len(candidates) > 0 {
+			h.operations = append(h.operations, porcupine.Operation{
+				ClientId: 98, Input: question{verb: undelete, key: key, candidates: &candidates}, Output: answer{outcome: done}, Call: from.Nanoseconds(), Return: until.Nanoseconds(),
+			})
+		}
+	}
+}
+
 // object is the value of a key in a single store; empty if there is none.
 type object string
 
@@ -150,6 +175,12 @@ func step(before object, q question, a answer) []any {
 			return nil
 		}
 		return *q.candidates
+	}
+	if q.verb == undelete {
+		if before != "" {
+			return []any{before}
+		}
+		return append([]any{before}, *q.candidates...)
 	}
 	after, applies := apply(before, q)
 	switch a.outcome {

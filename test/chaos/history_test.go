@@ -79,3 +79,33 @@ func TestCheck(t *testing.T) {
 		}
 	}
 }
+
+// TestUndelete allows a failover to lose deletions, but only those before it, and not those of durable objects that were acknowledged.
+func TestUndelete(t *testing.T) {
+	made := op(0, 1, question{verb: create, value: "a"}, answer{outcome: done})
+	deleted := op(2, 3, question{verb: remove}, answer{outcome: done})
+	unanswered := op(2, 3, question{verb: remove}, answer{outcome: unknown})
+	missed := op(4, 5, question{verb: read}, answer{outcome: missing})
+	back := op(12, 13, question{verb: read}, answer{done, "a"})
+	for _, test := range []struct {
+		name        string
+		from, until time.Duration
+		durable     bool
+		ops         []porcupine.Operation
+		want        porcupine.CheckResult
+	}{
+		{"a deletion is lost", 6, 11, false, []porcupine.Operation{made, deleted, missed, back}, porcupine.Ok},
+		{"an unanswered deletion is lost", 6, 11, false, []porcupine.Operation{made, unanswered, missed, back}, porcupine.Ok},
+		{"a durable one is lost", 6, 11, true, []porcupine.Operation{made, deleted, missed, back}, porcupine.Illegal},
+		{"an unanswered durable one is lost", 6, 11, true, []porcupine.Operation{made, unanswered, missed, back}, porcupine.Ok},
+		{"a deletion after the failover is lost", 0, 1, false, []porcupine.Operation{made, deleted, missed, back}, porcupine.Illegal},
+		{"another value comes back", 6, 11, false, []porcupine.Operation{made, deleted, missed, op(12, 13, question{verb: read}, answer{done, "b"})}, porcupine.Illegal},
+		{"reads differ after the failover", 6, 11, false, []porcupine.Operation{made, deleted, op(12, 13, question{verb: read}, answer{outcome: missing}), op(14, 15, question{verb: read}, answer{done, "a"})}, porcupine.Illegal},
+	} {
+		h := &history{operations: test.ops}
+		h.undelete(test.from, test.until, func(string) bool { return test.durable })
+		if got, part := h.check(time.Minute); got != test.want {
+			t.Errorf("%s: %v, want %v\n%s", test.name, got, test.want, describe(part))
+		}
+	}
+}
