@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/adopt"
-	"github.com/cellplane/cellplane/internal/local"
 )
 
 func newAdopt() *cobra.Command {
@@ -61,19 +59,9 @@ func (f *adoptFlags) config() (*rest.Config, error) {
 	if _, err := labels.Parse(f.selector); err != nil {
 		return nil, fmt.Errorf("--selector: %w", err)
 	}
-	file := f.kubeconfig
-	if file == "" && os.Getenv("KUBECONFIG") == "" {
-		dir, err := federationDir(f.dir)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := os.Stat(local.KubeconfigFile(dir)); err == nil {
-			file = local.KubeconfigFile(dir)
-		}
-	}
-	config, err := loadKubeconfig(file, f.context)
+	config, err := gatewayConfig(f.kubeconfig, f.context, f.dir)
 	if err != nil {
-		return nil, fmt.Errorf("finding the federation: %w; set its kubeconfig with --kubeconfig, or start one with `cellplane up`", err)
+		return nil, err
 	}
 	config.QPS = -1 // the servers limit the rate
 	return config, nil

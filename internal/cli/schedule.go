@@ -62,9 +62,13 @@ func (f *scheduleFlags) config() (*rest.Config, error) {
 	if f.output != "" && f.output != "json" {
 		return nil, fmt.Errorf("--output must be json, not %q", f.output)
 	}
-	file := f.kubeconfig
+	return gatewayConfig(f.kubeconfig, f.context, f.dir)
+}
+
+// gatewayConfig returns the client configuration of the gateway: that of the flags, of $KUBECONFIG, or of the local federation.
+func gatewayConfig(file, context, dir string) (*rest.Config, error) {
 	if file == "" && os.Getenv("KUBECONFIG") == "" {
-		dir, err := federationDir(f.dir)
+		dir, err := federationDir(dir)
 		if err != nil {
 			return nil, err
 		}
@@ -72,7 +76,7 @@ func (f *scheduleFlags) config() (*rest.Config, error) {
 			file = local.KubeconfigFile(dir)
 		}
 	}
-	config, err := loadKubeconfig(file, f.context)
+	config, err := loadKubeconfig(file, context)
 	if err != nil {
 		return nil, fmt.Errorf("finding the federation: %w; set its kubeconfig with --kubeconfig, or start one with `cellplane up`", err)
 	}
