@@ -48,7 +48,8 @@ type Observation struct {
 	Current bool
 	// Pods is the number of pods, without those that are terminating.
 	Pods int
-	// Terminating is the number of pods that are terminating and whose place is still taken: those of a StatefulSet.
+	// Terminating is the number of pods that are to go and whose place is still taken: those of a StatefulSet that are terminating, and those that a CloneSet has
+	// marked for deletion. The status of a CloneSet does not tell; its pods do.
 	Terminating int
 	// Available is the number of available pods.
 	Available int

@@ -79,6 +79,9 @@ func (c *CloneSet) writeStatus() {
 		if p.revision == c.spec.Revision {
 			c.status.Updated++
 		}
+		if p.terminating {
+			c.status.Terminating++
+		}
 	}
 	c.status.Remaining = min(c.status.Pods-c.status.Updated, max(0, c.spec.Replicas-c.spec.Partition-c.status.Updated))
 	if c.status.Updated == c.status.Pods && c.status.Available == c.spec.Replicas && c.status.Pods == c.spec.Replicas {
