@@ -59,7 +59,7 @@ func (d *Deployment) Step(random *rand.Rand) {
 		d.pass()
 	case n < 5 && len(d.sets) > 0:
 		set := d.sets[random.IntN(len(d.sets))]
-		set.manage(1 + random.IntN(3))
+		d.manage(set, 1+random.IntN(3))
 	case n < 6 && len(d.sets) > 0:
 		d.sets[random.IntN(len(d.sets))].report()
 	default:
@@ -82,7 +82,7 @@ func (d *Deployment) Run() {
 
 func (d *Deployment) catchUp() {
 	for _, set := range d.sets {
-		set.manage(math.MaxInt)
+		d.manage(set, math.MaxInt)
 		set.report()
 	}
 }
@@ -108,14 +108,23 @@ func (d *Deployment) Unstick() {
 	}
 }
 
-// manage creates or removes up to some pods of the set.
-func (s *replicaSet) manage(atMost int) {
+// manage has a set create or remove up to some pods. It removes pods that are not ready first. If all are ready, it removes an available one, although there may be
+// one that is not available yet: a ReplicaSet does not consider minReadySeconds when it ranks its pods (kubernetes/kubernetes#22065).
+func (d *Deployment) manage(s *replicaSet, atMost int) {
 	for ; len(s.pods) < s.size && atMost > 0; atMost-- {
 		s.pods = append(s.pods, &pod{revision: s.revision})
 	}
-	if surplus := len(s.pods) - s.size; surplus > 0 {
-		for _, p := range unavailableFirst(s.pods)[:min(surplus, atMost)] {
-			s.pods = without(s.pods, p)
+	justReady := func(p *pod) bool { return p.ready && !p.available }
+	for ; len(s.pods) > s.size && atMost > 0; atMost-- {
+		gone := s.pods[0]
+		for _, p := range s.pods {
+			if gone.ready && !p.ready || justReady(gone) && p.available {
+				gone = p
+			}
+		}
+		s.pods = without(s.pods, gone)
+		if gone.available && slices.ContainsFunc(s.pods, justReady) {
+			d.failed++
 		}
 	}
 }

@@ -44,7 +44,7 @@ type Workload interface {
 // Count counts the pods that exist, apart from terminating ones.
 type Count struct {
 	Pods, Available int
-	// Failed is how many pods may be unavailable because they failed by themselves.
+	// Failed is how many pods may be unavailable because they failed by themselves, or were removed instead of pods that had only just become ready.
 	Failed int
 	// Revisions is the number of pods of each revision.
 	Revisions map[string]int
@@ -54,9 +54,10 @@ type Count struct {
 const Bad = "bad"
 
 type pod struct {
-	revision  string
-	available bool
-	ordinal   int
+	revision string
+	// ready pods of a Deployment have not been ready for minReadySeconds yet, unless they are available.
+	ready, available bool
+	ordinal          int
 	// terminating pods of a StatefulSet block their ordinal, and those of a CloneSet are marked for deletion.
 	terminating bool
 }
@@ -94,7 +95,7 @@ func (w *workload) count(pods []*pod, whole bool) Count {
 	return c
 }
 
-// become makes one of the pods available, if there is one that can be; without random, all of them.
+// become makes one of the pods ready, or available if it is ready. Without random, all of them are available.
 func become(random *rand.Rand, pods []*pod) {
 	var waiting []*pod
 	for _, p := range pods {
@@ -106,7 +107,8 @@ func become(random *rand.Rand, pods []*pod) {
 		waiting = []*pod{waiting[random.IntN(len(waiting))]}
 	}
 	for _, p := range waiting {
-		p.available = true
+		p.available = random == nil || p.ready
+		p.ready = true
 	}
 }
 
@@ -138,7 +140,7 @@ func (w *workload) fail(random *rand.Rand, pods []*pod) (*pod, bool) {
 		return nil, false
 	}
 	p := up[random.IntN(len(up))]
-	p.available = false
+	p.ready, p.available = false, false
 	w.failed++
 	return p, random.IntN(2) == 0
 }
@@ -149,6 +151,7 @@ func (w *workload) failAll(pods []*pod) {
 			p.available = false
 			w.failed++
 		}
+		p.ready = false
 	}
 }
 
