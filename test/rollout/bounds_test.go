@@ -10,12 +10,18 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/kubectl/pkg/util/podutils"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// watcher watches the pods of all members and compares their sums with bounds at every event.
+// watcher watches the pods of all members and compares their sums with bounds at every event. It counts as the stock controllers do, in two respects:
+//   - Pods that a ReplicaSet has been told to remove are gone: one ReplicaSet may create pods before another has removed its own.
+//   - A ReplicaSet that removes one of several ready pods does not prefer one that has not been ready for minReadySeconds. So it may remove an available pod,
+//     where the Deployment controller meant one that is not available yet.
 type watcher struct {
 	t        *testing.T
 	ns       string
@@ -26,6 +32,7 @@ type watcher struct {
 	most, least    int
 	events         int
 	maxSum, minSum int
+	swapped        int // available pods that were removed instead of pods that were just ready, since the bounds last held
 	broken         []string
 }
 
@@ -116,35 +123,79 @@ func (w *watcher) handle(member string, event watch.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events++
+	before := w.pods[member][pod.Name]
 	if event.Type == watch.Deleted {
 		delete(w.pods[member], pod.Name)
 	} else {
 		w.pods[member][pod.Name] = pod
 	}
+	removed := event.Type == watch.Deleted || pod.DeletionTimestamp != nil
+	if removed && before != nil && before.DeletionTimestamp == nil && w.available(before) && w.justReady(member, pod) {
+		w.swapped++
+		w.t.Logf("%s removed %s, which was available, and not one that was just ready", member, pod.Name)
+	}
 	w.check(member, event)
 }
+
+// justReady reports whether the ReplicaSet of a pod has one that is ready, but not yet available.
+func (w *watcher) justReady(member string, pod *corev1.Pod) bool {
+	for _, other := range w.pods[member] {
+		if other.DeletionTimestamp == nil && setOf(other) == setOf(pod) && podutils.IsPodReady(other) && !w.available(other) {
+			return true
+		}
+	}
+	return false
+}
+
+// setOf returns the name of a pod's ReplicaSet.
+func setOf(pod *corev1.Pod) string { return metav1.GetControllerOf(pod).Name }
 
 // check compares the sums with the bounds. The watches of members are not in step: one may lag behind while another already shows what followed from it. So a
 // sum that is out of bounds counts only if it also is with what the other members say now.
 func (w *watcher) check(member string, event watch.Event) {
 	pods, available := w.sums(w.pods)
 	w.maxSum, w.minSum = max(w.maxSum, pods), min(w.minSum, available)
-	if pods <= w.most && available >= w.least {
+	if available >= w.least {
+		w.swapped = 0
+	}
+	if pods <= w.most && available+w.swapped >= w.least {
 		return
 	}
 	pods, available = w.count(w.pods[member])
+	pods -= w.surplus(member)
 	for name := range w.pods {
 		if name == member {
 			continue
 		}
 		seenPods, seenAvailable := w.count(w.pods[name])
 		nowPods, nowAvailable := w.count(w.list(name))
-		pods, available = pods+min(seenPods, nowPods), available+max(seenAvailable, nowAvailable)
+		pods, available = pods+min(seenPods, nowPods)-w.surplus(name), available+max(seenAvailable, nowAvailable)
 	}
-	if pods > w.most || available < w.least {
+	if pods > w.most || available+w.swapped < w.least {
 		w.broken = append(w.broken, fmt.Sprintf("after %s %s in %s: %d pods of at most %d, %d available of at least %d\n%s",
 			event.Type, event.Object.(*corev1.Pod).Name, member, pods, w.most, available, w.least, w.describe()))
 	}
+}
+
+// surplus returns how many pods of a member its ReplicaSets have yet to remove.
+func (w *watcher) surplus(member string) int {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	var sets appsv1.ReplicaSetList
+	if err := members[member].List(ctx, &sets, ctrlclient.InNamespace(w.ns)); err != nil {
+		return 0
+	}
+	has := map[string]int{}
+	for _, pod := range w.pods[member] {
+		if pod.DeletionTimestamp == nil {
+			has[setOf(pod)]++
+		}
+	}
+	surplus := 0
+	for i := range sets.Items {
+		surplus += max(0, has[sets.Items[i].Name]-int(*sets.Items[i].Spec.Replicas))
+	}
+	return surplus
 }
 
 func (w *watcher) sums(all map[string]map[string]*corev1.Pod) (pods, available int) {
@@ -162,14 +213,15 @@ func (w *watcher) count(of map[string]*corev1.Pod) (pods, available int) {
 			continue
 		}
 		pods++
-		for i := range pod.Status.Conditions {
-			c := &pod.Status.Conditions[i]
-			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue && !time.Now().Before(c.LastTransitionTime.Add(w.minReady)) {
-				available++
-			}
+		if w.available(pod) {
+			available++
 		}
 	}
 	return pods, available
+}
+
+func (w *watcher) available(pod *corev1.Pod) bool {
+	return podutils.IsPodAvailable(pod, int32(w.minReady/time.Second), metav1.Now())
 }
 
 func (w *watcher) describe() string {

@@ -20,6 +20,7 @@ import (
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/kubebin"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
@@ -288,6 +289,32 @@ func TestPlanningIsTurnedOff(t *testing.T) {
 	w.setImage(4)
 	w.finished(4, 6)
 	w.pods.held("an update after that")
+}
+
+// An update waits for a member that is away, also if the template changes meanwhile.
+func TestMemberIsAway(t *testing.T) {
+	startEngine(t)
+	w := newWorkload(t, 9, intstr.FromInt32(1), intstr.FromInt32(1))
+	w.pods = watchPods(t, w.ns, minReadySeconds*time.Second, 8, 10)
+	w.setImage(2)
+	w.begun(2)
+	server, err := federation.Process("member3/" + kubebin.KubeAPIServer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Halt(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Resurrect() })
+	w.setImage(3)
+	testenv.Eventually(t, "a pod of the newest version exists in another member", func(context.Context) (bool, error) {
+		return w.inMember("member1")[image(3)]+w.inMember("member2")[image(3)] > 0, nil
+	})
+	if err := server.Resurrect(); err != nil {
+		t.Fatal(err)
+	}
+	w.finished(3, 9)
+	w.pods.held("an update while a member is away")
 }
 
 // left waits until a member has neither Work nor copy.
