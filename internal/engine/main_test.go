@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 
 // startEngine starts the engine of the cell that all tests share, and returns the function that stops it.
 func startEngine(ctx context.Context) func() {
-	return enginetest.Start(ctx, engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig, SuccessEvents: successEvents(), MarkTargets: true, SyncReplicas: true})
+	return enginetest.Start(ctx, engine.Config{Cell: federation.Cells[0].Name(), Config: cellConfig, SuccessEvents: successEvents(), MarkTargets: true, SyncReplicas: true, FederatedRollouts: true})
 }
 
 // successEvents is for TestCost: ENGINE_SUCCESS_EVENTS=all or off.

@@ -63,6 +63,7 @@ func NewOptions() *Options {
 		Plugins:           []string{"*"},
 		SuccessEvents:     string(events.SuccessesSome),
 		TaintEviction:     true,
+		FederatedRollouts: true,
 		PurgeMode:         string(policyv1alpha1.PurgeModeGracefully),
 		Failover:          Failover{GracePeriod: 10 * time.Minute},
 		Descheduler:       descheduler.Options{Interval: 2 * time.Minute, Age: 5 * time.Minute},
