@@ -76,6 +76,8 @@ const (
 	AdmittedRequirementsAnnotation = "cellplane.io/admitted-requirements"
 	// RolloutAnnotation on a binding is the ledger of its rollout: what each cluster was told, and what it may still do by that.
 	RolloutAnnotation = "cellplane.io/rollout"
+	// RolloutWaitsAnnotation on a binding tells of each cluster of its rollout that waits what it waits for, as a JSON object.
+	RolloutWaitsAnnotation = "cellplane.io/rollout-waits"
 	// RolloutCommandAnnotation on an object in a member is the number of the command that it was written by, and the name of its pod template, as
 	// "number/name".
 	RolloutCommandAnnotation = "cellplane.io/rollout-command"

@@ -57,6 +57,11 @@ func (f *hubFlags) client() (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newClient(config)
+}
+
+// newClient returns a client that knows the kinds of Cellplane and of Kubernetes.
+func newClient(config *rest.Config) (client.Client, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), api.AddToScheme(scheme)); err != nil {
 		return nil, err

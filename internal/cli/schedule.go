@@ -44,12 +44,12 @@ func newSchedule() *cobra.Command {
 	return cmd
 }
 
-// scheduleFlags are the flags of both commands.
-type scheduleFlags struct {
+// workloadFlags are the flags of commands about a workload.
+type workloadFlags struct {
 	kubeconfig, context, dir, namespace, output string
 }
 
-func (f *scheduleFlags) add(cmd *cobra.Command) {
+func (f *workloadFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the federation (default: $KUBECONFIG, or that of the local federation)")
 	flags.StringVar(&f.context, "context", "", "context in the kubeconfig")
@@ -58,7 +58,7 @@ func (f *scheduleFlags) add(cmd *cobra.Command) {
 	addDirFlag(cmd, &f.dir)
 }
 
-func (f *scheduleFlags) config() (*rest.Config, error) {
+func (f *workloadFlags) config() (*rest.Config, error) {
 	if f.output != "" && f.output != "json" {
 		return nil, fmt.Errorf("--output must be json, not %q", f.output)
 	}
@@ -84,7 +84,7 @@ func gatewayConfig(file, context, dir string) (*rest.Config, error) {
 }
 
 func newScheduleExplain() *cobra.Command {
-	var flags scheduleFlags
+	var flags workloadFlags
 	cmd := &cobra.Command{
 		Use:   "explain KIND/NAME",
 		Short: "Show why a workload runs where it does",
@@ -102,10 +102,10 @@ state; nothing is changed.`,
 	return cmd
 }
 
-func explainWorkload(ctx context.Context, out io.Writer, flags *scheduleFlags, argument string) error {
-	resource, name, ok := strings.Cut(argument, "/")
-	if !ok || resource == "" || name == "" {
-		return fmt.Errorf("%q is not a workload; give its kind and name, such as deploy/web", argument)
+func explainWorkload(ctx context.Context, out io.Writer, flags *workloadFlags, argument string) error {
+	resource, name, err := splitWorkload(argument)
+	if err != nil {
+		return err
 	}
 	config, err := flags.config()
 	if err != nil {
@@ -135,6 +135,15 @@ func explainWorkload(ctx context.Context, out io.Writer, flags *scheduleFlags, a
 		return err
 	}
 	return report.print(out, flags.output)
+}
+
+// splitWorkload returns the resource and the name of a workload.
+func splitWorkload(argument string) (resource, name string, err error) {
+	resource, name, ok := strings.Cut(argument, "/")
+	if !ok || resource == "" || name == "" {
+		return "", "", fmt.Errorf("%q is not a workload; give its kind and name, such as deploy/web", argument)
+	}
+	return resource, name, nil
 }
 
 // kindOf finds a kind by its resource name or short name.
@@ -195,7 +204,7 @@ func readyReplicas(spec *workv1alpha2.ResourceBindingSpec, status *workv1alpha2.
 }
 
 func newScheduleSimulate() *cobra.Command {
-	var flags scheduleFlags
+	var flags workloadFlags
 	var file, profile string
 	replicas := int32(-1)
 	cmd := &cobra.Command{
@@ -221,7 +230,7 @@ clusters.`,
 	return cmd
 }
 
-func simulateWorkload(ctx context.Context, out io.Writer, flags *scheduleFlags, file, profile string, replicas int32) error {
+func simulateWorkload(ctx context.Context, out io.Writer, flags *workloadFlags, file, profile string, replicas int32) error {
 	if file == "" {
 		return errors.New("--filename is missing: give a file with the workload, such as -f web.yaml")
 	}

@@ -41,6 +41,8 @@ type Decision struct {
 	Release bool
 	// Reason says in words what the cluster does or waits for.
 	Reason string
+	// Blocked is whether Reason is something that the cluster cannot bring about by itself, such as room in the bounds. It seldom changes without a command.
+	Blocked bool
 }
 
 // Plan returns the next commands. Every command has passed the check of [planner.fits]; no other code writes commands.
@@ -74,8 +76,9 @@ type state struct {
 	// goal is the partition that the cluster should have in the end; whole means that it is not updated at all.
 	goal      int
 	commanded bool
-	// waiting is why the cluster cannot be commanded at all; reason is what is to be said about it.
+	// waiting is why the cluster cannot be commanded at all; reason is what is to be said about it, and blocked whether it waits for something outside.
 	waiting, reason string
+	blocked         bool
 }
 
 func newPlanner(in Input, rules rules) *planner {
@@ -88,7 +91,7 @@ func newPlanner(in Input, rules rules) *planner {
 		}
 		s.entry, s.rest = s.settle(rules), s.atRest()
 		s.waiting = s.waits()
-		s.reason = s.waiting
+		s.reason, s.blocked = s.waiting, s.Lost || s.Unreachable
 		p.sums = p.sums.plus(p.counted(s, &s.entry))
 	}
 	for i := range p.states {
@@ -153,10 +156,10 @@ func (p *planner) result() Result {
 	for i := range p.states {
 		s := &p.states[i]
 		d := &result.Decisions[i]
-		*d = Decision{Name: s.Name, Entry: s.entry, Commanded: s.commanded, Reason: s.reason}
+		*d = Decision{Name: s.Name, Entry: s.entry, Commanded: s.commanded, Reason: s.reason, Blocked: s.blocked && !s.commanded}
 		if s.commanded || !s.rest || s.Lost || s.Entry.Command.Replicas != s.Share || s.wantsUpdate(p) {
 			if d.Reason == "" {
-				d.Reason = p.progress(s)
+				d.Reason, d.Blocked = p.progress(s)
 			}
 			continue
 		}
@@ -173,19 +176,22 @@ func (p *planner) result() Result {
 	return result
 }
 
-// progress describes a cluster that has no new command.
-func (p *planner) progress(s *state) string {
+// block records what a cluster waits for.
+func (s *state) block(reason string) { s.reason, s.blocked = reason, true }
+
+// progress describes a cluster that has no new command, and whether it waits for something outside.
+func (p *planner) progress(s *state) (reason string, blocked bool) {
 	command, o := &s.entry.Command, s.Observed
 	switch {
 	case s.Refused && !s.observed():
-		return fmt.Sprintf("the cluster refuses command %d", s.Entry.Seq)
+		return fmt.Sprintf("the cluster refuses command %d", s.Entry.Seq), true
 	case o == nil || s.rest:
-		return "waits until there is room for more pods"
+		return "waits until there is room for more pods", true
 	case s.entry.mixed() && command.Paused:
-		return fmt.Sprintf("paused: %d of %d pods are updated", o.Updated, command.Replicas)
+		return fmt.Sprintf("paused: %d of %d pods are updated", o.Updated, command.Replicas), false
 	case s.entry.mixed():
-		return fmt.Sprintf("updates: %d of %d pods are updated, %d are available", o.Updated, command.Replicas-command.Partition, o.Available)
+		return fmt.Sprintf("updates: %d of %d pods are updated, %d are available", o.Updated, command.Replicas-command.Partition, o.Available), false
 	default:
-		return fmt.Sprintf("has %d of %d pods", o.Pods, command.Replicas)
+		return fmt.Sprintf("has %d of %d pods", o.Pods, command.Replicas), false
 	}
 }

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -254,6 +255,45 @@ func BenchmarkPlan(b *testing.B) {
 			}
 			for b.Loop() {
 				Plan(in)
+			}
+		})
+	}
+}
+
+// A cluster is blocked if it waits for something that it cannot bring about by itself.
+func TestBlocked(t *testing.T) {
+	blocked := func(in Input) (names []string) {
+		in.Revision = "v2"
+		for _, d := range Plan(in).Decisions {
+			if d.Blocked {
+				names = append(names, d.Name+" "+d.Reason)
+			}
+		}
+		return names
+	}
+	for name, test := range map[string]struct {
+		in   Input
+		want []string
+	}{
+		"one begins, one is done, one waits for room": {
+			Input{Bounds: Bounds{Replicas: 9, Unavailable: 1}, Clusters: []Cluster{at("a", 3, "v1"), at("b", 3, "v2"), at("c", 3, "v1")}},
+			[]string{"c waits for other clusters: maxUnavailable is used up"},
+		},
+		"paused": {
+			Input{Bounds: Bounds{Replicas: 6, Surge: 2}, Paused: true, Clusters: []Cluster{updating("a", 3, 1, 0), at("b", 3, "v1")}},
+			[]string{"b the rollout is paused"},
+		},
+		"a command is on its way": {
+			Input{Bounds: Bounds{Replicas: 3, Surge: 1}, Clusters: []Cluster{with(at("a", 3, "v1"), func(c *Cluster) { c.Entry.Seq = 2 })}}, nil,
+		},
+		"a cluster does not answer": {
+			Input{Bounds: Bounds{Replicas: 3, Surge: 1}, Clusters: []Cluster{with(at("a", 3, "v1"), func(c *Cluster) { c.Unreachable = true })}},
+			[]string{"a waits until the cluster answers"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := blocked(test.in); !slices.Equal(got, test.want) {
+				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
 	}

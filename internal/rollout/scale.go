@@ -20,7 +20,7 @@ func (p *planner) scaleIn() {
 		next := func(fewer int) Command { return p.scaled(s, now.Replicas-fewer) }
 		fewer := most(now.Replicas-s.Share, func(n int) bool { return p.fits(s, next(n)) })
 		if fewer == 0 {
-			s.reason = "waits to scale in until other pods are available"
+			s.block("waits to scale in until other pods are available")
 			continue
 		}
 		p.command(s, next(fewer), fmt.Sprintf("scales in from %d to %d", now.Replicas, now.Replicas-fewer))

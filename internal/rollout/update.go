@@ -102,9 +102,9 @@ func (p *planner) update() {
 		switch {
 		case !s.ready():
 		case s.wantsUpdate(p) && p.in.Paused:
-			s.reason = "the rollout is paused"
+			s.block("the rollout is paused")
 		case s.wantsUpdate(p) && s.Hold != "" && s.rest:
-			s.reason = s.Hold
+			s.block(s.Hold)
 		case s.wantsUpdate(p):
 			waiting = append(waiting, s)
 		case p.canWiden(s):
@@ -113,8 +113,8 @@ func (p *planner) update() {
 	}
 	p.grant(waiting, func(s *state, next Command) {
 		if next.Surge+next.Unavailable == 0 || p.in.Kind == StatefulSet && next.Unavailable == 0 ||
-			!p.command(s, next, fmt.Sprintf("updates to %s with surge %d and %d unavailable", next.Revision, next.Surge, next.Unavailable)) {
-			s.reason = p.shortOf(s)
+			!p.command(s, next, fmt.Sprintf("updates with surge %d and %d unavailable", next.Surge, next.Unavailable)) {
+			s.block(p.shortOf(s))
 		}
 	})
 	p.grant(widening, func(s *state, next Command) {

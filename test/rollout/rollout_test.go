@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -229,8 +230,11 @@ func TestEvictionFromPausedRollout(t *testing.T) {
 		t.Errorf("maxUnavailable is 1, so that the clusters are updated one after the other:\n%s", w.describe())
 	}
 
-	w.pods.allow(8, 12)
 	binding := w.binding()
+	if waits := binding.Annotations[names.RolloutWaitsAnnotation]; !strings.Contains(waits, `"member3":"the rollout is paused"`) {
+		t.Errorf("the binding does not say what member3 waits for: %q", waits)
+	}
+	w.pods.allow(8, 12)
 	testenv.Eventually(t, "the binding can be changed", func(ctx context.Context) (bool, error) {
 		if err := cell.Get(ctx, ctrlclient.ObjectKeyFromObject(binding), binding); err != nil {
 			return false, err
@@ -250,6 +254,9 @@ func TestEvictionFromPausedRollout(t *testing.T) {
 	w.edit(func(d *appsv1.Deployment) { d.Spec.Paused = false })
 	w.finished(2, 9)
 	w.pods.held("the rest of the update")
+	if waits := w.binding().Annotations[names.RolloutWaitsAnnotation]; waits != "" {
+		t.Errorf("after the update, clusters wait: %s", waits)
+	}
 }
 
 // A changed override is an update, too.

@@ -213,6 +213,9 @@ spec:
 	p.run("kubectl", "apply", "-f", manifest)
 	p.run("kubectl", "-n", "demo", "create", "deployment", "web", "--image", "nginx", "--replicas", "2")
 	p.run("kubectl", "-n", "demo", "rollout", "status", "deployment/web", "--timeout", "2m")
+	if output := p.run("rollout", "status", "deploy/web", "-n", "demo", "--timeout", "2m"); !strings.Contains(output, "member1: 2 of 2 updated, 2 available: done\n") {
+		p.Errorf("cellplane rollout status prints %q", output)
+	}
 	if pods := p.run("kubectl", "--context", "member1", "-n", "demo", "get", "pods"); strings.Count(pods, " Running ") != 2 {
 		p.Errorf("member1 has these pods:\n%s", pods)
 	}

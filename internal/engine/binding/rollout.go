@@ -2,6 +2,7 @@ package binding
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -74,7 +75,7 @@ func (b *Controller) heldPlan(binding *workv1alpha2.ResourceBinding) (*planned, 
 func (b *Controller) atOnce(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template, works []*cell.Work, copies []rendered) (*planned, error) {
 	b.awaiting.remove(cell.Key{Namespace: binding.Namespace, Name: binding.Name})
 	if binding.Annotations[names.RolloutAnnotation] != "" {
-		if err := b.writeLedger(ctx, binding, nil); err != nil {
+		if err := b.writeLedger(ctx, binding, nil, ""); err != nil {
 			return nil, err
 		}
 	}
@@ -113,8 +114,8 @@ func copyIn(work *cell.Work) *rollout.Copy {
 	return work.Objects[0].Copy
 }
 
-// writeLedger stores a ledger, unless the binding has changed since it was read. An empty one is removed.
-func (b *Controller) writeLedger(ctx context.Context, binding *workv1alpha2.ResourceBinding, ledger rollout.Ledger) error {
+// writeLedger stores a ledger and what clusters wait for, unless the binding has changed since it was read. An empty ledger is removed.
+func (b *Controller) writeLedger(ctx context.Context, binding *workv1alpha2.ResourceBinding, ledger rollout.Ledger, waits string) error {
 	binding = binding.DeepCopy()
 	if delete(binding.Annotations, names.RolloutAnnotation); len(ledger) > 0 {
 		text, err := ledger.Encode()
@@ -122,6 +123,9 @@ func (b *Controller) writeLedger(ctx context.Context, binding *workv1alpha2.Reso
 			return err
 		}
 		metav1.SetMetaDataAnnotation(&binding.ObjectMeta, names.RolloutAnnotation, text)
+	}
+	if delete(binding.Annotations, names.RolloutWaitsAnnotation); waits != "" {
+		metav1.SetMetaDataAnnotation(&binding.ObjectMeta, names.RolloutWaitsAnnotation, waits)
 	}
 	_, err := b.cell.UpdateBinding(ctx, binding)
 	return err
@@ -246,12 +250,16 @@ func (r *rolling) plan(ctx context.Context) (*planned, error) {
 	}
 	result := rollout.Plan(in)
 	commanded, done := false, true
+	waiting := map[string]string{}
 	for i := range result.Decisions {
 		d := &result.Decisions[i]
 		r.members[i].decide(d)
 		commanded, done = commanded || d.Commanded, done && d.Done
 		if d.Commanded {
 			commands.Inc()
+		}
+		if d.Blocked {
+			waiting[d.Name] = d.Reason
 		}
 		klog.FromContext(ctx).V(2).Info("planned a rollout", "binding", klog.KObj(r.binding), "cluster", d.Name, "command", r.members[i].entry.Seq, "reason", d.Reason)
 	}
@@ -266,8 +274,12 @@ func (r *rolling) plan(ctx context.Context) (*planned, error) {
 		r.b.awaiting.add(key) // nothing is stored yet that would tell that this rollout waits
 		return p, nil
 	}
-	if commanded || r.dropped {
-		if err := r.b.writeLedger(ctx, r.binding, r.next()); err != nil {
+	waits, err := encodeWaits(waiting)
+	if err != nil {
+		return nil, err
+	}
+	if commanded || r.dropped || waits != r.binding.Annotations[names.RolloutWaitsAnnotation] {
+		if err := r.b.writeLedger(ctx, r.binding, r.next(), waits); err != nil {
 			return nil, err
 		}
 	}
@@ -285,6 +297,15 @@ func (r *rolling) plan(ctx context.Context) (*planned, error) {
 		}
 	}
 	return p, nil
+}
+
+// encodeWaits returns what clusters wait for as text for an annotation, empty if none waits.
+func encodeWaits(waiting map[string]string) (string, error) {
+	if len(waiting) == 0 {
+		return "", nil
+	}
+	text, err := json.Marshal(waiting)
+	return string(text), err
 }
 
 // input returns what the planner has to know. The bounds are for the replicas that the scheduler has placed: pods that it found no place for need not be
