@@ -99,7 +99,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.Failover.GracePeriod, "graceful-eviction-timeout", o.Failover.GracePeriod, "how long an evicted copy is kept while the new one does not become healthy")
 	flags.BoolVar(&o.MarkTargets, "hpa-scale-target-marker", o.MarkTargets, "leave the replicas of workloads that a propagated HorizontalPodAutoscaler scales to the members")
 	flags.BoolVar(&o.SyncReplicas, "replicas-syncer", o.SyncReplicas, "write the replicas that members own, if they are divided among them, to the template")
-	flags.BoolVar(&o.FederatedRollouts, "federated-rollouts", o.FederatedRollouts, "let maxSurge, maxUnavailable and paused of Deployments with divided replicas hold for all clusters together")
+	flags.BoolVar(&o.FederatedRollouts, "federated-rollouts", o.FederatedRollouts, "let maxSurge, maxUnavailable and paused of Deployments and StatefulSets with divided replicas hold for all clusters together")
 	flags.BoolVar(&o.Deschedule, "descheduler", o.Deschedule, "move replicas with unschedulable pods to clusters with free capacity")
 	flags.DurationVar(&o.Descheduler.Interval, "descheduling-interval", o.Descheduler.Interval, "how often the descheduler looks for unschedulable pods")
 	flags.DurationVar(&o.Descheduler.Age, "unschedulable-threshold", o.Descheduler.Age, "how long a pod must have been unschedulable")

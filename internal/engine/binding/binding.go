@@ -51,7 +51,7 @@ type Controller struct {
 
 // Options are what a controller needs besides the cell.
 type Options struct {
-	// FederatedRollouts lets the bounds of Deployments with divided replicas hold for all clusters together.
+	// FederatedRollouts lets the bounds of workloads with divided replicas hold for all clusters together.
 	FederatedRollouts bool
 	// Report returns what is known about a Work.
 	Report func(*cell.Work) execution.Report

@@ -50,7 +50,7 @@ func (m *member) complete(r *rolling) {
 	switch {
 	case !has && m.work == nil:
 	case !has, m.seq() > entry.Seq:
-		m.entry = m.adopt()
+		m.entry = m.adopt(r.kind)
 	case m.work == nil && entry.Command.Replicas == 0:
 		m.before = entry.Seq // it was left, and is chosen again
 	default:
@@ -103,7 +103,7 @@ func (m *member) deadline() time.Duration {
 
 // adopt returns the entry of a cluster that has a Work, but is not in the ledger, or has a newer command than that: the ledger
 // is from a backup.
-func (m *member) adopt() rollout.Entry {
+func (m *member) adopt(kind rollout.Kind) rollout.Entry {
 	told := copyIn(m.work)
 	if told == nil {
 		told = &rollout.Copy{Seq: 1, Command: rollout.Command{Replicas: m.share, Revision: unknown}}
@@ -116,7 +116,7 @@ func (m *member) adopt() rollout.Entry {
 		o := m.live.Observation
 		o.Seq = max(told.Seq, o.Seq)
 		command.Surge, command.Unavailable = m.live.Command.Surge, m.live.Command.Unavailable
-		entry := rollout.Adopt(rollout.Deployment, command, o, unknown)
+		entry := rollout.Adopt(kind, command, o, unknown)
 		if o.Pods < command.Replicas {
 			entry.Loosened.Available = min(entry.Loosened.Available, o.Available) // they are being created
 		}

@@ -62,7 +62,7 @@ func TestAdoptMember(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := test.member.adopt()
+			got := test.member.adopt(rollout.Deployment)
 			if !reflect.DeepEqual(got, test.want) {
 				t.Errorf("got  %+v\nwant %+v", got, test.want)
 			}

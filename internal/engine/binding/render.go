@@ -32,7 +32,7 @@ type rendered struct {
 	cluster  string
 	manifest *unstructured.Unstructured
 	trace    map[string]string // of the overrides
-	asks     *rollout.Copy     // what the manifest of a Deployment asks for; nil for other kinds
+	asks     *rollout.Copy     // what the manifest asks for; nil if the planner does not know its kind
 }
 
 // render returns what the clusters of a binding should get. A failure for one cluster does not stop the others.

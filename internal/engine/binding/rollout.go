@@ -38,8 +38,8 @@ type planned struct {
 // memberPoll is how often a rollout checks whether a member that did not answer is back.
 const memberPoll = 5 * time.Second
 
-// plan decides which Works are written. A Deployment whose replicas are divided is changed step by step, so that the bounds of its template hold for all
-// clusters together: see docs/design/rollout.md. Everything else is written at once.
+// plan decides which Works are written. A workload whose replicas are divided is changed step by step, so that the bounds of its template hold for all clusters
+// together: see docs/design/rollout.md. Everything else is written at once.
 func (b *Controller) plan(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template, targets []workv1alpha2.TargetCluster, works []*cell.Work, copies []rendered) (*planned, error) {
 	text := binding.Annotations[names.RolloutAnnotation]
 	ledger, err := rollout.DecodeLedger(text)
@@ -106,7 +106,7 @@ func (b *Controller) seqIn(works []*cell.Work, cluster string) int64 {
 	return seq
 }
 
-// copyIn returns what a Work tells its cluster, nil if it has no Deployment.
+// copyIn returns what a Work tells its cluster, nil if it has no workload that the planner knows.
 func copyIn(work *cell.Work) *rollout.Copy {
 	if work == nil || len(work.Objects) != 1 {
 		return nil
@@ -136,6 +136,7 @@ type rolling struct {
 	b       *Controller
 	binding *workv1alpha2.ResourceBinding
 	t       *cell.Template
+	kind    rollout.Kind
 	ledger  rollout.Ledger
 	stored  bool // the binding has a ledger
 	dropped bool // an entry was removed from it
@@ -145,7 +146,8 @@ type rolling struct {
 // applies reports whether the planner knows the workload. It does not if all pods are to go: nothing has to stay available then.
 func (r *rolling) applies(targets []workv1alpha2.TargetCluster, works []*cell.Work, copies []rendered) bool {
 	spec := &r.binding.Spec
-	if spec.Resource.APIVersion != "apps/v1" || spec.Resource.Kind != "Deployment" || spec.Placement == nil || !schedule.Divided(spec.Placement) ||
+	var known bool
+	if r.kind, known = rollout.KindOf(spec.Resource.APIVersion, spec.Resource.Kind); !known || spec.Placement == nil || !schedule.Divided(spec.Placement) ||
 		spec.Replicas <= 0 || len(spec.RequiredBy) > 0 || len(spec.Components) > 0 {
 		return false
 	}
@@ -315,7 +317,7 @@ func (r *rolling) input() (rollout.Input, error) {
 	if err != nil {
 		return rollout.Input{}, err
 	}
-	in := rollout.Input{Kind: rollout.Deployment, Revision: newest}
+	in := rollout.Input{Kind: r.kind, Revision: newest}
 	in.Paused, _, _ = unstructured.NestedBool(obj.Object, "spec", "paused")
 	total := 0
 	for _, m := range r.members {

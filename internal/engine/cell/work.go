@@ -62,7 +62,7 @@ type Object struct {
 	Fingerprint string
 	// Broken says why the manifest is invalid.
 	Broken string
-	// Copy is what the manifest of a Deployment tells its cluster; nil for other kinds.
+	// Copy is what the manifest of a workload tells its cluster; nil for kinds whose rollouts are not planned.
 	Copy *rollout.Copy
 }
 

@@ -37,7 +37,7 @@ type Observed struct {
 	// Status is the object's status as reflected by the interpreter, nil if it has none.
 	Status []byte
 	Health workv1alpha1.ResourceHealth
-	// Rollout is how far a Deployment is; nil for other kinds. ShortSince is since when it has had too few available pods; zero if it has enough.
+	// Rollout is how far a workload is; nil for kinds whose rollouts are not planned. ShortSince is since when it has had too few available pods; zero if it has enough.
 	Rollout    *rollout.Live
 	ShortSince time.Time
 
@@ -277,7 +277,7 @@ func (c *collection) observe(obj *unstructured.Unstructured, agreed string, full
 	}
 }
 
-// setRollout reads how far a Deployment is.
+// setRollout reads how far a workload is.
 func (o *Observed) setRollout(obj *unstructured.Unstructured, before *Observed) {
 	o.Rollout = rollout.LiveOf(obj)
 	switch {

@@ -34,7 +34,10 @@ func TestCopyOf(t *testing.T) {
 		{"with something else for a number", `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"annotations":{"cellplane.io/rollout-command":"seven"}},"spec":{"replicas":0}}`,
 			&Copy{Seq: 1, Command: Command{}}},
 		{"with bounds that no API server accepts", `{"apiVersion":"apps/v1","kind":"Deployment","spec":{"strategy":{"rollingUpdate":{"maxSurge":"many"}}}}`, nil},
-		{"of another kind", `{"apiVersion":"apps/v1","kind":"StatefulSet","spec":{}}`, nil},
+		{"of a StatefulSet", `{"apiVersion":"apps/v1","kind":"StatefulSet","spec":{"replicas":9,"updateStrategy":{"rollingUpdate":{"maxUnavailable":"25%","partition":3}}}}`,
+			&Copy{Seq: 1, Command: Command{Replicas: 9, Unavailable: 2, Partition: 3}}},
+		{"of a StatefulSet with defaults", `{"apiVersion":"apps/v1","kind":"StatefulSet","spec":{}}`, &Copy{Seq: 1, Command: Command{Replicas: 1, Unavailable: 1}}},
+		{"of another kind", `{"apiVersion":"apps/v1","kind":"DaemonSet","spec":{}}`, nil},
 		{"of another group", `{"apiVersion":"example.io/v1","kind":"Deployment","spec":{}}`, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -47,6 +50,40 @@ func TestCopyOf(t *testing.T) {
 				t.Errorf("got %+v, want %+v", got, test.want)
 			}
 		})
+	}
+}
+
+func TestRolls(t *testing.T) {
+	for manifest, want := range map[string]bool{
+		`{"apiVersion":"apps/v1","kind":"Deployment","spec":{}}`:                                                                           true,
+		`{"apiVersion":"apps/v1","kind":"Deployment","spec":{"strategy":{"type":"Recreate"}}}`:                                             false,
+		`{"apiVersion":"apps/v1","kind":"StatefulSet","spec":{"updateStrategy":{"type":"RollingUpdate","rollingUpdate":{"partition":0}}}}`: true,
+		`{"apiVersion":"apps/v1","kind":"StatefulSet","spec":{"updateStrategy":{"type":"RollingUpdate","rollingUpdate":{"partition":1}}}}`: false,
+		`{"apiVersion":"apps/v1","kind":"StatefulSet","spec":{"updateStrategy":{"type":"OnDelete"}}}`:                                      false,
+		`{"apiVersion":"apps/v1","kind":"DaemonSet","spec":{"updateStrategy":{"type":"RollingUpdate"}}}`:                                   false,
+	} {
+		if got := Rolls(object(t, manifest)); got != want {
+			t.Errorf("Rolls(%s) = %t", manifest, got)
+		}
+	}
+}
+
+// A StatefulSet is told only what its API knows.
+func TestApplyToStatefulSet(t *testing.T) {
+	manifest := object(t, `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":"db"},"spec":{"replicas":9,"updateStrategy":{"rollingUpdate":{"maxUnavailable":"50%"}},"template":{}}}`)
+	for unavailable, want := range map[int]string{
+		1: `{"rollingUpdate":{"partition":0},"type":"RollingUpdate"}`,
+		2: `{"rollingUpdate":{"maxUnavailable":2,"partition":0},"type":"RollingUpdate"}`,
+	} {
+		entry := Entry{Seq: 4, Command: Command{Replicas: 3, Unavailable: unavailable, Revision: RevisionOf(manifest)}}
+		applied := object(t, string(mustJSON(t, entry.Apply(manifest))))
+		spec := applied.Object["spec"].(map[string]any)
+		if strategy, err := json.Marshal(spec["updateStrategy"]); err != nil || string(strategy) != want || len(spec) != 3 {
+			t.Errorf("%d unavailable: got %s with %v, want %s", unavailable, strategy, spec, want)
+		}
+		if got := CopyOf(applied); *got != (Copy{Seq: 4, Command: entry.Command}) {
+			t.Errorf("%+v became %+v", entry, *got)
+		}
 	}
 }
 
@@ -70,8 +107,7 @@ func TestApply(t *testing.T) {
 		if *got != want {
 			t.Errorf("%+v became %+v", want, *got)
 		}
-		surge, unavailable := budgets(stored.Object["spec"].(map[string]any))
-		if surge.IntVal == 0 && unavailable.IntVal == 0 {
+		if rolling := Deployment.rolling(stored.Object["spec"].(map[string]any)); rolling["maxSurge"] == int64(0) && rolling["maxUnavailable"] == int64(0) {
 			t.Errorf("%+v has neither surge nor unavailable; the API refuses it", entry)
 		}
 		if SeqOf(stored) != entry.Seq {

@@ -13,7 +13,7 @@ import (
 	"github.com/cellplane/cellplane/internal/merge"
 )
 
-// Copy is what a manifest of a Deployment, or its object in a member, says about the fields that the planner decides.
+// Copy is what a manifest of a workload, or its object in a member, says about the fields that the planner decides.
 type Copy struct {
 	// Seq is the number of its command. One without a number has the first command: a copy is created without one.
 	Seq int64
@@ -21,22 +21,39 @@ type Copy struct {
 	Command Command
 }
 
-// IsDeployment reports whether an object is a Deployment that the planner knows.
-func IsDeployment(obj *unstructured.Unstructured) bool {
-	return obj.GetKind() == "Deployment" && obj.GetAPIVersion() == "apps/v1"
-}
-
-// Rolls reports whether a Deployment is updated step by step, not by removing all pods first.
-func Rolls(obj *unstructured.Unstructured) bool {
-	kind, _, _ := unstructured.NestedString(obj.Object, "spec", "strategy", "type")
-	return kind == "" || kind == "RollingUpdate"
-}
-
-// CopyOf reads a manifest of a Deployment. It returns nil for anything else, and for a manifest that no API server would accept.
-func CopyOf(manifest *unstructured.Unstructured) *Copy {
-	if !IsDeployment(manifest) {
-		return nil
+// KindOf returns the kind of a workload, and whether engines plan for it.
+func KindOf(apiVersion, kind string) (Kind, bool) {
+	switch {
+	case apiVersion == "apps/v1" && kind == "Deployment":
+		return Deployment, true
+	case apiVersion == "apps/v1" && kind == "StatefulSet":
+		return StatefulSet, true
+	default:
+		return 0, false
 	}
+}
+
+func kindOf(obj *unstructured.Unstructured) (Kind, bool) { return KindOf(obj.GetAPIVersion(), obj.GetKind()) }
+
+// strategyField returns the name of the field of the spec with the bounds.
+func (k Kind) strategyField() string {
+	if k == StatefulSet {
+		return "updateStrategy"
+	}
+	return "strategy"
+}
+
+// Rolls reports whether a workload is updated step by step, and all of it. A StatefulSet with a partition is not: which of its ordinals are below it is for each
+// cluster to say.
+func Rolls(obj *unstructured.Unstructured) bool {
+	kind, known := kindOf(obj)
+	how, _, _ := unstructured.NestedString(obj.Object, "spec", kind.strategyField(), "type")
+	spec, _ := obj.Object["spec"].(map[string]any)
+	return known && (how == "" || how == "RollingUpdate") && kind.partition(spec) == 0
+}
+
+// CopyOf reads a manifest of a workload. It returns nil for kinds that are not planned, and for a manifest that no API server would accept.
+func CopyOf(manifest *unstructured.Unstructured) *Copy {
 	c := objectCopy(manifest)
 	if c == nil {
 		return nil
@@ -54,33 +71,55 @@ func RevisionOf(manifest *unstructured.Unstructured) string {
 
 // objectCopy reads the fields of an object, with the number and revision that it carries.
 func objectCopy(obj *unstructured.Unstructured) *Copy {
+	kind, known := kindOf(obj)
+	if !known {
+		return nil
+	}
 	spec, _ := obj.Object["spec"].(map[string]any)
 	replicas, set := whole64(spec["replicas"])
 	if !set {
 		replicas = 1
 	}
-	surge, unavailable := budgets(spec)
-	bounds, err := DeploymentBounds(replicas, surge, unavailable)
+	bounds, err := kind.bounds(spec, replicas)
 	if err != nil {
 		return nil
 	}
-	c := &Copy{Command: Command{Replicas: replicas, Surge: bounds.Surge, Unavailable: bounds.Unavailable}}
+	c := &Copy{Command: Command{Replicas: replicas, Surge: bounds.Surge, Unavailable: bounds.Unavailable, Partition: bounds.Partition}}
 	c.Command.Paused, _ = spec["paused"].(bool)
 	c.Seq, c.Command.Revision = parseMark(obj.GetAnnotations()[names.RolloutCommandAnnotation])
 	return c
 }
 
-// TemplateBounds resolves the bounds of a Deployment for a number of replicas in all clusters.
+// TemplateBounds resolves the bounds of a template for a number of replicas in all clusters.
 func TemplateBounds(template *unstructured.Unstructured, replicas int) (Bounds, error) {
+	kind, known := kindOf(template)
+	if !known {
+		return Bounds{}, fmt.Errorf("rollouts of %s %s are not planned", template.GetAPIVersion(), template.GetKind())
+	}
 	spec, _ := template.Object["spec"].(map[string]any)
-	surge, unavailable := budgets(spec)
-	return DeploymentBounds(replicas, surge, unavailable)
+	return kind.bounds(spec, replicas)
 }
 
-func budgets(spec map[string]any) (surge, unavailable *intstr.IntOrString) {
-	strategy, _ := spec["strategy"].(map[string]any)
+func (k Kind) bounds(spec map[string]any, replicas int) (Bounds, error) {
+	rolling := k.rolling(spec)
+	if k == StatefulSet {
+		return StatefulSetBounds(replicas, intOrString(rolling["maxUnavailable"]), k.partition(spec))
+	}
+	return DeploymentBounds(replicas, intOrString(rolling["maxSurge"]), intOrString(rolling["maxUnavailable"]))
+}
+
+func (k Kind) partition(spec map[string]any) int {
+	if !k.partitions() {
+		return 0
+	}
+	partition, _ := whole64(k.rolling(spec)["partition"])
+	return partition
+}
+
+func (k Kind) rolling(spec map[string]any) map[string]any {
+	strategy, _ := spec[k.strategyField()].(map[string]any)
 	rolling, _ := strategy["rollingUpdate"].(map[string]any)
-	return intOrString(rolling["maxSurge"]), intOrString(rolling["maxUnavailable"])
+	return rolling
 }
 
 func intOrString(value any) *intstr.IntOrString {
@@ -111,27 +150,36 @@ func whole64(value any) (int, bool) {
 	}
 }
 
-// Apply returns a manifest of a Deployment that carries out a command. All but the fields that the planner decides is shared with the manifest, whose pod
-// template must be that of the command.
+// Apply returns a manifest that carries out a command. All but the fields that the planner decides is shared with the manifest, whose pod template must be that
+// of the command.
 func (e *Entry) Apply(manifest *unstructured.Unstructured) *unstructured.Unstructured {
-	c := &e.Command
+	kind, _ := kindOf(manifest)
 	root := maps.Clone(manifest.Object)
 	spec, _ := root["spec"].(map[string]any)
 	spec = maps.Clone(spec)
+	spec["replicas"] = int64(e.Command.Replicas)
+	spec[kind.strategyField()] = map[string]any{"type": "RollingUpdate", "rollingUpdate": kind.budget(&e.Command)}
+	if delete(spec, "paused"); e.Command.Paused {
+		spec["paused"] = true
+	}
+	root["spec"] = spec
+	return Number(&unstructured.Unstructured{Object: root}, e.Seq, e.Command.Revision)
+}
+
+// budget returns the bounds of a command as the API of the kind wants them.
+func (k Kind) budget(c *Command) map[string]any {
+	if k == StatefulSet {
+		budget := map[string]any{"partition": int64(c.Partition)}
+		if c.Unavailable > 1 {
+			budget["maxUnavailable"] = int64(c.Unavailable) // one is the default, also in clusters that do not know the field
+		}
+		return budget
+	}
 	unavailable := c.Unavailable
 	if c.Surge == 0 && unavailable == 0 {
 		unavailable = 1 // the API refuses zero for both
 	}
-	spec["replicas"] = int64(c.Replicas)
-	spec["strategy"] = map[string]any{
-		"type":          "RollingUpdate",
-		"rollingUpdate": map[string]any{"maxSurge": int64(c.Surge), "maxUnavailable": int64(unavailable)},
-	}
-	if delete(spec, "paused"); c.Paused {
-		spec["paused"] = true
-	}
-	root["spec"] = spec
-	return Number(&unstructured.Unstructured{Object: root}, e.Seq, c.Revision)
+	return map[string]any{"maxSurge": int64(c.Surge), "maxUnavailable": int64(unavailable)}
 }
 
 // Number returns a manifest with the number of its command. The first command has none.
@@ -173,7 +221,7 @@ func parseMark(text string) (seq int64, revision string) {
 	return seq, revision
 }
 
-// Live is a Deployment in a member: what it was told, and how far it is.
+// Live is a workload in a member: what it was told, and how far it is.
 type Live struct {
 	// Copy is what the object says. Its Seq is 0 if it has no number.
 	Copy
@@ -183,11 +231,8 @@ type Live struct {
 	Stuck bool
 }
 
-// LiveOf reads a Deployment in a member. It returns nil for anything else.
+// LiveOf reads a workload in a member. It returns nil for kinds that are not planned.
 func LiveOf(obj *unstructured.Unstructured) *Live {
-	if !IsDeployment(obj) {
-		return nil
-	}
 	c := objectCopy(obj)
 	if c == nil {
 		return nil
