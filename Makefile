@@ -63,6 +63,10 @@ bench: build ## Measure the start of a federation, and its cost when idle
 bench-engine: ## Measure the engine: latency, cost, failover, restart (flags in ARGS)
 	$(GO) run ./test/benchengine $(ARGS)
 
+.PHONY: bench-rollout
+bench-rollout: ## Compare rolling updates over all members with those of one member (flags in ARGS)
+	$(GO) run ./test/benchengine -rollouts 10 $(ARGS)
+
 .PHONY: bench-gateway
 bench-gateway: ## Compare the gateway with a bare API server (flags in ARGS)
 	$(GO) run ./test/benchgateway $(ARGS)

@@ -64,6 +64,9 @@ func (b *bench) run(ctx context.Context) error {
 	if b.options.full {
 		phases = []phase{{"restarting both engines", b.fullRestart}}
 	}
+	if b.options.rollouts > 0 {
+		phases = []phase{{"updating a Deployment with divided replicas", b.rollouts}}
+	}
 	for _, phase := range phases {
 		progress("%s", phase.name)
 		s, err := phase.run(ctx)

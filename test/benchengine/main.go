@@ -30,6 +30,7 @@ type options struct {
 	kills      int
 	restart    int
 	full       bool
+	rollouts   int
 	program    string
 	dir        string
 	out        string
@@ -43,6 +44,7 @@ func main() {
 	flag.IntVar(&o.kills, "kills", 3, "how often the active engine is killed; 0 leaves out kills and restarts")
 	flag.BoolVar(&o.full, "full", false, "measure nothing but a restart of the engines, with -restart-n workloads")
 	flag.IntVar(&o.restart, "restart-n", 10000, "workloads when the engines are restarted, with -full; they have no replicas and are paused")
+	flag.IntVar(&o.rollouts, "rollouts", 0, "measure nothing but so many image updates of a Deployment with divided replicas")
 	flag.StringVar(&o.program, "program", "", "cellplane binary to measure (default: built from ./cmd/cellplane)")
 	flag.StringVar(&o.dir, "dir", "", "new directory for the federation, which is kept (default: a temporary one)")
 	flag.StringVar(&o.out, "out", "", "file for the figures as JSON")
@@ -65,8 +67,8 @@ func (o *options) validate() error {
 	if flag.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
 	}
-	if o.workloads < 1 || o.sequential < 1 || o.writers < 1 || o.kills < 0 || o.restart < 1 {
-		return errors.New("all numbers must be at least 1, -kills at least 0")
+	if o.workloads < 1 || o.sequential < 1 || o.writers < 1 || o.kills < 0 || o.rollouts < 0 || o.restart < 1 {
+		return errors.New("all numbers must be at least 1, -kills and -rollouts at least 0")
 	}
 	return nil
 }
