@@ -70,13 +70,20 @@ func (f flushing) Write(b []byte) (int, error) {
 
 // AnswerHeader copies the status and headers of a response.
 func AnswerHeader(w http.ResponseWriter, response *http.Response) {
-	header := w.Header()
-	for key, values := range response.Header {
-		if !hopByHop[key] {
+	CopyHeader(w.Header(), response.Header)
+	w.WriteHeader(response.StatusCode)
+}
+
+// CopyHeader copies the headers of a response that are for the client. Warnings of the gateway stay beside those of the response.
+func CopyHeader(header, response http.Header) {
+	for key, values := range response {
+		switch {
+		case key == "Warning":
+			header[key] = append(header[key], values...)
+		case !hopByHop[key]:
 			header[key] = values
 		}
 	}
-	w.WriteHeader(response.StatusCode)
 }
 
 // onlyWriter hides ReadFrom, which would not use the pooled buffer.

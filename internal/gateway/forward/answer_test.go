@@ -3,6 +3,8 @@ package forward_test
 import (
 	"maps"
 	"net/http"
+	"net/http/httptest"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -19,6 +21,20 @@ func TestEndToEnd(t *testing.T) {
 	}
 	got := slices.Sorted(maps.Keys(forward.EndToEnd(sent)))
 	if want := []string{"Accept", "Content-Type", "Kubectl-Command", "User-Agent"}; !slices.Equal(got, want) {
+		t.Errorf("got headers %q, want %q", got, want)
+	}
+}
+
+// TestWarningsAreKept checks that a warning of the gateway is not replaced by one of the control plane.
+func TestWarningsAreKept(t *testing.T) {
+	w := httptest.NewRecorder()
+	w.Header().Set("Warning", "of the gateway")
+	w.Header().Set("Date", "of the gateway")
+	forward.Answer(w, &http.Response{
+		StatusCode: http.StatusOK, Body: http.NoBody, Header: http.Header{"Warning": {"of the cell", "another"}, "Date": {"of the cell"}, "Connection": {"close"}},
+	})
+	want := http.Header{"Warning": {"of the gateway", "of the cell", "another"}, "Date": {"of the cell"}}
+	if got := w.Result().Header; !reflect.DeepEqual(got, want) {
 		t.Errorf("got headers %q, want %q", got, want)
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cellplane/cellplane/internal/gateway/forward"
 )
 
 // Answer is the buffered answer of a handler. It is the http.ResponseWriter that the handler writes to.
@@ -57,9 +59,7 @@ func (a *Answer) Body() []byte { return a.body.Bytes() }
 
 // CopyTo copies the answer to a client.
 func (a *Answer) CopyTo(w http.ResponseWriter) {
-	for key, values := range a.header {
-		w.Header()[key] = values
-	}
+	forward.CopyHeader(w.Header(), a.header)
 	w.WriteHeader(a.Code())
 	_, _ = w.Write(a.Body()) // fails only if the client has disconnected
 }

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -56,5 +57,16 @@ func TestAnswer(t *testing.T) {
 				t.Errorf("the error is %v, want %q", err, test.err)
 			}
 		})
+	}
+}
+
+// TestWarnings checks that warnings that were added before stay beside those of the handler.
+func TestWarnings(t *testing.T) {
+	passed := httptest.NewRecorder()
+	passed.Header().Set("Warning", "before")
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Warning", "of the handler") })
+	inner.Do(handler, httptest.NewRequest(http.MethodGet, "/", http.NoBody)).CopyTo(passed)
+	if got := passed.Header().Values("Warning"); !slices.Equal(got, []string{"before", "of the handler"}) {
+		t.Errorf("got the warnings %q", got)
 	}
 }

@@ -63,9 +63,7 @@ func (a *answer) write(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.Header.Del("Content-Length")
-	for key, values := range a.Header {
-		w.Header()[key] = values
-	}
+	forward.CopyHeader(w.Header(), a.Header)
 	list := &listWriter{ResponseWriter: w, header: w.Header(), accepts: true}
 	list.begin()
 	if _, err := list.Write(a.body); err == nil {
