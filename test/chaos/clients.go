@@ -131,13 +131,21 @@ func (c *clients) send(ctx context.Context, q question, version string) (a answe
 	if err != nil {
 		return answer{outcome: unknown}, seen{}, true
 	}
-	if q.verb == read && response.Header.Get("Warning") != "" {
-		return answer{outcome: unknown}, seen{}, false // the gateway says that it may be stale
+	if isStale(q, response) {
+		return answer{outcome: unknown}, seen{}, false
 	}
 	if response.StatusCode >= http.StatusInternalServerError && response.Header.Get("Retry-After") != "" {
 		return answer{outcome: unknown}, seen{}, false // clients repeat it, so it must not have been done
 	}
 	return c.parse(q, response.StatusCode, content)
+}
+
+// isStale reports whether the gateway says that an answer may be outdated. That of a write which was done is never.
+func isStale(q question, response *http.Response) bool {
+	if q.verb != read && response.StatusCode < http.StatusMultipleChoices {
+		return false
+	}
+	return strings.Contains(strings.Join(response.Header.Values("Warning"), " "), "may be outdated")
 }
 
 func configMap(name, value, version string) any {

@@ -4,8 +4,8 @@
 // nemesis lets cells join and leave, changes weights, rolls changes back, kills or pauses gateways, hub managers, and the API servers
 // and etcds of cells and hub, and cuts the links between them. Its seed decides the order. Each disturbance happens at least once per run.
 // Afterwards the history is checked: there must be an order of all operations, each between its begin and its end, in which a single store
-// would give the same outcomes. Two kinds of answers are not in the history: reads that the gateway itself calls possibly stale, in a
-// Warning header, and errors with a Retry-After header. Clients repeat the latter, so a write that was done and answered in this way would
+// would give the same outcomes. Two kinds of answers are not in the history: reads and refused writes that the gateway itself calls
+// possibly outdated, in a Warning header, and errors with a Retry-After header. Clients repeat the latter, so a write that was done and answered in this way would
 // show as a violation.
 //
 // Failover scenarios fail a cell over during such faults. Objects in a namespace with the durability "replicated" must lose nothing. Others

@@ -42,26 +42,18 @@ func (rt *Router) create(w http.ResponseWriter, r *http.Request, c *call) {
 		if apierrors.IsAlreadyExists(err) && attempt < nameAttempts {
 			continue
 		}
-		if err != nil {
-			forward.WriteError(w, r, asStatus(err, c))
-			return
-		}
-		if response.StatusCode == http.StatusConflict && attempt < nameAttempts {
+		if err == nil && response.StatusCode == http.StatusConflict && attempt < nameAttempts {
 			response.Body.Close()
 			continue
 		}
-		rt.answerWrite(w, r, c, identity.name, response)
+		rt.answerWrite(w, r, c, identity.name, response, err)
 		return
 	}
 }
 
 func (rt *Router) createNamed(w http.ResponseWriter, r *http.Request, c *call, identity identity, body []byte) {
 	response, err := rt.createIn(uncompressed(r), c, identity, body)
-	if err != nil {
-		forward.WriteError(w, r, asStatus(err, c))
-		return
-	}
-	rt.answerWrite(w, r, c, identity.name, response)
+	rt.answerWrite(w, r, c, identity.name, response, err)
 }
 
 // qualified returns the resource with its group, as continue tokens and messages name it.

@@ -31,7 +31,7 @@ const megabyte = 1 << 20
 func routerWithCell(t *testing.T, cell http.HandlerFunc) *Router {
 	t.Helper()
 	return routerWithWholeCell(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost { // the confirmation of the epoch
+		if r.Method == http.MethodPost && r.URL.RawQuery == confirmURL.RawQuery { // the confirmation of the epoch
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusCreated)
 			_, _ = io.WriteString(w, "{}")

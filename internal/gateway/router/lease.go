@@ -37,7 +37,7 @@ var errLeaseLost = func() error {
 	return status
 }()
 
-// staleWarning is the warning of reads without the lease.
+// staleWarning is the warning of reads without the lease, and of refused writes.
 const staleWarning = "this gateway is cut off from most cells; what it shows may be outdated"
 
 // topologyOf returns the topology of an epoch that a view routes writes by.
@@ -92,6 +92,19 @@ func surelyDry(r *http.Request, c *call) bool {
 		return false
 	}
 	return slices.Equal(r.URL.Query()["dryRun"], []string{metav1.DryRunAll})
+}
+
+// warnOfRefusal is warnWithoutLease for a write that a cell has refused, or only tried: like a read, the answer tells what the cell has. Successes
+// need the lease, and errors of the gateway tell nothing about objects.
+func (rt *Router) warnOfRefusal(w http.ResponseWriter, r *http.Request, c *call, response *http.Response, err error) {
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err), apierrors.IsConflict(err):
+	case err != nil, response.StatusCode >= http.StatusInternalServerError, c.isHub(c.wrote):
+		return
+	case response.StatusCode < http.StatusMultipleChoices && !surelyDry(r, c):
+		return
+	}
+	rt.warnWithoutLease(w, c)
 }
 
 // warnWithoutLease adds a warning to the answer to a read if the gateway does not hold the lease. It is called when the cells have answered: what

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 
@@ -35,6 +36,9 @@ func (rt *Router) read(w http.ResponseWriter, r *http.Request, c *call) {
 		},
 	})
 	if err != nil {
+		if apierrors.IsNotFound(err) {
+			rt.warnWithoutLease(w, c)
+		}
 		forward.WriteError(w, r, err)
 		return
 	}

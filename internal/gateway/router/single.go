@@ -34,11 +34,7 @@ func (rt *Router) serveChange(w http.ResponseWriter, r *http.Request, c *call) {
 		return
 	}
 	response, err := rt.change(uncompressed(r), c, body)
-	if err != nil {
-		forward.WriteError(w, r, asStatus(err, c))
-		return
-	}
-	rt.answerWrite(w, r, c, c.Name, response)
+	rt.answerWrite(w, r, c, c.Name, response, err)
 }
 
 // isRead reports whether a request reads an object, other than as a stream.

@@ -84,8 +84,16 @@ var errAnswerLost = func() error {
 	return status
 }()
 
-// answerWrite passes the answer to a write on to the client.
-func (rt *Router) answerWrite(w http.ResponseWriter, r *http.Request, c *call, name string, response *http.Response) {
+// answerWrite passes the answer to a write on to the client, or its error.
+func (rt *Router) answerWrite(w http.ResponseWriter, r *http.Request, c *call, name string, response *http.Response, err error) {
+	if err != nil {
+		err = asStatus(err, c)
+	}
+	rt.warnOfRefusal(w, r, c, response, err)
+	if err != nil {
+		forward.WriteError(w, r, err)
+		return
+	}
 	defer response.Body.Close()
 	if !c.showsVersions() || response.StatusCode >= http.StatusMultipleChoices {
 		forward.Answer(w, response)
