@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -273,12 +272,7 @@ const maxFloor = 64 << 10
 
 // floorOf reads the floor of a cell. A cell without a fence accepts every epoch.
 func floorOf(ctx context.Context, upstream *fleet.Upstream) (int64, error) {
-	r := (&http.Request{
-		Method: http.MethodGet, URL: &url.URL{Path: fence.FloorPath}, Header: http.Header{"Accept": {"application/json"}},
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}).WithContext(ctx)
-	forward.AsGateway(r, forward.ToCell(0))
-	response, err := upstream.RoundTrip(r)
+	response, err := upstream.RoundTrip(forward.OwnRequest(ctx, forward.ToCell(0), http.MethodGet, fence.FloorPath, nil, nil))
 	if err != nil {
 		return 0, err
 	}
