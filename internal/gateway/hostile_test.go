@@ -124,6 +124,11 @@ func (w *world) testApplyWithoutRight(t *testing.T, namespace string) {
 		if err := apply(t.Context(), fmt.Sprintf("applied-%d", i)); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot create") {
 			t.Errorf("creating by an apply: %v, want it forbidden", err)
 		}
+		disguised := send(t, w.gateway.ConfigFor(t, "pat"), http.MethodPatch, fmt.Sprintf("/api/v1/namespaces/%s/configmaps/disguised-%d?fieldManager=pat", namespace, i),
+			http.Header{"Content-Type": {"application/apply-patch+yaml; a=1; a=2"}}, `{"apiVersion":"v1","kind":"ConfigMap"}`)
+		if disguised.StatusCode != http.StatusUnsupportedMediaType {
+			t.Errorf("creating by an apply whose type only API servers understand: %s, want it refused", disguised.Status)
+		}
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("put-%d", i)}} // a PUT creates Leases
 		if _, err := pat.CoordinationV1().Leases(namespace).Update(t.Context(), lease, metav1.UpdateOptions{}); !apierrors.IsNotFound(err) {
 			t.Errorf("creating by a PUT: %v, want 404", err)
