@@ -84,10 +84,7 @@ func (c *conflictWriter) WriteHeader(code int) {
 }
 
 func (c *conflictWriter) writeHeader() {
-	header := c.w.Header()
-	for key, values := range c.header {
-		header[key] = values
-	}
+	forward.CopyHeader(c.w.Header(), c.header)
 	c.w.WriteHeader(c.code)
 }
 
