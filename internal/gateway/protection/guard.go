@@ -172,10 +172,11 @@ func (g *Guard) check(c *change) (*object, error) {
 		}
 		return checked, g.pinDeletion(c, checked)
 	case finalizes(c.info):
-		return nil, g.guardFinalize(c)
-	default:
-		return g.guardUpdate(c)
+		if err := g.guardFinalize(c); err != nil {
+			return nil, err
+		}
 	}
+	return g.guardUpdate(c) // finalizing a namespace can also change its labels
 }
 
 // changedSince reports whether an object has changed since it was checked.

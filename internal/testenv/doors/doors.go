@@ -44,7 +44,6 @@ var harmless = map[string]string{
 	"localsubjectaccessreviews": "a question", "selfsubjectaccessreviews": "a question", "selfsubjectrulesreviews": "a question", "subjectaccessreviews": "a question",
 	"selfsubjectreviews": "a question", "tokenreviews": "a question",
 	"approval": "of certificate signing requests, which are not templates",
-	"finalize": "of namespaces, which have a test of their own",
 }
 
 // Kind is a resource with its subresources.
@@ -107,6 +106,8 @@ func unclassified(groupVersion, resource, subresource string, verbs []string) []
 		known.Insert("create", "update", "patch", "delete", "deletecollection")
 	case "status", "scale", "ephemeralcontainers", "resize":
 		known.Insert("update", "patch")
+	case "finalize":
+		known.Insert("update")
 	case "eviction", "binding":
 		known.Insert("create")
 	}
