@@ -79,6 +79,7 @@ func testGuards(t *testing.T, w *world) {
 	t.Run("Finalize", func(t *testing.T) { t.Parallel(); m.testFinalize(t) })
 	t.Run("Definition", func(t *testing.T) { t.Parallel(); m.testDefinitionDoors(t) })
 	t.Run("Replicas", func(t *testing.T) { t.Parallel(); m.testReplicasElsewhere(t) })
+	t.Run("ScaledToZero", func(t *testing.T) { t.Parallel(); m.testScaledToZero(t) })
 	t.Run("NamespaceLabels", func(t *testing.T) { t.Parallel(); m.testNamespaceLabels(t) })
 }
 
@@ -114,7 +115,7 @@ func newGuardMatrix(t *testing.T, w *world) *guardMatrix {
 	return m
 }
 
-// define defines a kind of the group guards.example.io with the replicas in a field.
+// define defines a kind of the group guards.example.io with the replicas in a field. Gadgets have a second version, without a scale.
 func (m *guardMatrix) define(t *testing.T, plane *rest.Config, singular, replicas string) {
 	t.Helper()
 	name, kind := singular+"s.guards.example.io", strings.ToUpper(singular[:1])+singular[1:]
@@ -132,6 +133,11 @@ func (m *guardMatrix) define(t *testing.T, plane *rest.Config, singular, replica
 				},
 			}},
 		},
+	}
+	if singular == "gadget" {
+		old := definition.Spec.Versions[0].DeepCopy()
+		old.Name, old.Storage, old.Subresources = "v1beta1", false, nil
+		definition.Spec.Versions = append(definition.Spec.Versions, *old)
 	}
 	definitions := clientset.NewForConfigOrDie(plane).ApiextensionsV1().CustomResourceDefinitions()
 	if _, err := definitions.Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
@@ -513,6 +519,49 @@ func (m *guardMatrix) testReplicasElsewhere(t *testing.T) {
 	} {
 		if code, answer := patch(test.suffix, test.kind, test.patch); code != test.want {
 			t.Errorf("%s %s: %d %s, want %d", test.suffix, test.patch, code, answer, test.want)
+		}
+	}
+}
+
+// testScaledToZero deletes objects of which only those without replicas may be deleted. The replicas are not in spec.replicas, and a version of the kind
+// does not say where they are.
+func (m *guardMatrix) testScaledToZero(t *testing.T) {
+	gadgets := m.kind(t, "guards.example.io", "gadgets")
+	namespace := gatewaytest.Namespace(t, m.Federation, "guards-zero")
+	create := func(name, spec string) {
+		body := fmt.Appendf(nil, `{"apiVersion":"guards.example.io/v1","kind":"Gadget","metadata":{"name":%q},"spec":%s}`, name, spec)
+		if code, answer := m.send(t, "", http.MethodPost, strings.TrimSuffix(gadgets.Path(namespace, ""), "/"), "", "application/json", body); code != http.StatusCreated {
+			t.Fatalf("%d %s", code, answer)
+		}
+	}
+	create("large", `{"replicas":0,"size":{"wanted":10}}`)
+	create("zero", `{"replicas":10,"size":{"wanted":0}}`)
+	m.protect(t, "guards-zero", cellplanev1alpha1.ProtectionPolicySpec{
+		Deletion:          &cellplanev1alpha1.DeletionProtection{AllowScaledToZero: true},
+		ScaleDown:         &cellplanev1alpha1.ScaleDownProtection{MaxDecrease: ptr.To(intstr.FromInt32(1))},
+		ResourceSelectors: []cellplanev1alpha1.ProtectedResources{{APIGroups: []string{"guards.example.io"}, Kinds: []string{"Gadget"}, Namespaces: []string{namespace}}},
+	}, func(ctx context.Context) error {
+		return m.client.CoreV1().RESTClient().Delete().AbsPath(gadgets.Path(namespace, "large")).Param("dryRun", "All").Do(ctx).Error()
+	})
+	old := gadgets
+	old.Version = "v1beta1"
+	for _, test := range []struct {
+		method, path, patch string
+		want                int
+	}{
+		{http.MethodDelete, strings.TrimSuffix(gadgets.Path(namespace, ""), "/"), "", http.StatusForbidden},
+		{http.MethodDelete, "/api/v1/namespaces/" + namespace, "", http.StatusForbidden},
+		{http.MethodDelete, old.Path(namespace, "large"), "", http.StatusForbidden},
+		{http.MethodPatch, old.Path(namespace, "large"), `{"spec":{"size":{"wanted":0}}}`, http.StatusForbidden},
+		{http.MethodPatch, old.Path(namespace, "large"), `{"spec":{"size":{"wanted":9}}}`, http.StatusOK},
+		{http.MethodDelete, gadgets.Path(namespace, "zero"), "", http.StatusOK},
+	} {
+		contentType := ""
+		if test.patch != "" {
+			contentType = string(types.MergePatchType)
+		}
+		if code, answer := m.send(t, "", test.method, test.path, "dryRun=All", contentType, []byte(test.patch)); code != test.want {
+			t.Errorf("%s %s %s: %d %s, want %d", test.method, test.path, test.patch, code, answer, test.want)
 		}
 	}
 }

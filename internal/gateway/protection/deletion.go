@@ -38,7 +38,10 @@ func (g *Guard) guardDelete(r *http.Request, info *request.RequestInfo) (*object
 	case o.protectedByLabel():
 		return nil, apierrors.NewForbidden(groupResource(info), info.Name, errByLabel)
 	}
-	objections := g.deletionObjections(o.groupKind(info), o)
+	objections, err := g.deletionObjections(r.Context(), info, o)
+	if err != nil {
+		return nil, err
+	}
 	inside, err := g.guardInside(r.Context(), info, o)
 	if err != nil {
 		return nil, err
@@ -72,18 +75,48 @@ func (g *Guard) guardFinalize(c *change) error {
 }
 
 // deletionObjections returns the objections of policies to deleting an object.
-func (g *Guard) deletionObjections(kind schema.GroupKind, o *object) []objection {
+func (g *Guard) deletionObjections(ctx context.Context, info *request.RequestInfo, o *object) ([]objection, error) {
 	var objections []objection
+	kind := o.groupKind(info)
 	t := g.targetOf(kind, o)
 	policies := g.Policies.all()
 	for i := range policies {
 		p := &policies[i]
-		if p.deletion == nil || !p.picks(t) || (p.deletion.AllowScaledToZero && o.scaledToZero()) {
+		if p.deletion == nil || !p.picks(t) {
 			continue
 		}
-		objections = append(objections, p.objectsTo(kind, o))
+		found, err := g.firstProtected(ctx, p, gvr(info), []*object{o})
+		if err != nil {
+			return nil, err
+		}
+		if found != nil {
+			objections = append(objections, p.objectsTo(kind, found))
+		}
 	}
-	return objections
+	return objections, nil
+}
+
+// firstProtected returns the first of some objects that a policy protects from deletion: those that are scaled to zero may be an exception.
+func (g *Guard) firstProtected(ctx context.Context, p *policy, resource schema.GroupVersionResource, objects []*object) (*object, error) {
+	if len(objects) == 0 {
+		return nil, nil
+	}
+	if !p.deletion.AllowScaledToZero {
+		return objects[0], nil
+	}
+	paths, err := g.Objects.ReplicasPaths(ctx, resource)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range objects {
+		if _, err := o.count(paths...); err != nil {
+			return nil, err
+		}
+		if !o.scaledToZero() {
+			return o, nil
+		}
+	}
+	return nil, nil
 }
 
 // objectsTo is the objection to deleting an object.
@@ -170,16 +203,17 @@ func (g *Guard) searchSelector(ctx context.Context, p *policy, s selector, resou
 	if err != nil {
 		return nil, err
 	}
-	for _, data := range found {
-		o, err := decode(data)
-		if err != nil {
+	objects := make([]*object, len(found))
+	for i, data := range found {
+		if objects[i], err = decode(data); err != nil {
 			return nil, apierrors.NewInternalError(err)
 		}
-		if !p.deletion.AllowScaledToZero || !o.scaledToZero() {
-			return []objection{p.objectsTo(kindOf(resource), o)}, nil
-		}
 	}
-	return nil, nil
+	o, err := g.firstProtected(ctx, p, resource.GroupVersionResource, objects)
+	if err != nil || o == nil {
+		return nil, err
+	}
+	return []objection{p.objectsTo(kindOf(resource), o)}, nil
 }
 
 // insideNamespace returns the objections to deleting all objects of a namespace.

@@ -35,8 +35,9 @@ type Objects interface {
 	Resource(ctx context.Context, gvr schema.GroupVersionResource) (kinds.Resource, bool)
 	// Namespaced returns every namespaced resource that can be listed and deleted, each in one version.
 	Namespaced(ctx context.Context) ([]kinds.Resource, error)
-	// ReplicasPath returns the fields that lead to the replicas of a custom resource, nil if its definition names none.
-	ReplicasPath(ctx context.Context, gvr schema.GroupVersionResource) ([]string, error)
+	// ReplicasPaths returns where a custom resource may have its replicas, as the fields that lead to them: the first that an object has
+	// counts. It returns nil for spec.replicas.
+	ReplicasPaths(ctx context.Context, gvr schema.GroupVersionResource) ([][]string, error)
 }
 
 // Guard is the filter in front of the router.

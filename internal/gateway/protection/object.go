@@ -78,20 +78,24 @@ func (o *object) replicas() int64 {
 	return *o.Spec.Replicas
 }
 
-// count sets the replicas of an object that keeps them in another field than spec.replicas.
-func (o *object) count(path []string) error {
-	if len(path) == 0 {
-		return nil
+// count sets the replicas of an object that may keep them elsewhere than in spec.replicas, which no paths stand for. It returns the path at
+// which they were found.
+func (o *object) count(paths ...[]string) (found []string, err error) {
+	if len(paths) == 0 {
+		return nil, nil
 	}
 	o.Spec.Replicas = nil
 	var content map[string]any
 	if err := utiljson.Unmarshal(o.data, &content); err != nil {
-		return apierrors.NewInternalError(fmt.Errorf("reading an object to protect: %w", err))
+		return nil, apierrors.NewInternalError(fmt.Errorf("reading an object to protect: %w", err))
 	}
-	if replicas, found, err := unstructured.NestedInt64(content, path...); found && err == nil {
-		o.Spec.Replicas = &replicas
+	for _, path := range paths {
+		if replicas, found, err := unstructured.NestedInt64(content, path...); found && err == nil {
+			o.Spec.Replicas = &replicas
+			return path, nil
+		}
 	}
-	return nil
+	return nil, nil
 }
 
 // groupKind returns the group and kind of an object that was read for a request.

@@ -80,8 +80,8 @@ func (s *server) Resource(_ context.Context, gvr schema.GroupVersionResource) (k
 // Namespaced implements Objects.
 func (s *server) Namespaced(context.Context) ([]kinds.Resource, error) { return nil, nil }
 
-// ReplicasPath implements Objects.
-func (s *server) ReplicasPath(context.Context, schema.GroupVersionResource) ([]string, error) {
+// ReplicasPaths implements Objects.
+func (s *server) ReplicasPaths(context.Context, schema.GroupVersionResource) ([][]string, error) {
 	return nil, nil
 }
 

@@ -53,8 +53,8 @@ func (g *Guard) guardUpdate(c *change) (*object, error) {
 			return nil, err
 		}
 	}
-	if info.Subresource != "scale" {
-		if err := after.count(concerned.replicas); err != nil {
+	if info.Subresource != "scale" && concerned.replicas != nil {
+		if _, err := after.count(concerned.replicas); err != nil {
 			return nil, err
 		}
 	}
@@ -76,11 +76,11 @@ func (g *Guard) concernedBy(ctx context.Context, info *request.RequestInfo, o *o
 	t := g.targetOf(o.groupKind(info), o)
 	c := concerned{definition: isDefinition(info)}
 	if scaling := g.scaleDownPolicies(t); len(scaling) > 0 {
-		var err error
-		if c.replicas, err = g.Objects.ReplicasPath(ctx, gvr(info)); err != nil {
+		paths, err := g.Objects.ReplicasPaths(ctx, gvr(info))
+		if err != nil {
 			return c, err
 		}
-		if err := o.count(c.replicas); err != nil {
+		if c.replicas, err = o.count(paths...); err != nil {
 			return c, err
 		}
 		if o.Spec.Replicas != nil {

@@ -230,9 +230,9 @@ func (o Objects) defined(ctx context.Context) ([]kinds.Resource, error) {
 	return resources, nil
 }
 
-// ReplicasPath returns the fields that lead to the replicas of a custom resource, nil if its definition names none. Only the hub knows
-// definitions, so it is an error while the hub is down.
-func (o Objects) ReplicasPath(ctx context.Context, gvr schema.GroupVersionResource) ([]string, error) {
+// ReplicasPaths returns where a custom resource may have its replicas, as the fields that lead to them; nil if its definition does not say. A version
+// without a scale may have the fields of others. Only the hub knows definitions, so it is an error while the hub is down.
+func (o Objects) ReplicasPaths(ctx context.Context, gvr schema.GroupVersionResource) ([][]string, error) {
 	if scheme.Scheme.IsGroupRegistered(gvr.Group) {
 		return nil, nil
 	}
@@ -247,12 +247,25 @@ func (o Objects) ReplicasPath(ctx context.Context, gvr schema.GroupVersionResour
 	if err := utiljson.Unmarshal(data, &definition); err != nil {
 		return nil, apierrors.NewInternalError(fmt.Errorf("decoding the definition of %s: %w", gvr.GroupResource(), err))
 	}
+	return replicasPaths(&definition, gvr.Version), nil
+}
+
+func replicasPaths(definition *apiextensionsv1.CustomResourceDefinition, of string) [][]string {
+	var others [][]string
 	for _, version := range definition.Spec.Versions {
-		if version.Name == gvr.Version && version.Subresources != nil && version.Subresources.Scale != nil {
-			return strings.Split(strings.TrimPrefix(version.Subresources.Scale.SpecReplicasPath, "."), "."), nil
+		if version.Subresources == nil || version.Subresources.Scale == nil {
+			continue
 		}
+		path := strings.Split(strings.TrimPrefix(version.Subresources.Scale.SpecReplicasPath, "."), ".")
+		if version.Name == of {
+			return [][]string{path}
+		}
+		others = append(others, path)
 	}
-	return nil, nil
+	if len(others) == 0 {
+		return nil
+	}
+	return append(others, []string{"spec", "replicas"})
 }
 
 func itemsOf(list []byte) ([][]byte, error) {
