@@ -168,8 +168,9 @@ func (c *Controller) failed(name string, err error) {
 	if c.failing == nil {
 		c.failing = map[string]failure{}
 	}
-	if before, failing := c.failing[name]; !failing || before.cell != target.cell {
-		c.failing[name] = failure{since: time.Now(), cell: target.cell}
+	now := failure{since: time.Now(), cell: target.cell, replaced: errors.Is(err, ErrReplaced)}
+	if before, failing := c.failing[name]; !failing || before.cell != now.cell || before.replaced != now.replaced {
+		c.failing[name] = now
 	}
 }
 
@@ -288,6 +289,8 @@ type State struct {
 	// Proven is the last moment for which every backup cell has proved that it had everything that the cell had;
 	// zero if there is none.
 	Proven time.Time
+	// Replaced means that the store of the cell does not have what its backup has, which is kept.
+	Replaced bool
 	// Unread is since when the cell cannot be read; zero if it can.
 	Unread time.Time
 	// Silent are the backup cells that do not answer, and SilentSince is since when the first of them does not.
@@ -359,10 +362,16 @@ func earlier(a, b time.Time) time.Time {
 type failure struct {
 	since time.Time
 	cell  string // the one that could not be reached
+	// replaced is set if the store of the cell is not the one that was backed up.
+	replaced bool
 }
 
 // addFailure adds why the source has not begun.
 func (s *State) addFailure(f failure) {
+	s.Replaced = f.replaced
+	if f.replaced {
+		return
+	}
 	if f.cell == "" {
 		s.Unread = earlier(s.Unread, f.since)
 		return

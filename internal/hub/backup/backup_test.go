@@ -89,6 +89,7 @@ func TestBackupCells(t *testing.T) {
 	}
 	t.Run("unreachable when a cell has left", func(t *testing.T) { testPurge(t, stores, term) })
 	t.Run("late requests", func(t *testing.T) { testLate(t, stores["cell-b"], term) })
+	t.Run("a store that was replaced", func(t *testing.T) { testReplaced(t, stores, term) })
 	t.Run("the tail of a cell", func(t *testing.T) { testTail(t, stores, term) })
 }
 

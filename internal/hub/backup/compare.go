@@ -29,7 +29,11 @@ func (s *source) compare(ctx context.Context, pairs map[slots.Index]*pair, revis
 	for i, p := range pairs {
 		c := &comparison{pair: p, w: writer{pair: p}}
 		all[i] = c
-		loading.Go(func() { c.err = c.load(ctx) })
+		loading.Go(func() {
+			if c.err = c.load(ctx); c.err == nil {
+				c.err = s.check(ctx, p.target)
+			}
+		})
 	}
 	loading.Wait()
 	if err := s.compareWith(ctx, all, revision); err != nil {

@@ -45,6 +45,7 @@ type pair struct {
 	// progressed, if not nil, is told whenever more has been written.
 	progressed *notifier
 	epoch      int64       // of the topology by which the copies are placed
+	identity   string      // of the source's store
 	inUse      func() bool // whether an object may ask for durability; nil means that it may
 
 	mu      sync.Mutex
@@ -374,7 +375,7 @@ func (w *writer) flush(ctx context.Context) error {
 
 // flushAt writes the remaining keys together with the revision that the copies reach now.
 func (w *writer) flushAt(ctx context.Context, revision int64) error {
-	reached, err := json.Marshal(progress{Revision: revision, Time: w.now()})
+	reached, err := json.Marshal(progress{Revision: revision, Time: w.now(), Store: w.identity})
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package backup
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/cellplane/cellplane/internal/slots"
@@ -31,7 +32,7 @@ func (s *source) prove(ctx context.Context, pairs map[slots.Index]*pair) error {
 	ticker := time.NewTicker(proofInterval)
 	defer ticker.Stop()
 	for {
-		began := time.Now()
+		began, reached := time.Now(), s.reached()
 		limited, cancel := context.WithTimeout(ctx, proofTimeout)
 		revision, err := s.store.Revision(limited)
 		cancel()
@@ -39,6 +40,9 @@ func (s *source) prove(ctx context.Context, pairs map[slots.Index]*pair) error {
 			return nil
 		}
 		s.read(began, err)
+		if err == nil && revision < reached {
+			return fmt.Errorf("%w: it is at revision %d, and was at %d", ErrReplaced, revision, reached)
+		}
 		if err == nil {
 			for _, p := range pairs {
 				p.expect(proof{revision, began})

@@ -32,6 +32,7 @@ const (
 	reasonFollowing = "Following"
 	reasonComparing = "Comparing"
 	reasonBehind    = "Behind"
+	reasonReplaced  = "StoreReplaced"
 	// reasonSourceUnreadable and reasonBackupUnreadable are those of the status Unknown.
 	reasonSourceUnreadable = "CellUnreadable"
 	reasonBackupUnreadable = "BackupCellUnreadable"
@@ -108,6 +109,9 @@ func sinceText(since time.Time) string { return since.UTC().Format(time.RFC3339)
 func conditionOf(state State, now time.Time) metav1.Condition {
 	condition := metav1.Condition{Type: names.CellBackedUp, Status: metav1.ConditionFalse}
 	switch {
+	case state.Replaced:
+		condition.Reason = reasonReplaced
+		condition.Message = "The store of the cell is empty, or older than its backup, which is kept as it is; fail the cell over to restore what it had."
 	case !state.Unread.IsZero():
 		condition.Status, condition.Reason = metav1.ConditionUnknown, reasonSourceUnreadable
 		condition.Message = fmt.Sprintf("The store of the cell cannot be read since %s; what is written to it is not copied.", sinceText(state.Unread))

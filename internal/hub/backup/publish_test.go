@@ -31,6 +31,7 @@ func TestCondition(t *testing.T) {
 		{"nothing has been proved", State{Complete: true}, metav1.ConditionFalse, reasonComparing},
 		{"the cell cannot be read", with(func(s *State) { s.Unread = now.Add(-time.Second) }), metav1.ConditionUnknown, reasonSourceUnreadable},
 		{"a backup cell does not answer", with(func(s *State) { s.Silent, s.SilentSince = []string{"cell-b"}, now }), metav1.ConditionUnknown, reasonBackupUnreadable},
+		{"the store has been replaced", State{Replaced: true}, metav1.ConditionFalse, reasonReplaced},
 		{"not watched yet", State{}, metav1.ConditionFalse, reasonComparing},
 		{"never read", State{Unread: now}, metav1.ConditionUnknown, reasonSourceUnreadable},
 		{"not compared yet", State{Waiting: []string{"cell-b"}}, metav1.ConditionFalse, reasonComparing},

@@ -36,6 +36,8 @@ type progress struct {
 	Revision int64 `json:"revision"`
 	// Time at which it was written.
 	Time time.Time `json:"time"`
+	// Store is the identity of the cell's store.
+	Store string `json:"store,omitempty"`
 }
 
 // slotSet is a set of slots: a bitmap, lowest bit first.
@@ -64,6 +66,7 @@ type receipt struct {
 	target  string
 	scope   slotSet
 	through int64
+	store   string // its identity; "" if it is not known
 }
 
 // ReceivedBy reads what other cells have received of a cell.
@@ -93,7 +96,7 @@ func receivedBy(ctx context.Context, target *cellstore.Store, cell string) (rece
 		return r, fmt.Errorf("reading the progress of the backup of cell %s in cell %s: %w", cell, target.Cell, err)
 	}
 	copy(r.scope[:], found[1].Value)
-	r.through = reached.Revision
+	r.through, r.store = reached.Revision, reached.Store
 	return r, nil
 }
 

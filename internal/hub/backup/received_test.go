@@ -15,7 +15,7 @@ func TestElsewhere(t *testing.T) {
 		}
 		return set
 	}
-	received := Received{{"a", scope(1, 2), 7}, {"b", scope(2, 3), 9}}
+	received := Received{{target: "a", scope: scope(1, 2), through: 7}, {target: "b", scope: scope(2, 3), through: 9}}
 	for _, test := range []struct {
 		slot   slots.Slot
 		target string

@@ -25,6 +25,8 @@ type source struct {
 	store   *cellstore.Store
 	targets map[slots.Index]*cellstore.Store // all other cells, whether they hold copies or not
 	term    cellstore.Term
+	// identity is that of the store.
+	identity string
 	// resume, if not nil, is what each backup cell has received completely. They are not compared then.
 	resume map[slots.Index]int64
 	// comparing limits how many sources compare their backup cells at once.
@@ -57,6 +59,12 @@ func (s *source) scope(i slots.Index) slotSet { return scopeIn(s.places, i) }
 func (s *source) run(ctx context.Context) error {
 	if s.resume != nil {
 		return s.runOn(ctx)
+	}
+	if err := s.identify(ctx); err != nil {
+		return err
+	}
+	if err := s.checkAll(ctx); err != nil {
+		return err
 	}
 	revision, err := s.store.Revision(ctx)
 	if err != nil {
@@ -110,7 +118,7 @@ func (s *source) newPairs(from func(slots.Index) int64) map[slots.Index]*pair {
 	pairs := map[slots.Index]*pair{}
 	for i, target := range s.targets {
 		pairs[i] = newPair(s.store.Cell, target, s.term, from(i))
-		pairs[i].progressed, pairs[i].epoch, pairs[i].inUse = s.progressed, s.epoch, s.inUse.Load
+		pairs[i].progressed, pairs[i].epoch, pairs[i].identity, pairs[i].inUse = s.progressed, s.epoch, s.identity, s.inUse.Load
 	}
 	s.mu.Lock()
 	s.pairs = pairs
@@ -130,7 +138,7 @@ func (s *source) serve(ctx context.Context, i slots.Index, c *comparison, revisi
 			return nil
 		}
 		// After a compaction the backup cell has to be compared with the current state of the source.
-		if errors.Is(c.err, cellstore.ErrFenced) || errors.Is(c.err, rpctypes.ErrCompacted) || !s.answers(ctx) {
+		if errors.Is(c.err, cellstore.ErrFenced) || errors.Is(c.err, ErrReplaced) || errors.Is(c.err, rpctypes.ErrCompacted) || !s.answers(ctx) {
 			return c.err
 		}
 		p.attempt()(c.err)

@@ -20,7 +20,7 @@ const askInterval = 20 * time.Millisecond
 //
 // The sources of failed cells have ended. If the topology says that the cell has failed, what is missing is copied
 // here, as long as its store answers, and nothing is copied from it any more when WaitCopied returns. Nobody may
-// promote the copies meanwhile.
+// promote the copies meanwhile. It fails with ErrReplaced if the store does not have what its backup has.
 func (c *Controller) WaitCopied(ctx context.Context, source string, revision int64) error {
 	c.prepare()
 	if err := c.waitCopied(ctx, source, revision); err != nil {
@@ -163,6 +163,10 @@ func (c *Controller) copyTail(ctx context.Context, topology *slots.Map, cell slo
 	if err != nil {
 		return err
 	}
+	identity, err := identityOf(ctx, store)
+	if err != nil {
+		return err
+	}
 	received := map[slots.Index]receipt{}
 	for i, target := range targets {
 		// Requests sent earlier must not be executed after this.
@@ -170,6 +174,9 @@ func (c *Controller) copyTail(ctx context.Context, topology *slots.Map, cell slo
 			return err
 		}
 		if received[i], err = receivedBy(ctx, target, store.Cell); err != nil {
+			return err
+		}
+		if err := received[i].check(identity, revision); err != nil {
 			return err
 		}
 	}
@@ -181,7 +188,7 @@ func (c *Controller) copyTail(ctx context.Context, topology *slots.Map, cell slo
 		return err
 	}
 	s := c.newSource(topology.Epoch(), places, store, targets)
-	s.resume = resumable(places, received)
+	s.identity, s.resume = identity, resumable(places, received)
 	err = s.runUntil(ctx, revision)
 	if errors.Is(err, rpctypes.ErrCompacted) && s.resume != nil {
 		klog.FromContext(ctx).Info("the store of a failed cell has been compacted, comparing its backup", "cell", store.Cell)

@@ -117,6 +117,11 @@ func (e *Emptying) read(ctx context.Context) (lost []cellstore.KV, keys []string
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := received.CheckSource(ctx, e.Returning); errors.Is(err, backup.ErrReplaced) {
+		received = nil // the revisions are those of another store
+	} else if err != nil {
+		return nil, nil, err
+	}
 	for kv, err := range e.Returning.Range(ctx, e.Returning.Prefix(), 0) {
 		if err != nil {
 			return nil, nil, err

@@ -2,6 +2,7 @@ package failover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/hub/backup"
 	"github.com/cellplane/cellplane/internal/quorum"
 	"github.com/cellplane/cellplane/internal/slots"
 )
@@ -124,7 +126,12 @@ func (t *Takeover) copyTail(ctx context.Context, failed string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, tailTimeout)
 	defer cancel()
-	if err := t.Copied(ctx, failed, revision); err != nil {
+	err = t.Copied(ctx, failed, revision)
+	if errors.Is(err, backup.ErrReplaced) {
+		klog.FromContext(ctx).Info("the store of a failed cell was replaced; what its backup has is promoted", "cell", failed, "err", err.Error())
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("the store of the failed cell %s answers, and what it holds is not copied yet: %w", failed, err)
 	}
 	return nil
