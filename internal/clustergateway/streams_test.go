@@ -27,6 +27,7 @@ func testStreams(t *testing.T, w *world) {
 	w.run(t, 1, namespace, "one", nil)
 	w.eventuallyPod(t, "the pod runs", namespace, "one", running)
 	gatewaytest.CheckStreams(t, w.gateway.Config(t), gatewaytest.Pod{Namespace: namespace, Name: "one", Log: w.Members[1].PodLog()})
+	t.Run("Headers", func(t *testing.T) { gatewaytest.CheckStreamHeaders(t, w.Members[1], w.gateway.Config(t), namespace) })
 }
 
 // testSubresources changes a pod of a member through its subresources: ephemeral containers, as kubectl debug adds them, and eviction.
