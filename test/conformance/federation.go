@@ -16,14 +16,11 @@ import (
 	"github.com/cellplane/cellplane/internal/local"
 )
 
-// program is the command line, which `make conformance` builds.
-const program = "bin/cellplane"
-
-// federation is a local federation, run by the command line.
-type federation struct{ dir string }
+// federation is a local federation in a directory, run by the command line.
+type federation struct{ program, dir string }
 
 func (f federation) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, program, args...)
+	cmd := exec.CommandContext(ctx, f.program, args...)
 	cmd.Env = append(os.Environ(), "CELLPLANE_DIR="+f.dir, "KUBECONFIG=")
 	cmd.Stderr = os.Stderr
 	return cmd

@@ -13,6 +13,9 @@ import (
 	"syscall"
 )
 
+// program is the command line, which `make conformance` builds.
+const program = "bin/cellplane"
+
 type settings struct {
 	focus, surface string
 	moving, keep   bool
@@ -49,7 +52,7 @@ func run(ctx context.Context, s settings) (err error) {
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
-	f := federation{dir: filepath.Join(dir, "federation")}
+	f := federation{program: program, dir: filepath.Join(dir, "federation")}
 	if s.keep {
 		fmt.Println("The reports and the federation are kept in", dir)
 	} else {

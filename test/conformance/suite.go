@@ -29,7 +29,7 @@ type suite struct{ program, kubectl string }
 // buildSuite builds the programs of the nested module. The first time that takes some minutes.
 func buildSuite(ctx context.Context, dir string) (*suite, error) {
 	s := &suite{program: filepath.Join(dir, "suite.test"), kubectl: filepath.Join(dir, "kubectl")}
-	flags := "-ldflags=-X k8s.io/component-base/version.gitVersion=" + kubebin.Version()
+	flags := "-ldflags=-s -w -X k8s.io/component-base/version.gitVersion=" + kubebin.Version()
 	for _, args := range [][]string{{"test", "-c", flags, "-o", s.program, "."}, {"build", flags, "-o", s.kubectl, "k8s.io/kubernetes/cmd/kubectl"}} {
 		build := exec.CommandContext(ctx, "go", args...)
 		build.Dir = "test/conformance/suite"
