@@ -39,6 +39,7 @@ func testUserPolicies(t *testing.T, w *world) {
 	}{
 		{"Validating", testValidatingPolicy},
 		{"Mutating", testMutatingPolicy},
+		{"Parameters", testPolicyParameters},
 		{"Webhook", testWebhook},
 		{"Refused", testRefusedPolicies},
 		{"Condition", testPolicyCondition},
@@ -48,12 +49,15 @@ func testUserPolicies(t *testing.T, w *world) {
 	}
 }
 
-// replicatePolicies copies policies and namespaces into the cells, in place of the hub manager.
+// replicatePolicies copies policies, their parameters and namespaces into the cells, in place of the hub manager.
 func replicatePolicies(t *testing.T, w *world) (replicator *replicate.Replicator, stop func()) {
 	t.Helper()
 	rules := slices.DeleteFunc(replicate.Rules(), func(rule *replicate.Rule) bool {
-		return rule.Resource.Group != userpolicy.Group && rule.Resource.Resource != "namespaces"
+		return rule.Resource.Group != userpolicy.Group && rule.Resource.Resource != "namespaces" && rule.Resource != userpolicy.Parameters
 	})
+	for _, rule := range rules {
+		rule.Definition = "" // the cells have it, and definitions are not copied here
+	}
 	replicator, err := replicate.New(adminOf(t, w.Hub), replicate.Options{Rules: rules})
 	if err != nil {
 		t.Fatal(err)
@@ -252,6 +256,8 @@ func testWebhook(t *testing.T, w *world) {
 func testRefusedPolicies(t *testing.T, w *world) {
 	for _, test := range []struct{ resource, body, want string }{
 		{"validatingadmissionpolicies", `{"kind":"ValidatingAdmissionPolicy","metadata":{"name":"p"},"spec":{"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},"validations":[{"expression":"true"}]}}`, "spec.paramKind"},
+		{"validatingadmissionpolicybindings", `{"kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":"p"},"spec":{"policyName":"p","validationActions":["Deny"],"paramRef":{"name":"p","namespace":"default","parameterNotFoundAction":"Allow"}}}`, "spec.paramRef.namespace"},
+		{"validatingadmissionpolicybindings", `{"kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":"p"},"spec":{"policyName":"p","validationActions":["Deny"],"paramRef":{"name":"p","parameterNotFoundAction":"Deny"}}}`, "must be Allow"},
 		{"validatingadmissionpolicies", `{"kind":"ValidatingAdmissionPolicy","metadata":{"name":"cellplane-epoch"},"spec":{"validations":[{"expression":"true"}]}}`, "belong to the control plane"},
 		{"validatingadmissionpolicies", `{"kind":"ValidatingAdmissionPolicy","metadata":{"generateName":"cellplane-"},"spec":{"validations":[{"expression":"true"}]}}`, "belong to the control plane"},
 		{"validatingadmissionpolicybindings", `{"kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":"p"},"spec":{"policyName":"cellplane-epoch","validationActions":["Deny"]}}`, "cannot be bound"},
@@ -330,6 +336,15 @@ func (c *collected) HandleWarningHeader(_ int, _, text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.all = append(c.all, text)
+}
+
+// take returns how many there are, and forgets them.
+func (c *collected) take() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	number := len(c.all)
+	c.all = nil
+	return number
 }
 
 // testPolicyWithoutACell writes a policy while nothing is copied to a cell. The answer comes after a while and names the cell.

@@ -5,8 +5,9 @@
 // for no others: the engines, the hub manager and the gateways themselves must never be blocked by it. A match condition expresses this.
 // Gateways add it when a policy is written, hub managers when it is missing, and the replicator to every copy.
 //
-// An API server checks match conditions after it has looked for parameters, and refuses requests of everybody if it finds none. Policies with
-// parameters are therefore not possible.
+// An API server looks for parameters before it checks match conditions, and a problem with them refuses the requests of everybody. Parameters are
+// therefore AdmissionParameters, a kind that every API server has, which are copied into every cell. If there are none, the policy must allow
+// the request.
 package userpolicy
 
 import (
@@ -15,6 +16,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 )
 
@@ -171,15 +173,15 @@ func (k Kind) Check(name string, object map[string]any) error {
 	spec, _ := object["spec"].(map[string]any)
 	switch k.form {
 	case policy:
-		if spec["paramKind"] != nil {
-			return fmt.Errorf("spec.paramKind: policies of a federation have no parameters, because these would have to be in every cell; write the values into the expressions or spec.variables")
+		if err := checkParamKind(spec["paramKind"]); err != nil {
+			return err
 		}
 	case binding:
 		if target, _ := spec["policyName"].(string); Reserved(target) {
 			return fmt.Errorf("spec.policyName: %s belongs to the control plane and cannot be bound", target)
 		}
-		if spec["paramRef"] != nil {
-			return fmt.Errorf("spec.paramRef: policies of a federation have no parameters; remove it")
+		if err := checkParamRef(spec["paramRef"]); err != nil {
+			return err
 		}
 	case webhook:
 		for i, hook := range webhooksOf(object) {
@@ -188,6 +190,39 @@ func (k Kind) Check(name string, object map[string]any) error {
 				return fmt.Errorf("webhooks[%d].clientConfig.service: the control planes of a federation cannot reach its Services; use clientConfig.url", i)
 			}
 		}
+	}
+	return nil
+}
+
+// Parameters is the resource of parameters.
+var Parameters = cellplanev1alpha1.GroupVersion.WithResource("admissionparameters")
+
+// ParameterKind is the kind of parameters.
+const ParameterKind = "AdmissionParameter"
+
+// checkParamKind accepts one kind only: an API server that does not serve the kind would refuse the control plane's own requests.
+func checkParamKind(kind any) error {
+	if kind == nil {
+		return nil
+	}
+	fields, _ := kind.(map[string]any)
+	if version := Parameters.GroupVersion().String(); fields["apiVersion"] != version || fields["kind"] != ParameterKind {
+		return fmt.Errorf("spec.paramKind: parameters in a federation are of apiVersion %s and kind %s, which every cell has a copy of", version, ParameterKind)
+	}
+	return nil
+}
+
+// checkParamRef accepts references to parameters that block nothing if they are missing.
+func checkParamRef(ref any) error {
+	if ref == nil {
+		return nil
+	}
+	fields, _ := ref.(map[string]any)
+	if namespace, _ := fields["namespace"].(string); namespace != "" {
+		return fmt.Errorf("spec.paramRef.namespace: parameters in a federation are of kind %s, which has no namespaces; remove it", ParameterKind)
+	}
+	if fields["parameterNotFoundAction"] != "Allow" {
+		return fmt.Errorf("spec.paramRef.parameterNotFoundAction: must be Allow, because Deny would also refuse the requests of the control plane while there are no parameters")
 	}
 	return nil
 }

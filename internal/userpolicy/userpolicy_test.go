@@ -69,11 +69,16 @@ func TestLimit(t *testing.T) {
 func TestCheck(t *testing.T) {
 	for name, test := range map[string]struct{ resource, name, object, want string }{
 		"a policy":               {"validatingadmissionpolicies", "p", `{"spec":{"validations":[]}}`, ""},
-		"parameters":             {"mutatingadmissionpolicies", "p", `{"spec":{"paramKind":{"kind":"ConfigMap"}}}`, "spec.paramKind"},
+		"parameters":             {"mutatingadmissionpolicies", "p", `{"spec":{"paramKind":{"apiVersion":"cellplane.io/v1alpha1","kind":"AdmissionParameter"}}}`, ""},
+		"other parameters":       {"mutatingadmissionpolicies", "p", `{"spec":{"paramKind":{"apiVersion":"v1","kind":"ConfigMap"}}}`, "spec.paramKind"},
+		"odd parameters":         {"validatingadmissionpolicies", "p", `{"spec":{"paramKind":"ConfigMap"}}`, "spec.paramKind"},
 		"no parameters":          {"validatingadmissionpolicies", "p", `{"spec":{"paramKind":null}}`, ""},
 		"a name of the fence":    {"validatingadmissionpolicies", "cellplane-epoch", `{}`, "belong to the control plane"},
 		"a name of the hub":      {"validatingadmissionpolicybindings", "x.cellplane.io", `{}`, "belong to the control plane"},
-		"a reference":            {"validatingadmissionpolicybindings", "p", `{"spec":{"paramRef":{"name":"x"}}}`, "spec.paramRef"},
+		"a reference":            {"validatingadmissionpolicybindings", "p", `{"spec":{"paramRef":{"name":"x","parameterNotFoundAction":"Allow"}}}`, ""},
+		"a reference elsewhere":  {"mutatingadmissionpolicybindings", "p", `{"spec":{"paramRef":{"name":"x","namespace":"shop","parameterNotFoundAction":"Allow"}}}`, "spec.paramRef.namespace"},
+		"one that may block too": {"validatingadmissionpolicybindings", "p", `{"spec":{"paramRef":{"name":"x"}}}`, "must be Allow"},
+		"one that may block":     {"validatingadmissionpolicybindings", "p", `{"spec":{"paramRef":{"name":"x","parameterNotFoundAction":"Deny"}}}`, "must be Allow"},
 		"a binding":              {"mutatingadmissionpolicybindings", "p", `{"spec":{"policyName":"p"}}`, ""},
 		"a binding of the fence": {"validatingadmissionpolicybindings", "p", `{"spec":{"policyName":"cellplane-frozen"}}`, "cannot be bound"},
 		"a URL":                  {"validatingwebhookconfigurations", "w", `{"webhooks":[{"clientConfig":{"url":"https://x"}}]}`, ""},

@@ -1,5 +1,5 @@
 // Package v1alpha1 holds Cellplane's own kinds: the cells, how the slots are spread over them, what is protected from
-// mistakes, the API that users are served, scheduling preferences and reservations.
+// mistakes, the API that users are served, parameters of admission policies, scheduling preferences and reservations.
 //
 // +kubebuilder:object:generate=true
 // +groupName=cellplane.io
@@ -27,6 +27,8 @@ var (
 
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
+		&AdmissionParameter{},
+		&AdmissionParameterList{},
 		&Cell{},
 		&CellList{},
 		&CellTopology{},

@@ -52,8 +52,19 @@ type target struct{ group, version, resource, kind, namespace string }
 
 var inCells = target{version: "v1", resource: "configmaps", kind: "ConfigMap", namespace: metav1.NamespaceDefault}
 
-// awaitAll waits until all cells enforce a version, and returns the names of those that do not.
-func awaitAll(ctx context.Context, planes []*plane, kind userpolicy.Kind, want version, wait time.Duration) []string {
+// awaited is what all cells must have a copy of, or must no longer have.
+type awaited struct {
+	kind     string
+	resource schema.GroupVersionResource
+	name     string
+	// uid and generation are those of the object on the hub, empty after a deletion.
+	uid, generation string
+	// probe returns a probe that is in force when the copy is.
+	probe func(on target) *probe
+}
+
+// awaitAll waits until all cells enforce what was written, and returns the names of those that do not.
+func awaitAll(ctx context.Context, planes []*plane, want awaited, wait time.Duration) []string {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	var (
@@ -63,8 +74,8 @@ func awaitAll(ctx context.Context, planes []*plane, kind userpolicy.Kind, want v
 	)
 	for _, p := range planes {
 		group.Go(func() error {
-			if err := p.enforces(waiting, kind, want); err != nil {
-				klog.FromContext(ctx).V(1).Info("a cell does not enforce a policy yet", "cell", p.name, "kind", kind.Kind, "policy", want.name, "err", err)
+			if err := p.enforces(waiting, want); err != nil {
+				klog.FromContext(ctx).V(1).Info("a cell does not enforce a policy yet", "cell", p.name, "kind", want.kind, "name", want.name, "err", err)
 				mu.Lock()
 				defer mu.Unlock()
 				late = append(late, p.name)
@@ -77,20 +88,20 @@ func awaitAll(ctx context.Context, planes []*plane, kind userpolicy.Kind, want v
 	return late
 }
 
-// enforces waits until the API server enforces a version.
-func (p *plane) enforces(ctx context.Context, kind userpolicy.Kind, want version) error {
-	if err := poll(ctx, func() (bool, error) { return p.has(ctx, kind, want) }); err != nil {
+// enforces waits until the API server enforces what was written.
+func (p *plane) enforces(ctx context.Context, want awaited) error {
+	if err := poll(ctx, func() (bool, error) { return p.has(ctx, want) }); err != nil {
 		return fmt.Errorf("waiting for the copy: %w", err)
 	}
-	if err := probeFor(kind, p.target).run(ctx, p); err != nil {
+	if err := want.probe(p.target).run(ctx, p); err != nil {
 		return fmt.Errorf("waiting for the API server: %w", err)
 	}
 	return nil
 }
 
-// has reports whether a cell has the copy of a version, or none if there should be none.
-func (p *plane) has(ctx context.Context, kind userpolicy.Kind, want version) (bool, error) {
-	answer, err := p.send(ctx, http.MethodGet, pathOf(kind.Resource, want.name), nil, nil)
+// has reports whether a cell has the copy, or none if there should be none.
+func (p *plane) has(ctx context.Context, want awaited) (bool, error) {
+	answer, err := p.send(ctx, http.MethodGet, pathOf(want.resource, want.name), nil, nil)
 	if apierrors.IsNotFound(err) {
 		return want.uid == "", nil
 	}
@@ -115,17 +126,40 @@ type probe struct {
 }
 
 type probeObject struct {
-	resource schema.GroupVersionResource
-	content  map[string]any
+	collection string // its path
+	content    map[string]any
+}
+
+func newProbe(on target) *probe {
+	return &probe{id: "cellplane-probe-" + rand.String(10), target: on}
+}
+
+// selector selects the object that the probe acts on.
+func (p *probe) selector() map[string]any {
+	return map[string]any{"matchLabels": map[string]any{names.ProbeLabel: p.id}}
+}
+
+// rules select the request that the probe acts on, but for its object.
+func (p *probe) rules() []any {
+	return []any{map[string]any{
+		"apiGroups": []any{p.target.group}, "apiVersions": []any{p.target.version}, "resources": []any{p.target.resource}, "operations": []any{"CREATE"},
+	}}
+}
+
+// match selects the request that the probe acts on.
+func (p *probe) match() map[string]any {
+	return map[string]any{"objectSelector": p.selector(), "resourceRules": p.rules()}
+}
+
+// annotation is a CEL expression that adds an annotation to the object that the probe acts on.
+func (p *probe) annotation() string {
+	return `[JSONPatch{op: "add", path: "/metadata/annotations", value: {"seen": "` + p.id + `"}}]`
 }
 
 // probeFor returns a probe that is in force when the objects of a kind are that were stored before it.
 func probeFor(kind userpolicy.Kind, on target) *probe {
-	id := "cellplane-probe-" + rand.String(10)
-	p := &probe{id: id, target: on}
-	selector := map[string]any{"matchLabels": map[string]any{names.ProbeLabel: id}}
-	rules := []any{map[string]any{"apiGroups": []any{on.group}, "apiVersions": []any{on.version}, "resources": []any{on.resource}, "operations": []any{"CREATE"}}}
-	match := map[string]any{"objectSelector": selector, "resourceRules": rules}
+	p := newProbe(on)
+	id, match := p.id, p.match()
 	switch kind.Resource.Resource {
 	case "validatingadmissionpolicies", "validatingadmissionpolicybindings":
 		p.add("validatingadmissionpolicies", "ValidatingAdmissionPolicy", "spec", map[string]any{
@@ -134,10 +168,9 @@ func probeFor(kind userpolicy.Kind, on target) *probe {
 		p.add("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", "spec", map[string]any{"policyName": id, "validationActions": []any{"Deny"}})
 		p.seen = func(_ []byte, err error) bool { return err != nil && strings.Contains(err.Error(), "'"+id+"'") }
 	case "mutatingadmissionpolicies", "mutatingadmissionpolicybindings":
-		patch := `[JSONPatch{op: "add", path: "/metadata/annotations", value: {"seen": "` + id + `"}}]`
 		p.add("mutatingadmissionpolicies", "MutatingAdmissionPolicy", "spec", map[string]any{
 			"failurePolicy": "Ignore", "reinvocationPolicy": "Never", "matchConstraints": match,
-			"mutations": []any{map[string]any{"patchType": "JSONPatch", "jsonPatch": map[string]any{"expression": patch}}},
+			"mutations": []any{map[string]any{"patchType": "JSONPatch", "jsonPatch": map[string]any{"expression": p.annotation()}}},
 		})
 		p.add("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", "spec", map[string]any{"policyName": id})
 		p.seen = func(answer []byte, err error) bool {
@@ -147,7 +180,7 @@ func probeFor(kind userpolicy.Kind, on target) *probe {
 		name := id + ".cellplane.io"
 		p.add(kind.Resource.Resource, kind.Kind, "webhooks", []any{map[string]any{
 			"name": name, "failurePolicy": "Fail", "sideEffects": "None", "admissionReviewVersions": []any{"v1"}, "timeoutSeconds": 1,
-			"objectSelector": selector, "rules": rules, "clientConfig": map[string]any{"url": "https://127.0.0.1:1/"},
+			"objectSelector": p.selector(), "rules": p.rules(), "clientConfig": map[string]any{"url": "https://127.0.0.1:1/"},
 		}})
 		p.seen = func(_ []byte, err error) bool { return err != nil && strings.Contains(err.Error(), `"`+name+`"`) }
 	}
@@ -157,7 +190,7 @@ func probeFor(kind userpolicy.Kind, on target) *probe {
 // add adds an object to the probe.
 func (p *probe) add(resource, kind, field string, content any) {
 	p.objects = append(p.objects, probeObject{
-		resource: schema.GroupVersionResource{Group: userpolicy.Group, Version: "v1", Resource: resource},
+		collection: pathOf(schema.GroupVersionResource{Group: userpolicy.Group, Version: "v1", Resource: resource}, ""),
 		content: map[string]any{
 			"apiVersion": userpolicy.Group + "/v1", "kind": kind, field: content,
 			"metadata": map[string]any{"name": p.id, "labels": map[string]any{names.ProbeLabel: p.id}},
@@ -188,7 +221,7 @@ func (p *probe) run(ctx context.Context, on *plane) error {
 		if err != nil {
 			return err
 		}
-		if _, err := on.send(ctx, http.MethodPost, pathOf(object.resource, ""), nil, body); err != nil {
+		if _, err := on.send(ctx, http.MethodPost, object.collection, nil, body); err != nil {
 			return fmt.Errorf("installing a probe: %w", err)
 		}
 	}
@@ -210,8 +243,7 @@ func (p *probe) remove(ctx context.Context, on *plane) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	for _, object := range slices.Backward(p.objects) {
-		resource := object.resource
-		answer, err := on.send(ctx, http.MethodGet, pathOf(resource, ""), url.Values{"labelSelector": {names.ProbeLabel}}, nil)
+		answer, err := on.send(ctx, http.MethodGet, object.collection, url.Values{"labelSelector": {names.ProbeLabel}}, nil)
 		if err != nil {
 			continue
 		}
@@ -221,7 +253,7 @@ func (p *probe) remove(ctx context.Context, on *plane) {
 		}
 		for i := range list.Items {
 			if item := &list.Items[i]; item.Name == p.id || time.Since(item.CreationTimestamp.Time) > abandonedAfter {
-				_, _ = on.send(ctx, http.MethodDelete, pathOf(resource, item.Name), nil, nil) // the next probe tries again
+				_, _ = on.send(ctx, http.MethodDelete, object.collection+"/"+item.Name, nil, nil) // the next probe tries again
 			}
 		}
 	}

@@ -24,7 +24,7 @@ import (
 // DefaultWait is how long a write waits for the cells.
 const DefaultWait = 10 * time.Second
 
-// Handler checks and completes writes of policies and webhooks. It passes everything else on.
+// Handler checks and completes writes of policies, webhooks and parameters. It passes everything else on.
 type Handler struct {
 	Next http.Handler
 	// View returns the cells, nil while they are not known.
@@ -36,6 +36,10 @@ type Handler struct {
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	info, ok := request.RequestInfoFrom(r.Context())
+	if ok && writesParameter(info) {
+		h.serveParameter(w, r, info)
+		return
+	}
 	if !ok || info.APIGroup != userpolicy.Group || info.Subresource != "" {
 		h.Next.ServeHTTP(w, r)
 		return
@@ -69,10 +73,20 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		forward.WriteError(w, r, err)
 		return
 	}
+	h.serveAndAwait(w, r, func(answer []byte) (awaited, bool) {
+		probe := func(on target) *probe { return probeFor(kind, on) }
+		return written(info, awaited{kind: kind.Kind, resource: kind.Resource, probe: probe}, answer)
+	})
+}
+
+// serveAndAwait serves a write, and answers when all cells enforce it.
+func (h *Handler) serveAndAwait(w http.ResponseWriter, r *http.Request, written func(answer []byte) (awaited, bool)) {
 	r.Header.Del("Accept-Encoding") // the answer is read
 	answer := inner.Do(h.Next, r)
 	if answer.Err() == nil && r.URL.Query().Get("dryRun") == "" {
-		h.await(r, info, kind, answer.Body())
+		if want, ok := written(answer.Body()); ok {
+			h.await(r, want)
+		}
 	}
 	answer.CopyTo(w)
 }
@@ -172,7 +186,7 @@ func spareOwn(r *http.Request) {
 }
 
 // await waits until all cells enforce what was written, and warns of those that do not.
-func (h *Handler) await(r *http.Request, info *request.RequestInfo, kind userpolicy.Kind, answer []byte) {
+func (h *Handler) await(r *http.Request, want awaited) {
 	view := h.View()
 	if view == nil {
 		return
@@ -181,14 +195,10 @@ func (h *Handler) await(r *http.Request, info *request.RequestInfo, kind userpol
 	if wait == 0 {
 		wait = DefaultWait
 	}
-	want, ok := written(info, answer)
-	if !ok {
-		return
-	}
-	late := awaitAll(r.Context(), cells(view, func() int64 { return h.View().Epoch() }), kind, want, wait)
+	late := awaitAll(r.Context(), cells(view, func() int64 { return h.View().Epoch() }), want, wait)
 	if len(late) == 0 {
 		return
 	}
 	warning.AddWarning(r.Context(), "", fmt.Sprintf("%s %s is stored and not in force yet in %s: it will be when they can be reached",
-		kind.Kind, want.name, strings.Join(late, ", ")))
+		want.kind, want.name, strings.Join(late, ", ")))
 }

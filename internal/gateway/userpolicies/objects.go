@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -60,23 +61,29 @@ func decodeProtobuf(content []byte) (map[string]any, error) {
 
 func encode(object map[string]any) ([]byte, error) { return json.Marshal(object) }
 
-// version is what cells must have a copy of. For a deletion, the uid and generation are empty.
-type version struct {
-	name, uid, generation string
+// written completes what cells must have a copy of, if the answer of the hub tells.
+func written(info *request.RequestInfo, want awaited, answer []byte) (awaited, bool) {
+	want.name = info.Name
+	if info.Verb == "delete" {
+		return want, true
+	}
+	object, err := metadataOf(answer)
+	if err != nil || object.GetUID() == "" {
+		return awaited{}, false
+	}
+	want.name, want.uid, want.generation = object.GetName(), string(object.GetUID()), strconv.FormatInt(object.GetGeneration(), 10)
+	return want, true
 }
 
-// written returns what was written, if the answer of the hub tells.
-func written(info *request.RequestInfo, answer []byte) (version, bool) {
-	if info.Verb == "delete" {
-		return version{name: info.Name}, true
+// metadataOf returns the metadata of an object in JSON, or in any encoding if its kind is known.
+func metadataOf(answer []byte) (metav1.Object, error) {
+	partial := &metav1.PartialObjectMetadata{}
+	if err := json.Unmarshal(answer, partial); err == nil {
+		return partial, nil
 	}
 	decoded, _, err := scheme.Codecs.UniversalDeserializer().Decode(answer, nil, nil)
 	if err != nil {
-		return version{}, false
+		return nil, err
 	}
-	object, err := meta.Accessor(decoded)
-	if err != nil || object.GetUID() == "" {
-		return version{}, false
-	}
-	return version{name: object.GetName(), uid: string(object.GetUID()), generation: strconv.FormatInt(object.GetGeneration(), 10)}, true
+	return meta.Accessor(decoded)
 }

@@ -75,6 +75,7 @@ func (f *fixture) testEveryKind(t *testing.T) {
 		"workloadrebalancers":        `{apiVersion: apps.karmada.io/v1alpha1, kind: WorkloadRebalancer, metadata: {name: every}, spec: {workloads: [{apiVersion: apps/v1, kind: Deployment, name: a, namespace: b}]}}`,
 		"clusterprofiles":            `{apiVersion: cellplane.io/v1alpha1, kind: ClusterProfile, metadata: {name: every}, spec: {price: {currency: EUR}}}`,
 		"schedulingprofiles":         `{apiVersion: cellplane.io/v1alpha1, kind: SchedulingProfile, metadata: {name: every}, spec: {clusters: {gatherPending: true}}}`,
+		"admissionparameters":        `{apiVersion: cellplane.io/v1alpha1, kind: AdmissionParameter, metadata: {name: every}, data: {most: "5"}}`,
 		"resourceinterpretercustomizations": `{apiVersion: config.karmada.io/v1alpha1, kind: ResourceInterpreterCustomization, metadata: {name: every},
 			spec: {target: {apiVersion: a/v1, kind: A}, customizations: {retention: {luaScript: "function Retain(a, b) return a end"}}}}`,
 		"resourceinterpreterwebhookconfigurations": `{apiVersion: config.karmada.io/v1alpha1, kind: ResourceInterpreterWebhookConfiguration, metadata: {name: every},

@@ -101,6 +101,7 @@ func Rules() []*Rule {
 		custom(Rule{Resource: apps.WithResource("workloadrebalancers"), Kind: "WorkloadRebalancer"}),
 		custom(Rule{Resource: own.WithResource("clusterprofiles"), Kind: "ClusterProfile"}),
 		custom(Rule{Resource: own.WithResource("schedulingprofiles"), Kind: "SchedulingProfile"}),
+		custom(Rule{Resource: own.WithResource("admissionparameters"), Kind: "AdmissionParameter", Urgent: true, ignored: userpolicy.Reserved}),
 	}
 	for _, kind := range userpolicy.Kinds() {
 		rules = append(rules, userPolicy(kind))
