@@ -33,6 +33,7 @@ func buildSuite(ctx context.Context, dir string) (*suite, error) {
 	for _, args := range [][]string{{"test", "-c", flags, "-o", s.program, "."}, {"build", flags, "-o", s.kubectl, "k8s.io/kubernetes/cmd/kubectl"}} {
 		build := exec.CommandContext(ctx, "go", args...)
 		build.Dir = "test/conformance/suite"
+		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the control planes are built: most packages are the same
 		build.Stderr = os.Stderr
 		if err := build.Run(); err != nil {
 			return nil, fmt.Errorf("building the suite: %w", err)
