@@ -13,8 +13,10 @@ const (
 	EventReflectStatusFailed         = "ReflectStatusFailed"
 	EventInterpretHealthFailed       = "InterpretHealthFailed"
 	// EventSyncSucceed and EventSyncFailed are about applying the manifests of a Work in the member.
-	EventSyncSucceed                             = "SyncSucceed"
-	EventSyncFailed                              = "SyncFailed"
+	EventSyncSucceed = "SyncSucceed"
+	EventSyncFailed  = "SyncFailed"
+	// EventWorkDispatching says whether a Work is dispatched or suspended.
+	EventWorkDispatching                         = "WorkDispatching"
 	EventCleanupWorkFailed                       = "CleanupWorkFailed"
 	EventDependencyPolicyConflict                = "DependencyPolicyConflict"
 	EventSyncScheduleResultToDependenciesSucceed = "SyncScheduleResultToDependenciesSucceed"
@@ -26,6 +28,7 @@ const (
 	EventScheduleBindingSucceed                  = "ScheduleBindingSucceed"
 	EventScheduleBindingFailed                   = "ScheduleBindingFailed"
 	EventDescheduleBindingSucceed                = "DescheduleBindingSucceed"
+	EventDescheduleBindingFailed                 = "DescheduleBindingFailed"
 	EventEvictWorkloadFromClusterSucceed         = "EvictWorkloadFromClusterSucceed"
 	EventEvictWorkloadFromClusterFailed          = "EvictWorkloadFromClusterFailed"
 	EventApplyPolicySucceed                      = "ApplyPolicySucceed"
@@ -34,8 +37,14 @@ const (
 	EventApplyOverridePolicyFailed               = "ApplyOverridePolicyFailed"
 	EventGetDependenciesSucceed                  = "GetDependenciesSucceed"
 	EventGetDependenciesFailed                   = "GetDependenciesFailed"
+	EventGetComponentsSucceed                    = "GetComponentsSucceed"
 	EventGetComponentsFailed                     = "GetComponentsFailed"
+	EventGetReplicasSucceed                      = "GetReplicasSucceed"
 	EventGetReplicasFailed                       = "GetReplicasFailed"
 	EventPreemptPolicySucceed                    = "PreemptPolicySucceed"
-	EventClusterNotFound                         = "ClusterNotFound"
+	EventPreemptPolicyFailed                     = "PreemptPolicyFailed"
+	// EventCollectOverallStatusSucceed and EventCollectOverallStatusFailed are about the usage of a FederatedResourceQuota.
+	EventCollectOverallStatusSucceed = "CollectOverallStatusSucceed"
+	EventCollectOverallStatusFailed  = "CollectOverallStatusFailed"
+	EventClusterNotFound             = "ClusterNotFound"
 )

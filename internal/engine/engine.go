@@ -114,7 +114,7 @@ func (e *engine) buildStages() error {
 	notify.binding = binding
 	notify.workStatus = status.NewWorks(state, execution.Report, recorder)
 	notify.bindingStatus = status.NewBindings(state, interpreter, scheduler, execution.Report, binding.Problem, recorder)
-	notify.quota = quota.New(state, quotas, scheduler, execution.Report, c.Hub)
+	notify.quota = quota.New(state, quotas, scheduler, execution.Report, recorder, c.Hub)
 
 	groups := groups.New(grouped, c.Hub, scheduler.RetryGroup)
 

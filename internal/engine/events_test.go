@@ -48,6 +48,7 @@ func TestScriptsThatFail(t *testing.T) {
 	event(t, cell, ns, "np", names.EventGetReplicasFailed)
 	rules(configv1alpha1.CustomizationRules{ComponentResource: &configv1alpha1.ComponentResourceRequirement{LuaScript: "function GetComponents(obj) " + failing + " end"}})
 	event(t, cell, ns, "np", names.EventGetComponentsFailed)
+	event(t, cell, ns, "np", names.EventGetReplicasSucceed)
 	missing(t, "a binding of a template that cannot be interpreted", cell, bindingRef(ns, "np-networkpolicy"))
 
 	rules(configv1alpha1.CustomizationRules{
@@ -59,6 +60,7 @@ func TestScriptsThatFail(t *testing.T) {
 	until(t, "it is in the member nevertheless", members["member1"], np(), anything[*networkingv1.NetworkPolicy])
 	event(t, cell, names.ExecutionNamespace("member1"), work, names.EventReflectStatusFailed)
 	event(t, cell, names.ExecutionNamespace("member1"), work, names.EventInterpretHealthFailed)
+	event(t, cell, ns, "np", names.EventGetComponentsSucceed)
 	event(t, cell, ns, "np", names.EventAggregateStatusFailed)
 	event(t, cell, ns, "np-networkpolicy", names.EventGetDependenciesFailed)
 	until(t, "its health is not known", cell, bindingRef(ns, "np-networkpolicy"), func(b *workv1alpha2.ResourceBinding) bool {

@@ -218,6 +218,10 @@ func TestSuspendDispatching(t *testing.T) {
 	until(t, "the Work reports it", cell, workRef("member1", "ConfigMap", ns, "cm"), func(w *workv1alpha1.Work) bool {
 		return ptr.Deref(w.Spec.SuspendDispatching, false) && meta.IsStatusConditionFalse(w.Status.Conditions, names.WorkDispatching)
 	})
+	work := workRef("member1", "ConfigMap", ns, "cm")
+	if e := event(t, cell, work.Namespace, work.Name, names.EventWorkDispatching); !strings.Contains(e.Message, "suspended") || e.Type != corev1.EventTypeNormal {
+		t.Errorf("event %s: %s", e.Type, e.Message)
+	}
 	edit(t, cell, configMapRef(ns, "cm"), func(cm *corev1.ConfigMap) { cm.Data["k"] = "2" })
 	delivered(t, "member2", ns, "cm", "k", "2")
 	delivered(t, "member1", ns, "cm", "k", "1")

@@ -22,6 +22,7 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine"
 	"github.com/cellplane/cellplane/internal/engine/enginetest"
+	"github.com/cellplane/cellplane/internal/engine/events"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
@@ -167,7 +168,7 @@ func TestQuotaRetry(t *testing.T) {
 
 // Q1, Q2: clusters get their assignments as ResourceQuotas, and their usage is aggregated.
 func TestQuotaShares(t *testing.T) {
-	stop := enginetest.Start(context.Background(), engine.Config{Cell: "hub", Config: hubConfig, Hub: true})
+	stop := enginetest.Start(context.Background(), engine.Config{Cell: "hub", Config: hubConfig, Hub: true, SuccessEvents: events.SuccessesAll})
 	defer stop()
 	w := newWorldIn(t, hub, "a", "b")
 	share := func(cluster, n string) policyv1alpha1.StaticClusterAssignment {
@@ -197,6 +198,17 @@ func TestQuotaShares(t *testing.T) {
 		err := hub.Get(ctx, ctrlclient.ObjectKeyFromObject(quota), quota)
 		return quota.Status.OverallUsed.Cpu().String() == "3500m" && len(quota.Status.AggregatedStatus) == 2 && quota.Status.Overall.Cpu().String() == "10",
 			fmt.Errorf("%w: %+v", err, quota.Status)
+	})
+	testenv.Eventually(t, "events report it", func(ctx context.Context) (bool, error) {
+		var list corev1.EventList
+		err := hub.List(ctx, &list, ctrlclient.InNamespace(w.ns))
+		reported := map[string]bool{}
+		for i := range list.Items {
+			if list.Items[i].InvolvedObject.UID == quota.UID {
+				reported[list.Items[i].Reason] = true
+			}
+		}
+		return reported[names.EventSyncWorkSucceed] && reported[names.EventAggregateStatusSucceed], fmt.Errorf("%w: %v", err, reported)
 	})
 	at := work("a")
 	if err := hub.Get(t.Context(), ctrlclient.ObjectKeyFromObject(at), at); err != nil {

@@ -110,6 +110,9 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 		return nil
 	}
 	if err != nil {
+		if !apierrors.IsConflict(err) {
+			d.recorder.Failed(events.OfBinding(binding), "deschedule", names.EventDescheduleBindingFailed, err.Error())
+		}
 		return err
 	}
 	if written == binding {

@@ -213,16 +213,21 @@ func (d *Controller) setRequirements(ctx context.Context, binding *workv1alpha2.
 		return err
 	}
 	spec := &binding.Spec
+	before := spec.DeepCopy()
 	if spec.Replicas, spec.ReplicaRequirements, err = d.interpreter.Replicas(ctx, obj); err != nil {
 		d.recorder.Failed(events.OfTemplate(t), "replicas", names.EventGetReplicasFailed, err.Error())
 		return err
 	}
+	d.recorder.Also(events.OfTemplate(t), "replicas", names.EventGetReplicasSucceed, fmt.Sprintf("it asks for %d replicas", spec.Replicas),
+		spec.Replicas != before.Replicas || !apiequality.Semantic.DeepEqual(spec.ReplicaRequirements, before.ReplicaRequirements))
 	components, err := d.interpreter.Components(ctx, obj)
 	if err != nil {
 		d.recorder.Failed(events.OfTemplate(t), "components", names.EventGetComponentsFailed, err.Error())
 		return err
 	}
 	spec.Components = scheduler.Several(spec.Replicas, components)
+	d.recorder.Also(events.OfTemplate(t), "components", names.EventGetComponentsSucceed, fmt.Sprintf("it has %d components", len(spec.Components)),
+		!apiequality.Semantic.DeepEqual(spec.Components, before.Components))
 	spec.WorkloadAffinityGroups = groupsOf(spec.Placement, t.Labels)
 	return nil
 }

@@ -88,6 +88,9 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.TemplateKey) error 
 	// 3. Claim the template.
 	claimed, err := d.claim(ctx, template, policy)
 	if err != nil {
+		if preempted != nil && !isTransient(err) {
+			d.recorder.Failed(events.OfTemplate(template), "preemption", names.EventPreemptPolicyFailed, fmt.Sprintf("%s cannot take over from %s: %v", policy, preempted, err))
+		}
 		return d.failed(template, err)
 	}
 	if preempted != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,6 +23,7 @@ import (
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/engine/events"
 	"github.com/cellplane/cellplane/internal/engine/execution"
 	"github.com/cellplane/cellplane/internal/engine/queue"
 	"github.com/cellplane/cellplane/internal/engine/scheduler"
@@ -36,6 +38,7 @@ type Controller struct {
 	guard     *Guard
 	scheduler *scheduler.Scheduler
 	report    func(*cell.Work) execution.Report
+	recorder  *events.Recorder
 	hub       bool
 	queue     *queue.Queue[cell.Key]
 }
@@ -48,8 +51,8 @@ const resync = 5 * time.Minute
 
 // New returns a controller that watches a cell. The parameter hub says that the cell is the hub; report then
 // returns the status of its Works.
-func New(c *cell.Cell, guard *Guard, s *scheduler.Scheduler, report func(*cell.Work) execution.Report, hub bool) *Controller {
-	q := &Controller{cell: c, guard: guard, scheduler: s, report: report, hub: hub, queue: queue.New[cell.Key]("quota")}
+func New(c *cell.Cell, guard *Guard, s *scheduler.Scheduler, report func(*cell.Work) execution.Report, recorder *events.Recorder, hub bool) *Controller {
+	q := &Controller{cell: c, guard: guard, scheduler: s, report: report, recorder: recorder, hub: hub, queue: queue.New[cell.Key]("quota")}
 	c.Quotas.Subscribe(func(key cell.Key, _, _ *policyv1alpha1.FederatedResourceQuota) { q.queue.AddNow(key) })
 	c.SubscribeBindings(func(key cell.Key, old, now *workv1alpha2.ResourceBinding) {
 		if !changes(old, now) {
@@ -100,7 +103,8 @@ func (q *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 		if !q.hub {
 			return nil
 		}
-		return q.assign(ctx, key, nil)
+		_, err := q.assign(ctx, key, nil)
+		return err
 	}
 	if err := q.guard.correct(ctx, key); err != nil {
 		return err
@@ -115,10 +119,19 @@ func (q *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	if err != nil {
 		return err
 	}
-	if err := q.assign(ctx, key, quota); err != nil {
+	about := events.OfPolicy("FederatedResourceQuota", quota)
+	assigned, err := q.assign(ctx, key, quota)
+	q.record(about, "works", names.EventSyncWorkSucceed, names.EventSyncWorkFailed, "the clusters have their assignments", assigned > 0, err)
+	if err != nil {
 		return err
 	}
-	if err := q.updateStatus(ctx, key); err != nil {
+	succeed, fail, note := names.EventCollectOverallStatusSucceed, names.EventCollectOverallStatusFailed, "the usage in all cells was added up"
+	if len(quota.Spec.StaticAssignments) > 0 {
+		succeed, fail, note = names.EventAggregateStatusSucceed, names.EventAggregateStatusFailed, "the usage in the clusters was added up"
+	}
+	updated, err := q.updateStatus(ctx, key)
+	q.record(about, "status", succeed, fail, note, updated, err)
+	if err != nil {
 		return err
 	}
 	if waits {
@@ -127,8 +140,19 @@ func (q *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	return queue.Later{After: resync}
 }
 
-// assign updates the ResourceQuotas in all clusters. A nil quota deletes them.
-func (q *Controller) assign(ctx context.Context, key cell.Key, quota *policyv1alpha1.FederatedResourceQuota) error {
+// record records the outcome of a step. Successes that changed nothing are not written.
+func (q *Controller) record(about *corev1.ObjectReference, aspect, succeed, fail, note string, changed bool, err error) {
+	switch {
+	case err == nil:
+		q.recorder.Also(about, aspect, succeed, note, changed)
+	case !apierrors.IsConflict(err):
+		q.recorder.Failed(about, aspect, fail, err.Error())
+	}
+}
+
+// assign updates the ResourceQuotas in all clusters and returns how many Works it wrote or deleted. A nil quota deletes them.
+func (q *Controller) assign(ctx context.Context, key cell.Key, quota *policyv1alpha1.FederatedResourceQuota) (int, error) {
+	written := 0
 	var errs []error
 	for _, cluster := range q.cell.Clusters.All() {
 		var share corev1.ResourceList
@@ -140,22 +164,27 @@ func (q *Controller) assign(ctx context.Context, key cell.Key, quota *policyv1al
 		now := q.cell.Works.Get(workKey(cluster.Name, key))
 		switch {
 		case share != nil:
-			errs = append(errs, q.assignTo(ctx, cluster.Name, quota, share, now))
+			wrote, err := q.assignTo(ctx, cluster.Name, quota, share, now)
+			if wrote {
+				written++
+			}
+			errs = append(errs, err)
 		case now != nil && now.Binding.Name == "" && !now.Deleting && !now.Frozen:
+			written++
 			errs = append(errs, q.cell.DeleteWork(ctx, now))
 		}
 	}
-	return errors.Join(errs...)
+	return written, errors.Join(errs...)
 }
 
 func workKey(cluster string, quota cell.Key) cell.Key {
 	return cell.Key{Namespace: names.ExecutionNamespace(cluster), Name: names.WorkName("ResourceQuota", quota.Namespace, quota.Name)}
 }
 
-// assignTo updates the ResourceQuota in one cluster.
-func (q *Controller) assignTo(ctx context.Context, cluster string, quota *policyv1alpha1.FederatedResourceQuota, share corev1.ResourceList, now *cell.Work) error {
+// assignTo updates the ResourceQuota in one cluster and reports whether the Work was written.
+func (q *Controller) assignTo(ctx context.Context, cluster string, quota *policyv1alpha1.FederatedResourceQuota, share corev1.ResourceList, now *cell.Work) (bool, error) {
 	if now != nil && now.Deleting {
-		return nil // its deletion triggers another reconcile
+		return false, nil // its deletion triggers another reconcile
 	}
 	key := workKey(cluster, cell.Key{Namespace: quota.Namespace, Name: quota.Name})
 	id := uuid.NewString()
@@ -164,12 +193,12 @@ func (q *Controller) assignTo(ctx context.Context, cluster string, quota *policy
 	}
 	manifest, err := manifestOf(quota, share)
 	if err != nil {
-		return err
+		return false, err
 	}
 	stamped := merge.Stamp(manifest, merge.Marks{WorkNamespace: key.Namespace, WorkName: key.Name, WorkID: id, TemplateUID: quota.UID, Cell: q.cell.Name})
 	raw, err := stamped.MarshalJSON()
 	if err != nil {
-		return err
+		return false, err
 	}
 	work := &workv1alpha1.Work{
 		ObjectMeta: metav1.ObjectMeta{
@@ -183,16 +212,16 @@ func (q *Controller) assignTo(ctx context.Context, cluster string, quota *policy
 	}
 	if now == nil {
 		if err := q.cell.EnsureNamespace(ctx, key.Namespace); err != nil {
-			return err
+			return false, err
 		}
 		_, err = q.cell.CreateWork(ctx, work)
-		return err
+		return true, err
 	}
 	if now.Digest == cell.WorkDigest(work.Labels, nil, false, nil, []cell.Object{cell.DescribeManifest(stamped)}) {
-		return nil
+		return false, nil
 	}
 	_, err = q.cell.UpdateWork(ctx, now, work)
-	return err
+	return true, err
 }
 
 func manifestOf(quota *policyv1alpha1.FederatedResourceQuota, share corev1.ResourceList) (*unstructured.Unstructured, error) {
@@ -211,11 +240,11 @@ func manifestOf(quota *policyv1alpha1.FederatedResourceQuota, share corev1.Resou
 }
 
 // updateStatus updates the status of a quota: the usage that clusters with assignments report or, without
-// assignments, the usage recorded by the cells.
-func (q *Controller) updateStatus(ctx context.Context, key cell.Key) error {
+// assignments, the usage recorded by the cells. It reports whether the status has changed.
+func (q *Controller) updateStatus(ctx context.Context, key cell.Key) (bool, error) {
 	fresh := &policyv1alpha1.FederatedResourceQuota{}
 	if err := q.guard.hub.Get(ctx, key, fresh); err != nil {
-		return client.IgnoreNotFound(err)
+		return false, client.IgnoreNotFound(err)
 	}
 	status := policyv1alpha1.FederatedResourceQuotaStatus{Overall: fresh.Spec.Overall, OverallUsed: recordOf(fresh).total("")}
 	if len(fresh.Spec.StaticAssignments) > 0 {
@@ -236,10 +265,10 @@ func (q *Controller) updateStatus(ctx context.Context, key cell.Key) error {
 	}
 	slices.SortFunc(status.AggregatedStatus, func(a, b policyv1alpha1.ClusterQuotaStatus) int { return strings.Compare(a.ClusterName, b.ClusterName) })
 	if equality.Semantic.DeepEqual(fresh.Status, status) {
-		return nil
+		return false, nil
 	}
 	fresh.Status = status
-	return q.guard.hub.Status().Update(ctx, fresh)
+	return true, q.guard.hub.Status().Update(ctx, fresh)
 }
 
 // podNames replaces the names of amounts by those that pods use.

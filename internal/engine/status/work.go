@@ -90,9 +90,23 @@ func (w *Works) Reconcile(ctx context.Context, key cell.Key) error {
 		if _, err := w.cell.UpdateWorkStatus(ctx, work, &status); err != nil {
 			return ignoreNotFound(err)
 		}
+		w.reportDispatching(work, status.Conditions)
 	}
 	w.debounce.written(key)
 	return nil
+}
+
+// reportDispatching records that dispatching was suspended or resumed. That a new Work is dispatched is one of the successes.
+func (w *Works) reportDispatching(work *cell.Work, conditions []metav1.Condition) {
+	before, now := work.Conditions.Find(names.WorkDispatching), meta.FindStatusCondition(conditions, names.WorkDispatching)
+	if now == nil || before != nil && before.Status == now.Status {
+		return
+	}
+	record := w.recorder.Succeeded
+	if before == nil && now.Status == metav1.ConditionTrue {
+		record = w.recorder.Also
+	}
+	record(events.OfWork(work), "dispatching", names.EventWorkDispatching, now.Message, true)
 }
 
 // suspensionChanged reports whether dispatching was suspended or resumed and the status does not show it yet.
