@@ -9,6 +9,13 @@ const (
 	// ClusterPropagationPolicyNameAnnotation names the ClusterPropagationPolicy that claims a template.
 	ClusterPropagationPolicyNameAnnotation = "clusterpropagationpolicy.karmada.io/name"
 
+	// MultiClusterServiceNameAnnotation names the MultiClusterService that claims a Service.
+	MultiClusterServiceNameAnnotation = "multiclusterservice.karmada.io/name"
+	// MultiClusterServiceNamespaceAnnotation is the namespace of that MultiClusterService.
+	MultiClusterServiceNamespaceAnnotation = "multiclusterservice.karmada.io/namespace"
+	// ProvisionClusterAnnotation names the cluster that an EndpointSlice, or its Work, comes from.
+	ProvisionClusterAnnotation = "endpointslice.karmada.io/provision-cluster"
+
 	// AppliedPlacementAnnotation is the placement, as JSON, that the last scheduling of a binding used.
 	AppliedPlacementAnnotation = "policy.karmada.io/applied-placement"
 	// AppliedOverridesAnnotation lists, as JSON, the OverridePolicies that shaped a Work.

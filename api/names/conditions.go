@@ -19,6 +19,14 @@ const (
 	BindingFullyApplied = "FullyApplied"
 )
 
+// Conditions of a MultiClusterService.
+const (
+	// MultiClusterServiceApplied reports whether the Service is in the clusters that offer and use it.
+	MultiClusterServiceApplied = "ServiceApplied"
+	// MultiClusterServiceDispatched reports whether the EndpointSlices of the clusters that offer it are sent to those that use it.
+	MultiClusterServiceDispatched = "EndpointSliceDispatched"
+)
+
 // Reasons of the condition BindingScheduled.
 const (
 	// ReasonSuccess means that clusters are chosen.

@@ -26,6 +26,17 @@ func WorkName(kind, namespace, name string) string {
 	return strings.ToLower(objectName(name)) + "-" + rand.SafeEncodeString(strconv.FormatUint(uint64(hash.Sum32()), 10))
 }
 
+// DerivedServiceName returns the name of the Service that stands for an imported one.
+func DerivedServiceName(service string) string { return "derived-" + service }
+
+// ImportedEndpointSliceName returns the name of an EndpointSlice of an exported Service where it is imported.
+func ImportedEndpointSliceName(cluster, slice string) string {
+	return "imported-" + cluster + "-" + slice
+}
+
+// DispatchedEndpointSliceName returns the name of an EndpointSlice of a MultiClusterService where it is used.
+func DispatchedEndpointSliceName(cluster, slice string) string { return cluster + "-" + slice }
+
 // objectName makes a name valid for any kind: names of RBAC objects may contain colons, most others may not.
 func objectName(name string) string {
 	return strings.ReplaceAll(name, ":", ".")

@@ -46,5 +46,14 @@ const (
 	// EventCollectOverallStatusSucceed and EventCollectOverallStatusFailed are about the usage of a FederatedResourceQuota.
 	EventCollectOverallStatusSucceed = "CollectOverallStatusSucceed"
 	EventCollectOverallStatusFailed  = "CollectOverallStatusFailed"
-	EventClusterNotFound             = "ClusterNotFound"
+	// EventSyncDerivedServiceSucceed and EventSyncDerivedServiceFailed are about the Service of a ServiceImport.
+	EventSyncDerivedServiceSucceed = "SyncDerivedServiceSucceed"
+	EventSyncDerivedServiceFailed  = "SyncDerivedServiceFailed"
+	// EventSyncServiceSucceed and EventSyncServiceFailed are about the Service of a MultiClusterService.
+	EventSyncServiceSucceed           = "SyncServiceSucceed"
+	EventSyncServiceFailed            = "SyncServiceFailed"
+	EventDispatchEndpointSliceSucceed = "DispatchEndpointSliceSucceed"
+	EventDispatchEndpointSliceFailed  = "DispatchEndpointSliceFailed"
+	EventAPIIncompatible              = "APIIncompatible"
+	EventClusterNotFound              = "ClusterNotFound"
 )

@@ -29,6 +29,17 @@ const (
 	// ClaimedByLabel names the kind that propagates a template instead of a policy.
 	ClaimedByLabel = "resourcetemplate.karmada.io/claimed-by"
 
+	// MultiClusterServicePermanentIDLabel is the identity of a MultiClusterService, on it and on the Service that it claims.
+	MultiClusterServicePermanentIDLabel = "multiclusterservice.karmada.io/permanent-id"
+	// MultiClusterServiceNameLabel names the MultiClusterService of a Work.
+	MultiClusterServiceNameLabel = "multiclusterservice.karmada.io/name"
+	// MultiClusterServiceNamespaceLabel is the namespace of that MultiClusterService.
+	MultiClusterServiceNamespaceLabel = "multiclusterservice.karmada.io/namespace"
+	// EndpointSliceNameLabel names the exported Service of a Work.
+	EndpointSliceNameLabel = "endpointslice.karmada.io/name"
+	// EndpointSliceNamespaceLabel is the namespace of that Service.
+	EndpointSliceNamespaceLabel = "endpointslice.karmada.io/namespace"
+
 	// SkipAutoPropagationLabel with the value "true" prevents the creation of a namespace in every member.
 	SkipAutoPropagationLabel = "namespace.karmada.io/skip-auto-propagation"
 
@@ -42,6 +53,10 @@ const (
 const (
 	// ManagedValue is the value of ManagedLabel.
 	ManagedValue = "true"
+	// ClaimedByMultiClusterService is the value of ClaimedByLabel on a Service that a MultiClusterService propagates.
+	ClaimedByMultiClusterService = "MultiClusterService"
+	// DispatchedEndpointSlice is the value of endpointslice.kubernetes.io/managed-by on EndpointSlices from other clusters.
+	DispatchedEndpointSlice = "endpointslice-dispatch-controller.karmada.io"
 	// DeletionProtectedAlways is the value of DeletionProtectedLabel that protects.
 	DeletionProtectedAlways = "Always"
 )

@@ -38,6 +38,7 @@ type memberQueue struct {
 	problem     error // why there is no connection
 	leaving     bool  // the cluster is deleted or being deleted
 	collections map[schema.GroupVersionKind]*collection
+	feeds       []Feed
 }
 
 func newMemberQueue(e *Controller, cluster string) *memberQueue {
@@ -121,6 +122,9 @@ func (q *memberQueue) reconnect(cluster *clusterv1alpha1.Cluster, secret *corev1
 	q.member, q.problem = member, nil
 	for _, collection := range q.collections {
 		collection.start(member)
+	}
+	for _, feed := range q.feeds {
+		feed.start(member)
 	}
 	return true
 }

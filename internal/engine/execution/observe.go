@@ -81,7 +81,7 @@ func (c *collection) start(member *fleet.Member) {
 	ctx, cancel := context.WithCancel(member.Context())
 	f := c.replaceWatcher(cancel)
 	go func() {
-		served, ok := c.find(ctx, member)
+		served, ok := find(ctx, member, c.gvk)
 		if !ok {
 			return
 		}
@@ -111,14 +111,14 @@ func (f *watcher) isCurrent() bool {
 }
 
 // find polls until the member serves the kind.
-func (c *collection) find(ctx context.Context, member *fleet.Member) (fleet.ServedKind, bool) {
+func find(ctx context.Context, member *fleet.Member, gvk schema.GroupVersionKind) (fleet.ServedKind, bool) {
 	ticker := time.NewTicker(2 * time.Second)
 	defer ticker.Stop()
 	for {
 		if member.Wait(ctx) != nil {
 			return fleet.ServedKind{}, false
 		}
-		_, served, err := member.Resource(ctx, c.gvk, "")
+		_, served, err := member.Resource(ctx, gvk, "")
 		if err == nil {
 			return served, true
 		}
