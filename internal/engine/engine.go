@@ -22,6 +22,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/events"
 	"github.com/cellplane/cellplane/internal/engine/execution"
 	"github.com/cellplane/cellplane/internal/engine/groups"
+	"github.com/cellplane/cellplane/internal/engine/multicluster"
 	"github.com/cellplane/cellplane/internal/engine/namespaces"
 	"github.com/cellplane/cellplane/internal/engine/quota"
 	"github.com/cellplane/cellplane/internal/engine/scheduler"
@@ -33,16 +34,17 @@ import (
 // The numbers of workers: writes to the cell mostly wait for etcd. The scheduler has many more: reservations made while
 // a ledger is being written go into one write, so the more bindings wait, the fewer writes the hub gets.
 const (
-	detectorWorkers    = 16
-	schedulerWorkers   = 128
-	quotaWorkers       = 2
-	deschedulerWorkers = 2
-	autoscaledWorkers  = 2
-	groupWorkers       = 2
-	bindingWorkers     = 8
-	statusWorkers      = 8
-	memberWorkers      = 8
-	userAgentProgram   = "cellplane-engine"
+	detectorWorkers     = 16
+	schedulerWorkers    = 128
+	quotaWorkers        = 2
+	deschedulerWorkers  = 2
+	autoscaledWorkers   = 2
+	multiclusterWorkers = 4
+	groupWorkers        = 2
+	bindingWorkers      = 8
+	statusWorkers       = 8
+	memberWorkers       = 8
+	userAgentProgram    = "cellplane-engine"
 )
 
 // engine is an engine that has been built. Start it, then let it lead.
@@ -150,6 +152,10 @@ func (e *engine) buildStages() error {
 	if c.SyncReplicas {
 		syncer := autoscaled.NewSyncer(state)
 		e.stages = append(e.stages, func(ctx context.Context) { syncer.Run(ctx, autoscaledWorkers) })
+	}
+	if !c.Hub {
+		multicluster := multicluster.New(state, execution, recorder)
+		e.stages = append(e.stages, func(ctx context.Context) { multicluster.Run(ctx, multiclusterWorkers) })
 	}
 	if c.Hub {
 		namespaces := namespaces.New(state, binding.Overrides, c.SkippedNamespaces)

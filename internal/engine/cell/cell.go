@@ -186,6 +186,17 @@ func (c *Cell) WorksOf(binding Key) []*Work {
 	return works
 }
 
+// WorksOfService returns the Works that take the endpoints of a Service, or the Service that stands for it, to other clusters.
+func (c *Cell) WorksOfService(service Key) []*Work {
+	var works []*Work
+	for _, key := range c.Works.indexed(worksByService, service.String()) {
+		if work := c.Works.Get(key); work != nil {
+			works = append(works, work)
+		}
+	}
+	return works
+}
+
 // WorksIn returns the keys of the Works of a cluster.
 func (c *Cell) WorksIn(cluster string) []Key { return c.Works.indexed(worksByCluster, cluster) }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -75,10 +76,12 @@ func (t *Template) Object() (*unstructured.Unstructured, error) {
 	return obj, nil
 }
 
-// Claim is the policy that a template belongs to. Both parts may be set for a moment; then the namespaced one wins.
+// Claim is the policy that a template belongs to, or the MultiClusterService that a Service belongs to. Several parts may be set for a moment; then
+// the MultiClusterService wins, or else the namespaced policy.
 type Claim struct {
-	PolicyID, PolicyNamespace, PolicyName string
-	ClusterPolicyID, ClusterPolicyName    string
+	PolicyID, PolicyNamespace, PolicyName    string
+	ClusterPolicyID, ClusterPolicyName       string
+	ServiceID, ServiceNamespace, ServiceName string
 }
 
 // Empty reports whether no policy claims the template.
@@ -92,11 +95,23 @@ func ClaimOf(labels, annotations map[string]string) Claim {
 		PolicyName:        annotations[names.PropagationPolicyNameAnnotation],
 		ClusterPolicyID:   labels[names.ClusterPropagationPolicyPermanentIDLabel],
 		ClusterPolicyName: annotations[names.ClusterPropagationPolicyNameAnnotation],
+		ServiceID:         labels[names.MultiClusterServicePermanentIDLabel],
+		ServiceNamespace:  annotations[names.MultiClusterServiceNamespaceAnnotation],
+		ServiceName:       annotations[names.MultiClusterServiceNameAnnotation],
 	}
 }
 
+// claimOn reads the claim of a template. Only Services belong to MultiClusterServices, which have the label of the permanent ID themselves.
+func claimOn(kind *Kind, labels, annotations map[string]string) Claim {
+	claim := ClaimOf(labels, annotations)
+	if kind.GroupVersionKind != ServiceKind {
+		claim.ServiceID, claim.ServiceNamespace, claim.ServiceName = "", "", ""
+	}
+	return claim
+}
+
 func (c Claim) shared() Claim {
-	share(&c.PolicyID, &c.PolicyNamespace, &c.PolicyName, &c.ClusterPolicyID, &c.ClusterPolicyName)
+	share(&c.PolicyID, &c.PolicyNamespace, &c.PolicyName, &c.ClusterPolicyID, &c.ClusterPolicyName, &c.ServiceID, &c.ServiceNamespace, &c.ServiceName)
 	return c
 }
 
@@ -105,6 +120,7 @@ func (c Claim) Labels() map[string]string {
 	return map[string]string{
 		names.PropagationPolicyPermanentIDLabel:        c.PolicyID,
 		names.ClusterPropagationPolicyPermanentIDLabel: c.ClusterPolicyID,
+		names.MultiClusterServicePermanentIDLabel:      c.ServiceID,
 	}
 }
 
@@ -114,6 +130,8 @@ func (c Claim) Annotations() map[string]string {
 		names.PropagationPolicyNamespaceAnnotation:   c.PolicyNamespace,
 		names.PropagationPolicyNameAnnotation:        c.PolicyName,
 		names.ClusterPropagationPolicyNameAnnotation: c.ClusterPolicyName,
+		names.MultiClusterServiceNamespaceAnnotation: c.ServiceNamespace,
+		names.MultiClusterServiceNameAnnotation:      c.ServiceName,
 	}
 }
 
@@ -125,13 +143,13 @@ func condenseTemplate(kind *Kind) func(runtime.Object, *Template) *Template {
 			return nil
 		}
 		labels, annotations := obj.GetLabels(), obj.GetAnnotations()
-		if labels[names.ClaimedByLabel] != "" || annotations[names.CopiedFromHubAnnotation] != "" {
+		if claimedElsewhere(kind, labels) || annotations[names.CopiedFromHubAnnotation] != "" {
 			return nil // another controller, or the hub's engine, propagates it
 		}
 		t := &Template{
 			Kind: kind, Namespace: Shared(obj.GetNamespace()), Name: Shared(obj.GetName()), UID: types.UID(Shared(string(obj.GetUID()))),
 			Version: obj.GetResourceVersion(), Generation: obj.GetGeneration(), Labels: sharedEntries(labels),
-			Claim: ClaimOf(labels, annotations).shared(), Digest: userDigest(obj),
+			Claim: claimOn(kind, labels, annotations).shared(), Digest: userDigest(obj),
 			Deleting: obj.GetDeletionTimestamp() != nil,
 			Frozen:   labels[names.RebalanceStatusLabel] != "",
 			Created:  obj.GetCreationTimestamp().Unix(),
@@ -140,6 +158,16 @@ func condenseTemplate(kind *Kind) func(runtime.Object, *Template) *Template {
 		return t
 	}
 }
+
+// claimedElsewhere reports whether another controller propagates an object. Services of MultiClusterServices are ours.
+func claimedElsewhere(kind *Kind, labels map[string]string) bool {
+	by := labels[names.ClaimedByLabel]
+	ours := by == names.ClaimedByMultiClusterService && kind.GroupVersionKind == ServiceKind && labels[names.MultiClusterServicePermanentIDLabel] != ""
+	return by != "" && !ours
+}
+
+// ServiceKind is the kind of Services.
+var ServiceKind = corev1.SchemeGroupVersion.WithKind("Service")
 
 // contentOf encodes an object without its managed fields, which are often the larger half.
 func contentOf(obj *unstructured.Unstructured) []byte {
@@ -175,6 +203,6 @@ func userDigest(obj *unstructured.Unstructured) uint64 {
 
 func isClaim(key string) bool {
 	prefix, _, _ := strings.Cut(key, "/")
-	return prefix == "propagationpolicy.karmada.io" || prefix == "clusterpropagationpolicy.karmada.io" ||
-		key == names.RebalanceStatusLabel || key == names.MovedFromAnnotation || key == names.CopiedAtAnnotation
+	return prefix == "propagationpolicy.karmada.io" || prefix == "clusterpropagationpolicy.karmada.io" || prefix == "multiclusterservice.karmada.io" ||
+		key == names.ClaimedByLabel || key == names.RebalanceStatusLabel || key == names.MovedFromAnnotation || key == names.CopiedAtAnnotation
 }

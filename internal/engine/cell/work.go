@@ -70,6 +70,7 @@ type Object struct {
 const (
 	worksByBinding = iota
 	worksByCluster
+	worksByService
 )
 
 func newWorks(c *Cell) *Store[Work] {
@@ -84,7 +85,36 @@ func newWorks(c *Cell) *Store[Work] {
 			return nil
 		}
 		return []string{w.Binding.String()}
-	}, func(w *Work) []string { return []string{w.Cluster} })
+	}, func(w *Work) []string { return []string{w.Cluster} }, func(w *Work) []string {
+		if service, shared := w.Service(); shared {
+			return []string{service.String()}
+		}
+		return nil
+	})
+}
+
+// Service returns the Service whose endpoints a Work takes to another cluster, and whether it does.
+func (w *Work) Service() (Key, bool) {
+	if w.foreign == nil {
+		return Key{}, false
+	}
+	labels := w.foreign.labels
+	for _, by := range [][2]string{
+		{names.MultiClusterServiceNamespaceLabel, names.MultiClusterServiceNameLabel}, {names.EndpointSliceNamespaceLabel, names.EndpointSliceNameLabel},
+	} {
+		if name := labels[by[1]]; name != "" {
+			return Key{Namespace: labels[by[0]], Name: name}, true
+		}
+	}
+	return Key{}, false
+}
+
+// Provider returns the cluster that the endpoints in a Work come from, "" for other Works.
+func (w *Work) Provider() string {
+	if w.foreign == nil {
+		return ""
+	}
+	return w.foreign.annotations[names.ProvisionClusterAnnotation]
 }
 
 func (c *Cell) condenseWork(work *workv1alpha1.Work, before *Work) *Work {

@@ -12,6 +12,7 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/events"
+	"github.com/cellplane/cellplane/internal/engine/exposure"
 	"github.com/cellplane/cellplane/internal/engine/policies"
 	"github.com/cellplane/cellplane/internal/engine/queue"
 	"github.com/cellplane/cellplane/internal/engine/scheduler"
@@ -73,7 +74,10 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.TemplateKey) error 
 
 	// 1. Choose the policy.
 	start := time.Now()
-	policy, preempted := d.choose(template)
+	policy, preempted, err := d.choose(template)
+	if err != nil {
+		return d.failed(template, err)
+	}
 	matchDuration.Observe(time.Since(start).Seconds())
 	if policy == nil {
 		d.touched.forget(key)
@@ -132,10 +136,21 @@ func (d *Controller) failed(template *cell.Template, err error) error {
 	return err
 }
 
-func (d *Controller) choose(t *cell.Template) (chosen, preempted *policies.Policy) {
-	return d.index.Choose(subjectOf(t), policies.Options{
+// choose returns the policy of a template. For the Service of a MultiClusterService, that goes before all policies.
+func (d *Controller) choose(t *cell.Template) (chosen, preempted *policies.Policy, err error) {
+	if t.Kind.GroupVersionKind == cell.ServiceKind {
+		shared, err := exposure.CrossClusterOf(d.cell, t.Key().Key)
+		if err != nil {
+			return nil, nil, err
+		}
+		if shared != nil {
+			return policies.ForService(t.Namespace, t.Name, shared.ID, shared.Placement()), nil, nil
+		}
+	}
+	chosen, preempted = d.index.Choose(subjectOf(t), policies.Options{
 		ClaimedBy: t.Claim.PolicyID, ClusterClaimedBy: t.Claim.ClusterPolicyID, Preemption: d.options.Preemption,
 	})
+	return chosen, preempted, nil
 }
 
 func subjectOf(t *cell.Template) *policies.Subject {
@@ -188,6 +203,9 @@ func (d *Controller) claim(ctx context.Context, t *cell.Template, policy *polici
 }
 
 func claimOf(policy *policies.Policy) cell.Claim {
+	if policy.OfService {
+		return cell.Claim{ServiceID: policy.ID, ServiceNamespace: policy.Namespace, ServiceName: policy.Name}
+	}
 	if policy.Namespace == "" {
 		return cell.Claim{ClusterPolicyID: policy.ID, ClusterPolicyName: policy.Name}
 	}
@@ -207,9 +225,16 @@ func claimPatch(t *cell.Template, wanted cell.Claim) map[string]any {
 		}
 		return patch
 	}
+	labels := changes(t.Claim.Labels(), wanted.Labels())
+	switch {
+	case wanted.ServiceID != "":
+		labels[names.ClaimedByLabel] = names.ClaimedByMultiClusterService
+	case t.Claim.ServiceID != "":
+		labels[names.ClaimedByLabel] = nil
+	}
 	return map[string]any{"metadata": map[string]any{
 		"resourceVersion": t.Version,
-		"labels":          changes(t.Claim.Labels(), wanted.Labels()),
+		"labels":          labels,
 		"annotations":     changes(t.Claim.Annotations(), wanted.Annotations()),
 	}}
 }

@@ -13,6 +13,7 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/events"
+	"github.com/cellplane/cellplane/internal/engine/exposure"
 	"github.com/cellplane/cellplane/internal/engine/policies"
 )
 
@@ -82,6 +83,9 @@ func (d *Controller) templateChanged(key cell.TemplateKey, old, now *cell.Templa
 	if old != nil && now != nil && old.UID == now.UID && old.Digest == now.Digest && old.Claim == now.Claim &&
 		old.Deleting == now.Deleting && old.Frozen == now.Frozen {
 		return
+	}
+	if key.GroupVersionKind == exposure.MultiClusterServiceKind {
+		d.queue.AddNow(cell.TemplateKey{GroupVersionKind: cell.ServiceKind, Key: key.Key}) // it places the Service of its name
 	}
 	switch {
 	case now == nil:

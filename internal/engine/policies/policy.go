@@ -21,6 +21,8 @@ type Policy struct {
 	Namespace, Name string
 	// ID is the permanent ID, or the UID if there is none.
 	ID string
+	// OfService is set if the placement is that of a MultiClusterService, with its namespace, name and ID.
+	OfService bool
 	// Created is when the user created it, in seconds. Generation counts the changes of its spec.
 	Created, Generation int64
 	Spec                *policyv1alpha1.PropagationSpec
@@ -35,6 +37,9 @@ type Policy struct {
 
 // String returns kind and name, for messages.
 func (p *Policy) String() string {
+	if p.OfService {
+		return "MultiClusterService " + p.Namespace + "/" + p.Name
+	}
 	if p.Namespace == "" {
 		return "ClusterPropagationPolicy " + p.Name
 	}
@@ -50,6 +55,14 @@ func Compile(policy *policyv1alpha1.PropagationPolicy) *Policy {
 func CompileCluster(policy *policyv1alpha1.ClusterPropagationPolicy) *Policy {
 	return compile("", &policy.ObjectMeta, policy.Labels[names.ClusterPropagationPolicyPermanentIDLabel], &policy.Spec)
 }
+
+// ForService returns the policy by which a MultiClusterService places its Service.
+func ForService(namespace, name, id string, placement policyv1alpha1.Placement) *Policy {
+	return &Policy{Namespace: namespace, Name: name, ID: id, OfService: true, Spec: &policyv1alpha1.PropagationSpec{Placement: placement, SchedulerName: defaultScheduler}}
+}
+
+// defaultScheduler is what the API server sets in policies that name no scheduler.
+const defaultScheduler = "default-scheduler"
 
 func compile(namespace string, meta *metav1.ObjectMeta, id string, spec *policyv1alpha1.PropagationSpec) *Policy {
 	if id == "" {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	configv1alpha1 "github.com/cellplane/cellplane/api/config/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/interpreter/fields"
 	"github.com/cellplane/cellplane/internal/interpreter/kinds"
@@ -212,7 +213,7 @@ func serviceImportDependencies(obj *unstructured.Unstructured) ([]configv1alpha1
 	if err != nil || !found {
 		return nil, err
 	}
-	derived := "derived-" + name
+	derived := names.DerivedServiceName(name)
 	return []configv1alpha1.DependentObjectReference{
 		{APIVersion: "v1", Kind: "Service", Namespace: obj.GetNamespace(), Name: derived},
 		{
