@@ -115,6 +115,17 @@ const (
 	// StoppedAnnotation with the value "true" on a Cell that has failed is an operator's word that nothing of it runs any
 	// more.
 	StoppedAnnotation = "cellplane.io/stopped"
+	// EntryAnnotation on an object in a member, with any value, takes it out of the federation's hands: no engine writes to it.
+	EntryAnnotation = "cellplane.io/entry"
+	// EntryUntilAnnotation is until when that is meant to last, in RFC 3339. It does not end by itself.
+	EntryUntilAnnotation = "cellplane.io/entry-until"
+	// EntryReasonAnnotation says why.
+	EntryReasonAnnotation = "cellplane.io/entry-reason"
+	// EntryByAnnotation says who did it.
+	EntryByAnnotation = "cellplane.io/entry-by"
+	// ReleaseAnnotation on a template lists clusters, separated by commas, whose copies stay there when their Works are deleted; "*" means
+	// all. On a policy it says that the policy goes with the template.
+	ReleaseAnnotation = "cellplane.io/release"
 	// JoinAnnotation with the value "false" on a Cluster of Cluster API keeps it out of the federation.
 	JoinAnnotation = "cellplane.io/join"
 )

@@ -70,6 +70,17 @@ const (
 	WorkDispatching = "Dispatching"
 )
 
+// EntryOpen is the condition of a Work, a binding or a template of which copies are in the hands of their members. It is absent otherwise.
+const EntryOpen = "EntryOpen"
+
+// Reasons of the condition EntryOpen, and of WorkApplied for such a copy.
+const (
+	// ReasonEntryOpen means that the engine writes nothing to the copy.
+	ReasonEntryOpen = "EntryOpen"
+	// ReasonEntryOverdue means the same, and that the time is over.
+	ReasonEntryOverdue = "EntryOverdue"
+)
+
 // Conditions of a Cell.
 const (
 	// CellReady reports whether the cell is healthy. Unknown means that it could not be determined.

@@ -14,6 +14,11 @@ func BindingName(kind, name string) string {
 	return strings.ToLower(objectName(name) + "-" + kind)
 }
 
+// EntryOverrideName returns the name of the OverridePolicy with what a cluster keeps when an entry is closed there.
+func EntryOverrideName(kind, name, cluster string) string {
+	return BindingName(kind, name) + "-" + cluster
+}
+
 // WorkName returns the name of the Work of a template. A cluster-scoped template has an empty namespace.
 func WorkName(kind, namespace, name string) string {
 	identity := name + "-" + kind

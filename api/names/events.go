@@ -57,3 +57,11 @@ const (
 	EventAPIIncompatible              = "APIIncompatible"
 	EventClusterNotFound              = "ClusterNotFound"
 )
+
+// Reasons of events of Cellplane.
+const (
+	// EventEntryOpen and EventEntryOverdue are about an object that its member has taken out of the federation's hands, EventEntryClosed about its return.
+	EventEntryOpen    = "EntryOpen"
+	EventEntryOverdue = "EntryOverdue"
+	EventEntryClosed  = "EntryClosed"
+)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/entry"
 )
 
 // fixedFields are fields that cannot be changed once an object exists. If they differ, no template fits all clusters.
@@ -44,6 +45,9 @@ func (p *Planner) examine(item *Item, group Group) error {
 		}
 		if obj.GetDeletionTimestamp() != nil {
 			item.refuse("it is being deleted in cluster %s", object.Cluster)
+		}
+		if _, open := entry.Of(obj.GetAnnotations()); open && !IsCopy(obj, group.Template) {
+			item.refuse("it is out of the federation's hands in cluster %s, by the annotation %s; remove that first", object.Cluster, names.EntryAnnotation)
 		}
 		switch {
 		case IsCopy(obj, group.Template):

@@ -52,13 +52,9 @@ func openAdoption(ctx context.Context, flags *adoptFlags) (*adoption, error) {
 	if err != nil {
 		return nil, err
 	}
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), api.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)); err != nil {
-		return nil, err
-	}
 	a := &adoption{flags: flags, members: map[string]dynamic.Interface{}, interpreters: interpreter.New(interpreter.Options{}), autoscaled: map[adopt.Named]bool{}}
-	if a.client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
-		return nil, fmt.Errorf("connecting to the federation: %w", err)
+	if a.client, err = newFederationClient(config); err != nil {
+		return nil, err
 	}
 	if a.templates, err = dynamic.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("connecting to the federation: %w", err)
@@ -170,15 +166,33 @@ func (a *adoption) connect(config *rest.Config) error {
 		return errors.New("the federation has no clusters; add one with `cellplane join`")
 	}
 	for _, name := range wanted {
-		member := rest.CopyConfig(config)
-		member.Host = strings.TrimSuffix(config.Host, "/") + "/apis/" + clusterv1alpha1.GroupVersion.String() + "/clusters/" + name + "/proxy"
-		client, err := dynamic.NewForConfig(member)
+		client, err := dynamic.NewForConfig(memberConfig(config, name))
 		if err != nil {
 			return fmt.Errorf("connecting to cluster %s: %w", name, err)
 		}
 		a.members[name] = client
 	}
 	return nil
+}
+
+// memberConfig returns the configuration for a cluster, through the gateway.
+func memberConfig(gateway *rest.Config, cluster string) *rest.Config {
+	member := rest.CopyConfig(gateway)
+	member.Host = strings.TrimSuffix(gateway.Host, "/") + "/apis/" + clusterv1alpha1.GroupVersion.String() + "/clusters/" + cluster + "/proxy"
+	return member
+}
+
+// newFederationClient returns a client that knows all kinds of the federation.
+func newFederationClient(config *rest.Config) (client.Client, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), api.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	federation, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the federation: %w", err)
+	}
+	return federation, nil
 }
 
 func gvr(group, version, resource string) schema.GroupVersionResource {

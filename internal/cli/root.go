@@ -75,7 +75,7 @@ Start a federation on this machine with "cellplane up", inspect it with
 	)
 	root.AddCommand(
 		newUp(), newDown(), newStatus(), newSupervise(), newKubectl(),
-		newJoin(), newUnjoin(), newRotate(), newCordon(), newUncordon(), newTaint(), newSchedule(), newInterpret(), newAdopt(), newRollout(),
+		newJoin(), newUnjoin(), newRotate(), newCordon(), newUncordon(), newTaint(), newSchedule(), newInterpret(), newAdopt(), newRollout(), newEntry(),
 		newCells(),
 		newUser(),
 		newHubManager(), newEngine(), newGateway(), newClusterGateway(),

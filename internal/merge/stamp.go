@@ -11,6 +11,7 @@ import (
 
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	"github.com/cellplane/cellplane/internal/entry"
 )
 
 // Marks say where a manifest comes from. Empty fields are not written.
@@ -46,6 +47,9 @@ func Stamp(manifest *unstructured.Unstructured, marks Marks) *unstructured.Unstr
 		}
 	}
 
+	for _, key := range notPropagated {
+		delete(annotations, key)
+	}
 	labels[names.ManagedLabel] = names.ManagedValue
 	set(labels, names.CellLabel, marks.Cell)
 	set(labels, names.WorkPermanentIDLabel, marks.WorkID)
@@ -81,6 +85,9 @@ func Stamp(manifest *unstructured.Unstructured, marks Marks) *unstructured.Unstr
 	annotations[FingerprintAnnotation] = Fingerprint(stamped)
 	return stamped
 }
+
+// notPropagated are annotations that mean something else on a template, or nothing.
+var notPropagated = append([]string{names.ReleaseAnnotation}, entry.Keys...)
 
 // conflictResolution returns the template's choice, or else the policy's.
 func conflictResolution(annotations map[string]any, policy policyv1alpha1.ConflictResolution) string {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/entry"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/merge"
 	"github.com/cellplane/cellplane/internal/render"
@@ -245,6 +246,10 @@ func (q *memberQueue) update(ctx context.Context, client dynamic.ResourceInterfa
 		c.wrote(live, object.Fingerprint)
 		return false, nil
 	}
+	if open, is := entry.Of(live.GetAnnotations()); is {
+		return false, &openError{Opened{Object: *object, Entry: open}}
+	}
+	// The version that was read guards the write: an entry opened in between is seen.
 	updated, err := client.Update(ctx, merged, metav1.UpdateOptions{FieldManager: merge.FieldManager})
 	if err != nil {
 		countRequest(updateRequests, q.cluster, err)

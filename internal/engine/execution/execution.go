@@ -45,6 +45,7 @@ type Controller struct {
 	wait    sync.WaitGroup
 
 	outcomes outcomes
+	entries  entries
 }
 
 // New returns a controller that watches a cell. Changed is called with a Work when its [Report] has changed.
@@ -166,6 +167,8 @@ type Report struct {
 	Resources []string
 	// Settled is set if no further change is expected.
 	Settled bool
+	// Open are the objects that are out of the federation's hands.
+	Open []Opened
 }
 
 // Failed reports whether the last attempt to apply the Work as it is now failed.
@@ -177,7 +180,7 @@ func (e *Controller) Report(work *cell.Work) Report {
 		return reported(work)
 	}
 	q := e.queueOf(work.Cluster)
-	report := Report{Objects: make([]*Observed, len(work.Objects)), Resources: make([]string, len(work.Objects)), Trusted: true}
+	report := Report{Objects: make([]*Observed, len(work.Objects)), Resources: make([]string, len(work.Objects)), Trusted: true, Open: e.entries.get(work.Key)}
 	outcome, known := e.outcomes.get(work.Key)
 	report.Attempted, report.Outcome = known && outcome.Digest == work.Digest, outcome
 	report.Settled = report.Attempted && outcome.Applied

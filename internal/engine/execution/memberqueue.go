@@ -225,6 +225,7 @@ func (q *memberQueue) reconcile(ctx context.Context, key cell.Key) error {
 	switch {
 	case work == nil:
 		q.e.outcomes.forget(key)
+		q.countEntries(q.e.entries.set(key, nil), nil)
 		q.e.cell.Manifests.Forget(key)
 		return nil
 	case work.Frozen, work.Pulled:
@@ -245,7 +246,7 @@ func (q *memberQueue) reconcile(ctx context.Context, key cell.Key) error {
 	// back enqueues its Works.
 	if work.Suspended {
 		q.e.changed(key)
-		return nil
+		return again(q.reportEntries(work, nil))
 	}
 	if problem != nil {
 		if !q.e.outcomes.applied(work) {
@@ -261,15 +262,27 @@ func (q *memberQueue) reconcile(ctx context.Context, key cell.Key) error {
 	}
 
 	// 5. Record the outcome, for status and events.
+	after := q.reportEntries(work, err)
 	switch {
 	case err == nil:
 		q.succeeded(work, written)
-		return nil
+		return again(after)
+	case isOpen(err):
+		q.heldBack(work, err)
+		return again(after)
 	case errors.Is(err, context.Canceled):
 		return err
 	default:
 		return q.memberFailed(member, work, err)
 	}
+}
+
+// again asks for another reconciliation; 0 means that none is needed.
+func again(after time.Duration) error {
+	if after == 0 {
+		return nil
+	}
+	return queue.Later{After: after}
 }
 
 // memberFailed records a failed request to the member and returns the error to retry for. It returns nil if the member

@@ -24,6 +24,7 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/events"
+	"github.com/cellplane/cellplane/internal/entry"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/merge"
 	"github.com/cellplane/cellplane/internal/rollout"
@@ -40,6 +41,8 @@ type Observed struct {
 	// Rollout is how far a workload is; nil for kinds whose rollouts are not planned. ShortSince is since when it has had too few available pods; zero if it has enough.
 	Rollout    *rollout.Live
 	ShortSince time.Time
+	// Entry is set if the object is out of the federation's hands.
+	Entry *entry.Entry
 
 	version  uint64
 	digest   uint64 // of everything that drift would change
@@ -249,6 +252,9 @@ func (c *collection) observe(obj *unstructured.Unstructured, agreed string, full
 		UID:     obj.GetUID(),
 		version: version, digest: liveDigest(obj), agreed: agreed, deleting: obj.GetDeletionTimestamp() != nil,
 	}
+	if open, is := entry.Of(obj.GetAnnotations()); is {
+		now.Entry = &open
+	}
 	same := before != nil && before.UID == now.UID && before.digest == now.digest
 	switch {
 	case agreed != "":
@@ -268,7 +274,7 @@ func (c *collection) observe(obj *unstructured.Unstructured, agreed string, full
 	c.objects[key] = now
 	c.mu.Unlock()
 
-	if now.agreed == "" || now.deleting {
+	if now.agreed == "" || now.deleting || now.Entry != nil || before != nil && before.Entry != nil {
 		c.queue.works.Add(now.Work)
 	}
 	if before == nil || before.Health != now.Health || before.agreed != now.agreed || before.settled != now.settled || !bytes.Equal(before.Status, now.Status) ||

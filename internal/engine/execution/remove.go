@@ -3,6 +3,7 @@ package execution
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/entry"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/merge"
 )
@@ -32,13 +34,25 @@ func (q *memberQueue) remove(ctx context.Context, member *fleet.Member, problem 
 		q.failed(work, problem) // a member that comes back enqueues its Works
 		return nil
 	}
+	var open []error
 	for i := range work.Objects {
 		if work.Objects[i].Broken != "" {
 			continue
 		}
-		if err := q.removeOne(ctx, member, work, &work.Objects[i]); err != nil {
+		err := q.removeOne(ctx, member, work, &work.Objects[i])
+		switch {
+		case err == nil:
+		case isOpen(err):
+			open = append(open, err)
+		default:
 			return q.memberFailed(member, work, err)
 		}
+	}
+	if len(open) > 0 && !q.isLeaving() { // what is open in a cluster that leaves the federation stays there as it is
+		err := errors.Join(open...)
+		after := q.reportEntries(work, err)
+		q.heldBack(work, err)
+		return again(after)
 	}
 	return q.e.cell.ReleaseWork(ctx, work)
 }
@@ -60,24 +74,40 @@ func (q *memberQueue) removeOne(ctx context.Context, member *fleet.Member, work 
 	if err != nil {
 		return err
 	}
-	live, err := client.Get(ctx, object.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
+	for range attempts {
+		live, err := client.Get(ctx, object.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return describe("reading", object, err)
+		}
+		if err = q.removeLive(ctx, client, work, object, live); !apierrors.IsConflict(err) {
+			return err
+		}
 	}
-	if err != nil {
-		return describe("reading", object, err)
-	}
+	return fmt.Errorf("removing %s %s: it changes all the time", object.Kind, object.Key)
+}
+
+// removeLive deletes or releases an object as it was read. The version that was read guards it: an entry opened in between is seen.
+func (q *memberQueue) removeLive(ctx context.Context, client dynamic.ResourceInterface, work *cell.Work, object *cell.Object, live *unstructured.Unstructured) error {
 	labels := live.GetLabels()
 	if labels[names.ManagedLabel] != names.ManagedValue || labels[names.WorkPermanentIDLabel] != work.ID {
 		return nil // not ours
 	}
+	if open, is := entry.Of(live.GetAnnotations()); is {
+		return &openError{Opened{Object: *object, Entry: open}}
+	}
 	if work.Preserve {
 		return q.release(ctx, client, live, object)
 	}
-	uid, background := live.GetUID(), metav1.DeletePropagationBackground
-	err = client.Delete(ctx, object.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		err = nil // already gone, or recreated by somebody else
+	uid, version, background := live.GetUID(), live.GetResourceVersion(), metav1.DeletePropagationBackground
+	err := client.Delete(ctx, object.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}, PropagationPolicy: &background})
+	if apierrors.IsNotFound(err) {
+		err = nil
+	}
+	if apierrors.IsConflict(err) {
+		return err
 	}
 	countRequest(deleteRequests, q.cluster, err)
 	if err != nil {
@@ -86,12 +116,13 @@ func (q *memberQueue) removeOne(ctx context.Context, member *fleet.Member, work 
 	return nil
 }
 
-// release removes our labels and annotations from an object that stays.
+// release removes our labels, annotations and managed fields from an object that stays.
 func (q *memberQueue) release(ctx context.Context, client dynamic.ResourceInterface, live *unstructured.Unstructured, object *cell.Object) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"resourceVersion": live.GetResourceVersion(),
 		"labels":          withoutMarks(live.GetLabels()),
 		"annotations":     withoutMarks(live.GetAnnotations()),
+		"managedFields":   withoutOurs(live.GetManagedFields()),
 	}})
 	if err != nil {
 		return fmt.Errorf("releasing %s %s: %w", object.Kind, object.Key, err)
@@ -113,4 +144,13 @@ func withoutMarks(entries map[string]string) map[string]any {
 		}
 	}
 	return patch
+}
+
+// withoutOurs returns the managed fields of others. An empty entry tells the API server that there are none.
+func withoutOurs(fields []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+	fields = slices.DeleteFunc(fields, func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == merge.FieldManager })
+	if len(fields) == 0 {
+		return []metav1.ManagedFieldsEntry{{}}
+	}
+	return fields
 }

@@ -88,19 +88,20 @@ func (b *Bindings) Reconcile(ctx context.Context, key cell.Key) error {
 	}
 
 	// 1. Collect what is known about the copies. If that will change in a moment, wait.
-	items, inProgress := b.aggregate(binding)
+	items, open, inProgress := b.aggregate(binding)
 	problem := b.problem(key)
-	if inProgress && problem == "" {
+	if inProgress && problem == "" && !open.news(binding.Status.Conditions, b.now()) {
 		if wait := b.debounce.wait(key, b.now()); wait > 0 {
 			return queue.Later{After: wait}
 		}
 	}
 
 	// 2. Write the template first: users watch it.
-	failure := b.updateTemplate(ctx, binding, items)
+	failure := b.updateTemplate(ctx, binding, items, open)
 
 	// 3. Write the binding, even if the template's status cannot be computed: the status of its copies is known.
 	status := b.statusOf(binding, items, problem)
+	open.set(&status.Conditions, b.now())
 	if !sameStatus(&binding.Status, status) {
 		if _, err := b.cell.UpdateBindingStatus(ctx, binding, status); err != nil {
 			return errors.Join(failure, ignoreNotFound(err))
@@ -110,17 +111,18 @@ func (b *Bindings) Reconcile(ctx context.Context, key cell.Key) error {
 	return failure
 }
 
-// aggregate returns the state of the copies, by cluster, and whether a rollout is in progress.
-func (b *Bindings) aggregate(binding *workv1alpha2.ResourceBinding) ([]workv1alpha2.AggregatedStatusItem, bool) {
+// aggregate returns the state of the copies, by cluster, which of them are open, and whether a rollout is in progress.
+func (b *Bindings) aggregate(binding *workv1alpha2.ResourceBinding) ([]workv1alpha2.AggregatedStatusItem, *open, bool) {
 	works := b.cell.WorksOf(cell.Key{Namespace: binding.Namespace, Name: binding.Name})
 	slices.SortFunc(works, func(x, y *cell.Work) int { return strings.Compare(x.Cluster, y.Cluster) })
 	items := make([]workv1alpha2.AggregatedStatusItem, 0, len(works))
-	settled, failed := true, false
+	settled, failed, open := true, false, &open{}
 	for _, work := range works {
+		report := b.report(work)
+		open.add(work.Cluster, report.Open, b.now())
 		if work.Deleting {
 			continue
 		}
-		report := b.report(work)
 		settled, failed = settled && report.Settled, failed || report.Failed()
 		items = append(items, itemOf(binding, work, &report))
 	}
@@ -128,7 +130,7 @@ func (b *Bindings) aggregate(binding *workv1alpha2.ResourceBinding) ([]workv1alp
 		name := binding.Spec.Clusters[i].Name
 		settled = settled && slices.ContainsFunc(items, func(item workv1alpha2.AggregatedStatusItem) bool { return item.ClusterName == name })
 	}
-	return items, !settled && !failed
+	return items, open, !settled && !failed
 }
 
 // itemOf returns the state of the copy in one cluster. Fields that are not known now keep their last value.
@@ -156,7 +158,7 @@ func itemOf(binding *workv1alpha2.ResourceBinding, work *cell.Work, report *exec
 }
 
 // updateTemplate writes the aggregated status of the copies to the template, if it has changed.
-func (b *Bindings) updateTemplate(ctx context.Context, binding *workv1alpha2.ResourceBinding, items []workv1alpha2.AggregatedStatusItem) error {
+func (b *Bindings) updateTemplate(ctx context.Context, binding *workv1alpha2.ResourceBinding, items []workv1alpha2.AggregatedStatusItem, open *open) error {
 	template := b.cell.TemplateOf(binding)
 	if template == nil || template.Frozen || template.UID != binding.Spec.Resource.UID {
 		return nil
@@ -167,6 +169,9 @@ func (b *Bindings) updateTemplate(ctx context.Context, binding *workv1alpha2.Res
 	}
 	subjects := []*corev1.ObjectReference{events.OfBinding(binding), events.OfTemplate(template)}
 	aggregated, err := b.interpreter.AggregateStatus(ctx, obj, items)
+	if err == nil {
+		aggregated, err = open.inTemplate(aggregated, b.now())
+	}
 	changed := false
 	if err == nil && aggregated != obj && !apiequality.Semantic.DeepEqual(aggregated.Object["status"], obj.Object["status"]) {
 		changed, err = true, b.cell.UpdateTemplateStatus(ctx, template, aggregated)

@@ -66,7 +66,9 @@ func (w *Works) Reconcile(ctx context.Context, key cell.Key) error {
 
 	// 1. Collect what is known about the objects. If that will change in a moment, wait.
 	report := w.report(work)
-	if !report.Settled && !report.Failed() && !suspensionChanged(work) {
+	var open open
+	open.add(work.Cluster, report.Open, w.now())
+	if !report.Settled && !report.Failed() && !suspensionChanged(work) && !open.news(work.Conditions.List(), w.now()) {
 		if wait := w.debounce.wait(key, w.now()); wait > 0 {
 			return queue.Later{After: wait}
 		}
@@ -74,6 +76,7 @@ func (w *Works) Reconcile(ctx context.Context, key cell.Key) error {
 
 	// 2. Compute the status. What is not known about the objects stays as it was last written.
 	status := workv1alpha1.WorkStatus{Conditions: w.conditions(work, &report)}
+	open.set(&status.Conditions, w.now())
 	manifests, known := manifestStatuses(work, &report)
 	status.ManifestStatuses = manifests
 	conditionsChanged := conditionsDiffer(work.Conditions.List(), status.Conditions)

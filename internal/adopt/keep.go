@@ -1,0 +1,39 @@
+package adopt
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+)
+
+// Keep returns the overriders with which the federation wants what an object of a member is like now, and the fields
+// they are about. Manifest is what the federation wants so far, and merged is that merged into the object: only what
+// the federation would change back needs an override.
+func Keep(interpreter Interpreter, manifest, merged, live *unstructured.Unstructured) (policyv1alpha1.Overriders, []string, error) {
+	wanted, err := strip(interpreter, manifest)
+	if err != nil {
+		return policyv1alpha1.Overriders{}, nil, err
+	}
+	has, err := strip(interpreter, live)
+	if err != nil {
+		return policyv1alpha1.Overriders{}, nil, err
+	}
+	var fields []string
+	for _, change := range Compare(merged, live) {
+		fields = append(fields, change.Field)
+	}
+	kept := slices.DeleteFunc(diff(wanted.Object, has.Object), func(d difference) bool {
+		return !slices.ContainsFunc(fields, func(field string) bool { return within(field, d.field) || within(d.field, field) })
+	})
+	overriders, err := compose(wanted.Object, has.Object, kept)
+	return overriders, fields, err
+}
+
+// within reports whether a field is another one or below it.
+func within(field, parent string) bool {
+	rest, below := strings.CutPrefix(field, parent)
+	return below && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}

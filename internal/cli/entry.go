@@ -1,0 +1,338 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cellplane/cellplane/api/names"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/entry"
+	"github.com/cellplane/cellplane/internal/merge"
+)
+
+func newEntry() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "entry",
+		GroupID: groupClusters,
+		Short:   "Take objects of a cluster out of the federation's hands for a time",
+		Long: `Take objects of a cluster out of the federation's hands for a time. While the
+entry of an object is open, the federation neither writes to it nor deletes it:
+what people change there stays. Its status and its replicas are still reported.
+
+The annotation cellplane.io/entry of the object in its cluster opens it. If the
+federation is down, set it there with kubectl.`,
+		Args: cobra.NoArgs,
+	}
+	cmd.AddCommand(newEntryOpen(), newEntryClose(), newEntryList())
+	return cmd
+}
+
+// entryFlags are the flags of the commands for one object.
+type entryFlags struct {
+	kubeconfig, context, dir, namespace, cluster string
+}
+
+func (f *entryFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the federation (default: $KUBECONFIG, or that of the local federation)")
+	flags.StringVar(&f.context, "context", "", "context in the kubeconfig")
+	addDirFlag(cmd, &f.dir)
+}
+
+func (f *entryFlags) addObject(cmd *cobra.Command) {
+	f.add(cmd)
+	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", "default", "namespace of the object")
+	cmd.Flags().StringVar(&f.cluster, "cluster", "", "cluster of the object (required)")
+	if err := cmd.MarkFlagRequired("cluster"); err != nil {
+		panic(err) // the flag was added a line above
+	}
+}
+
+// memberObject is an object of a cluster.
+type memberObject struct {
+	config  *rest.Config // of the federation
+	cluster string
+	objects dynamic.ResourceInterface
+	live    *unstructured.Unstructured
+}
+
+// open reads the object that an argument like deploy/web names.
+func (f *entryFlags) open(ctx context.Context, argument string) (*memberObject, error) {
+	kind, name, ok := strings.Cut(argument, "/")
+	if !ok || kind == "" || name == "" {
+		return nil, fmt.Errorf("name the object as KIND/NAME, such as deploy/web, not %q", argument)
+	}
+	config, err := gatewayConfig(f.kubeconfig, f.context, f.dir)
+	if err != nil {
+		return nil, err
+	}
+	o := &memberObject{config: config, cluster: f.cluster}
+	member := memberConfig(config, f.cluster)
+	resources, err := resourcesOf(member, []string{kind})
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", f.cluster, err)
+	}
+	all, err := dynamic.NewForConfig(member)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to cluster %s: %w", f.cluster, err)
+	}
+	o.objects = all.Resource(resources[0]).Namespace(f.namespace)
+	return o, o.read(ctx, name)
+}
+
+func (o *memberObject) read(ctx context.Context, name string) (err error) {
+	if o.live, err = o.objects.Get(ctx, name, metav1.GetOptions{}); err != nil {
+		return fmt.Errorf("reading it in cluster %s: %w", o.cluster, err)
+	}
+	return nil
+}
+
+// String names the object, for messages.
+func (o *memberObject) String() string {
+	return fmt.Sprintf("%s %s/%s in cluster %s", o.live.GetKind(), o.live.GetNamespace(), o.live.GetName(), o.cluster)
+}
+
+// annotate changes annotations of the object as it was read. A conflict means that somebody has changed it since.
+func (o *memberObject) annotate(ctx context.Context, annotations map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": o.live.GetResourceVersion(), "annotations": annotations}})
+	if err != nil {
+		return err
+	}
+	_, err = o.objects.Patch(ctx, o.live.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: merge.FieldManager + "-entry"})
+	return err
+}
+
+// annotateLatest changes annotations whatever else has changed since.
+func (o *memberObject) annotateLatest(ctx context.Context, annotations map[string]any) error {
+	for {
+		err := o.annotate(ctx, annotations)
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		if err := o.read(ctx, o.live.GetName()); err != nil {
+			return err
+		}
+	}
+}
+
+func newEntryOpen() *cobra.Command {
+	var flags entryFlags
+	lasting, reason := time.Hour, ""
+	cmd := &cobra.Command{
+		Use:   "open KIND/NAME",
+		Short: "Take an object of a cluster out of the federation's hands",
+		Long: `Take an object of a cluster out of the federation's hands. It stays open until it
+is closed. When its time is over, the federation says so in conditions and
+events. To change the time or the reason of an open entry, open it again.`,
+		Example: `  cellplane entry open deploy/web -n shop --cluster member1 --for 2h --reason "ticket 4711"`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return openEntry(cmd.Context(), cmd.OutOrStdout(), &flags, args[0], lasting, reason)
+		},
+	}
+	flags.addObject(cmd)
+	cmd.Flags().DurationVar(&lasting, "for", lasting, "how long it should stay open; 0 means without end")
+	cmd.Flags().StringVar(&reason, "reason", "", "why")
+	return cmd
+}
+
+func openEntry(ctx context.Context, out io.Writer, flags *entryFlags, argument string, lasting time.Duration, reason string) error {
+	if lasting < 0 {
+		return fmt.Errorf("--for must not be negative, but is %s", lasting)
+	}
+	o, err := flags.open(ctx, argument)
+	if err != nil {
+		return err
+	}
+	if o.live.GetLabels()[names.ManagedLabel] != names.ManagedValue {
+		return fmt.Errorf("the federation does not manage %s", o)
+	}
+	e := entry.Entry{Reason: reason, By: userOf(ctx, o.config)}
+	if lasting > 0 {
+		e.Until = time.Now().Add(lasting).Truncate(time.Second)
+	}
+	if err := o.annotateLatest(ctx, e.Annotations()); err != nil {
+		return fmt.Errorf("opening %s: %w", o, err)
+	}
+	_, err = fmt.Fprintf(out, "%s is %s.\nThe federation does not write to it until `cellplane entry close`.\n", o, e.Describe(time.Now()))
+	return err
+}
+
+// userOf returns the name of the user, as the federation knows it; empty if it does not tell.
+func userOf(ctx context.Context, config *rest.Config) string {
+	federation, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return ""
+	}
+	review, err := federation.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		return ""
+	}
+	return review.Status.UserInfo.Username
+}
+
+func newEntryClose() *cobra.Command {
+	var flags entryFlags
+	keep, discard, timeout := false, false, 2*time.Minute
+	cmd := &cobra.Command{
+		Use:   "close KIND/NAME (--keep | --discard)",
+		Short: "Give an object of a cluster back to the federation",
+		Long: `Give an object of a cluster back to the federation.
+
+With --discard it becomes what the federation wants. With --keep the federation
+wants what it is now: an OverridePolicy for this cluster has every field that
+the federation would change back. The entry is closed only after the engine has
+rendered it without a difference.`,
+		Example: `  cellplane entry close deploy/web -n shop --cluster member1 --keep
+  cellplane entry close deploy/web -n shop --cluster member1 --discard`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if keep == discard {
+				return errors.New("say what becomes of the changes: --keep or --discard")
+			}
+			return closeEntry(cmd.Context(), cmd.OutOrStdout(), &flags, args[0], keep, timeout)
+		},
+	}
+	flags.addObject(cmd)
+	cmd.Flags().BoolVar(&keep, "keep", false, "lift the changes into the federation, as an override for the cluster")
+	cmd.Flags().BoolVar(&discard, "discard", false, "let the federation set the changes back")
+	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "how long to wait for the engine, with --keep")
+	return cmd
+}
+
+func closeEntry(ctx context.Context, out io.Writer, flags *entryFlags, argument string, keep bool, timeout time.Duration) error {
+	o, err := flags.open(ctx, argument)
+	if err != nil {
+		return err
+	}
+	if _, open := entry.Of(o.live.GetAnnotations()); !open {
+		return fmt.Errorf("%s is not open", o)
+	}
+	if keep {
+		if err := keepEntry(ctx, out, flags, o, timeout); err != nil {
+			return err
+		}
+	} else if err := o.annotateLatest(ctx, entry.Closed()); err != nil {
+		return fmt.Errorf("closing %s: %w", o, err)
+	}
+	_, err = fmt.Fprintf(out, "%s is in the federation's hands again.\n", o)
+	return err
+}
+
+func newEntryList() *cobra.Command {
+	var flags entryFlags
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List open entries",
+		Long: `List the objects of clusters that are out of the federation's hands, as far as its
+engines know.`,
+		Example: `  cellplane entry list -n shop`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return listEntries(cmd.Context(), cmd.OutOrStdout(), &flags)
+		},
+	}
+	flags.add(cmd)
+	cmd.Flags().StringVarP(&flags.namespace, "namespace", "n", "", "namespace of the objects (default: all)")
+	cmd.Flags().StringVar(&flags.cluster, "cluster", "", "cluster of the objects (default: all)")
+	return cmd
+}
+
+func listEntries(ctx context.Context, out io.Writer, flags *entryFlags) error {
+	config, err := gatewayConfig(flags.kubeconfig, flags.context, flags.dir)
+	if err != nil {
+		return err
+	}
+	federation, err := newFederationClient(config)
+	if err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(table, "CLUSTER\tOBJECT\tUNTIL\tBY\tREASON")
+	bindings := workv1alpha2.ResourceBindingList{}
+	for {
+		if err := federation.List(ctx, &bindings, client.InNamespace(flags.namespace), client.Limit(pageSize), client.Continue(bindings.Continue)); err != nil {
+			return fmt.Errorf("listing the bindings: %w", err)
+		}
+		for i := range bindings.Items {
+			if meta.IsStatusConditionTrue(bindings.Items[i].Status.Conditions, names.EntryOpen) {
+				if err := listEntriesOf(ctx, table, config, federation.RESTMapper(), &bindings.Items[i], flags.cluster); err != nil {
+					return err
+				}
+			}
+		}
+		if bindings.Continue == "" {
+			return table.Flush()
+		}
+	}
+}
+
+// listEntriesOf reads the objects of a binding of which some are open.
+func listEntriesOf(ctx context.Context, out io.Writer, config *rest.Config, mapper meta.RESTMapper, binding *workv1alpha2.ResourceBinding, only string) error {
+	resource := binding.Spec.Resource
+	gvk := schema.FromAPIVersionAndKind(resource.APIVersion, resource.Kind)
+	mapping, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return fmt.Errorf("finding the kind %s in the federation: %w", gvk.Kind, err)
+	}
+	for _, item := range binding.Status.AggregatedStatus {
+		if only != "" && item.ClusterName != only {
+			continue
+		}
+		member, err := dynamic.NewForConfig(memberConfig(config, item.ClusterName))
+		if err != nil {
+			return fmt.Errorf("connecting to cluster %s: %w", item.ClusterName, err)
+		}
+		live, err := member.Resource(mapping.Resource).Namespace(resource.Namespace).Get(ctx, resource.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("reading %s %s/%s in cluster %s: %w", gvk.Kind, resource.Namespace, resource.Name, item.ClusterName, err)
+		}
+		e, open := entry.Of(live.GetAnnotations())
+		if !open {
+			continue
+		}
+		fmt.Fprintf(out, "%s\t%s %s/%s\t%s\t%s\t%s\n", item.ClusterName, gvk.Kind, resource.Namespace, resource.Name, describeUntil(e), orDash(e.By), orDash(e.Reason))
+	}
+	return nil
+}
+
+func describeUntil(e entry.Entry) string {
+	switch {
+	case e.Until.IsZero():
+		return "-"
+	case e.Overdue(time.Now()):
+		return e.Until.Format(time.RFC3339) + " (overdue)"
+	default:
+		return e.Until.Format(time.RFC3339)
+	}
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
