@@ -30,22 +30,27 @@ differs between the clusters becomes an override, and the policy keeps the
 replicas of each cluster.`,
 		Args: cobra.NoArgs,
 	}
-	cmd.AddCommand(newAdoptPlan(), newAdoptDiff(), newAdoptApply())
+	cmd.AddCommand(newAdoptPlan(), newAdoptDiff(), newAdoptApply(), newAdoptRelease())
 	return cmd
 }
 
-// adoptFlags are the flags of all three commands.
+// adoptFlags are the flags of all commands.
 type adoptFlags struct {
 	kubeconfig, context, dir, namespace, selector string
 	clusters, resources                           []string
 }
 
 func (f *adoptFlags) add(cmd *cobra.Command) {
+	f.addBasic(cmd)
+	cmd.Flags().StringSliceVar(&f.clusters, "clusters", nil, "clusters to look at (default: all)")
+}
+
+// addBasic adds the flags that do not choose clusters.
+func (f *adoptFlags) addBasic(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the federation (default: $KUBECONFIG, or that of the local federation)")
 	flags.StringVar(&f.context, "context", "", "context in the kubeconfig")
 	flags.StringVarP(&f.namespace, "namespace", "n", "default", "namespace of the workloads")
-	flags.StringSliceVar(&f.clusters, "clusters", nil, "clusters to look at (default: all)")
 	flags.StringVarP(&f.selector, "selector", "l", "", "labels of the workloads, and of nothing else: what belongs to them is found")
 	flags.StringSliceVar(&f.resources, "resource", nil, "further kinds of workloads, such as rollouts.argoproj.io")
 	addDirFlag(cmd, &f.dir)

@@ -304,16 +304,52 @@ func (p place) testAdoption() {
 	if after := identities(); after != before {
 		p.Errorf("member1 had %s and has %s", before, after)
 	}
-	p.run("kubectl", "-n", "legacy", "delete", "deployment/web", "service/web", "secret/key", "serviceaccount/robot", "--timeout", "2m")
-	testenv.Eventually(p.T, "the Deployment is released", func(ctx context.Context) (bool, error) {
-		output, err := p.command(ctx, "kubectl", "--context", "member1", "-n", "legacy", "get", "deployment", "web", "-o", "yaml").CombinedOutput()
-		return err == nil && !strings.Contains(string(output), "karmada.io/managed"), errors.New(string(output))
-	})
+	p.testEntry(inMember)
+	released := p.run("adopt", "release", "-n", "legacy")
+	for _, object := range []string{"Deployment legacy/web", "Service legacy/web", "Secret legacy/key", "ServiceAccount legacy/robot"} {
+		if !strings.Contains(released, object+": released\n") {
+			p.Errorf("adopt release does not release %s:\n%s", object, released)
+		}
+	}
+	if left := inMember("get", "deployments,services,secrets,serviceaccounts", "-o", "yaml", "--show-managed-fields"); strings.Contains(left, "karmada.io") || strings.Contains(left, "cellplane") {
+		p.Errorf("member1 still has marks of the federation:\n%s", left)
+	}
+	if left := p.run("kubectl", "-n", "legacy", "get", "deployments,propagationpolicies,overridepolicies", "-o", "name"); left != "" {
+		p.Errorf("the federation still has %s", left)
+	}
 	if after := identities(); after != before {
 		p.Errorf("member1 had %s and has %s after the release", before, after)
 	}
 	p.run("kubectl", "delete", "namespace", "legacy", "--timeout", "2m")
 	inMember("delete", "namespace", "legacy", "--timeout", "2m")
+}
+
+// testEntry takes the adopted Deployment out of the federation's hands, changes it in the member, and keeps one change and discards another.
+func (p place) testEntry(inMember func(args ...string) string) {
+	p.Helper()
+	entry := func(args ...string) string {
+		return p.run(append([]string{"entry", args[0], "deploy/web", "-n", "legacy", "--cluster", "member1"}, args[1:]...)...)
+	}
+	limit := func() string {
+		return inMember("get", "deployment", "web", "-o", "jsonpath={.spec.revisionHistoryLimit}")
+	}
+	entry("open", "--for", "2h", "--reason", "repair")
+	inMember("patch", "deployment", "web", "--type=merge", "-p", `{"spec":{"revisionHistoryLimit":3}}`)
+	p.run("kubectl", "-n", "legacy", "wait", "deployment/web", "--for=condition=EntryOpen", "--timeout", "1m")
+	if list := p.run("entry", "list"); !strings.Contains(list, "Deployment legacy/web") || !strings.Contains(list, "repair") {
+		p.Errorf("entry list prints:\n%s", list)
+	}
+	if kept := entry("close", "--keep"); !strings.Contains(kept, "keeps spec.revisionHistoryLimit") {
+		p.Errorf("entry close --keep prints:\n%s", kept)
+	}
+	p.refused("is not open", "entry", "close", "deploy/web", "-n", "legacy", "--cluster", "member1", "--discard")
+	entry("open")
+	inMember("patch", "deployment", "web", "--type=merge", "-p", `{"spec":{"revisionHistoryLimit":4}}`)
+	entry("close", "--discard")
+	testenv.Eventually(p.T, "the federation sets back what was discarded, and keeps what was kept", func(context.Context) (bool, error) {
+		now := limit()
+		return now == "3", errors.New(now)
+	})
 }
 
 // templates returns how many templates `cells list` shows for a cell.

@@ -219,7 +219,7 @@ func (m *member) tell(ctx context.Context, r *rolling) (*workv1alpha1.Work, erro
 	case told == nil || m.work.Deleting || told.Command.Revision != m.entry.Command.Revision:
 		return nil, nil
 	case told.Seq == m.entry.Seq && m.work.Suspended == ptr.Deref(suspended(r.binding.Spec.Suspension, m.name), false) &&
-		m.work.Preserve == ptr.Deref(r.binding.Spec.PreserveResourcesOnDeletion, false):
+		m.work.Preserve == ptr.Deref(preserved(r.binding, r.t, m.name), false):
 		return nil, nil
 	default:
 		return r.keep(ctx, m)

@@ -102,11 +102,11 @@ func (b *Controller) workOf(binding *workv1alpha2.ResourceBinding, t *cell.Templ
 		ConflictResolution: binding.Spec.ConflictResolution, Cell: b.cell.Name,
 	})
 	work.Annotations[names.ConflictResolutionAnnotation] = stamped.GetAnnotations()[names.ConflictResolutionAnnotation]
-	return work, setManifest(work, binding, r.cluster, stamped)
+	return work, setManifest(work, binding, t, r.cluster, stamped)
 }
 
 // setManifest sets the spec of a Work.
-func setManifest(work *workv1alpha1.Work, binding *workv1alpha2.ResourceBinding, cluster string, stamped *unstructured.Unstructured) error {
+func setManifest(work *workv1alpha1.Work, binding *workv1alpha2.ResourceBinding, t *cell.Template, cluster string, stamped *unstructured.Unstructured) error {
 	raw, err := stamped.MarshalJSON()
 	if err != nil {
 		return err
@@ -114,9 +114,17 @@ func setManifest(work *workv1alpha1.Work, binding *workv1alpha2.ResourceBinding,
 	work.Spec = workv1alpha1.WorkSpec{
 		Workload:                    workv1alpha1.WorkloadTemplate{Manifests: []workv1alpha1.Manifest{{RawExtension: runtime.RawExtension{Raw: raw, Object: stamped}}}},
 		SuspendDispatching:          suspended(binding.Spec.Suspension, cluster),
-		PreserveResourcesOnDeletion: binding.Spec.PreserveResourcesOnDeletion,
+		PreserveResourcesOnDeletion: preserved(binding, t, cluster),
 	}
 	return nil
+}
+
+// preserved reports whether the copy in a cluster stays there when its Work is deleted; nil means no.
+func preserved(binding *workv1alpha2.ResourceBinding, t *cell.Template, cluster string) *bool {
+	if t.Releases(cluster) {
+		return ptr.To(true)
+	}
+	return binding.Spec.PreserveResourcesOnDeletion
 }
 
 func newWork(binding *workv1alpha2.ResourceBinding, t *cell.Template, cluster string) *workv1alpha1.Work {

@@ -183,7 +183,7 @@ func isTarget(targets []workv1alpha2.TargetCluster, name string) bool {
 // givenUp reports whether a cluster that is no longer chosen is left at once: it was evicted, its copy is to be preserved as it is, or it has failed.
 func (r *rolling) givenUp(name string) bool {
 	evicted := slices.ContainsFunc(r.binding.Spec.GracefulEvictionTasks, func(task workv1alpha2.GracefulEvictionTask) bool { return task.FromCluster == name })
-	if evicted || ptr.Deref(r.binding.Spec.PreserveResourcesOnDeletion, false) {
+	if evicted || ptr.Deref(preserved(r.binding, r.t, name), false) {
 		return true
 	}
 	cluster := r.b.cell.Clusters.Get(cell.Key{Name: name})
@@ -377,7 +377,7 @@ func (r *rolling) keep(ctx context.Context, m *member) (*workv1alpha1.Work, erro
 		return nil, fmt.Errorf("reading Work %s: it has changed since", m.work.Key)
 	}
 	work := &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: stored.Namespace, Name: stored.Name, Labels: stored.Labels, Annotations: stored.Annotations}}
-	return work, setManifest(work, r.binding, m.name, merge.Stamp(m.entry.Apply(manifest), merge.Marks{Cell: r.b.cell.Name}))
+	return work, setManifest(work, r.binding, r.t, m.name, merge.Stamp(m.entry.Apply(manifest), merge.Marks{Cell: r.b.cell.Name}))
 }
 
 // Progressed is called when something has changed in a member that a rollout may wait for.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
@@ -57,6 +58,8 @@ type Template struct {
 	Deleting bool
 	// Frozen is set while the template belongs, or is about to belong, to another cell.
 	Frozen bool
+	// released lists clusters whose copies stay there, separated by commas.
+	released string
 	// Created is the creation time in seconds.
 	Created int64
 	content []byte
@@ -74,6 +77,11 @@ func (t *Template) Object() (*unstructured.Unstructured, error) {
 		return nil, fmt.Errorf("reading %s: %w", t.Key(), err)
 	}
 	return obj, nil
+}
+
+// Releases reports whether the template says that the copy in a cluster stays there when its Work is deleted.
+func (t *Template) Releases(cluster string) bool {
+	return t.released != "" && (t.released == "*" || slices.Contains(strings.Split(t.released, ","), cluster))
 }
 
 // Claim is the policy that a template belongs to, or the MultiClusterService that a Service belongs to. Several parts may be set for a moment; then
@@ -153,6 +161,7 @@ func condenseTemplate(kind *Kind) func(runtime.Object, *Template) *Template {
 			Deleting: obj.GetDeletionTimestamp() != nil,
 			Frozen:   labels[names.RebalanceStatusLabel] != "",
 			Created:  obj.GetCreationTimestamp().Unix(),
+			released: annotations[names.ReleaseAnnotation],
 		}
 		t.content = contentOf(obj)
 		return t

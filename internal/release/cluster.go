@@ -1,0 +1,288 @@
+package release
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+)
+
+// From releases a template in one of its clusters: the others keep it, with the replicas they have. Only a template with
+// its own policy can be released like that. Dispatching is suspended meanwhile, so that no cluster sees a state in
+// between.
+func (f *Federation) From(ctx context.Context, resource schema.GroupVersionResource, template *unstructured.Unstructured, cluster string) error {
+	w, err := f.open(ctx, resource, template)
+	if err != nil {
+		return err
+	}
+	policy, err := w.ownPolicy(ctx)
+	switch {
+	case err != nil:
+		return err
+	case policy == nil:
+		return fmt.Errorf("no policy places it alone; take cluster %s out of the one that places it, with preserveResourcesOnDeletion", cluster)
+	case w.onHub:
+		return fmt.Errorf("the Works of a %s cannot be checked; take cluster %s out of PropagationPolicy %s yourself", template.GetKind(), cluster, policy.Name)
+	}
+	inProgress := policy.Annotations[names.ReleaseAnnotation] == cluster
+	chosen := slices.Contains(policy.Spec.Placement.ClusterAffinity.ClusterNames, cluster)
+	switch {
+	case policy.Annotations[names.ReleaseAnnotation] != "" && !inProgress:
+		return fmt.Errorf("it is being released from %s; finish that first", policy.Annotations[names.ReleaseAnnotation])
+	case !chosen && !inProgress:
+		return nil // it is not there
+	case chosen && len(policy.Spec.Placement.ClusterAffinity.ClusterNames) == 1:
+		return f.Everywhere(ctx, resource, template)
+	case !inProgress && policy.Spec.Suspension != nil:
+		return fmt.Errorf("PropagationPolicy %s suspends dispatching; lift that first", policy.Name)
+	}
+
+	// 1. Suspend dispatching.
+	if !inProgress {
+		if err := w.change(ctx, policy, "suspended the policy", func(p *policyv1alpha1.PropagationPolicy) {
+			metav1.SetMetaDataAnnotation(&p.ObjectMeta, names.ReleaseAnnotation, cluster)
+			p.Spec.Suspension = &policyv1alpha1.Suspension{Dispatching: ptr.To(true)}
+		}); err != nil {
+			return err
+		}
+	}
+
+	// 2. Let the copy in the cluster stay, then take the cluster out of the placement. The others get the weights of what they have.
+	if chosen {
+		if err := w.leave(ctx, policy, cluster); err != nil {
+			return err
+		}
+	}
+
+	// 3. Take the replicas of the cluster out of the template, and its overrides.
+	if err := w.setReplicas(ctx, policy); err != nil {
+		return err
+	}
+	if err := w.untilUnmarked(ctx, []string{cluster}); err != nil {
+		return err
+	}
+	for _, name := range []string{w.bindingName(), names.EntryOverrideName(template.GetKind(), template.GetName(), cluster)} {
+		if err := w.dropOverrides(ctx, policy, name, cluster); err != nil {
+			return err
+		}
+	}
+
+	// 4. Go on with the others, if nothing would change there.
+	if err := w.untilSame(ctx, policy); err != nil {
+		return err
+	}
+	if w.template.GetAnnotations()[names.ReleaseAnnotation] != "" {
+		if _, err := w.patchTemplate(ctx, map[string]any{"metadata": map[string]any{"annotations": map[string]any{names.ReleaseAnnotation: nil}}}); err != nil {
+			return err
+		}
+		if err := w.wrote("unmarked the template"); err != nil {
+			return err
+		}
+	}
+	return w.change(ctx, policy, "lifted the suspension", func(p *policyv1alpha1.PropagationPolicy) {
+		delete(p.Annotations, names.ReleaseAnnotation)
+		p.Spec.Suspension = nil
+	})
+}
+
+// change patches the policy, unless somebody else has changed it.
+func (w *workload) change(ctx context.Context, policy *policyv1alpha1.PropagationPolicy, what string, change func(*policyv1alpha1.PropagationPolicy)) error {
+	before := policy.DeepCopy()
+	change(policy)
+	if err := w.Client.Patch(ctx, policy, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("changing PropagationPolicy %s: %w", policy.Name, err)
+	}
+	return w.wrote(what)
+}
+
+// leave takes a cluster out of the placement.
+func (w *workload) leave(ctx context.Context, policy *policyv1alpha1.PropagationPolicy, cluster string) error {
+	if err := w.untilWorks(ctx, "", "the engine has not suspended the Work of cluster %s yet", func(work *workv1alpha1.Work) bool {
+		return ptr.Deref(work.Spec.SuspendDispatching, false)
+	}); err != nil {
+		return err
+	}
+	if err := w.markTemplate(ctx, cluster); err != nil {
+		return err
+	}
+	if err := w.untilPreserved(ctx, cluster); err != nil {
+		return err
+	}
+	if err := w.readBinding(ctx); err != nil {
+		return err
+	}
+	replicas := map[string]int64{}
+	if w.binding != nil {
+		for _, target := range w.binding.Spec.Clusters {
+			replicas[target.Name] = int64(target.Replicas)
+		}
+	}
+	return w.change(ctx, policy, "took the cluster out of the policy", func(p *policyv1alpha1.PropagationPolicy) {
+		affinity := p.Spec.Placement.ClusterAffinity
+		affinity.ClusterNames = slices.DeleteFunc(slices.Clone(affinity.ClusterNames), func(name string) bool { return name == cluster })
+		weights := weightsOf(p)
+		if weights == nil {
+			return
+		}
+		weights.StaticWeightList = nil
+		for _, name := range affinity.ClusterNames {
+			if replicas[name] > 0 {
+				weights.StaticWeightList = append(weights.StaticWeightList, policyv1alpha1.StaticClusterWeight{
+					TargetCluster: policyv1alpha1.ClusterAffinity{ClusterNames: []string{name}}, Weight: replicas[name],
+				})
+			}
+		}
+	})
+}
+
+// weightsOf returns the static weights of a policy, nil if it has none.
+func weightsOf(policy *policyv1alpha1.PropagationPolicy) *policyv1alpha1.ClusterPreferences {
+	scheduling := policy.Spec.Placement.ReplicaScheduling
+	if scheduling == nil || scheduling.WeightPreference == nil || len(scheduling.WeightPreference.StaticWeightList) == 0 {
+		return nil
+	}
+	return scheduling.WeightPreference
+}
+
+// setReplicas sets the replicas of the template to those of the remaining clusters, which are the weights of the policy.
+func (w *workload) setReplicas(ctx context.Context, policy *policyv1alpha1.PropagationPolicy) error {
+	weights := weightsOf(policy)
+	if weights == nil {
+		return nil
+	}
+	total := int64(0)
+	for i := range weights.StaticWeightList {
+		total += weights.StaticWeightList[i].Weight
+	}
+	if total > 1<<31-1 {
+		return fmt.Errorf("PropagationPolicy %s has weights that are no replicas", policy.Name)
+	}
+	templates := w.Templates.Resource(w.resource).Namespace(w.template.GetNamespace())
+	now, err := templates.Get(ctx, w.template.GetName(), metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("reading the template: %w", err)
+	}
+	revised, err := w.Interpreter.ReviseReplica(ctx, now, int32(total))
+	if err != nil {
+		return err
+	}
+	if apiequality.Semantic.DeepEqual(revised.Object["spec"], now.Object["spec"]) {
+		return nil
+	}
+	if w.template, err = templates.Update(ctx, revised, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("changing the replicas of the template: %w", err)
+	}
+	return w.wrote("changed the replicas")
+}
+
+// dropOverrides removes a cluster from the rules of an override of the template.
+func (w *workload) dropOverrides(ctx context.Context, policy *policyv1alpha1.PropagationPolicy, name, cluster string) error {
+	override, err := w.ownOverride(ctx, name)
+	if err != nil || override == nil {
+		return err
+	}
+	before := override.DeepCopy()
+	if !slices.ContainsFunc(override.Spec.OverrideRules, func(rule policyv1alpha1.RuleWithCluster) bool {
+		return rule.TargetCluster != nil && slices.Contains(rule.TargetCluster.ClusterNames, cluster)
+	}) {
+		return nil
+	}
+	override.Spec.OverrideRules = slices.DeleteFunc(override.Spec.OverrideRules, func(rule policyv1alpha1.RuleWithCluster) bool {
+		return rule.TargetCluster != nil && slices.Equal(rule.TargetCluster.ClusterNames, []string{cluster})
+	})
+	for i := range override.Spec.OverrideRules {
+		if target := override.Spec.OverrideRules[i].TargetCluster; target != nil {
+			target.ClusterNames = slices.DeleteFunc(target.ClusterNames, func(name string) bool { return name == cluster })
+		}
+	}
+	if len(override.Spec.OverrideRules) == 0 {
+		if slices.Contains(policy.Spec.DependentOverrides, name) {
+			if err := w.change(ctx, policy, "removed the dependency on the override", func(p *policyv1alpha1.PropagationPolicy) {
+				p.Spec.DependentOverrides = slices.DeleteFunc(slices.Clone(p.Spec.DependentOverrides), func(other string) bool { return other == name })
+			}); err != nil {
+				return err
+			}
+		}
+		return w.deletePolicy(ctx, override)
+	}
+	if err := w.Client.Patch(ctx, override, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("changing OverridePolicy %s: %w", override.Name, err)
+	}
+	return w.wrote("changed the override")
+}
+
+// untilSame waits until the engine has rendered the template for the remaining clusters such that nothing changes there.
+func (w *workload) untilSame(ctx context.Context, policy *policyv1alpha1.PropagationPolicy) error {
+	last := "the engine has not rendered it yet"
+	err := until(ctx, func(ctx context.Context) (bool, error) {
+		if err := w.readBinding(ctx); err != nil || !w.isPlaced(policy) {
+			return false, err
+		}
+		for _, cluster := range policy.Spec.Placement.ClusterAffinity.ClusterNames {
+			work := &workv1alpha1.Work{}
+			key := client.ObjectKey{Namespace: names.ExecutionNamespace(cluster), Name: names.WorkName(w.template.GetKind(), w.template.GetNamespace(), w.template.GetName())}
+			if err := w.Client.Get(ctx, key, work); err != nil {
+				return false, client.IgnoreNotFound(err)
+			}
+			manifest := &unstructured.Unstructured{}
+			if len(work.Spec.Workload.Manifests) != 1 {
+				return false, fmt.Errorf("work %s has %d manifests instead of one", key, len(work.Spec.Workload.Manifests))
+			}
+			if err := manifest.UnmarshalJSON(work.Spec.Workload.Manifests[0].Raw); err != nil {
+				return false, fmt.Errorf("reading Work %s: %w", key, err)
+			}
+			live, err := w.inMember(ctx, cluster)
+			if err != nil || live == nil {
+				return false, err
+			}
+			field, err := w.Compare(ctx, cluster, live, manifest)
+			if err != nil {
+				return false, err
+			}
+			if field != "" {
+				last = fmt.Sprintf("cluster %s would change: %s", cluster, field)
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	if wait.Interrupted(err) {
+		return fmt.Errorf("%s; dispatching is still suspended by PropagationPolicy %s", last, policy.Name)
+	}
+	return err
+}
+
+// isPlaced reports whether the binding is the one that the policy and the template ask for now.
+func (w *workload) isPlaced(policy *policyv1alpha1.PropagationPolicy) bool {
+	if w.binding == nil {
+		return false
+	}
+	placed := map[string]int64{}
+	for _, target := range w.binding.Spec.Clusters {
+		placed[target.Name] = int64(target.Replicas)
+	}
+	for _, name := range policy.Spec.Placement.ClusterAffinity.ClusterNames {
+		if _, chosen := placed[name]; !chosen {
+			return false
+		}
+	}
+	if weights := weightsOf(policy); weights != nil {
+		for _, weight := range weights.StaticWeightList {
+			if placed[weight.TargetCluster.ClusterNames[0]] != weight.Weight {
+				return false
+			}
+		}
+	}
+	return len(placed) == len(policy.Spec.Placement.ClusterAffinity.ClusterNames)
+}
