@@ -7,22 +7,18 @@ import (
 	"slices"
 	"strings"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cellplane/cellplane/api"
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	configv1alpha1 "github.com/cellplane/cellplane/api/config/v1alpha1"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
@@ -53,7 +49,7 @@ func openAdoption(ctx context.Context, flags *adoptFlags) (*adoption, error) {
 		return nil, err
 	}
 	a := &adoption{flags: flags, members: map[string]dynamic.Interface{}, interpreters: interpreter.New(interpreter.Options{}), autoscaled: map[adopt.Named]bool{}}
-	if a.client, err = newFederationClient(config); err != nil {
+	if a.client, err = newClient(config); err != nil {
 		return nil, err
 	}
 	if a.templates, err = dynamic.NewForConfig(config); err != nil {
@@ -180,19 +176,6 @@ func memberConfig(gateway *rest.Config, cluster string) *rest.Config {
 	member := rest.CopyConfig(gateway)
 	member.Host = strings.TrimSuffix(gateway.Host, "/") + "/apis/" + clusterv1alpha1.GroupVersion.String() + "/clusters/" + cluster + "/proxy"
 	return member
-}
-
-// newFederationClient returns a client that knows all kinds of the federation.
-func newFederationClient(config *rest.Config) (client.Client, error) {
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), api.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)); err != nil {
-		return nil, err
-	}
-	federation, err := client.New(config, client.Options{Scheme: scheme})
-	if err != nil {
-		return nil, fmt.Errorf("connecting to the federation: %w", err)
-	}
-	return federation, nil
 }
 
 func gvr(group, version, resource string) schema.GroupVersionResource {

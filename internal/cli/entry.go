@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -77,9 +76,9 @@ type memberObject struct {
 
 // open reads the object that an argument like deploy/web names.
 func (f *entryFlags) open(ctx context.Context, argument string) (*memberObject, error) {
-	kind, name, ok := strings.Cut(argument, "/")
-	if !ok || kind == "" || name == "" {
-		return nil, fmt.Errorf("name the object as KIND/NAME, such as deploy/web, not %q", argument)
+	kind, name, err := splitWorkload(argument)
+	if err != nil {
+		return nil, err
 	}
 	config, err := gatewayConfig(f.kubeconfig, f.context, f.dir)
 	if err != nil {
@@ -263,7 +262,7 @@ func listEntries(ctx context.Context, out io.Writer, flags *entryFlags) error {
 	if err != nil {
 		return err
 	}
-	federation, err := newFederationClient(config)
+	federation, err := newClient(config)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -60,13 +61,17 @@ func (f *hubFlags) client() (client.Client, error) {
 	return newClient(config)
 }
 
-// newClient returns a client that knows the kinds of Cellplane and of Kubernetes.
+// newClient returns a client that knows the kinds of Cellplane and of Kubernetes, and definitions of further ones.
 func newClient(config *rest.Config) (client.Client, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), api.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), api.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
-	return client.New(config, client.Options{Scheme: scheme})
+	connected, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the federation: %w", err)
+	}
+	return connected, nil
 }
 
 // loadKubeconfig reads a context of a kubeconfig. Empty names mean the defaults of kubectl.

@@ -86,7 +86,7 @@ func openRollout(flags *workloadFlags, argument string) (*rolloutReader, error) 
 	}
 	connected, err := newClient(config)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to the federation: %w", err)
+		return nil, err
 	}
 	return &rolloutReader{client: connected, kind: kind, namespace: flags.namespace, name: name}, nil
 }

@@ -33,7 +33,9 @@ func KindOf(apiVersion, kind string) (Kind, bool) {
 	}
 }
 
-func kindOf(obj *unstructured.Unstructured) (Kind, bool) { return KindOf(obj.GetAPIVersion(), obj.GetKind()) }
+func kindOf(obj *unstructured.Unstructured) (Kind, bool) {
+	return KindOf(obj.GetAPIVersion(), obj.GetKind())
+}
 
 // strategyField returns the name of the field of the spec with the bounds.
 func (k Kind) strategyField() string {
