@@ -183,10 +183,8 @@ func suspended(suspension *workv1alpha2.Suspension, cluster string) *bool {
 	return nil
 }
 
-// isTransient reports whether an error resolves by itself in a moment, so that users need not see it.
-func isTransient(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.As(err, &queue.Later{}) || fleet.Unreachable(err)
-}
+// isTransient reports whether users need not see an error: it resolves by itself, or the cluster is reported as unreachable.
+func isTransient(err error) bool { return queue.Transient(err) || fleet.Unreachable(err) }
 
 func ignoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {

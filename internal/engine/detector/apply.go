@@ -2,7 +2,6 @@ package detector
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -255,9 +253,4 @@ func groupsOf(placement *policyv1alpha1.Placement, labels map[string]string) *wo
 		return nil
 	}
 	return &groups
-}
-
-// isTransient reports whether an error resolves by itself in a moment, so that users need not see it.
-func isTransient(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.As(err, &queue.Later{})
 }

@@ -92,7 +92,7 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.TemplateKey) error 
 	// 3. Claim the template.
 	claimed, err := d.claim(ctx, template, policy)
 	if err != nil {
-		if preempted != nil && !isTransient(err) {
+		if preempted != nil && !queue.Transient(err) {
 			d.recorder.Failed(events.OfTemplate(template), "preemption", names.EventPreemptPolicyFailed, fmt.Sprintf("%s cannot take over from %s: %v", policy, preempted, err))
 		}
 		return d.failed(template, err)
@@ -130,7 +130,7 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.TemplateKey) error 
 
 // failed records why a policy could not be applied.
 func (d *Controller) failed(template *cell.Template, err error) error {
-	if !isTransient(err) {
+	if !queue.Transient(err) {
 		d.recorder.Failed(events.OfTemplate(template), "policy", names.EventApplyPolicyFailed, err.Error())
 	}
 	return err

@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
@@ -257,7 +255,5 @@ func (o *outcome) message() string {
 	return strings.Join(problems, "; ")
 }
 
-// isTransient reports whether an error resolves by itself in a moment, so that users need not see it.
-func isTransient(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.As(err, &queue.Later{}) || fleet.Unreachable(err)
-}
+// isTransient reports whether users need not see an error: it resolves by itself, or the cluster is reported as unreachable.
+func isTransient(err error) bool { return queue.Transient(err) || fleet.Unreachable(err) }

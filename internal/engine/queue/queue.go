@@ -17,6 +17,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 )
 
+// Transient reports whether an error resolves by itself in a moment, so that users need not see it.
+func Transient(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.As(err, &Later{})
+}
+
 // Queue holds keys until they are reconciled. A standby replica collects keys too: it reconciles them when it becomes
 // the leader.
 type Queue[K comparable] struct {
