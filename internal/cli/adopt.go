@@ -36,8 +36,9 @@ replicas of each cluster.`,
 
 // adoptFlags are the flags of all commands.
 type adoptFlags struct {
-	kubeconfig, context, dir, namespace, selector string
-	clusters, resources                           []string
+	gatewayFlags
+	namespace, selector string
+	clusters, resources []string
 }
 
 func (f *adoptFlags) add(cmd *cobra.Command) {
@@ -47,13 +48,11 @@ func (f *adoptFlags) add(cmd *cobra.Command) {
 
 // addBasic adds the flags that do not choose clusters.
 func (f *adoptFlags) addBasic(cmd *cobra.Command) {
+	f.gatewayFlags.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the federation (default: $KUBECONFIG, or that of the local federation)")
-	flags.StringVar(&f.context, "context", "", "context in the kubeconfig")
 	flags.StringVarP(&f.namespace, "namespace", "n", "default", "namespace of the workloads")
 	flags.StringVarP(&f.selector, "selector", "l", "", "labels of the workloads, and of nothing else: what belongs to them is found")
 	flags.StringSliceVar(&f.resources, "resource", nil, "further kinds of workloads, such as rollouts.argoproj.io")
-	addDirFlag(cmd, &f.dir)
 }
 
 // config returns the client configuration of the gateway.
@@ -64,7 +63,7 @@ func (f *adoptFlags) config() (*rest.Config, error) {
 	if _, err := labels.Parse(f.selector); err != nil {
 		return nil, fmt.Errorf("--selector: %w", err)
 	}
-	config, err := gatewayConfig(f.kubeconfig, f.context, f.dir)
+	config, err := f.gatewayFlags.config()
 	if err != nil {
 		return nil, err
 	}

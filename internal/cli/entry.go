@@ -47,14 +47,8 @@ federation is down, set it there with kubectl.`,
 
 // entryFlags are the flags of the commands for one object.
 type entryFlags struct {
-	kubeconfig, context, dir, namespace, cluster string
-}
-
-func (f *entryFlags) add(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the federation (default: $KUBECONFIG, or that of the local federation)")
-	flags.StringVar(&f.context, "context", "", "context in the kubeconfig")
-	addDirFlag(cmd, &f.dir)
+	gatewayFlags
+	namespace, cluster string
 }
 
 func (f *entryFlags) addObject(cmd *cobra.Command) {
@@ -80,7 +74,7 @@ func (f *entryFlags) open(ctx context.Context, argument string) (*memberObject, 
 	if err != nil {
 		return nil, err
 	}
-	config, err := gatewayConfig(f.kubeconfig, f.context, f.dir)
+	config, err := f.config()
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +252,7 @@ engines know.`,
 }
 
 func listEntries(ctx context.Context, out io.Writer, flags *entryFlags) error {
-	config, err := gatewayConfig(flags.kubeconfig, flags.context, flags.dir)
+	config, err := flags.config()
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ import (
 // keepEntry makes the federation want what an open object is like, then closes it. If the object or what the federation wants changes meanwhile, it starts
 // anew. Nothing is written to the object before the engine has rendered it without a difference.
 func keepEntry(ctx context.Context, out io.Writer, flags *entryFlags, o *memberObject, timeout time.Duration) error {
-	a, err := openAdoption(ctx, &adoptFlags{kubeconfig: flags.kubeconfig, context: flags.context, dir: flags.dir, namespace: flags.namespace, clusters: []string{flags.cluster}})
+	a, err := openAdoption(ctx, &adoptFlags{gatewayFlags: flags.gatewayFlags, namespace: flags.namespace, clusters: []string{flags.cluster}})
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,6 @@ import (
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/interpreter"
-	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/schedule"
 	"github.com/cellplane/cellplane/internal/simulate"
 )
@@ -46,41 +45,21 @@ func newSchedule() *cobra.Command {
 
 // workloadFlags are the flags of commands about a workload.
 type workloadFlags struct {
-	kubeconfig, context, dir, namespace, output string
+	gatewayFlags
+	namespace, output string
 }
 
 func (f *workloadFlags) add(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the federation (default: $KUBECONFIG, or that of the local federation)")
-	flags.StringVar(&f.context, "context", "", "context in the kubeconfig")
-	flags.StringVarP(&f.namespace, "namespace", "n", "default", "namespace of the workload")
-	flags.StringVarP(&f.output, "output", "o", "", "output format: json (default: text)")
-	addDirFlag(cmd, &f.dir)
+	f.gatewayFlags.add(cmd)
+	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", "default", "namespace of the workload")
+	cmd.Flags().StringVarP(&f.output, "output", "o", "", "output format: json (default: text)")
 }
 
 func (f *workloadFlags) config() (*rest.Config, error) {
 	if f.output != "" && f.output != "json" {
 		return nil, fmt.Errorf("--output must be json, not %q", f.output)
 	}
-	return gatewayConfig(f.kubeconfig, f.context, f.dir)
-}
-
-// gatewayConfig returns the client configuration of the gateway: that of the flags, of $KUBECONFIG, or of the local federation.
-func gatewayConfig(file, context, dir string) (*rest.Config, error) {
-	if file == "" && os.Getenv("KUBECONFIG") == "" {
-		dir, err := federationDir(dir)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := os.Stat(local.KubeconfigFile(dir)); err == nil {
-			file = local.KubeconfigFile(dir)
-		}
-	}
-	config, err := loadKubeconfig(file, context)
-	if err != nil {
-		return nil, fmt.Errorf("finding the federation: %w; set its kubeconfig with --kubeconfig, or start one with `cellplane up`", err)
-	}
-	return config, nil
+	return f.gatewayFlags.config()
 }
 
 func newScheduleExplain() *cobra.Command {

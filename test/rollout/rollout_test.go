@@ -42,12 +42,7 @@ func newWorkload(t *testing.T, replicas int32, maxSurge, maxUnavailable intstr.I
 	w.create(ns)
 	w.ns = ns.Name
 	labels := map[string]string{"app": "web"}
-	w.create(&policyv1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "divided"}, Spec: policyv1alpha1.PropagationSpec{
-		ResourceSelectors: []policyv1alpha1.ResourceSelector{{APIVersion: "apps/v1", Kind: "Deployment"}},
-		Placement: policyv1alpha1.Placement{ReplicaScheduling: &policyv1alpha1.ReplicaSchedulingStrategy{
-			ReplicaSchedulingType: policyv1alpha1.ReplicaSchedulingTypeDivided, ReplicaDivisionPreference: policyv1alpha1.ReplicaDivisionPreferenceWeighted,
-		}},
-	}}, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "web"}, Spec: appsv1.DeploymentSpec{
+	w.create(w.divided("Deployment"), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "web"}, Spec: appsv1.DeploymentSpec{
 		Replicas: &replicas, MinReadySeconds: minReadySeconds, Selector: &metav1.LabelSelector{MatchLabels: labels},
 		Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &maxSurge, MaxUnavailable: &maxUnavailable}},
 		Template: corev1.PodTemplateSpec{
@@ -57,6 +52,16 @@ func newWorkload(t *testing.T, replicas int32, maxSurge, maxUnavailable intstr.I
 	}})
 	w.finished(1, replicas)
 	return w
+}
+
+// divided returns a policy that divides the replicas of a kind equally.
+func (w *workload) divided(kind string) *policyv1alpha1.PropagationPolicy {
+	return &policyv1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "divided"}, Spec: policyv1alpha1.PropagationSpec{
+		ResourceSelectors: []policyv1alpha1.ResourceSelector{{APIVersion: "apps/v1", Kind: kind}},
+		Placement: policyv1alpha1.Placement{ReplicaScheduling: &policyv1alpha1.ReplicaSchedulingStrategy{
+			ReplicaSchedulingType: policyv1alpha1.ReplicaSchedulingTypeDivided, ReplicaDivisionPreference: policyv1alpha1.ReplicaDivisionPreferenceWeighted,
+		}},
+	}}
 }
 
 func image(version int) string { return fmt.Sprintf("registry.example/app:%d", version) }

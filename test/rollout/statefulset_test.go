@@ -13,7 +13,6 @@ import (
 	"k8s.io/utils/ptr"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
-	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
@@ -26,12 +25,7 @@ func TestStatefulSetRollout(t *testing.T) {
 	w.create(ns)
 	w.ns = ns.Name
 	labels := map[string]string{"app": "db"}
-	w.create(&policyv1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "divided"}, Spec: policyv1alpha1.PropagationSpec{
-		ResourceSelectors: []policyv1alpha1.ResourceSelector{{APIVersion: "apps/v1", Kind: "StatefulSet"}},
-		Placement: policyv1alpha1.Placement{ReplicaScheduling: &policyv1alpha1.ReplicaSchedulingStrategy{
-			ReplicaSchedulingType: policyv1alpha1.ReplicaSchedulingTypeDivided, ReplicaDivisionPreference: policyv1alpha1.ReplicaDivisionPreferenceWeighted,
-		}},
-	}}, &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "db"}, Spec: appsv1.StatefulSetSpec{
+	w.create(w.divided("StatefulSet"), &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "db"}, Spec: appsv1.StatefulSetSpec{
 		Replicas: ptr.To(int32(6)), MinReadySeconds: minReadySeconds, Selector: &metav1.LabelSelector{MatchLabels: labels}, ServiceName: "db",
 		Template: corev1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Labels: labels},
