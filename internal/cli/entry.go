@@ -133,8 +133,8 @@ func newEntryOpen() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "open KIND/NAME",
 		Short: "Take an object of a cluster out of the federation's hands",
-		Long: `Take an object of a cluster out of the federation's hands. It stays open until it
-is closed. When its time is over, the federation says so in conditions and
+		Long: `Take an object of a cluster out of the federation's hands. It stays open until
+it is closed. When its time is over, the federation says so in conditions and
 events. To change the time or the reason of an open entry, open it again.`,
 		Example: `  cellplane entry open deploy/web -n shop --cluster member1 --for 2h --reason "ticket 4711"`,
 		Args:    cobra.ExactArgs(1),
@@ -237,8 +237,8 @@ func newEntryList() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List open entries",
-		Long: `List the objects of clusters that are out of the federation's hands, as far as its
-engines know.`,
+		Long: `List the objects of clusters that are out of the federation's hands, as far as
+its engines know.`,
 		Example: `  cellplane entry list -n shop`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
