@@ -55,7 +55,7 @@ type workload struct {
 	resource schema.GroupVersionResource
 	template *unstructured.Unstructured
 	binding  *workv1alpha2.ResourceBinding // nil if there is none
-	onHub    bool                          // the gateway does not show its Works
+	onHub    bool                          // its Works are there, and are not checked
 }
 
 // Everywhere releases a template in all clusters. It waits for the engine as long as the context lasts.
@@ -175,14 +175,14 @@ func (f *Federation) open(ctx context.Context, resource schema.GroupVersionResou
 	return w, nil
 }
 
-// checkHub refuses a template of the hub, unless its policy has preserved its copies all the time: its Works are not shown.
+// checkHub refuses a template of the hub, unless its policy has preserved its copies all the time: its Works are not checked.
 func (w *workload) checkHub(ctx context.Context) error {
 	policy, err := w.ownPolicy(ctx)
 	if err != nil {
 		return err
 	}
 	if policy == nil || !ptr.Deref(policy.Spec.PreserveResourcesOnDeletion, false) {
-		return fmt.Errorf("the policy that places it does not have preserveResourcesOnDeletion, and the Works of a %s cannot be checked; set it there and delete the template yourself", w.template.GetKind())
+		return fmt.Errorf("the policy that places it does not have preserveResourcesOnDeletion, and the Works of a %s are not checked; set it there and delete the template yourself", w.template.GetKind())
 	}
 	w.binding = &workv1alpha2.ResourceBinding{}
 	for _, name := range policy.Spec.Placement.ClusterAffinity.ClusterNames {
