@@ -26,13 +26,17 @@ type slotMove struct {
 	transfers map[handover.Object]*transfer
 	// known is, for each cell, the latest revision of what was read or written there.
 	known map[string]int64
+	// vanished are the cells in which a listed object was no longer found. Their indexes have not seen that deletion.
+	vanished map[string]bool
+	// copiesListed means that copies which a former mover has left frozen are in order already.
+	copiesListed bool
 }
 
 // moveSlot moves a slot and retries what fails, unless another mover has taken over.
 func (m *Mover) moveSlot(ctx context.Context, slot slots.Slot) error {
 	route := m.Topology.Route(slot)
 	from, to := m.Topology.Name(route.Old), m.Topology.Name(route.New)
-	s := &slotMove{Mover: m, slot: slot, from: from, to: to, order: handover.NewSlot(from), transfers: map[handover.Object]*transfer{}, known: map[string]int64{}}
+	s := &slotMove{Mover: m, slot: slot, from: from, to: to, order: handover.NewSlot(from), transfers: map[handover.Object]*transfer{}, known: map[string]int64{}, vanished: map[string]bool{}}
 	for {
 		err := s.run(ctx)
 		switch {
@@ -77,6 +81,10 @@ func (s *slotMove) run(ctx context.Context) error {
 		case o := <-outcomes:
 			running--
 			s.known[o.Object.Cell] = max(s.known[o.Object.Cell], o.revision)
+			s.copiesListed = s.copiesListed || o.Step == handover.List
+			if o.Step == handover.Load && o.State.Old == handover.Absent {
+				s.vanished[o.Object.Cell] = true
+			}
 			s.order.Apply(o.Result)
 		case <-ctx.Done():
 			if err := group.Wait(); err != nil {
@@ -136,12 +144,16 @@ func (s *slotMove) action(action handover.Action) func(context.Context) (outcome
 // list waits for the indexes to have seen what is known of the cells, and returns what they still hold.
 func (s *slotMove) list() func(context.Context) (outcome, error) {
 	until := s.untilKnown()
+	var copies []string
+	if !s.copiesListed {
+		copies = s.indexes[s.to].inactive(s.slot)
+	}
 	return func(ctx context.Context) (outcome, error) {
 		if err := until(ctx); err != nil {
 			return outcome{}, err
 		}
 		found := s.remaining(s.slot)
-		for _, key := range s.indexes[s.to].inactive(s.slot) {
+		for _, key := range copies {
 			// A former mover has not activated this copy. Its original may be gone.
 			relative, _ := s.Stores[s.to].Relative(key)
 			found = append(found, handover.Object{Cell: s.from, Key: relative})
@@ -162,7 +174,16 @@ func (s *slotMove) untilKnown() func(context.Context) error {
 			all = append(all, seen{x, revision})
 		}
 	}
+	vanished := s.vanished
+	s.vanished = map[string]bool{}
 	return func(ctx context.Context) error {
+		for cell := range vanished {
+			if x := s.indexes[cell]; x != nil && x.loses {
+				if err := x.catchUp(ctx); err != nil {
+					return err
+				}
+			}
+		}
 		for _, one := range all {
 			if err := one.index.until(ctx, one.revision); err != nil {
 				return err

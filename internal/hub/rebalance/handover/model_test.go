@@ -17,6 +17,8 @@ type world struct {
 	acked map[string]int
 	// late are bindings that the engine has stored after it should have seen that their template is frozen.
 	late map[string]bool
+	// unseen are deletions in the old cell that its index has not seen. The next List still finds the objects.
+	unseen map[string]bool
 	// activated are the objects that movers of this change have activated, and that were not replaced since.
 	activated map[string]bool
 	version   int
@@ -43,7 +45,7 @@ type view struct {
 }
 
 func newWorld() *world {
-	w := &world{cells: [2]map[string]*held{{}, {}}, acked: map[string]int{}, late: map[string]bool{}, activated: map[string]bool{}}
+	w := &world{cells: [2]map[string]*held{{}, {}}, acked: map[string]int{}, late: map[string]bool{}, unseen: map[string]bool{}, activated: map[string]bool{}}
 	w.crash()
 	return w
 }
@@ -141,6 +143,7 @@ func (w *world) remove(key string) bool {
 	delete(w.activated, key)
 	w.store(at, key, Absent, 0)
 	w.at(at, key).revision = 0
+	w.unseen[key] = at == w.old
 	return true
 }
 
@@ -180,6 +183,7 @@ func (w *world) outdatedCopy() bool {
 func (w *world) reverse() {
 	w.old = 1 - w.old
 	clear(w.activated)
+	clear(w.unseen)
 	for _, key := range w.keys() {
 		if other := w.at(1-w.old, key); other.status == Moved {
 			*other = held{}
@@ -245,6 +249,7 @@ func (w *world) do(action Action) Result {
 		delete(w.cells[w.old], "")
 		delete(w.cells[1-w.old], "")
 		r.Found = w.list()
+		clear(w.unseen)
 		return r
 	case MarkWork:
 		if old.status == Active {
@@ -282,7 +287,7 @@ func (w *world) list() []Object {
 	var found []Object
 	for _, key := range w.keys() {
 		old, other := w.at(w.old, key).status, w.at(1-w.old, key).status
-		if old == Active || old == Frozen || other == Frozen {
+		if old == Active || old == Frozen || other == Frozen || w.unseen[key] {
 			found = append(found, Object{cellName(w.old), key})
 		}
 	}

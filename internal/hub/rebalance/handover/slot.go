@@ -150,12 +150,16 @@ func (s *Slot) Restart() {
 	}
 }
 
+// add adds an object that List has found. One that was done is looked at again: it was gone, and was created anew.
 func (s *Slot) add(object Object) {
-	if s.byName[object] != nil {
-		return
+	e := s.byName[object]
+	if e == nil {
+		e = &entry{Object: object}
+		s.objects, s.byName[object] = append(s.objects, e), e
 	}
-	e := &entry{Object: object, next: first(object)}
-	s.objects, s.byName[object] = append(s.objects, e), e
+	if e.next == Done {
+		e.next = first(object)
+	}
 }
 
 // first returns the step that a newly found object begins with.
