@@ -268,9 +268,7 @@ func testCollision(t *testing.T, w *world) {
 	check(t, w.members[1].CoreV1().Pods(namespace).Delete(t.Context(), "web-0", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
 	for _, f := range followers {
 		f.eventually(t, "the other is shown", func(held map[string]metav1.Object) bool { return len(held) == 1 && held["web-0"].GetUID() == other.UID })
-		if got := f.deletions(); got != 1 {
-			t.Errorf("%s: got %d deletions, want only that of the first pod", f.name, got)
-		}
+		f.expectDeletions(t, 1) // only that of the first pod
 	}
 }
 

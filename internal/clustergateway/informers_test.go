@@ -3,6 +3,8 @@ package clustergateway_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -40,42 +42,29 @@ var (
 	podKind   = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 )
 
-// follower is an informer with counts of its events.
+// follower has what the events of an informer say. The informer's own store may be ahead of them.
 type follower struct {
-	name     string
-	informer cache.SharedIndexInformer
+	name string
 
-	mu               sync.Mutex
-	added, deleted   map[string]int
-	marked           map[string]int // as stale
-	updated, resyncs int
+	mu      sync.Mutex
+	held    map[string]metav1.Object
+	deleted int
+	marked  map[string]bool // as stale
 }
 
 func newFollower(t testing.TB, name string, informer cache.SharedIndexInformer) *follower {
 	t.Helper()
-	f := &follower{name: name, informer: informer, added: map[string]int{}, deleted: map[string]int{}, marked: map[string]int{}}
-	note := func(counts map[string]int) func(any) {
-		return func(object any) {
-			key, _ := cache.DeletionHandlingMetaNamespaceKeyFunc(object)
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			counts[key]++
-		}
-	}
+	f := &follower{name: name, held: map[string]metav1.Object{}, marked: map[string]bool{}}
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: note(f.added), DeleteFunc: note(f.deleted),
-		UpdateFunc: func(before, after any) {
+		AddFunc: f.hold,
+		DeleteFunc: func(object any) {
+			key, _ := cache.DeletionHandlingObjectToName(object)
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			if after.(metav1.Object).GetAnnotations()[names.StaleSinceAnnotation] != "" {
-				f.marked[after.(metav1.Object).GetName()]++
-			}
-			if before.(metav1.Object).GetResourceVersion() == after.(metav1.Object).GetResourceVersion() {
-				f.resyncs++
-			} else {
-				f.updated++
-			}
+			delete(f.held, key.Name)
+			f.deleted++
 		},
+		UpdateFunc: func(_, after any) { f.hold(after) },
 	})
 	check(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -85,15 +74,34 @@ func newFollower(t testing.TB, name string, informer cache.SharedIndexInformer) 
 	return f
 }
 
-// deletions returns how many deletions the informer received.
-func (f *follower) deletions() int {
+func (f *follower) hold(object any) {
+	described := object.(metav1.Object)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	n := 0
-	for _, count := range f.deleted {
-		n += count
+	f.held[described.GetName()] = described
+	if described.GetAnnotations()[names.StaleSinceAnnotation] != "" {
+		f.marked[described.GetName()] = true
 	}
-	return n
+}
+
+// version returns the version of an object, or nothing.
+func (f *follower) version(name string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.held[name] == nil {
+		return ""
+	}
+	return f.held[name].GetResourceVersion()
+}
+
+// expectDeletions checks how many deletions the informer received.
+func (f *follower) expectDeletions(t testing.TB, want int) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.deleted != want {
+		t.Errorf("%s: got %d deletions, want %d", f.name, f.deleted, want)
+	}
 }
 
 // stale returns how many objects the informer received as stale.
@@ -107,16 +115,9 @@ func (f *follower) stale() int {
 func (f *follower) eventually(t testing.TB, what string, wanted func(map[string]metav1.Object) bool) {
 	t.Helper()
 	testenv.Eventually(t, f.name+": "+what, func(context.Context) (bool, error) {
-		held := map[string]metav1.Object{}
-		for _, object := range f.informer.GetStore().List() {
-			described := object.(metav1.Object)
-			held[described.GetName()] = described
-		}
-		var all []string
-		for name := range held {
-			all = append(all, name)
-		}
-		return wanted(held), fmt.Errorf("it holds %s", strings.Join(all, " "))
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return wanted(f.held), fmt.Errorf("it holds %s", strings.Join(slices.Sorted(maps.Keys(f.held)), " "))
 	})
 }
 
@@ -163,9 +164,7 @@ func (w *world) checkInformers(t *testing.T, name string) {
 			}
 			return len(held) == 8 && changed == 2 && held["pod-0"] == nil && held["more-pod-5"] != nil
 		})
-		if got := f.deletions(); got != 2 {
-			t.Errorf("%s: got %d deletions, want 2", f.name, got)
-		}
+		f.expectDeletions(t, 2)
 	}
 }
 

@@ -2,6 +2,7 @@ package clustergateway_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -196,15 +197,14 @@ func checkSharedUpdate(t *testing.T, w *world) {
 	follower := w.follow(t, namespace)[0]
 	w.run(t, 1, namespace, "one", nil)
 	testenv.Eventually(t, "the pod is labelled", func(ctx context.Context) (bool, error) {
-		object, found, err := follower.informer.GetStore().GetByKey(namespace + "/one")
-		if err != nil || !found {
-			return false, err
+		version := follower.version("one")
+		if version == "" {
+			return false, errors.New("the informer has no pod")
 		}
-		version := object.(metav1.Object).GetResourceVersion()
 		if len(version) < 30 {
 			return false, fmt.Errorf("the version %s is not one of a merged watch", version)
 		}
-		_, err = w.client.CoreV1().Pods(namespace).Patch(ctx, "one", types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"labels":{"changed":"yes"}}}`, version), metav1.PatchOptions{})
+		_, err := w.client.CoreV1().Pods(namespace).Patch(ctx, "one", types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"labels":{"changed":"yes"}}}`, version), metav1.PatchOptions{})
 		return err == nil, err
 	})
 	pod, err := w.members[1].CoreV1().Pods(namespace).Get(t.Context(), "one", metav1.GetOptions{})
