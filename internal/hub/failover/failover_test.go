@@ -130,6 +130,7 @@ func TestLoss(t *testing.T) {
 	t.Run("during a change", w.testDuringAChange)
 	t.Run("own revisions", w.testOwnRevisions)
 	t.Run("a copy that changes", w.testChangingCopy)
+	t.Run("returning", w.testReturnAtOnce)
 }
 
 // testLossOfACell backs a cell up, loses it, takes it over, and empties it when it returns.

@@ -112,7 +112,7 @@ func (p *Promotion) run(ctx context.Context) (Promoted, error) {
 
 // uncovered counts the slots of the failed cell that no surviving cell has completely.
 func (p *Promotion) uncovered(received backup.Received) (int, error) {
-	topology, err := withState(p.Topology, p.Failed, slots.Normal)
+	topology, err := withState(p.Topology.Epoch(), p.Topology, p.Failed, slots.Normal)
 	if err != nil {
 		return 0, err
 	}
@@ -126,8 +126,8 @@ func (p *Promotion) uncovered(received backup.Received) (int, error) {
 	return count, nil
 }
 
-// withState returns a topology in which one cell has another state.
-func withState(topology *slots.Map, name string, state slots.State) (*slots.Map, error) {
+// withState returns a topology of an epoch in which one cell has another state.
+func withState(epoch int64, topology *slots.Map, name string, state slots.State) (*slots.Map, error) {
 	cells := make([]slots.Cell, topology.Cells())
 	for i := range cells {
 		cells[i] = topology.Cell(slots.Index(i))
@@ -135,7 +135,7 @@ func withState(topology *slots.Map, name string, state slots.State) (*slots.Map,
 			cells[i].State = state
 		}
 	}
-	return slots.Compile(topology.Epoch(), cells)
+	return slots.Compile(epoch, cells)
 }
 
 func isBinding(relative string) bool { return handover.KindOf(relative) == handover.Binding }

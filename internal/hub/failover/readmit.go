@@ -61,21 +61,7 @@ func (t *Takeover) Readmit(ctx context.Context, topology *slots.Map, name string
 	}
 	delete(stores, name)
 	if !meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellPromoted) {
-		// It returns before its slots were taken over. Copies that are not promoted now would be lost.
-		failed, err := withState(topology, name, slots.Failed)
-		if err != nil {
-			return err
-		}
-		if t.Leases != nil {
-			ended, err := t.endLeases(ctx, failed)
-			if err == nil {
-				err = waitUntil(ctx, ended)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		if err := t.promoteOnce(ctx, failed, cell); err != nil { // what the backup lacks is saved as files below
+		if err := t.promoteReturning(ctx, topology, cell); err != nil {
 			return err
 		}
 	}
@@ -104,6 +90,32 @@ func (t *Takeover) Readmit(ctx context.Context, topology *slots.Map, name string
 		return err
 	}
 	return t.restoreAtHub(ctx, name)
+}
+
+// promoteReturning promotes the copies of a cell that returns before its slots were taken over. What is not promoted now would be lost.
+func (t *Takeover) promoteReturning(ctx context.Context, topology *slots.Map, cell *cellplanev1alpha1.Cell) error {
+	failed, err := withState(topology.Epoch(), topology, cell.Name, slots.Failed)
+	if err != nil {
+		return err
+	}
+	if t.Leases != nil {
+		ended, err := t.endLeases(ctx, failed)
+		if err == nil {
+			err = waitUntil(ctx, ended)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if t.Follow != nil {
+		// Not by this epoch: backups follow its topology, in which the cell joins, once the cell is empty.
+		former, err := withState(topology.Epoch()-1, topology, cell.Name, slots.Failed)
+		if err != nil {
+			return err
+		}
+		t.Follow(former)
+	}
+	return t.promoteAll(ctx, failed, cell)
 }
 
 // readmitted records that a cell has returned. The order matters: a cell that is fenced and not promoted would be

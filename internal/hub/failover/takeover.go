@@ -44,6 +44,8 @@ type Takeover struct {
 	Copied func(ctx context.Context, cell string, revision int64) error
 	// Stopped waits until nothing is copied from a failed cell any more; nil if nothing ever is.
 	Stopped func(ctx context.Context, cell string) error
+	// Follow has backups follow a topology; nil if nothing is ever copied.
+	Follow func(*slots.Map)
 	// StateDir is where snapshots and salvaged objects are saved.
 	StateDir string
 }
@@ -101,19 +103,30 @@ func (t *Takeover) Do(ctx context.Context, topology *slots.Map, failed string) e
 	if err := waitUntil(ctx, ended); err != nil {
 		return err
 	}
+	return t.promoteAll(ctx, topology, cell)
+}
+
+// promoteAll copies what the backup of a cell lacks, if its store answers, and promotes the copies. No gateway may write to the cell any
+// more, and backups follow a topology in which it has failed.
+func (t *Takeover) promoteAll(ctx context.Context, topology *slots.Map, cell *cellplanev1alpha1.Cell) error {
 	if t.Copied != nil {
 		if err := t.copyTail(ctx, cell.Name); err != nil {
 			return err
 		}
 	}
-	if t.Stopped != nil {
-		ctx, cancel := context.WithTimeout(ctx, tailTimeout)
-		defer cancel()
-		if err := t.Stopped(ctx, failed); err != nil {
-			return err
-		}
+	if err := t.stopCopying(ctx, cell.Name); err != nil {
+		return err
 	}
 	return t.promoteOnce(ctx, topology, cell)
+}
+
+func (t *Takeover) stopCopying(ctx context.Context, failed string) error {
+	if t.Stopped == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, tailTimeout)
+	defer cancel()
+	return t.Stopped(ctx, failed)
 }
 
 // promoteOnce promotes the copies of a cell and records that in a condition.

@@ -49,7 +49,7 @@ func newFailover(c *Config, replication *replication, topology *topology) *failo
 		watchdog:   cellfailover.Watchdog{After: c.AutoFailoverAfter},
 		fresh:      mgr.GetAPIReader(),
 	}
-	f.takeover.Copied, f.takeover.Stopped = f.backup.WaitCopied, f.backup.Stop
+	f.takeover.Copied, f.takeover.Stopped, f.takeover.Follow = f.backup.WaitCopied, f.backup.Stop, f.backup.Set
 	f.takeover.Leases = &cellfailover.WriterLeases{
 		RaiseHub: topology.controller.HubFence.Raise, InForce: topology.controller.HubFence.InForce, RaiseCell: f.raise,
 		Reports: func(ctx context.Context) ([]cellfailover.Report, error) {
