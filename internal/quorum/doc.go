@@ -6,5 +6,5 @@
 // at a majority of the voters of every epoch that gateways may still use, and waits for the length of the lease and a margin. Since two
 // majorities share a voter, no gateway then acknowledges a write by an earlier topology: docs/design/writer-lease.md has the argument.
 //
-// The package has no clients, no goroutines and no clocks.
+// The package has no clients and no goroutines, and decides by Instants that it is given.
 package quorum

@@ -14,13 +14,13 @@ type Lease struct {
 // length of the lease.
 type reading struct {
 	floor  int64
-	sent   time.Time
+	sent   Instant
 	former *reading
 }
 
 // Confirm takes the answer of a voter: a consistent read of its floor that was sent at a time. Answers may arrive in any order; one that
 // was sent before the last is ignored.
-func (l *Lease) Confirm(voter string, floor int64, sent time.Time) {
+func (l *Lease) Confirm(voter string, floor int64, sent Instant) {
 	if l.voters == nil {
 		l.voters = map[string]*reading{}
 	}
@@ -28,7 +28,7 @@ func (l *Lease) Confirm(voter string, floor int64, sent time.Time) {
 	switch {
 	case last == nil:
 		l.voters[voter] = &reading{floor: floor, sent: sent}
-	case !sent.After(last.sent):
+	case sent.Monotonic <= last.sent.Monotonic:
 	case floor == last.floor:
 		last.sent = sent
 	case floor > last.floor:
@@ -40,36 +40,36 @@ func (l *Lease) Confirm(voter string, floor int64, sent time.Time) {
 }
 
 // confirmed returns when the last read was sent by which a voter confirmed an epoch.
-func (l *Lease) confirmed(voter string, epoch int64) (sent time.Time, found bool) {
+func (l *Lease) confirmed(voter string, epoch int64) (sent Instant, found bool) {
 	for r := l.voters[voter]; r != nil; r = r.former {
 		if r.floor <= epoch {
 			return r.sent, true
 		}
 	}
-	return time.Time{}, false
+	return Instant{}, false
 }
 
-// Since returns the time from which the lease at an epoch counts: since then, a majority of the voters has confirmed the epoch.
-func (l *Lease) Since(epoch int64, voters []string) (since time.Time, found bool) {
-	var array [16]time.Time
-	times := array[:0]
+// Age returns how long ago the reads were sent by which a majority of the voters has confirmed an epoch.
+func (l *Lease) Age(now Instant, epoch int64, voters []string) (age time.Duration, found bool) {
+	var array [16]time.Duration
+	ages := array[:0]
 	for _, voter := range voters {
 		if sent, found := l.confirmed(voter, epoch); found {
-			times = append(times, sent)
+			ages = append(ages, Elapsed(sent, now))
 		}
 	}
 	majority := Majority(len(voters))
-	if len(times) < majority {
-		return time.Time{}, false
+	if len(ages) < majority {
+		return 0, false
 	}
-	slices.SortFunc(times, func(a, b time.Time) int { return b.Compare(a) })
-	return times[majority-1], true
+	slices.Sort(ages)
+	return ages[majority-1], true
 }
 
 // Held reports whether a gateway holds the lease at an epoch.
-func (l *Lease) Held(now time.Time, length time.Duration, epoch int64, voters []string) bool {
-	since, found := l.Since(epoch, voters)
-	return found && Elapsed(since, now) < length
+func (l *Lease) Held(now Instant, length time.Duration, epoch int64, voters []string) bool {
+	age, found := l.Age(now, epoch, voters)
+	return found && age < length
 }
 
 // Outdated reports whether so many voters have a floor above an epoch that the lease at the epoch cannot be renewed.
@@ -81,10 +81,4 @@ func (l *Lease) Outdated(epoch int64, voters []string) bool {
 		}
 	}
 	return accepting < Majority(len(voters))
-}
-
-// Elapsed returns the time between two readings of the clock: by the monotonic clock or by the wall clock, whichever has run further. The
-// monotonic clock stops while a machine is suspended, and the wall clock can be set back.
-func Elapsed(since, now time.Time) time.Duration {
-	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }

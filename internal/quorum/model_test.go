@@ -45,22 +45,42 @@ type generation []slots.Cell
 type gatewayModel struct {
 	lease Lease
 	rate  float64
-	base  time.Time
 	known int64 // the highest epoch that it has learnt
+	// suspends means that its machine is suspended at times. Otherwise its wall clock is set at times; set is by how many milliseconds in all.
+	suspends bool
+	set      float64
+	// slept is for how many milliseconds of the true time it was suspended.
+	slept float64
 }
 
 type messageModel struct {
 	gateway  *gatewayModel
 	voter    string
-	sent     time.Time
+	sent     Instant
 	answered bool
 	floor    int64
 }
 
 const modelLength = 300 * time.Millisecond
 
-func (g *gatewayModel) clock(m *model) time.Time {
-	return g.base.Add(time.Duration(m.now * g.rate * float64(time.Millisecond)))
+func (g *gatewayModel) clock(m *model) Instant {
+	milliseconds := func(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
+	return Instant{Monotonic: milliseconds((m.now - g.slept) * g.rate), Wall: time.Unix(0, 0).Add(milliseconds(m.now*g.rate + g.set))}
+}
+
+// setClock sets the wall clock of a gateway.
+func (m *model) setClock() {
+	if g := m.gateway(); !g.suspends {
+		g.set += float64(rapid.SampledFrom([]int{-1 << 40, -400, -100, 100, 400, 1 << 40}).Draw(m.t, "ms"))
+	}
+}
+
+// suspend suspends the machine of a gateway.
+func (m *model) suspend() {
+	if g := m.gateway(); g.suspends {
+		ms := float64(rapid.IntRange(1, 1000).Draw(m.t, "ms"))
+		m.now, g.slept = m.now+ms, g.slept+ms
+	}
 }
 
 func newModel(t *rapid.T) *model {
@@ -68,7 +88,7 @@ func newModel(t *rapid.T) *model {
 	rates := rapid.Float64Range(0.95, 1.05)
 	m.rate = rates.Draw(t, "rate of the hub manager")
 	for range rapid.IntRange(1, 2).Draw(t, "gateways") {
-		m.gateways = append(m.gateways, &gatewayModel{rate: rates.Draw(t, "rate"), base: time.Unix(0, 0), known: 1})
+		m.gateways = append(m.gateways, &gatewayModel{rate: rates.Draw(t, "rate"), known: 1, suspends: rapid.Bool().Draw(t, "suspends")})
 	}
 	var first generation
 	for range rapid.IntRange(1, 4).Draw(t, "cells") {
@@ -132,6 +152,8 @@ func (m *model) drawn(label string, from []string) string {
 func (m *model) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"time passes":        func(t *rapid.T) { m.now += float64(rapid.IntRange(1, 150).Draw(t, "ms")) },
+		"a clock is set":     func(*rapid.T) { m.setClock() },
+		"a gateway sleeps":   func(*rapid.T) { m.suspend() },
 		"a read is sent":     func(*rapid.T) { m.send() },
 		"reads are sent":     func(*rapid.T) { m.sendAll() },
 		"a read is executed": func(*rapid.T) { m.execute() },
@@ -268,7 +290,8 @@ func (m *model) rejoin() {
 	}
 }
 
-// failOver has a gateway read some voters just before a cell fails and the hub manager takes over as fast as it may.
+// failOver has a gateway read some voters just before a cell fails and the hub manager takes over as fast as it may. Meanwhile the clock of
+// a gateway may be set, or its machine may sleep.
 func (m *model) failOver() {
 	if rapid.Bool().Draw(m.t, "learns") {
 		m.learn()
@@ -277,6 +300,8 @@ func (m *model) failOver() {
 	m.fail()
 	m.raiseAll()
 	m.promote()
+	m.setClock()
+	m.suspend()
 	m.promote()
 }
 
@@ -353,7 +378,7 @@ func (m *model) acknowledge() {
 }
 
 // TestNothingIsAcknowledgedAfterPromotion runs the model: whatever is cut off, paused, delayed or reordered, with clocks that each run
-// fast or slow by up to 5 %, no gateway acknowledges a write to a cell by a topology from before the promotion of that cell's copies.
+// fast or slow by up to 5 %, wall clocks that are set by any amount, and machines that are suspended, no gateway acknowledges a write to a cell by a topology from before the promotion of that cell's copies.
 func TestNothingIsAcknowledgedAfterPromotion(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)

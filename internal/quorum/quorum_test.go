@@ -100,7 +100,7 @@ func TestRaised(t *testing.T) {
 
 func TestLease(t *testing.T) {
 	start := time.Now()
-	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+	at := func(ms int) Instant { return At(start.Add(time.Duration(ms) * time.Millisecond)) }
 	voters := Voters(cells("a b c"))
 	var lease Lease
 	held := func(ms int, epoch int64, want bool) {
@@ -145,13 +145,22 @@ func TestLease(t *testing.T) {
 
 // TestElapsed covers a wall clock that is set back or forth, and a monotonic clock that stood still.
 func TestElapsed(t *testing.T) {
-	since := time.Now()
-	now := since.Add(time.Second)
-	if got := Elapsed(since, now); got != time.Second {
-		t.Errorf("got %v", got)
+	now := time.Now()
+	since := At(now)
+	for what, test := range map[string]struct {
+		monotonic, wall, want time.Duration
+	}{
+		"both run":             {time.Second, time.Second, time.Second},
+		"the wall is set back": {time.Second, -time.Hour, time.Second},
+		"the wall is set on":   {time.Second, time.Hour, time.Hour},
+		"suspended":            {0, time.Minute, time.Minute},
+	} {
+		if got := Elapsed(since, Instant{since.Monotonic + test.monotonic, since.Wall.Add(test.wall)}); got != test.want {
+			t.Errorf("%s: %v, want %v", what, got, test.want)
+		}
 	}
-	if got := Elapsed(since.Round(0), now.Round(0).Add(time.Minute)); got != time.Minute+time.Second {
-		t.Errorf("by the wall clock: %v", got)
+	if got := Elapsed(since, At(now.Add(time.Second))); got != time.Second {
+		t.Errorf("a second later: %v", got)
 	}
 }
 

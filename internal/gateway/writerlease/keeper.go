@@ -46,6 +46,8 @@ type Keeper struct {
 	Known <-chan struct{}
 	// Hub reads the floor of the hub.
 	Hub func(ctx context.Context) (int64, error)
+	// Now reads the clocks.
+	Now func() quorum.Instant
 
 	mu      sync.Mutex
 	lease   quorum.Lease
@@ -54,14 +56,14 @@ type Keeper struct {
 	sending map[string]int
 	sent    map[string]time.Time
 	reach   map[string]time.Time // when a cell was last asked with success, or first asked
-	// reported is when the hub last learnt the length of the lease.
-	reported time.Time
+	// reported is when the hub last learnt the length of the lease; nil if it never did.
+	reported *quorum.Instant
 }
 
 // New returns a Keeper for a tracker of topologies.
 func New(length time.Duration, tracker *topology.Tracker, hub func(ctx context.Context) (int64, error)) *Keeper {
 	return &Keeper{
-		Length: length, Views: tracker.View, Known: tracker.Known(), Hub: hub,
+		Length: length, Views: tracker.View, Known: tracker.Known(), Hub: hub, Now: func() quorum.Instant { return quorum.At(time.Now()) },
 		changed: make(chan struct{}), voters: map[*slots.Map][]string{}, sending: map[string]int{}, sent: map[string]time.Time{}, reach: map[string]time.Time{},
 	}
 }
@@ -101,7 +103,7 @@ func (k *Keeper) observe() bool {
 	if view.Next != nil {
 		latest = view.Next
 	}
-	now := time.Now()
+	now := k.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	held := k.held(now, latest)
@@ -109,8 +111,8 @@ func (k *Keeper) observe() bool {
 	if held {
 		leaseHeld.Set(1)
 	}
-	if since, found := k.lease.Since(latest.Epoch(), k.votersOf(latest)); found {
-		leaseAge.Set(quorum.Elapsed(since, now).Seconds())
+	if age, found := k.lease.Age(now, latest.Epoch(), k.votersOf(latest)); found {
+		leaseAge.Set(age.Seconds())
 	}
 	return held
 }
@@ -119,16 +121,16 @@ func (k *Keeper) observe() bool {
 func (k *Keeper) Held(m *slots.Map) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.held(time.Now(), m)
+	return k.held(k.Now(), m)
 }
 
-func (k *Keeper) held(now time.Time, m *slots.Map) bool {
+func (k *Keeper) held(now quorum.Instant, m *slots.Map) bool {
 	return k.lease.Held(now, k.length(now), m.Epoch(), k.votersOf(m))
 }
 
 // length is how long the lease lasts now. More than the default is used only while the hub knows it: it waits that long before a failover.
-func (k *Keeper) length(now time.Time) time.Duration {
-	if k.Length > quorum.DefaultLength && (k.reported.IsZero() || quorum.Elapsed(k.reported, now) > reportLasts) {
+func (k *Keeper) length(now quorum.Instant) time.Duration {
+	if k.Length > quorum.DefaultLength && (k.reported == nil || quorum.Elapsed(*k.reported, now) > reportLasts) {
 		return quorum.DefaultLength
 	}
 	return k.Length
@@ -158,7 +160,7 @@ func (k *Keeper) Await(ctx context.Context, m *slots.Map) error {
 	defer cancel()
 	for first := true; ; first = false {
 		k.mu.Lock()
-		held, changed := k.held(time.Now(), m), k.changed
+		held, changed := k.held(k.Now(), m), k.changed
 		outdated := k.lease.Outdated(m.Epoch(), k.votersOf(m))
 		k.mu.Unlock()
 		switch {
@@ -232,7 +234,7 @@ func (k *Keeper) forget(asked map[string]func(context.Context) (int64, error)) {
 func (k *Keeper) ask(ctx context.Context, voter string, ask func(context.Context) (int64, error)) {
 	ctx, cancel := context.WithTimeout(ctx, k.Length)
 	defer cancel()
-	sent := time.Now()
+	sent := k.Now()
 	floor, err := ask(ctx)
 	k.mu.Lock()
 	defer k.mu.Unlock()

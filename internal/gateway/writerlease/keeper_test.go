@@ -36,7 +36,7 @@ func keeper(t *testing.T, length time.Duration, epoch int64, hub func(context.Co
 func (k *Keeper) confirm(voter string, floor int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.lease.Confirm(voter, floor, time.Now())
+	k.lease.Confirm(voter, floor, k.Now())
 	close(k.changed)
 	k.changed = make(chan struct{})
 }
@@ -78,19 +78,56 @@ func TestAwaitWithoutMajority(t *testing.T) {
 
 // TestLength uses more than the default only while the hub knows it.
 func TestLength(t *testing.T) {
-	now := time.Now()
+	now := quorum.At(time.Now())
+	ago := func(d time.Duration) *quorum.Instant {
+		return &quorum.Instant{Monotonic: now.Monotonic - d, Wall: now.Wall.Add(-d)}
+	}
 	for _, test := range []struct {
 		length, want time.Duration
-		reported     time.Time
+		reported     *quorum.Instant
 	}{
 		{length: 2 * time.Second, want: 2 * time.Second},
 		{length: 10 * time.Second, want: quorum.DefaultLength},
-		{length: 10 * time.Second, reported: now.Add(-time.Minute), want: 10 * time.Second},
-		{length: 10 * time.Second, reported: now.Add(-reportLasts - time.Second), want: quorum.DefaultLength},
+		{length: 10 * time.Second, reported: ago(time.Minute), want: 10 * time.Second},
+		{length: 10 * time.Second, reported: ago(reportLasts + time.Second), want: quorum.DefaultLength},
 	} {
 		k := &Keeper{Length: test.length, reported: test.reported}
 		if got := k.length(now); got != test.want {
-			t.Errorf("%v, reported %v ago, lasts for %v, want %v", test.length, now.Sub(test.reported), got, test.want)
+			t.Errorf("%v, reported at %v, lasts for %v, want %v", test.length, test.reported, got, test.want)
+		}
+	}
+}
+
+// TestClockIsSet sets the wall clock of a gateway back and forth while nobody confirms its lease, which ends in time. Afterwards the gateway
+// writes again as soon as voters answer, whatever the time of day.
+func TestClockIsSet(t *testing.T) {
+	for _, set := range []time.Duration{-24 * time.Hour, -time.Second, time.Second, 24 * time.Hour} {
+		k, m := keeper(t, quorum.DefaultLength, 5, func(context.Context) (int64, error) { return 0, errors.New("cut off") }, "a", "b")
+		clocks := quorum.At(time.Now())
+		k.Now = func() quorum.Instant { return clocks }
+		pass := func(d time.Duration) { clocks.Monotonic, clocks.Wall = clocks.Monotonic+d, clocks.Wall.Add(d) }
+		confirmed := func() {
+			t.Helper()
+			k.confirm("a", 5)
+			k.confirm("b", 5)
+			if !k.Held(m) {
+				t.Fatalf("set by %v: the lease is not held although it was confirmed now", set)
+			}
+		}
+		confirmed()
+		clocks.Wall = clocks.Wall.Add(set)
+		pass(quorum.DefaultLength)
+		if k.Held(m) {
+			t.Errorf("set by %v: the lease is held after its length", set)
+		}
+		confirmed()
+		pass(quorum.DefaultLength - time.Millisecond)
+		if !k.Held(m) {
+			t.Errorf("set by %v: the lease that was confirmed afterwards has ended early", set)
+		}
+		pass(time.Millisecond)
+		if k.Held(m) {
+			t.Errorf("set by %v: the lease that was confirmed afterwards does not end", set)
 		}
 	}
 }

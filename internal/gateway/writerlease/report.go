@@ -76,7 +76,7 @@ func (r *Reporter) report(ctx context.Context) error {
 	defer cancel()
 	wanted := r.lease(time.Now())
 	leases := r.Hub.CoordinationV1().Leases(names.SystemNamespace)
-	began := time.Now()
+	began := r.Keeper.Now()
 	known, err := leases.Get(ctx, r.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -90,7 +90,7 @@ func (r *Reporter) report(ctx context.Context) error {
 	}
 	r.Keeper.mu.Lock()
 	defer r.Keeper.mu.Unlock()
-	r.Keeper.reported = began
+	r.Keeper.reported = &began
 	return nil
 }
 
