@@ -1,5 +1,5 @@
 // Package doors lists the ways to change or delete an object, for tests of what protects objects. The list is made from the discovery of an
-// API server, so that a new subresource or verb is an error until somebody has classified it here.
+// API server, so that a new kind, subresource or verb is an error until somebody has classified it here.
 package doors
 
 import (
@@ -87,6 +87,9 @@ func Discover(client discovery.DiscoveryInterface) ([]Kind, error) {
 		}
 		for _, name := range order {
 			kinds = append(kinds, *found[name])
+			if kind := found[name]; !kind.isSampled() {
+				unknown = append(unknown, fmt.Sprintf("%s, which has no sample and no reason for that", name+"."+kind.Group))
+			}
 		}
 	}
 	if len(unknown) > 0 {
