@@ -148,11 +148,13 @@ func (r *cellRow) describe(cell *v1alpha1.Cell, now time.Time) {
 	}
 	switch backup := cell.Status.Backup; {
 	case backup == nil || backup.UpToDateAt == nil:
-	case backup.PendingKeys == 0 && meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellBackedUp) && now.Sub(backup.UpToDateAt.Time) < provedOften:
+	case backup.PendingKeys == 0 && meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellBackedUp) && now.Sub(backup.UpToDateAt.Time).Abs() < provedOften:
 		r.BackupLag = "none"
 	case meta.IsStatusConditionPresentAndEqual(cell.Status.Conditions, names.CellBackedUp, metav1.ConditionUnknown):
 		// The backup may have more; this much is proved.
 		r.BackupLag = "unknown, " + max(now.Sub(backup.UpToDateAt.Time), 0).Round(time.Second).String() + " since the last proof"
+	case now.Sub(backup.UpToDateAt.Time) <= -provedOften:
+		r.BackupLag = "unknown, the clocks of this machine and of the hub manager differ"
 	default:
 		r.BackupLag = max(now.Sub(backup.UpToDateAt.Time), 0).Round(100 * time.Millisecond).String()
 	}

@@ -120,6 +120,8 @@ func TestBackupLag(t *testing.T) {
 		{"the hub manager no longer runs", metav1.ConditionTrue, time.Minute, "1m0s"},
 		{"a store cannot be read", metav1.ConditionUnknown, 45 * time.Second, "unknown, 45s since the last proof"},
 		{"it is behind", metav1.ConditionFalse, 12 * time.Second, "12s"},
+		{"the clock is a little behind that of the hub manager", metav1.ConditionTrue, -time.Second, "none"},
+		{"the clock is far behind", metav1.ConditionTrue, -time.Minute, "unknown, the clocks of this machine and of the hub manager differ"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cell := known("cell-a", metav1.ConditionTrue, "fine", 1, 0, test.proved)

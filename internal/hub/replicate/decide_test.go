@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -354,6 +355,23 @@ func (w *world) checkCopies(t *rapid.T) {
 			t.Errorf("%s differs: %v, want %v", path, s.Have, s.Want)
 		case s.Rule.Part == ContentAndStatus && s.Have.statusDigest != s.Want.statusDigest:
 			t.Errorf("the status of %s differs", path)
+		}
+	}
+}
+
+// TestTerminates counts the time for which a namespace terminates by the clock of the hub manager alone, whatever the cell says when it was deleted.
+func TestTerminates(t *testing.T) {
+	s := &session{terminating: map[string]termination{}}
+	now := time.Now()
+	for _, step := range []struct {
+		uid   types.UID
+		after time.Duration
+		want  time.Duration
+	}{
+		{"one", 0, 0}, {"one", time.Second, time.Second}, {"one", finalizeAfter, finalizeAfter}, {"another", finalizeAfter, 0}, {"another", 2 * finalizeAfter, finalizeAfter},
+	} {
+		if got := s.terminates("shop", step.uid, now.Add(step.after)); got != step.want {
+			t.Errorf("%s after %v: %v, want %v", step.uid, step.after, got, step.want)
 		}
 	}
 }

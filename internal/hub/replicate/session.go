@@ -37,6 +37,8 @@ type session struct {
 	pending   map[objectKey]time.Time // what changed on the hub, and when that was seen
 	obstacles map[objectKey]Obstacle
 	defaulted map[objectKey]defaulting
+	// terminating are the namespaces that terminate in the cell.
+	terminating map[string]termination
 }
 
 // cellKind is the objects of one kind in the cell.
@@ -61,6 +63,7 @@ func newSession(c *cell) (*session, error) {
 		pending:     map[objectKey]time.Time{},
 		obstacles:   map[objectKey]Obstacle{},
 		defaulted:   map[objectKey]defaulting{},
+		terminating: map[string]termination{},
 	}
 	for _, kind := range c.hub.kinds {
 		rule := kind.rule

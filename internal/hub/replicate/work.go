@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
@@ -176,7 +177,7 @@ func bodyFor(want *Source, have *Copy) *unstructured.Unstructured {
 // forever; they are removed first.
 func (s *session) removeNamespace(ctx context.Context, state State, action Action) error {
 	have := state.Have
-	if action == Finalize && time.Since(have.DeletionTimestamp.Time) < finalizeAfter {
+	if action == Finalize && s.terminates(have.Name, have.UID, time.Now()) < finalizeAfter {
 		return errTooEarly
 	}
 	select {
@@ -205,7 +206,32 @@ func (s *session) removeNamespace(ctx context.Context, state State, action Actio
 	if err := s.removeRootCA(ctx, have.Name); err != nil {
 		return err
 	}
-	return s.finalize(ctx, have)
+	if err := s.finalize(ctx, have); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.terminating, have.Name)
+	return nil
+}
+
+// termination is when a namespace was first seen to terminate.
+type termination struct {
+	uid types.UID
+	at  time.Time
+}
+
+// terminates returns how long a namespace has been seen to terminate. The time of its deletion is that of another machine, whose clock may
+// differ by more than the time to wait.
+func (s *session) terminates(name string, uid types.UID, now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen, known := s.terminating[name]
+	if !known || seen.uid != uid {
+		seen = termination{uid, now}
+		s.terminating[name] = seen
+	}
+	return now.Sub(seen.at)
 }
 
 // conclude handles the result of an action.
