@@ -15,5 +15,5 @@
 // failed over automatically.
 //
 // Clocks: programs that pause for longer than a lease see their clock jump, so pauses stand for that. The wall clock of single processes
-// cannot be changed without privileges.
+// cannot be changed without privileges; the model in internal/quorum sets it.
 package chaos
