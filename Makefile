@@ -67,6 +67,10 @@ bench-engine: ## Measure the engine: latency, cost, failover, restart (flags in 
 bench-rollout: ## Compare rolling updates over all members with those of one member (flags in ARGS)
 	$(GO) run ./test/benchengine -rollouts 10 $(ARGS)
 
+.PHONY: bench-adopt
+bench-adopt: build ## Measure how fast running workloads are adopted and released (flags in ARGS)
+	$(GO) run ./test/benchadopt $(ARGS)
+
 .PHONY: bench-gateway
 bench-gateway: ## Compare the gateway with a bare API server (flags in ARGS)
 	$(GO) run ./test/benchgateway $(ARGS)

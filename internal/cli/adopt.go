@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -39,6 +38,7 @@ type adoptFlags struct {
 	gatewayFlags
 	namespace, selector string
 	clusters, resources []string
+	parallel            int
 }
 
 func (f *adoptFlags) add(cmd *cobra.Command) {
@@ -53,6 +53,11 @@ func (f *adoptFlags) addBasic(cmd *cobra.Command) {
 	flags.StringVarP(&f.namespace, "namespace", "n", "default", "namespace of the workloads")
 	flags.StringVarP(&f.selector, "selector", "l", "", "labels of the workloads, and of nothing else: what belongs to them is found")
 	flags.StringSliceVar(&f.resources, "resource", nil, "further kinds of workloads, such as rollouts.argoproj.io")
+}
+
+// addParallel adds the flag of commands that write.
+func (f *adoptFlags) addParallel(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&f.parallel, "parallel", 16, "how many workloads at once")
 }
 
 // config returns the client configuration of the gateway.
@@ -174,7 +179,7 @@ func newAdoptApply() *cobra.Command {
 		Use:   "apply",
 		Short: "Adopt what would not change",
 		Long: `Adopt each group for which the rehearsal of "adopt diff" changes nothing in any
-cluster, one after another:
+cluster, several at a time:
 
 1. create its override, its policy with suspended dispatching, and its template;
 2. wait until the engine has rendered it for every cluster, and rehearse that;
@@ -189,6 +194,7 @@ repeated. The exit code is 2 if a group was not adopted.`,
 		},
 	}
 	flags.add(cmd)
+	flags.addParallel(cmd)
 	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "how long to wait for the engine, for each group")
 	return cmd
 }
@@ -198,29 +204,20 @@ func applyAdoption(ctx context.Context, out io.Writer, flags *adoptFlags, timeou
 	if err != nil {
 		return err
 	}
-	complete := true
-	err = a.each(ctx, func(group adopt.Group, item *adopt.Item) error {
-		outcome := "managed already"
-		if !item.Managed {
-			outcome = "adopted"
-			if err := a.adopt(ctx, group, item, timeout); err != nil {
-				if errors.Is(err, context.Canceled) {
-					return err
-				}
-				outcome, complete = "not adopted: "+err.Error(), false
+	o := &outcomes{out: out}
+	err = flags.inParallel(ctx, func(ctx context.Context, start func(func() error)) error {
+		return a.each(ctx, func(group adopt.Group, item *adopt.Item) error {
+			if item.Managed {
+				return o.print(item.Key, "managed already", nil)
 			}
-		}
-		_, err := fmt.Fprintf(out, "%s: %s\n", item.Key, outcome)
-		return err
+			start(func() error { return o.print(item.Key, "adopted", a.adopt(ctx, group, item, timeout)) })
+			return nil
+		})
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case !complete:
-		return exitError{code: 2}
-	default:
-		return nil
 	}
+	return o.result()
 }
 
 // unknownCluster returns the first name that is not in a list.

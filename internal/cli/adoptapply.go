@@ -16,7 +16,6 @@ import (
 
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	"github.com/cellplane/cellplane/internal/adopt"
-	"github.com/cellplane/cellplane/internal/placement"
 )
 
 // adopt adopts one group. The engine writes to no cluster before its own result was rehearsed in all of them.
@@ -75,11 +74,11 @@ func (a *adoption) mustNotChange(ctx context.Context, group adopt.Group, item *a
 
 // createPolicies creates the policies of a group, or finds those of an earlier attempt.
 func (a *adoption) createPolicies(ctx context.Context, group adopt.Group, item *adopt.Item) (*policyv1alpha1.PropagationPolicy, error) {
-	if !a.namespaceExists {
+	if !a.namespaceExists.Load() {
 		if err := a.client.Create(ctx, newNamespace(a.flags.namespace)); err != nil && !apierrors.IsAlreadyExists(err) {
 			return nil, fmt.Errorf("creating namespace %s in the federation: %w", a.flags.namespace, err)
 		}
-		a.namespaceExists = true
+		a.namespaceExists.Store(true)
 	}
 	if item.Override != nil {
 		override := item.Override.DeepCopy()
@@ -149,15 +148,8 @@ const adoptionPoll = 200 * time.Millisecond
 
 // untilRendered waits until the engine has rendered the template for every cluster such that nothing changes.
 func (a *adoption) untilRendered(ctx context.Context, group adopt.Group, item *adopt.Item) error {
-	resource, err := a.resource(item.Key.GroupVersionKind)
-	if err != nil {
-		return err
-	}
-	if placement.InNamespace(resource.GroupResource(), item.Key.Namespace) == placement.OnHub {
-		return nil // the gateway does not show the Works of the hub
-	}
 	last := errors.New("the engine has not rendered it")
-	err = wait.PollUntilContextCancel(ctx, adoptionPoll, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, adoptionPoll, true, func(ctx context.Context) (bool, error) {
 		for _, target := range item.Targets {
 			if item.IsLeftOut(target.Cluster) {
 				continue

@@ -97,7 +97,7 @@ type adoptionYAML struct {
 }
 
 func (y *adoptionYAML) begin(a *adoption) error {
-	if a.namespaceExists {
+	if a.namespaceExists.Load() {
 		return nil
 	}
 	return y.document(newNamespace(a.flags.namespace))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -38,7 +39,7 @@ type adoption struct {
 	further      []schema.GroupVersionResource
 	mergers      mergers
 
-	namespaceExists bool
+	namespaceExists atomic.Bool
 	autoscaled      map[adopt.Named]bool
 }
 
@@ -70,7 +71,7 @@ func openAdoption(ctx context.Context, flags *adoptFlags) (*adoption, error) {
 	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading namespace %s: %w", flags.namespace, err)
 	}
-	a.namespaceExists = err == nil
+	a.namespaceExists.Store(err == nil)
 	return a, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -75,7 +76,7 @@ func (a *adoption) storedTemplate(ctx context.Context, group adopt.Group, item *
 	if group.Template != nil {
 		return group.Template, nil
 	}
-	if !a.namespaceExists {
+	if !a.namespaceExists.Load() {
 		return item.Template, nil
 	}
 	stored, err := a.create(ctx, item, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -231,10 +232,14 @@ func describeValue(value any) string {
 // mergers has a merger for every kind, as engines do: custom kinds have their lists' keys in their definitions.
 type mergers struct {
 	client client.Client
+
+	mu     sync.Mutex
 	custom map[schema.GroupVersionKind]*merge.Merger
 }
 
 func (m *mergers) of(ctx context.Context, resource schema.GroupVersionResource, gvk schema.GroupVersionKind) (*merge.Merger, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if known := m.custom[gvk]; known != nil {
 		return known, nil
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -44,6 +43,7 @@ not released.`,
 		},
 	}
 	flags.addBasic(cmd)
+	flags.addParallel(cmd)
 	cmd.Flags().StringVar(&cluster, "cluster", "", "release in this cluster only")
 	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "how long to wait for the engine, for each workload")
 	return cmd
@@ -58,63 +58,57 @@ func releaseAdopted(ctx context.Context, out io.Writer, flags *adoptFlags, clust
 		return fmt.Errorf("--cluster: there is no cluster %q in the federation", cluster)
 	}
 	f := &release.Federation{Client: a.client, Templates: a.templates, Members: a.members, Interpreter: a.interpreters, Compare: a.firstChange}
-	complete := true
-	err = a.eachPlaced(ctx, func(resource schema.GroupVersionResource, template *unstructured.Unstructured) error {
-		ctx, cancel := context.WithTimeout(ctx, timeout)
-		defer cancel()
-		var err error
-		outcome := "released"
-		if cluster == "" {
-			err = f.Everywhere(ctx, resource, template)
-		} else {
-			outcome, err = "released in cluster "+cluster, f.From(ctx, resource, template, cluster)
-		}
-		if errors.Is(err, context.Canceled) {
+	o := &outcomes{out: out}
+	for _, resource := range a.releasable() {
+		err := flags.inParallel(ctx, func(ctx context.Context, start func(func() error)) error {
+			return a.eachPlaced(ctx, resource, func(template *unstructured.Unstructured) {
+				start(func() error {
+					outcome, err := releaseOne(ctx, f, resource, template, cluster, timeout)
+					return o.print(adopt.KeyOf(template), outcome, err)
+				})
+			})
+		})
+		if err != nil {
 			return err
 		}
-		if err != nil {
-			outcome, complete = "not released: "+err.Error(), false
-		}
-		_, err = fmt.Fprintf(out, "%s: %s\n", adopt.KeyOf(template), outcome)
-		return err
-	})
-	if err != nil {
-		return err
 	}
 	if err := f.Leftovers(ctx, flags.namespace); err != nil {
 		return err
 	}
-	if !complete {
-		return exitError{code: 2}
-	}
-	return nil
+	return o.result()
 }
 
-// eachPlaced visits the templates of the namespace that a policy places: workloads first, then what belongs to them.
-func (a *adoption) eachPlaced(ctx context.Context, visit func(schema.GroupVersionResource, *unstructured.Unstructured) error) error {
+// releaseOne releases a template in a cluster, or in all. It returns what was done.
+func releaseOne(ctx context.Context, f *release.Federation, resource schema.GroupVersionResource, template *unstructured.Unstructured, cluster string, timeout time.Duration) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if cluster == "" {
+		return "released", f.Everywhere(ctx, resource, template)
+	}
+	return "released in cluster " + cluster, f.From(ctx, resource, template, cluster)
+}
+
+// releasable returns the kinds to release, in order: workloads first, then what belongs to them.
+func (a *adoption) releasable() []schema.GroupVersionResource {
 	resources := slices.Concat(workloads, a.further)
 	if a.flags.selector == "" {
 		resources = slices.Concat(resources, attendants, dependencies)
 	}
-	for _, resource := range resources {
-		source := a.source(ctx, "", a.templates, resource, a.flags.selector)
-		for {
-			template, err := source.Next()
-			if err != nil {
-				return err
-			}
-			if template == nil {
-				break
-			}
-			if !release.Placed(template) {
-				continue
-			}
-			if err := visit(resource, template); err != nil {
-				return err
-			}
+	return resources
+}
+
+// eachPlaced visits the templates of a kind in the namespace that a policy places.
+func (a *adoption) eachPlaced(ctx context.Context, resource schema.GroupVersionResource, visit func(*unstructured.Unstructured)) error {
+	source := a.source(ctx, "", a.templates, resource, a.flags.selector)
+	for {
+		template, err := source.Next()
+		if err != nil || template == nil {
+			return err
+		}
+		if release.Placed(template) {
+			visit(template)
 		}
 	}
-	return nil
 }
 
 // firstChange returns the first field that a manifest would change in an object of a cluster, "" if there is none.

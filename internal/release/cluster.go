@@ -32,8 +32,6 @@ func (f *Federation) From(ctx context.Context, resource schema.GroupVersionResou
 		return err
 	case policy == nil:
 		return fmt.Errorf("no policy places it alone; take cluster %s out of the one that places it, with preserveResourcesOnDeletion", cluster)
-	case w.onHub:
-		return fmt.Errorf("the Works of a %s are not checked; take cluster %s out of PropagationPolicy %s yourself", template.GetKind(), cluster, policy.Name)
 	}
 	inProgress := policy.Annotations[names.ReleaseAnnotation] == cluster
 	chosen := slices.Contains(policy.Spec.Placement.ClusterAffinity.ClusterNames, cluster)

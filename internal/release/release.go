@@ -24,7 +24,6 @@ import (
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/entry"
-	"github.com/cellplane/cellplane/internal/placement"
 	"github.com/cellplane/cellplane/internal/render"
 )
 
@@ -55,7 +54,6 @@ type workload struct {
 	resource schema.GroupVersionResource
 	template *unstructured.Unstructured
 	binding  *workv1alpha2.ResourceBinding // nil if there is none
-	onHub    bool                          // its Works are there, and are not checked
 }
 
 // Everywhere releases a template in all clusters. It waits for the engine as long as the context lasts.
@@ -152,12 +150,7 @@ func (f *Federation) leftover(ctx context.Context, policy client.Object, selecto
 // open reads the binding of a template and refuses what cannot be released.
 func (f *Federation) open(ctx context.Context, resource schema.GroupVersionResource, template *unstructured.Unstructured) (*workload, error) {
 	w := &workload{Federation: f, resource: resource, template: template}
-	w.onHub = placement.InNamespace(resource.GroupResource(), template.GetNamespace()) == placement.OnHub
-	if w.onHub {
-		if err := w.checkHub(ctx); err != nil {
-			return nil, err
-		}
-	} else if err := w.readBinding(ctx); err != nil {
+	if err := w.readBinding(ctx); err != nil {
 		return nil, err
 	}
 	for _, cluster := range w.clusters() {
@@ -173,22 +166,6 @@ func (f *Federation) open(ctx context.Context, resource schema.GroupVersionResou
 		}
 	}
 	return w, nil
-}
-
-// checkHub refuses a template of the hub, unless its policy has preserved its copies all the time: its Works are not checked.
-func (w *workload) checkHub(ctx context.Context) error {
-	policy, err := w.ownPolicy(ctx)
-	if err != nil {
-		return err
-	}
-	if policy == nil || !ptr.Deref(policy.Spec.PreserveResourcesOnDeletion, false) {
-		return fmt.Errorf("the policy that places it does not have preserveResourcesOnDeletion, and the Works of a %s are not checked; set it there and delete the template yourself", w.template.GetKind())
-	}
-	w.binding = &workv1alpha2.ResourceBinding{}
-	for _, name := range policy.Spec.Placement.ClusterAffinity.ClusterNames {
-		w.binding.Spec.Clusters = append(w.binding.Spec.Clusters, workv1alpha2.TargetCluster{Name: name})
-	}
-	return nil
 }
 
 func (w *workload) bindingName() string {
@@ -275,7 +252,7 @@ func (w *workload) untilPreserved(ctx context.Context, only string) error {
 
 // untilWorks waits until the Works of all clusters, or of one, are as they should be.
 func (w *workload) untilWorks(ctx context.Context, only, failure string, ok func(*workv1alpha1.Work) bool) error {
-	if w.onHub || w.binding == nil {
+	if w.binding == nil {
 		return nil
 	}
 	missing := ""
@@ -341,12 +318,10 @@ func (w *workload) untilUnmarked(ctx context.Context, clusters []string) error {
 	err := until(ctx, func(ctx context.Context) (bool, error) {
 		for _, cluster := range clusters {
 			missing = cluster
-			if !w.onHub {
-				work := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: workv1alpha1.GroupVersion.String(), Kind: "Work"}}
-				key := client.ObjectKey{Namespace: names.ExecutionNamespace(cluster), Name: names.WorkName(w.template.GetKind(), w.template.GetNamespace(), w.template.GetName())}
-				if err := w.Client.Get(ctx, key, work); !apierrors.IsNotFound(err) {
-					return false, err
-				}
+			work := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: workv1alpha1.GroupVersion.String(), Kind: "Work"}}
+			key := client.ObjectKey{Namespace: names.ExecutionNamespace(cluster), Name: names.WorkName(w.template.GetKind(), w.template.GetNamespace(), w.template.GetName())}
+			if err := w.Client.Get(ctx, key, work); !apierrors.IsNotFound(err) {
+				return false, err
 			}
 			live, err := w.inMember(ctx, cluster)
 			if err != nil {
