@@ -137,16 +137,47 @@ func TestNeverInOneCluster(t *testing.T) {
 				}
 			case "move":
 				w.move(e, w.engines[rapid.IntRange(0, len(w.engines)-1).Draw(t, "to")])
-			case "sweep": // hours after the move, when the new cell has recorded it
-				if name := e.first(true); name != "" {
-					if _, kept := entryOf(e.cell, w.record, e.bindings[name]); !kept {
-						delete(e.bindings, name)
-					}
-				}
+			case "sweep":
+				w.sweep(e)
 			}
 			w.check(t)
 		}
 	})
+}
+
+// TestMovedTwice moves a workload on before the engine of its first cell has noticed, and before that of its last cell has recorded it.
+func TestMovedTwice(t *testing.T) {
+	w := newGroupWorld()
+	last, first, second := w.engines[0], w.engines[1], w.engines[2]
+	correct := func(e *engineModel) {
+		e.read, e.version = w.record.DeepCopy(), w.version
+		w.commit(e)
+	}
+	recordedBy := func(want ...string) {
+		t.Helper()
+		var cells []string
+		for i := range w.record.Spec.Workloads {
+			cells = append(cells, w.record.Spec.Workloads[i].Cell)
+		}
+		if !slices.Equal(cells, want) {
+			t.Errorf("recorded by %v, want %v", cells, want)
+		}
+	}
+	w.decide(first, "web", "a")
+	first.bindings["web"], first.pending = first.pending, nil
+	w.move(first, second)
+	correct(second)
+	recordedBy(first.cell, second.cell)
+	w.move(second, last)
+	w.sweep(first) // too early: the engine has not removed its entry
+	correct(second)
+	recordedBy(first.cell)
+	correct(first)
+	recordedBy(first.cell)
+	w.sweep(second)
+	correct(last)
+	correct(first)
+	recordedBy(last.cell)
 }
 
 var actions = []string{"read", "read", "decide", "decide", "decide", "write", "write", "crash", "correct", "delete", "move", "sweep"}
@@ -206,6 +237,19 @@ func (w *groupWorld) move(from, to *engineModel) {
 	left := from.bindings[name].DeepCopy()
 	left.Labels = map[string]string{names.RebalanceStatusLabel: names.RebalanceMigrated}
 	to.bindings[name], from.bindings[name] = from.bindings[name], left
+}
+
+// sweep removes what has moved away, hours after the move: another cell has recorded it, and the engine has removed its own entry since.
+func (w *groupWorld) sweep(e *engineModel) {
+	name := e.first(true)
+	if name == "" || slices.ContainsFunc(w.record.Spec.Workloads, func(entry cellplanev1alpha1.GroupedWorkload) bool {
+		return entry.Cell == e.cell && entry.Binding == name
+	}) {
+		return
+	}
+	if _, kept := entryOf(e.cell, w.record, e.bindings[name]); !kept {
+		delete(e.bindings, name)
+	}
 }
 
 func (w *groupWorld) check(t *rapid.T) {
