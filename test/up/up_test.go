@@ -17,7 +17,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	_ "github.com/cellplane/cellplane/internal/cli" // makes the test cache depend on the program
 	"github.com/cellplane/cellplane/internal/local"
@@ -577,11 +576,7 @@ func TestChildThatCrashesAtStart(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(p.dir, "hub", "etcd", "member", "snap", "db"), []byte("garbage"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
 	p.refused("hub/etcd died at start", "up")
-	if took := time.Since(began); took > time.Minute {
-		t.Errorf("the error came after %s", took)
-	}
 	p.noProcesses()
 }
 

@@ -495,13 +495,9 @@ func (f *fixture) testDeadCell(t *testing.T) {
 
 // testCellOut tests that the other cell gets copies while cell a is unreachable, and that cell a catches up.
 func (f *fixture) testCellOut(t *testing.T, name string, bringBack func() error) {
-	began := time.Now()
 	made := f.policy(t, name+"-made")
 	f.hub.delete(t, "clusterpropagationpolicies", "", map[string]string{"paused": "outlives-pause", "dead": "outlives-death"}[name])
 	f.awaitCopy(t, f.cells[1], "clusterpropagationpolicies", made)
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("the other cell was delayed for %s", took)
-	}
 	testenv.Eventually(t, "the loss is noticed", func(context.Context) (bool, error) {
 		return f.replicator.Status()["cell-a"].Phase == OutOfContact, nil
 	})

@@ -209,13 +209,9 @@ func TestHostileScripts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			start := time.Now()
 			_, err := runScript(t, r, "function F(obj) "+body+" end", 1, map[string]any{"a": int64(1)})
 			if err == nil || !strings.Contains(err.Error(), "customization web/F") {
 				t.Fatalf("got %v, want an error naming the customization", err)
-			}
-			if took := time.Since(start); took > 10*time.Second {
-				t.Errorf("it took %s to stop", took)
 			}
 			runtime.ReadMemStats(&after)
 			// The total of all allocations, garbage included, bounds the memory in use.
