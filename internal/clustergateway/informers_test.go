@@ -104,11 +104,11 @@ func (f *follower) expectDeletions(t testing.TB, want int) {
 	}
 }
 
-// stale returns how many objects the informer received as stale.
-func (f *follower) stale() int {
+// stale reports whether the informer received all these objects as stale.
+func (f *follower) stale(names ...string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.marked)
+	return !slices.ContainsFunc(names, func(name string) bool { return !f.marked[name] })
 }
 
 // eventually waits until the informer holds the wanted objects.

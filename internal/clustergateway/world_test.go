@@ -43,8 +43,8 @@ const (
 	// staleAfter is how long the objects of an unreachable member are shown in these tests. Restarting an API server takes ten
 	// seconds on a busy machine.
 	staleAfter = 45 * time.Second
-	// removedAfter is how long the objects of a removed member are shown.
-	removedAfter = 8 * time.Second
+	// removedAfter is how long the objects of a removed member are shown. It is not reached.
+	removedAfter = 3 * time.Minute
 )
 
 func newWorld(t *testing.T) *world {
