@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -191,51 +192,81 @@ func TestConnectionFollowsToken(t *testing.T) {
 	expect(second.user)
 }
 
+// pipes is a listener for connections in memory, which take no real time.
+type pipes chan net.Conn
+
+func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
+	client, server := net.Pipe()
+	p <- server
+	return client, nil
+}
+
+// Accept implements net.Listener.
+func (p pipes) Accept() (net.Conn, error) {
+	connection, open := <-p
+	if !open {
+		return nil, net.ErrClosed
+	}
+	return connection, nil
+}
+
+// Close implements net.Listener.
+func (p pipes) Close() error { close(p); return nil }
+
+// Addr implements net.Listener.
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
 // A member that accepts connections and does not answer must not block anybody.
 func TestRequestsEnd(t *testing.T) {
-	release := make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/begins" {
-			w.WriteHeader(http.StatusOK)
-			w.(http.Flusher).Flush()
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		connections := make(pipes)
+		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/begins" {
+				w.WriteHeader(http.StatusOK)
+				w.(http.Flusher).Flush()
+			}
+			select {
+			case <-release:
+				fmt.Fprint(w, "late")
+			case <-r.Context().Done():
+			}
+		})}
+		go func() { _ = server.Serve(connections) }()
+		defer server.Close()
+		transport := &http.Transport{DialContext: connections.dial}
+		defer transport.CloseIdleConnections()
+		const limit = time.Minute
+		get := func(path string) (string, error) {
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://member"+path, nil)
+			if err != nil {
+				return "", err
+			}
+			response, err := fleet.LimitInTime(limit, transport).RoundTrip(request)
+			if err != nil {
+				return "", err
+			}
+			defer response.Body.Close()
+			body, err := io.ReadAll(response.Body)
+			return string(body), err
 		}
-		select {
-		case <-release:
-			fmt.Fprint(w, "late")
-		case <-r.Context().Done():
+		for path, what := range map[string]string{
+			"/silent":            "an answer that never begins",
+			"/begins":            "an answer that never ends",
+			"/silent?watch=true": "a stream that never begins",
+		} {
+			if body, err := get(path); err == nil {
+				t.Errorf("%s was not cancelled, and returned %q", what, body)
+			}
 		}
-	}))
-	defer server.Close()
-	limit := 50 * time.Millisecond
-	get := func(path string) (string, error) {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
-		if err != nil {
-			return "", err
+		if _, err := get("/silent"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the error is %v, want one of a deadline", err)
 		}
-		response, err := fleet.LimitInTime(limit, http.DefaultTransport).RoundTrip(request)
-		if err != nil {
-			return "", err
+		time.AfterFunc(4*limit, func() { close(release) })
+		if body, err := get("/begins?watch=1"); err != nil || body != "late" {
+			t.Errorf("a stream returned %q (%v), want what came after the limit", body, err)
 		}
-		defer response.Body.Close()
-		body, err := io.ReadAll(response.Body)
-		return string(body), err
-	}
-	for path, what := range map[string]string{
-		"/silent":            "an answer that never begins",
-		"/begins":            "an answer that never ends",
-		"/silent?watch=true": "a stream that never begins",
-	} {
-		if body, err := get(path); err == nil {
-			t.Errorf("%s was not cancelled, and returned %q", what, body)
-		}
-	}
-	if _, err := get("/silent"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the error is %v, want one of a deadline", err)
-	}
-	time.AfterFunc(4*limit, func() { close(release) })
-	if body, err := get("/begins?watch=1"); err != nil || body != "late" {
-		t.Errorf("a stream returned %q (%v), want what came after the limit", body, err)
-	}
+	})
 }
 
 // proxy counts its connections.
