@@ -111,7 +111,7 @@ func TestABackupCellThatStops(t *testing.T) {
 	}
 	before := pair.writes.Load()
 	pair.working.Store(false)
-	answer := patch(time.Second)
+	answer := patch(5 * time.Second)
 	if answer.Code != http.StatusGatewayTimeout || !strings.Contains(answer.Body.String(), "is stored in cell cell-a, and it is not known whether it is replicated") {
 		t.Errorf("got %d: %s", answer.Code, answer.Body)
 	}
