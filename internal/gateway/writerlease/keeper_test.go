@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cellplane/cellplane/internal/fleet"
@@ -43,6 +44,10 @@ func (k *Keeper) confirm(voter string, floor int64) {
 
 // TestAwait renews the lease on demand: of two cells and the hub, one cell has confirmed, and the hub is asked.
 func TestAwait(t *testing.T) {
+	synctest.Test(t, testAwait)
+}
+
+func testAwait(t *testing.T) {
 	var floor atomic.Int64
 	k, m := keeper(t, quorum.DefaultLength, 5, func(context.Context) (int64, error) { return floor.Load(), nil }, "a", "b")
 	k.confirm("a", 5)
