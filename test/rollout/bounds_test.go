@@ -72,7 +72,7 @@ func (w *watcher) follow(ctx context.Context, name string, stream watch.Interfac
 		case <-ctx.Done():
 			return false
 		case event, open := <-stream.ResultChan():
-			if !open {
+			if !open || event.Type == watch.Error {
 				return ctx.Err() == nil
 			}
 			w.handle(name, event)

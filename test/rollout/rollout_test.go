@@ -169,6 +169,18 @@ func (w *workload) binding() *workv1alpha2.ResourceBinding {
 	return binding
 }
 
+// annotated waits until an annotation of the binding says something.
+func (w *workload) annotated(what, annotation string, says func(string) bool) {
+	w.t.Helper()
+	testenv.Eventually(w.t, "the binding says "+what, func(ctx context.Context) (bool, error) {
+		binding := &workv1alpha2.ResourceBinding{}
+		if err := cell.Get(ctx, ctrlclient.ObjectKey{Namespace: w.ns, Name: "web-deployment"}, binding); err != nil {
+			return false, err
+		}
+		return says(binding.Annotations[annotation]), errors.New(binding.Annotations[annotation])
+	})
+}
+
 // The bounds of the template hold for all members together: in an update, in an update during an update while the engine is killed, while replicas change, and
 // while a cluster is left. Every rollout finishes.
 func TestFederatedRollout(t *testing.T) {
@@ -235,11 +247,9 @@ func TestEvictionFromPausedRollout(t *testing.T) {
 		t.Errorf("maxUnavailable is 1, so that the clusters are updated one after the other:\n%s", w.describe())
 	}
 
-	binding := w.binding()
-	if waits := binding.Annotations[names.RolloutWaitsAnnotation]; !strings.Contains(waits, `"member3":"the rollout is paused"`) {
-		t.Errorf("the binding does not say what member3 waits for: %q", waits)
-	}
+	w.annotated("what member3 waits for", names.RolloutWaitsAnnotation, func(waits string) bool { return strings.Contains(waits, `"member3":"the rollout is paused"`) })
 	w.pods.allow(8, 12)
+	binding := w.binding()
 	testenv.Eventually(t, "the binding can be changed", func(ctx context.Context) (bool, error) {
 		if err := cell.Get(ctx, ctrlclient.ObjectKeyFromObject(binding), binding); err != nil {
 			return false, err
@@ -259,9 +269,7 @@ func TestEvictionFromPausedRollout(t *testing.T) {
 	w.edit(func(d *appsv1.Deployment) { d.Spec.Paused = false })
 	w.finished(2, 9)
 	w.pods.held("the rest of the update")
-	if waits := w.binding().Annotations[names.RolloutWaitsAnnotation]; waits != "" {
-		t.Errorf("after the update, clusters wait: %s", waits)
-	}
+	w.annotated("after the update, that no cluster waits", names.RolloutWaitsAnnotation, func(waits string) bool { return waits == "" })
 }
 
 // A changed override is an update, too.
@@ -290,9 +298,7 @@ func TestPlanningIsTurnedOff(t *testing.T) {
 	kill()
 	kill = startEngine(t, withoutPlan)
 	w.finished(2, 6)
-	if ledger := w.binding().Annotations[names.RolloutAnnotation]; ledger != "" {
-		t.Errorf("the ledger is still there: %s", ledger)
-	}
+	w.annotated("that there is no ledger", names.RolloutAnnotation, func(ledger string) bool { return ledger == "" })
 	w.setImage(3)
 	w.finished(3, 6)
 	kill()
