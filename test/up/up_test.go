@@ -313,9 +313,10 @@ func (p place) testAdoption() {
 	if left := inMember("get", "deployments,services,secrets,serviceaccounts", "-o", "yaml", "--show-managed-fields"); strings.Contains(left, "karmada.io") || strings.Contains(left, "cellplane") {
 		p.Errorf("member1 still has marks of the federation:\n%s", left)
 	}
-	if left := p.run("kubectl", "-n", "legacy", "get", "deployments,propagationpolicies,overridepolicies", "-o", "name"); left != "" {
-		p.Errorf("the federation still has %s", left)
-	}
+	testenv.Eventually(p.T, "nothing is left in the federation", func(context.Context) (bool, error) { // policies go after their copies in cells
+		left := p.run("kubectl", "-n", "legacy", "get", "deployments,propagationpolicies,overridepolicies", "-o", "name")
+		return left == "", errors.New(left)
+	})
 	if after := identities(); after != before {
 		p.Errorf("member1 had %s and has %s after the release", before, after)
 	}
