@@ -2,7 +2,9 @@ package gateway_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -25,6 +27,7 @@ import (
 	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/gateway"
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
+	"github.com/cellplane/cellplane/internal/testenv"
 )
 
 const auditPolicy = `apiVersion: audit.k8s.io/v1
@@ -162,25 +165,27 @@ func completed(t *testing.T, log, verb string) auditv1.Event {
 	return recorded(t, log, verb, auditv1.StageResponseComplete)
 }
 
-// recorded returns the record of a stage of the request with a verb.
-func recorded(t *testing.T, log, verb string, stage auditv1.Stage) auditv1.Event {
+// recorded returns the record of a stage of the request with a verb. That of the last stage may follow the response.
+func recorded(t *testing.T, log, verb string, stage auditv1.Stage) (event auditv1.Event) {
 	t.Helper()
-	file, err := os.Open(log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		var event auditv1.Event
-		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
-			t.Fatal(err)
+	testenv.Eventually(t, fmt.Sprintf("a %s is recorded in stage %s", verb, stage), func(context.Context) (bool, error) {
+		file, err := os.Open(log)
+		if err != nil {
+			return false, err
 		}
-		if event.Verb == verb && event.Stage == stage {
-			return event
+		defer file.Close()
+		for lines := bufio.NewScanner(file); lines.Scan(); {
+			event = auditv1.Event{}
+			if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+				return false, err
+			}
+			if event.Verb == verb && event.Stage == stage {
+				return true, nil
+			}
 		}
-	}
-	t.Fatalf("no record of a %s", verb)
-	return auditv1.Event{}
+		return false, nil
+	})
+	return event
 }
 
 // TestStrictAudit checks that a policy that defeats the strict mode is refused.
