@@ -46,17 +46,6 @@ func testPolicyParameters(t *testing.T, w *world) {
 			t.Fatal(err)
 		}
 	}
-	// enforced checks what the answers promise: that it holds now, or that it will in the cells that a warning names.
-	enforced := func(what string, check func() error) {
-		t.Helper()
-		if warnings.take() == 0 {
-			if err := check(); err != nil {
-				t.Errorf("%s: %v", what, err)
-			}
-			return
-		}
-		testenv.Eventually(t, what, func(context.Context) (bool, error) { err := check(); return err == nil, err })
-	}
 	closed := func() error {
 		created, refused := createEverywhere(t, alice, namespace)
 		if len(created) != 0 || !strings.Contains(refused[0].Error(), "closed with") {
@@ -83,33 +72,32 @@ func testPolicyParameters(t *testing.T, w *world) {
 	}
 
 	deletePolicies := bindParametrised(t, clientFor(t, config), namespace, limits.GetName())
-	enforced("a parameter refuses objects", closed)
+	warnings.enforced(t, "a parameter refuses objects", closed)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
 	testenv.Eventually(t, "the policies have their parameters on the hub", func(ctx context.Context) (bool, error) {
 		_, err := alice.CoreV1().ServiceAccounts(namespace).Create(ctx, account, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err != nil && strings.Contains(err.Error(), "closed with red"), err
 	})
 	change(map[string]any{"closed": "no", "colour": "green"})
-	enforced("a changed parameter allows and labels objects", func() error { return open("green") })
+	warnings.enforced(t, "a changed parameter allows and labels objects", func() error { return open("green") })
 	change(map[string]any{"closed": "yes", "colour": "green"})
-	enforced("a parameter that is changed back refuses objects", closed)
+	warnings.enforced(t, "a parameter that is changed back refuses objects", closed)
 	components("with parameters")
 	if err := parameters.Delete(t.Context(), limits.GetName(), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	enforced("a deleted parameter has no effect", func() error { return open("") })
+	warnings.enforced(t, "a deleted parameter has no effect", func() error { return open("") })
 	components("without parameters")
 	deletePolicies()
-	for _, cell := range w.Cells {
-		direct, err := dynamic.NewForConfig(adminOf(t, cell))
-		if err != nil {
-			t.Fatal(err)
+	warnings.enforced(t, "the parameters are gone", func() error {
+		for _, cell := range w.Cells {
+			left, err := dynamicFor(t, adminOf(t, cell)).Resource(userpolicy.Parameters).List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(left.Items) != 0 {
+				return fmt.Errorf("%s still has %v: %w", cell.Name(), left, err)
+			}
 		}
-		left, err := direct.Resource(userpolicy.Parameters).List(t.Context(), metav1.ListOptions{})
-		if err != nil || len(left.Items) != 0 {
-			t.Errorf("%s still has %v: %v", cell.Name(), left, err)
-		}
-	}
+		return nil
+	})
 }
 
 // bindParametrised creates policies for a namespace with a parameter: one refuses objects if it says so, the other labels them. It returns a
