@@ -45,8 +45,8 @@ func readOK(t testing.TB, response *http.Response) []byte {
 	return body
 }
 
-// eventTimeout bounds the wait for an event.
-const eventTimeout = 30 * time.Second
+// eventTimeout bounds the wait for an event. It is long, for loaded machines.
+const eventTimeout = 2 * time.Minute
 
 // next returns the next event of a watch.
 func next(t *testing.T, w watch.Interface) watch.Event {
