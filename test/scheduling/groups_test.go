@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
@@ -94,19 +92,12 @@ func TestWorkloadAffinityOverCells(t *testing.T) {
 	if err := w.client.Delete(t.Context(), w.deployment("waits", 0)); err != nil {
 		t.Fatal(err)
 	}
-	w.untilDeleted("waits")
+	testenv.Eventually(t, "the engine has noticed the deletion", func(ctx context.Context) (bool, error) {
+		record, err := w.recordOf(ctx, "with=web")
+		return err == nil && record != nil && len(record.Spec.Workloads) == 1, fmt.Errorf("%w: %+v", err, record)
+	})
 	w.create(w.deployment("follows", 1, labelled("with")))
 	if follows := placed("follows"); follows != elsewhere {
 		t.Errorf("the group is in %s in another cell, here in %s", elsewhere, follows)
 	}
-}
-
-// untilDeleted waits until the binding of a Deployment is deleted.
-func (w *world) untilDeleted(name string) {
-	w.Helper()
-	testenv.Eventually(w, "the binding of "+name+" is deleted", func(ctx context.Context) (bool, error) {
-		b := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name + "-deployment"}}
-		err := w.client.Get(ctx, keyOf(b), b)
-		return apierrors.IsNotFound(err) || b.DeletionTimestamp != nil, err
-	})
 }

@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -137,6 +138,11 @@ func TestNoOvercommitBetweenCells(t *testing.T) {
 			for _, target := range b.Spec.Clusters {
 				w.untilNoWork(target.Name[len(w.ns)+1:], b.Spec.Resource.Name)
 			}
+			// The cells are listed one after the other, so its capacity may be seen twice while it is released.
+			testenv.Eventually(t, "its binding is gone", func(ctx context.Context) (bool, error) {
+				err := w.client.Get(ctx, keyOf(b), b)
+				return apierrors.IsNotFound(err), err
+			})
 			break
 		}
 	}
