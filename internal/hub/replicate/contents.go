@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,8 +17,13 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// inspectTimeout bounds the search of one namespace.
-const inspectTimeout = time.Minute
+const (
+	// inspectTimeout bounds the search of one namespace.
+	inspectTimeout = time.Minute
+	// inspectAtOnce is how many kinds of a namespace are listed concurrently. An API server answers a list when its cache is up to date,
+	// for which it may wait a tenth of a second.
+	inspectAtOnce = 16
+)
 
 // pageSize bounds how many objects are listed in one request.
 const pageSize = 500
@@ -28,30 +34,51 @@ var errNotEmpty = errors.New("the namespace is not empty")
 // inspect lists the content of a namespace of the cell. It returns the copies if there is nothing else, and errNotEmpty
 // otherwise. Events do not count: they expire. Nor does the CA of the gateway, which every namespace has: it is deleted with
 // the namespace. A kind that cannot be listed is an error.
-func (c *cell) inspect(ctx context.Context, namespace string) ([]content, error) {
-	lists, err := c.discovery.ServerPreferredNamespacedResources()
+func (s *session) inspect(ctx context.Context, namespace *Copy) ([]content, error) {
+	resources, err := s.contentKinds(namespace)
 	if err != nil {
 		return nil, fmt.Errorf("discovering the kinds of the cell: %w", err)
 	}
-	var copies []content
+	found := make([][]content, len(resources))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(inspectAtOnce)
+	for i, resource := range resources {
+		group.Go(func() (err error) {
+			found[i], err = s.inspectKind(ctx, resource, namespace.Name)
+			return err
+		})
+	}
+	return slices.Concat(found...), group.Wait()
+}
+
+// contentKinds returns the kinds that a namespace may have content of. Namespaces that terminate together share an answer of the cell:
+// nothing is created in them any more, so kinds that the cell serves later have no content there.
+func (s *session) contentKinds(namespace *Copy) ([]schema.GroupVersionResource, error) {
+	s.discovering.Lock()
+	defer s.discovering.Unlock()
+	began := time.Now()
+	if namespace.deleting() && s.terminates(namespace.Name, namespace.UID, began)-began.Sub(s.discovered) > finalizeAfter {
+		return s.contents, nil
+	}
+	lists, err := s.discovery.ServerPreferredNamespacedResources()
+	if err != nil {
+		return nil, err
+	}
+	var resources []schema.GroupVersionResource
 	for _, list := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "create"}}, lists) {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
-			return nil, fmt.Errorf("discovering the kinds of the cell: %w", err)
+			return nil, err
 		}
 		for i := range list.APIResources {
 			resource := version.WithResource(list.APIResources[i].Name)
-			if resource.Resource == "events" && (resource.Group == "" || resource.Group == "events.k8s.io") {
-				continue
+			if resource.Resource != "events" || (resource.Group != "" && resource.Group != "events.k8s.io") {
+				resources = append(resources, resource)
 			}
-			found, err := c.inspectKind(ctx, resource, namespace)
-			if err != nil {
-				return nil, err
-			}
-			copies = append(copies, found...)
 		}
 	}
-	return copies, nil
+	s.contents, s.discovered = resources, began
+	return resources, nil
 }
 
 // rootCA is the ConfigMap with the CA of the gateway. A controller of the federation publishes it in every namespace.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
@@ -28,10 +29,13 @@ const (
 // session is one period in which a cell is reachable. Its cache of the cell starts empty.
 type session struct {
 	*cell
-	kinds []*cellKind
-	queue priorityqueue.PriorityQueue[objectKey]
-	// inspections bounds how many namespaces are searched for content concurrently.
-	inspections chan struct{}
+	kinds       []*cellKind
+	queue       priorityqueue.PriorityQueue[objectKey]
+	inspections turns
+
+	discovering sync.Mutex
+	discovered  time.Time                     // when the cell was asked for contents
+	contents    []schema.GroupVersionResource // the kinds that namespaces may have content of
 
 	mu        sync.Mutex
 	pending   map[objectKey]time.Time // what changed on the hub, and when that was seen
@@ -59,7 +63,6 @@ type defaulting struct{ written, stored, writtenStatus, storedStatus digest }
 func newSession(c *cell) (*session, error) {
 	s := &session{
 		cell:        c,
-		inspections: make(chan struct{}, 2),
 		pending:     map[objectKey]time.Time{},
 		obstacles:   map[objectKey]Obstacle{},
 		defaulted:   map[objectKey]defaulting{},

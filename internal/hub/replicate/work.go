@@ -46,12 +46,25 @@ func (s *session) process(ctx context.Context, key objectKey) {
 		return // an event will queue it
 	case Conflict, Foreign:
 		s.block(key, Obstacle{Kind: kind.rule.Kind, Object: key.path(), Reason: action, Message: "the object in the cell is not a copy of the hub's"})
+	case Retire, Finalize:
+		if !s.inspections.take(key) {
+			return // the end of another inspection will queue it
+		}
+		s.perform(ctx, key, state, action)
+		for _, waiting := range s.inspections.end() {
+			s.enqueue(waiting)
+		}
 	default:
-		began := time.Now()
-		written, err := s.do(ctx, key, state, action)
-		observe(s.name, kind.rule, action, began, err)
-		s.conclude(ctx, key, state, action, written, err)
+		s.perform(ctx, key, state, action)
 	}
+}
+
+// perform takes a step that needs the cell.
+func (s *session) perform(ctx context.Context, key objectKey, state State, action Action) {
+	began := time.Now()
+	written, err := s.do(ctx, key, state, action)
+	observe(s.name, state.Rule, action, began, err)
+	s.conclude(ctx, key, state, action, written, err)
 }
 
 // state collects the input of a decision.
@@ -180,15 +193,9 @@ func (s *session) removeNamespace(ctx context.Context, state State, action Actio
 	if action == Finalize && s.terminates(have.Name, have.UID, time.Now()) < finalizeAfter {
 		return errTooEarly
 	}
-	select {
-	case s.inspections <- struct{}{}:
-		defer func() { <-s.inspections }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 	inspecting, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	copies, err := s.inspect(inspecting, have.Name)
+	copies, err := s.inspect(inspecting, have)
 	if err != nil {
 		return err
 	}
