@@ -2,9 +2,6 @@ package gateway_test
 
 import (
 	"context"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,28 +10,16 @@ import (
 
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 	"github.com/cellplane/cellplane/internal/testenv"
+	"github.com/cellplane/cellplane/internal/testenv/helmtest"
 )
 
-// helm builds Helm and returns a function that runs it. Helm has its own go.mod, because it is a test client and not a dependency.
+// helm returns a function that runs Helm.
 func (w *world) helm(t *testing.T, namespace string) func(args ...string) string {
 	t.Helper()
-	source, err := filepath.Abs("testdata/helm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	home := t.TempDir()
-	program := filepath.Join(home, "helm")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "helm.sh/helm/v3/cmd/helm")
-	build.Dir = source
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building Helm: %v: %s", err, out)
-	}
+	helm := helmtest.New(t, string(w.kubectl))
 	return func(args ...string) string {
 		t.Helper()
-		command := exec.CommandContext(t.Context(), program, append([]string{"--namespace", namespace}, args...)...)
-		command.Dir = source
-		command.Env = append(os.Environ(), "KUBECONFIG="+string(w.kubectl), "HOME="+home, "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
-		out, err := command.CombinedOutput()
+		out, err := helm.Command(t.Context(), namespace, args...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("helm %s: %v: %s", strings.Join(args, " "), err, out)
 		}
@@ -61,12 +46,12 @@ func testHelm(t *testing.T, w *world) {
 			t.Errorf("the optional object: %v, want it to exist: %v", err, extra)
 		}
 	}
-	helm("install", "shop", "chart")
+	helm("install", "shop", "testdata/chart")
 	expect(2, "hello", true)
 	if out := helm("list"); !strings.Contains(out, "shop-0.1.0") {
 		t.Errorf("helm list printed %s", out)
 	}
-	helm("upgrade", "shop", "chart", "--set", "replicas=5,greeting=good morning,extra=false")
+	helm("upgrade", "shop", "testdata/chart", "--set", "replicas=5,greeting=good morning,extra=false")
 	expect(5, "good morning", false)
 	helm("rollback", "shop", "1")
 	expect(2, "hello", true)

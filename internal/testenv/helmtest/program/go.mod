@@ -1,4 +1,4 @@
-module github.com/cellplane/cellplane/internal/gateway/testdata/helm
+module github.com/cellplane/cellplane/internal/testenv/helmtest/program
 
 go 1.26.0
 
