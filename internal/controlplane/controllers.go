@@ -15,6 +15,23 @@ const hubControllers = "certificatesigningrequest-signing-controller,certificate
 	"serviceaccount-controller,serviceaccount-token-controller,legacy-serviceaccount-token-cleaner-controller," +
 	"clusterrole-aggregation-controller,bootstrap-signer-controller,token-cleaner-controller,validatingadmissionpolicy-status-controller"
 
+// federationControllers act on templates in all cells, through the gateway.
+const federationControllers = "namespace-controller,garbage-collector-controller,root-ca-certificate-publisher-controller,resourcequota-controller"
+
+// namespaceSyncs is how many namespaces are emptied at once. A namespace takes seconds, in which the controller mostly waits: it asks for
+// one kind after the other, and a cell answers when its cache is up to date.
+const namespaceSyncs = 50
+
+// FederationControllerFlags are the flags that say which stock controllers run against the gateway, and how.
+func FederationControllerFlags() []string {
+	return []string{
+		"--controllers=" + federationControllers,
+		"--concurrent-namespace-syncs=" + strconv.Itoa(namespaceSyncs),
+		"--use-service-account-credentials=true",
+		"--leader-elect=false",
+	}
+}
+
 func (c *ControlPlane) newHubControllers() ([]*process.Process, error) {
 	manager, err := c.newControllerManager(hubControllers,
 		"--cluster-signing-kube-apiserver-client-cert-file="+c.pki.cluster.CertFile,

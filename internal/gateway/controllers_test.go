@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 	"github.com/cellplane/cellplane/internal/kubebin"
 	"github.com/cellplane/cellplane/internal/ports"
@@ -388,17 +389,14 @@ func startControllers(t *testing.T, w *world) {
 	}
 	manager := process.New(process.Spec{
 		Name: "controllers", Path: testenv.Binaries(t).Path(kubebin.KubeControllerManager), LogFile: filepath.Join(dir, "log"),
-		Args: []string{
-			"--kubeconfig=" + throughGateway,
-			"--authentication-kubeconfig=" + kubeconfig,
-			"--authorization-kubeconfig=" + kubeconfig,
-			"--controllers=namespace-controller,garbage-collector-controller,root-ca-certificate-publisher-controller,resourcequota-controller",
-			"--root-ca-file=" + rootCA,
-			"--use-service-account-credentials=true",
-			"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port),
-			"--tls-cert-file=" + serving.CertFile, "--tls-private-key-file=" + serving.KeyFile,
-			"--leader-elect=false",
-		},
+		Args: append(controlplane.FederationControllerFlags(),
+			"--kubeconfig="+throughGateway,
+			"--authentication-kubeconfig="+kubeconfig,
+			"--authorization-kubeconfig="+kubeconfig,
+			"--root-ca-file="+rootCA,
+			"--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(port),
+			"--tls-cert-file="+serving.CertFile, "--tls-private-key-file="+serving.KeyFile,
+		),
 	})
 	if err := manager.Start(t.Context()); err != nil {
 		t.Fatal(err)

@@ -210,17 +210,15 @@ func (p *Parts) prepareControllers() error {
 		"--kubeconfig=" + gatewayKubeconfig,
 		"--authentication-kubeconfig=" + kubeconfig,
 		"--authorization-kubeconfig=" + kubeconfig,
-		"--controllers=namespace-controller,garbage-collector-controller,root-ca-certificate-publisher-controller,resourcequota-controller",
 		"--root-ca-file=" + hub.CAFile(), // the gateway's certificate is the hub's
-		"--use-service-account-credentials=true",
 		"--bind-address=" + host,
 		"--secure-port=" + port,
 		"--tls-cert-file=" + serving.CertFile,
 		"--tls-private-key-file=" + serving.KeyFile,
-		"--leader-elect=false",
 		"--profiling=false",
 		"--v=1",
 	}
+	args = append(args, controlplane.FederationControllerFlags()...)
 	p.add(controllers, p.federation.Binaries().Path(kubebin.KubeControllerManager), args, process.HTTPCheck("https://"+address+"/healthz", hub.CAFile(), "", ""))
 	return nil
 }

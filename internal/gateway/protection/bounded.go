@@ -11,7 +11,7 @@ import (
 
 // searches is the number of concurrent searches of all requests. The API servers of cells take the gateway for one user, whose requests they
 // limit, and answer 429 beyond that. The deletion of one namespace searches each kind in each cell.
-const searches = 32
+const searches = 64
 
 // bounded has other searches wait.
 type bounded struct {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/gateway/inner"
+	"github.com/cellplane/cellplane/internal/gateway/kinds"
 )
 
 const (
@@ -46,31 +47,13 @@ func (g *Guard) deleteCollection(w http.ResponseWriter, r *http.Request, info *r
 	case resource.Namespaced != (info.Namespace != "") || !resource.Can("deletecollection"):
 		return apierrors.NewMethodNotSupported(groupResource(info), "delete")
 	}
-	query := r.URL.Query()
-	objections, err := g.search(r.Context(), resource, info.Namespace, query.Get("labelSelector"), query.Get("fieldSelector"))
-	if err != nil {
-		return err
-	}
-	if err := g.decide(r, info, "deleting the collection", "", objections); err != nil {
-		return err
-	}
-	return g.deleteEach(w, r, info)
-}
-
-// deleteEach deletes the objects of a collection, each like a request of its own. A client that asked for a page gets that page with its
-// continue token; any other gets a success.
-func (g *Guard) deleteEach(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) error {
 	body, err := forward.ReadBody(r)
 	if err != nil {
 		return err
 	}
-	query := without(r.URL.Query(), aboutDeleting)
-	paged := query.Get("limit") != "" || query.Get("continue") != ""
-	if !paged {
-		query.Set("limit", strconv.Itoa(collectionPage))
-	}
-	for {
-		page := g.listPage(r, info, query)
+	c := newCollection(r.URL.Query())
+	for checked := false; ; checked = true {
+		page := g.listPage(r, info, c.query)
 		if page.Code() != http.StatusOK {
 			page.CopyTo(w)
 			return nil
@@ -79,16 +62,17 @@ func (g *Guard) deleteEach(w http.ResponseWriter, r *http.Request, info *request
 		if err := utiljson.Unmarshal(page.Body(), &list); err != nil {
 			return apierrors.NewInternalError(fmt.Errorf("reading the objects to delete: %w", err))
 		}
-		var group errgroup.Group
-		group.SetLimit(deleteAtOnce)
-		for i := range list.Items {
-			group.Go(func() error { return g.deleteOne(r, info, list.Items[i].Name, body) })
+		// Most collections of a namespace that is deleted are empty, and need no search.
+		if !checked && (len(list.Items) > 0 || list.Continue != "") {
+			if err := g.checkCollection(r, info, resource); err != nil {
+				return err
+			}
 		}
-		if err := group.Wait(); err != nil {
+		if err := g.deletePage(r, info, &list, body); err != nil {
 			return err
 		}
 		switch {
-		case paged:
+		case c.paged:
 			page.CopyTo(w)
 			return nil
 		case list.Continue == "":
@@ -96,10 +80,51 @@ func (g *Guard) deleteEach(w http.ResponseWriter, r *http.Request, info *request
 			responsewriters.WriteObjectNegotiated(forward.Codecs, negotiation.DefaultEndpointRestrictions, schema.GroupVersion{Version: "v1"}, w, r, http.StatusOK, status, false)
 			return nil
 		}
-		query.Set("continue", list.Continue)
-		query.Del("resourceVersion")
-		query.Del("resourceVersionMatch")
+		c.next(list.Continue)
 	}
+}
+
+// collection selects the objects to delete, page by page.
+type collection struct {
+	query url.Values
+	// paged is set if the client asked for a page. It gets that page with its continue token; any other gets a success.
+	paged bool
+}
+
+func newCollection(query url.Values) collection {
+	c := collection{query: without(query, aboutDeleting)}
+	c.paged = query.Get("limit") != "" || query.Get("continue") != ""
+	if !c.paged {
+		c.query.Set("limit", strconv.Itoa(collectionPage))
+	}
+	return c
+}
+
+// next selects the page after a token.
+func (c *collection) next(token string) {
+	c.query.Set("continue", token)
+	c.query.Del("resourceVersion")
+	c.query.Del("resourceVersionMatch")
+}
+
+// checkCollection returns an error if one of the objects of a collection is protected.
+func (g *Guard) checkCollection(r *http.Request, info *request.RequestInfo, resource kinds.Resource) error {
+	query := r.URL.Query()
+	objections, err := g.search(r.Context(), resource, info.Namespace, query.Get("labelSelector"), query.Get("fieldSelector"))
+	if err != nil {
+		return err
+	}
+	return g.decide(r, info, "deleting the collection", "", objections)
+}
+
+// deletePage deletes the objects of a page, each like a request of its own.
+func (g *Guard) deletePage(r *http.Request, info *request.RequestInfo, list *metav1.PartialObjectMetadataList, body []byte) error {
+	var group errgroup.Group
+	group.SetLimit(deleteAtOnce)
+	for i := range list.Items {
+		group.Go(func() error { return g.deleteOne(r, info, list.Items[i].Name, body) })
+	}
+	return group.Wait()
 }
 
 // listPage lists the objects to delete.

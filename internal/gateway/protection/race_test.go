@@ -118,6 +118,11 @@ func (s *server) handler() http.Handler {
 // do sends a request through the guard.
 func (s *server) do(t *testing.T, verb, method, path, contentType string, body []byte) (int, string) {
 	t.Helper()
+	return s.doAs(t, "someone", verb, method, path, contentType, body)
+}
+
+func (s *server) doAs(t *testing.T, caller, verb, method, path, contentType string, body []byte) (int, string) {
+	t.Helper()
 	resolver := request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 	r := httptest.NewRequest(method, path, bytes.NewReader(body))
 	if contentType != "" {
@@ -127,7 +132,7 @@ func (s *server) do(t *testing.T, verb, method, path, contentType string, body [
 	if err != nil || info.Verb != verb {
 		t.Fatalf("%s resolves to %v, %v", path, info, err)
 	}
-	ctx := request.WithUser(request.WithRequestInfo(t.Context(), info), &user.DefaultInfo{Name: "someone"})
+	ctx := request.WithUser(request.WithRequestInfo(t.Context(), info), &user.DefaultInfo{Name: caller})
 	w := httptest.NewRecorder()
 	s.handler().ServeHTTP(w, r.WithContext(ctx))
 	answer, _ := io.ReadAll(w.Result().Body)
