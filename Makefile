@@ -102,3 +102,7 @@ bench-cluster-gateway: ## Measure the cache of member objects, up to ten million
 .PHONY: bench-scheduler
 bench-scheduler: ## Measure scheduling, simulation, placement in a real cell and cluster failover (flags in ARGS)
 	$(GO) run ./test/benchscheduler $(ARGS)
+
+.PHONY: karmadactl
+karmadactl: build ## Try every subcommand of your karmadactl against the local federation (KARMADACTL=path of the binary)
+	@CELLPLANE=$(BIN) test/karmadactl/try $(KARMADACTL)

@@ -176,6 +176,8 @@ func TestAdopt(t *testing.T) {
 	w.wants(1, []string{"--selector"}, "plan", "-l", "a in")
 	w.testManifests()
 
+	t.Run("Views", func(t *testing.T) { testViews(t, w) })
+
 	clean := []string{"Deployment NS/web left: no change right: no change", "Service NS/front left: no change right: no change", "ConfigMap NS/settings left: no change right: no change"}
 	w.wants(0, clean, "diff", "-l", "app=web")
 	w.wants(2, []string{"Deployment NS/api cannot be adopted: spec.selector.matchLabels.selected differs"}, "diff")

@@ -201,30 +201,11 @@ var (
 
 // each plans the groups of the namespace, one after another.
 func (a *adoption) each(ctx context.Context, visit func(adopt.Group, *adopt.Item) error) error {
-	err := a.groups(ctx, autoscalers, "", func(group adopt.Group) error {
-		for _, object := range group.Objects {
-			if target, ok := adopt.ScaleTarget(object.Object); ok {
-				a.autoscaled[target] = true
-			}
-		}
-		return nil
-	})
-	if err != nil {
+	if err := a.readAutoscalers(ctx); err != nil {
 		return err
 	}
 	related := adopt.NewRelations(a.interpreters)
-	plan := func(group adopt.Group) error {
-		item, err := a.planner.Plan(ctx, group)
-		if err != nil {
-			item.Obstacles = append(item.Obstacles, err.Error())
-		}
-		for _, object := range group.Objects {
-			if err := related.Add(ctx, object.Object); err != nil {
-				item.Obstacles = append(item.Obstacles, err.Error())
-			}
-		}
-		return visit(group, item)
-	}
+	plan := func(group adopt.Group) error { return visit(group, a.plan(ctx, group, related)) }
 	for _, resource := range slices.Concat(workloads, a.further) {
 		if err := a.groups(ctx, resource, a.flags.selector, func(group adopt.Group) error {
 			if followsCronJob(group) {
@@ -245,12 +226,43 @@ func (a *adoption) each(ctx context.Context, visit func(adopt.Group, *adopt.Item
 			return err
 		}
 	}
+	return a.eachDependency(ctx, related, plan)
+}
+
+// readAutoscalers finds out which workloads are scaled by autoscalers.
+func (a *adoption) readAutoscalers(ctx context.Context) error {
+	return a.groups(ctx, autoscalers, "", func(group adopt.Group) error {
+		for _, object := range group.Objects {
+			if target, ok := adopt.ScaleTarget(object.Object); ok {
+				a.autoscaled[target] = true
+			}
+		}
+		return nil
+	})
+}
+
+// plan plans a group, and notes what it refers to.
+func (a *adoption) plan(ctx context.Context, group adopt.Group, related *adopt.Relations) *adopt.Item {
+	item, err := a.planner.Plan(ctx, group)
+	if err != nil {
+		item.Obstacles = append(item.Obstacles, err.Error())
+	}
+	for _, object := range group.Objects {
+		if err := related.Add(ctx, object.Object); err != nil {
+			item.Obstacles = append(item.Obstacles, err.Error())
+		}
+	}
+	return item
+}
+
+// eachDependency visits what planned groups refer to.
+func (a *adoption) eachDependency(ctx context.Context, related *adopt.Relations, visit func(adopt.Group) error) error {
 	for _, resource := range dependencies {
 		if err := a.groups(ctx, resource, "", func(group adopt.Group) error {
 			if !related.Has(group.Key.GroupKind(), group.Key.Name) {
 				return nil
 			}
-			return plan(group)
+			return visit(group)
 		}); err != nil {
 			return err
 		}

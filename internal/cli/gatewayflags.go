@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/cellplane/cellplane/internal/local"
 )
@@ -24,6 +25,19 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 
 // config returns the client configuration of the gateway: that of the flags, of $KUBECONFIG, or of the local federation.
 func (f *gatewayFlags) config() (*rest.Config, error) {
+	loader, err := f.loader("")
+	if err != nil {
+		return nil, err
+	}
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("finding the federation: %w; set its kubeconfig with --kubeconfig, or start one with `cellplane up`", err)
+	}
+	return config, nil
+}
+
+// loader returns the kubeconfig with a namespace in place of that of its context, unless it is empty.
+func (f *gatewayFlags) loader(namespace string) (clientcmd.ClientConfig, error) {
 	file := f.kubeconfig
 	if file == "" && os.Getenv("KUBECONFIG") == "" {
 		dir, err := federationDir(f.dir)
@@ -34,9 +48,5 @@ func (f *gatewayFlags) config() (*rest.Config, error) {
 			file = local.KubeconfigFile(dir)
 		}
 	}
-	config, err := loadKubeconfig(file, f.context)
-	if err != nil {
-		return nil, fmt.Errorf("finding the federation: %w; set its kubeconfig with --kubeconfig, or start one with `cellplane up`", err)
-	}
-	return config, nil
+	return kubeconfigLoader(file, f.context, namespace), nil
 }

@@ -76,8 +76,13 @@ func newClient(config *rest.Config) (client.Client, error) {
 
 // loadKubeconfig reads a context of a kubeconfig. Empty names mean the defaults of kubectl.
 func loadKubeconfig(file, context string) (*rest.Config, error) {
+	return kubeconfigLoader(file, context, "").ClientConfig()
+}
+
+func kubeconfigLoader(file, context, namespace string) clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = file
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: context}
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	overrides.Context.Namespace = namespace
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
@@ -73,9 +74,11 @@ Start a federation on this machine with "cellplane up", inspect it with
 		&cobra.Group{ID: groupCells, Title: "Cells of the control plane:"},
 		&cobra.Group{ID: groupParts, Title: "Parts of a federation:"},
 	)
+	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	root.AddCommand(
 		newUp(), newDown(), newStatus(), newSupervise(), newKubectl(),
 		newJoin(), newUnjoin(), newRotate(), newCordon(), newUncordon(), newTaint(), newSchedule(), newInterpret(), newAdopt(), newRollout(), newEntry(),
+		newGet(streams), newDescribe(streams), newLogs(streams), newExec(streams), newAttach(streams), newTop(streams), newPromote(),
 		newCells(),
 		newUser(),
 		newHubManager(), newEngine(), newGateway(), newClusterGateway(),

@@ -224,6 +224,7 @@ spec:
 	if nodes := p.run("kubectl", "get", "--raw", "/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy/api/v1/nodes"); !strings.Contains(nodes, "member1-node-0") {
 		p.Errorf("through the proxy member1 has these nodes:\n%s", nodes)
 	}
+	p.testMemberCommands()
 	p.run("kubectl", "delete", "namespace", "demo", "--timeout", "2m")
 	for _, plane := range []string{"hub", "cell-a", "member1"} {
 		testenv.Eventually(p.T, "the namespace is gone from "+plane, func(ctx context.Context) (bool, error) {
@@ -261,6 +262,23 @@ spec:
       serviceAccountName: robot
       containers: [{name: web, image: nginx, envFrom: [{secretRef: {name: key}}]}]
 `
+
+// testMemberCommands looks into the member by the commands that Karmada's users know.
+func (p place) testMemberCommands() {
+	pod, _, _ := strings.Cut(p.run("get", "pods", "-n", "demo", "-C", "member1", "-o", "jsonpath={.items[*].metadata.name}"), " ")
+	for _, step := range []struct{ command, want string }{
+		{"get deploy web --operation-scope all", "Karmada 2/2"},
+		{"get deploy web -C member1", "Y"},
+		{"describe deploy/web", "Replicas: 2 desired"},
+		{"describe pod/" + pod + " --operation-scope members", "Node: member1-node-"},
+		{"logs " + pod + " --tail 1", ""},
+		{"exec " + pod + " -- sh -c true", ""},
+	} {
+		if output := strings.Join(strings.Fields(p.run(append(strings.Fields(step.command), "-n", "demo")...)), " "); !strings.Contains(output, step.want) {
+			p.Errorf("cellplane %s prints %q, want %q", step.command, output, step.want)
+		}
+	}
+}
 
 // testAdoption adopts a Deployment that runs in the member, with what it needs. Its pods stay, and also after it is released.
 func (p place) testAdoption() {
