@@ -76,7 +76,8 @@ func (h header) rows(target Target, columns []metav1.TableColumnDefinition, rows
 				cells = append(cells, target.Name)
 			}
 		}
-		rows[i].Cells = append(cells, adoption(target, row))
+		cells = append(cells, adoption(target, row))
+		rows[i].Cells = cells
 	}
 	return rows
 }
