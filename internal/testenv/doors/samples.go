@@ -117,7 +117,7 @@ var unsampled = map[string]string{
 }
 
 // testGroups is the end of the groups of kinds that tests define. Widgets stand for them.
-const testGroups = ".example.io"
+const testGroups = "example.io"
 
 // isSampled reports whether there is a sample of a kind, or a reason why there is none.
 func (k Kind) isSampled() bool {
