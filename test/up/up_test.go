@@ -267,14 +267,14 @@ spec:
 func (p place) testMemberCommands() {
 	pod, _, _ := strings.Cut(p.run("get", "pods", "-n", "demo", "-C", "member1", "-o", "jsonpath={.items[*].metadata.name}"), " ")
 	for _, step := range []struct{ command, want string }{
-		{"get deploy web --operation-scope all", "Karmada 2/2"},
-		{"get deploy web -C member1", "Y"},
-		{"describe deploy/web", "Replicas: 2 desired"},
-		{"describe pod/" + pod + " --operation-scope members", "Node: member1-node-"},
-		{"logs " + pod + " --tail 1", ""},
-		{"exec " + pod + " -- sh -c true", ""},
+		{"get -n demo deploy web --operation-scope all", "Karmada 2/2"},
+		{"get -n demo deploy web -C member1", "Y"},
+		{"describe -n demo deploy/web", "Replicas: 2 desired"},
+		{"describe -n demo pod/" + pod + " --operation-scope members", "Node: member1-node-"},
+		{"logs -n demo " + pod + " --tail 1", ""},
+		{"exec -n demo " + pod + " -- sh -c true", ""},
 	} {
-		if output := strings.Join(strings.Fields(p.run(append(strings.Fields(step.command), "-n", "demo")...)), " "); !strings.Contains(output, step.want) {
+		if output := strings.Join(strings.Fields(p.run(strings.Fields(step.command)...)), " "); !strings.Contains(output, step.want) {
 			p.Errorf("cellplane %s prints %q, want %q", step.command, output, step.want)
 		}
 	}
