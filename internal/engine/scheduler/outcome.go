@@ -63,13 +63,18 @@ func (s *Scheduler) Refused(reason string) []cell.Key {
 	return refused
 }
 
-// record stores the outcome of a decision for the written binding.
+// record stores the outcome of a decision for the written binding. An attempt that found nothing to do in an older state of the binding, beside one
+// that has changed it, is not recorded.
 func (s *Scheduler) record(binding *workv1alpha2.ResourceBinding, d *decision) {
 	key := cell.Key{Namespace: binding.Namespace, Name: binding.Name}
 	outcome := d.Outcome
 	outcome.Generation = binding.Generation
 	s.mu.Lock()
 	last, known := s.outcomes[key]
+	if known && outcome.Generation < last.Generation {
+		s.mu.Unlock()
+		return
+	}
 	switch {
 	case !outcome.At.IsZero():
 	case d.made && outcome.Generation != max(last.Generation, binding.Status.SchedulerObservedGeneration):
@@ -88,7 +93,8 @@ func (s *Scheduler) record(binding *workv1alpha2.ResourceBinding, d *decision) {
 		s.wakeMissed(d.freed)
 	}
 	s.mu.Unlock()
-	if s.changed != nil && known && (message(last.Failure) != message(outcome.Failure) || last.Affinity != outcome.Affinity || !last.At.Equal(outcome.At)) {
+	if s.changed != nil && known && (message(last.Failure) != message(outcome.Failure) || last.Affinity != outcome.Affinity || last.Generation != outcome.Generation ||
+		!last.At.Equal(outcome.At)) {
 		s.changed(key)
 	}
 }

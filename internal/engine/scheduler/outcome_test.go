@@ -1,0 +1,35 @@
+package scheduler
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/engine/cell"
+)
+
+// TestRecord checks that the newest generation of a binding counts, and that the status of the binding follows it.
+func TestRecord(t *testing.T) {
+	key, changes := cell.Key{Namespace: "shop", Name: "web-deployment"}, 0
+	s := &Scheduler{outcomes: map[cell.Key]Outcome{}, waiting: map[string]map[cell.Key]struct{}{}, waitingUnder: map[cell.Key]string{}, changed: func(cell.Key) { changes++ }}
+	for _, step := range []struct {
+		what         string
+		generation   int64
+		affinity     string
+		wantAffinity string
+		wantChanges  int
+	}{
+		{"placed", 1, "home", "home", 0}, // the event of the creation is enough
+		{"evicted", 2, "away", "away", 1},
+		{"an attempt for the state before the eviction ends late", 1, "home", "away", 1},
+		{"nothing to do", 2, "away", "away", 1},
+		{"another field was changed", 3, "away", "away", 2},
+	} {
+		binding := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Generation: step.generation}}
+		s.record(binding, &decision{Outcome: Outcome{Affinity: step.affinity}})
+		if last, _ := s.Last(key); last.Affinity != step.wantAffinity || changes != step.wantChanges {
+			t.Errorf("%s: affinity %s, %d changes, want %s and %d", step.what, last.Affinity, changes, step.wantAffinity, step.wantChanges)
+		}
+	}
+}
