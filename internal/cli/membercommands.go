@@ -13,12 +13,11 @@ import (
 	"k8s.io/kubectl/pkg/cmd/exec"
 	"k8s.io/kubectl/pkg/cmd/get"
 	"k8s.io/kubectl/pkg/cmd/logs"
-	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 )
 
 func newGet(streams genericiooptions.IOStreams) *cobra.Command {
 	v := &view{streams: streams}
-	cmd := v.command(get.NewCmdGet("cellplane", cmdutil.NewFactory(v), streams), func(context.Context, []string) error {
+	cmd := v.command(get.NewCmdGet("cellplane", v.factory(), streams), func(context.Context, []string) error {
 		scope, err := v.operationScope(scopeFederation, scopeMembers, scopeAll)
 		if err != nil {
 			return err
@@ -52,7 +51,7 @@ others are shown, and the exit code is 1.`
 
 func newDescribe(streams genericiooptions.IOStreams) *cobra.Command {
 	v := &view{streams: streams}
-	cmd := v.command(describe.NewCmdDescribe("cellplane", cmdutil.NewFactory(v), streams), func(_ context.Context, args []string) error {
+	cmd := v.command(describe.NewCmdDescribe("cellplane", v.factory(), streams), func(_ context.Context, args []string) error {
 		scope, err := v.operationScope(scopeFederation, scopeMembers)
 		if err != nil {
 			return err
@@ -80,7 +79,7 @@ flags of kubectl describe can be used.`
 
 func newLogs(streams genericiooptions.IOStreams) *cobra.Command {
 	v := &view{streams: streams}
-	cmd := v.command(logs.NewCmdLogs(cmdutil.NewFactory(v), streams), v.openPod)
+	cmd := v.command(logs.NewCmdLogs(v.factory(), streams), v.openPod)
 	cmd.Use = "logs POD | KIND/NAME"
 	cmd.Short = "Print the logs of a pod in a cluster"
 	cmd.Example = `  cellplane logs web-7887448d46-mkb48 -f
@@ -90,7 +89,7 @@ func newLogs(streams genericiooptions.IOStreams) *cobra.Command {
 
 func newExec(streams genericiooptions.IOStreams) *cobra.Command {
 	v := &view{streams: streams}
-	cmd := v.command(exec.NewCmdExec(cmdutil.NewFactory(v), streams), v.openPod)
+	cmd := v.command(exec.NewCmdExec(v.factory(), streams), v.openPod)
 	cmd.Use = "exec POD | KIND/NAME -- COMMAND [ARGUMENTS]"
 	cmd.Short = "Run a command in a pod of a cluster"
 	cmd.Example = `  cellplane exec -it web-7887448d46-mkb48 -- sh
@@ -100,7 +99,7 @@ func newExec(streams genericiooptions.IOStreams) *cobra.Command {
 
 func newAttach(streams genericiooptions.IOStreams) *cobra.Command {
 	v := &view{streams: streams}
-	cmd := v.command(attach.NewCmdAttach(cmdutil.NewFactory(v), streams), v.openPod)
+	cmd := v.command(attach.NewCmdAttach(v.factory(), streams), v.openPod)
 	cmd.Use = "attach POD | KIND/NAME"
 	cmd.Short = "Attach to a process in a pod of a cluster"
 	cmd.Example = `  cellplane attach -it web-7887448d46-mkb48 -C member1`

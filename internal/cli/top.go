@@ -40,7 +40,7 @@ need a metrics API.`,
 func newTopOf(streams genericiooptions.IOStreams, kind string, newCmd func(cmdutil.Factory, genericiooptions.IOStreams) *cobra.Command) *cobra.Command {
 	v := &view{streams: streams}
 	printed := &bytes.Buffer{}
-	cmd := newCmd(cmdutil.NewFactory(v), genericiooptions.IOStreams{In: streams.In, Out: printed, ErrOut: io.Discard})
+	cmd := newCmd(v.factory(), genericiooptions.IOStreams{In: streams.In, Out: printed, ErrOut: io.Discard})
 	run := cmd.Run
 	cmd.Use = kind + " [NAME]"
 	cmd.Short = "Show what " + kind + "s use"

@@ -49,6 +49,9 @@ type view struct {
 	mapper meta.RESTMapper
 }
 
+// factory makes the clients of a command of kubectl.
+func (v *view) factory() cmdutil.Factory { return cmdutil.NewFactory(cmdutil.NewMatchVersionFlags(v)) }
+
 func (v *view) addFlags(cmd *cobra.Command) {
 	v.gatewayFlags.add(cmd)
 	cmd.Flags().StringVarP(&v.namespace, "namespace", "n", "", "namespace (default: that of the context)")
@@ -260,7 +263,7 @@ func (v *view) clusterOf(object ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	infos, err := cmdutil.NewFactory(v).NewBuilder().Unstructured().NamespaceParam(namespace).DefaultNamespace().
+	infos, err := v.factory().NewBuilder().Unstructured().NamespaceParam(namespace).DefaultNamespace().
 		ResourceTypeOrNameArgs(false, object...).Flatten().Do().Infos()
 	v.failed = false // it was said, and the command may succeed in the cluster that was found
 	if err != nil {
