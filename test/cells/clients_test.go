@@ -25,9 +25,7 @@ import (
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/testenv"
-	"github.com/cellplane/cellplane/internal/testenv/helmtest"
 )
 
 const (
@@ -61,7 +59,6 @@ var clients = []struct {
 	{"mutation cache", (*world).useMutationCache},
 	{"controller-runtime", (*world).useControllerRuntime},
 	{"kubectl wait", (*world).useKubectlWait},
-	{"helm --wait", (*world).useHelmWait},
 }
 
 func (w *world) maps() corev1client.ConfigMapInterface {
@@ -72,8 +69,6 @@ func (w *world) maps() corev1client.ConfigMapInterface {
 func (w *world) withClients(change func()) {
 	w.Helper()
 	w.createCounters()
-	w.createReleasesPolicy()
-	w.helm = helmtest.New(w, local.KubeconfigFile(w.dir))
 	ctrllog.SetLogger(klog.Background())
 	ctx, cancel := context.WithCancel(w.Context())
 	var counting, using sync.WaitGroup

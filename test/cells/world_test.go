@@ -24,7 +24,6 @@ import (
 	"github.com/cellplane/cellplane/internal/hub/manager"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/testenv"
-	"github.com/cellplane/cellplane/internal/testenv/helmtest"
 )
 
 // cellplane is the program under test.
@@ -41,7 +40,6 @@ type world struct {
 	slow       kubernetes.Interface // of the gateway, with a limited rate
 	hub        kubernetes.Interface
 	config     *rest.Config // of the gateway
-	helm       *helmtest.Helm
 	members    []kubernetes.Interface
 
 	before map[string]string // UIDs of the objects in members, by name
