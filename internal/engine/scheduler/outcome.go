@@ -93,8 +93,7 @@ func (s *Scheduler) record(binding *workv1alpha2.ResourceBinding, d *decision) {
 		s.wakeMissed(d.freed)
 	}
 	s.mu.Unlock()
-	if s.changed != nil && known && (message(last.Failure) != message(outcome.Failure) || last.Affinity != outcome.Affinity || last.Generation != outcome.Generation ||
-		!last.At.Equal(outcome.At)) {
+	if s.changed != nil && known && (message(last.Failure) != message(outcome.Failure) || last.Affinity != outcome.Affinity || !last.At.Equal(outcome.At)) {
 		s.changed(key)
 	}
 }
