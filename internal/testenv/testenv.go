@@ -107,7 +107,9 @@ func Eventually(t testing.TB, what string, condition func(ctx context.Context) (
 	var last error
 	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
 		done, err := condition(ctx)
-		last = err
+		if last == nil || ctx.Err() == nil { // at the end, the former error says more
+			last = err
+		}
 		return done, nil
 	})
 	if err != nil {
