@@ -2,6 +2,8 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -41,6 +43,7 @@ func TestRestartWritesNothing(t *testing.T) {
 		until(t, "it is reported", cell, deploymentRef(ns, name), func(d *appsv1.Deployment) bool { return d.Status.ReadyReplicas == 2 })
 		delivered(t, "member1", ns, name, "k", "v")
 	}
+	atRest(t, ns)
 	settle(t)
 	stopEngine()
 	version := func() string {
@@ -60,7 +63,24 @@ func TestRestartWritesNothing(t *testing.T) {
 	delivered(t, "member1", ns, "after", "k", "v")
 }
 
-// stored returns the versions of what the cell has of a namespace. Works of other tests may be retried after a restart.
+// atRest waits until the status of all Works of a namespace is final. Until then an engine collects changes before it writes them.
+func atRest(t *testing.T, ns string) {
+	t.Helper()
+	testenv.Eventually(t, "the Works are at rest", func(ctx context.Context) (bool, error) {
+		var works workv1alpha1.WorkList
+		if err := cell.List(ctx, &works); err != nil {
+			return false, err
+		}
+		for _, work := range works.Items {
+			if work.Annotations[names.ResourceBindingNamespaceAnnotation] == ns && !meta.IsStatusConditionFalse(work.Status.Conditions, names.WorkProgressing) {
+				return false, fmt.Errorf("Work %s/%s is %+v", work.Namespace, work.Name, work.Status)
+			}
+		}
+		return true, nil
+	})
+}
+
+// stored returns the versions and the status of what the cell has of a namespace. Works of other tests may be retried after a restart.
 func stored(t *testing.T, ns string) map[string]string {
 	t.Helper()
 	versions := map[string]string{}
@@ -68,14 +88,18 @@ func stored(t *testing.T, ns string) map[string]string {
 		appsv1.SchemeGroupVersion.WithKind("Deployment"), corev1.SchemeGroupVersion.WithKind("ConfigMap"), corev1.SchemeGroupVersion.WithKind("Service"),
 		corev1.SchemeGroupVersion.WithKind("Event"), workv1alpha2.GroupVersion.WithKind("ResourceBinding"), workv1alpha1.GroupVersion.WithKind("Work"),
 	} {
-		list := &metav1.PartialObjectMetadataList{}
+		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(kind)
 		if err := cell.List(t.Context(), list); err != nil {
 			t.Fatal(err)
 		}
 		for i := range list.Items {
-			if obj := &list.Items[i]; obj.Namespace == ns || obj.Annotations[names.ResourceBindingNamespaceAnnotation] == ns {
-				versions[kind.Kind+" "+obj.Namespace+"/"+obj.Name] = obj.ResourceVersion
+			if obj := &list.Items[i]; obj.GetNamespace() == ns || obj.GetAnnotations()[names.ResourceBindingNamespaceAnnotation] == ns {
+				status, err := json.Marshal(obj.Object["status"])
+				if err != nil {
+					t.Fatal(err)
+				}
+				versions[kind.Kind+" "+obj.GetNamespace()+"/"+obj.GetName()] = obj.GetResourceVersion() + " " + string(status)
 			}
 		}
 	}
