@@ -82,6 +82,7 @@ func testControllers(t *testing.T, w *world) {
 	testCollectedProtected(t, w, namespace)
 	testObjectCounts(t, w)
 	testServiceCounts(t, w)
+	testStorageCounts(t, w)
 	testNamespaceDeletion(t, w, namespace)
 }
 
@@ -241,6 +242,48 @@ func testObjectCounts(t *testing.T, w *world) {
 	used("4")
 	if _, err := secrets.Create(t.Context(), secret(99), metav1.CreateOptions{}); err != nil {
 		t.Errorf("after a deletion: %v", err)
+	}
+}
+
+// testStorageCounts limits the storage of claims.
+func testStorageCounts(t *testing.T, w *world) {
+	t.Helper()
+	namespace := gatewaytest.Namespace(t, w.Federation, "counted-storage")
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "storage"}}
+	quota.Spec.Hard = corev1.ResourceList{"requests.storage": resource.MustParse("1Gi")}
+	if _, err := w.client.CoreV1().ResourceQuotas(namespace).Create(t.Context(), quota, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	claim := func(ctx context.Context, name, size string, dryRun ...string) error {
+		_, err := w.client.CoreV1().PersistentVolumeClaims(namespace).Create(ctx, &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}},
+			},
+		}, metav1.CreateOptions{DryRun: dryRun})
+		return err
+	}
+	exceeds := func(err error) bool {
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: storage, requested: requests.storage=")
+	}
+	testenv.Eventually(t, "the gateway knows the quota", func(ctx context.Context) (bool, error) {
+		err := claim(ctx, "none", "2Gi", metav1.DryRunAll)
+		return exceeds(err), err
+	})
+	if err := claim(t.Context(), "fits", "512Mi"); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "the claim is counted", func(ctx context.Context) (bool, error) {
+		found, err := w.client.CoreV1().ResourceQuotas(namespace).Get(ctx, quota.Name, metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		used := found.Status.Used["requests.storage"]
+		return used.String() == "512Mi", fmt.Errorf("the status is %v", found.Status)
+	})
+	if err := claim(t.Context(), "exceeds", "768Mi"); !exceeds(err) {
+		t.Errorf("creating a claim: %v, want that it exceeds the quota", err)
 	}
 }
 

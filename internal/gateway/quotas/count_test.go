@@ -62,7 +62,7 @@ func TestCharge(t *testing.T) {
 
 func TestUncounted(t *testing.T) {
 	quota := &corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{Hard: listOf("requests.cpu", "1", "pods", "1", "count/widgets.example.io", "1", "services.nodeports", "1", "requests.storage", "1")}}
-	if got := uncounted(quota); !slices.Equal(got, []string{"requests.cpu", "requests.storage"}) {
+	if got := uncounted(quota); !slices.Equal(got, []string{"requests.cpu"}) {
 		t.Errorf("got %v", got)
 	}
 	quota.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}
@@ -114,6 +114,60 @@ func TestServices(t *testing.T) {
 			}
 		}
 		if len(test.want) == 0 && got != nil {
+			t.Errorf("%s: %v is charged", name, got.Status.Used)
+		}
+	}
+}
+
+// TestStorage changes a claim under a quota of storage.
+func TestStorage(t *testing.T) {
+	claim := func(size, class string) *corev1.PersistentVolumeClaim {
+		c := &corev1.PersistentVolumeClaim{}
+		c.Spec.Resources.Requests = listOf("storage", size)
+		if class != "" {
+			c.Spec.StorageClassName = &class
+		}
+		return c
+	}
+	const goldSize, goldNumber = "gold.storageclass.storage.k8s.io/requests.storage", "gold.storageclass.storage.k8s.io/persistentvolumeclaims"
+	older := claim("1Gi", "silver")
+	older.Annotations = map[string]string{corev1.BetaStorageClassAnnotation: "gold"}
+	given := claim("1Gi", "")
+	given.Status.AllocatedResources = listOf("storage", "3Gi")
+	for name, test := range map[string]struct {
+		before, after *corev1.PersistentVolumeClaim
+		want          corev1.ResourceList // nil if it is refused
+	}{
+		"without a class":     {nil, claim("1Gi", ""), listOf("requests.storage", "2Gi")},
+		"of another class":    {nil, claim("1Gi", "silver"), listOf("requests.storage", "2Gi")},
+		"of the class":        {nil, claim("1Gi", "gold"), listOf("requests.storage", "2Gi", goldSize, "1Gi", goldNumber, "1")},
+		"of the class before": {nil, older, listOf("requests.storage", "2Gi", goldSize, "1Gi", goldNumber, "1")},
+		"too large":           {nil, claim("5Gi", ""), nil},
+		"too large for class": {nil, claim("3Gi", "gold"), nil},
+		"grows":               {claim("1Gi", "gold"), claim("2Gi", "gold"), listOf("requests.storage", "2Gi", goldSize, "1Gi")},
+		"grows too far":       {claim("1Gi", ""), claim("6Gi", ""), nil},
+		"was given more":      {given, claim("3Gi", ""), corev1.ResourceList{}},
+	} {
+		hard := listOf("requests.storage", "5Gi", goldSize, "2Gi", goldNumber, "1")
+		quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
+		quota.Status = corev1.ResourceQuotaStatus{Hard: hard, Used: listOf("requests.storage", "1Gi", goldSize, "0", goldNumber, "0")}
+		requested, before := usage{}, usage(nil)
+		if test.before != nil {
+			before = storageOf(test.before)
+		}
+		requested.grown(storageOf(test.after), before)
+		got, err := charge(quota, requested)
+		if (err != nil) != (test.want == nil) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+		for resource, n := range test.want {
+			if got == nil {
+				t.Errorf("%s: nothing is charged", name)
+			} else if used := got.Status.Used[resource]; used.Cmp(n) != 0 {
+				t.Errorf("%s: %s is %s, want %s", name, resource, used.String(), n.String())
+			}
+		}
+		if err == nil && len(test.want) == 0 && got != nil {
 			t.Errorf("%s: %v is charged", name, got.Status.Used)
 		}
 	}

@@ -5,6 +5,6 @@
 // before it forwards the creation: two creations at once, in two cells or through two gateways, cannot exceed the quota together. The stock
 // quota controller, which runs against the gateway, counts what there is and corrects the status after deletions and failed creations.
 //
-// Only numbers of objects, and the node ports and load balancers of Services, are limited. What pods request is known where they run:
+// Only numbers of objects, the node ports and load balancers of Services, and the storage of claims are limited. What pods request is known where they run:
 // FederatedResourceQuotas limit that.
 package quotas

@@ -2,7 +2,6 @@ package quotas
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"mime"
 	"net/http"
@@ -30,7 +29,7 @@ import (
 // attempts is how often a quota is charged again after somebody else has changed it.
 const attempts = 20
 
-// Handler charges the quotas of a namespace before it passes on a creation, or a change of a Service.
+// Handler charges the quotas of a namespace before it passes on a creation, or a change of an object that uses more.
 type Handler struct {
 	Next http.Handler
 	// Quotas are those that are known, and Hub those in force.
@@ -58,7 +57,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Next.ServeHTTP(w, r)
 }
 
-// admit charges the quotas of a request that creates an object, or has a Service use more.
+// admit charges the quotas of a request that creates an object, or has one use more.
 func (h *Handler) admit(r *http.Request, info *request.RequestInfo) error {
 	if info.Verb != "create" && info.Verb != "update" && info.Verb != "patch" {
 		return nil
@@ -68,8 +67,9 @@ func (h *Handler) admit(r *http.Request, info *request.RequestInfo) error {
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	counted := mayCreate(r, info) && limitedBy(all, namesOf(of)...)
-	measured := of == services && limitedBy(all, parts...)
+	counted := mayCreate(r, info) && limitedBy(all, anyOf(namesOf(of)...))
+	by, measured := measures[of]
+	measured = measured && limitedBy(all, by.limits)
 	if !counted && !measured || isComponent(r.Context()) {
 		return nil
 	}
@@ -78,7 +78,7 @@ func (h *Handler) admit(r *http.Request, info *request.RequestInfo) error {
 		requested = one(of)
 	}
 	if measured {
-		if err := h.measure(r, info, requested); err != nil {
+		if err := h.measure(r, info, by, requested); err != nil {
 			return err
 		}
 	}
@@ -88,12 +88,12 @@ func (h *Handler) admit(r *http.Request, info *request.RequestInfo) error {
 	return h.charge(r.Context(), info, of, requested, r.URL.Query().Get("dryRun") != "")
 }
 
-func limitedBy(quotas []*corev1.ResourceQuota, some ...corev1.ResourceName) bool {
-	return slices.ContainsFunc(quotas, func(quota *corev1.ResourceQuota) bool { return limits(quota, some...) })
+func limitedBy(quotas []*corev1.ResourceQuota, some func(corev1.ResourceName) bool) bool {
+	return slices.ContainsFunc(quotas, func(quota *corev1.ResourceQuota) bool { return limits(quota, some) })
 }
 
-// measure adds what a Service uses more after a request. A dry run shows what the request makes of it.
-func (h *Handler) measure(r *http.Request, info *request.RequestInfo, requested usage) error {
+// measure adds what an object uses more after a request. A dry run shows what the request makes of it.
+func (h *Handler) measure(r *http.Request, info *request.RequestInfo, by measure, requested usage) error {
 	content, err := forward.ReadBody(r)
 	if err != nil {
 		return err
@@ -105,34 +105,19 @@ func (h *Handler) measure(r *http.Request, info *request.RequestInfo, requested 
 	dryRun.Header.Set("Accept", "application/json")
 	dryRun.Header.Del("Accept-Encoding")
 	forward.SetBody(dryRun, content)
-	after, err := serviceIn(inner.Do(h.Next, dryRun))
+	after, err := by.in(inner.Do(h.Next, dryRun))
 	if err != nil {
 		return err
 	}
 	var before usage
 	if info.Verb != "create" {
-		stored, err := serviceIn(h.read(r, "application/json"))
-		switch {
-		case err == nil:
-			before = partsOf(stored)
-		case !apierrors.IsNotFound(err):
+		before, err = by.in(h.read(r, "application/json"))
+		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
-	requested.grown(partsOf(after), before)
+	requested.grown(after, before)
 	return nil
-}
-
-// serviceIn returns the Service in an answer. The error can be written as it is.
-func serviceIn(answer *inner.Answer) (*corev1.Service, error) {
-	if err := answer.Err(); err != nil {
-		return nil, err
-	}
-	var service corev1.Service
-	if err := json.Unmarshal(answer.Body(), &service); err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("decoding a Service: %w", err))
-	}
-	return &service, nil
 }
 
 // mayCreate reports whether a request may create an object. A PUT and a server-side apply may.
@@ -238,7 +223,7 @@ func warnOfUncounted(r *http.Request) {
 	}
 	if quota, ok := decoded.(*corev1.ResourceQuota); ok {
 		if names := uncounted(quota); len(names) > 0 {
-			warning.AddWarning(r.Context(), "", fmt.Sprintf("the federation does not enforce the limits of %s: it counts objects, and node ports and load balancers of Services, without scopes; use a FederatedResourceQuota for what pods request", strings.Join(names, ", ")))
+			warning.AddWarning(r.Context(), "", fmt.Sprintf("the federation does not enforce the limits of %s: it counts objects, node ports and load balancers of Services, and the storage of claims, without scopes; use a FederatedResourceQuota for what pods request", strings.Join(names, ", ")))
 		}
 	}
 }
