@@ -133,7 +133,9 @@ func TestOpenEntry(t *testing.T) {
 	until(t, "nor does the binding", cell, bindingRef(ns, "web-deployment"), func(b *workv1alpha2.ResourceBinding) bool {
 		return meta.FindStatusCondition(b.Status.Conditions, names.EntryOpen) == nil
 	})
-	until(t, "nor does the template", cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) bool { return len(d.Status.Conditions) == 0 })
+	until(t, "nor does the template", cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) bool {
+		return !slices.ContainsFunc(d.Status.Conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == names.EntryOpen })
+	})
 	event(t, cell, ns, "web", names.EventEntryClosed)
 	if got := openMetric(t, "member1", ns, "web"); got != nil {
 		t.Errorf("the metric is %v after", *got)

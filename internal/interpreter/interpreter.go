@@ -154,6 +154,17 @@ func (i *Interpreter) AggregateStatus(ctx context.Context, template *unstructure
 	return aggregated, failed("aggregating the status of", template, err)
 }
 
+// Conditions returns a template, whose status AggregateStatus has just returned, with the conditions that follow from it. The template before that
+// is the same object if its status has not changed. If a customization or a webhook aggregates the status, conditions are left to it.
+func (i *Interpreter) Conditions(before, aggregated *unstructured.Unstructured, placed kinds.Placed, now time.Time) (*unstructured.Unstructured, error) {
+	kind, ok := i.layerFor(aggregated.GroupVersionKind(), configv1alpha1.InterpreterOperationAggregateStatus).(*builtInKind)
+	if !ok || kind.kind.Conditions == nil {
+		return aggregated, nil
+	}
+	changed, err := kind.kind.Conditions(before, aggregated, placed, now)
+	return changed, failed("finding the conditions of", aggregated, err)
+}
+
 // ReflectStatus returns the part of a member object's status that is reported, nil if it has none.
 func (i *Interpreter) ReflectStatus(ctx context.Context, obj *unstructured.Unstructured) (*runtime.RawExtension, error) {
 	l := i.layerFor(obj.GroupVersionKind(), configv1alpha1.InterpreterOperationInterpretStatus)

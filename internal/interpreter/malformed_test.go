@@ -7,12 +7,14 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"pgregory.net/rapid"
 
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/interpreter/kinds"
 )
 
 // fieldNames are the fields that built-in kinds read, so random objects made of them reach deep into the code.
@@ -134,6 +136,12 @@ func TestMalformedObjects(t *testing.T) {
 		if aggregated, err := i.AggregateStatus(ctx, obj, items); err == nil {
 			if again, err := i.AggregateStatus(ctx, aggregated, items); err != nil || again != aggregated {
 				t.Fatalf("aggregating again returned a new object: %v\n%v\n%v", err, aggregated.Object["status"], again)
+			}
+			placed := kinds.Placed{Items: items, Divided: rapid.Bool().Draw(t, "divided")}
+			if complete, err := i.Conditions(obj, aggregated, placed, time.Now()); err == nil {
+				if again, err := i.Conditions(complete, complete, placed, time.Now()); err != nil || again != complete {
+					t.Fatalf("finding the conditions again returned a new object: %v\n%v\n%v", err, complete.Object["status"], again)
+				}
 			}
 		}
 		if !reflect.DeepEqual(obj.Object, before) || !reflect.DeepEqual(other.Object, otherBefore) {

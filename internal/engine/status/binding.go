@@ -21,6 +21,8 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/execution"
 	"github.com/cellplane/cellplane/internal/engine/queue"
 	"github.com/cellplane/cellplane/internal/engine/scheduler"
+	"github.com/cellplane/cellplane/internal/interpreter/kinds"
+	"github.com/cellplane/cellplane/internal/schedule"
 )
 
 // Reasons and messages of conditions of bindings, as users know them.
@@ -35,6 +37,7 @@ const (
 // Interpreter aggregates the status of copies.
 type Interpreter interface {
 	AggregateStatus(ctx context.Context, template *unstructured.Unstructured, items []workv1alpha2.AggregatedStatusItem) (*unstructured.Unstructured, error)
+	Conditions(before, aggregated *unstructured.Unstructured, placed kinds.Placed, now time.Time) (*unstructured.Unstructured, error)
 }
 
 // Bindings reconciles the status of bindings and of their templates.
@@ -127,8 +130,7 @@ func (b *Bindings) aggregate(binding *workv1alpha2.ResourceBinding) ([]workv1alp
 		items = append(items, itemOf(binding, work, &report))
 	}
 	for i := range binding.Spec.Clusters {
-		name := binding.Spec.Clusters[i].Name
-		settled = settled && slices.ContainsFunc(items, func(item workv1alpha2.AggregatedStatusItem) bool { return item.ClusterName == name })
+		settled = settled && hasItem(items, binding.Spec.Clusters[i].Name)
 	}
 	return items, open, !settled && !failed
 }
@@ -170,6 +172,9 @@ func (b *Bindings) updateTemplate(ctx context.Context, binding *workv1alpha2.Res
 	subjects := []*corev1.ObjectReference{events.OfBinding(binding), events.OfTemplate(template)}
 	aggregated, err := b.interpreter.AggregateStatus(ctx, obj, items)
 	if err == nil {
+		aggregated, err = b.interpreter.Conditions(obj, aggregated, placed(binding, items), b.now())
+	}
+	if err == nil {
 		aggregated, err = open.inTemplate(aggregated, b.now())
 	}
 	changed := false
@@ -188,6 +193,21 @@ func (b *Bindings) updateTemplate(ctx context.Context, binding *workv1alpha2.Res
 		b.recorder.Also(about, "aggregate", names.EventAggregateStatusSucceed, "the status of the copies in the members was aggregated", changed)
 	}
 	return nil
+}
+
+// placed returns the copies of a binding's template.
+func placed(binding *workv1alpha2.ResourceBinding, items []workv1alpha2.AggregatedStatusItem) kinds.Placed {
+	p := kinds.Placed{Items: items, Divided: binding.Spec.Placement != nil && schedule.Divided(binding.Spec.Placement)}
+	for i := range binding.Spec.Clusters {
+		if !hasItem(items, binding.Spec.Clusters[i].Name) {
+			p.Missing++
+		}
+	}
+	return p
+}
+
+func hasItem(items []workv1alpha2.AggregatedStatusItem, cluster string) bool {
+	return slices.ContainsFunc(items, func(item workv1alpha2.AggregatedStatusItem) bool { return item.ClusterName == cluster })
 }
 
 // statusOf returns the status of a binding.

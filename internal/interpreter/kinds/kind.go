@@ -1,6 +1,8 @@
 package kinds
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,6 +23,9 @@ type Kind struct {
 	Retain func(desired, observed *unstructured.Unstructured) (*unstructured.Unstructured, error)
 	// AggregateStatus returns the template with the status that the members' statuses add up to.
 	AggregateStatus func(template *unstructured.Unstructured, items []workv1alpha2.AggregatedStatusItem) (*unstructured.Unstructured, error)
+	// Conditions returns a template, whose status has just been aggregated, with the conditions that follow from it. The template before that
+	// is the same object if nothing else in its status has changed.
+	Conditions func(before, aggregated *unstructured.Unstructured, placed Placed, now time.Time) (*unstructured.Unstructured, error)
 	// ReflectStatus returns the part of a member object's status that is reported, nil if it has none.
 	ReflectStatus func(obj *unstructured.Unstructured) (*runtime.RawExtension, error)
 	// Health returns the health of a member object.

@@ -229,8 +229,17 @@ func TestReflectStatus(t *testing.T) {
 	const meta = `metadata: {generation: 5, annotations: {resourcetemplate.karmada.io/generation: "3"}}, `
 	cases := map[string]struct{ document, want string }{
 		"deployment": {
-			`{apiVersion: apps/v1, kind: Deployment, ` + meta + `status: {observedGeneration: 5, replicas: 4, updatedReplicas: 3, readyReplicas: 2, availableReplicas: 1, unavailableReplicas: 3, conditions: [{type: Available}]}}`,
-			`{generation: 5, resourceTemplateGeneration: 3, observedGeneration: 5, replicas: 4, updatedReplicas: 3, readyReplicas: 2, availableReplicas: 1, unavailableReplicas: 3}`,
+			`{apiVersion: apps/v1, kind: Deployment, ` + meta + `status: {observedGeneration: 5, replicas: 4, updatedReplicas: 3, readyReplicas: 2, availableReplicas: 1, unavailableReplicas: 3, conditions: [
+				{type: Available, status: "True", reason: r, message: m, lastUpdateTime: t}, {type: Progressing, status: "False", reason: r, message: m, lastUpdateTime: t}, {type: ReplicaFailure, status: "True", reason: r, message: m}]}}`,
+			`{generation: 5, resourceTemplateGeneration: 3, observedGeneration: 5, replicas: 4, updatedReplicas: 3, readyReplicas: 2, availableReplicas: 1, unavailableReplicas: 3, conditions: [
+				{type: Available, status: "True"}, {type: Progressing, status: "False", reason: r, message: m}, {type: ReplicaFailure, status: "True", reason: r, message: m}]}`,
+		},
+		"deployment whose numbers say all": {
+			`{apiVersion: apps/v1, kind: Deployment, ` + meta + `status: {observedGeneration: 5, replicas: 1, conditions: [{type: Available, status: "True"}, {type: Progressing, status: "True"}, {type: ReplicaFailure, status: "False"}]}}`,
+			`{generation: 5, resourceTemplateGeneration: 3, observedGeneration: 5, replicas: 1}`,
+		},
+		"deployment with nothing but a condition": {
+			`{apiVersion: apps/v1, kind: Deployment, status: {conditions: [{type: Progressing, status: "False"}]}}`, `{conditions: [{type: Progressing, status: "False"}]}`,
 		},
 		"deployment with a mangled annotation": {
 			`{apiVersion: apps/v1, kind: Deployment, metadata: {generation: 5, annotations: {resourcetemplate.karmada.io/generation: x}}, status: {replicas: 1}}`,

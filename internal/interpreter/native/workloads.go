@@ -14,7 +14,8 @@ var deployment = kinds.Kind{
 	ReviseReplica:   kinds.ReviseAt(specReplicas),
 	Retain:          kinds.RetainReplicasAt(specReplicas),
 	AggregateStatus: deploymentStatus.Aggregate,
-	ReflectStatus:   deploymentStatus.Reflect,
+	Conditions:      deploymentConditions,
+	ReflectStatus:   reflectDeployment,
 	Health:          kinds.RolledOut,
 	Dependencies:    kinds.DependenciesAt(podTemplate),
 }
