@@ -65,6 +65,9 @@ const (
 const (
 	// SlotLabel is the slot of the template that an object is derived from.
 	SlotLabel = "cellplane.io/slot"
+	// RevisionOfLabel on a ReplicaSet or ControllerRevision of the federation is the UID of the workload that it is a revision of. It has no pods and is not
+	// propagated.
+	RevisionOfLabel = "cellplane.io/revision-of"
 	// ProbeLabel marks the request, and the policy in a cell that refuses it, with which a gateway finds out whether policies are in force.
 	ProbeLabel = "cellplane.io/probe"
 	// RebalanceStatusLabel is the state of an object that moves between cells.

@@ -48,8 +48,8 @@ func TestCost(t *testing.T) {
 	t.Logf("create: p50 %v until present, %v until reported; %.1f writes each: %v; cell CPU %v each (with the engine %s)",
 		median(present), median(reported), total(created)/float64(n), perObject(created, n), cpu/time.Duration(n), "and the test in one process")
 	checkCost(t, "a new Deployment", created, n, map[string]float64{
-		"POST deployments": 1, "PATCH deployments": 1, "POST resourcebindings": 1, "POST works": 2, "POST events": 2,
-	}, 11)
+		"POST deployments": 1, "PATCH deployments": 1, "POST resourcebindings": 1, "POST works": 2, "POST events": 2, "POST replicasets": 1,
+	}, 12)
 
 	before, cpu = writes(t), cpuOfCell(t)
 	for i := range n {
@@ -64,7 +64,7 @@ func TestCost(t *testing.T) {
 	settle(t)
 	updated := difference(before, writes(t))
 	t.Logf("update: %.1f writes each: %v; cell CPU %v each", total(updated)/float64(n), perObject(updated, n), cpu/time.Duration(n))
-	checkCost(t, "a new image", updated, n, map[string]float64{"PUT deployments": 1, "PUT works": 2}, 7)
+	checkCost(t, "a new image", updated, n, map[string]float64{"PUT deployments": 1, "PUT works": 2, "POST replicasets": 1}, 8)
 
 	before = writes(t)
 	for i := range n {
@@ -80,8 +80,8 @@ func TestCost(t *testing.T) {
 	t.Logf("delete: %.1f writes each: %v", total(deleted)/float64(n), perObject(deleted, n))
 	// In the worst case an event is written twice, and no request is made that cannot succeed.
 	checkCost(t, "a deletion", deleted, n, map[string]float64{
-		"DELETE deployments": 1, "DELETE resourcebindings": 1, "PUT resourcebindings": 1, "DELETE works": 2, "PATCH works": 2,
-	}, 7)
+		"DELETE deployments": 1, "DELETE resourcebindings": 1, "PUT resourcebindings": 1, "DELETE works": 2, "PATCH works": 2, "DELETE replicasets": 2,
+	}, 9)
 }
 
 // checkCost compares the number of writes with the expected one. The status of a rollout is written more often the

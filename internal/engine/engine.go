@@ -22,6 +22,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/events"
 	"github.com/cellplane/cellplane/internal/engine/execution"
 	"github.com/cellplane/cellplane/internal/engine/groups"
+	"github.com/cellplane/cellplane/internal/engine/history"
 	"github.com/cellplane/cellplane/internal/engine/multicluster"
 	"github.com/cellplane/cellplane/internal/engine/namespaces"
 	"github.com/cellplane/cellplane/internal/engine/quota"
@@ -41,6 +42,7 @@ const (
 	autoscaledWorkers   = 2
 	multiclusterWorkers = 4
 	groupWorkers        = 2
+	historyWorkers      = 4
 	bindingWorkers      = 8
 	statusWorkers       = 8
 	memberWorkers       = 8
@@ -154,6 +156,8 @@ func (e *engine) buildStages() error {
 		e.stages = append(e.stages, func(ctx context.Context) { syncer.Run(ctx, autoscaledWorkers) })
 	}
 	if !c.Hub {
+		history := history.New(state)
+		e.stages = append(e.stages, func(ctx context.Context) { history.Run(ctx, historyWorkers) })
 		multicluster := multicluster.New(state, execution, recorder)
 		e.stages = append(e.stages, func(ctx context.Context) { multicluster.Run(ctx, multiclusterWorkers) })
 	}

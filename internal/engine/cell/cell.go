@@ -39,6 +39,7 @@ type Cell struct {
 	Name string
 
 	Templates *Templates
+	Revisions *Revisions
 	Works     *Store[Work]
 	Manifests *Manifests
 
@@ -116,6 +117,7 @@ func New(config *rest.Config, options Options) (*Cell, error) {
 	}
 	c.remote = &BindingClient{c.typed[workv1alpha2.GroupVersion]}
 	c.Templates = newTemplates(c, options)
+	c.Revisions = newRevisions(c)
 	c.Works = newWorks(c)
 	c.bindings = newBindings()
 	if options.ClusterScoped {

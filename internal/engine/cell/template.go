@@ -154,6 +154,9 @@ func condenseTemplate(kind *Kind) func(runtime.Object, *Template) *Template {
 		if claimedElsewhere(kind, labels) || annotations[names.CopiedFromHubAnnotation] != "" {
 			return nil // another controller, or the hub's engine, propagates it
 		}
+		if isRevision(kind.GroupVersionKind, labels) {
+			return nil
+		}
 		t := &Template{
 			Kind: kind, Namespace: Shared(obj.GetNamespace()), Name: Shared(obj.GetName()), UID: types.UID(Shared(string(obj.GetUID()))),
 			Version: obj.GetResourceVersion(), Generation: obj.GetGeneration(), Labels: sharedEntries(labels),

@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -84,20 +85,26 @@ func (c *Cell) TemplateOf(binding *workv1alpha2.ResourceBinding) *Template {
 // TemplateExists asks the API server whether a template exists. Call it before deleting something because its template
 // is not cached.
 func (c *Cell) TemplateExists(ctx context.Context, key TemplateKey) (bool, error) {
-	kind := c.Templates.Kind(key.GroupVersionKind)
-	if kind == nil {
-		return false, fmt.Errorf("reading %s: its kind is not served", key)
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	_, err := c.template(&Template{Kind: kind, Namespace: key.Namespace}).Get(ctx, key.Name, metav1.GetOptions{})
+	_, err := c.ReadTemplate(ctx, key)
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("reading %s: %w", key, err)
+	return err == nil, err
+}
+
+// ReadTemplate reads a template from the API server.
+func (c *Cell) ReadTemplate(ctx context.Context, key TemplateKey) (*unstructured.Unstructured, error) {
+	kind := c.Templates.Kind(key.GroupVersionKind)
+	if kind == nil {
+		return nil, fmt.Errorf("reading %s: its kind is not served", key)
 	}
-	return true, nil
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	template, err := c.template(&Template{Kind: kind, Namespace: key.Namespace}).Get(ctx, key.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", key, err)
+	}
+	return template, nil
 }
 
 // Kind returns how the cell serves a kind of templates, nil if it does not.
@@ -354,9 +361,13 @@ func (t *Templates) watch(ctx context.Context, kind *Kind) *watchedKind {
 		}
 	})
 	logger := klog.FromContext(ctx)
-	source := fleet.ResourceSource(t.cell.discovery.RESTClient(), kind.GVR(), fleet.DecodeUnstructured, store.knows)
+	into := sink(reserved{store})
+	if stored := t.cell.Revisions.stores[kind.GroupVersionKind]; stored != nil {
+		into = &divided{templates: into, revisions: stored, kind: kind}
+	}
+	source := fleet.ResourceSource(t.cell.discovery.RESTClient(), kind.GVR(), fleet.DecodeUnstructured, into.knows)
 	refused, refusals := make(chan struct{}), 0
-	go fleet.Watch(ctx, source, reserved{store}, func(err error) {
+	go fleet.Watch(ctx, source, into, func(err error) {
 		logger.V(2).Info("cannot watch templates, retrying", "kind", kind.Kind, "err", err)
 		if fleet.Unreachable(err) {
 			return
