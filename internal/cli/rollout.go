@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cellplane/cellplane/api/names"
@@ -26,10 +27,10 @@ func newRollout() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "rollout",
 		GroupID: groupClusters,
-		Short:   "Follow rolling updates cluster by cluster",
+		Short:   "Follow rolling updates cluster by cluster, stop and undo them",
 		Args:    cobra.NoArgs,
 	}
-	cmd.AddCommand(newRolloutStatus())
+	cmd.AddCommand(newRolloutStatus(), newRolloutHistory(), newRolloutUndo(), newRolloutPause(), newRolloutResume())
 	return cmd
 }
 
@@ -67,6 +68,7 @@ the present state; the exit code is 2 if the update has not finished.`,
 // rolloutReader reads the rollout of one workload.
 type rolloutReader struct {
 	client          client.Client
+	typed           kubernetes.Interface
 	kind            schema.GroupVersionKind
 	namespace, name string
 }
@@ -88,7 +90,11 @@ func openRollout(flags *workloadFlags, argument string) (*rolloutReader, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &rolloutReader{client: connected, kind: kind, namespace: flags.namespace, name: name}, nil
+	typed, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	return &rolloutReader{client: connected, typed: typed, kind: kind, namespace: flags.namespace, name: name}, nil
 }
 
 func (r *rolloutReader) read(ctx context.Context) (*rolloutState, error) {
