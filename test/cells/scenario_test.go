@@ -100,6 +100,8 @@ func (w *world) testDrain(*testing.T) {
 	w.checkNoRelist()
 	w.waitInformersUpToDate()
 	w.update("nginx:3")
+	w.waitHistory("nginx:1", "nginx:2", "nginx:3") // workloads have moved since the first two
+	w.undo("nginx:2")
 }
 
 // testAbort rolls back a change, made with kubectl, that cannot progress because the joining cell does not answer. The cell had left
