@@ -30,7 +30,7 @@ func New(c *cell.Cell) *Controller {
 	h := &Controller{cell: c, queue: queue.New[cell.TemplateKey]("history")}
 	c.Templates.Subscribe(h.templateChanged)
 	c.SubscribeBindings(func(_ cell.Key, old, now *workv1alpha2.ResourceBinding) {
-		if old == nil && now != nil {
+		if now != nil && (old == nil || old.Spec.Resource.UID != now.Spec.Resource.UID) {
 			h.bound(now)
 		}
 	})
@@ -92,7 +92,7 @@ func (h *Controller) Reconcile(ctx context.Context, key cell.TemplateKey) error 
 	}
 
 	// 1. Only what is propagated has revisions: the rest is only stored.
-	if binding := h.cell.Binding(key.Binding()); binding == nil || h.cell.TemplateOf(binding) != template {
+	if binding := h.cell.Binding(key.Binding()); binding == nil || binding.Spec.Resource.UID != template.UID {
 		return nil
 	}
 	stored := h.cell.Revisions.Of(key)
