@@ -119,7 +119,7 @@ func workRef(cluster, kind, ns, name string) *workv1alpha1.Work {
 
 func selectKind(kind string) policyv1alpha1.ResourceSelector {
 	switch kind {
-	case "Deployment":
+	case "Deployment", "StatefulSet", "ReplicaSet":
 		return policyv1alpha1.ResourceSelector{APIVersion: "apps/v1", Kind: kind}
 	case "Job":
 		return policyv1alpha1.ResourceSelector{APIVersion: "batch/v1", Kind: kind}
