@@ -132,6 +132,7 @@ func TestRolloutHistory(t *testing.T) {
 			if said := r.undo(3); said != "rolled back" {
 				t.Errorf("undo to revision 3: %s", said)
 			}
+			cause = map[string]string{"Deployment": "<none>", "StatefulSet": "fourth"}[r.kind.Kind]
 			r.untilHistory("4 third, explained 5 fourth 6 " + cause)
 			for _, member := range members {
 				until(t, "the member has the first image again", member, r.obj.DeepCopyObject().(ctrlclient.Object), func(obj ctrlclient.Object) bool {

@@ -113,6 +113,7 @@ func condenseRevision(kind *Kind) func(runtime.Object, *Revision) *Revision {
 		if !ok || !isRevision(kind.GroupVersionKind, obj.GetLabels()) {
 			return nil
 		}
+		obj.SetGroupVersionKind(kind.GroupVersionKind) // items of a list need not have it
 		revision := &Revision{
 			Record: revisions.Read(obj), Key: sharedKey(keyOf(obj)), Kind: kind, UID: obj.GetUID(),
 			Deleting: obj.GetDeletionTimestamp() != nil, Frozen: obj.GetLabels()[names.RebalanceStatusLabel] != "",
