@@ -58,13 +58,13 @@ type Record struct {
 	Number int64
 	// Template identifies the pod template. Equal ones are identified equally.
 	Template string
-	// Annotations identify the annotations of the workload. The newest revision follows them.
+	// Annotations identify the annotations of a Deployment. Its newest revision follows them; those of a StatefulSet keep the ones they began with.
 	Annotations string
 }
 
 // Read reads a stored revision.
 func Read(revision *unstructured.Unstructured) Record {
-	r := Record{Template: identify(podTemplate(revision)), Annotations: identifyTexts(followed(revision))}
+	r := Present(revision)
 	if revision.GroupVersionKind() == ControllerRevision {
 		r.Number, _, _ = unstructured.NestedInt64(revision.Object, "revision")
 	} else {
@@ -75,7 +75,11 @@ func Read(revision *unstructured.Unstructured) Record {
 
 // Present returns what the newest revision of a workload has to say; its number is not known.
 func Present(workload *unstructured.Unstructured) Record {
-	return Record{Template: identify(podTemplate(workload)), Annotations: identifyTexts(followed(workload))}
+	r := Record{Template: identify(podTemplate(workload))}
+	if kind := workload.GroupVersionKind(); kind == Deployment || kind == ReplicaSet {
+		r.Annotations = identifyTexts(followed(workload))
+	}
+	return r
 }
 
 // Limit returns how many revisions are kept besides the newest.
@@ -136,6 +140,7 @@ func New(workload *unstructured.Unstructured, name string, number int64) (*unstr
 		r.Object["data"] = map[string]any{"spec": map[string]any{"template": template}}
 	}
 	r.SetLabels(labels)
+	r.SetAnnotations(followed(workload))
 	Renew(r, workload, number)
 	return r, err
 }
@@ -159,19 +164,19 @@ func setReplicaSet(r, workload *unstructured.Unstructured, template map[string]a
 	return nil
 }
 
-// Renew gives a revision the number and the annotations of the present revision of its workload.
+// Renew gives a revision the number of the present revision of its workload, and that of a Deployment its annotations.
 func Renew(revision, workload *unstructured.Unstructured, number int64) {
+	if revision.GroupVersionKind() == ControllerRevision {
+		revision.Object["revision"] = number
+		return
+	}
 	annotations := followed(workload)
 	for name, value := range revision.GetAnnotations() {
 		if !follows(name) {
 			annotations[name] = value
 		}
 	}
-	if revision.GroupVersionKind() == ControllerRevision {
-		revision.Object["revision"] = number
-	} else {
-		annotations[NumberAnnotation] = strconv.FormatInt(number, 10)
-	}
+	annotations[NumberAnnotation] = strconv.FormatInt(number, 10)
 	revision.SetAnnotations(annotations)
 }
 
