@@ -87,8 +87,10 @@ func (h *Controller) Reconcile(ctx context.Context, key cell.TemplateKey) error 
 		return queue.Later{After: unservedPoll}
 	case template == nil:
 		return h.gone(ctx, key)
-	case template.Frozen || template.Deleting:
+	case template.Frozen:
 		return nil
+	case template.Deleting:
+		return h.remove(ctx, h.cell.Revisions.Of(key)) // it may wait for them
 	}
 
 	// 1. Only what is propagated has revisions: the rest is only stored.
@@ -145,7 +147,7 @@ func divide(stored []*cell.Revision, uid string) (own, others []*cell.Revision) 
 	return own, others
 }
 
-// plan is a plan of which a paused workload creates nothing.
+// plan is a plan by which a paused workload gets no revision. It keeps those it has: the newest of them is what it runs.
 type plan struct{ revisions.Plan }
 
 func planFor(workload *unstructured.Unstructured, own []*cell.Revision) plan {
@@ -154,7 +156,9 @@ func planFor(workload *unstructured.Unstructured, own []*cell.Revision) plan {
 		records[i] = revision.Record
 	}
 	p := plan{revisions.Next(revisions.Present(workload), records, revisions.Limit(workload))}
-	p.Create = p.Create && !revisions.Paused(workload)
+	if p.Create && revisions.Paused(workload) {
+		p.Create, p.Remove = false, nil
+	}
 	return p
 }
 

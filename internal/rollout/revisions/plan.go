@@ -13,7 +13,7 @@ type Plan struct {
 	Create bool
 	// Renew is the revision that is to be given the number, and the annotations of the workload; -1 if none.
 	Renew int
-	// Remove are the revisions beyond the limit, the oldest first.
+	// Remove are the revisions beyond the limit, the oldest first, and before them second revisions of the present pod template.
 	Remove []int
 }
 
@@ -29,10 +29,15 @@ func Next(present Record, stored []Record, limit int) Plan {
 	}
 	var others []int
 	for i := range stored {
-		if i != current {
+		switch {
+		case i == current:
+			continue
+		case stored[i].Template == present.Template: // two engines have created it under two names
+			p.Remove = append(p.Remove, i)
+		default:
 			others = append(others, i)
-			newest = max(newest, stored[i].Number)
 		}
+		newest = max(newest, stored[i].Number)
 	}
 	if p.Number = newest + 1; current >= 0 {
 		p.Create = false
@@ -45,7 +50,7 @@ func Next(present Record, stored []Record, limit int) Plan {
 	}
 	slices.SortStableFunc(others, func(a, b int) int { return cmp.Compare(stored[a].Number, stored[b].Number) })
 	if beyond := len(others) - limit; beyond > 0 {
-		p.Remove = others[:beyond]
+		p.Remove = append(p.Remove, others[:beyond]...)
 	}
 	return p
 }

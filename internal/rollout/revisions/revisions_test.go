@@ -43,6 +43,7 @@ func TestRoundTrip(t *testing.T) {
 		for _, name := range []string{"web", strings.Repeat("long", 60)} {
 			of := workload(kind, name, "web:1", map[string]string{
 				"kubernetes.io/change-cause": "first", "kubectl.kubernetes.io/last-applied-configuration": "{}", names.MovedFromAnnotation: "cell-a/7", NumberAnnotation: "9",
+				names.BreakGlassAnnotation: "a reason of that time", names.ReleaseAnnotation: "*",
 			})
 			revision, err := New(of, first(of), 4)
 			if err != nil {
@@ -105,6 +106,7 @@ func TestNext(t *testing.T) {
 		{"two with one number", []Record{record(2, "x"), record(2, "now")}, 10, Plan{Number: 3, Renew: 1}},
 		{"without a number", []Record{record(0, "now")}, 10, Plan{Number: 1, Renew: 0}},
 		{"beyond the limit", []Record{record(3, "z"), record(1, "x"), record(2, "y"), record(4, "now")}, 1, Plan{Number: 4, Renew: -1, Remove: []int{1, 2}}},
+		{"two of the present pod template", []Record{record(1, "x"), record(2, "now"), record(2, "now")}, 1, Plan{Number: 3, Renew: 1, Remove: []int{2}}},
 		{"no history", []Record{record(1, "x")}, 0, Plan{Number: 2, Create: true, Renew: -1, Remove: []int{0}}},
 	} {
 		if diff := cmp.Diff(test.want, Next(Record{Template: "now", Annotations: "a"}, test.stored, test.limit)); diff != "" {
