@@ -205,3 +205,42 @@ func checkRevisions(t *testing.T, ns string, workloads ...string) {
 		return len(left) == 0, fmt.Errorf("%d are left", len(left))
 	})
 }
+
+// TestRevisionsBelongToOneWorkload replaces a Deployment without a history by one of the same name and pod template, whose revisions begin anew. A ReplicaSet that a
+// user has created is a template as ever.
+func TestRevisionsBelongToOneWorkload(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	create(t, policy(ns, "all", []string{"Deployment", "ReplicaSet"}))
+	fresh := func(image string) *appsv1.Deployment {
+		d := deployment(ns, "web", 1)
+		d.Spec.RevisionHistoryLimit = ptr.To(int32(0))
+		d.Spec.Template.Spec.Containers[0].Image = image
+		return d
+	}
+	d := fresh("registry.example/app:1")
+	own := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "own"}, Spec: appsv1.ReplicaSetSpec{
+		Replicas: d.Spec.Replicas, Selector: d.Spec.Selector, Template: d.Spec.Template,
+	}}
+	create(t, d, own)
+	r := newRollouts(t, "Deployment", d)
+	r.untilHistory("1 <none>")
+	setImage(t, d, "registry.example/app:2", "second")
+	r.untilHistory("2 second")
+
+	if err := cell.Delete(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	d = fresh("registry.example/app:2")
+	create(t, d)
+	r.obj = d
+	r.untilHistory("1 <none>")
+	testenv.Eventually(t, "only the revision of the new Deployment is left", func(ctx context.Context) (bool, error) {
+		var sets appsv1.ReplicaSetList
+		err := cell.List(ctx, &sets, ctrlclient.InNamespace(ns), ctrlclient.HasLabels{names.RevisionOfLabel})
+		return err == nil && len(sets.Items) == 1 && sets.Items[0].Labels[names.RevisionOfLabel] == string(d.UID), err
+	})
+	for _, member := range members {
+		until(t, "the ReplicaSet of the user is in the member", member, &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "own"}}, anything)
+	}
+}

@@ -173,7 +173,7 @@ func (r *Revisions) List(ctx context.Context, workload *unstructured.Unstructure
 	var found []*Revision
 	for i := range list.Items {
 		r.stores[kind].Set(&list.Items[i])
-		if revision := r.stores[kind].condense(&list.Items[i], nil); revision != nil && revision.OwnerUID == workload.GetUID() {
+		if revision := r.stores[kind].Get(keyOf(&list.Items[i])); revision != nil && revision.OwnerUID == workload.GetUID() {
 			found = append(found, revision)
 		}
 	}
@@ -220,6 +220,7 @@ func (r *Revisions) Delete(ctx context.Context, revision *Revision) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting the revision %s: %w", revision.Key, err)
 	}
+	r.stores[revision.Kind.GroupVersionKind].forget(revision.Key, revision)
 	return nil
 }
 

@@ -50,4 +50,14 @@ func TestRevisionsAreNoTemplates(t *testing.T) {
 	into.Set(set("5", "u1"))
 	into.Relist()("6")
 	check("not listed again", 0, 0)
+
+	store, key := stored.stores[revisions.ReplicaSet], Key{Namespace: "shop", Name: "web-0abc"}
+	into.Set(set("7", "u1"))
+	earlier := store.Get(key)
+	into.Set(set("8", "u1"))
+	store.forget(key, earlier)
+	check("another one was deleted", 1, 0)
+	store.forget(key, store.Get(key))
+	into.Set(set("8", "u1")) // a late answer
+	check("it was deleted", 0, 0)
 }

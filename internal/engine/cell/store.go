@@ -237,6 +237,16 @@ func (s *Store[T]) remove(key Key, version uint64) {
 	s.announce(key, old.value, nil)
 }
 
+// forget removes a value that was deleted, unless another one has replaced it. The event comes later, and a reader in between would delete it again.
+func (s *Store[T]) forget(key Key, value *T) {
+	s.mu.RLock()
+	e := s.entries[key]
+	s.mu.RUnlock()
+	if e.value == value {
+		s.remove(key, e.version)
+	}
+}
+
 // bury adds a tombstone and removes old ones from time to time.
 func (s *Store[T]) bury(key Key, version uint64) {
 	now := time.Now()
