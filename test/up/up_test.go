@@ -193,8 +193,8 @@ func (p place) testFlagsArrive() {
 	}
 }
 
-// testPropagation creates a namespace, a policy and a Deployment through the gateway, and checks that the Deployment runs in
-// the member and reports its status.
+// testPropagation creates a namespace, a policy and workloads through the gateway, and checks that they run in the member and report
+// their status.
 func (p place) testPropagation() {
 	p.run("kubectl", "create", "namespace", "demo")
 	before := p.templates("cell-a")
@@ -204,8 +204,17 @@ apiVersion: policy.karmada.io/v1alpha1
 kind: PropagationPolicy
 metadata: {name: web, namespace: demo}
 spec:
-  resourceSelectors: [{apiVersion: apps/v1, kind: Deployment}]
+  resourceSelectors: [{apiVersion: apps/v1, kind: Deployment}, {apiVersion: apps/v1, kind: StatefulSet}]
   placement: {clusterAffinity: {clusterNames: [member1]}}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db, namespace: demo}
+spec:
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec: {containers: [{name: db, image: nginx}]}
 `), 0o600); err != nil {
 		p.Fatal(err)
 	}
@@ -215,7 +224,7 @@ spec:
 	if output := p.run("rollout", "status", "deploy/web", "-n", "demo", "--timeout", "2m"); !strings.Contains(output, "member1: 2 of 2 updated, 2 available: done\n") {
 		p.Errorf("cellplane rollout status prints %q", output)
 	}
-	if pods := p.run("kubectl", "--context", "member1", "-n", "demo", "get", "pods"); strings.Count(pods, " Running ") != 2 {
+	if pods := p.run("kubectl", "--context", "member1", "-n", "demo", "get", "pods", "-l", "app=web"); strings.Count(pods, " Running ") != 2 {
 		p.Errorf("member1 has these pods:\n%s", pods)
 	}
 	testenv.Eventually(p.T, "the workload is counted", func(context.Context) (bool, error) {
@@ -225,6 +234,7 @@ spec:
 		p.Errorf("through the proxy member1 has these nodes:\n%s", nodes)
 	}
 	p.testMemberCommands()
+	p.testRollouts()
 	p.run("kubectl", "delete", "namespace", "demo", "--timeout", "2m")
 	for _, plane := range []string{"hub", "cell-a", "member1"} {
 		testenv.Eventually(p.T, "the namespace is gone from "+plane, func(ctx context.Context) (bool, error) {
@@ -265,7 +275,7 @@ spec:
 
 // testMemberCommands looks into the member by the commands that Karmada's users know.
 func (p place) testMemberCommands() {
-	pod, _, _ := strings.Cut(p.run("get", "pods", "-n", "demo", "-C", "member1", "-o", "jsonpath={.items[*].metadata.name}"), " ")
+	pod, _, _ := strings.Cut(p.run("get", "pods", "-n", "demo", "-l", "app=web", "-C", "member1", "-o", "jsonpath={.items[*].metadata.name}"), " ")
 	for _, step := range []struct{ command, want string }{
 		{"get -n demo deploy web --operation-scope all", "Karmada 2/2"},
 		{"get -n demo deploy web -C member1", "Y"},
