@@ -86,6 +86,7 @@ func (w *world) testAdd(t *testing.T) {
 	}
 	w.checkNoRelist()
 	w.checkChangeReported(moved[1], before)
+	w.waitHistory("nginx:1")
 	w.update("nginx:2")
 }
 
@@ -99,8 +100,9 @@ func (w *world) testDrain(*testing.T) {
 	w.runChange("cells", "drain", "cell-a")
 	w.checkNoRelist()
 	w.waitInformersUpToDate()
+	w.waitHistory("nginx:1", "nginx:2") // workloads have moved since
 	w.update("nginx:3")
-	w.waitHistory("nginx:1", "nginx:2", "nginx:3") // workloads have moved since the first two
+	w.waitHistory("nginx:1", "nginx:2", "nginx:3")
 	w.undo("nginx:2")
 }
 
