@@ -54,7 +54,7 @@ func TestPathsExist(t *testing.T) {
 
 // TestThreats checks that the tests in the tables of security.md exist.
 func TestThreats(t *testing.T) {
-	if rows := testtable.Check(t, "security.md", "../internal", "../test"); len(rows) == 0 {
+	if rows := testtable.Check(t, "security.md", "../api", "../internal", "../test"); len(rows) == 0 {
 		t.Error("there are no rows")
 	}
 }

@@ -3,10 +3,13 @@ package failover
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,25 +21,31 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// setCondition writes one condition. Other writers own the others.
+// errChangedMeanwhile means that somebody else has written a condition since the cell was read: the cell may have returned, or failed again.
+var errChangedMeanwhile = errors.New("somebody else has written it meanwhile")
+
+// setCondition writes one condition, unless it has changed since the cell was read. Other writers own the others.
 func (t *Takeover) setCondition(ctx context.Context, cell *cellplanev1alpha1.Cell, condition metav1.Condition) error {
 	condition.ObservedGeneration = cell.Generation
+	before := conditionOf(cell, condition.Type)
 	if !meta.SetStatusCondition(&cell.Status.Conditions, condition) {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{
-		"apiVersion": cellplanev1alpha1.GroupVersion.String(), "kind": "Cell",
-		"metadata": map[string]any{"name": cell.Name, "uid": cell.UID},
-		"status":   map[string]any{"conditions": []metav1.Condition{*meta.FindStatusCondition(cell.Status.Conditions, condition.Type)}},
-	})
-	if err != nil {
-		return err
-	}
-	target := &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: cell.Name}}
-	err = t.Client.Status().Patch(ctx, target, client.RawPatch(types.ApplyPatchType, patch), &client.SubResourcePatchOptions{
-		PatchOptions: client.PatchOptions{FieldManager: "cellplane-failover-" + strings.ToLower(condition.Type), Force: ptr.To(true)},
-	})
-	if err != nil {
+	for {
+		err := t.applyCondition(ctx, cell, conditionOf(cell, condition.Type))
+		if err == nil {
+			break
+		}
+		if apierrors.IsConflict(err) {
+			fresh := &cellplanev1alpha1.Cell{}
+			if err = t.Fresh.Get(ctx, client.ObjectKeyFromObject(cell), fresh); err == nil {
+				if fresh.UID == cell.UID && equality.Semantic.DeepEqual(conditionOf(fresh, condition.Type), before) {
+					cell.ResourceVersion = fresh.ResourceVersion
+					continue
+				}
+				err = errChangedMeanwhile
+			}
+		}
 		return fmt.Errorf("writing the condition %s of cell %s: %w", condition.Type, cell.Name, err)
 	}
 	phases.WithLabelValues(cell.Name, condition.Type, condition.Reason).Inc()
@@ -48,6 +57,34 @@ func (t *Takeover) setCondition(ctx context.Context, cell *cellplanev1alpha1.Cel
 		t.Events.Eventf(cell, nil, kind, condition.Reason, "Failover", "%s", condition.Message)
 	}
 	return nil
+}
+
+// conditionOf returns a copy of a condition; an empty one if there is none.
+func conditionOf(cell *cellplanev1alpha1.Cell, kind string) metav1.Condition {
+	if condition := meta.FindStatusCondition(cell.Status.Conditions, kind); condition != nil {
+		return *condition
+	}
+	return metav1.Condition{}
+}
+
+// applyCondition writes a condition if the cell has the version that was read. The cell gets the version that was written.
+func (t *Takeover) applyCondition(ctx context.Context, cell *cellplanev1alpha1.Cell, condition metav1.Condition) error {
+	patch, err := json.Marshal(map[string]any{
+		"apiVersion": cellplanev1alpha1.GroupVersion.String(), "kind": "Cell",
+		"metadata": map[string]any{"name": cell.Name, "uid": cell.UID, "resourceVersion": cell.ResourceVersion},
+		"status":   map[string]any{"conditions": []metav1.Condition{condition}},
+	})
+	if err != nil {
+		return err
+	}
+	target := &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: cell.Name}}
+	err = t.Client.Status().Patch(ctx, target, client.RawPatch(types.ApplyPatchType, patch), &client.SubResourcePatchOptions{
+		PatchOptions: client.PatchOptions{FieldManager: "cellplane-failover-" + strings.ToLower(condition.Type), Force: ptr.To(true)},
+	})
+	if err == nil {
+		cell.ResourceVersion = target.ResourceVersion
+	}
+	return err
 }
 
 // The reasons of the condition FailoverBlocked.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
@@ -90,6 +91,50 @@ func (t *Takeover) tryClose(ctx context.Context, member *clusterv1alpha1.Cluster
 		return err
 	}
 	return t.Client.Patch(ctx, member, client.RawPatch(types.MergePatchType, patch))
+}
+
+// OpenMembers opens members that are closed because of cells that are no longer failed cells of the topology: a cell that has returned may have an
+// identity there, and that of one that was removed is revoked.
+func (t *Takeover) OpenMembers(ctx context.Context, topology *slots.Map) error {
+	var members clusterv1alpha1.ClusterList
+	if err := t.Client.List(ctx, &members); err != nil {
+		return fmt.Errorf("listing clusters: %w", err)
+	}
+	for i := range members.Items {
+		for _, cell := range splitNames(members.Items[i].Annotations[names.UnfencedCellsAnnotation]) {
+			at, listed := topology.Index(cell)
+			if listed && topology.Cell(at).State == slots.Failed {
+				continue
+			}
+			if err := t.openFor(ctx, &members.Items[i], cell, listed); err != nil {
+				return fmt.Errorf("opening cluster %s, which is closed because of cell %s: %w", members.Items[i].Name, cell, err)
+			}
+		}
+	}
+	return nil
+}
+
+// openFor opens a member that is closed because of a cell that has returned, or was removed and has no identity there any more.
+func (t *Takeover) openFor(ctx context.Context, member *clusterv1alpha1.Cluster, name string, listed bool) error {
+	cell := &cellplanev1alpha1.Cell{}
+	err := t.Fresh.Get(ctx, types.NamespacedName{Name: name}, cell)
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	if err == nil && awaitsReturn(cell) {
+		if listed {
+			return nil // it is about to be readmitted
+		}
+		return t.MakeUp(ctx, name)
+	}
+	// The identity of a Cell that does not exist any more, or was created anew, is nobody's.
+	if err != nil || !isReadmitted(cell) {
+		if err := revoke(ctx, t.Hub, name, member.Name); err != nil {
+			klog.FromContext(ctx).V(1).Info("revoking the identity of a cell in a member failed", "cell", name, "cluster", member.Name, "err", err.Error())
+			return nil
+		}
+	}
+	return t.close(ctx, member, name, false)
 }
 
 // closedTimeout is how long the copies of Clusters may take to reach a cell. They take milliseconds.

@@ -1,7 +1,9 @@
 package failover
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -9,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
@@ -20,15 +24,16 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// testReturnAtOnce has a cell fail and return before its slots were taken over, with and without a restart of the hub manager between.
-// What the cell stored after its last copy was made is not lost.
+// testReturnAtOnce has a cell fail and return before its slots were taken over, with and without a restart of the hub manager between: after its
+// identity was revoked, or before that was recorded. What the cell stored after its last copy was made is not lost.
 func (w *world) testReturnAtOnce(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
-		t.Run(fmt.Sprintf("hub manager restarted %t", restarted), func(t *testing.T) { w.returnAtOnce(t, restarted) })
+		t.Run(fmt.Sprintf("hub manager restarted %t", restarted), func(t *testing.T) { w.returnAtOnce(t, restarted, true) })
 	}
+	t.Run("before it is fenced", func(t *testing.T) { w.returnAtOnce(t, true, false) })
 }
 
-func (w *world) returnAtOnce(t *testing.T, restarted bool) {
+func (w *world) returnAtOnce(t *testing.T, restarted, fenced bool) {
 	w.wipe(t)
 	defer w.wipe(t)
 	const plane = "cell-b"
@@ -56,7 +61,12 @@ func (w *world) returnAtOnce(t *testing.T, restarted bool) {
 	if err := w.clients[lost].CoreV1().ConfigMaps(metav1.NamespaceDefault).Delete(t.Context(), deleted, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	b.set(t, metav1.Condition{Type: names.CellFenced, Status: metav1.ConditionTrue, Reason: reasonFenced})
+	b.Open, b.Fence = w.open, w.fence(t, lost, plane)
+	if fenced {
+		b.set(t, metav1.Condition{Type: names.CellFenced, Status: metav1.ConditionTrue, Reason: reasonFenced})
+	} else {
+		b.stopBeforeFenced(t, failed)
+	}
 	if restarted {
 		stop()
 		w.controller = &backup.Controller{Term: term, Open: w.open}
@@ -72,7 +82,6 @@ func (w *world) returnAtOnce(t *testing.T, restarted bool) {
 	}
 	defer func() { stop() }()
 
-	b.Open, b.Fence = w.open, w.fence(t, lost, plane)
 	b.Copied, b.Stopped, b.Follow = w.controller.WaitCopied, w.controller.Stop, w.controller.Set
 	joining := w.compileAs(t, 32, states(slots.In))
 	if err := b.Readmit(t.Context(), joining, lost); err != nil {
@@ -87,6 +96,13 @@ func (w *world) returnAtOnce(t *testing.T, restarted bool) {
 	if cell := b.read(t); !isReadmitted(cell) || meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellPromoted) {
 		t.Errorf("the conditions of the returned cell are %+v", cell.Status.Conditions)
 	}
+	returned, err := b.Fence(t.Context(), lost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if floor, err := returned.Floor(t.Context()); err != nil || floor != joining.Epoch() {
+		t.Errorf("the returned cell accepts epoch %d and later (%v), want %d", floor, err, joining.Epoch())
+	}
 
 	// Backups follow the topology in which it joins.
 	w.controller.Set(joining)
@@ -94,6 +110,26 @@ func (w *world) returnAtOnce(t *testing.T, restarted bool) {
 		return w.controller.States()[lost].Complete, nil
 	})
 	w.verified(t, joining)
+}
+
+// stopBeforeFenced has a hub manager stop when it has closed the failed cell and revoked its identity, and records that.
+func (b *failedCell) stopBeforeFenced(t *testing.T, failed *slots.Map) {
+	t.Helper()
+	stopped := *b.Takeover
+	stopped.Client = interceptor.NewClient(b.hub.(client.WithWatch), interceptor.Funcs{
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+			if content, err := patch.Data(object); err != nil || bytes.Contains(content, []byte(reasonUnfenced)) || bytes.Contains(content, []byte(reasonFenced)) {
+				return errUnreachable
+			}
+			return c.SubResource(sub).Patch(ctx, object, patch, options...)
+		},
+	})
+	if err := stopped.Do(t.Context(), failed, b.cell.Name); !errors.Is(err, errUnreachable) {
+		t.Fatalf("the hub manager did not stop: %v", err)
+	}
+	if meta.IsStatusConditionTrue(b.read(t).Status.Conditions, names.CellFenced) {
+		t.Fatal("the hub manager has recorded that the cell is fenced")
+	}
 }
 
 // renamed returns the world with another name for one of its cells. The hub that tests share has Cells of others.

@@ -52,6 +52,7 @@ type Takeover struct {
 
 // The reasons of the conditions Fenced and Promoted, and of events.
 const (
+	reasonBegun      = "FailoverBegun"
 	reasonFenced     = "IdentityRevoked"
 	reasonUnfenced   = "MembersUnreachable"
 	reasonReadmitted = "Emptied"
@@ -68,25 +69,19 @@ const (
 // lease by an earlier topology any more, nothing is acknowledged that the cell stores; if its store can be reached, what the backup lacks
 // is copied. Only then the copies are promoted.
 func (t *Takeover) Do(ctx context.Context, topology *slots.Map, failed string) error {
-	cell := &cellplanev1alpha1.Cell{}
-	if err := t.Fresh.Get(ctx, types.NamespacedName{Name: failed}, cell); err != nil {
-		return fmt.Errorf("reading the failed cell %s: %w", failed, err)
-	}
-	if isReadmitted(cell) {
-		if err := t.forgetPromotion(ctx, cell); err != nil {
-			return err
-		}
+	cell, err := t.begin(ctx, failed)
+	if err != nil {
+		return err
 	}
 	promoted := meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellPromoted)
 	var ended time.Time
 	if t.Leases != nil && !promoted {
-		var err error
 		if ended, err = t.endLeases(ctx, topology); err != nil {
 			return err
 		}
 	}
 	if !meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellFenced) {
-		t.closeCell(ctx, failed)
+		t.closeCell(ctx, topology, failed)
 		unfenced, err := t.revoke(ctx, cell)
 		if err != nil {
 			return err
@@ -104,6 +99,31 @@ func (t *Takeover) Do(ctx context.Context, topology *slots.Map, failed string) e
 		return err
 	}
 	return t.promoteAll(ctx, topology, cell)
+}
+
+// Begin records that a cell has failed, before anybody acts on that. From then on the cell is taken over, or emptied when it returns. It may
+// be repeated.
+func (t *Takeover) Begin(ctx context.Context, failed string) error {
+	_, err := t.begin(ctx, failed)
+	return err
+}
+
+// begin is Begin, and returns the cell.
+func (t *Takeover) begin(ctx context.Context, failed string) (*cellplanev1alpha1.Cell, error) {
+	cell := &cellplanev1alpha1.Cell{}
+	if err := t.Fresh.Get(ctx, types.NamespacedName{Name: failed}, cell); err != nil {
+		return nil, fmt.Errorf("reading the failed cell %s: %w", failed, err)
+	}
+	if awaitsReturn(cell) {
+		return cell, nil
+	}
+	// The promotion after an earlier failure is forgotten first: the next attempt could not tell which failure it was for.
+	if err := t.forgetPromotion(ctx, cell); err != nil {
+		return nil, err
+	}
+	return cell, t.setCondition(ctx, cell, metav1.Condition{
+		Type: names.CellFenced, Status: metav1.ConditionFalse, Reason: reasonBegun, Message: "The cell has failed. It may still have its identity in members.",
+	})
 }
 
 // promoteAll copies what the backup of a cell lacks, if its store answers, and promotes the copies. No gateway may write to the cell any
@@ -175,8 +195,8 @@ func (t *Takeover) MakeUp(ctx context.Context, failed string) error {
 		return client.IgnoreNotFound(err)
 	}
 	fenced := meta.FindStatusCondition(cell.Status.Conditions, names.CellFenced)
-	if fenced == nil || fenced.Status == metav1.ConditionTrue || isReadmitted(cell) {
-		return nil // Do has not begun
+	if fenced == nil || fenced.Reason != reasonUnfenced {
+		return nil // Do has not come to it
 	}
 	_, err := t.revoke(ctx, cell)
 	return err
@@ -185,13 +205,14 @@ func (t *Takeover) MakeUp(ctx context.Context, failed string) error {
 // closeTimeout bounds requests to a failed cell.
 const closeTimeout = 3 * time.Second
 
-// closeCell has a failed cell refuse all writes of gateways, if it still answers.
-func (t *Takeover) closeCell(ctx context.Context, failed string) {
+// closeCell has a failed cell refuse the writes of gateways that do not know of its failure, if it still answers. The floor is that of the
+// epoch: if a hub manager that was deposed sets it late, after the cell has returned, it has no effect.
+func (t *Takeover) closeCell(ctx context.Context, topology *slots.Map, failed string) {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
 	cell, err := t.Fence(ctx, failed)
 	if err == nil {
-		err = cell.Raise(ctx, fence.Closed)
+		err = cell.Raise(ctx, topology.Epoch())
 	}
 	if err != nil {
 		klog.FromContext(ctx).V(1).Info("closing the fence of a failed cell failed; no gateway routes to it", "cell", failed, "err", err.Error())

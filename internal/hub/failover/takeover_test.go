@@ -214,3 +214,69 @@ func TestReadmitted(t *testing.T) {
 		})
 	}
 }
+
+// TestMembersOpen closes a member because of a cell that its failover could not revoke there. The member opens when the cell has returned, and
+// stays closed as long as the cell may have an identity.
+func TestMembersOpen(t *testing.T) {
+	b := newFailedCell(t)
+	unfenced := metav1.Condition{Type: names.CellFenced, Status: metav1.ConditionFalse, Reason: reasonUnfenced}
+	returning := slots.Cell{Name: b.cell.Name, Weight: 1, State: slots.In}
+	with := func(cells ...slots.Cell) *slots.Map {
+		t.Helper()
+		topology, err := slots.Compile(3, append(cells, slots.Cell{Name: "survivor", Weight: 1}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return topology
+	}
+	for _, test := range []struct {
+		what     string
+		topology *slots.Map
+		fenced   metav1.Condition
+		open     bool
+	}{
+		{"it has failed", b.topology, unfenced, false},
+		{"it was removed, and the member is unreachable", with(), unfenced, false},
+		{"it returns", with(returning), unfenced, false},
+		{"it has returned", with(returning), metav1.Condition{Type: names.CellFenced, Status: metav1.ConditionFalse, Reason: reasonReadmitted}, true},
+	} {
+		b.set(t, test.fenced)
+		if err := b.hub.Get(t.Context(), client.ObjectKeyFromObject(b.member), b.member); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.close(t.Context(), b.member, b.cell.Name, true); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.OpenMembers(t.Context(), test.topology); err != nil {
+			t.Fatalf("%s: %v", test.what, err)
+		}
+		if err := b.hub.Get(t.Context(), client.ObjectKeyFromObject(b.member), b.member); err != nil {
+			t.Fatal(err)
+		}
+		if open := b.member.Annotations[names.UnfencedCellsAnnotation] == ""; open != test.open {
+			t.Errorf("%s: the member is open: %t, want %t", test.what, open, test.open)
+		}
+	}
+}
+
+// TestConditionsOfOthers has a hub manager that was deposed, or is slow, record that a cell has no identity after the cell has returned. That
+// would keep the returned cell from its identities for ever.
+func TestConditionsOfOthers(t *testing.T) {
+	b := newFailedCell(t)
+	b.set(t, metav1.Condition{Type: names.CellFenced, Status: metav1.ConditionFalse, Reason: reasonUnfenced})
+	slow, other := b.read(t), b.read(t)
+	if err := b.setCondition(t.Context(), other, metav1.Condition{Type: names.CellBackedUp, Status: metav1.ConditionTrue, Reason: "Proof"}); err != nil {
+		t.Fatal(err)
+	}
+	fenced := metav1.Condition{Type: names.CellFenced, Status: metav1.ConditionTrue, Reason: reasonFenced}
+	if err := b.setCondition(t.Context(), slow.DeepCopy(), fenced); err != nil {
+		t.Errorf("another condition was written meanwhile: %v", err)
+	}
+	b.set(t, metav1.Condition{Type: names.CellFenced, Status: metav1.ConditionFalse, Reason: reasonReadmitted})
+	if err := b.setCondition(t.Context(), slow.DeepCopy(), fenced); !errors.Is(err, errChangedMeanwhile) {
+		t.Errorf("the cell has returned meanwhile: %v", err)
+	}
+	if !isReadmitted(b.read(t)) {
+		t.Error("the cell is not known to have returned")
+	}
+}

@@ -57,6 +57,7 @@ func newFailover(c *Config, replication *replication, topology *topology) *failo
 		},
 	}
 	topology.controller.OnTopology = f.backup.Set
+	topology.controller.Begin = f.takeover.Begin
 	topology.controller.Takeover = f.takeover.Do
 	topology.controller.Admit = f.takeover.Readmit
 	return f
@@ -121,6 +122,9 @@ func (f *failover) check(ctx context.Context) error {
 		default:
 			sighting.Silent = append(sighting.Silent, cell.Name)
 		}
+	}
+	if err := f.takeover.OpenMembers(ctx, compiled); err != nil {
+		return err
 	}
 	var gone []string
 	if sighting.Reports, gone, err = f.readReports(ctx); err != nil {

@@ -34,6 +34,8 @@ type Controller struct {
 	Cells *Connections
 	// Term of the hub manager.
 	Term cellstore.Term
+	// Begin, if not nil, records that a cell has failed, before the epoch is published. It may be repeated.
+	Begin func(ctx context.Context, failed string) error
 	// Takeover, if not nil, promotes the backups of a failed cell. It may be repeated.
 	Takeover func(ctx context.Context, topology *slots.Map, failed string) error
 	// Admit, if not nil, prepares a joining cell before anything is stored in it.

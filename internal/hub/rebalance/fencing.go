@@ -14,7 +14,10 @@ func (c *change) fence(ctx context.Context) error {
 		return c.putInForce(ctx)
 	}
 	status := c.beginFencing()
-	// 1. Empty cells that return, before backups and watches read them.
+	// 1. Record which cells have failed, and empty those that return, before backups and watches read them.
+	if err := c.begin(ctx); err != nil {
+		return err
+	}
 	if err := c.admit(ctx); err != nil {
 		return err
 	}
@@ -137,6 +140,20 @@ func (c *change) follow() {
 	if c.OnTopology != nil {
 		c.OnTopology(c.compiled)
 	}
+}
+
+// begin records that cells have failed. From when the epoch is published they can return (see the rules of CellTopology), and must be known then
+// to have failed.
+func (c *change) begin(ctx context.Context) error {
+	if c.Begin == nil {
+		return nil
+	}
+	for _, name := range c.in(cellplanev1alpha1.CellStateFailed) {
+		if err := c.Begin(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // admit prepares the joining cells.
