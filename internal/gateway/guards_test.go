@@ -450,6 +450,9 @@ func (m *guardMatrix) testDefinitionDoors(t *testing.T) {
 		t.Errorf("serving no version by PUT: %d %s; want it refused", code, answer)
 	}
 	m.testUnservedDefinition(t, definitions)
+	if code, answer := m.send(t, "", http.MethodDelete, definitions.Path("", "protectionpolicies.cellplane.io"), "dryRun=All", "", nil); code != http.StatusForbidden {
+		t.Errorf("deleting the definition of ProtectionPolicies: %d %s; want it refused", code, answer)
+	}
 }
 
 func unserve(t *testing.T, definition *unstructured.Unstructured) {

@@ -52,6 +52,7 @@ func testMoving(t *testing.T, w *world) {
 	f.stage("Write", (*movingFixture).testWrites)
 	f.stage("WriteInFlight", (*movingFixture).testWriteInFlight)
 	f.stage("Evict", (*movingFixture).testEvict)
+	f.stage("Bind", (*movingFixture).testBind)
 	f.stage("WindowAfterMove", (*movingFixture).testWindowAfterMove)
 	f.stage("StaleGateway", (*movingFixture).testStaleGateway)
 	f.stage("DeleteCollection", (*movingFixture).testDeleteCollection)

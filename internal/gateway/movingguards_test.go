@@ -81,6 +81,37 @@ func (f *movingFixture) finishEviction(pod string, answered chan error) {
 	}
 }
 
+// testBind assigns frozen pods to a node, in both forms that API servers have for that. A Binding does not show the cell whether the pod is frozen.
+func (f *movingFixture) testBind() {
+	core := f.clients[currentGateway].CoreV1()
+	for form, bind := range map[string]func(context.Context, *corev1.Binding) error{
+		"pods": func(ctx context.Context, b *corev1.Binding) error {
+			return core.Pods(f.namespace).Bind(ctx, b, metav1.CreateOptions{})
+		},
+		"bindings": func(ctx context.Context, b *corev1.Binding) error {
+			return core.RESTClient().Post().Namespace(f.namespace).Resource("bindings").Body(b).Do(ctx).Error()
+		},
+	} {
+		f.stage(form, func(f *movingFixture) {
+			pod := f.newPod("bound-" + form)
+			object := f.podObject(pod)
+			object.freeze()
+			answered := make(chan error, 1)
+			go func() {
+				answered <- bind(f.t.Context(), &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod}, Target: corev1.ObjectReference{Kind: "Node", Name: "some"}})
+			}()
+			f.waitHeld(1)
+			object.copy()
+			object.commit()
+			object.activate()
+			must(f.t, <-answered)
+			if bound := f.podIn(newCell, pod); bound == nil || bound.Spec.NodeName != "some" {
+				f.t.Errorf("the pod in the new cell is %+v", bound)
+			}
+		})
+	}
+}
+
 // newPod creates a pod in the old cell whose name moves, and returns the name.
 func (f *movingFixture) newPod(prefix string) string {
 	f.t.Helper()

@@ -2,6 +2,7 @@ package protection
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
 )
@@ -79,6 +81,9 @@ func (g *Guard) insideDefinition(ctx context.Context, info *request.RequestInfo,
 	}
 	if !d.serves() {
 		return nil, apierrors.NewForbidden(groupResource(info), info.Name, fmt.Errorf("no version of it is served, so its objects cannot be checked for protection; serve a version first"))
+	}
+	if d.Spec.Group == cellplanev1alpha1.GroupName && d.Spec.Names.Plural == "protectionpolicies" && len(g.Policies.all()) > 0 {
+		return nil, apierrors.NewForbidden(groupResource(info), info.Name, errors.New("it defines what protects objects; delete the ProtectionPolicies first"))
 	}
 	var mu sync.Mutex
 	var objections []objection

@@ -135,7 +135,7 @@ func (g *Guard) guard(w http.ResponseWriter, r *http.Request, info *request.Requ
 	if info.Verb == "deletecollection" {
 		return g.deleteCollection(w, r, info)
 	}
-	if (info.Verb == "update" || info.Verb == "patch") && !g.checksUpdates(info) {
+	if (info.Verb == "update" || info.Verb == "patch" || binds(info)) && !g.checksUpdates(info) {
 		g.Next.ServeHTTP(w, r)
 		return nil
 	}
@@ -172,6 +172,8 @@ func (g *Guard) check(c *change) (*object, error) {
 			return nil, err
 		}
 		return checked, g.pinDeletion(c, checked)
+	case binds(c.info):
+		return g.guardBinding(c)
 	case finalizes(c.info):
 		if err := g.guardFinalize(c); err != nil {
 			return nil, err
@@ -211,7 +213,7 @@ func guarded(info *request.RequestInfo) bool {
 	case "update", "patch":
 		return info.Subresource != "proxy"
 	default:
-		return false
+		return binds(info)
 	}
 }
 

@@ -2,9 +2,11 @@ package router
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apiserver/pkg/storage/names"
 
 	"github.com/cellplane/cellplane/internal/gateway/forward"
@@ -24,6 +26,10 @@ func (rt *Router) create(w http.ResponseWriter, r *http.Request, c *call) {
 	identity, err := readIdentity(mediaType, body)
 	if err != nil {
 		forward.WriteError(w, r, err)
+		return
+	}
+	if c.APIGroup == "" && c.Resource == "bindings" && identity.name != "" && len(path.IsValidPathSegmentName(identity.name)) == 0 {
+		rt.bind(w, r, c, identity.name, body)
 		return
 	}
 	if identity.name != "" || identity.generateName == "" {
@@ -49,6 +55,19 @@ func (rt *Router) create(w http.ResponseWriter, r *http.Request, c *call) {
 		rt.answerWrite(w, r, c, identity.name, response, err)
 		return
 	}
+}
+
+// bind serves the old form of pods/binding, whose object is a pod and not a Binding: it is the pod that may be moving.
+func (rt *Router) bind(w http.ResponseWriter, r *http.Request, c *call, pod string, body []byte) {
+	info := *c.RequestInfo
+	info.Resource, info.Subresource, info.Name = "pods", "binding", pod
+	info.Parts = []string{info.Resource, pod, info.Subresource}
+	c.RequestInfo = &info
+	info.Path = c.objectPath(pod) + "/" + info.Subresource
+	clone := *r
+	clone.URL = &url.URL{Path: info.Path, RawQuery: r.URL.RawQuery}
+	response, err := rt.change(uncompressed(&clone), c, body)
+	rt.answerWrite(w, &clone, c, pod, response, err)
 }
 
 func (rt *Router) createNamed(w http.ResponseWriter, r *http.Request, c *call, identity identity, body []byte) {

@@ -33,7 +33,7 @@ const (
 	Unlabel Harm = "unlabel"
 	// Scale sets spec.replicas to 0.
 	Scale Harm = "scale"
-	// Bind assigns a pod to a node.
+	// Bind assigns a pod to a node, and changes the Label: API servers copy the labels of a Binding to the pod.
 	Bind Harm = "bind"
 )
 
@@ -236,10 +236,11 @@ func (b *builder) evictions(path string) {
 }
 
 func (b *builder) bindings(path string) {
-	body := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Binding","metadata":{"name":%q},"target":{"kind":"Node","name":"some"}}`, b.object.GetName())
-	b.door(Door{Harm: Bind, Method: http.MethodPost, Path: path, ContentType: runtime.ContentTypeJSON, Body: body})
-	legacy := strings.TrimSuffix(b.path, "pods") + "bindings"
-	b.door(Door{Harm: Bind, Method: http.MethodPost, Path: legacy, ContentType: runtime.ContentTypeJSON, Body: body})
+	body := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Binding","metadata":{"name":%q,"labels":{%q:"other"}},"target":{"kind":"Node","name":"some"}}`, b.object.GetName(), Label)
+	for _, path := range []string{path, strings.TrimSuffix(b.path, "pods") + "bindings"} {
+		b.door(Door{Harm: Bind, Method: http.MethodPost, Path: path, ContentType: runtime.ContentTypeJSON, Body: body})
+		b.encoded(Door{Harm: Bind, Method: http.MethodPost, Path: path}, string(body))
+	}
 }
 
 // harmed returns a copy of the object after the harm.
