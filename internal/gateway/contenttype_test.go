@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,6 +14,28 @@ import (
 
 	"github.com/cellplane/cellplane/internal/gateway/creation"
 )
+
+// TestYAMLWithAliases sends YAML with aliases of a long text. As JSON it would need more memory than the gateway has, or an API server.
+func TestYAMLWithAliases(t *testing.T) {
+	for _, contentType := range []string{"application/yaml", "application/apply-patch+yaml", "application/yaml; charset=utf-8"} {
+		for aliases, want := range map[int]int{2: http.StatusOK, 1 << 18: http.StatusBadRequest} {
+			handler := withReadableContentType(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if body, err := io.ReadAll(r.Body); err != nil || !strings.HasPrefix(string(body), "a: &a ") {
+					t.Errorf("%s: the body does not arrive: %v", contentType, err)
+				}
+			}))
+			body := "a: &a " + strings.Repeat("x", 1<<20) + "\nb: [" + strings.Repeat("*a,", aliases) + "]\n"
+			r := httptest.NewRequest(http.MethodPatch, "/api/v1/namespaces/default/configmaps/a", strings.NewReader(body))
+			r.Header.Set("Content-Type", contentType)
+			info := &request.RequestInfo{IsResourceRequest: true, Verb: "patch", APIPrefix: "api", APIVersion: "v1", Namespace: "default", Resource: "configmaps", Name: "a"}
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, r.WithContext(request.WithRequestInfo(t.Context(), info)))
+			if w.Code != want {
+				t.Errorf("%s with %d aliases: %d %s, want %d", contentType, aliases, w.Code, w.Body, want)
+			}
+		}
+	}
+}
 
 // TestContentType sends applies of a user who may patch, but not create, with parameters that only API servers overlook. None may reach a cell.
 func TestContentType(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
 // compileField compiles a change of a document in a string field. The document is written back in one canonical form
@@ -96,6 +97,9 @@ func patchDocument(text string, patch jsonpatch.Patch, isYAML bool) (string, err
 	if isYAML {
 		if err := expectSingleDocument(document); err != nil {
 			return "", err
+		}
+		if err := objbytes.CheckAliases(document); err != nil {
+			return "", fmt.Errorf("the field holds no YAML document to change: %w", err)
 		}
 		converted, err := yaml.YAMLToJSON(document)
 		if err != nil {
