@@ -94,7 +94,7 @@ type state struct {
 func newState(s *Store, e *entry) *state {
 	k := s.keys.At(e.key)
 	st := &state{
-		namespace: string(s.namespaces.Get(k.namespace)), name: string(s.arena.Get(k.name)), owner: string(s.attributes.owners.Get(e.terms.owner)),
+		namespace: string(s.namespaces.Get(k.namespace)), name: string(s.nameOf(k)), owner: string(s.attributes.owners.Get(e.terms.owner)),
 		labels:   s.attributes.labelSet(&e.terms, s.clusterIDs[e.terms.cluster].name),
 		together: bytes.Clone(s.attributes.fieldSets.Get(e.terms.fields)),
 	}

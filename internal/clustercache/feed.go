@@ -160,7 +160,7 @@ func (f *Feed) delete(namespace, name []byte, meant func(*entry) bool) {
 	}
 	s := f.store
 	s.mu.Lock()
-	if k := s.findKey(namespace, name); k != 0 {
+	if k := s.findKey(namespace, s.qualified(name, f.cluster.name)); k != 0 {
 		if id := s.of(k, f.cluster.id); id != 0 && meant(s.entries.At(id)) {
 			s.settle(k, id, 0)
 		}
@@ -290,7 +290,7 @@ func (f *Feed) unchanged() (k uint32, same bool) {
 	s := f.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k = s.findKey(f.object.Namespace, f.object.Name); k == 0 {
+	if k = s.findKey(f.object.Namespace, s.qualified(f.object.Name, f.cluster.name)); k == 0 {
 		return 0, false
 	}
 	id := s.of(k, f.cluster.id)
@@ -311,7 +311,7 @@ func (f *Feed) compress() error {
 	p.cluster = f.cluster
 	p.edit.Annotations = append(p.edit.Annotations[:0], wire.Annotation{Key: names.MemberVersionAnnotation, Value: string(p.object.Version)})
 	if f.cluster.name != "" {
-		p.edit.Annotations = append(p.edit.Annotations, wire.Annotation{Key: names.ClusterAnnotation, Value: f.cluster.name})
+		p.edit.Annotations = append(p.edit.Annotations, wire.Annotation{Key: s.kind.ClusterAnnotation, Value: f.cluster.name})
 	}
 	var err error
 	if p.edited, err = p.object.Append(p.edited[:0], &p.edit); err != nil {

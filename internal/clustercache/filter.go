@@ -104,7 +104,7 @@ type matcher struct {
 func (m *matcher) matches(s *Store, e *entry) bool {
 	c := m.compiled
 	k := s.keys.At(e.key)
-	if c.namespace != "" && string(s.namespaces.Get(k.namespace)) != c.namespace || c.name != "" && string(s.arena.Get(k.name)) != c.name {
+	if c.namespace != "" && string(s.namespaces.Get(k.namespace)) != c.namespace || c.name != "" && string(s.nameOf(k)) != c.name {
 		return false
 	}
 	if c.owner != "" && string(s.attributes.owners.Get(e.terms.owner)) != c.owner {
@@ -120,7 +120,7 @@ func (m *matcher) matches(s *Store, e *entry) bool {
 			return false
 		}
 	}
-	if len(c.unequal) > 0 && !c.keySelected(string(s.namespaces.Get(k.namespace)), string(s.arena.Get(k.name))) {
+	if len(c.unequal) > 0 && !c.keySelected(string(s.namespaces.Get(k.namespace)), string(s.nameOf(k))) {
 		return false
 	}
 	return c.labels == nil || m.labelsMatch(s, e)

@@ -122,10 +122,11 @@ func (g *gathering) named() error {
 			}
 			end := min(at+gatherStep, len(namespaces))
 			for ; at < end; at++ {
-				k := s.findKey(s.namespaces.Get(namespaces[at]), []byte(g.name))
-				if k != 0 && (g.from.isZero() || s.compareTo(k, g.from) > 0) {
-					visit(k)
-				}
+				s.keysNamed(s.namespaces.Get(namespaces[at]), []byte(g.name), func(k uint32) {
+					if g.from.isZero() || s.compareTo(k, g.from) > 0 {
+						visit(k)
+					}
+				})
 			}
 			more = at < len(namespaces)
 		})

@@ -13,6 +13,11 @@ type Kind struct {
 	Resource string
 	// Namespaced is set if the objects are in namespaces.
 	Namespaced bool
+	// Separate is set if objects of one namespace and name in several members are all shown, one after the other by cluster. Otherwise one
+	// of them is, as the informers of clients need.
+	Separate bool
+	// ClusterAnnotation is the annotation that names the member of an object; the default is names.ClusterAnnotation.
+	ClusterAnnotation string
 	// Fields are the selectable fields, besides metadata.name and metadata.namespace.
 	Fields []Field
 }

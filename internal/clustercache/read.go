@@ -13,10 +13,24 @@ import (
 	"github.com/cellplane/cellplane/internal/clustercache/wire"
 )
 
-// Get returns an object. Without a cluster it returns the one that is shown; with a cluster also a shadowed one.
+// Get returns an object. Without a cluster it returns the one that is shown, or of a separate kind the first; with a cluster also a
+// shadowed one.
 // The error is a 404 if there is none.
 func (s *Store) Get(cluster, namespace, name string) (Object, error) {
 	return s.getOne(name, func() *entry { return s.lookup(cluster, namespace, name) })
+}
+
+// Holders returns the members that have an object of a name, sorted. Of a kind that is not separate it is the one that is shown.
+func (s *Store) Holders(namespace, name string) []string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var holders []string
+	s.keysNamed([]byte(namespace), []byte(name), func(k uint32) {
+		if e := s.visible(k, s.history.last.Load()); e != nil {
+			holders = append(holders, s.clusterIDs[e.terms.cluster].name)
+		}
+	})
+	return holders
 }
 
 // GetAmong returns the object that would be shown if only some members existed.
@@ -55,15 +69,21 @@ func (s *Store) bestAmong(members func(cluster string) bool, namespace, name str
 
 // lookup returns the entry for Get, or nil.
 func (s *Store) lookup(cluster, namespace, name string) *entry {
-	k := s.findKey([]byte(namespace), []byte(name))
-	if k == 0 {
-		return nil
-	}
 	if cluster == "" {
-		return s.visible(k, s.history.last.Load())
+		var first *entry
+		s.keysNamed([]byte(namespace), []byte(name), func(k uint32) {
+			if first == nil {
+				first = s.visible(k, s.history.last.Load())
+			}
+		})
+		return first
 	}
 	c := s.clusters[cluster]
 	if c == nil {
+		return nil
+	}
+	k := s.findKey([]byte(namespace), s.qualified([]byte(name), cluster))
+	if k == 0 {
 		return nil
 	}
 	if id := s.of(k, c.id); id != 0 {
@@ -81,11 +101,11 @@ func (s *Store) MemberVersion(namespace, name string, version uint64) (cluster, 
 	}
 	var r reading
 	s.mu.RLock()
-	if k := s.findKey([]byte(namespace), []byte(name)); k != 0 {
+	s.keysNamed([]byte(namespace), []byte(name), func(k uint32) {
 		if e := s.visible(k, n); e != nil && e.born == n {
 			r.load(s, e)
 		}
-	}
+	})
 	s.mu.RUnlock()
 	if len(r.loads) == 0 {
 		return "", "", false
@@ -133,7 +153,7 @@ func (r *reading) load(s *Store, e *entry) {
 		l.event = s.history.last.Load()
 	}
 	l.namespace = r.copy(s.namespaces.Get(k.namespace))
-	l.name = r.copy(s.arena.Get(k.name))
+	l.name = r.copy(s.nameOf(k))
 	l.blob = r.copy(s.arena.Get(e.blob))
 	if n := len(r.templates); n == 0 || r.templates[n-1].serial != s.templates.table.At(e.template).serial {
 		var loaded loadedTemplate
@@ -206,7 +226,7 @@ func staleAnnotation(since time.Time) wire.Annotation {
 	return wire.Annotation{Key: names.StaleSinceAnnotation, Value: since.UTC().Format(time.RFC3339)}
 }
 
-// position is a place in the order of keys: right after a namespace and name. The zero value is before all.
+// position is a place in the order of keys: right after a namespace and qualified name. The zero value is before all.
 type position struct {
 	namespace, name string
 }

@@ -4,10 +4,10 @@ import "math"
 
 // take stores a prepared object. probably is its key, or 0 if there was none recently. The caller holds the lock.
 func (s *Store) take(c *cluster, probably uint32, p *prepared) error {
-	k := probably
-	if k == 0 || !s.isKey(k, p.object.Namespace, p.object.Name) {
+	k, name := probably, s.qualified(p.object.Name, c.name)
+	if k == 0 || !s.isKey(k, p.object.Namespace, name) {
 		var err error
-		if k, err = s.ensureKey(p.object.Namespace, p.object.Name); err != nil {
+		if k, err = s.ensureKey(p.object.Namespace, name); err != nil {
 			return err
 		}
 	}

@@ -20,8 +20,8 @@ import (
 
 // Store holds the objects of one kind of all members. Its methods are safe for concurrent use.
 //
-// Each namespace and name has one key, and each key a chain of entries: the current ones of the members, and those shown at the versions
-// in the history. Indexes map a term (a namespace, a node) to the keys of which some entry has that term. A reader checks which entry
+// Each namespace and name has one key, or in a separate kind one for each member. Each key has a chain of entries: the current ones of the
+// members, and those shown at the versions in the history. Indexes map a term (a namespace, a node) to the keys of which some entry has that term. A reader checks which entry
 // was visible at its version and whether that one has the term.
 type Store struct {
 	options  Options
@@ -55,11 +55,12 @@ type Store struct {
 	watchers, cut atomic.Int64
 }
 
-// key is a namespace and name.
+// key is a namespace and name, and the cluster if the kind is separate.
 type key struct {
 	namespace uint32
-	name      slab.Ref
-	head      uint32
+	// name is what qualified returns.
+	name slab.Ref
+	head uint32
 }
 
 // Event numbers of entries that are not shown yet, and of those that still are.
@@ -118,6 +119,7 @@ const (
 // New returns an empty Store.
 func New(options Options) (*Store, error) {
 	options.complete()
+	options.Kind.ClusterAnnotation = cmp.Or(options.Kind.ClusterAnnotation, names.ClusterAnnotation)
 	plan, err := planFields(options.Kind.Fields)
 	if err != nil {
 		return nil, fmt.Errorf("kind %s: %w", options.Kind.GroupVersionKind.Kind, err)
@@ -132,7 +134,7 @@ func New(options Options) (*Store, error) {
 		templates: templates,
 		clusters:  map[string]*cluster{},
 		edit: wire.Edit{KeepManagedFields: options.KeepManagedFields, KeepLastApplied: options.KeepLastApplied,
-			Drop: []string{names.ClusterAnnotation, names.MemberVersionAnnotation, names.StaleSinceAnnotation, names.ContestedAnnotation}},
+			Drop: []string{options.Kind.ClusterAnnotation, names.ClusterAnnotation, names.MemberVersionAnnotation, names.StaleSinceAnnotation, names.ContestedAnnotation}},
 	}
 	s.templates.arena = &s.arena
 	s.namespaces = slab.NewInterner(&s.arena)
@@ -247,7 +249,46 @@ func (s *Store) compareKeys(a, b uint32) int {
 	return bytes.Compare(s.arena.Get(ka.name), s.arena.Get(kb.name))
 }
 
-// findKey returns the key of a namespace and name, or 0.
+// qualified returns the name of a key: that of the object, and in a separate kind also the cluster. No name has a zero byte, so that keys
+// are ordered by name and then by cluster.
+func (s *Store) qualified(name []byte, cluster string) []byte {
+	if !s.kind.Separate {
+		return name
+	}
+	return append(append(bytes.Clone(name), separator...), cluster...)
+}
+
+// nameOf returns the name of a key's objects.
+func (s *Store) nameOf(k *key) []byte {
+	name := s.arena.Get(k.name)
+	if s.kind.Separate {
+		name, _, _ = bytes.Cut(name, []byte(separator))
+	}
+	return name
+}
+
+// keysNamed visits the keys of a namespace and name: one, or in a separate kind one for each cluster.
+func (s *Store) keysNamed(namespace, name []byte, visit func(k uint32)) {
+	if !s.kind.Separate {
+		if k := s.findKey(namespace, name); k != 0 {
+			visit(k)
+		}
+		return
+	}
+	id, ok := s.namespaces.Lookup(namespace)
+	if !ok {
+		return
+	}
+	s.byNamespace.Ascend(id, func(k uint32) bool { return bytes.Compare(s.nameOf(s.keys.At(k)), name) < 0 }, func(k uint32) bool {
+		if !bytes.Equal(s.nameOf(s.keys.At(k)), name) {
+			return false
+		}
+		visit(k)
+		return true
+	})
+}
+
+// findKey returns the key of a namespace and qualified name, or 0.
 func (s *Store) findKey(namespace, name []byte) uint32 {
 	id, ok := s.namespaces.Lookup(namespace)
 	if !ok {
@@ -263,13 +304,13 @@ func (s *Store) findKey(namespace, name []byte) uint32 {
 	return found
 }
 
-// isKey reports whether a key exists and is that of a namespace and name.
+// isKey reports whether a key exists and is that of a namespace and qualified name.
 func (s *Store) isKey(k uint32, namespace, name []byte) bool {
 	at := s.keys.At(k)
 	return bytes.Equal(s.arena.Get(at.name), name) && bytes.Equal(s.namespaces.Get(at.namespace), namespace)
 }
 
-// ensureKey returns the key of a namespace and name, which may be new and without entries.
+// ensureKey returns the key of a namespace and qualified name, which may be new and without entries.
 func (s *Store) ensureKey(namespace, name []byte) (uint32, error) {
 	if found := s.findKey(namespace, name); found != 0 {
 		return found, nil
