@@ -7,14 +7,22 @@ import (
 // about are the paths of version, health and discovery.
 var about = []string{"/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/version", "/healthz", "/livez", "/readyz"}
 
+var readVerbs = []string{"get", "list", "watch"}
+
 // rights returns what identities of a role may do in a member, in all namespaces.
 func rights(cluster string, r role) []rbacv1.PolicyRule {
 	switch r {
 	case statusRole:
 		return []rbacv1.PolicyRule{
-			{APIGroups: []string{""}, Resources: []string{"nodes", "pods", "events", "persistentvolumes", "resourcequotas"}, Verbs: []string{"get", "list", "watch"}},
-			{APIGroups: []string{"storage.k8s.io"}, Resources: []string{"storageclasses"}, Verbs: []string{"get", "list", "watch"}},
-			{APIGroups: []string{"apps"}, Resources: []string{"replicasets"}, Verbs: []string{"get", "list", "watch"}},
+			// What ResourceRegistries select beyond these, such as ConfigMaps, Secrets and custom resources, the member has to grant.
+			{APIGroups: []string{""}, Resources: []string{"nodes", "pods", "events", "persistentvolumes", "persistentvolumeclaims", "resourcequotas", "services", "endpoints"}, Verbs: readVerbs},
+			{APIGroups: []string{"storage.k8s.io"}, Resources: []string{"storageclasses"}, Verbs: readVerbs},
+			{APIGroups: []string{"apps"}, Resources: []string{"replicasets", "deployments", "statefulsets", "daemonsets"}, Verbs: readVerbs},
+			{APIGroups: []string{"batch"}, Resources: []string{"jobs", "cronjobs"}, Verbs: readVerbs},
+			{APIGroups: []string{"autoscaling"}, Resources: []string{"horizontalpodautoscalers"}, Verbs: readVerbs},
+			{APIGroups: []string{"networking.k8s.io"}, Resources: []string{"ingresses", "networkpolicies"}, Verbs: readVerbs},
+			{APIGroups: []string{"policy"}, Resources: []string{"poddisruptionbudgets"}, Verbs: readVerbs},
+			{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: readVerbs},
 			{APIGroups: []string{"metrics.k8s.io"}, Resources: []string{"nodes", "pods"}, Verbs: []string{"get", "list"}},
 			{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{identifyingNamespace}, Verbs: []string{"get"}},
 			{NonResourceURLs: about, Verbs: []string{"get"}},
