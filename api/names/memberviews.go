@@ -8,6 +8,8 @@ const (
 	MemberVersionAnnotation = "cellplane.io/member-resource-version"
 	// StaleSinceAnnotation is since when the member could not be watched, in RFC 3339.
 	StaleSinceAnnotation = "cellplane.io/stale-since"
+	// CachedFromClusterAnnotation is Karmada's name of ClusterAnnotation, on objects that ResourceRegistries select.
+	CachedFromClusterAnnotation = "resource.karmada.io/cached-from-cluster"
 	// ContestedAnnotation is on watch events from sharded cluster-gateways to gateways: objects of this name are,
 	// or were recently, in several clusters, and the gateway has to decide which one is shown.
 	ContestedAnnotation = "cellplane.io/contested"

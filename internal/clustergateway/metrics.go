@@ -6,8 +6,11 @@ import (
 	"github.com/cellplane/cellplane/internal/clustercache"
 )
 
-// storeCollector collects metrics of the stores, by resource.
-type storeCollector map[string]*clustercache.Store
+// storeCollector collects metrics of the stores, by resource. Those of ResourceRegistries are named search/resource/version.
+type storeCollector struct {
+	stores   map[string]*clustercache.Store
+	searched *searchStores
+}
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("cellplane_cluster_gateway_"+name, help, append([]string{"resource"}, labels...), nil)
@@ -35,26 +38,31 @@ func (c storeCollector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c storeCollector) Collect(out chan<- prometheus.Metric) {
-	for resource, store := range c {
-		stats := store.Stats()
-		gauge := func(metric *prometheus.Desc, value float64, labels ...string) {
-			out <- prometheus.MustNewConstMetric(metric, prometheus.GaugeValue, value, append([]string{resource}, labels...)...)
+	for resource, store := range c.stores {
+		collect(out, resource, store)
+	}
+	c.searched.each(func(resource string, store *clustercache.Store) { collect(out, resource, store) })
+}
+
+func collect(out chan<- prometheus.Metric, resource string, store *clustercache.Store) {
+	stats := store.Stats()
+	gauge := func(metric *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(metric, prometheus.GaugeValue, value, append([]string{resource}, labels...)...)
+	}
+	gauge(objectsMetric, float64(stats.Objects))
+	gauge(historyMetric, float64(stats.History))
+	gauge(encodedMetric, float64(stats.EncodedBytes))
+	gauge(compressedMetric, float64(stats.CompressedBytes))
+	gauge(reservedMetric, float64(stats.ReservedBytes))
+	gauge(dictionariesMetric, float64(stats.Dictionaries))
+	gauge(watchersMetric, float64(stats.Watchers))
+	out <- prometheus.MustNewConstMetric(cutMetric, prometheus.CounterValue, float64(stats.CutWatchers), resource)
+	for _, cluster := range store.Clusters() {
+		stale := 0.0
+		if !cluster.Stale.IsZero() {
+			stale = 1
 		}
-		gauge(objectsMetric, float64(stats.Objects))
-		gauge(historyMetric, float64(stats.History))
-		gauge(encodedMetric, float64(stats.EncodedBytes))
-		gauge(compressedMetric, float64(stats.CompressedBytes))
-		gauge(reservedMetric, float64(stats.ReservedBytes))
-		gauge(dictionariesMetric, float64(stats.Dictionaries))
-		gauge(watchersMetric, float64(stats.Watchers))
-		out <- prometheus.MustNewConstMetric(cutMetric, prometheus.CounterValue, float64(stats.CutWatchers), resource)
-		for _, cluster := range store.Clusters() {
-			stale := 0.0
-			if !cluster.Stale.IsZero() {
-				stale = 1
-			}
-			gauge(staleMetric, stale, cluster.Name)
-			gauge(shadowedMetric, float64(cluster.Shadowed), cluster.Name)
-		}
+		gauge(staleMetric, stale, cluster.Name)
+		gauge(shadowedMetric, float64(cluster.Shadowed), cluster.Name)
 	}
 }

@@ -12,11 +12,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/klog/v2"
 
 	"github.com/cellplane/cellplane/internal/clustercache"
 	"github.com/cellplane/cellplane/internal/clustergateway/ingest"
+	"github.com/cellplane/cellplane/internal/clustergateway/registry"
 	"github.com/cellplane/cellplane/internal/clustergateway/serve"
 	"github.com/cellplane/cellplane/internal/clustergateway/views"
 	"github.com/cellplane/cellplane/internal/limits"
@@ -30,7 +32,9 @@ type Server struct {
 	options  CompletedOptions
 	serving  *genericserver.SecureServingInfo
 	stores   map[string]*clustercache.Store // by resource.group
+	searched *searchStores
 	members  *ingest.Members
+	registry *registry.Registries
 	api      *serve.Server
 	trust    *trust
 	stopping chan struct{}
@@ -54,10 +58,19 @@ func New(o CompletedOptions) (*Server, error) {
 	if err := s.openStores(); err != nil {
 		return nil, err
 	}
-	s.members, err = ingest.New(ingest.Options{Hub: o.hub, Templates: o.templates, Clusters: o.clusters, Kinds: s.followed(), Times: o.times()})
+	if s.registry, err = registry.New(o.hub, o.clusters); err != nil {
+		return nil, err
+	}
+	s.searched = &searchStores{options: o, api: s.api, open: map[schema.GroupVersionKind]*searchStore{}}
+	s.members, err = ingest.New(ingest.Options{
+		Hub: o.hub, Templates: o.templates, Clusters: o.clusters, Kinds: s.followed(), Times: o.times(),
+		Choices: s.registry.Choices, Open: s.searched.feed, Release: s.searched.release, Progressed: s.registry.Progressed,
+	})
 	if err != nil {
 		return nil, err
 	}
+	s.registry.Clusters, s.registry.Progress, s.registry.Selected = s.members.Clusters, s.members.Progress, s.selected
+	s.api.SearchReady = s.searched.ready.Load
 	s.api.Ready, s.api.Shown, s.api.Stopping = s.members.Ready, s.members.Shown, s.stopping
 	s.api.Metrics = serve.NewMetrics(s.members)
 	return s, nil
@@ -116,6 +129,10 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.members.Run(groupCtx) })
+	group.Go(func() error {
+		s.registry.Run(groupCtx)
+		return nil
+	})
 	group.Go(func() error { return s.serveMetrics(groupCtx) })
 	group.Go(func() error {
 		<-groupCtx.Done()
@@ -127,7 +144,18 @@ func (s *Server) Run(ctx context.Context) error {
 	for _, store := range s.stores {
 		store.Close()
 	}
+	s.searched.close()
 	return err
+}
+
+// selected applies what the ResourceRegistries select, and the progress of it.
+func (s *Server) selected() {
+	s.members.Choose()
+	if !s.members.Ready() {
+		s.registry.Progressed() // look again soon
+		return
+	}
+	s.searched.note(s.members.Progress())
 }
 
 // handler serves the API to gateways, and health checks to anybody.
@@ -153,7 +181,7 @@ func (s *Server) serveMetrics(ctx context.Context) error {
 		return nil
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), storeCollector(s.stores),
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), storeCollector{s.stores, s.searched},
 		limits.NewCollector("cellplane_cluster_gateway", s.api.Budget))
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.options.MetricsAddress)
 	if err != nil {

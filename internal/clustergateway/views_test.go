@@ -49,6 +49,7 @@ func TestMemberViews(t *testing.T) {
 		{"Drain", testDrain},
 		{"DeleteCollection", testDeleteCollection},
 		{"Metrics", testMetrics},
+		{"Search", testSearch},
 		{"Shares", testShares},
 		{"ReplicaSwitch", testReplicaSwitch},
 		{"MemberRestart", testMemberRestart},

@@ -16,6 +16,7 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/router"
 	"github.com/cellplane/cellplane/internal/gateway/served"
 	"github.com/cellplane/cellplane/internal/gateway/userpolicies"
+	"github.com/cellplane/cellplane/internal/gateway/views"
 )
 
 // chain is the handler chain of kube-apiserver with the router as its last handler. It omits tracing and the latency metrics of each
@@ -75,7 +76,8 @@ func (c *Config) routing(own http.Handler, g *genericserver.Config) http.Handler
 	policies := &userpolicies.Handler{Next: c.router, View: c.topology.View}
 	counted := &quotas.Handler{Next: policies, Quotas: c.informers.Core().V1().ResourceQuotas().Lister(), Hub: c.hubClient.CoreV1()}
 	guard.Next = c.memberViews(guard.Evictions(counted), objects)
-	return withReadableContentType(&creation.Handler{Next: guard, Authorizer: g.Authorization.Authorizer})
+	ordinary := withReadableContentType(&creation.Handler{Next: guard, Authorizer: g.Authorization.Authorizer})
+	return &views.Search{Views: c.views, Next: ordinary, Authorizer: g.Authorization.Authorizer, Resolver: g.RequestInfoResolver}
 }
 
 // stopSignal is closed when the gateway accepts no more requests. Watches then end, and their clients reconnect to another replica.

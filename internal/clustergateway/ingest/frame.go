@@ -42,6 +42,15 @@ func (f *frames) next() ([]byte, error) {
 	return f.buffer, nil
 }
 
+// event returns the next event.
+func (f *frames) event() (event, error) {
+	frame, err := f.next()
+	if err != nil {
+		return event{}, err
+	}
+	return parseEvent(frame)
+}
+
 // event is a watch event.
 type event struct {
 	kind []byte // ADDED and so on

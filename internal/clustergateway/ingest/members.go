@@ -7,9 +7,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -41,6 +43,14 @@ type Options struct {
 	Clusters labels.Selector
 	// Kinds are the resources to watch.
 	Kinds []Kind
+	// Choices returns the kinds that are watched in a member besides, each once; it may be nil. Choose applies a change of them.
+	Choices func(*clusterv1alpha1.Cluster) []Choice
+	// Open returns the feed for the objects of such a kind, once its resource is known.
+	Open func(cluster string, kind schema.GroupVersionKind, resource metav1.APIResource) (Feed, error)
+	// Release is called when such a feed is used no more.
+	Release func(kind schema.GroupVersionKind)
+	// Progressed is called when the Progress of a choice has changed. It must not block.
+	Progressed func()
 	// Times are intervals and timeouts.
 	Times Times
 }
@@ -161,7 +171,7 @@ func (m *Members) shownFeeds() []*feed {
 	var all []*feed
 	for _, s := range m.sources {
 		if !s.foreign {
-			all = append(all, s.feeds...)
+			all = append(all, s.all()...)
 		}
 	}
 	if m.templates != nil {
@@ -235,6 +245,17 @@ func (m *Members) Names() []string {
 	return all
 }
 
+// Clusters returns the Clusters whose members are shown.
+func (m *Members) Clusters() []*clusterv1alpha1.Cluster {
+	var all []*clusterv1alpha1.Cluster
+	for _, object := range m.clusters.GetStore().List() {
+		if cluster, ok := object.(*clusterv1alpha1.Cluster); ok && m.selects(cluster) {
+			all = append(all, cluster)
+		}
+	}
+	return all
+}
+
 // Shown returns the members whose objects are shown, and a channel that is closed when this changes. If all is set, all members are shown.
 func (m *Members) Shown() (clusters []string, all bool, changed <-chan struct{}) {
 	m.mu.Lock()
@@ -278,10 +299,7 @@ func (m *Members) reconcile(name string) {
 	s, foreign := m.sources[name], !m.selects(cluster)
 	if s != nil && s.foreign != foreign {
 		// The cached objects are of the other form: whole, or metadata only.
-		s.stop()
-		for _, f := range s.feeds {
-			f.forget()
-		}
+		m.dismiss(s)
 		s = nil
 	}
 	if s == nil {
@@ -291,13 +309,14 @@ func (m *Members) reconcile(name string) {
 		close(m.shown)
 		m.shown = make(chan struct{})
 	}
-	s.left = time.Time{}
+	s.left, s.cluster = time.Time{}, cluster
 	if err := m.follow(s, cluster); err != nil {
 		klog.FromContext(m.ctx).Error(err, "cannot watch a member", "cluster", name)
-		for _, f := range s.feeds {
+		for _, f := range s.all() {
 			f.lost(time.Now())
 		}
 	}
+	m.choose(s)
 }
 
 // follow connects a source to its Cluster, unless it already is.
@@ -344,8 +363,22 @@ func (m *Members) leave(name string) {
 	}
 	s.left = time.Now()
 	s.stop()
-	for _, f := range s.feeds {
+	if len(s.chosen) > 0 {
+		m.options.Progressed()
+	}
+	for _, f := range s.all() {
 		f.lost(s.left)
+	}
+}
+
+// dismiss stops watching a member and removes its objects.
+func (m *Members) dismiss(s *source) {
+	s.stop()
+	for _, f := range s.feeds {
+		f.forget()
+	}
+	for kind := range s.chosen {
+		m.drop(s, kind)
 	}
 }
 
@@ -358,13 +391,13 @@ func (m *Members) sweep() {
 			continue // a running source expires its own objects
 		}
 		if s.left.IsZero() {
-			s.expire(m.ctx)
+			for _, f := range s.all() {
+				s.expire(m.ctx, f, "")
+			}
 			continue
 		}
 		if time.Since(s.left) >= m.options.Times.RemovedAfter {
-			for _, f := range s.feeds {
-				f.forget()
-			}
+			m.dismiss(s)
 			delete(m.sources, name)
 		}
 	}

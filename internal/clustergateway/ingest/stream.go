@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -65,6 +66,12 @@ type stream struct {
 
 	// metadataOnly requests nothing but the metadata of objects.
 	metadataOnly bool
+	// json is set if the objects have no protobuf encoding.
+	json bool
+	// namespaces are those whose objects are wanted; nil means all.
+	namespaces []string
+	// began is called when everything has been read, and when a watch is resumed; it may be nil.
+	began func()
 	// lists is set if the member cannot send the initial state in a watch.
 	lists bool
 	// watchingSince is when the current request had sent the initial state, or zero.
@@ -167,11 +174,11 @@ func (s *stream) watch(ctx context.Context, position string) (string, error) {
 	case !s.feed.resumed():
 		return "", nil
 	default:
-		s.watchingSince = time.Now()
+		s.begun()
 	}
-	events := frames{reader: bufio.NewReaderSize(response.Body, readBuffer)}
+	events := s.events(bufio.NewReaderSize(response.Body, readBuffer))
 	for n := 0; ; n++ {
-		frame, err := events.next()
+		e, err := events.event()
 		switch {
 		case errors.Is(err, io.EOF) && initial:
 			return "", fmt.Errorf("watching: %w before the initial state was complete", io.ErrUnexpectedEOF)
@@ -182,7 +189,7 @@ func (s *stream) watch(ctx context.Context, position string) (string, error) {
 		case err != nil:
 			return position, fmt.Errorf("watching: %w", err)
 		}
-		version, end, err := s.take(frame)
+		version, end, err := s.take(e)
 		if err != nil {
 			if isExpired(err) {
 				return "", err
@@ -191,7 +198,8 @@ func (s *stream) watch(ctx context.Context, position string) (string, error) {
 		}
 		if initial && end {
 			s.feed.end()
-			initial, s.watchingSince = false, time.Now()
+			initial = false
+			s.begun()
 		}
 		if !initial {
 			position = version
@@ -199,12 +207,32 @@ func (s *stream) watch(ctx context.Context, position string) (string, error) {
 	}
 }
 
-// take applies an event to the feed.
-func (s *stream) take(frame []byte) (version string, end bool, err error) {
-	e, err := parseEvent(frame)
-	if err != nil {
-		return "", false, err
+// begun notes that the feed is up to date and watched.
+func (s *stream) begun() {
+	s.watchingSince = time.Now()
+	if s.began != nil {
+		s.began()
 	}
+}
+
+// events returns the events of a watch.
+func (s *stream) events(from io.Reader) interface{ event() (event, error) } {
+	if s.inJSON() {
+		return newJSONEvents(from)
+	}
+	return &frames{reader: from}
+}
+
+// inJSON reports whether objects are requested in JSON. Metadata alone has a protobuf encoding whatever the kind.
+func (s *stream) inJSON() bool { return s.json && !s.metadataOnly }
+
+// wants reports whether an object is in a namespace that is wanted.
+func (s *stream) wants(raw []byte) bool {
+	return s.namespaces == nil || slices.Contains(s.namespaces, namespaceOf(raw))
+}
+
+// take applies an event to the feed.
+func (s *stream) take(e event) (version string, end bool, err error) {
 	if watch.EventType(e.kind) == watch.Error {
 		var status metav1.Status
 		if err := status.Unmarshal(e.raw); err != nil {
@@ -217,6 +245,9 @@ func (s *stream) take(frame []byte) (version string, end bool, err error) {
 	}
 	if version == "" {
 		return "", false, fmt.Errorf("%w: an event without a resourceVersion", errMalformed)
+	}
+	if kind := watch.EventType(e.kind); kind != watch.Bookmark && !s.wants(e.raw) {
+		return version, end, nil
 	}
 	switch watch.EventType(e.kind) {
 	case watch.Added, watch.Modified:
@@ -247,7 +278,9 @@ func (s *stream) list(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("listing: %w", err)
 		}
 		for _, item := range p.items {
-			s.note(s.feed.apply(item))
+			if s.wants(item) {
+				s.note(s.feed.apply(item))
+			}
 		}
 		if p.marker == "" {
 			s.feed.end()
@@ -269,6 +302,9 @@ func (s *stream) page(ctx context.Context, query url.Values) (page, error) {
 	}
 	if len(body) > maxPage {
 		return page{}, fmt.Errorf("%w: a page of more than %d bytes", errMalformed, maxPage)
+	}
+	if s.inJSON() {
+		return parseJSONPage(body)
 	}
 	return parsePage(body)
 }
@@ -300,11 +336,16 @@ func (s *stream) get(ctx context.Context, query url.Values) (*http.Response, err
 			return nil, &apierrors.StatusError{ErrStatus: *status}
 		}
 	}
+	if status, ok := jsonStatus(body); ok {
+		return nil, &apierrors.StatusError{ErrStatus: *status}
+	}
 	return nil, apierrors.NewGenericServerResponse(response.StatusCode, "get", schema.GroupResource{}, "", string(body), 0, true)
 }
 
 func (s *stream) accept(query url.Values) string {
 	switch {
+	case s.inJSON():
+		return runtime.ContentTypeJSON
 	case !s.metadataOnly:
 		return runtime.ContentTypeProtobuf
 	case query.Has("watch"):

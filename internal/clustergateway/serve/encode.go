@@ -55,9 +55,11 @@ func (e *encoder) listKind() schema.GroupVersionKind {
 		return e.version.WithKind("Table")
 	case metadataOnly:
 		return e.version.WithKind("PartialObjectMetadataList")
-	default:
-		return e.kind.GroupVersion().WithKind(e.kind.Kind + "List")
 	}
+	if e.anyKind {
+		return e.kind.GroupVersion().WithKind("List")
+	}
+	return e.kind.GroupVersion().WithKind(e.kind.Kind + "List")
 }
 
 // item returns an encoded object for a list: without an envelope in protobuf, as a row in a Table.

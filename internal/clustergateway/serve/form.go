@@ -51,8 +51,8 @@ func (f form) key() string {
 }
 
 // formOf reads the form that a client accepts. The error can be written as it is.
-func formOf(r *http.Request) (form, error) {
-	options, _, err := negotiation.NegotiateOutputMediaType(r, codecs, shapes{})
+func formOf(r *http.Request, res *resource) (form, error) {
+	options, _, err := negotiation.NegotiateOutputMediaType(r, codecs, shapes{textOnly: res.generic})
 	if err != nil {
 		return form{}, err
 	}
@@ -77,11 +77,14 @@ func formOf(r *http.Request) (form, error) {
 }
 
 // shapes restricts the shapes by encoding.
-type shapes struct{}
+type shapes struct {
+	// textOnly is set if whole objects have no protobuf encoding.
+	textOnly bool
+}
 
 // AllowsMediaTypeTransform implements negotiation.EndpointRestrictions.
-func (shapes) AllowsMediaTypeTransform(_, subType string, kind *schema.GroupVersionKind) bool {
-	if subType == "cbor" {
+func (s shapes) AllowsMediaTypeTransform(_, subType string, kind *schema.GroupVersionKind) bool {
+	if subType == "cbor" || kind == nil && s.textOnly && subType == "vnd.kubernetes.protobuf" {
 		return false
 	}
 	if kind == nil {

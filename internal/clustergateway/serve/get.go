@@ -27,7 +27,11 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, info *request.Reque
 			return
 		}
 	}
-	object, err := e.store.Get("", info.Namespace, info.Name)
+	cluster := ""
+	if e.removed != nil { // of a resource that is searched, each cluster's object is shown
+		cluster = r.Header.Get(views.ClusterHeader)
+	}
+	object, err := e.store.Get(cluster, info.Namespace, info.Name)
 	if err == nil && !s.shows(object.Cluster) {
 		err = apierrors.NewNotFound(e.GroupResource(), info.Name)
 	}

@@ -9,6 +9,7 @@ import (
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/cellplane/cellplane/internal/clustercache"
+	"github.com/cellplane/cellplane/internal/clustercache/generic"
 	"github.com/cellplane/cellplane/internal/clustergateway/columns"
 	"github.com/cellplane/cellplane/internal/clustergateway/views"
 )
@@ -22,6 +23,12 @@ type resource struct {
 	namespaced bool
 	printer    columns.Printer
 	fields     map[string]string // field in selectors → field in the store
+	// generic is set if objects are cached in the encoding of package generic.
+	generic bool
+	// anyKind is set if lists are of the kind List, as in Karmada's cache.
+	anyKind bool
+	// removed is closed when the resource is no longer served; nil if it always is.
+	removed <-chan struct{}
 	// convert converts a cached object to this version; nil if both are the same.
 	convert func(runtime.Object) (runtime.Object, error)
 }
@@ -74,6 +81,9 @@ func (r *resource) decode(raw []byte) (runtime.Object, error) {
 }
 
 func (r *resource) decodeCached(raw []byte) (runtime.Object, error) {
+	if r.generic {
+		return generic.Decode(raw, r.cached)
+	}
 	object, err := clientscheme.Scheme.New(r.cached)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package serve
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,6 +33,9 @@ type Server struct {
 	// Budget bounds the memory in which answers are held, and Streams the watches, both by user.
 	Budget  *limits.Budget
 	Streams *limits.Streams
+	// SearchReady reports whether all that ResourceRegistries select has been read.
+	SearchReady func() bool
+	searched    searched
 	// Stopping is closed on shutdown: watches end, and clients reconnect elsewhere.
 	Stopping <-chan struct{}
 }
@@ -43,6 +47,7 @@ func New() *Server {
 		Budget:    limits.NewBudget(0, 0),
 		Streams:   limits.NewStreams(0),
 		Shown:     func() (clusters []string, all bool, changed <-chan struct{}) { return nil, true, nil },
+		searched:  searched{resources: map[schema.GroupVersionResource]*searchedResource{}},
 	}
 }
 
@@ -73,6 +78,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.Metrics.ServeHTTP(w, r)
 		return
 	}
+	for _, surface := range surfaces {
+		if path, ok := strings.CutPrefix(r.URL.Path, surface.prefix); ok && (path == "" || path[0] == '/') {
+			s.search(w, r, path, surface)
+			return
+		}
+	}
 	gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
 	res, found := s.resources[gvr]
 	switch {
@@ -96,7 +107,7 @@ func unready() error {
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, res *resource) {
-	f, err := formOf(r)
+	f, err := formOf(r, res)
 	if err != nil {
 		WriteError(w, r, err)
 		return
@@ -108,7 +119,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, info *request.Req
 		s.get(w, r, info, e, warnings)
 	case "list", "watch":
 		q, err := readQuestion(r, info, res)
-		if q != nil {
+		switch {
+		case q != nil && res.removed != nil:
+			q.changed = res.removed
+		case q != nil:
 			q.changed = s.limit(&q.filter)
 		}
 		switch {

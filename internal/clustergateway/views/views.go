@@ -17,6 +17,17 @@ const ContestedHeader = "Cellplane-Contested"
 // TemplateHeader is set in the answer to a get of a template. The cache may be behind its cell, so the gateway reads it from there.
 const TemplateHeader = "Cellplane-Template"
 
+const (
+	// SearchPath is the path of the cache of ResourceRegistries. It is followed by that of an ordinary request for a resource.
+	SearchPath = "/apis/search.karmada.io/v1alpha1/search/cache"
+	// ProxyingPath is the path under which all clusters look like one.
+	ProxyingPath = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy"
+	// UncachedHeader is set in the answer to a request under them for a resource that no ResourceRegistry selects.
+	UncachedHeader = "Cellplane-Uncached"
+	// ClusterHeader is set in a get under ProxyingPath of an object of a certain cluster.
+	ClusterHeader = "Cellplane-Cluster"
+)
+
 // View is a kind of member object.
 type View struct {
 	// Resource is the resource to read from members.

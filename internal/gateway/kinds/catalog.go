@@ -153,6 +153,9 @@ func filterList(list apidiscoveryv2.APIGroupDiscoveryList, keep func(Resource) b
 					v.Resources = append(v.Resources, withProxy(group.Name, resource))
 				}
 			}
+			if group.Name == searchGroup && len(v.Resources) > 0 {
+				v.Resources = append(v.Resources, connected()...)
+			}
 			if len(v.Resources) > 0 || len(version.Resources) == 0 {
 				filtered.Versions = append(filtered.Versions, v)
 			}
@@ -162,6 +165,23 @@ func filterList(list apidiscoveryv2.APIGroupDiscoveryList, keep func(Resource) b
 		}
 	}
 	return kept
+}
+
+const searchGroup = "search.karmada.io"
+
+// connected returns the resources of search.karmada.io that only gateways serve, as they are not stored.
+func connected() []apidiscoveryv2.APIResourceDiscovery {
+	resource := func(name, kind, subresource string, verbs ...string) apidiscoveryv2.APIResourceDiscovery {
+		of := &metav1.GroupVersionKind{Group: searchGroup, Version: "v1alpha1", Kind: kind}
+		return apidiscoveryv2.APIResourceDiscovery{
+			Resource: name, SingularResource: name, ResponseKind: of, Scope: apidiscoveryv2.ScopeCluster, Verbs: []string{"get"},
+			Subresources: []apidiscoveryv2.APISubresourceDiscovery{{Subresource: subresource, ResponseKind: of, Verbs: verbs}},
+		}
+	}
+	return []apidiscoveryv2.APIResourceDiscovery{
+		resource("proxying", "Proxying", "proxy", "create", "delete", "get", "patch", "update"),
+		resource("search", "Search", "cache", "get"),
+	}
 }
 
 // withProxy adds clusters/proxy, which only gateways serve: a CustomResourceDefinition cannot have such a subresource.

@@ -55,6 +55,8 @@ type destination struct {
 	cluster string
 	// template is the template of the object, if the request goes to the template.
 	template *metav1.PartialObjectMetadata
+	// under is what precedes the path of the object at cluster-gateways.
+	under string
 }
 
 // toMember forwards a request to a member with the identity of the caller.

@@ -147,7 +147,7 @@ func (v *Views) cacheVersions(version string) (versions []string, ok bool) {
 func (v *Views) memberVersion(ctx context.Context, to destination, versions []string) (cluster, memberVersion string, err error) {
 	for i, s := range v.shares {
 		for _, r := range s.choose(callerOf(ctx)) {
-			response, err := r.upstream.RoundTrip(get(ctx, objectPath(to.info)+"/memberversion", url.Values{"version": {versions[i]}}))
+			response, err := r.upstream.RoundTrip(get(ctx, to.under+objectPath(to.info)+"/memberversion", url.Values{"version": {versions[i]}}))
 			if err != nil {
 				continue
 			}
@@ -221,7 +221,7 @@ func restored(contentType string, body []byte, hidden func() string) ([]byte, er
 
 func restore(object metav1.Object, hidden func() string) {
 	annotations := object.GetAnnotations()
-	for _, name := range []string{names.ClusterAnnotation, names.MemberVersionAnnotation, names.StaleSinceAnnotation, names.ContestedAnnotation} {
+	for _, name := range []string{names.ClusterAnnotation, names.MemberVersionAnnotation, names.StaleSinceAnnotation, names.ContestedAnnotation, names.CachedFromClusterAnnotation} {
 		delete(annotations, name)
 	}
 	if _, given := annotations[corev1.LastAppliedConfigAnnotation]; !given {
