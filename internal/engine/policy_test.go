@@ -231,6 +231,19 @@ func TestSuspendDispatching(t *testing.T) {
 		return meta.IsStatusConditionTrue(w.Status.Conditions, names.WorkDispatching)
 	})
 
+	// The template says so itself. The annotation stays in the federation.
+	edit(t, cell, configMapRef(ns, "cm"), func(cm *corev1.ConfigMap) {
+		metav1.SetMetaDataAnnotation(&cm.ObjectMeta, names.SuspendDispatchingAnnotation, "true")
+		cm.Data["k"] = "3"
+	})
+	until(t, "the Work has the change and is suspended", cell, workRef("member1", "ConfigMap", ns, "cm"), func(w *workv1alpha1.Work) bool {
+		return ptr.Deref(w.Spec.SuspendDispatching, false) && len(w.Spec.Workload.Manifests) == 1 && strings.Contains(string(w.Spec.Workload.Manifests[0].Raw), `"k":"3"`) &&
+			meta.IsStatusConditionFalse(w.Status.Conditions, names.WorkDispatching)
+	})
+	delivered(t, "member1", ns, "cm", "k", "2")
+	edit(t, cell, configMapRef(ns, "cm"), func(cm *corev1.ConfigMap) { delete(cm.Annotations, names.SuspendDispatchingAnnotation) })
+	delivered(t, "member1", ns, "cm", "k", "3")
+
 	edit(t, cell, p, func(p *policyv1alpha1.PropagationPolicy) {
 		p.Spec.Suspension = &policyv1alpha1.Suspension{Dispatching: ptr.To(true)}
 	})

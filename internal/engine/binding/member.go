@@ -218,7 +218,7 @@ func (m *member) tell(ctx context.Context, r *rolling) (*workv1alpha1.Work, erro
 		return r.b.workOf(r.binding, r.t, &rendered{cluster: m.name, manifest: m.entry.Apply(m.copy.manifest), trace: m.copy.trace})
 	case told == nil || m.work.Deleting || told.Command.Revision != m.entry.Command.Revision:
 		return nil, nil
-	case told.Seq == m.entry.Seq && m.work.Suspended == ptr.Deref(suspended(r.binding.Spec.Suspension, m.name), false) &&
+	case told.Seq == m.entry.Seq && m.work.Suspended == ptr.Deref(suspended(r.binding.Spec.Suspension, r.t, m.name), false) &&
 		m.work.Preserve == ptr.Deref(preserved(r.binding, r.t, m.name), false):
 		return nil, nil
 	default:

@@ -113,7 +113,7 @@ func setManifest(work *workv1alpha1.Work, binding *workv1alpha2.ResourceBinding,
 	}
 	work.Spec = workv1alpha1.WorkSpec{
 		Workload:                    workv1alpha1.WorkloadTemplate{Manifests: []workv1alpha1.Manifest{{RawExtension: runtime.RawExtension{Raw: raw, Object: stamped}}}},
-		SuspendDispatching:          suspended(binding.Spec.Suspension, cluster),
+		SuspendDispatching:          suspended(binding.Spec.Suspension, t, cluster),
 		PreserveResourcesOnDeletion: preserved(binding, t, cluster),
 	}
 	return nil
@@ -166,7 +166,10 @@ func digestOf(work *workv1alpha1.Work) uint64 {
 }
 
 // suspended reports whether dispatching to a cluster is suspended; nil means no.
-func suspended(suspension *workv1alpha2.Suspension, cluster string) *bool {
+func suspended(suspension *workv1alpha2.Suspension, t *cell.Template, cluster string) *bool {
+	if t.Suspended {
+		return ptr.To(true)
+	}
 	if suspension == nil {
 		return nil
 	}

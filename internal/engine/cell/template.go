@@ -58,6 +58,8 @@ type Template struct {
 	Deleting bool
 	// Frozen is set while the template belongs, or is about to belong, to another cell.
 	Frozen bool
+	// Suspended is set if the template says that its Works are not dispatched.
+	Suspended bool
 	// released lists clusters whose copies stay there, separated by commas.
 	released string
 	// Created is the creation time in seconds.
@@ -161,10 +163,11 @@ func condenseTemplate(kind *Kind) func(runtime.Object, *Template) *Template {
 			Kind: kind, Namespace: Shared(obj.GetNamespace()), Name: Shared(obj.GetName()), UID: types.UID(Shared(string(obj.GetUID()))),
 			Version: obj.GetResourceVersion(), Generation: obj.GetGeneration(), Labels: sharedEntries(labels),
 			Claim: claimOn(kind, labels, annotations).shared(), Digest: userDigest(obj),
-			Deleting: obj.GetDeletionTimestamp() != nil,
-			Frozen:   labels[names.RebalanceStatusLabel] != "",
-			Created:  obj.GetCreationTimestamp().Unix(),
-			released: annotations[names.ReleaseAnnotation],
+			Deleting:  obj.GetDeletionTimestamp() != nil,
+			Frozen:    labels[names.RebalanceStatusLabel] != "",
+			Suspended: annotations[names.SuspendDispatchingAnnotation] == "true",
+			Created:   obj.GetCreationTimestamp().Unix(),
+			released:  annotations[names.ReleaseAnnotation],
 		}
 		t.content = contentOf(obj)
 		return t
