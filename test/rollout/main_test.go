@@ -18,6 +18,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/enginetest"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/testenv"
+	"github.com/cellplane/cellplane/internal/testenv/kubectltest"
 )
 
 var (
@@ -31,6 +32,7 @@ var (
 const engineProcess = "CELLPLANE_TEST_ENGINE"
 
 func TestMain(m *testing.M) {
+	kubectltest.Run()
 	if kubeconfig := os.Getenv(engineProcess); kubeconfig != "" {
 		runEngine(kubeconfig)
 		return

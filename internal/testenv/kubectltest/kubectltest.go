@@ -19,8 +19,14 @@ const env = "CELLPLANE_TEST_KUBECTL"
 
 // Main is the TestMain of packages that use kubectl.
 func Main(m *testing.M) {
+	Run()
+	os.Exit(m.Run())
+}
+
+// Run runs kubectl and exits if the process was started for that. It is for packages with a TestMain of their own.
+func Run() {
 	if os.Getenv(env) == "" {
-		os.Exit(m.Run())
+		return
 	}
 	if err := cmd.NewDefaultKubectlCommand().Execute(); err != nil {
 		os.Exit(1)
