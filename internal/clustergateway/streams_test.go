@@ -28,6 +28,9 @@ func testStreams(t *testing.T, w *world) {
 	w.eventuallyPod(t, "the pod runs", namespace, "one", running)
 	gatewaytest.CheckStreams(t, w.gateway.Config(t), gatewaytest.Pod{Namespace: namespace, Name: "one", Log: w.Members[1].PodLog()})
 	t.Run("Headers", func(t *testing.T) { gatewaytest.CheckStreamHeaders(t, w.Members[1], w.gateway.Config(t), namespace) })
+	t.Run("Headers of watches", func(t *testing.T) {
+		gatewaytest.CheckWatchHeaders(t, w.gateway.Config(t), "/api/v1/pods", "/api/v1/namespaces/"+namespace+"/pods", "/api/v1/nodes")
+	})
 }
 
 // testSubresources changes a pod of a member through its subresources: ephemeral containers, as kubectl debug adds them, and eviction.

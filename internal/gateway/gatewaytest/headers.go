@@ -67,6 +67,19 @@ func CheckStreamHeaders(t *testing.T, member *controlplane.ControlPlane, config 
 	}
 }
 
+// CheckWatchHeaders opens watches that get no event. The headers arrive at once.
+func CheckWatchHeaders(t *testing.T, config *rest.Config, collections ...string) {
+	t.Helper()
+	for _, collection := range collections {
+		t.Run(collection, func(t *testing.T) {
+			status, err := headerOf(t.Context(), config, http.MethodGet, collection+"?watch=1&labelSelector=nothing%3Dhas-this", nil)
+			if err != nil || status != http.StatusOK {
+				t.Errorf("got status %d, %v; want %d", status, err, http.StatusOK)
+			}
+		})
+	}
+}
+
 // headerOf sends a request and returns the status when the header of the answer has arrived.
 func headerOf(ctx context.Context, config *rest.Config, method, path string, header http.Header) (int, error) {
 	config = rest.CopyConfig(config)
