@@ -85,6 +85,10 @@ const (
 	RolloutAnnotation = "cellplane.io/rollout"
 	// RolloutWaitsAnnotation on a binding tells of each cluster of its rollout that waits what it waits for, as a JSON object.
 	RolloutWaitsAnnotation = "cellplane.io/rollout-waits"
+	// RolloutStagesAnnotation on a binding is what is remembered of the stages of its rollout.
+	RolloutStagesAnnotation = "cellplane.io/rollout-stages"
+	// RolloutApprovalAnnotation on a binding is what people have approved of its rollout.
+	RolloutApprovalAnnotation = "cellplane.io/rollout-approval"
 	// RolloutCommandAnnotation on an object in a member is the number of the command that it was written by, and the name of its pod template, as
 	// "number/name".
 	RolloutCommandAnnotation = "cellplane.io/rollout-command"

@@ -39,6 +39,7 @@ var exceptions = map[schema.GroupResource]Place{
 	{Group: "work.karmada.io", Resource: "works"}:                          Anywhere,
 	{Group: "work.karmada.io", Resource: "resourcebindings"}:               ByTemplate,
 	{Group: "cluster.karmada.io", Resource: "clusters"}:                    OnHub,
+	{Group: "cellplane.io", Resource: "rolloutpolicies"}:                   OnHub,
 	{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}: OnHub,
 }
 

@@ -1,5 +1,6 @@
 // Package v1alpha1 holds Cellplane's own kinds: the cells, how the slots are spread over them, what is protected from
-// mistakes, the API that users are served, parameters of admission policies, scheduling preferences and reservations.
+// mistakes, the stages of updates, the API that users are served, parameters of admission policies, scheduling preferences
+// and reservations.
 //
 // +kubebuilder:object:generate=true
 // +groupName=cellplane.io
@@ -37,8 +38,12 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&ClusterLedgerList{},
 		&ClusterProfile{},
 		&ClusterProfileList{},
+		&ClusterRolloutPolicy{},
+		&ClusterRolloutPolicyList{},
 		&ProtectionPolicy{},
 		&ProtectionPolicyList{},
+		&RolloutPolicy{},
+		&RolloutPolicyList{},
 		&SchedulingProfile{},
 		&SchedulingProfileList{},
 		&ServedAPI{},

@@ -73,6 +73,8 @@ func (f *fixture) testEveryKind(t *testing.T) {
 		"federatedresourcequotas":    `{apiVersion: policy.karmada.io/v1alpha1, kind: FederatedResourceQuota, metadata: {name: every, namespace: every}, spec: {overall: {cpu: 5}}}`,
 		"clustertaintpolicies":       `{apiVersion: policy.karmada.io/v1alpha1, kind: ClusterTaintPolicy, metadata: {name: every}, spec: {taints: [{key: a, effect: NoSchedule}]}}`,
 		"workloadrebalancers":        `{apiVersion: apps.karmada.io/v1alpha1, kind: WorkloadRebalancer, metadata: {name: every}, spec: {workloads: [{apiVersion: apps/v1, kind: Deployment, name: a, namespace: b}]}}`,
+		"rolloutpolicies":            `{apiVersion: cellplane.io/v1alpha1, kind: RolloutPolicy, metadata: {name: every, namespace: every}, spec: {resourceSelectors: [{apiVersion: apps/v1, kind: Deployment}], stages: [{name: all}]}}`,
+		"clusterrolloutpolicies":     `{apiVersion: cellplane.io/v1alpha1, kind: ClusterRolloutPolicy, metadata: {name: every}, spec: {resourceSelectors: [{apiVersion: apps/v1, kind: Deployment}], stages: [{name: all}]}}`,
 		"clusterprofiles":            `{apiVersion: cellplane.io/v1alpha1, kind: ClusterProfile, metadata: {name: every}, spec: {price: {currency: EUR}}}`,
 		"schedulingprofiles":         `{apiVersion: cellplane.io/v1alpha1, kind: SchedulingProfile, metadata: {name: every}, spec: {clusters: {gatherPending: true}}}`,
 		"admissionparameters":        `{apiVersion: cellplane.io/v1alpha1, kind: AdmissionParameter, metadata: {name: every}, data: {most: "5"}}`,

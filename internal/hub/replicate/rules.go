@@ -99,6 +99,8 @@ func Rules() []*Rule {
 		custom(Rule{Resource: config.WithResource("resourceinterpretercustomizations"), Kind: "ResourceInterpreterCustomization"}),
 		custom(Rule{Resource: config.WithResource("resourceinterpreterwebhookconfigurations"), Kind: "ResourceInterpreterWebhookConfiguration"}),
 		custom(Rule{Resource: apps.WithResource("workloadrebalancers"), Kind: "WorkloadRebalancer"}),
+		custom(Rule{Resource: own.WithResource("rolloutpolicies"), Kind: "RolloutPolicy", Namespaced: true}),
+		custom(Rule{Resource: own.WithResource("clusterrolloutpolicies"), Kind: "ClusterRolloutPolicy"}),
 		custom(Rule{Resource: own.WithResource("clusterprofiles"), Kind: "ClusterProfile"}),
 		custom(Rule{Resource: own.WithResource("schedulingprofiles"), Kind: "SchedulingProfile"}),
 		custom(Rule{Resource: own.WithResource("admissionparameters"), Kind: "AdmissionParameter", Urgent: true, ignored: userpolicy.Reserved}),

@@ -56,6 +56,8 @@ var samples = map[string]string{
 	"ingressclasses.networking.k8s.io":              `{"spec":{"controller":"example.io/none"}}`,
 	"clusterpropagationpolicies.policy.karmada.io":  `{"spec":{"resourceSelectors":[{"apiVersion":"v1","kind":"Namespace","name":"none"}],"placement":{}}}`,
 	"clusteroverridepolicies.policy.karmada.io":     `{"spec":{"resourceSelectors":[{"apiVersion":"v1","kind":"Namespace","name":"none"}],"overrideRules":[{"overriders":{}}]}}`,
+	"rolloutpolicies.cellplane.io":                  `{"spec":{"resourceSelectors":[{"apiVersion":"apps/v1","kind":"Deployment","name":"none"}]}}`,
+	"clusterrolloutpolicies.cellplane.io":           `{"spec":{"resourceSelectors":[{"apiVersion":"apps/v1","kind":"Deployment","name":"none"}]}}`,
 	"resourcequotas.":                               `{"spec":{"hard":{"requests.cpu":"100000"}}}`,
 	"widgets.guards.example.io":                     `{"spec":{"replicas":10},"status":{"replicas":10}}`,
 }
