@@ -33,6 +33,12 @@ func (c *Cluster) atRest() bool {
 	return c.observed() && o.Terminating == 0 && o.Pods == command.Replicas && o.Remaining == 0
 }
 
+// Done reports whether the cluster has finished an update: all its pods have the revision and are available.
+func (c *Cluster) Done(revision string) bool {
+	return c.Entry.Seq > 0 && c.Entry.Command.Revision == revision && !c.Unreachable && c.Observed != nil && c.atRest() &&
+		c.Observed.Updated >= c.Entry.Command.Replicas && c.Observed.Available >= c.Entry.Command.Replicas
+}
+
 // inForce returns what the cluster can do by its commands. Those since the last rest loosen it; only rest tightens it. An observation in
 // between does not: a controller that has seen a narrower command may still be carrying out what it decided by the wider one.
 func (c *Cluster) inForce(rules rules) Envelope {

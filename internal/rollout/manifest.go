@@ -71,6 +71,14 @@ func RevisionOf(manifest *unstructured.Unstructured) string {
 	return merge.Fingerprint(&unstructured.Unstructured{Object: map[string]any{"template": spec["template"]}})
 }
 
+// PodTemplateOf names the pod template of a manifest of any kind, as [RevisionOf] does; empty if it has none.
+func PodTemplateOf(manifest *unstructured.Unstructured) string {
+	if template, found, err := unstructured.NestedFieldNoCopy(manifest.Object, "spec", "template", "spec"); !found || err != nil || template == nil {
+		return ""
+	}
+	return RevisionOf(manifest)
+}
+
 // objectCopy reads the fields of an object, with the number and revision that it carries.
 func objectCopy(obj *unstructured.Unstructured) *Copy {
 	kind, known := kindOf(obj)

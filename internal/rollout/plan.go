@@ -11,8 +11,9 @@ type Input struct {
 	Revision string
 	// Previous is the revision for new copies in clusters that may not have Revision yet. If it is empty, they get Revision.
 	Previous string
-	// Paused stops the rollout. Scaling goes on.
-	Paused bool
+	// Paused stops the rollout. Scaling goes on. PausedFor says why, if not because the template says so.
+	Paused    bool
+	PausedFor string
 	// KeepAvailable counts the pods of a cluster that does not answer as they were last observed, not as unavailable.
 	KeepAvailable bool
 	// Clusters are all clusters that have the workload, may have it or get it. Their order is that in which they are updated, and in which

@@ -1,6 +1,9 @@
 package rollout
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // whole is the goal of a cluster that is not updated at all.
 const whole = 1 << 30
@@ -102,8 +105,8 @@ func (p *planner) update() {
 		switch {
 		case !s.ready():
 		case s.wantsUpdate(p) && p.in.Paused:
-			s.block("the rollout is paused")
-		case s.wantsUpdate(p) && s.Hold != "" && s.rest:
+			s.block(cmp.Or(p.in.PausedFor, "the rollout is paused"))
+		case s.wantsUpdate(p) && s.Hold != "" && s.entry.Command.Revision != p.in.Revision:
 			s.block(s.Hold)
 		case s.wantsUpdate(p):
 			waiting = append(waiting, s)

@@ -1,6 +1,6 @@
-// Package stages decides which clusters may begin a rollout, by stages that a user has defined. It is a pure function of the stages, the
-// state of the clusters and the time.
+// Package stages decides which clusters of a workload may begin an update now. Stages limit when a cluster begins; the planner of package
+// rollout still decides how far it may go. It is a pure function of what is known and of the time.
 //
-// A stage is a limit on top of the bounds of the rollout, never a way around them: a cluster that may begin still needs the planner's
-// command. Clusters that have begun are not stopped by a stage, only by a failure.
+// What has to be remembered is a [Record], an annotation of the binding: which update it is of, when stages were finished, and whether the
+// update has failed. Everything else follows from the clusters. Approvals are an annotation of their own, because people write them.
 package stages
