@@ -21,6 +21,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/events"
 	"github.com/cellplane/cellplane/internal/engine/execution"
+	"github.com/cellplane/cellplane/internal/engine/policies"
 	"github.com/cellplane/cellplane/internal/engine/queue"
 	"github.com/cellplane/cellplane/internal/override"
 )
@@ -42,6 +43,7 @@ type Controller struct {
 	problems    problems
 	overrides   overrides
 	set         atomic.Pointer[override.Set]
+	rollouts    policies.Rollouts
 
 	// federated is whether rollouts are planned for all clusters together, and awaiting has those that wait without a ledger.
 	federated bool
@@ -66,6 +68,7 @@ func New(c *cell.Cell, interpreter Interpreter, recorder *events.Recorder, optio
 		problems: problems{changed: options.Changed, of: map[cell.Key]string{}}, federated: options.FederatedRollouts, report: options.Report,
 	}
 	b.overrides.init(b)
+	b.watchRolloutPolicies()
 	b.subscribe()
 	return b
 }

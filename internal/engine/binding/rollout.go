@@ -46,6 +46,7 @@ func (b *Controller) plan(ctx context.Context, binding *workv1alpha2.ResourceBin
 	if err != nil {
 		return nil, err
 	}
+	b.awaiting.add(cell.Key{Namespace: binding.Namespace, Name: binding.Name}) // before anything is observed: what changes from now on counts
 	r := &rolling{b: b, binding: binding, t: t, ledger: ledger, stored: text != ""}
 	if !b.federated || !r.applies(targets, works, copies) {
 		return b.atOnce(ctx, binding, t, works, copies)
@@ -71,15 +72,13 @@ func (b *Controller) heldPlan(binding *workv1alpha2.ResourceBinding) (*planned, 
 	return p, nil
 }
 
-// atOnce plans to write all Works. Copies keep their numbers: the members refuse lower ones.
+// atOnce plans to write all Works, except those of clusters whose stage has not begun. Copies keep their numbers: the members refuse lower ones.
 func (b *Controller) atOnce(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template, works []*cell.Work, copies []rendered) (*planned, error) {
-	b.awaiting.remove(cell.Key{Namespace: binding.Namespace, Name: binding.Name})
-	if binding.Annotations[names.RolloutAnnotation] != "" {
-		if err := b.writeLedger(ctx, binding, nil, ""); err != nil {
-			return nil, err
-		}
+	copies, kept, after, err := b.stage(ctx, binding, t, works, copies)
+	if err != nil {
+		return nil, err
 	}
-	p := &planned{}
+	p := &planned{wanted: kept, after: after}
 	for i := range copies {
 		if asks := copies[i].asks; asks != nil {
 			copies[i].manifest = rollout.Number(copies[i].manifest, b.seqIn(works, copies[i].cluster), asks.Command.Revision)
@@ -114,18 +113,27 @@ func copyIn(work *cell.Work) *rollout.Copy {
 	return work.Objects[0].Copy
 }
 
-// writeLedger stores a ledger and what clusters wait for, unless the binding has changed since it was read. An empty ledger is removed.
-func (b *Controller) writeLedger(ctx context.Context, binding *workv1alpha2.ResourceBinding, ledger rollout.Ledger, waits string) error {
+// notes are what a binding records of its rollout. Empty ones are removed.
+type notes struct {
+	ledger rollout.Ledger
+	// waits is what clusters wait for, and stages what is remembered of the stages.
+	waits, stages string
+}
+
+// write stores the notes, unless the binding has changed since it was read.
+func (n *notes) write(ctx context.Context, b *Controller, binding *workv1alpha2.ResourceBinding) error {
 	binding = binding.DeepCopy()
-	if delete(binding.Annotations, names.RolloutAnnotation); len(ledger) > 0 {
-		text, err := ledger.Encode()
-		if err != nil {
+	ledger := ""
+	if len(n.ledger) > 0 {
+		var err error
+		if ledger, err = n.ledger.Encode(); err != nil {
 			return err
 		}
-		metav1.SetMetaDataAnnotation(&binding.ObjectMeta, names.RolloutAnnotation, text)
 	}
-	if delete(binding.Annotations, names.RolloutWaitsAnnotation); waits != "" {
-		metav1.SetMetaDataAnnotation(&binding.ObjectMeta, names.RolloutWaitsAnnotation, waits)
+	for key, text := range map[string]string{names.RolloutAnnotation: ledger, names.RolloutWaitsAnnotation: n.waits, names.RolloutStagesAnnotation: n.stages} {
+		if delete(binding.Annotations, key); text != "" {
+			metav1.SetMetaDataAnnotation(&binding.ObjectMeta, key, text)
+		}
 	}
 	_, err := b.cell.UpdateBinding(ctx, binding)
 	return err
@@ -250,6 +258,10 @@ func (r *rolling) plan(ctx context.Context) (*planned, error) {
 	if err != nil {
 		return nil, err
 	}
+	staged, err := r.hold(&in)
+	if err != nil {
+		return nil, err
+	}
 	result := rollout.Plan(in)
 	commanded, done := false, true
 	waiting := map[string]string{}
@@ -268,20 +280,20 @@ func (r *rolling) plan(ctx context.Context) (*planned, error) {
 
 	// 2. Store its commands before any of them leaves.
 	key := cell.Key{Namespace: r.binding.Namespace, Name: r.binding.Name}
-	p := &planned{stays: map[string]bool{}, after: r.after(done)}
-	if !commanded && !r.stored {
+	p := &planned{stays: map[string]bool{}, after: sooner(r.after(done), staged.after)}
+	if !commanded && !r.stored && !staged.holds {
 		for _, m := range r.members {
 			p.stays[m.name] = true
 		}
-		r.b.awaiting.add(key) // nothing is stored yet that would tell that this rollout waits
-		return p, nil
+		return p, nil // nothing is stored yet that would tell that this rollout waits
 	}
 	waits, err := encodeWaits(waiting)
 	if err != nil {
 		return nil, err
 	}
-	if commanded || r.dropped || waits != r.binding.Annotations[names.RolloutWaitsAnnotation] {
-		if err := r.b.writeLedger(ctx, r.binding, r.next(), waits); err != nil {
+	if commanded || r.dropped || waits != r.binding.Annotations[names.RolloutWaitsAnnotation] || staged.record != r.binding.Annotations[names.RolloutStagesAnnotation] {
+		n := notes{ledger: r.next(), waits: waits, stages: staged.record}
+		if err := n.write(ctx, r.b, r.binding); err != nil {
 			return nil, err
 		}
 	}
@@ -342,41 +354,36 @@ func (r *rolling) next() rollout.Ledger {
 // after returns when to plan again without an event: a member may be back, or pods have been unavailable for too long.
 func (r *rolling) after(done bool) time.Duration {
 	after := time.Duration(0)
-	sooner := func(d time.Duration) {
-		if after == 0 || d < after {
-			after = d
-		}
-	}
 	for _, m := range r.members {
 		switch {
 		case done:
 		case m.unreachable:
-			sooner(memberPoll)
+			after = sooner(after, memberPoll)
 		case !m.failing && !m.shortSince.IsZero():
-			sooner(max(time.Second, time.Until(m.shortSince.Add(m.deadline()))))
+			after = sooner(after, max(time.Second, time.Until(m.shortSince.Add(m.deadline()))))
 		}
 	}
 	return after
 }
 
+// sooner returns the shorter of two times; zero means never.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
 // keep returns the Work of a cluster with its own pod template, by which the cluster is told everything else of a command. A cluster that has not
 // begun an update keeps its copy like this: the template has another pod template already.
 func (r *rolling) keep(ctx context.Context, m *member) (*workv1alpha1.Work, error) {
-	stored, err := r.b.cell.GetWork(ctx, m.work.Key)
+	work, manifest, err := r.b.storedManifest(ctx, m.work)
 	if err != nil {
 		return nil, err
 	}
-	if len(stored.Spec.Workload.Manifests) != 1 {
+	if rollout.RevisionOf(manifest) != m.entry.Command.Revision {
 		return nil, fmt.Errorf("reading Work %s: it has changed since", m.work.Key)
 	}
-	manifest := &unstructured.Unstructured{}
-	if err := manifest.UnmarshalJSON(stored.Spec.Workload.Manifests[0].Raw); err != nil {
-		return nil, fmt.Errorf("reading Work %s: %w", m.work.Key, err)
-	}
-	if stored.UID != m.work.UID || rollout.RevisionOf(manifest) != m.entry.Command.Revision {
-		return nil, fmt.Errorf("reading Work %s: it has changed since", m.work.Key)
-	}
-	work := &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: stored.Namespace, Name: stored.Name, Labels: stored.Labels, Annotations: stored.Annotations}}
 	return work, setManifest(work, r.binding, r.t, m.name, merge.Stamp(m.entry.Apply(manifest), merge.Marks{Cell: r.b.cell.Name}))
 }
 

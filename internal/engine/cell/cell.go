@@ -50,6 +50,8 @@ type Cell struct {
 	ClusterPolicies         *Store[policyv1alpha1.ClusterPropagationPolicy]
 	OverridePolicies        *Store[policyv1alpha1.OverridePolicy]
 	ClusterOverridePolicies *Store[policyv1alpha1.ClusterOverridePolicy]
+	RolloutPolicies         *Store[cellplanev1alpha1.RolloutPolicy]
+	ClusterRolloutPolicies  *Store[cellplanev1alpha1.ClusterRolloutPolicy]
 
 	Quotas          *Store[policyv1alpha1.FederatedResourceQuota]
 	Clusters        *Store[clusterv1alpha1.Cluster]
@@ -127,6 +129,8 @@ func New(config *rest.Config, options Options) (*Cell, error) {
 	c.ClusterPolicies = newStore(keep[policyv1alpha1.ClusterPropagationPolicy])
 	c.OverridePolicies = newStore(keep[policyv1alpha1.OverridePolicy])
 	c.ClusterOverridePolicies = newStore(keep[policyv1alpha1.ClusterOverridePolicy])
+	c.RolloutPolicies = newStore(keep[cellplanev1alpha1.RolloutPolicy])
+	c.ClusterRolloutPolicies = newStore(keep[cellplanev1alpha1.ClusterRolloutPolicy])
 	c.Quotas = newStore(keep[policyv1alpha1.FederatedResourceQuota])
 	c.Clusters = newStore(keep[clusterv1alpha1.Cluster])
 	c.ClusterProfiles = newStore(keep[cellplanev1alpha1.ClusterProfile])
@@ -218,6 +222,8 @@ func (c *Cell) Start(ctx context.Context) error {
 		{gv: policyv1alpha1.GroupVersion, resource: "clusterpropagationpolicies", list: func() runtime.Object { return &policyv1alpha1.ClusterPropagationPolicyList{} }, sink: c.ClusterPolicies, synced: c.ClusterPolicies.Synced()},
 		{gv: policyv1alpha1.GroupVersion, resource: "overridepolicies", list: func() runtime.Object { return &policyv1alpha1.OverridePolicyList{} }, sink: c.OverridePolicies, synced: c.OverridePolicies.Synced()},
 		{gv: policyv1alpha1.GroupVersion, resource: "clusteroverridepolicies", list: func() runtime.Object { return &policyv1alpha1.ClusterOverridePolicyList{} }, sink: c.ClusterOverridePolicies, synced: c.ClusterOverridePolicies.Synced()},
+		{gv: cellplanev1alpha1.GroupVersion, resource: "rolloutpolicies", list: func() runtime.Object { return &cellplanev1alpha1.RolloutPolicyList{} }, sink: c.RolloutPolicies, synced: c.RolloutPolicies.Synced()},
+		{gv: cellplanev1alpha1.GroupVersion, resource: "clusterrolloutpolicies", list: func() runtime.Object { return &cellplanev1alpha1.ClusterRolloutPolicyList{} }, sink: c.ClusterRolloutPolicies, synced: c.ClusterRolloutPolicies.Synced()},
 		{gv: policyv1alpha1.GroupVersion, resource: "federatedresourcequotas", list: func() runtime.Object { return &policyv1alpha1.FederatedResourceQuotaList{} }, sink: c.Quotas, synced: c.Quotas.Synced()},
 		{gv: clusterv1alpha1.GroupVersion, resource: "clusters", list: func() runtime.Object { return &clusterv1alpha1.ClusterList{} }, sink: c.Clusters, synced: c.Clusters.Synced()},
 		{gv: cellplanev1alpha1.GroupVersion, resource: "clusterprofiles", list: func() runtime.Object { return &cellplanev1alpha1.ClusterProfileList{} }, sink: c.ClusterProfiles, synced: c.ClusterProfiles.Synced()},

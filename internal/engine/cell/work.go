@@ -64,6 +64,8 @@ type Object struct {
 	Broken string
 	// Copy is what the manifest of a workload tells its cluster; nil for kinds whose rollouts are not planned.
 	Copy *rollout.Copy
+	// PodTemplate names the pod template of the manifest; empty if it has none.
+	PodTemplate string
 }
 
 // Indexes of works.
@@ -188,6 +190,7 @@ func DescribeManifest(obj *unstructured.Unstructured) Object {
 		GroupVersionKind: sharedKind(obj.GroupVersionKind()), Key: sharedKey(keyOf(obj)),
 		Fingerprint: merge.Fingerprint(obj),
 		Copy:        rollout.CopyOf(obj),
+		PodTemplate: rollout.PodTemplateOf(obj),
 	}
 }
 

@@ -29,8 +29,8 @@ type Policy struct {
 	// SchedulingAnnotations are the annotations that control scheduling, in addition to the placement.
 	SchedulingAnnotations map[string]string
 
-	priority  int32
-	selectors []selector
+	priority int32
+	selectors
 	// Invalid are the errors of invalid selectors; they select nothing.
 	Invalid []error
 }
@@ -78,14 +78,7 @@ func compile(namespace string, meta *metav1.ObjectMeta, id string, spec *policyv
 			p.SchedulingAnnotations[key] = value
 		}
 	}
-	for i := range spec.ResourceSelectors {
-		s, reaches, err := compileSelector(namespace, &spec.ResourceSelectors[i])
-		if err != nil {
-			p.Invalid = append(p.Invalid, fmt.Errorf("resourceSelectors[%d]: %w", i, err))
-		} else if reaches {
-			p.selectors = append(p.selectors, s)
-		}
-	}
+	p.selectors, p.Invalid = compileSelectors(namespace, spec.ResourceSelectors)
 	return p
 }
 
@@ -118,6 +111,33 @@ const (
 	selectsLabels
 	selectsName
 )
+
+// selectors are compiled ResourceSelectors.
+type selectors []selector
+
+// compileSelectors compiles the selectors of a policy. Invalid ones select nothing.
+func compileSelectors(policyNamespace string, specs []policyv1alpha1.ResourceSelector) (selectors, []error) {
+	var compiled selectors
+	var invalid []error
+	for i := range specs {
+		s, reaches, err := compileSelector(policyNamespace, &specs[i])
+		if err != nil {
+			invalid = append(invalid, fmt.Errorf("resourceSelectors[%d]: %w", i, err))
+		} else if reaches {
+			compiled = append(compiled, s)
+		}
+	}
+	return compiled, invalid
+}
+
+// match returns how narrowly the selectors select a template.
+func (s selectors) match(subject *Subject) narrowness {
+	best := selectsNothing
+	for i := range s {
+		best = max(best, s[i].match(subject))
+	}
+	return best
+}
 
 // selector is a compiled ResourceSelector.
 type selector struct {
@@ -165,15 +185,6 @@ func (s *selector) match(subject *Subject) narrowness {
 	default:
 		return selectsKind
 	}
-}
-
-// match returns how narrowly the policy selects a template.
-func (p *Policy) match(subject *Subject) narrowness {
-	best := selectsNothing
-	for i := range p.selectors {
-		best = max(best, p.selectors[i].match(subject))
-	}
-	return best
 }
 
 // Selects reports whether the policy selects a template. The nil policy selects none.

@@ -1,0 +1,174 @@
+package rollout_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
+
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	"github.com/cellplane/cellplane/internal/rollout/stages"
+	"github.com/cellplane/cellplane/internal/testenv"
+)
+
+// staged returns a policy by which member2 is updated first, then member1 after a moment, then the others when they are approved.
+func (w *workload) staged() *cellplanev1alpha1.RolloutPolicy {
+	only := func(cluster string) *policyv1alpha1.ClusterAffinity {
+		return &policyv1alpha1.ClusterAffinity{ClusterNames: []string{cluster}}
+	}
+	return &cellplanev1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "staged"}, Spec: cellplanev1alpha1.RolloutPolicySpec{
+		ResourceSelectors: []policyv1alpha1.ResourceSelector{{APIVersion: "apps/v1", Kind: "Deployment"}},
+		Stages: []cellplanev1alpha1.RolloutStage{
+			{Name: "first", Clusters: only("member2"), Soak: &metav1.Duration{Duration: time.Second}},
+			{Name: "second", Clusters: only("member1")},
+			{Name: "others", Approval: true, MaxClusters: ptr.To(intstr.FromString("50%"))},
+		},
+	}}
+}
+
+// remembers waits until the binding says what is remembered of the stages.
+func (w *workload) remembers(what string, ok func(record stages.Record) bool) (record stages.Record) {
+	w.t.Helper()
+	w.annotated(what, names.RolloutStagesAnnotation, func(text string) bool {
+		var err error
+		record, err = stages.DecodeRecord(text)
+		return err == nil && ok(record)
+	})
+	return record
+}
+
+// approve approves a stage, or the failures if the stage is empty.
+func (w *workload) approve(update, stage string) {
+	w.t.Helper()
+	testenv.Eventually(w.t, "the update is approved", func(ctx context.Context) (bool, error) {
+		binding := w.binding()
+		approval := stages.Approval{}.With(update, stage)
+		text, err := approval.Encode()
+		if err != nil {
+			return false, err
+		}
+		metav1.SetMetaDataAnnotation(&binding.ObjectMeta, names.RolloutApprovalAnnotation, text)
+		err = cell.Update(ctx, binding)
+		return err == nil, err
+	})
+}
+
+// has requires that the copies in the members have a version each.
+func (w *workload) has(versions map[string]int) {
+	w.t.Helper()
+	for name, version := range versions {
+		d := w.ref()
+		if err := members[name].Get(w.t.Context(), ctrlclient.ObjectKeyFromObject(d), d); err != nil {
+			w.t.Fatal(err)
+		}
+		if got := d.Spec.Template.Spec.Containers[0].Image; got != image(version) {
+			w.t.Errorf("%s has %s, not %s", name, got, image(version))
+		}
+	}
+}
+
+// TestStages updates a workload stage by stage, and kills the engine while a stage waits for approval. It is scaled meanwhile.
+func TestStages(t *testing.T) {
+	for name, duplicated := range map[string]bool{"divided": false, "duplicated": true} {
+		t.Run(name, func(t *testing.T) {
+			kill := startEngine(t)
+			w := newWorkload(t, 6, intstr.FromInt32(1), intstr.FromInt32(1))
+			pods := int32(6)
+			if duplicated {
+				w.duplicate()
+				pods = 18
+				w.finished(1, pods)
+			}
+			w.create(w.staged())
+			w.setImage(2)
+			record := w.remembers("the last stage waits", func(r stages.Record) bool { return r.Waiting == "others" })
+			w.has(map[string]int{"member1": 2, "member2": 2, "member3": 1})
+
+			kill()
+			w.edit(func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To(int32(9)) })
+			startEngine(t)
+			testenv.Eventually(t, "it is scaled, also where it is not updated", func(ctx context.Context) (bool, error) {
+				d := w.ref()
+				err := members["member3"].Get(ctx, ctrlclient.ObjectKeyFromObject(d), d)
+				want := int32(3)
+				if duplicated {
+					want = 9
+				}
+				return err == nil && d.Status.AvailableReplicas == want, fmt.Errorf("%+v: %w", d.Status, err)
+			})
+			w.has(map[string]int{"member1": 2, "member2": 2, "member3": 1})
+
+			w.approve(record.Update, "others")
+			w.finished(2, pods/2*3)
+			w.remembers("nothing waits", func(r stages.Record) bool { return r.Waiting == "" })
+		})
+	}
+}
+
+// duplicate gives every member a complete copy.
+func (w *workload) duplicate() {
+	w.t.Helper()
+	testenv.Eventually(w.t, "the policy can be changed", func(ctx context.Context) (bool, error) {
+		p := w.divided("Deployment")
+		if err := cell.Get(ctx, ctrlclient.ObjectKeyFromObject(p), p); err != nil {
+			return false, err
+		}
+		p.Spec.Placement.ReplicaScheduling = &policyv1alpha1.ReplicaSchedulingStrategy{ReplicaSchedulingType: policyv1alpha1.ReplicaSchedulingTypeDuplicated}
+		err := cell.Update(ctx, p)
+		return err == nil, err
+	})
+}
+
+// TestStageFails has the cluster of the first stage refuse an update: nothing goes on until the update is replaced.
+func TestStageFails(t *testing.T) {
+	startEngine(t)
+	w := newWorkload(t, 6, intstr.FromInt32(1), intstr.FromInt32(1))
+	w.create(w.staged())
+	testenv.Refuse(t, memberConfig(t, "member2"), testenv.Refusal{
+		Operation: admissionregistrationv1.Update, Group: "apps", Resource: "deployments", Name: "web",
+		Unless: "object.spec.template.spec.containers[0].image != '" + image(2) + "'", Words: "version 2 is not welcome",
+		Probe: func(ctx context.Context) error {
+			d := w.ref()
+			if err := members["member2"].Get(ctx, ctrlclient.ObjectKeyFromObject(d), d); err != nil {
+				return err
+			}
+			d.Spec.Template.Spec.Containers[0].Image = image(2)
+			return members["member2"].Update(ctx, d, ctrlclient.DryRunAll)
+		},
+	})
+	w.setImage(2)
+	w.remembers("the update has failed", func(r stages.Record) bool { return slices.Equal(r.Failed, []string{"member2"}) })
+	w.has(map[string]int{"member1": 1, "member2": 1, "member3": 1})
+
+	w.setImage(3)
+	record := w.remembers("the last stage waits", func(r stages.Record) bool { return r.Waiting == "others" && len(r.Failed) == 0 })
+	w.has(map[string]int{"member1": 3, "member2": 3, "member3": 1})
+	w.approve(record.Update, "others")
+	w.finished(3, 6)
+}
+
+func memberConfig(t *testing.T, name string) *rest.Config {
+	t.Helper()
+	for _, member := range federation.Members {
+		if member.Name() == name {
+			config, err := member.AdminConfig()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return config
+		}
+	}
+	t.Fatalf("there is no member %s", name)
+	return nil
+}
