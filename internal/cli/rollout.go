@@ -30,7 +30,7 @@ func newRollout() *cobra.Command {
 		Short:   "Follow rolling updates cluster by cluster, stop and undo them",
 		Args:    cobra.NoArgs,
 	}
-	cmd.AddCommand(newRolloutStatus(), newRolloutHistory(), newRolloutUndo(), newRolloutPause(), newRolloutResume())
+	cmd.AddCommand(newRolloutStatus(), newRolloutHistory(), newRolloutUndo(), newRolloutPause(), newRolloutResume(), newRolloutApprove())
 	return cmd
 }
 
@@ -98,20 +98,29 @@ func openRollout(flags *workloadFlags, argument string) (*rolloutReader, error) 
 }
 
 func (r *rolloutReader) read(ctx context.Context) (*rolloutState, error) {
+	template, binding, err := r.objects(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return newRolloutState(template, binding)
+}
+
+// objects reads the workload and its binding.
+func (r *rolloutReader) objects(ctx context.Context) (*unstructured.Unstructured, *workv1alpha2.ResourceBinding, error) {
 	template := &unstructured.Unstructured{}
 	template.SetGroupVersionKind(r.kind)
 	if err := r.client.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: r.name}, template); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	binding := &workv1alpha2.ResourceBinding{}
 	err := r.client.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: names.BindingName(r.kind.Kind, r.name)}, binding)
 	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading the binding of %s %s/%s: %w", r.kind.Kind, r.namespace, r.name, err)
+		return nil, nil, fmt.Errorf("reading the binding of %s %s/%s: %w", r.kind.Kind, r.namespace, r.name, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s %s/%s has no binding: no policy selects it", r.kind.Kind, r.namespace, r.name)
+		return nil, nil, fmt.Errorf("%s %s/%s has no binding: no policy selects it", r.kind.Kind, r.namespace, r.name)
 	}
-	return newRolloutState(template, binding)
+	return template, binding, nil
 }
 
 // once prints the present state.
