@@ -19,7 +19,7 @@ import (
 func TestYAMLWithAliases(t *testing.T) {
 	for _, contentType := range []string{"application/yaml", "application/apply-patch+yaml", "application/yaml; charset=utf-8"} {
 		for aliases, want := range map[int]int{2: http.StatusOK, 1 << 18: http.StatusBadRequest} {
-			handler := withReadableContentType(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			handler := withReadableContentType(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				if body, err := io.ReadAll(r.Body); err != nil || !strings.HasPrefix(string(body), "a: &a ") {
 					t.Errorf("%s: the body does not arrive: %v", contentType, err)
 				}

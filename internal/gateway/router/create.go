@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apiserver/pkg/storage/names"
 
 	"github.com/cellplane/cellplane/internal/gateway/forward"
@@ -28,7 +28,7 @@ func (rt *Router) create(w http.ResponseWriter, r *http.Request, c *call) {
 		forward.WriteError(w, r, err)
 		return
 	}
-	if c.APIGroup == "" && c.Resource == "bindings" && identity.name != "" && len(path.IsValidPathSegmentName(identity.name)) == 0 {
+	if c.APIGroup == "" && c.Resource == "bindings" && identity.name != "" && len(content.IsPathSegmentName(identity.name)) == 0 {
 		rt.bind(w, r, c, identity.name, body)
 		return
 	}
