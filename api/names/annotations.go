@@ -89,6 +89,8 @@ const (
 	RolloutStagesAnnotation = "cellplane.io/rollout-stages"
 	// RolloutApprovalAnnotation on a binding is what people have approved of its rollout.
 	RolloutApprovalAnnotation = "cellplane.io/rollout-approval"
+	// RolledBackToAnnotation on a workload names the pod template that an engine has given back to it because an update had failed.
+	RolledBackToAnnotation = "cellplane.io/rolled-back-to"
 	// RolloutCommandAnnotation on an object in a member is the number of the command that it was written by, and the name of its pod template, as
 	// "number/name".
 	RolloutCommandAnnotation = "cellplane.io/rollout-command"
@@ -133,9 +135,6 @@ const (
 	// SuspendDispatchingAnnotation with the value "true" on a template suspends dispatching of its Works, as the suspension of a policy does for all
 	// templates of the policy.
 	SuspendDispatchingAnnotation = "cellplane.io/suspend-dispatching"
-	// HandedOverAnnotation on policies and bindings of a Karmada control plane keeps, as JSON, what the hand-over to the federation has changed in
-	// them. On a template of the federation it is the UID of the template in Karmada.
-	HandedOverAnnotation = "cellplane.io/handed-over"
 	// JoinAnnotation with the value "false" on a Cluster of Cluster API keeps it out of the federation.
 	JoinAnnotation = "cellplane.io/join"
 )

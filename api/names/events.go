@@ -15,6 +15,9 @@ const (
 	// EventSyncSucceed and EventSyncFailed are about applying the manifests of a Work in the member.
 	EventSyncSucceed = "SyncSucceed"
 	EventSyncFailed  = "SyncFailed"
+	// EventRollBackSucceed and EventRollBackFailed say whether a workload got back its former pod template after a failed update.
+	EventRollBackSucceed = "RollBackSucceed"
+	EventRollBackFailed  = "RollBackFailed"
 	// EventWorkDispatching says whether a Work is dispatched or suspended.
 	EventWorkDispatching                         = "WorkDispatching"
 	EventCleanupWorkFailed                       = "CleanupWorkFailed"

@@ -135,18 +135,7 @@ func TestStageFails(t *testing.T) {
 	startEngine(t)
 	w := newWorkload(t, 6, intstr.FromInt32(1), intstr.FromInt32(1))
 	w.create(w.staged())
-	testenv.Refuse(t, memberConfig(t, "member2"), testenv.Refusal{
-		Operation: admissionregistrationv1.Update, Group: "apps", Resource: "deployments", Name: "web",
-		Unless: "object.spec.template.spec.containers[0].image != '" + image(2) + "'", Words: "version 2 is not welcome",
-		Probe: func(ctx context.Context) error {
-			d := w.ref()
-			if err := members["member2"].Get(ctx, ctrlclient.ObjectKeyFromObject(d), d); err != nil {
-				return err
-			}
-			d.Spec.Template.Spec.Containers[0].Image = image(2)
-			return members["member2"].Update(ctx, d, ctrlclient.DryRunAll)
-		},
-	})
+	w.refuseVersion2()
 	w.setImage(2)
 	w.remembers("the update has failed", func(r stages.Record) bool { return slices.Equal(r.Failed, []string{"member2"}) })
 	w.has(map[string]int{"member1": 1, "member2": 1, "member3": 1})
@@ -156,6 +145,54 @@ func TestStageFails(t *testing.T) {
 	w.has(map[string]int{"member1": 3, "member2": 3, "member3": 1})
 	w.approve(record.Update, "others")
 	w.finished(3, 6)
+}
+
+// TestRollBack has a failed update rolled back, with divided and with duplicated replicas.
+func TestRollBack(t *testing.T) {
+	startEngine(t)
+	for name, duplicated := range map[string]bool{"divided": false, "duplicated": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorkload(t, 6, intstr.FromInt32(1), intstr.FromInt32(1))
+			pods := int32(6)
+			if duplicated {
+				w.duplicate()
+				pods = 18
+				w.finished(1, pods)
+			}
+			policy := w.staged()
+			policy.Spec.Stages = policy.Spec.Stages[:2]
+			policy.Spec.Failure = &cellplanev1alpha1.RolloutFailure{Action: cellplanev1alpha1.RolloutRollBack}
+			w.create(policy)
+			w.refuseVersion2()
+			w.setImage(2)
+			testenv.Eventually(t, "the workload has its former pod template", func(ctx context.Context) (bool, error) {
+				d := w.ref()
+				err := cell.Get(ctx, ctrlclient.ObjectKeyFromObject(d), d)
+				return d.Annotations[names.RolledBackToAnnotation] != "" && d.Spec.Template.Spec.Containers[0].Image == image(1), fmt.Errorf("%v %w", d.Annotations, err)
+			})
+			w.finished(1, pods)
+			w.has(map[string]int{"member1": 1, "member2": 1, "member3": 1})
+			w.setImage(3)
+			w.finished(3, pods)
+		})
+	}
+}
+
+// refuseVersion2 has member2 refuse version 2.
+func (w *workload) refuseVersion2() {
+	w.t.Helper()
+	testenv.Refuse(w.t, memberConfig(w.t, "member2"), testenv.Refusal{
+		Operation: admissionregistrationv1.Update, Group: "apps", Resource: "deployments", Name: "web",
+		Unless: "object.metadata.namespace != '" + w.ns + "' || object.spec.template.spec.containers[0].image != '" + image(2) + "'", Words: "version 2 is not welcome",
+		Probe: func(ctx context.Context) error {
+			d := w.ref()
+			if err := members["member2"].Get(ctx, ctrlclient.ObjectKeyFromObject(d), d); err != nil {
+				return err
+			}
+			d.Spec.Template.Spec.Containers[0].Image = image(2)
+			return members["member2"].Update(ctx, d, ctrlclient.DryRunAll)
+		},
+	})
 }
 
 func memberConfig(t *testing.T, name string) *rest.Config {

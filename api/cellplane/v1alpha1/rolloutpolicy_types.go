@@ -13,6 +13,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=rolloutpolicies,scope=Namespaced,categories={cellplane}
 // +kubebuilder:printcolumn:name="Stages",type=string,JSONPath=`.spec.stages[*].name`
+// +kubebuilder:printcolumn:name="On-Failure",type=string,JSONPath=`.spec.failure.action`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type RolloutPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -39,6 +40,7 @@ type RolloutPolicyList struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=clusterrolloutpolicies,scope=Cluster,categories={cellplane}
 // +kubebuilder:printcolumn:name="Stages",type=string,JSONPath=`.spec.stages[*].name`
+// +kubebuilder:printcolumn:name="On-Failure",type=string,JSONPath=`.spec.failure.action`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ClusterRolloutPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -82,7 +84,7 @@ type RolloutPolicySpec struct {
 	// +kubebuilder:validation:MaxItems=32
 	Stages []RolloutStage `json:"stages,omitempty"`
 
-	// Failure says what counts as a failure. A failed update is paused.
+	// Failure says what counts as a failure, and what happens then. Without it a failed update is paused.
 	// +optional
 	Failure *RolloutFailure `json:"failure,omitempty"`
 
@@ -137,7 +139,7 @@ type RolloutStage struct {
 	Approval bool `json:"approval,omitempty"`
 }
 
-// RolloutFailure says what counts as a failure of an update. It is paused then, until it is approved or replaced.
+// RolloutFailure says what counts as a failure of an update, and what happens then.
 type RolloutFailure struct {
 	// UnavailableFor is how long pods of a cluster that is being updated may be unavailable. A cluster fails after that
 	// time, and in any case when the progress deadline of the workload has passed or it refuses the workload.
@@ -153,4 +155,21 @@ type RolloutFailure struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:default=0
 	ToleratedClusters int32 `json:"toleratedClusters,omitempty"`
+
+	// Action is what happens when the update fails: it is paused, until it is approved or replaced, or the workload gets
+	// the pod template that it had before. That is done once: if the former pod template fails, too, the update is paused.
+	// +optional
+	// +kubebuilder:validation:Enum=Pause;RollBack
+	// +kubebuilder:default=Pause
+	Action RolloutFailureAction `json:"action,omitempty"`
 }
+
+// RolloutFailureAction is what happens when an update fails.
+type RolloutFailureAction string
+
+const (
+	// RolloutPause pauses the update.
+	RolloutPause RolloutFailureAction = "Pause"
+	// RolloutRollBack gives the workload its former pod template.
+	RolloutRollBack RolloutFailureAction = "RollBack"
+)

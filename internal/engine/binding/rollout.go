@@ -298,6 +298,9 @@ func (r *rolling) plan(ctx context.Context) (*planned, error) {
 		}
 	}
 	r.b.awaiting.remove(key)
+	if err := staged.afterFailure(ctx, r.b, r.t); err != nil {
+		return nil, err
+	}
 
 	// 3. Write the Works of clusters that have not been told yet.
 	for i, m := range r.members {

@@ -2,6 +2,7 @@ package binding
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -15,6 +16,8 @@ import (
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/engine/events"
+	"github.com/cellplane/cellplane/internal/engine/history"
 	"github.com/cellplane/cellplane/internal/engine/policies"
 	"github.com/cellplane/cellplane/internal/merge"
 	"github.com/cellplane/cellplane/internal/rollout"
@@ -64,8 +67,9 @@ func subjectOf(t *cell.Template) *policies.Subject {
 
 // staged is what the stages of a rollout say.
 type staged struct {
-	// holds is whether a cluster has to wait.
-	holds bool
+	// holds is whether a cluster has to wait, and rollBack whether the workload gets back its former pod template.
+	holds, rollBack bool
+	update          string
 	// record is what is to be remembered, and after when to look again.
 	record string
 	after  time.Duration
@@ -97,7 +101,8 @@ func (b *Controller) decide(policy *policies.Rollout, binding *workv1alpha2.Reso
 	for i := range clusters {
 		clusters[i].Stage = numbers[i]
 	}
-	s := &staged{Result: stages.Decide(in)}
+	s := &staged{Result: stages.Decide(in), update: in.Update}
+	s.rollBack = s.Failure != "" && policy.Spec.Failure != nil && policy.Spec.Failure.Action == cellplanev1alpha1.RolloutRollBack
 	if policy.Invalid != nil {
 		for i := range clusters {
 			if !clusters[i].Begun {
@@ -109,6 +114,24 @@ func (b *Controller) decide(policy *policies.Rollout, binding *workv1alpha2.Reso
 	s.holds = s.Failure != "" || slices.ContainsFunc(s.Holds, func(hold string) bool { return hold != "" })
 	s.record, err = s.Record.Encode()
 	return s, err
+}
+
+// afterFailure gives a workload its former pod template, if its policy says so. Call it when the failure has been stored: nobody may take the former pod template for a
+// failed update.
+func (s *staged) afterFailure(ctx context.Context, b *Controller, t *cell.Template) error {
+	if !s.rollBack {
+		return nil
+	}
+	const aspect = "rollback"
+	err := history.RollBack(ctx, b.cell, t, s.update)
+	if errors.Is(err, history.ErrNoRevision) || errors.Is(err, history.ErrRolledBack) {
+		b.recorder.Failed(events.OfTemplate(t), aspect, names.EventRollBackFailed, fmt.Sprintf("%s; it is paused: %v", s.Failure, err))
+		return nil
+	}
+	if err == nil {
+		b.recorder.Succeeded(events.OfTemplate(t), aspect, names.EventRollBackSucceed, s.Failure+"; the workload has its former pod template", true)
+	}
+	return err
 }
 
 // hold has clusters wait that may not begin, by the stages of the workload's policy.
@@ -160,8 +183,8 @@ func (m *member) tooLong(failure *cellplanev1alpha1.RolloutFailure) (bool, time.
 func (b *Controller) stage(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template, works []*cell.Work, copies []rendered) (now []rendered, kept []*workv1alpha1.Work, after time.Duration, err error) {
 	n := notes{}
 	now = copies
+	s := &staged{}
 	if policy := b.rollouts.Choose(subjectOf(t)); policy != nil {
-		var s *staged
 		if s, err = b.stageCopies(policy, binding, t, works, copies); err != nil {
 			return nil, nil, 0, err
 		}
@@ -193,7 +216,7 @@ func (b *Controller) stage(ctx context.Context, binding *workv1alpha2.ResourceBi
 			return nil, nil, 0, err
 		}
 	}
-	return now, kept, after, nil
+	return now, kept, after, s.afterFailure(ctx, b, t)
 }
 
 // workIn returns the Work of a cluster with a single object, nil if there is none.

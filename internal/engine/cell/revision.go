@@ -180,6 +180,20 @@ func (r *Revisions) List(ctx context.Context, workload *unstructured.Unstructure
 	return found, nil
 }
 
+// Read reads a stored revision from the API server.
+func (r *Revisions) Read(ctx context.Context, revision *Revision) (*unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	stored, err := r.client(revision.Kind.GroupVersionKind, revision.Namespace).Get(ctx, revision.Name, metav1.GetOptions{})
+	if err == nil && stored.GetUID() != revision.UID {
+		err = apierrors.NewNotFound(schema.GroupResource{Group: revision.Kind.Group, Resource: revision.Kind.Resource}, revision.Name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the revision %s: %w", revision.Key, err)
+	}
+	return stored, nil
+}
+
 // Create stores a revision.
 func (r *Revisions) Create(ctx context.Context, revision *unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

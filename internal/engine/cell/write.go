@@ -202,6 +202,18 @@ func (c *Cell) PatchTemplate(ctx context.Context, t *Template, patch map[string]
 	return nil
 }
 
+// UpdateTemplate changes a template, unless somebody else has changed it since it was read.
+func (c *Cell) UpdateTemplate(ctx context.Context, t *Template, obj *unstructured.Unstructured) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	answer, err := c.template(t).Update(ctx, obj, metav1.UpdateOptions{FieldManager: FieldManager})
+	if err != nil {
+		return fmt.Errorf("updating %s: %w", t.Key(), err)
+	}
+	c.setTemplate(t, answer)
+	return nil
+}
+
 // UpdateTemplateStatus writes the status of a template, unless it has changed since it was read.
 func (c *Cell) UpdateTemplateStatus(ctx context.Context, t *Template, obj *unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

@@ -75,7 +75,7 @@ func Read(revision *unstructured.Unstructured) Record {
 
 // Present returns what the newest revision of a workload has to say; its number is not known.
 func Present(workload *unstructured.Unstructured) Record {
-	r := Record{Template: identify(podTemplate(workload))}
+	r := Record{Template: identify(PodTemplate(workload))}
 	if kind := workload.GroupVersionKind(); kind == Deployment || kind == ReplicaSet {
 		r.Annotations = identifyTexts(followed(workload))
 	}
@@ -102,13 +102,13 @@ func Paused(workload *unstructured.Unstructured) bool {
 func Names(workload *unstructured.Unstructured) iter.Seq[string] {
 	namespace, name := workload.GetNamespace(), workload.GetName()
 	prefix := name[:min(len(name), longestPrefix)] + "-"
-	return slots.Named(namespace, prefix, slots.Of(namespace, name), xxhash.Sum64String(identify(podTemplate(workload))))
+	return slots.Named(namespace, prefix, slots.Of(namespace, name), xxhash.Sum64String(identify(PodTemplate(workload))))
 }
 
 // New returns the present revision of a workload, to be stored.
 func New(workload *unstructured.Unstructured, name string, number int64) (*unstructured.Unstructured, error) {
 	kind, known := KindOf(workload.GroupVersionKind())
-	template := podTemplate(workload)
+	template := PodTemplate(workload)
 	if !known || template == nil {
 		return nil, fmt.Errorf("%s %s/%s has no pod template", workload.GetKind(), workload.GetNamespace(), workload.GetName())
 	}
@@ -180,8 +180,8 @@ func Renew(revision, workload *unstructured.Unstructured, number int64) {
 	revision.SetAnnotations(annotations)
 }
 
-// podTemplate returns a copy of the pod template of a workload or a revision, without what only revisions have.
-func podTemplate(obj *unstructured.Unstructured) map[string]any {
+// PodTemplate returns a copy of the pod template of a workload or a revision, without what only revisions have.
+func PodTemplate(obj *unstructured.Unstructured) map[string]any {
 	path := []string{"spec", "template"}
 	if obj.GroupVersionKind() == ControllerRevision {
 		path = append([]string{"data"}, path...)
@@ -230,7 +230,7 @@ func identifyTexts(texts map[string]string) string {
 // some that belong to the deployment controller and to kubectl apply. So it must not bring back what was meant for one moment: a way past protection, or a release.
 func follows(annotation string) bool {
 	switch annotation {
-	case corev1.LastAppliedConfigAnnotation, appsv1.DeprecatedRollbackTo, names.MovedFromAnnotation, names.CopiedAtAnnotation, names.BreakGlassAnnotation, names.ReleaseAnnotation:
+	case corev1.LastAppliedConfigAnnotation, appsv1.DeprecatedRollbackTo, names.MovedFromAnnotation, names.CopiedAtAnnotation, names.BreakGlassAnnotation, names.ReleaseAnnotation, names.RolledBackToAnnotation:
 		return false
 	default:
 		return !strings.HasPrefix(annotation, "deployment.kubernetes.io/")
