@@ -30,7 +30,7 @@ func newRollout() *cobra.Command {
 		Short:   "Follow rolling updates cluster by cluster, stop and undo them",
 		Args:    cobra.NoArgs,
 	}
-	cmd.AddCommand(newRolloutStatus(), newRolloutHistory(), newRolloutUndo(), newRolloutPause(), newRolloutResume(), newRolloutApprove())
+	cmd.AddCommand(newRolloutStatus(), newRolloutHistory(), newRolloutUndo(), newRolloutPause(), newRolloutResume(), newRolloutApprove(), newRolloutExplain())
 	return cmd
 }
 
