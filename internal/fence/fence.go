@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	"net/url"
 	"strconv"
@@ -29,6 +30,8 @@ const (
 	// WriteDrain is how long an API server that already refuses a kind of write may still be storing an earlier one. A response that
 	// takes longer than this has to be confirmed.
 	WriteDrain = 250 * time.Millisecond
+	// Closed is an epoch that no gateway ever has. A cell with this floor accepts nothing from gateways.
+	Closed int64 = math.MaxInt64
 
 	probeInterval = 20 * time.Millisecond
 	probeTimeout  = 5 * time.Second
@@ -129,8 +132,7 @@ func (c *Cell) RaiseFloor(ctx context.Context, epoch int64) error {
 	return err
 }
 
-// Reopen sets the floor of a returning cell, which a former release has closed for all epochs. The cell must not hold stale objects: gateways
-// would serve them.
+// Reopen sets the floor of a cell that was closed. The cell must not hold stale objects: gateways would serve them.
 func (c *Cell) Reopen(ctx context.Context, epoch int64) error {
 	_, err := c.setFloor(ctx, func(int64) int64 { return epoch })
 	return err

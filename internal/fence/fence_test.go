@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -384,7 +383,7 @@ func testRace(t *testing.T, s *site) {
 
 func testClosed(t *testing.T, s *site) {
 	ctx := t.Context()
-	if err := s.cell.Raise(ctx, math.MaxInt64); err != nil {
+	if err := s.cell.Raise(ctx, fence.Closed); err != nil {
 		t.Fatal(err)
 	}
 	_, err := s.gateway(t, 1<<40).CoreV1().ConfigMaps(namespace).Create(ctx, configMap("closed"), metav1.CreateOptions{})

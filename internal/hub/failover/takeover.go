@@ -81,7 +81,7 @@ func (t *Takeover) Do(ctx context.Context, topology *slots.Map, failed string) e
 		}
 	}
 	if !meta.IsStatusConditionTrue(cell.Status.Conditions, names.CellFenced) {
-		t.closeCell(ctx, topology, failed)
+		t.closeCell(ctx, failed)
 		unfenced, err := t.revoke(ctx, cell)
 		if err != nil {
 			return err
@@ -205,14 +205,14 @@ func (t *Takeover) MakeUp(ctx context.Context, failed string) error {
 // closeTimeout bounds requests to a failed cell.
 const closeTimeout = 3 * time.Second
 
-// closeCell has a failed cell refuse the writes of gateways that do not know of its failure, if it still answers. The floor is that of the
-// epoch: if a hub manager that was deposed sets it late, after the cell has returned, it has no effect.
-func (t *Takeover) closeCell(ctx context.Context, topology *slots.Map, failed string) {
+// closeCell has a failed cell refuse all writes of gateways, if it still answers. The floor of the epoch is not enough: a change of an existing object
+// carries the latest epoch that a gateway knows, also while it is sent to the former owner of the slot.
+func (t *Takeover) closeCell(ctx context.Context, failed string) {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
 	cell, err := t.Fence(ctx, failed)
 	if err == nil {
-		err = cell.Raise(ctx, topology.Epoch())
+		err = cell.Raise(ctx, fence.Closed)
 	}
 	if err != nil {
 		klog.FromContext(ctx).V(1).Info("closing the fence of a failed cell failed; no gateway routes to it", "cell", failed, "err", err.Error())
