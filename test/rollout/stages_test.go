@@ -51,15 +51,20 @@ func (w *workload) remembers(what string, ok func(record stages.Record) bool) (r
 // approve approves a stage, or the failures if the stage is empty.
 func (w *workload) approve(update, stage string) {
 	w.t.Helper()
-	testenv.Eventually(w.t, "the update is approved", func(ctx context.Context) (bool, error) {
+	approval := stages.Approval{}.With(update, stage)
+	text, err := approval.Encode()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.writeApproval(text)
+}
+
+func (w *workload) writeApproval(text string) {
+	w.t.Helper()
+	testenv.Eventually(w.t, "the approval is stored", func(ctx context.Context) (bool, error) {
 		binding := w.binding()
-		approval := stages.Approval{}.With(update, stage)
-		text, err := approval.Encode()
-		if err != nil {
-			return false, err
-		}
 		metav1.SetMetaDataAnnotation(&binding.ObjectMeta, names.RolloutApprovalAnnotation, text)
-		err = cell.Update(ctx, binding)
+		err := cell.Update(ctx, binding)
 		return err == nil, err
 	})
 }
@@ -96,6 +101,7 @@ func TestStages(t *testing.T) {
 			w.has(map[string]int{"member1": 2, "member2": 2, "member3": 1})
 
 			kill()
+			w.writeApproval("others") // not what anybody reads: it approves nothing, and stops nothing
 			w.edit(func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To(int32(9)) })
 			startEngine(t)
 			testenv.Eventually(t, "it is scaled, also where it is not updated", func(ctx context.Context) (bool, error) {

@@ -76,7 +76,7 @@ type staged struct {
 	stages.Result
 }
 
-// decide asks the stages of a policy. The names and stages of the clusters are set by it.
+// decide asks the stages of a policy. It sets the stages of the clusters. An approval that cannot be read counts for nothing: people write it.
 func (b *Controller) decide(policy *policies.Rollout, binding *workv1alpha2.ResourceBinding, t *cell.Template, clusters []stages.Cluster) (*staged, error) {
 	obj, err := t.Object()
 	if err != nil {
@@ -86,8 +86,8 @@ func (b *Controller) decide(policy *policies.Rollout, binding *workv1alpha2.Reso
 	if in.Record, err = stages.DecodeRecord(binding.Annotations[names.RolloutStagesAnnotation]); err != nil {
 		return nil, err
 	}
-	if in.Approval, err = stages.DecodeApproval(binding.Annotations[names.RolloutApprovalAnnotation]); err != nil {
-		return nil, err
+	if approval, err := stages.DecodeApproval(binding.Annotations[names.RolloutApprovalAnnotation]); err == nil {
+		in.Approval = approval
 	}
 	members := make([]*clusterv1alpha1.Cluster, len(clusters))
 	for i := range clusters {
@@ -116,8 +116,7 @@ func (b *Controller) decide(policy *policies.Rollout, binding *workv1alpha2.Reso
 	return s, err
 }
 
-// afterFailure gives a workload its former pod template, if its policy says so. Call it when the failure has been stored: nobody may take the former pod template for a
-// failed update.
+// afterFailure gives a workload its former pod template, if its policy says so. Call it when the failure has been stored.
 func (s *staged) afterFailure(ctx context.Context, b *Controller, t *cell.Template) error {
 	if !s.rollBack {
 		return nil

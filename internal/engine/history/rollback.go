@@ -18,7 +18,7 @@ var (
 	ErrRolledBack = errors.New("it has been rolled back to this pod template already")
 )
 
-// RollBack gives a workload the pod template that it had before an update, and names the update. It does nothing if the workload has another pod template by now.
+// RollBack gives a workload the pod template that it had before an update. It does nothing if the pod template of the workload is not that of the update any more.
 func RollBack(ctx context.Context, c *cell.Cell, t *cell.Template, update string) error {
 	workload, err := c.ReadTemplate(ctx, t.Key())
 	if err != nil {
