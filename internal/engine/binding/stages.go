@@ -54,15 +54,10 @@ func (b *Controller) rolloutPolicyChanged(old, now *policies.Rollout) {
 		if template == nil {
 			continue
 		}
-		if subject := subjectOf(template); old.Selects(subject) || now.Selects(subject) {
+		if subject := policies.SubjectOf(template); old.Selects(subject) || now.Selects(subject) {
 			b.queue.Add(key)
 		}
 	}
-}
-
-// subjectOf returns the part of a template that policies match.
-func subjectOf(t *cell.Template) *policies.Subject {
-	return &policies.Subject{GroupVersionKind: t.Kind.GroupVersionKind, Namespace: t.Namespace, Name: t.Name, Labels: t.Labels}
 }
 
 // staged is what the stages of a rollout say.
@@ -135,7 +130,7 @@ func (s *staged) afterFailure(ctx context.Context, b *Controller, t *cell.Templa
 
 // hold has clusters wait that may not begin, by the stages of the workload's policy.
 func (r *rolling) hold(in *rollout.Input) (*staged, error) {
-	policy := r.b.rollouts.Choose(subjectOf(r.t))
+	policy := r.b.rollouts.Choose(policies.SubjectOf(r.t))
 	if policy == nil {
 		return &staged{}, nil
 	}
@@ -183,7 +178,7 @@ func (b *Controller) stage(ctx context.Context, binding *workv1alpha2.ResourceBi
 	n := notes{}
 	now = copies
 	s := &staged{}
-	if policy := b.rollouts.Choose(subjectOf(t)); policy != nil {
+	if policy := b.rollouts.Choose(policies.SubjectOf(t)); policy != nil {
 		if s, err = b.stageCopies(policy, binding, t, works, copies); err != nil {
 			return nil, nil, 0, err
 		}

@@ -147,14 +147,10 @@ func (d *Controller) choose(t *cell.Template) (chosen, preempted *policies.Polic
 			return policies.ForService(t.Namespace, t.Name, shared.ID, shared.Placement()), nil, nil
 		}
 	}
-	chosen, preempted = d.index.Choose(subjectOf(t), policies.Options{
+	chosen, preempted = d.index.Choose(policies.SubjectOf(t), policies.Options{
 		ClaimedBy: t.Claim.PolicyID, ClusterClaimedBy: t.Claim.ClusterPolicyID, Preemption: d.options.Preemption,
 	})
 	return chosen, preempted, nil
-}
-
-func subjectOf(t *cell.Template) *policies.Subject {
-	return &policies.Subject{GroupVersionKind: t.Kind.GroupVersionKind, Namespace: t.Namespace, Name: t.Name, Labels: t.Labels}
 }
 
 // waits reports whether the policy needs an object that does not exist; its creation enqueues the template. A missing

@@ -124,7 +124,7 @@ func (d *Controller) policyChanged(old, now *policies.Policy) {
 			continue
 		}
 		for _, t := range d.cell.Templates.OfKind(scope.GroupVersionKind, scope.Namespace) {
-			if now.Selects(subjectOf(t)) {
+			if now.Selects(policies.SubjectOf(t)) {
 				enqueue(t)
 			}
 		}

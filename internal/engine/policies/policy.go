@@ -13,6 +13,7 @@ import (
 
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	"github.com/cellplane/cellplane/internal/engine/cell"
 )
 
 // Policy is a compiled PropagationPolicy or ClusterPropagationPolicy. It is immutable.
@@ -100,6 +101,11 @@ type Subject struct {
 	schema.GroupVersionKind
 	Namespace, Name string
 	Labels          map[string]string
+}
+
+// SubjectOf returns the part of a template that policies match.
+func SubjectOf(t *cell.Template) *Subject {
+	return &Subject{GroupVersionKind: t.Kind.GroupVersionKind, Namespace: t.Namespace, Name: t.Name, Labels: t.Labels}
 }
 
 // narrowness is how precisely a selector matches a template; the more precise one wins.
