@@ -9,6 +9,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/rest"
@@ -18,6 +19,7 @@ import (
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/rollout/stages"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
@@ -120,6 +122,67 @@ func TestStages(t *testing.T) {
 			w.remembers("nothing waits", func(r stages.Record) bool { return r.Waiting == "" })
 		})
 	}
+}
+
+// TestStagesOfDaemonSets updates a DaemonSet stage by stage: the planner does not know the kind.
+func TestStagesOfDaemonSets(t *testing.T) {
+	startEngine(t)
+	w := newWorkload(t, 3, intstr.FromInt32(1), intstr.FromInt32(1))
+	everywhere := w.divided("DaemonSet")
+	everywhere.Name, everywhere.Spec.Placement = "everywhere", policyv1alpha1.Placement{}
+	staged := w.staged()
+	staged.Spec.ResourceSelectors[0].Kind = "DaemonSet"
+	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "agent"}, Spec: appsv1.DaemonSetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}},
+		Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "agent"}},
+			Spec:       corev1.PodSpec{TerminationGracePeriodSeconds: ptr.To(int64(0)), Containers: []corev1.Container{{Name: "c", Image: image(1)}}},
+		},
+	}}
+	w.create(everywhere, staged, set)
+	images := func(ctx context.Context) (got []string, err error) {
+		for _, name := range []string{"member1", "member2", "member3"} {
+			copied := &appsv1.DaemonSet{}
+			if err := members[name].Get(ctx, ctrlclient.ObjectKeyFromObject(set), copied); err != nil {
+				return nil, err
+			}
+			if copied.Status.ObservedGeneration == copied.Generation && copied.Status.NumberAvailable > 0 {
+				got = append(got, copied.Spec.Template.Spec.Containers[0].Image)
+			}
+		}
+		return got, nil
+	}
+	reaches := func(what string, versions ...int) {
+		t.Helper()
+		var want []string
+		for _, version := range versions {
+			want = append(want, image(version))
+		}
+		testenv.Eventually(t, what, func(ctx context.Context) (bool, error) {
+			got, err := images(ctx)
+			return slices.Equal(got, want), fmt.Errorf("the members have %v: %w", got, err)
+		})
+	}
+	reaches("it is everywhere", 1, 1, 1)
+	set.Spec.Template.Spec.Containers[0].Image = image(2)
+	testenv.Eventually(t, "it can be changed", func(ctx context.Context) (bool, error) {
+		stored := &appsv1.DaemonSet{}
+		if err := cell.Get(ctx, ctrlclient.ObjectKeyFromObject(set), stored); err != nil {
+			return false, err
+		}
+		stored.Spec.Template = set.Spec.Template
+		err := cell.Update(ctx, stored)
+		return err == nil, err
+	})
+	testenv.Eventually(t, "the last stage waits", func(ctx context.Context) (bool, error) {
+		binding := &workv1alpha2.ResourceBinding{}
+		if err := cell.Get(ctx, ctrlclient.ObjectKey{Namespace: w.ns, Name: "agent-daemonset"}, binding); err != nil {
+			return false, err
+		}
+		record, err := stages.DecodeRecord(binding.Annotations[names.RolloutStagesAnnotation])
+		return err == nil && record.Waiting == "others", fmt.Errorf("the binding says %v", binding.Annotations)
+	})
+	reaches("the earlier stages are updated", 2, 2, 1)
 }
 
 // duplicate gives every member a complete copy.
