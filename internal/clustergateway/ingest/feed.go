@@ -23,6 +23,7 @@ type feed struct {
 
 	mu      sync.Mutex
 	stale   time.Time // since when; zero while it is watched
+	listing time.Time // since when a list is being read, or zero
 	listed  bool      // it was listed once, or could not be
 	dropped bool      // its objects were removed; the next list restores them
 	marking bool      // some objects have an outdated stale mark
@@ -41,20 +42,28 @@ func (f *feed) delete(raw []byte) error {
 }
 
 // begin starts a list.
-func (f *feed) begin() {
+func (f *feed) begin(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.dropped = false
+	if f.dropped { // nothing is shown that could be stale
+		f.dropped, f.stale = false, time.Time{}
+	}
+	f.listing = now
 	f.to.Begin()
 }
 
-// end ends a list: all objects were applied since begin.
-func (f *feed) end() {
+// end ends a list: all objects were applied since begin. It returns false if they were dropped meanwhile and must be listed again.
+func (f *feed) end() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.listing = time.Time{}
+	if f.dropped {
+		return false
+	}
 	f.to.End()
 	f.marking = f.marking || !f.stale.IsZero()
 	f.stale, f.listed = time.Time{}, true
+	return true
 }
 
 // resumed records that no event was missed. It returns false if that is not enough, because the objects were dropped and must be listed.
@@ -75,7 +84,7 @@ func (f *feed) resumed() bool {
 func (f *feed) lost(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.listed = true
+	f.listed, f.listing = true, time.Time{}
 	if f.stale.IsZero() {
 		f.stale, f.marking = now, true
 		f.to.MarkStale(now)
@@ -92,11 +101,11 @@ func (f *feed) mark(limit int) (looked int) {
 	return looked
 }
 
-// expire drops the objects if they have been stale for too long. It reports whether it did.
+// expire drops the objects if they have been stale for too long, and are not just being listed. It reports whether it did.
 func (f *feed) expire(before time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.dropped || f.stale.IsZero() || f.stale.After(before) {
+	if f.dropped || f.stale.IsZero() || f.stale.After(before) || f.listing.After(before) {
 		return false
 	}
 	f.drop()

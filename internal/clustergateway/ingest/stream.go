@@ -170,7 +170,7 @@ func (s *stream) watch(ctx context.Context, position string) (string, error) {
 	defer response.Body.Close()
 	switch {
 	case initial:
-		s.feed.begin()
+		s.feed.begin(time.Now())
 	case !s.feed.resumed():
 		return "", nil
 	default:
@@ -197,7 +197,9 @@ func (s *stream) watch(ctx context.Context, position string) (string, error) {
 			return position, fmt.Errorf("watching: %w", err)
 		}
 		if initial && end {
-			s.feed.end()
+			if !s.feed.end() {
+				return "", nil
+			}
 			initial = false
 			s.begun()
 		}
@@ -270,7 +272,7 @@ func (s *stream) note(err error) {
 
 // list lists all objects, in pages.
 func (s *stream) list(ctx context.Context) (string, error) {
-	s.feed.begin()
+	s.feed.begin(time.Now())
 	query := url.Values{"limit": {strconv.Itoa(pageSize)}}
 	for {
 		p, err := s.page(ctx, query)
@@ -283,7 +285,9 @@ func (s *stream) list(ctx context.Context) (string, error) {
 			}
 		}
 		if p.marker == "" {
-			s.feed.end()
+			if !s.feed.end() {
+				return "", nil
+			}
 			return p.version, nil
 		}
 		query.Set("continue", p.marker)
