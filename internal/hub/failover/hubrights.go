@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -18,6 +17,7 @@ import (
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/membership"
 )
 
 // hubRights are the rights of engines of cells on the hub. Gateways authorize by the RBAC objects of the hub, too.
@@ -36,42 +36,62 @@ func newHubRights(hub *rest.Config) (hubRights, error) {
 
 // revoke removes the engine of a failed cell from all bindings of roles. It can be repeated.
 func (h hubRights) revoke(ctx context.Context, cell string) error {
-	return h.change(ctx, names.EngineUser(cell), func(user string, subjects []rbacv1.Subject, revoked []string) ([]rbacv1.Subject, []string) {
-		kept := slices.DeleteFunc(slices.Clone(subjects), func(s rbacv1.Subject) bool { return isUser(s, user) })
-		if len(kept) < len(subjects) && !slices.Contains(revoked, user) {
-			revoked = append(revoked, user)
-		}
-		return kept, revoked
-	})
+	return h.change(ctx, func(h *holders) { h.revoke(names.EngineUser(cell)) })
 }
 
 // restore gives the engine of a cell back what revoke removed. It can be repeated.
 func (h hubRights) restore(ctx context.Context, cell string) error {
-	return h.change(ctx, names.EngineUser(cell), func(user string, subjects []rbacv1.Subject, revoked []string) ([]rbacv1.Subject, []string) {
-		if !slices.Contains(revoked, user) {
-			return subjects, revoked
+	return h.change(ctx, func(h *holders) { h.restore(names.EngineUser(cell)) })
+}
+
+// holders are the users that a binding of a role names, and those that were removed from it.
+type holders struct {
+	subjects []rbacv1.Subject
+	revoked  []string
+}
+
+func (h *holders) revoke(user string) {
+	kept := slices.DeleteFunc(slices.Clone(h.subjects), func(s rbacv1.Subject) bool { return isUser(s, user) })
+	if len(kept) < len(h.subjects) && !slices.Contains(h.revoked, user) {
+		h.revoked = append(h.revoked, user)
+	}
+	h.subjects = kept
+}
+
+func (h *holders) restore(user string) {
+	if !slices.Contains(h.revoked, user) {
+		return
+	}
+	h.revoked = slices.DeleteFunc(h.revoked, func(name string) bool { return name == user })
+	if !slices.ContainsFunc(h.subjects, func(s rbacv1.Subject) bool { return isUser(s, user) }) {
+		h.subjects = append(slices.Clone(h.subjects), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user})
+	}
+}
+
+// cells returns the cells whose engines it names.
+func (h *holders) cells() []string {
+	var cells []string
+	for _, subject := range h.subjects {
+		if cell, engine := strings.CutPrefix(subject.Name, names.EngineUser("")); engine && cell != "" && subject.Kind == rbacv1.UserKind {
+			cells = append(cells, cell)
 		}
-		revoked = slices.DeleteFunc(revoked, func(name string) bool { return name == user })
-		if !slices.ContainsFunc(subjects, func(s rbacv1.Subject) bool { return isUser(s, user) }) {
-			subjects = append(slices.Clone(subjects), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user})
-		}
-		return subjects, revoked
-	})
+	}
+	return cells
 }
 
 func isUser(subject rbacv1.Subject, user string) bool {
 	return subject.Kind == rbacv1.UserKind && subject.Name == user
 }
 
-// change applies an edit to the subjects of all bindings of roles on the hub, and to the users that their annotation remembers.
-func (h hubRights) change(ctx context.Context, user string, edit func(user string, subjects []rbacv1.Subject, revoked []string) ([]rbacv1.Subject, []string)) error {
+// change edits all bindings of roles on the hub.
+func (h hubRights) change(ctx context.Context, edit func(*holders)) error {
 	cluster, err := h.client.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing the bindings of roles on the hub: %w", err)
 	}
 	for i := range cluster.Items {
 		b := &cluster.Items[i]
-		patch, err := patchOf(&b.ObjectMeta, b.Subjects, user, edit)
+		patch, err := patchOf(&b.ObjectMeta, b.Subjects, edit)
 		if err == nil && patch != nil {
 			_, err = h.client.RbacV1().ClusterRoleBindings().Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		}
@@ -85,7 +105,7 @@ func (h hubRights) change(ctx context.Context, user string, edit func(user strin
 	}
 	for i := range namespaced.Items {
 		b := &namespaced.Items[i]
-		patch, err := patchOf(&b.ObjectMeta, b.Subjects, user, edit)
+		patch, err := patchOf(&b.ObjectMeta, b.Subjects, edit)
 		if err == nil && patch != nil {
 			_, err = h.client.RbacV1().RoleBindings(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		}
@@ -97,19 +117,20 @@ func (h hubRights) change(ctx context.Context, user string, edit func(user strin
 }
 
 // patchOf returns the patch for one binding, nil if it needs none. It names the version that it was made for.
-func patchOf(object *metav1.ObjectMeta, subjects []rbacv1.Subject, user string, edit func(string, []rbacv1.Subject, []string) ([]rbacv1.Subject, []string)) ([]byte, error) {
+func patchOf(object *metav1.ObjectMeta, subjects []rbacv1.Subject, edit func(*holders)) ([]byte, error) {
 	before := splitNames(object.Annotations[names.RevokedUsersAnnotation])
-	wanted, revoked := edit(user, subjects, slices.Clone(before))
-	if slices.Equal(wanted, subjects) && slices.Equal(revoked, before) {
+	after := holders{subjects: subjects, revoked: slices.Clone(before)}
+	edit(&after)
+	if slices.Equal(after.subjects, subjects) && slices.Equal(after.revoked, before) {
 		return nil, nil
 	}
 	var annotation any // null removes it
-	if len(revoked) > 0 {
-		annotation = strings.Join(revoked, ",")
+	if len(after.revoked) > 0 {
+		annotation = strings.Join(after.revoked, ",")
 	}
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"resourceVersion": object.ResourceVersion, "annotations": map[string]any{names.RevokedUsersAnnotation: annotation}},
-		"subjects": wanted,
+		"subjects": after.subjects,
 	})
 }
 
@@ -118,72 +139,33 @@ func awaitsReturn(cell *cellplanev1alpha1.Cell) bool {
 	return meta.FindStatusCondition(cell.Status.Conditions, names.CellFenced) != nil && !isReadmitted(cell)
 }
 
-// reconcile revokes the rights of failed cells and of those that were removed, and restores those of cells in the topology. A cell that is not in it
-// and has not failed keeps its rights while its Cell exists: it may be about to join.
+// reconcile revokes the rights of failed cells and of those that were removed, and restores those of the hub's own engine and of cells in the
+// topology. A cell that is not in it keeps them as long as there is a Cell: it may be about to join.
 func (h hubRights) reconcile(ctx context.Context, topology *cellplanev1alpha1.CellTopologySpec, cells []cellplanev1alpha1.Cell) error {
-	listed := map[string]bool{}
-	for _, member := range topology.Cells {
-		listed[member.Name] = true
-		i := slices.IndexFunc(cells, func(c cellplanev1alpha1.Cell) bool { return c.Name == member.Name })
-		change := h.restore
-		switch {
-		case member.State == cellplanev1alpha1.CellStateFailed:
-			change = h.revoke
-		case i < 0 || awaitsReturn(&cells[i]):
-			continue
-		}
-		if err := change(ctx, member.Name); err != nil {
-			return err
-		}
-	}
-	known := maps.Clone(listed)
+	wanted := map[string]bool{membership.HubEngine: true} // without an entry, what a cell has stays
+	known := map[string]bool{membership.HubEngine: true}
 	for i := range cells {
 		known[cells[i].Name] = true
-		if listed[cells[i].Name] || awaitsReturn(&cells[i]) {
-			continue
-		}
-		if err := h.restore(ctx, cells[i].Name); err != nil {
-			return err
+		if !awaitsReturn(&cells[i]) {
+			wanted[cells[i].Name] = true
 		}
 	}
-	named, err := h.named(ctx)
-	if err != nil {
-		return err
-	}
-	for _, cell := range named {
-		if known[cell] {
-			continue
-		}
-		if err := h.revoke(ctx, cell); err != nil {
-			return err
+	for _, member := range topology.Cells {
+		known[member.Name] = true
+		if member.State == cellplanev1alpha1.CellStateFailed {
+			wanted[member.Name] = false
 		}
 	}
-	return nil
-}
-
-// named returns the cells whose engines have rights.
-func (h hubRights) named(ctx context.Context) ([]string, error) {
-	found := map[string]bool{}
-	collect := func(subjects []rbacv1.Subject) {
-		for _, subject := range subjects {
-			if cell, engine := strings.CutPrefix(subject.Name, names.EngineUser("")); engine && cell != "" && subject.Kind == rbacv1.UserKind {
-				found[cell] = true
+	return h.change(ctx, func(h *holders) {
+		for _, cell := range h.cells() {
+			if allowed, decided := wanted[cell]; !known[cell] || decided && !allowed {
+				h.revoke(names.EngineUser(cell))
 			}
 		}
-	}
-	cluster, err := h.client.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing the bindings of roles on the hub: %w", err)
-	}
-	for i := range cluster.Items {
-		collect(cluster.Items[i].Subjects)
-	}
-	namespaced, err := h.client.RbacV1().RoleBindings(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing the bindings of roles on the hub: %w", err)
-	}
-	for i := range namespaced.Items {
-		collect(namespaced.Items[i].Subjects)
-	}
-	return slices.Sorted(maps.Keys(found)), nil
+		for _, user := range slices.Clone(h.revoked) {
+			if cell, engine := strings.CutPrefix(user, names.EngineUser("")); engine && wanted[cell] {
+				h.restore(user)
+			}
+		}
+	})
 }

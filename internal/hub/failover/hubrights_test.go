@@ -12,6 +12,7 @@ import (
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/membership"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
@@ -28,7 +29,7 @@ func TestRightsOnTheHub(t *testing.T) {
 	}
 	role := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}
 	_, err = hub.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: role, Subjects: []rbacv1.Subject{subject(other), subject(b.cell.Name)},
+		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: role, Subjects: []rbacv1.Subject{subject(other), subject(b.cell.Name), subject(membership.HubEngine)},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -81,6 +82,7 @@ func TestRightsOnTheHub(t *testing.T) {
 	reconcile(cellplanev1alpha1.CellStateIn)
 	until(b.cell.Name, false) // it has not been emptied
 	until(other, false)       // it was removed: it has no Cell
+	until(membership.HubEngine, true)
 	if err := rights.reconcile(t.Context(), topology(cellplanev1alpha1.CellStateIn), []cellplanev1alpha1.Cell{*b.read(t), {ObjectMeta: metav1.ObjectMeta{Name: other}}}); err != nil {
 		t.Fatal(err)
 	}

@@ -50,6 +50,8 @@ var ErrLeaseLost = errors.New("the hub manager has lost its Lease; another repli
 // Run waits until this replica becomes the leader, and leads until ctx ends. Everything has stopped when it returns.
 func (c *Config) Run(ctx context.Context) error {
 	ctrllog.SetLogger(quiet(ctx))
+	c.Hub = rest.CopyConfig(c.Hub)
+	c.Hub.QPS = -1 // the hub's own flow control limits requests
 	status := &status{identity: c.Identity}
 	server, err := serve(ctx, c.BindAddress, status)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
@@ -38,15 +37,13 @@ type replication struct {
 }
 
 func newReplication(ctx context.Context, c *Config) (*replication, error) {
-	hub := rest.CopyConfig(c.Hub)
-	hub.QPS = -1 // the hub's own flow control limits requests
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, api.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}
 	}
-	mgr, err := manager.New(hub, manager.Options{
+	mgr, err := manager.New(c.Hub, manager.Options{
 		Scheme:     scheme,
 		Logger:     quiet(ctx),
 		Metrics:    metricsserver.Options{BindAddress: "0"}, // the process has one for all of its parts
@@ -58,7 +55,7 @@ func newReplication(ctx context.Context, c *Config) (*replication, error) {
 	}
 	r := &replication{manager: mgr, pool: &cellconn.Pool{Hub: mgr.GetClient(), Secrets: mgr.GetAPIReader(), Scheme: scheme}}
 	reporter := &reporter{client: mgr.GetClient(), recorder: eventnote.Recorder(mgr.GetEventRecorder("hub-manager"))}
-	r.replicator, err = replicate.New(hub, replicate.Options{
+	r.replicator, err = replicate.New(c.Hub, replicate.Options{
 		Workers: c.CopyWorkers,
 		Prepare: prepareCell,
 		Report:  func(cell string, found replicate.Obstacle) { reporter.report(ctx, cell, found) },
