@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,11 +15,20 @@ import (
 
 // testJoinEnds moves everything that belongs to cell-b, and makes it a normal cell.
 func (f *movingFixture) testJoinEnds() {
+	before := f.startPages()
 	f.moveAll(func(slot slots.Slot) bool { return f.joining.Route(slot).Moving() })
+	moved := f.joiningTopology()
+	moved.MovedSlots = bytes.Repeat([]byte{0xff}, slots.Count/8)
+	f.deliver(currentGateway, moved)
 	stable := topology.Topology{Epoch: 3, Ready: true, Cells: f.cells, Leftovers: true}
 	pages := f.startPages()
 	f.deliver(currentGateway, stable)
+	testenv.Eventually(f.t, "the gateway uses the topology", func(ctx context.Context) (bool, error) {
+		epoch, err := f.gatewayMetric(ctx, "cellplane_gateway_topology_epoch")
+		return epoch == 3, err
+	})
 	f.deliver(staleGateway, stable)
+	before.finish()         // nothing had moved yet
 	pages.finish()          // by the topology of the first page
 	f.startPages().finish() // with leftovers
 	testenv.Eventually(f.t, "the object that moved first is readable", func(ctx context.Context) (bool, error) {

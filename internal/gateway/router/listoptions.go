@@ -171,8 +171,11 @@ func (rt *Router) readPosition(ctx context.Context, c *call, q *query) error {
 		if err != nil {
 			return err
 		}
-		if q.ResourceVersionMatch == metav1.ResourceVersionMatchExact && len(carried.Passed) > 0 && !topology.SameOwners(carried.Passed[0], c.view) {
-			return expired()
+		if q.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
+			if len(carried.Passed) > 0 && !topology.SameOwners(carried.Passed[0], c.view) {
+				return expired()
+			}
+			c.view = rt.Topology.Past(c.view.Epoch(), c.view)
 		}
 		q.at, q.passed = &carried.Position, carried.Passed
 	}

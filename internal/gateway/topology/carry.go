@@ -159,14 +159,22 @@ func follows(from, to *View) bool {
 	return true
 }
 
-// Past returns the View of an earlier epoch with the connections of a later one, to read what the cells had then. It is nil if the epoch is
-// not remembered, or a cell of that time has gone or has another store.
+// Past returns the View of an epoch, this one or an earlier one, with the connections of now, to read what the cells had at some time of it. It
+// does not know which slots had moved by then: objects tell by their labels. It is nil if the epoch is not remembered, or a cell of that time
+// has gone or has another store.
 func (t *Tracker) Past(epoch int64, now *View) *View {
-	at := t.At(epoch)
-	if at == nil || at.Owners == nil || epoch >= now.Epoch() {
+	at := now
+	if epoch != now.Epoch() {
+		at = t.At(epoch)
+	}
+	if at == nil || at != now && at.Owners == nil || epoch > now.Epoch() {
 		return nil
 	}
 	past := *at
+	past.MovedSlots = nil
+	if at == now {
+		return &past
+	}
 	past.Upstreams, past.Short = make([]*fleet.Upstream, past.Map.Cells()), make([]*short.Connections, past.Map.Cells())
 	for _, cell := range past.Cells() {
 		i, found := now.Numbered(past.Number(cell))
@@ -181,7 +189,7 @@ func (t *Tracker) Past(epoch int64, now *View) *View {
 	return &past
 }
 
-// SameOwners reports whether all slots have the same owner in both views, cells have the same indexes, and nothing moves.
+// SameOwners reports whether all slots have the same owner at any time of both views, cells have the same indexes, and nothing moves.
 func SameOwners(a, b *View) bool {
 	if a.Map.Cells() != b.Map.Cells() {
 		return false
@@ -192,7 +200,7 @@ func SameOwners(a, b *View) bool {
 		}
 	}
 	for slot := range slots.Slot(slots.Count) {
-		before, after := a.Locate(slot), b.Locate(slot)
+		before, after := a.Route(slot), b.Route(slot)
 		if before.Moving() || after.Moving() || before.New != after.New {
 			return false
 		}

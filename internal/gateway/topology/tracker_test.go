@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -230,6 +231,38 @@ func TestTake(t *testing.T) {
 }
 
 // TestHistoryIsSaved checks that a restarted Tracker still carries positions forward.
+// What a list shows at a position does not depend on what has moved since.
+func TestPast(t *testing.T) {
+	moving := Topology{Epoch: 2, Ready: true, Cells: cellsOf(normal, cellplanev1alpha1.CellStateIn)}
+	first, _, err := Topology{Epoch: 1, Ready: true, Cells: cellsOf(normal)}.WithOwners(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tracker := tracked(t, first, moving)
+	slot := slots.Slot(0)
+	for !tracker.View().Locate(slot).Moving() {
+		slot++
+	}
+	moving.MovedSlots = bytes.Repeat([]byte{0xff}, slots.Count/8)
+	tracker.take(t.Context(), moving)
+	now := tracker.View()
+	if now.Locate(slot).Moving() {
+		t.Fatal("the slot has not moved")
+	}
+	if !tracker.Past(2, now).Locate(slot).Moving() {
+		t.Error("within the epoch, a list of the past leaves the old owner out")
+	}
+	if SameOwners(now, now) {
+		t.Error("slots have one owner at all times of an epoch in which they move")
+	}
+	tracker.take(t.Context(), Topology{Epoch: 3, Ready: true, Cells: cellsOf(normal, normal)})
+	now = tracker.View()
+	now.Upstreams = []*fleet.Upstream{{}, {}}
+	if past := tracker.Past(2, now); past == nil || !past.Locate(slot).Moving() {
+		t.Errorf("after the epoch, a list of the past leaves the old owner out: %v", past)
+	}
+}
+
 func TestHistoryIsSaved(t *testing.T) {
 	dir := t.TempDir()
 	source := make(chan Topology)
