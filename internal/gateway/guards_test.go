@@ -78,6 +78,7 @@ func testGuards(t *testing.T, w *world) {
 	t.Run("Finalize", func(t *testing.T) { t.Parallel(); m.testFinalize(t) })
 	t.Run("Definition", func(t *testing.T) { t.Parallel(); m.testDefinitionDoors(t) })
 	t.Run("Replicas", func(t *testing.T) { t.Parallel(); m.testReplicasElsewhere(t) })
+	t.Run("Versions", func(t *testing.T) { t.Parallel(); m.testReplicasOfVersions(t) })
 	t.Run("ScaledToZero", func(t *testing.T) { t.Parallel(); m.testScaledToZero(t) })
 	t.Run("NamespaceLabels", func(t *testing.T) { t.Parallel(); m.testNamespaceLabels(t) })
 }
@@ -94,10 +95,11 @@ func newGuardMatrix(t *testing.T, w *world) *guardMatrix {
 	for _, plane := range []*rest.Config{adminOf(t, w.Hub), adminOf(t, w.Cells[0]), adminOf(t, w.Cells[1]), adminOf(t, w.Cells[2])} {
 		m.define(t, plane, "widget", "spec.replicas")
 		m.define(t, plane, "gadget", "spec.size.wanted")
+		m.define(t, plane, "gizmo", "spec.replicas")
 	}
 	testenv.Eventually(t, "discovery lists the widgets", func(context.Context) (bool, error) {
 		list, err := w.client.Discovery().ServerResourcesForGroupVersion("guards.example.io/v1")
-		return err == nil && len(list.APIResources) == 6, err
+		return err == nil && len(list.APIResources) == 9, err
 	})
 	labelled := newDeployment(t, w.client, m.namespace)
 	if _, err := w.client.AppsV1().Deployments(m.namespace).Patch(t.Context(), labelled, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"protected"}}}`, doors.Label), metav1.PatchOptions{}); err != nil {
@@ -114,7 +116,8 @@ func newGuardMatrix(t *testing.T, w *world) *guardMatrix {
 	return m
 }
 
-// define defines a kind of the group guards.example.io with the replicas in a field. Gadgets have a second version, without a scale.
+// define defines a kind of the group guards.example.io with the replicas in a field. Gadgets have a second version, without a scale. That of
+// gizmos scales another field, and lacks the first.
 func (m *guardMatrix) define(t *testing.T, plane *rest.Config, singular, replicas string) {
 	t.Helper()
 	name, kind := singular+"s.guards.example.io", strings.ToUpper(singular[:1])+singular[1:]
@@ -137,6 +140,14 @@ func (m *guardMatrix) define(t *testing.T, plane *rest.Config, singular, replica
 		old := definition.Spec.Versions[0].DeepCopy()
 		old.Name, old.Storage, old.Subresources = "v1beta1", false, nil
 		definition.Spec.Versions = append(definition.Spec.Versions, *old)
+	}
+	if singular == "gizmo" {
+		next := definition.Spec.Versions[0].DeepCopy()
+		next.Name, next.Storage, next.Subresources.Scale.SpecReplicasPath = "v2", false, ".spec.size"
+		next.Schema.OpenAPIV3Schema = &apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{
+			"spec": {Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"size": {Type: "integer"}}},
+		}}
+		definition.Spec.Versions = append(definition.Spec.Versions, *next)
 	}
 	definitions := clientset.NewForConfigOrDie(plane).ApiextensionsV1().CustomResourceDefinitions()
 	if _, err := definitions.Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
@@ -535,6 +546,62 @@ func (m *guardMatrix) testReplicasElsewhere(t *testing.T) {
 	} {
 		if code, answer := patch(test.suffix, test.kind, test.patch); code != test.want {
 			t.Errorf("%s %s: %d %s, want %d", test.suffix, test.patch, code, answer, test.want)
+		}
+	}
+}
+
+// testReplicasOfVersions changes objects whose versions scale different fields. What is written in v2 loses the field of v1.
+func (m *guardMatrix) testReplicasOfVersions(t *testing.T) {
+	v1 := m.kind(t, "guards.example.io", "gizmos")
+	v2 := v1
+	v2.Version = "v2"
+	create := func(namespace, name, labels, spec string) {
+		body := fmt.Appendf(nil, `{"apiVersion":"guards.example.io/v1","kind":"Gizmo","metadata":{"name":%q,"labels":%s},"spec":%s}`, name, labels, spec)
+		if code, answer := m.send(t, "", http.MethodPost, strings.TrimSuffix(v1.Path(namespace, ""), "/"), "", "application/json", body); code != http.StatusCreated {
+			t.Fatalf("%d %s", code, answer)
+		}
+	}
+	labels := fmt.Sprintf(`{%q:"protected"}`, doors.Label)
+	create(m.namespace, "both", labels, `{"replicas":10,"size":10}`)
+	create(m.namespace, "second", labels, `{"size":10}`)
+	namespace := gatewaytest.Namespace(t, m.Federation, "guards-versions")
+	create(namespace, "left", `{}`, `{"replicas":10,"size":0}`)
+	create(namespace, "zero", `{}`, `{"replicas":0,"size":0}`)
+	m.protect(t, "guards-versions", cellplanev1alpha1.ProtectionPolicySpec{
+		Deletion:          &cellplanev1alpha1.DeletionProtection{AllowScaledToZero: true},
+		ResourceSelectors: []cellplanev1alpha1.ProtectedResources{{APIGroups: []string{"guards.example.io"}, Kinds: []string{"Gizmo"}, Namespaces: []string{namespace}}},
+	}, func(ctx context.Context) error {
+		return m.client.CoreV1().RESTClient().Delete().AbsPath(v1.Path(namespace, "left")).Param("dryRun", "All").Do(ctx).Error()
+	})
+	annotate := `{"metadata":{"annotations":{"some":"change"}}}`
+	for _, test := range []struct {
+		method, path, patch string
+		want                int
+	}{
+		{http.MethodPatch, v1.Path(m.namespace, "both"), `{"spec":{"replicas":0}}`, http.StatusForbidden},
+		{http.MethodPatch, v1.Path(m.namespace, "both"), `{"spec":{"size":0}}`, http.StatusForbidden},
+		{http.MethodPatch, v1.Path(m.namespace, "both"), `{"spec":{"size":null}}`, http.StatusForbidden},
+		{http.MethodPatch, v2.Path(m.namespace, "both"), `{"spec":{"size":0}}`, http.StatusForbidden},
+		{http.MethodPatch, v2.Path(m.namespace, "both"), annotate, http.StatusForbidden},
+		{http.MethodPatch, v2.Path(m.namespace, "both") + "/scale", `{"spec":{"replicas":11}}`, http.StatusForbidden},
+		{http.MethodPatch, v2.Path(m.namespace, "both") + "/status", annotate, http.StatusForbidden},
+		{http.MethodPatch, v1.Path(m.namespace, "both"), `{"spec":{"replicas":9,"size":9}}`, http.StatusOK},
+		{http.MethodPatch, v1.Path(m.namespace, "both") + "/scale", `{"spec":{"replicas":9}}`, http.StatusOK},
+		{http.MethodPatch, v1.Path(m.namespace, "second"), `{"spec":{"size":0}}`, http.StatusForbidden},
+		{http.MethodPatch, v2.Path(m.namespace, "second"), annotate, http.StatusOK},
+		{http.MethodPatch, v2.Path(m.namespace, "second") + "/scale", `{"spec":{"replicas":9}}`, http.StatusOK},
+		{http.MethodDelete, v1.Path(namespace, "left"), "", http.StatusForbidden},
+		{http.MethodDelete, v2.Path(namespace, "left"), "", http.StatusForbidden},
+		{http.MethodDelete, strings.TrimSuffix(v2.Path(namespace, ""), "/"), "", http.StatusForbidden},
+		{http.MethodDelete, "/api/v1/namespaces/" + namespace, "", http.StatusForbidden},
+		{http.MethodDelete, v2.Path(namespace, "zero"), "", http.StatusOK},
+	} {
+		contentType := ""
+		if test.patch != "" {
+			contentType = string(types.MergePatchType)
+		}
+		if code, answer := m.send(t, "", test.method, test.path, "dryRun=All", contentType, []byte(test.patch)); code != test.want {
+			t.Errorf("%s %s %s: %d %s, want %d", test.method, test.path, test.patch, code, answer, test.want)
 		}
 	}
 }

@@ -92,38 +92,22 @@ func (g *Guard) deletionObjections(ctx context.Context, info *request.RequestInf
 		if p.deletion == nil || !p.picks(t) {
 			continue
 		}
-		found, err := g.firstProtected(ctx, p, gvr(info), []*object{o})
-		if err != nil {
-			return nil, err
+		if p.deletion.AllowScaledToZero {
+			replicas, err := g.Objects.Replicas(ctx, gvr(info))
+			if err != nil {
+				return nil, err
+			}
+			stored, err := g.stored(ctx, info, o, replicas)
+			if err != nil {
+				return nil, err
+			}
+			if stored.zero() {
+				continue
+			}
 		}
-		if found != nil {
-			objections = append(objections, p.objectsTo(kind, found))
-		}
+		objections = append(objections, p.objectsTo(kind, o))
 	}
 	return objections, nil
-}
-
-// firstProtected returns the first of some objects that a policy protects from deletion: those that are scaled to zero may be an exception.
-func (g *Guard) firstProtected(ctx context.Context, p *policy, resource schema.GroupVersionResource, objects []*object) (*object, error) {
-	if len(objects) == 0 {
-		return nil, nil
-	}
-	if !p.deletion.AllowScaledToZero {
-		return objects[0], nil
-	}
-	paths, err := g.Objects.ReplicasPaths(ctx, resource)
-	if err != nil {
-		return nil, err
-	}
-	for _, o := range objects {
-		if _, err := o.count(paths...); err != nil {
-			return nil, err
-		}
-		if !o.scaledToZero() {
-			return o, nil
-		}
-	}
-	return nil, nil
 }
 
 // objectsTo is the objection to deleting an object.
@@ -203,24 +187,35 @@ func (g *Guard) searchPolicies(ctx context.Context, resource kinds.Resource, nam
 func (g *Guard) searchSelector(ctx context.Context, p *policy, s selector, resource kinds.Resource, namespace string, chosen labels.Selector, fieldSelector string) ([]objection, error) {
 	requirements, _ := s.labels.Requirements()
 	limit := 1
+	var replicas Replicas
 	if p.deletion.AllowScaledToZero {
-		limit = 0
+		var err error
+		if replicas, err = g.Objects.Replicas(ctx, resource.GroupVersionResource); err != nil {
+			return nil, err
+		}
+		resource.Version, limit = replicas.Version, 0
 	}
 	found, err := g.Objects.Find(ctx, resource, namespace, selecting(chosen.Add(requirements...), fieldSelector), limit)
 	if err != nil {
 		return nil, err
 	}
-	objects := make([]*object, len(found))
-	for i, data := range found {
-		if objects[i], err = decode(data); err != nil {
+	for _, data := range found {
+		o, err := decode(data)
+		if err != nil {
 			return nil, apierrors.NewInternalError(err)
 		}
+		if p.deletion.AllowScaledToZero {
+			counted, err := countsOf(o, replicas.Paths)
+			if err != nil {
+				return nil, err
+			}
+			if counted.zero() {
+				continue
+			}
+		}
+		return []objection{p.objectsTo(kindOf(resource), o)}, nil
 	}
-	o, err := g.firstProtected(ctx, p, resource.GroupVersionResource, objects)
-	if err != nil || o == nil {
-		return nil, err
-	}
-	return []objection{p.objectsTo(kindOf(resource), o)}, nil
+	return nil, nil
 }
 
 // insideNamespace returns the objections to deleting all objects of a namespace.

@@ -44,7 +44,7 @@ func FuzzObject(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, data []byte) {
 		if o, err := decode(data); err == nil {
 			_ = o.protectedByLabel()
-			_ = o.scaledToZero()
+			_, _ = countsOf(o, [][]string{SpecReplicas})
 			_ = o.glass()
 		}
 	})

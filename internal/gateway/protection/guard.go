@@ -35,9 +35,8 @@ type Objects interface {
 	Resource(ctx context.Context, gvr schema.GroupVersionResource) (kinds.Resource, bool)
 	// Namespaced returns every namespaced resource that can be listed and deleted, each in one version.
 	Namespaced(ctx context.Context) ([]kinds.Resource, error)
-	// ReplicasPaths returns where a custom resource may have its replicas, as the fields that lead to them: the first that an object has
-	// counts. It returns nil for spec.replicas.
-	ReplicasPaths(ctx context.Context, gvr schema.GroupVersionResource) ([][]string, error)
+	// Replicas returns where the objects of a resource have their replicas.
+	Replicas(ctx context.Context, gvr schema.GroupVersionResource) (Replicas, error)
 }
 
 // Guard is the filter in front of the router.

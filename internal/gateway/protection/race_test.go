@@ -80,9 +80,9 @@ func (s *server) Resource(_ context.Context, gvr schema.GroupVersionResource) (k
 // Namespaced implements Objects.
 func (s *server) Namespaced(context.Context) ([]kinds.Resource, error) { return nil, nil }
 
-// ReplicasPaths implements Objects.
-func (s *server) ReplicasPaths(context.Context, schema.GroupVersionResource) ([][]string, error) {
-	return nil, nil
+// Replicas implements Objects.
+func (s *server) Replicas(_ context.Context, gvr schema.GroupVersionResource) (Replicas, error) {
+	return Replicas{Paths: [][]string{SpecReplicas}, Scaled: SpecReplicas, Version: gvr.Version}, nil
 }
 
 func startServer(t *testing.T, policies ...*cellplanev1alpha1.ProtectionPolicy) *server {

@@ -1,16 +1,18 @@
 package protection
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // guardReplicas checks the replicas that a change removes from an object that policies protect from being scaled down.
-func (g *Guard) guardReplicas(c *change, before, after *object, policies []*policy) error {
-	r, info := c.Request, c.info
+func (g *Guard) guardReplicas(c *change, before, after *object, concerned concerned) error {
+	r, info, policies := c.Request, c.info, concerned.scaling
 	if len(policies) == 0 {
 		return nil
 	}
@@ -22,26 +24,32 @@ func (g *Guard) guardReplicas(c *change, before, after *object, policies []*poli
 			return err
 		}
 	}
-	drop := Drop{Time: time.Now(), From: *before.Spec.Replicas, To: after.replicas()}
-	if drop.size() <= 0 {
-		return nil
-	}
-	objections, err := g.scaleDownObjections(c, subject, drop, policies)
+	left, err := concerned.replicas.changed(info, before, after)
 	if err != nil {
 		return err
 	}
-	what := fmt.Sprintf("going from %d to %d replicas", drop.From, drop.To)
+	drops := concerned.counts.drops(left)
+	if len(drops) == 0 {
+		return nil
+	}
+	largest := slices.MaxFunc(drops, func(a, b Drop) int { return cmp.Compare(a.size(), b.size()) })
+	largest.Time = time.Now()
+	objections, err := g.scaleDownObjections(c, subject, largest.Time, drops, policies)
+	if err != nil {
+		return err
+	}
+	what := fmt.Sprintf("going from %d to %d replicas", largest.From, largest.To)
 	if err := g.decide(r, info, what, before.glass(), objections); err != nil {
 		return err
 	}
-	if !windowed || c.notes(drop) {
+	if !windowed || c.notes(largest) {
 		return nil
 	}
 	// The drop is recorded before it happens. If the change then fails, the record is too strict, never too lax.
-	if err := g.Records.Add(r.Context(), info, subject, drop, longest(policies)); err != nil {
+	if err := g.Records.Add(r.Context(), info, subject, largest, longest(policies)); err != nil {
 		return err
 	}
-	c.noted = &drop
+	c.noted = &largest
 	return nil
 }
 
@@ -69,8 +77,8 @@ func longest(policies []*policy) time.Duration {
 	return window
 }
 
-// scaleDownObjections returns the objections of policies to a drop.
-func (g *Guard) scaleDownObjections(c *change, subject Subject, drop Drop, policies []*policy) (objections []objection, err error) {
+// scaleDownObjections returns the objections of policies to drops of one change.
+func (g *Guard) scaleDownObjections(c *change, subject Subject, now time.Time, drops []Drop, policies []*policy) (objections []objection, err error) {
 	var history []Drop
 	if longest(policies) > 0 {
 		if history, err = g.Records.List(c.Context(), c.info, subject); err != nil {
@@ -79,20 +87,28 @@ func (g *Guard) scaleDownObjections(c *change, subject Subject, drop Drop, polic
 		history = c.withoutNoted(history)
 	}
 	for _, p := range policies {
-		if limit := p.scaleDown.MaxDecrease; limit != nil {
-			if allowed := portion(*limit, drop.From); drop.size() > allowed {
-				objections = append(objections, objection{p, fmt.Sprintf("one request may remove at most %s, that is %d of %d replicas, and this one removes %d", limit, allowed, drop.From, drop.size())})
-			}
-		}
-		if w := p.scaleDown.Window; w != nil {
-			since := drop.Time.Add(-time.Duration(w.Seconds) * time.Second)
-			taken, most := sum(history, since, drop)
-			if allowed := portion(w.MaxDecrease, most); taken > allowed {
-				objections = append(objections, objection{p, fmt.Sprintf("within %d seconds at most %s may be removed, that is %d of %d replicas, and with this request it would be %d", w.Seconds, w.MaxDecrease.String(), allowed, most, taken)})
-			}
+		for _, drop := range drops {
+			objections = append(objections, p.objectsToDrop(history, now, drop)...)
 		}
 	}
 	return objections, nil
+}
+
+// objectsToDrop returns the objections to a drop after those of a history.
+func (p *policy) objectsToDrop(history []Drop, now time.Time, drop Drop) (objections []objection) {
+	if limit := p.scaleDown.MaxDecrease; limit != nil {
+		if allowed := portion(*limit, drop.From); drop.size() > allowed {
+			objections = append(objections, objection{p, fmt.Sprintf("one request may remove at most %s, that is %d of %d replicas, and this one removes %d", limit, allowed, drop.From, drop.size())})
+		}
+	}
+	if w := p.scaleDown.Window; w != nil {
+		since := now.Add(-time.Duration(w.Seconds) * time.Second)
+		taken, most := sum(history, since, drop)
+		if allowed := portion(w.MaxDecrease, most); taken > allowed {
+			objections = append(objections, objection{p, fmt.Sprintf("within %d seconds at most %s may be removed, that is %d of %d replicas, and with this request it would be %d", w.Seconds, w.MaxDecrease.String(), allowed, most, taken)})
+		}
+	}
+	return objections
 }
 
 // sum returns the replicas removed since a time, including the next drop, and the highest number of replicas in that time.

@@ -53,20 +53,16 @@ func (g *Guard) guardUpdate(c *change) (*object, error) {
 			return nil, err
 		}
 	}
-	if info.Subresource != "scale" && concerned.replicas != nil {
-		if _, err := after.count(concerned.replicas); err != nil {
-			return nil, err
-		}
-	}
-	return before, g.guardReplicas(c, before, after, concerned.scaling)
+	return before, g.guardReplicas(c, before, after, concerned)
 }
 
 // concerned are the policies that a change of an object may violate.
 type concerned struct {
 	scaling, selecting []*policy
 	definition         bool
-	// replicas leads to the replicas of the object; nil means spec.replicas.
-	replicas []string
+	// replicas is where the object has its replicas, and counts are those that are stored. They are set if there are policies scaling.
+	replicas Replicas
+	counts   counts
 }
 
 func (c concerned) any() bool { return len(c.scaling)+len(c.selecting) > 0 || c.definition }
@@ -76,14 +72,14 @@ func (g *Guard) concernedBy(ctx context.Context, info *request.RequestInfo, o *o
 	t := g.targetOf(o.groupKind(info), o)
 	c := concerned{definition: isDefinition(info)}
 	if scaling := g.scaleDownPolicies(t); len(scaling) > 0 {
-		paths, err := g.Objects.ReplicasPaths(ctx, gvr(info))
-		if err != nil {
+		var err error
+		if c.replicas, err = g.Objects.Replicas(ctx, gvr(info)); err != nil {
 			return c, err
 		}
-		if c.replicas, err = o.count(paths...); err != nil {
+		if c.counts, err = g.stored(ctx, info, o, c.replicas); err != nil {
 			return c, err
 		}
-		if o.Spec.Replicas != nil {
+		if c.counts.any() {
 			c.scaling = scaling
 		}
 	}

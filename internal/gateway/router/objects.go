@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
@@ -228,44 +227,6 @@ func (o Objects) defined(ctx context.Context) ([]kinds.Resource, error) {
 		}
 	}
 	return resources, nil
-}
-
-// ReplicasPaths returns where a custom resource may have its replicas, as the fields that lead to them; nil if its definition does not say. A version
-// without a scale may have the fields of others. Only the hub knows definitions, so it is an error while the hub is down.
-func (o Objects) ReplicasPaths(ctx context.Context, gvr schema.GroupVersionResource) ([][]string, error) {
-	if scheme.Scheme.IsGroupRegistered(gvr.Group) {
-		return nil, nil
-	}
-	data, err := o.Hub(ctx, http.MethodGet, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+gvr.GroupResource().String(), nil, nil)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var definition apiextensionsv1.CustomResourceDefinition
-	if err := utiljson.Unmarshal(data, &definition); err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("decoding the definition of %s: %w", gvr.GroupResource(), err))
-	}
-	return replicasPaths(&definition, gvr.Version), nil
-}
-
-func replicasPaths(definition *apiextensionsv1.CustomResourceDefinition, of string) [][]string {
-	var others [][]string
-	for _, version := range definition.Spec.Versions {
-		if version.Subresources == nil || version.Subresources.Scale == nil {
-			continue
-		}
-		path := strings.Split(strings.TrimPrefix(version.Subresources.Scale.SpecReplicasPath, "."), ".")
-		if version.Name == of {
-			return [][]string{path}
-		}
-		others = append(others, path)
-	}
-	if len(others) == 0 {
-		return nil
-	}
-	return append(others, []string{"spec", "replicas"})
 }
 
 func itemsOf(list []byte) ([][]byte, error) {
