@@ -75,7 +75,7 @@ func (c *Config) routing(own http.Handler, g *genericserver.Config) http.Handler
 	}
 	policies := &userpolicies.Handler{Next: c.router, View: c.topology.View}
 	counted := &quotas.Handler{Next: policies, Quotas: c.informers.Core().V1().ResourceQuotas().Lister(), Hub: c.hubClient.CoreV1()}
-	guard.Next = c.memberViews(guard.Evictions(counted), objects)
+	guard.Next = c.memberViews(guard.Templates(counted), objects)
 	ordinary := withReadableContentType(&creation.Handler{Next: guard, Authorizer: g.Authorization.Authorizer})
 	return &views.Search{Views: c.views, Next: ordinary, Authorizer: g.Authorization.Authorizer, Resolver: g.RequestInfoResolver}
 }

@@ -38,7 +38,7 @@ type Pin struct {
 	UID, ResourceVersion string
 	// PatchCheck is used for JSON patches.
 	PatchCheck PatchCheck
-	// Replace replaces the version that the preconditions of a deletion name.
+	// Replace replaces the version that the request names.
 	Replace bool
 }
 
@@ -69,7 +69,7 @@ func (p Pin) Write(mediaType string, body []byte) ([]byte, error) {
 	if err := decode(given.Metadata, &metadata); err != nil {
 		return nil, err
 	}
-	if ptr.Deref(metadata.ResourceVersion, "") != "" {
+	if ptr.Deref(metadata.ResourceVersion, "") != "" && !p.Replace {
 		return nil, ErrHasVersion
 	}
 	pinned, err := setMember(given.Metadata, "resourceVersion", p.ResourceVersion)
@@ -219,7 +219,7 @@ func (p Pin) protobuf(body []byte) ([]byte, error) {
 	if err := metadata.MergeProtobuf(envelope.Raw.Of(body)); err != nil {
 		return nil, err
 	}
-	if len(metadata.ResourceVersion) > 0 {
+	if len(metadata.ResourceVersion) > 0 && !p.Replace {
 		return nil, ErrHasVersion
 	}
 	return AppendMetadataField(body, MetaVersion, p.ResourceVersion)

@@ -32,8 +32,11 @@ func (g *Guard) guardBinding(c *change) (*object, error) {
 	pod := *c.info
 	pod.Resource, pod.Subresource, pod.Name = "pods", "", binding.Name
 	before, err := g.read(c.Context(), &pod)
-	if err != nil || before == nil {
+	if err != nil {
 		return nil, err
+	}
+	if before == nil {
+		return nil, c.pin(nil)
 	}
 	concerned, err := g.concernedBy(c.Context(), &pod, before)
 	if err != nil || len(concerned.selecting) == 0 {

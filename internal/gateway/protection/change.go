@@ -18,6 +18,8 @@ type change struct {
 	pinned bool
 	sent   []byte
 	sentAs string
+	// absent is set if the object did not exist when the change was checked.
+	absent bool
 	// noted is the decrease of replicas that was recorded for it.
 	noted *Drop
 }
@@ -33,6 +35,9 @@ func (c *change) send() *http.Request {
 		clone.Header.Del("Content-Length")
 	}
 	forward.SetBody(&clone, body)
+	if c.absent {
+		return withAbsent(&clone)
+	}
 	return &clone
 }
 

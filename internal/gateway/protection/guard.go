@@ -70,18 +70,23 @@ func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.serve(w, r, info)
 }
 
-// Evictions returns a handler that checks the evictions of templates, which are deletions, and leaves the rest to next. It comes after the
-// handler that serves the pods of members: their evictions delete no template.
-func (g *Guard) Evictions(next http.Handler) http.Handler {
+// Templates returns a handler for what concerns templates only, and not objects of members. It comes after the handler that serves those. It
+// checks evictions, which are deletions, and refuses changes of templates that did not exist when they were checked. The rest is left to next.
+func (g *Guard) Templates(next http.Handler) http.Handler {
 	behind := *g
 	behind.Next = next
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, found := request.RequestInfoFrom(r.Context())
-		if !found || !info.IsResourceRequest || !evicts(info) {
+		switch {
+		case !found || !info.IsResourceRequest:
 			next.ServeHTTP(w, r)
-			return
+		case evicts(info):
+			behind.serve(w, r, info)
+		case isAbsent(r):
+			serveAbsent(w, r, info, next)
+		default:
+			next.ServeHTTP(w, r)
 		}
-		behind.serve(w, r, info)
 	})
 }
 
@@ -148,7 +153,7 @@ func (g *Guard) guard(w http.ResponseWriter, r *http.Request, info *request.Requ
 		if err != nil {
 			return err
 		}
-		if !c.pinned {
+		if !c.pinned && !c.absent {
 			g.Next.ServeHTTP(w, c.send())
 			return nil
 		}
@@ -161,8 +166,7 @@ func (g *Guard) guard(w http.ResponseWriter, r *http.Request, info *request.Requ
 	}
 }
 
-// check checks a change, pins it to the version of the object that was checked, and returns that object; nil if there is nothing to
-// protect.
+// check checks a change, pins it to what was checked, and returns that object; nil if there is nothing to protect.
 func (g *Guard) check(c *change) (*object, error) {
 	switch {
 	case c.info.Verb == "delete" || evicts(c.info):
@@ -181,10 +185,10 @@ func (g *Guard) check(c *change) (*object, error) {
 	return g.guardUpdate(c) // finalizing a namespace can also change its labels
 }
 
-// changedSince reports whether an object has changed since it was checked.
+// changedSince reports whether an object has changed since it was checked, or since there was none.
 func (g *Guard) changedSince(ctx context.Context, info *request.RequestInfo, checked *object) bool {
 	now, err := g.read(ctx, info)
-	return err == nil && now != nil && !now.is(checked)
+	return err == nil && now != nil && (checked == nil || !now.is(checked))
 }
 
 // read returns the object of a request, without its subresource; nil if there is none.

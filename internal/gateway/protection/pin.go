@@ -17,12 +17,13 @@ import (
 	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// pin restricts a change to the version of the object that was checked, if there is one: the API server refuses the change if the object
-// has changed since, and then the new version is checked. It returns objbytes.ErrHasVersion if the change names another version itself;
+// pin restricts a change to the version of the object that was checked, or to there being none: the API server refuses the change if the
+// object has changed since, and then the new version is checked. It returns objbytes.ErrHasVersion if the change names another version itself;
 // every other error can be written as it is.
 func (c *change) pin(checked *object) error {
 	c.unpin()
 	if checked == nil {
+		c.absent = true
 		return nil
 	}
 	return c.pinTo(objbytes.Pin{UID: checked.Metadata.UID, ResourceVersion: checked.Metadata.ResourceVersion, PatchCheck: objbytes.TestVersion})
@@ -131,7 +132,7 @@ func (c *change) rehearsal() (*http.Request, error) {
 	return rehearsal, nil
 }
 
-func (c *change) unpin() { c.pinned, c.sent, c.sentAs = false, nil, "" }
+func (c *change) unpin() { c.pinned, c.sent, c.sentAs, c.absent = false, nil, "", false }
 
 func mediaType(header http.Header) string {
 	contentType, _, err := mime.ParseMediaType(header.Get("Content-Type"))

@@ -108,10 +108,10 @@ func startServer(t *testing.T, policies ...*cellplanev1alpha1.ProtectionPolicy) 
 	return s
 }
 
-// handler is the guard with that of evictions behind it.
+// handler is the guard with that of templates behind it.
 func (s *server) handler() http.Handler {
 	guard := *s.guard
-	guard.Next = s.guard.Evictions(s)
+	guard.Next = s.guard.Templates(s)
 	return &guard
 }
 

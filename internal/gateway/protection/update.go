@@ -23,8 +23,11 @@ func (g *Guard) guardUpdate(c *change) (*object, error) {
 	r, info := c.Request, c.info
 	c.unpin()
 	before, err := g.read(r.Context(), info)
-	if err != nil || before == nil { // a patch may create it
+	if err != nil {
 		return nil, err
+	}
+	if before == nil { // a patch may create it
+		return nil, c.pin(nil)
 	}
 	concerned, err := g.concernedBy(r.Context(), info, before)
 	if err != nil || !concerned.any() {
