@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
@@ -116,29 +117,64 @@ func floorOf(lease *coordinationv1.Lease) int64 {
 // Raise makes every API server of the cell refuse all epochs before the given one. It returns after each of them has been seen to refuse,
 // and no write that was accepted before can still be stored. It never lowers the floor.
 func (c *Cell) Raise(ctx context.Context, epoch int64) error {
-	floor, err := c.setFloor(ctx, func(floor int64) int64 { return max(floor, epoch) })
+	floor, err := c.setFloor(ctx, raisedTo(epoch))
 	if err != nil {
 		return err
 	}
+	return c.await(ctx, floor)
+}
+
+// RaiseFloor raises the floor without waiting for the API servers to apply it. A read of the floor shows it at once.
+func (c *Cell) RaiseFloor(ctx context.Context, epoch int64) error {
+	_, err := c.setFloor(ctx, raisedTo(epoch))
+	return err
+}
+
+func raisedTo(epoch int64) func(*coordinationv1.Lease) (int64, error) {
+	return func(lease *coordinationv1.Lease) (int64, error) { return max(floorOf(lease), epoch), nil }
+}
+
+// ErrDeposed means that a leader of a later term has closed or reopened the cell.
+var ErrDeposed = errors.New("a later leader has closed or reopened the cell")
+
+// Close has the cell refuse everything from gateways, and waits like Raise. It is an error if the leader is late, and a later one has decided
+// about the cell: it may have returned.
+func (c *Cell) Close(ctx context.Context, term cellstore.Term) error {
+	floor, err := c.setFloor(ctx, decidedIn(term, Closed))
+	if err != nil {
+		return err
+	}
+	return c.await(ctx, floor)
+}
+
+// Reopen sets the floor of a cell that was closed, unless a later leader has decided about it. The cell must not hold stale objects: gateways would
+// serve them.
+func (c *Cell) Reopen(ctx context.Context, epoch int64, term cellstore.Term) error {
+	_, err := c.setFloor(ctx, decidedIn(term, epoch))
+	return err
+}
+
+// decidedIn chooses a floor and records the term, if there is no later one.
+func decidedIn(term cellstore.Term, floor int64) func(*coordinationv1.Lease) (int64, error) {
+	return func(lease *coordinationv1.Lease) (int64, error) {
+		if last, err := strconv.ParseInt(lease.Annotations[termAnnotation], 10, 64); err == nil && cellstore.Term(last) > term {
+			return 0, ErrDeposed
+		}
+		lease.Annotations[termAnnotation] = term.String()
+		return floor, nil
+	}
+}
+
+// await waits until every API server refuses what comes before the floor.
+func (c *Cell) await(ctx context.Context, floor int64) error {
 	if err := c.probe(ctx, floor); err != nil {
 		return err
 	}
 	return sleep(ctx, WriteDrain)
 }
 
-// RaiseFloor raises the floor without waiting for the API servers to apply it. A read of the floor shows it at once.
-func (c *Cell) RaiseFloor(ctx context.Context, epoch int64) error {
-	_, err := c.setFloor(ctx, func(floor int64) int64 { return max(floor, epoch) })
-	return err
-}
-
-// Reopen sets the floor of a cell that was closed. The cell must not hold stale objects: gateways would serve them.
-func (c *Cell) Reopen(ctx context.Context, epoch int64) error {
-	_, err := c.setFloor(ctx, func(int64) int64 { return epoch })
-	return err
-}
-
-func (c *Cell) setFloor(ctx context.Context, choose func(int64) int64) (floor int64, err error) {
+// setFloor sets the floor that is chosen for the fence as it is stored.
+func (c *Cell) setFloor(ctx context.Context, choose func(*coordinationv1.Lease) (int64, error)) (floor int64, err error) {
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		lease, err := c.client.CoordinationV1().Leases(leaseNamespace).Get(ctx, leaseName, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
@@ -150,14 +186,16 @@ func (c *Cell) setFloor(ctx context.Context, choose func(int64) int64) (floor in
 		if err != nil {
 			return err
 		}
-		floor = choose(floorOf(lease))
-		if floor == floorOf(lease) {
-			return nil
-		}
 		if lease.Annotations == nil {
 			lease.Annotations = map[string]string{}
 		}
-		lease.Annotations[floorAnnotation] = strconv.FormatInt(floor, 10)
+		before := maps.Clone(lease.Annotations)
+		if floor, err = choose(lease); err != nil {
+			return err
+		}
+		if lease.Annotations[floorAnnotation] = strconv.FormatInt(floor, 10); maps.Equal(before, lease.Annotations) {
+			return nil
+		}
 		_, err = c.client.CoordinationV1().Leases(leaseNamespace).Update(ctx, lease, metav1.UpdateOptions{})
 		return err
 	})

@@ -381,18 +381,42 @@ func testRace(t *testing.T, s *site) {
 	}
 }
 
+// testClosed closes and reopens a cell. A leader of an earlier term comes too late for both.
 func testClosed(t *testing.T, s *site) {
 	ctx := t.Context()
-	if err := s.cell.Raise(ctx, fence.Closed); err != nil {
+	if err := s.cell.Close(ctx, 1); err != nil {
 		t.Fatal(err)
 	}
 	_, err := s.gateway(t, 1<<40).CoreV1().ConfigMaps(namespace).Create(ctx, configMap("closed"), metav1.CreateOptions{})
 	expect(t, "create in a closed cell", err, fence.StaleEpoch)
-	if err := s.cell.Reopen(ctx, 8); err != nil {
+	if err := s.cell.Reopen(ctx, 8, 2); err != nil {
 		t.Fatal(err)
+	}
+	if err := s.cell.Close(ctx, 1); !errors.Is(err, fence.ErrDeposed) {
+		t.Errorf("closing a cell that a later leader has reopened: %v, want it refused", err)
+	}
+	if err := s.cell.Reopen(ctx, 7, 1); !errors.Is(err, fence.ErrDeposed) {
+		t.Errorf("reopening a cell that a later leader has reopened: %v, want it refused", err)
+	}
+	if floor, err := s.cell.Floor(ctx); err != nil || floor != 8 {
+		t.Errorf("the floor is %d (%v), want 8", floor, err)
 	}
 	testenv.Eventually(t, "the cell is open", func(ctx context.Context) (bool, error) {
 		_, err := s.gateway(t, 8).CoreV1().ConfigMaps(namespace).Create(ctx, configMap("opened"), metav1.CreateOptions{})
+		return err == nil, err
+	})
+	// It fails again.
+	if err := s.cell.Close(ctx, 3); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cell.Reopen(ctx, 8, 2); !errors.Is(err, fence.ErrDeposed) {
+		t.Errorf("reopening a cell that a later leader has closed: %v, want it refused", err)
+	}
+	if err := s.cell.Reopen(ctx, 8, 3); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "the cell is open again", func(ctx context.Context) (bool, error) {
+		_, err := s.gateway(t, 8).CoreV1().ConfigMaps(namespace).Create(ctx, configMap("opened-again"), metav1.CreateOptions{})
 		return err == nil, err
 	})
 }

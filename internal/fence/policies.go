@@ -37,6 +37,8 @@ const (
 	leaseNamespace = metav1.NamespaceSystem
 	// floorAnnotation is the lowest epoch that the cell accepts.
 	floorAnnotation = names.EpochExtra
+	// termAnnotation is the term of the leader that has last closed or reopened the cell.
+	termAnnotation = "cellplane.io/term"
 )
 
 // Fragments of CEL expressions.

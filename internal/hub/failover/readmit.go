@@ -74,7 +74,7 @@ func (t *Takeover) Readmit(ctx context.Context, topology *slots.Map, name string
 	}
 	closed, err := t.Fence(ctx, name)
 	if err == nil {
-		err = closed.Reopen(ctx, topology.Epoch())
+		err = closed.Reopen(ctx, topology.Epoch(), t.Term)
 	}
 	if err != nil {
 		return err

@@ -212,7 +212,7 @@ func (t *Takeover) closeCell(ctx context.Context, failed string) {
 	defer cancel()
 	cell, err := t.Fence(ctx, failed)
 	if err == nil {
-		err = cell.Raise(ctx, fence.Closed)
+		err = cell.Close(ctx, t.Term)
 	}
 	if err != nil {
 		klog.FromContext(ctx).V(1).Info("closing the fence of a failed cell failed; no gateway routes to it", "cell", failed, "err", err.Error())
