@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -80,6 +81,7 @@ func testGuards(t *testing.T, w *world) {
 	t.Run("Replicas", func(t *testing.T) { t.Parallel(); m.testReplicasElsewhere(t) })
 	t.Run("Versions", func(t *testing.T) { t.Parallel(); m.testReplicasOfVersions(t) })
 	t.Run("ScaledToZero", func(t *testing.T) { t.Parallel(); m.testScaledToZero(t) })
+	t.Run("Groups", func(t *testing.T) { t.Parallel(); m.testGroups(t) })
 	t.Run("NamespaceLabels", func(t *testing.T) { t.Parallel(); m.testNamespaceLabels(t) })
 }
 
@@ -257,7 +259,7 @@ func (m *guardMatrix) testDoorsAreOpen(t *testing.T, kind doors.Kind) {
 		if d.Harm == doors.Delete && after != nil && after.GetDeletionTimestamp() == nil {
 			t.Errorf("%s did not delete anything", d)
 		}
-		if replicas, found, _ := unstructured.NestedInt64(objectOf(after), "spec", "replicas"); d.Harm == doors.Scale && !strings.Contains(d.Path, "/status") && found && replicas != 0 {
+		if replicas, found, _ := unstructured.NestedInt64(objectOf(after), "spec", "replicas"); d.Harm == doors.Scale && !strings.Contains(d.Path, "/status") && found && replicas > 1 {
 			t.Errorf("%s did not scale anything", d)
 		}
 	}
@@ -645,6 +647,30 @@ func (m *guardMatrix) testScaledToZero(t *testing.T) {
 		}
 		if code, answer := m.send(t, "", test.method, test.path, "dryRun=All", contentType, []byte(test.patch)); code != test.want {
 			t.Errorf("%s %s %s: %d %s, want %d", test.method, test.path, test.patch, code, answer, test.want)
+		}
+	}
+}
+
+// testGroups deletes an Event in each of its groups. A policy names the other one.
+func (m *guardMatrix) testGroups(t *testing.T) {
+	for group, other := range map[string]string{"": "events.k8s.io", "events.k8s.io": ""} {
+		namespace := gatewaytest.Namespace(t, m.Federation, "guards-groups-"+strconv.Itoa(len(group)))
+		events := m.kind(t, "", "events")
+		body := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Event","metadata":{"name":"some"},"involvedObject":{"namespace":%q},"reason":"Some","type":"Normal"}`, namespace)
+		if code, answer := m.send(t, "", http.MethodPost, strings.TrimSuffix(events.Path(namespace, ""), "/"), "", "application/json", body); code != http.StatusCreated {
+			t.Fatalf("%d %s", code, answer)
+		}
+		named, asked := m.kind(t, group, "events"), m.kind(t, other, "events")
+		m.protect(t, namespace, cellplanev1alpha1.ProtectionPolicySpec{
+			Deletion:          &cellplanev1alpha1.DeletionProtection{},
+			ResourceSelectors: []cellplanev1alpha1.ProtectedResources{{APIGroups: []string{group}, Kinds: []string{"Event"}, Namespaces: []string{namespace}}},
+		}, func(ctx context.Context) error {
+			return m.client.CoreV1().RESTClient().Delete().AbsPath(named.Path(namespace, "some")).Param("dryRun", "All").Do(ctx).Error()
+		})
+		for _, path := range []string{asked.Path(namespace, "some"), strings.TrimSuffix(asked.Path(namespace, ""), "/"), "/api/v1/namespaces/" + namespace} {
+			if code, answer := m.send(t, "", http.MethodDelete, path, "dryRun=All", "", nil); code != http.StatusForbidden {
+				t.Errorf("DELETE %s with a policy for group %q: %d %s, want it refused", path, group, code, answer)
+			}
 		}
 	}
 }

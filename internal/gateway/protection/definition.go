@@ -147,7 +147,7 @@ func everywhere(resource kinds.Resource) []string {
 func (g *Guard) namespacesOf(s selector, resource kinds.Resource) []string {
 	of := target{GroupKind: kindOf(resource), unknownNamespace: g.Policies.namespacesUnknown()}
 	switch {
-	case !has(s.groups, of.Group) || !has(s.kinds, of.Kind):
+	case !s.names(of.GroupKind):
 		return nil
 	case !resource.Namespaced:
 		if s.mayPick(of) {

@@ -94,9 +94,21 @@ func (s *selector) reaches(t target) bool {
 
 // mayPick reports whether a selector matches the kind and namespace of an object, whatever its labels.
 func (s *selector) mayPick(t target) bool {
-	return has(s.groups, t.Group) && has(s.kinds, t.Kind) &&
+	return s.names(t.GroupKind) &&
 		(len(s.namespaces) == 0 || slices.Contains(s.namespaces, t.namespace)) &&
 		(t.unknownNamespace || s.namespaceLabels.Matches(t.namespaceLabels))
+}
+
+// shared are the groups in which API servers serve the objects of another group.
+var shared = map[schema.GroupKind]string{
+	{Group: "", Kind: "Event"}:              "events.k8s.io",
+	{Group: "events.k8s.io", Kind: "Event"}: "",
+}
+
+// names reports whether a selector names a kind, in any of the groups that serve its objects.
+func (s *selector) names(kind schema.GroupKind) bool {
+	also, isShared := shared[kind]
+	return has(s.kinds, kind.Kind) && (has(s.groups, kind.Group) || isShared && has(s.groups, also))
 }
 
 func has(list []string, value string) bool {

@@ -73,3 +73,23 @@ func TestReleases(t *testing.T) {
 		}
 	}
 }
+
+// TestGroups checks that a policy counts in every group that serves the same objects.
+func TestGroups(t *testing.T) {
+	for _, test := range []struct {
+		group string
+		of    schema.GroupKind
+		want  bool
+	}{
+		{"", schema.GroupKind{Kind: "Event"}, true},
+		{"", schema.GroupKind{Group: "events.k8s.io", Kind: "Event"}, true},
+		{"events.k8s.io", schema.GroupKind{Kind: "Event"}, true},
+		{"apps", schema.GroupKind{Kind: "Event"}, false},
+		{"", schema.GroupKind{Group: "example.io", Kind: "Event"}, false},
+	} {
+		s := selector{groups: []string{test.group}, kinds: []string{"Event"}}
+		if got := s.names(test.of); got != test.want {
+			t.Errorf("a policy for group %q counts for %s: %v, want %v", test.group, test.of, got, test.want)
+		}
+	}
+}

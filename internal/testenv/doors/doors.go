@@ -5,6 +5,7 @@ package doors
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -31,7 +32,7 @@ const (
 	Delete Harm = "delete"
 	// Unlabel takes the Label away.
 	Unlabel Harm = "unlabel"
-	// Scale sets spec.replicas to 0.
+	// Scale sets spec.replicas to 0, or to another lower number.
 	Scale Harm = "scale"
 	// Bind assigns a pod to a node, and changes the Label: API servers copy the labels of a Binding to the pod.
 	Bind Harm = "bind"
@@ -92,10 +93,28 @@ func Discover(client discovery.DiscoveryInterface) ([]Kind, error) {
 			}
 		}
 	}
+	unknown = append(unknown, unclassifiedGroups(kinds)...)
 	if len(unknown) > 0 {
 		return nil, fmt.Errorf("classify these in package doors, and check what they can do to a protected and to a frozen object: %s", strings.Join(unknown, ", "))
 	}
 	return kinds, nil
+}
+
+// inSeveralGroups are the kinds that are served in several groups. Protection treats these as one.
+var inSeveralGroups = map[string]bool{"Event": true}
+
+// unclassifiedGroups returns the kinds that may be served in several groups without anybody knowing.
+func unclassifiedGroups(kinds []Kind) (unknown []string) {
+	groups := map[string]string{}
+	for _, kind := range kinds {
+		name := kind.Resource + " " + kind.Kind
+		group, found := groups[name]
+		groups[name] = kind.Group
+		if found && group != kind.Group && !inSeveralGroups[kind.Kind] && !strings.HasSuffix(kind.Group, testGroups) {
+			unknown = append(unknown, fmt.Sprintf("%s, which are in the groups %q and %q", kind.Resource, group, kind.Group))
+		}
+	}
+	return unknown
 }
 
 // unclassified returns what is not known of a resource or subresource.
@@ -318,6 +337,33 @@ func (b *builder) patches(path, subresource string) {
 		}
 		if b.builtIn() {
 			b.door(Door{Harm: harm, Method: http.MethodPatch, Path: path, ContentType: string(types.StrategicMergePatchType), Body: []byte(merge)})
+		}
+		if subresource == "" {
+			b.indirect(path, harm)
+		}
+	}
+}
+
+// indirect adds patches that do not name what they take away.
+func (b *builder) indirect(path string, harm Harm) {
+	label := "/metadata/labels/" + Label
+	directives := []string{`{"metadata":{"labels":{"$patch":"replace","kept":"yes"}}}`, `{"metadata":{"labels":{"$retainKeys":["kept"],"kept":"yes"}}}`}
+	operations := fmt.Sprintf(`[{"op":"test","path":%q,"value":%q},{"op":"move","from":%q,"path":"/metadata/labels/moved"}]`, label, b.object.GetLabels()[Label], label)
+	if harm == Scale {
+		spec, _, _ := unstructured.NestedMap(b.object.Object, "spec")
+		delete(spec, "replicas")
+		others, err := json.Marshal(slices.Sorted(maps.Keys(spec)))
+		if err != nil {
+			b.err = err
+			return
+		}
+		directives = []string{fmt.Sprintf(`{"spec":{"$retainKeys":%s}}`, others)}
+		operations = `[{"op":"copy","from":"/metadata/generation","path":"/spec/replicas"}]` // which is lower
+	}
+	b.door(Door{Harm: harm, Method: http.MethodPatch, Path: path, Query: "fieldManager=indirect", ContentType: string(types.JSONPatchType), Body: []byte(operations)})
+	for i, directive := range directives {
+		if b.builtIn() {
+			b.door(Door{Harm: harm, Method: http.MethodPatch, Path: path, Query: fmt.Sprintf("fieldManager=indirect-%d", i), ContentType: string(types.StrategicMergePatchType), Body: []byte(directive)})
 		}
 	}
 }

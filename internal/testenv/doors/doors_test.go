@@ -31,3 +31,25 @@ func TestUnclassified(t *testing.T) {
 		}
 	}
 }
+
+// TestSeveralGroups checks that a kind in several groups is an error, unless it is known that these are the same objects.
+func TestSeveralGroups(t *testing.T) {
+	list := func(group, resource, kind string) *metav1.APIResourceList {
+		return &metav1.APIResourceList{GroupVersion: group, APIResources: []metav1.APIResource{{Name: resource, Kind: kind, Verbs: metav1.Verbs{"get"}}}}
+	}
+	for what, test := range map[string]struct {
+		lists []*metav1.APIResourceList
+		want  string
+	}{
+		"versions":         {[]*metav1.APIResourceList{list("apps/v1", "gears", "Gear"), list("apps/v2", "gears", "Gear")}, ""},
+		"events":           {[]*metav1.APIResourceList{list("v1", "events", "Event"), list("events.k8s.io/v1", "events", "Event")}, ""},
+		"other objects":    {[]*metav1.APIResourceList{list("v1", "pods", "Pod"), list("metrics.k8s.io/v1", "pods", "PodMetrics")}, ""},
+		"perhaps the same": {[]*metav1.APIResourceList{list("apps/v1", "gears", "Gear"), list("gears.k8s.io/v1", "gears", "Gear")}, `gears, which are in the groups "apps" and "gears.k8s.io"`},
+		"of tests":         {[]*metav1.APIResourceList{list("apps/v1", "gears", "Gear"), list("gears.example.io/v1", "gears", "Gear")}, ""},
+	} {
+		_, err := Discover(&fake.FakeDiscovery{Fake: &clienttesting.Fake{Resources: test.lists}})
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want an error with %q", what, err, test.want)
+		}
+	}
+}
