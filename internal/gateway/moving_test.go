@@ -62,6 +62,7 @@ func testMoving(t *testing.T, w *world) {
 
 	f.stage("JoinEnds", (*movingFixture).testJoinEnds)
 	stale := f.startInformer(staleGateway)
+	f.stage("SlowCreations", (*movingFixture).testSlowCreations)
 	f.stage("CreateWhileLeaving", (*movingFixture).testCreateWhileLeaving)
 	f.stage("EventsOfALaterTopology", (*movingFixture).testEventsOfALaterTopology)
 	f.stage("LeaveEnds", (*movingFixture).testLeaveEnds)

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/cellplane/cellplane/api/names"
@@ -44,8 +45,19 @@ func (s State) String() string { return [...]string{"absent", "live", "frozen", 
 type Sighting struct {
 	Cell  slots.Index
 	State State
-	// Version is the object's resourceVersion in the cell.
-	Version string
+	// Version is the object's resourceVersion in the cell, and UID its UID.
+	Version, UID string
+	// CopiedAt is the annotation with the cell and the resourceVersion of the copy of a moved object.
+	CopiedAt string
+}
+
+// revision returns the resourceVersion as a number, 0 if it is none.
+func (s *Sighting) revision() uint64 {
+	revision, err := strconv.ParseUint(s.Version, 10, 63)
+	if err != nil {
+		return 0
+	}
+	return revision
 }
 
 // Result is a cell's answer to a write.
@@ -118,7 +130,7 @@ const (
 	AlreadyExists
 	// Vanished: only the remains of a moved object were found (404).
 	Vanished
-	// UnknownOutcome: the cell stored the new object, possibly after it had lost its slot (504).
+	// UnknownOutcome: the cell stored the new object, possibly after it had lost its slot, and what became of it was not found out (504).
 	UnknownOutcome
 )
 
@@ -137,6 +149,8 @@ type Action struct {
 	Deadline time.Time
 	// Reason is that of Refuse.
 	Reason Reason
+	// Keep says that the last answer to Send may still be served. If the action fails, the outcome of the request is unknown.
+	Keep bool
 }
 
 // Write says how a write is sent to a cell.
@@ -165,8 +179,10 @@ type Input struct {
 	Result Result
 	// Listed are the cells that have answered List.
 	Listed []slots.Index
-	// Stale says that a cell did not confirm the epoch.
+	// Stale says that a cell did not confirm the epoch. After a Confirm with Keep, Unreachable says that it did not answer.
 	Stale bool
+	// UID is that of the object in the last answer to Send, if a Confirm with Keep has failed; "" if there is none.
+	UID string
 	// View is the view that AwaitView has waited for, nil if none arrived; or the present one after Wait.
 	View *View
 }
@@ -175,6 +191,8 @@ type Input struct {
 type Bounds struct {
 	// Hold is how long a request waits for an object or a view.
 	Hold time.Duration
+	// Outcome is how long a request waits to find out what became of the object it has created.
+	Outcome time.Duration
 	// WriteDrain is how long after its epoch was refused a write may still be stored.
 	WriteDrain time.Duration
 }

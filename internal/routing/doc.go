@@ -13,5 +13,6 @@
 //   - Absent objects are created in the new cell.
 //
 // Cells refuse writes that carry an outdated epoch, writes to frozen objects and creations in the old cell. A refused write is routed
-// again. Cells never refuse reads, so an absent object or a complete list counts only after the cell has confirmed the epoch.
+// again. Cells never refuse reads, so an absent object or a complete list counts only after the cell has confirmed the epoch. So does a creation
+// that has taken long; if it is not confirmed, the object is searched by its UID.
 package routing

@@ -12,6 +12,8 @@ const (
 type hold struct {
 	since time.Time
 	next  time.Duration
+	// longest is the longest wait between two looks; 0 means lastWait.
+	longest time.Duration
 }
 
 // expired starts the hold on first use, and reports whether its bound has passed.
@@ -28,7 +30,7 @@ func (h *hold) wait(now time.Time, bound time.Duration) Action {
 		return Action{Kind: Refuse, Reason: HeldTooLong}
 	}
 	next := h.next
-	h.next = min(2*next, lastWait)
+	h.next = min(2*next, max(h.longest, lastWait))
 	return Action{Kind: Wait, For: next}
 }
 

@@ -37,6 +37,8 @@ type Request struct {
 	Blind bool
 	// Nameless is set for a Create without a name, which every API server refuses alike.
 	Nameless bool
+	// DryRun is set for a write that stores nothing.
+	DryRun bool
 }
 
 // Machine routes one request. Call Start once, then Step with the outcome of each Action until one is Final.
@@ -56,6 +58,8 @@ type Machine struct {
 	creates bool
 	// leaving is set while a Change goes to the cell that the object is leaving.
 	leaving bool
+	// created is an object whose creation the cell has not confirmed.
+	created creation
 }
 
 // phase is what the machine waits for.
@@ -79,6 +83,11 @@ const (
 	confirmCreated
 	waiting
 	awaitingView
+	// What follows finds out what became of an object that was created.
+	searchCreation
+	confirmOutcome
+	waitingOutcome
+	awaitingOutcome
 )
 
 // New returns a machine that has not started.
@@ -130,17 +139,22 @@ func (m *Machine) Step(now time.Time, in Input) Action {
 		return m.fetched(now, in.State)
 	case send:
 		return m.answered(now, in.Result)
-	case confirmAbsent, confirmVanished, confirmCreated:
-		return m.confirmed(now, in.Stale)
-	case waiting:
+	case confirmAbsent, confirmVanished, confirmCreated, confirmOutcome:
+		return m.confirmed(now, in)
+	case searchCreation:
+		return m.judgeCreation(now, in)
+	case waiting, waitingOutcome:
 		if in.View != nil && in.View.Replaces(m.view) {
 			m.view = in.View
 		}
-	case awaitingView:
+	case awaitingView, awaitingOutcome:
 		if in.View == nil {
-			return Action{Kind: Refuse, Reason: HeldTooLong}
+			return m.notReplaced()
 		}
 		m.view = in.View
+	}
+	if m.phase == waitingOutcome || m.phase == awaitingOutcome {
+		return m.lookForCreation()
 	}
 	return m.Start(now)
 }
@@ -328,14 +342,17 @@ func (m *Machine) answered(now time.Time, result Result) Action {
 
 func (m *Machine) confirm(phase phase) Action {
 	m.phase = phase
-	return Action{Kind: Confirm, Cell: m.found.Cell}
+	return Action{Kind: Confirm, Cell: m.found.Cell, Keep: !m.request.DryRun && (phase == confirmCreated || phase == confirmOutcome)}
 }
 
-func (m *Machine) confirmed(now time.Time, stale bool) Action {
+func (m *Machine) confirmed(now time.Time, in Input) Action {
+	failed := in.Stale || in.Unreachable
 	switch {
-	case stale && m.phase == confirmCreated:
-		return Action{Kind: Refuse, Reason: UnknownOutcome}
-	case stale:
+	case failed && m.phase == confirmCreated:
+		return m.unconfirmed(now, in)
+	case failed && m.phase == confirmOutcome:
+		return m.undecided(now, in)
+	case in.Stale:
 		return m.awaitView(now)
 	case m.phase == confirmVanished:
 		return Action{Kind: Refuse, Reason: Vanished}
@@ -347,6 +364,14 @@ func (m *Machine) confirmed(now time.Time, stale bool) Action {
 func (m *Machine) wait(now time.Time) Action {
 	m.phase = waiting
 	return m.hold.wait(now, m.bounds.Hold)
+}
+
+// notReplaced ends a wait in which no later view has arrived.
+func (m *Machine) notReplaced() Action {
+	if m.phase == awaitingOutcome {
+		return unknownOutcome
+	}
+	return Action{Kind: Refuse, Reason: HeldTooLong}
 }
 
 func (m *Machine) awaitView(now time.Time) Action {

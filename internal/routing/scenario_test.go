@@ -17,9 +17,9 @@ import (
 //
 //	topology CHANGE epoch=N [not-ready] [next=CHANGE next-epoch=N] [all-moved] [with-hub]
 //
-// sets the view. CHANGE is a->b during the move, a before it and b after it. Further moves may go to cell d.
+// sets the view. CHANGE is a->b during the move, a before it and b after it, or a+b if cell a stays. Further moves may go to cell d.
 //
-//	read | change | create | attach | stream [by-template | anywhere] [on-hub] [blind] [upsert] [nameless]
+//	read | change | create | attach | stream [by-template | anywhere] [on-hub] [blind] [upsert] [nameless] [dry-run]
 //
 // routes a request and prints what the machine does. The input describes the cells, and events at times after the start:
 //
@@ -27,6 +27,9 @@ import (
 //	a: floor 6               cell a refuses epochs below 6
 //	a: answers created after 300ms
 //	a: unreachable
+//	a: reachable
+//	a: live@7 own            the object is the one that the request has created
+//	a: moved@7 own b/9       its copy, or the reason why it was discarded, is that version in cell b
 //	5ms b: live@9            at 5ms
 //	5ms topology b epoch=6
 //
@@ -94,7 +97,7 @@ func runRequest(t *testing.T, d *datadriven.TestData, view *View) string {
 	if !known {
 		t.Fatalf("%s: unknown command %q", d.Pos, d.Cmd)
 	}
-	request := Request{Op: op, Placement: placement.ByName, Slot: slot, Blind: d.HasArg("blind"), Nameless: d.HasArg("nameless"), OnHub: d.HasArg("on-hub")}
+	request := Request{Op: op, Placement: placement.ByName, Slot: slot, Blind: d.HasArg("blind"), Nameless: d.HasArg("nameless"), DryRun: d.HasArg("dry-run"), OnHub: d.HasArg("on-hub")}
 	switch {
 	case d.HasArg("by-template"):
 		request.Placement = placement.ByTemplate
@@ -133,8 +136,8 @@ func (w *world) script(t *testing.T, line string) {
 		switch words[0] {
 		case "floor":
 			cell.floor = parseInt(t, words[1])
-		case "unreachable":
-			cell.unreachable = true
+		case "unreachable", "reachable":
+			cell.unreachable = words[0] == "unreachable"
 		case "answers":
 			text, delay, _ := strings.Cut(strings.TrimPrefix(what, "answers "), " after ")
 			answer := delayedResult{result: parseResult(t, text)}
@@ -145,6 +148,13 @@ func (w *world) script(t *testing.T, line string) {
 		default:
 			state, version, _ := strings.Cut(words[0], "@")
 			cell.Sighting = Sighting{State: parseState(t, state), Version: version}
+			for _, word := range words[1:] {
+				if word == ownUID {
+					cell.UID = word
+				} else {
+					cell.CopiedAt = word
+				}
+			}
 		}
 	})
 }

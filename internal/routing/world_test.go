@@ -10,20 +10,24 @@ import (
 )
 
 // bounds are those of the gateway.
-var bounds = Bounds{Hold: 15 * time.Second, WriteDrain: 250 * time.Millisecond}
+var bounds = Bounds{Hold: 15 * time.Second, Outcome: 30 * time.Second, WriteDrain: 250 * time.Millisecond}
 
-// slot belongs to a in the topology a, to b in the topology b and to d in the topology d. So it moves from a to b in the topology a->b.
+// ownUID is the UID of the object that a request creates.
+const ownUID = "own"
+
+// slot belongs to a in the topology a, to b in the topologies b and a+b, and to d in the topology d. So it moves from a to b in the topology a->b.
 var slot = func() slots.Slot {
 	views := []*View{mustView("a", 1), mustView("b", 1), mustView("d", 1)}
 	for slot := range slots.Slot(slots.Count) {
-		if !slices.ContainsFunc(views, func(view *View) bool { return view.Name(view.Route(slot).New) == "c" }) {
+		both := mustView("a+b", 1)
+		if both.Name(both.Route(slot).New) == "b" && !slices.ContainsFunc(views, func(view *View) bool { return view.Name(view.Route(slot).New) == "c" }) {
 			return slot
 		}
 	}
-	panic("all slots belong to c")
+	panic("there is no such slot")
 }()
 
-// mustView returns a topology of the cell c and a change from one cell to another ("a->b"), or the cells after it ("b").
+// mustView returns a topology of the cell c and a change from one cell to another ("a->b"), or others at rest ("b", "a+b").
 func mustView(change string, epoch int64) *View {
 	key := fmt.Sprint(change, epoch)
 	if compiled, found := maps[key]; found {
@@ -33,7 +37,9 @@ func mustView(change string, epoch int64) *View {
 	if from, to, moving := strings.Cut(change, "->"); moving {
 		cells = append(cells, slots.Cell{Name: from, Weight: 1, State: slots.Out}, slots.Cell{Name: to, Weight: 1, State: slots.In})
 	} else {
-		cells = append(cells, slots.Cell{Name: change, Weight: 1})
+		for name := range strings.SplitSeq(change, "+") {
+			cells = append(cells, slots.Cell{Name: name, Weight: 1})
+		}
 	}
 	compiled, err := slots.Compile(epoch, cells)
 	if err != nil {
@@ -55,6 +61,8 @@ type world struct {
 	trace      []string
 	// slow is how long a request to a cell takes; nil means no time.
 	slow func() time.Duration
+	// newFirst says whether a look in several cells reaches the last cell first; nil means never.
+	newFirst func() bool
 	// written is the state of the object when it was last written to.
 	written State
 }
@@ -151,8 +159,8 @@ func (w *world) run(request Request, upsert bool) (verdict Action, read State, r
 			result = w.write(m.View(), request, upsert, action)
 			in.Result = result
 		case Confirm:
-			in.Stale = m.View().Epoch() < cell.floor
-			w.note("confirm epoch %d with %s: %s", m.View().Epoch(), m.View().Name(action.Cell), map[bool]string{true: "refused", false: "accepted"}[in.Stale])
+			in.Stale, in.Unreachable, in.UID = m.View().Epoch() < cell.floor, cell.unreachable, ownUID
+			w.note("confirm epoch %d with %s: %s", m.View().Epoch(), m.View().Name(action.Cell), confirmation(in))
 		case Wait:
 			w.elapse(action.For)
 			in.View = w.view
@@ -168,19 +176,47 @@ func (w *world) run(request Request, upsert bool) (verdict Action, read State, r
 	}
 }
 
+func confirmation(in Input) string {
+	switch {
+	case in.Unreachable:
+		return "no answer"
+	case in.Stale:
+		return "refused"
+	default:
+		return "accepted"
+	}
+}
+
 func (w *world) lookAll(view *View, cells []slots.Index) (found []Sighting, unreachable bool) {
 	var notes []string
+	if w.newFirst != nil && w.newFirst() {
+		cells = slices.Clone(cells)
+		slices.Reverse(cells)
+	}
 	for _, i := range cells {
+		if w.slow != nil {
+			w.elapse(w.slow())
+		}
 		cell := w.cells[view.Name(i)]
 		if cell.unreachable {
 			unreachable = true
 			notes = append(notes, view.Name(i)+" unreachable")
 			continue
 		}
-		notes = append(notes, view.Name(i)+" "+cell.State.String())
-		found = append(found, Sighting{Cell: i, State: cell.State, Version: cell.Version})
+		note := view.Name(i) + " " + cell.State.String()
+		if cell.UID == ownUID {
+			note += " (own)"
+		}
+		notes = append(notes, note)
+		sighting := cell.Sighting
+		sighting.Cell = i
+		found = append(found, sighting)
 	}
-	w.note("look in all cells: %s", strings.Join(notes, ", "))
+	what := "all cells"
+	if len(cells) < len(view.Cells()) {
+		what = "some cells"
+	}
+	w.note("look in %s: %s", what, strings.Join(notes, ", "))
 	return found, unreachable
 }
 

@@ -14,12 +14,12 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// bounds are the time limits of a request. Moving an object takes milliseconds.
-var bounds = routing.Bounds{Hold: 15 * time.Second, WriteDrain: fence.WriteDrain}
+// bounds are the time limits of a request. Moving an object takes milliseconds, but it may take long until it is its turn.
+var bounds = routing.Bounds{Hold: 15 * time.Second, Outcome: 30 * time.Second, WriteDrain: fence.WriteDrain}
 
 var (
 	errHeldTooLong = apierrors.NewTooManyRequests("the object is being moved to another cell; try again in a moment", 1)
-	// errUnknownOutcome answers a create that was stored, but perhaps after the cell had lost its slot.
+	// errUnknownOutcome answers a create that was stored, but perhaps after the cell had lost its slot, if it was not found out what became of it.
 	errUnknownOutcome = apierrors.NewTimeoutError("the cells changed while the object was being created, and it may or may not exist; check before you try again", 0)
 )
 
@@ -29,6 +29,8 @@ type exchange struct {
 	fetch func(cell slots.Index) (routing.State, error)
 	// send sends a write to a cell.
 	send func(cell slots.Index, write routing.Write) (routing.Result, error)
+	// uid returns the UID of the object in the last answer to send, "" if there is none.
+	uid func() string
 	// discard drops the last answer, which will not be served.
 	discard func()
 }
@@ -49,6 +51,9 @@ func (rt *Router) drive(ctx context.Context, c *call, request routing.Request, n
 		in, err := d.perform(ctx, action)
 		if err != nil {
 			d.drop()
+			if action.Keep {
+				err = errUnknownOutcome // the error might tell the client to try again
+			}
 			return action, err
 		}
 		action = machine.Step(time.Now(), in)
@@ -72,7 +77,7 @@ type driver struct {
 }
 
 func (d *driver) perform(ctx context.Context, action routing.Action) (in routing.Input, err error) {
-	if action.Kind != routing.Confirm {
+	if action.Kind != routing.Confirm && !action.Keep {
 		d.drop()
 	}
 	switch action.Kind {
@@ -89,6 +94,12 @@ func (d *driver) perform(ctx context.Context, action routing.Action) (in routing
 		in.Result, err = d.exchange.send(action.Cell, action.Write)
 	case routing.Confirm:
 		in.Stale, err = isStale(d.rt.confirm(ctx, d.c, action.Cell))
+		if in.Unreachable = err != nil && action.Keep; in.Unreachable {
+			err = ctx.Err()
+		}
+		if in.Stale || in.Unreachable {
+			in.UID = d.createdUID()
+		}
 	case routing.Wait:
 		err = d.held.wait(ctx, action.For)
 		if view := d.rt.Topology.View(); view.Replaces(&d.c.view.View) {
@@ -101,6 +112,14 @@ func (d *driver) perform(ctx context.Context, action routing.Action) (in routing
 		}
 	}
 	return in, err
+}
+
+// createdUID returns the UID of the object in the last answer.
+func (d *driver) createdUID() string {
+	if d.exchange.uid == nil {
+		return ""
+	}
+	return d.exchange.uid()
 }
 
 // drop discards the last answer.
@@ -191,7 +210,7 @@ func (rt *Router) lookAll(ctx context.Context, c *call, cells []slots.Index, nam
 	for i, cell := range cells {
 		group.Go(func() error {
 			found, err := rt.look(ctx, c, cell, name)
-			seen[i] = routing.Sighting{Cell: cell, State: found.state, Version: found.version}
+			seen[i] = routing.Sighting{Cell: cell, State: found.state, Version: found.version, UID: found.uid, CopiedAt: found.copiedAt}
 			return err
 		})
 	}

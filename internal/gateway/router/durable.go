@@ -217,21 +217,9 @@ func peekAnswer(ctx context.Context, response *http.Response) ([]byte, error) {
 // revisionIn returns the resourceVersion of the object in an answer; 0 if it cannot be read, or if the object is being deleted. The
 // answer can be read again.
 func revisionIn(ctx context.Context, response *http.Response) (revision int64, deleting bool) {
-	body, err := peekAnswer(ctx, response)
+	metadata, err := metadataIn(ctx, response)
 	if err != nil {
 		return 0, false
-	}
-	var metadata objbytes.Metadata
-	if envelope, err := objbytes.OpenEnvelope(body); err == nil {
-		field, err := objbytes.ProtobufMetadata(envelope.Raw.Of(body))
-		if err != nil || metadata.ReadProtobuf(field.Value) != nil {
-			return 0, false
-		}
-	} else {
-		at, err := objbytes.JSONMetadata(body)
-		if err != nil || metadata.ReadJSON(body, at) != nil {
-			return 0, false
-		}
 	}
 	if metadata.Deleting {
 		return 0, true
@@ -241,4 +229,35 @@ func revisionIn(ctx context.Context, response *http.Response) (revision int64, d
 		return 0, false
 	}
 	return revision, false
+}
+
+// uidIn returns the UID of the object in an answer, "" if it cannot be read. The answer can be read again.
+func uidIn(ctx context.Context, response *http.Response) string {
+	metadata, err := metadataIn(ctx, response)
+	if err != nil {
+		return ""
+	}
+	return string(metadata.UID)
+}
+
+// metadataIn returns the metadata of the object in an answer, in JSON or protobuf. The answer can be read again.
+func metadataIn(ctx context.Context, response *http.Response) (metadata objbytes.Metadata, err error) {
+	body, err := peekAnswer(ctx, response)
+	if err != nil {
+		return metadata, err
+	}
+	if envelope, err := objbytes.OpenEnvelope(body); err == nil {
+		field, err := objbytes.ProtobufMetadata(envelope.Raw.Of(body))
+		if err != nil {
+			return metadata, err
+		}
+		err = metadata.ReadProtobuf(field.Value)
+		return metadata, err
+	}
+	at, err := objbytes.JSONMetadata(body)
+	if err != nil {
+		return metadata, err
+	}
+	err = metadata.ReadJSON(body, at)
+	return metadata, err
 }

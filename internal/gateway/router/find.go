@@ -37,8 +37,9 @@ func (rt *Router) slotIn(place placement.Place, namespace, name, label string) s
 // sighting is what a cell has under a name.
 type sighting struct {
 	state routing.State
-	// version is the object's resourceVersion. The uid distinguishes it from others of its name.
-	version, uid string
+	// version is the object's resourceVersion. The uid distinguishes it from others of its name. If it has moved, copiedAt is the annotation with
+	// the position of its copy.
+	version, uid, copiedAt string
 }
 
 // look reads an object's metadata from a cell as the gateway: whether the user may see the object has been decided before.
@@ -50,7 +51,9 @@ func (rt *Router) look(ctx context.Context, c *call, cell slots.Index, name stri
 	case err != nil:
 		return sighting{}, err
 	}
-	return sighting{routing.StateOf(object.Labels[names.RebalanceStatusLabel]), object.ResourceVersion, string(object.UID)}, nil
+	return sighting{
+		routing.StateOf(object.Labels[names.RebalanceStatusLabel]), object.ResourceVersion, string(object.UID), object.Annotations[names.CopiedAtAnnotation],
+	}, nil
 }
 
 // locate returns the cell of an object.

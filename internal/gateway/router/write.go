@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cellplane/cellplane/internal/fence"
+	"github.com/cellplane/cellplane/internal/gateway/topology"
 	"github.com/cellplane/cellplane/internal/position"
 	"github.com/cellplane/cellplane/internal/routing"
 	"github.com/cellplane/cellplane/internal/slots"
@@ -47,17 +48,19 @@ func (rt *Router) createIn(r *http.Request, c *call, identity identity, body []b
 // resourceVersion unless that is "".
 func (rt *Router) write(r *http.Request, c *call, request routing.Request, name string, content func(cell slots.Index, pinned string) ([]byte, error)) (*http.Response, error) {
 	rt.beginWrite(c, name)
+	request.DryRun = surelyDry(r, c)
 	var response *http.Response
 	var to slots.Index
 	var epoch int64
 	var sent *slots.Map
+	var view *topology.View
 	_, err := rt.drive(r.Context(), c, request, name, exchange{
 		send: func(cell slots.Index, write routing.Write) (routing.Result, error) {
 			body, err := content(cell, write.Pinned)
 			if err != nil {
 				return routing.Done, err
 			}
-			to, epoch, sent = cell, write.Epoch, nil
+			to, epoch, sent, view = cell, write.Epoch, nil, c.view
 			if !c.isHub(cell) {
 				if outdated, err := rt.mayWrite(r, c, write.Epoch); outdated || err != nil {
 					return routing.StaleEpoch, err
@@ -74,6 +77,7 @@ func (rt *Router) write(r *http.Request, c *call, request routing.Request, name 
 			}
 			return routing.Done, nil
 		},
+		uid: func() string { return uidIn(r.Context(), response) },
 		discard: func() {
 			if response != nil {
 				response.Body.Close()
@@ -83,6 +87,11 @@ func (rt *Router) write(r *http.Request, c *call, request routing.Request, name 
 	})
 	if err != nil {
 		return nil, err
+	}
+	if c.view != view {
+		// The object was found by a later view. That is the one by which it will last; the cell, and the version in the answer, are of the one
+		// by which it was created.
+		sent, c.view = c.view.Map, view
 	}
 	if err := rt.mayAcknowledge(r, c, sent, response); err != nil {
 		response.Body.Close()
