@@ -10,11 +10,8 @@ import (
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/endpoints/filters"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/cellplane/cellplane/internal/gateway/forward"
@@ -69,25 +66,9 @@ func mayCreate(r *http.Request, info *request.RequestInfo) bool {
 
 // refusal returns why the user of a request may not create the object, nil if it may.
 func (h *Handler) refusal(r *http.Request, info *request.RequestInfo) error {
-	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
-	if limit := served.From(r.Context()); limit != nil && !limit.Allows(resource, "", "create") {
-		return apierrors.NewMethodNotSupported(resource, "create")
-	}
 	create := *info
 	create.Verb = "create"
-	attributes, err := filters.GetAuthorizerAttributes(request.WithRequestInfo(r.Context(), &create))
-	if err != nil {
-		return apierrors.NewInternalError(err)
-	}
-	decision, reason, err := h.Authorizer.Authorize(r.Context(), attributes)
-	switch {
-	case decision == authorizer.DecisionAllow:
-		return nil
-	case err != nil:
-		return apierrors.NewInternalError(err)
-	default:
-		return responsewriters.ForbiddenStatusError(attributes, reason)
-	}
+	return served.Authorize(r.Context(), h.Authorizer, &create)
 }
 
 // look returns a request for the metadata of the object.

@@ -17,8 +17,6 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/endpoints/filters"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/cellplane/cellplane/api/names"
@@ -56,7 +54,7 @@ func (s *Search) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ordinary, info, err := s.ordinary(r, path)
 	if err == nil {
-		err = s.authorize(ordinary, info)
+		err = served.Authorize(ordinary.Context(), s.Authorizer, info)
 	}
 	if err != nil {
 		forward.WriteError(w, r, err)
@@ -98,26 +96,6 @@ func (s *Search) ordinary(r *http.Request, path string) (*http.Request, *request
 		return nil, nil, apierrors.NewBadRequest("the path names search.karmada.io twice")
 	}
 	return clone.WithContext(request.WithRequestInfo(r.Context(), info)), info, nil
-}
-
-// authorize returns an error if the user may not send the ordinary request.
-func (s *Search) authorize(r *http.Request, info *request.RequestInfo) error {
-	if limit := served.From(r.Context()); info.IsResourceRequest && limit != nil && !limit.Allows(groupResource(info), info.Subresource, info.Verb) {
-		return apierrors.NewMethodNotSupported(groupResource(info), info.Verb)
-	}
-	attributes, err := filters.GetAuthorizerAttributes(r.Context())
-	if err != nil {
-		return apierrors.NewInternalError(err)
-	}
-	decision, reason, err := s.Authorizer.Authorize(r.Context(), attributes)
-	switch {
-	case decision == authorizer.DecisionAllow:
-		return nil
-	case err != nil:
-		return apierrors.NewInternalError(err)
-	default:
-		return responsewriters.ForbiddenStatusError(attributes, reason)
-	}
 }
 
 func groupResource(info *request.RequestInfo) schema.GroupResource {
