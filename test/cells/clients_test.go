@@ -59,6 +59,8 @@ var clients = []struct {
 	{"mutation cache", (*world).useMutationCache},
 	{"controller-runtime", (*world).useControllerRuntime},
 	{"kubectl wait", (*world).useKubectlWait},
+	{"kubectl wait for a Deployment", (*world).useConditions},
+	{"helm --wait", (*world).useHelmWait},
 }
 
 func (w *world) maps() corev1client.ConfigMapInterface {
@@ -69,6 +71,7 @@ func (w *world) maps() corev1client.ConfigMapInterface {
 func (w *world) withClients(change func()) {
 	w.Helper()
 	w.createCounters()
+	w.prepareReleases("cell-a", "cell-b", "cell-c")
 	ctrllog.SetLogger(klog.Background())
 	ctx, cancel := context.WithCancel(w.Context())
 	var counting, using sync.WaitGroup
@@ -100,6 +103,7 @@ func (w *world) withClients(change func()) {
 	}
 	change()
 	close(over)
+	defer w.logDuration("clients end their last rounds")()
 	using.Wait()
 }
 

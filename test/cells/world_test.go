@@ -24,6 +24,7 @@ import (
 	"github.com/cellplane/cellplane/internal/hub/manager"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/testenv"
+	"github.com/cellplane/cellplane/internal/testenv/helmtest"
 )
 
 // cellplane is the program under test.
@@ -40,6 +41,7 @@ type world struct {
 	slow       kubernetes.Interface // of the gateway, with a limited rate
 	hub        kubernetes.Interface
 	config     *rest.Config // of the gateway
+	helm       *helmtest.Helm
 	members    []kubernetes.Interface
 
 	before map[string]string // UIDs of the objects in members, by name
@@ -59,6 +61,7 @@ fsync: false
 func newWorld(t *testing.T) *world {
 	testenv.Binaries(t) // build them before anything is timed
 	w := &world{T: t, dir: filepath.Join(t.TempDir(), "federation")}
+	w.helm = helmtest.New(t, local.KubeconfigFile(w.dir))
 	t.Cleanup(func() { _ = w.command(context.Background(), "down", "--purge").Run() })
 	config := filepath.Join(t.TempDir(), "config.yaml")
 	if err := os.WriteFile(config, []byte(federation), 0o600); err != nil {
