@@ -110,7 +110,7 @@ func (e *engine) buildStages() error {
 		Guards: []scheduler.Guard{quotas, grouped}, Groups: grouped, Changed: notify.BindingChanged,
 	})
 	execution := execution.New(state, interpreter, recorder, c.memberWorkers(), notify.WorkChanged)
-	binding := binding.New(state, interpreter, recorder, binding.Options{FederatedRollouts: c.FederatedRollouts, Report: execution.Report, Changed: notify.BindingChanged})
+	binding := binding.New(state, interpreter, recorder, binding.Options{FederatedRollouts: c.FederatedRollouts, Report: execution.Report, Look: execution.Look, Changed: notify.BindingChanged})
 	detector := detector.New(state, interpreter, scheduler, recorder, detector.Options{Preemption: c.Preemption, PermanentIDs: c.Hub}, binding.Enqueue)
 	dependencies := dependencies.New(state, remotes, interpreter, recorder)
 

@@ -33,15 +33,14 @@ func (w *world) check() error {
 		}
 	}
 	var sum controllermodel.Count
-	updated := 0
 	for _, m := range w.members {
 		if m.lost {
 			continue
 		}
 		c := m.workload.Count()
 		sum.Pods, sum.Available, sum.Failed = sum.Pods+c.Pods, sum.Available+c.Available, sum.Failed+c.Failed
-		updated += c.Revisions[w.revision]
 	}
+	updated := w.updated()
 	if w.kind == StatefulSet {
 		// If a pod fails during scaling in, it is replaced before the highest ordinal goes.
 		sum.Pods -= sum.Failed
@@ -55,6 +54,17 @@ func (w *world) check() error {
 		return fmt.Errorf("%d pods are updated, and may be %d", updated, w.mostUpdated)
 	}
 	return nil
+}
+
+// updated returns how many pods are updated.
+func (w *world) updated() int {
+	updated := 0
+	for _, m := range w.members {
+		if !m.lost {
+			updated += m.workload.Count().Revisions[w.revision]
+		}
+	}
+	return updated
 }
 
 // calm ends all disturbances.

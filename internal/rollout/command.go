@@ -25,15 +25,20 @@ type Entry struct {
 	// Seen is the version of the newest observation that the entry is based on. An older one does not count: it could show pods as
 	// available that the update has removed since.
 	Seen int64
-	// Revisions are the revisions that pods of this cluster may have, in the order in which they were commanded.
+	// Revisions are the revisions that pods of this cluster may have, in the order in which they were commanded. If there are [mostRevisions], pods may have any.
 	Revisions []string
 }
+
+// mostRevisions is how many revisions an entry names. A partition that stays for long keeps old pods through many updates.
+const mostRevisions = 8
 
 // mixed reports whether there may be pods of different revisions.
 func (e *Entry) mixed() bool { return len(e.Revisions) > 1 }
 
 // may reports whether there may be pods of a revision.
-func (e *Entry) may(revision string) bool { return slices.Contains(e.Revisions, revision) }
+func (e *Entry) may(revision string) bool {
+	return len(e.Revisions) >= mostRevisions || slices.Contains(e.Revisions, revision)
+}
 
 // Observation is one reading of a member's object, metadata and status together. Where a status does not tell terminating pods apart, as that
 // of a StatefulSet does not, they count as pods that remain to be updated: status.replicas − status.updatedReplicas has both.
@@ -57,7 +62,7 @@ type Observation struct {
 	Updated int
 	// Remaining is how many pods the object's command has yet to update, apart from missing ones. For a Deployment these are the pods
 	// that are not updated, and for a CloneSet those that exceed the partition. A StatefulSet with a partition has to be asked for its
-	// pods, by ordinal: some below the partition may have the revision.
+	// pods, by ordinal: some below the partition may have the revision ([Live.WithPods]).
 	Remaining int
 }
 

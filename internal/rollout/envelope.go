@@ -33,10 +33,17 @@ func (c *Cluster) atRest() bool {
 	return c.observed() && o.Terminating == 0 && o.Pods == command.Replicas && o.Remaining == 0
 }
 
-// Done reports whether the cluster has finished an update: all its pods have the revision and are available.
-func (c *Cluster) Done(revision string) bool {
-	return c.Entry.Seq > 0 && c.Entry.Command.Revision == revision && !c.Unreachable && c.Observed != nil && c.atRest() &&
-		c.Observed.Updated >= c.Entry.Command.Replicas && c.Observed.Available >= c.Entry.Command.Replicas
+// Updated reports for each cluster whether it has finished the update: all its pods that the partition does not keep have the revision, and all are available.
+func (in *Input) Updated() []bool {
+	p := newPlanner(*in, rules{})
+	updated := make([]bool, len(p.states))
+	for i := range p.states {
+		s := &p.states[i]
+		command := &s.Entry.Command
+		updated[i] = s.Entry.Seq > 0 && command.Revision == in.Revision && !s.Unreachable && s.Observed != nil && s.rest && !s.wantsUpdate(p) &&
+			s.Observed.Available >= command.Replicas
+	}
+	return updated
 }
 
 // inForce returns what the cluster can do by its commands. Those since the last rest loosen it; only rest tightens it. An observation in
@@ -98,6 +105,9 @@ func (e *Entry) loosen(kind Kind, next Command, rest bool, now Envelope) Entry {
 	}
 	was := e.Loosened
 	rolling := !rest || next.Revision != e.Command.Revision || e.mixed() && kind.updatesMore(&e.Command, &next)
+	if kind.keepsAll(&next) && (rest || kind == StatefulSet) {
+		rolling = false // a CloneSet in the middle may still remove pods that it has marked, by the new bounds
+	}
 	most, least := next.Replicas, was.Available
 	if rolling {
 		// Never more than twice the replicas: new pods are at most the replicas, and old ones are not created beyond them.
@@ -121,8 +131,9 @@ func (e *Entry) loosen(kind Kind, next Command, rest bool, now Envelope) Entry {
 
 // remember adds the revision of the command to those that pods may have.
 func (e *Entry) remember() {
-	if !e.may(e.Command.Revision) {
+	if !slices.Contains(e.Revisions, e.Command.Revision) {
 		e.Revisions = append(slices.Clone(e.Revisions), e.Command.Revision)
+		e.Revisions = e.Revisions[max(0, len(e.Revisions)-mostRevisions):]
 	}
 }
 

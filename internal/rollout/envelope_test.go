@@ -39,7 +39,7 @@ func TestDeploymentScalesInWithoutRegard(t *testing.T) {
 // TestStatefulSetWithGapLooksFinished shows why a StatefulSet is not scaled in during an update: a status can have as many pods as
 // replicas while one of them is to go and another is missing.
 func TestStatefulSetWithGapLooksFinished(t *testing.T) {
-	s := controllermodel.NewStatefulSet(false)
+	s := controllermodel.NewStatefulSet(false, false)
 	s.Apply(controllermodel.Spec{Replicas: 3, Revision: "v1"})
 	for range 4 {
 		s.Run()

@@ -41,6 +41,9 @@ func (k Kind) countsUpdated() bool { return k == CloneSet }
 // partitions reports whether the kind has a partition.
 func (k Kind) partitions() bool { return k != Deployment }
 
+// keepsAll reports whether a command lets no pod be replaced: its partition keeps all of them.
+func (k Kind) keepsAll(c *Command) bool { return k.partitions() && c.Partition >= c.Replicas }
+
 // updatesMore reports whether a command updates pods of the same revision that an earlier one kept.
 func (k Kind) updatesMore(before, now *Command) bool {
 	if k.countsUpdated() {

@@ -135,7 +135,7 @@ func (e *Entry) validate() error {
 		return fmt.Errorf("its command has the number %d", e.Seq)
 	case e.Seen < 0:
 		return fmt.Errorf("the version %d is negative", e.Seen)
-	case !e.may(c.Revision):
+	case !slices.Contains(e.Revisions, c.Revision):
 		return fmt.Errorf("its revision %q is not among those that its pods may have", c.Revision)
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/merge"
@@ -35,23 +34,6 @@ func KindOf(apiVersion, kind string) (Kind, bool) {
 
 func kindOf(obj *unstructured.Unstructured) (Kind, bool) {
 	return KindOf(obj.GetAPIVersion(), obj.GetKind())
-}
-
-// strategyField returns the name of the field of the spec with the bounds.
-func (k Kind) strategyField() string {
-	if k == StatefulSet {
-		return "updateStrategy"
-	}
-	return "strategy"
-}
-
-// Rolls reports whether a workload is updated step by step, and all of it. A StatefulSet with a partition is not: which of its ordinals are below it is for each
-// cluster to say.
-func Rolls(obj *unstructured.Unstructured) bool {
-	kind, known := kindOf(obj)
-	how, _, _ := unstructured.NestedString(obj.Object, "spec", kind.strategyField(), "type")
-	spec, _ := obj.Object["spec"].(map[string]any)
-	return known && (how == "" || how == "RollingUpdate") && kind.partition(spec) == 0
 }
 
 // CopyOf reads a manifest of a workload. It returns nil for kinds that are not planned, and for a manifest that no API server would accept.
@@ -95,7 +77,7 @@ func objectCopy(obj *unstructured.Unstructured) *Copy {
 		return nil
 	}
 	c := &Copy{Command: Command{Replicas: replicas, Surge: bounds.Surge, Unavailable: bounds.Unavailable, Partition: bounds.Partition}}
-	c.Command.Paused, _ = spec["paused"].(bool)
+	c.Command.Paused = kind.paused(spec)
 	c.Seq, c.Command.Revision = parseMark(obj.GetAnnotations()[names.RolloutCommandAnnotation])
 	return c
 }
@@ -110,56 +92,6 @@ func TemplateBounds(template *unstructured.Unstructured, replicas int) (Bounds, 
 	return kind.bounds(spec, replicas)
 }
 
-func (k Kind) bounds(spec map[string]any, replicas int) (Bounds, error) {
-	rolling := k.rolling(spec)
-	if k == StatefulSet {
-		return StatefulSetBounds(replicas, intOrString(rolling["maxUnavailable"]), k.partition(spec))
-	}
-	return DeploymentBounds(replicas, intOrString(rolling["maxSurge"]), intOrString(rolling["maxUnavailable"]))
-}
-
-func (k Kind) partition(spec map[string]any) int {
-	if !k.partitions() {
-		return 0
-	}
-	partition, _ := whole64(k.rolling(spec)["partition"])
-	return partition
-}
-
-func (k Kind) rolling(spec map[string]any) map[string]any {
-	strategy, _ := spec[k.strategyField()].(map[string]any)
-	rolling, _ := strategy["rollingUpdate"].(map[string]any)
-	return rolling
-}
-
-func intOrString(value any) *intstr.IntOrString {
-	if text, ok := value.(string); ok {
-		parsed := intstr.FromString(text)
-		return &parsed
-	}
-	if n, ok := whole64(value); ok {
-		parsed := intstr.FromInt32(int32(min(n, maxReplicas))) //nolint:gosec // it is in range
-		return &parsed
-	}
-	return nil
-}
-
-// whole64 returns a number as decoders and interpreters produce it.
-func whole64(value any) (int, bool) {
-	switch n := value.(type) {
-	case int64:
-		return int(n), true
-	case int32:
-		return int(n), true
-	case int:
-		return n, true
-	case float64:
-		return int(n), true
-	default:
-		return 0, false
-	}
-}
-
 // Apply returns a manifest that carries out a command. All but the fields that the planner decides is shared with the manifest, whose pod template must be that
 // of the command.
 func (e *Entry) Apply(manifest *unstructured.Unstructured) *unstructured.Unstructured {
@@ -168,28 +100,9 @@ func (e *Entry) Apply(manifest *unstructured.Unstructured) *unstructured.Unstruc
 	spec, _ := root["spec"].(map[string]any)
 	spec = maps.Clone(spec)
 	spec["replicas"] = int64(e.Command.Replicas)
-	spec[kind.strategyField()] = map[string]any{"type": "RollingUpdate", "rollingUpdate": kind.budget(&e.Command)}
-	if delete(spec, "paused"); e.Command.Paused {
-		spec["paused"] = true
-	}
+	kind.setStrategy(spec, &e.Command)
 	root["spec"] = spec
 	return Number(&unstructured.Unstructured{Object: root}, e.Seq, e.Command.Revision)
-}
-
-// budget returns the bounds of a command as the API of the kind wants them.
-func (k Kind) budget(c *Command) map[string]any {
-	if k == StatefulSet {
-		budget := map[string]any{"partition": int64(c.Partition)}
-		if c.Unavailable > 1 {
-			budget["maxUnavailable"] = int64(c.Unavailable) // one is the default, also in clusters that do not know the field
-		}
-		return budget
-	}
-	unavailable := c.Unavailable
-	if c.Surge == 0 && unavailable == 0 {
-		unavailable = 1 // the API refuses zero for both
-	}
-	return map[string]any{"maxSurge": int64(c.Surge), "maxUnavailable": int64(unavailable)}
 }
 
 // Number returns a manifest with the number of its command. The first command has none.
@@ -229,53 +142,4 @@ func parseMark(text string) (seq int64, revision string) {
 		return 0, ""
 	}
 	return seq, revision
-}
-
-// Live is a workload in a member: what it was told, and how far it is.
-type Live struct {
-	// Copy is what the object says. Its Seq is 0 if it has no number.
-	Copy
-	// Observation is its state. The number and the revision are those that it carries.
-	Observation Observation
-	// Stuck is whether the member's controller has given up waiting for the update.
-	Stuck bool
-}
-
-// LiveOf reads a workload in a member. It returns nil for kinds that are not planned.
-func LiveOf(obj *unstructured.Unstructured) *Live {
-	c := objectCopy(obj)
-	if c == nil {
-		return nil
-	}
-	status, _ := obj.Object["status"].(map[string]any)
-	count := func(field string) int {
-		n, _ := whole64(status[field])
-		return n
-	}
-	version, _ := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
-	live := &Live{Copy: *c, Observation: Observation{
-		Version: version, Seq: c.Seq, Revision: c.Command.Revision,
-		Current: int64(count("observedGeneration")) == obj.GetGeneration() && obj.GetDeletionTimestamp() == nil,
-		Pods:    count("replicas"), Available: count("availableReplicas"), Updated: count("updatedReplicas"),
-	}}
-	live.Observation.Remaining = max(0, live.Observation.Pods-live.Observation.Updated)
-	conditions, _ := status["conditions"].([]any)
-	for _, entry := range conditions {
-		condition, _ := entry.(map[string]any)
-		live.Stuck = live.Stuck || condition["type"] == "Progressing" && condition["status"] == "False"
-	}
-	return live
-}
-
-// Short reports whether pods that the object asks for are not available.
-func (l *Live) Short() bool { return l.Observation.Available < l.Command.Replicas }
-
-// Progressed reports whether two readings differ in what a plan depends on.
-func (l *Live) Progressed(before *Live) bool {
-	if l == nil || before == nil {
-		return l != before
-	}
-	a, b := *l, *before
-	a.Observation.Version, b.Observation.Version = 0, 0
-	return a != b
 }

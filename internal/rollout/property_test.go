@@ -81,6 +81,35 @@ func run(seed uint64, rules rules, faults faults) *failure {
 	return fail("it does not finish")
 }
 
+// TestPartitionKeepsOrdinals updates StatefulSets with a partition, which is lowered later. At no step are more pods updated than those from the partition on.
+func TestPartitionKeepsOrdinals(t *testing.T) {
+	for seed := range uint64(100) {
+		w := newWorld(seed, rules{}, faults{statefulSets: true})
+		w.events = 0
+		w.bounds.Partition = 0
+		for range warmUp {
+			w.round(func() {})
+		}
+		w.update(false)
+		for partition := w.bounds.Replicas; partition >= 0; partition -= 1 + w.random.IntN(4) {
+			w.bounds.Partition = partition
+			for range 100 {
+				w.act()
+				if updated := w.updated(); updated > w.bounds.maxUpdated() {
+					t.Fatalf("seed %d: %d pods are updated, and %d may be\n%s", seed, updated, w.bounds.maxUpdated(), strings.Join(w.trace, "\n"))
+				}
+			}
+			var result Result
+			for n := 0; n < rounds && !finished(result) || n == 0; n++ {
+				result = w.round(func() {})
+			}
+			if updated := w.updated(); !finished(result) || updated != w.bounds.maxUpdated() {
+				t.Fatalf("seed %d: %d pods are updated in the end, and %d should be\n%s", seed, updated, w.bounds.maxUpdated(), strings.Join(w.trace, "\n"))
+			}
+		}
+	}
+}
+
 // TestBoundsHold runs the planner against the model of the stock controllers, with delays, outdated and reordered observations, restarts,
 // engines that do not know of each other, moves, failures of pods and clusters, changed budgets and updates during updates. After every
 // step the pods that exist are within the bounds, and when the disturbances end, every run finishes.

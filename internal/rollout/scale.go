@@ -74,8 +74,11 @@ func (p *planner) scaled(s *state, replicas int) Command {
 	}
 	updated := next.Replicas - next.Partition
 	next.Replicas = replicas
-	if p.in.Kind.countsUpdated() && next.Partition > 0 {
+	switch {
+	case p.in.Kind.countsUpdated() && next.Partition > 0:
 		next.Partition = max(0, replicas-updated)
+	case p.in.Kind == StatefulSet && next.Partition > 0 && updated <= 0:
+		next.Partition = replicas // it keeps all pods, further ones too
 	}
 	if p.rules.together {
 		next.Revision = p.in.Revision

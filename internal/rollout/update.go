@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// whole is the goal of a cluster that is not updated at all.
+// whole is the goal of a cluster of which no pod is updated. It is told the new revision nevertheless, with a partition that keeps all pods: so its controller
+// knows which of them are old.
 const whole = 1 << 30
 
 // divideUpdated sets the goals: how many pods of each cluster keep their revision in the end.
@@ -85,8 +86,7 @@ func (s *state) wantsUpdate(p *planner) bool {
 	case s.Entry.Seq == 0 || s.Share == 0 && now.Replicas == 0 && s.rest && !s.Chosen:
 		return false
 	case now.Revision != p.in.Revision:
-		// One that is not to be updated any more is stopped by a partition that keeps all its pods.
-		return s.goal != whole || s.entry.mixed() && !s.rest
+		return true
 	case now.Paused && !s.rest && !p.in.Paused:
 		return true
 	case p.in.Paused && !s.rest:
@@ -115,8 +115,11 @@ func (p *planner) update() {
 		}
 	}
 	p.grant(waiting, func(s *state, next Command) {
-		if next.Surge+next.Unavailable == 0 || p.in.Kind == StatefulSet && next.Unavailable == 0 ||
-			!p.command(s, next, fmt.Sprintf("updates with surge %d and %d unavailable", next.Surge, next.Unavailable)) {
+		reason := fmt.Sprintf("updates with surge %d and %d unavailable", next.Surge, next.Unavailable)
+		if p.in.Kind.keepsAll(&next) {
+			reason = "keeps all its pods, by the partition"
+		}
+		if next.Surge+next.Unavailable == 0 || p.in.Kind == StatefulSet && next.Unavailable == 0 || !p.command(s, next, reason) {
 			s.block(p.shortOf(s))
 		}
 	})
@@ -139,12 +142,21 @@ func (p *planner) canWiden(s *state) bool {
 func (p *planner) grant(clusters []*state, give func(*state, Command)) {
 	total := 0
 	for _, s := range clusters {
-		total += s.entry.Command.Replicas
+		if s.goal < s.entry.Command.Replicas {
+			total += s.entry.Command.Replicas
+		}
 	}
 	room := p.room()
 	for _, s := range clusters {
 		next, left := s.entry.Command, p.room()
 		next.Revision, next.Partition, next.Paused = p.in.Revision, min(s.goal, next.Replicas), false
+		if next.Replicas > 0 && p.in.Kind.keepsAll(&next) {
+			if s.rest || p.in.Kind == StatefulSet {
+				next.Surge, next.Unavailable = 0, 1 // nothing is replaced, but the API wants a number
+			}
+			give(s, next)
+			continue
+		}
 		down := s.entry.Loosened.Available
 		if room.Available >= 0 || s.Failing || p.rules.freeIfDown {
 			down = p.effective(s, &s.entry).Available

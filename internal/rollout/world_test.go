@@ -55,6 +55,8 @@ type faults struct {
 	anyOrder bool
 	// partitioned is no fault: all runs are of CloneSets with a partition.
 	partitioned bool
+	// statefulSets is no fault: all runs are of StatefulSets.
+	statefulSets bool
 }
 
 type storedWork struct {
@@ -96,8 +98,11 @@ type engine struct {
 func newWorld(seed uint64, rules rules, faults faults) *world {
 	random := rand.New(rand.NewPCG(seed, 1))
 	w := &world{random: random, rules: rules, faults: faults, kind: Kind(random.IntN(3)), events: 5 + random.IntN(40), keep: random.IntN(4) == 0, ledger: map[string]Entry{}, works: map[string]storedWork{}}
-	if faults.partitioned {
+	switch {
+	case faults.partitioned:
 		w.kind = CloneSet
+	case faults.statefulSets:
+		w.kind = StatefulSet
 	}
 	inOrder, total := random.IntN(2) == 0, 0
 	for i := range 1 + random.IntN(5) {
@@ -107,7 +112,7 @@ func newWorld(seed uint64, rules rules, faults faults) *world {
 		case Deployment:
 			m.workload = controllermodel.NewDeployment()
 		case StatefulSet:
-			m.workload = controllermodel.NewStatefulSet(!inOrder)
+			m.workload = controllermodel.NewStatefulSet(!inOrder, seed%4 < 2)
 		default:
 			m.workload = controllermodel.NewCloneSet(inOrder)
 		}

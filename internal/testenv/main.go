@@ -20,7 +20,12 @@ const lifetime = 20 * time.Minute
 // FederationMain is the TestMain of packages whose tests share a federation: it starts the federation, calls run, which
 // prepares it and runs the tests, and exits.
 func FederationMain(spec local.Spec, run func(context.Context, *local.Federation) (code int, err error)) {
-	code, err := withFederation(spec, run)
+	ConfiguredFederationMain(spec, local.Settings{}, run)
+}
+
+// ConfiguredFederationMain is [FederationMain] for processes with other settings.
+func ConfiguredFederationMain(spec local.Spec, settings local.Settings, run func(context.Context, *local.Federation) (code int, err error)) {
+	code, err := withFederation(spec, settings, run)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
@@ -28,7 +33,7 @@ func FederationMain(spec local.Spec, run func(context.Context, *local.Federation
 	os.Exit(code)
 }
 
-func withFederation(spec local.Spec, run func(context.Context, *local.Federation) (int, error)) (code int, err error) {
+func withFederation(spec local.Spec, settings local.Settings, run func(context.Context, *local.Federation) (int, error)) (code int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lifetime)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "cellplane-test-")
@@ -40,7 +45,7 @@ func withFederation(spec local.Spec, run func(context.Context, *local.Federation
 	if err != nil {
 		return 1, err
 	}
-	federation, err := local.Open(dir, spec, local.Options{Binaries: binaries, NoFsync: true})
+	federation, err := local.Open(dir, spec, local.Options{Binaries: binaries, NoFsync: true, Settings: &settings})
 	if err != nil {
 		return 1, err
 	}

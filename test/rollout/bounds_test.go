@@ -32,6 +32,8 @@ type watcher struct {
 	most, least    int
 	events         int
 	maxSum, minSum int
+	updated        string // the image of pods of which there may be mostUpdated; empty means any
+	mostUpdated    int
 	swapped        int // available pods that were removed instead of pods that were just ready, since the bounds last held
 	broken         []string
 }
@@ -135,6 +137,25 @@ func (w *watcher) handle(member string, event watch.Event) {
 		w.t.Logf("%s removed %s, which was available, and not one that was just ready", member, pod.Name)
 	}
 	w.check(member, event)
+	w.checkUpdated(member, pod)
+}
+
+// checkUpdated compares the number of updated pods with what a partition allows. A pod that is updated stays so, so watches that are not in step do not matter.
+func (w *watcher) checkUpdated(member string, pod *corev1.Pod) {
+	updated := 0
+	for _, pods := range w.pods {
+		updated += imagesOf(pods)[w.updated]
+	}
+	if w.updated != "" && updated > w.mostUpdated {
+		w.broken = append(w.broken, fmt.Sprintf("after an event of %s in %s: %d pods have %s, and %d may have it\n%s", pod.Name, member, updated, w.updated, w.mostUpdated, w.describe()))
+	}
+}
+
+// allowUpdated changes how many pods may have an image.
+func (w *watcher) allowUpdated(image string, most int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.updated, w.mostUpdated = image, most
 }
 
 // justReady reports whether the ReplicaSet of a pod has one that is ready, but not yet available.

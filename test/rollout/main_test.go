@@ -16,6 +16,7 @@ import (
 	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/engine"
 	"github.com/cellplane/cellplane/internal/engine/enginetest"
+	"github.com/cellplane/cellplane/internal/kubebin"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/testenv"
 	"github.com/cellplane/cellplane/internal/testenv/kubectltest"
@@ -37,7 +38,7 @@ func TestMain(m *testing.M) {
 		runEngine(kubeconfig)
 		return
 	}
-	testenv.FederationMain(local.Spec{WithoutHub: true, Cells: 1, Members: 3, Nodes: 2}, func(ctx context.Context, started *local.Federation) (int, error) {
+	testenv.ConfiguredFederationMain(local.Spec{WithoutHub: true, Cells: 1, Members: 3, Nodes: 2}, maxUnavailableOfStatefulSets(), func(ctx context.Context, started *local.Federation) (int, error) {
 		federation = started
 		var err error
 		if cell, cellConfig, err = enginetest.Connect(federation.Cells[0]); err != nil {
@@ -53,6 +54,16 @@ func TestMain(m *testing.M) {
 		}
 		return m.Run(), nil
 	})
+}
+
+// maxUnavailableOfStatefulSets turns a feature on that Kubernetes has off by default. One member does not have it: it drops the field.
+func maxUnavailableOfStatefulSets() local.Settings {
+	on := local.Part{Flags: map[string]local.Values{"feature-gates": {"MaxUnavailableStatefulSet=true"}}}
+	settings := local.Settings{Parts: map[string]local.Part{"cell-a/" + kubebin.KubeAPIServer: on}}
+	for _, member := range []string{"member1", "member2"} {
+		settings.Parts[member+"/"+kubebin.KubeAPIServer], settings.Parts[member+"/"+kubebin.KubeControllerManager] = on, on
+	}
+	return settings
 }
 
 // withoutPlan runs an engine that updates all clusters at once. Set for all tests, it shows that they notice.

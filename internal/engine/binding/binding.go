@@ -24,6 +24,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/policies"
 	"github.com/cellplane/cellplane/internal/engine/queue"
 	"github.com/cellplane/cellplane/internal/override"
+	"github.com/cellplane/cellplane/internal/rollout"
 )
 
 // Interpreter interprets templates.
@@ -48,6 +49,7 @@ type Controller struct {
 	// federated is whether rollouts are planned for all clusters together, and awaiting has those that wait without a ledger.
 	federated bool
 	report    func(*cell.Work) execution.Report
+	look      func(context.Context, *cell.Work) (*rollout.Live, error)
 	awaiting  keySet
 }
 
@@ -57,6 +59,8 @@ type Options struct {
 	FederatedRollouts bool
 	// Report returns what is known about a Work.
 	Report func(*cell.Work) execution.Report
+	// Look reads how far the workload of a Work is by its pods, from the member.
+	Look func(context.Context, *cell.Work) (*rollout.Live, error)
 	// Changed is called with a binding when its [Controller.Problem] changes.
 	Changed func(binding cell.Key)
 }
@@ -65,7 +69,7 @@ type Options struct {
 func New(c *cell.Cell, interpreter Interpreter, recorder *events.Recorder, options Options) *Controller {
 	b := &Controller{
 		cell: c, interpreter: interpreter, recorder: recorder, queue: queue.New[cell.Key]("binding"),
-		problems: problems{changed: options.Changed, of: map[cell.Key]string{}}, federated: options.FederatedRollouts, report: options.Report,
+		problems: problems{changed: options.Changed, of: map[cell.Key]string{}}, federated: options.FederatedRollouts, report: options.Report, look: options.Look,
 	}
 	b.overrides.init(b)
 	b.watchRolloutPolicies()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
@@ -44,8 +45,8 @@ type member struct {
 }
 
 // complete adds what is known about the cluster.
-func (m *member) complete(r *rolling) {
-	m.observe(r.b)
+func (m *member) complete(ctx context.Context, r *rolling) {
+	m.look(ctx, r.b)
 	entry, has := r.ledger[m.name]
 	switch {
 	case !has && m.work == nil:
@@ -86,6 +87,25 @@ func (m *member) observe(b *Controller) {
 	observed := report.Objects[0]
 	m.live, m.agrees, m.shortSince = observed.Rollout, observed.Agrees(m.work.Objects[0].Fingerprint), observed.ShortSince
 	m.failing = m.live != nil && m.live.Short() && (m.live.Stuck || time.Since(m.shortSince) >= m.deadline())
+}
+
+// look asks the member for the pods of the workload, if its status does not tell whether it is at rest. If that fails, it counts as not at rest.
+func (m *member) look(ctx context.Context, b *Controller) {
+	if m.live == nil || !m.live.Unsure || m.unreachable {
+		return
+	}
+	live, err := b.look(ctx, m.work)
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("cannot read the pods of a workload", "work", m.work.Key, "cluster", m.name, "err", err)
+		return
+	}
+	m.live = live
+}
+
+// uniform reports whether all pods are known to have the revision that the cluster was told.
+func (m *member) uniform() bool {
+	return m.live != nil && m.agrees && !m.unreachable && m.live.Observation.Current && m.live.Observation.Pods == m.live.Command.Replicas &&
+		m.live.Observation.Updated == m.live.Observation.Pods
 }
 
 // deadline is how long pods may be unavailable before they count as failing: the template's progressDeadlineSeconds.

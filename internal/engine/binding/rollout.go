@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
@@ -56,6 +55,7 @@ func (b *Controller) plan(ctx context.Context, binding *workv1alpha2.ResourceBin
 	if !r.stored && !r.changes() {
 		return b.atOnce(ctx, binding, t, works, copies)
 	}
+	r.complete(ctx)
 	return r.plan(ctx)
 }
 
@@ -225,11 +225,19 @@ func (r *rolling) addMembers(targets []workv1alpha2.TargetCluster, works []*cell
 	}
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		m := of[name]
-		m.complete(r)
-		if m.entry.Seq > 0 || m.copy != nil {
+		m.observe(r.b)
+		if _, has := r.ledger[name]; has || m.work != nil || m.copy != nil {
 			r.members = append(r.members, m)
 		}
 	}
+}
+
+// complete adds what is known about the clusters, and leaves out those that have nothing and get nothing.
+func (r *rolling) complete(ctx context.Context) {
+	r.members = slices.DeleteFunc(r.members, func(m *member) bool {
+		m.complete(ctx, r)
+		return m.entry.Seq == 0 && m.copy == nil
+	})
 }
 
 // changes reports whether pods of a workload without a ledger are to change, in a cluster that is not the only one. Until then there is nothing to plan: every
@@ -247,7 +255,8 @@ func (r *rolling) changes() bool {
 			return false
 		}
 		asks := m.copy.asks
-		return has.Command.Revision != m.revision || has.Command.Replicas != m.share || has.Command.Paused != asks.Command.Paused
+		return has.Command.Revision != m.revision || has.Command.Replicas != m.share || has.Command.Paused != asks.Command.Paused ||
+			has.Command.Partition != asks.Command.Partition && !m.uniform() // its partition keeps pods of another revision
 	})
 }
 
@@ -333,7 +342,7 @@ func (r *rolling) input() (rollout.Input, error) {
 		return rollout.Input{}, err
 	}
 	in := rollout.Input{Kind: r.kind, Revision: newest}
-	in.Paused, _, _ = unstructured.NestedBool(obj.Object, "spec", "paused")
+	in.Paused = rollout.Paused(obj)
 	total := 0
 	for _, m := range r.members {
 		total += m.share
@@ -360,7 +369,7 @@ func (r *rolling) after(done bool) time.Duration {
 	for _, m := range r.members {
 		switch {
 		case done:
-		case m.unreachable:
+		case m.unreachable, m.live != nil && m.live.Unsure:
 			after = sooner(after, memberPoll)
 		case !m.failing && !m.shortSince.IsZero():
 			after = sooner(after, max(time.Second, time.Until(m.shortSince.Add(m.deadline()))))

@@ -138,6 +138,7 @@ func (r *rolling) hold(in *rollout.Input) (*staged, error) {
 	var clusters []stages.Cluster
 	var of []int
 	after := time.Duration(0)
+	updated := in.Updated()
 	for i, m := range r.members {
 		c := &in.Clusters[i]
 		if !m.target || m.copy == nil {
@@ -146,7 +147,7 @@ func (r *rolling) hold(in *rollout.Input) (*staged, error) {
 		begun := c.Entry.Seq == 0 || c.Entry.Command.Revision == in.Revision
 		failed, wait := m.tooLong(policy.Spec.Failure)
 		after = sooner(after, wait)
-		clusters = append(clusters, stages.Cluster{Name: m.name, Begun: begun, Done: c.Done(in.Revision), Failed: begun && (failed || m.failing || c.Refused)})
+		clusters = append(clusters, stages.Cluster{Name: m.name, Begun: begun, Done: updated[i], Failed: begun && (failed || m.failing || c.Refused)})
 		of = append(of, i)
 	}
 	s, err := r.b.decide(policy, r.binding, r.t, clusters)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -30,7 +31,7 @@ import (
 	"github.com/cellplane/cellplane/internal/rollout"
 )
 
-// Observed is the cached state of an object in a member. It is immutable.
+// Observed is the cached state of an object in a member. It is immutable, but for what is read later about the same version.
 type Observed struct {
 	// Work that the object belongs to.
 	Work cell.Key
@@ -45,9 +46,10 @@ type Observed struct {
 	Entry *entry.Entry
 
 	version  uint64
-	digest   uint64 // of everything that drift would change
-	agreed   string // fingerprint of the manifest that the object agrees with
-	settled  bool   // healthy, and all replicas are ready
+	digest   uint64                       // of everything that drift would change
+	agreed   string                       // fingerprint of the manifest that the object agrees with
+	settled  bool                         // healthy, and all replicas are ready
+	looked   atomic.Pointer[rollout.Live] // how far the workload is by its pods, if its status does not tell and they were read
 	deleting bool
 }
 

@@ -11,8 +11,8 @@ import (
 func TestControllersKeepTheirBounds(t *testing.T) {
 	kinds := map[string]func() Workload{
 		"Deployment":           func() Workload { return NewDeployment() },
-		"StatefulSet":          func() Workload { return NewStatefulSet(false) },
-		"parallel StatefulSet": func() Workload { return NewStatefulSet(true) },
+		"StatefulSet":          func() Workload { return NewStatefulSet(false, false) },
+		"parallel StatefulSet": func() Workload { return NewStatefulSet(true, true) },
 		"CloneSet":             func() Workload { return NewCloneSet(false) },
 		"CloneSet in place":    func() Workload { return NewCloneSet(true) },
 	}

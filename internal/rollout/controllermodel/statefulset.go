@@ -9,15 +9,17 @@ import (
 // StatefulSet is a StatefulSet with the strategy RollingUpdate.
 type StatefulSet struct {
 	workload
-	// parallel is the pod management policy Parallel with maxUnavailable; otherwise pods are managed in order, one at a time.
-	parallel bool
-	existing []*pod
-	current  string
+	// parallel is the pod management policy Parallel; otherwise pods are created and removed in order, one at a time. Counted is whether maxUnavailable counts.
+	parallel, counted bool
+	existing          []*pod
+	current           string
 }
 
-// NewStatefulSet returns a StatefulSet that does not exist yet. A parallel one keeps to its maxUnavailable, as it does with the feature
-// MaxUnavailableStatefulSet. One in order has one pod unavailable at a time.
-func NewStatefulSet(parallel bool) *StatefulSet { return &StatefulSet{parallel: parallel} }
+// NewStatefulSet returns a StatefulSet that does not exist yet, with the policy Parallel or OrderedReady. A counted one has maxUnavailable, as with the feature
+// MaxUnavailableStatefulSet; without it, one pod is unavailable at a time. There is no model of a parallel one without it: it keeps to no bound.
+func NewStatefulSet(parallel, counted bool) *StatefulSet {
+	return &StatefulSet{parallel: parallel, counted: counted || parallel}
+}
 
 // Apply stores a new spec.
 func (s *StatefulSet) Apply(spec Spec) {
@@ -97,7 +99,7 @@ func (s *StatefulSet) pass() {
 	if !s.fill() || !s.scaleIn() {
 		return
 	}
-	if s.parallel {
+	if s.counted {
 		s.update(s.spec.Unavailable)
 	} else {
 		s.updateInOrder()
