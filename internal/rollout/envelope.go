@@ -88,10 +88,15 @@ func (c *Cluster) settle(rules rules) Entry {
 	if c.Observed != nil {
 		entry.Seen = max(entry.Seen, c.Observed.Version)
 	}
-	if entry.mixed() && c.atRest() && c.Observed.Updated == c.Observed.Pods {
+	if entry.mixed() && c.atRest() && c.Observed.Updated == c.Observed.Pods && c.completed() {
 		entry.Revisions = []string{entry.Command.Revision}
 	}
 	return entry
+}
+
+// completed reports whether pods that fail are replaced by pods of the same revision. Below a partition they are not before all pods were available.
+func (c *Cluster) completed() bool {
+	return c.Entry.Command.Partition == 0 || c.Observed.Available >= c.Entry.Command.Replicas
 }
 
 // loosen returns the entry with a further command, of which it is not known when it arrives. Rest is whether the entry is at rest, and
