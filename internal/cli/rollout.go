@@ -211,7 +211,7 @@ func newRolloutState(template *unstructured.Unstructured, binding *workv1alpha2.
 		}
 	}
 	s := &rolloutState{Workload: fmt.Sprintf("%s %s/%s", template.GetKind(), template.GetNamespace(), template.GetName())}
-	s.Paused, _, _ = unstructured.NestedBool(template.Object, "spec", "paused")
+	s.Paused = rollout.Paused(template)
 	shares := map[string]int64{}
 	for name, entry := range ledger {
 		if entry.Command.Replicas > 0 {
@@ -238,6 +238,9 @@ func newRolloutState(template *unstructured.Unstructured, binding *workv1alpha2.
 	return s, nil
 }
 
+// stateDone begins the state of a cluster that has finished.
+const stateDone = "done"
+
 // describe adds what is known about the cluster, and reports whether it has finished.
 func (c *rolloutCluster) describe(generation int64, item *workv1alpha2.AggregatedStatusItem, entry rollout.Entry, waits string) bool {
 	var reported reportedRollout
@@ -249,7 +252,8 @@ func (c *rolloutCluster) describe(generation int64, item *workv1alpha2.Aggregate
 	if c.Available = reported.AvailableReplicas; current {
 		c.Updated = reported.UpdatedReplicas
 	}
-	complete := current && c.Updated == c.Replicas && reported.Replicas == c.Replicas
+	kept := min(int64(entry.Command.Partition), c.Replicas) // by the partition
+	complete := current && c.Updated >= c.Replicas-kept && reported.Replicas == c.Replicas
 	switch {
 	case waits != "":
 		c.State = waits
@@ -268,8 +272,11 @@ func (c *rolloutCluster) describe(generation int64, item *workv1alpha2.Aggregate
 		}
 	case c.Available < c.Replicas:
 		c.State = "waits until its pods are available"
+	case c.Updated < c.Replicas:
+		c.State = fmt.Sprintf("%s: the partition keeps %d old pods", stateDone, c.Replicas-c.Updated)
+		return true
 	default:
-		c.State = "done"
+		c.State = stateDone
 		return true
 	}
 	if current && !complete && entry.Seq > 0 {
@@ -282,7 +289,7 @@ func (c *rolloutCluster) describe(generation int64, item *workv1alpha2.Aggregate
 func (s *rolloutState) waiting() string {
 	var parts []string
 	for i := range s.Clusters {
-		if c := &s.Clusters[i]; c.State != "done" {
+		if c := &s.Clusters[i]; !strings.HasPrefix(c.State, stateDone) {
 			parts = append(parts, c.Name+" "+c.State)
 		}
 	}

@@ -71,6 +71,28 @@ d        0         0        1                 is being left
 	}
 }
 
+// A cluster that has updated all pods but those that its partition keeps has finished.
+func TestRolloutWithPartition(t *testing.T) {
+	template, binding := rolling(t)
+	template.SetKind("StatefulSet")
+	template.Object["status"] = map[string]any{"observedGeneration": int64(2)}
+	entry := rollout.Entry{Seq: 2, Command: rollout.Command{Replicas: 3, Unavailable: 1, Partition: 2, Revision: "b"}, Revisions: []string{"a", "b"}}
+	ledger, err := rollout.Ledger{"a": entry}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	binding.Annotations = map[string]string{names.RolloutAnnotation: ledger}
+	binding.Spec.Clusters = binding.Spec.Clusters[:1]
+	for updated, want := range map[int]string{0: "updates", 1: "done: the partition keeps 2 old pods", 3: "done"} {
+		binding.Status.AggregatedStatus[0].Status.Raw = fmt.Appendf(nil,
+			`{"replicas":3,"updatedReplicas":%d,"availableReplicas":3,"resourceTemplateGeneration":2,"generation":4,"observedGeneration":4}`, updated)
+		state, err := newRolloutState(template, binding)
+		if err != nil || state.Clusters[0].State != want || state.Done != strings.HasPrefix(want, "done") {
+			t.Errorf("%d updated: %+v, %v; want %q", updated, state, err, want)
+		}
+	}
+}
+
 // A rollout has finished when all clusters have, and the template's status says so.
 func TestRolloutIsDone(t *testing.T) {
 	template, binding := rolling(t)
