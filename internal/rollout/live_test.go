@@ -42,6 +42,37 @@ func TestLiveOf(t *testing.T) {
 	}
 }
 
+// The status of a CloneSet does not tell whether it has yet to remove pods that it has marked.
+func TestCloneSetByPods(t *testing.T) {
+	set := object(t, `{"apiVersion":"apps.kruise.io/v1beta1","kind":"CloneSet","metadata":{"name":"web","generation":2},
+		"spec":{"replicas":2,"updateStrategy":{"partition":"50%","maxSurge":1}},
+		"status":{"observedGeneration":2,"replicas":2,"updatedReplicas":1,"availableReplicas":2}}`)
+	pod := func(name, marked string) *unstructured.Unstructured {
+		p := &unstructured.Unstructured{Object: map[string]any{}}
+		p.SetName(name)
+		p.SetLabels(map[string]string{markedDeletionLabel: marked})
+		return p
+	}
+	live := LiveOf(set)
+	if !live.Unsure || live.Command != (Command{Replicas: 2, Surge: 1, Partition: 1}) || live.Observation.Terminating == 0 {
+		t.Errorf("by its status: %+v", live)
+	}
+	for marked, remaining := range map[string]int{"": 0, "true": 1} {
+		if now := live.WithPods(set, []*unstructured.Unstructured{pod("a", ""), pod("b", marked)}); now.Unsure || now.Observation.Terminating != remaining || now.Observation.Remaining != 0 {
+			t.Errorf("with a pod marked %q: %+v", marked, now)
+		}
+	}
+	if now := live.WithPods(set, []*unstructured.Unstructured{pod("a", "")}); now.Observation.Remaining == 0 {
+		t.Errorf("with a pod missing: %+v", now)
+	}
+	if err := unstructured.SetNestedField(set.Object, int64(0), "status", "updatedReplicas"); err != nil {
+		t.Fatal(err)
+	}
+	if live := LiveOf(set); live.Unsure || live.Observation.Remaining != 1 {
+		t.Errorf("in the middle: %+v", live)
+	}
+}
+
 // The status of a StatefulSet with a partition does not tell whether its old pods are those below the partition. Their ordinals do.
 func TestStatefulSetByPods(t *testing.T) {
 	set := func(partition, start, pods, updated int) *unstructured.Unstructured {

@@ -27,6 +27,8 @@ func KindOf(apiVersion, kind string) (Kind, bool) {
 		return Deployment, true
 	case apiVersion == "apps/v1" && kind == "StatefulSet":
 		return StatefulSet, true
+	case (apiVersion == "apps.kruise.io/v1alpha1" || apiVersion == "apps.kruise.io/v1beta1") && kind == "CloneSet":
+		return CloneSet, true
 	default:
 		return 0, false
 	}

@@ -35,6 +35,9 @@ func TestCopyOf(t *testing.T) {
 		{"of a StatefulSet", `{"apiVersion":"apps/v1","kind":"StatefulSet","spec":{"replicas":9,"updateStrategy":{"rollingUpdate":{"maxUnavailable":"25%","partition":3}}}}`,
 			&Copy{Seq: 1, Command: Command{Replicas: 9, Unavailable: 2, Partition: 3}}},
 		{"of a StatefulSet with defaults", `{"apiVersion":"apps/v1","kind":"StatefulSet","spec":{}}`, &Copy{Seq: 1, Command: Command{Replicas: 1, Unavailable: 1}}},
+		{"of a CloneSet", `{"apiVersion":"apps.kruise.io/v1alpha1","kind":"CloneSet","spec":{"replicas":9,"updateStrategy":{"paused":true,"maxSurge":"10%","maxUnavailable":"25%","partition":"95%"}}}`,
+			&Copy{Seq: 1, Command: Command{Replicas: 9, Surge: 1, Unavailable: 2, Partition: 8, Paused: true}}},
+		{"of a CloneSet with defaults", `{"apiVersion":"apps.kruise.io/v1beta1","kind":"CloneSet","spec":{"replicas":9}}`, &Copy{Seq: 1, Command: Command{Replicas: 9, Unavailable: 2}}},
 		{"of another kind", `{"apiVersion":"apps/v1","kind":"DaemonSet","spec":{}}`, nil},
 		{"of another group", `{"apiVersion":"example.io/v1","kind":"Deployment","spec":{}}`, nil},
 	} {
@@ -81,6 +84,24 @@ func TestApplyToStatefulSet(t *testing.T) {
 		if got := CopyOf(applied); *got != (Copy{Seq: 4, Command: entry.Command}) {
 			t.Errorf("%+v became %+v", entry, *got)
 		}
+	}
+}
+
+// A CloneSet keeps how it updates pods, and is told whole numbers.
+func TestApplyToCloneSet(t *testing.T) {
+	manifest := object(t, `{"apiVersion":"apps.kruise.io/v1beta1","kind":"CloneSet","metadata":{"name":"web"},
+		"spec":{"replicas":9,"updateStrategy":{"type":"InPlaceIfPossible","partition":"40%","maxUnavailable":"50%","paused":true},"template":{}}}`)
+	entry := Entry{Seq: 4, Command: Command{Replicas: 3, Surge: 1, Partition: 2, Revision: RevisionOf(manifest)}}
+	applied := object(t, string(mustJSON(t, entry.Apply(manifest))))
+	want := `{"maxSurge":1,"maxUnavailable":0,"partition":2,"type":"InPlaceIfPossible"}`
+	if strategy, err := json.Marshal(applied.Object["spec"].(map[string]any)["updateStrategy"]); err != nil || string(strategy) != want {
+		t.Errorf("got %s, want %s", strategy, want)
+	}
+	if got := CopyOf(applied); *got != (Copy{Seq: 4, Command: entry.Command}) {
+		t.Errorf("%+v became %+v", entry, *got)
+	}
+	if !Paused(manifest) || Paused(applied) || !Rolls(manifest) {
+		t.Error("it is paused by spec.updateStrategy.paused")
 	}
 }
 

@@ -10,6 +10,7 @@ type CloneSet struct {
 	workload
 	inPlace  bool
 	existing []*pod // terminating ones are marked for deletion, and serve until then
+	created  int
 	current  string
 }
 
@@ -26,6 +27,22 @@ func (c *CloneSet) Apply(spec Spec) {
 
 // Count counts the pods.
 func (c *CloneSet) Count() Count { return c.count(c.existing, true) }
+
+// Pod is a pod of a CloneSet. A marked one is going to be deleted, and serves until then.
+type Pod struct {
+	ID                int
+	Revision          string
+	Available, Marked bool
+}
+
+// Pods returns the pods that exist.
+func (c *CloneSet) Pods() []Pod {
+	pods := make([]Pod, len(c.existing))
+	for i, p := range c.existing {
+		pods[i] = Pod{ID: p.id, Revision: p.revision, Available: p.available, Marked: p.terminating}
+	}
+	return pods
+}
 
 // Step is one pass of the controller, or a pod that becomes available.
 func (c *CloneSet) Step(random *rand.Rand) {
@@ -135,7 +152,8 @@ func (c *CloneSet) scale() bool {
 			if i < asBefore {
 				revision = c.current
 			}
-			c.existing = append(c.existing, &pod{revision: revision})
+			c.created++
+			c.existing = append(c.existing, &pod{id: c.created, revision: revision})
 		}
 		return true
 	}

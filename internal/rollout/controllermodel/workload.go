@@ -54,6 +54,7 @@ type Count struct {
 const Bad = "bad"
 
 type pod struct {
+	id       int
 	revision string
 	// ready pods of a Deployment have not been ready for minReadySeconds yet, unless they are available.
 	ready, available bool
