@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -89,4 +90,49 @@ func TestRevokedGrantIsStillCarriedOut(t *testing.T) {
 		}
 	}
 	t.Error("it was never seen")
+}
+
+// Stages go on when a cluster has updated all pods that the partition does not keep.
+func TestUpdated(t *testing.T) {
+	partly := func(partition, updated int) Cluster {
+		return with(at("b", 3, "v2"), func(c *Cluster) {
+			c.Entry.Command.Partition, c.Observed.Updated, c.Entry.Revisions = partition, updated, []string{"v1", "v2"}
+		})
+	}
+	for _, test := range []struct {
+		name      string
+		partition int
+		cluster   Cluster
+		want      bool
+	}{
+		{"all pods are updated", 0, at("b", 3, "v2"), true},
+		{"it has not begun", 0, at("b", 3, "v1"), false},
+		{"the partition keeps some", 4, partly(1, 2), true},
+		{"the partition keeps all", 6, partly(3, 0), true},
+		{"the partition is lower than what the cluster was told", 3, partly(1, 2), false},
+		{"it has not begun, and the partition keeps all", 6, at("b", 3, "v1"), false},
+		{"a pod is not available", 4, with(partly(1, 2), func(c *Cluster) { c.Observed.Available = 2 }), false},
+		{"a pod remains to be updated", 4, with(partly(1, 2), func(c *Cluster) { c.Observed.Remaining = 1 }), false},
+		{"it does not answer", 0, with(at("b", 3, "v2"), func(c *Cluster) { c.Unreachable = true }), false},
+	} {
+		in := Input{Kind: StatefulSet, Revision: "v2", Bounds: Bounds{Replicas: 6, Unavailable: 1, Partition: test.partition}, Clusters: []Cluster{at("a", 3, "v1"), test.cluster}}
+		if got := in.Updated()[1]; got != test.want {
+			t.Errorf("%s: got %t", test.name, got)
+		}
+	}
+}
+
+// A partition that stays through many updates does not let the ledger grow.
+func TestRevisionsAreLimited(t *testing.T) {
+	entry := at("a", 3, "v0").Entry
+	for n := range 3 * mostRevisions {
+		entry.Command.Revision = fmt.Sprintf("v%d", n)
+		entry.remember()
+		if err := entry.validate(); err != nil || len(entry.Revisions) > mostRevisions {
+			t.Fatalf("after %d updates: %v, %v", n, entry.Revisions, err)
+		}
+	}
+	if !entry.may("v0") {
+		t.Error("a pod may still have the first revision")
+	}
 }
