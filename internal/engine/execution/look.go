@@ -27,7 +27,7 @@ var errChanged = errors.New("it has changed meanwhile")
 func (e *Controller) Look(ctx context.Context, work *cell.Work) (*rollout.Live, error) {
 	q := e.queueOf(work.Cluster)
 	if len(work.Objects) != 1 {
-		return nil, fmt.Errorf("Work %s has %d objects", work.Key, len(work.Objects))
+		return nil, fmt.Errorf("the Work %s has %d objects, not one", work.Key, len(work.Objects))
 	}
 	object := &work.Objects[0]
 	observed, _, _ := q.observed(object)
