@@ -490,6 +490,7 @@ func (s *hubEnv) testTakeOver(t *testing.T, home map[string]string) {
 func (s *hubEnv) testDrain(t *testing.T, home map[string]string) {
 	before := s.snapshots(t, home)
 	member := s.inMember(t.Context(), t)
+	late := s.createLate(t, "rival")
 	topology := s.edit(t, cells.Drain("cell-a"))
 	if slices.ContainsFunc(topology.Spec.Cells, func(c cellplanev1alpha1.TopologyCell) bool { return c.Name == "cell-a" }) {
 		t.Error("the drained cell is still in the topology")
@@ -497,13 +498,22 @@ func (s *hubEnv) testDrain(t *testing.T, home map[string]string) {
 	if moved := s.checkOwners(t, home, before); moved == 0 {
 		t.Error("nothing has moved")
 	}
+	// Of objects that were created twice, those stay whose creation was acknowledged: by their former owners.
+	owners := s.owners(t)
+	for name, former := range late {
+		cell := owners.Name(owners.Route(slots.Of(shop, name)).New)
+		var got corev1.ConfigMap
+		if err := s.cells[cell].Get(t.Context(), types.NamespacedName{Namespace: shop, Name: name}, &got); err != nil || got.Data["cell"] != former {
+			t.Errorf("%s in %s is of %q, want %q: %v", name, cell, got.Data["cell"], former, err)
+		}
+	}
 	s.awaitLabels(t, home)
 	s.checkMember(t, member)
 }
 
 func (s *hubEnv) testCleanUp(t *testing.T, home map[string]string) {
 	member := s.inMember(t.Context(), t)
-	late := s.createLate(t)
+	late := s.createLate(t, "late")
 	s.change(t, func(spec *cellplanev1alpha1.CellTopologySpec) error {
 		spec.Migration.GracePeriod = &metav1.Duration{Duration: time.Millisecond}
 		return nil
@@ -521,9 +531,15 @@ func (s *hubEnv) testCleanUp(t *testing.T, home map[string]string) {
 			t.Errorf("cell %s still holds %d stale copies", cell, len(left.Items))
 		}
 	}
-	for cell, want := range late {
+	for cell, api := range s.cells {
+		want := 0
+		for _, owner := range late {
+			if owner == cell {
+				want++
+			}
+		}
 		var left corev1.ConfigMapList
-		if err := s.cells[cell].List(t.Context(), &left, client.InNamespace(shop), client.HasLabels{"late"}); err != nil {
+		if err := api.List(t.Context(), &left, client.InNamespace(shop), client.HasLabels{"late"}); err != nil {
 			t.Fatal(err)
 		}
 		if len(left.Items) != want {
@@ -535,23 +551,22 @@ func (s *hubEnv) testCleanUp(t *testing.T, home map[string]string) {
 }
 
 // createLate stores the same objects in all cells, as creations do that are admitted before their slots leave and stored
-// afterwards. It returns how many of them belong to each cell.
-func (s *hubEnv) createLate(t *testing.T) map[string]int {
+// afterwards. It returns the owner of each.
+func (s *hubEnv) createLate(t *testing.T, prefix string) map[string]string {
 	t.Helper()
-	owners, own := s.owners(t), map[string]int{}
-	for cell, api := range s.cells {
-		own[cell] = 0
-		for i := range 6 {
-			name := fmt.Sprintf("late-%d", i)
-			if err := api.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name, Labels: map[string]string{"late": ""}}}); err != nil {
+	owners, home := s.owners(t), map[string]string{}
+	for i := range 6 {
+		name := fmt.Sprintf("%s-%d", prefix, i)
+		home[name] = owners.Name(owners.Route(slots.Of(shop, name)).New)
+		for cell, api := range s.cells {
+			if err := api.Create(t.Context(), &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name, Labels: map[string]string{prefix: ""}}, Data: map[string]string{"cell": cell},
+			}); err != nil {
 				t.Fatal(err)
-			}
-			if owners.Name(owners.Route(slots.Of(shop, name)).New) == cell {
-				own[cell]++
 			}
 		}
 	}
-	return own
+	return home
 }
 
 func (s *hubEnv) testEncrypted(t *testing.T) {

@@ -22,7 +22,10 @@ func (c *change) fence(ctx context.Context) error {
 		return err
 	}
 	c.follow()
-	// 2. Publish the epoch, and how watch positions are carried into it.
+	// 2. Publish the epoch, and how watch positions are carried into it. Strays of earlier changes cannot be told from other objects afterwards.
+	if err := c.clearStrays(ctx); err != nil {
+		return err
+	}
 	if err := c.publishEpoch(ctx, status); err != nil {
 		return err
 	}

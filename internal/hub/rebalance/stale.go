@@ -19,26 +19,39 @@ import (
 )
 
 // clearTargets removes stale copies of earlier moves from the cells that get their slots now.
-func (c *change) clearTargets(ctx context.Context) error {
+func (c *change) clearTargets(ctx context.Context) error { return c.clear(ctx, c.gains, isStale) }
+
+// clearStrays removes what was stored in these cells after the slots had left them. The mover would take it for a newer object than the one that
+// returns. It is certain that nobody was told of it as long as the last change is over and this one is not in force. What a cell has when it
+// joins stays.
+func (c *change) clearStrays(ctx context.Context) error {
+	status := &c.topology.Status
+	if !c.running() || status.Phase != cellplanev1alpha1.TopologyStable || status.LeftoversSince == nil {
+		return nil
+	}
+	return c.clear(ctx, func(cell slots.Index) bool { return c.gains(cell) && c.compiled.Cell(cell).State != slots.In }, isStray)
+}
+
+// clear removes some objects from the targets that get their slots.
+func (c *change) clear(ctx context.Context, targets func(slots.Index) bool, goes func(cellstore.Class, *cellstore.Object) bool) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for name, connection := range c.cells {
 		index, _ := c.compiled.Index(name)
-		if !c.gains(index) {
+		if !targets(index) {
 			continue
 		}
 		group.Go(func() error {
 			return c.sweep(ctx, connection.store, func(slot slots.Slot) bool {
 				route := c.compiled.Route(slot)
 				return route.Moving() && route.New == index
-			}, false)
+			}, goes)
 		})
 	}
 	return group.Wait()
 }
 
-// sweep removes stale copies from a cell, in some slots. With strays it also removes what was stored after the slots
-// had left the cell: bindings and Works of an engine that was behind, and creations that no client was told of.
-func (c *change) sweep(ctx context.Context, store *cellstore.Store, in func(slots.Slot) bool, strays bool) error {
+// sweep removes some objects from a cell, in some slots.
+func (c *change) sweep(ctx context.Context, store *cellstore.Store, in func(slots.Slot) bool, goes func(cellstore.Class, *cellstore.Object) bool) error {
 	for kv, err := range store.Range(ctx, store.Prefix(), 0) {
 		if err != nil {
 			return err
@@ -48,14 +61,10 @@ func (c *change) sweep(ctx context.Context, store *cellstore.Store, in func(slot
 			return fmt.Errorf("parsing %s in cell %s: %w", kv.Key, store.Cell, err)
 		}
 		class, slot := cellstore.Classify(object)
-		if class == cellstore.Local || !in(slot) {
+		if class == cellstore.Local || !in(slot) || !goes(class, object) {
 			continue
 		}
-		stale := object.Labels[names.RebalanceStatusLabel] == names.RebalanceMigrated
-		if !stale && (!strays || class == cellstore.Template && !isLateCreation(object)) {
-			continue
-		}
-		if !stale && class == cellstore.Template {
+		if class == cellstore.Template && isStray(class, object) {
 			klog.FromContext(ctx).Info("removing an object that was created in a cell after its slot had left; its creation was not acknowledged", "cell", store.Cell, "object", object.String())
 		}
 		_, err = store.Txn(ctx, c.Term, []clientv3.Cmp{cellstore.Unchanged(kv.Key, kv.ModRevision)}, cellstore.Delete(kv.Key))
@@ -65,6 +74,17 @@ func (c *change) sweep(ctx context.Context, store *cellstore.Store, in func(slot
 		removedStale.Inc()
 	}
 	return nil
+}
+
+// isStale reports whether an object is what a move has left behind.
+func isStale(_ cellstore.Class, object *cellstore.Object) bool {
+	return object.Labels[names.RebalanceStatusLabel] == names.RebalanceMigrated
+}
+
+// isStray reports whether an object was stored after its slot had left the cell: bindings and Works of an engine that was behind, and creations
+// that no client was told of.
+func isStray(class cellstore.Class, object *cellstore.Object) bool {
+	return !isStale(class, object) && (class != cellstore.Template || isLateCreation(object))
 }
 
 // isLateCreation reports whether a template in a cell that does not own its slot was stored there by a creation that was
@@ -127,5 +147,7 @@ func (c *change) cleanCell(ctx context.Context, name string, index slots.Index, 
 	if err := connection.store.RaiseTerm(limited, c.Term); err != nil {
 		return err
 	}
-	return c.sweep(ctx, connection.store, func(slot slots.Slot) bool { return !member || c.compiled.Route(slot).New != index }, true)
+	return c.sweep(ctx, connection.store, func(slot slots.Slot) bool { return !member || c.compiled.Route(slot).New != index }, func(class cellstore.Class, object *cellstore.Object) bool {
+		return isStale(class, object) || isStray(class, object)
+	})
 }
