@@ -3,7 +3,7 @@
 //
 // The fence is a set of ValidatingAdmissionPolicies in every cell. An API server evaluates them as part of the write, against the stored
 // object, and again whenever it retries after a conflict. The message of a refusal begins, after the API server's own prefix, with one of
-// the constants StaleEpoch, Absent, Frozen and Reserved.
+// the constants StaleEpoch, Absent, Frozen, Durable and Reserved.
 //
 //   - A request that came through a gateway carries the epoch by which it was routed. It has to be at least the floor, which is kept
 //     in a Lease: API servers cache all objects of the parameter's kind, and there are few Leases.

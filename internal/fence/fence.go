@@ -18,6 +18,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
@@ -52,13 +54,48 @@ func Install(ctx context.Context, cell kubernetes.Interface) error {
 	if _, err := cell.CoordinationV1().Leases(leaseNamespace).Create(ctx, lease, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("installing the fence: %w", err)
 	}
+	installed, err := installedPolicies(ctx, cell)
+	if err != nil {
+		return fmt.Errorf("reading the fence's policies: %w", err)
+	}
 	options := metav1.ApplyOptions{FieldManager: "cellplane", Force: true}
+	complete := true
 	for _, p := range policies() {
 		if _, err := cell.AdmissionregistrationV1().ValidatingAdmissionPolicies().Apply(ctx, p.apply(), options); err != nil {
 			return fmt.Errorf("installing the fence's policy %s: %w", p.name, err)
 		}
 		if _, err := cell.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Apply(ctx, p.bind(), options); err != nil {
 			return fmt.Errorf("installing the fence's policy %s: %w", p.name, err)
+		}
+		complete = complete && installed.Has(p.name)
+	}
+	if !complete {
+		return nil // API servers need not know the new policies yet: those of an earlier version stay until the hub manager's next start
+	}
+	return removePolicies(ctx, cell, installed.Intersection(sets.New(obsolete...)))
+}
+
+// installedPolicies returns the names of the cell's policies that are bound.
+func installedPolicies(ctx context.Context, cell kubernetes.Interface) (sets.Set[string], error) {
+	bindings, err := cell.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	bound := sets.New[string]()
+	for i := range bindings.Items {
+		bound.Insert(bindings.Items[i].Name)
+	}
+	return bound, nil
+}
+
+// removePolicies removes policies, each before its binding, so that what is left of one that is interrupted is found again.
+func removePolicies(ctx context.Context, cell kubernetes.Interface, policies sets.Set[string]) error {
+	for name := range policies {
+		if err := cell.AdmissionregistrationV1().ValidatingAdmissionPolicies().Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("removing the fence's former policy %s: %w", name, err)
+		}
+		if err := cell.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("removing the binding of the fence's former policy %s: %w", name, err)
 		}
 	}
 	return nil
@@ -211,6 +248,7 @@ type probe struct {
 	extra   map[string][]string
 	labels  map[string]string
 	asks    map[string]string // annotations
+	floor   bool              // to change the floor
 	refusal string
 }
 
@@ -219,6 +257,7 @@ func probes(epoch int64) []probe {
 	return []probe{
 		{epoch: epoch, extra: map[string][]string{names.ExistingExtra: {"true"}}, refusal: Absent},
 		{epoch: epoch, labels: map[string]string{names.RebalanceStatusLabel: names.RebalanceMigrating}, refusal: Reserved},
+		{epoch: epoch, floor: true, refusal: Reserved},
 		{epoch: epoch, asks: map[string]string{names.DurabilityAnnotation: names.DurabilityReplicated}, refusal: Durable},
 		{epoch: epoch - 1, refusal: StaleEpoch},
 	}
@@ -253,8 +292,7 @@ func (c *Cell) ask(ctx context.Context, server string, p probe) error {
 		return err
 	}
 	for {
-		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "cellplane-fence-", Labels: p.labels, Annotations: p.asks}}
-		_, err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		err := p.send(ctx, client)
 		switch {
 		case Refusal(err) == p.refusal:
 			return nil
@@ -265,6 +303,17 @@ func (c *Cell) ask(ctx context.Context, server string, p probe) error {
 			return fmt.Errorf("%w (last attempt: %w)", ended, err)
 		}
 	}
+}
+
+func (p probe) send(ctx context.Context, client kubernetes.Interface) error {
+	dryRun := []string{metav1.DryRunAll}
+	if p.floor {
+		_, err := client.CoordinationV1().Leases(leaseNamespace).Patch(ctx, leaseName, types.MergePatchType, []byte("{}"), metav1.PatchOptions{DryRun: dryRun})
+		return err
+	}
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "cellplane-fence-", Labels: p.labels, Annotations: p.asks}}
+	_, err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, object, metav1.CreateOptions{DryRun: dryRun})
+	return err
 }
 
 // servers returns the addresses of the cell's API servers. It fails while fewer are known than the Cell declares: one that is paused is no

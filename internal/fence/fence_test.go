@@ -10,8 +10,10 @@ import (
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -59,6 +61,7 @@ func newSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
+	config.QPS = -1 // no rate limit
 	s := &site{
 		object: &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: "cell-a"}, Spec: cellplanev1alpha1.CellSpec{
 			Endpoint: cellplanev1alpha1.CellEndpoint{Server: plane.URL(), CABundle: read(t, plane.CAFile())},
@@ -151,6 +154,7 @@ func TestFence(t *testing.T) {
 	t.Run("existing only", func(t *testing.T) { testExisting(t, s) })
 	t.Run("frozen", func(t *testing.T) { testFrozen(t, s) })
 	t.Run("the label is reserved", func(t *testing.T) { testReserved(t, s) })
+	t.Run("former policies", func(t *testing.T) { testFormer(t, s) })
 	t.Run("doors", func(t *testing.T) { testDoors(t, s) })
 	t.Run("late writes", func(t *testing.T) { testLate(t, s) })
 	t.Run("declared API servers", func(t *testing.T) { testDeclared(t, s) })
@@ -295,6 +299,55 @@ func testReserved(t *testing.T, s *site) {
 		_, err = client.CoordinationV1().Leases("kube-system").Patch(ctx, "cellplane-fence", types.MergePatchType, []byte(`{"metadata":{"annotations":{"cellplane.io/epoch":"0"}}}`), metav1.PatchOptions{})
 		expect(t, "lowering the fence", err, fence.Reserved)
 		expect(t, "removing the fence", client.CoordinationV1().Leases("kube-system").Delete(ctx, "cellplane-fence", metav1.DeleteOptions{}), fence.Reserved)
+		expect(t, "removing the fence with others", client.CoordinationV1().Leases("kube-system").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name=cellplane-fence"}), fence.Reserved)
+		if _, err := s.admin.CoordinationV1().Leases("kube-system").Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, "removing other Leases", client.CoordinationV1().Leases("kube-system").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name=other"}), "")
+	}
+}
+
+// testFormer has the policies of an earlier version beside those of this one. They go when the hub manager starts the next time.
+func testFormer(t *testing.T, s *site) {
+	ctx := t.Context()
+	policies, bindings := s.admin.AdmissionregistrationV1().ValidatingAdmissionPolicies(), s.admin.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+	for _, name := range []string{"cellplane-epoch", "of-a-user"} {
+		policy := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create}, Rule: admissionregistrationv1.Rule{APIGroups: []string{"none.example.com"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
+			}}}},
+			Validations: []admissionregistrationv1.Validation{{Expression: "true"}},
+		}}
+		if _, err := policies.Create(ctx, policy, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		}}
+		if _, err := bindings.Create(ctx, binding, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// One of this version's is missing, as in the first start after an upgrade.
+	if err := bindings.Delete(ctx, "cellplane-reserved", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	mover := s.as(t, fence.Mover, []string{"system:masters"})
+	for start, want := range []bool{true, false} {
+		if err := fence.Install(ctx, mover); err != nil {
+			t.Fatal(err)
+		}
+		_, policy := policies.Get(ctx, "cellplane-epoch", metav1.GetOptions{})
+		_, binding := bindings.Get(ctx, "cellplane-epoch", metav1.GetOptions{})
+		if (policy == nil) != want || (binding == nil) != want {
+			t.Errorf("after start %d the former policy exists: %v, %v; want %v", start+1, policy, binding, want)
+		}
+	}
+	if _, err := policies.Get(ctx, "of-a-user", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	if err := s.cell.Raise(ctx, 7); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apply "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
+	applymeta "k8s.io/client-go/applyconfigurations/meta/v1"
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/fleet"
@@ -66,25 +67,81 @@ func of(group, resource string) string {
 	return fmt.Sprintf("(request.resource.group == '%s' && request.resource.resource == '%s')", group, resource)
 }
 
-// policy is one of the fence's policies.
+// writesFloor is whether a request writes the Lease with the floor. The request to delete a collection does not name its objects.
+var writesFloor = fmt.Sprintf("(%s && request.namespace == '%s' && ((has(request.name) && request.name == '%s') || (oldObject != null && oldObject.metadata.name == '%[3]s')))",
+	of("coordination.k8s.io", "leases"), leaseNamespace, leaseName)
+
+// policy is one of the fence's policies. An API server converts the objects of a request four times for each policy whose constraints and
+// condition it meets, which costs more than all expressions. So there are few policies, and their constraints are narrow.
 type policy struct {
 	name string
-	// when selects requests, and rules are what these must fulfil.
+	// match selects requests cheaply, when selects among those, and rules are what the rest must fulfil.
+	match  *apply.MatchResourcesApplyConfiguration
 	when   string
 	rules  []rule
 	params bool
 }
 
+// rule has a message, or a CEL expression for one.
 type rule struct {
-	expression string
-	// message is a CEL expression.
-	message string
+	expression        string
+	message           string
+	messageExpression string
 	// reason is that of the refusal; Forbidden if it is empty.
 	reason metav1.StatusReason
 }
 
+func policies() []policy {
+	return []policy{
+		{
+			name:   "cellplane-gateway",
+			match:  writes("*", "*/*"),
+			when:   throughGateway,
+			rules:  append(routingRules(), durabilityRules()...),
+			params: true,
+		},
+		{
+			name: "cellplane-freeze",
+			match: writes("*", "*/*").WithObjectSelector(applymeta.LabelSelector().WithMatchExpressions(
+				applymeta.LabelSelectorRequirement().WithKey(names.RebalanceStatusLabel).WithOperator(metav1.LabelSelectorOpExists))),
+			when: "!" + isMover,
+			rules: []rule{
+				{expression: "!" + fmt.Sprintf(marked, "oldObject"), message: Frozen + ", the object is being moved to another cell"},
+				{expression: fmt.Sprintf(marked, "oldObject") + " || !" + fmt.Sprintf(marked, "object"), message: Reserved + ", only the hub manager sets the label " + names.RebalanceStatusLabel},
+			},
+		},
+		{
+			name:  "cellplane-reserved",
+			match: writes("coordination.k8s.io", "leases").WithResourceRules(changes("", "bindings"), changes("*", "*/scale", "*/binding", "*/eviction")),
+			when:  "!" + isMover,
+			rules: []rule{
+				{expression: "!" + writesFloor, message: Reserved + ", only the hub manager changes the fence"},
+				{expression: fmt.Sprintf("!(%s || %s) || %s", beneath("scale", "binding"), of("", "bindings"), throughGateway),
+					message: Reserved + ", objects are scaled and bound through a gateway, which knows whether they are being moved"},
+				{expression: fmt.Sprintf("!%s || (%s && %s)", beneath("eviction"), throughGateway, pinned),
+					message: Reserved + ", pods are evicted through a gateway, which knows whether they are being moved, and in one version only"},
+			},
+		},
+	}
+}
+
+// obsolete are policies of earlier versions. Those above have their rules.
+var obsolete = []string{"cellplane-epoch", "cellplane-existing-only", "cellplane-durability", "cellplane-frozen"}
+
+// routingRules refuse what was routed by an earlier topology, and what must not create an object here.
+func routingRules() []rule {
+	return []rule{
+		{
+			expression:        fmt.Sprintf("%s && request.userInfo.extra['%s'].all(e, int(e) >= int(params.metadata.annotations['%s']))", hasEpoch, names.EpochExtra, floorAnnotation),
+			messageExpression: fmt.Sprintf("'%s, this cell accepts ' + params.metadata.annotations['%s'] + ' and later'", StaleEpoch, floorAnnotation),
+		},
+		{expression: fmt.Sprintf("!%s || request.operation != 'CREATE'", existingOnly), message: Absent + ", new objects of this name are created in another cell"},
+		{expression: fmt.Sprintf("!%s || !%s", existingOnly, beneath("scale")), message: Frozen + ", the object can be scaled once it has moved"},
+	}
+}
+
 // durabilityRules refuse wrong values of the annotation, and writes of gateways that do not know that the object has it: in its stored
-// or in its new form.
+// or in its new form. The stricter value comes first.
 func durabilityRules() []rule {
 	asks, strict := func(object string) string { return fmt.Sprintf(asksDurability, object) }, func(object string) string {
 		return fmt.Sprintf("(%s && %s != '%s')", fmt.Sprintf(asksDurability, object), fmt.Sprintf(durabilityIs, object), names.DurabilityReplicatedPreferred)
@@ -94,71 +151,40 @@ func durabilityRules() []rule {
 		{
 			expression: fmt.Sprintf("!%s || %s in ['%s', '%s'] || (%s && %s == %s)", asks("object"), value, names.DurabilityReplicated, names.DurabilityReplicatedPreferred,
 				asks("oldObject"), fmt.Sprintf(durabilityIs, "oldObject"), value),
-			message: fmt.Sprintf(`'the annotation %s is "' + %s + '"; use "%s" or "%s", or remove it'`, names.DurabilityAnnotation, value, names.DurabilityReplicated,
-				names.DurabilityReplicatedPreferred),
+			messageExpression: fmt.Sprintf(`%s ? 'the annotation %s is "' + %s + '"; use "%s" or "%s", or remove it' : ''`, asks("object"), names.DurabilityAnnotation, value,
+				names.DurabilityReplicated, names.DurabilityReplicatedPreferred),
 			reason: metav1.StatusReasonInvalid,
 		},
-		{
-			expression: fmt.Sprintf("%s || !(%s || %s)", knowsDurable, asks("object"), asks("oldObject")),
-			message: fmt.Sprintf("'%s' + (%s || %s ? '%s' : '%s')", Durable, strict("oldObject"), strict("object"), names.DurabilityReplicated,
-				names.DurabilityReplicatedPreferred),
-		},
+		{expression: fmt.Sprintf("%s || !(%s || %s)", knowsDurable, strict("object"), strict("oldObject")), message: Durable + names.DurabilityReplicated},
+		{expression: fmt.Sprintf("%s || !(%s || %s)", knowsDurable, asks("object"), asks("oldObject")), message: Durable + names.DurabilityReplicatedPreferred},
 	}
 }
 
-func policies() []policy {
-	return []policy{
-		{
-			name: "cellplane-epoch",
-			when: throughGateway,
-			rules: []rule{{
-				expression: fmt.Sprintf("%s && request.userInfo.extra['%s'].all(e, int(e) >= int(params.metadata.annotations['%s']))", hasEpoch, names.EpochExtra, floorAnnotation),
-				message:    fmt.Sprintf("'%s, this cell accepts ' + params.metadata.annotations['%s'] + ' and later'", StaleEpoch, floorAnnotation),
-			}},
-			params: true,
-		},
-		{
-			name: "cellplane-existing-only",
-			when: existingOnly,
-			rules: []rule{
-				{expression: "request.operation != 'CREATE'", message: fmt.Sprintf("'%s, new objects of this name are created in another cell'", Absent)},
-				{expression: "!" + beneath("scale"), message: fmt.Sprintf("'%s, the object can be scaled once it has moved'", Frozen)},
-			},
-		},
-		{name: "cellplane-durability", when: throughGateway, rules: durabilityRules()},
-		{
-			name: "cellplane-frozen",
-			when: "!" + isMover,
-			rules: []rule{
-				{expression: "!" + fmt.Sprintf(marked, "oldObject"), message: fmt.Sprintf("'%s, the object is being moved to another cell'", Frozen)},
-				{expression: fmt.Sprintf(marked, "oldObject") + " || !" + fmt.Sprintf(marked, "object"), message: fmt.Sprintf("'%s, only the hub manager sets the label %s'", Reserved, names.RebalanceStatusLabel)},
-				{expression: fmt.Sprintf("!(%s && request.name == '%s' && request.namespace == '%s')", of("coordination.k8s.io", "leases"), leaseName, leaseNamespace),
-					message: fmt.Sprintf("'%s, only the hub manager changes the fence'", Reserved)},
-				{expression: fmt.Sprintf("!(%s || %s) || %s", beneath("scale", "binding"), of("", "bindings"), throughGateway),
-					message: fmt.Sprintf("'%s, objects are scaled and bound through a gateway, which knows whether they are being moved'", Reserved)},
-				{expression: fmt.Sprintf("!%s || (%s && %s)", beneath("eviction"), throughGateway, pinned),
-					message: fmt.Sprintf("'%s, pods are evicted through a gateway, which knows whether they are being moved, and in one version only'", Reserved)},
-			},
-		},
-	}
+// writes matches all writes of resources or subresources.
+func writes(group string, resources ...string) *apply.MatchResourcesApplyConfiguration {
+	return apply.MatchResources().WithMatchPolicy(admissionregistrationv1.Equivalent).WithResourceRules(changes(group, resources...))
 }
 
-// everything matches all writes of all resources and subresources.
-func everything() *apply.MatchResourcesApplyConfiguration {
-	return apply.MatchResources().
-		WithMatchPolicy(admissionregistrationv1.Equivalent).
-		WithResourceRules(apply.NamedRuleWithOperations().
-			WithAPIGroups("*").WithAPIVersions("*").WithResources("*/*").WithScope(admissionregistrationv1.AllScopes).
-			WithOperations(admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete))
+func changes(group string, resources ...string) *apply.NamedRuleWithOperationsApplyConfiguration {
+	return apply.NamedRuleWithOperations().
+		WithAPIGroups(group).WithAPIVersions("*").WithResources(resources...).WithScope(admissionregistrationv1.AllScopes).
+		WithOperations(admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete)
 }
 
 func (p policy) apply() *apply.ValidatingAdmissionPolicyApplyConfiguration {
 	spec := apply.ValidatingAdmissionPolicySpec().
 		WithFailurePolicy(admissionregistrationv1.Fail).
-		WithMatchConstraints(everything()).
+		WithMatchConstraints(p.match).
 		WithMatchConditions(apply.MatchCondition().WithName("concerned").WithExpression(p.when))
 	for _, r := range p.rules {
-		spec.WithValidations(apply.Validation().WithExpression(r.expression).WithMessageExpression(r.message).WithReason(cmp.Or(r.reason, metav1.StatusReasonForbidden)))
+		validation := apply.Validation().WithExpression(r.expression).WithReason(cmp.Or(r.reason, metav1.StatusReasonForbidden))
+		if r.message != "" {
+			validation.WithMessage(r.message)
+		}
+		if r.messageExpression != "" {
+			validation.WithMessageExpression(r.messageExpression)
+		}
+		spec.WithValidations(validation)
 	}
 	if p.params {
 		spec.WithParamKind(apply.ParamKind().WithAPIVersion("coordination.k8s.io/v1").WithKind("Lease"))

@@ -269,9 +269,9 @@ func testRefusedPolicies(t *testing.T, w *world) {
 		{"validatingadmissionpolicies", `{"kind":"ValidatingAdmissionPolicy","metadata":{"name":"p"},"spec":{"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},"validations":[{"expression":"true"}]}}`, "spec.paramKind"},
 		{"validatingadmissionpolicybindings", `{"kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":"p"},"spec":{"policyName":"p","validationActions":["Deny"],"paramRef":{"name":"p","namespace":"default","parameterNotFoundAction":"Allow"}}}`, "spec.paramRef.namespace"},
 		{"validatingadmissionpolicybindings", `{"kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":"p"},"spec":{"policyName":"p","validationActions":["Deny"],"paramRef":{"name":"p","parameterNotFoundAction":"Deny"}}}`, "must be Allow"},
-		{"validatingadmissionpolicies", `{"kind":"ValidatingAdmissionPolicy","metadata":{"name":"cellplane-epoch"},"spec":{"validations":[{"expression":"true"}]}}`, "belong to the control plane"},
+		{"validatingadmissionpolicies", `{"kind":"ValidatingAdmissionPolicy","metadata":{"name":"cellplane-gateway"},"spec":{"validations":[{"expression":"true"}]}}`, "belong to the control plane"},
 		{"validatingadmissionpolicies", `{"kind":"ValidatingAdmissionPolicy","metadata":{"generateName":"cellplane-"},"spec":{"validations":[{"expression":"true"}]}}`, "belong to the control plane"},
-		{"validatingadmissionpolicybindings", `{"kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":"p"},"spec":{"policyName":"cellplane-epoch","validationActions":["Deny"]}}`, "cannot be bound"},
+		{"validatingadmissionpolicybindings", `{"kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":"p"},"spec":{"policyName":"cellplane-gateway","validationActions":["Deny"]}}`, "cannot be bound"},
 		{"mutatingwebhookconfigurations", `{"kind":"MutatingWebhookConfiguration","metadata":{"name":"p"},"webhooks":[{"name":"a.b.c","sideEffects":"None","admissionReviewVersions":["v1"],"clientConfig":{"service":{"name":"a","namespace":"b"}}}]}`, "clientConfig.service"},
 	} {
 		body := strings.Replace(test.body, "{", `{"apiVersion":"admissionregistration.k8s.io/v1",`, 1)
@@ -281,7 +281,7 @@ func testRefusedPolicies(t *testing.T, w *world) {
 		}
 	}
 	// The control plane's own cannot be changed or deleted.
-	for _, name := range []string{"cellplane-epoch", "some.cellplane.io"} {
+	for _, name := range []string{"cellplane-gateway", "some.cellplane.io"} {
 		if err := w.client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Delete(t.Context(), name, metav1.DeleteOptions{}); err == nil || !strings.Contains(err.Error(), "belong to the control plane") {
 			t.Errorf("deleting %s: %v", name, err)
 		}

@@ -41,7 +41,7 @@ func (c *unfencedCell) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
 		_ = json.NewEncoder(w).Encode(metav1.Status{
 			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden,
-			Message: "x is forbidden: ValidatingAdmissionPolicy 'cellplane-durability' with binding 'cellplane-durability' denied request: " + fence.Durable + names.DurabilityReplicated,
+			Message: "x is forbidden: ValidatingAdmissionPolicy 'cellplane-gateway' with binding 'cellplane-gateway' denied request: " + fence.Durable + names.DurabilityReplicated,
 		})
 		return
 	case r.URL.Query().Get("dryRun") != "":
