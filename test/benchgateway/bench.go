@@ -39,8 +39,9 @@ func (b *bench) loads() []load {
 			return newRequest(http.MethodGet, fmt.Sprintf("%s/api/v1/namespaces/small/configmaps/map-%d", w.base, i%b.small), accept, nil)
 		}
 	}
+	var writes atomic.Int64 // every value is new: an API server does not store a change that changes nothing
 	patch := func(w way, i int) (*http.Request, error) {
-		r, err := newRequest(http.MethodPatch, fmt.Sprintf("%s/api/v1/namespaces/small/configmaps/map-%d", w.base, i%b.small), "application/json", fmt.Appendf(nil, `{"data":{"value":"%d"}}`, i))
+		r, err := newRequest(http.MethodPatch, fmt.Sprintf("%s/api/v1/namespaces/small/configmaps/map-%d", w.base, i%b.small), "application/json", fmt.Appendf(nil, `{"data":{"value":"%d"}}`, writes.Add(1)))
 		if err == nil {
 			r.Header.Set("Content-Type", "application/merge-patch+json")
 		}

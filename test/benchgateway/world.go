@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cellplane/cellplane/internal/controlplane"
+	"github.com/cellplane/cellplane/internal/fence"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/gateway"
 	"github.com/cellplane/cellplane/internal/kubebin"
@@ -167,6 +168,9 @@ func (b *bench) cellsFile(ctx context.Context) (string, error) {
 			return "", err
 		}
 		if err := fleet.GrantGateways(ctx, client); err != nil {
+			return "", err
+		}
+		if err := fence.Install(ctx, client); err != nil { // without it the gateway reads every object before it writes it
 			return "", err
 		}
 		proxy, err := cell.FrontProxy()
