@@ -175,6 +175,7 @@ func (c *ControlPlane) ClientConfig(file string, leaf pki.Leaf) (*rest.Config, e
 	return &rest.Config{
 		Host:            c.URL(),
 		TLSClientConfig: rest.TLSClientConfig{CAFile: c.pki.cluster.CertFile, CertFile: pair.CertFile, KeyFile: pair.KeyFile},
+		QPS:             -1, // API servers have flow control
 	}, nil
 }
 
