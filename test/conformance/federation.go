@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -56,29 +57,39 @@ func (f federation) kubeconfig(surface string) (string, error) {
 	return file, clientcmd.WriteToFile(*config, file)
 }
 
-// move adds and drains a cell, with pauses, until stop is called. stop waits for the end of a change.
-func (f federation) move(ctx context.Context, seed uint64) (stop func() error) {
+// move adds and drains a cell, with pauses, until stop is called. stop waits for the end of a change, and says how many there were. The output
+// of the changes goes to a file beside the federation.
+func (f federation) move(ctx context.Context, seed uint64) (stop func() error, err error) {
+	log, err := os.Create(filepath.Join(filepath.Dir(f.dir), "changes.log"))
+	if err != nil {
+		return nil, err
+	}
 	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a schedule that can be repeated
 	ctx, cancel := context.WithCancel(ctx)
+	var ended atomic.Int64
 	done := make(chan error, 1)
 	go func() {
-		for {
-			for _, change := range []string{"add", "drain"} {
-				select {
-				case <-ctx.Done():
-					done <- nil
-					return
-				case <-time.After(time.Duration(random.IntN(10_000)) * time.Millisecond):
-				}
-				if err := f.command(context.WithoutCancel(ctx), "cells", change, "cell-d").Run(); err != nil {
-					done <- fmt.Errorf("cellplane cells %s: %w", change, err)
-					return
-				}
+		defer log.Close()
+		for i := 0; ; i++ {
+			select {
+			case <-ctx.Done():
+				done <- nil
+				return
+			case <-time.After(time.Duration(random.IntN(10_000)) * time.Millisecond):
 			}
+			change := []string{"add", "drain"}[i%2]
+			cmd := f.command(context.WithoutCancel(ctx), "cells", change, "cell-d")
+			cmd.Stdout = log
+			if err := cmd.Run(); err != nil {
+				done <- fmt.Errorf("cellplane cells %s: %w", change, err)
+				return
+			}
+			ended.Add(1)
 		}
 	}()
 	return func() error {
 		cancel()
+		fmt.Printf("%d changes of cells ended meanwhile; waiting for the last one.\n", ended.Load())
 		return <-done
-	}
+	}, nil
 }

@@ -62,7 +62,10 @@ func run(ctx context.Context, s settings) (err error) {
 		return err
 	}
 	if s.moving {
-		stop := f.move(ctx, s.seed)
+		stop, failure := f.move(ctx, s.seed)
+		if failure != nil {
+			return failure
+		}
 		defer func() { err = errors.Join(err, stop()) }()
 	}
 	failed := 0
