@@ -19,6 +19,7 @@ import (
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/engine/execution"
 	"github.com/cellplane/cellplane/internal/merge"
 	"github.com/cellplane/cellplane/internal/rollout"
 	"github.com/cellplane/cellplane/internal/schedule"
@@ -47,7 +48,7 @@ func (b *Controller) plan(ctx context.Context, binding *workv1alpha2.ResourceBin
 	}
 	b.awaiting.add(cell.Key{Namespace: binding.Namespace, Name: binding.Name}) // before anything is observed: what changes from now on counts
 	r := &rolling{b: b, binding: binding, t: t, ledger: ledger, stored: text != ""}
-	if !b.federated || !r.applies(targets, works, copies) {
+	if !b.federated || !r.applies(targets, works, copies) || r.untouched(works) {
 		return b.atOnce(ctx, binding, t, works, copies)
 	}
 	r.giveUp(targets)
@@ -172,6 +173,14 @@ func (r *rolling) applies(targets []workv1alpha2.TargetCluster, works []*cell.Wo
 		return cluster != nil && cluster.Spec.SyncMode == clusterv1alpha1.Pull
 	})
 	return total > 0 && !pulled
+}
+
+// untouched reports whether the template has been suspended from the start: no cluster has been told anything, and its Works may change at once.
+func (r *rolling) untouched(works []*cell.Work) bool {
+	return r.t.Suspended && !r.stored && !slices.ContainsFunc(works, func(w *cell.Work) bool {
+		observed := slices.ContainsFunc(r.b.report(w).Objects, func(o *execution.Observed) bool { return o != nil })
+		return !w.Suspended || observed || w.Conditions.Find(names.WorkApplied) != nil // the condition outlives a restart of the engine
+	})
 }
 
 // giveUp removes clusters from the ledger that are left at once: their pods do not count any more, and their Works are deleted without a plan.
