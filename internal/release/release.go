@@ -327,7 +327,7 @@ func (w *workload) untilUnmarked(ctx context.Context, clusters []string) error {
 			if err != nil {
 				return false, err
 			}
-			if live != nil && live.GetLabels()[names.ManagedLabel] != "" {
+			if live != nil && w.marked(live) {
 				return false, nil
 			}
 		}
@@ -337,6 +337,12 @@ func (w *workload) untilUnmarked(ctx context.Context, clusters []string) error {
 		return fmt.Errorf("the engine has not let it go in cluster %s yet; it goes on, and nothing is deleted", missing)
 	}
 	return err
+}
+
+// marked reports whether an object carries the marks of the federation. Those of another federation do not count: one that gives a workload back
+// before it was dispatched has never written to it.
+func (w *workload) marked(live *unstructured.Unstructured) bool {
+	return live.GetLabels()[names.ManagedLabel] != "" && (live.GetLabels()[names.CellLabel] != "" || live.GetAnnotations()[names.TemplateUIDAnnotation] == string(w.template.GetUID()))
 }
 
 // inMember reads the object in a cluster, nil if there is none.
