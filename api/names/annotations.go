@@ -135,6 +135,9 @@ const (
 	// SuspendDispatchingAnnotation with the value "true" on a template suspends dispatching of its Works, as the suspension of a policy does for all
 	// templates of the policy.
 	SuspendDispatchingAnnotation = "cellplane.io/suspend-dispatching"
+	// HandedOverAnnotation on policies and bindings of a Karmada control plane keeps, as JSON, what the hand-over to the federation has changed in
+	// them. On a template of the federation it is the UID of the template in Karmada.
+	HandedOverAnnotation = "cellplane.io/handed-over"
 	// JoinAnnotation with the value "false" on a Cluster of Cluster API keeps it out of the federation.
 	JoinAnnotation = "cellplane.io/join"
 )

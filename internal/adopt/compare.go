@@ -38,7 +38,7 @@ func comparable(obj *unstructured.Unstructured) map[string]any {
 	}
 	for _, name := range []string{"labels", "annotations"} {
 		entries, _ := metadata[name].(map[string]any)
-		maps.DeleteFunc(entries, func(key string, _ any) bool { return isMark(key) })
+		maps.DeleteFunc(entries, func(key string, _ any) bool { return IsMark(key) })
 		if len(entries) == 0 {
 			delete(metadata, name)
 		}

@@ -15,6 +15,7 @@ import (
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/policies"
+	"github.com/cellplane/cellplane/internal/override"
 	"github.com/cellplane/cellplane/internal/render"
 	"github.com/cellplane/cellplane/internal/schedule"
 )
@@ -301,13 +302,27 @@ func (p *Planner) Render(ctx context.Context, item *Item, template *unstructured
 	if err != nil {
 		return nil, err
 	}
+	spec.Clusters = result.Clusters
+	return p.manifests(ctx, pruned, spec, p.overrides.with(item))
+}
+
+// RenderPlaced returns the template as an engine would send it to the clusters of a binding that is placed already. The policies are the overrides to
+// apply.
+func (p *Planner) RenderPlaced(ctx context.Context, template *unstructured.Unstructured, placed *workv1alpha2.ResourceBindingSpec, overrides *override.Set) (map[string]*unstructured.Unstructured, error) {
+	pruned, err := p.Interpreter.Prune(template)
+	if err != nil {
+		return nil, err
+	}
+	return p.manifests(ctx, pruned, placed, overrides)
+}
+
+func (p *Planner) manifests(ctx context.Context, pruned *unstructured.Unstructured, spec *workv1alpha2.ResourceBindingSpec, overrides *override.Set) (map[string]*unstructured.Unstructured, error) {
 	renderer, err := render.New(p.Interpreter, pruned, spec)
 	if err != nil {
 		return nil, err
 	}
-	overrides := p.overrides.with(item)
-	manifests := make(map[string]*unstructured.Unstructured, len(result.Clusters))
-	for _, target := range result.Clusters {
+	manifests := make(map[string]*unstructured.Unstructured, len(spec.Clusters))
+	for _, target := range spec.Clusters {
 		manifest, _, err := renderer.Manifest(ctx, overrides, p.byName[target.Name], target.Replicas)
 		if err != nil {
 			return nil, err

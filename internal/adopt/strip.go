@@ -54,7 +54,7 @@ func strip(interpreter Interpreter, obj *unstructured.Unstructured) (*unstructur
 			return nil, fields.Under("metadata", err)
 		}
 		kept := maps.Clone(entries)
-		maps.DeleteFunc(kept, func(key string, _ any) bool { return isMark(key) || name == "annotations" && volatile[key] })
+		maps.DeleteFunc(kept, func(key string, _ any) bool { return IsMark(key) || name == "annotations" && volatile[key] })
 		if len(kept) == 0 {
 			delete(metadata, name)
 		} else {
@@ -66,8 +66,8 @@ func strip(interpreter Interpreter, obj *unstructured.Unstructured) (*unstructur
 	return fields.Object(root), nil
 }
 
-// isMark reports whether a label or annotation belongs to a federation.
-func isMark(key string) bool {
+// IsMark reports whether a label or annotation belongs to a federation.
+func IsMark(key string) bool {
 	domain, _, found := strings.Cut(key, "/")
 	if !found {
 		return false

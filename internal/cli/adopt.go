@@ -29,7 +29,7 @@ differs between the clusters becomes an override, and the policy keeps the
 replicas of each cluster.`,
 		Args: cobra.NoArgs,
 	}
-	cmd.AddCommand(newAdoptPlan(), newAdoptDiff(), newAdoptApply(), newAdoptRelease())
+	cmd.AddCommand(newAdoptPlan(), newAdoptDiff(), newAdoptApply(), newAdoptRelease(), newAdoptKarmada())
 	return cmd
 }
 

@@ -74,11 +74,8 @@ func (a *adoption) mustNotChange(ctx context.Context, group adopt.Group, item *a
 
 // createPolicies creates the policies of a group, or finds those of an earlier attempt.
 func (a *adoption) createPolicies(ctx context.Context, group adopt.Group, item *adopt.Item) (*policyv1alpha1.PropagationPolicy, error) {
-	if !a.namespaceExists.Load() {
-		if err := a.client.Create(ctx, newNamespace(a.flags.namespace)); err != nil && !apierrors.IsAlreadyExists(err) {
-			return nil, fmt.Errorf("creating namespace %s in the federation: %w", a.flags.namespace, err)
-		}
-		a.namespaceExists.Store(true)
+	if err := a.createNamespace(ctx); err != nil {
+		return nil, err
 	}
 	if item.Override != nil {
 		override := item.Override.DeepCopy()
@@ -103,6 +100,18 @@ func (a *adoption) createPolicies(ctx context.Context, group adopt.Group, item *
 		return nil, fmt.Errorf("PropagationPolicy %s exists and does not suspend dispatching, so that nothing could be checked; delete it first", policy.Name)
 	}
 	return policy, nil
+}
+
+// createNamespace creates the namespace in the federation, if it does not exist.
+func (a *adoption) createNamespace(ctx context.Context) error {
+	if a.namespaceExists.Load() {
+		return nil
+	}
+	if err := a.client.Create(ctx, newNamespace(a.flags.namespace)); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating namespace %s in the federation: %w", a.flags.namespace, err)
+	}
+	a.namespaceExists.Store(true)
+	return nil
 }
 
 // createOrGet creates an object, or reads the one of its name.

@@ -189,6 +189,15 @@ func (a *adoption) describeRehearsal(ctx context.Context, group adopt.Group, ite
 	if err != nil {
 		return []string{"  cannot be adopted: " + err.Error()}, false
 	}
+	lines = describeRehearsals(item.Key, rehearsals)
+	for _, cluster := range item.LeftOut {
+		lines = append(lines, fmt.Sprintf("  %s: left out, it has no replicas", cluster))
+	}
+	return lines, clean(rehearsals)
+}
+
+// describeRehearsals returns a line for each cluster that would not change, and for each field that would.
+func describeRehearsals(key adopt.Key, rehearsals []rehearsal) (lines []string) {
 	for _, r := range rehearsals {
 		switch {
 		case r.err != nil:
@@ -197,13 +206,10 @@ func (a *adoption) describeRehearsal(ctx context.Context, group adopt.Group, ite
 			lines = append(lines, fmt.Sprintf("  %s: no change", r.cluster))
 		}
 		for _, change := range r.changes {
-			lines = append(lines, fmt.Sprintf("  %s: %s", r.cluster, describeFieldChange(item.Key, change)))
+			lines = append(lines, fmt.Sprintf("  %s: %s", r.cluster, describeFieldChange(key, change)))
 		}
 	}
-	for _, cluster := range item.LeftOut {
-		lines = append(lines, fmt.Sprintf("  %s: left out, it has no replicas", cluster))
-	}
-	return lines, clean(rehearsals)
+	return lines
 }
 
 // describeFieldChange does not show the content of Secrets.
