@@ -67,6 +67,10 @@ bench-engine: ## Measure the engine: latency, cost, failover, restart (flags in 
 bench-rollout: ## Compare rolling updates over all members with those of one member (flags in ARGS)
 	$(GO) run ./test/benchengine -rollouts 10 $(ARGS)
 
+.PHONY: test-adopt
+test-adopt: ## Adopt, update and release 200 workloads of many kinds under faults (flags in ARGS, such as -adopt.seed)
+	$(GO) test ./test/adopt -count=1 -timeout=0 -v -run='TestAdopt/Many' -args -adopt.workloads=200 -adopt.members=3 $(ARGS)
+
 .PHONY: bench-adopt
 bench-adopt: build ## Measure how fast running workloads are adopted and released (flags in ARGS)
 	$(GO) run ./test/benchadopt $(ARGS)
