@@ -65,6 +65,18 @@ const (
 	steadyWatch        = time.Minute
 )
 
+// EachReason returns a function that calls report with an error unless it reads like the last one: what is retried for ever mostly fails in the same
+// way. It is for one Watch.
+func EachReason(report func(error)) func(error) {
+	var last string
+	return func(err error) {
+		if text := err.Error(); text != last {
+			last = text
+			report(err)
+		}
+	}
+}
+
 // relistBackoff returns the pauses before lists that follow an expired watch.
 func relistBackoff() wait.Backoff {
 	return wait.Backoff{Duration: firstPause, Factor: 2, Jitter: 0.5, Steps: math.MaxInt, Cap: longestRelistPause}

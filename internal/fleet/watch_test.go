@@ -76,6 +76,29 @@ func (n *notes) are(want map[string]string, relists int) (bool, error) {
 	return true, nil
 }
 
+// TestEachReason watches what is refused for ever, at last for another reason.
+func TestEachReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		attempts := 0
+		source := Source{List: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+			if attempts++; attempts > 50 {
+				cancel()
+			}
+			if attempts == 50 {
+				return nil, errors.New("another reason")
+			}
+			return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", errors.New("no right"))
+		}}
+		var reported []string
+		Watch(ctx, source, &notes{data: map[string]string{}}, EachReason(func(err error) { reported = append(reported, err.Error()) }))
+		if len(reported) != 2 || attempts < 50 {
+			t.Errorf("%d attempts were reported as %q, want the two reasons", attempts, reported)
+		}
+	})
+}
+
 func TestFollow(t *testing.T) {
 	server := testenv.SharedAPIServer(t)
 	maps := server.Client(t).CoreV1().ConfigMaps(server.Namespace(t))

@@ -389,14 +389,10 @@ func sleep(ctx context.Context, pause time.Duration) {
 
 // explain logs why a member cannot be watched, once for each new reason.
 func explain(ctx context.Context, path string) func(error) {
-	var last string
-	return func(err error) {
-		if err.Error() == last || errors.Is(err, context.Canceled) {
-			return
-		}
-		last = err.Error()
+	return fleet.EachReason(func(err error) {
 		logger := klog.FromContext(ctx)
 		switch {
+		case errors.Is(err, context.Canceled):
 		case apierrors.IsForbidden(err):
 			logger.Info("the member denies read access; if this persists, run `cellplane join` again to renew our access", "path", path, "err", err)
 		case fleet.Unreachable(err):
@@ -404,5 +400,5 @@ func explain(ctx context.Context, path string) func(error) {
 		default:
 			logger.Info("cannot watch the member", "path", path, "err", err)
 		}
-	}
+	})
 }

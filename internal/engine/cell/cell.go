@@ -252,7 +252,9 @@ func (c *Cell) Start(ctx context.Context) error {
 					return
 				}
 			}
-			fleet.Watch(ctx, source, p.sink, func(err error) { logger.Info("cannot watch, retrying", "resource", p.resource, "err", err) })
+			fleet.Watch(ctx, source, p.sink, fleet.EachReason(func(err error) {
+				logger.Info("cannot watch, retrying", "resource", p.resource, "err", err)
+			}))
 		}()
 		wait.Add(1)
 		go func() {

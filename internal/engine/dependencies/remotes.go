@@ -124,9 +124,9 @@ func (p *remote) watch(ctx context.Context, lost func(*workv1alpha2.ResourceBind
 	failed := func(err error) {
 		klog.FromContext(ctx).Info("cannot watch attached bindings, retrying", "where", p.name, "err", err)
 	}
-	go fleet.Watch(ctx, p.client.Labelled(p.label), p.known.sink(false), failed)
+	go fleet.Watch(ctx, p.client.Labelled(p.label), p.known.sink(false), fleet.EachReason(failed))
 	if p.clusterScoped {
-		go fleet.Watch(ctx, p.client.ClusterLabelled(p.label), p.known.sink(true), failed)
+		go fleet.Watch(ctx, p.client.ClusterLabelled(p.label), p.known.sink(true), fleet.EachReason(failed))
 	} else {
 		p.known.sink(true).Relist()("")
 	}

@@ -90,9 +90,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	var group sync.WaitGroup
 	group.Go(func() {
-		fleet.Watch(ctx, c.source, c.found, func(err error) {
+		fleet.Watch(ctx, c.source, c.found, fleet.EachReason(func(err error) {
 			logger.Info("watching the clusters of Cluster API failed, will retry", "err", err)
-		})
+		}))
 	})
 	group.Go(func() { c.review(ctx) })
 	for range workers {
