@@ -116,11 +116,17 @@ func (f *movingFixture) testBind() {
 func (f *movingFixture) newPod(prefix string) string {
 	f.t.Helper()
 	name := f.movingName(prefix)
+	f.createPod(name)
+	return name
+}
+
+// createPod creates a pod in the old cell.
+func (f *movingFixture) createPod(name string) {
+	f.t.Helper()
 	_, err := f.direct[oldCell].CoreV1().Pods(f.namespace).Create(f.t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 	}, metav1.CreateOptions{})
 	must(f.t, err)
-	return name
 }
 
 func (f *movingFixture) podObject(name string) *movingObject {

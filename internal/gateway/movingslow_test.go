@@ -19,7 +19,7 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// brake is an admission webhook that holds the first creation of each ConfigMap until it is released. API servers ask it after the fence.
+// brake is an admission webhook that holds the first creation of each ConfigMap, and the first eviction of each pod, until it is released. API servers ask it after the fence.
 type brake struct {
 	mu       sync.Mutex
 	held     map[string]bool
@@ -65,7 +65,7 @@ func (f *movingFixture) startBrake() *brake {
 		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: f.namespace}},
 		Rules: []admissionregistrationv1.RuleWithOperations{{
 			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-			Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps", "pods/eviction"}},
 		}},
 	}}}
 	for _, cell := range f.direct {
@@ -121,6 +121,11 @@ func (f *movingFixture) testSlowCreations() {
 	moves := f.createSlowly(b, f.stayingName("slow-moving"), metav1.CreateOptions{})
 	loses := f.createSlowly(b, f.stayingName("slow-second"), metav1.CreateOptions{})
 	tried := f.createSlowly(b, f.stayingName("slow-dry"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	pod := f.stayingName("slow-evicted")
+	f.createPod(pod)
+	evicted := make(chan error, 1)
+	go func() { evicted <- f.evict(pod) }()
+	b.waitFor(f, pod)
 	f.raiseFences(4)
 	f.deliver(currentGateway, f.leavingTopology())
 	// Cell-b stores another object of this name before cell-a does.
@@ -128,6 +133,9 @@ func (f *movingFixture) testSlowCreations() {
 	must(f.t, err)
 	b.release()
 
+	if err := <-evicted; err != nil || f.podIn(oldCell, pod) != nil {
+		f.t.Errorf("the eviction that cell-a carried out: %v", err)
+	}
 	f.finishSlow(moves)
 	f.discardSlow(loses)
 	for _, creation := range []*slowCreation{stays, tried} {

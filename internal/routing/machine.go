@@ -35,6 +35,9 @@ type Request struct {
 	// Blind is set for a Change that the cell cannot refuse while the object is frozen: a Scale does not have the labels of the object it
 	// scales, and what is created beneath an object has no labels at all.
 	Blind bool
+	// Versioned is set for a Change that names the version of its object. Freezing an object changes its version, so that a cell which has carried it
+	// out had the object in use.
+	Versioned bool
 	// Nameless is set for a Create without a name, which every API server refuses alike.
 	Nameless bool
 	// DryRun is set for a write that stores nothing.
@@ -333,7 +336,7 @@ func (m *Machine) answered(now time.Time, result Result) Action {
 		}
 		return m.confirm(confirmAbsent)
 	case Created:
-		if now.Sub(m.sent) >= m.bounds.WriteDrain && m.request.Placement != placement.Anywhere {
+		if now.Sub(m.sent) >= m.bounds.WriteDrain && m.request.Placement != placement.Anywhere && !m.request.Versioned && m.write.Pinned == "" {
 			return m.confirm(confirmCreated)
 		}
 	}

@@ -97,7 +97,7 @@ func runRequest(t *testing.T, d *datadriven.TestData, view *View) string {
 	if !known {
 		t.Fatalf("%s: unknown command %q", d.Pos, d.Cmd)
 	}
-	request := Request{Op: op, Placement: placement.ByName, Slot: slot, Blind: d.HasArg("blind"), Nameless: d.HasArg("nameless"), DryRun: d.HasArg("dry-run"), OnHub: d.HasArg("on-hub")}
+	request := Request{Op: op, Placement: placement.ByName, Slot: slot, Blind: d.HasArg("blind"), Versioned: d.HasArg("versioned"), Nameless: d.HasArg("nameless"), DryRun: d.HasArg("dry-run"), OnHub: d.HasArg("on-hub")}
 	switch {
 	case d.HasArg("by-template"):
 		request.Placement = placement.ByTemplate

@@ -54,6 +54,18 @@ func TestPin(t *testing.T) {
 			t.Errorf("%s %s: %s, %v, own version %v; want %s", test.subresource, test.body, got, err, c.ownVersion, test.want)
 		}
 	}
+	for subresource, bodies := range map[string]map[string]bool{
+		"eviction": {`{"metadata":{"name":"a"}}`: true}, // the cell refuses those without a version
+		"binding":  {`{"metadata":{"name":"a","resourceVersion":"7"}}`: true, `{"metadata":{"name":"a"}}`: false},
+		"token":    {`{"metadata":{"name":"a","resourceVersion":"7"}}`: false},
+	} {
+		for body, want := range bodies {
+			c := &call{RequestInfo: &request.RequestInfo{Verb: "create", Subresource: subresource}}
+			if got := namesVersion(c, "application/json", []byte(body)); got != want {
+				t.Errorf("%s %s names a version: %v, want %v", subresource, body, got, want)
+			}
+		}
+	}
 }
 
 // protoObject returns an object with labels in protobuf.

@@ -29,3 +29,18 @@ func pin(c *call, mediaType string, body []byte, version string) ([]byte, error)
 	}
 	return pinned, nil
 }
+
+// namesVersion reports whether a write beneath an object concerns one version of the object only.
+func namesVersion(c *call, mediaType string, body []byte) bool {
+	switch {
+	case c.Verb != "create":
+		return false
+	case c.Subresource == "eviction":
+		return true // the cell refuses others
+	case c.Subresource == "binding":
+		_, err := objbytes.Pin{}.Write(mediaType, body)
+		return errors.Is(err, objbytes.ErrHasVersion)
+	default:
+		return false
+	}
+}

@@ -19,6 +19,7 @@ import (
 func (rt *Router) change(r *http.Request, c *call, body []byte) (*http.Response, error) {
 	request := rt.request(c, routing.Change, c.Name, "")
 	request.Blind = c.Subresource == "scale" || c.Verb == "create"
+	request.Versioned = namesVersion(c, mediaTypeOf(r.Header), body)
 	return rt.write(r, c, request, c.Name, func(cell slots.Index, pinned string) ([]byte, error) {
 		content, err := rt.rewriteBody(bodyKind(c), r.Header.Get("Content-Type"), body, func(version string) (string, error) {
 			return rt.versionIn(r.Context(), c, cell, version)
