@@ -15,8 +15,8 @@ import (
 )
 
 var (
-	// ErrHasVersion reports a request that names a resourceVersion itself, so that it must not be pinned to another.
-	ErrHasVersion = errors.New("the request names a resourceVersion itself")
+	// ErrHasVersion reports a request that names another resourceVersion itself, so that it must not be pinned.
+	ErrHasVersion = errors.New("the request names another resourceVersion itself")
 	// ErrMediaType reports a body in an encoding that cannot be pinned.
 	ErrMediaType = errors.New("the body has an unsupported media type")
 )
@@ -69,7 +69,7 @@ func (p Pin) Write(mediaType string, body []byte) ([]byte, error) {
 	if err := decode(given.Metadata, &metadata); err != nil {
 		return nil, err
 	}
-	if ptr.Deref(metadata.ResourceVersion, "") != "" && !p.Replace {
+	if version := ptr.Deref(metadata.ResourceVersion, ""); version != "" && version != p.ResourceVersion && !p.Replace {
 		return nil, ErrHasVersion
 	}
 	pinned, err := setMember(given.Metadata, "resourceVersion", p.ResourceVersion)
@@ -219,7 +219,7 @@ func (p Pin) protobuf(body []byte) ([]byte, error) {
 	if err := metadata.MergeProtobuf(envelope.Raw.Of(body)); err != nil {
 		return nil, err
 	}
-	if len(metadata.ResourceVersion) > 0 && !p.Replace {
+	if version := metadata.ResourceVersion; len(version) > 0 && string(version) != p.ResourceVersion && !p.Replace {
 		return nil, ErrHasVersion
 	}
 	return AppendMetadataField(body, MetaVersion, p.ResourceVersion)

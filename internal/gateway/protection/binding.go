@@ -39,8 +39,11 @@ func (g *Guard) guardBinding(c *change) (*object, error) {
 		return nil, c.pin(nil)
 	}
 	concerned, err := g.concernedBy(c.Context(), &pod, before)
-	if err != nil || len(concerned.selecting) == 0 {
+	if err != nil {
 		return nil, err
+	}
+	if len(concerned.selecting) == 0 {
+		return g.pinUnconcerned(c, before), nil
 	}
 	after := *before
 	after.Metadata.Labels = maps.Clone(before.Metadata.Labels)

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/cellplane/cellplane/internal/gateway/forward"
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
 // change is a request to check. Its body can be sent more than once.
@@ -18,8 +19,8 @@ type change struct {
 	pinned bool
 	sent   []byte
 	sentAs string
-	// absent is set if the object did not exist when the change was checked.
-	absent bool
+	// template, if not nil, restricts the change if it concerns a template.
+	template *objbytes.Pin
 	// noted is the decrease of replicas that was recorded for it.
 	noted *Drop
 }
@@ -35,8 +36,8 @@ func (c *change) send() *http.Request {
 		clone.Header.Del("Content-Length")
 	}
 	forward.SetBody(&clone, body)
-	if c.absent {
-		return withAbsent(&clone)
+	if c.template != nil {
+		return withTemplatePin(&clone, *c.template)
 	}
 	return &clone
 }

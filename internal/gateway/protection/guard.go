@@ -71,19 +71,21 @@ func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // Templates returns a handler for what concerns templates only, and not objects of members. It comes after the handler that serves those. It
-// checks evictions, which are deletions, and refuses changes of templates that did not exist when they were checked. The rest is left to next.
+// checks evictions, which are deletions, and refuses changes of templates that have changed since no policy was concerned by them, or did not exist
+// when they were checked. The rest is left to next.
 func (g *Guard) Templates(next http.Handler) http.Handler {
 	behind := *g
 	behind.Next = next
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, found := request.RequestInfoFrom(r.Context())
+		pin, pinned := templatePin(r)
 		switch {
 		case !found || !info.IsResourceRequest:
 			next.ServeHTTP(w, r)
 		case evicts(info):
 			behind.serve(w, r, info)
-		case isAbsent(r):
-			serveAbsent(w, r, info, next)
+		case pinned:
+			behind.serveTemplate(w, r, info, pin)
 		default:
 			next.ServeHTTP(w, r)
 		}
@@ -153,7 +155,7 @@ func (g *Guard) guard(w http.ResponseWriter, r *http.Request, info *request.Requ
 		if err != nil {
 			return err
 		}
-		if !c.pinned && !c.absent {
+		if !c.pinned && c.template == nil {
 			g.Next.ServeHTTP(w, c.send())
 			return nil
 		}

@@ -23,10 +23,21 @@ import (
 func (c *change) pin(checked *object) error {
 	c.unpin()
 	if checked == nil {
-		c.absent = true
+		c.template = &absent
 		return nil
 	}
-	return c.pinTo(objbytes.Pin{UID: checked.Metadata.UID, ResourceVersion: checked.Metadata.ResourceVersion, PatchCheck: objbytes.TestVersion})
+	return c.pinTo(checked.pin())
+}
+
+// pinTemplate restricts a change to the version of the object that was checked, if it concerns a template.
+func (c *change) pinTemplate(checked *object) {
+	c.unpin()
+	pin := checked.pin()
+	c.template = &pin
+}
+
+func (o *object) pin() objbytes.Pin {
+	return objbytes.Pin{UID: o.Metadata.UID, ResourceVersion: o.Metadata.ResourceVersion, PatchCheck: objbytes.TestVersion}
 }
 
 func (c *change) pinTo(pin objbytes.Pin) error {
@@ -132,7 +143,7 @@ func (c *change) rehearsal() (*http.Request, error) {
 	return rehearsal, nil
 }
 
-func (c *change) unpin() { c.pinned, c.sent, c.sentAs, c.absent = false, nil, "", false }
+func (c *change) unpin() { c.pinned, c.sent, c.sentAs, c.template = false, nil, "", nil }
 
 func mediaType(header http.Header) string {
 	contentType, _, err := mime.ParseMediaType(header.Get("Content-Type"))

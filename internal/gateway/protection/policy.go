@@ -78,6 +78,16 @@ func (p *policy) selectsByLabels(t target) bool {
 	})
 }
 
+// mayConcern reports whether the policy could object to changes of an object if it had other labels or replicas.
+func (p *policy) mayConcern(t target) bool {
+	if p.scaleDown == nil && !p.selective {
+		return false
+	}
+	return slices.ContainsFunc(p.selectors, func(s selector) bool {
+		return s.mayPick(t) || t.Group == "" && t.Kind == "Namespace" && !s.namespaceLabels.Empty()
+	})
+}
+
 // releases reports whether a change of labels takes an object, or the objects of a namespace, out of the policy.
 func (p *policy) releases(before, after target) bool {
 	if p.picks(before) && !p.picks(after) {

@@ -3,6 +3,7 @@ package protection
 import (
 	"fmt"
 	"net/http"
+	"sync"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -94,6 +95,7 @@ func TestCreatedMeanwhile(t *testing.T) {
 			}
 		})
 	}
+	s.testSelectedMeanwhile(t, namespace, deployment)
 	t.Run("PUT that creates", func(t *testing.T) {
 		s.between = nil
 		path := "/apis/rbac.authorization.k8s.io/v1/namespaces/" + namespace + "/roles/"
@@ -102,6 +104,99 @@ func TestCreatedMeanwhile(t *testing.T) {
 			if code, answer := s.do(t, "update", http.MethodPut, path+name, runtime.ContentTypeJSON, fmt.Appendf(nil, role, name, version)); code != http.StatusCreated {
 				t.Errorf("%d %s, want it created", code, answer)
 			}
+		}
+	})
+}
+
+// testSelectedMeanwhile has a policy select an object between the check of a request, which no policy is concerned by, and the request: the object
+// gets a label, or is replaced by another one of its name.
+func (s *server) testSelectedMeanwhile(t *testing.T, namespace string, deployment func(string, int32) *appsv1.Deployment) {
+	deployments := s.client.AppsV1().Deployments(namespace)
+	path := "/apis/apps/v1/namespaces/" + namespace + "/deployments/"
+	becomes := map[string]func(*testing.T, string){
+		"labelled": func(t *testing.T, name string) {
+			patch := `{"metadata":{"labels":{"precious":"yes"}}}`
+			if _, err := deployments.Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+				t.Error(err)
+			}
+		},
+		"replaced": func(t *testing.T, name string) {
+			if err := deployments.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+			if _, err := deployments.Create(t.Context(), deployment(name, 10), metav1.CreateOptions{}); err != nil {
+				t.Error(err)
+			}
+		},
+		"changed": func(t *testing.T, name string) {
+			if _, err := deployments.Patch(t.Context(), name, types.MergePatchType, []byte(asOther), metav1.PatchOptions{}); err != nil {
+				t.Error(err)
+			}
+		},
+	}
+	apply := "{apiVersion: apps/v1, kind: Deployment, metadata: {name: %s, labels: {precious: \"no\"}}, spec: {replicas: 0, selector: {matchLabels: {app: x}}, template: {metadata: {labels: {app: x}}, spec: {containers: [{name: c, image: i}]}}}}"
+	for i, test := range []struct {
+		suffix, contentType, body string
+	}{
+		{"?fieldManager=x&force=true", string(types.ApplyYAMLPatchType), apply},
+		{"", string(types.MergePatchType), `{"metadata":{"labels":{"precious":null}},"spec":{"replicas":0}}`},
+		{"", string(types.StrategicMergePatchType), `{"metadata":{"labels":{"precious":null}},"spec":{"replicas":0}}`},
+		{"", string(types.JSONPatchType), `[{"op":"replace","path":"/spec/replicas","value":0}]`},
+		{"/scale", string(types.MergePatchType), `{"spec":{"replicas":0}}`},
+	} {
+		for how, become := range becomes {
+			t.Run(fmt.Sprintf("%s %s %s", how, test.suffix, test.contentType), func(t *testing.T) {
+				d := deployment(fmt.Sprintf("s-%d-%s", i, how), 10)
+				d.Labels = nil
+				if _, err := deployments.Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				var first sync.Once
+				s.between = func() { first.Do(func() { become(t, d.Name) }) }
+				body := test.body
+				if body == apply {
+					body = fmt.Sprintf(apply, d.Name)
+				}
+				code, answer := s.do(t, "patch", http.MethodPatch, path+d.Name+test.suffix, test.contentType, []byte(body))
+				now, err := deployments.Get(t.Context(), d.Name, metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if how == "changed" && (code != http.StatusOK || *now.Spec.Replicas != 0) {
+					t.Errorf("an object that no policy selects: %d %s", code, answer)
+				}
+				if how != "changed" && (code != http.StatusForbidden || *now.Spec.Replicas != 10 || now.Labels["precious"] != "yes") {
+					t.Errorf("%d %s; it has %d replicas and the labels %v", code, answer, *now.Spec.Replicas, now.Labels)
+				}
+			})
+		}
+	}
+	t.Run("with a version that is guessed", func(t *testing.T) {
+		d := deployment("guessed", 10)
+		d.Labels = nil
+		created, err := deployments.Create(t.Context(), d, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, err := s.client.AppsV1().RESTClient().Get().AbsPath(path+d.Name).SetHeader("Accept", "application/json").DoRaw(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.between = nil
+		patch := `{"metadata":{"resourceVersion":%q},"spec":{"replicas":%d}}`
+		if code, answer := s.do(t, "patch", http.MethodPatch, path+d.Name, string(types.MergePatchType), fmt.Appendf(nil, patch, created.ResourceVersion, 9)); code != http.StatusOK {
+			t.Errorf("with the version of the object: %d %s", code, answer)
+		}
+		later, err := deployments.Patch(t.Context(), d.Name, types.MergePatchType, []byte(`{"metadata":{"labels":{"precious":"yes"}}}`), metav1.PatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.stale = before
+		if code, answer := s.do(t, "patch", http.MethodPatch, path+d.Name, string(types.MergePatchType), fmt.Appendf(nil, patch, later.ResourceVersion, 0)); code != http.StatusForbidden {
+			t.Errorf("with a version that was not checked: %d %s", code, answer)
+		}
+		if now, err := deployments.Get(t.Context(), d.Name, metav1.GetOptions{}); err != nil || *now.Spec.Replicas != 9 {
+			t.Errorf("the object is %+v: %v", now, err)
 		}
 	})
 }

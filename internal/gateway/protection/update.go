@@ -30,8 +30,11 @@ func (g *Guard) guardUpdate(c *change) (*object, error) {
 		return nil, c.pin(nil)
 	}
 	concerned, err := g.concernedBy(r.Context(), info, before)
-	if err != nil || !concerned.any() {
+	if err != nil {
 		return nil, err
+	}
+	if !concerned.any() {
+		return g.pinUnconcerned(c, before), nil
 	}
 	// The dry run uses the pinned request, which is the one that will be sent.
 	if err := c.pin(before); err != nil && !errors.Is(err, objbytes.ErrHasVersion) {
@@ -57,6 +60,17 @@ func (g *Guard) guardUpdate(c *change) (*object, error) {
 		}
 	}
 	return before, g.guardReplicas(c, before, after, concerned)
+}
+
+// pinUnconcerned restricts a change to the version of an object by which no policy was concerned, and returns that. Otherwise the object could
+// become protected, or be replaced by a protected one, before it is changed. If no policy can select such an object, nothing is done.
+func (g *Guard) pinUnconcerned(c *change, o *object) *object {
+	t := g.targetOf(o.groupKind(c.info), o)
+	if !slices.ContainsFunc(g.Policies.all(), func(p policy) bool { return p.mayConcern(t) }) {
+		return nil
+	}
+	c.pinTemplate(o)
+	return o
 }
 
 // concerned are the policies that a change of an object may violate.
