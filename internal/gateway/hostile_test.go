@@ -94,6 +94,7 @@ func testUsers(t *testing.T, w *world) {
 			t.Errorf("with a nonsense token: %v, want 401", err)
 		}
 	})
+	t.Run("Components", func(t *testing.T) { testComponents(t, w) })
 }
 
 // testApplyWithoutRight checks that who may patch and update, but not create, cannot create by an apply or a PUT, in any cell and on the hub.
