@@ -23,6 +23,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/execution"
 	"github.com/cellplane/cellplane/internal/engine/groups"
 	"github.com/cellplane/cellplane/internal/engine/history"
+	"github.com/cellplane/cellplane/internal/engine/interpreted"
 	"github.com/cellplane/cellplane/internal/engine/multicluster"
 	"github.com/cellplane/cellplane/internal/engine/namespaces"
 	"github.com/cellplane/cellplane/internal/engine/quota"
@@ -122,7 +123,7 @@ func (e *engine) buildStages() error {
 
 	groups := groups.New(grouped, c.Hub, scheduler.RetryGroup)
 
-	watchInterpreter(state, interpreter, func(affected func(schema.GroupVersionKind) bool) {
+	interpreted.Follow(state, interpreter, func(affected func(schema.GroupVersionKind) bool) {
 		execution.Reinterpret(affected)
 		detector.Reinterpret(affected)
 		dependencies.Reinterpret(affected)

@@ -37,21 +37,30 @@ func OpenMember(ctx context.Context, cluster *clusterv1alpha1.Cluster, secret *c
 	if err != nil {
 		return nil, err
 	}
+	return openMember(ctx, cluster.Name, connection)
+}
+
+// OpenOwnMember prepares clients for the member that this program runs in. The caller must Close it.
+func OpenOwnMember(ctx context.Context, name string, config *rest.Config) (*Member, error) {
+	return openMember(ctx, name, ConnectOwn(config))
+}
+
+func openMember(ctx context.Context, name string, connection *MemberConnection) (*Member, error) {
 	config := connection.Config()
 	config.ContentType = runtime.ContentTypeJSON
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to cluster %s: %w", cluster.Name, err)
+		return nil, fmt.Errorf("connecting to cluster %s: %w", name, err)
 	}
 	objects, err := dynamic.NewForConfigAndClient(config, client)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to cluster %s: %w", cluster.Name, err)
+		return nil, fmt.Errorf("connecting to cluster %s: %w", name, err)
 	}
 	finder, err := discovery.NewDiscoveryClientForConfigAndClient(config, client)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to cluster %s: %w", cluster.Name, err)
+		return nil, fmt.Errorf("connecting to cluster %s: %w", name, err)
 	}
-	m := &Member{name: cluster.Name, connection: connection, objects: objects, streams: finder.RESTClient(), kinds: newKinds(finder.RESTClient())}
+	m := &Member{name: name, connection: connection, objects: objects, streams: finder.RESTClient(), kinds: newKinds(finder.RESTClient())}
 	m.ctx, m.cancel = context.WithCancel(ctx)
 	m.health = newHealth(func(ctx context.Context) error {
 		return finder.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()

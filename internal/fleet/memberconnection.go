@@ -20,6 +20,7 @@ type MemberConnection struct {
 	cluster clusterv1alpha1.ClusterSpec // what config was made from
 	ca      []byte
 	token   atomic.Pointer[string]
+	own     bool // made by ConnectOwn
 }
 
 // Connect returns a connection to a member. It sends nothing yet.
@@ -37,6 +38,13 @@ func Connect(cluster *clusterv1alpha1.Cluster, secret *corev1.Secret) (*MemberCo
 		return &bearer{token: &c.token, next: next}
 	})
 	return c, nil
+}
+
+// ConnectOwn returns a connection to the member that this program runs in. Its configuration takes care of credentials itself.
+func ConnectOwn(config *rest.Config) *MemberConnection {
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst = -1, 0 // as for other members
+	return &MemberConnection{config: config, own: true}
 }
 
 // Config returns a client configuration that the caller may change.
@@ -61,6 +69,9 @@ func (c *MemberConnection) Transport(http2 bool) (http.RoundTripper, error) {
 // Apply applies a change of the Cluster or its Secret and reports whether it could. A new token is used from the next request
 // on. Anything else, like another endpoint or authority, needs a new connection and new clients.
 func (c *MemberConnection) Apply(cluster *clusterv1alpha1.Cluster, secret *corev1.Secret) bool {
+	if c.own {
+		return true
+	}
 	if !c.leadsTo(&cluster.Spec, secret) {
 		return false
 	}

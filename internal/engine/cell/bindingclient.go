@@ -89,12 +89,12 @@ func (c *BindingClient) Delete(ctx context.Context, binding *workv1alpha2.Resour
 
 // Labelled returns the source of the namespaced bindings with a label.
 func (c *BindingClient) Labelled(selector string) fleet.Source {
-	return typedSource(c.client, "resourcebindings", "", func() runtime.Object { return &workv1alpha2.ResourceBindingList{} }, nil).Labelled(selector)
+	return typedSource(c.client, &part{resource: "resourcebindings", list: func() runtime.Object { return &workv1alpha2.ResourceBindingList{} }}, nil).Labelled(selector)
 }
 
 // ClusterLabelled returns the source of the cluster-scoped bindings with a label.
 func (c *BindingClient) ClusterLabelled(selector string) fleet.Source {
-	return typedSource(c.client, "clusterresourcebindings", "", func() runtime.Object { return &workv1alpha2.ClusterResourceBindingList{} }, nil).Labelled(selector)
+	return typedSource(c.client, &part{resource: "clusterresourcebindings", list: func() runtime.Object { return &workv1alpha2.ClusterResourceBindingList{} }}, nil).Labelled(selector)
 }
 
 // bindingResource returns the resource of a binding, the body to send, and an object for the response.

@@ -35,8 +35,10 @@ import (
 
 // Cell is the cache of a cell. Create it with New, subscribe to its stores, then Start it.
 type Cell struct {
-	// Name of the cell.
+	// Name of the cell; empty in an agent, which sees all cells as one.
 	Name string
+	// Cluster is the cluster of an agent; empty in an engine.
+	Cluster string
 
 	Templates *Templates
 	Revisions *Revisions
@@ -74,6 +76,8 @@ type Cell struct {
 type Options struct {
 	// Name of the cell.
 	Name string
+	// Cluster is set in an agent: then only what the agent of the cluster needs is cached, and the cell is all cells, as the gateway shows them.
+	Cluster string
 	// ClusterScoped caches cluster-scoped templates and bindings too, as on the hub.
 	ClusterScoped bool
 	// Skip reports kinds that are never templates, in addition to those that never are.
@@ -101,7 +105,7 @@ func New(config *rest.Config, options Options) (*Cell, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to cell %s: %w", options.Name, err)
 	}
-	c := &Cell{Name: options.Name, typed: map[schema.GroupVersion]rest.Interface{}, Manifests: newManifests()}
+	c := &Cell{Name: options.Name, Cluster: options.Cluster, typed: map[schema.GroupVersion]rest.Interface{}, Manifests: newManifests()}
 	if c.objects, err = dynamic.NewForConfigAndClient(config, client); err != nil {
 		return nil, fmt.Errorf("connecting to cell %s: %w", options.Name, err)
 	}
@@ -206,17 +210,20 @@ func (c *Cell) WorksOfService(service Key) []*Work {
 // WorksIn returns the keys of the Works of a cluster.
 func (c *Cell) WorksIn(cluster string) []Key { return c.Works.indexed(worksByCluster, cluster) }
 
-// Start watches everything until the context ends. It returns when all caches have synced.
-func (c *Cell) Start(ctx context.Context) error {
-	type part struct {
-		gv       schema.GroupVersion
-		resource string
-		inside   string
-		list     func() runtime.Object
-		sink     sink
-		synced   <-chan struct{}
-		after    <-chan struct{} // nil means at once
-	}
+// part is a resource to cache.
+type part struct {
+	gv       schema.GroupVersion
+	resource string
+	inside   string // a namespace; empty means all
+	named    string // the only object; empty means all
+	list     func() runtime.Object
+	sink     sink
+	synced   <-chan struct{}
+	after    <-chan struct{} // nil means at once
+}
+
+// parts returns what an engine needs.
+func (c *Cell) parts() []part {
 	parts := []part{
 		{gv: policyv1alpha1.GroupVersion, resource: "propagationpolicies", list: func() runtime.Object { return &policyv1alpha1.PropagationPolicyList{} }, sink: c.Policies, synced: c.Policies.Synced()},
 		{gv: policyv1alpha1.GroupVersion, resource: "clusterpropagationpolicies", list: func() runtime.Object { return &policyv1alpha1.ClusterPropagationPolicyList{} }, sink: c.ClusterPolicies, synced: c.ClusterPolicies.Synced()},
@@ -240,10 +247,23 @@ func (c *Cell) Start(ctx context.Context) error {
 	if c.clusterBindings != nil {
 		parts = append(parts, part{gv: workv1alpha2.GroupVersion, resource: "clusterresourcebindings", list: func() runtime.Object { return &workv1alpha2.ClusterResourceBindingList{} }, sink: c.clusterBindings, synced: c.clusterBindings.Synced()})
 	}
+	return parts
+}
+
+// Start watches everything until the context ends. It returns when all caches have synced.
+func (c *Cell) Start(ctx context.Context) error {
+	parts := c.parts()
+	if c.Cluster != "" {
+		parts = ofAgent(parts, c.Cluster)
+	}
 	logger := klog.FromContext(ctx)
 	var wait sync.WaitGroup
 	for _, p := range parts {
-		source := typedSource(c.typed[p.gv], p.resource, p.inside, p.list, p.sink.knows)
+		known := p.sink.knows
+		if c.Cluster != "" {
+			known = nil // it compares versions, which those of Works in different cells do not allow
+		}
+		source := typedSource(c.typed[p.gv], &p, known)
 		go func() {
 			if p.after != nil {
 				select {
@@ -266,7 +286,7 @@ func (c *Cell) Start(ctx context.Context) error {
 		}()
 	}
 	wait.Wait()
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || c.Cluster != "" {
 		return ctx.Err()
 	}
 	return c.Templates.start(ctx)
@@ -279,12 +299,15 @@ type sink interface {
 }
 
 // typedSource lists and watches a resource into types. Objects that are known already are not decoded again.
-func typedSource(client rest.Interface, resource, namespace string, newList func() runtime.Object, known fleet.Known) fleet.Source {
+func typedSource(client rest.Interface, p *part, known fleet.Known) fleet.Source {
+	newList, item, decode := p.list, itemOf(p.list()), decodeItem(p.list())
 	get := func() *rest.Request {
-		return client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource)
+		request := client.Get().NamespaceIfScoped(p.inside, p.inside != "").Resource(p.resource)
+		if p.named != "" {
+			request.Param("fieldSelector", "metadata.name="+p.named)
+		}
+		return request
 	}
-	item := itemOf(newList())
-	decode := decodeItem(newList())
 	return fleet.Source{
 		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			list := newList()

@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"errors"
 	"strconv"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ type Key = types.NamespacedName
 type Store[T any] struct {
 	condense func(obj runtime.Object, before *T) *T
 	indexes  []*index[T]
+	copies   *copies[T] // nil if a key means one object
 
 	mu          sync.RWMutex
 	entries     map[Key]entry[T]
@@ -37,8 +39,28 @@ type entry[T any] struct {
 
 // tombstone remembers a deletion, so that a late response to a write does not restore the object.
 type tombstone struct {
+	uid     types.UID // empty without copies
 	version uint64
 	dug     time.Time
+}
+
+// copies tells objects apart that have the same key, in different cells. The versions of such objects cannot be compared.
+type copies[T any] struct {
+	uid func(*T) types.UID
+	// replaces reports whether a value takes the place of another one with another UID.
+	replaces func(before, now *T) bool
+}
+
+// apart reports whether two values are different objects.
+func (c *copies[T]) apart(a, b *T) bool {
+	return c != nil && a != nil && b != nil && c.uid(a) != c.uid(b)
+}
+
+func (c *copies[T]) uidOf(value *T) types.UID {
+	if c == nil || value == nil {
+		return ""
+	}
+	return c.uid(value)
 }
 
 // tombstoneAge is longer than any response takes.
@@ -127,7 +149,7 @@ func (s *Store[T]) Set(obj runtime.Object) {
 	}
 	key, version := keyOf(m), Version(m.GetResourceVersion())
 	before, current := s.look(key, version)
-	if current {
+	if current && (s.copies == nil || s.copies.uidOf(before) == m.GetUID()) {
 		return
 	}
 	value := s.condense(obj, before)
@@ -164,9 +186,14 @@ func (s *Store[T]) knows(namespace, name, resourceVersion string) bool {
 
 // Unset removes a deleted object.
 func (s *Store[T]) Unset(obj runtime.Object) {
-	if m, err := meta.Accessor(obj); err == nil {
-		s.remove(keyOf(m), Version(m.GetResourceVersion()))
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return
 	}
+	if cached := s.Get(keyOf(m)); s.copies != nil && cached != nil && s.copies.uid(cached) != m.GetUID() {
+		return
+	}
+	s.remove(keyOf(m), Version(m.GetResourceVersion()))
 }
 
 // Relist begins a list; the function ends it and removes objects that were not in it.
@@ -176,17 +203,22 @@ func (s *Store[T]) Relist() (done func(resourceVersion string)) {
 	generation := s.generation
 	s.mu.Unlock()
 	return func(resourceVersion string) {
-		listed := Version(resourceVersion)
+		listed, err := strconv.ParseUint(resourceVersion, 10, 64)
+		merged := errors.Is(err, strconv.ErrRange) // a position in several cells, which cannot be compared with the version of an object
 		s.mu.RLock()
-		var gone []Key
+		gone := map[Key]uint64{}
 		for key, e := range s.entries {
-			if e.generation < generation && e.version <= listed {
-				gone = append(gone, key)
+			switch {
+			case e.generation >= generation:
+			case merged:
+				gone[key] = e.version
+			case e.version <= listed:
+				gone[key] = listed
 			}
 		}
 		s.mu.RUnlock()
-		for _, key := range gone {
-			s.remove(key, listed)
+		for key, version := range gone {
+			s.remove(key, version)
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -200,14 +232,18 @@ func (s *Store[T]) Relist() (done func(resourceVersion string)) {
 func (s *Store[T]) put(key Key, value *T, version uint64) {
 	s.mu.Lock()
 	old, known := s.entries[key]
-	if known && old.version >= version {
+	outdated := known && old.version >= version
+	if s.copies.apart(old.value, value) {
+		outdated = !s.copies.replaces(old.value, value)
+	}
+	if outdated {
 		old.generation = s.generation
 		s.entries[key] = old
 		s.mu.Unlock()
 		return
 	}
 	if g, buried := s.tombstones[key]; buried {
-		if g.version >= version {
+		if g.version >= version && g.uid == s.copies.uidOf(value) {
 			s.mu.Unlock()
 			return
 		}
@@ -226,7 +262,7 @@ func (s *Store[T]) remove(key Key, version uint64) {
 		s.mu.Unlock()
 		return
 	}
-	s.bury(key, version)
+	s.bury(key, tombstone{uid: s.copies.uidOf(old.value), version: version})
 	if !known {
 		s.mu.Unlock()
 		return
@@ -248,9 +284,10 @@ func (s *Store[T]) forget(key Key, value *T) {
 }
 
 // bury adds a tombstone and removes old ones from time to time.
-func (s *Store[T]) bury(key Key, version uint64) {
+func (s *Store[T]) bury(key Key, grave tombstone) {
 	now := time.Now()
-	s.tombstones[key] = tombstone{version: version, dug: now}
+	grave.dug = now
+	s.tombstones[key] = grave
 	if len(s.tombstones)%256 != 0 {
 		return
 	}

@@ -11,8 +11,12 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
 
@@ -67,6 +71,74 @@ func TestStore(t *testing.T) {
 	if store.Get(Key{Namespace: "ns", Name: "b"}) == nil || store.Len() != 2 {
 		t.Error("a list that is older than a write undid it")
 	}
+}
+
+// A list of several cells has a position that is not comparable with the versions of objects.
+func TestStoreOfSeveralCells(t *testing.T) {
+	const position = "100000000070000000000000000123" + "0000000000000000456"
+	store := newStore(keep[corev1.ConfigMap])
+	done := store.Relist()
+	store.Set(object("kept", "10", ""))
+	store.Set(object("gone", "11", ""))
+	store.Set(object("written", "12", ""))
+	done(position)
+	done = store.Relist()
+	store.Set(object("kept", "10", ""))
+	store.Set(object("written", "13", "")) // the response to a write, during the list
+	done(position)
+	if store.Get(Key{Namespace: "ns", Name: "gone"}) != nil || store.Len() != 2 {
+		t.Errorf("after the list there are %v", store.Keys())
+	}
+	store.Set(object("gone", "11", ""))
+	if store.Len() != 2 {
+		t.Error("a late event restored an object that is gone")
+	}
+	store.Set(object("gone", "14", ""))
+	if store.Len() != 3 {
+		t.Error("an object that is created again is not cached")
+	}
+}
+
+// An agent sees the Works of all cells: that of a template that has moved has a lower version, or a higher one.
+func TestWorksThatMove(t *testing.T) {
+	state := &Cell{Cluster: "m1", Manifests: newManifests()}
+	state.Clusters = newStore(keep[clusterv1alpha1.Cluster])
+	state.Works = newWorks(state)
+	work := func(uid, version string, created int64, frozen bool) *workv1alpha1.Work {
+		w := &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: "karmada-es-m1", Name: "w", UID: types.UID(uid), ResourceVersion: version, CreationTimestamp: metav1.Unix(created, 0)}}
+		if frozen {
+			w.Labels = map[string]string{names.RebalanceStatusLabel: names.RebalanceMigrated}
+		}
+		return w
+	}
+	cached := func(what, uid, version string) {
+		t.Helper()
+		now := state.Works.Get(Key{Namespace: "karmada-es-m1", Name: "w"})
+		if now == nil && uid == "" || now != nil && now.UID == types.UID(uid) && now.Version == version {
+			return
+		}
+		t.Errorf("%s: %+v is cached, want %s in version %s", what, now, uid, version)
+	}
+	state.Works.Set(work("old", "2010", 100, false))
+	state.Works.Set(work("new", "1020", 200, false))
+	cached("the new one has a lower version", "new", "1020")
+	state.Works.Set(work("old", "2011", 100, false))
+	cached("a late event of the old one", "new", "1020")
+	state.Works.Set(work("old", "2012", 100, true))
+	cached("the old one is frozen", "new", "1020")
+	state.Works.Unset(work("old", "2013", 100, true))
+	cached("the old one is removed", "new", "1020")
+	state.Works.Set(work("new", "1019", 200, false))
+	cached("an earlier version of the same", "new", "1020")
+	state.Works.Set(work("new", "1030", 200, true))
+	state.Works.Set(work("back", "2040", 150, false)) // the clock of its cell is slow
+	cached("the next one, after the former was frozen", "back", "2040")
+	state.Works.Unset(work("back", "2041", 150, false))
+	cached("it is deleted", "", "")
+	state.Works.Set(work("back", "2040", 150, false))
+	cached("a late event", "", "")
+	state.Works.Set(work("again", "1050", 300, false))
+	cached("another one is created", "again", "1050")
 }
 
 func TestCanonical(t *testing.T) {

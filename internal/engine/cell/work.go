@@ -26,6 +26,7 @@ type Work struct {
 	Key
 	Cluster    string
 	UID        types.UID
+	Created    int64 // in seconds
 	Version    string
 	Generation int64
 	// ID is the permanent ID, a label of the objects in the member.
@@ -76,7 +77,7 @@ const (
 )
 
 func newWorks(c *Cell) *Store[Work] {
-	return newStore(func(obj runtime.Object, before *Work) *Work {
+	works := newStore(func(obj runtime.Object, before *Work) *Work {
 		work, ok := obj.(*workv1alpha1.Work)
 		if !ok {
 			return nil
@@ -93,6 +94,10 @@ func newWorks(c *Cell) *Store[Work] {
 		}
 		return nil
 	})
+	if c.Cluster != "" {
+		works.copies = &copies[Work]{uid: func(w *Work) types.UID { return w.UID }, replaces: replacesWork}
+	}
+	return works
 }
 
 // Service returns the Service whose endpoints a Work takes to another cluster, and whether it does.
@@ -125,7 +130,7 @@ func (c *Cell) condenseWork(work *workv1alpha1.Work, before *Work) *Work {
 		return nil
 	}
 	w := &Work{
-		Key: sharedKey(keyOf(work)), Cluster: Shared(cluster), UID: work.UID, Version: work.ResourceVersion, Generation: work.Generation,
+		Key: sharedKey(keyOf(work)), Cluster: Shared(cluster), UID: work.UID, Created: work.CreationTimestamp.Unix(), Version: work.ResourceVersion, Generation: work.Generation,
 		ID:           work.Labels[names.WorkPermanentIDLabel],
 		Binding:      sharedKey(bindingOfWork(work)),
 		Suspended:    ptr.Deref(work.Spec.SuspendDispatching, false),
@@ -137,7 +142,7 @@ func (c *Cell) condenseWork(work *workv1alpha1.Work, before *Work) *Work {
 		Conditions:   CompactConditions(work.Status.Conditions),
 		StatusDigest: StatusDigest(work.Status.ManifestStatuses),
 	}
-	if member := c.Clusters.Get(Key{Name: cluster}); member != nil && member.Spec.SyncMode == clusterv1alpha1.Pull {
+	if member := c.Clusters.Get(Key{Name: cluster}); c.Cluster == "" && member != nil && member.Spec.SyncMode == clusterv1alpha1.Pull {
 		w.Pulled, w.Reported = true, work.Status.ManifestStatuses
 	}
 	if before != nil && before.UID == w.UID && before.Generation == w.Generation {

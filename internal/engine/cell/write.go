@@ -100,7 +100,7 @@ func (c *Cell) ReleaseWork(ctx context.Context, now *Work) error {
 		written.Version, written.Finalizers = answer.ResourceVersion, finalizers
 		return &written
 	})
-	if err == nil && len(finalizers) == 0 {
+	if err == nil && len(finalizers) == 0 && !c.Works.copies.apart(c.Works.Get(now.Key), released) {
 		// The response is the Work as it last was, but without finalizers it is deleted.
 		c.Works.remove(now.Key, Version(released.Version))
 	}

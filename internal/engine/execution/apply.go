@@ -171,7 +171,7 @@ func (q *memberQueue) manifest(work *cell.Work, raw []byte) (*unstructured.Unstr
 	if err := obj.UnmarshalJSON(raw); err != nil {
 		return nil, fmt.Errorf("reading a manifest: %w", err)
 	}
-	if obj.GetAnnotations()[merge.FingerprintAnnotation] != "" && obj.GetLabels()[names.CellLabel] == q.e.cell.Name {
+	if obj.GetAnnotations()[merge.FingerprintAnnotation] != "" && (q.e.own != nil || obj.GetLabels()[names.CellLabel] == q.e.cell.Name) {
 		return obj, nil
 	}
 	return merge.Stamp(obj, merge.Marks{WorkNamespace: work.Namespace, WorkName: work.Name, WorkID: work.ID, Cell: q.e.cell.Name}), nil

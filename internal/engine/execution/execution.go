@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 
 	"github.com/cellplane/cellplane/api/names"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
@@ -34,6 +35,7 @@ type Controller struct {
 	interpreter Interpreter
 	recorder    *events.Recorder
 	schemas     *schemas
+	own         *rest.Config // of the member, in its agent; nil in an engine
 	workers     int
 	// changed is called with a Work when its [Report] has changed.
 	changed func(work cell.Key)
@@ -50,8 +52,24 @@ type Controller struct {
 
 // New returns a controller that watches a cell. Changed is called with a Work when its [Report] has changed.
 func New(c *cell.Cell, interpreter Interpreter, recorder *events.Recorder, workersPerMember int, changed func(work cell.Key)) *Controller {
-	e := &Controller{cell: c, interpreter: interpreter, recorder: recorder, schemas: newSchemas(c), workers: workersPerMember, changed: changed, queues: map[string]*memberQueue{}}
-	e.outcomes.of = map[cell.Key]Outcome{}
+	e := &Controller{cell: c, interpreter: interpreter, recorder: recorder, schemas: newSchemas(c), workers: workersPerMember, changed: changed}
+	return e.prepare()
+}
+
+// Own is the member that an agent runs in.
+type Own struct {
+	Config      *rest.Config
+	Definitions Definitions
+}
+
+// NewInMember returns a controller that runs in a member, and applies only the Works of that member.
+func NewInMember(c *cell.Cell, own Own, interpreter Interpreter, recorder *events.Recorder, workers int, changed func(work cell.Key)) *Controller {
+	e := &Controller{cell: c, interpreter: interpreter, recorder: recorder, schemas: newSchemas(own.Definitions), own: own.Config, workers: workers, changed: changed}
+	return e.prepare()
+}
+
+func (e *Controller) prepare() *Controller {
+	e.queues, e.outcomes.of = map[string]*memberQueue{}, map[cell.Key]Outcome{}
 	e.subscribe()
 	return e
 }
@@ -203,7 +221,8 @@ func (e *Controller) Report(work *cell.Work) Report {
 // reported returns what a cluster in pull mode reports about a Work.
 func reported(work *cell.Work) Report {
 	report := Report{Objects: make([]*Observed, len(work.Objects)), Resources: make([]string, len(work.Objects)), Trusted: true}
-	if applied := work.Conditions.Find(names.WorkApplied); applied != nil {
+	// Cellplane's agent says which generation it has applied; others may not.
+	if applied := work.Conditions.Find(names.WorkApplied); applied != nil && (applied.ObservedGeneration == 0 || applied.ObservedGeneration == work.Generation) {
 		report.Attempted = true
 		report.Outcome = Outcome{Digest: work.Digest, Applied: applied.Status == metav1.ConditionTrue}
 		if !report.Outcome.Applied {

@@ -59,6 +59,9 @@ func (e *Controller) subscribe() {
 			e.changed(key) // the member's agent applies it; we only report its status
 			return
 		}
+		if e.own != nil && old != nil && now != nil && (old.UID != now.UID || old.Generation != now.Generation) {
+			e.changed(key) // the status says which generation is applied
+		}
 		if old != nil && now != nil && old.Digest == now.Digest && old.Deleting == now.Deleting && old.Frozen == now.Frozen {
 			return
 		}
@@ -92,7 +95,11 @@ func (e *Controller) reconnect(cluster string) {
 // changes, all Works of the member are reconciled.
 func (q *memberQueue) connect() {
 	cluster := q.e.cell.Clusters.Get(cell.Key{Name: q.cluster})
-	secret, problem := q.secretOf(cluster)
+	var secret *corev1.Secret
+	var problem error
+	if q.e.own == nil {
+		secret, problem = q.secretOf(cluster)
+	}
 	leaving := cluster == nil || cluster.DeletionTimestamp != nil
 	if q.reconnect(cluster, secret, problem, leaving) {
 		q.enqueueAll()
@@ -113,7 +120,7 @@ func (q *memberQueue) reconnect(cluster *clusterv1alpha1.Cluster, secret *corev1
 		return changed
 	}
 	q.disconnect()
-	member, err := fleet.OpenMember(q.e.ctx, cluster, secret)
+	member, err := q.open(cluster, secret)
 	if err != nil {
 		q.problem = err
 		return true
@@ -127,6 +134,13 @@ func (q *memberQueue) reconnect(cluster *clusterv1alpha1.Cluster, secret *corev1
 		feed.start(member)
 	}
 	return true
+}
+
+func (q *memberQueue) open(cluster *clusterv1alpha1.Cluster, secret *corev1.Secret) (*fleet.Member, error) {
+	if q.e.own != nil {
+		return fleet.OpenOwnMember(q.e.ctx, q.cluster, q.e.own)
+	}
+	return fleet.OpenMember(q.e.ctx, cluster, secret)
 }
 
 // disconnect closes the connection. It is called with the lock held.
@@ -213,8 +227,11 @@ func (q *memberQueue) observed(object *cell.Object) (observed *Observed, resourc
 	return observed, resource, synced && !broken
 }
 
-// selector selects the objects of this cell in a member.
+// selector selects the objects of this cell in a member; in an agent, those of all cells.
 func (q *memberQueue) selector() string {
+	if q.e.own != nil {
+		return labels.Set{names.ManagedLabel: names.ManagedValue}.String()
+	}
 	return labels.Set{names.ManagedLabel: names.ManagedValue, names.CellLabel: q.e.cell.Name}.String()
 }
 
@@ -228,7 +245,9 @@ func (q *memberQueue) reconcile(ctx context.Context, key cell.Key) error {
 		q.countEntries(q.e.entries.set(key, nil), nil)
 		q.e.cell.Manifests.Forget(key)
 		return nil
-	case work.Frozen, work.Pulled:
+	case work.Frozen:
+		return q.follow(ctx, key)
+	case work.Pulled:
 		return nil
 	}
 
@@ -275,6 +294,20 @@ func (q *memberQueue) reconcile(ctx context.Context, key cell.Key) error {
 	default:
 		return q.memberFailed(member, work, err)
 	}
+}
+
+// movePoll is how often an agent looks for the Work that replaces a frozen one.
+const movePoll = 2 * time.Second
+
+// follow reads the Work that replaces a frozen one in another cell. Only an agent does so: other engines apply theirs.
+func (q *memberQueue) follow(ctx context.Context, key cell.Key) error {
+	if q.e.own == nil {
+		return nil
+	}
+	if fresh, err := q.e.cell.ReadWork(ctx, key); err != nil || fresh.Frozen {
+		return queue.Later{After: movePoll}
+	}
+	return nil
 }
 
 // again asks for another reconciliation; 0 means that none is needed.

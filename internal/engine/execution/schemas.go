@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
@@ -11,10 +12,17 @@ import (
 	"github.com/cellplane/cellplane/internal/merge"
 )
 
+// Definitions are the CustomResourceDefinitions of kinds.
+type Definitions interface {
+	// DefinitionOf returns the current definition of a kind; ok is false if the kind is not custom.
+	DefinitionOf(gvk schema.GroupVersionKind) (id cell.DefinitionID, ok bool)
+	ReadDefinition(ctx context.Context, id cell.DefinitionID) (*apiextensionsv1.CustomResourceDefinition, error)
+}
+
 // schemas has a merger for every kind. The list keys of built-in kinds are known; those of custom kinds are in their
 // CustomResourceDefinitions, which the cell has as well as the members.
 type schemas struct {
-	cell    *cell.Cell
+	Definitions
 	builtIn *merge.Merger
 
 	mu     sync.Mutex
@@ -26,13 +34,13 @@ type customMerger struct {
 	merger     *merge.Merger
 }
 
-func newSchemas(c *cell.Cell) *schemas {
-	return &schemas{cell: c, builtIn: merge.New(), custom: map[schema.GroupVersionKind]customMerger{}}
+func newSchemas(definitions Definitions) *schemas {
+	return &schemas{Definitions: definitions, builtIn: merge.New(), custom: map[schema.GroupVersionKind]customMerger{}}
 }
 
 // merger returns the merger for a kind as it is defined now.
 func (s *schemas) merger(ctx context.Context, gvk schema.GroupVersionKind) (*merge.Merger, error) {
-	definition, isCustom := s.cell.DefinitionOf(gvk)
+	definition, isCustom := s.DefinitionOf(gvk)
 	if !isCustom {
 		return s.builtIn, nil
 	}
@@ -41,7 +49,7 @@ func (s *schemas) merger(ctx context.Context, gvk schema.GroupVersionKind) (*mer
 	if known := s.custom[gvk]; known.definition == definition {
 		return known.merger, nil
 	}
-	document, err := s.cell.ReadDefinition(ctx, definition)
+	document, err := s.ReadDefinition(ctx, definition)
 	if err != nil {
 		return nil, cellError{err}
 	}

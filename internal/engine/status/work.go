@@ -44,7 +44,11 @@ type Works struct {
 
 // NewWorks returns a controller for the status of Works. Report returns what is known about a Work.
 func NewWorks(c *cell.Cell, report func(*cell.Work) execution.Report, recorder *events.Recorder) *Works {
-	return &Works{cell: c, report: report, recorder: recorder, queue: queue.New[cell.Key]("work-status"), debounce: newDebounce[cell.Key](workTiming), now: time.Now}
+	timing := workTiming
+	if c.Cluster != "" {
+		timing = bindingTiming // in an agent: bindings and templates get their status from here
+	}
+	return &Works{cell: c, report: report, recorder: recorder, queue: queue.New[cell.Key]("work-status"), debounce: newDebounce[cell.Key](timing), now: time.Now}
 }
 
 // Changed is called when something has changed that the status of a Work depends on.
@@ -122,13 +126,17 @@ func suspensionChanged(work *cell.Work) bool {
 // conditions returns the conditions of a Work. Those that are not known keep their last value.
 func (w *Works) conditions(work *cell.Work, report *execution.Report) []metav1.Condition {
 	conditions := work.Conditions.List()
+	generation := int64(0)
+	if w.cell.Cluster != "" {
+		generation = work.Generation // an engine knows by itself whether it has applied the present one
+	}
 	set := func(kind string, ok bool, reason, message string) {
 		status := metav1.ConditionFalse
 		if ok {
 			status = metav1.ConditionTrue
 		}
 		meta.SetStatusCondition(&conditions, metav1.Condition{
-			Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(w.now()),
+			Type: kind, Status: status, ObservedGeneration: generation, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(w.now()),
 		})
 	}
 	if work.Suspended {

@@ -21,7 +21,7 @@ import (
 // collector writes the status of one Cluster while it runs.
 type collector struct {
 	name       string
-	uid        types.UID
+	uid        types.UID // empty in an agent, whose member stays the same when its Cluster is replaced
 	controller *Controller
 	source     source
 	member     *member // nil without credentials
@@ -133,7 +133,7 @@ func (c *collector) tryWrite(ctx context.Context, reader client.Reader, change f
 	if err := reader.Get(ctx, client.ObjectKey{Name: c.name}, cluster); err != nil {
 		return err
 	}
-	if cluster.UID != c.uid {
+	if c.uid != "" && cluster.UID != c.uid {
 		return errGone
 	}
 	before := cluster.DeepCopy()

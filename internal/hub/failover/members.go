@@ -28,9 +28,11 @@ func (t *Takeover) revoke(ctx context.Context, cell *cellplanev1alpha1.Cell) (un
 	if err := t.Fresh.List(ctx, &members); err != nil {
 		return nil, fmt.Errorf("listing clusters: %w", err)
 	}
-	all := make([]string, len(members.Items))
+	var all []string
 	for i := range members.Items {
-		all[i] = members.Items[i].Name
+		if members.Items[i].Spec.SyncMode != clusterv1alpha1.Pull { // cells have no identity in a member with an agent
+			all = append(all, members.Items[i].Name)
+		}
 	}
 	if err := t.revokeAtHub(ctx, cell.Name); err != nil {
 		return nil, err
@@ -128,7 +130,7 @@ func (t *Takeover) openFor(ctx context.Context, member *clusterv1alpha1.Cluster,
 		return t.MakeUp(ctx, name)
 	}
 	// The identity of a Cell that does not exist any more, or was created anew, is nobody's.
-	if err != nil || !isReadmitted(cell) {
+	if member.Spec.SyncMode != clusterv1alpha1.Pull && (err != nil || !isReadmitted(cell)) {
 		if err := revoke(ctx, t.Hub, name, member.Name); err != nil {
 			klog.FromContext(ctx).V(1).Info("revoking the identity of a cell in a member failed", "cell", name, "cluster", member.Name, "err", err.Error())
 			return nil

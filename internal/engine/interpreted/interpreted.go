@@ -1,4 +1,5 @@
-package engine
+// Package interpreted keeps an interpreter up to date with the customizations and webhooks in a cell.
+package interpreted
 
 import (
 	"slices"
@@ -11,9 +12,9 @@ import (
 	"github.com/cellplane/cellplane/internal/interpreter"
 )
 
-// watchInterpreter keeps the interpreter up to date with customizations and webhooks in the cell. It calls changed with
-// a function that reports whether a kind is affected.
-func watchInterpreter(state *cell.Cell, i *interpreter.Interpreter, changed func(affected func(schema.GroupVersionKind) bool)) {
+// Follow keeps an interpreter up to date with a cell that is not started yet. It calls changed with a function that
+// reports whether a kind is affected.
+func Follow(state *cell.Cell, i *interpreter.Interpreter, changed func(affected func(schema.GroupVersionKind) bool)) {
 	state.Customizations.Subscribe(func(_ cell.Key, old, now *configv1alpha1.ResourceInterpreterCustomization) {
 		if err := i.SetCustomizations(state.Customizations.All()); err != nil {
 			klog.Background().Info("some interpreter customizations are invalid", "err", err)
