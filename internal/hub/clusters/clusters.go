@@ -1,5 +1,5 @@
 // Package clusters runs the hub's controllers for Clusters: they default them, collect their status, publish their free
-// capacity, taint them, and create the namespaces of their Works.
+// capacity, taint them, create the namespaces of their Works, and give their agents rights.
 package clusters
 
 import (
@@ -22,6 +22,7 @@ import (
 
 	"github.com/cellplane/cellplane/api"
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/hub/agentrights"
 	"github.com/cellplane/cellplane/internal/hub/clusterapi"
 	"github.com/cellplane/cellplane/internal/hub/clusterspec"
 	"github.com/cellplane/cellplane/internal/hub/clusterstatus"
@@ -90,6 +91,7 @@ func New(ctx context.Context, hub *rest.Config, options Options) (*Controllers, 
 		func() error { return clusterstatus.Add(ctx, mgr, options.Status) },
 		func() error { return clustertaint.Add(mgr) },
 		func() error { return executionspace.Add(mgr, options.ExecutionSpace) },
+		func() error { return agentrights.Add(mgr) },
 		func() error { return remedy.Add(mgr) },
 		func() error {
 			return workloadrebalancer.Add(mgr, workloadrebalancer.Options{Cells: options.ExecutionSpace.Cells})

@@ -24,6 +24,7 @@ import (
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+	"github.com/cellplane/cellplane/internal/hub/agentrights"
 	"github.com/cellplane/cellplane/internal/hub/eventnote"
 )
 
@@ -189,6 +190,9 @@ func (c *Controller) remove(ctx context.Context, cluster string) (gone bool, err
 	}
 	if left+works > 0 {
 		return false, nil
+	}
+	if err := agentrights.Remove(ctx, c.works, cluster); err != nil {
+		return false, err
 	}
 	return c.emptier.finalize(ctx, name)
 }
