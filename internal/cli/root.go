@@ -81,7 +81,7 @@ Start a federation on this machine with "cellplane up", inspect it with
 		newGet(streams), newDescribe(streams), newLogs(streams), newExec(streams), newAttach(streams), newTop(streams), newPromote(),
 		newCells(),
 		newUser(),
-		newHubManager(), newEngine(), newGateway(), newClusterGateway(),
+		newHubManager(), newEngine(), newGateway(), newClusterGateway(), newAgent(),
 		newVersion(),
 	)
 	root.SetHelpCommandGroupID("")

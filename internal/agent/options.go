@@ -1,0 +1,83 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+
+	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/hub/clusterstatus"
+)
+
+// Options are the flags of an agent.
+type Options struct {
+	Cluster string
+	// Kubeconfig and Context are for the gateway, MemberKubeconfig and MemberContext for the member.
+	Kubeconfig, Context             string
+	MemberKubeconfig, MemberContext string
+
+	LeaderElect    bool
+	Workers        int
+	MetricsAddress string
+	Status         clusterstatus.Options
+	LeaseDuration  time.Duration
+}
+
+// NewOptions returns the defaults.
+func NewOptions() *Options { return &Options{Workers: defaultWorkers} }
+
+// AddFlags adds the flags.
+func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Cluster, "cluster-name", o.Cluster, "name of the cluster in the federation (required)")
+	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "kubeconfig for the gateway, with the identity of the agent (required)")
+	flags.StringVar(&o.Context, "context", o.Context, "context of the kubeconfig to use")
+	flags.StringVar(&o.MemberKubeconfig, "member-kubeconfig", o.MemberKubeconfig, "kubeconfig for the cluster (default: the service account of the pod)")
+	flags.StringVar(&o.MemberContext, "member-context", o.MemberContext, "context of the member-kubeconfig to use")
+	flags.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "elect a leader among the agents of this cluster, in the cluster; only the leader writes")
+	flags.IntVar(&o.Workers, "workers", o.Workers, "most concurrent requests to the cluster")
+	flags.StringVar(&o.MetricsAddress, "metrics-address", o.MetricsAddress, "loopback address for /metrics, /healthz and /readyz, like 127.0.0.1:8080 (default: none)")
+	flags.DurationVar(&o.Status.Interval, "cluster-status-update-frequency", 10*time.Second, "how often the status of the cluster is collected")
+	flags.DurationVar(&o.LeaseDuration, "cluster-lease-duration", defaultLeaseDuration, "how long the Lease of the cluster is valid; it is renewed four times as often")
+	flags.DurationVar(&o.Status.SuccessThreshold, "cluster-success-threshold", 30*time.Second, "how long the cluster must be healthy before it is ready again")
+	flags.DurationVar(&o.Status.FailureThreshold, "cluster-failure-threshold", 30*time.Second, "how long the cluster must be unhealthy before it is no longer ready")
+}
+
+// Complete reads the kubeconfigs and returns the configuration.
+func (o *Options) Complete() (*Config, error) {
+	if o.Cluster == "" || o.Kubeconfig == "" {
+		return nil, errors.New("--cluster-name and --kubeconfig are required")
+	}
+	gateway, err := fleet.ReadKubeconfig(o.Kubeconfig, o.Context)
+	if err != nil {
+		return nil, err
+	}
+	member, err := o.member()
+	if err != nil {
+		return nil, err
+	}
+	return &Config{
+		Cluster: o.Cluster, Federation: gateway.Config(), Member: member, LeaderElect: o.LeaderElect, Workers: o.Workers,
+		Status: o.Status, LeaseDuration: o.LeaseDuration, MetricsAddress: o.MetricsAddress,
+	}, nil
+}
+
+func (o *Options) member() (*rest.Config, error) {
+	if o.MemberKubeconfig != "" {
+		kubeconfig, err := fleet.ReadKubeconfig(o.MemberKubeconfig, o.MemberContext)
+		if err != nil {
+			return nil, err
+		}
+		return kubeconfig.Config(), nil
+	}
+	config, err := rest.InClusterConfig()
+	if errors.Is(err, rest.ErrNotInCluster) {
+		return nil, errors.New("this is not a pod of the cluster; name a kubeconfig for the cluster with --member-kubeconfig")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the service account of the pod: %w", err)
+	}
+	return config, nil
+}
