@@ -38,6 +38,7 @@ func newSupervise() *cobra.Command {
 	cmd.Flags().IntVar(&spec.Cells, "cells", 0, "number of cells")
 	cmd.Flags().IntVar(&spec.Members, "members", 0, "number of member clusters")
 	cmd.Flags().IntVar(&spec.Nodes, "nodes", 0, "number of simulated nodes in each member")
+	cmd.Flags().IntVar(&spec.Pull, "pull", 0, "number of members in pull mode")
 	return cmd
 }
 
@@ -63,6 +64,6 @@ func readSettings(file string) (*local.Settings, error) {
 func superviseArgs(dir, config string, spec local.Spec, binaries kubebin.Binaries) []string {
 	return []string{
 		"supervise", "--dir", dir, "--config", config, "--kube-bin", binaries.Dir,
-		"--cells", strconv.Itoa(spec.Cells), "--members", strconv.Itoa(spec.Members), "--nodes", strconv.Itoa(spec.Nodes),
+		"--cells", strconv.Itoa(spec.Cells), "--members", strconv.Itoa(spec.Members), "--nodes", strconv.Itoa(spec.Nodes), "--pull", strconv.Itoa(spec.Pull),
 	}
 }

@@ -61,6 +61,7 @@ again to resume the federation.`,
 	cmd.Flags().IntVar(&o.spec.Cells, "cells", o.spec.Cells, "number of cells")
 	cmd.Flags().IntVar(&o.spec.Members, "members", o.spec.Members, "number of member clusters")
 	cmd.Flags().IntVar(&o.spec.Nodes, "nodes", o.spec.Nodes, "number of simulated nodes in each member")
+	cmd.Flags().IntVar(&o.spec.Pull, "pull", o.spec.Pull, "number of members, the last ones, that are in pull mode: an agent applies what is placed there")
 	cmd.Flags().BoolVar(&o.foreground, "foreground", false, "stay in the foreground; Ctrl-C stops the federation")
 	cmd.Flags().BoolVar(&o.skipChecks, "skip-checks", false, "start even if memory or disk space seem too small")
 	return cmd
@@ -111,7 +112,7 @@ func (o *upOptions) complete(changed func(flag string) bool) (err error) {
 		spec = config.Resize(spec)
 	}
 	for flag, size := range map[string]struct{ from, to *int }{
-		"cells": {&o.spec.Cells, &spec.Cells}, "members": {&o.spec.Members, &spec.Members}, "nodes": {&o.spec.Nodes, &spec.Nodes},
+		"cells": {&o.spec.Cells, &spec.Cells}, "members": {&o.spec.Members, &spec.Members}, "nodes": {&o.spec.Nodes, &spec.Nodes}, "pull": {&o.spec.Pull, &spec.Pull},
 	} {
 		if changed(flag) {
 			*size.to = *size.from
@@ -122,8 +123,8 @@ func (o *upOptions) complete(changed func(flag string) bool) (err error) {
 		return err
 	}
 	if found && o.spec != kept {
-		return fmt.Errorf("the federation in %s has %d cells, %d members and %d nodes each; leave the sizes out to resume it, or delete it with `cellplane down --purge`",
-			o.dir, kept.Cells, kept.Members, kept.Nodes)
+		return fmt.Errorf("the federation in %s has %d cells, and %d members with %d nodes each, %d of them in pull mode; leave the sizes out to resume it, or delete it with `cellplane down --purge`",
+			o.dir, kept.Cells, kept.Members, kept.Nodes, kept.Pull)
 	}
 	if config == nil {
 		return nil

@@ -21,10 +21,11 @@ const (
 type Config struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Cells, Members and Nodes are those of a Spec, if given.
+	// Cells, Members, Nodes and Pull are those of a Spec, if given.
 	Cells   *int `json:"cells,omitempty"`
 	Members *int `json:"members,omitempty"`
 	Nodes   *int `json:"nodes,omitempty"`
+	Pull    *int `json:"pull,omitempty"`
 
 	Settings
 }
@@ -67,7 +68,7 @@ func oneLine(err error) error { return errors.New(strings.Join(strings.Fields(er
 
 // Resize returns a spec with the sizes that the configuration gives.
 func (c *Config) Resize(spec Spec) Spec {
-	for _, size := range []struct{ from, to *int }{{c.Cells, &spec.Cells}, {c.Members, &spec.Members}, {c.Nodes, &spec.Nodes}} {
+	for _, size := range []struct{ from, to *int }{{c.Cells, &spec.Cells}, {c.Members, &spec.Members}, {c.Nodes, &spec.Nodes}, {c.Pull, &spec.Pull}} {
 		if size.from != nil {
 			*size.to = *size.from
 		}

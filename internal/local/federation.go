@@ -136,6 +136,9 @@ func (f *Federation) takeSettings() {
 	}
 }
 
+// Spec returns the size of the federation.
+func (f *Federation) Spec() Spec { return f.state.Spec }
+
 // Customize applies the settings of the federation to a process.
 func (f *Federation) Customize(spec process.Spec) process.Spec {
 	return f.state.Settings.customize(spec)

@@ -19,6 +19,7 @@ const (
 	Gateway        = "gateway"
 	ClusterGateway = "cluster-gateway"
 	Engine         = "engine"
+	Agent          = "agent"
 )
 
 // FederationControllers is the folder of the stock controllers that run against the gateway.
@@ -26,7 +27,7 @@ const FederationControllers = "federation"
 
 // programs are all names that settings of parts may have.
 var programs = []string{
-	HubManager, Gateway, ClusterGateway, Engine,
+	HubManager, Gateway, ClusterGateway, Engine, Agent,
 	kubebin.Etcd, kubebin.KubeAPIServer, kubebin.KubeControllerManager, kubebin.KubeScheduler, kubebin.Kwok,
 }
 

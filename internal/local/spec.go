@@ -12,6 +12,8 @@ type Spec struct {
 	Members int `json:"members"`
 	// Nodes is the number of simulated nodes in each member.
 	Nodes int `json:"nodes"`
+	// Pull is the number of members, the last ones, that the federation does not reach: each has an agent.
+	Pull int `json:"pull,omitempty"`
 	// WithoutHub omits the hub, for tests that need only members.
 	WithoutHub bool `json:"withoutHub,omitempty"`
 }
@@ -34,6 +36,7 @@ func (s Spec) Validate() error {
 		{"cells", s.Cells, 0, maxCells},
 		{"members", s.Members, 0, maxMembers},
 		{"nodes", s.Nodes, 0, maxNodes},
+		{"members in pull mode", s.Pull, 0, s.Members},
 	} {
 		if limit.value < limit.min || limit.value > limit.max {
 			return fmt.Errorf("the number of %s must be between %d and %d, not %d", limit.name, limit.min, limit.max, limit.value)
@@ -61,6 +64,9 @@ func (s Spec) cellNames() []string {
 	}
 	return names
 }
+
+// Pulls reports whether the member with an index has an agent.
+func (s Spec) Pulls(member int) bool { return member >= s.Members-s.Pull }
 
 func (s Spec) memberNames() []string {
 	names := make([]string, s.Members)

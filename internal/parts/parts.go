@@ -62,6 +62,7 @@ const (
 	gateway        = local.Gateway
 	clusterGateway = local.ClusterGateway
 	engine         = local.Engine
+	agent          = local.Agent
 )
 
 // The process name of the stock controllers that run against the gateway, and their user.
@@ -71,7 +72,7 @@ const (
 )
 
 func (p *Parts) prepare() error {
-	for _, prepare := range []func() error{p.prepareHubManager, p.prepareGateway, p.prepareClusterGateway, p.prepareEngines, p.prepareControllers} {
+	for _, prepare := range []func() error{p.prepareHubManager, p.prepareGateway, p.prepareClusterGateway, p.prepareEngines, p.prepareAgents, p.prepareControllers} {
 		if err := prepare(); err != nil {
 			return err
 		}

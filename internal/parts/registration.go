@@ -172,7 +172,13 @@ func (p *Parts) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, member := range p.federation.Members {
+	for i, member := range p.federation.Members {
+		if p.federation.Spec().Pulls(i) {
+			if err := p.registerPulling(ctx, member); err != nil {
+				return fmt.Errorf("joining %s: %w", member.Name(), err)
+			}
+			continue
+		}
 		config, err := member.AdminConfig()
 		if err != nil {
 			return err
