@@ -1,0 +1,153 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
+	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+)
+
+const namespace = "demo"
+
+// workloads live in both cells.
+var workloads = []string{"web-0", "web-1", "web-2", "web-3", "web-4"}
+
+func deployment(name string) *appsv1.Deployment {
+	labels := map[string]string{"app": name}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To[int32](2), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "nginx:1"}}},
+			},
+		},
+	}
+}
+
+func cluster(name string) *clusterv1alpha1.Cluster {
+	return &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+func TestAgent(t *testing.T) {
+	w := newWorld(t)
+	w.clusterIsReported()
+	w.workloadsArrive()
+	w.rightsAreNarrow()
+	w.agentStops()
+	uids := w.uids()
+	w.cellLeaves()
+	if now := w.uids(); fmt.Sprint(now) != fmt.Sprint(uids) {
+		t.Errorf("the move of cells replaced objects in the member: %v, before %v", now, uids)
+	}
+}
+
+// clusterIsReported checks that the agent reports health, capacity and APIs of its cluster.
+func (w *world) clusterIsReported() {
+	until(w, "the agent reports about its cluster", w.gateway, cluster(pulled), func(c *clusterv1alpha1.Cluster) bool {
+		s := &c.Status
+		return meta.IsStatusConditionTrue(s.Conditions, names.ClusterReady) && meta.IsStatusConditionTrue(s.Conditions, names.ClusterCompleteAPIEnablements) &&
+			s.KubernetesVersion != "" && s.NodeSummary != nil && s.NodeSummary.ReadyNum == 1 && s.ResourceSummary != nil && !s.ResourceSummary.Allocatable.Cpu().IsZero() &&
+			slices.ContainsFunc(s.APIEnablements, func(a clusterv1alpha1.APIEnablement) bool { return a.GroupVersion == "apps/v1" })
+	})
+}
+
+// workloadsArrive checks that objects, their changes and their deletion reach the member, and that their status comes back.
+func (w *world) workloadsArrive() {
+	policy := &policyv1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "all"}}
+	policy.Spec.ResourceSelectors = []policyv1alpha1.ResourceSelector{{APIVersion: "apps/v1", Kind: "Deployment"}}
+	policy.Spec.Placement.ClusterAffinity = &policyv1alpha1.ClusterAffinity{ClusterNames: []string{pushed, pulled}}
+	w.run("kubectl", "create", "namespace", namespace)
+	if err := w.gateway.Create(w.Context(), policy); err != nil {
+		w.Fatal(err)
+	}
+	for _, name := range append(workloads, "gone") {
+		if err := w.gateway.Create(w.Context(), deployment(name)); err != nil {
+			w.Fatal(err)
+		}
+	}
+	for _, name := range workloads {
+		until(w, name+" has the status of both members", w.gateway, deployment(name), func(d *appsv1.Deployment) bool {
+			return d.Status.ReadyReplicas == 4 && d.Status.ObservedGeneration == d.Generation
+		})
+		change(w, deployment(name), image("2"))
+	}
+	if err := w.gateway.Delete(w.Context(), deployment("gone")); err != nil {
+		w.Fatal(err)
+	}
+	for _, name := range workloads {
+		until(w, "the change of "+name+" arrives", w.member, deployment(name), has("2"))
+		until(w, "the status of the changed "+name+" comes back", w.gateway, deployment(name), func(d *appsv1.Deployment) bool {
+			return d.Status.UpdatedReplicas == 4 && d.Status.ReadyReplicas == 4 && d.Status.ObservedGeneration == d.Generation
+		})
+	}
+	until(w, "the binding is applied everywhere", w.gateway, &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: names.BindingName("Deployment", workloads[0])}},
+		func(b *workv1alpha2.ResourceBinding) bool {
+			return meta.IsStatusConditionTrue(b.Status.Conditions, names.BindingFullyApplied) && len(b.Status.AggregatedStatus) == 2
+		})
+	w.untilGone("the deletion arrives", w.member, deployment("gone"))
+	w.untilGone("its template is gone", w.gateway, deployment("gone"))
+}
+
+// agentStops checks that a silent agent is noticed, and that a new one catches up: also with what was deleted meanwhile.
+func (w *world) agentStops() {
+	if err := w.gateway.Create(w.Context(), deployment("orphan")); err != nil {
+		w.Fatal(err)
+	}
+	until(w, "the orphan arrives", w.member, deployment("orphan"), has("1"))
+	w.signalAgent("halt")
+	if err := w.gateway.Delete(w.Context(), deployment("orphan")); err != nil {
+		w.Fatal(err)
+	}
+	for _, name := range workloads {
+		change(w, deployment(name), image("3"))
+	}
+	work := &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: names.ExecutionNamespace(pulled), Name: names.WorkName("Deployment", namespace, "orphan")}}
+	until(w, "the Work of the orphan waits for the agent", w.gateway, work, func(work *workv1alpha1.Work) bool { return work.DeletionTimestamp != nil })
+	until(w, "the silent agent is noticed", w.gateway, cluster(pulled), func(c *clusterv1alpha1.Cluster) bool {
+		ready := meta.FindStatusCondition(c.Status.Conditions, names.ClusterReady)
+		return ready != nil && ready.Status == metav1.ConditionUnknown
+	})
+	until(w, "nobody else wrote to the member", w.member, deployment("orphan"), has("1"))
+	w.signalAgent("restart")
+	w.untilGone("the orphan is removed", w.member, deployment("orphan"))
+	for _, name := range workloads {
+		until(w, "the change of "+name+" arrives late", w.member, deployment(name), has("3"))
+	}
+	w.clusterIsReported()
+}
+
+// uids returns the UIDs of the workloads in the member.
+func (w *world) uids() map[string]types.UID {
+	uids := map[string]types.UID{}
+	for _, name := range workloads {
+		uids[name] = until(w, name+" is in the member", w.member, deployment(name), has("3")).UID
+	}
+	return uids
+}
+
+// cellLeaves drains a cell while the agent works, and checks that changes arrive afterwards as before.
+func (w *world) cellLeaves() {
+	w.run("cells", "drain", "cell-b")
+	for _, name := range workloads {
+		change(w, deployment(name), func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](1) })
+	}
+	for _, name := range workloads {
+		until(w, "the change of "+name+" arrives after the move", w.member, deployment(name), func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == 1 })
+		until(w, "the status of "+name+" comes back after the move", w.gateway, deployment(name), func(d *appsv1.Deployment) bool {
+			return d.Status.Replicas == 2 && d.Status.ObservedGeneration == d.Generation
+		})
+	}
+}
