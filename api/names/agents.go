@@ -1,0 +1,17 @@
+package names
+
+// Names that belong to agents, the programs that execute the Works of a cluster in pull mode.
+const (
+	// AgentPrefix begins the user names of agents, see AgentUser.
+	AgentPrefix = "system:agent:"
+	// AgentBootstrapGroup is the group of the bootstrap tokens with which clusters register. Its members may do nothing else.
+	AgentBootstrapGroup = "system:bootstrappers:karmada:default-cluster-token"
+	// AgentSecret is the Secret of a member in which its agent finds its kubeconfig, in SystemNamespace, and also the key in it.
+	AgentSecret = "karmada-kubeconfig"
+
+	// AgentKeysAnnotation on a Cluster lists the public keys of its agent: their SHA-256 sums, each as "sum=time" with the end of its
+	// certificate, separated by commas. Gateways accept no others.
+	AgentKeysAnnotation = "cellplane.io/agent-keys"
+	// RegistrationAnnotation on a CertificateSigningRequest describes, as JSON, the cluster that registers by it.
+	RegistrationAnnotation = "cellplane.io/registration"
+)
