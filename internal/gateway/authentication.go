@@ -20,13 +20,17 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
+
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/internal/gateway/agents"
 )
 
 const tokenReviewTimeout = 10 * time.Second
 
 // newAuthenticator accepts client certificates of the CA, tokens that the gateway's own authenticators accept, and tokens that the hub
-// accepts: of service accounts, bootstrap tokens, and what its OIDC and webhook settings allow. Health checks need no authentication.
-func newAuthenticator(ca dynamiccertificates.CAContentProvider, own []authenticator.Token, reviews authenticationclient.AuthenticationV1Interface, ttl time.Duration) (authenticator.Request, error) {
+// accepts: of service accounts, bootstrap tokens, and what its OIDC and webhook settings allow. Certificates of agents also need a key that
+// their Cluster lists. Health checks need no authentication, nor does the ConfigMap by which clusters that register recognize the gateway.
+func newAuthenticator(ca dynamiccertificates.CAContentProvider, own []authenticator.Token, reviews authenticationclient.AuthenticationV1Interface, clusters clusterLookup, ttl time.Duration) (authenticator.Request, error) {
 	delegating := authenticatorfactory.DelegatingAuthenticatorConfig{
 		TokenAccessReviewClient:  reviews,
 		TokenAccessReviewTimeout: tokenReviewTimeout,
@@ -41,14 +45,17 @@ func newAuthenticator(ca dynamiccertificates.CAContentProvider, own []authentica
 		next: group.NewAuthenticatedGroupAdder(x509.NewDynamic(ca.VerifyOptions, x509.CommonNameUserConversion)),
 		ca:   ca,
 	}
-	known := []authenticator.Request{certificates}
+	known := []authenticator.Request{&agents.Authenticator{Certificates: certificates, Cluster: clusters}}
 	if len(own) > 0 {
 		cached := cache.New(tokenunion.New(own...), false, ttl, ttl)
 		known = append(known, group.NewAuthenticatedGroupAdder(union.New(bearertoken.New(cached), websocket.NewProtocolAuthenticator(cached))))
 	}
-	forHealth := anonymous.NewAuthenticator([]apiserver.AnonymousAuthCondition{{Path: "/livez"}, {Path: "/readyz"}, {Path: "/healthz"}})
-	return union.NewFailOnError(union.New(append(known, tokens)...), forHealth), nil
+	forAnybody := anonymous.NewAuthenticator([]apiserver.AnonymousAuthCondition{{Path: "/livez"}, {Path: "/readyz"}, {Path: "/healthz"}, {Path: agents.ClusterInfoPath}})
+	return union.NewFailOnError(union.New(append(known, tokens)...), forAnybody), nil
 }
+
+// clusterLookup returns a Cluster of the hub, or NotFound.
+type clusterLookup func(name string) (*clusterv1alpha1.Cluster, error)
 
 const (
 	// certificateTTL is how long a verification is cached. The end of the certificate and a change of the CA take effect at once.

@@ -26,6 +26,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/fence"
 	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/gateway/agents"
 	"github.com/cellplane/cellplane/internal/gateway/documents"
 	"github.com/cellplane/cellplane/internal/gateway/durability"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
@@ -183,14 +184,14 @@ func (c *Config) completeGeneric() error {
 	if err != nil {
 		return fmt.Errorf("configuring authentication: %w", err)
 	}
-	if g.Authentication.Authenticator, err = newAuthenticator(ca, own, c.hubClient.AuthenticationV1(), o.TokenCacheTTL); err != nil {
+	if g.Authentication.Authenticator, err = newAuthenticator(ca, own, c.hubClient.AuthenticationV1(), c.members.Cluster, o.TokenCacheTTL); err != nil {
 		return fmt.Errorf("configuring authentication: %w", err)
 	}
 	health, err := path.NewAuthorizer([]string{"/healthz", "/livez", "/livez/*", "/readyz", "/readyz/*"})
 	if err != nil {
 		return fmt.Errorf("configuring authorization: %w", err)
 	}
-	g.Authorization.Authorizer = union.New(authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup), health, c.authorizer)
+	g.Authorization.Authorizer = union.New(agents.Guard{}, authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup), health, c.authorizer)
 	if err := o.Audit.ApplyTo(g); err != nil {
 		return fmt.Errorf("configuring audit: %w", err)
 	}

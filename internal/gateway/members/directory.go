@@ -99,7 +99,7 @@ func (c *connection) close() {
 
 // member returns the connection to a member. The error can be sent to a client.
 func (d *Directory) member(name string) (*member, error) {
-	cluster, err := d.cluster(name)
+	cluster, err := d.Cluster(name)
 	if err != nil {
 		return nil, err
 	}

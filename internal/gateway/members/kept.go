@@ -21,8 +21,8 @@ type known struct {
 	Secrets  map[string]*corev1.Secret           `json:"secrets"`
 }
 
-// cluster returns a Cluster of the hub, or the kept one if the hub has been unreachable since the start. The error can be sent to a client.
-func (d *Directory) cluster(name string) (*clusterv1alpha1.Cluster, error) {
+// Cluster returns a Cluster of the hub, or the kept one if the hub has been unreachable since the start. The error can be sent to a client.
+func (d *Directory) Cluster(name string) (*clusterv1alpha1.Cluster, error) {
 	if !d.synced() {
 		kept := d.kept.Kept()
 		if kept == nil {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/gateway/agents"
 	"github.com/cellplane/cellplane/internal/gateway/documents"
 	"github.com/cellplane/cellplane/internal/gateway/durability"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
@@ -168,6 +169,9 @@ func (rt *Router) serveResource(w http.ResponseWriter, r *http.Request, info *re
 // catalog decides. The hub refuses resources that are not in it.
 func (rt *Router) place(ctx context.Context, info *request.RequestInfo) placement.Place {
 	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
+	if agents.IsClusterInfo(info.APIGroup, info.Resource, info.Namespace, info.Name) {
+		return placement.OnHub
+	}
 	if info.Namespace != "" {
 		return placement.InNamespace(resource, info.Namespace)
 	}

@@ -1,0 +1,89 @@
+package agents
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
+
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/agent/identity"
+)
+
+// ClusterInfoPath is the path of the ConfigMap by which clusters that register recognize the gateway.
+const ClusterInfoPath = "/api/v1/namespaces/" + clusterInfoNamespace + "/configmaps/" + bootstrapapi.ConfigMapClusterInfo
+
+const clusterInfoNamespace = "kube-public"
+
+// IsClusterInfo reports whether a request is about that ConfigMap. It lives on the hub, where it is signed.
+func IsClusterInfo(group, resource, namespace, name string) bool {
+	return group == "" && resource == "configmaps" && namespace == clusterInfoNamespace && name == bootstrapapi.ConfigMapClusterInfo
+}
+
+// Guard refuses what bootstrap tokens of clusters, agents and anonymous users may not do, whatever RBAC grants to them. It allows nothing.
+type Guard struct{}
+
+// Authorize implements authorizer.Authorizer.
+func (Guard) Authorize(_ context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
+	if reason := refuse(attributes); reason != "" {
+		return authorizer.DecisionDeny, reason, nil
+	}
+	return authorizer.DecisionNoOpinion, "", nil
+}
+
+func refuse(a authorizer.Attributes) string {
+	u := a.GetUser()
+	if u == nil {
+		return ""
+	}
+	switch {
+	case slices.Contains(u.GetGroups(), names.AgentBootstrapGroup):
+		if !registers(u, a) {
+			return "a bootstrap token of clusters can only be used to register a cluster"
+		}
+	case isAgent(u):
+		if isRequests(a) && a.GetName() == "" && a.IsReadOnly() {
+			return "an agent may read CertificateSigningRequests only by their names"
+		}
+	case u.GetName() == user.Anonymous && a.IsResourceRequest():
+		if !readsClusterInfo(a) {
+			return "anonymous users may only read " + clusterInfoNamespace + "/" + bootstrapapi.ConfigMapClusterInfo
+		}
+	}
+	return ""
+}
+
+// registers reports whether a request is part of the registration of a cluster.
+func registers(u user.Info, a authorizer.Attributes) bool {
+	if !a.IsResourceRequest() {
+		return a.IsReadOnly() // health and the version, if RBAC allows it
+	}
+	id, isToken := strings.CutPrefix(u.GetName(), bootstrapapi.BootstrapUserPrefix)
+	switch {
+	case !isToken:
+		return false
+	case readsClusterInfo(a):
+		return true
+	case !isRequests(a):
+		return false
+	case a.GetVerb() == "create":
+		return true
+	}
+	return a.GetVerb() == "get" && strings.HasPrefix(a.GetName(), identity.RequestPrefix(id))
+}
+
+func isAgent(u user.Info) bool {
+	_, agent := identity.Cluster(u.GetName(), u.GetGroups())
+	return agent
+}
+
+func isRequests(a authorizer.Attributes) bool {
+	return a.GetAPIGroup() == "certificates.k8s.io" && a.GetResource() == "certificatesigningrequests" && a.GetSubresource() == ""
+}
+
+func readsClusterInfo(a authorizer.Attributes) bool {
+	return a.GetVerb() == "get" && a.GetSubresource() == "" && IsClusterInfo(a.GetAPIGroup(), a.GetResource(), a.GetNamespace(), a.GetName())
+}
