@@ -22,6 +22,7 @@ import (
 
 	"github.com/cellplane/cellplane/api"
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/hub/agentcertificates"
 	"github.com/cellplane/cellplane/internal/hub/agentrights"
 	"github.com/cellplane/cellplane/internal/hub/clusterapi"
 	"github.com/cellplane/cellplane/internal/hub/clusterspec"
@@ -87,6 +88,7 @@ func New(ctx context.Context, hub *rest.Config, options Options) (*Controllers, 
 		}
 	}
 	for _, add := range []func() error{
+		func() error { return agentcertificates.Add(mgr) },
 		func() error { return clusterspec.Add(mgr) },
 		func() error { return clusterstatus.Add(ctx, mgr, options.Status) },
 		func() error { return clustertaint.Add(mgr) },
