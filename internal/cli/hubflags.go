@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -33,23 +34,33 @@ func (f *hubFlags) add(cmd *cobra.Command) {
 // config returns the client configuration of the hub. Flags and $KUBECONFIG win over the local federation.
 func (f *hubFlags) config() (*rest.Config, error) {
 	file, context := f.kubeconfig, f.context
-	if file == "" && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
-		dir, err := federationDir(f.dir)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := os.Stat(local.KubeconfigFile(dir)); err == nil {
-			file = local.KubeconfigFile(dir)
-			if context == "" {
-				context = local.HubName
-			}
-		}
+	own, err := f.localKubeconfig()
+	if err != nil {
+		return nil, err
+	}
+	if own != "" {
+		file, context = own, cmp.Or(context, local.HubName)
 	}
 	config, err := loadKubeconfig(file, context)
 	if err != nil {
 		return nil, fmt.Errorf("finding the hub: %w; set its kubeconfig with --kubeconfig, or start a federation with `cellplane up`", err)
 	}
 	return config, nil
+}
+
+// localKubeconfig returns the kubeconfig of the local federation if there is one and no other is named, otherwise nothing.
+func (f *hubFlags) localKubeconfig() (string, error) {
+	if f.kubeconfig != "" || os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" {
+		return "", nil
+	}
+	dir, err := federationDir(f.dir)
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(local.KubeconfigFile(dir)); err != nil {
+		return "", nil
+	}
+	return local.KubeconfigFile(dir), nil
 }
 
 // client returns a client for the hub that knows the kinds of Cellplane and of Kubernetes.
