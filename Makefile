@@ -20,6 +20,11 @@ help: ## Show this help
 build: ## Build bin/cellplane
 	$(GO) build -o $(BIN) ./cmd/cellplane
 
+.PHONY: images
+images: ## Build OCI images for amd64 and arm64 in bin/images, or push them (flags in ARGS, such as -only, -push)
+	$(GO) build -C images -o ../bin/cellplane-images .
+	bin/cellplane-images $(ARGS)
+
 .PHONY: up
 up: build ## Start a local federation (the first time some minutes, to build Kubernetes)
 	$(BIN) up
@@ -39,11 +44,12 @@ test-unit: ## Run the tests that need no control plane
 .PHONY: lint
 lint: ## Check style, formatting, go.mod files and generated files
 	$(TOOL) golangci-lint run
+	cd images && $(GO) tool -modfile=../tools/go.mod golangci-lint run
 	$(MAKE) --no-print-directory verify-modules verify-generated
 
 .PHONY: verify-modules
 verify-modules:
-	@for module in . tools kube test/conformance/suite; do \
+	@for module in . tools kube images test/conformance/suite; do \
 		(cd $$module && $(GO) mod tidy -diff) || { echo "go.mod of $$module is not tidy: run \`go mod tidy\` there" >&2; exit 1; }; \
 	done
 

@@ -14,7 +14,7 @@ import (
 
 var (
 	// path matches a path of the repository in backquotes.
-	path = regexp.MustCompile("`((?:internal|api|test|cmd|docs|kube)/[\\w./-]+)`")
+	path = regexp.MustCompile("`((?:internal|api|test|cmd|docs|kube|images)/[\\w./-]+)`")
 	// link matches a relative link.
 	link = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
 )

@@ -21,8 +21,14 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// version returns the module version that the Go tool stamps.
+// stamped is the version that the build of an image sets with the linker.
+var stamped string
+
+// version returns the stamped version, or the module version that the Go tool stamps.
 func version() string {
+	if stamped != "" {
+		return stamped
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {
 		return "(devel)"

@@ -247,3 +247,20 @@ func ldflags(p program) []string {
 	}
 	return flags
 }
+
+// Source is how a program is built in a module with the pins.
+type Source struct {
+	Package string
+	Version string // of the module of the package
+	LDFlags []string
+}
+
+// SourceOf returns how a program is built, for builds other than those of Ensure.
+func SourceOf(name string) (Source, error) {
+	for _, p := range programs {
+		if p.name == name {
+			return Source{Package: p.pkg, Version: version(p.module), LDFlags: ldflags(p)}, nil
+		}
+	}
+	return Source{}, fmt.Errorf("there is no pinned program %q", name)
+}
