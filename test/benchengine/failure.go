@@ -108,6 +108,10 @@ func (b *bench) makeIdle(ctx context.Context, n int) (*section, error) {
 	if err := standby.halt(ctx); err != nil {
 		return nil, err
 	}
+	empty, err := b.ledger.footprint(ctx)
+	if err != nil {
+		return nil, err
+	}
 	before, err := b.ledger.planesCPU()
 	if err != nil {
 		return nil, err
@@ -126,10 +130,15 @@ func (b *bench) makeIdle(ctx context.Context, n int) (*section, error) {
 	if err != nil {
 		return nil, err
 	}
+	full, err := b.ledger.footprint(ctx)
+	if err != nil {
+		return nil, err
+	}
 	s := &section{}
 	s.add("making them: from the first request to the last status", took.Seconds(), unitSeconds)
 	s.add("… CPU of the cell's API server and etcd, each", (after[cpuAPIServer]+after[cpuEtcd]-before[cpuAPIServer]-before[cpuEtcd]).Seconds()/float64(n), unitSeconds)
 	s.add("… CPU of the members, each", (after[cpuMembers]-before[cpuMembers]).Seconds()/float64(n), unitSeconds)
+	s.addFootprint(empty, full, n)
 	return s, nil
 }
 

@@ -41,6 +41,7 @@ type ledger struct {
 	fed     *federation
 	engines *engines
 	etcd    *http.Client
+	tls     *tls.Config    // for etcd
 	planes  map[int]string // the account of each process of the control planes
 }
 
@@ -60,7 +61,7 @@ func newLedger(ctx context.Context, f *federation, e *engines) (*ledger, error) 
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
 	config := &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
-	l := &ledger{fed: f, engines: e, etcd: &http.Client{Transport: &http.Transport{TLSClientConfig: config}}, planes: map[int]string{}}
+	l := &ledger{fed: f, engines: e, tls: config, etcd: &http.Client{Transport: &http.Transport{TLSClientConfig: config}}, planes: map[int]string{}}
 	for _, p := range f.planes.Status(ctx) {
 		l.planes[p.PID] = accountOf(p.Name, f.cell.Name())
 	}
