@@ -40,6 +40,7 @@ test: ## Run all tests against real control planes; show the slowest packages
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane
 	$(GO) test -timeout 5m $(UNIT_PACKAGES)
+	$(GO) test -C images -timeout 5m ./...
 
 .PHONY: lint
 lint: ## Check style, formatting, go.mod files and generated files

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
@@ -20,6 +21,8 @@ func compile(ctx context.Context, p *program, platform v1.Platform, out string) 
 	// The variables also override what `go env -w` has set.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+platform.OS, "GOARCH="+platform.Architecture, "GOAMD64=v1", "GOARM64=v8.0",
 		"GOFLAGS=-trimpath", "GOWORK=off", "GOEXPERIMENT=", "GOFIPS140=off")
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // the Go tool then ends its compilers
+	cmd.WaitDelay = 10 * time.Second
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	if err := cmd.Run(); err != nil {
@@ -33,6 +36,9 @@ func compile(ctx context.Context, p *program, platform v1.Platform, out string) 
 
 // indented returns the last lines of an output, each on a line of its own.
 func indented(output string) string {
+	if output == "" {
+		return ""
+	}
 	lines := strings.Split(strings.TrimSpace(output), "\n")
 	if len(lines) > 10 {
 		lines = lines[len(lines)-10:]
