@@ -4,6 +4,8 @@ package names
 const (
 	// AgentPrefix begins the user names of agents, see AgentUser.
 	AgentPrefix = "system:agent:"
+	// AgentsGroup is the group of all agents.
+	AgentsGroup = "system:agents"
 	// AgentBootstrapGroup is the group of the bootstrap tokens with which clusters register. Its members may do nothing else.
 	AgentBootstrapGroup = "system:bootstrappers:karmada:default-cluster-token"
 	// AgentSecret is the Secret of a member in which its agent finds its kubeconfig, in SystemNamespace, and also the key in it.
@@ -15,3 +17,6 @@ const (
 	// RegistrationAnnotation on a CertificateSigningRequest describes, as JSON, the cluster that registers by it.
 	RegistrationAnnotation = "cellplane.io/registration"
 )
+
+// AgentUser returns the user name with which the agent of a cluster authenticates to the gateways. It is in the group AgentsGroup.
+func AgentUser(cluster string) string { return AgentPrefix + cluster }

@@ -9,9 +9,3 @@ const ComponentPrefix = "system:cellplane:"
 // EngineUser returns the user name with which the engine of a cell authenticates to the hub and the gateways. Each cell has its own, so that a failed one
 // can be revoked.
 func EngineUser(cell string) string { return "system:cellplane:engine:" + cell }
-
-// AgentUser returns the user name with which the agent of a cluster authenticates to the gateways. It is in the group AgentsGroup.
-func AgentUser(cluster string) string { return "system:agent:" + cluster }
-
-// AgentsGroup is the group of all agents.
-const AgentsGroup = "system:agents"

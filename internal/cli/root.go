@@ -80,7 +80,7 @@ Start a federation on this machine with "cellplane up", inspect it with
 		newJoin(), newUnjoin(), newToken(), newRegister(), newUnregister(), newRotate(), newCordon(), newUncordon(), newTaint(), newSchedule(), newInterpret(), newAdopt(), newRollout(), newEntry(),
 		newGet(streams), newDescribe(streams), newLogs(streams), newExec(streams), newAttach(streams), newTop(streams), newPromote(),
 		newCells(),
-		newUser(),
+		newUser(), newSize(),
 		newHubManager(), newEngine(), newGateway(), newClusterGateway(), newAgent(),
 		newVersion(),
 	)
