@@ -197,8 +197,9 @@ func (c *Controller) remove(ctx context.Context, cluster string) (gone bool, err
 	return c.emptier.finalize(ctx, name)
 }
 
-// deleteWorks deletes all Works of a namespace and returns how many are left.
-func deleteWorks(ctx context.Context, store client.Client, namespace string) (int, error) {
+// deleteWorks deletes all Works of a namespace and returns how many are left. What a move has left behind does not count: engines ignore it, and the
+// mover removes it later.
+func deleteWorks(ctx context.Context, store client.Client, namespace string) (left int, err error) {
 	works := &metav1.PartialObjectMetadataList{}
 	works.SetGroupVersionKind(workv1alpha1.GroupVersion.WithKind("WorkList"))
 	if err := store.List(ctx, works, client.InNamespace(namespace)); err != nil {
@@ -208,14 +209,19 @@ func deleteWorks(ctx context.Context, store client.Client, namespace string) (in
 		return 0, err
 	}
 	for i := range works.Items {
-		if works.Items[i].DeletionTimestamp != nil {
+		work := &works.Items[i]
+		if work.Labels[names.RebalanceStatusLabel] == names.RebalanceMigrated {
 			continue
 		}
-		if err := client.IgnoreNotFound(store.Delete(ctx, &works.Items[i])); err != nil {
+		left++
+		if work.DeletionTimestamp != nil {
+			continue
+		}
+		if err := client.IgnoreNotFound(store.Delete(ctx, work)); err != nil {
 			return 0, err
 		}
 	}
-	return len(works.Items), nil
+	return left, nil
 }
 
 // release removes the finalizer of the Cluster.

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -140,6 +141,15 @@ func TestCellsAreDrained(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = hub.Client.Delete(context.Background(), inCell) })
 	w := work(t, hub, inCell.Name)
+	moved := &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{
+		Name: "moved", Namespace: inCell.Name, Finalizers: []string{names.ExecutionFinalizer}, Labels: map[string]string{names.RebalanceStatusLabel: names.RebalanceMigrated},
+	}}
+	if err := hub.Client.Create(t.Context(), moved); err != nil { // no engine removes its finalizer
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = hub.Client.Patch(context.Background(), moved, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+	})
 	if err := hub.Client.Delete(t.Context(), cluster); err != nil {
 		t.Fatal(err)
 	}
