@@ -27,7 +27,9 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -82,7 +84,10 @@ func start(t *testing.T) *fixture {
 
 func (f *fixture) runController(t *testing.T, scheme *runtime.Scheme) {
 	t.Helper()
-	mgr, err := manager.New(f.hubConfig, manager.Options{Scheme: scheme, Logger: klog.Background().V(2), Metrics: metricsserver.Options{BindAddress: "0"}})
+	mgr, err := manager.New(f.hubConfig, manager.Options{
+		Scheme: scheme, Logger: klog.Background().V(2), Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)}, // a test may be repeated
+	})
 	check(t, err)
 	check(t, agentcertificates.Add(mgr))
 	ctx, cancel := context.WithCancel(context.Background())

@@ -102,17 +102,18 @@ func (f *fixture) testInterrupted(t *testing.T) {
 	token := f.token(t)
 	options := f.options("interrupted", token)
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- registration.Register(ctx, options) }()
 	id, _, _ := strings.Cut(token, ".")
-	go func() { // until the request is there
-		defer cancel()
-		testenv.Eventually(t, "the certificate is requested", func(ctx context.Context) (bool, error) {
-			list, err := f.hub.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{})
-			return err == nil && slices.ContainsFunc(list.Items, func(r certificatesv1.CertificateSigningRequest) bool {
-				return strings.HasPrefix(r.Name, identity.RequestPrefix(id))
-			}), err
-		})
-	}()
-	_ = registration.Register(ctx, options) // it may have been faster
+	testenv.Eventually(t, "the certificate is requested", func(ctx context.Context) (bool, error) {
+		list, err := f.hub.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{})
+		return err == nil && slices.ContainsFunc(list.Items, func(r certificatesv1.CertificateSigningRequest) bool {
+			return strings.HasPrefix(r.Name, identity.RequestPrefix(id))
+		}), err
+	})
+	cancel()
+	<-ended // it may have been faster
 	check(t, registration.Register(t.Context(), options))
 	check(t, registration.Unregister(t.Context(), registration.UnregisterOptions{Hub: f.hubConfig, Member: f.memberConf, Name: options.Name}))
 }
