@@ -28,10 +28,11 @@ func newRegister() *cobra.Command {
 		Use:     "register ENDPOINT --token TOKEN --discovery-token-ca-cert-hash HASH",
 		GroupID: groupClusters,
 		Short:   "Register a cluster in pull mode",
-		Long: `Register a cluster in pull mode at the gateway ENDPOINT. Run it with a kubeconfig
-of an administrator of the cluster. The gateway is verified by the hash of its
-CA and by its signature with the token. The cluster gets a certificate for its
-agent, which is written to the Secret karmada-kubeconfig, and the hub a Cluster.
+		Long: `Register a cluster in pull mode at the gateway ENDPOINT. Run it with a
+kubeconfig of an administrator of the cluster. The gateway is verified by the
+hash of its CA and by its signature with the token. The cluster gets a
+certificate for its agent, which is written to the Secret karmada-kubeconfig,
+and the hub a Cluster.
 
 An administrator of the federation creates the token, and this command, with
 ` + "`cellplane token create --print-register-command`" + `. Repeat the command if it
