@@ -62,7 +62,7 @@ func (f *fixture) testDiscovery(t *testing.T) {
 	}
 	genuine, err := f.hub.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(t.Context(), "cluster-info", metav1.GetOptions{})
 	check(t, err)
-	replaying := imposter(t, func(own []byte) *corev1.ConfigMap { return genuine })
+	replaying := imposter(t, func([]byte) *corev1.ConfigMap { return genuine })
 	forging := imposter(t, func(own []byte) *corev1.ConfigMap {
 		forged := genuine.DeepCopy()
 		forged.Data["kubeconfig"] = "clusters: [{name: '', cluster: {server: 'https://127.0.0.1', certificate-authority-data: " + base64.StdEncoding.EncodeToString(own) + "}}]"
