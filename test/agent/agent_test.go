@@ -7,6 +7,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -52,6 +53,7 @@ func TestAgent(t *testing.T) {
 	if now := w.uids(); fmt.Sprint(now) != fmt.Sprint(uids) {
 		t.Errorf("the move of cells replaced objects in the member: %v, before %v", now, uids)
 	}
+	w.clusterLeaves()
 }
 
 // clusterIsReported checks that the agent reports health, capacity and APIs of its cluster.
@@ -150,4 +152,14 @@ func (w *world) cellLeaves() {
 			return d.Status.Replicas == 2 && d.Status.ObservedGeneration == d.Generation
 		})
 	}
+}
+
+// clusterLeaves removes the Cluster: its agent removes what was placed there, and loses its rights.
+func (w *world) clusterLeaves() {
+	w.run("kubectl", "delete", "cluster", pulled, "--timeout", "2m")
+	for _, name := range workloads {
+		w.untilGone(name+" is removed from the member", w.member, deployment(name))
+	}
+	w.untilGone("the namespace of its Works is gone", w.hub, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.ExecutionNamespace(pulled)}})
+	w.untilGone("its agent has no rights", w.hub, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: names.AgentUser(pulled)}})
 }

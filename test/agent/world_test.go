@@ -54,6 +54,7 @@ type world struct {
 	dir        string
 	supervisor *local.Client
 	gateway    client.Client
+	hub        client.Client
 	member     client.Client // the pulled one
 }
 
@@ -70,7 +71,7 @@ func newWorld(t *testing.T) *world {
 	if w.supervisor, err = local.NewClient(w.dir); err != nil {
 		t.Fatal(err)
 	}
-	w.gateway, w.member = w.client("cellplane"), w.client(pulled)
+	w.gateway, w.hub, w.member = w.client("cellplane"), w.client("hub"), w.client(pulled)
 	return w
 }
 
