@@ -58,7 +58,7 @@ was interrupted.`,
 	flags.StringVar(&o.options.About.Provider, "cluster-provider", "", "provider of the cluster")
 	flags.StringVar(&o.options.About.Region, "cluster-region", "", "region of the cluster")
 	flags.StringSliceVar(&o.options.About.Zones, "cluster-zones", nil, "zones of the cluster")
-	flags.IntVar(&o.validity, "cert-expiration-seconds", o.validity, "validity of the agent's certificate, which the agent renews")
+	flags.IntVar(&o.validity, "cert-expiration-seconds", o.validity, "validity of the agent's certificate")
 	return cmd
 }
 
