@@ -19,6 +19,7 @@ import (
 
 	"github.com/cellplane/cellplane/api"
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/agent/credentials"
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/events"
 	"github.com/cellplane/cellplane/internal/engine/execution"
@@ -34,6 +35,8 @@ type Config struct {
 	Cluster string
 	// Federation leads to a gateway, with the identity of the agent. Member leads to the cluster, with all rights there.
 	Federation, Member *rest.Config
+	// Credentials are those of Federation if they are renewed; otherwise nil.
+	Credentials *credentials.Credentials
 	// LeaderElect allows several agents for one cluster: one leads, the others stand by.
 	LeaderElect bool
 	// Workers is the number of concurrent requests to the member, and of reports; 0 means eight.
@@ -50,6 +53,8 @@ const (
 	defaultWorkers       = 8
 	defaultLeaseDuration = 40 * time.Second
 	program              = "cellplane-agent"
+	// followPeriod is how often a replica looks for the certificate that the leader has renewed.
+	followPeriod = time.Minute
 )
 
 // Validate returns what is wrong with the configuration.
@@ -85,6 +90,9 @@ func (c *Config) Run(ctx context.Context) error {
 	a, err := c.build(ctx)
 	if err != nil {
 		return err
+	}
+	if c.Credentials != nil {
+		go c.Credentials.Follow(ctx, followPeriod)
 	}
 	if c.MetricsAddress != "" {
 		if err := a.serve(ctx, c.MetricsAddress); err != nil {
@@ -182,8 +190,19 @@ func (a *agent) lead(ctx context.Context) {
 		func(ctx context.Context) { a.works.Run(ctx, a.config.workers()) },
 		a.reporter.Run,
 		a.lease.Run,
+		a.renew,
 	} {
 		wait.Go(func() { stage(ctx) })
 	}
 	wait.Wait()
+}
+
+// renew renews the certificate of the agent, if that was left to it.
+func (a *agent) renew(ctx context.Context) {
+	if a.config.Credentials == nil {
+		return
+	}
+	if err := a.config.Credentials.Run(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "the certificate of the agent is not renewed")
+	}
 }

@@ -1,13 +1,17 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/agent/credentials"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/hub/clusterstatus"
 )
@@ -31,8 +35,8 @@ func NewOptions() *Options { return &Options{Workers: defaultWorkers} }
 
 // AddFlags adds the flags.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Cluster, "cluster-name", o.Cluster, "name of the cluster in the federation (required)")
-	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "kubeconfig for the gateway, with the identity of the agent (required)")
+	flags.StringVar(&o.Cluster, "cluster-name", o.Cluster, "name of the cluster in the federation (default: as it is registered)")
+	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "kubeconfig for the gateway, with the identity of the agent (default: that of the registration, in the Secret "+names.AgentSecret+" of the cluster; it is renewed)")
 	flags.StringVar(&o.Context, "context", o.Context, "context of the kubeconfig to use")
 	flags.StringVar(&o.MemberKubeconfig, "member-kubeconfig", o.MemberKubeconfig, "kubeconfig for the cluster (default: the service account of the pod)")
 	flags.StringVar(&o.MemberContext, "member-context", o.MemberContext, "context of the member-kubeconfig to use")
@@ -45,23 +49,45 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.Status.FailureThreshold, "cluster-failure-threshold", 30*time.Second, "how long the cluster must be unhealthy before it is no longer ready")
 }
 
-// Complete reads the kubeconfigs and returns the configuration.
-func (o *Options) Complete() (*Config, error) {
-	if o.Cluster == "" || o.Kubeconfig == "" {
-		return nil, errors.New("--cluster-name and --kubeconfig are required")
+// Complete reads the kubeconfigs, or the credentials that the registration has left in the cluster, and returns the configuration.
+func (o *Options) Complete(ctx context.Context) (*Config, error) {
+	member, err := o.member()
+	if err != nil {
+		return nil, err
+	}
+	config := &Config{
+		Cluster: o.Cluster, Member: member, LeaderElect: o.LeaderElect, Workers: o.Workers,
+		Status: o.Status, LeaseDuration: o.LeaseDuration, MetricsAddress: o.MetricsAddress,
+	}
+	if o.Kubeconfig == "" {
+		return config, config.openCredentials(ctx)
+	}
+	if o.Cluster == "" {
+		return nil, errors.New("--kubeconfig needs --cluster-name")
 	}
 	gateway, err := fleet.ReadKubeconfig(o.Kubeconfig, o.Context)
 	if err != nil {
 		return nil, err
 	}
-	member, err := o.member()
+	config.Federation = gateway.Config()
+	return config, nil
+}
+
+// openCredentials uses the credentials of the cluster's registration.
+func (c *Config) openCredentials(ctx context.Context) error {
+	member, err := kubernetes.NewForConfig(c.Member)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return &Config{
-		Cluster: o.Cluster, Federation: gateway.Config(), Member: member, LeaderElect: o.LeaderElect, Workers: o.Workers,
-		Status: o.Status, LeaseDuration: o.LeaseDuration, MetricsAddress: o.MetricsAddress,
-	}, nil
+	if c.Credentials, err = credentials.Open(ctx, credentials.Secret{Member: member}); err != nil {
+		return err
+	}
+	registered := c.Credentials.Cluster()
+	if c.Cluster != "" && c.Cluster != registered {
+		return fmt.Errorf("this cluster is registered as %s, not as %s", registered, c.Cluster)
+	}
+	c.Cluster, c.Federation = registered, c.Credentials.Config()
+	return nil
 }
 
 func (o *Options) member() (*rest.Config, error) {

@@ -298,10 +298,13 @@ func (f *fixture) testRenewal(t *testing.T) {
 	if agent.Cluster() != "m1" {
 		t.Errorf("the agent is that of %q", agent.Cluster())
 	}
+	standby, err := credentials.Open(t.Context(), f.secret)
+	check(t, err)
 	client := clientFor(t, agent.Config())
 	before, err := whoIs(t.Context(), client)
 	check(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
+	go standby.Follow(ctx, 100*time.Millisecond)
 	ended := make(chan error, 1)
 	go func() { ended <- agent.Run(ctx) }()
 	testenv.Eventually(t, "the certificate in the member is renewed", func(ctx context.Context) (bool, error) {
@@ -320,6 +323,11 @@ func (f *fixture) testRenewal(t *testing.T) {
 	if who, err := whoIs(t.Context(), f.agent(t)); err != nil || who.Username != names.AgentUser("m1") {
 		t.Errorf("logging in with the renewed certificate: %v, %v", who, err)
 	}
+	other := clientFor(t, standby.Config())
+	testenv.Eventually(t, "the standby uses the renewed certificate", func(ctx context.Context) (bool, error) {
+		who, err := whoIs(ctx, other)
+		return err == nil && slices.Equal(who.Extra["authentication.kubernetes.io/credential-id"], after.Extra["authentication.kubernetes.io/credential-id"]), err
+	})
 	cancel()
 	check(t, <-ended)
 }

@@ -1,8 +1,13 @@
 package agent
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -54,6 +59,7 @@ func TestAgent(t *testing.T) {
 		t.Errorf("the move of cells replaced objects in the member: %v, before %v", now, uids)
 	}
 	w.clusterLeaves()
+	w.clusterRegisters()
 }
 
 // clusterIsReported checks that the agent reports health, capacity and APIs of its cluster.
@@ -162,4 +168,40 @@ func (w *world) clusterLeaves() {
 	}
 	w.untilGone("the namespace of its Works is gone", w.hub, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.ExecutionNamespace(pulled)}})
 	w.untilGone("its agent has no rights", w.hub, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: names.AgentUser(pulled)}})
+}
+
+// clusterRegisters lets the member come back by itself: with a token, and with two agents that use what its registration has left there.
+func (w *world) clusterRegisters() {
+	w.signalAgent("halt") // the local federation has given it a certificate, which the Cluster of a registration does not list
+	kubeconfig := w.kubeconfig(pulled)
+	register := strings.Fields(w.run("token", "create", "--print-register-command"))
+	w.run(append(register[1:], "--cluster-name", pulled, "--kubeconfig", kubeconfig)...)
+	kill := [2]func(){w.startAgent(kubeconfig), w.startAgent(kubeconfig)}
+	w.clusterIsReported()
+	until(w, "the workload arrives again", w.member, deployment(workloads[0]), has("3"))
+	kill[0]()
+	change(w, deployment(workloads[0]), image("4"))
+	until(w, "the change arrives though an agent was killed", w.member, deployment(workloads[0]), has("4"))
+}
+
+// startAgent runs an agent until it is killed.
+func (w *world) startAgent(kubeconfig string) (kill func()) {
+	w.Helper()
+	cmd := w.command(context.Background(), "agent", "--leader-elect", "--member-kubeconfig", kubeconfig,
+		"--cluster-status-update-frequency", "500ms", "--cluster-success-threshold", "500ms", "--cluster-lease-duration", "2s")
+	var output bytes.Buffer
+	cmd.Stderr = &output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		w.Fatal(err)
+	}
+	kill = sync.OnceFunc(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if w.Failed() {
+			w.Logf("an agent of the registered cluster:\n%s", &output)
+		}
+	})
+	w.Cleanup(kill)
+	return kill
 }

@@ -15,6 +15,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cellplane/cellplane/api"
@@ -85,6 +86,24 @@ func (w *world) config(file, name string) *rest.Config {
 	}
 	config.QPS = -1
 	return config
+}
+
+// kubeconfig writes a kubeconfig with one context, and returns its path.
+func (w *world) kubeconfig(name string) string {
+	w.Helper()
+	config, err := clientcmd.LoadFromFile(local.KubeconfigFile(w.dir))
+	if err != nil {
+		w.Fatal(err)
+	}
+	config.CurrentContext = name
+	if err := clientcmdapi.MinifyConfig(config); err != nil {
+		w.Fatal(err)
+	}
+	file := filepath.Join(w.TempDir(), name+".kubeconfig")
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		w.Fatal(err)
+	}
+	return file
 }
 
 func (w *world) client(name string) client.Client {

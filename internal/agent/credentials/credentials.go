@@ -3,7 +3,8 @@
 //
 //	agent, err := credentials.Open(ctx, credentials.Secret{Member: client})
 //	…
-//	go agent.Run(ctx)
+//	go agent.Follow(ctx, time.Minute) // in every replica
+//	go agent.Run(ctx)                 // in the leader
 //	use(agent.Config())
 package credentials
 
@@ -73,8 +74,17 @@ func (c *Credentials) Cluster() string { return c.cluster }
 // Config returns a client configuration for the gateway. Its clients use the new certificate after a renewal.
 func (c *Credentials) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
+// Follow uses certificates that another replica of the agent has written to the Secret, until the context ends. It looks once in a period.
+func (c *Credentials) Follow(ctx context.Context, period time.Duration) {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		if err := c.store.reload(ctx); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "looking for a new certificate of the agent failed, will retry")
+		}
+	}, period)
+}
+
 // Run renews the certificate, between 70 and 90 percent of its validity, until the context ends. If an agent has several replicas, only the leader
-// should call it; the others open the credentials when they begin to lead.
+// may call it.
 func (c *Credentials) Run(ctx context.Context) error {
 	leaf := c.store.certificate().Leaf
 	validity := min(leaf.NotAfter.Sub(leaf.NotBefore), MaxValidity)
@@ -128,10 +138,7 @@ func (s *store) Update(cert, key []byte) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	s.current = pair
-	s.mu.Unlock()
-	s.dialer.CloseAll() // connections are authenticated once, with the certificate of that time
+	s.use(pair)
 	err = wait.PollUntilContextCancel(s.ctx, writeEvery, true, func(ctx context.Context) (bool, error) {
 		err := s.secret.Write(ctx, content)
 		if err != nil && ctx.Err() == nil {
@@ -140,6 +147,30 @@ func (s *store) Update(cert, key []byte) (*tls.Certificate, error) {
 		return err == nil, nil
 	})
 	return pair, err
+}
+
+// use replaces the present certificate.
+func (s *store) use(pair *tls.Certificate) {
+	s.mu.Lock()
+	s.current = pair
+	s.mu.Unlock()
+	s.dialer.CloseAll() // connections are authenticated once, with the certificate of that time
+}
+
+// reload uses the certificate of the Secret if it ends later than the present one.
+func (s *store) reload(ctx context.Context) error {
+	content, err := s.secret.Read(ctx)
+	if err != nil || content == nil || content.Certificate == nil {
+		return err // without a Secret the present one is the best there is
+	}
+	pair, err := content.Pair()
+	if err != nil {
+		return err
+	}
+	if present := s.certificate(); pair.Leaf.Subject.CommonName == present.Leaf.Subject.CommonName && pair.Leaf.NotAfter.After(present.Leaf.NotAfter) {
+		s.use(pair)
+	}
+	return nil
 }
 
 // clientConfig returns a configuration whose connections use the present certificate.
