@@ -23,9 +23,10 @@ func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	cancel()
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case err != nil:
+	if errors.Is(err, context.Canceled) {
+		err = errors.New("interrupted; what was finished before is complete")
+	}
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "images:", err)
 		os.Exit(1)
 	}
