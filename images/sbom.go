@@ -11,7 +11,6 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"golang.org/x/mod/module"
 )
 
 // spdxType is the media type of SPDX documents in JSON.
@@ -122,7 +121,8 @@ func (d *spdxDocument) depend(p spdxPackage) {
 	d.relate(spdxProgramID, "DEPENDS_ON", p.SPDXID)
 }
 
-// newPackage describes a module. Its checksum is that of go.sum, which is not the hash of a file.
+// newPackage describes a module. Its purl tells what it is: where it was downloaded is a setting of the machine that has built. Its checksum is that
+// of go.sum, which is not the hash of a file.
 func newPackage(id, path, version, sum string) spdxPackage {
 	p := spdxPackage{
 		SPDXID: id, Name: path, VersionInfo: version, DownloadLocation: noAssertion,
@@ -131,13 +131,6 @@ func newPackage(id, path, version, sum string) spdxPackage {
 	}
 	if sum != "" {
 		p.SourceInfo = "go.sum " + sum
-	}
-	escapedPath, err := module.EscapePath(path)
-	if err != nil {
-		return p
-	}
-	if escapedVersion, err := module.EscapeVersion(version); err == nil && sum != "" {
-		p.DownloadLocation = "https://proxy.golang.org/" + escapedPath + "/@v/" + escapedVersion + ".zip"
 	}
 	return p
 }

@@ -60,7 +60,7 @@ func checkPackages(t *testing.T, doc *spdxDocument) {
 		t.Errorf("the program is %+v", p)
 	}
 	mod := found["golang.org/x/mod"]
-	if mod.VersionInfo != "v0.42.0" || mod.DownloadLocation != "https://proxy.golang.org/golang.org/x/mod/@v/v0.42.0.zip" || !strings.HasPrefix(mod.SourceInfo, "go.sum h1:") {
+	if mod.VersionInfo != "v0.42.0" || mod.DownloadLocation != noAssertion || !strings.HasPrefix(mod.SourceInfo, "go.sum h1:") {
 		t.Errorf("the dependency is %+v", mod)
 	}
 	if len(mod.ExternalRefs) != 1 || mod.ExternalRefs[0].Locator != "pkg:golang/golang.org/x/mod@v0.42.0" {
