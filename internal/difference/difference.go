@@ -1,4 +1,5 @@
-package adopt
+// Package difference compares two states of an object field by field.
+package difference
 
 import (
 	"maps"
@@ -8,29 +9,30 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/cellplane/cellplane/api/names"
 )
 
-// Change is a field in which two states of an object differ. A field that one of them lacks is nil there.
-type Change struct {
-	Field         string
-	Before, After any
+// Difference is a field in which two states of an object differ. Lists whose items do not correspond differ as a whole.
+type Difference struct {
+	// Path is for a JSON pointer, and Field for people.
+	Path  []string
+	Field string
+	// From and To are the values; nil if the field is absent.
+	From, To any
 }
 
-// Compare returns the fields in which two states of an object in a member differ. It leaves out what every write
+// Between returns the fields in which two states of an object in a member differ. It leaves out what every write
 // changes: the bookkeeping of the API server, the status and the marks of the federation.
-func Compare(before, after *unstructured.Unstructured) []Change {
-	var changes []Change
-	for _, d := range diff(comparable(before), comparable(after)) {
-		changes = append(changes, Change{Field: d.field, Before: d.from, After: d.to})
-	}
-	return changes
+func Between(before, after *unstructured.Unstructured) []Difference {
+	return Of(comparable(before), comparable(after))
 }
 
 // bookkeeping is the metadata that an API server changes with a write.
 var bookkeeping = []string{"managedFields", "resourceVersion", "generation", "selfLink"}
 
 func comparable(obj *unstructured.Unstructured) map[string]any {
-	root, _ := withoutNulls(obj.Object).(map[string]any)
+	root, _ := WithoutNulls(obj.Object).(map[string]any)
 	delete(root, "status")
 	metadata, _ := root["metadata"].(map[string]any)
 	for _, name := range bookkeeping {
@@ -38,7 +40,7 @@ func comparable(obj *unstructured.Unstructured) map[string]any {
 	}
 	for _, name := range []string{"labels", "annotations"} {
 		entries, _ := metadata[name].(map[string]any)
-		maps.DeleteFunc(entries, func(key string, _ any) bool { return IsMark(key) })
+		maps.DeleteFunc(entries, func(key string, _ any) bool { return names.IsMark(key) })
 		if len(entries) == 0 {
 			delete(metadata, name)
 		}
@@ -46,21 +48,14 @@ func comparable(obj *unstructured.Unstructured) map[string]any {
 	return root
 }
 
-// difference is a field in which two values differ. Lists whose items do not correspond differ as a whole.
-type difference struct {
-	path     []string // for a JSON pointer
-	field    string   // for people
-	from, to any      // nil if absent
-}
-
-// diff returns the differences between two objects, sorted by path.
-func diff(from, to map[string]any) []difference {
-	var found []difference
+// Of returns the differences between two values, sorted by path.
+func Of(from, to map[string]any) []Difference {
+	var found []Difference
 	diffFields(&found, nil, "", from, to)
 	return found
 }
 
-func diffFields(found *[]difference, path []string, field string, from, to map[string]any) {
+func diffFields(found *[]Difference, path []string, field string, from, to map[string]any) {
 	keys := slices.Collect(maps.Keys(from))
 	for key := range to {
 		if _, both := from[key]; !both {
@@ -73,7 +68,7 @@ func diffFields(found *[]difference, path []string, field string, from, to map[s
 	}
 }
 
-func diffValues(found *[]difference, path []string, field string, from, to any) {
+func diffValues(found *[]Difference, path []string, field string, from, to any) {
 	switch a := from.(type) {
 	case map[string]any:
 		if b, ok := to.(map[string]any); ok {
@@ -89,7 +84,7 @@ func diffValues(found *[]difference, path []string, field string, from, to any) 
 		}
 	}
 	if !reflect.DeepEqual(from, to) && !sameNumber(from, to) {
-		*found = append(*found, difference{path: slices.Clone(path), field: field, from: from, to: to})
+		*found = append(*found, Difference{Path: slices.Clone(path), Field: field, From: from, To: to})
 	}
 }
 
@@ -136,4 +131,26 @@ func itemName(list string, i int, item any) string {
 		return list + "[" + name + "]"
 	}
 	return list + "[" + strconv.Itoa(i) + "]"
+}
+
+// WithoutNulls returns a value without fields that are null: API servers treat them as absent.
+func WithoutNulls(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for name, field := range v {
+			if field != nil {
+				out[name] = WithoutNulls(field)
+			}
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = WithoutNulls(v[i])
+		}
+		return out
+	default:
+		return value
+	}
 }
