@@ -4,6 +4,10 @@
 export CGO_ENABLED = 0
 
 GO ?= go
+
+# Without paths of the machine in them, builds of all checkouts share the build cache.
+export GOFLAGS := $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath
+
 TOOL = $(GO) tool -modfile=tools/go.mod
 BIN = bin/cellplane
 
@@ -50,7 +54,7 @@ lint: ## Check style, formatting, go.mod files and generated files
 
 .PHONY: verify-modules
 verify-modules:
-	@for module in . tools kube images test/conformance/suite; do \
+	@for module in . tools kube images test/conformance/suite internal/testenv/helmtest/program; do \
 		(cd $$module && $(GO) mod tidy -diff) || { echo "go.mod of $$module is not tidy: run \`go mod tidy\` there" >&2; exit 1; }; \
 	done
 
@@ -71,8 +75,9 @@ bench-engine: ## Measure the engine: latency, cost, failover, restart (flags in 
 	$(GO) run ./test/benchengine $(ARGS)
 
 .PHONY: bench-rollout
-bench-rollout: ## Compare rolling updates over all members with those of one member (flags in ARGS)
+bench-rollout: ## Compare rolling updates over all members with those of one member, and measure planning (flags in ARGS)
 	$(GO) run ./test/benchengine -rollouts 10 $(ARGS)
+	$(GO) test ./internal/rollout -run '^$$' -bench Plan
 
 .PHONY: test-adopt
 test-adopt: ## Adopt, update and release 200 workloads of many kinds under faults (flags in ARGS, such as -adopt.seed)
@@ -93,6 +98,22 @@ chaos: ## Move, kill, cut off and fail over cells, gateways and hub managers und
 .PHONY: rollout-model
 rollout-model: ## Run the rollout planner 10 000 times against models of the stock controllers (flags in ARGS, such as -rollout.seed)
 	$(GO) test ./internal/rollout -count=1 -timeout=0 -v -run='TestBoundsHold|TestModelNoticesBrokenRules' -args -rollout.runs=10000 $(ARGS)
+
+.PHONY: record-controllers
+record-controllers: ## Record what the stock kube-controller-manager does, to check the rollout model against it
+	$(GO) test ./test/rollout -count=1 -timeout=0 -v -run=TestControllerHistories -args -rollout.record=$(CURDIR)/internal/rollout/controllermodel/testdata -rollout.histories=6 $(ARGS)
+
+.PHONY: chaos-rollout
+chaos-rollout: ## Roll out over three members by 60 seeds while engines are killed, members paused, cells drained and failed over, and check the bounds at every event of every pod (flags in ARGS, such as -rollout.seed)
+	$(GO) test ./test/rollout -count=1 -timeout=0 -v -run='TestSeededRollouts|TestRolloutsAcrossCells' -args -rollout.seeds=40 -rollout.moves=20 $(ARGS)
+
+.PHONY: rollout-picture
+rollout-picture: ## Draw docs/rollout.svg from a rolling update over three members
+	$(GO) test ./test/rollout -count=1 -timeout=0 -v -run='TestFederatedRollout$$' -args -rollout.picture=$(CURDIR)/docs/rollout.svg $(ARGS)
+
+.PHONY: autoscaler
+autoscaler: ## Compare the federated autoscaler with Kubernetes' own in random scenarios (flags in ARGS, such as -first, -count, -write)
+	$(GO) run ./test/autoscaler $(ARGS)
 
 .PHONY: conformance
 conformance: build ## Run Kubernetes' own tests through the gateway over three cells (flags in ARGS, such as -focus, -moving)

@@ -6,4 +6,4 @@ package api
 
 //go:generate go tool -modfile=../tools/go.mod controller-gen object paths=./...
 //go:generate go tool -modfile=../tools/go.mod controller-gen crd paths=./... output:crd:artifacts:config=crds
-//go:generate go run ./crds/relax crds
+//go:generate go run ./crds/adjust crds

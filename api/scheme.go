@@ -8,6 +8,7 @@ import (
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	configv1alpha1 "github.com/cellplane/cellplane/api/config/v1alpha1"
+	metricsv1alpha1 "github.com/cellplane/cellplane/api/metrics/v1alpha1"
 	multiclusterv1alpha1 "github.com/cellplane/cellplane/api/multicluster/v1alpha1"
 	networkingv1alpha1 "github.com/cellplane/cellplane/api/networking/v1alpha1"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
@@ -23,6 +24,7 @@ var builder = runtime.SchemeBuilder{
 	cellplanev1alpha1.AddToScheme,
 	clusterv1alpha1.AddToScheme,
 	configv1alpha1.AddToScheme,
+	metricsv1alpha1.AddToScheme,
 	multiclusterv1alpha1.AddToScheme,
 	networkingv1alpha1.AddToScheme,
 	policyv1alpha1.AddToScheme,

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -104,6 +105,50 @@ func TestKarmada(t *testing.T) {
 	}
 	if stored == 0 {
 		t.Log("all kinds are acted on")
+	}
+}
+
+// karmadaMetrics are the metrics of Karmada's components, by which dashboards and alerts know them.
+var karmadaMetrics = []string{
+	"binding_sync_work_duration_seconds", "cluster_cpu_allocatable_number", "cluster_cpu_allocated_number", "cluster_memory_allocatable_bytes",
+	"cluster_memory_allocated_bytes", "cluster_node_number", "cluster_pod_allocatable_number", "cluster_pod_allocated_number", "cluster_ready_node_number",
+	"cluster_ready_state", "cluster_sync_status_duration_seconds", "create_resource_to_cluster", "cronfederatedhpa_process_duration_seconds",
+	"cronfederatedhpa_rule_process_duration_seconds", "delete_resource_from_cluster", "eviction_kind_total", "eviction_processing_latency_seconds",
+	"eviction_processing_total", "eviction_queue_depth", "federatedhpa_process_duration_seconds", "federatedhpa_pull_metrics_duration_seconds",
+	"karmada_build_info", "karmada_scheduler_e2e_scheduling_duration_seconds", "karmada_scheduler_framework_extension_point_duration_seconds",
+	"karmada_scheduler_plugin_execution_duration_seconds", "karmada_scheduler_queue_incoming_bindings_total", "karmada_scheduler_schedule_attempts_total",
+	"karmada_scheduler_scheduling_algorithm_duration_seconds", "policy_apply_attempts_total", "policy_preemption_total",
+	"resource_apply_policy_duration_seconds", "resource_match_policy_duration_seconds", "update_resource_to_cluster", "work_sync_workload_duration_seconds",
+}
+
+// TestMetricsOfKarmada checks that exactly those of Karmada's metrics are missing that karmada.md says are.
+func TestMetricsOfKarmada(t *testing.T) {
+	page, err := os.ReadFile("karmada.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, missing, _ := strings.Cut(string(page), "of the metrics of Karmada's own components:")
+	missing, _, found := strings.Cut(missing, "Others have Karmada's names.")
+	if !found {
+		t.Fatal("karmada.md does not say which metrics are missing")
+	}
+	named := regexp.MustCompile("`([a-z_]+)(…?)`").FindAllStringSubmatch(missing, -1)
+	var code strings.Builder
+	if err := filepath.WalkDir("../internal", func(name string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		content, err := os.ReadFile(name)
+		code.Write(content)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, metric := range karmadaMetrics {
+		saidMissing := slices.ContainsFunc(named, func(n []string) bool { return n[1] == metric || n[2] != "" && strings.HasPrefix(metric, n[1]) })
+		if exists := strings.Contains(code.String(), `"`+metric+`"`); exists == saidMissing {
+			t.Errorf("%s exists: %t; karmada.md says something else", metric, exists)
+		}
 	}
 }
 

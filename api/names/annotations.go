@@ -123,23 +123,46 @@ const (
 	StoppedAnnotation = "cellplane.io/stopped"
 	// EntryAnnotation on an object in a member, with any value, takes it out of the federation's hands: no engine writes to it.
 	EntryAnnotation = "cellplane.io/entry"
-	// EntryUntilAnnotation is until when that is meant to last, in RFC 3339. It does not end by itself.
+	// EntryUntilAnnotation is until when that is meant to last, in RFC 3339. It ends by itself only if the policy says so.
 	EntryUntilAnnotation = "cellplane.io/entry-until"
 	// EntryReasonAnnotation says why.
 	EntryReasonAnnotation = "cellplane.io/entry-reason"
 	// EntryByAnnotation says who did it.
 	EntryByAnnotation = "cellplane.io/entry-by"
+	// EntrySeenAnnotation on an object in a member is the time, in RFC 3339, of the newest write by a person about which was decided: it opened an
+	// entry, or the entry was closed after it.
+	EntrySeenAnnotation = "cellplane.io/entry-seen"
+	// AutoEntryAnnotation on a policy opens the entry of an object in a member when a person writes there what the federation would set back. Its value
+	// is for how long, like "2h"; "0" means without end.
+	AutoEntryAnnotation = "cellplane.io/auto-entry"
+	// EntryExpiryAnnotation on a policy says what becomes of an entry whose time is over. Its values are EntryExpiryStay and EntryExpiryDiscard.
+	EntryExpiryAnnotation = "cellplane.io/entry-expiry"
 	// ReleaseAnnotation on a template lists clusters, separated by commas, whose copies stay there when their Works are deleted; "*" means
 	// all. On a policy it says that the policy goes with the template.
 	ReleaseAnnotation = "cellplane.io/release"
 	// SuspendDispatchingAnnotation with the value "true" on a template suspends dispatching of its Works, as the suspension of a policy does for all
 	// templates of the policy.
 	SuspendDispatchingAnnotation = "cellplane.io/suspend-dispatching"
+	// DispatchingAnnotation with the value DispatchingReportOnly on a policy or a template keeps its Works from being dispatched, and has the engine
+	// report how the objects in members differ from what the federation wants. Works have it, too. Any other value does the same, so that a mistake
+	// in it does not let the engine write.
+	DispatchingAnnotation = "cellplane.io/dispatching"
 	// HandedOverAnnotation on policies and bindings of a Karmada control plane keeps, as JSON, what the hand-over to the federation has changed in
 	// them. On a template of the federation it is the UID of the template in Karmada.
 	HandedOverAnnotation = "cellplane.io/handed-over"
 	// JoinAnnotation with the value "false" on a Cluster of Cluster API keeps it out of the federation.
 	JoinAnnotation = "cellplane.io/join"
+)
+
+// DispatchingReportOnly is the value of DispatchingAnnotation.
+const DispatchingReportOnly = "ReportOnly"
+
+// The values of EntryExpiryAnnotation.
+const (
+	// EntryExpiryStay leaves the entry open, and says so. It is the default.
+	EntryExpiryStay = "Stay"
+	// EntryExpiryDiscard closes the entry: the object becomes what the federation wants.
+	EntryExpiryDiscard = "Discard"
 )
 
 // Keys of the user extras that the gateway forwards.

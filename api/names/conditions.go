@@ -81,6 +81,19 @@ const (
 	ReasonEntryOverdue = "EntryOverdue"
 )
 
+// Differs is the condition of a Work or a binding of which the engine only reports how copies differ from what the federation wants. It is absent otherwise.
+const Differs = "Differs"
+
+// Reasons of the condition Differs.
+const (
+	// ReasonWouldChange means that the federation would change a copy.
+	ReasonWouldChange = "WouldChange"
+	// ReasonWouldNotChange means that it would change none.
+	ReasonWouldNotChange = "WouldNotChange"
+	// ReasonNotCompared means that this is not known.
+	ReasonNotCompared = "NotCompared"
+)
+
 // Conditions of a Cell.
 const (
 	// CellReady reports whether the cell is healthy. Unknown means that it could not be determined.
@@ -93,6 +106,8 @@ const (
 	CellFailoverBlocked = "FailoverBlocked"
 	// CellBackedUp reports whether the backup is up to date.
 	CellBackedUp = "BackedUp"
+	// ReasonNoBackupCell is the reason of CellBackedUp while there is no other cell.
+	ReasonNoBackupCell = "NoBackupCell"
 )
 
 // Conditions of a CellTopology.

@@ -19,6 +19,11 @@ func EntryOverrideName(kind, name, cluster string) string {
 	return BindingName(kind, name) + "-" + cluster
 }
 
+// WorkloadMetricsName returns the name of the WorkloadMetrics of a workload in a cluster.
+func WorkloadMetricsName(kind, name, cluster string) string {
+	return BindingName(kind, name) + "." + cluster
+}
+
 // WorkName returns the name of the Work of a template. A cluster-scoped template has an empty namespace.
 func WorkName(kind, namespace, name string) string {
 	identity := name + "-" + kind
@@ -45,4 +50,18 @@ func DispatchedEndpointSliceName(cluster, slice string) string { return cluster 
 // objectName makes a name valid for any kind: names of RBAC objects may contain colons, most others may not.
 func objectName(name string) string {
 	return strings.ReplaceAll(name, ":", ".")
+}
+
+// IsMark reports whether a label or annotation belongs to a federation: to Karmada or Cellplane.
+func IsMark(key string) bool {
+	domain, _, found := strings.Cut(key, "/")
+	if !found {
+		return false
+	}
+	for _, own := range []string{"karmada.io", "cellplane.io"} {
+		if domain == own || strings.HasSuffix(domain, "."+own) {
+			return true
+		}
+	}
+	return false
 }

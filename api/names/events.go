@@ -12,6 +12,8 @@ const (
 	EventInterpretHealthSucceed      = "InterpretHealthSucceed"
 	EventReflectStatusFailed         = "ReflectStatusFailed"
 	EventInterpretHealthFailed       = "InterpretHealthFailed"
+	EventInterpretRolloutSucceed     = "InterpretRolloutSucceed"
+	EventInterpretRolloutFailed      = "InterpretRolloutFailed"
 	// EventSyncSucceed and EventSyncFailed are about applying the manifests of a Work in the member.
 	EventSyncSucceed = "SyncSucceed"
 	EventSyncFailed  = "SyncFailed"
@@ -67,4 +69,7 @@ const (
 	EventEntryOpen    = "EntryOpen"
 	EventEntryOverdue = "EntryOverdue"
 	EventEntryClosed  = "EntryClosed"
+	// EventDiffers is about an object of which the engine only reports how it differs from what the federation wants, EventAgrees about the end of it.
+	EventDiffers = "Differs"
+	EventAgrees  = "Agrees"
 )

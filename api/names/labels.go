@@ -29,6 +29,9 @@ const (
 	// ClaimedByLabel names the kind that propagates a template instead of a policy.
 	ClaimedByLabel = "resourcetemplate.karmada.io/claimed-by"
 
+	// BindingManagedByLabel names the kind that a binding belongs to instead of a policy. Schedulers of Karmada pass bindings over that have neither.
+	BindingManagedByLabel = "binding.karmada.io/managed-by"
+
 	// MultiClusterServicePermanentIDLabel is the identity of a MultiClusterService, on it and on the Service that it claims.
 	MultiClusterServicePermanentIDLabel = "multiclusterservice.karmada.io/permanent-id"
 	// MultiClusterServiceNameLabel names the MultiClusterService of a Work.
@@ -39,6 +42,9 @@ const (
 	EndpointSliceNameLabel = "endpointslice.karmada.io/name"
 	// EndpointSliceNamespaceLabel is the namespace of that Service.
 	EndpointSliceNamespaceLabel = "endpointslice.karmada.io/namespace"
+
+	// EndpointSliceManagedByLabel names the kind for which a Work brings the EndpointSlice of another cluster.
+	EndpointSliceManagedByLabel = "endpointslice.karmada.io/managed-by"
 
 	// SkipAutoPropagationLabel with the value "true" prevents the creation of a namespace in every member.
 	SkipAutoPropagationLabel = "namespace.karmada.io/skip-auto-propagation"
@@ -53,8 +59,11 @@ const (
 const (
 	// ManagedValue is the value of ManagedLabel.
 	ManagedValue = "true"
-	// ClaimedByMultiClusterService is the value of ClaimedByLabel on a Service that a MultiClusterService propagates.
+	// ClaimedByMultiClusterService is the value of ClaimedByLabel on a Service that a MultiClusterService propagates, of BindingManagedByLabel on its
+	// binding, and of EndpointSliceManagedByLabel.
 	ClaimedByMultiClusterService = "MultiClusterService"
+	// ManagedByServiceExport is the other value of EndpointSliceManagedByLabel.
+	ManagedByServiceExport = "ServiceExport"
 	// DispatchedEndpointSlice is the value of endpointslice.kubernetes.io/managed-by on EndpointSlices from other clusters.
 	DispatchedEndpointSlice = "endpointslice-dispatch-controller.karmada.io"
 	// DeletionProtectedAlways is the value of DeletionProtectedLabel that protects.
@@ -68,6 +77,9 @@ const (
 	// RevisionOfLabel on a ReplicaSet or ControllerRevision of the federation is the UID of the workload that it is a revision of. It has no pods and is not
 	// propagated.
 	RevisionOfLabel = "cellplane.io/revision-of"
+	// AutoscaledLabel on a template means, with the value "true", that RetainReplicasLabel is the engine's, for the autoscaler in AutoscaledByAnnotation. Undoing an
+	// update replaces the annotations of a Deployment, but not its labels.
+	AutoscaledLabel = "cellplane.io/autoscaled"
 	// ProbeLabel marks the request, and the policy in a cell that refuses it, with which a gateway finds out whether policies are in force.
 	ProbeLabel = "cellplane.io/probe"
 	// RebalanceStatusLabel is the state of an object that moves between cells.
@@ -76,6 +88,8 @@ const (
 	CellLabel = "cellplane.io/cell"
 	// ClusterLabel names the member that an object is for or from.
 	ClusterLabel = "cellplane.io/cluster"
+	// AutoscalerLabel with the value "true" marks the WorkloadMetrics of workloads that have an autoscaler in the federation.
+	AutoscalerLabel = "cellplane.io/autoscaler"
 	// GatewayLeaseLabel marks the Leases on the hub with which gateways report which cells they reach.
 	GatewayLeaseLabel = "cellplane.io/gateway"
 	// DependedFromLabelPrefix is followed by the name of a cell whose templates depend on the binding of another

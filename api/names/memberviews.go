@@ -14,3 +14,7 @@ const (
 	// or were recently, in several clusters, and the gateway has to decide which one is shown.
 	ContestedAnnotation = "cellplane.io/contested"
 )
+
+// SearchAddressesAnnotation is on a Secret with the credentials for a search engine. It names the addresses that they may be sent to,
+// separated by commas or spaces; without it any that a ResourceRegistry has.
+const SearchAddressesAnnotation = "cellplane.io/search-addresses"

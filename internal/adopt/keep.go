@@ -7,12 +7,17 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	"github.com/cellplane/cellplane/internal/difference"
 )
 
 // Keep returns the overriders with which the federation wants what an object of a member is like now, and the fields
 // they are about. Manifest is what the federation wants so far, and merged is that merged into the object: only what
 // the federation would change back needs an override.
 func Keep(interpreter Interpreter, manifest, merged, live *unstructured.Unstructured) (policyv1alpha1.Overriders, []string, error) {
+	kept, fields, err := keptOf(interpreter, manifest, merged, live)
+	if err != nil {
+		return policyv1alpha1.Overriders{}, nil, err
+	}
 	wanted, err := strip(interpreter, manifest)
 	if err != nil {
 		return policyv1alpha1.Overriders{}, nil, err
@@ -21,15 +26,27 @@ func Keep(interpreter Interpreter, manifest, merged, live *unstructured.Unstruct
 	if err != nil {
 		return policyv1alpha1.Overriders{}, nil, err
 	}
-	var fields []string
-	for _, change := range Compare(merged, live) {
-		fields = append(fields, change.Field)
-	}
-	kept := slices.DeleteFunc(diff(wanted.Object, has.Object), func(d difference) bool {
-		return !slices.ContainsFunc(fields, func(field string) bool { return within(field, d.field) || within(d.field, field) })
-	})
 	overriders, err := compose(wanted.Object, has.Object, kept)
 	return overriders, fields, err
+}
+
+// keptOf returns the differences between a manifest and an object that the federation would change back, and their fields.
+func keptOf(interpreter Interpreter, manifest, merged, live *unstructured.Unstructured) (kept []difference.Difference, fields []string, err error) {
+	wanted, err := strip(interpreter, manifest)
+	if err != nil {
+		return nil, nil, err
+	}
+	has, err := strip(interpreter, live)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, change := range difference.Between(merged, live) {
+		fields = append(fields, change.Field)
+	}
+	kept = slices.DeleteFunc(difference.Of(wanted.Object, has.Object), func(d difference.Difference) bool {
+		return !slices.ContainsFunc(fields, func(field string) bool { return within(field, d.Field) || within(d.Field, field) })
+	})
+	return kept, fields, nil
 }
 
 // within reports whether a field is another one or below it.

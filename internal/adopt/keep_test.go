@@ -10,6 +10,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	"github.com/cellplane/cellplane/internal/adopt"
+	"github.com/cellplane/cellplane/internal/difference"
 	"github.com/cellplane/cellplane/internal/interpreter"
 	"github.com/cellplane/cellplane/internal/merge"
 	"github.com/cellplane/cellplane/internal/override"
@@ -75,7 +76,7 @@ func TestKeep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if changes := adopt.Compare(live, merged); len(changes) > 0 {
+	if changes := difference.Between(live, merged); len(changes) > 0 {
 		t.Errorf("the federation would still change %+v", changes)
 	}
 }

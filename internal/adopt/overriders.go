@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	"github.com/cellplane/cellplane/internal/difference"
 	"github.com/cellplane/cellplane/internal/override"
 )
 
@@ -19,7 +20,7 @@ const maxOverriders = 256
 
 // overridersOf returns the overriders that turn a template into the object of a cluster.
 func overridersOf(template, object *unstructured.Unstructured) (policyv1alpha1.Overriders, error) {
-	overriders, err := compose(template.Object, object.Object, diff(template.Object, object.Object))
+	overriders, err := compose(template.Object, object.Object, difference.Of(template.Object, object.Object))
 	if err != nil || len(overriders.Plaintext) <= maxOverriders && len(overriders.ImageOverrider) <= maxOverriders {
 		return overriders, err
 	}
@@ -27,16 +28,16 @@ func overridersOf(template, object *unstructured.Unstructured) (policyv1alpha1.O
 }
 
 // coarse returns the differing fields of the root, as a whole. Metadata is excepted: it holds the identity.
-func coarse(from, to map[string]any) []difference {
-	var found []difference
-	for _, d := range diff(from, to) {
-		path := d.path[:1]
-		if d.path[0] == "metadata" {
-			path = d.path[:min(2, len(d.path))]
+func coarse(from, to map[string]any) []difference.Difference {
+	var found []difference.Difference
+	for _, d := range difference.Of(from, to) {
+		path := d.Path[:1]
+		if d.Path[0] == "metadata" {
+			path = d.Path[:min(2, len(d.Path))]
 		}
-		known := func(seen difference) bool { return slices.Equal(seen.path, path) }
+		known := func(seen difference.Difference) bool { return slices.Equal(seen.Path, path) }
 		if !slices.ContainsFunc(found, known) {
-			found = append(found, difference{path: path, from: lookup(from, path), to: lookup(to, path)})
+			found = append(found, difference.Difference{Path: path, From: lookup(from, path), To: lookup(to, path)})
 		}
 	}
 	return found
@@ -50,15 +51,15 @@ func lookup(value any, path []string) any {
 	return value
 }
 
-func compose(from, to map[string]any, differences []difference) (policyv1alpha1.Overriders, error) {
+func compose(from, to map[string]any, differences []difference.Difference) (policyv1alpha1.Overriders, error) {
 	var result policyv1alpha1.Overriders
 	labels, annotations := metadataChange{}, metadataChange{}
 	for _, d := range differences {
 		switch {
-		case len(d.path) >= 2 && d.path[0] == "metadata" && d.path[1] == "labels":
+		case len(d.Path) >= 2 && d.Path[0] == "metadata" && d.Path[1] == "labels":
 			labels.record(from, to, "labels", d)
 			continue
-		case len(d.path) >= 2 && d.path[0] == "metadata" && d.path[1] == "annotations":
+		case len(d.Path) >= 2 && d.Path[0] == "metadata" && d.Path[1] == "annotations":
 			annotations.record(from, to, "annotations", d)
 			continue
 		}
@@ -66,19 +67,19 @@ func compose(from, to map[string]any, differences []difference) (policyv1alpha1.
 			result.ImageOverrider = append(result.ImageOverrider, images...)
 			continue
 		}
-		plaintext := policyv1alpha1.PlaintextOverrider{Path: pointer(d.path)}
+		plaintext := policyv1alpha1.PlaintextOverrider{Path: pointer(d.Path)}
 		switch {
-		case d.to == nil:
+		case d.To == nil:
 			plaintext.Operator = policyv1alpha1.OverriderOpRemove
-		case d.from == nil:
+		case d.From == nil:
 			plaintext.Operator = policyv1alpha1.OverriderOpAdd
 		default:
 			plaintext.Operator = policyv1alpha1.OverriderOpReplace
 		}
-		if d.to != nil {
-			raw, err := json.Marshal(d.to)
+		if d.To != nil {
+			raw, err := json.Marshal(d.To)
 			if err != nil {
-				return result, fmt.Errorf("writing %s: %w", d.field, err)
+				return result, fmt.Errorf("writing %s: %w", d.Field, err)
 			}
 			plaintext.Value = apiextensionsv1.JSON{Raw: raw}
 		}
@@ -92,10 +93,10 @@ func compose(from, to map[string]any, differences []difference) (policyv1alpha1.
 // metadataChange collects the changes of labels or annotations.
 type metadataChange struct{ set, removed map[string]string }
 
-func (c *metadataChange) record(from, to map[string]any, field string, d difference) {
-	keys := d.path[2:]
+func (c *metadataChange) record(from, to map[string]any, field string, d difference.Difference) {
+	keys := d.Path[2:]
 	if len(keys) == 0 { // all of them are new, or none is left
-		for _, entries := range []any{d.from, d.to} {
+		for _, entries := range []any{d.From, d.To} {
 			object, _ := entries.(map[string]any)
 			for key := range object {
 				keys = append(keys, key)
@@ -131,22 +132,22 @@ func (c *metadataChange) overriders() []policyv1alpha1.LabelAnnotationOverrider 
 }
 
 // imageOverriders returns the overriders for another image of a container.
-func imageOverriders(d difference) ([]policyv1alpha1.ImageOverrider, bool) {
-	n := len(d.path)
-	if n < 4 || d.path[n-1] != "image" || d.path[n-3] != "containers" && d.path[n-3] != "initContainers" {
+func imageOverriders(d difference.Difference) ([]policyv1alpha1.ImageOverrider, bool) {
+	n := len(d.Path)
+	if n < 4 || d.Path[n-1] != "image" || d.Path[n-3] != "containers" && d.Path[n-3] != "initContainers" {
 		return nil, false
 	}
-	if _, err := strconv.Atoi(d.path[n-2]); err != nil {
+	if _, err := strconv.Atoi(d.Path[n-2]); err != nil {
 		return nil, false
 	}
-	from, isText := d.from.(string)
-	to, areTexts := d.to.(string)
+	from, isText := d.From.(string)
+	to, areTexts := d.To.(string)
 	if !isText || !areTexts {
 		return nil, false
 	}
 	overriders, ok := override.ImageOverriders(from, to)
 	for i := range overriders {
-		overriders[i].Predicate = &policyv1alpha1.ImagePredicate{Path: pointer(d.path)}
+		overriders[i].Predicate = &policyv1alpha1.ImagePredicate{Path: pointer(d.Path)}
 	}
 	return overriders, ok
 }

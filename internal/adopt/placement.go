@@ -5,6 +5,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
@@ -57,6 +58,24 @@ func (p *Planner) divide(ctx context.Context, item *Item, members []member) erro
 
 // PolicyName is the name of the policies of the group.
 func (i *Item) PolicyName() string { return names.BindingName(i.Key.Kind, i.Key.Name) }
+
+// PolicyKind is the kind of the policy that places the template.
+func (i *Item) PolicyKind() string {
+	if i.ClusterPolicy != nil {
+		return "ClusterPropagationPolicy"
+	}
+	return "PropagationPolicy"
+}
+
+// NewPolicy returns a copy of the policy that places the template, and its spec.
+func (i *Item) NewPolicy() (client.Object, *policyv1alpha1.PropagationSpec) {
+	if i.ClusterPolicy != nil {
+		policy := i.ClusterPolicy.DeepCopy()
+		return policy, &policy.Spec
+	}
+	policy := i.Policy.DeepCopy()
+	return policy, &policy.Spec
+}
 
 // propagation returns the spec of the item's policy.
 func (i *Item) propagation() *policyv1alpha1.PropagationSpec {

@@ -14,6 +14,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/difference"
 	"github.com/cellplane/cellplane/internal/engine/policies"
 	"github.com/cellplane/cellplane/internal/override"
 	"github.com/cellplane/cellplane/internal/render"
@@ -150,11 +151,11 @@ func (p *Planner) compareTemplate(item *Item, existing *unstructured.Unstructure
 	if !hasNodePorts(planned) {
 		stored = withoutNodePorts(stored) // the federation allocates them
 	}
-	for _, d := range diff(planned.Object, stored.Object) {
-		if d.from == nil {
+	for _, d := range difference.Of(planned.Object, stored.Object) {
+		if d.From == nil {
 			continue // a default of the federation's API server
 		}
-		item.refuse("the federation has a %s of this name already, with another %s; delete or rename it", item.Key.Kind, d.field)
+		item.refuse("the federation has a %s of this name already, with another %s; delete or rename it", item.Key.Kind, d.Field)
 		return nil
 	}
 	return nil
@@ -191,9 +192,9 @@ func (p *Planner) template(item *Item, members []member) error {
 	base, variants := variantsOf(members)
 	item.Template = variants[base].object
 	for i := range variants {
-		for _, d := range diff(item.Template.Object, variants[i].object.Object) {
-			if !slices.Contains(item.Differences, d.field) {
-				item.Differences = append(item.Differences, d.field)
+		for _, d := range difference.Of(item.Template.Object, variants[i].object.Object) {
+			if !slices.Contains(item.Differences, d.Field) {
+				item.Differences = append(item.Differences, d.Field)
 			}
 		}
 	}
@@ -252,8 +253,8 @@ func (p *Planner) verify(ctx context.Context, item *Item, members []member) erro
 		if err != nil {
 			return err
 		}
-		for _, d := range diff(m.stripped.Object, got.Object) {
-			item.refuse("%s in cluster %s would change; another policy of the federation, or its interpreter, sets it", d.field, m.cluster)
+		for _, d := range difference.Of(m.stripped.Object, got.Object) {
+			item.refuse("%s in cluster %s would change; another policy of the federation, or its interpreter, sets it", d.Field, m.cluster)
 		}
 	}
 	subject := &policies.Subject{GroupVersionKind: item.Key.GroupVersionKind, Namespace: item.Key.Namespace, Name: item.Key.Name, Labels: item.Template.GetLabels()}

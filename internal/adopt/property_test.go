@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"pgregory.net/rapid"
 
 	"github.com/cellplane/cellplane/internal/adopt"
+	"github.com/cellplane/cellplane/internal/difference"
 	"github.com/cellplane/cellplane/internal/interpreter"
 	"github.com/cellplane/cellplane/internal/merge"
 	"github.com/cellplane/cellplane/internal/render"
@@ -40,7 +42,7 @@ func TestNothingChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, member := range g.Objects {
-			if changes := adopt.Compare(originals[i], member.Object); len(changes) > 0 {
+			if changes := difference.Between(originals[i], member.Object); len(changes) > 0 {
 				t.Fatalf("planning has changed its input: %v", changes)
 			}
 			if slices.Contains(item.LeftOut, member.Cluster) {
@@ -54,7 +56,7 @@ func TestNothingChanges(t *testing.T) {
 			if err != nil || !changed {
 				t.Fatalf("changed %v, err %v", changed, err)
 			}
-			if changes := adopt.Compare(member.Object, merged); len(changes) > 0 {
+			if changes := difference.Between(member.Object, merged); len(changes) > 0 {
 				t.Fatalf("cluster %s changes: %v", member.Cluster, changes)
 			}
 			// A field that the merge would have kept anyway is in the manifest, too.
@@ -67,6 +69,115 @@ func TestNothingChanges(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Whatever a member has and whatever the federation wants there, the changes that are shown are exactly those that a write makes: no field changes
+// that is not named, and no field is named that stays. A template that is there already and is another is refused, by a field that differs.
+func TestShownIsChanged(t *testing.T) {
+	p := planner()
+	interpreters := interpreter.New(interpreter.Options{})
+	rapid.Check(t, func(t *rapid.T) {
+		kind := rapid.SampledFrom(slices.Sorted(maps.Keys(generators))).Draw(t, "kind")
+		member, wanted := live(t, kind, 0), live(t, kind, 1)
+		pruned, err := interpreters.Prune(wanted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		merged, _, err := render.Merge(t.Context(), interpreters, merge.New(), member, merge.Stamp(pruned, merge.Marks{WorkName: "w", WorkID: "id", Cell: "cell"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var shown []string
+		for _, change := range difference.Between(member, merged) {
+			shown = append(shown, change.Field)
+		}
+		changed := differing(member, merged)
+		for _, field := range changed {
+			if !slices.ContainsFunc(shown, func(other string) bool { return related(field, other) }) {
+				t.Fatalf("%s changes, but only %v are shown", field, shown)
+			}
+		}
+		for _, field := range shown {
+			if !slices.ContainsFunc(changed, func(other string) bool { return related(field, other) }) {
+				t.Fatalf("%s is shown, but only %v change", field, changed)
+			}
+		}
+
+		wanted.SetUID("template")
+		item, err := p.Plan(t.Context(), adopt.Group{Key: adopt.KeyOf(member), Objects: []adopt.Object{{Cluster: "a", Object: member}}, Template: wanted})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, obstacle := range item.Obstacles {
+			_, field, names := strings.Cut(obstacle, " of this name already, with another ")
+			field, _, _ = strings.Cut(field, "; ")
+			if !names || !slices.ContainsFunc(differing(member, wanted), func(other string) bool { return related(field, other) }) {
+				t.Fatalf("the obstacle is %q, but these differ: %v", obstacle, differing(member, wanted))
+			}
+		}
+	})
+}
+
+// related reports whether a field is another one, or above or below it.
+func related(a, b string) bool {
+	below := func(field, parent string) bool {
+		rest, is := strings.CutPrefix(field, parent)
+		return is && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	}
+	return below(a, b) || below(b, a)
+}
+
+// differing returns the fields with a value in which two objects differ, without the bookkeeping of API servers and the marks of the federation.
+func differing(a, b *unstructured.Unstructured) (fields []string) {
+	left, right := map[string]string{}, map[string]string{}
+	flatten("", a.Object, left)
+	flatten("", b.Object, right)
+	for field, value := range left {
+		if other, has := right[field]; !has || other != value {
+			fields = append(fields, field)
+		}
+	}
+	for field := range right {
+		if _, has := left[field]; !has {
+			fields = append(fields, field)
+		}
+	}
+	return slices.DeleteFunc(fields, func(field string) bool {
+		return related(field, "status") || slices.Contains([]string{"metadata.uid", "metadata.resourceVersion", "metadata.generation"}, field) ||
+			strings.Contains(field, "karmada.io/") || strings.Contains(field, "cellplane.io/") || field == "metadata.labels" || field == "metadata.annotations"
+	})
+}
+
+// flatten records the values at the ends of an object by the names that people know them by.
+func flatten(field string, value any, into map[string]string) {
+	switch v := value.(type) {
+	case nil:
+	case map[string]any:
+		into[field] = "an object"
+		for key, item := range v {
+			name := key
+			switch {
+			case strings.ContainsAny(key, "./"):
+				name = field + "[" + key + "]"
+			case field != "":
+				name = field + "." + key
+			}
+			flatten(name, item, into)
+		}
+	case []any:
+		var order []string
+		for i, item := range v {
+			name := fmt.Sprint(i)
+			if object, ok := item.(map[string]any); ok && object["name"] != nil {
+				name = fmt.Sprint(object["name"])
+			}
+			order = append(order, name)
+			flatten(field+"["+name+"]", item, into)
+		}
+		into[field] = fmt.Sprint(order)
+	default:
+		into[field] = fmt.Sprint(v)
+	}
 }
 
 // live returns an object as an API server returns it. The names and what cannot change are the same in all clusters.

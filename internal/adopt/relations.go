@@ -2,6 +2,8 @@ package adopt
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -17,6 +19,7 @@ type Relations struct {
 	interpreter Interpreter
 	members     map[Named]bool
 	pods        map[string]labels.Set // labels of pod templates
+	shared      map[schema.GroupResource]map[string]bool
 }
 
 // Named identifies an object of a namespace. Its version does not matter.
@@ -39,7 +42,7 @@ func ScaleTarget(autoscaler *unstructured.Unstructured) (Named, bool) {
 
 // NewRelations returns relations without any object.
 func NewRelations(interpreter Interpreter) *Relations {
-	return &Relations{interpreter: interpreter, members: map[Named]bool{}, pods: map[string]labels.Set{}}
+	return &Relations{interpreter: interpreter, members: map[Named]bool{}, pods: map[string]labels.Set{}, shared: map[schema.GroupResource]map[string]bool{}}
 }
 
 // Add records an object that is adopted, and what it refers to.
@@ -54,10 +57,47 @@ func (r *Relations) Add(ctx context.Context, obj *unstructured.Unstructured) err
 			r.members[Named{schema.FromAPIVersionAndKind(reference.APIVersion, reference.Kind).GroupKind(), reference.Name}] = true
 		}
 	}
+	r.addShared(obj)
 	if pod, _, err := fields.Strings(obj.Object, "spec", "template", "metadata", "labels"); err == nil && len(pod) > 0 {
 		r.pods[labels.Set(pod).String()] = pod
 	}
 	return nil
+}
+
+// sharedReferences are the fields by which objects refer to cluster-scoped ones.
+var sharedReferences = []struct {
+	schema.GroupResource
+	path []string
+}{
+	{schema.GroupResource{Group: "scheduling.k8s.io", Resource: "priorityclasses"}, []string{"spec", "template", "spec", "priorityClassName"}},
+	{schema.GroupResource{Group: "scheduling.k8s.io", Resource: "priorityclasses"}, []string{"spec", "jobTemplate", "spec", "template", "spec", "priorityClassName"}},
+	{schema.GroupResource{Group: "node.k8s.io", Resource: "runtimeclasses"}, []string{"spec", "template", "spec", "runtimeClassName"}},
+	{schema.GroupResource{Group: "node.k8s.io", Resource: "runtimeclasses"}, []string{"spec", "jobTemplate", "spec", "template", "spec", "runtimeClassName"}},
+	{schema.GroupResource{Group: "storage.k8s.io", Resource: "storageclasses"}, []string{"spec", "storageClassName"}},
+	{schema.GroupResource{Group: "networking.k8s.io", Resource: "ingressclasses"}, []string{"spec", "ingressClassName"}},
+}
+
+// addShared records the cluster-scoped objects that an object refers to.
+func (r *Relations) addShared(obj *unstructured.Unstructured) {
+	add := func(resource schema.GroupResource, name string) {
+		if r.shared[resource] == nil {
+			r.shared[resource] = map[string]bool{}
+		}
+		r.shared[resource][name] = true
+	}
+	for _, reference := range sharedReferences {
+		if name, _, err := unstructured.NestedString(obj.Object, reference.path...); err == nil && name != "" {
+			add(reference.GroupResource, name)
+		}
+	}
+	if role, _, err := fields.Strings(obj.Object, "roleRef"); err == nil && role["kind"] == "ClusterRole" {
+		add(schema.GroupResource{Group: "rbac.authorization.k8s.io", Resource: "clusterroles"}, role["name"])
+	}
+}
+
+// Shared returns the names of the cluster-scoped objects of a kind that added objects refer to, sorted.
+func (r *Relations) Shared(resource schema.GroupResource) []string {
+	return slices.Sorted(maps.Keys(r.shared[resource]))
 }
 
 // Has reports whether an object was added or an added object refers to it.

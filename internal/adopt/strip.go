@@ -2,11 +2,12 @@ package adopt
 
 import (
 	"maps"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/difference"
 	"github.com/cellplane/cellplane/internal/interpreter/fields"
 )
 
@@ -41,7 +42,7 @@ func strip(interpreter Interpreter, obj *unstructured.Unstructured) (*unstructur
 	for _, path := range assigned[obj.GetAPIVersion()+" "+obj.GetKind()] {
 		root = fields.Without(root, path...)
 	}
-	root, _ = withoutNulls(root).(map[string]any)
+	root, _ = difference.WithoutNulls(root).(map[string]any)
 	metadata, found, err := fields.Map(root, "metadata")
 	if err != nil || !found {
 		return fields.Object(root), err
@@ -54,7 +55,7 @@ func strip(interpreter Interpreter, obj *unstructured.Unstructured) (*unstructur
 			return nil, fields.Under("metadata", err)
 		}
 		kept := maps.Clone(entries)
-		maps.DeleteFunc(kept, func(key string, _ any) bool { return IsMark(key) || name == "annotations" && volatile[key] })
+		maps.DeleteFunc(kept, func(key string, _ any) bool { return names.IsMark(key) || name == "annotations" && volatile[key] })
 		if len(kept) == 0 {
 			delete(metadata, name)
 		} else {
@@ -64,40 +65,4 @@ func strip(interpreter Interpreter, obj *unstructured.Unstructured) (*unstructur
 	root = maps.Clone(root)
 	root["metadata"] = metadata
 	return fields.Object(root), nil
-}
-
-// IsMark reports whether a label or annotation belongs to a federation.
-func IsMark(key string) bool {
-	domain, _, found := strings.Cut(key, "/")
-	if !found {
-		return false
-	}
-	for _, own := range []string{"karmada.io", "cellplane.io"} {
-		if domain == own || strings.HasSuffix(domain, "."+own) {
-			return true
-		}
-	}
-	return false
-}
-
-// withoutNulls returns the value without fields that are null: API servers treat them as absent.
-func withoutNulls(value any) any {
-	switch v := value.(type) {
-	case map[string]any:
-		out := make(map[string]any, len(v))
-		for name, field := range v {
-			if field != nil {
-				out[name] = withoutNulls(field)
-			}
-		}
-		return out
-	case []any:
-		out := make([]any, len(v))
-		for i := range v {
-			out[i] = withoutNulls(v[i])
-		}
-		return out
-	default:
-		return value
-	}
 }

@@ -20,11 +20,13 @@ import (
 	"github.com/cellplane/cellplane/api"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/agent/credentials"
+	"github.com/cellplane/cellplane/internal/agent/usage"
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/events"
 	"github.com/cellplane/cellplane/internal/engine/execution"
 	"github.com/cellplane/cellplane/internal/engine/interpreted"
 	"github.com/cellplane/cellplane/internal/engine/status"
+	"github.com/cellplane/cellplane/internal/health"
 	"github.com/cellplane/cellplane/internal/hub/clusterstatus"
 	"github.com/cellplane/cellplane/internal/interpreter"
 )
@@ -45,13 +47,21 @@ type Config struct {
 	Status clusterstatus.Options
 	// LeaseDuration is how long the Lease of the cluster is valid, which is renewed four times as often; 0 means 40 seconds.
 	LeaseDuration time.Duration
+	// ReportInterval is how often metrics of workloads are reported; 0 means never.
+	ReportInterval time.Duration
+	// MetricsOnly is for a cluster in push mode: the agent reports metrics of workloads, and leaves everything else to the federation.
+	MetricsOnly bool
 	// MetricsAddress is where /metrics, /healthz and /readyz are served, without TLS or authentication. Empty means nowhere.
 	MetricsAddress string
+	// HealthAddress is where only /healthz and /readyz are served, for probes from outside of the host. Empty means nowhere.
+	HealthAddress string
 }
 
 const (
 	defaultWorkers       = 8
 	defaultLeaseDuration = 40 * time.Second
+	defaultReports       = 15 * time.Second
+	reportTimeout        = 30 * time.Second
 	program              = "cellplane-agent"
 	// followPeriod is how often a replica looks for the certificate that the leader has renewed.
 	followPeriod = time.Minute
@@ -64,6 +74,10 @@ func (c *Config) Validate() error {
 		return errors.New("the agent needs the name of its cluster")
 	case c.Federation == nil || c.Member == nil:
 		return errors.New("the agent needs configurations for the gateway and for its cluster")
+	case c.ReportInterval < 0:
+		return errors.New("the interval of reports must not be negative; 0 means none")
+	case c.MetricsOnly && c.ReportInterval == 0:
+		return errors.New("an agent that only reports metrics needs an interval of reports")
 	}
 	return nil
 }
@@ -71,12 +85,13 @@ func (c *Config) Validate() error {
 // agent is an agent that has been built. Start it, then let it lead.
 type agent struct {
 	config      *Config
-	cell        *cell.Cell // all cells, through the gateway
+	cell        *cell.Cell // all cells, through the gateway; nil, like what follows, if the agent only reports metrics
 	definitions *definitions
 	execution   *execution.Controller
 	works       *status.Works
 	reporter    *clusterstatus.Reporter
 	lease       lease.Controller
+	reporting   *reporting // nil without reports
 	ready       atomic.Bool
 	leading     atomic.Bool
 }
@@ -94,11 +109,11 @@ func (c *Config) Run(ctx context.Context) error {
 	if c.Credentials != nil {
 		go c.Credentials.Follow(ctx, followPeriod)
 	}
-	if c.MetricsAddress != "" {
-		if err := a.serve(ctx, c.MetricsAddress); err != nil {
-			return err
-		}
+	stop, err := health.Part{Ready: a.notReady, Metrics: a.gatherers()}.Serve(ctx, c.MetricsAddress, c.HealthAddress)
+	if err != nil {
+		return err
 	}
+	defer stop()
 	if err := a.start(ctx); err != nil {
 		return err
 	}
@@ -118,24 +133,39 @@ func (c *Config) build(ctx context.Context) (*agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the gateway: %w", err)
 	}
-	state, err := cell.New(federation, cell.Options{Cluster: c.Cluster})
-	if err != nil {
-		return nil, fmt.Errorf("connecting to the gateway: %w", err)
+	a := &agent{config: c}
+	if c.ReportInterval > 0 {
+		collector, err := usage.New(rest.AddUserAgent(rest.CopyConfig(c.Member), program))
+		if err != nil {
+			return nil, err
+		}
+		a.reporting = &reporting{cluster: c.Cluster, gateway: kube.Discovery().RESTClient(), collector: collector, interval: c.ReportInterval}
 	}
-	a := &agent{config: c, cell: state}
+	if c.MetricsOnly {
+		return a, nil
+	}
+	return a, a.buildWorks(ctx, federation, kube)
+}
+
+// buildWorks builds what a cluster in pull mode needs besides reports of metrics.
+func (a *agent) buildWorks(ctx context.Context, federation *rest.Config, kube kubernetes.Interface) (err error) {
+	c := a.config
+	if a.cell, err = cell.New(federation, cell.Options{Cluster: c.Cluster}); err != nil {
+		return fmt.Errorf("connecting to the gateway: %w", err)
+	}
 	if a.definitions, err = newDefinitions(c.Member); err != nil {
-		return nil, err
+		return err
 	}
 	a.buildStages(events.NewRecorder(ctx, kube, events.SuccessesSome))
 	if a.reporter, err = c.newReporter(federation); err != nil {
-		return nil, err
+		return err
 	}
 	valid := c.LeaseDuration
 	if valid == 0 {
 		valid = defaultLeaseDuration
 	}
 	a.lease = lease.NewController(clock.RealClock{}, kube, c.Cluster, int32(valid.Round(time.Second)/time.Second), nil, valid/4, c.Cluster, names.ClusterNamespace, nil)
-	return a, nil
+	return nil
 }
 
 func (a *agent) buildStages(recorder *events.Recorder) {
@@ -167,6 +197,10 @@ func (c *Config) workers() int {
 
 // start fills the caches and connects to the member. A standby replica does so, too.
 func (a *agent) start(ctx context.Context) error {
+	if a.config.MetricsOnly {
+		a.ready.Store(true)
+		return nil
+	}
 	began := time.Now()
 	if err := a.definitions.start(ctx); err != nil {
 		return fmt.Errorf("starting the agent of cluster %s: %w", a.config.Cluster, err)
@@ -185,13 +219,19 @@ func (a *agent) lead(ctx context.Context) {
 	a.leading.Store(true)
 	defer a.leading.Store(false)
 	var wait sync.WaitGroup
-	for _, stage := range []func(context.Context){
-		a.execution.Run,
-		func(ctx context.Context) { a.works.Run(ctx, a.config.workers()) },
-		a.reporter.Run,
-		a.lease.Run,
-		a.renew,
-	} {
+	stages := []func(context.Context){a.renew}
+	if !a.config.MetricsOnly {
+		stages = append(stages,
+			a.execution.Run,
+			func(ctx context.Context) { a.works.Run(ctx, a.config.workers()) },
+			a.reporter.Run,
+			a.lease.Run,
+		)
+	}
+	if a.reporting != nil {
+		stages = append(stages, a.reporting.run)
+	}
+	for _, stage := range stages {
 		wait.Go(func() { stage(ctx) })
 	}
 	wait.Wait()

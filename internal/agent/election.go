@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,25 +12,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/klog/v2"
 
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/election"
 )
 
-// The Lease by which the agents of a cluster elect their leader. It is in the member: agents that are cut off from the federation keep what is there.
-const (
-	leaseName     = "cellplane-agent"
-	leaseDuration = 15 * time.Second
-	renewDeadline = 10 * time.Second
-	retryPeriod   = 2 * time.Second
-)
+// leaseName is the Lease by which the agents of a cluster elect their leader. It is in the member: agents that are cut off from the federation keep what
+// is there.
+const leaseName = "cellplane-agent"
+
+var leaseTiming = election.Timing{LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second}
 
 // elect takes part in leader election and leads when elected. An agent that has lost the Lease must restart, with fresh caches.
 func (a *agent) elect(ctx context.Context) error {
 	config := rest.AddUserAgent(rest.CopyConfig(a.config.Member), program)
-	config.Timeout = renewDeadline // a request that hangs must not outlive the Lease
+	config.Timeout = leaseTiming.RenewDeadline
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("preparing leader election: %w", err)
@@ -43,42 +38,20 @@ func (a *agent) elect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("preparing leader election: %w", err)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var begun atomic.Bool
-	led := make(chan struct{})
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Name: leaseName,
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: names.ClusterNamespace, Name: leaseName},
-			Client:     client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + uuid.NewString()},
-		},
-		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
-		ReleaseOnCancel: true,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(ctx context.Context) {
-				begun.Store(true)
-				defer close(led)
-				klog.FromContext(ctx).Info("leading")
-				a.lead(ctx)
-			},
-			OnStoppedLeading: func() {},
-		},
+	candidate, err := election.New(election.Lease{
+		Client: client.CoordinationV1(), Namespace: names.ClusterNamespace, Name: leaseName, Identity: host + "_" + uuid.NewString(), Timing: leaseTiming,
 	})
 	if err != nil {
-		return fmt.Errorf("preparing leader election: %w", err)
+		return err
 	}
-	elector.Run(ctx)
-	stopped := ctx.Err() != nil
-	cancel()
-	if begun.Load() {
-		<-led
-	}
-	if stopped {
+	err = candidate.Run(ctx, func(ctx context.Context) error {
+		a.lead(ctx)
 		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("leading the agents of cluster %s: %w", a.config.Cluster, err)
 	}
-	return fmt.Errorf("another agent is the leader of cluster %s now", a.config.Cluster)
+	return nil
 }
 
 // ensureNamespace creates the namespace of the federation in the member, as a join does.

@@ -1,16 +1,9 @@
 package agent
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"net"
-	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/cellplane/cellplane/internal/engine/execution"
@@ -27,7 +20,12 @@ func (a *agent) gatherers() prometheus.Gatherers {
 	gauge := func(name, help string, value func() float64) {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 	}
-	gauge("cellplane_agent_works", "Number of Works of the cluster.", func() float64 { return float64(a.cell.Works.Len()) })
+	gauge("cellplane_agent_works", "Number of Works of the cluster.", func() float64 {
+		if a.cell == nil {
+			return 0
+		}
+		return float64(a.cell.Works.Len())
+	})
 	gauge("cellplane_agent_leading", "Whether this agent leads (1) or stands by (0).", func() float64 {
 		if a.leading.Load() {
 			return 1
@@ -37,28 +35,10 @@ func (a *agent) gatherers() prometheus.Gatherers {
 	return prometheus.Gatherers{registry, metrics.Registry}
 }
 
-// serve serves /healthz, /readyz and /metrics until the context ends.
-func (a *agent) serve(ctx context.Context, address string) error {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if err != nil {
-		return fmt.Errorf("listening for metrics: %w", err)
+// notReady returns why the agent is not ready.
+func (a *agent) notReady() error {
+	if !a.ready.Load() {
+		return errors.New("the Works of the cluster are not known yet")
 	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(a.gatherers(), promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !a.ready.Load() {
-			http.Error(w, "the Works of the cluster are not known yet", http.StatusServiceUnavailable)
-			return
-		}
-		_, _ = w.Write([]byte("ok"))
-	})
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	context.AfterFunc(ctx, func() { _ = server.Close() })
-	go func() {
-		if err := server.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
-			klog.FromContext(ctx).Error(err, "cannot serve metrics")
-		}
-	}()
 	return nil
 }

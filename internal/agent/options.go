@@ -12,6 +12,7 @@ import (
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/agent/credentials"
+	"github.com/cellplane/cellplane/internal/expiry"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/hub/clusterstatus"
 )
@@ -26,12 +27,15 @@ type Options struct {
 	LeaderElect    bool
 	Workers        int
 	MetricsAddress string
+	HealthAddress  string
 	Status         clusterstatus.Options
 	LeaseDuration  time.Duration
+	ReportInterval time.Duration
+	MetricsOnly    bool
 }
 
 // NewOptions returns the defaults.
-func NewOptions() *Options { return &Options{Workers: defaultWorkers} }
+func NewOptions() *Options { return &Options{Workers: defaultWorkers, ReportInterval: defaultReports} }
 
 // AddFlags adds the flags.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
@@ -43,8 +47,11 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "elect a leader among the agents of this cluster, in the cluster; only the leader writes")
 	flags.IntVar(&o.Workers, "workers", o.Workers, "most concurrent requests to the cluster")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", o.MetricsAddress, "loopback address for /metrics, /healthz and /readyz, like 127.0.0.1:8080 (default: none)")
+	flags.StringVar(&o.HealthAddress, "health-address", o.HealthAddress, "address for /healthz and /readyz alone, for probes of a kubelet, like :8081 (default: none)")
 	flags.DurationVar(&o.Status.Interval, "cluster-status-update-frequency", 10*time.Second, "how often the status of the cluster is collected")
 	flags.DurationVar(&o.LeaseDuration, "cluster-lease-duration", defaultLeaseDuration, "how long the Lease of the cluster is valid; it is renewed four times as often")
+	flags.DurationVar(&o.ReportInterval, "workload-metrics-interval", o.ReportInterval, "how often metrics of workloads are reported; 0 for never")
+	flags.BoolVar(&o.MetricsOnly, "metrics-only", o.MetricsOnly, "only report metrics of workloads, for a cluster in push mode")
 	flags.DurationVar(&o.Status.SuccessThreshold, "cluster-success-threshold", 30*time.Second, "how long the cluster must be healthy before it is ready again")
 	flags.DurationVar(&o.Status.FailureThreshold, "cluster-failure-threshold", 30*time.Second, "how long the cluster must be unhealthy before it is no longer ready")
 }
@@ -57,8 +64,9 @@ func (o *Options) Complete(ctx context.Context) (*Config, error) {
 	}
 	config := &Config{
 		Cluster: o.Cluster, Member: member, LeaderElect: o.LeaderElect, Workers: o.Workers,
-		Status: o.Status, LeaseDuration: o.LeaseDuration, MetricsAddress: o.MetricsAddress,
+		Status: o.Status, LeaseDuration: o.LeaseDuration, ReportInterval: o.ReportInterval, MetricsOnly: o.MetricsOnly, MetricsAddress: o.MetricsAddress, HealthAddress: o.HealthAddress,
 	}
+	expiry.Track(expiry.Kubeconfig("member-client", o.MemberKubeconfig, o.MemberContext))
 	if o.Kubeconfig == "" {
 		return config, config.openCredentials(ctx)
 	}
@@ -70,6 +78,7 @@ func (o *Options) Complete(ctx context.Context) (*Config, error) {
 		return nil, err
 	}
 	config.Federation = gateway.Config()
+	expiry.Track(expiry.Kubeconfig("gateway-client", o.Kubeconfig, o.Context))
 	return config, nil
 }
 
@@ -79,9 +88,11 @@ func (c *Config) openCredentials(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.Credentials, err = credentials.Open(ctx, credentials.Secret{Member: member}); err != nil {
+	secret := credentials.Secret{Member: member}
+	if c.Credentials, err = credentials.Open(ctx, secret); err != nil {
 		return err
 	}
+	expiry.Track(expiry.Certificate{Purpose: "gateway-client", File: "Secret " + secret.String(), Expires: func() (time.Time, error) { return c.Credentials.Expires(), nil }})
 	registered := c.Credentials.Cluster()
 	if c.Cluster != "" && c.Cluster != registered {
 		return fmt.Errorf("this cluster is registered as %s, not as %s", registered, c.Cluster)

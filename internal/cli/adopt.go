@@ -52,7 +52,7 @@ func (f *adoptFlags) addBasic(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&f.namespace, "namespace", "n", "default", "namespace of the workloads")
 	flags.StringVarP(&f.selector, "selector", "l", "", "labels of the workloads, and of nothing else: what belongs to them is found")
-	flags.StringSliceVar(&f.resources, "resource", nil, "further kinds of workloads, such as rollouts.argoproj.io")
+	flags.StringSliceVar(&f.resources, "resource", nil, "further kinds, such as rollouts.argoproj.io, or clusterroles, which are cluster-scoped")
 }
 
 // addParallel adds the flag of commands that write.
@@ -121,6 +121,9 @@ func planAdoption(ctx context.Context, out, warnings io.Writer, flags *adoptFlag
 	if err := a.each(ctx, func(_ adopt.Group, item *adopt.Item) error { return printer.item(item) }); err != nil {
 		return err
 	}
+	if err := a.eachShared(ctx, printer.shared); err != nil {
+		return err
+	}
 	return printer.end()
 }
 
@@ -128,12 +131,13 @@ func newAdoptDiff() *cobra.Command {
 	var flags adoptFlags
 	cmd := &cobra.Command{
 		Use:   "diff",
-		Short: "Show what the adoption would change in clusters, field by field",
-		Long: `Show what the adoption would change in clusters, field by field. For each
+		Short: "Show what the federation would change in clusters, field by field",
+		Long: `Show what the federation would change in clusters, field by field. For each
 object the result of the federation is written to its cluster as a dry run, and
 compared with what is there. Labels and annotations of the federation itself are
 left out. If a template exists in the federation already, the result of its
-engine is used.
+engine is used: for what is managed already, a difference is drift that the
+engine has not set back, such as while an entry is open.
 
 The exit code is 2 if anything would change, or cannot be adopted.`,
 		Example: `  cellplane adopt diff -n shop`,

@@ -12,6 +12,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,7 +26,6 @@ import (
 	"github.com/cellplane/cellplane/api"
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
-	"github.com/cellplane/cellplane/internal/adopt"
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/testenv"
@@ -99,7 +100,22 @@ func (w *adoptionWorld) populate(cluster string, replicas int32) {
 			}}}},
 		}}
 	}
+	role := func(name string, resources ...string) *rbacv1.ClusterRole {
+		return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name + "-" + w.ns, Labels: map[string]string{"of": w.ns}}, Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: resources},
+		}}
+	}
+	clusterWide := []client.Object{
+		&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high-" + w.ns}, Value: replicas}, role("same", "pods"), role("other", "pods", cluster),
+	}
+	for _, obj := range clusterWide {
+		if err := w.members[cluster].Create(w.Context(), obj); err != nil {
+			w.Fatalf("creating %T %s in %s: %v", obj, obj.GetName(), cluster, err)
+		}
+		w.Cleanup(func() { _ = w.members[cluster].Delete(context.Background(), obj) })
+	}
 	scaled := deployment("scaled", "scaled", 1)
+	scaled.Spec.Template.Spec.PriorityClassName = "high-" + w.ns
 	scaled.Spec.Template.Spec.Containers[0].EnvFrom = nil
 	objects := []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}},
@@ -165,8 +181,10 @@ func TestAdopt(t *testing.T) {
 		"HorizontalPodAutoscaler NS/scaled left right - -",
 		"Service NS/front left right",
 		"ConfigMap NS/settings left right data.cluster -",
+		"PriorityClass high-NS left right value not adopted, and it is not the same in all clusters",
 		"5 can be adopted, 1 cannot, 0 are managed already",
 	}, "plan")
+	w.testClusterScoped()
 	if strings.Contains(table, "unused") {
 		t.Errorf("the plan has a ConfigMap that nothing refers to:\n%s", table)
 	}
@@ -201,6 +219,23 @@ func TestAdopt(t *testing.T) {
 		}
 	}
 	w.wants(0, clean, "diff", "-l", "app=web") // the template exists
+}
+
+// testClusterScoped plans cluster-scoped kinds, if they are asked for. What every cluster makes for itself is not among them.
+func (w *adoptionWorld) testClusterScoped() {
+	w.Helper()
+	table := w.wants(0, []string{
+		"ClusterRole same-NS left right - -", "ClusterRole other-NS left right rules[0].resources rules[0].resources differs between clusters; a cluster-scoped object must be the same in all of them",
+		"1 can be adopted, 1 cannot",
+	}, "plan", "--resource", "clusterroles", "-l", "of="+w.ns)
+	if strings.Contains(table, "PriorityClass") {
+		w.Errorf("the plan has what none of its objects refers to:\n%s", table)
+	}
+	if all := w.wants(0, []string{"ClusterRole same-NS"}, "plan", "--resource", "clusterroles"); strings.Contains(all, "ClusterRole view") || strings.Contains(all, "system:") {
+		w.Errorf("the plan has ClusterRoles that every cluster has:\n%s", all)
+	}
+	w.wants(0, []string{"kind: ClusterPropagationPolicy", "name: same-NS-clusterrole"}, "plan", "--resource", "clusterroles", "-l", "of="+w.ns, "-o", "yaml")
+	w.wants(1, []string{"nodes belong to the clusters themselves"}, "plan", "--resource", "nodes")
 }
 
 // testManifests checks the order of the manifests. What cannot be adopted is a comment.
@@ -255,17 +290,5 @@ func (w *adoptionWorld) testOverridden() {
 	w.wants(2, []string{"Deployment NS/web cannot be adopted: metadata.labels.colour in cluster left would change"}, "diff", "-l", "app=web")
 	if err := w.federation.Delete(w.Context(), override); err != nil {
 		w.Fatal(err)
-	}
-}
-
-// The content of Secrets is not shown.
-func TestDescribeFieldChange(t *testing.T) {
-	change := adopt.Change{Field: "data.key", Before: "YQ==", After: nil}
-	for kind, want := range map[string]string{"ConfigMap": `data.key: "YQ==" -> nothing`, "Secret": "data.key would change"} {
-		key := adopt.Key{}
-		key.Kind = kind
-		if got := describeFieldChange(key, change); got != want {
-			t.Errorf("%s: %q, want %q", kind, got, want)
-		}
 	}
 }

@@ -29,7 +29,7 @@ func (a *adoption) adopt(ctx context.Context, group adopt.Group, item *adopt.Ite
 	}
 
 	// 2. Create the override before the policy that depends on it, and the suspended policy before the template.
-	policy, err := a.createPolicies(ctx, group, item)
+	policy, spec, err := a.createPolicies(ctx, group, item)
 	if err != nil {
 		return err
 	}
@@ -41,15 +41,15 @@ func (a *adoption) adopt(ctx context.Context, group adopt.Group, item *adopt.Ite
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if err := a.untilRendered(ctx, group, item); err != nil {
-		return fmt.Errorf("%w; dispatching is still suspended by PropagationPolicy %s", err, policy.Name)
+		return fmt.Errorf("%w; dispatching is still suspended by %s %s", err, item.PolicyKind(), policy.GetName())
 	}
 
 	// 4. Let the engine write.
-	if policy.Spec.Suspension != nil {
-		before := policy.DeepCopy()
-		policy.Spec.Suspension = nil
+	if spec.Suspension != nil {
+		before, _ := policy.DeepCopyObject().(client.Object)
+		spec.Suspension = nil
 		if err := a.client.Patch(ctx, policy, client.MergeFrom(before)); err != nil {
-			return fmt.Errorf("lifting the suspension of PropagationPolicy %s: %w", policy.Name, err)
+			return fmt.Errorf("lifting the suspension of %s %s: %w", item.PolicyKind(), policy.GetName(), err)
 		}
 	}
 	return a.untilMarked(ctx, group, item)
@@ -66,40 +66,43 @@ func (a *adoption) mustNotChange(ctx context.Context, group adopt.Group, item *a
 			return fmt.Errorf("it cannot be rehearsed in cluster %s: %w", r.cluster, r.err)
 		}
 		if len(r.changes) > 0 {
-			return fmt.Errorf("cluster %s would change: %s", r.cluster, describeFieldChange(item.Key, r.changes[0]))
+			return fmt.Errorf("cluster %s would change: %s", r.cluster, r.changes[0].Describe(item.Key.Kind))
 		}
 	}
 	return nil
 }
 
-// createPolicies creates the policies of a group, or finds those of an earlier attempt.
-func (a *adoption) createPolicies(ctx context.Context, group adopt.Group, item *adopt.Item) (*policyv1alpha1.PropagationPolicy, error) {
-	if err := a.createNamespace(ctx); err != nil {
-		return nil, err
+// createPolicies creates the policies of a group, or finds those of an earlier attempt. It returns the one that places the template, and its spec.
+func (a *adoption) createPolicies(ctx context.Context, group adopt.Group, item *adopt.Item) (client.Object, *policyv1alpha1.PropagationSpec, error) {
+	if item.Key.Namespace != "" {
+		if err := a.createNamespace(ctx); err != nil {
+			return nil, nil, err
+		}
 	}
 	if item.Override != nil {
 		override := item.Override.DeepCopy()
 		found, err := a.createOrGet(ctx, override)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if found && !apiequality.Semantic.DeepEqual(override.Spec, item.Override.Spec) {
-			return nil, fmt.Errorf("OverridePolicy %s exists and is another; delete it, or the clusters have changed since it was made", override.Name)
+			return nil, nil, fmt.Errorf("OverridePolicy %s exists and is another; delete it, or the clusters have changed since it was made", override.Name)
 		}
 	}
-	policy := item.Policy.DeepCopy()
+	policy, spec := item.NewPolicy()
+	wanted := spec.DeepCopy()
 	found, err := a.createOrGet(ctx, policy)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	case !found:
-		return policy, nil
-	case !samePropagation(&policy.Spec, &item.Policy.Spec):
-		return nil, fmt.Errorf("PropagationPolicy %s exists and is another; delete it, or the clusters have changed since it was made", policy.Name)
-	case group.Template == nil && (policy.Spec.Suspension == nil || !ptr.Deref(policy.Spec.Suspension.Dispatching, false)):
-		return nil, fmt.Errorf("PropagationPolicy %s exists and does not suspend dispatching, so that nothing could be checked; delete it first", policy.Name)
+		return policy, spec, nil
+	case !samePropagation(spec, wanted):
+		return nil, nil, fmt.Errorf("%s %s exists and is another; delete it, or the clusters have changed since it was made", item.PolicyKind(), policy.GetName())
+	case group.Template == nil && (spec.Suspension == nil || !ptr.Deref(spec.Suspension.Dispatching, false)):
+		return nil, nil, fmt.Errorf("%s %s exists and does not suspend dispatching, so that nothing could be checked; delete it first", item.PolicyKind(), policy.GetName())
 	}
-	return policy, nil
+	return policy, spec, nil
 }
 
 // createNamespace creates the namespace in the federation, if it does not exist.

@@ -18,6 +18,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/adopt"
+	"github.com/cellplane/cellplane/internal/difference"
 	"github.com/cellplane/cellplane/internal/karmada"
 	"github.com/cellplane/cellplane/internal/release"
 	"github.com/cellplane/cellplane/internal/schedule"
@@ -127,7 +128,7 @@ func (t *takeover) mustStaySame(ctx context.Context, m *move, manifests map[stri
 			return fmt.Errorf("it cannot be rehearsed in cluster %s: %w", r.cluster, r.err)
 		}
 		if len(r.changes) > 0 {
-			return fmt.Errorf("cluster %s would change: %s", r.cluster, describeFieldChange(m.key, r.changes[0]))
+			return fmt.Errorf("cluster %s would change: %s", r.cluster, r.changes[0].Describe(m.key.Kind))
 		}
 	}
 	return nil
@@ -313,8 +314,8 @@ func (t *takeover) karmadaMustNotChange(ctx context.Context, m *move) error {
 		if err != nil {
 			return fmt.Errorf("it cannot be rehearsed in cluster %s: %w", target.Name, err)
 		}
-		if changes := adopt.Compare(live, updated); len(changes) > 0 {
-			return fmt.Errorf("karmada would change it in cluster %s: %s; make the change in Karmada's template or overrides, too, or use --revert", target.Name, describeFieldChange(m.key, changes[0]))
+		if changes := difference.Between(live, updated); len(changes) > 0 {
+			return fmt.Errorf("karmada would change it in cluster %s: %s; make the change in Karmada's template or overrides, too, or use --revert", target.Name, changes[0].Describe(m.key.Kind))
 		}
 	}
 	return nil
@@ -387,7 +388,7 @@ func (t *takeover) markForKarmada(ctx context.Context, m *move, cluster string) 
 func karmadaMarks(manifest, live map[string]string) map[string]string {
 	marks := map[string]string{}
 	for key, value := range manifest {
-		if adopt.IsMark(key) && live[key] != value {
+		if names.IsMark(key) && live[key] != value {
 			marks[key] = value
 		}
 	}

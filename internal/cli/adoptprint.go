@@ -19,6 +19,8 @@ import (
 type adoptionPrinter interface {
 	begin(a *adoption) error
 	item(item *adopt.Item) error
+	// shared prints a cluster-scoped object that planned ones refer to. It is not adopted.
+	shared(item *adopt.Item) error
 	end() error
 }
 
@@ -53,6 +55,14 @@ func (t *adoptionTable) item(item *adopt.Item) error {
 	}
 	// A field that overrides cannot set is named with its obstacle.
 	t.line("%s\t%s\t%s\t%s", item.Key, clustersOf(item), orNone(shorten(item.Differences)), orNone(strings.Join(obstacles, "; ")))
+	return t.err
+}
+
+// shared prints a line if the clusters differ: a replica that moves would find another one.
+func (t *adoptionTable) shared(item *adopt.Item) error {
+	if len(item.Differences) > 0 {
+		t.line("%s\t%s\t%s\t%s", item.Key, clustersOf(item), shorten(item.Differences), "not adopted, and it is not the same in all clusters")
+	}
 	return t.err
 }
 
@@ -125,10 +135,19 @@ func (y *adoptionYAML) item(item *adopt.Item) error {
 			return err
 		}
 	}
-	if err := y.document(item.Policy); err != nil {
+	policy, _ := item.NewPolicy()
+	if err := y.document(policy); err != nil {
 		return err
 	}
 	return y.document(item.Template.Object)
+}
+
+func (y *adoptionYAML) shared(item *adopt.Item) error {
+	if len(item.Differences) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(y.out, "# %s is not adopted, and it is not the same in all clusters: %s\n", item.Key, shorten(item.Differences))
+	return err
 }
 
 func (y *adoptionYAML) document(object any) error {

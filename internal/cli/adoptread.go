@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -37,10 +38,12 @@ type adoption struct {
 	interpreters *interpreter.Interpreter
 	planner      *adopt.Planner
 	further      []schema.GroupVersionResource
+	clusterWide  map[schema.GroupVersionResource]bool // the cluster-scoped ones
 	mergers      mergers
 
 	namespaceExists atomic.Bool
 	autoscaled      map[adopt.Named]bool
+	related         *adopt.Relations // of the groups that were planned
 }
 
 // openAdoption reads what the plans depend on.
@@ -58,6 +61,9 @@ func openAdoption(ctx context.Context, flags *adoptFlags) (*adoption, error) {
 	}
 	a.mergers.client = a.client
 	if a.further, err = resourcesOf(config, flags.resources); err != nil {
+		return nil, err
+	}
+	if err := a.findScopes(); err != nil {
 		return nil, err
 	}
 	if a.planner, err = a.newPlanner(ctx); err != nil {
@@ -98,6 +104,34 @@ func resourcesOf(config *rest.Config, given []string) ([]schema.GroupVersionReso
 		found = append(found, resource)
 	}
 	return found, nil
+}
+
+// findScopes finds out which of the further kinds are cluster-scoped.
+func (a *adoption) findScopes() error {
+	a.clusterWide = map[schema.GroupVersionResource]bool{}
+	for _, resource := range a.further {
+		kind, err := a.client.RESTMapper().KindFor(resource)
+		if err != nil {
+			return fmt.Errorf("finding the kind of %s: %w", resource.Resource, err)
+		}
+		mapping, err := a.client.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
+		if err != nil {
+			return fmt.Errorf("finding the kind of %s: %w", resource.Resource, err)
+		}
+		a.clusterWide[resource] = mapping.Scope.Name() == meta.RESTScopeNameRoot
+	}
+	for _, resource := range a.further {
+		if unadoptable[resource.GroupResource()] {
+			return fmt.Errorf("--resource: %s belong to the clusters themselves; they cannot be adopted", resource.Resource)
+		}
+	}
+	return nil
+}
+
+// unadoptable are cluster-scoped kinds of which each cluster has its own.
+var unadoptable = map[schema.GroupResource]bool{
+	{Resource: "nodes"}: true, {Resource: "namespaces"}: true, {Resource: "persistentvolumes"}: true,
+	{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}: true, {Group: "apiregistration.k8s.io", Resource: "apiservices"}: true,
 }
 
 // newPlanner reads the clusters, the policies and the interpreters of the federation.
@@ -197,6 +231,11 @@ var (
 	dependencies = []schema.GroupVersionResource{
 		gvr("", "v1", "configmaps"), gvr("", "v1", "secrets"), gvr("", "v1", "serviceaccounts"), gvr("", "v1", "persistentvolumeclaims"),
 	}
+	// sharedKinds are cluster-scoped kinds that objects of a namespace refer to.
+	sharedKinds = []schema.GroupVersionResource{
+		gvr("scheduling.k8s.io", "v1", "priorityclasses"), gvr("node.k8s.io", "v1", "runtimeclasses"), gvr("storage.k8s.io", "v1", "storageclasses"),
+		gvr("networking.k8s.io", "v1", "ingressclasses"), gvr("rbac.authorization.k8s.io", "v1", "clusterroles"),
+	}
 )
 
 // each plans the groups of the namespace, one after another.
@@ -205,10 +244,11 @@ func (a *adoption) each(ctx context.Context, visit func(adopt.Group, *adopt.Item
 		return err
 	}
 	related := adopt.NewRelations(a.interpreters)
+	a.related = related
 	plan := func(group adopt.Group) error { return visit(group, a.plan(ctx, group, related)) }
 	for _, resource := range slices.Concat(workloads, a.further) {
 		if err := a.groups(ctx, resource, a.flags.selector, func(group adopt.Group) error {
-			if followsCronJob(group) {
+			if followsCronJob(group) || isBuiltIn(group) {
 				return nil
 			}
 			return plan(group)
@@ -278,6 +318,58 @@ func followsCronJob(group adopt.Group) bool {
 	})
 }
 
+// isBuiltIn reports whether a group is cluster-scoped objects that every cluster makes for itself.
+func isBuiltIn(group adopt.Group) bool {
+	if group.Key.Namespace != "" {
+		return false
+	}
+	return strings.HasPrefix(group.Key.Name, "system:") || strings.HasPrefix(group.Key.Name, "system-") ||
+		group.Objects[0].Object.GetLabels()["kubernetes.io/bootstrapping"] != ""
+}
+
+// eachShared plans the cluster-scoped objects that planned groups refer to. They are not adopted with a namespace, as others refer to them, too.
+func (a *adoption) eachShared(ctx context.Context, visit func(*adopt.Item) error) error {
+	for _, resource := range sharedKinds {
+		if slices.Contains(a.further, resource) {
+			continue
+		}
+		for _, name := range a.related.Shared(resource.GroupResource()) {
+			group, err := a.shared(ctx, resource, name)
+			if err != nil {
+				return err
+			}
+			if len(group.Objects) < 2 || isBuiltIn(group) {
+				continue
+			}
+			item, err := a.planner.Plan(ctx, group)
+			if err != nil {
+				return err
+			}
+			if err := visit(item); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// shared reads a cluster-scoped object in all clusters in which the user may.
+func (a *adoption) shared(ctx context.Context, resource schema.GroupVersionResource, name string) (adopt.Group, error) {
+	var group adopt.Group
+	for _, cluster := range slices.Sorted(maps.Keys(a.members)) {
+		obj, err := a.members[cluster].Resource(resource).Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+			continue
+		}
+		if err != nil {
+			return group, fmt.Errorf("reading the %s %s of cluster %s: %w", resource.Resource, name, cluster, err)
+		}
+		group.Key = adopt.KeyOf(obj)
+		group.Objects = append(group.Objects, adopt.Object{Cluster: cluster, Object: obj})
+	}
+	return group, nil
+}
+
 // isAPIServer reports whether a Service is the one of the API server of each cluster.
 func isAPIServer(key adopt.Key) bool {
 	return key.Kind == "Service" && key.Namespace == metav1.NamespaceDefault && key.Name == "kubernetes"
@@ -300,9 +392,13 @@ func (a *adoption) source(ctx context.Context, cluster string, from dynamic.Inte
 	var page []unstructured.Unstructured
 	options := metav1.ListOptions{Limit: pageSize, LabelSelector: selector}
 	more := true
+	namespace := a.flags.namespace
+	if a.clusterWide[resource] {
+		namespace = ""
+	}
 	next := func() (*unstructured.Unstructured, error) {
 		for len(page) == 0 && more {
-			list, err := from.Resource(resource).Namespace(a.flags.namespace).List(ctx, options)
+			list, err := from.Resource(resource).Namespace(namespace).List(ctx, options)
 			if token := continued(err); token != "" {
 				options.Continue = token
 				continue

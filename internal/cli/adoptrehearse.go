@@ -2,10 +2,9 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +22,8 @@ import (
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	"github.com/cellplane/cellplane/internal/adopt"
+	"github.com/cellplane/cellplane/internal/difference"
+	"github.com/cellplane/cellplane/internal/entry"
 	"github.com/cellplane/cellplane/internal/merge"
 	"github.com/cellplane/cellplane/internal/render"
 )
@@ -30,7 +31,7 @@ import (
 // rehearsal is what the federation would change in one cluster.
 type rehearsal struct {
 	cluster string
-	changes []adopt.Change
+	changes []difference.Difference
 	err     error // it could not be rehearsed
 }
 
@@ -76,7 +77,7 @@ func (a *adoption) storedTemplate(ctx context.Context, group adopt.Group, item *
 	if group.Template != nil {
 		return group.Template, nil
 	}
-	if !a.namespaceExists.Load() {
+	if item.Key.Namespace != "" && !a.namespaceExists.Load() {
 		return item.Template, nil
 	}
 	stored, err := a.create(ctx, item, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -144,7 +145,7 @@ func (a *adoption) rendered(ctx context.Context, item *adopt.Item, cluster strin
 const rehearsalAttempts = 5
 
 // rehearseIn writes a manifest as a dry run and returns what it changes.
-func (a *adoption) rehearseIn(ctx context.Context, object adopt.Object, stamped *unstructured.Unstructured) ([]adopt.Change, error) {
+func (a *adoption) rehearseIn(ctx context.Context, object adopt.Object, stamped *unstructured.Unstructured) ([]difference.Difference, error) {
 	resource, err := a.resource(stamped.GroupVersionKind())
 	if err != nil {
 		return nil, err
@@ -170,14 +171,19 @@ func (a *adoption) rehearseIn(ctx context.Context, object adopt.Object, stamped 
 		if err != nil {
 			return nil, err
 		}
-		return adopt.Compare(live, updated), nil
+		return difference.Between(live, updated), nil
 	}
 }
 
 // describeRehearsal returns a line for each cluster, and whether nothing would change.
 func (a *adoption) describeRehearsal(ctx context.Context, group adopt.Group, item *adopt.Item) (lines []string, same bool) {
 	if item.Managed {
-		return []string{"  managed already"}, true
+		rehearsals, err := a.rehearseManaged(ctx, group, item)
+		if err != nil {
+			return []string{"  managed already, but it cannot be compared: " + err.Error()}, false
+		}
+		lines = append([]string{"  managed already"}, describeRehearsals(item.Key, rehearsals)...)
+		return append(lines, openEntries(group)...), clean(rehearsals)
 	}
 	for _, obstacle := range item.Obstacles {
 		lines = append(lines, "  cannot be adopted: "+obstacle)
@@ -196,6 +202,34 @@ func (a *adoption) describeRehearsal(ctx context.Context, group adopt.Group, ite
 	return lines, clean(rehearsals)
 }
 
+// rehearseManaged writes what the engine has rendered for each cluster as a dry run. What it changes has drifted, or the engine does not write to it.
+func (a *adoption) rehearseManaged(ctx context.Context, group adopt.Group, item *adopt.Item) ([]rehearsal, error) {
+	var rehearsals []rehearsal
+	for _, object := range group.Objects {
+		manifest, err := a.rendered(ctx, item, object.Cluster)
+		if err != nil {
+			return nil, err
+		}
+		if manifest == nil {
+			rehearsals = append(rehearsals, rehearsal{cluster: object.Cluster, err: errors.New("the federation has no Work for it")})
+			continue
+		}
+		changes, err := a.rehearseIn(ctx, object, manifest)
+		rehearsals = append(rehearsals, rehearsal{object.Cluster, changes, err})
+	}
+	return rehearsals, nil
+}
+
+// openEntries returns a line for each cluster in which the object is out of the federation's hands.
+func openEntries(group adopt.Group) (lines []string) {
+	for _, object := range group.Objects {
+		if open, is := entry.Of(object.Object.GetAnnotations()); is {
+			lines = append(lines, fmt.Sprintf("  %s: it is %s; the federation does not write to it", object.Cluster, open.Describe(time.Now())))
+		}
+	}
+	return lines
+}
+
 // describeRehearsals returns a line for each cluster that would not change, and for each field that would.
 func describeRehearsals(key adopt.Key, rehearsals []rehearsal) (lines []string) {
 	for _, r := range rehearsals {
@@ -206,33 +240,10 @@ func describeRehearsals(key adopt.Key, rehearsals []rehearsal) (lines []string) 
 			lines = append(lines, fmt.Sprintf("  %s: no change", r.cluster))
 		}
 		for _, change := range r.changes {
-			lines = append(lines, fmt.Sprintf("  %s: %s", r.cluster, describeFieldChange(key, change)))
+			lines = append(lines, fmt.Sprintf("  %s: %s", r.cluster, change.Describe(key.Kind)))
 		}
 	}
 	return lines
-}
-
-// describeFieldChange does not show the content of Secrets.
-func describeFieldChange(key adopt.Key, change adopt.Change) string {
-	if key.Kind == "Secret" && !strings.HasPrefix(change.Field, "metadata.") {
-		return change.Field + " would change"
-	}
-	return fmt.Sprintf("%s: %s -> %s", change.Field, describeValue(change.Before), describeValue(change.After))
-}
-
-func describeValue(value any) string {
-	if value == nil {
-		return "nothing"
-	}
-	raw, err := json.Marshal(value)
-	if err != nil {
-		return fmt.Sprint(value)
-	}
-	const most = 200
-	if len(raw) > most {
-		return string(raw[:most]) + "..."
-	}
-	return string(raw)
 }
 
 // mergers has a merger for every kind, as engines do: custom kinds have their lists' keys in their definitions.

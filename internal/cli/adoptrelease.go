@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/cellplane/cellplane/internal/adopt"
+	"github.com/cellplane/cellplane/internal/difference"
 	"github.com/cellplane/cellplane/internal/release"
 	"github.com/cellplane/cellplane/internal/render"
 )
@@ -125,8 +126,8 @@ func (a *adoption) firstChange(ctx context.Context, _ string, live, manifest *un
 	if err != nil {
 		return "", err
 	}
-	if changes := adopt.Compare(live, merged); len(changes) > 0 {
-		return describeFieldChange(adopt.KeyOf(live), changes[0]), nil
+	if changes := difference.Between(live, merged); len(changes) > 0 {
+		return changes[0].Describe(live.GetKind()), nil
 	}
 	return "", nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"text/tabwriter"
 	"time"
 
@@ -25,7 +26,6 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/entry"
-	"github.com/cellplane/cellplane/internal/merge"
 )
 
 func newEntry() *cobra.Command {
@@ -106,11 +106,12 @@ func (o *memberObject) String() string {
 
 // annotate changes annotations of the object as it was read. A conflict means that somebody has changed it since.
 func (o *memberObject) annotate(ctx context.Context, annotations map[string]any) error {
+	maps.Copy(annotations, entry.Seen(o.live))
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": o.live.GetResourceVersion(), "annotations": annotations}})
 	if err != nil {
 		return err
 	}
-	_, err = o.objects.Patch(ctx, o.live.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: merge.FieldManager + "-entry"})
+	_, err = o.objects.Patch(ctx, o.live.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: entry.FieldManager})
 	return err
 }
 
@@ -185,7 +186,7 @@ func userOf(ctx context.Context, config *rest.Config) string {
 
 func newEntryClose() *cobra.Command {
 	var flags entryFlags
-	keep, discard, timeout := false, false, 2*time.Minute
+	keep, discard, into, timeout := false, false, "", 2*time.Minute
 	cmd := &cobra.Command{
 		Use:   "close KIND/NAME (--keep | --discard)",
 		Short: "Give an object of a cluster back to the federation",
@@ -193,26 +194,41 @@ func newEntryClose() *cobra.Command {
 
 With --discard it becomes what the federation wants. With --keep the federation
 wants what it is now: an OverridePolicy for this cluster has every field that
-the federation would change back. The entry is closed only after the engine has
-rendered it without a difference.`,
+the federation would change back. With --into template the template gets these
+fields, and so do all clusters. The entry is closed only after the engine has
+rendered it without a difference.
+
+The template cannot get fields that an override sets for the cluster, and not
+the replicas of one of several clusters among which they are divided.`,
 		Example: `  cellplane entry close deploy/web -n shop --cluster member1 --keep
+  cellplane entry close deploy/web -n shop --cluster member1 --keep --into template
   cellplane entry close deploy/web -n shop --cluster member1 --discard`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if keep == discard {
 				return errors.New("say what becomes of the changes: --keep or --discard")
 			}
-			return closeEntry(cmd.Context(), cmd.OutOrStdout(), &flags, args[0], keep, timeout)
+			switch {
+			case into == "" && keep:
+				into = intoOverride
+			case into != "" && !keep:
+				return errors.New("--into says where changes are kept; give it with --keep")
+			case keep && into != intoOverride && into != intoTemplate:
+				return fmt.Errorf("--into must be %s or %s, not %q", intoOverride, intoTemplate, into)
+			}
+			return closeEntry(cmd.Context(), cmd.OutOrStdout(), &flags, args[0], into, timeout)
 		},
 	}
 	flags.addObject(cmd)
-	cmd.Flags().BoolVar(&keep, "keep", false, "lift the changes into the federation, as an override for the cluster")
+	cmd.Flags().BoolVar(&keep, "keep", false, "lift the changes into the federation")
+	cmd.Flags().StringVar(&into, "into", "", "where to, with --keep: override, for the cluster, or template, for all clusters (default: override)")
 	cmd.Flags().BoolVar(&discard, "discard", false, "let the federation set the changes back")
 	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "how long to wait for the engine, with --keep")
 	return cmd
 }
 
-func closeEntry(ctx context.Context, out io.Writer, flags *entryFlags, argument string, keep bool, timeout time.Duration) error {
+// closeEntry closes an entry. KeepInto says where its changes are kept; they are discarded if it is empty.
+func closeEntry(ctx context.Context, out io.Writer, flags *entryFlags, argument, keepInto string, timeout time.Duration) error {
 	o, err := flags.open(ctx, argument)
 	if err != nil {
 		return err
@@ -220,8 +236,8 @@ func closeEntry(ctx context.Context, out io.Writer, flags *entryFlags, argument 
 	if _, open := entry.Of(o.live.GetAnnotations()); !open {
 		return fmt.Errorf("%s is not open", o)
 	}
-	if keep {
-		if err := keepEntry(ctx, out, flags, o, timeout); err != nil {
+	if keepInto != "" {
+		if err := keepEntry(ctx, out, flags, o, keepInto, timeout); err != nil {
 			return err
 		}
 	} else if err := o.annotateLatest(ctx, entry.Closed()); err != nil {

@@ -4,25 +4,29 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/adopt"
 	"github.com/cellplane/cellplane/internal/entry"
 	"github.com/cellplane/cellplane/internal/merge"
 	"github.com/cellplane/cellplane/internal/render"
+	"github.com/cellplane/cellplane/internal/schedule"
 )
 
 // keepEntry makes the federation want what an open object is like, then closes it. If the object or what the federation wants changes meanwhile, it starts
 // anew. Nothing is written to the object before the engine has rendered it without a difference.
-func keepEntry(ctx context.Context, out io.Writer, flags *entryFlags, o *memberObject, timeout time.Duration) error {
+func keepEntry(ctx context.Context, out io.Writer, flags *entryFlags, o *memberObject, into string, timeout time.Duration) error {
 	a, err := openAdoption(ctx, &adoptFlags{gatewayFlags: flags.gatewayFlags, namespace: flags.namespace, clusters: []string{flags.cluster}})
 	if err != nil {
 		return err
@@ -30,9 +34,13 @@ func keepEntry(ctx context.Context, out io.Writer, flags *entryFlags, o *memberO
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	item := &adopt.Item{Key: adopt.KeyOf(o.live)}
-	name := names.EntryOverrideName(item.Key.Kind, item.Key.Name, flags.cluster)
+	lift := a.liftIntoOverride
+	where := "OverridePolicy " + names.EntryOverrideName(item.Key.Kind, item.Key.Name, flags.cluster)
+	if into == intoTemplate {
+		lift, where = a.liftIntoTemplate, "the template"
+	}
 	last := fmt.Errorf("the federation has no Work for %s", o)
-	written := "" // the manifest for which the override was written
+	written := "" // the manifest for which it was written
 	err = wait.PollUntilContextCancel(ctx, adoptionPoll, true, func(ctx context.Context) (bool, error) {
 		if err := o.read(ctx, o.live.GetName()); err != nil {
 			return false, err
@@ -41,7 +49,7 @@ func keepEntry(ctx context.Context, out io.Writer, flags *entryFlags, o *memberO
 		if err != nil || manifest == nil {
 			return false, err
 		}
-		overriders, fields, err := a.differences(ctx, manifest, o.live)
+		fields, write, err := lift(ctx, item.Key, flags.cluster, manifest, o.live)
 		switch {
 		case err != nil:
 			return false, err
@@ -52,14 +60,16 @@ func keepEntry(ctx context.Context, out io.Writer, flags *entryFlags, o *memberO
 			}
 			return err == nil, err
 		}
-		last = fmt.Errorf("the engine has not rendered OverridePolicy %s yet, %s would still change; the entry stays open", name, fields[0])
+		last = fmt.Errorf("the engine has not rendered %s yet, or an override of this cluster is another: %s would still change; the entry stays open", where, fields[0])
 		if version := manifest.GetAnnotations()[merge.FingerprintAnnotation] + " " + fmt.Sprint(fields); version != written {
-			if err := a.addOverride(ctx, name, item.Key, flags.cluster, overriders); err != nil {
+			if err := write(ctx); apierrors.IsConflict(err) {
+				return false, nil
+			} else if err != nil {
 				return false, err
 			}
 			written = version
 			for _, field := range fields {
-				fmt.Fprintf(out, "OverridePolicy %s keeps %s.\n", name, field)
+				fmt.Fprintf(out, "%s keeps %s.\n", capitalized(where), field)
 			}
 		}
 		return false, nil
@@ -70,21 +80,86 @@ func keepEntry(ctx context.Context, out io.Writer, flags *entryFlags, o *memberO
 	return err
 }
 
-// differences returns the overriders that keep an object of a member as it is, and the fields they are about.
-func (a *adoption) differences(ctx context.Context, manifest, live *unstructured.Unstructured) (policyv1alpha1.Overriders, []string, error) {
+// The values of --into.
+const (
+	intoOverride = "override"
+	intoTemplate = "template"
+)
+
+func capitalized(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
+
+// liftIntoOverride returns the fields in which an object of a member differs, and writes the override that keeps them in its cluster.
+func (a *adoption) liftIntoOverride(ctx context.Context, key adopt.Key, cluster string, manifest, live *unstructured.Unstructured) ([]string, func(context.Context) error, error) {
+	merged, err := a.merged(ctx, manifest, live)
+	if err != nil {
+		return nil, nil, err
+	}
+	overriders, fields, err := adopt.Keep(a.interpreters, manifest, merged, live)
+	return fields, func(ctx context.Context) error {
+		return a.addOverride(ctx, names.EntryOverrideName(key.Kind, key.Name, cluster), key, cluster, overriders)
+	}, err
+}
+
+// liftIntoTemplate returns the fields in which an object of a member differs, and writes them to the template.
+func (a *adoption) liftIntoTemplate(ctx context.Context, key adopt.Key, _ string, manifest, live *unstructured.Unstructured) ([]string, func(context.Context) error, error) {
+	merged, err := a.merged(ctx, manifest, live)
+	if err != nil {
+		return nil, nil, err
+	}
+	resource, err := a.resource(key.GroupVersionKind)
+	if err != nil {
+		return nil, nil, err
+	}
+	templates := a.templates.Resource(resource).Namespace(key.Namespace)
+	template, err := templates.Get(ctx, key.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the template: %w", err)
+	}
+	if err := a.mayLiftReplicas(ctx, key, merged, live); err != nil {
+		return nil, nil, err
+	}
+	patch, fields, err := adopt.KeepInTemplate(a.interpreters, template, manifest, merged, live)
+	return fields, func(ctx context.Context) error {
+		if _, err := templates.Patch(ctx, key.Name, types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
+			return fmt.Errorf("changing the template: %w", err)
+		}
+		return nil
+	}, err
+}
+
+// mayLiftReplicas refuses to lift the replicas of one cluster into a template whose replicas are divided among several.
+func (a *adoption) mayLiftReplicas(ctx context.Context, key adopt.Key, merged, live *unstructured.Unstructured) error {
+	has, _, err := a.interpreters.Replicas(ctx, live)
+	if err != nil {
+		return err
+	}
+	wants, _, err := a.interpreters.Replicas(ctx, merged)
+	if err != nil || has == wants {
+		return err
+	}
+	binding := &workv1alpha2.ResourceBinding{}
+	if err := a.client.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: names.BindingName(key.Kind, key.Name)}, binding); err != nil {
+		return fmt.Errorf("reading the binding: %w", err)
+	}
+	if placement := binding.Spec.Placement; placement != nil && schedule.Divided(placement) && len(binding.Spec.Clusters) > 1 {
+		return fmt.Errorf("the cluster has %d replicas instead of %d, and the template's replicas are divided among %d clusters; use --into override, or scale the object to %d first",
+			has, wants, len(binding.Spec.Clusters), wants)
+	}
+	return nil
+}
+
+// merged returns an object of a member with what the federation wants merged into it.
+func (a *adoption) merged(ctx context.Context, manifest, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	resource, err := a.resource(manifest.GroupVersionKind())
 	if err != nil {
-		return policyv1alpha1.Overriders{}, nil, err
+		return nil, err
 	}
 	merger, err := a.mergers.of(ctx, resource, manifest.GroupVersionKind())
 	if err != nil {
-		return policyv1alpha1.Overriders{}, nil, err
+		return nil, err
 	}
 	merged, _, err := render.Merge(ctx, a.interpreters, merger, live, manifest)
-	if err != nil {
-		return policyv1alpha1.Overriders{}, nil, err
-	}
-	return adopt.Keep(a.interpreters, manifest, merged, live)
+	return merged, err
 }
 
 // addOverride adds a rule for a cluster to the override of that name. Its rules are applied in their order.

@@ -38,6 +38,9 @@ without a file from the federation. It is validated before it is written back.`,
 		Example: `  cellplane interpret -f customization.yaml --check
   cellplane interpret -f customization.yaml --operation interpretHealth --observed-file object.yaml
   cellplane interpret --operation aggregateStatus --desired-file template.yaml --status-file -
+  cellplane interpret -f customization.yaml --operation interpretRollout --observed-file object.yaml
+  cellplane interpret -f customization.yaml --operation reviseRollout --desired-file object.yaml \
+    --desired-replica 3 --max-surge 1 --max-unavailable 0
   cellplane interpret -f customization.yaml --edit --show-doc
   cellplane interpret --edit my-customization`,
 		Args: cobra.MaximumNArgs(1),
@@ -63,7 +66,10 @@ without a file from the federation. It is validated before it is written back.`,
 	flags.StringVar(&t.desiredFile, "desired-file", "", "file with the desired object")
 	flags.StringVar(&t.observedFile, "observed-file", "", "file with the observed object of a member")
 	flags.StringVar(&t.statusFile, "status-file", "", "file with the statuses of members, in the form of the aggregatedStatus of a binding")
-	flags.Int32Var(&t.replicas, "desired-replica", 0, "number of replicas for ReviseReplica")
+	flags.Int32Var(&t.grant.Replicas, "desired-replica", 0, "number of replicas for ReviseReplica and ReviseRollout")
+	flags.Int32Var(&t.grant.MaxSurge, "max-surge", 0, "how many pods there may be above the replicas, for ReviseRollout")
+	flags.Int32Var(&t.grant.MaxUnavailable, "max-unavailable", 0, "how many pods may be missing from the replicas, for ReviseRollout")
+	flags.BoolVar(&t.grant.Paused, "paused", false, "the update is to stop, for ReviseRollout")
 	flags.BoolVar(&t.wantsEdit, "edit", false, "edit the scripts of a customization")
 	flags.BoolVar(&t.showDoc, "show-doc", false, "show in the editor the parameters and result of each function")
 	t.hub.add(cmd)
@@ -76,7 +82,7 @@ type interpretation struct {
 	check                                 bool
 	operation                             string
 	desiredFile, observedFile, statusFile string
-	replicas                              int32
+	grant                                 configv1alpha1.RolloutGrant
 	stdin                                 io.Reader // content of the file -
 
 	wantsEdit, showDoc bool
@@ -93,7 +99,7 @@ func (t *interpretation) complete(args []string) error {
 		}
 	}
 	if modes != 1 {
-		return errors.New("give exactly one of --check, --edit, or --operation with one of InterpretReplica, InterpretComponent, ReviseReplica, Retain, AggregateStatus, InterpretStatus, InterpretHealth, InterpretDependency")
+		return errors.New("give exactly one of --check, --edit, or --operation with one of InterpretReplica, InterpretComponent, ReviseReplica, Retain, AggregateStatus, InterpretStatus, InterpretHealth, InterpretDependency, InterpretRollout, ReviseRollout")
 	}
 	if len(args) == 0 {
 		return nil
@@ -110,6 +116,7 @@ var operations = []configv1alpha1.InterpreterOperation{
 	configv1alpha1.InterpreterOperationInterpretReplica, configv1alpha1.InterpreterOperationInterpretComponent,
 	configv1alpha1.InterpreterOperationReviseReplica, configv1alpha1.InterpreterOperationRetain, configv1alpha1.InterpreterOperationAggregateStatus,
 	configv1alpha1.InterpreterOperationInterpretStatus, configv1alpha1.InterpreterOperationInterpretHealth, configv1alpha1.InterpreterOperationInterpretDependency,
+	configv1alpha1.InterpreterOperationInterpretRollout, configv1alpha1.InterpreterOperationReviseRollout,
 }
 
 // operationCalled finds an operation by its name, ignoring case.
@@ -181,6 +188,9 @@ func (t *interpretation) ask(ctx context.Context, interpreters *interpreter.Inte
 		if err != nil {
 			return nil, err
 		}
+		if (op == configv1alpha1.InterpreterOperationInterpretRollout || op == configv1alpha1.InterpreterOperationReviseRollout) && !interpreters.Supports(object.GroupVersionKind(), op) {
+			return nil, fmt.Errorf("no customization has %s for %s %s", op, object.GetAPIVersion(), object.GetKind())
+		}
 		return t.askAbout(ctx, interpreters, op, object)
 	}
 }
@@ -194,7 +204,7 @@ func (t *interpretation) askAbout(ctx context.Context, interpreters *interpreter
 		components, err := interpreters.Components(ctx, object)
 		return map[string]any{"components": components}, err
 	case configv1alpha1.InterpreterOperationReviseReplica:
-		revised, err := interpreters.ReviseReplica(ctx, object, t.replicas)
+		revised, err := interpreters.ReviseReplica(ctx, object, t.grant.Replicas)
 		return map[string]any{"revised": revised}, err
 	case configv1alpha1.InterpreterOperationInterpretStatus:
 		status, err := interpreters.ReflectStatus(ctx, object)
@@ -205,6 +215,12 @@ func (t *interpretation) askAbout(ctx context.Context, interpreters *interpreter
 	case configv1alpha1.InterpreterOperationInterpretDependency:
 		dependencies, err := interpreters.Dependencies(ctx, object)
 		return map[string]any{"dependencies": dependencies}, err
+	case configv1alpha1.InterpreterOperationInterpretRollout:
+		rollout, err := interpreters.Rollout(ctx, object)
+		return map[string]any{"rollout": rollout}, err
+	case configv1alpha1.InterpreterOperationReviseRollout:
+		revised, err := interpreters.ReviseRollout(ctx, object, t.grant)
+		return map[string]any{"revised": revised}, err
 	default:
 		return nil, fmt.Errorf("%s needs more than one object", op)
 	}

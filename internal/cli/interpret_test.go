@@ -24,6 +24,22 @@ spec:
     dependencyInterpretation: {luaScript: "function GetDependencies(obj) return {{apiVersion = 'v1', kind = 'Secret', namespace = 'a', name = obj.spec.key}} end"}
 `
 
+// documentedCustomization returns the example in the documentation of rollouts.
+func documentedCustomization(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/rollout.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for block := range strings.SplitSeq(string(text), "```") {
+		if source, isYAML := strings.CutPrefix(block, "yaml\n"); isYAML && strings.Contains(source, "kind: ResourceInterpreterCustomization") {
+			return source
+		}
+	}
+	t.Fatal("docs/rollout.md has no ResourceInterpreterCustomization")
+	return ""
+}
+
 // I13: customizations and built-in interpreters can be tested without a federation.
 func TestInterpret(t *testing.T) {
 	files := map[string]string{
@@ -33,6 +49,8 @@ func TestInterpret(t *testing.T) {
 		"desired":  `{apiVersion: example.com/v1, kind: Score, metadata: {name: s}, spec: {players: 11, key: ours}}`,
 		"observed": `{apiVersion: example.com/v1, kind: Score, metadata: {name: s}, spec: {players: 11, key: theirs}, status: {goals: 1, fouls: 9}}`,
 		"items":    "- {clusterName: a, status: {goals: 2}}\n- {clusterName: b, status: {goals: 3}}\n",
+		"fleets":   documentedCustomization(t),
+		"fleet":    `{apiVersion: games.example/v1, kind: GameFleet, metadata: {name: f, generation: 4}, spec: {servers: 3, rolling: {extra: 25%}}, status: {generation: 4, servers: 4, current: 1, serving: 3}}`,
 		"two":      "kind: A\n---\nkind: B\n",
 		"pod":      `{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}, spec: {replicas: 3, template: {spec: {volumes: [{name: v, configMap: {name: settings}}]}}}}`,
 		"ray":      `{apiVersion: ray.io/v1, kind: RayCluster, metadata: {name: r}, spec: {headGroupSpec: {template: {spec: {}}}, workerGroupSpecs: [{groupName: gpu, replicas: 3, template: {spec: {}}}]}}`,
@@ -57,6 +75,9 @@ func TestInterpret(t *testing.T) {
 		"aggregated":          {args: "-f @scores --operation AggregateStatus --desired-file @desired --status-file @items", want: "goals: 5"},
 		"as Karmada has it":   {args: "-f @scores --operation aggregateStatus --observed-file @desired --status-file -", want: "aggregatedStatus:\n  apiVersion"},
 		"dependencies":        {args: "-f @scores --operation InterpretDependency --desired-file @desired", want: "name: ours"},
+		"rollout":             {args: "-f @fleets --operation interpretRollout --observed-file @fleet", want: "rollout:\n  available: 3\n  maxSurge: 25%\n  maxUnavailable: 1\n  observedGeneration: 4\n  pods: 4\n  replicas: 3\n  updated: 1\n"},
+		"grant":               {args: "-f @fleets --operation reviseRollout --desired-file @fleet --desired-replica 5 --max-surge 1 --max-unavailable 2 --paused", want: "    rolling:\n      extra: 1\n      hold: true\n      missing: 2\n    servers: 5\n"},
+		"rollout of others":   {args: "-f @scores --operation interpretRollout --observed-file @observed", refusal: "no customization has InterpretRollout for example.com/v1 Score"},
 		"built in":            {args: "--operation InterpretReplica --desired-file @pod", want: "replica: 3"},
 		"built in as well":    {args: "--operation InterpretDependency --desired-file @pod", want: "name: settings"},
 		"components":          {args: "--operation InterpretComponent --desired-file @ray", want: "name: gpu\n  replicas: 3"},

@@ -11,7 +11,9 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/membership"
+	"github.com/cellplane/cellplane/internal/registration"
 )
 
 // joinOptions are the flags of the join command.
@@ -21,7 +23,15 @@ type joinOptions struct {
 	options membership.Options
 	cells   []string
 	labels  string
+	agent   bool
+	gateway reachFlags
 }
+
+// The first certificate of an agent, which renews it, and how long to wait for it.
+const (
+	agentValidity = 90 * 24 * time.Hour
+	agentTimeout  = 5 * time.Minute
+)
 
 // memberFlags select an administrator's kubeconfig of a member.
 type memberFlags struct {
@@ -44,6 +54,10 @@ func newJoin() *cobra.Command {
 gets a service account of its own with a role and a token, which can be rotated
 and revoked separately. The administrator's kubeconfig is not stored.
 
+With --agent the cluster also gets credentials for an agent that reports what
+its workloads use, and its Cluster the label cellplane.io/agent=metrics, by
+which a policy places the agent there.
+
 Repeat the command to repair the registration or to change its settings.`,
 		Example: `  cellplane join member4 --member-kubeconfig ~/.kube/config --member-context prod-4 --region north
   cellplane kubectl --context hub get cluster member4`,
@@ -61,6 +75,8 @@ Repeat the command to repair the registration or to change its settings.`,
 	flags.StringVar(&o.options.Region, "region", "", "region of the cluster")
 	flags.StringSliceVar(&o.options.Zones, "zone", nil, "zones of the cluster")
 	flags.StringVar(&o.labels, "labels", "", "labels of the cluster, as a=b,c=d")
+	flags.BoolVar(&o.agent, "agent", false, "give the cluster credentials for an agent that reports metrics of workloads")
+	o.gateway.add(cmd)
 	flags.StringVar(&o.options.APIEndpoint, "api-endpoint", "", "URL at which the federation reaches the cluster (default: that of the kubeconfig)")
 	flags.StringVar(&o.options.ProxyURL, "proxy-url", "", "proxy through which the federation reaches the cluster (default: that of the kubeconfig)")
 	flags.StringToStringVar(&o.options.ProxyHeader, "proxy-header", nil, "headers for the proxy, as name=value")
@@ -82,12 +98,39 @@ func (o *joinOptions) run(ctx context.Context, out io.Writer) (err error) {
 			return fmt.Errorf("reading --labels: %w", err)
 		}
 	}
+	if o.agent {
+		if o.options.Labels == nil {
+			o.options.Labels = map[string]string{}
+		}
+		o.options.Labels[names.AgentLabel] = names.AgentMetrics
+	}
 	o.options.Cells = o.cells
 	cluster, err := membership.Join(ctx, o.options)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "Cluster %s (%s) has joined the federation.\n", cluster.Name, cluster.Spec.APIEndpoint)
+	if !o.agent {
+		return nil
+	}
+	return o.giveCredentials(ctx, out)
+}
+
+// giveCredentials gives the agent of the cluster its credentials.
+func (o *joinOptions) giveCredentials(ctx context.Context, out io.Writer) error {
+	hub, err := o.hub.kubernetes()
+	if err != nil {
+		return err
+	}
+	if _, err := o.gateway.publish(ctx, &o.hub, hub); err != nil {
+		return err
+	}
+	if err := registration.Issue(ctx, hub, registration.Options{
+		Discovery: registration.Discovery{Timeout: agentTimeout}, Member: o.options.Member, Name: o.options.Name, Validity: agentValidity, SigningTimeout: agentTimeout,
+	}); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "Its agent has credentials, in Secret %s/%s of the cluster.\n", names.SystemNamespace, names.AgentSecret)
 	return nil
 }
 

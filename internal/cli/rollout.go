@@ -187,6 +187,8 @@ type rolloutCluster struct {
 	// May is what the cluster may do during its update.
 	May   string `json:"may,omitempty"`
 	State string `json:"state"`
+	// Done is whether it has finished.
+	Done bool `json:"done"`
 }
 
 // reportedRollout is what a cluster reports of a workload.
@@ -229,20 +231,19 @@ func newRolloutState(template *unstructured.Unstructured, binding *workv1alpha2.
 	s.Done = true
 	for _, name := range slices.Sorted(maps.Keys(shares)) {
 		c := rolloutCluster{Name: name, Replicas: shares[name]}
-		done := c.describe(template.GetGeneration(), items[name], ledger[name], waits[name])
-		s.Updated, s.Available, s.Done = s.Updated+c.Updated, s.Available+c.Available, s.Done && done
+		c.describe(template.GetGeneration(), items[name], ledger[name], waits[name])
+		s.Updated, s.Available, s.Done = s.Updated+c.Updated, s.Available+c.Available, s.Done && c.Done
 		s.Clusters = append(s.Clusters, c)
 	}
-	observed, _, _ := unstructured.NestedInt64(template.Object, "status", "observedGeneration")
-	s.Done = s.Done && observed >= template.GetGeneration()
+	if _, known := rollout.KindOf(template.GetAPIVersion(), template.GetKind()); known { // others may not have the field
+		observed, _, _ := unstructured.NestedInt64(template.Object, "status", "observedGeneration")
+		s.Done = s.Done && observed >= template.GetGeneration()
+	}
 	return s, nil
 }
 
-// stateDone begins the state of a cluster that has finished.
-const stateDone = "done"
-
-// describe adds what is known about the cluster, and reports whether it has finished.
-func (c *rolloutCluster) describe(generation int64, item *workv1alpha2.AggregatedStatusItem, entry rollout.Entry, waits string) bool {
+// describe adds what is known about the cluster.
+func (c *rolloutCluster) describe(generation int64, item *workv1alpha2.AggregatedStatusItem, entry rollout.Entry, waits string) {
 	var reported reportedRollout
 	if item != nil && item.Status != nil {
 		_ = json.Unmarshal(item.Status.Raw, &reported) // what cannot be read is not reported
@@ -273,23 +274,20 @@ func (c *rolloutCluster) describe(generation int64, item *workv1alpha2.Aggregate
 	case c.Available < c.Replicas:
 		c.State = "waits until its pods are available"
 	case c.Updated < c.Replicas:
-		c.State = fmt.Sprintf("%s: the partition keeps %d old pods", stateDone, c.Replicas-c.Updated)
-		return true
+		c.State, c.Done = fmt.Sprintf("done: the partition keeps %d old pods", c.Replicas-c.Updated), true
 	default:
-		c.State = stateDone
-		return true
+		c.State, c.Done = "done", true
 	}
 	if current && !complete && entry.Seq > 0 {
 		c.May = fmt.Sprintf("+%d -%d", entry.Command.Surge, entry.Command.Unavailable)
 	}
-	return false
 }
 
 // waiting says in one line what is not finished.
 func (s *rolloutState) waiting() string {
 	var parts []string
 	for i := range s.Clusters {
-		if c := &s.Clusters[i]; !strings.HasPrefix(c.State, stateDone) {
+		if c := &s.Clusters[i]; !c.Done {
 			parts = append(parts, c.Name+" "+c.State)
 		}
 	}

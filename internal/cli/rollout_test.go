@@ -69,6 +69,9 @@ d        0         0        1                 is being left
 	if wait := "b updates; c waits for other clusters: maxSurge and maxUnavailable are used up; d is being left"; state.Done || state.waiting() != wait {
 		t.Errorf("done is %t, and it waits: %q", state.Done, state.waiting())
 	}
+	if state.Clusters[1].State = "done with nothing"; !state.Clusters[0].Done || !strings.HasPrefix(state.waiting(), "b done with nothing; c waits") {
+		t.Errorf("whether a cluster has finished is told by its text: it waits: %q", state.waiting())
+	}
 }
 
 // A cluster that has updated all pods but those that its partition keeps has finished.

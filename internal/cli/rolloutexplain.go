@@ -74,8 +74,7 @@ func budgetOf(c *rollout.Command) string {
 
 // explainBounds compares the bounds of the template with what clusters may do.
 func explainBounds(out io.Writer, template *unstructured.Unstructured, state *rolloutState, ledger rollout.Ledger) {
-	bounds, err := rollout.TemplateBounds(template, int(state.Replicas))
-	if err != nil || len(ledger) == 0 {
+	if len(ledger) == 0 {
 		fmt.Fprintln(out, "No bounds are divided among clusters: the workload is not being changed, its replicas are not divided, or its kind is updated in all clusters at once.")
 		return
 	}
@@ -83,7 +82,9 @@ func explainBounds(out io.Writer, template *unstructured.Unstructured, state *ro
 	for _, entry := range ledger {
 		sums.Pods, sums.Available = sums.Pods+entry.Loosened.Pods, sums.Available+entry.Loosened.Available
 	}
-	fmt.Fprintf(out, "The template allows up to %d pods, and as few as %d available.\n", bounds.Replicas+bounds.Surge, max(0, bounds.Replicas-bounds.Unavailable))
+	if bounds, err := rollout.TemplateBounds(template, int(state.Replicas)); err == nil { // those of an interpreted kind are not known here
+		fmt.Fprintf(out, "The template allows up to %d pods, and as few as %d available.\n", bounds.Replicas+bounds.Surge, max(0, bounds.Replicas-bounds.Unavailable))
+	}
 	fmt.Fprintf(out, "By what clusters were told there may be up to %d pods, and as few as %d available.\n", sums.Pods, sums.Available)
 }
 

@@ -79,9 +79,9 @@ Start a federation on this machine with "cellplane up", inspect it with
 		newUp(), newDown(), newStatus(), newSupervise(), newKubectl(),
 		newJoin(), newUnjoin(), newToken(), newRegister(), newUnregister(), newRotate(), newCordon(), newUncordon(), newTaint(), newSchedule(), newInterpret(), newAdopt(), newRollout(), newEntry(),
 		newGet(streams), newDescribe(streams), newLogs(streams), newExec(streams), newAttach(streams), newTop(streams), newPromote(),
-		newCells(),
+		newCells(), newDoctor(),
 		newUser(), newSize(),
-		newHubManager(), newEngine(), newGateway(), newClusterGateway(), newAgent(),
+		newHubManager(), newEngine(), newGateway(), newClusterGateway(), newAgent(), newFederate(), newInstall(), newUninstall(),
 		newVersion(),
 	)
 	root.SetHelpCommandGroupID("")

@@ -34,12 +34,19 @@ Secrets in the namespace kube-system of the hub.`,
 
 // tokenCreate are the flags of the token create command.
 type tokenCreate struct {
-	hub               hubFlags
-	token             registration.Token
-	ttl               time.Duration
-	printCommand      bool
-	gatewayKubeconfig string
-	gatewayContext    string
+	hub          hubFlags
+	gateway      reachFlags
+	token        registration.Token
+	ttl          time.Duration
+	printCommand bool
+}
+
+// reachFlags say how clusters reach the gateway.
+type reachFlags struct{ kubeconfig, context string }
+
+func (f *reachFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.kubeconfig, "gateway-kubeconfig", "", "kubeconfig with the address and the CA of the gateway, as clusters reach it")
+	cmd.Flags().StringVar(&f.context, "gateway-context", "", "context of the gateway in that kubeconfig, or in that of the hub")
 }
 
 func newTokenCreate() *cobra.Command {
@@ -69,8 +76,7 @@ of the gateway once; a local federation needs none.`,
 	flags.StringSliceVar(&o.token.Usages, "usages", o.token.Usages, "what the token is for")
 	flags.StringVar(&o.token.Description, "description", "", "description for people")
 	flags.BoolVar(&o.printCommand, "print-register-command", false, "print the command that registers a cluster instead of the token")
-	flags.StringVar(&o.gatewayKubeconfig, "gateway-kubeconfig", "", "kubeconfig with the address and the CA of the gateway, as clusters reach it")
-	flags.StringVar(&o.gatewayContext, "gateway-context", "", "context of the gateway in that kubeconfig, or in that of the hub")
+	o.gateway.add(cmd)
 	return cmd
 }
 
@@ -86,7 +92,7 @@ func (o *tokenCreate) run(ctx context.Context, out io.Writer) error {
 	if o.ttl > 0 {
 		o.token.Expires = now.Add(o.ttl)
 	}
-	gateway, err := o.publish(ctx, hub)
+	gateway, err := o.gateway.publish(ctx, &o.hub, hub)
 	if err != nil {
 		return err
 	}
@@ -108,24 +114,24 @@ func (o *tokenCreate) run(ctx context.Context, out io.Writer) error {
 }
 
 // publish lets the hub publish how the gateway is recognized, unless it does so already and no other gateway is named.
-func (o *tokenCreate) publish(ctx context.Context, hub kubernetes.Interface) (*registration.Gateway, error) {
-	file, gatewayContext := o.gatewayKubeconfig, o.gatewayContext
+func (f *reachFlags) publish(ctx context.Context, hub *hubFlags, client kubernetes.Interface) (*registration.Gateway, error) {
+	file, gatewayContext := f.kubeconfig, f.context
 	if file == "" && gatewayContext == "" {
-		published, err := registration.Published(ctx, hub)
+		published, err := registration.Published(ctx, client)
 		if err != nil || published != nil {
 			return published, err
 		}
 		gatewayContext = parts.GatewayContext
 	}
 	if file == "" {
-		own, err := o.hub.localKubeconfig()
+		own, err := hub.localKubeconfig()
 		if err != nil {
 			return nil, err
 		}
-		if own == "" && o.gatewayContext == "" {
+		if own == "" && f.context == "" {
 			return nil, errors.New("--gateway-kubeconfig is missing: the hub does not know yet how clusters reach the gateway")
 		}
-		file = cmp.Or(own, o.hub.kubeconfig)
+		file = cmp.Or(own, hub.kubeconfig)
 	}
 	config, err := loadKubeconfig(file, gatewayContext)
 	if err != nil {
@@ -138,7 +144,7 @@ func (o *tokenCreate) publish(ctx context.Context, hub kubernetes.Interface) (*r
 		return nil, errors.New("the kubeconfig of the gateway has no certificate-authority, by which clusters would recognize it")
 	}
 	gateway := &registration.Gateway{Server: config.Host, ServerName: config.ServerName, CA: config.CAData}
-	return gateway, registration.Publish(ctx, hub, *gateway)
+	return gateway, registration.Publish(ctx, client, *gateway)
 }
 
 func newTokenList() *cobra.Command {

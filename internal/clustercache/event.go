@@ -20,6 +20,8 @@ type Event struct {
 	// Contested marks an event for watchers that ask for contested names. Its type is always DELETED, and its Object any of the name: the
 	// watcher has to look up which object is shown now.
 	Contested bool
+	// Marked is set if nothing but the stale mark of the object has changed.
+	Marked bool
 	// Object is the object after the event, or for DELETED as it was before. A bookmark has none.
 	Object Object
 
@@ -70,6 +72,8 @@ type change struct {
 	alike bool
 	// contested is that of its record.
 	contested bool
+	// marked is set if the object itself has not changed.
+	marked bool
 
 	mu     sync.Mutex
 	events [contestedSlot + 1]*Event // added, modified, deleted, and contested
@@ -172,7 +176,7 @@ func (c *change) make(s *Store, slot int, from *state, of watch.EventType) (*Eve
 		if err != nil {
 			return nil, err
 		}
-		c.events[slot] = &Event{Type: of, Contested: slot == contestedSlot, Version: s.options.Incarnation.version(c.n), Object: object}
+		c.events[slot] = &Event{Type: of, Contested: slot == contestedSlot, Marked: c.marked, Version: s.options.Incarnation.version(c.n), Object: object}
 	}
 	return c.events[slot], nil
 }
@@ -260,6 +264,10 @@ func (s *Store) loadChange(n uint64) (*change, error) {
 	}
 	r := s.history.at(n)
 	c := &change{n: n, contested: r.contested, alike: r.before != 0 && r.after != 0 && s.entries.At(r.before).terms == s.entries.At(r.after).terms}
+	if r.before != 0 && r.after != 0 {
+		before, after := s.entries.At(r.before), s.entries.At(r.after)
+		c.marked = before.uid == after.uid && before.version == after.version && before.hashed == after.hashed
+	}
 	if r.before != 0 {
 		c.before = newState(s, s.entries.At(r.before))
 	}

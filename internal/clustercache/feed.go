@@ -149,6 +149,13 @@ func (f *Feed) Delete(raw []byte) error {
 	return nil
 }
 
+// Len returns the number of objects of the member.
+func (f *Feed) Len() int {
+	f.store.mu.RLock()
+	defer f.store.mu.RUnlock()
+	return f.cluster.objects
+}
+
 // DeleteObject removes an object of any UID. It is no error if there is none.
 func (f *Feed) DeleteObject(namespace, name string) {
 	f.delete([]byte(namespace), []byte(name), func(*entry) bool { return true })

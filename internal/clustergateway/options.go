@@ -17,6 +17,7 @@ import (
 	"github.com/cellplane/cellplane/internal/clustercache"
 	"github.com/cellplane/cellplane/internal/clustergateway/ingest"
 	"github.com/cellplane/cellplane/internal/clustergateway/views"
+	"github.com/cellplane/cellplane/internal/expiry"
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
@@ -36,6 +37,8 @@ type Options struct {
 	StaleAfter time.Duration
 	// RemovedAfter is how long the objects of a deleted Cluster stay visible.
 	RemovedAfter time.Duration
+	// MetricsStaleAfter is how long metrics of workloads are kept that the agent of their cluster does not renew.
+	MetricsStaleAfter time.Duration
 	// ProbeInterval and ProbeTimeout are the interval and timeout of health probes.
 	ProbeInterval, ProbeTimeout time.Duration
 	// KeepManagedFields and KeepLastApplied keep what is otherwise dropped from objects.
@@ -64,6 +67,7 @@ func NewOptions() *Options {
 		Kinds:             views.Names(views.Default()),
 		StaleAfter:        5 * time.Minute,
 		RemovedAfter:      30 * time.Second,
+		MetricsStaleAfter: time.Minute,
 		ProbeInterval:     5 * time.Second,
 		ProbeTimeout:      3 * time.Second,
 		History:           clustercache.DefaultHistory,
@@ -83,6 +87,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.Kinds, "kinds", o.Kinds, "resources of the members to cache, as resource.group")
 	flags.DurationVar(&o.StaleAfter, "stale-after", o.StaleAfter, "how long the objects of a member that cannot be watched stay visible")
 	flags.DurationVar(&o.RemovedAfter, "removed-after", o.RemovedAfter, "how long the objects of a deleted Cluster stay visible, in case it is registered again")
+	flags.DurationVar(&o.MetricsStaleAfter, "metrics-stale-after", o.MetricsStaleAfter, "how long metrics of workloads are kept that the agent of their cluster does not renew")
 	flags.DurationVar(&o.ProbeInterval, "probe-interval", o.ProbeInterval, "interval of health probes of members")
 	flags.DurationVar(&o.ProbeTimeout, "probe-timeout", o.ProbeTimeout, "timeout of a health probe")
 	flags.BoolVar(&o.KeepManagedFields, "keep-managed-fields", o.KeepManagedFields, "keep metadata.managedFields, at the cost of much memory")
@@ -141,6 +146,12 @@ func (o *Options) Complete() (CompletedOptions, error) {
 	if err := o.SecureServing.MaybeDefaultWithSelfSignedCerts("localhost", nil, []net.IP{net.IPv4(127, 0, 0, 1)}); err != nil {
 		return completed, fmt.Errorf("creating a serving certificate: %w", err)
 	}
+	expiry.Track(
+		expiry.File("serving", o.SecureServing.ServerCert.CertKey.CertFile),
+		expiry.Authorities("client-ca", o.ClientCA.ClientCA),
+		expiry.Kubeconfig("hub-client", o.HubKubeconfig, ""),
+		expiry.Kubeconfig("templates-client", o.TemplatesKubeconfig, ""),
+	)
 	return completed, nil
 }
 
@@ -156,7 +167,7 @@ func (o CompletedOptions) Validate() error {
 	if len(o.views) == 0 {
 		errs = append(errs, errors.New("--kinds must name at least one resource"))
 	}
-	for flag, value := range map[string]time.Duration{"--stale-after": o.StaleAfter, "--removed-after": o.RemovedAfter, "--probe-interval": o.ProbeInterval, "--probe-timeout": o.ProbeTimeout} {
+	for flag, value := range map[string]time.Duration{"--stale-after": o.StaleAfter, "--removed-after": o.RemovedAfter, "--metrics-stale-after": o.MetricsStaleAfter, "--probe-interval": o.ProbeInterval, "--probe-timeout": o.ProbeTimeout} {
 		if value <= 0 {
 			errs = append(errs, fmt.Errorf("%s must be positive", flag))
 		}

@@ -32,6 +32,9 @@ type searchStore struct {
 	*clustercache.Store
 	resource schema.GroupVersionResource
 	feeds    int
+	// removed is closed when the store is about to be closed, and users count who has to stop before.
+	removed chan struct{}
+	users   sync.WaitGroup
 }
 
 // feed returns the feed for the objects of a kind of a member. The first one opens the store.
@@ -54,7 +57,7 @@ func (s *searchStores) feed(cluster string, kind schema.GroupVersionKind, resour
 	if err != nil {
 		return nil, fmt.Errorf("opening the store of %s: %w", resource.Name, err)
 	}
-	s.open[kind] = &searchStore{store, at, 1}
+	s.open[kind] = &searchStore{Store: store, resource: at, feeds: 1, removed: make(chan struct{})}
 	s.api.AddSearched(at, cached, store)
 	return store.Feed(cluster), nil
 }
@@ -71,6 +74,18 @@ func searchedKind(kind schema.GroupVersionKind, resource metav1.APIResource) clu
 	return cached
 }
 
+// use returns the store of a kind, which is not closed before done is called; nil if there is none. removed is closed when that is wanted.
+func (s *searchStores) use(kind schema.GroupVersionKind) (store *clustercache.Store, removed <-chan struct{}, done func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	opened := s.open[kind]
+	if opened == nil {
+		return nil, nil, nil
+	}
+	opened.users.Add(1)
+	return opened.Store, opened.removed, opened.users.Done
+}
+
 // release ends the use of a feed. The last one closes the store, as soon as no request uses it.
 func (s *searchStores) release(kind schema.GroupVersionKind) {
 	s.mu.Lock()
@@ -84,8 +99,10 @@ func (s *searchStores) release(kind schema.GroupVersionKind) {
 	}
 	delete(s.open, kind)
 	unused := s.api.RemoveSearched(store.resource)
+	close(store.removed)
 	s.closing.Go(func() {
 		unused()
+		store.users.Wait()
 		store.Close()
 	})
 }
@@ -119,7 +136,7 @@ func (s *searchStores) each(visit func(name string, store *clustercache.Store)) 
 	}
 }
 
-// close closes all stores. No feed and no request may use them.
+// close closes all stores. No feed, no request and no index may use them.
 func (s *searchStores) close() {
 	s.closing.Wait()
 	s.mu.Lock()

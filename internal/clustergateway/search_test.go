@@ -26,8 +26,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	searchv1alpha1 "github.com/cellplane/cellplane/api/search/v1alpha1"
+	"github.com/cellplane/cellplane/internal/clustergateway/index/opensearch/opensearchtest"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
@@ -68,6 +71,7 @@ func testSearch(t *testing.T, w *world) {
 		{"Custom", s.testCustom},
 		{"Rights", s.testRights},
 		{"Discovery", s.testDiscovery},
+		{"Index", s.testIndex},
 		{"Deleted", s.testDeleted},
 	} {
 		t.Run(test.name, test.run)
@@ -138,6 +142,11 @@ func (s *searching) register(t *testing.T, name string, spec searchv1alpha1.Reso
 
 func (s *searching) awaitCondition(t *testing.T, name string, status metav1.ConditionStatus, reason, message string) {
 	t.Helper()
+	s.awaitConditionOf(t, "Cached", name, status, reason, message)
+}
+
+func (s *searching) awaitConditionOf(t *testing.T, of, name string, status metav1.ConditionStatus, reason, message string) {
+	t.Helper()
 	client := dynamicFor(t, s.admin).Resource(registries)
 	testenv.Eventually(t, fmt.Sprintf("%s is %s %s", name, reason, message), func(ctx context.Context) (bool, error) {
 		object, err := client.Get(ctx, name, metav1.GetOptions{})
@@ -149,7 +158,7 @@ func (s *searching) awaitCondition(t *testing.T, name string, status metav1.Cond
 			return false, err
 		}
 		for _, c := range registry.Status.Conditions {
-			if c.Type == "Cached" && c.Status == status && c.Reason == reason && strings.Contains(c.Message, message) {
+			if c.Type == of && c.Status == status && c.Reason == reason && strings.Contains(c.Message, message) {
 				return true, nil
 			}
 		}
@@ -445,6 +454,49 @@ func (s *searching) testDiscovery(t *testing.T) {
 	slices.Sort(all)
 	if got := strings.Join(all, " "); got != "proxying proxying/proxy resourceregistries resourceregistries/status search search/cache" {
 		t.Errorf("discovery lists %s", got)
+	}
+}
+
+// testIndex indexes Services in a stand-in for OpenSearch, by both replicas.
+func (s *searching) testIndex(t *testing.T) {
+	engine := opensearchtest.Start(t)
+	create(t, s.client.CoreV1().Secrets(names.SystemNamespace).Create, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "opensearch"}, Type: corev1.SecretTypeBasicAuth, StringData: map[string]string{"username": "admin", "password": "secret"},
+	})
+	backend := func(namespace, name string) searchv1alpha1.ResourceRegistrySpec {
+		return searchv1alpha1.ResourceRegistrySpec{
+			ResourceSelectors: []searchv1alpha1.ResourceSelector{{APIVersion: "v1", Kind: "Service", Namespace: s.namespace}},
+			BackendStore: &searchv1alpha1.BackendStoreConfig{OpenSearch: &searchv1alpha1.OpenSearchConfig{
+				Addresses: []string{engine.URL}, SecretRef: clusterv1alpha1.LocalSecretReference{Namespace: namespace, Name: name},
+			}},
+		}
+	}
+	s.register(t, "indexed", backend(names.SystemNamespace, "opensearch"))
+	s.register(t, "thief", backend(names.ClusterNamespace, "member1"))
+	s.awaitConditionOf(t, "Indexed", "indexed", metav1.ConditionTrue, "Indexed", "indexed from 2 clusters")
+	s.awaitConditionOf(t, "Indexed", "thief", metav1.ConditionFalse, "Invalid", "must name a Secret in the namespace karmada-system")
+	indexed := func(want ...string) {
+		t.Helper()
+		testenv.Eventually(t, fmt.Sprintf("%v are indexed", want), func(context.Context) (bool, error) {
+			var all []string
+			for _, d := range engine.Documents("kubernetes-service") {
+				all = append(all, d.Metadata.Name+"/"+d.Metadata.Annotations[cachedFrom])
+			}
+			slices.Sort(all)
+			return slices.Equal(all, want), fmt.Errorf("it has %v", all)
+		})
+	}
+	indexed("web/member1", "web/member2")
+	s.service(t, 0, s.namespace, "searched", nil)
+	indexed("searched/member1", "web/member1", "web/member2")
+	check(t, s.members[0].CoreV1().Services(s.namespace).Delete(t.Context(), "searched", metav1.DeleteOptions{}))
+	indexed("web/member1", "web/member2")
+	if engine.Rejected() != 0 {
+		t.Errorf("%d requests had other credentials", engine.Rejected())
+	}
+	client := dynamicFor(t, s.admin).Resource(registries)
+	for _, name := range []string{"indexed", "thief"} {
+		check(t, client.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	}
 }
 

@@ -12,15 +12,26 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	genericserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	metricsv1alpha1 "github.com/cellplane/cellplane/api/metrics/v1alpha1"
 	"github.com/cellplane/cellplane/internal/clustercache"
+	"github.com/cellplane/cellplane/internal/clustergateway/index"
+	"github.com/cellplane/cellplane/internal/clustergateway/index/opensearch"
 	"github.com/cellplane/cellplane/internal/clustergateway/ingest"
+	"github.com/cellplane/cellplane/internal/clustergateway/pushed"
 	"github.com/cellplane/cellplane/internal/clustergateway/registry"
 	"github.com/cellplane/cellplane/internal/clustergateway/serve"
 	"github.com/cellplane/cellplane/internal/clustergateway/views"
+	"github.com/cellplane/cellplane/internal/clustergateway/wanted"
+	"github.com/cellplane/cellplane/internal/expiry"
 	"github.com/cellplane/cellplane/internal/limits"
 )
 
@@ -35,6 +46,9 @@ type Server struct {
 	searched *searchStores
 	members  *ingest.Members
 	registry *registry.Registries
+	indexes  *index.Indexers
+	pushed   *pushed.Metrics
+	wanted   *wanted.Autoscalers // nil without templates
 	api      *serve.Server
 	trust    *trust
 	stopping chan struct{}
@@ -58,6 +72,9 @@ func New(o CompletedOptions) (*Server, error) {
 	if err := s.openStores(); err != nil {
 		return nil, err
 	}
+	if err := s.openMetrics(); err != nil {
+		return nil, err
+	}
 	if s.registry, err = registry.New(o.hub, o.clusters); err != nil {
 		return nil, err
 	}
@@ -69,7 +86,18 @@ func New(o CompletedOptions) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	client, err := kubernetes.NewForConfig(o.hub)
+	if err != nil {
+		return nil, fmt.Errorf("creating a client of the hub: %w", err)
+	}
+	s.indexes = index.New(index.Options{
+		Open: opensearch.Open, Use: s.searched.use, Progressed: s.registry.Progressed, Times: index.DefaultTimes(),
+		Secret: func(ctx context.Context, name types.NamespacedName) (*corev1.Secret, error) {
+			return client.CoreV1().Secrets(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+		},
+	})
 	s.registry.Clusters, s.registry.Progress, s.registry.Selected = s.members.Clusters, s.members.Progress, s.selected
+	s.registry.Plan, s.registry.Indexes = s.indexes.Plan, s.indexes.Progress
 	s.api.SearchReady = s.searched.ready.Load
 	s.api.Ready, s.api.Shown, s.api.Stopping = s.members.Ready, s.members.Shown, s.stopping
 	s.api.Metrics = serve.NewMetrics(s.members)
@@ -93,6 +121,28 @@ func (s *Server) openStores() error {
 		s.stores[name(view)] = store
 		s.api.Add(view, kind, store)
 	}
+	return nil
+}
+
+// openMetrics prepares to take the metrics that agents push.
+func (s *Server) openMetrics() error {
+	store, err := clustercache.New(clustercache.Options{
+		Kind: pushed.Kind(), Incarnation: clustercache.NewIncarnation(time.Now(), s.options.Replica), History: s.options.History,
+	})
+	if err != nil {
+		return fmt.Errorf("opening the store of %s: %w", views.Metrics.Resource, err)
+	}
+	view := views.View{Resource: views.Metrics}
+	s.stores[name(view)] = store
+	s.api.AddTyped(view, pushed.Kind(), store, pushed.Decode)
+	s.pushed = &pushed.Metrics{Store: store, Keep: s.options.MetricsStaleAfter, Shows: s.api.Shows, Wanted: func() *metricsv1alpha1.WantedMetrics { return nil }}
+	if s.options.templates == nil {
+		return nil
+	}
+	if s.wanted, err = wanted.New(rest.AddUserAgent(rest.CopyConfig(s.options.templates), "cluster-gateway")); err != nil {
+		return err
+	}
+	s.pushed.Wanted = s.wanted.Metrics
 	return nil
 }
 
@@ -133,6 +183,20 @@ func (s *Server) Run(ctx context.Context) error {
 		s.registry.Run(groupCtx)
 		return nil
 	})
+	group.Go(func() error {
+		s.indexes.Run(groupCtx)
+		return nil
+	})
+	group.Go(func() error {
+		s.pushed.Run(groupCtx)
+		return nil
+	})
+	if s.wanted != nil {
+		group.Go(func() error {
+			s.wanted.Run(groupCtx)
+			return nil
+		})
+	}
 	group.Go(func() error { return s.serveMetrics(groupCtx) })
 	group.Go(func() error {
 		<-groupCtx.Done()
@@ -171,6 +235,7 @@ func (s *Server) handler() http.Handler {
 		}
 		alive(w, r)
 	})
+	mux.Handle("POST "+views.ReportsPath+"{cluster}", s.trust.only(s.pushed))
 	mux.Handle("/", s.trust.only(s.api))
 	return mux
 }
@@ -181,8 +246,8 @@ func (s *Server) serveMetrics(ctx context.Context) error {
 		return nil
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), storeCollector{s.stores, s.searched},
-		limits.NewCollector("cellplane_cluster_gateway", s.api.Budget))
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), storeCollector{s.stores, s.searched}, s.indexes.Metrics,
+		limits.NewCollector("cellplane_cluster_gateway", s.api.Budget), expiry.Collector())
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.options.MetricsAddress)
 	if err != nil {
 		return fmt.Errorf("listening at %s: %w; choose another address with --metrics-address", s.options.MetricsAddress, err)

@@ -49,6 +49,7 @@ func TestMemberViews(t *testing.T) {
 		{"Drain", testDrain},
 		{"DeleteCollection", testDeleteCollection},
 		{"Metrics", testMetrics},
+		{"WorkloadMetrics", testWorkloadMetrics},
 		{"Search", testSearch},
 		{"Shares", testShares},
 		{"ReplicaSwitch", testReplicaSwitch},

@@ -162,10 +162,15 @@ func (w *world) start(t testing.TB, r *replica, change func(*clustergateway.Opti
 // direct returns a client of a replica with the identity of a gateway.
 func (w *world) direct(t testing.TB, r *replica) kubernetes.Interface {
 	t.Helper()
+	return clientFor(t, w.directConfig(t, r))
+}
+
+func (w *world) directConfig(t testing.TB, r *replica) *rest.Config {
+	t.Helper()
 	config, err := w.Hub.ClientConfig("gateway", pki.Leaf{CommonName: names.GatewayUser})
 	check(t, err)
 	config.Host = r.url()
-	return clientFor(t, config)
+	return config
 }
 
 // namespace creates a namespace everywhere and returns its name.

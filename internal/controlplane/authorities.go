@@ -1,10 +1,16 @@
 package controlplane
 
 import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"time"
+
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/cellplane/cellplane/internal/kubebin"
 	"github.com/cellplane/cellplane/internal/pki"
 )
 
@@ -20,7 +26,7 @@ type authorities struct {
 	tokens     pki.Pair
 }
 
-func (a *authorities) ensure(dir string) (err error) {
+func (a *authorities) ensure(dir string, validity time.Duration) (err error) {
 	if a.cluster, err = pki.EnsureCA(dir, "ca"); err != nil {
 		return err
 	}
@@ -30,16 +36,39 @@ func (a *authorities) ensure(dir string) (err error) {
 	if a.frontProxy, err = pki.EnsureCA(dir, "front-proxy-ca"); err != nil {
 		return err
 	}
+	for _, ca := range a.all() {
+		ca.Validity = validity
+	}
 	a.tokens, err = pki.EnsureKey(dir, "service-accounts")
 	return err
 }
+
+func (a *authorities) all() []*pki.CA { return []*pki.CA{a.cluster, a.etcd, a.frontProxy} }
+
+// RenewCertificates issues again the certificates that are about to expire, and returns how many. Programs read the new files by themselves, except
+// for kwok, which is restarted.
+func (c *ControlPlane) RenewCertificates(now time.Time) (int, error) {
+	var all []pki.Pair
+	var errs []error
+	for _, ca := range c.pki.all() {
+		renewed, err := ca.Renew(now)
+		all, errs = append(all, renewed...), append(errs, err)
+	}
+	if slices.ContainsFunc(all, func(p pki.Pair) bool { return filepath.Base(p.CertFile) == kubebin.Kwok+servingSuffix+".crt" }) {
+		errs = append(errs, c.restartKwok())
+	}
+	return len(all), errors.Join(errs...)
+}
+
+// servingSuffix ends the names of server certificates.
+const servingSuffix = "-serving"
 
 // loopback are the host names of local servers.
 var loopback = []string{"127.0.0.1", "localhost"}
 
 // Serving returns a server certificate for loopback.
 func (c *ControlPlane) Serving(name string) (pki.Pair, error) {
-	return c.pki.cluster.Ensure(c.path("pki"), name+"-serving", pki.Leaf{CommonName: name, Hosts: loopback})
+	return c.pki.cluster.Ensure(c.path("pki"), name+servingSuffix, pki.Leaf{CommonName: name, Hosts: loopback})
 }
 
 // KubeconfigFor writes the kubeconfig of a component for a user without groups, and returns its path.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
@@ -41,6 +42,8 @@ type Config struct {
 	Site Site
 	// NoFsync makes etcd faster and not durable. For tests only.
 	NoFsync bool
+	// CertificateValidity is that of new certificates; 0 means a year.
+	CertificateValidity time.Duration
 	// Streams lets the simulated pods of a member answer logs, exec, attach and port-forward. Commands run on this machine,
 	// as its user.
 	Streams bool
@@ -76,7 +79,7 @@ func (c *ControlPlane) prepare() error {
 	if err := os.MkdirAll(c.config.Dir, 0o700); err != nil {
 		return err
 	}
-	if err := c.pki.ensure(c.path("pki")); err != nil {
+	if err := c.pki.ensure(c.path("pki"), c.config.CertificateValidity); err != nil {
 		return err
 	}
 	var err error

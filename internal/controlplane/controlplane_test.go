@@ -72,26 +72,29 @@ func TestCollectorOfCells(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := fmt.Sprintf("\ngo_gc_gogc_percent %d\n", collectAt); !strings.Contains(string(metrics), want) {
+	if want := fmt.Sprintf("\ngo_gc_gogc_percent %d\n", collectInTestsAt); !strings.Contains(string(metrics), want) {
 		t.Errorf("the API server of a cell does not report %q", strings.TrimSpace(want))
 	}
 }
 
 func TestCollector(t *testing.T) {
 	for _, test := range []struct {
-		role   Role
+		config Config
 		chosen string
 		want   []string
 	}{
-		{Cell, "", []string{"GOGC=200"}},
-		{Cell, "50", nil},
-		{Hub, "", nil},
-		{Member, "", nil},
+		{Config{Role: Cell}, "", []string{"GOGC=200"}},
+		{Config{Role: Cell}, "50", nil},
+		{Config{Role: Cell, NoFsync: true}, "", []string{"GOGC=400"}},
+		{Config{Role: Hub}, "", nil},
+		{Config{Role: Member}, "", nil},
+		{Config{Role: Member, NoFsync: true}, "", []string{"GOGC=400"}},
+		{Config{Role: Member, NoFsync: true}, "50", nil},
 	} {
 		t.Setenv("GOGC", test.chosen)
-		c := &ControlPlane{config: Config{Role: test.role}}
+		c := &ControlPlane{config: test.config}
 		if got := c.collector(); !slices.Equal(got, test.want) {
-			t.Errorf("%s with GOGC=%q: %v, want %v", test.role, test.chosen, got, test.want)
+			t.Errorf("%+v with GOGC=%q: %v, want %v", test.config, test.chosen, got, test.want)
 		}
 	}
 }

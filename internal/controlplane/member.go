@@ -77,6 +77,15 @@ func (c *ControlPlane) newKwok() (*process.Process, error) {
 	return c.newProcess(kubebin.Kwok, args, check), nil
 }
 
+// restartKwok restarts kwok if it runs. It reads its certificate only once.
+func (c *ControlPlane) restartKwok() error {
+	kwok, err := c.Process(kubebin.Kwok)
+	if err != nil || kwok.PID() == 0 {
+		return err
+	}
+	return kwok.Restart()
+}
+
 func (c *ControlPlane) writeKwokConfig(path string) error {
 	content := stages
 	if c.config.Streams {

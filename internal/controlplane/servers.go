@@ -126,16 +126,26 @@ func (c *ControlPlane) newAPIServer() (*process.Process, error) {
 	return c.newProcess(kubebin.KubeAPIServer, args, process.HTTPCheck(c.URL()+"/readyz", c.pki.cluster.CertFile, "", ""), c.collector()...), nil
 }
 
-// collectAt is GOGC of the API server of a cell. Engines write constantly: with the default the garbage collector takes nearly
-// a fifth of its CPU time.
-const collectAt = 200
+const (
+	// collectAt is GOGC of the API server of a cell. Engines write constantly: with the default the garbage collector takes nearly
+	// a fifth of its CPU time.
+	collectAt = 200
+	// collectInTestsAt is GOGC of the API servers of tests, which start more often than they grow.
+	collectInTestsAt = 400
+)
 
 // collector sets GOGC, unless it is set in the environment.
 func (c *ControlPlane) collector() []string {
-	if c.config.Role != Cell || os.Getenv("GOGC") != "" {
+	switch {
+	case os.Getenv("GOGC") != "":
+		return nil
+	case c.config.NoFsync:
+		return []string{"GOGC=" + strconv.Itoa(collectInTestsAt)}
+	case c.config.Role == Cell:
+		return []string{"GOGC=" + strconv.Itoa(collectAt)}
+	default:
 		return nil
 	}
-	return []string{"GOGC=" + strconv.Itoa(collectAt)}
 }
 
 func (c *ControlPlane) authorizationModes() string {

@@ -21,6 +21,7 @@ import (
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	"github.com/cellplane/cellplane/internal/adopt"
+	"github.com/cellplane/cellplane/internal/difference"
 	"github.com/cellplane/cellplane/internal/interpreter"
 )
 
@@ -82,7 +83,7 @@ func TestAdoption(t *testing.T) {
 			now := until(t, "the federation has taken it over", members[cluster], reference(before[cluster][kind.Kind]), func(obj *unstructured.Unstructured) bool {
 				return obj.GetLabels()[names.ManagedLabel] == "true"
 			})
-			for _, change := range adopt.Compare(before[cluster][kind.Kind], now) {
+			for _, change := range difference.Between(before[cluster][kind.Kind], now) {
 				t.Errorf("%s in %s has changed: %+v", kind.Kind, cluster, change)
 			}
 			if was := before[cluster][kind.Kind].GetUID(); now.GetUID() != was {

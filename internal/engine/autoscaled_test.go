@@ -57,11 +57,14 @@ func TestAutoscaledReplicas(t *testing.T) {
 		}
 	}
 
+	// Undoing an update replaces all annotations of a Deployment. The mark is still the engine's.
+	edit(t, cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) { delete(d.Annotations, names.AutoscaledByAnnotation) })
+
 	if err := cell.Delete(t.Context(), autoscaler(ns, "web")); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "the mark is gone", cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) bool {
-		return d.Labels[names.RetainReplicasLabel] == "" && d.Annotations[names.AutoscaledByAnnotation] == ""
+		return d.Labels[names.RetainReplicasLabel] == "" && d.Labels[names.AutoscaledLabel] == "" && d.Annotations[names.AutoscaledByAnnotation] == ""
 	})
 	edit(t, cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To(int32(2)) })
 	for _, member := range members {

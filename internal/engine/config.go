@@ -8,8 +8,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/internal/engine/autoscaler"
 	"github.com/cellplane/cellplane/internal/engine/descheduler"
 	"github.com/cellplane/cellplane/internal/engine/events"
+	"github.com/cellplane/cellplane/internal/health"
 	"github.com/cellplane/cellplane/internal/schedule"
 )
 
@@ -50,6 +52,8 @@ type Config struct {
 	// MarkTargets lets propagated HorizontalPodAutoscalers own the replicas of their targets in the members. SyncReplicas writes the replicas that
 	// members own to the templates.
 	MarkTargets, SyncReplicas bool
+	// Autoscaler configures the autoscaler of the federation, which needs Federation. Without a period there is none.
+	Autoscaler autoscaler.Options
 	// FederatedRollouts lets maxSurge, maxUnavailable and paused of Deployments with divided replicas hold for all clusters together.
 	FederatedRollouts bool
 	// Descheduler moves replicas with unschedulable pods to clusters with free capacity; nil disables it.
@@ -57,6 +61,8 @@ type Config struct {
 	// MetricsAddress is where /metrics, /healthz and /readyz are served, without TLS or authentication: it should be a
 	// loopback address. Empty means nowhere.
 	MetricsAddress string
+	// HealthAddress is where only /healthz and /readyz are served, for probes from outside of the host. Empty means nowhere.
+	HealthAddress string
 	// LimitMemory limits the memory of the process in proportion to the number of templates. Set it only if the engine
 	// is all that the process runs.
 	LimitMemory bool
@@ -84,11 +90,11 @@ func (c *Config) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.MetricsAddress != "" {
-		if err := e.serve(ctx, c.MetricsAddress); err != nil {
-			return err
-		}
+	stop, err := health.Part{Ready: e.notReady, Metrics: e.registry()}.Serve(ctx, c.MetricsAddress, c.HealthAddress)
+	if err != nil {
+		return err
 	}
+	defer stop()
 	if c.LimitMemory {
 		go governMemory(ctx, e.cell.Templates.Len, e.ready.Load)
 	}

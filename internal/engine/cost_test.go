@@ -44,7 +44,7 @@ func TestCost(t *testing.T) {
 	}
 	cpu = cpuOfCell(t) - cpu
 	settle(t)
-	created := difference(before, writes(t))
+	created := increase(before, writes(t))
 	t.Logf("create: p50 %v until present, %v until reported; %.1f writes each: %v; cell CPU %v each (with the engine %s)",
 		median(present), median(reported), total(created)/float64(n), perObject(created, n), cpu/time.Duration(n), "and the test in one process")
 	checkCost(t, "a new Deployment", created, n, map[string]float64{
@@ -62,7 +62,7 @@ func TestCost(t *testing.T) {
 	}
 	cpu = cpuOfCell(t) - cpu
 	settle(t)
-	updated := difference(before, writes(t))
+	updated := increase(before, writes(t))
 	t.Logf("update: %.1f writes each: %v; cell CPU %v each", total(updated)/float64(n), perObject(updated, n), cpu/time.Duration(n))
 	checkCost(t, "a new image", updated, n, map[string]float64{"PUT deployments": 1, "PUT works": 2, "POST replicasets": 1}, 8)
 
@@ -76,7 +76,7 @@ func TestCost(t *testing.T) {
 		untilGone(t, "the binding is gone", cell, bindingRef(ns, fmt.Sprintf("d%d-deployment", i)))
 	}
 	settle(t)
-	deleted := difference(before, writes(t))
+	deleted := increase(before, writes(t))
 	t.Logf("delete: %.1f writes each: %v", total(deleted)/float64(n), perObject(deleted, n))
 	// In the worst case an event is written twice, and no request is made that cannot succeed.
 	checkCost(t, "a deletion", deleted, n, map[string]float64{
@@ -211,7 +211,7 @@ func label(line, name string) string {
 	return value
 }
 
-func difference(before, after map[string]float64) map[string]float64 {
+func increase(before, after map[string]float64) map[string]float64 {
 	result := map[string]float64{}
 	for key, value := range after {
 		if value != before[key] {

@@ -8,24 +8,20 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/klog/v2"
 
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/election"
 )
 
-// The lease is long enough for a busy machine. The death of a leader is noticed sooner, see peer.go.
 const (
 	leaseNamePrefix = "cellplane-engine-"
-	leaseDuration   = 15 * time.Second
-	renewDeadline   = 12 * time.Second
-	retryPeriod     = time.Second
 	requestTimeout  = 5 * time.Second // two attempts fit before the deadline
 )
+
+// leaseTiming is long enough for a busy machine. The death of a leader is noticed sooner, see peer.go.
+var leaseTiming = election.Timing{LeaseDuration: 15 * time.Second, RenewDeadline: 12 * time.Second, RetryPeriod: time.Second}
 
 // electionClient has its own connection: renewing the lease must not wait behind large objects.
 func (e *engine) electionClient() (coordinationv1.CoordinationV1Interface, error) {
@@ -51,44 +47,30 @@ func (e *engine) elect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	identity, err := listenForPeers(ctx, cmp.Or(e.config.PeerAddress, "127.0.0.1:0"), uuid.NewString())
+	// Others take the end of their connection for the death of this engine, so it is open until this one leads no more.
+	peers, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	identity, err := listenForPeers(peers, cmp.Or(e.config.PeerAddress, "127.0.0.1:0"), uuid.NewString())
 	if err != nil {
 		return err
 	}
-	name := leaseNamePrefix + e.config.Cell
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	led := make(chan struct{})
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: name},
-			Client:     client,
-			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
-		},
-		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
-		ReleaseOnCancel: true,
-		Name:            name,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(ctx context.Context) {
-				defer close(led)
-				klog.FromContext(ctx).Info("leading", "cell", e.config.Cell)
-				e.lead(ctx)
-			},
-			OnStoppedLeading: func() {},
-		},
+	lease := election.Lease{Client: client, Namespace: names.SystemNamespace, Name: leaseNamePrefix + e.config.Cell, Identity: identity, Timing: leaseTiming}
+	candidate, err := election.New(lease)
+	if err != nil {
+		return err
+	}
+	watch := &peerWatch{leader: candidate.Leader, self: identity, release: func(ctx context.Context, holder string) error {
+		return election.Release(ctx, client, lease.Namespace, lease.Name, holder)
+	}}
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	go watch.run(watching)
+	err = candidate.Run(ctx, func(ctx context.Context) error {
+		e.lead(ctx)
+		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("preparing leader election: %w", err)
+		return fmt.Errorf("leading cell %s: %w", e.config.Cell, err)
 	}
-	peers := &peerWatch{leader: elector.GetLeader, self: identity, release: func(ctx context.Context, holder string) error {
-		return releaseLease(ctx, client, name, holder)
-	}}
-	go peers.run(ctx)
-	elector.Run(ctx)
-	if ctx.Err() != nil {
-		return nil
-	}
-	cancel()
-	<-led
-	return fmt.Errorf("another engine is the leader of cell %s now", e.config.Cell)
+	return nil
 }

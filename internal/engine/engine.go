@@ -14,8 +14,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/cellplane/cellplane/internal/engine/autoscaled"
+	"github.com/cellplane/cellplane/internal/engine/autoscaler"
 	"github.com/cellplane/cellplane/internal/engine/binding"
 	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/engine/cronscaler"
 	"github.com/cellplane/cellplane/internal/engine/dependencies"
 	"github.com/cellplane/cellplane/internal/engine/descheduler"
 	"github.com/cellplane/cellplane/internal/engine/detector"
@@ -41,6 +43,7 @@ const (
 	quotaWorkers        = 2
 	deschedulerWorkers  = 2
 	autoscaledWorkers   = 2
+	autoscalerWorkers   = 4
 	multiclusterWorkers = 4
 	groupWorkers        = 2
 	historyWorkers      = 4
@@ -111,7 +114,7 @@ func (e *engine) buildStages() error {
 		Guards: []scheduler.Guard{quotas, grouped}, Groups: grouped, Changed: notify.BindingChanged,
 	})
 	execution := execution.New(state, interpreter, recorder, c.memberWorkers(), notify.WorkChanged)
-	binding := binding.New(state, interpreter, recorder, binding.Options{FederatedRollouts: c.FederatedRollouts, Report: execution.Report, Look: execution.Look, Changed: notify.BindingChanged})
+	binding := binding.New(state, interpreter, recorder, binding.Options{FederatedRollouts: c.FederatedRollouts, Report: execution.Report, Look: execution.Look, Read: execution.Read, Changed: notify.BindingChanged})
 	detector := detector.New(state, interpreter, scheduler, recorder, detector.Options{Preemption: c.Preemption, PermanentIDs: c.Hub}, binding.Enqueue)
 	dependencies := dependencies.New(state, remotes, interpreter, recorder)
 
@@ -155,6 +158,17 @@ func (e *engine) buildStages() error {
 	if c.SyncReplicas {
 		syncer := autoscaled.NewSyncer(state)
 		e.stages = append(e.stages, func(ctx context.Context) { syncer.Run(ctx, autoscaledWorkers) })
+	}
+	if !c.Hub && c.Federation != nil && c.Autoscaler.Period > 0 {
+		autoscaler, err := autoscaler.New(state, c.Federation, recorder, c.Autoscaler)
+		if err != nil {
+			return err
+		}
+		cron, err := cronscaler.New(state, c.Config, c.Federation, recorder)
+		if err != nil {
+			return err
+		}
+		e.stages = append(e.stages, func(ctx context.Context) { autoscaler.Run(ctx, autoscalerWorkers) }, func(ctx context.Context) { cron.Run(ctx, autoscalerWorkers) })
 	}
 	if !c.Hub {
 		history := history.New(state)

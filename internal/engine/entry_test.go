@@ -145,21 +145,27 @@ func TestOpenEntry(t *testing.T) {
 // openMetric returns the value of the metric about an open Deployment, nil if there is none.
 func openMetric(t *testing.T, cluster, ns, name string) *float64 {
 	t.Helper()
+	return metric(t, "cellplane_open_entry_until_timestamp_seconds", cluster, "Deployment", ns, name)
+}
+
+// metric returns the value of a metric about an object, nil if there is none.
+func metric(t *testing.T, metric, cluster, kind, ns, name string) *float64 {
+	t.Helper()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(execution.Collectors()...)
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"member_cluster": cluster, "kind": "Deployment", "namespace": ns, "name": name}
+	want := map[string]string{"member_cluster": cluster, "kind": kind, "namespace": ns, "name": name}
 	for _, family := range families {
-		for _, metric := range family.GetMetric() {
+		for _, series := range family.GetMetric() {
 			labels := map[string]string{}
-			for _, label := range metric.GetLabel() {
+			for _, label := range series.GetLabel() {
 				labels[label.GetName()] = label.GetValue()
 			}
-			if family.GetName() == "cellplane_open_entry_until_timestamp_seconds" && cmp.Equal(labels, want) {
-				return ptr.To(metric.GetGauge().GetValue())
+			if family.GetName() == metric && cmp.Equal(labels, want) {
+				return ptr.To(series.GetGauge().GetValue())
 			}
 		}
 	}
@@ -303,26 +309,32 @@ func TestNothingWritesToAnOpenEntry(t *testing.T) {
 // E3: what people do in a member while no engine runs is not overwritten by the first write of the next one.
 func TestEntryOpenedWhileAway(t *testing.T) {
 	ns := namespace(t)
-	create(t, policy(ns, "all", []string{"ConfigMap"}, inMembers("member1")))
-	for _, name := range []string{"changed", "edited", "deleted"} {
+	create(t, autoEntry(policy(ns, "all", []string{"ConfigMap"}, inMembers("member1")), "1h", ""))
+	for _, name := range []string{"changed", "edited", "deleted", "written"} {
 		create(t, configMap(ns, name, map[string]string{"k": "1"}))
 	}
-	for _, name := range []string{"changed", "edited", "deleted"} {
+	for _, name := range []string{"changed", "edited", "deleted", "written"} {
 		delivered(t, "member1", ns, name, "k", "1")
 	}
 	stopEngine()
 	before := map[string]string{}
+	past := time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)
 	for _, name := range []string{"changed", "edited", "deleted"} {
 		cm := configMapRef(ns, name)
-		open(t, "member1", cm, func(cm *corev1.ConfigMap) { cm.Data["k"] = "repaired" })
+		open(t, "member1", cm, func(cm *corev1.ConfigMap) { cm.Data["k"] = "repaired" }, names.EntryUntilAnnotation, past) // its time is over before an engine sees it
 		before[name] = cm.ResourceVersion
 	}
-	edit(t, cell, configMapRef(ns, "edited"), func(cm *corev1.ConfigMap) { cm.Data["k"] = "2" })
+	writeAs(t, "kubectl-edit", ns, "written", "repaired") // without an annotation
+	for _, name := range []string{"edited", "written"} {
+		edit(t, cell, configMapRef(ns, name), func(cm *corev1.ConfigMap) { cm.Data["k"] = "2" })
+	}
 	if err := cell.Delete(t.Context(), configMapRef(ns, "deleted")); err != nil {
 		t.Fatal(err)
 	}
 	stopEngine = startEngine(context.Background())
-	heldBack(t, workRef("member1", "ConfigMap", ns, "changed"), anything[*workv1alpha1.Work])
+	heldBack(t, workRef("member1", "ConfigMap", ns, "changed"), func(w *workv1alpha1.Work) bool {
+		return meta.FindStatusCondition(w.Status.Conditions, names.EntryOpen).Reason == names.ReasonEntryOverdue
+	})
 	heldBack(t, workRef("member1", "ConfigMap", ns, "edited"), func(w *workv1alpha1.Work) bool {
 		return strings.Contains(string(w.Spec.Workload.Manifests[0].Raw), `"k":"2"`)
 	})
@@ -333,10 +345,13 @@ func TestEntryOpenedWhileAway(t *testing.T) {
 			t.Errorf("%s has k=%s and version %s, want repaired and %s", name, cm.Data["k"], cm.ResourceVersion, version)
 		}
 	}
+	openedBy(t, ns, "written", "kubectl-edit", "repaired")
 	for name := range before {
 		closeEntry(t, "member1", configMapRef(ns, name))
 	}
 	delivered(t, "member1", ns, "changed", "k", "1")
 	delivered(t, "member1", ns, "edited", "k", "2")
+	closeEntry(t, "member1", configMapRef(ns, "written"))
+	delivered(t, "member1", ns, "written", "k", "2")
 	untilGone(t, "the deletion was not forgotten", members["member1"], configMapRef(ns, "deleted"))
 }

@@ -79,7 +79,7 @@ func TestMemberFlaps(t *testing.T) {
 	// A change costs 3 writes; an outage the statuses of Work and binding and an event on Work, binding and template;
 	// its end as much. A message that changes while the outage is detected may double that, but not more.
 	const most = 3 + 2*2*(2+3)
-	done := difference(before, writes(t))
+	done := increase(before, writes(t))
 	if each := total(done) / float64(templates*len(outages)); each > most {
 		t.Errorf("a change during an outage costs %.1f writes, want at most %d: %v", each, most, perObject(done, templates*len(outages)))
 	}

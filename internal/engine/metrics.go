@@ -1,16 +1,10 @@
 package engine
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"net"
-	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/cellplane/cellplane/internal/engine/appfailover"
 	"github.com/cellplane/cellplane/internal/engine/binding"
@@ -21,6 +15,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/queue"
 	"github.com/cellplane/cellplane/internal/engine/scheduler"
 	"github.com/cellplane/cellplane/internal/engine/tainteviction"
+	"github.com/cellplane/cellplane/internal/expiry"
 	"github.com/cellplane/cellplane/internal/interpreter"
 	"github.com/cellplane/cellplane/internal/ledger"
 )
@@ -28,7 +23,7 @@ import (
 // registry returns all metrics of an engine.
 func (e *engine) registry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), expiry.Collector())
 	for _, group := range [][]prometheus.Collector{queue.Collectors(), detector.Collectors(), scheduler.Collectors(), tainteviction.Collectors(), eviction.Collectors(), appfailover.Collectors(), descheduler.Collectors(), binding.Collectors(), execution.Collectors(), interpreter.Collectors(), ledger.Collectors()} {
 		registry.MustRegister(group...)
 	}
@@ -46,28 +41,10 @@ func (e *engine) registry() *prometheus.Registry {
 	return registry
 }
 
-// serve serves /healthz, /readyz and /metrics until the context ends.
-func (e *engine) serve(ctx context.Context, address string) error {
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return fmt.Errorf("listening for metrics: %w", err)
+// notReady returns why the engine is not ready.
+func (e *engine) notReady() error {
+	if !e.ready.Load() {
+		return errors.New("the caches of the cell are not filled yet")
 	}
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(e.registry(), promhttp.HandlerOpts{}))
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
-	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !e.ready.Load() {
-			http.Error(w, "the caches of the cell are not filled yet", http.StatusServiceUnavailable)
-			return
-		}
-		_, _ = w.Write([]byte("ok"))
-	})
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	context.AfterFunc(ctx, func() { _ = server.Close() })
-	go func() {
-		if err := server.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
-			e.logger.Error(err, "cannot serve metrics")
-		}
-	}()
 	return nil
 }

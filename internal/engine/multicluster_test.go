@@ -10,7 +10,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +25,7 @@ import (
 	networkingv1alpha1 "github.com/cellplane/cellplane/api/networking/v1alpha1"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
@@ -92,7 +95,9 @@ func noSlices(t *testing.T, member, ns, service string) {
 // deleted while no engine runs.
 func TestMultiClusterService(t *testing.T) {
 	ns := namespace(t)
-	create(t, policy(ns, "p", []string{"Deployment"}, inMembers("member1")), deployment(ns, "web", 1))
+	pods := deployment(ns, "web", 1)
+	pods.Spec.Template.Spec.Hostname, pods.Spec.Template.Spec.Subdomain = "web-0", "peers"
+	create(t, policy(ns, "p", []string{"Deployment"}, inMembers("member1")), pods)
 	mcs := &networkingv1alpha1.MultiClusterService{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "web"}, Spec: networkingv1alpha1.MultiClusterServiceSpec{
 		Types:            []networkingv1alpha1.ExposureType{networkingv1alpha1.ExposureTypeCrossCluster},
 		ProviderClusters: []networkingv1alpha1.ClusterSelector{{Name: "member1"}}, ConsumerClusters: []networkingv1alpha1.ClusterSelector{{Name: "member2"}, {Name: "nowhere"}},
@@ -121,16 +126,47 @@ func TestMultiClusterService(t *testing.T) {
 	if id := mcs.Labels[names.MultiClusterServicePermanentIDLabel]; id == "" || claimed.Labels[names.MultiClusterServicePermanentIDLabel] != id || claimed.Annotations[names.MultiClusterServiceNameAnnotation] != "web" {
 		t.Errorf("the MultiClusterService has the ID %q, the Service %v and %v", id, claimed.Labels, claimed.Annotations)
 	}
+	managed := until(t, "the binding is the MultiClusterService's", cell, bindingRef(ns, "web-service"), func(b *workv1alpha2.ResourceBinding) bool {
+		return b.Labels[names.BindingManagedByLabel] == "MultiClusterService"
+	})
+	if managed.Labels[names.MultiClusterServicePermanentIDLabel] != mcs.Labels[names.MultiClusterServicePermanentIDLabel] || managed.Annotations[names.MultiClusterServiceNameAnnotation] != "web" {
+		t.Errorf("the binding has %v and %v", managed.Labels, managed.Annotations)
+	}
 	work := until(t, "it has a Work", cell, workRef("member2", "EndpointSlice", ns, slice.Name), anything[*workv1alpha1.Work])
-	if work.Labels[names.MultiClusterServiceNameLabel] != "web" || work.Labels[names.MultiClusterServiceNamespaceLabel] != ns || work.Annotations[names.ProvisionClusterAnnotation] != "member1" {
+	if work.Labels[names.MultiClusterServiceNameLabel] != "web" || work.Labels[names.MultiClusterServiceNamespaceLabel] != ns || work.Annotations[names.ProvisionClusterAnnotation] != "member1" ||
+		work.Labels[names.EndpointSliceManagedByLabel] != "MultiClusterService" {
 		t.Errorf("the Work has %v and %v", work.Labels, work.Annotations)
 	}
 
-	// 2. They follow.
+	// 2. A headless Service stays headless, and its pods keep their names. Which traffic its users let in is their own.
+	peers := service(ns, "peers")
+	peers.Spec.ClusterIP, peers.Spec.Selector = corev1.ClusterIPNone, map[string]string{"app": "web"}
+	headless := mcs.DeepCopy()
+	headless.ObjectMeta = metav1.ObjectMeta{Namespace: ns, Name: "peers"}
+	traffic := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "web"}, Spec: networkingv1.NetworkPolicySpec{
+		PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+		Ingress: []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8"}}}}},
+	}}
+	toAll := policy(ns, "traffic", nil)
+	toAll.Spec.ResourceSelectors = []policyv1alpha1.ResourceSelector{{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"}}
+	create(t, peers, headless, toAll, traffic)
+	there = reaches(t, "member1", "member2", ns, "peers", "peers", 1)
+	if _, marked := there[0].Labels[corev1.IsHeadlessService]; !marked || ptr.Deref(there[0].Endpoints[0].Hostname, "") != "web-0" {
+		t.Errorf("the EndpointSlice of the headless Service is %+v", there[0])
+	}
+	until(t, "the headless Service is in the cluster that uses it", members["member2"], serviceRef(ns, "peers"), func(s *corev1.Service) bool { return s.Spec.ClusterIP == corev1.ClusterIPNone })
+	for name, member := range members {
+		wanted := traffic.Spec
+		until(t, "the NetworkPolicy is in "+name, member, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "web"}}, func(p *networkingv1.NetworkPolicy) bool {
+			return apiequality.Semantic.DeepEqual(p.Spec, wanted)
+		})
+	}
+
+	// 3. They follow.
 	edit(t, cell, deploymentRef(ns, "web"), func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](2) })
 	reaches(t, "member1", "member2", ns, "web", "web", 2)
 
-	// 3. An engine that starts removes what nobody asks for any more.
+	// 4. An engine that starts removes what nobody asks for any more.
 	stopEngine()
 	if err := cell.Delete(t.Context(), mcs); err != nil {
 		t.Fatal(err)
@@ -139,6 +175,9 @@ func TestMultiClusterService(t *testing.T) {
 	noSlices(t, "member2", ns, "web")
 	until(t, "the claim is removed", cell, serviceRef(ns, "web"), func(s *corev1.Service) bool {
 		return s.Labels[names.ClaimedByLabel] == "" && s.Labels[names.MultiClusterServicePermanentIDLabel] == "" && s.Annotations[names.MultiClusterServiceNameAnnotation] == ""
+	})
+	until(t, "the binding is nobody's", cell, bindingRef(ns, "web-service"), func(b *workv1alpha2.ResourceBinding) bool {
+		return b.Labels[names.BindingManagedByLabel] == "" && b.Labels[names.MultiClusterServicePermanentIDLabel] == ""
 	})
 	until(t, "the Service stays where it was", members["member2"], serviceRef(ns, "web"), anything[*corev1.Service])
 }

@@ -12,8 +12,11 @@ import (
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	"github.com/cellplane/cellplane/internal/autoscale"
+	"github.com/cellplane/cellplane/internal/engine/autoscaler"
 	"github.com/cellplane/cellplane/internal/engine/descheduler"
 	"github.com/cellplane/cellplane/internal/engine/events"
+	"github.com/cellplane/cellplane/internal/expiry"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/schedule"
 	"github.com/cellplane/cellplane/internal/schedule/profilefile"
@@ -34,6 +37,7 @@ type Options struct {
 	SkippedAPIs       []string
 	SkippedNamespaces []string // regular expressions
 	MetricsAddress    string
+	HealthAddress     string
 	PeerAddress       string
 	WorkersPerMember  int
 
@@ -49,6 +53,7 @@ type Options struct {
 	// MarkTargets lets the HorizontalPodAutoscalers that are propagated own the replicas of their targets in the members. SyncReplicas writes the
 	// replicas that members own to the templates.
 	MarkTargets, SyncReplicas bool
+	Autoscaler                autoscaler.Options
 	// FederatedRollouts lets the bounds of rolling updates hold for all clusters together.
 	FederatedRollouts bool
 	// Deschedule enables the descheduler.
@@ -65,6 +70,7 @@ func NewOptions() *Options {
 		TaintEviction:     true,
 		FederatedRollouts: true,
 		PurgeMode:         string(policyv1alpha1.PurgeModeGracefully),
+		Autoscaler:        autoscaler.Options{Settings: autoscale.DefaultSettings, Period: 15 * time.Second},
 		Failover:          Failover{GracePeriod: 10 * time.Minute},
 		Descheduler:       descheduler.Options{Interval: 2 * time.Minute, Age: 5 * time.Minute},
 	}
@@ -86,6 +92,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.SkippedAPIs, "skipped-propagating-apis", o.SkippedAPIs, `what is never propagated, separated by semicolons: "group", "group/version", "group/version/kind,kind", "v1/kind,kind"`)
 	flags.StringSliceVar(&o.SkippedNamespaces, "skipped-propagating-namespaces", o.SkippedNamespaces, "regular expressions of namespaces that are not created in members")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", o.MetricsAddress, "loopback address for /metrics, /healthz and /readyz, like 127.0.0.1:8080 (default: none)")
+	flags.StringVar(&o.HealthAddress, "health-address", o.HealthAddress, "address for /healthz and /readyz alone, for probes of a kubelet, like :8081 (default: none)")
 	flags.StringVar(&o.PeerAddress, "peer-address", o.PeerAddress, "address, as IP and port, at which the other engines of this cell notice if this one dies; nothing is sent there (default: a loopback address, for engines on one host)")
 	flags.IntVar(&o.WorkersPerMember, "workers-per-member", o.WorkersPerMember, "most concurrent requests to each member (default: 8)")
 	flags.StringVar(&o.Profiles, "scheduling-profiles", o.Profiles, "YAML file with SchedulingProfiles that policies may name; profiles in the cell come first")
@@ -99,6 +106,9 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.Failover.GracePeriod, "graceful-eviction-timeout", o.Failover.GracePeriod, "how long an evicted copy is kept while the new one does not become healthy")
 	flags.BoolVar(&o.MarkTargets, "hpa-scale-target-marker", o.MarkTargets, "leave the replicas of workloads that a propagated HorizontalPodAutoscaler scales to the members")
 	flags.BoolVar(&o.SyncReplicas, "replicas-syncer", o.SyncReplicas, "write the replicas that members own, if they are divided among them, to the template")
+	flags.DurationVar(&o.Autoscaler.Period, "horizontal-pod-autoscaler-sync-period", o.Autoscaler.Period, "how often each autoscaler of the federation decides, if no new metrics come before; 0 turns them off. They need --federation-kubeconfig")
+	flags.Float64Var(&o.Autoscaler.Tolerance, "horizontal-pod-autoscaler-tolerance", o.Autoscaler.Tolerance, "how far usage may be from a target without a change, as a part of the target")
+	flags.DurationVar(&o.Autoscaler.Stabilization, "horizontal-pod-autoscaler-downscale-stabilization", o.Autoscaler.Stabilization, "time whose highest recommendation counts for a scale-down")
 	flags.BoolVar(&o.FederatedRollouts, "federated-rollouts", o.FederatedRollouts, "let maxSurge, maxUnavailable and paused of Deployments and StatefulSets with divided replicas hold for all clusters together")
 	flags.BoolVar(&o.Deschedule, "descheduler", o.Deschedule, "move replicas with unschedulable pods to clusters with free capacity")
 	flags.DurationVar(&o.Descheduler.Interval, "descheduling-interval", o.Descheduler.Interval, "how often the descheduler looks for unschedulable pods")
@@ -151,6 +161,11 @@ func (o *Options) Complete() (CompletedOptions, error) {
 		}
 		c.skippedNamespaces = append(c.skippedNamespaces, expression)
 	}
+	expiry.Track(
+		expiry.Kubeconfig("cell-client", o.Kubeconfig, o.Context),
+		expiry.Kubeconfig("federation-client", o.FederationKubeconfig, ""),
+		expiry.Kubeconfig("hub-client", o.HubKubeconfig, ""),
+	)
 	return completed, nil
 }
 
@@ -181,6 +196,9 @@ func (o CompletedOptions) Validate() error {
 	if rates := o.Failover.Taints.Rates; rates.Normal <= 0 || rates.Disrupted <= 0 {
 		errs = append(errs, errors.New("--resource-eviction-rate and --secondary-resource-eviction-rate must be above 0"))
 	}
+	if a := o.Autoscaler; a.Period < 0 || a.Period > 0 && a.Period < time.Second || a.Tolerance < 0 || a.Stabilization < 0 {
+		errs = append(errs, errors.New("--horizontal-pod-autoscaler-sync-period must be 0 or at least 1s, and no other setting of autoscalers below 0"))
+	}
 	return errors.Join(errs...)
 }
 
@@ -188,10 +206,10 @@ func (o CompletedOptions) Validate() error {
 func NewConfig(o CompletedOptions) *Config {
 	c := &Config{
 		Cell: o.Cell, Config: o.cell, Federation: o.federation, HubAPI: o.hub, Hub: o.Hub,
-		LeaderElect: o.LeaderElect, PeerAddress: o.PeerAddress, MetricsAddress: o.MetricsAddress, LimitMemory: true,
+		LeaderElect: o.LeaderElect, PeerAddress: o.PeerAddress, MetricsAddress: o.MetricsAddress, HealthAddress: o.HealthAddress, LimitMemory: true,
 		Preemption: o.Preemption, SuccessEvents: o.successes, SkippedAPIs: o.SkippedAPIs, SkippedNamespaces: o.skippedNamespaces, WorkersPerMember: o.WorkersPerMember,
 		Profiles: o.profiles, Plugins: o.plugins, EmptyWorkloads: o.EmptyWorkloads, Failover: o.Failover,
-		MarkTargets: o.MarkTargets, SyncReplicas: o.SyncReplicas, FederatedRollouts: o.FederatedRollouts,
+		MarkTargets: o.MarkTargets, SyncReplicas: o.SyncReplicas, Autoscaler: o.Autoscaler, FederatedRollouts: o.FederatedRollouts,
 	}
 	c.Failover.WithoutTaints, c.Failover.Taints.PurgeMode = !o.TaintEviction, policyv1alpha1.PurgeMode(o.PurgeMode)
 	if o.Deschedule {

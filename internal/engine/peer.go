@@ -11,12 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
-
-	"github.com/cellplane/cellplane/api/names"
 )
 
 // A lease does not tell a dead leader from one whose renewals are slow. A short lease is lost on a busy machine; a long
@@ -163,18 +158,4 @@ func hold(ctx context.Context, connection net.Conn) {
 	defer context.AfterFunc(ctx, func() { _ = connection.Close() })()
 	_, _ = io.Copy(io.Discard, io.LimitReader(connection, 1))
 	_ = connection.Close()
-}
-
-// releaseLease releases a lease on behalf of its holder, if that is still the same.
-func releaseLease(ctx context.Context, client coordinationv1.LeasesGetter, name, holder string) error {
-	lease, err := client.Leases(names.SystemNamespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	if ptr.Deref(lease.Spec.HolderIdentity, "") != holder {
-		return nil
-	}
-	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = ptr.To(""), ptr.To[int32](1)
-	_, err = client.Leases(names.SystemNamespace).Update(ctx, lease, metav1.UpdateOptions{})
-	return err
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
-	"github.com/cellplane/cellplane/internal/adopt"
+	"github.com/cellplane/cellplane/internal/difference"
 	"github.com/cellplane/cellplane/internal/interpreter"
 	"github.com/cellplane/cellplane/internal/merge"
 	"github.com/cellplane/cellplane/internal/release"
@@ -46,7 +46,7 @@ func newRelease(t *testing.T) *release.Federation {
 		if err != nil {
 			return "", err
 		}
-		if changes := adopt.Compare(live, merged); len(changes) > 0 {
+		if changes := difference.Between(live, merged); len(changes) > 0 {
 			return changes[0].Field, nil
 		}
 		return "", nil

@@ -55,6 +55,9 @@ func Closed() map[string]any {
 	return closed
 }
 
+// FieldManager is the field manager of those who open and close entries. It is not that of the federation: an entry is no part of what it wants.
+const FieldManager = "cellplane-entry"
+
 // Keys are the annotations of an entry.
 var Keys = []string{names.EntryAnnotation, names.EntryUntilAnnotation, names.EntryReasonAnnotation, names.EntryByAnnotation}
 

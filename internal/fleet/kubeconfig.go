@@ -134,6 +134,18 @@ func newFollower(endpoint Endpoint, config *rest.Config, token func() string) (*
 	return f, nil
 }
 
+// VerifiedBy returns a transport that verifies servers with the authorities in a file, and follows the file.
+func VerifiedBy(caFile string) (http.RoundTripper, error) {
+	endpoint, err := Endpoint{CAFile: caFile, bare: true}.LoadFiles()
+	if err != nil {
+		return nil, err
+	}
+	if len(endpoint.CA) == 0 {
+		return nil, fmt.Errorf("there is no certificate in %s", caFile)
+	}
+	return newFollower(endpoint, &rest.Config{}, func() string { return "" })
+}
+
 func (f *follower) transport() *followed {
 	c := &connection{config: f.tls.Config(), http2: true}
 	t := c.transport()

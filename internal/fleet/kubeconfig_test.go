@@ -1,8 +1,10 @@
 package fleet
 
 import (
+	"encoding/pem"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
@@ -116,5 +118,53 @@ func TestUnusableKubeconfig(t *testing.T) {
 	kubeconfig, err := ReadKubeconfig(file, "")
 	if err != nil || kubeconfig.Config().ExecProvider == nil || kubeconfig.Config().Transport != nil {
 		t.Errorf("a plug-in was not left to client-go: %v", err)
+	}
+}
+
+// TestVerifiedBy replaces the authority in the file of a transport.
+func TestVerifiedBy(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(server.Close)
+	foreign := newIdentities(t)
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	ask := func(ca []byte, transport http.RoundTripper) error {
+		t.Helper()
+		if err := os.WriteFile(file, ca, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if transport == nil {
+			var err error
+			if transport, err = VerifiedBy(file); err != nil {
+				return err
+			}
+		}
+		transport.(*follower).tls.checkAt.Store(0)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := transport.RoundTrip(request)
+		if err == nil {
+			response.Body.Close()
+		}
+		return err
+	}
+	own := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := ask(own, nil); err != nil {
+		t.Fatal(err)
+	}
+	other := read(t, foreign.authority.CertFile)
+	transport, err := VerifiedBy(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ask(other, transport); err == nil {
+		t.Error("the server was verified by an authority that the file has no more")
+	}
+	if err := ask(own, transport); err != nil {
+		t.Errorf("with the authority in the file again: %v", err)
+	}
+	if err := ask(nil, nil); err == nil {
+		t.Error("a file without certificates was accepted")
 	}
 }

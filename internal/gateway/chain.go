@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/server/filters"
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 
+	"github.com/cellplane/cellplane/internal/gateway/agents"
 	"github.com/cellplane/cellplane/internal/gateway/creation"
 	"github.com/cellplane/cellplane/internal/gateway/protection"
 	"github.com/cellplane/cellplane/internal/gateway/quotas"
@@ -76,7 +77,7 @@ func (c *Config) routing(own http.Handler, g *genericserver.Config) http.Handler
 	policies := &userpolicies.Handler{Next: c.router, View: c.topology.View}
 	counted := &quotas.Handler{Next: policies, Quotas: c.informers.Core().V1().ResourceQuotas().Lister(), Hub: c.hubClient.CoreV1()}
 	guard.Next = c.memberViews(guard.Templates(counted), objects)
-	ordinary := withReadableContentType(&creation.Handler{Next: guard, Authorizer: g.Authorization.Authorizer})
+	ordinary := withReadableContentType(&agents.Works{Next: &views.Reports{Views: c.views, Next: &creation.Handler{Next: guard, Authorizer: g.Authorization.Authorizer}}})
 	return &views.Search{Views: c.views, Next: ordinary, Authorizer: g.Authorization.Authorizer, Resolver: g.RequestInfoResolver}
 }
 

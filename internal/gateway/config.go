@@ -106,7 +106,7 @@ func NewConfig(o CompletedOptions) (*Config, error) {
 	if c.definitions, err = clientset.NewForConfig(o.hub); err != nil {
 		return nil, fmt.Errorf("creating a client of the hub: %w", err)
 	}
-	c.kinds = kinds.NewRegistry(kinds.Options{Hub: hub, Cells: c.cells, Expose: c.exposes(), Definition: c.definition, Metrics: c.hasMetrics, Dir: o.StateDir})
+	c.kinds = kinds.NewRegistry(kinds.Options{Hub: hub, Cells: c.cells, Expose: c.exposes(), Definition: c.definition, Metrics: c.hasMetrics, Pushed: len(o.views.shares) > 0, Dir: o.StateDir})
 	var kept func() *rbac.Index
 	if o.StateDir != "" {
 		c.rights = rbac.NewSnapshot(o.StateDir)

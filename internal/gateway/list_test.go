@@ -302,9 +302,15 @@ func testListVersions(t *testing.T, w *world) {
 			t.Errorf("%s: %d items, want %v: %v", test.name, got, test.want, err)
 		}
 	}
-	err = w.client.CoreV1().RESTClient().Get().Namespace(namespace).Resource("configmaps").Param("shardSelector", "x").Do(t.Context()).Error()
-	if !apierrors.IsBadRequest(err) {
-		t.Errorf("shardSelector: %v", err)
+	onHub := "/api/v1/namespaces/" + namespace + "/serviceaccounts"
+	for _, test := range []struct{ method, path string }{
+		{http.MethodGet, "/api/v1/namespaces/" + namespace + "/configmaps"}, {http.MethodDelete, "/api/v1/namespaces/" + namespace + "/configmaps"},
+		{http.MethodGet, onHub}, {http.MethodDelete, onHub}, {http.MethodGet, "/api/v1/namespaces"},
+	} {
+		response := w.do(t, test.method, test.path, url.Values{"shardSelector": {"x"}}, nil, nil)
+		if response.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s %s with a shardSelector: %s, want 400", test.method, test.path, response.Status)
+		}
 	}
 }
 

@@ -3,6 +3,8 @@ package gateway
 import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/cellplane/cellplane/internal/expiry"
 )
 
 var streamsRefused = metrics.NewCounter(&metrics.CounterOpts{
@@ -11,4 +13,7 @@ var streamsRefused = metrics.NewCounter(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 })
 
-func init() { legacyregistry.MustRegister(streamsRefused) }
+func init() {
+	legacyregistry.MustRegister(streamsRefused)
+	legacyregistry.RawMustRegister(expiry.Collector())
+}

@@ -12,6 +12,7 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/rest"
 
+	"github.com/cellplane/cellplane/internal/expiry"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/gateway/tokens"
 	"github.com/cellplane/cellplane/internal/gateway/topology"
@@ -160,7 +161,21 @@ func (o *Options) Complete() (CompletedOptions, error) {
 	if err := o.SecureServing.MaybeDefaultWithSelfSignedCerts("localhost", nil, []net.IP{net.IPv4(127, 0, 0, 1)}); err != nil {
 		return completed, fmt.Errorf("creating a serving certificate: %w", err)
 	}
+	o.trackCertificates()
 	return completed, nil
+}
+
+func (o *Options) trackCertificates() {
+	expiry.Track(
+		expiry.File("serving", o.SecureServing.ServerCert.CertKey.CertFile),
+		expiry.Authorities("client-ca", o.ClientCA.ClientCA),
+		expiry.Kubeconfig("hub-client", o.HubKubeconfig, ""),
+		expiry.File("hub-proxy-client", o.HubProxyCert),
+		expiry.File("cluster-gateway-client", o.Views.Cert),
+		expiry.Authorities("cluster-gateway-ca", o.Views.CA),
+		expiry.Authorities("oidc-ca", o.Tokens.OIDC.CAFile),
+		expiry.Kubeconfig("token-webhook-client", o.Tokens.WebhookConfigFile, ""),
+	)
 }
 
 func (o *Options) hubEndpoint(endpoint fleet.Endpoint) (fleet.Endpoint, error) {

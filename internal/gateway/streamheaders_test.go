@@ -53,6 +53,9 @@ func testStreamHeaders(t *testing.T, w *world) {
 		"objects in cells":                  "/api/v1/namespaces/" + namespace + "/configmaps?watch=1",
 		"objects in cells, all namespaces":  "/api/v1/configmaps?watch=1",
 		"one object in a cell":              "/api/v1/namespaces/" + namespace + "/configmaps?watch=1&fieldSelector=metadata.name%3Dnone",
+		"the present objects in cells":      "/api/v1/namespaces/" + namespace + "/configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+		"events in cells and on the hub":    "/api/v1/namespaces/" + namespace + "/events?watch=1",
+		"bindings in cells and on the hub":  "/apis/work.karmada.io/v1alpha2/namespaces/" + namespace + "/resourcebindings?watch=1",
 		"objects in cells under federation": "/federation/apis/apps/v1/namespaces/" + namespace + "/deployments?watch=1",
 	} {
 		t.Run(name, func(t *testing.T) {

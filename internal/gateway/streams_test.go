@@ -18,7 +18,10 @@ import (
 func testStreams(t *testing.T, member *controlplane.ControlPlane, config *rest.Config) {
 	pod := runPod(t, clientFor(t, config))
 	gatewaytest.CheckStreams(t, config, gatewaytest.Pod{Namespace: pod.Namespace, Name: pod.Name, Log: member.PodLog()})
-	t.Run("Headers", func(t *testing.T) { gatewaytest.CheckStreamHeaders(t, member, config, pod.Namespace) })
+	t.Run("Headers", func(t *testing.T) {
+		gatewaytest.CheckStreamHeaders(t, member, config, pod.Namespace)
+		gatewaytest.CheckWatchHeaders(t, config, "/api/v1/pods")
+	})
 }
 
 // runPod creates a pod and waits until it runs.

@@ -272,6 +272,7 @@ func testRefusedPolicies(t *testing.T, w *world) {
 		{"validatingadmissionpolicies", `{"kind":"ValidatingAdmissionPolicy","metadata":{"name":"cellplane-gateway"},"spec":{"validations":[{"expression":"true"}]}}`, "belong to the control plane"},
 		{"validatingadmissionpolicies", `{"kind":"ValidatingAdmissionPolicy","metadata":{"generateName":"cellplane-"},"spec":{"validations":[{"expression":"true"}]}}`, "belong to the control plane"},
 		{"validatingadmissionpolicybindings", `{"kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":"p"},"spec":{"policyName":"cellplane-gateway","validationActions":["Deny"]}}`, "cannot be bound"},
+		{"validatingadmissionpolicies", `{"kind":"ValidatingAdmissionPolicy","metadata":{"name":"p"},"spec":{"validations":[{"expression":"authorizer.requestResource.check('x').allowed()"}]}}`, "spec.validations[0].expression"},
 		{"mutatingwebhookconfigurations", `{"kind":"MutatingWebhookConfiguration","metadata":{"name":"p"},"webhooks":[{"name":"a.b.c","sideEffects":"None","admissionReviewVersions":["v1"],"clientConfig":{"service":{"name":"a","namespace":"b"}}}]}`, "clientConfig.service"},
 	} {
 		body := strings.Replace(test.body, "{", `{"apiVersion":"admissionregistration.k8s.io/v1",`, 1)
@@ -330,6 +331,10 @@ func testPolicyCondition(t *testing.T, w *world) {
 			if _, err := policies.Patch(t.Context(), "limited", kind, []byte(patch), metav1.PatchOptions{}); err == nil || !strings.Contains(err.Error(), userpolicy.ConditionName) {
 				t.Errorf("%s in %s removes the condition: %v", kind, encoding, err)
 			}
+		}
+		asking := []byte(`{"spec":{"validations":[{"expression":"authorizer.requestResource.check('x').allowed()"}]}}`)
+		if _, err := policies.Patch(t.Context(), "limited", types.MergePatchType, asking, metav1.PatchOptions{}); err == nil || !strings.Contains(err.Error(), "authorizer is not available") {
+			t.Errorf("a patch in %s asks for rights: %v", encoding, err)
 		}
 		if err := policies.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name=limited"}); err != nil {
 			t.Fatal(err)

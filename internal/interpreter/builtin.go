@@ -72,3 +72,13 @@ func (b *builtInKind) Health(_ context.Context, obj *unstructured.Unstructured) 
 func (b *builtInKind) Dependencies(_ context.Context, obj *unstructured.Unstructured) ([]configv1alpha1.DependentObjectReference, error) {
 	return b.kind.Dependencies(obj)
 }
+
+// Rollout implements layer. The planner knows the built-in kinds itself, so it is never called.
+func (b *builtInKind) Rollout(context.Context, *unstructured.Unstructured) (*configv1alpha1.WorkloadRollout, error) {
+	return nil, nil
+}
+
+// ReviseRollout implements layer. It is never called.
+func (b *builtInKind) ReviseRollout(_ context.Context, obj *unstructured.Unstructured, _ configv1alpha1.RolloutGrant) (*unstructured.Unstructured, error) {
+	return obj, nil
+}

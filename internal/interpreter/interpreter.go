@@ -52,6 +52,8 @@ type layer interface {
 	ReflectStatus(ctx context.Context, obj *unstructured.Unstructured) (*runtime.RawExtension, error)
 	Health(ctx context.Context, obj *unstructured.Unstructured) (workv1alpha2.ResourceHealth, error)
 	Dependencies(ctx context.Context, obj *unstructured.Unstructured) ([]configv1alpha1.DependentObjectReference, error)
+	Rollout(ctx context.Context, obj *unstructured.Unstructured) (*configv1alpha1.WorkloadRollout, error)
+	ReviseRollout(ctx context.Context, obj *unstructured.Unstructured, grant configv1alpha1.RolloutGrant) (*unstructured.Unstructured, error)
 }
 
 // New returns an interpreter that knows the built-in kinds.
@@ -194,6 +196,31 @@ func (i *Interpreter) Dependencies(ctx context.Context, obj *unstructured.Unstru
 	}
 	dependencies, err := l.Dependencies(ctx, obj)
 	return dependencies, failed("finding the dependencies of", obj, err)
+}
+
+// PlansRollouts reports whether a customization or a webhook describes the rolling updates of a kind: it can read them, and write what a cluster may do.
+func (i *Interpreter) PlansRollouts(gvk schema.GroupVersionKind) bool {
+	return i.Supports(gvk, configv1alpha1.InterpreterOperationInterpretRollout) && i.Supports(gvk, configv1alpha1.InterpreterOperationReviseRollout)
+}
+
+// Rollout returns what an object says about its rolling update, nil if it is not updated step by step or nothing describes how.
+func (i *Interpreter) Rollout(ctx context.Context, obj *unstructured.Unstructured) (*configv1alpha1.WorkloadRollout, error) {
+	l := i.layerFor(obj.GroupVersionKind(), configv1alpha1.InterpreterOperationInterpretRollout)
+	if l == nil {
+		return nil, nil
+	}
+	rollout, err := l.Rollout(ctx, obj)
+	return rollout, failed("reading the rollout of", obj, err)
+}
+
+// ReviseRollout returns the object with what a cluster may do during its rolling update.
+func (i *Interpreter) ReviseRollout(ctx context.Context, obj *unstructured.Unstructured, grant configv1alpha1.RolloutGrant) (*unstructured.Unstructured, error) {
+	l := i.layerFor(obj.GroupVersionKind(), configv1alpha1.InterpreterOperationReviseRollout)
+	if l == nil {
+		return obj, nil
+	}
+	revised, err := l.ReviseRollout(ctx, obj, grant)
+	return revised, failed("setting the bounds of the rollout of", obj, err)
 }
 
 // Prune returns a template without the fields that must not be copied to a member. No layer can change it.

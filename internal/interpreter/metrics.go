@@ -108,3 +108,19 @@ func (m measured) Dependencies(ctx context.Context, obj *unstructured.Unstructur
 	done(err)
 	return dependencies, err
 }
+
+// Rollout implements layer.
+func (m measured) Rollout(ctx context.Context, obj *unstructured.Unstructured) (*configv1alpha1.WorkloadRollout, error) {
+	done := m.observe(configv1alpha1.InterpreterOperationInterpretRollout)
+	rollout, err := m.layer.Rollout(ctx, obj)
+	done(err)
+	return rollout, err
+}
+
+// ReviseRollout implements layer.
+func (m measured) ReviseRollout(ctx context.Context, obj *unstructured.Unstructured, grant configv1alpha1.RolloutGrant) (*unstructured.Unstructured, error) {
+	done := m.observe(configv1alpha1.InterpreterOperationReviseRollout)
+	revised, err := m.layer.ReviseRollout(ctx, obj, grant)
+	done(err)
+	return revised, err
+}

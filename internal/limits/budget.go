@@ -82,6 +82,14 @@ type Grant struct {
 	closed bool
 }
 
+// Another returns a grant of the same owner without bytes, for a part of a request that holds them for a shorter time. It must be closed.
+func (g *Grant) Another() *Grant {
+	if g == nil {
+		return nil
+	}
+	return g.budget.Open(g.owner)
+}
+
 // Grow adds bytes, and waits until they are available. The error is ErrExhausted or that of the context.
 func (g *Grant) Grow(ctx context.Context, bytes int64) error {
 	if g == nil || bytes <= 0 {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
@@ -31,6 +32,8 @@ type Options struct {
 	Parts func(*Federation) (Parts, error)
 	// NoFsync makes etcd faster and not durable. For tests only.
 	NoFsync bool
+	// CertificateValidity is that of new certificates; 0 means a year.
+	CertificateValidity time.Duration
 	// Streams lets simulated pods answer logs, exec, attach and port-forward. Commands run on this machine, as its user.
 	Streams bool
 	// Settings change how processes run. Nil keeps the settings of the last run.
@@ -47,6 +50,8 @@ type Parts interface {
 	Start(ctx context.Context) error
 	// AddCell prepares and starts the parts of a new cell.
 	AddCell(ctx context.Context, cell *controlplane.ControlPlane) error
+	// CertificatesRenewed passes renewed certificates to those who do not read their files. It can be repeated.
+	CertificatesRenewed(ctx context.Context) error
 }
 
 // Federation is a federation that this process runs. Create one with Open, then call Start.
@@ -139,6 +144,9 @@ func (f *Federation) takeSettings() {
 // Spec returns the size of the federation.
 func (f *Federation) Spec() Spec { return f.state.Spec }
 
+// Settings returns how its processes run.
+func (f *Federation) Settings() Settings { return f.state.Settings }
+
 // Customize applies the settings of the federation to a process.
 func (f *Federation) Customize(spec process.Spec) process.Spec {
 	return f.state.Settings.customize(spec)
@@ -170,15 +178,16 @@ func (f *Federation) prepare() error {
 
 func (f *Federation) newControlPlane(role controlplane.Role, name string) (*controlplane.ControlPlane, error) {
 	return controlplane.New(controlplane.Config{
-		Name:      name,
-		Role:      role,
-		Dir:       filepath.Join(f.dir, name),
-		Binaries:  f.options.Binaries,
-		Ports:     f.state.Ports[name],
-		Nodes:     f.state.Spec.Nodes,
-		NoFsync:   f.options.NoFsync || isFalse(f.state.Settings.Fsync),
-		Streams:   f.options.Streams && !isFalse(f.state.Settings.PodStreams),
-		Customize: f.Customize,
+		Name:                name,
+		Role:                role,
+		Dir:                 filepath.Join(f.dir, name),
+		Binaries:            f.options.Binaries,
+		Ports:               f.state.Ports[name],
+		Nodes:               f.state.Spec.Nodes,
+		CertificateValidity: f.options.CertificateValidity,
+		NoFsync:             f.options.NoFsync || isFalse(f.state.Settings.Fsync),
+		Streams:             f.options.Streams && !isFalse(f.state.Settings.PodStreams),
+		Customize:           f.Customize,
 	})
 }
 

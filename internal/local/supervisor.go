@@ -72,7 +72,7 @@ func Supervise(ctx context.Context, dir string, spec Spec, options Options) erro
 	return federation.Stop(context.WithoutCancel(ctx))
 }
 
-// start starts the federation. If that fails, all processes are stopped but the supervisor keeps serving its report, so that
+// start starts the federation, and keeps its certificates valid until the context ends. If that fails, all processes are stopped but the supervisor keeps serving its report, so that
 // clients can read the reason.
 func (s *Supervisor) start(ctx context.Context) {
 	began := time.Now()
@@ -83,6 +83,7 @@ func (s *Supervisor) start(ctx context.Context) {
 	})
 	if err == nil {
 		s.set(func(r *Report) { r.Phase, r.ReadyIn = PhaseReady, time.Since(began) })
+		s.federation.keepCertificates(ctx)
 		return
 	}
 	if ctx.Err() != nil {

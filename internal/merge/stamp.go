@@ -87,7 +87,7 @@ func Stamp(manifest *unstructured.Unstructured, marks Marks) *unstructured.Unstr
 }
 
 // notPropagated are annotations that mean something else on a template, or nothing.
-var notPropagated = append([]string{names.ReleaseAnnotation, names.SuspendDispatchingAnnotation, names.RolledBackToAnnotation}, entry.Keys...)
+var notPropagated = append([]string{names.ReleaseAnnotation, names.SuspendDispatchingAnnotation, names.DispatchingAnnotation, names.RolledBackToAnnotation, names.EntrySeenAnnotation}, entry.Keys...)
 
 // conflictResolution returns the template's choice, or else the policy's.
 func conflictResolution(annotations map[string]any, policy policyv1alpha1.ConflictResolution) string {

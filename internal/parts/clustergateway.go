@@ -1,18 +1,12 @@
 package parts
 
 import (
-	"context"
 	"net"
 	"os"
 	"path/filepath"
 
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/process"
 )
 
@@ -68,39 +62,4 @@ func (p *Parts) throughGateway(kubeconfig, file string) error {
 		return err
 	}
 	return clientcmd.WriteToFile(*config, file)
-}
-
-// grantClusterGateway lets the cluster-gateway read the members, its credentials for them, and the templates that it serves
-// beside their objects.
-func grantClusterGateway(ctx context.Context, hub client.Client) error {
-	read := []string{"get", "list", "watch"}
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: userOf(clusterGateway)}}
-	if _, err := controllerutil.CreateOrUpdate(ctx, hub, role, func() error {
-		role.Rules = []rbacv1.PolicyRule{
-			{APIGroups: []string{"cluster.karmada.io"}, Resources: []string{"clusters"}, Verbs: read},
-			{APIGroups: []string{""}, Resources: []string{"pods", "events"}, Verbs: read},
-			{APIGroups: []string{"apps"}, Resources: []string{"replicasets"}, Verbs: read},
-		}
-		return nil
-	}); err != nil {
-		return err
-	}
-	if err := bind(ctx, hub, userOf(clusterGateway), role.Name); err != nil {
-		return err
-	}
-	key := metav1.ObjectMeta{Namespace: names.ClusterNamespace, Name: userOf(clusterGateway)}
-	secrets := &rbacv1.Role{ObjectMeta: key}
-	if _, err := controllerutil.CreateOrUpdate(ctx, hub, secrets, func() error {
-		secrets.Rules = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: read}}
-		return nil
-	}); err != nil {
-		return err
-	}
-	binding := &rbacv1.RoleBinding{ObjectMeta: key}
-	_, err := controllerutil.CreateOrUpdate(ctx, hub, binding, func() error {
-		binding.RoleRef = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: key.Name}
-		binding.Subjects = []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: userOf(clusterGateway)}}
-		return nil
-	})
-	return err
 }

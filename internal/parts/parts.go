@@ -314,12 +314,9 @@ func (p *Parts) AddCell(ctx context.Context, cell *controlplane.ControlPlane) er
 		return err
 	}
 	if err := registerCell(ctx, hub, cell); err != nil {
-		return fmt.Errorf("registering %s: %w", cell.Name(), err)
-	}
-	if err := grantEngine(ctx, cell); err != nil {
 		return err
 	}
-	if err := grantElsewhere(ctx, hub, cell); err != nil {
+	if err := grantEngine(ctx, hub, cell); err != nil {
 		return err
 	}
 	part, err := p.prepareEngine(cell)

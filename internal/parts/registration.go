@@ -6,22 +6,12 @@ import (
 	"os"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	"github.com/cellplane/cellplane/api"
-	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
-	"github.com/cellplane/cellplane/api/names"
-	"github.com/cellplane/cellplane/internal/cells"
+	"github.com/cellplane/cellplane/internal/bootstrap"
 	"github.com/cellplane/cellplane/internal/controlplane"
-	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/membership"
 	"github.com/cellplane/cellplane/internal/pki"
 )
@@ -34,7 +24,7 @@ func (p *Parts) registerPatiently(ctx context.Context) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, time.Second, registerWithin, true, func(ctx context.Context) (bool, error) {
 		last = p.register(ctx)
-		if slow(last) {
+		if bootstrap.Slow(last) {
 			klog.FromContext(ctx).V(1).Info("registering cells and members again", "reason", last.Error())
 			return false, nil
 		}
@@ -46,30 +36,22 @@ func (p *Parts) registerPatiently(ctx context.Context) error {
 	return err
 }
 
-// slow reports whether an error says that a server did not answer in time, as an API server does when its etcd does not.
-func slow(err error) bool {
-	return fleet.Unreachable(err) || apierrors.IsInternalError(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
-}
-
 // register registers cells and members with the hub. It can be repeated.
 func (p *Parts) register(ctx context.Context) error {
 	hub, err := p.hubClient()
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{names.SystemNamespace, names.ClusterNamespace} {
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if err := hub.Create(ctx, namespace); err != nil && !apierrors.IsAlreadyExists(err) {
-			return err
-		}
+	if err := bootstrap.CreateNamespaces(ctx, hub); err != nil {
+		return err
 	}
 	for _, cell := range p.federation.Cells {
 		if err := registerCell(ctx, hub, cell); err != nil {
-			return fmt.Errorf("registering %s: %w", cell.Name(), err)
+			return err
 		}
 	}
-	if err := createTopology(ctx, hub, p.cellNames()); err != nil {
-		return fmt.Errorf("creating the topology: %w", err)
+	if err := bootstrap.CreateTopology(ctx, hub, p.cellNames()); err != nil {
+		return err
 	}
 	if err := p.join(ctx); err != nil {
 		return err
@@ -77,85 +59,61 @@ func (p *Parts) register(ctx context.Context) error {
 	return p.placeMembers(ctx, hub)
 }
 
+// CertificatesRenewed writes the certificates for cells to the hub again. All others are read from their files.
+func (p *Parts) CertificatesRenewed(ctx context.Context) error {
+	hub, err := p.hubClient()
+	if err != nil {
+		return err
+	}
+	for _, c := range p.federation.ControlPlanes() {
+		if c.Role() != controlplane.Cell {
+			continue
+		}
+		if err := registerCell(ctx, hub, c); err != nil {
+			return fmt.Errorf("registering %s: %w", c.Name(), err)
+		}
+	}
+	return nil
+}
+
 func (p *Parts) hubClient() (client.Client, error) {
 	config, err := p.federation.Hub.AdminConfig()
 	if err != nil {
 		return nil, err
 	}
-	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	if err := api.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	return client.New(config, client.Options{Scheme: scheme})
+	return bootstrap.NewClient(config)
 }
 
 // registerCell writes a Cell and the Secrets it refers to.
 func registerCell(ctx context.Context, hub client.Client, cell *controlplane.ControlPlane) error {
-	frontProxy, err := cell.FrontProxy()
+	pair, err := cell.FrontProxy()
 	if err != nil {
 		return err
 	}
-	credentials, err := writeTLSSecret(ctx, hub, cell.Name()+"-credentials", cell.CAFile(), frontProxy)
+	frontProxy, err := readTLS(cell.CAFile(), pair)
 	if err != nil {
 		return err
 	}
-	etcdCA, etcdClient, err := cell.EtcdFiles()
+	etcdCA, pair, err := cell.EtcdFiles()
 	if err != nil {
 		return err
 	}
-	etcd, err := writeTLSSecret(ctx, hub, cell.Name()+"-etcd", etcdCA, etcdClient)
+	etcdClient, err := readTLS(etcdCA, pair)
 	if err != nil {
 		return err
 	}
-	ca, err := os.ReadFile(cell.CAFile())
-	if err != nil {
-		return err
-	}
-	object := &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: cell.Name()}}
-	_, err = controllerutil.CreateOrUpdate(ctx, hub, object, func() error {
-		object.Spec.Endpoint = cellplanev1alpha1.CellEndpoint{Server: cell.URL(), CABundle: ca}
-		object.Spec.Credentials.SecretRef = credentials
-		object.Spec.Etcd.Endpoints = []string{cell.EtcdURL()}
-		object.Spec.Etcd.SecretRef = etcd
-		return nil
+	return bootstrap.RegisterCell(ctx, hub, bootstrap.Cell{
+		Name: cell.Name(), Server: cell.URL(), FrontProxy: frontProxy, Etcd: []string{cell.EtcdURL()}, EtcdClient: etcdClient,
 	})
-	return err
 }
 
-func writeTLSSecret(ctx context.Context, hub client.Client, name, caFile string, pair pki.Pair) (cellplanev1alpha1.SecretReference, error) {
-	data := map[string][]byte{}
-	for key, file := range map[string]string{"ca.crt": caFile, corev1.TLSCertKey: pair.CertFile, corev1.TLSPrivateKeyKey: pair.KeyFile} {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			return cellplanev1alpha1.SecretReference{}, err
+func readTLS(caFile string, pair pki.Pair) (content bootstrap.TLS, err error) {
+	for into, file := range map[*[]byte]string{&content.CA: caFile, &content.Cert: pair.CertFile, &content.Key: pair.KeyFile} {
+		if *into, err = os.ReadFile(file); err != nil {
+			return content, err
 		}
-		data[key] = content
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: name}}
-	_, err := controllerutil.CreateOrUpdate(ctx, hub, secret, func() error {
-		secret.Type, secret.Data = corev1.SecretTypeTLS, data
-		return nil
-	})
-	return cellplanev1alpha1.SecretReference{Namespace: secret.Namespace, Name: secret.Name}, err
-}
-
-// createTopology creates a topology with all cells in the state Normal. An existing one belongs to the operator.
-func createTopology(ctx context.Context, hub client.Client, cellNames []string) error {
-	if len(cellNames) == 0 {
-		return nil
-	}
-	first, err := cells.First(cellNames...)
-	if err != nil {
-		return err
-	}
-	topology := &cellplanev1alpha1.CellTopology{ObjectMeta: metav1.ObjectMeta{Name: cellplanev1alpha1.CellTopologyName}, Spec: first}
-	if err := hub.Create(ctx, topology); err != nil && !apierrors.IsAlreadyExists(err) {
-		return err
-	}
-	return nil
+	return content, nil
 }
 
 func (p *Parts) cellNames() []string {
@@ -178,6 +136,11 @@ func (p *Parts) join(ctx context.Context) error {
 				return fmt.Errorf("joining %s: %w", member.Name(), err)
 			}
 			continue
+		}
+		if p.federation.Settings().MetricsAgents {
+			if _, err := p.admitAgent(ctx, member, false); err != nil {
+				return fmt.Errorf("joining %s: %w", member.Name(), err)
+			}
 		}
 		config, err := member.AdminConfig()
 		if err != nil {

@@ -1,30 +1,23 @@
-// Package pki creates the certificate authorities, certificates and keys of control planes and stores them as PEM files that
+// Package pki creates the certificate authorities, certificates and keys of control planes, in memory, or as PEM files that
 // only their owner can read.
 package pki
 
 import (
-	"crypto"
 	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 )
 
 const (
 	caValidity   = 10 * 365 * 24 * time.Hour
 	leafValidity = 365 * 24 * time.Hour
-	// renewBefore is the remaining validity below which a leaf is renewed.
-	renewBefore = 30 * 24 * time.Hour
 	// clockSkew makes certificates valid shortly before they are issued.
 	clockSkew = 5 * time.Minute
 )
@@ -35,8 +28,10 @@ type Pair struct{ CertFile, KeyFile string }
 // CA is a certificate authority, stored in a directory.
 type CA struct {
 	Pair
-	cert *x509.Certificate
-	key  crypto.Signer
+	*Authority
+
+	mu     sync.Mutex
+	issued map[Pair]Leaf // what Ensure was asked for
 }
 
 // Leaf describes a certificate. With hosts it is a server certificate, otherwise a client certificate. Peers of etcd need both.
@@ -47,74 +42,92 @@ type Leaf struct {
 	Peer          bool
 }
 
-// EnsureCA loads the CA <dir>/<name>.crt and .key, or creates it.
+// EnsureCA loads the CA <dir>/<name>.crt and .key, or creates it. A CA that is about to expire is renewed with the same key: what it has signed
+// stays valid.
 func EnsureCA(dir, name string) (*CA, error) {
 	pair := pairIn(dir, name)
 	cert, key, err := load(pair)
-	if err == nil {
-		return &CA{Pair: pair, cert: cert, key: key}, nil
+	if err == nil && !due(cert, time.Now()) {
+		return newCA(pair, &Authority{cert: cert, key: key}), nil
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("loading the certificate authority %s: %w", name, err)
 	}
-	newKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: "cellplane " + filepath.Base(filepath.Dir(dir)) + " " + name},
-		NotAfter:              time.Now().Add(caValidity),
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		BasicConstraintsValid: true,
-		IsCA:                  true,
-	}
-	cert, err = sign(template, template, newKey.Public(), newKey)
-	if err != nil {
-		return nil, err
-	}
-	if err := save(pair, cert, newKey); err != nil {
-		return nil, err
-	}
-	return &CA{Pair: pair, cert: cert, key: newKey}, nil
-}
-
-// Ensure loads the certificate <dir>/<name>.crt. It issues a new one if it is missing, about to expire or of another CA.
-func (ca *CA) Ensure(dir, name string, leaf Leaf) (Pair, error) {
-	pair := pairIn(dir, name)
-	cert, _, err := load(pair)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return Pair{}, fmt.Errorf("loading the certificate %s: %w", name, err)
-	}
-	if err == nil && time.Until(cert.NotAfter) > renewBefore && cert.CheckSignatureFrom(ca.cert) == nil {
-		return pair, nil
-	}
-	return pair, ca.issue(pair, leaf)
-}
-
-func (ca *CA) issue(pair Pair, leaf Leaf) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
-	}
-	template := &x509.Certificate{
-		Subject:  pkix.Name{CommonName: leaf.CommonName, Organization: leaf.Organizations},
-		NotAfter: time.Now().Add(leafValidity),
-		KeyUsage: x509.KeyUsageDigitalSignature,
-	}
-	for _, host := range leaf.Hosts {
-		if ip := net.ParseIP(host); ip != nil {
-			template.IPAddresses = append(template.IPAddresses, ip)
-		} else {
-			template.DNSNames = append(template.DNSNames, host)
+	if key == nil {
+		if key, err = newKey(); err != nil {
+			return nil, err
 		}
 	}
-	if len(leaf.Hosts) > 0 {
-		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+	authority, err := newAuthority("cellplane "+filepath.Base(filepath.Dir(dir))+" "+name, key)
+	if err != nil {
+		return nil, err
 	}
-	if len(leaf.Hosts) == 0 || leaf.Peer {
-		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
+	if err := save(pair, authority.cert, key); err != nil {
+		return nil, err
 	}
-	cert, err := sign(template, ca.cert, key.Public(), ca.key)
+	return newCA(pair, authority), nil
+}
+
+func newCA(pair Pair, authority *Authority) *CA {
+	return &CA{Pair: pair, Authority: authority, issued: map[Pair]Leaf{}}
+}
+
+// due reports whether a certificate has less than a third of its validity left.
+func due(cert *x509.Certificate, now time.Time) bool {
+	validity := cert.NotAfter.Sub(cert.NotBefore.Add(clockSkew))
+	return cert.NotAfter.Sub(now) < validity/3
+}
+
+// Ensure loads the certificate <dir>/<name>.crt. It issues a new one if it is missing, about to expire, of another CA, for another leaf or key.
+func (ca *CA) Ensure(dir, name string, leaf Leaf) (Pair, error) {
+	ca.mu.Lock()
+	defer ca.mu.Unlock()
+	pair := pairIn(dir, name)
+	ca.issued[pair] = leaf
+	_, err := ca.ensure(pair, leaf, time.Now())
+	return pair, err
+}
+
+// Renew issues again those certificates that Ensure has returned and that are about to expire at the given time. It returns what it has issued.
+func (ca *CA) Renew(now time.Time) (renewed []Pair, err error) {
+	ca.mu.Lock()
+	defer ca.mu.Unlock()
+	var errs []error
+	for pair, leaf := range ca.issued {
+		issued, err := ca.ensure(pair, leaf, now)
+		if issued {
+			renewed = append(renewed, pair)
+		}
+		errs = append(errs, err)
+	}
+	return renewed, errors.Join(errs...)
+}
+
+func (ca *CA) ensure(pair Pair, leaf Leaf, now time.Time) (issued bool, err error) {
+	cert, key, err := load(pair)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return false, fmt.Errorf("loading the certificate %s: %w", pair.CertFile, err)
+	case ca.good(cert, key, leaf, now):
+		return false, nil
+	case cert.CheckSignatureFrom(ca.cert) != nil:
+		key = nil
+	}
+	// A renewal keeps the key: only one file changes, and who reads both while it does gets a pair that matches.
+	if key == nil {
+		if key, err = newKey(); err != nil {
+			return false, err
+		}
+	}
+	if err := ca.issue(pair, leaf, key); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+func (ca *CA) issue(pair Pair, leaf Leaf, key *ecdsa.PrivateKey) error {
+	cert, err := ca.sign(leaf, key)
 	if err != nil {
 		return fmt.Errorf("issuing %s: %w", pair.CertFile, err)
 	}
@@ -128,7 +141,7 @@ func EnsureKey(dir, name string) (Pair, error) {
 	if _, err := os.Stat(pair.KeyFile); err == nil {
 		return pair, nil
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := newKey()
 	if err != nil {
 		return Pair{}, err
 	}
@@ -142,42 +155,20 @@ func EnsureKey(dir, name string) (Pair, error) {
 	return pair, writeKey(pair.KeyFile, key)
 }
 
-func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return nil, err
-	}
-	template.SerialNumber = serial
-	template.NotBefore = time.Now().Add(-clockSkew)
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
-	if err != nil {
-		return nil, err
-	}
-	return x509.ParseCertificate(der)
-}
-
 func pairIn(dir, name string) Pair {
 	return Pair{CertFile: filepath.Join(dir, name+".crt"), KeyFile: filepath.Join(dir, name+".key")}
 }
 
-func load(pair Pair) (*x509.Certificate, crypto.Signer, error) {
-	certDER, err := readPEM(pair.CertFile)
+func load(pair Pair) (*x509.Certificate, *ecdsa.PrivateKey, error) {
+	cert, err := os.ReadFile(pair.CertFile)
 	if err != nil {
 		return nil, nil, err
 	}
-	keyDER, err := readPEM(pair.KeyFile)
+	key, err := os.ReadFile(pair.KeyFile)
 	if err != nil {
 		return nil, nil, err
 	}
-	cert, err := x509.ParseCertificate(certDER)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", pair.CertFile, err)
-	}
-	key, err := x509.ParseECPrivateKey(keyDER)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", pair.KeyFile, err)
-	}
-	return cert, key, nil
+	return Keypair{Cert: cert, Key: key}.parse(pair)
 }
 
 // save writes the key first, so that every certificate has a key.
@@ -185,7 +176,7 @@ func save(pair Pair, cert *x509.Certificate, key *ecdsa.PrivateKey) error {
 	if err := writeKey(pair.KeyFile, key); err != nil {
 		return err
 	}
-	return writePEM(pair.CertFile, "CERTIFICATE", cert.Raw)
+	return writePEM(pair.CertFile, certType, cert.Raw)
 }
 
 func writeKey(path string, key *ecdsa.PrivateKey) error {
@@ -193,19 +184,7 @@ func writeKey(path string, key *ecdsa.PrivateKey) error {
 	if err != nil {
 		return err
 	}
-	return writePEM(path, "EC PRIVATE KEY", der)
-}
-
-func readPEM(path string) ([]byte, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	block, _ := pem.Decode(data)
-	if block == nil {
-		return nil, fmt.Errorf("%s has no PEM block", path)
-	}
-	return block.Bytes, nil
+	return writePEM(path, keyType, der)
 }
 
 // writePEM replaces a file atomically. Only its owner can read it.

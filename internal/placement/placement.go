@@ -2,7 +2,11 @@
 package placement
 
 import (
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 
 	"github.com/cellplane/cellplane/api/names"
 )
@@ -55,6 +59,30 @@ func InNamespace(resource schema.GroupResource, namespace string) Place {
 		return OnHub
 	}
 	return ByName
+}
+
+// OfObject returns the place of a namespaced object.
+func OfObject(resource schema.GroupResource, namespace, name string) Place {
+	if IsClusterInfo(resource, namespace, name) || IsBootstrapToken(resource, namespace, name) {
+		return OnHub
+	}
+	return InNamespace(resource, namespace)
+}
+
+// IsClusterInfo reports whether an object is the ConfigMap by which clusters that register recognize the gateway. The hub signs it.
+func IsClusterInfo(resource schema.GroupResource, namespace, name string) bool {
+	return resource == schema.GroupResource{Resource: "configmaps"} && namespace == metav1.NamespacePublic && name == bootstrapapi.ConfigMapClusterInfo
+}
+
+// IsBootstrapToken reports whether an object is the Secret of a bootstrap token. The hub authenticates by it.
+func IsBootstrapToken(resource schema.GroupResource, namespace, name string) bool {
+	return resource == schema.GroupResource{Resource: "secrets"} && namespace == metav1.NamespaceSystem && strings.HasPrefix(name, bootstrapapi.BootstrapTokenSecretPrefix)
+}
+
+// AreBootstrapTokens reports whether a list is one of bootstrap tokens only.
+func AreBootstrapTokens(resource schema.GroupResource, namespace, fieldSelector string) bool {
+	return resource == schema.GroupResource{Resource: "secrets"} && namespace == metav1.NamespaceSystem &&
+		fieldSelector == "type="+string(bootstrapapi.SecretTypeBootstrapToken)
 }
 
 // OfControlPlane reports whether a namespace belongs to the control plane itself. Objects that cells hold in such a namespace are

@@ -37,3 +37,28 @@ func TestInNamespace(t *testing.T) {
 		}
 	}
 }
+
+func TestOfObject(t *testing.T) {
+	for _, test := range []struct {
+		resource, namespace, name string
+		want                      placement.Place
+	}{
+		{"configmaps", "kube-public", "cluster-info", placement.OnHub},
+		{"configmaps", "shop", "cluster-info", placement.ByName},
+		{"secrets", "kube-system", "bootstrap-token-abcdef", placement.OnHub},
+		{"secrets", "kube-system", "other", placement.ByName},
+		{"secrets", "kube-system", "", placement.ByName},
+		{"secrets", "shop", "bootstrap-token-abcdef", placement.ByName},
+		{"secrets.example.io", "kube-system", "bootstrap-token-abcdef", placement.ByName},
+		{"roles.rbac.authorization.k8s.io", "shop", "any", placement.OnHub},
+	} {
+		if got := placement.OfObject(schema.ParseGroupResource(test.resource), test.namespace, test.name); got != test.want {
+			t.Errorf("%s %s/%s: got %v, want %v", test.resource, test.namespace, test.name, got, test.want)
+		}
+	}
+	secrets := schema.GroupResource{Resource: "secrets"}
+	if !placement.AreBootstrapTokens(secrets, "kube-system", "type=bootstrap.kubernetes.io/token") || placement.AreBootstrapTokens(secrets, "kube-system", "type=Opaque") ||
+		placement.AreBootstrapTokens(secrets, "", "type=bootstrap.kubernetes.io/token") {
+		t.Error("only a list of bootstrap tokens in kube-system is one of bootstrap tokens")
+	}
+}

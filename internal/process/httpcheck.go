@@ -24,11 +24,10 @@ func HTTPCheck(url, caFile, certFile, keyFile string) func(context.Context) erro
 			config.RootCAs.AppendCertsFromPEM(ca)
 		}
 		if certFile != "" {
-			cert, err := tls.LoadX509KeyPair(certFile, keyFile)
-			if err != nil {
-				return nil, err
+			config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				cert, err := tls.LoadX509KeyPair(certFile, keyFile) // it may have been renewed
+				return &cert, err
 			}
-			config.Certificates = []tls.Certificate{cert}
 		}
 		// A kept connection would outlive its server.
 		return &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}, nil

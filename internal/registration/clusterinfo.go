@@ -73,9 +73,14 @@ func Published(ctx context.Context, hub kubernetes.Interface) (*Gateway, error) 
 // kubeconfig returns a kubeconfig that names the gateway and no user.
 func (g Gateway) kubeconfig() (string, error) {
 	config := clientcmdapi.NewConfig()
-	config.Clusters[""] = &clientcmdapi.Cluster{Server: g.Server, TLSServerName: g.ServerName, CertificateAuthorityData: g.CA}
+	config.Clusters[""] = g.cluster()
 	data, err := clientcmd.Write(*config)
 	return string(data), err
+}
+
+// cluster returns the gateway as kubeconfigs have it.
+func (g Gateway) cluster() *clientcmdapi.Cluster {
+	return &clientcmdapi.Cluster{Server: g.Server, TLSServerName: g.ServerName, CertificateAuthorityData: g.CA}
 }
 
 func gatewayIn(info *corev1.ConfigMap) (*Gateway, error) {

@@ -99,7 +99,15 @@ func (f *fixture) runController(t *testing.T, scheme *runtime.Scheme) {
 	})
 }
 
-// token creates a bootstrap token that the gateway knows, with both usages unless others are given.
+// asKarmadactl returns a client for the gateway as karmadactl has it: for templates only.
+func (f *fixture) asKarmadactl(t *testing.T) kubernetes.Interface {
+	t.Helper()
+	config := f.gateway.Config(t)
+	config.Host += "/federation"
+	return clientFor(t, config)
+}
+
+// token creates a bootstrap token through the gateway, with both usages unless others are given.
 func (f *fixture) token(t *testing.T, usages ...string) string {
 	t.Helper()
 	token := registration.Token{Usages: usages, Groups: []string{names.AgentBootstrapGroup}, Expires: time.Now().Add(time.Hour)}
@@ -109,7 +117,7 @@ func (f *fixture) token(t *testing.T, usages ...string) string {
 	if !strings.Contains(strings.Join(token.Usages, ","), "authentication") {
 		token.Groups = nil
 	}
-	created, err := registration.CreateToken(t.Context(), f.hub, token, time.Now())
+	created, err := registration.CreateToken(t.Context(), f.asKarmadactl(t), token, time.Now())
 	check(t, err)
 	if len(token.Groups) > 0 {
 		testenv.Eventually(t, "the hub accepts the token", func(ctx context.Context) (bool, error) {

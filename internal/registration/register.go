@@ -7,9 +7,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"time"
@@ -22,11 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/client-go/util/certificate"
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/cluster-bootstrap/util/tokens"
-	"k8s.io/utils/ptr"
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/agent/credentials"
@@ -83,6 +78,11 @@ func Register(ctx context.Context, o Options) error {
 		return fmt.Errorf("reading the ID of the cluster: %w", err)
 	}
 	o.About.ID = string(system.UID)
+	return o.obtain(ctx, member, o.Discover, o.request)
+}
+
+// obtain gives the agent of a member credentials: a key, and the certificate that a request for it yields at the gateway that was found.
+func (o *Options) obtain(ctx context.Context, member kubernetes.Interface, find func(context.Context) (*Gateway, error), request func(context.Context, *Gateway, crypto.Signer) ([]byte, error)) error {
 	secret := credentials.Secret{Member: member, Namespace: o.Namespace}
 	content, err := secret.Read(ctx)
 	if err != nil {
@@ -91,7 +91,7 @@ func Register(ctx context.Context, o Options) error {
 	if content != nil && content.Certificate != nil {
 		return o.refuseAnother(ctx, secret, content)
 	}
-	gateway, err := o.Discover(ctx)
+	gateway, err := find(ctx)
 	if err != nil {
 		return err
 	}
@@ -99,12 +99,11 @@ func Register(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	cert, err := o.request(ctx, gateway, key)
+	cert, err := request(ctx, gateway, key)
 	if err != nil {
 		return err
 	}
-	cluster := &clientcmdapi.Cluster{Server: gateway.Server, TLSServerName: gateway.ServerName, CertificateAuthorityData: gateway.CA}
-	if err := secret.Write(ctx, credentials.Content{Cluster: cluster, Certificate: cert, Key: keyPEM}); err != nil {
+	if err := secret.Write(ctx, credentials.Content{Cluster: gateway.cluster(), Certificate: cert, Key: keyPEM}); err != nil {
 		return err
 	}
 	return o.confirm(ctx, secret, o.Timeout)
@@ -152,7 +151,7 @@ func (o *Options) request(ctx context.Context, gateway *Gateway, key crypto.Sign
 	if err != nil {
 		return nil, err
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: identity.Subject(o.Name)}, key)
+	request, err := o.newRequest(key)
 	if err != nil {
 		return nil, err
 	}
@@ -164,34 +163,16 @@ func (o *Options) request(ctx context.Context, gateway *Gateway, key crypto.Sign
 	if err != nil {
 		return nil, err
 	}
+	request.Name, request.Annotations = identity.RequestPrefix(id)+utilrand.String(10), map[string]string{names.RegistrationAnnotation: string(about)}
 	requests := client.CertificatesV1().CertificateSigningRequests()
-	created, err := requests.Create(ctx, &certificatesv1.CertificateSigningRequest{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:        identity.RequestPrefix(id) + utilrand.String(10),
-			Annotations: map[string]string{names.RegistrationAnnotation: string(about)},
-		},
-		Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request:           pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
-			SignerName:        certificatesv1.KubeAPIServerClientSignerName,
-			ExpirationSeconds: ptr.To(int32(o.Validity.Seconds())),
-			Usages:            certificate.DefaultKubeletClientGetUsages(key),
-		},
-	}, metav1.CreateOptions{})
+	_, err = requests.Create(ctx, request, metav1.CreateOptions{})
 	if apierrors.IsUnauthorized(err) {
 		return nil, fmt.Errorf("the gateway does not accept token %s: it has expired, was deleted, or is not for authentication", id)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("requesting a certificate for the agent: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.SigningTimeout)
-	defer cancel()
-	cert, err := awaitCertificate(ctx, func(ctx context.Context) (*certificatesv1.CertificateSigningRequest, error) {
-		return requests.Get(ctx, created.Name, metav1.GetOptions{})
-	})
-	if wait.Interrupted(err) {
-		return nil, fmt.Errorf("CertificateSigningRequest %s was not decided in time: do the hub manager and the hub's kube-controller-manager run?", created.Name)
-	}
-	return cert, err
+	return o.signed(ctx, requests.Get, request.Name)
 }
 
 // awaitCertificate polls: a bootstrap token may not watch.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"github.com/cellplane/cellplane/internal/agent/credentials"
 	"github.com/cellplane/cellplane/internal/agent/identity"
 	"github.com/cellplane/cellplane/internal/hub/agentcertificates"
+	"github.com/cellplane/cellplane/internal/pki"
 	"github.com/cellplane/cellplane/internal/registration"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
@@ -40,6 +42,7 @@ func TestRegistration(t *testing.T) {
 		{"OnlyToRegister", f.testOnlyToRegister},
 		{"Requests", f.testRequests},
 		{"Takeover", f.testTakeover},
+		{"Issued", f.testIssued},
 		{"Agent", f.testAgent},
 		{"Renewal", f.testRenewal},
 		{"Unregister", f.testUnregister},
@@ -79,6 +82,18 @@ func (f *fixture) testTokens(t *testing.T) {
 		}
 	}
 	check(t, f.secret.Delete(t.Context())) // of the attempts
+
+	// The gateway shows those of the hub, and deletes them there.
+	through, present := f.asKarmadactl(t), f.token(t)
+	listed, err := registration.ListTokens(t.Context(), through)
+	if err != nil || !slices.ContainsFunc(listed, func(known registration.Token) bool { return known.Text == present }) {
+		t.Errorf("the gateway lists %v, %v; want that of the hub among them", listed, err)
+	}
+	id, err := registration.DeleteToken(t.Context(), through, present)
+	check(t, err)
+	if _, err := registration.DeleteToken(t.Context(), f.hub, id); err == nil || !strings.Contains(err.Error(), "there is no token") {
+		t.Errorf("the hub still has a token that was deleted through the gateway: %v", err)
+	}
 }
 
 // withOtherSecret returns a token with the ID of a valid one, which the hub has signed with.
@@ -136,8 +151,34 @@ func (f *fixture) testRegister(t *testing.T) {
 	if err := registration.Register(t.Context(), f.options("m1", token)); err != nil {
 		t.Errorf("registering once more: %v", err)
 	}
-	if err := registration.Register(t.Context(), f.options("m2", token)); err == nil || !strings.Contains(err.Error(), "has credentials of system:agent:m1") {
+	if err := registration.Register(t.Context(), f.options("m2", token)); err == nil || !strings.Contains(err.Error(), "has credentials of "+names.AgentUser("m1")) {
 		t.Errorf("registering under another name: %v", err)
+	}
+}
+
+// testIssued gives the agent of a cluster in push mode credentials, twice. Its Cluster lists the key, so that no other is accepted.
+func (f *fixture) testIssued(t *testing.T) {
+	options := f.options("pushed", "")
+	options.Namespace = "of-pushed"
+	for range 2 {
+		check(t, registration.Issue(t.Context(), f.hub, options))
+	}
+	agent, err := credentials.Open(t.Context(), credentials.Secret{Member: f.member, Namespace: options.Namespace})
+	check(t, err)
+	who, err := whoIs(t.Context(), clientFor(t, agent.Config()))
+	check(t, err)
+	if who.Username != names.AgentUser("pushed") || !slices.Contains(who.Groups, names.AgentsGroup) {
+		t.Errorf("the gateway takes the agent for %+v", who)
+	}
+	testenv.Eventually(t, "the Cluster lists the key", func(context.Context) (bool, error) {
+		return strings.Count(f.cluster(t, "pushed").Annotations[names.AgentKeysAnnotation], "=") == 1, nil
+	})
+	if mode := f.cluster(t, "pushed").Spec.SyncMode; mode != clusterv1alpha1.Push {
+		t.Errorf("the Cluster is in mode %s", mode)
+	}
+	options.Name = "m1"
+	if err := registration.Issue(t.Context(), f.hub, options); err == nil || !strings.Contains(err.Error(), "has credentials of "+names.AgentUser("pushed")) {
+		t.Errorf("credentials of another cluster: %v", err)
 	}
 }
 
@@ -204,6 +245,7 @@ func (f *fixture) testRequests(t *testing.T) {
 		"one more group":      func(r *request) { r.template.Subject.Organization = append(r.template.Subject.Organization, "team-a") },
 		"no group":            func(r *request) { r.template.Subject.Organization = nil },
 		"one more attribute":  func(r *request) { r.template.Subject.Country = []string{"XX"} },
+		"Karmada's own name":  func(r *request) { r.template.Subject.CommonName = names.AgentUser(names.AgentRBACGenerator) },
 		"a name that is none": func(r *request) { r.template.Subject.CommonName = names.AgentUser("../x") },
 		"a DNS name":          func(r *request) { r.template.DNSNames = []string{"gateway.example.com"} },
 		"an address":          func(r *request) { r.template.IPAddresses = []net.IP{net.IPv4(10, 0, 0, 1)} },
@@ -330,6 +372,34 @@ func (f *fixture) testRenewal(t *testing.T) {
 	})
 	cancel()
 	check(t, <-ended)
+	f.testNewAuthority(t)
+}
+
+// testNewAuthority replaces the CA of the gateway in the Secret. A running agent verifies with the new one.
+func (f *fixture) testNewAuthority(t *testing.T) {
+	content, err := f.secret.Read(t.Context())
+	check(t, err)
+	foreign, err := pki.EnsureCA(t.TempDir(), "ca")
+	check(t, err)
+	another := *content
+	another.Cluster = f.gatewayCluster()
+	another.Cluster.CertificateAuthorityData, err = os.ReadFile(foreign.CertFile)
+	check(t, err)
+	check(t, f.secret.Write(t.Context(), another))
+	agent, err := credentials.Open(t.Context(), f.secret)
+	check(t, err)
+	client := clientFor(t, agent.Config())
+	if _, err := whoIs(t.Context(), client); err == nil || !strings.Contains(err.Error(), "unknown authority") {
+		t.Errorf("with another CA: %v, want that the gateway is not verified", err)
+	}
+	check(t, f.secret.Write(t.Context(), *content))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go agent.Follow(ctx, 100*time.Millisecond)
+	testenv.Eventually(t, "the agent verifies the gateway with the CA in the Secret", func(ctx context.Context) (bool, error) {
+		_, err := whoIs(ctx, client)
+		return err == nil, err
+	})
 }
 
 // testUnregister removes the cluster. Its certificate is refused, also when another cluster gets its name.
@@ -338,7 +408,7 @@ func (f *fixture) testUnregister(t *testing.T) {
 	if err := registration.Unregister(t.Context(), registration.UnregisterOptions{Hub: f.hubConfig, Name: "pushed"}); err == nil || !strings.Contains(err.Error(), "push mode") {
 		t.Errorf("unregistering a cluster in push mode: %v", err)
 	}
-	if err := registration.Unregister(t.Context(), registration.UnregisterOptions{Hub: f.hubConfig, Member: f.memberConf, Name: "claimed"}); err == nil || !strings.Contains(err.Error(), "system:agent:m1") {
+	if err := registration.Unregister(t.Context(), registration.UnregisterOptions{Hub: f.hubConfig, Member: f.memberConf, Name: "claimed"}); err == nil || !strings.Contains(err.Error(), names.AgentUser("m1")) {
 		t.Errorf("unregistering another cluster than that of the kubeconfig: %v", err)
 	}
 	check(t, registration.Unregister(t.Context(), registration.UnregisterOptions{Hub: f.hubConfig, Member: f.memberConf, Name: "m1"}))

@@ -109,17 +109,23 @@ func (f *Federation) Everywhere(ctx context.Context, resource schema.GroupVersio
 	return nil
 }
 
-// Leftovers deletes the policies in a namespace that earlier releases left behind: those that are marked, and whose template is gone.
+// Leftovers deletes the policies in a namespace, and those of cluster-scoped templates, that earlier releases left behind: those that are marked, and whose template is gone.
 func (f *Federation) Leftovers(ctx context.Context, namespace string) error {
 	var propagation policyv1alpha1.PropagationPolicyList
+	var clusterWide policyv1alpha1.ClusterPropagationPolicyList
 	var overrides policyv1alpha1.OverridePolicyList
-	for _, list := range []client.ObjectList{&propagation, &overrides} {
+	for _, list := range []client.ObjectList{&propagation, &clusterWide, &overrides} {
 		if err := f.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
 			return fmt.Errorf("listing the policies: %w", err)
 		}
 	}
 	for i := range propagation.Items {
 		if err := f.leftover(ctx, &propagation.Items[i], propagation.Items[i].Spec.ResourceSelectors); err != nil {
+			return err
+		}
+	}
+	for i := range clusterWide.Items {
+		if err := f.leftover(ctx, &clusterWide.Items[i], clusterWide.Items[i].Spec.ResourceSelectors); err != nil {
 			return err
 		}
 	}
@@ -173,8 +179,14 @@ func (w *workload) bindingName() string {
 }
 
 func (w *workload) readBinding(ctx context.Context) error {
-	binding := &workv1alpha2.ResourceBinding{}
-	err := w.Client.Get(ctx, client.ObjectKey{Namespace: w.template.GetNamespace(), Name: w.bindingName()}, binding)
+	binding, clusterWide := &workv1alpha2.ResourceBinding{}, &workv1alpha2.ClusterResourceBinding{}
+	var err error
+	if w.template.GetNamespace() != "" {
+		err = w.Client.Get(ctx, client.ObjectKey{Namespace: w.template.GetNamespace(), Name: w.bindingName()}, binding)
+	} else {
+		err = w.Client.Get(ctx, client.ObjectKey{Name: w.bindingName()}, clusterWide)
+		binding.ObjectMeta, binding.Spec, binding.Status = clusterWide.ObjectMeta, clusterWide.Spec, clusterWide.Status
+	}
 	switch {
 	case apierrors.IsNotFound(err):
 		w.binding = nil
@@ -208,11 +220,15 @@ func (w *workload) clusters() []string {
 // works returns the Works of a binding.
 func (w *workload) works(ctx context.Context, binding *workv1alpha2.ResourceBinding) ([]workv1alpha1.Work, error) {
 	var list workv1alpha1.WorkList
-	id := binding.Labels[names.ResourceBindingPermanentIDLabel]
+	label := names.ResourceBindingPermanentIDLabel
+	if binding.Namespace == "" {
+		label = names.ClusterResourceBindingPermanentIDLabel
+	}
+	id := binding.Labels[label]
 	if id == "" {
 		return nil, fmt.Errorf("binding %s has no permanent ID", binding.Name)
 	}
-	if err := w.Client.List(ctx, &list, client.MatchingLabels{names.ResourceBindingPermanentIDLabel: id}); err != nil {
+	if err := w.Client.List(ctx, &list, client.MatchingLabels{label: id}); err != nil {
 		return nil, fmt.Errorf("listing its Works: %w", err)
 	}
 	return list.Items, nil
@@ -360,6 +376,13 @@ func (w *workload) inMember(ctx context.Context, cluster string) (*unstructured.
 // ownPolicies returns the policies that were made for the template alone, the propagation policy first.
 func (w *workload) ownPolicies(ctx context.Context) ([]client.Object, error) {
 	var own []client.Object
+	if w.template.GetNamespace() == "" {
+		policy, err := w.ownClusterPolicy(ctx)
+		if err != nil || policy == nil {
+			return nil, err
+		}
+		return append(own, policy), nil // what differs between clusters is not adopted, so that there is no override
+	}
 	policy, err := w.ownPolicy(ctx)
 	if err != nil || policy == nil {
 		return nil, err
@@ -383,6 +406,9 @@ func (w *workload) ownPolicies(ctx context.Context) ([]client.Object, error) {
 
 // ownPolicy returns the policy that was made for the template alone and places it, nil if there is none.
 func (w *workload) ownPolicy(ctx context.Context) (*policyv1alpha1.PropagationPolicy, error) {
+	if w.template.GetNamespace() == "" {
+		return nil, nil // a cluster-scoped template is placed by another kind
+	}
 	policy := &policyv1alpha1.PropagationPolicy{}
 	found, err := w.read(ctx, w.bindingName(), policy)
 	if err != nil || !found || !w.selects(policy.Spec.ResourceSelectors) || policy.Spec.Placement.ClusterAffinity == nil {
@@ -390,6 +416,16 @@ func (w *workload) ownPolicy(ctx context.Context) (*policyv1alpha1.PropagationPo
 	}
 	if w.template.GetAnnotations()[names.PropagationPolicyNameAnnotation] != policy.Name {
 		return nil, nil // another one places it
+	}
+	return policy, nil
+}
+
+// ownClusterPolicy returns the policy that was made for a cluster-scoped template alone and places it, nil if there is none.
+func (w *workload) ownClusterPolicy(ctx context.Context) (*policyv1alpha1.ClusterPropagationPolicy, error) {
+	policy := &policyv1alpha1.ClusterPropagationPolicy{}
+	found, err := w.read(ctx, w.bindingName(), policy)
+	if err != nil || !found || !w.selects(policy.Spec.ResourceSelectors) || w.template.GetAnnotations()[names.ClusterPropagationPolicyNameAnnotation] != policy.Name {
+		return nil, err
 	}
 	return policy, nil
 }
@@ -440,10 +476,14 @@ func (f *Federation) deletePolicy(ctx context.Context, policy client.Object) err
 }
 
 func kindOf(policy client.Object) string {
-	if _, ok := policy.(*policyv1alpha1.OverridePolicy); ok {
+	switch policy.(type) {
+	case *policyv1alpha1.OverridePolicy:
 		return "OverridePolicy"
+	case *policyv1alpha1.ClusterPropagationPolicy:
+		return "ClusterPropagationPolicy"
+	default:
+		return "PropagationPolicy"
 	}
-	return "PropagationPolicy"
 }
 
 func (f *Federation) wrote(what string) error {

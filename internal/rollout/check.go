@@ -53,13 +53,22 @@ func (p *planner) fits(s *state, next Command) bool {
 
 // loosened returns a cluster's entry with a further command.
 func (p *planner) loosened(s *state, next Command) Entry {
-	return s.entry.loosen(p.in.Kind, next, s.rest, p.effective(s, &s.entry))
+	entry := s.entry.loosen(p.in.Kind, next, s.rest, p.effective(s, &s.entry))
+	if s.absent() {
+		entry.Loosened.Updated = max(entry.Loosened.Updated, next.Replicas) // there is no other revision for a partition to keep
+	}
+	return entry
+}
+
+// absent reports whether the cluster has no copy: it has refused to create it.
+func (s *state) absent() bool {
+	return s.Observed != nil && s.Observed.Seq == 0 && s.Observed.Pods == 0
 }
 
 // changesRevision reports whether a command changes the revision of pods. Scaling a cluster whose pods all have one revision does not: its
-// new pods have the same, since the cluster knows no other.
+// new pods have the same, since the cluster knows no other. Nor does creating a copy.
 func (s *state) changesRevision(next Command) bool {
-	return s.Entry.Seq > 0 && (s.entry.mixed() || next.Revision != s.entry.Command.Revision)
+	return s.Entry.Seq > 0 && !s.absent() && (s.entry.mixed() || next.Revision != s.entry.Command.Revision)
 }
 
 // limitsUpdated reports whether the number of updated pods is bounded.

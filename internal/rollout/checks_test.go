@@ -13,9 +13,9 @@ func (w *world) refusal(c Command) error {
 	switch {
 	case min(c.Replicas, c.Surge, c.Unavailable, c.Partition) < 0:
 		return fmt.Errorf("a number of %+v is negative", c)
-	case w.kind == StatefulSet && c.Unavailable == 0, c.Surge+c.Unavailable == 0:
+	case !w.kind.surges() && c.Unavailable == 0, c.Surge+c.Unavailable == 0:
 		return fmt.Errorf("%+v allows nothing", c)
-	case w.kind == StatefulSet && (c.Surge > 0 || c.Paused), w.kind == Deployment && c.Partition > 0:
+	case !w.kind.surges() && c.Surge > 0, !w.kind.pauses() && c.Paused, !w.kind.partitions() && c.Partition > 0:
 		return fmt.Errorf("%+v has fields that a %s does not have", c, w.kind)
 	case c.Revision == "":
 		return fmt.Errorf("%+v has no revision", c)
@@ -56,12 +56,13 @@ func (w *world) check() error {
 	return nil
 }
 
-// updated returns how many pods are updated.
+// updated returns how many pods are updated, apart from those that a CloneSet created to keep a revision to which it was taken back.
 func (w *world) updated() int {
 	updated := 0
 	for _, m := range w.members {
 		if !m.lost {
-			updated += m.workload.Count().Revisions[w.revision]
+			c := m.workload.Count()
+			updated += c.Revisions[w.revision] - c.Restored[w.revision]
 		}
 	}
 	return updated

@@ -14,10 +14,13 @@ func (w *world) setBudget() {
 	if w.kind == StatefulSet {
 		b.Surge, b.Unavailable = 0, max(1, b.Unavailable)
 	}
+	if w.kind == InterpretedInPlace {
+		b.Surge = 0
+	}
 	if b.Surge+b.Unavailable == 0 {
 		b.Unavailable = 1
 	}
-	if w.faults.partitioned || w.kind != Deployment && w.random.IntN(2) == 0 {
+	if w.faults.partitioned || w.kind.partitions() && w.random.IntN(2) == 0 {
 		b.Partition = w.random.IntN(b.Replicas + 1)
 	}
 	w.logf("budget %+v", *b)

@@ -63,10 +63,7 @@ func (k Kind) paused(spec map[string]any) bool {
 
 // setStrategy writes a command to a spec, as the API of the kind wants it.
 func (k Kind) setStrategy(spec map[string]any, c *Command) {
-	unavailable := c.Unavailable
-	if c.Surge == 0 && unavailable == 0 {
-		unavailable = 1 // a Deployment's API refuses zero for both, and a CloneSet would never go on
-	}
+	unavailable := c.unavailable()
 	switch k {
 	case StatefulSet:
 		rolling := map[string]any{"partition": int64(c.Partition)}
@@ -84,6 +81,14 @@ func (k Kind) setStrategy(spec map[string]any, c *Command) {
 		spec["strategy"] = map[string]any{"type": "RollingUpdate", "rollingUpdate": map[string]any{"maxSurge": int64(c.Surge), "maxUnavailable": int64(unavailable)}}
 		setPaused(spec, c.Paused)
 	}
+}
+
+// unavailable returns how many pods may be unavailable, as a cluster is told. A Deployment's API refuses zero for both bounds, and a CloneSet would never go on.
+func (c *Command) unavailable() int {
+	if c.Surge == 0 && c.Unavailable == 0 {
+		return 1
+	}
+	return c.Unavailable
 }
 
 func setPaused(in map[string]any, paused bool) {

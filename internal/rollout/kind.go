@@ -13,6 +13,10 @@ const (
 	StatefulSet
 	// CloneSet of apps.kruise.io. It has surge, can be paused, and keeps as many old pods as the partition says.
 	CloneSet
+	// Interpreted is any other kind that an interpreter describes. It has surge and can be paused, and is taken to remove any pods when it is scaled in.
+	Interpreted
+	// InterpretedInPlace is one that never has more pods than replicas.
+	InterpretedInPlace
 )
 
 // String returns the name of the kind.
@@ -24,13 +28,17 @@ func (k Kind) String() string {
 		return "StatefulSet"
 	case CloneSet:
 		return "CloneSet"
+	case Interpreted:
+		return "interpreted kind"
+	case InterpretedInPlace:
+		return "interpreted kind without surge"
 	default:
 		return fmt.Sprintf("Kind(%d)", int(k))
 	}
 }
 
 // surges reports whether the controller may have more pods than replicas.
-func (k Kind) surges() bool { return k != StatefulSet }
+func (k Kind) surges() bool { return k != StatefulSet && k != InterpretedInPlace }
 
 // pauses reports whether the kind has a field that stops an update.
 func (k Kind) pauses() bool { return k != StatefulSet }
@@ -39,7 +47,7 @@ func (k Kind) pauses() bool { return k != StatefulSet }
 func (k Kind) countsUpdated() bool { return k == CloneSet }
 
 // partitions reports whether the kind has a partition.
-func (k Kind) partitions() bool { return k != Deployment }
+func (k Kind) partitions() bool { return k == StatefulSet || k == CloneSet }
 
 // keepsAll reports whether a command lets no pod be replaced: its partition keeps all of them.
 func (k Kind) keepsAll(c *Command) bool { return k.partitions() && c.Partition >= c.Replicas }

@@ -38,14 +38,28 @@ func kindOf(obj *unstructured.Unstructured) (Kind, bool) {
 	return KindOf(obj.GetAPIVersion(), obj.GetKind())
 }
 
-// CopyOf reads a manifest of a workload. It returns nil for kinds that are not planned, and for a manifest that no API server would accept.
+// CopyOf reads a manifest of a workload. It returns nil for kinds that are not planned, and for a manifest that no API server would accept. A kind that is not
+// built in has its command in the annotation.
 func CopyOf(manifest *unstructured.Unstructured) *Copy {
+	if _, known := kindOf(manifest); !known {
+		return markedCopy(manifest)
+	}
 	c := objectCopy(manifest)
 	if c == nil {
 		return nil
 	}
 	c.Seq = max(c.Seq, 1)
 	c.Command.Revision = RevisionOf(manifest)
+	return c
+}
+
+// Told reads the manifest of a Work: what its cluster is told. If it carries the name of its pod template, that counts: a manifest that was made again from the object
+// in a member has additions of the member, and would have another name.
+func Told(manifest *unstructured.Unstructured) *Copy {
+	c := CopyOf(manifest)
+	if _, revision := parseMark(manifest.GetAnnotations()[names.RolloutCommandAnnotation]); c != nil && revision != "" {
+		c.Command.Revision = revision
+	}
 	return c
 }
 
@@ -107,18 +121,26 @@ func (e *Entry) Apply(manifest *unstructured.Unstructured) *unstructured.Unstruc
 	return Number(&unstructured.Unstructured{Object: root}, e.Seq, e.Command.Revision)
 }
 
-// Number returns a manifest with the number of its command. The first command has none.
+// Number returns a manifest with the number of its command. The first command has none, unless its pod template is known by another name.
 func Number(manifest *unstructured.Unstructured, seq int64, revision string) *unstructured.Unstructured {
+	if seq = max(1, seq); seq == 1 && RevisionOf(manifest) == revision {
+		return withMark(manifest, "")
+	}
+	return withMark(manifest, fmt.Sprintf("%d/%s", seq, revision))
+}
+
+// withMark returns a manifest with a mark of its command, or without one if it is empty.
+func withMark(manifest *unstructured.Unstructured, mark string) *unstructured.Unstructured {
 	annotations, _, _ := unstructured.NestedMap(manifest.Object, "metadata", "annotations")
 	_, had := annotations[names.RolloutCommandAnnotation]
-	if seq <= 1 && !had {
+	if mark == "" && !had {
 		return manifest
 	}
 	if annotations == nil {
 		annotations = map[string]any{}
 	}
-	if delete(annotations, names.RolloutCommandAnnotation); seq > 1 {
-		annotations[names.RolloutCommandAnnotation] = fmt.Sprintf("%d/%s", seq, revision)
+	if delete(annotations, names.RolloutCommandAnnotation); mark != "" {
+		annotations[names.RolloutCommandAnnotation] = mark
 	}
 	root := maps.Clone(manifest.Object)
 	metadata, _ := root["metadata"].(map[string]any)
@@ -143,5 +165,6 @@ func parseMark(text string) (seq int64, revision string) {
 	if !found || err != nil || seq < 1 {
 		return 0, ""
 	}
+	revision, _, _ = strings.Cut(revision, "/") // a whole command may follow
 	return seq, revision
 }

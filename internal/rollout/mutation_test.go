@@ -25,7 +25,7 @@ func TestModelNoticesBrokenRules(t *testing.T) {
 		{name: "an outdated engine replaces a newer command", faults: faults{anyOrder: true}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			const enough = 3000
+			const enough = 10_000 // most need a few runs; changing replicas and revision together is noticed after some 6000
 			for seed := uint64(1); seed <= enough; seed++ {
 				if failed := run(seed, test.rules, test.faults); failed != nil {
 					t.Logf("seed %d, %s: %s", seed, failed.kind, failed.why)

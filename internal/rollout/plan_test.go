@@ -162,6 +162,17 @@ func TestPlan(t *testing.T) {
 		}},
 		want: "a 4 1/0 v1",
 	}, {
+		name: "a StatefulSet that refuses a command, and has no room for the next one, keeps its pods: its envelope would stay in the way of others",
+		in: Input{Kind: StatefulSet, Bounds: Bounds{Replicas: 4, Unavailable: 1}, Revision: "v3", Clusters: []Cluster{
+			with(at("a", 1, "v1"), func(c *Cluster) { // it was scaled in from 2
+				c.Entry.Seq, c.Refused = 3, true
+				c.Entry.Command.Revision, c.Entry.Command.Partition = "v2", 1
+				c.Entry.Loosened, c.Entry.Revisions = Envelope{Pods: 2, Available: 1}, []string{"v1", "v2"}
+				c.Observed.Seq = 2
+			}), at("b", 2, "v1"), {Name: "c", Share: 1},
+		}},
+		want: "a 1 0/1 p1 v3; b waits for other clusters: maxUnavailable is used up; c waits until there is room for more pods",
+	}, {
 		name: "a new cluster gets the new revision",
 		in:   Input{Bounds: Bounds{Replicas: 3, Surge: 1}, Previous: "v1", Clusters: []Cluster{{Name: "a", Share: 3}}},
 		want: "a 3 0/1 v2",
@@ -209,6 +220,15 @@ func TestScalingOutAddsUpdatedPods(t *testing.T) {
 	c := with(at("a", 4, "v2"), func(c *Cluster) { c.Entry.Command.Partition, c.Share = 1, 5 })
 	result := Plan(Input{Kind: CloneSet, Bounds: Bounds{Replicas: 5, Unavailable: 1, Partition: 1}, Revision: "v2", Clusters: []Cluster{c}})
 	if d := result.Decisions[0]; d.Entry.Command.Replicas != 5 || result.Sums.Updated != 5 {
+		t.Errorf("%+v, %+v", d, result.Sums)
+	}
+}
+
+// TestCreatingCountsAsUpdated checks that a partition is not counted on where there is no copy, because the first command was refused: all pods get the newest revision.
+func TestCreatingCountsAsUpdated(t *testing.T) {
+	refused := with(at("a", 3, "v1"), func(c *Cluster) { c.Refused, c.Observed, c.Entry.Loosened.Available = true, &Observation{}, 0 })
+	result := Plan(Input{Kind: CloneSet, Bounds: Bounds{Replicas: 3, Unavailable: 1, Partition: 2}, Revision: "v2", Clusters: []Cluster{refused}})
+	if d := result.Decisions[0]; !d.Commanded || d.Entry.Command.Revision != "v2" || result.Sums.Updated != 3 {
 		t.Errorf("%+v, %+v", d, result.Sums)
 	}
 }

@@ -121,3 +121,14 @@ func TestBoundsHold(t *testing.T) {
 		}
 	}
 }
+
+// TestBoundsHoldForInterpretedKinds does the same for kinds that an interpreter describes. Their controllers are those of Deployments, and of CloneSets that are
+// updated in place; the planner knows neither.
+func TestBoundsHoldForInterpretedKinds(t *testing.T) {
+	t.Logf("seeds %d to %d", *first, *first+uint64(*runs/2)-1)
+	for seed := *first; seed < *first+uint64(*runs/2); seed++ {
+		if failed := run(seed, rules{}, faults{interpreted: true}); failed != nil {
+			t.Fatalf("%s", failed)
+		}
+	}
+}

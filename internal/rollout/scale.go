@@ -31,12 +31,19 @@ func (p *planner) scaleIn() {
 //
 // A StatefulSet must: a pod that is being replaced leaves a gap, and a status with as many pods as replicas could then include one that
 // is yet to go. A Deployment should: its controller scales in without regard to what is available, and may hang if its only ReplicaSet
-// happens to have the new size. But one that is stopped or stuck need not wait. A CloneSet keeps to its bounds.
+// happens to have the new size. But one that is stopped or stuck need not wait. A CloneSet keeps to its bounds. An interpreted kind is treated like a Deployment.
 func (p *planner) updateFirst(s *state) bool {
 	if s.rest || !s.entry.mixed() {
 		return false
 	}
-	return p.in.Kind == StatefulSet || p.in.Kind == Deployment && !p.in.Paused && !s.Failing
+	switch p.in.Kind {
+	case StatefulSet:
+		return true
+	case CloneSet:
+		return false
+	default:
+		return !p.in.Paused && !s.Failing
+	}
 }
 
 // scaleOut adds replicas up to the shares, as many as there is room for.

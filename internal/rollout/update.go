@@ -119,7 +119,8 @@ func (p *planner) update() {
 		if p.in.Kind.keepsAll(&next) {
 			reason = "keeps all its pods, by the partition"
 		}
-		if next.Surge+next.Unavailable == 0 || p.in.Kind == StatefulSet && next.Unavailable == 0 || !p.command(s, next, reason) {
+		nothing := next.Surge+next.Unavailable == 0 || !p.in.Kind.surges() && next.Unavailable == 0
+		if (nothing || !p.command(s, next, reason)) && !p.replaceRefused(s) {
 			s.block(p.shortOf(s))
 		}
 	})
@@ -129,6 +130,18 @@ func (p *planner) update() {
 			p.command(s, next, fmt.Sprintf("updates faster, with surge %d and %d unavailable", next.Surge, next.Unavailable))
 		}
 	})
+}
+
+// replaceRefused replaces a command that a cluster with a StatefulSet refuses, and that has no room to be replaced by an update, by one that keeps all pods. It
+// loosens nothing. Without it, the cluster would not come to rest: what earlier commands allow would be taken from the other clusters, which it may wait for. In the
+// other kinds, that would be surge for its own update.
+func (p *planner) replaceRefused(s *state) bool {
+	next := s.entry.Command
+	if p.in.Kind != StatefulSet || !s.Refused || s.observed() || next.Revision == p.in.Revision {
+		return false
+	}
+	next.Revision, next.Partition, next.Unavailable = p.in.Revision, next.Replicas, 1
+	return p.command(s, next, "keeps all its pods until there is room")
 }
 
 // canWiden reports whether more budget would speed up a cluster that is in the middle of its update.

@@ -57,6 +57,8 @@ type faults struct {
 	partitioned bool
 	// statefulSets is no fault: all runs are of StatefulSets.
 	statefulSets bool
+	// interpreted is no fault: all runs are of kinds that an interpreter describes.
+	interpreted bool
 }
 
 type storedWork struct {
@@ -103,18 +105,22 @@ func newWorld(seed uint64, rules rules, faults faults) *world {
 		w.kind = CloneSet
 	case faults.statefulSets:
 		w.kind = StatefulSet
+	case faults.interpreted:
+		w.kind = []Kind{Interpreted, InterpretedInPlace}[seed%2]
 	}
 	inOrder, total := random.IntN(2) == 0, 0
 	for i := range 1 + random.IntN(5) {
 		m := &member{name: fmt.Sprintf("m%d", i), share: random.IntN(6), picky: random.IntN(4) == 0}
 		total += m.share
 		switch w.kind {
-		case Deployment:
+		case Deployment, Interpreted:
 			m.workload = controllermodel.NewDeployment()
 		case StatefulSet:
 			m.workload = controllermodel.NewStatefulSet(!inOrder, seed%4 < 2)
-		default:
+		case CloneSet:
 			m.workload = controllermodel.NewCloneSet(inOrder)
+		default:
+			m.workload = controllermodel.NewCloneSet(true)
 		}
 		w.members = append(w.members, m)
 	}
@@ -171,8 +177,8 @@ func (w *world) plan(e *engine) Result {
 			next[d.Name] = d.Entry
 		}
 		if d.Commanded {
-			if len(d.Entry.Revisions) == 1 {
-				w.mostUpdated = max(w.mostUpdated, result.Sums.Updated) // scaling has no other revision to offer
+			if o := e.observed[d.Name]; len(d.Entry.Revisions) == 1 || o != nil && o.Seq == 0 {
+				w.mostUpdated = max(w.mostUpdated, result.Sums.Updated) // scaling and creating have no other revision to offer
 			}
 			w.logf("command %s #%d %+v -> %+v (%s)", d.Name, d.Entry.Seq, d.Entry.Command, d.Entry.Loosened, d.Reason)
 		}

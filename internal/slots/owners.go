@@ -129,6 +129,16 @@ func (o *Owners) Number(cell string) uint16 { return o.cells[cell] }
 // Since returns the change by which the cell with a number became an owner of the slot; 0 if it is none.
 func (o *Owners) Since(slot Slot, number uint16) uint16 { return o.slots[slot%Count].since(number) }
 
+// Holds reports whether a cell owns a slot, and whether it is its next owner. Both are the same unless the slot moves.
+func (o *Owners) Holds(slot Slot, cell string) (owns, next bool) {
+	number := o.cells[cell]
+	if number == 0 {
+		return false, false
+	}
+	t := o.slots[slot%Count]
+	return t.Owner == number, t.NextOwner == number
+}
+
 // encoded is the head of an encoded Owners. A table of all tenures follows it, one column after the other.
 type encoded struct {
 	Epoch  int64             `json:"epoch"`

@@ -126,6 +126,27 @@ func BenchmarkMerge(b *testing.B) {
 	}
 }
 
+// BenchmarkStamp measures what the version of an object adds to a read or a write of it.
+func BenchmarkStamp(b *testing.B) {
+	object := typical(1)
+	object.TypeMeta = metav1.TypeMeta{Kind: "Deployment", APIVersion: "apps/v1"}
+	for _, codec := range []struct {
+		name, mediaType string
+		encoder         runtime.Encoder
+	}{{"json", "application/json", jsonSerializer}, {"protobuf", ProtobufContentType, protoSerializer}} {
+		body := encodeWith(codec.encoder, &object)
+		b.Run(codec.name, func(b *testing.B) {
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := Stamp(codec.mediaType, body, stamped); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 func BenchmarkEvent(b *testing.B) {
 	for _, codec := range watchCodecs {
 		object := typical(1)

@@ -38,6 +38,7 @@ func TestMain(m *testing.M) { testenv.ProgramMain(m, &cellplane) }
 func TestAdopt(t *testing.T) {
 	w := newWorld(t)
 	t.Run("Karmada", func(t *testing.T) { testKarmada(w.with(t)) })
+	t.Run("Emergency", func(t *testing.T) { testEmergency(w.with(t)) })
 	t.Run("Many", func(t *testing.T) { testMany(w.with(t)) })
 }
 

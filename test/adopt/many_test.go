@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -60,6 +61,8 @@ type legacyWorkload struct {
 	schema.GroupVersionKind
 	name     string
 	clusters map[string]client.Object
+	// autoscaled is set if it has an autoscaler in members. It is updated through the federation, too.
+	autoscaled bool
 }
 
 // many is the state of the test.
@@ -93,7 +96,8 @@ func testMany(w *world) {
 		watch.wantQuiet(m.T, nil)
 	}
 
-	// The deliberate update, of every third workload.
+	// The deliberate update, of every third workload. Autoscalers of members go on meanwhile.
+	m.scale(before)
 	changed := m.update()
 	m.run(append([]string{"adopt", "release"}, flags...)...)
 	after := m.read()
@@ -246,7 +250,7 @@ func (m *many) create() {
 			if err := m.members[cluster].Create(m.Context(), obj, client.FieldOwner("kubectl-create")); err != nil {
 				m.Fatalf("creating %s in %s: %v", l.name, cluster, err)
 			}
-			if l.Kind == "Deployment" && i%12 == 6 {
+			if l.autoscaled = l.Kind == "Deployment" && i%12 == 6; l.autoscaled {
 				hpa := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: manyNamespace, Name: l.name}, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
 					MaxReplicas: 5, ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: l.name},
 				}}
@@ -373,6 +377,26 @@ func mark(t *testing.T, obj *unstructured.Unstructured) {
 	}
 	if err := unstructured.SetNestedField(obj.Object, "yes", path...); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// scale scales workloads that have an autoscaler in one of their clusters, as the autoscaler does. Nobody but members decides about these replicas.
+func (m *many) scale(before map[string]*unstructured.Unstructured) {
+	m.Helper()
+	for i := range m.workloads {
+		l := &m.workloads[i]
+		if !l.autoscaled {
+			continue
+		}
+		cluster := slices.Min(slices.Collect(maps.Keys(l.clusters)))
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: manyNamespace, Name: l.name}}
+		scale := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":3}}`))
+		if err := m.members[cluster].SubResource("scale").Patch(m.Context(), d, scale, client.WithSubResourceBody(&autoscalingv1.Scale{}), client.FieldOwner("kube-controller-manager")); err != nil {
+			m.Fatal(err)
+		}
+		if err := unstructured.SetNestedField(before[cluster+" "+l.name].Object, int64(3), "spec", "replicas"); err != nil {
+			m.Fatal(err)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
@@ -49,17 +51,43 @@ func cluster(name string) *clusterv1alpha1.Cluster {
 
 func TestAgent(t *testing.T) {
 	w := newWorld(t)
+	w.policyRefusesAgents()
 	w.clusterIsReported()
 	w.workloadsArrive()
+	w.metricsAreReported()
+	w.workloadsAreScaled()
 	w.rightsAreNarrow()
+	w.reporterIsNarrow()
 	w.agentStops()
 	uids := w.uids()
 	w.cellLeaves()
 	if now := w.uids(); fmt.Sprint(now) != fmt.Sprint(uids) {
 		t.Errorf("the move of cells replaced objects in the member: %v, before %v", now, uids)
 	}
+	w.scalesAfterTheMove()
+	w.agentJoins()
 	w.clusterLeaves()
 	w.clusterRegisters()
+}
+
+// policyRefusesAgents creates a policy, as a user may, that refuses whatever agents write. They are part of the control plane, so nothing that follows
+// may change.
+func (w *world) policyRefusesAgents() {
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "no-agents"}}
+	policy.Spec.MatchConstraints = &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+		RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
+		},
+	}}}
+	policy.Spec.Validations = []admissionregistrationv1.Validation{{Expression: "!('" + names.AgentsGroup + "' in request.userInfo.groups)", Message: "agents may not"}}
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "no-agents"}}
+	binding.Spec.PolicyName, binding.Spec.ValidationActions = policy.Name, []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
+	for _, object := range []client.Object{policy, binding} {
+		if err := w.gateway.Create(w.Context(), object); err != nil {
+			w.Fatal(err)
+		}
+	}
 }
 
 // clusterIsReported checks that the agent reports health, capacity and APIs of its cluster.
@@ -75,7 +103,9 @@ func (w *world) clusterIsReported() {
 // workloadsArrive checks that objects, their changes and their deletion reach the member, and that their status comes back.
 func (w *world) workloadsArrive() {
 	policy := &policyv1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "all"}}
-	policy.Spec.ResourceSelectors = []policyv1alpha1.ResourceSelector{{APIVersion: "apps/v1", Kind: "Deployment"}}
+	for _, name := range append(workloads, "gone", "orphan") { // by name: others have policies of their own, which an engine may learn of late
+		policy.Spec.ResourceSelectors = append(policy.Spec.ResourceSelectors, policyv1alpha1.ResourceSelector{APIVersion: "apps/v1", Kind: "Deployment", Name: name})
+	}
 	policy.Spec.Placement.ClusterAffinity = &policyv1alpha1.ClusterAffinity{ClusterNames: []string{pushed, pulled}}
 	w.run("kubectl", "create", "namespace", namespace)
 	if err := w.gateway.Create(w.Context(), policy); err != nil {
@@ -176,7 +206,8 @@ func (w *world) clusterRegisters() {
 	kubeconfig := w.kubeconfig(pulled)
 	register := strings.Fields(w.run("token", "create", "--print-register-command"))
 	w.run(append(register[1:], "--cluster-name", pulled, "--kubeconfig", kubeconfig)...)
-	kill := [2]func(){w.startAgent(kubeconfig), w.startAgent(kubeconfig)}
+	elected := []string{"--leader-elect", "--cluster-status-update-frequency", "500ms", "--cluster-success-threshold", "500ms", "--cluster-lease-duration", "2s"}
+	kill := [2]func(){w.startAgent(kubeconfig, elected...), w.startAgent(kubeconfig, elected...)}
 	w.clusterIsReported()
 	until(w, "the workload arrives again", w.member, deployment(workloads[0]), has("3"))
 	kill[0]()
@@ -185,10 +216,9 @@ func (w *world) clusterRegisters() {
 }
 
 // startAgent runs an agent until it is killed.
-func (w *world) startAgent(kubeconfig string) (kill func()) {
+func (w *world) startAgent(kubeconfig string, flags ...string) (kill func()) {
 	w.Helper()
-	cmd := w.command(context.Background(), "agent", "--leader-elect", "--member-kubeconfig", kubeconfig,
-		"--cluster-status-update-frequency", "500ms", "--cluster-success-threshold", "500ms", "--cluster-lease-duration", "2s")
+	cmd := w.command(context.Background(), append([]string{"agent", "--member-kubeconfig", kubeconfig}, flags...)...)
 	var output bytes.Buffer
 	cmd.Stderr = &output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -28,6 +28,43 @@ func (w *world) rightsAreNarrow() {
 			w.Fatal(err)
 		}
 		w.checkRights(host, client.RESTClient())
+		if host != hub {
+			w.checkOwnWorks(host, client.RESTClient())
+		}
+	}
+}
+
+// checkOwnWorks checks that the agent cannot attach a Work to another binding. Gateways decide by the content of the patch, also if there is no such Work.
+func (w *world) checkOwnWorks(host string, client rest.Interface) {
+	w.Helper()
+	patch := `{"metadata":{"annotations":{"` + names.ResourceBindingNameAnnotation + `":"another"}}}`
+	err := client.Patch(types.MergePatchType).AbsPath(worksOf + pulled + "/works/any").Body([]byte(patch)).Do(w.Context()).Error()
+	if !apierrors.IsForbidden(err) {
+		w.Errorf("%s: the agent's change of the annotations of a Work was answered with %v, want 403", host, err)
+	}
+}
+
+// reporterIsNarrow checks that the agent of a cluster in push mode may report metrics of this cluster, and nothing else.
+func (w *world) reporterIsNarrow() {
+	client, err := discovery.NewDiscoveryClientForConfig(w.config(filepath.Join(w.dir, "federation", "agent-"+pushed+".kubeconfig"), ""))
+	if err != nil {
+		w.Fatal(err)
+	}
+	const reports = "/apis/metrics.cellplane.io/v1alpha1/metricsreports/"
+	if err := send(w, client.RESTClient(), attempt{"POST", reports + pushed}); !apierrors.IsBadRequest(err) {
+		w.Errorf("an empty report of the agent of %s was answered with %v, want 400", pushed, err)
+	}
+	for _, a := range append([]attempt{
+		{"POST", reports + pulled},
+		{"GET", worksOf + pushed + "/works/any"},
+		{"PUT", leases + "/" + pulled},
+	}, append(allowed, refused...)...) {
+		if a == (attempt{"POST", reports + pushed}) {
+			continue
+		}
+		if err := send(w, client.RESTClient(), a); !apierrors.IsForbidden(err) {
+			w.Errorf("the reporting agent's %s of %s was answered with %v, want 403", a.verb, a.path, err)
+		}
 	}
 }
 
@@ -65,6 +102,8 @@ var (
 		{"GET", leases + "/" + pushed},
 		{"PUT", leases + "/" + pushed},
 		{"POST", leases},
+		{"POST", "/apis/metrics.cellplane.io/v1alpha1/metricsreports/" + pushed},
+		{"GET", "/apis/metrics.cellplane.io/v1alpha1/workloadmetrics"},
 		// its own cluster
 		{"POST", worksOf + pulled + "/works"},
 		{"DELETE", worksOf + pulled + "/works/any"},
@@ -94,29 +133,30 @@ var (
 	}
 )
 
+func send(w *world, client rest.Interface, a attempt) error {
+	path, query, _ := strings.Cut(a.path, "?")
+	request := client.Verb(a.verb).AbsPath(path)
+	if selector, found := strings.CutPrefix(query, "fieldSelector="); found {
+		request.Param("fieldSelector", strings.ReplaceAll(selector, "%3D", "="))
+	}
+	switch a.verb {
+	case "PATCH":
+		request.SetHeader("Content-Type", string(types.MergePatchType)).Body([]byte("{}"))
+	case "POST", "PUT":
+		request.SetHeader("Content-Type", "application/json").Body([]byte("{}"))
+	}
+	return request.Do(w.Context()).Error()
+}
+
 func (w *world) checkRights(host string, client rest.Interface) {
 	w.Helper()
-	send := func(a attempt) error {
-		path, query, _ := strings.Cut(a.path, "?")
-		request := client.Verb(a.verb).AbsPath(path)
-		if selector, found := strings.CutPrefix(query, "fieldSelector="); found {
-			request.Param("fieldSelector", strings.ReplaceAll(selector, "%3D", "="))
-		}
-		switch a.verb {
-		case "PATCH":
-			request.SetHeader("Content-Type", string(types.MergePatchType)).Body([]byte("{}"))
-		case "POST", "PUT":
-			request.SetHeader("Content-Type", "application/json").Body([]byte("{}"))
-		}
-		return request.Do(w.Context()).Error()
-	}
 	for _, a := range allowed {
-		if err := send(a); err != nil {
+		if err := send(w, client, a); err != nil {
 			w.Errorf("%s: the agent's %s of %s failed: %v", host, a.verb, a.path, err)
 		}
 	}
 	for _, a := range refused {
-		if err := send(a); !apierrors.IsForbidden(err) {
+		if err := send(w, client, a); !apierrors.IsForbidden(err) {
 			w.Errorf("%s: the agent's %s of %s was answered with %v, want 403", host, a.verb, a.path, err)
 		}
 	}

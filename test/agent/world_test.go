@@ -11,11 +11,13 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/metrics/pkg/apis/metrics/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cellplane/cellplane/api"
@@ -29,7 +31,7 @@ var cellplane string
 
 func TestMain(m *testing.M) { testenv.ProgramMain(m, &cellplane) }
 
-// federation has a member that is pushed to, and one with an agent. All periods are short.
+// federation has a member that is pushed to, whose agent only reports metrics, and one that pulls. All periods are short.
 const federation = `
 apiVersion: local.cellplane.io/v1alpha1
 kind: LocalFederation
@@ -37,10 +39,13 @@ cells: 2
 members: 2
 nodes: 1
 pull: 1
+metricsAgents: true
 fsync: false
 parts:
   hub-manager: {flags: {cluster-monitor-period: 200ms, cluster-monitor-grace-period: 4s}}
-  agent: {flags: {cluster-status-update-frequency: 500ms, cluster-success-threshold: 500ms, cluster-lease-duration: 2s}}
+  engine: {flags: {horizontal-pod-autoscaler-sync-period: 1s}}
+  cluster-gateway: {flags: {metrics-stale-after: 5s}}
+  agent: {flags: {cluster-status-update-frequency: 500ms, cluster-success-threshold: 500ms, cluster-lease-duration: 2s, workload-metrics-interval: 500ms}}
 `
 
 // The members.
@@ -57,6 +62,7 @@ type world struct {
 	gateway    client.Client
 	hub        client.Client
 	member     client.Client // the pulled one
+	other      client.Client // the pushed one
 }
 
 func newWorld(t *testing.T) *world {
@@ -72,7 +78,7 @@ func newWorld(t *testing.T) *world {
 	if w.supervisor, err = local.NewClient(w.dir); err != nil {
 		t.Fatal(err)
 	}
-	w.gateway, w.hub, w.member = w.client("cellplane"), w.client("hub"), w.client(pulled)
+	w.gateway, w.hub, w.member, w.other = w.client("cellplane"), w.client("hub"), w.client(pulled), w.client(pushed)
 	return w
 }
 
@@ -109,7 +115,7 @@ func (w *world) kubeconfig(name string) string {
 func (w *world) client(name string) client.Client {
 	w.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, api.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, api.AddToScheme, apiextensionsv1.AddToScheme, v1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			w.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -34,25 +35,31 @@ var memberNames = []string{"member1", "member2", "member3"}
 
 func main() {
 	workloads := flag.Int("workloads", 300, "Deployments in each of the three members")
+	planOnly := flag.Bool("plan-only", false, "only plan; the Deployments are paused, so that they have no pods")
 	binary := flag.String("binary", "bin/cellplane", "the command to measure")
 	flag.Parse()
-	if err := run(context.Background(), *binary, *workloads); err != nil {
+	if err := run(context.Background(), *binary, *workloads, *planOnly); err != nil {
 		fmt.Fprintln(os.Stderr, "benchadopt:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, binary string, workloads int) (err error) {
+func run(ctx context.Context, binary string, workloads int, planOnly bool) (err error) {
 	dir, err := os.MkdirTemp("", "cellplane-bench-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
 	dir = filepath.Join(dir, "federation")
+	memory := int64(0) // of the last command, in KiB
 	cellplane := func(args ...string) (string, error) {
-		output, err := exec.CommandContext(ctx, binary, append(args, "--dir", dir)...).CombinedOutput()
+		cmd := exec.CommandContext(ctx, binary, append(args, "--dir", dir)...)
+		output, err := cmd.CombinedOutput()
 		if err != nil {
 			return "", fmt.Errorf("cellplane %s: %w\n%s", strings.Join(args, " "), err, output)
+		}
+		if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+			memory = usage.Maxrss
 		}
 		return string(output), nil
 	}
@@ -68,14 +75,18 @@ func run(ctx context.Context, binary string, workloads int) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := create(ctx, members, workloads); err != nil {
+	if err := create(ctx, members, workloads, planOnly); err != nil {
 		return err
 	}
 	before, err := read(ctx, members)
 	if err != nil {
 		return err
 	}
-	for _, command := range []string{"plan", "apply", "release"} {
+	commands := []string{"plan", "apply", "release"}
+	if planOnly {
+		commands = commands[:1]
+	}
+	for _, command := range commands {
 		began := time.Now()
 		output, err := cellplane("adopt", command, "-n", namespace)
 		if err != nil {
@@ -86,8 +97,8 @@ func run(ctx context.Context, binary string, workloads int) (err error) {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%-8s %6.1f s %8.1f workloads/s  %d lines, %d of %d objects in members are new, gone or have another spec\n",
-			command, took.Seconds(), float64(workloads)/took.Seconds(), strings.Count(output, "\n"), changed(before, after), len(before))
+		fmt.Printf("%-8s %6.1f s %8.1f workloads/s %5d MiB  %d lines, %d of %d objects in members are new, gone or have another spec\n",
+			command, took.Seconds(), float64(workloads)/took.Seconds(), memory>>10, strings.Count(output, "\n"), changed(before, after), len(before))
 	}
 	return nil
 }
@@ -110,8 +121,8 @@ func connect(dir string) ([]kubernetes.Interface, error) {
 	return members, nil
 }
 
-// create creates the same Deployments in all members, every second one with another image, and waits for their pods.
-func create(ctx context.Context, members []kubernetes.Interface, workloads int) error {
+// create creates the same Deployments in all members, every second one with another image, and waits for their pods unless they are paused.
+func create(ctx context.Context, members []kubernetes.Interface, workloads int, paused bool) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(2 * len(members))
 	for m, member := range members {
@@ -120,12 +131,14 @@ func create(ctx context.Context, members []kubernetes.Interface, workloads int) 
 		}
 		for i := range workloads {
 			group.Go(func() error {
-				_, err := member.AppsV1().Deployments(namespace).Create(ctx, deployment(m, i), metav1.CreateOptions{})
+				wanted := deployment(m, i)
+				wanted.Spec.Paused = paused
+				_, err := member.AppsV1().Deployments(namespace).Create(ctx, wanted, metav1.CreateOptions{})
 				return err
 			})
 		}
 	}
-	if err := group.Wait(); err != nil {
+	if err := group.Wait(); err != nil || paused {
 		return err
 	}
 	return wait.PollUntilContextTimeout(context.WithoutCancel(ctx), time.Second, 30*time.Minute, true, func(ctx context.Context) (bool, error) {

@@ -39,6 +39,10 @@ func compare(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
+	// As of a cell in operation.
+	if err := os.Setenv("GOGC", "200"); err != nil {
+		return err
+	}
 	federation, err := local.Open(dir, local.Spec{WithoutHub: true, Cells: 1}, local.Options{Binaries: binaries, NoFsync: true})
 	if err != nil {
 		return err

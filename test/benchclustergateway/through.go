@@ -131,6 +131,10 @@ func (f *federation) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// As of a cell in operation.
+	if err := os.Setenv("GOGC", "200"); err != nil {
+		return err
+	}
 	if f.Federation, err = local.Open(filepath.Join(f.dir, "federation"), local.Spec{Cells: members}, local.Options{Binaries: binaries, NoFsync: true}); err != nil {
 		return err
 	}

@@ -63,6 +63,10 @@ func start(ctx context.Context, s settings) (_ *bench, err error) {
 	if err != nil {
 		return nil, err
 	}
+	// As of a cell in operation.
+	if err := os.Setenv("GOGC", "200"); err != nil {
+		return nil, err
+	}
 	if b.federation, err = local.Open(filepath.Join(b.dir, "federation"), local.Spec{Cells: cells + 1}, local.Options{Binaries: binaries, NoFsync: true}); err != nil {
 		return nil, err
 	}

@@ -43,7 +43,7 @@ func (w *world) prepareReleases(cells ...string) {
 	}
 }
 
-// useHelmWait installs a release, upgrades it and removes it. Each time Helm waits: until the pods in the member are ready, are those of the
+// useHelmWait installs a release, upgrades it and removes it. Each time Helm waits: until the pods in the members are ready, are those of the
 // upgrade, and until the objects are gone.
 func (w *world) useHelmWait(ctx context.Context, name string) error {
 	for _, image := range []string{"store:1", "store:2"} {
@@ -59,7 +59,11 @@ func (w *world) useHelmWait(ctx context.Context, name string) error {
 	}
 	_, err := w.slow.AppsV1().StatefulSets(releasesNamespace).Get(ctx, name, metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
-		return fmt.Errorf("Helm did not wait until %s was gone: %w", name, err)
+		return fmt.Errorf("Helm did not wait until the StatefulSet %s was gone: %w", name, err)
+	}
+	_, err = w.slow.AppsV1().Deployments(releasesNamespace).Get(ctx, name, metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("Helm did not wait until the Deployment %s was gone: %w", name, err)
 	}
 	return nil
 }
@@ -120,7 +124,15 @@ func (w *world) checkRelease(ctx context.Context, name, image string) error {
 	}
 	status := set.Status
 	if got := set.Spec.Template.Spec.Containers[0].Image; got != image || status.ObservedGeneration != set.Generation || status.ReadyReplicas != 2 || status.UpdatedReplicas != 2 {
-		return fmt.Errorf("Helm did not wait until %s was ready: it has image %s, generation %d and status %+v", name, got, set.Generation, status)
+		return fmt.Errorf("Helm did not wait until the StatefulSet %s was ready: it has image %s, generation %d and status %+v", name, got, set.Generation, status)
+	}
+	deployment, err := w.slow.AppsV1().Deployments(releasesNamespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	rolled := deployment.Status
+	if got := deployment.Spec.Template.Spec.Containers[0].Image; got != image || rolled.ObservedGeneration != deployment.Generation || rolled.AvailableReplicas != 2 || rolled.UpdatedReplicas != 2 {
+		return fmt.Errorf("Helm did not wait until the Deployment %s was ready: it has image %s, generation %d and status %+v", name, got, deployment.Generation, rolled)
 	}
 	return nil
 }

@@ -36,6 +36,8 @@ type watcher struct {
 	mostUpdated    int
 	swapped        int // available pods that were removed instead of pods that were just ready, since the bounds last held
 	broken         []string
+	traced         string // the image of updated pods in samples; empty means that none are recorded
+	samples        []sample
 }
 
 // watchPods begins to watch. The bounds hold from now on.
@@ -138,6 +140,9 @@ func (w *watcher) handle(member string, event watch.Event) {
 	}
 	w.check(member, event)
 	w.checkUpdated(member, pod)
+	if w.traced != "" {
+		w.samples = append(w.samples, w.sampled(w.traced))
+	}
 }
 
 // checkUpdated compares the number of updated pods with what a partition allows. A pod that is updated stays so, so watches that are not in step do not matter.

@@ -28,13 +28,19 @@ import (
 
 // cloneSets is the definition of CloneSets.
 func cloneSets() *apiextensionsv1.CustomResourceDefinition {
+	return definition("apps.kruise.io", "v1alpha1", "CloneSet")
+}
+
+// definition returns the definition of a kind with any fields.
+func definition(group, version, kind string) *apiextensionsv1.CustomResourceDefinition {
+	singular := strings.ToLower(kind)
 	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "clonesets.apps.kruise.io"},
+		ObjectMeta: metav1.ObjectMeta{Name: singular + "s." + group},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: "apps.kruise.io", Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "clonesets", Singular: "cloneset", Kind: "CloneSet", ListKind: "CloneSetList"},
+			Group: group, Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: singular + "s", Singular: singular, Kind: kind, ListKind: kind + "List"},
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: "v1alpha1", Served: true, Storage: true, Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
+				Name: version, Served: true, Storage: true, Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
 				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)}},
 			}},
 		},
@@ -124,15 +130,34 @@ func (c *cloneSet) control() {
 	})
 	for seed, name := range slices.Sorted(maps.Keys(members)) {
 		m := &cloneSetController{
-			set: c.ref(), member: members[name], model: controllermodel.NewCloneSet(name == "member1"), random: rand.New(rand.NewPCG(1, uint64(seed))), pods: map[int]controllermodel.Pod{},
+			set: c.ref(), spec: cloneSetSpec, status: cloneSetStatus,
+			member: members[name], model: controllermodel.NewCloneSet(name == "member1"), random: rand.New(rand.NewPCG(1, uint64(seed))), pods: map[int]controllermodel.Pod{},
 		}
 		wait.Go(func() { m.run(ctx) })
 	}
 }
 
-// cloneSetController is the controller of one CloneSet in one member.
+// cloneSetSpec returns what a CloneSet asks for, nil if it cannot be read.
+func cloneSetSpec(obj *unstructured.Unstructured) *controllermodel.Spec {
+	told := rollout.CopyOf(obj)
+	if told == nil {
+		return nil
+	}
+	c := &told.Command
+	return &controllermodel.Spec{Replicas: c.Replicas, Surge: c.Surge, Unavailable: c.Unavailable, Partition: c.Partition, Paused: c.Paused}
+}
+
+func cloneSetStatus(generation int64, status controllermodel.Status) map[string]any {
+	return map[string]any{
+		"observedGeneration": generation, "replicas": int64(status.Pods), "availableReplicas": int64(status.Available), "updatedReplicas": int64(status.Updated),
+	}
+}
+
+// cloneSetController is the controller of one workload in one member. It does what that of CloneSets does.
 type cloneSetController struct {
 	set        *unstructured.Unstructured
+	spec       func(*unstructured.Unstructured) *controllermodel.Spec
+	status     func(generation int64, status controllermodel.Status) map[string]any
 	member     ctrlclient.Client
 	model      *controllermodel.CloneSet
 	random     *rand.Rand
@@ -159,7 +184,7 @@ func (m *cloneSetController) run(ctx context.Context) {
 
 // read gives the model the spec of the object.
 func (m *cloneSetController) read(ctx context.Context) bool {
-	obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": m.set.GetAPIVersion(), "kind": "CloneSet"}}
+	obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": m.set.GetAPIVersion(), "kind": m.set.GetKind()}}
 	if m.member.Get(ctx, ctrlclient.ObjectKeyFromObject(m.set), obj) != nil {
 		return false
 	}
@@ -167,13 +192,12 @@ func (m *cloneSetController) read(ctx context.Context) bool {
 	if obj.GetGeneration() == m.generation {
 		return true
 	}
-	told := rollout.CopyOf(obj)
-	if told == nil {
+	spec := m.spec(obj)
+	if spec == nil {
 		return false
 	}
-	c := &told.Command
-	m.generation = obj.GetGeneration()
-	m.model.Apply(controllermodel.Spec{Replicas: c.Replicas, Surge: c.Surge, Unavailable: c.Unavailable, Partition: c.Partition, Paused: c.Paused, Revision: imageOf(obj)})
+	spec.Revision, m.generation = imageOf(obj), obj.GetGeneration()
+	m.model.Apply(*spec)
 	return true
 }
 
@@ -245,9 +269,7 @@ func (m *cloneSetController) writeStatus(ctx context.Context) bool {
 	if status.ObservedGeneration != m.model.Generation() || status == m.written {
 		return true
 	}
-	m.set.Object["status"] = map[string]any{
-		"observedGeneration": m.generation, "replicas": int64(status.Pods), "availableReplicas": int64(status.Available), "updatedReplicas": int64(status.Updated),
-	}
+	m.set.Object["status"] = m.status(m.generation, status)
 	if m.member.Status().Update(ctx, m.set) != nil {
 		return false
 	}

@@ -1,7 +1,9 @@
 package rollout_test
 
 import (
+	"context"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +16,7 @@ import (
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cellplane/cellplane/internal/controlplane"
+	"github.com/cellplane/cellplane/internal/testenv"
 	"github.com/cellplane/cellplane/internal/testenv/kubectltest"
 )
 
@@ -46,6 +49,7 @@ func TestConditionsOfDeployments(t *testing.T) {
 		t.Fatalf("kubectl rollout status: %v: %s", err, output)
 	}
 	kubectl.Must(t, in("wait", "--for=condition=Progressing=false")...)
+	w.told("ProgressDeadlineExceeded")
 	kubectl.Must(t, in("wait", "--for=condition=Available")...)
 	if now := w.conditions(); now[appsv1.DeploymentAvailable] != before[appsv1.DeploymentAvailable] {
 		t.Errorf("it stayed available, and its condition changed: %+v, before %+v", now, before)
@@ -54,6 +58,7 @@ func TestConditionsOfDeployments(t *testing.T) {
 	// It can be corrected. An engine that starts then writes nothing.
 	w.edit(func(d *appsv1.Deployment) { d.Spec.Template.Spec.NodeSelector = nil })
 	complete()
+	w.told("NewReplicaSetAvailable", "ReplicaSetUpdated")
 	w.finished(1, 6)
 	kill()
 	stored := w.get()
@@ -70,6 +75,20 @@ func TestConditionsOfDeployments(t *testing.T) {
 		d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
 	})
 	kubectl.Must(t, in("wait", "--for=condition=Available=false")...)
+}
+
+// told waits until an event on the template has one of the reasons.
+func (w *workload) told(reasons ...string) {
+	w.t.Helper()
+	testenv.Eventually(w.t, "an event tells "+strings.Join(reasons, " or "), func(ctx context.Context) (bool, error) {
+		var list corev1.EventList
+		if err := cell.List(ctx, &list, ctrlclient.InNamespace(w.ns)); err != nil {
+			return false, err
+		}
+		return slices.ContainsFunc(list.Items, func(e corev1.Event) bool {
+			return e.InvolvedObject.Kind == "Deployment" && e.InvolvedObject.Name == "web" && slices.Contains(reasons, e.Reason)
+		}), nil
+	})
 }
 
 func (w *workload) get() *appsv1.Deployment {

@@ -34,6 +34,7 @@ const engineProcess = "CELLPLANE_TEST_ENGINE"
 
 func TestMain(m *testing.M) {
 	kubectltest.Run()
+	runProgram()
 	if kubeconfig := os.Getenv(engineProcess); kubeconfig != "" {
 		runEngine(kubeconfig)
 		return
@@ -69,11 +70,14 @@ func maxUnavailableOfStatefulSets() local.Settings {
 // withoutPlan runs an engine that updates all clusters at once. Set for all tests, it shows that they notice.
 const withoutPlan = "ENGINE_FEDERATED_ROLLOUTS=false"
 
+// alone is the name by which members know the cell. The cells of the [cellWorld] have others.
+const alone = "alone"
+
 // runEngine runs an engine until it is killed.
 func runEngine(kubeconfig string) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err == nil {
-		err = (&engine.Config{Cell: "cell-a", Config: config, FederatedRollouts: os.Getenv("ENGINE_FEDERATED_ROLLOUTS") != "false"}).Run(context.Background())
+		err = (&engine.Config{Cell: alone, Config: config, FederatedRollouts: os.Getenv("ENGINE_FEDERATED_ROLLOUTS") != "false"}).Run(context.Background())
 	}
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)

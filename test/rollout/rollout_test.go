@@ -29,9 +29,10 @@ const minReadySeconds = 1
 
 // workload is a Deployment whose replicas are divided among the members.
 type workload struct {
-	t    *testing.T
-	ns   string
-	pods *watcher
+	t       *testing.T
+	ns      string
+	pods    *watcher
+	through ctrlclient.Client // nil means the cell
 }
 
 // newWorkload creates a Deployment and waits until it is available.
@@ -41,6 +42,13 @@ func newWorkload(t *testing.T, replicas int32, maxSurge, maxUnavailable intstr.I
 	w := &workload{t: t}
 	w.create(ns)
 	w.ns = ns.Name
+	w.begin(replicas, maxSurge, maxUnavailable)
+	return w
+}
+
+// begin creates the Deployment in the namespace of the workload and waits until it is available.
+func (w *workload) begin(replicas int32, maxSurge, maxUnavailable intstr.IntOrString) {
+	w.t.Helper()
 	labels := map[string]string{"app": "web"}
 	w.create(w.divided("Deployment"), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "web"}, Spec: appsv1.DeploymentSpec{
 		Replicas: &replicas, MinReadySeconds: minReadySeconds, Selector: &metav1.LabelSelector{MatchLabels: labels},
@@ -51,7 +59,14 @@ func newWorkload(t *testing.T, replicas int32, maxSurge, maxUnavailable intstr.I
 		},
 	}})
 	w.finished(1, replicas)
-	return w
+}
+
+// api is where the workload is written and read.
+func (w *workload) api() ctrlclient.Client {
+	if w.through != nil {
+		return w.through
+	}
+	return cell
 }
 
 // divided returns a policy that divides the replicas of a kind equally.
@@ -69,7 +84,7 @@ func image(version int) string { return fmt.Sprintf("registry.example/app:%d", v
 func (w *workload) create(objects ...ctrlclient.Object) {
 	w.t.Helper()
 	for _, obj := range objects {
-		if err := cell.Create(w.t.Context(), obj); err != nil {
+		if err := w.api().Create(w.t.Context(), obj); err != nil {
 			w.t.Fatalf("creating %T %s: %v", obj, obj.GetName(), err)
 		}
 	}
@@ -84,11 +99,11 @@ func (w *workload) edit(change func(*appsv1.Deployment)) {
 	w.t.Helper()
 	testenv.Eventually(w.t, "the template can be changed", func(ctx context.Context) (bool, error) {
 		d := w.ref()
-		if err := cell.Get(ctx, ctrlclient.ObjectKeyFromObject(d), d); err != nil {
+		if err := w.api().Get(ctx, ctrlclient.ObjectKeyFromObject(d), d); err != nil {
 			return false, err
 		}
 		change(d)
-		err := cell.Update(ctx, d)
+		err := w.api().Update(ctx, d)
 		return err == nil, err
 	})
 }
@@ -103,7 +118,7 @@ func (w *workload) finished(version int, replicas int32) {
 	w.t.Helper()
 	testenv.Eventually(w.t, fmt.Sprintf("the rollout of version %d is reported as finished", version), func(ctx context.Context) (bool, error) {
 		d := w.ref()
-		if err := cell.Get(ctx, ctrlclient.ObjectKeyFromObject(d), d); err != nil {
+		if err := w.api().Get(ctx, ctrlclient.ObjectKeyFromObject(d), d); err != nil {
 			return false, err
 		}
 		s := &d.Status
@@ -165,7 +180,7 @@ func (w *workload) describe() string {
 
 func (w *workload) binding() *workv1alpha2.ResourceBinding {
 	binding := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "web-deployment"}}
-	_ = cell.Get(context.Background(), ctrlclient.ObjectKeyFromObject(binding), binding)
+	_ = w.api().Get(context.Background(), ctrlclient.ObjectKeyFromObject(binding), binding)
 	return binding
 }
 
@@ -174,7 +189,7 @@ func (w *workload) annotated(what, annotation string, says func(string) bool) {
 	w.t.Helper()
 	testenv.Eventually(w.t, "the binding says "+what, func(ctx context.Context) (bool, error) {
 		binding := &workv1alpha2.ResourceBinding{}
-		if err := cell.Get(ctx, ctrlclient.ObjectKey{Namespace: w.ns, Name: "web-deployment"}, binding); err != nil {
+		if err := w.api().Get(ctx, ctrlclient.ObjectKey{Namespace: w.ns, Name: "web-deployment"}, binding); err != nil {
 			return false, err
 		}
 		return says(binding.Annotations[annotation]), errors.New(binding.Annotations[annotation])
@@ -191,8 +206,10 @@ func TestFederatedRollout(t *testing.T) {
 	}
 	w.pods = watchPods(t, w.ns, minReadySeconds*time.Second, 8, 10)
 
+	traced := w.pods.trace(image(2))
 	w.setImage(2)
 	w.finished(2, 9)
+	w.pods.draw(t, traced())
 	w.pods.held("an update")
 
 	// The engine dies in the middle, and the template changes again before the next engine has told all members.
@@ -251,14 +268,14 @@ func TestEvictionFromPausedRollout(t *testing.T) {
 	w.pods.allow(8, 12)
 	binding := w.binding()
 	testenv.Eventually(t, "the binding can be changed", func(ctx context.Context) (bool, error) {
-		if err := cell.Get(ctx, ctrlclient.ObjectKeyFromObject(binding), binding); err != nil {
+		if err := w.api().Get(ctx, ctrlclient.ObjectKeyFromObject(binding), binding); err != nil {
 			return false, err
 		}
 		binding.Spec.Clusters = slices.DeleteFunc(binding.Spec.Clusters, func(target workv1alpha2.TargetCluster) bool { return target.Name == "member3" })
 		binding.Spec.GracefulEvictionTasks = []workv1alpha2.GracefulEvictionTask{{
 			FromCluster: "member3", PurgeMode: policyv1alpha1.PurgeModeGracefully, Reason: "Test", Producer: "Test", CreationTimestamp: ptr.To(metav1.Now()),
 		}}
-		err := cell.Update(ctx, binding)
+		err := w.api().Update(ctx, binding)
 		return err == nil, err
 	})
 	w.left("member3")
@@ -340,7 +357,7 @@ func (w *workload) left(name string) {
 	w.t.Helper()
 	testenv.Eventually(w.t, name+" has neither Work nor copy", func(ctx context.Context) (bool, error) {
 		work := &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: names.ExecutionNamespace(name), Name: names.WorkName("Deployment", w.ns, "web")}}
-		if err := cell.Get(ctx, ctrlclient.ObjectKeyFromObject(work), work); !apierrors.IsNotFound(err) {
+		if err := w.api().Get(ctx, ctrlclient.ObjectKeyFromObject(work), work); !apierrors.IsNotFound(err) {
 			return false, errors.Join(err, errors.New("there is a Work\n"+w.describe()))
 		}
 		err := members[name].Get(ctx, ctrlclient.ObjectKeyFromObject(w.ref()), w.ref())
@@ -363,11 +380,11 @@ func (w *workload) leave(name string) {
 	w.t.Helper()
 	policy := &policyv1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "divided"}}
 	testenv.Eventually(w.t, "the policy can be changed", func(ctx context.Context) (bool, error) {
-		if err := cell.Get(ctx, ctrlclient.ObjectKeyFromObject(policy), policy); err != nil {
+		if err := w.api().Get(ctx, ctrlclient.ObjectKeyFromObject(policy), policy); err != nil {
 			return false, err
 		}
 		policy.Spec.Placement.ClusterAffinity = &policyv1alpha1.ClusterAffinity{ExcludeClusters: []string{name}}
-		err := cell.Update(ctx, policy)
+		err := w.api().Update(ctx, policy)
 		return err == nil, err
 	})
 }

@@ -149,6 +149,7 @@ parts:
 	t.Run("workloads are propagated", func(t *testing.T) { place{t, p.dir}.testPropagation() })
 	t.Run("workloads are adopted", func(t *testing.T) { place{t, p.dir}.testAdoption() })
 	t.Run("users can be created", func(t *testing.T) { place{t, p.dir}.testUser() })
+	t.Run("the doctor finds nothing", func(t *testing.T) { place{t, p.dir}.testDoctor() })
 	t.Run("killed processes are restarted", func(t *testing.T) { place{t, p.dir}.testHealing() })
 	t.Run("files are private", func(t *testing.T) { place{t, p.dir}.testPrivateFiles() })
 	t.Run("processes listen only on loopback", func(t *testing.T) { place{t, p.dir}.testLoopback() })
@@ -190,6 +191,19 @@ func (p place) testFlagsArrive() {
 	}
 	if n, all := count("/kube-apiserver ", "--profiling=true"), count("/kube-apiserver "); n != 3 || all != 3 {
 		p.Errorf("%d of %d API servers have the flag of kube-apiserver, want all 3:\n%s", n, all, strings.Join(lines, "\n"))
+	}
+}
+
+// testDoctor expects that a federation with all its parts and some workloads is healthy.
+func (p place) testDoctor() {
+	var last string
+	testenv.Eventually(p.T, "the doctor finds nothing", func(ctx context.Context) (bool, error) {
+		output, err := p.command(ctx, "doctor").CombinedOutput()
+		last = string(output)
+		return err == nil, fmt.Errorf("%w: %s", err, output)
+	})
+	if !strings.Contains(last, "Nothing was found by 12 checks.") {
+		p.Errorf("the doctor says %q", last)
 	}
 }
 
@@ -288,96 +302,6 @@ func (p place) testMemberCommands() {
 			p.Errorf("cellplane %s prints %q, want %q", step.command, output, step.want)
 		}
 	}
-}
-
-// testAdoption adopts a Deployment that runs in the member, with what it needs. Its pods stay, and also after it is released.
-func (p place) testAdoption() {
-	inMember := func(args ...string) string {
-		return p.run(append([]string{"kubectl", "--context", "member1", "-n", "legacy"}, args...)...)
-	}
-	inMember("create", "namespace", "legacy")
-	manifest := filepath.Join(p.TempDir(), "legacy.yaml")
-	if err := os.WriteFile(manifest, []byte(legacy), 0o600); err != nil {
-		p.Fatal(err)
-	}
-	inMember("apply", "-f", manifest)
-	inMember("rollout", "status", "deployment/web", "--timeout", "2m")
-	identities := func() string {
-		return inMember("get", "replicasets,pods,services", "-o", "jsonpath={range .items[*]}{.metadata.uid}{.spec.ports} {end}")
-	}
-	before := identities()
-	if len(strings.Fields(before)) != 4 {
-		p.Fatalf("member1 has these ReplicaSets, pods and Services: %s", before)
-	}
-	const unchanged = "\n  member1: no change\n"
-	for _, step := range []struct {
-		command string
-		want    []string
-	}{
-		{"plan", []string{"4 can be adopted, 0 cannot, 0 are managed already"}},
-		{"diff", []string{"Deployment legacy/web" + unchanged, "Service legacy/web" + unchanged, "Secret legacy/key" + unchanged, "ServiceAccount legacy/robot" + unchanged}},
-		{"apply", []string{"Deployment legacy/web: adopted\n", "Service legacy/web: adopted\n", "Secret legacy/key: adopted\n", "ServiceAccount legacy/robot: adopted\n"}},
-		{"apply", []string{"Deployment legacy/web: managed already\n", "ServiceAccount legacy/robot: managed already\n"}},
-		{"plan", []string{"0 can be adopted, 0 cannot, 4 are managed already"}},
-	} {
-		output := p.run("adopt", step.command, "-n", "legacy")
-		for _, want := range step.want {
-			if !strings.Contains(output, want) {
-				p.Errorf("adopt %s prints %q, want %q", step.command, output, want)
-			}
-		}
-	}
-	p.run("kubectl", "-n", "legacy", "rollout", "status", "deployment/web", "--timeout", "2m")
-	if after := identities(); after != before {
-		p.Errorf("member1 had %s and has %s", before, after)
-	}
-	p.testEntry(inMember)
-	released := p.run("adopt", "release", "-n", "legacy")
-	for _, object := range []string{"Deployment legacy/web", "Service legacy/web", "Secret legacy/key", "ServiceAccount legacy/robot"} {
-		if !strings.Contains(released, object+": released\n") {
-			p.Errorf("adopt release does not release %s:\n%s", object, released)
-		}
-	}
-	if left := inMember("get", "deployments,services,secrets,serviceaccounts", "-o", "yaml", "--show-managed-fields"); strings.Contains(left, "karmada.io") || strings.Contains(left, "cellplane") {
-		p.Errorf("member1 still has marks of the federation:\n%s", left)
-	}
-	testenv.Eventually(p.T, "nothing is left in the federation", func(context.Context) (bool, error) { // policies go after their copies in cells
-		left := p.run("kubectl", "-n", "legacy", "get", "deployments,propagationpolicies,overridepolicies", "-o", "name")
-		return left == "", errors.New(left)
-	})
-	if after := identities(); after != before {
-		p.Errorf("member1 had %s and has %s after the release", before, after)
-	}
-	p.run("kubectl", "delete", "namespace", "legacy", "--timeout", "2m")
-	inMember("delete", "namespace", "legacy", "--timeout", "2m")
-}
-
-// testEntry takes the adopted Deployment out of the federation's hands, changes it in the member, and keeps one change and discards another.
-func (p place) testEntry(inMember func(args ...string) string) {
-	p.Helper()
-	entry := func(args ...string) string {
-		return p.run(append([]string{"entry", args[0], "deploy/web", "-n", "legacy", "--cluster", "member1"}, args[1:]...)...)
-	}
-	limit := func() string {
-		return inMember("get", "deployment", "web", "-o", "jsonpath={.spec.revisionHistoryLimit}")
-	}
-	entry("open", "--for", "2h", "--reason", "repair")
-	inMember("patch", "deployment", "web", "--type=merge", "-p", `{"spec":{"revisionHistoryLimit":3}}`)
-	p.run("kubectl", "-n", "legacy", "wait", "deployment/web", "--for=condition=EntryOpen", "--timeout", "1m")
-	if list := p.run("entry", "list"); !strings.Contains(list, "Deployment legacy/web") || !strings.Contains(list, "repair") {
-		p.Errorf("entry list prints:\n%s", list)
-	}
-	if kept := entry("close", "--keep"); !strings.Contains(kept, "keeps spec.revisionHistoryLimit") {
-		p.Errorf("entry close --keep prints:\n%s", kept)
-	}
-	p.refused("is not open", "entry", "close", "deploy/web", "-n", "legacy", "--cluster", "member1", "--discard")
-	entry("open")
-	inMember("patch", "deployment", "web", "--type=merge", "-p", `{"spec":{"revisionHistoryLimit":4}}`)
-	entry("close", "--discard")
-	testenv.Eventually(p.T, "the federation sets back what was discarded, and keeps what was kept", func(context.Context) (bool, error) {
-		now := limit()
-		return now == "3", errors.New(now)
-	})
 }
 
 // templates returns how many templates `cells list` shows for a cell.

@@ -4,6 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 )
@@ -61,6 +62,10 @@ type ResourceInterpreterRequest struct {
 	// AggregatedStatus holds the clusters' statuses. It is set for AggregateStatus.
 	// +optional
 	AggregatedStatus []workv1alpha2.AggregatedStatusItem `json:"aggregatedStatus,omitempty"`
+
+	// RolloutGrant is what the cluster may do. It is set for ReviseRollout.
+	// +optional
+	RolloutGrant *RolloutGrant `json:"rolloutGrant,omitempty"`
 }
 
 // ResourceInterpreterResponse is the response to a request.
@@ -77,7 +82,7 @@ type ResourceInterpreterResponse struct {
 	// +optional
 	Status *RequestStatus `json:"status,omitempty"`
 
-	// Patch is the change to the object, for ReviseReplica, Retain and AggregateStatus.
+	// Patch is the change to the object, for ReviseReplica, Retain, AggregateStatus and ReviseRollout.
 	// +optional
 	Patch []byte `json:"patch,omitempty"`
 
@@ -108,6 +113,73 @@ type ResourceInterpreterResponse struct {
 	// Healthy is the result of InterpretHealth.
 	// +optional
 	Healthy *bool `json:"healthy,omitempty"`
+
+	// Rollout is the result of InterpretRollout; it is missing if the object is not updated step by step.
+	// +optional
+	Rollout *WorkloadRollout `json:"rollout,omitempty"`
+}
+
+// WorkloadRollout is what an object says about its rolling update: in a template and its copies the bounds, in the object of a member also how far it is.
+type WorkloadRollout struct {
+	// Replicas is how many pods there should be.
+	// +required
+	Replicas int32 `json:"replicas"`
+
+	// MaxSurge is how many pods there may be above the replicas, as a number or a percentage, which is rounded up. It is missing if the controller never has more
+	// pods than replicas.
+	// +optional
+	MaxSurge *intstr.IntOrString `json:"maxSurge,omitempty"`
+
+	// MaxUnavailable is how many pods may be missing from the replicas, as a number or a percentage, which is rounded down. If both bounds are zero, it is one.
+	// +optional
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+
+	// Paused is whether the update is stopped.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
+
+	// ObservedGeneration is the generation that the status is of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Pods is how many pods there are, without those that are terminating.
+	// +optional
+	Pods int32 `json:"pods,omitempty"`
+
+	// Updated is how many of them have the pod template of this object.
+	// +optional
+	Updated int32 `json:"updated,omitempty"`
+
+	// Available is how many of them are available.
+	// +optional
+	Available int32 `json:"available,omitempty"`
+
+	// Terminating is how many pods are still to go before others take their place.
+	// +optional
+	Terminating int32 `json:"terminating,omitempty"`
+
+	// Failed is whether the controller has given up waiting for the update.
+	// +optional
+	Failed bool `json:"failed,omitempty"`
+}
+
+// RolloutGrant is what one cluster may do during a rolling update, in pods.
+type RolloutGrant struct {
+	// Replicas is how many pods the cluster should have.
+	// +required
+	Replicas int32 `json:"replicas"`
+
+	// MaxSurge is how many pods it may have above the replicas.
+	// +required
+	MaxSurge int32 `json:"maxSurge"`
+
+	// MaxUnavailable is how many pods may be missing from the replicas.
+	// +required
+	MaxUnavailable int32 `json:"maxUnavailable"`
+
+	// Paused is whether it has to stop.
+	// +required
+	Paused bool `json:"paused"`
 }
 
 // RequestStatus explains why a request failed.

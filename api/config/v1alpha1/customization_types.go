@@ -89,6 +89,14 @@ type CustomizationRules struct {
 	// DependencyInterpretation finds what an object refers to.
 	// +optional
 	DependencyInterpretation *DependencyInterpretation `json:"dependencyInterpretation,omitempty"`
+
+	// RolloutInterpretation finds the bounds of a rolling update and how far it is.
+	// +optional
+	RolloutInterpretation *RolloutInterpretation `json:"rolloutInterpretation,omitempty"`
+
+	// RolloutRevision sets what a cluster may do during a rolling update.
+	// +optional
+	RolloutRevision *RolloutRevision `json:"rolloutRevision,omitempty"`
 }
 
 // LocalValueRetention defines Retain(desiredObj, observedObj), which returns the object to apply.
@@ -149,6 +157,22 @@ type HealthInterpretation struct {
 
 // DependencyInterpretation defines GetDependencies(desiredObj), which returns references.
 type DependencyInterpretation struct {
+	// LuaScript is the source.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	LuaScript string `json:"luaScript"`
+}
+
+// RolloutInterpretation defines InterpretRollout(obj), which returns a WorkloadRollout, or nil if the object is not updated step by step.
+type RolloutInterpretation struct {
+	// LuaScript is the source.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	LuaScript string `json:"luaScript"`
+}
+
+// RolloutRevision defines ReviseRollout(desiredObj, grant), which returns the object with a RolloutGrant.
+type RolloutRevision struct {
 	// LuaScript is the source.
 	// +required
 	// +kubebuilder:validation:MinLength=1

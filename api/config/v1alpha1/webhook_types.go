@@ -73,7 +73,7 @@ type InterpreterOperation string
 
 // Operations of the interpreter.
 const (
-	// InterpreterOperationAll stands for all operations.
+	// InterpreterOperationAll stands for all operations but InterpretRollout and ReviseRollout, which webhooks made for Karmada do not know.
 	InterpreterOperationAll InterpreterOperation = "*"
 	// InterpreterOperationInterpretReplica returns the replicas and the requirements of one.
 	InterpreterOperationInterpretReplica InterpreterOperation = "InterpretReplica"
@@ -91,15 +91,19 @@ const (
 	InterpreterOperationInterpretStatus InterpreterOperation = "InterpretStatus"
 	// InterpreterOperationInterpretHealth returns whether the object is healthy.
 	InterpreterOperationInterpretHealth InterpreterOperation = "InterpretHealth"
+	// InterpreterOperationInterpretRollout returns the bounds of a rolling update and how far it is.
+	InterpreterOperationInterpretRollout InterpreterOperation = "InterpretRollout"
+	// InterpreterOperationReviseRollout sets what a cluster may do during a rolling update.
+	InterpreterOperationReviseRollout InterpreterOperation = "ReviseRollout"
 )
 
 // RuleWithOperations matches operations on kinds.
 type RuleWithOperations struct {
-	// Operations matched; "*" stands alone and matches all.
+	// Operations matched; "*" stands alone and matches all but InterpretRollout and ReviseRollout.
 	// +required
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:items:Enum="*";InterpretReplica;InterpretComponent;ReviseReplica;Retain;AggregateStatus;InterpretDependency;InterpretStatus;InterpretHealth
+	// +kubebuilder:validation:items:Enum="*";InterpretReplica;InterpretComponent;ReviseReplica;Retain;AggregateStatus;InterpretDependency;InterpretStatus;InterpretHealth;InterpretRollout;ReviseRollout
 	// +kubebuilder:validation:XValidation:rule="!('*' in self) || size(self) == 1",message="operations: * stands alone"
 	Operations []InterpreterOperation `json:"operations"`
 

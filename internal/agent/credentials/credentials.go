@@ -12,21 +12,16 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"sync"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/certificate"
-	"k8s.io/client-go/util/connrotation"
 	"k8s.io/klog/v2"
 
 	"github.com/cellplane/cellplane/internal/agent/identity"
@@ -61,9 +56,10 @@ func Open(ctx context.Context, secret Secret) (*Credentials, error) {
 		return nil, fmt.Errorf("the certificate in Secret %s of the member is that of %s, which is no agent", secret, pair.Leaf.Subject)
 	}
 	c := &Credentials{cluster: cluster, store: &store{secret: secret, gateway: content.Cluster, current: pair}}
-	if c.config, err = c.store.clientConfig(); err != nil {
+	if c.store.transport, err = newTransport(content.Cluster, c.store.certificate); err != nil {
 		return nil, err
 	}
+	c.config = &rest.Config{Host: content.Cluster.Server, Transport: c.store.transport}
 	c.client, err = kubernetes.NewForConfig(c.config)
 	return c, err
 }
@@ -74,7 +70,11 @@ func (c *Credentials) Cluster() string { return c.cluster }
 // Config returns a client configuration for the gateway. Its clients use the new certificate after a renewal.
 func (c *Credentials) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
-// Follow uses certificates that another replica of the agent has written to the Secret, until the context ends. It looks once in a period.
+// Expires returns when the present certificate ends.
+func (c *Credentials) Expires() time.Time { return c.store.certificate().Leaf.NotAfter }
+
+// Follow uses certificates that another replica of the agent has written to the Secret, and a new CA of the gateway, until the context ends. It
+// looks once in a period.
 func (c *Credentials) Follow(ctx context.Context, period time.Duration) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if err := c.store.reload(ctx); err != nil && ctx.Err() == nil {
@@ -110,12 +110,12 @@ func (c *Credentials) Run(ctx context.Context) error {
 
 // store keeps the present certificate, and every new one in the Secret too. It implements certificate.Store.
 type store struct {
-	secret  Secret
-	gateway *clientcmdapi.Cluster
-	dialer  *connrotation.Dialer
-	ctx     context.Context // of Run; the interface has none
+	secret    Secret
+	transport *transport
+	ctx       context.Context // of Run; the interface has none
 
 	mu      sync.Mutex
+	gateway *clientcmdapi.Cluster
 	current *tls.Certificate
 }
 
@@ -133,14 +133,14 @@ const writeEvery = 5 * time.Second
 
 // Update implements certificate.Store. The new certificate is used at once. It does not give up writing it: the former one will end.
 func (s *store) Update(cert, key []byte) (*tls.Certificate, error) {
-	content := Content{Cluster: s.gateway, Certificate: cert, Key: key}
+	content := Content{Certificate: cert, Key: key}
 	pair, err := content.Pair()
 	if err != nil {
 		return nil, err
 	}
 	s.use(pair)
 	err = wait.PollUntilContextCancel(s.ctx, writeEvery, true, func(ctx context.Context) (bool, error) {
-		err := s.secret.Write(ctx, content)
+		err := s.write(ctx, content)
 		if err != nil && ctx.Err() == nil {
 			klog.FromContext(s.ctx).Error(err, "the new certificate of the agent is not kept yet")
 		}
@@ -149,20 +149,41 @@ func (s *store) Update(cert, key []byte) (*tls.Certificate, error) {
 	return pair, err
 }
 
+// write writes a certificate to the Secret. The gateway in the Secret stays: somebody may have given it a new CA.
+func (s *store) write(ctx context.Context, content Content) error {
+	present, err := s.secret.Read(ctx)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if present != nil && present.Cluster != nil {
+		s.gateway = present.Cluster
+	}
+	content.Cluster = s.gateway
+	s.mu.Unlock()
+	return s.secret.Write(ctx, content)
+}
+
 // use replaces the present certificate.
 func (s *store) use(pair *tls.Certificate) {
 	s.mu.Lock()
 	s.current = pair
 	s.mu.Unlock()
-	s.dialer.CloseAll() // connections are authenticated once, with the certificate of that time
+	s.transport.dialer.CloseAll() // connections are authenticated once, with the certificate of that time
 }
 
-// reload uses the certificate of the Secret if it ends later than the present one.
+// reload uses the CA of the Secret, and its certificate if that ends later than the present one.
 func (s *store) reload(ctx context.Context) error {
 	content, err := s.secret.Read(ctx)
 	if err != nil || content == nil || content.Certificate == nil {
 		return err // without a Secret the present one is the best there is
 	}
+	if err := s.transport.trust(content.Cluster); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.gateway = content.Cluster
+	s.mu.Unlock()
 	pair, err := content.Pair()
 	if err != nil {
 		return err
@@ -171,30 +192,4 @@ func (s *store) reload(ctx context.Context) error {
 		s.use(pair)
 	}
 	return nil
-}
-
-// clientConfig returns a configuration whose connections use the present certificate.
-func (s *store) clientConfig() (*rest.Config, error) {
-	if s.gateway.InsecureSkipTLSVerify {
-		return nil, errors.New("the kubeconfig of the agent does not verify the gateway")
-	}
-	base := &rest.Config{Host: s.gateway.Server, TLSClientConfig: rest.TLSClientConfig{
-		ServerName: s.gateway.TLSServerName, CAData: s.gateway.CertificateAuthorityData, CAFile: s.gateway.CertificateAuthority,
-	}}
-	settings, err := rest.TLSConfigFor(base)
-	if err != nil {
-		return nil, fmt.Errorf("reading the CA of the gateway: %w", err)
-	}
-	if settings == nil {
-		settings = &tls.Config{MinVersion: tls.VersionTLS12}
-	}
-	settings.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return s.certificate(), nil }
-	s.dialer = connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext)
-	transport := utilnet.SetTransportDefaults(&http.Transport{
-		TLSHandshakeTimeout: 10 * time.Second,
-		TLSClientConfig:     settings,
-		MaxIdleConnsPerHost: 25,
-		DialContext:         s.dialer.DialContext,
-	})
-	return &rest.Config{Host: s.gateway.Server, Transport: transport}, nil
 }

@@ -15,11 +15,11 @@ func TestCluster(t *testing.T) {
 		name   string
 		agent  bool
 	}{
-		{"system:agent:m1", []string{"system:agents", "system:authenticated"}, "m1", true},
-		{"system:agent:m1", []string{"system:authenticated"}, "m1", true},
-		{"system:agent:", nil, "", true},
-		{"alice", []string{"system:agents"}, "", true},
-		{"system:agents:m1", nil, "", false},
+		{"system:karmada:agent:m1", []string{"system:karmada:agents", "system:authenticated"}, "m1", true},
+		{"system:karmada:agent:m1", []string{"system:authenticated"}, "m1", true},
+		{"system:karmada:agent:", nil, "", true},
+		{"alice", []string{"system:karmada:agents"}, "", true},
+		{"system:karmada:agents:m1", nil, "", false},
 		{"alice", []string{"team-a"}, "", false},
 	} {
 		if name, agent := identity.Cluster(test.user, test.groups); name != test.name || agent != test.agent {

@@ -37,10 +37,6 @@ func Encode(object []byte) ([]byte, error) {
 	if err := json.Unmarshal(parts["metadata"], &meta); err != nil {
 		return nil, fmt.Errorf("reading metadata: %w", err)
 	}
-	encoded, err := meta.Marshal()
-	if err != nil {
-		return nil, fmt.Errorf("encoding metadata: %w", err)
-	}
 	delete(parts, "metadata")
 	delete(parts, "apiVersion")
 	delete(parts, "kind")
@@ -48,26 +44,44 @@ func Encode(object []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding an object: %w", err)
 	}
+	return Join(&meta, content)
+}
+
+// Join encodes an object that is given as its metadata, and the rest as JSON.
+func Join(meta *metav1.ObjectMeta, content []byte) ([]byte, error) {
+	encoded, err := meta.Marshal()
+	if err != nil {
+		return nil, fmt.Errorf("encoding metadata: %w", err)
+	}
 	return objbytes.AppendBytes(objbytes.AppendBytes(nil, objbytes.ObjectMetadata, encoded), contentField, content), nil
+}
+
+// Split returns what Join was given, and a Store may have edited since.
+func Split(raw []byte) (*metav1.ObjectMeta, []byte, error) {
+	field, err := objbytes.ProtobufMetadata(raw)
+	if err != nil {
+		return nil, nil, fmt.Errorf("decoding metadata: %w", err)
+	}
+	meta := &metav1.ObjectMeta{}
+	if err := meta.Unmarshal(field.Value); err != nil {
+		return nil, nil, fmt.Errorf("decoding metadata: %w", err)
+	}
+	content, err := objbytes.LastBytes(raw, contentField)
+	if err != nil {
+		return nil, nil, fmt.Errorf("decoding an object: %w", err)
+	}
+	return meta, content, nil
 }
 
 // Decode decodes what Encode returned, and a Store may have edited since.
 func Decode(raw []byte, kind schema.GroupVersionKind) (*unstructured.Unstructured, error) {
-	field, err := objbytes.ProtobufMetadata(raw)
+	meta, content, err := Split(raw)
+	if err != nil {
+		return nil, err
+	}
+	described, err := runtime.DefaultUnstructuredConverter.ToUnstructured(meta)
 	if err != nil {
 		return nil, fmt.Errorf("decoding metadata: %w", err)
-	}
-	var meta metav1.ObjectMeta
-	if err := meta.Unmarshal(field.Value); err != nil {
-		return nil, fmt.Errorf("decoding metadata: %w", err)
-	}
-	described, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&meta)
-	if err != nil {
-		return nil, fmt.Errorf("decoding metadata: %w", err)
-	}
-	content, err := objbytes.LastBytes(raw, contentField)
-	if err != nil {
-		return nil, fmt.Errorf("decoding a %s: %w", kind.Kind, err)
 	}
 	object := map[string]any{}
 	if len(content) > 0 {

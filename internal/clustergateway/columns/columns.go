@@ -31,6 +31,8 @@ func For(kind string) Printer {
 		return Printer{eventColumns, cells(eventCells)}
 	case "ReplicaSet":
 		return Printer{replicaSetColumns, cells(replicaSetCells)}
+	case "WorkloadMetrics":
+		return Printer{workloadMetricsColumns, cells(workloadMetricsCells)}
 	default:
 		return Printer{otherColumns, func(object runtime.Object, cluster string, now time.Time) []any {
 			described, ok := object.(metav1.Object)

@@ -7,10 +7,12 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
+	metricsv1alpha1 "github.com/cellplane/cellplane/api/metrics/v1alpha1"
 	"github.com/cellplane/cellplane/internal/clustergateway/columns"
 )
 
@@ -97,6 +99,20 @@ func TestCells(t *testing.T) {
 		"a new event": {&corev1.Event{
 			ObjectMeta: metav1.ObjectMeta{Name: "e"}, EventTime: metav1.NewMicroTime(now.Add(-time.Minute)), ReportingController: "c", InvolvedObject: corev1.ObjectReference{Name: "web"},
 		}, "[60s member1   web  c  60s 1 e]"},
+		"workload metrics": {&metricsv1alpha1.WorkloadMetrics{
+			ObjectMeta: metav1.ObjectMeta{Name: "web-deployment.member1", CreationTimestamp: ago(time.Hour)},
+			Pods:       metricsv1alpha1.PodCounts{Total: 3, Ready: 2},
+			Metrics: []metricsv1alpha1.MetricSums{
+				{Resource: corev1.ResourceCPU, Container: "a", Measured: metricsv1alpha1.MeasuredPods{Pods: 2, Usage: resource.MustParse("1")}},
+				{Resource: corev1.ResourceCPU, Measured: metricsv1alpha1.MeasuredPods{Pods: 2, Usage: resource.MustParse("1.5")}},
+				{Resource: corev1.ResourceMemory, Measured: metricsv1alpha1.MeasuredPods{Pods: 2, Usage: resource.MustParse("3Gi")}},
+			},
+		}, "[web-deployment.member1 member1 2/3 1500m 3072Mi 60m]"},
+		"workload metrics without samples": {&metricsv1alpha1.WorkloadMetrics{
+			ObjectMeta: metav1.ObjectMeta{Name: "web-deployment.member1", CreationTimestamp: ago(time.Hour)},
+			Pods:       metricsv1alpha1.PodCounts{Total: 3},
+			Metrics:    []metricsv1alpha1.MetricSums{{Resource: corev1.ResourceCPU, Unready: metricsv1alpha1.UnreadyPods{Pods: 3}}},
+		}, "[web-deployment.member1 member1 0/3 <unknown> <unknown> 60m]"},
 		"a replica set": {&appsv1.ReplicaSet{
 			ObjectMeta: metav1.ObjectMeta{Name: "rs"},
 			Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](3), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}},
@@ -104,7 +120,7 @@ func TestCells(t *testing.T) {
 			Status: appsv1.ReplicaSetStatus{Replicas: 2, ReadyReplicas: 1},
 		}, "[rs member1 3 2 1 <unknown> x,y i,j a=b]"},
 	} {
-		kind := map[string]string{"*v1.Pod": "Pod", "*v1.Node": "Node", "*v1.Event": "Event", "*v1.ReplicaSet": "ReplicaSet"}[fmt.Sprintf("%T", test.object)]
+		kind := map[string]string{"*v1.Pod": "Pod", "*v1.Node": "Node", "*v1.Event": "Event", "*v1.ReplicaSet": "ReplicaSet", "*v1alpha1.WorkloadMetrics": "WorkloadMetrics"}[fmt.Sprintf("%T", test.object)]
 		printer := columns.For(kind)
 		cells := printer.Cells(test.object, "member1", now)
 		if got := fmt.Sprint(cells); got != test.want {

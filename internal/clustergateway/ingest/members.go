@@ -311,7 +311,9 @@ func (m *Members) reconcile(name string) {
 	}
 	s.left, s.cluster = time.Time{}, cluster
 	if err := m.follow(s, cluster); err != nil {
-		klog.FromContext(m.ctx).Error(err, "cannot watch a member", "cluster", name)
+		if cluster.Spec.SyncMode != clusterv1alpha1.Pull || cluster.Spec.SecretRef != nil { // the others cannot be reached
+			klog.FromContext(m.ctx).Error(err, "cannot watch a member", "cluster", name)
+		}
 		for _, f := range s.all() {
 			f.lost(time.Now())
 		}

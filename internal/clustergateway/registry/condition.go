@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/internal/clustergateway/index"
 	"github.com/cellplane/cellplane/internal/clustergateway/ingest"
 )
 
@@ -17,7 +19,7 @@ const (
 	maxProblem  = 300
 )
 
-// Reasons of the condition, besides the states of ingest.
+// Reasons of conditions, besides the states of ingest and of indexes.
 const (
 	reasonInvalid    = "Invalid"
 	reasonNoClusters = "NoClusters"
@@ -67,6 +69,63 @@ func (r *compiled) condition(clusters []*clusterv1alpha1.Cluster, progress []ing
 		texts = append(texts, fmt.Sprintf("and %d more", more))
 	}
 	return metav1.Condition{Status: metav1.ConditionFalse, Reason: string(worst(problems)), Message: strings.Join(texts, "; ")}
+}
+
+// Indexed returns for each ResourceRegistry with a backend store whether everything that it selects is indexed.
+func (s *Selection) Indexed(of string, clusters []*clusterv1alpha1.Cluster, progress []index.Progress) map[string]metav1.Condition {
+	all := map[string]metav1.Condition{}
+	for _, r := range s.registries {
+		if r.target == nil {
+			continue
+		}
+		condition := r.indexed(clusters, progress)
+		condition.Type = of
+		all[r.name] = condition
+	}
+	return all
+}
+
+func (r *compiled) indexed(clusters []*clusterv1alpha1.Cluster, progress []index.Progress) metav1.Condition {
+	if err := cmp.Or(r.err, r.targetErr); err != nil {
+		return metav1.Condition{Status: metav1.ConditionFalse, Reason: reasonInvalid, Message: err.Error()}
+	}
+	matched := 0
+	for _, cluster := range clusters {
+		if r.clusters.Matches(cluster) {
+			matched++
+		}
+	}
+	if matched == 0 {
+		return metav1.Condition{Status: metav1.ConditionFalse, Reason: reasonNoClusters, Message: "spec.targetCluster selects no cluster"}
+	}
+	var problems []index.Progress
+	for _, p := range progress {
+		if p.Target == *r.target && p.State != index.Indexed && slices.ContainsFunc(r.kinds, func(k selector) bool { return k.kind == p.Kind }) {
+			problems = append(problems, p)
+		}
+	}
+	if len(problems) == 0 {
+		return metav1.Condition{Status: metav1.ConditionTrue, Reason: string(index.Indexed), Message: fmt.Sprintf("indexed from %d clusters", matched)}
+	}
+	slices.SortFunc(problems, func(a, b index.Progress) int { return cmp.Compare(a.Kind.String(), b.Kind.String()) })
+	var texts []string
+	for _, p := range problems[:min(maxProblems, len(problems))] {
+		texts = append(texts, fmt.Sprintf("%s of %s: %s", p.Kind.Kind, p.Kind.GroupVersion(), p.Message))
+	}
+	if more := len(problems) - len(texts); more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return metav1.Condition{Status: metav1.ConditionFalse, Reason: string(worstIndex(problems)), Message: strings.Join(texts, "; ")}
+}
+
+// worstIndex returns the state that most needs somebody to act.
+func worstIndex(problems []index.Progress) index.State {
+	for _, state := range []index.State{index.Failing, index.Refusing, index.Behind} {
+		if slices.ContainsFunc(problems, func(p index.Progress) bool { return p.State == state }) {
+			return state
+		}
+	}
+	return index.Indexing
 }
 
 // worst returns the state that most needs somebody to act.

@@ -21,6 +21,7 @@ import (
 
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	searchv1alpha1 "github.com/cellplane/cellplane/api/search/v1alpha1"
+	"github.com/cellplane/cellplane/internal/clustergateway/index"
 	"github.com/cellplane/cellplane/internal/clustergateway/ingest"
 )
 
@@ -32,20 +33,29 @@ type Registries struct {
 	// Clusters returns the clusters that are shown, and Progress how far what is selected in them is.
 	Clusters func() []*clusterv1alpha1.Cluster
 	Progress func() []ingest.Progress
+	// Indexes returns how far indexes are.
+	Indexes func() []index.Progress
+	// Plan is called with what is to be indexed, before a selection applies: what is no longer indexed is left as it is, although its objects
+	// leave the cache.
+	Plan func([]index.Plan)
 	// Selected is called when Choices has changed, and when the progress has.
 	Selected func()
 
-	client    rest.Interface
-	informer  cache.SharedIndexInformer
-	condition string
-	changed   chan struct{} // some ResourceRegistry has changed
-	progress  chan struct{} // the progress has changed
+	client   rest.Interface
+	informer cache.SharedIndexInformer
+	// cached and indexed are the types of the conditions.
+	cached, indexed string
+	changed         chan struct{} // some ResourceRegistry has changed
+	progress        chan struct{} // the progress has changed
 
 	mu        sync.Mutex
 	selection *Selection
 
-	reported map[string]metav1.Condition // by name, as last written by us
+	reported map[string]report // by name, as last written by us
 }
+
+// report is what is reported of a ResourceRegistry. The zero value of indexed means that it has no backend store.
+type report struct{ cached, indexed metav1.Condition }
 
 // New returns Registries. shown is the selector of the clusters that this cluster-gateway shows: each share reports in a condition of its
 // own.
@@ -63,7 +73,7 @@ func New(hub *rest.Config, shown labels.Selector) (*Registries, error) {
 		return nil, fmt.Errorf("creating a client of the hub: %w", err)
 	}
 	r := &Registries{
-		client: client, condition: conditionOf(shown), selection: &Selection{}, reported: map[string]metav1.Condition{},
+		client: client, cached: conditionOf("Cached", shown), indexed: conditionOf("Indexed", shown), selection: &Selection{}, reported: map[string]report{},
 		changed: make(chan struct{}, 1), progress: make(chan struct{}, 1),
 	}
 	r.informer = cache.NewSharedIndexInformer(cache.NewListWatchFromClient(client, "resourceregistries", "", fields.Everything()), &searchv1alpha1.ResourceRegistry{}, 0, nil)
@@ -82,14 +92,14 @@ func New(hub *rest.Config, shown labels.Selector) (*Registries, error) {
 	return r, err
 }
 
-// conditionOf returns the type of the condition in which a share reports.
-func conditionOf(shown labels.Selector) string {
+// conditionOf returns the type of a condition in which a share reports.
+func conditionOf(name string, shown labels.Selector) string {
 	if shown == nil || shown.Empty() {
-		return "Cached"
+		return name
 	}
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(shown.String())) // never fails
-	return fmt.Sprintf("Cached-%08x", hash.Sum32())
+	return fmt.Sprintf("%s-%08x", name, hash.Sum32())
 }
 
 func signal(c chan struct{}) {
@@ -133,6 +143,7 @@ func (r *Registries) Run(ctx context.Context) {
 		}
 		select {
 		case <-r.progress:
+			r.Plan(r.current().Plans(r.Clusters()))
 			r.Selected()
 			r.report(ctx)
 		default:
@@ -148,6 +159,7 @@ func (r *Registries) current() *Selection {
 
 func (r *Registries) reselect() {
 	selection := Select(r.all())
+	r.Plan(selection.Plans(r.Clusters()))
 	r.mu.Lock()
 	r.selection = selection
 	r.mu.Unlock()
@@ -167,36 +179,56 @@ func (r *Registries) all() []*searchv1alpha1.ResourceRegistry {
 // report writes the conditions that have changed. Replicas report the same, except for moments: each writes when what it would report
 // changes, not when another has written something else.
 func (r *Registries) report(ctx context.Context) {
-	conditions := r.current().Conditions(r.condition, r.Clusters(), r.Progress())
+	clusters := r.Clusters()
+	cached := r.current().Conditions(r.cached, clusters, r.Progress())
+	indexed := r.current().Indexed(r.indexed, clusters, r.Indexes())
 	for name := range r.reported {
-		if _, still := conditions[name]; !still {
+		if _, still := cached[name]; !still {
 			delete(r.reported, name)
 		}
 	}
 	for _, registry := range r.all() {
-		condition, found := conditions[registry.Name]
-		condition.ObservedGeneration = registry.Generation
-		if !found || r.reported[registry.Name] == condition {
+		now := report{cached[registry.Name], indexed[registry.Name]}
+		if now.cached.Type == "" {
 			continue
 		}
-		if err := r.write(ctx, registry.DeepCopy(), condition); err != nil {
+		now.cached.ObservedGeneration = registry.Generation
+		if now.indexed.Type != "" {
+			now.indexed.ObservedGeneration = registry.Generation
+		}
+		if r.reported[registry.Name] == now {
+			continue
+		}
+		if err := r.write(ctx, registry.DeepCopy(), now); err != nil {
 			if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && ctx.Err() == nil {
 				klog.FromContext(ctx).Error(err, "cannot report the state of a ResourceRegistry", "resourceRegistry", registry.Name)
 			}
 			signal(r.progress) // again at the next tick
 			continue
 		}
-		r.reported[registry.Name] = condition
+		r.reported[registry.Name] = now
 	}
 }
 
-func (r *Registries) write(ctx context.Context, registry *searchv1alpha1.ResourceRegistry, condition metav1.Condition) error {
-	i := slices.IndexFunc(registry.Status.Conditions, func(c metav1.Condition) bool { return c.Type == condition.Type })
-	if i >= 0 && same(registry.Status.Conditions[i], condition) {
+func (r *Registries) write(ctx context.Context, registry *searchv1alpha1.ResourceRegistry, now report) error {
+	conditions, before := &registry.Status.Conditions, slices.Clone(registry.Status.Conditions)
+	set(conditions, now.cached)
+	if now.indexed.Type == "" {
+		meta.RemoveStatusCondition(conditions, r.indexed)
+	} else {
+		set(conditions, now.indexed)
+	}
+	if slices.Equal(before, *conditions) {
 		return nil
 	}
-	meta.SetStatusCondition(&registry.Status.Conditions, condition)
 	return r.client.Put().Resource("resourceregistries").Name(registry.Name).SubResource("status").Body(registry).Do(ctx).Error()
+}
+
+// set sets a condition, unless it is the same.
+func set(conditions *[]metav1.Condition, condition metav1.Condition) {
+	if !slices.ContainsFunc(*conditions, func(c metav1.Condition) bool { return same(c, condition) }) {
+		meta.SetStatusCondition(conditions, condition)
+	}
 }
 
 func same(a, b metav1.Condition) bool {

@@ -7,10 +7,13 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	searchv1alpha1 "github.com/cellplane/cellplane/api/search/v1alpha1"
+	"github.com/cellplane/cellplane/internal/clustergateway/index"
 	"github.com/cellplane/cellplane/internal/clustergateway/ingest"
 	"github.com/cellplane/cellplane/internal/clustergateway/registry"
 )
@@ -89,5 +92,63 @@ func TestConditions(t *testing.T) {
 	got := registry.Select([]*searchv1alpha1.ResourceRegistry{both}).Conditions("Cached", clusters, many)["r"]
 	if len(got.Message) > 5*400 || !strings.HasSuffix(got.Message, "and 4 more") {
 		t.Errorf("many problems take %d bytes: %s", len(got.Message), got.Message)
+	}
+}
+
+// withBackend lets a registry index its objects.
+func withBackend(r *searchv1alpha1.ResourceRegistry, namespace string, addresses ...string) *searchv1alpha1.ResourceRegistry {
+	r.Spec.BackendStore = &searchv1alpha1.BackendStoreConfig{OpenSearch: &searchv1alpha1.OpenSearchConfig{
+		Addresses: addresses, SecretRef: clusterv1alpha1.LocalSecretReference{Namespace: namespace, Name: "opensearch"},
+	}}
+	return r
+}
+
+const engine = "https://search:9200"
+
+func TestPlans(t *testing.T) {
+	clusters := []*clusterv1alpha1.Cluster{clusterNamed("m1"), clusterNamed("m2")}
+	for name, test := range map[string]struct {
+		registries []*searchv1alpha1.ResourceRegistry
+		want       string
+	}{
+		"no backend":            {[]*searchv1alpha1.ResourceRegistry{registryOf("a", nil, "v1:Pod:")}, ""},
+		"one":                   {[]*searchv1alpha1.ResourceRegistry{withBackend(registryOf("a", nil, "v1:Pod:"), names.SystemNamespace, engine), registryOf("b", nil, "v1:Node:")}, "Pod map[m1:[] m2:[]]"},
+		"what they have add up": {[]*searchv1alpha1.ResourceRegistry{withBackend(registryOf("a", []string{"m1"}, "v1:Pod:y"), names.SystemNamespace, engine), withBackend(registryOf("b", nil, "v1:Pod:x"), names.SystemNamespace, engine)}, "Pod map[m1:[x y] m2:[x]]"},
+		"two backends":          {[]*searchv1alpha1.ResourceRegistry{withBackend(registryOf("a", []string{"m1"}, "v1:Pod:"), names.SystemNamespace, engine), withBackend(registryOf("b", []string{"m2"}, "v1:Pod:"), names.SystemNamespace, "https://other")}, "Pod map[m1:[]], Pod map[m2:[]]"},
+		"a member's Secret":     {[]*searchv1alpha1.ResourceRegistry{withBackend(registryOf("a", nil, "v1:Pod:"), names.ClusterNamespace, engine)}, ""},
+		"a password in the URL": {[]*searchv1alpha1.ResourceRegistry{withBackend(registryOf("a", nil, "v1:Pod:"), names.SystemNamespace, "https://u:p@search")}, ""},
+	} {
+		var got []string
+		for _, plan := range registry.Select(test.registries).Plans(clusters) {
+			got = append(got, fmt.Sprint(plan.Kind.Kind, " ", map[string][]string(plan.Scope)))
+		}
+		if strings.Join(got, ", ") != test.want {
+			t.Errorf("%s: %v, want %s", name, got, test.want)
+		}
+	}
+}
+
+func TestIndexed(t *testing.T) {
+	clusters := []*clusterv1alpha1.Cluster{clusterNamed("m1"), clusterNamed("m2")}
+	target := index.TargetOf([]string{engine}, types.NamespacedName{Namespace: names.SystemNamespace, Name: "opensearch"})
+	pods, nodes := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, schema.GroupVersionKind{Version: "v1", Kind: "Node"}
+	for name, test := range map[string]struct {
+		of       *searchv1alpha1.ResourceRegistry
+		progress []index.Progress
+		want     string
+	}{
+		"no backend": {registryOf("r", nil, "v1:Pod:"), nil, "  "},
+		"indexed":    {withBackend(registryOf("r", nil, "v1:Pod:"), names.SystemNamespace, engine), []index.Progress{{Target: target, Kind: pods, State: index.Indexed}}, "True Indexed indexed from 2 clusters"},
+		"failing": {withBackend(registryOf("r", nil, "v1:Pod:", "v1:Node:"), names.SystemNamespace, engine),
+			[]index.Progress{{Target: target, Kind: pods, State: index.Indexing, Message: "slowly"}, {Target: target, Kind: nodes, State: index.Failing, Message: "no"}}, "False Failing Node of v1: no; Pod of v1: slowly"},
+		"of others":         {withBackend(registryOf("r", nil, "v1:Pod:"), names.SystemNamespace, engine), []index.Progress{{Kind: pods, State: index.Failing}, {Target: target, Kind: nodes, State: index.Failing}}, "True Indexed indexed from 2 clusters"},
+		"no clusters":       {withBackend(registryOf("r", []string{"m3"}, "v1:Pod:"), names.SystemNamespace, engine), nil, "False NoClusters spec.targetCluster selects no cluster"},
+		"a member's Secret": {withBackend(registryOf("r", nil, "v1:Pod:"), names.ClusterNamespace, engine), nil, "False Invalid spec.backendStore.openSearch.secretRef must name a Secret in the namespace karmada-system"},
+		"an odd address":    {withBackend(registryOf("r", nil, "v1:Pod:"), names.SystemNamespace, engine, "search:9200"), nil, "False Invalid spec.backendStore.openSearch.addresses[1]: it must begin with https:// or http://"},
+	} {
+		got := registry.Select([]*searchv1alpha1.ResourceRegistry{test.of}).Indexed("Indexed", clusters, test.progress)["r"]
+		if text := fmt.Sprintf("%s %s %s", got.Status, got.Reason, got.Message); text != test.want {
+			t.Errorf("%s: %s, want %s", name, text, test.want)
+		}
 	}
 }

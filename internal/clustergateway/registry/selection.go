@@ -1,4 +1,4 @@
-// Package registry says what the ResourceRegistries of the hub select, and reports in their status how far the cache is.
+// Package registry says what the ResourceRegistries of the hub select, and reports in their status how far the cache and the indexes are.
 package registry
 
 import (
@@ -8,10 +8,14 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
 	searchv1alpha1 "github.com/cellplane/cellplane/api/search/v1alpha1"
 	"github.com/cellplane/cellplane/internal/affinity"
+	"github.com/cellplane/cellplane/internal/clustergateway/index"
+	"github.com/cellplane/cellplane/internal/clustergateway/index/opensearch"
 	"github.com/cellplane/cellplane/internal/clustergateway/ingest"
 )
 
@@ -26,6 +30,9 @@ type compiled struct {
 	clusters affinity.Matcher
 	kinds    []selector
 	err      error // why it selects nothing
+	// target is where its objects are indexed, nil for nowhere, and targetErr why they cannot be.
+	target    *index.Target
+	targetErr error
 }
 
 type selector struct {
@@ -64,7 +71,47 @@ func compile(r *searchv1alpha1.ResourceRegistry) compiled {
 		}
 		c.kinds = append(c.kinds, selector{version.WithKind(given.Kind), given.Namespace})
 	}
+	if store := r.Spec.BackendStore; store != nil && store.OpenSearch != nil {
+		c.target, c.targetErr = compileTarget(store.OpenSearch)
+	}
 	return c
+}
+
+func compileTarget(given *searchv1alpha1.OpenSearchConfig) (*index.Target, error) {
+	secret := types.NamespacedName{Namespace: given.SecretRef.Namespace, Name: given.SecretRef.Name}
+	target := index.TargetOf(given.Addresses, secret)
+	if secret.Namespace != names.SystemNamespace || secret.Name == "" {
+		return &target, fmt.Errorf("spec.backendStore.openSearch.secretRef must name a Secret in the namespace %s", names.SystemNamespace)
+	}
+	for i, address := range given.Addresses {
+		if err := opensearch.CheckAddress(address); err != nil {
+			return &target, fmt.Errorf("spec.backendStore.openSearch.addresses[%d]: %w", i, err)
+		}
+	}
+	return &target, nil
+}
+
+// Plans returns what is indexed of some clusters, each target and kind once.
+func (s *Selection) Plans(clusters []*clusterv1alpha1.Cluster) []index.Plan {
+	var all []index.Plan
+	for _, r := range s.registries {
+		if r.err != nil || r.target == nil || r.targetErr != nil {
+			continue
+		}
+		for _, chosen := range r.kinds {
+			i := slices.IndexFunc(all, func(p index.Plan) bool { return p.Kind == chosen.kind && p.Target == *r.target })
+			if i < 0 {
+				i = len(all)
+				all = append(all, index.Plan{Target: *r.target, Kind: chosen.kind, Scope: index.Scope{}})
+			}
+			for _, cluster := range clusters {
+				if r.clusters.Matches(cluster) {
+					all[i].Scope.Add(cluster.Name, chosen.namespace)
+				}
+			}
+		}
+	}
+	return all
 }
 
 // Choices returns what is selected in a cluster, each kind once.

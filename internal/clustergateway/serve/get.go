@@ -32,12 +32,12 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, info *request.Reque
 		cluster = r.Header.Get(views.ClusterHeader)
 	}
 	object, err := e.store.Get(cluster, info.Namespace, info.Name)
-	if err == nil && !s.shows(object.Cluster) {
+	if err == nil && !s.Shows(object.Cluster) {
 		err = apierrors.NewNotFound(e.GroupResource(), info.Name)
 	}
 	if err != nil && r.Header.Get(views.ContestedHeader) != "" {
 		// The gateway asks because no share shows the object: it is moving between shares.
-		object, err = e.store.GetAmong(s.shows, info.Namespace, info.Name)
+		object, err = e.store.GetAmong(s.Shows, info.Namespace, info.Name)
 	}
 	if err != nil {
 		WriteError(w, r, err)

@@ -23,8 +23,9 @@ type resource struct {
 	namespaced bool
 	printer    columns.Printer
 	fields     map[string]string // field in selectors → field in the store
-	// generic is set if objects are cached in the encoding of package generic.
+	// generic is set if objects are cached in the encoding of package generic. Then typed, if it is not nil, decodes them.
 	generic bool
+	typed   func(raw []byte) (runtime.Object, error)
 	// anyKind is set if lists are of the kind List, as in Karmada's cache.
 	anyKind bool
 	// removed is closed when the resource is no longer served; nil if it always is.
@@ -81,6 +82,9 @@ func (r *resource) decode(raw []byte) (runtime.Object, error) {
 }
 
 func (r *resource) decodeCached(raw []byte) (runtime.Object, error) {
+	if r.typed != nil {
+		return r.typed(raw)
+	}
 	if r.generic {
 		return generic.Decode(raw, r.cached)
 	}

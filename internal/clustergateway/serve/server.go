@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -54,6 +55,14 @@ func New() *Server {
 // Add serves the objects of a store as a view. It must not be called while requests are served.
 func (s *Server) Add(view views.View, kind clustercache.Kind, store *clustercache.Store) {
 	for _, r := range resources(view, kind, store) {
+		s.resources[r.GroupVersionResource] = r
+	}
+}
+
+// AddTyped serves the objects of a store, in the encoding of package generic, as a view. It must not be called while requests are served.
+func (s *Server) AddTyped(view views.View, kind clustercache.Kind, store *clustercache.Store, decode func(raw []byte) (runtime.Object, error)) {
+	for _, r := range resources(view, kind, store) {
+		r.generic, r.typed = true, decode
 		s.resources[r.GroupVersionResource] = r
 	}
 }
@@ -160,8 +169,8 @@ func (s *Server) limit(filter *clustercache.Filter) <-chan struct{} {
 	return changed
 }
 
-// shows reports whether objects of a cluster are shown.
-func (s *Server) shows(cluster string) bool {
+// Shows reports whether objects of a cluster are shown.
+func (s *Server) Shows(cluster string) bool {
 	clusters, all, _ := s.Shown()
 	return all || slices.Contains(clusters, cluster)
 }

@@ -28,6 +28,16 @@ const (
 	ClusterHeader = "Cellplane-Cluster"
 )
 
+// ReportsPath is the path of the MetricsReport of a cluster, without its name.
+const ReportsPath = "/apis/metrics.cellplane.io/v1alpha1/metricsreports/"
+
+// ElsewhereHeader is set in the answer to a MetricsReport of a cluster that another share shows. It still says which metrics are wanted: only
+// one share may know that.
+const ElsewhereHeader = "Cellplane-Elsewhere"
+
+// Metrics are the WorkloadMetrics that agents push. They are always shown.
+var Metrics = schema.GroupVersionResource{Group: "metrics.cellplane.io", Version: "v1alpha1", Resource: "workloadmetrics"}
+
 // View is a kind of member object.
 type View struct {
 	// Resource is the resource to read from members.

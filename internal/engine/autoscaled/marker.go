@@ -137,10 +137,11 @@ func (m *Marker) Reconcile(ctx context.Context, key target) error {
 	}
 	scaler := m.scalerOf(key)
 	marked, by := obj.GetLabels()[names.RetainReplicasLabel] == "true", obj.GetAnnotations()[names.AutoscaledByAnnotation]
+	ours := obj.GetLabels()[names.AutoscaledLabel] == "true"
 	switch {
-	case scaler != "" && !marked:
+	case scaler != "" && (!marked || ours && by != scaler || by == scaler && !ours):
 		return patch(ctx, mark(obj, "true", scaler))
-	case scaler == "" && by != "":
+	case scaler == "" && (by != "" || ours):
 		scales, err := m.scalesElsewhere(ctx, key, by)
 		if err != nil {
 			return err
@@ -149,7 +150,7 @@ func (m *Marker) Reconcile(ctx context.Context, key target) error {
 			return patch(ctx, mark(obj, nil, nil))
 		}
 	}
-	if by != "" {
+	if by != "" || ours {
 		return queue.Later{After: markResync}
 	}
 	return nil
@@ -172,21 +173,34 @@ func (m *Marker) scalerOf(key target) string {
 	return slices.Min(scalers)
 }
 
-// scalesElsewhere asks whether a propagated autoscaler in another cell scales the target.
+// scalesElsewhere asks whether a propagated autoscaler in another cell scales the target: the one with a name, or any if the name was lost.
 func (m *Marker) scalesElsewhere(ctx context.Context, key target, name string) (bool, error) {
 	kind := m.cell.Templates.Served(autoscalerKind)
 	if m.other == nil || kind == nil {
 		return false, nil
 	}
-	obj, err := m.other.Resource(kind.GVR()).Namespace(key.Namespace).Get(ctx, name, metav1.GetOptions{})
+	resource := m.other.Resource(kind.GVR()).Namespace(key.Namespace)
+	if name == "" {
+		list, err := resource.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, fmt.Errorf("listing the HorizontalPodAutoscalers that may scale %s: %w", key, err)
+		}
+		return slices.ContainsFunc(list.Items, func(obj unstructured.Unstructured) bool { return scales(&obj, key) }), nil
+	}
+	obj, err := resource.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("reading the HorizontalPodAutoscaler %s/%s that scales %s: %w", key.Namespace, name, key, err)
 	}
-	found, ok := targetIn(obj)
-	return ok && found == key && obj.GetDeletionTimestamp() == nil && !cell.ClaimOf(obj.GetLabels(), obj.GetAnnotations()).Empty(), nil
+	return scales(obj, key), nil
+}
+
+// scales reports whether an autoscaler is propagated and scales the target.
+func scales(autoscaler *unstructured.Unstructured, key target) bool {
+	found, ok := targetIn(autoscaler)
+	return ok && found == key && autoscaler.GetDeletionTimestamp() == nil && !cell.ClaimOf(autoscaler.GetLabels(), autoscaler.GetAnnotations()).Empty()
 }
 
 // patchFunc sends a merge patch to an object that was found.
@@ -231,7 +245,7 @@ func (m *Marker) find(ctx context.Context, kind *cell.Kind, key target) (*unstru
 func mark(obj *unstructured.Unstructured, retain, by any) map[string]any {
 	return map[string]any{"metadata": map[string]any{
 		"resourceVersion": obj.GetResourceVersion(),
-		"labels":          map[string]any{names.RetainReplicasLabel: retain},
+		"labels":          map[string]any{names.RetainReplicasLabel: retain, names.AutoscaledLabel: retain},
 		"annotations":     map[string]any{names.AutoscaledByAnnotation: by},
 	}}
 }

@@ -13,7 +13,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	configv1alpha1 "github.com/cellplane/cellplane/api/config/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
@@ -33,6 +35,9 @@ type Interpreter interface {
 	ReviseReplica(ctx context.Context, obj *unstructured.Unstructured, replicas int32) (*unstructured.Unstructured, error)
 	Replicas(ctx context.Context, obj *unstructured.Unstructured) (int32, *workv1alpha2.ReplicaRequirements, error)
 	Components(ctx context.Context, obj *unstructured.Unstructured) ([]workv1alpha2.Component, error)
+	PlansRollouts(gvk schema.GroupVersionKind) bool
+	Rollout(ctx context.Context, obj *unstructured.Unstructured) (*configv1alpha1.WorkloadRollout, error)
+	ReviseRollout(ctx context.Context, obj *unstructured.Unstructured, grant configv1alpha1.RolloutGrant) (*unstructured.Unstructured, error)
 }
 
 // Controller writes the Works of bindings.
@@ -50,6 +55,7 @@ type Controller struct {
 	federated bool
 	report    func(*cell.Work) execution.Report
 	look      func(context.Context, *cell.Work) (*rollout.Live, error)
+	read      func(ctx context.Context, cluster string, gvk schema.GroupVersionKind, key cell.Key) (*unstructured.Unstructured, error)
 	awaiting  keySet
 }
 
@@ -61,6 +67,8 @@ type Options struct {
 	Report func(*cell.Work) execution.Report
 	// Look reads how far the workload of a Work is by its pods, from the member.
 	Look func(context.Context, *cell.Work) (*rollout.Live, error)
+	// Read reads an object from a member; nil if there is none.
+	Read func(ctx context.Context, cluster string, gvk schema.GroupVersionKind, key cell.Key) (*unstructured.Unstructured, error)
 	// Changed is called with a binding when its [Controller.Problem] changes.
 	Changed func(binding cell.Key)
 }
@@ -69,7 +77,7 @@ type Options struct {
 func New(c *cell.Cell, interpreter Interpreter, recorder *events.Recorder, options Options) *Controller {
 	b := &Controller{
 		cell: c, interpreter: interpreter, recorder: recorder, queue: queue.New[cell.Key]("binding"),
-		problems: problems{changed: options.Changed, of: map[cell.Key]string{}}, federated: options.FederatedRollouts, report: options.Report, look: options.Look,
+		problems: problems{changed: options.Changed, of: map[cell.Key]string{}}, federated: options.FederatedRollouts, report: options.Report, look: options.Look, read: options.Read,
 	}
 	b.overrides.init(b)
 	b.watchRolloutPolicies()

@@ -39,6 +39,7 @@ type member struct {
 	live        *rollout.Live // nil if there is none
 	agrees      bool          // the object is as the Work wants it
 	unreachable bool
+	unread      bool // it may have the workload, has no Work, and does not answer
 	failed      bool // the member has refused the Work
 	failing     bool
 	shortSince  time.Time
@@ -49,7 +50,7 @@ func (m *member) complete(ctx context.Context, r *rolling) {
 	m.look(ctx, r.b)
 	entry, has := r.ledger[m.name]
 	switch {
-	case !has && m.work == nil:
+	case !has && m.work == nil && !m.unread:
 	case !has, m.seq() > entry.Seq:
 		m.entry = m.adopt(r.kind)
 	case m.work == nil && entry.Command.Replicas == 0:
@@ -232,13 +233,17 @@ func (m *member) decide(d *rollout.Decision) {
 func (m *member) tell(ctx context.Context, r *rolling) (*workv1alpha1.Work, error) {
 	told := copyIn(m.work)
 	switch {
-	case m.entry.Seq == 0:
+	case m.entry.Seq == 0 || m.unread:
 		return nil, nil
 	case m.copy != nil && m.entry.Command.Revision == m.revision:
-		return r.b.workOf(r.binding, r.t, &rendered{cluster: m.name, manifest: m.entry.Apply(m.copy.manifest), trace: m.copy.trace})
+		manifest, err := r.apply(ctx, &m.entry, m.copy.manifest)
+		if err != nil {
+			return nil, err
+		}
+		return r.b.workOf(r.binding, r.t, &rendered{cluster: m.name, manifest: manifest, trace: m.copy.trace})
 	case told == nil || m.work.Deleting || told.Command.Revision != m.entry.Command.Revision:
 		return nil, nil
-	case told.Seq == m.entry.Seq && m.work.Suspended == ptr.Deref(suspended(r.binding.Spec.Suspension, r.t, m.name), false) &&
+	case told.Seq == m.entry.Seq && m.work.Suspended == ptr.Deref(suspended(r.binding, r.t, m.name), false) && m.work.ReportOnly == r.t.ReportsOnly(r.binding) &&
 		m.work.Preserve == ptr.Deref(preserved(r.binding, r.t, m.name), false):
 		return nil, nil
 	default:

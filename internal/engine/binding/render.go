@@ -19,6 +19,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/events"
 	"github.com/cellplane/cellplane/internal/engine/queue"
+	"github.com/cellplane/cellplane/internal/entry"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/merge"
 	"github.com/cellplane/cellplane/internal/render"
@@ -56,9 +57,15 @@ func (b *Controller) render(ctx context.Context, binding *workv1alpha2.ResourceB
 		if err != nil {
 			failures = append(failures, fmt.Errorf("preparing %s for cluster %s: %w", t.Key(), targets[i].Name, err))
 		}
-		if manifest != nil {
-			copies = append(copies, rendered{cluster: targets[i].Name, manifest: manifest, trace: trace, asks: rollout.CopyOf(manifest)})
+		if manifest == nil {
+			continue
 		}
+		asks, err := b.asks(ctx, manifest)
+		if err != nil {
+			failures = append(failures, fmt.Errorf("preparing %s for cluster %s: %w", t.Key(), targets[i].Name, err))
+			continue
+		}
+		copies = append(copies, rendered{cluster: targets[i].Name, manifest: manifest, trace: trace, asks: asks})
 	}
 	return copies, failures
 }
@@ -95,6 +102,8 @@ func (b *Controller) workOf(binding *workv1alpha2.ResourceBinding, t *cell.Templ
 		work.Labels[names.WorkPermanentIDLabel] = now.ID
 	}
 	maps.Copy(work.Annotations, r.trace)
+	b.setEntryRules(work, binding)
+	b.checkDispatching(binding, t)
 	stamped := merge.Stamp(r.manifest, merge.Marks{
 		WorkNamespace: work.Namespace, WorkName: work.Name, WorkID: work.Labels[names.WorkPermanentIDLabel],
 		BindingNamespace: binding.Namespace, BindingName: binding.Name, BindingID: bindingID(binding),
@@ -105,7 +114,35 @@ func (b *Controller) workOf(binding *workv1alpha2.ResourceBinding, t *cell.Templ
 	return work, setManifest(work, binding, t, r.cluster, stamped)
 }
 
-// setManifest sets the spec of a Work.
+// setEntryRules tells the cluster what the policy says about open entries.
+func (b *Controller) setEntryRules(work *workv1alpha1.Work, binding *workv1alpha2.ResourceBinding) {
+	rules, err := entry.RulesOf(binding.Annotations)
+	if err != nil {
+		b.recorder.Failed(events.OfBinding(binding), "entry", names.EventSyncWorkFailed, err.Error())
+		return
+	}
+	if rules == nil {
+		return
+	}
+	b.recorder.Also(events.OfBinding(binding), "entry", names.EventSyncWorkSucceed, "the rules for open entries are valid", false)
+	for _, key := range entry.RuleKeys {
+		work.Annotations[key] = binding.Annotations[key] // an empty one is not written
+	}
+}
+
+// checkDispatching reports an annotation that says something unknown about dispatching.
+func (b *Controller) checkDispatching(binding *workv1alpha2.ResourceBinding, t *cell.Template) {
+	for _, value := range []string{binding.Annotations[names.DispatchingAnnotation], t.Dispatching} {
+		if value != "" && value != names.DispatchingReportOnly {
+			b.recorder.Failed(events.OfBinding(binding), "dispatching", names.EventSyncWorkFailed, fmt.Sprintf(
+				"the annotation %s is %q, but must be %s; nothing is written to clusters until it is corrected or removed", names.DispatchingAnnotation, value, names.DispatchingReportOnly))
+			return
+		}
+	}
+	b.recorder.Also(events.OfBinding(binding), "dispatching", names.EventSyncWorkSucceed, "the annotation "+names.DispatchingAnnotation+" is valid", false)
+}
+
+// setManifest sets the spec of a Work, and whether it is only reported about.
 func setManifest(work *workv1alpha1.Work, binding *workv1alpha2.ResourceBinding, t *cell.Template, cluster string, stamped *unstructured.Unstructured) error {
 	raw, err := stamped.MarshalJSON()
 	if err != nil {
@@ -113,15 +150,19 @@ func setManifest(work *workv1alpha1.Work, binding *workv1alpha2.ResourceBinding,
 	}
 	work.Spec = workv1alpha1.WorkSpec{
 		Workload:                    workv1alpha1.WorkloadTemplate{Manifests: []workv1alpha1.Manifest{{RawExtension: runtime.RawExtension{Raw: raw, Object: stamped}}}},
-		SuspendDispatching:          suspended(binding.Spec.Suspension, t, cluster),
+		SuspendDispatching:          suspended(binding, t, cluster),
 		PreserveResourcesOnDeletion: preserved(binding, t, cluster),
+	}
+	delete(work.Annotations, names.DispatchingAnnotation)
+	if t.ReportsOnly(binding) {
+		work.Annotations[names.DispatchingAnnotation] = names.DispatchingReportOnly
 	}
 	return nil
 }
 
-// preserved reports whether the copy in a cluster stays there when its Work is deleted; nil means no.
+// preserved reports whether the copy in a cluster stays there when its Work is deleted; nil means no. It does while it is only reported about.
 func preserved(binding *workv1alpha2.ResourceBinding, t *cell.Template, cluster string) *bool {
-	if t.Releases(cluster) {
+	if t.Releases(cluster) || t.ReportsOnly(binding) {
 		return ptr.To(true)
 	}
 	return binding.Spec.PreserveResourcesOnDeletion
@@ -166,10 +207,11 @@ func digestOf(work *workv1alpha1.Work) uint64 {
 }
 
 // suspended reports whether dispatching to a cluster is suspended; nil means no.
-func suspended(suspension *workv1alpha2.Suspension, t *cell.Template, cluster string) *bool {
-	if t.Suspended {
+func suspended(binding *workv1alpha2.ResourceBinding, t *cell.Template, cluster string) *bool {
+	if t.Suspended || t.ReportsOnly(binding) {
 		return ptr.To(true)
 	}
+	suspension := binding.Spec.Suspension
 	if suspension == nil {
 		return nil
 	}

@@ -15,11 +15,13 @@ import (
 	"k8s.io/utils/ptr"
 
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	configv1alpha1 "github.com/cellplane/cellplane/api/config/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/execution"
+	"github.com/cellplane/cellplane/internal/engine/policies"
 	"github.com/cellplane/cellplane/internal/merge"
 	"github.com/cellplane/cellplane/internal/rollout"
 	"github.com/cellplane/cellplane/internal/schedule"
@@ -48,16 +50,36 @@ func (b *Controller) plan(ctx context.Context, binding *workv1alpha2.ResourceBin
 	}
 	b.awaiting.add(cell.Key{Namespace: binding.Namespace, Name: binding.Name}) // before anything is observed: what changes from now on counts
 	r := &rolling{b: b, binding: binding, t: t, ledger: ledger, stored: text != ""}
-	if !b.federated || !r.applies(targets, works, copies) || r.untouched(works) {
-		return b.atOnce(ctx, binding, t, works, copies)
+	known, err := r.describe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	plans := b.federated && known && r.applies(targets, works, copies)
+	if known || b.rollouts.Choose(policies.SubjectOf(t)) != nil {
+		restored, err := r.restore(ctx, works, copies, plans)
+		if len(restored) > 0 || err != nil {
+			return r.first(restored, works), err
+		}
+	}
+	if !plans || r.untouched(works) || r.unmarked(works) {
+		return b.atOnce(ctx, binding, t, works, copies, r.unread)
 	}
 	r.giveUp(targets)
 	r.addMembers(targets, works, copies)
 	if !r.stored && !r.changes() {
-		return b.atOnce(ctx, binding, t, works, copies)
+		return b.atOnce(ctx, binding, t, works, copies, r.unread)
 	}
 	r.complete(ctx)
 	return r.plan(ctx)
+}
+
+// first returns a plan that writes Works before anything else happens. Their creation enqueues the binding.
+func (r *rolling) first(restored []*workv1alpha1.Work, works []*cell.Work) *planned {
+	p := &planned{wanted: restored, stays: map[string]bool{}}
+	for _, work := range works {
+		p.stays[work.Cluster] = true
+	}
+	return p
 }
 
 // heldPlan returns the plan of a binding whose Works must stay as they are, also in clusters that are being left step by step.
@@ -74,16 +96,14 @@ func (b *Controller) heldPlan(binding *workv1alpha2.ResourceBinding) (*planned, 
 }
 
 // atOnce plans to write all Works, except those of clusters whose stage has not begun. Copies keep their numbers: the members refuse lower ones.
-func (b *Controller) atOnce(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template, works []*cell.Work, copies []rendered) (*planned, error) {
-	copies, kept, after, err := b.stage(ctx, binding, t, works, copies)
+func (b *Controller) atOnce(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template, works []*cell.Work, copies []rendered, unread []string) (*planned, error) {
+	copies, kept, after, err := b.stage(ctx, binding, t, works, copies, unread)
 	if err != nil {
 		return nil, err
 	}
 	p := &planned{wanted: kept, after: after}
 	for i := range copies {
-		if asks := copies[i].asks; asks != nil {
-			copies[i].manifest = rollout.Number(copies[i].manifest, b.seqIn(works, copies[i].cluster), asks.Command.Revision)
-		}
+		copies[i].manifest = b.numbered(binding, works, &copies[i])
 		work, err := b.workOf(binding, t, &copies[i])
 		if err != nil {
 			return nil, err
@@ -146,24 +166,24 @@ type rolling struct {
 	binding *workv1alpha2.ResourceBinding
 	t       *cell.Template
 	kind    rollout.Kind
+	says    *configv1alpha1.WorkloadRollout // of the template; nil for kinds that the planner knows
 	ledger  rollout.Ledger
 	stored  bool // the binding has a ledger
 	dropped bool // an entry was removed from it
 	members []*member
+	unread  []string // clusters that have the workload, but no Work, and do not answer
 }
 
-// applies reports whether the planner knows the workload. It does not if all pods are to go: nothing has to stay available then.
+// applies reports whether the workload is planned for, if its kind is. It is not if all pods are to go: nothing has to stay available then.
 func (r *rolling) applies(targets []workv1alpha2.TargetCluster, works []*cell.Work, copies []rendered) bool {
 	spec := &r.binding.Spec
-	var known bool
-	if r.kind, known = rollout.KindOf(spec.Resource.APIVersion, spec.Resource.Kind); !known || spec.Placement == nil || !schedule.Divided(spec.Placement) ||
-		spec.Replicas <= 0 || len(spec.RequiredBy) > 0 || len(spec.Components) > 0 {
+	if spec.Placement == nil || !schedule.Divided(spec.Placement) || spec.Replicas <= 0 || len(spec.RequiredBy) > 0 || len(spec.Components) > 0 {
 		return false
 	}
 	total := 0
 	for i := range copies {
 		manifest, asks := copies[i].manifest, copies[i].asks
-		if asks == nil || !rollout.Rolls(manifest) || manifest.GetLabels()[names.RetainReplicasLabel] == "true" {
+		if asks == nil || r.says == nil && !rollout.Rolls(manifest) || manifest.GetLabels()[names.RetainReplicasLabel] == "true" {
 			return false
 		}
 		total += asks.Command.Replicas
@@ -175,9 +195,9 @@ func (r *rolling) applies(targets []workv1alpha2.TargetCluster, works []*cell.Wo
 	return total > 0 && !pulled
 }
 
-// untouched reports whether the template has been suspended from the start: no cluster has been told anything, and its Works may change at once.
+// untouched reports whether the template has been suspended, or only reported about, from the start: no cluster has been told anything, and its Works may change at once.
 func (r *rolling) untouched(works []*cell.Work) bool {
-	return r.t.Suspended && !r.stored && !slices.ContainsFunc(works, func(w *cell.Work) bool {
+	return (r.t.Suspended || r.t.ReportsOnly(r.binding)) && !r.stored && len(r.unread) == 0 && !slices.ContainsFunc(works, func(w *cell.Work) bool {
 		observed := slices.ContainsFunc(r.b.report(w).Objects, func(o *execution.Observed) bool { return o != nil })
 		return !w.Suspended || observed || w.Conditions.Find(names.WorkApplied) != nil // the condition outlives a restart of the engine
 	})
@@ -235,6 +255,9 @@ func (r *rolling) addMembers(targets []workv1alpha2.TargetCluster, works []*cell
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		m := of[name]
 		m.observe(r.b)
+		if m.unread = slices.Contains(r.unread, name); m.unread {
+			m.unreachable = true
+		}
 		if _, has := r.ledger[name]; has || m.work != nil || m.copy != nil {
 			r.members = append(r.members, m)
 		}
@@ -252,6 +275,9 @@ func (r *rolling) complete(ctx context.Context) {
 // changes reports whether pods of a workload without a ledger are to change, in a cluster that is not the only one. Until then there is nothing to plan: every
 // cluster has its first command, and Works tell which.
 func (r *rolling) changes() bool {
+	if len(r.unread) > 0 {
+		return true // perhaps
+	}
 	if len(r.members) < 2 || !slices.ContainsFunc(r.members, func(m *member) bool { return m.work != nil }) {
 		return false
 	}
@@ -299,7 +325,8 @@ func (r *rolling) plan(ctx context.Context) (*planned, error) {
 	// 2. Store its commands before any of them leaves.
 	key := cell.Key{Namespace: r.binding.Namespace, Name: r.binding.Name}
 	p := &planned{stays: map[string]bool{}, after: sooner(r.after(done), staged.after)}
-	if !commanded && !r.stored && !staged.holds {
+	store := commanded || r.dropped || len(r.unread) > 0 && !r.stored // that a cluster has the workload must not be forgotten before it answers
+	if !store && !r.stored && !staged.holds {
 		for _, m := range r.members {
 			p.stays[m.name] = true
 		}
@@ -309,7 +336,7 @@ func (r *rolling) plan(ctx context.Context) (*planned, error) {
 	if err != nil {
 		return nil, err
 	}
-	if commanded || r.dropped || waits != r.binding.Annotations[names.RolloutWaitsAnnotation] || staged.record != r.binding.Annotations[names.RolloutStagesAnnotation] {
+	if store || waits != r.binding.Annotations[names.RolloutWaitsAnnotation] || staged.record != r.binding.Annotations[names.RolloutStagesAnnotation] {
 		n := notes{ledger: r.next(), waits: waits, stages: staged.record}
 		if err := n.write(ctx, r.b, r.binding); err != nil {
 			return nil, err
@@ -346,18 +373,14 @@ func encodeWaits(waiting map[string]string) (string, error) {
 // input returns what the planner has to know. The bounds are for the replicas that the scheduler has placed: pods that it found no place for need not be
 // available before a cluster may be left.
 func (r *rolling) input() (rollout.Input, error) {
-	obj, err := r.t.Object()
-	if err != nil {
-		return rollout.Input{}, err
-	}
 	in := rollout.Input{Kind: r.kind, Revision: newest}
-	in.Paused = rollout.Paused(obj)
 	total := 0
 	for _, m := range r.members {
 		total += m.share
 		in.Clusters = append(in.Clusters, m.cluster())
 	}
-	in.Bounds, err = rollout.TemplateBounds(obj, total)
+	var err error
+	in.Bounds, in.Paused, err = r.bounds(total)
 	return in, err
 }
 
@@ -402,10 +425,13 @@ func (r *rolling) keep(ctx context.Context, m *member) (*workv1alpha1.Work, erro
 	if err != nil {
 		return nil, err
 	}
-	if rollout.RevisionOf(manifest) != m.entry.Command.Revision {
+	if told := rollout.Told(manifest); told == nil || told.Command.Revision != m.entry.Command.Revision {
 		return nil, fmt.Errorf("reading Work %s: it has changed since", m.work.Key)
 	}
-	return work, setManifest(work, r.binding, r.t, m.name, merge.Stamp(m.entry.Apply(manifest), merge.Marks{Cell: r.b.cell.Name}))
+	if manifest, err = r.apply(ctx, &m.entry, manifest); err != nil {
+		return nil, err
+	}
+	return work, setManifest(work, r.binding, r.t, m.name, merge.Stamp(manifest, merge.Marks{Cell: r.b.cell.Name}))
 }
 
 // Progressed is called when something has changed in a member that a rollout may wait for.

@@ -45,19 +45,10 @@ func (b *Controller) watchRolloutPolicies() {
 }
 
 func (b *Controller) rolloutPolicyChanged(old, now *policies.Rollout) {
-	for _, key := range b.cell.BindingKeys() {
-		binding := b.cell.Binding(key)
-		if binding == nil {
-			continue
-		}
-		template := b.template(binding)
-		if template == nil {
-			continue
-		}
-		if subject := policies.SubjectOf(template); old.Selects(subject) || now.Selects(subject) {
-			b.queue.Add(key)
-		}
-	}
+	b.enqueueSelected("", func(t *cell.Template) bool {
+		subject := policies.SubjectOf(t)
+		return old.Selects(subject) || now.Selects(subject)
+	})
 }
 
 // staged is what the stages of a rollout say.
@@ -174,13 +165,14 @@ func (m *member) tooLong(failure *cellplanev1alpha1.RolloutFailure) (bool, time.
 }
 
 // stage returns which of the copies clusters get now, of a workload that the planner does not divide: every cluster has a complete one. A cluster whose stage
-// has not begun keeps what it has, but for the number of replicas; kept are the Works for that. After is when to look again; zero means when something changes.
-func (b *Controller) stage(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template, works []*cell.Work, copies []rendered) (now []rendered, kept []*workv1alpha1.Work, after time.Duration, err error) {
+// has not begun keeps what it has, but for the number of replicas; kept are the Works for that. One that has the workload, and neither a Work nor an answer, counts
+// as not begun. After is when to look again; zero means when something changes.
+func (b *Controller) stage(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template, works []*cell.Work, copies []rendered, unread []string) (now []rendered, kept []*workv1alpha1.Work, after time.Duration, err error) {
 	n := notes{}
 	now = copies
 	s := &staged{}
 	if policy := b.rollouts.Choose(policies.SubjectOf(t)); policy != nil {
-		if s, err = b.stageCopies(policy, binding, t, works, copies); err != nil {
+		if s, err = b.stageCopies(policy, binding, t, works, copies, unread); err != nil {
 			return nil, nil, 0, err
 		}
 		n.stages, after, now = s.record, s.after, nil
@@ -224,15 +216,19 @@ func workIn(works []*cell.Work, cluster string) *cell.Work {
 }
 
 // stageCopies decides which of the copies clusters get now.
-func (b *Controller) stageCopies(policy *policies.Rollout, binding *workv1alpha2.ResourceBinding, t *cell.Template, works []*cell.Work, copies []rendered) (*staged, error) {
+func (b *Controller) stageCopies(policy *policies.Rollout, binding *workv1alpha2.ResourceBinding, t *cell.Template, works []*cell.Work, copies []rendered, unread []string) (*staged, error) {
 	clusters := make([]stages.Cluster, len(copies))
 	after := time.Duration(0)
+	if len(unread) > 0 {
+		after = memberPoll
+	}
 	for i := range copies {
 		c := &clusters[i]
-		c.Name, c.Begun = copies[i].cluster, true
+		c.Name = copies[i].cluster
 		work := workIn(works, c.Name)
 		if work == nil {
-			continue // it is created
+			c.Begun = !slices.Contains(unread, c.Name) // it is created
+			continue
 		}
 		m := member{name: c.Name, copy: &copies[i], work: work}
 		m.observe(b)
@@ -258,16 +254,21 @@ func (b *Controller) stageCopies(policy *policies.Rollout, binding *workv1alpha2
 
 // rescaled returns the Work of a cluster with other replicas and everything else as it is, nil if it has as many.
 func (b *Controller) rescaled(ctx context.Context, binding *workv1alpha2.ResourceBinding, t *cell.Template, work *cell.Work, wanted *rendered) (*workv1alpha1.Work, error) {
-	has := copyIn(work)
-	if has == nil || wanted.asks == nil || has.Command.Replicas == wanted.asks.Command.Replicas {
+	told := copyIn(work)
+	if told == nil || wanted.asks == nil || told.Command.Replicas == wanted.asks.Command.Replicas {
 		return nil, nil
 	}
+	has := *told
 	stored, manifest, err := b.storedManifest(ctx, work)
 	if err != nil {
 		return nil, err
 	}
-	if err := unstructured.SetNestedField(manifest.Object, int64(wanted.asks.Command.Replicas), "spec", "replicas"); err != nil {
+	if manifest, err = b.interpreter.ReviseReplica(ctx, manifest, int32(wanted.asks.Command.Replicas)); err != nil { //nolint:gosec // an API has them as int32
 		return nil, err
+	}
+	if _, known := rollout.KindOf(manifest.GetAPIVersion(), manifest.GetKind()); !known {
+		has.Command.Replicas = wanted.asks.Command.Replicas
+		manifest = (&rollout.Entry{Seq: has.Seq, Command: has.Command}).Mark(manifest)
 	}
 	return stored, setManifest(stored, binding, t, wanted.cluster, merge.Stamp(manifest, merge.Marks{Cell: b.cell.Name}))
 }

@@ -90,16 +90,20 @@ func (b *Controller) overrideChanged(ref override.Reference, now *override.Polic
 	}
 	b.set.Store(override.NewSet(slices.Collect(maps.Values(o.compiled))...))
 	o.mu.Unlock()
+	b.enqueueSelected(ref.Namespace, func(t *cell.Template) bool {
+		outline := outlineOf(t)
+		return old.Selects(outline) || now.Selects(outline)
+	})
+}
+
+// enqueueSelected enqueues the bindings of the templates that a policy selects, in a namespace, or in all if it is empty.
+func (b *Controller) enqueueSelected(namespace string, selects func(*cell.Template) bool) {
 	for _, key := range b.cell.BindingKeys() {
 		binding := b.cell.Binding(key)
-		if binding == nil || (ref.Namespace != "" && ref.Namespace != key.Namespace) {
+		if binding == nil || namespace != "" && namespace != key.Namespace {
 			continue
 		}
-		template := b.template(binding)
-		if template == nil {
-			continue
-		}
-		if outline := outlineOf(template); old.Selects(outline) || now.Selects(outline) {
+		if template := b.template(binding); template != nil && selects(template) {
 			b.queue.AddNow(key)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -220,6 +221,7 @@ type part struct {
 	sink     sink
 	synced   <-chan struct{}
 	after    <-chan struct{} // nil means at once
+	optional bool            // a cell may not serve it yet: it is empty then
 }
 
 // parts returns what an engine needs.
@@ -229,8 +231,8 @@ func (c *Cell) parts() []part {
 		{gv: policyv1alpha1.GroupVersion, resource: "clusterpropagationpolicies", list: func() runtime.Object { return &policyv1alpha1.ClusterPropagationPolicyList{} }, sink: c.ClusterPolicies, synced: c.ClusterPolicies.Synced()},
 		{gv: policyv1alpha1.GroupVersion, resource: "overridepolicies", list: func() runtime.Object { return &policyv1alpha1.OverridePolicyList{} }, sink: c.OverridePolicies, synced: c.OverridePolicies.Synced()},
 		{gv: policyv1alpha1.GroupVersion, resource: "clusteroverridepolicies", list: func() runtime.Object { return &policyv1alpha1.ClusterOverridePolicyList{} }, sink: c.ClusterOverridePolicies, synced: c.ClusterOverridePolicies.Synced()},
-		{gv: cellplanev1alpha1.GroupVersion, resource: "rolloutpolicies", list: func() runtime.Object { return &cellplanev1alpha1.RolloutPolicyList{} }, sink: c.RolloutPolicies, synced: c.RolloutPolicies.Synced()},
-		{gv: cellplanev1alpha1.GroupVersion, resource: "clusterrolloutpolicies", list: func() runtime.Object { return &cellplanev1alpha1.ClusterRolloutPolicyList{} }, sink: c.ClusterRolloutPolicies, synced: c.ClusterRolloutPolicies.Synced()},
+		{gv: cellplanev1alpha1.GroupVersion, resource: "rolloutpolicies", list: func() runtime.Object { return &cellplanev1alpha1.RolloutPolicyList{} }, sink: c.RolloutPolicies, synced: c.RolloutPolicies.Synced(), optional: true},
+		{gv: cellplanev1alpha1.GroupVersion, resource: "clusterrolloutpolicies", list: func() runtime.Object { return &cellplanev1alpha1.ClusterRolloutPolicyList{} }, sink: c.ClusterRolloutPolicies, synced: c.ClusterRolloutPolicies.Synced(), optional: true},
 		{gv: policyv1alpha1.GroupVersion, resource: "federatedresourcequotas", list: func() runtime.Object { return &policyv1alpha1.FederatedResourceQuotaList{} }, sink: c.Quotas, synced: c.Quotas.Synced()},
 		{gv: clusterv1alpha1.GroupVersion, resource: "clusters", list: func() runtime.Object { return &clusterv1alpha1.ClusterList{} }, sink: c.Clusters, synced: c.Clusters.Synced()},
 		{gv: cellplanev1alpha1.GroupVersion, resource: "clusterprofiles", list: func() runtime.Object { return &cellplanev1alpha1.ClusterProfileList{} }, sink: c.ClusterProfiles, synced: c.ClusterProfiles.Synced()},
@@ -313,6 +315,9 @@ func typedSource(client rest.Interface, p *part, known fleet.Known) fleet.Source
 			list := newList()
 			answer := get().VersionedParams(&options, metav1.ParameterCodec).Do(ctx)
 			err := answer.Into(list)
+			if p.optional && apierrors.IsNotFound(err) {
+				return newList(), nil // it is listed again and again until it is served, since it cannot be watched
+			}
 			if err == nil || answer.Error() != nil {
 				return list, err
 			}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cellplane/cellplane/api/names"
+	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/merge"
 )
 
@@ -60,6 +61,8 @@ type Template struct {
 	Frozen bool
 	// Suspended is set if the template says that its Works are not dispatched.
 	Suspended bool
+	// Dispatching is its annotation of this name; empty if the Works are dispatched.
+	Dispatching string
 	// released lists clusters whose copies stay there, separated by commas.
 	released string
 	// Created is the creation time in seconds.
@@ -84,6 +87,11 @@ func (t *Template) Object() (*unstructured.Unstructured, error) {
 // Releases reports whether the template says that the copy in a cluster stays there when its Work is deleted.
 func (t *Template) Releases(cluster string) bool {
 	return t.released != "" && (t.released == "*" || slices.Contains(strings.Split(t.released, ","), cluster))
+}
+
+// ReportsOnly reports whether clusters are not written to, but compared with what the federation wants: the template says so, or its policy by the binding.
+func (t *Template) ReportsOnly(binding *workv1alpha2.ResourceBinding) bool {
+	return t.Dispatching != "" || binding.Annotations[names.DispatchingAnnotation] != ""
 }
 
 // Claim is the policy that a template belongs to, or the MultiClusterService that a Service belongs to. Several parts may be set for a moment; then
@@ -163,11 +171,12 @@ func condenseTemplate(kind *Kind) func(runtime.Object, *Template) *Template {
 			Kind: kind, Namespace: Shared(obj.GetNamespace()), Name: Shared(obj.GetName()), UID: types.UID(Shared(string(obj.GetUID()))),
 			Version: obj.GetResourceVersion(), Generation: obj.GetGeneration(), Labels: sharedEntries(labels),
 			Claim: claimOn(kind, labels, annotations).shared(), Digest: userDigest(obj),
-			Deleting:  obj.GetDeletionTimestamp() != nil,
-			Frozen:    labels[names.RebalanceStatusLabel] != "",
-			Suspended: annotations[names.SuspendDispatchingAnnotation] == "true",
-			Created:   obj.GetCreationTimestamp().Unix(),
-			released:  annotations[names.ReleaseAnnotation],
+			Deleting:    obj.GetDeletionTimestamp() != nil,
+			Frozen:      labels[names.RebalanceStatusLabel] != "",
+			Suspended:   annotations[names.SuspendDispatchingAnnotation] == "true" || annotations[names.DispatchingAnnotation] != "",
+			Dispatching: Shared(annotations[names.DispatchingAnnotation]),
+			Created:     obj.GetCreationTimestamp().Unix(),
+			released:    annotations[names.ReleaseAnnotation],
 		}
 		t.content = contentOf(obj)
 		return t

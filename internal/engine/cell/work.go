@@ -17,6 +17,7 @@ import (
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
+	entryrules "github.com/cellplane/cellplane/internal/entry"
 	"github.com/cellplane/cellplane/internal/merge"
 	"github.com/cellplane/cellplane/internal/rollout"
 )
@@ -39,10 +40,14 @@ type Work struct {
 	Digest uint64
 	// Overrides is a digest of the applied overrides, 0 if there are none.
 	Overrides uint64
+	// Entries is what the policy says about open entries, nil for nearly all Works.
+	Entries   *entryrules.Rules
 	Suspended bool
-	Preserve  bool
-	Deleting  bool
-	Frozen    bool
+	// ReportOnly is set if the Work is suspended, and how its objects differ is to be reported.
+	ReportOnly bool
+	Preserve   bool
+	Deleting   bool
+	Frozen     bool
 	// Finalizers are all finalizers, including ours.
 	Finalizers []string
 	// foreign is the metadata that others wrote, nil for nearly all Works.
@@ -142,6 +147,8 @@ func (c *Cell) condenseWork(work *workv1alpha1.Work, before *Work) *Work {
 		Conditions:   CompactConditions(work.Status.Conditions),
 		StatusDigest: StatusDigest(work.Status.ManifestStatuses),
 	}
+	w.Entries, _ = entryrules.RulesOf(work.Annotations) // the binding controller writes valid ones
+	w.ReportOnly = w.Suspended && work.Annotations[names.DispatchingAnnotation] != ""
 	if member := c.Clusters.Get(Key{Name: cluster}); c.Cluster == "" && member != nil && member.Spec.SyncMode == clusterv1alpha1.Pull {
 		w.Pulled, w.Reported = true, work.Status.ManifestStatuses
 	}
@@ -194,7 +201,7 @@ func DescribeManifest(obj *unstructured.Unstructured) Object {
 	return Object{
 		GroupVersionKind: sharedKind(obj.GroupVersionKind()), Key: sharedKey(keyOf(obj)),
 		Fingerprint: merge.Fingerprint(obj),
-		Copy:        rollout.CopyOf(obj),
+		Copy:        rollout.Told(obj),
 		PodTemplate: rollout.PodTemplateOf(obj),
 	}
 }
@@ -241,6 +248,7 @@ var (
 	workAnnotations = []string{
 		names.ResourceBindingNamespaceAnnotation, names.ResourceBindingNameAnnotation, names.ClusterResourceBindingNameAnnotation,
 		names.ConflictResolutionAnnotation, names.AppliedOverridesAnnotation, names.AppliedClusterOverridesAnnotation,
+		names.AutoEntryAnnotation, names.EntryExpiryAnnotation, names.DispatchingAnnotation,
 	}
 )
 

@@ -161,6 +161,9 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	if template == nil {
 		return nil // not in the cache yet, or deleted: then the binding is deleted too and detaches everything
 	}
+	if template.ReportsOnly(binding) {
+		return nil // what is attached stays as it is, and nothing else is written to clusters
+	}
 
 	// 1. Get the references of the template.
 	references, list, err := d.references(ctx, template)

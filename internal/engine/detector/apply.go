@@ -34,7 +34,7 @@ func (d *Controller) apply(ctx context.Context, t *cell.Template, policy *polici
 	}
 	setIdentity(binding, t, old == nil)
 	setClaim(binding, claimOf(policy))
-	setSchedulingAnnotations(binding, policy)
+	setSettings(binding, policy)
 	delete(binding.Annotations, names.TemplateDigestAnnotation)
 	if policy.Lazy() {
 		setDigest(binding, t)
@@ -152,12 +152,18 @@ func setClaim(binding *workv1alpha2.ResourceBinding, claim cell.Claim) {
 	}
 	set(binding.Labels, claim.Labels())
 	set(binding.Annotations, claim.Annotations())
+	switch {
+	case claim.ServiceID != "":
+		binding.Labels[names.BindingManagedByLabel] = names.ClaimedByMultiClusterService
+	case binding.Labels[names.BindingManagedByLabel] == names.ClaimedByMultiClusterService:
+		delete(binding.Labels, names.BindingManagedByLabel)
+	}
 }
 
-// setSchedulingAnnotations copies the annotations of a policy that control scheduling.
-func setSchedulingAnnotations(binding *workv1alpha2.ResourceBinding, policy *policies.Policy) {
-	for _, key := range []string{names.FailBackAnnotation, names.SchedulingProfileAnnotation} {
-		if value := policy.SchedulingAnnotations[key]; value != "" {
+// setSettings copies the annotations of a policy that bindings take over.
+func setSettings(binding *workv1alpha2.ResourceBinding, policy *policies.Policy) {
+	for _, key := range policies.Settings {
+		if value := policy.Settings[key]; value != "" {
 			binding.Annotations[key] = value
 		} else {
 			delete(binding.Annotations, key)

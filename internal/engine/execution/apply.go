@@ -62,19 +62,9 @@ func (q *memberQueue) apply(ctx context.Context, member *fleet.Member, work *cel
 		q.e.cell.Manifests.Forget(work.Key) // not needed any more
 		return false, nil
 	}
-	manifests, known := q.e.cell.Manifests.Get(work)
-	if !known {
-		fresh, err := q.e.cell.ReadWork(ctx, work.Key)
-		if apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		if err != nil {
-			return false, fmt.Errorf("reading the manifests: %w", cellError{err})
-		}
-		work = fresh
-		if manifests, known = q.e.cell.Manifests.Get(work); !known {
-			return false, fmt.Errorf("reading Work %s: it has changed since", work.Key)
-		}
+	work, manifests, err := q.manifests(ctx, work)
+	if err != nil || work == nil {
+		return false, err
 	}
 	var errs []error
 	written := false
@@ -91,6 +81,25 @@ func (q *memberQueue) apply(ctx context.Context, member *fleet.Member, work *cel
 	return written, errors.Join(errs...)
 }
 
+// manifests returns the manifests of a Work, and the Work that they are of. It is nil if the Work is gone.
+func (q *memberQueue) manifests(ctx context.Context, work *cell.Work) (*cell.Work, [][]byte, error) {
+	if manifests, known := q.e.cell.Manifests.Get(work); known {
+		return work, manifests, nil
+	}
+	fresh, err := q.e.cell.ReadWork(ctx, work.Key)
+	if apierrors.IsNotFound(err) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the manifests: %w", cellError{err})
+	}
+	manifests, known := q.e.cell.Manifests.Get(fresh)
+	if !known {
+		return nil, nil, fmt.Errorf("reading Work %s: it has changed since", work.Key)
+	}
+	return fresh, manifests, nil
+}
+
 // cellError hides that an error is a connection error: the connection is not the member's.
 type cellError struct{ err error }
 
@@ -102,6 +111,9 @@ func (q *memberQueue) agrees(work *cell.Work) bool {
 	for i := range work.Objects {
 		observed, _, synced := q.observed(&work.Objects[i])
 		if !synced || observed == nil || observed.deleting || observed.Work != work.Key || observed.agreed != work.Objects[i].Fingerprint {
+			return false
+		}
+		if observed.Entry != nil && work.Entries.Ends(observed.Entry, time.Now()) {
 			return false
 		}
 	}
@@ -121,11 +133,12 @@ func (q *memberQueue) applyOne(ctx context.Context, member *fleet.Member, work *
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	client, _, err := member.Resource(ctx, object.GroupVersionKind, object.Namespace)
+	client, served, err := member.Resource(ctx, object.GroupVersionKind, object.Namespace)
 	if err != nil {
 		return false, err
 	}
 	c := q.watch(object.GroupVersionKind)
+	c.servedAs(served)
 	observed, _, synced := c.get(object.Key)
 	exists := observed != nil || !synced
 	for range attempts {
@@ -133,7 +146,7 @@ func (q *memberQueue) applyOne(ctx context.Context, member *fleet.Member, work *
 		if !exists {
 			written, err = q.create(ctx, member, client, c, object, desired)
 		} else {
-			written, err = q.update(ctx, client, c, object, desired)
+			written, err = q.update(ctx, client, c, work, object, desired)
 		}
 		switch {
 		case err == nil:
@@ -221,7 +234,7 @@ func (q *memberQueue) ensureNamespace(ctx context.Context, member *fleet.Member,
 }
 
 // update merges the manifest into the live object.
-func (q *memberQueue) update(ctx context.Context, client dynamic.ResourceInterface, c *collection, object *cell.Object, desired *unstructured.Unstructured) (bool, error) {
+func (q *memberQueue) update(ctx context.Context, client dynamic.ResourceInterface, c *collection, work *cell.Work, object *cell.Object, desired *unstructured.Unstructured) (bool, error) {
 	live, err := client.Get(ctx, object.Name, metav1.GetOptions{})
 	if err != nil {
 		return false, describe("reading", object, err)
@@ -238,6 +251,9 @@ func (q *memberQueue) update(ctx context.Context, client dynamic.ResourceInterfa
 	if err := checkOrder(object, live, desired); err != nil {
 		return false, err
 	}
+	if live, err = q.closeEnded(ctx, client, work, object, live); err != nil {
+		return false, err
+	}
 	merged, changed, err := q.merge(ctx, live, desired)
 	if err != nil {
 		return false, err
@@ -248,6 +264,9 @@ func (q *memberQueue) update(ctx context.Context, client dynamic.ResourceInterfa
 	}
 	if open, is := entry.Of(live.GetAnnotations()); is {
 		return false, &openError{Opened{Object: *object, Entry: open}}
+	}
+	if err := q.openWritten(ctx, client, c, work, object, change{live: live, desired: desired, merged: merged}); err != nil {
+		return false, err
 	}
 	// The version that was read guards the write: an entry opened in between is seen.
 	updated, err := client.Update(ctx, merged, metav1.UpdateOptions{FieldManager: merge.FieldManager})

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	configv1alpha1 "github.com/cellplane/cellplane/api/config/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/cell"
@@ -27,6 +28,8 @@ type Interpreter interface {
 	Retain(ctx context.Context, desired, observed *unstructured.Unstructured) (*unstructured.Unstructured, error)
 	ReflectStatus(ctx context.Context, obj *unstructured.Unstructured) (*runtime.RawExtension, error)
 	Health(ctx context.Context, obj *unstructured.Unstructured) (workv1alpha2.ResourceHealth, error)
+	PlansRollouts(gvk schema.GroupVersionKind) bool
+	Rollout(ctx context.Context, obj *unstructured.Unstructured) (*configv1alpha1.WorkloadRollout, error)
 }
 
 // Controller applies Works.
@@ -46,8 +49,9 @@ type Controller struct {
 	running context.Context         // of Run; nil before
 	wait    sync.WaitGroup
 
-	outcomes outcomes
-	entries  entries
+	outcomes    outcomes
+	entries     entries
+	comparisons comparisons
 }
 
 // New returns a controller that watches a cell. Changed is called with a Work when its [Report] has changed.
@@ -187,6 +191,17 @@ type Report struct {
 	Settled bool
 	// Open are the objects that are out of the federation's hands.
 	Open []Opened
+	// Comparison is set if the Work is only reported about, and was compared as it is now. Unmarked are its objects that do not carry our labels.
+	Comparison *Comparison
+	Unmarked   []*Observed
+}
+
+// Shown returns the observed state of an object for people: also of one that does not carry our labels.
+func (r *Report) Shown(i int) *Observed {
+	if r.Objects[i] == nil && i < len(r.Unmarked) {
+		return r.Unmarked[i]
+	}
+	return r.Objects[i]
 }
 
 // Failed reports whether the last attempt to apply the Work as it is now failed.
@@ -199,6 +214,7 @@ func (e *Controller) Report(work *cell.Work) Report {
 	}
 	q := e.queueOf(work.Cluster)
 	report := Report{Objects: make([]*Observed, len(work.Objects)), Resources: make([]string, len(work.Objects)), Trusted: true, Open: e.entries.get(work.Key)}
+	report.Comparison = e.comparisons.current(work)
 	outcome, known := e.outcomes.get(work.Key)
 	report.Attempted, report.Outcome = known && outcome.Digest == work.Digest, outcome
 	report.Settled = report.Attempted && outcome.Applied
@@ -209,6 +225,9 @@ func (e *Controller) Report(work *cell.Work) Report {
 			observed = nil
 		}
 		report.Objects[i], report.Resources[i] = observed, resource
+		if work.ReportOnly {
+			report.Unmarked = append(report.Unmarked, q.unmarkedIn(object, work.Key))
+		}
 		report.Trusted = report.Trusted && synced
 		if observed == nil && object.Kind == "Namespace" && object.Group == "" {
 			continue // a namespace that existed before is not managed, so it is not observed
@@ -228,6 +247,9 @@ func reported(work *cell.Work) Report {
 		if !report.Outcome.Applied {
 			report.Outcome.Reason, report.Outcome.Message = applied.Reason, applied.Message
 		}
+	}
+	if differs := work.Conditions.Find(names.Differs); differs != nil && work.ReportOnly && differs.ObservedGeneration == work.Generation {
+		report.Comparison = &Comparison{Status: differs.Status, Reason: differs.Reason, Message: differs.Message}
 	}
 	report.Settled = report.Attempted && report.Outcome.Applied
 	for i := range work.Reported {

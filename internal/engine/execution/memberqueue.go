@@ -38,6 +38,7 @@ type memberQueue struct {
 	problem     error // why there is no connection
 	leaving     bool  // the cluster is deleted or being deleted
 	collections map[schema.GroupVersionKind]*collection
+	unmarked    map[schema.GroupVersionKind]*unmarked
 	feeds       []Feed
 }
 
@@ -45,6 +46,7 @@ func newMemberQueue(e *Controller, cluster string) *memberQueue {
 	return &memberQueue{
 		e: e, cluster: cluster, works: queue.NewWithBackoff[cell.Key]("execution", firstBackoff, longestBackoff),
 		problem: errors.New("cluster " + cluster + " is not connected yet"), collections: map[schema.GroupVersionKind]*collection{},
+		unmarked: map[schema.GroupVersionKind]*unmarked{},
 	}
 }
 
@@ -129,6 +131,9 @@ func (q *memberQueue) reconnect(cluster *clusterv1alpha1.Cluster, secret *corev1
 	q.member, q.problem = member, nil
 	for _, collection := range q.collections {
 		collection.start(member)
+	}
+	for _, unmarked := range q.unmarked {
+		unmarked.start(member)
 	}
 	for _, feed := range q.feeds {
 		feed.start(member)
@@ -243,12 +248,17 @@ func (q *memberQueue) reconcile(ctx context.Context, key cell.Key) error {
 	case work == nil:
 		q.e.outcomes.forget(key)
 		q.countEntries(q.e.entries.set(key, nil), nil)
+		q.stopComparing(key)
 		q.e.cell.Manifests.Forget(key)
 		return nil
 	case work.Frozen:
 		return q.follow(ctx, key)
 	case work.Pulled:
 		return nil
+	}
+
+	if !work.ReportOnly || work.Deleting {
+		q.stopComparing(key)
 	}
 
 	// 2. Remove the objects of a Work that is being deleted.
@@ -262,7 +272,10 @@ func (q *memberQueue) reconcile(ctx context.Context, key cell.Key) error {
 	}
 
 	// 3. Leave the objects as they are while dispatching is suspended or the member is unreachable. A member that comes
-	// back enqueues its Works.
+	// back enqueues its Works. Report how the objects differ, if nothing else is wanted.
+	if work.ReportOnly {
+		return q.compareOnly(ctx, member, problem, work)
+	}
 	if work.Suspended {
 		q.e.changed(key)
 		return again(q.reportEntries(work, nil))

@@ -13,6 +13,10 @@ var (
 		Name: "cellplane_open_entry_until_timestamp_seconds",
 		Help: "Objects in members that are out of the federation's hands, with the time at which that should end; 0 if there is none.",
 	}, []string{"member_cluster", "kind", "namespace", "name"})
+	reportedDifferences = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "cellplane_reported_differences",
+		Help: "Fields in which objects in members differ from what the federation wants, for those that it only reports about.",
+	}, []string{"member_cluster", "kind", "namespace", "name"})
 	createRequests = requestCounter("create_resource_to_cluster", "Number of attempts to create an object in a member.")
 	updateRequests = requestCounter("update_resource_to_cluster", "Number of attempts to update an object in a member.")
 	deleteRequests = requestCounter("delete_resource_from_cluster", "Number of attempts to delete an object in a member.")
@@ -24,7 +28,7 @@ func requestCounter(name, help string) *prometheus.CounterVec {
 
 // Collectors returns the metrics of execution.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{syncDuration, createRequests, updateRequests, deleteRequests, openEntries}
+	return []prometheus.Collector{syncDuration, createRequests, updateRequests, deleteRequests, openEntries, reportedDifferences}
 }
 
 func countRequest(counter *prometheus.CounterVec, cluster string, err error) {

@@ -90,11 +90,16 @@ func (c *collection) start(member *fleet.Member) {
 		if !ok {
 			return
 		}
-		c.mu.Lock()
-		c.served = served
-		c.mu.Unlock()
+		c.servedAs(served)
 		member.Watch(ctx, served.Resource, c.queue.selector(), f)
 	}()
+}
+
+// servedAs notes how the member serves the kind. Who caches an object that was read or written says so before: the watch may not have begun.
+func (c *collection) servedAs(kind fleet.ServedKind) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.served = kind
 }
 
 // replaceWatcher returns a new current watcher; cancel ends its watch.
@@ -157,12 +162,15 @@ func (f *watcher) Set(from runtime.Object) {
 	if !ok || !f.isCurrent() {
 		return
 	}
-	defer func() {
-		if problem := recover(); problem != nil { // one object must not stop the watch of the others
-			klog.Background().Error(fmt.Errorf("panic: %v", problem), "recovered from a panic", "kind", f.gvk, "object", keyOf(obj.Unstructured), "stack", string(debug.Stack()))
-		}
-	}()
+	defer recovered(f.gvk, keyOf(obj.Unstructured))
 	f.observe(obj.Unstructured, "", obj.Full)
+}
+
+// recovered ends a panic: one object must not stop the watch of the others.
+func recovered(gvk schema.GroupVersionKind, object cell.Key) {
+	if problem := recover(); problem != nil {
+		klog.Background().Error(fmt.Errorf("panic: %v", problem), "recovered from a panic", "kind", gvk, "object", object, "stack", string(debug.Stack()))
+	}
 }
 
 // Unset removes a deleted object from the cache. If it should exist, it is recreated.
@@ -266,7 +274,7 @@ func (c *collection) observe(obj *unstructured.Unstructured, agreed string, full
 		now.agreed = c.compare(full, key, now.Work)
 	}
 	c.interpret(obj, now, before)
-	now.setRollout(obj, before)
+	c.setRollout(obj, now, before)
 
 	c.mu.Lock()
 	if current := c.objects[key]; current != nil && current.UID == now.UID && current.version > now.version {
@@ -276,7 +284,11 @@ func (c *collection) observe(obj *unstructured.Unstructured, agreed string, full
 	c.objects[key] = now
 	c.mu.Unlock()
 
-	if now.agreed == "" || now.deleting || now.Entry != nil || before != nil && before.Entry != nil {
+	look := now.agreed == "" || now.deleting || now.Entry != nil || before != nil && before.Entry != nil
+	if work := c.queue.e.cell.Works.Get(now.Work); work != nil && work.ReportOnly {
+		look = !same || now.deleting != before.deleting // also if it agrees again
+	}
+	if look {
 		c.queue.works.Add(now.Work)
 	}
 	if before == nil || before.Health != now.Health || before.agreed != now.agreed || before.settled != now.settled || !bytes.Equal(before.Status, now.Status) ||
@@ -285,16 +297,36 @@ func (c *collection) observe(obj *unstructured.Unstructured, agreed string, full
 	}
 }
 
-// setRollout reads how far a workload is.
-func (o *Observed) setRollout(obj *unstructured.Unstructured, before *Observed) {
-	o.Rollout = rollout.LiveOf(obj)
-	switch {
-	case o.Rollout == nil || !o.Rollout.Short():
-	case before != nil && before.UID == o.UID && !before.ShortSince.IsZero():
-		o.ShortSince = before.ShortSince
-	default:
-		o.ShortSince = time.Now()
+// setRollout reads how far a workload is. If an interpreter fails, what was known stays: it is as if the report were late.
+func (c *collection) setRollout(obj *unstructured.Unstructured, now, before *Observed) {
+	same := before != nil && before.UID == now.UID
+	if now.Rollout = rollout.LiveOf(obj); now.Rollout == nil && c.queue.e.interpreter.PlansRollouts(c.gvk) {
+		live, err := c.interpretRollout(obj)
+		if err != nil && same {
+			live = before.Rollout
+		}
+		if now.Rollout = live; err != nil {
+			c.interpretFailed(now.Work, "rollout", names.EventInterpretRolloutFailed, err)
+		} else {
+			c.interpreted(now.Work, "rollout", names.EventInterpretRolloutSucceed, "the rollout in the member was read", false)
+		}
 	}
+	switch {
+	case now.Rollout == nil || !now.Rollout.Short():
+	case same && !before.ShortSince.IsZero():
+		now.ShortSince = before.ShortSince
+	default:
+		now.ShortSince = time.Now()
+	}
+}
+
+// interpretRollout has an interpreter read how far a workload is, nil if it is not updated step by step.
+func (c *collection) interpretRollout(obj *unstructured.Unstructured) (*rollout.Live, error) {
+	says, err := c.queue.e.interpreter.Rollout(context.Background(), obj)
+	if says == nil || err != nil {
+		return nil, err
+	}
+	return rollout.InterpretedLive(obj, says)
 }
 
 // compare returns the fingerprint of the Work's manifest if the object agrees with it and the manifest is in memory.

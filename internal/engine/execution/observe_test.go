@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	configv1alpha1 "github.com/cellplane/cellplane/api/config/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/cell"
@@ -36,6 +37,12 @@ func (m *fakeInterpreter) ReflectStatus(_ context.Context, obj *unstructured.Uns
 
 func (m *fakeInterpreter) Health(context.Context, *unstructured.Unstructured) (workv1alpha2.ResourceHealth, error) {
 	return workv1alpha2.ResourceHealthy, nil
+}
+
+func (m *fakeInterpreter) PlansRollouts(schema.GroupVersionKind) bool { return false }
+
+func (m *fakeInterpreter) Rollout(context.Context, *unstructured.Unstructured) (*configv1alpha1.WorkloadRollout, error) {
+	return nil, nil
 }
 
 var configMaps = corev1.SchemeGroupVersion.WithKind("ConfigMap")

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -95,7 +95,7 @@ func (q *memberQueue) removeLive(ctx context.Context, client dynamic.ResourceInt
 	if labels[names.ManagedLabel] != names.ManagedValue || labels[names.WorkPermanentIDLabel] != work.ID {
 		return nil // not ours
 	}
-	if open, is := entry.Of(live.GetAnnotations()); is {
+	if open, is := entry.Of(live.GetAnnotations()); is && !work.Entries.Ends(&open, time.Now()) {
 		return &openError{Opened{Object: *object, Entry: open}}
 	}
 	if work.Preserve {
@@ -138,8 +138,7 @@ func (q *memberQueue) release(ctx context.Context, client dynamic.ResourceInterf
 func withoutMarks(entries map[string]string) map[string]any {
 	patch := map[string]any{}
 	for key := range entries {
-		domain, _, _ := strings.Cut(key, "/")
-		if domain == "karmada.io" || strings.HasSuffix(domain, ".karmada.io") || domain == "cellplane.io" || strings.HasSuffix(domain, ".cellplane.io") {
+		if names.IsMark(key) {
 			patch[key] = nil
 		}
 	}
@@ -148,7 +147,9 @@ func withoutMarks(entries map[string]string) map[string]any {
 
 // withoutOurs returns the managed fields of others. An empty entry tells the API server that there are none.
 func withoutOurs(fields []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
-	fields = slices.DeleteFunc(fields, func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == merge.FieldManager })
+	fields = slices.DeleteFunc(fields, func(managed metav1.ManagedFieldsEntry) bool {
+		return managed.Manager == merge.FieldManager || managed.Manager == entry.FieldManager
+	})
 	if len(fields) == 0 {
 		return []metav1.ManagedFieldsEntry{{}}
 	}

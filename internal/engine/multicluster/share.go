@@ -20,6 +20,8 @@ type share struct {
 	// owner is the UID of the object that asks for it, and labels those of its Works.
 	owner  types.UID
 	labels map[string]string
+	// managedBy is the kind that its EndpointSlices are sent for.
+	managedBy string
 	// service is the Service where it is offered, and as its name where it is used.
 	service cell.Key
 	as      string
@@ -106,9 +108,12 @@ func (s *share) slice(provider string, from *endpointslices.Slice) (*unstructure
 	return object, nil
 }
 
-// workLabels returns the labels of the share's Works.
-func (s *share) workLabels(id, slot string) map[string]string {
+// workLabels returns the labels of the Work of a manifest.
+func (s *share) workLabels(of *manifest, id, slot string) map[string]string {
 	labels := map[string]string{names.WorkPermanentIDLabel: id, names.SlotLabel: slot}
 	maps.Copy(labels, s.labels)
+	if of.provider != "" {
+		labels[names.EndpointSliceManagedByLabel] = s.managedBy
+	}
 	return labels
 }

@@ -26,7 +26,7 @@ func crossCluster(m *exposure.CrossCluster, service cell.Key, placed []string) *
 		return slices.DeleteFunc(slices.Clone(placed), func(cluster string) bool { return !slices.Contains(named, cluster) })
 	}
 	return &share{
-		owner: m.Template.UID, service: service, as: service.Name, sliceName: names.DispatchedEndpointSliceName,
+		owner: m.Template.UID, managedBy: names.ClaimedByMultiClusterService, service: service, as: service.Name, sliceName: names.DispatchedEndpointSliceName,
 		labels:    map[string]string{names.MultiClusterServiceNamespaceLabel: service.Namespace, names.MultiClusterServiceNameLabel: service.Name},
 		providers: among(m.Providers), consumers: among(m.Consumers), ports: m.Ports,
 	}
@@ -39,7 +39,7 @@ func imported(i *exposure.Imported, service cell.Key) (*share, error) {
 		return nil, err
 	}
 	return &share{
-		owner: i.Template.UID, service: service, as: derived.GetName(), sliceName: names.ImportedEndpointSliceName,
+		owner: i.Template.UID, managedBy: names.ManagedByServiceExport, service: service, as: derived.GetName(), sliceName: names.ImportedEndpointSliceName,
 		labels:    map[string]string{names.EndpointSliceNamespaceLabel: service.Namespace, names.EndpointSliceNameLabel: service.Name},
 		providers: i.Providers, consumers: i.Consumers, toItself: true, derived: derived,
 	}, nil

@@ -73,7 +73,7 @@ func (m *Controller) write(ctx context.Context, s *share, key cell.Key, wanted *
 	work := &workv1alpha1.Work{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: key.Namespace, Name: key.Name, Finalizers: []string{names.ExecutionFinalizer},
-			Labels: s.workLabels(id, slots.Of(s.service.Namespace, s.service.Name).String()),
+			Labels: s.workLabels(wanted, id, slots.Of(s.service.Namespace, s.service.Name).String()),
 		},
 		Spec: workv1alpha1.WorkSpec{Workload: workv1alpha1.WorkloadTemplate{Manifests: []workv1alpha1.Manifest{{RawExtension: runtime.RawExtension{Raw: raw, Object: stamped}}}}},
 	}

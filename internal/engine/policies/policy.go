@@ -14,6 +14,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/entry"
 )
 
 // Policy is a compiled PropagationPolicy or ClusterPropagationPolicy. It is immutable.
@@ -27,8 +28,8 @@ type Policy struct {
 	// Created is when the user created it, in seconds. Generation counts the changes of its spec.
 	Created, Generation int64
 	Spec                *policyv1alpha1.PropagationSpec
-	// SchedulingAnnotations are the annotations that control scheduling, in addition to the placement.
-	SchedulingAnnotations map[string]string
+	// Settings are the annotations that bindings take over; see [Settings].
+	Settings map[string]string
 
 	priority int32
 	selectors
@@ -71,17 +72,20 @@ func compile(namespace string, meta *metav1.ObjectMeta, id string, spec *policyv
 	}
 	p := &Policy{Namespace: namespace, Name: meta.Name, ID: id, Spec: spec, priority: ptr.Deref(spec.Priority, 0)}
 	p.Created, p.Generation = origin(meta)
-	for _, key := range []string{names.FailBackAnnotation, names.SchedulingProfileAnnotation} {
+	for _, key := range Settings {
 		if value := meta.Annotations[key]; value != "" {
-			if p.SchedulingAnnotations == nil {
-				p.SchedulingAnnotations = map[string]string{}
+			if p.Settings == nil {
+				p.Settings = map[string]string{}
 			}
-			p.SchedulingAnnotations[key] = value
+			p.Settings[key] = value
 		}
 	}
 	p.selectors, p.Invalid = compileSelectors(namespace, spec.ResourceSelectors)
 	return p
 }
+
+// Settings are the annotations by which a policy says more than its spec can. Bindings have them, too.
+var Settings = append([]string{names.FailBackAnnotation, names.SchedulingProfileAnnotation, names.DispatchingAnnotation}, entry.RuleKeys...)
 
 // origin returns when the user created a policy, and its generation. A copy in a cell has those of its original in
 // annotations.

@@ -82,6 +82,9 @@ func (s *Scheduler) record(binding *workv1alpha2.ResourceBinding, d *decision) {
 	default:
 		outcome.At = last.At
 	}
+	if !d.made && known {
+		outcome.Affinity = last.Affinity // this attempt may have begun before the last one was recorded
+	}
 	if outcome.snapshot == nil { // no decision was made
 		outcome.Notes, outcome.movedAt, outcome.stranded = last.Notes, last.movedAt, last.stranded
 		outcome.input, outcome.freed, outcome.snapshot, outcome.targets = last.input, last.freed, last.snapshot, last.targets

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -9,24 +10,26 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/cell"
 )
 
-// TestRecord checks that the newest generation of a binding counts.
+// TestRecord checks that the newest decision for a binding counts.
 func TestRecord(t *testing.T) {
 	key, changes := cell.Key{Namespace: "shop", Name: "web-deployment"}, 0
-	s := &Scheduler{outcomes: map[cell.Key]Outcome{}, waiting: map[string]map[cell.Key]struct{}{}, waitingUnder: map[cell.Key]string{}, changed: func(cell.Key) { changes++ }}
+	s := &Scheduler{outcomes: map[cell.Key]Outcome{}, waiting: map[string]map[cell.Key]struct{}{}, waitingUnder: map[cell.Key]string{}, changed: func(cell.Key) { changes++ }, now: func() time.Time { return time.Unix(0, 0) }}
 	for _, step := range []struct {
 		what         string
 		generation   int64
+		made         bool
 		affinity     string
 		wantAffinity string
 		wantChanges  int
 	}{
-		{"placed", 1, "home", "home", 0}, // the event of the creation is enough
-		{"evicted", 2, "away", "away", 1},
-		{"an attempt for the state before the eviction ends late", 1, "home", "away", 1},
-		{"nothing to do", 2, "away", "away", 1},
+		{"placed", 1, true, "home", "home", 0}, // the event of the creation is enough
+		{"evicted", 2, true, "away", "away", 1},
+		{"an attempt for the state before the eviction ends late", 1, false, "home", "away", 1},
+		{"an attempt that began before the eviction was recorded finds nothing to do", 2, false, "home", "away", 1},
+		{"nothing to do", 2, false, "away", "away", 1},
 	} {
 		binding := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Generation: step.generation}}
-		s.record(binding, &decision{Outcome: Outcome{Affinity: step.affinity}})
+		s.record(binding, &decision{made: step.made, Outcome: Outcome{Affinity: step.affinity}})
 		if last, _ := s.Last(key); last.Affinity != step.wantAffinity || changes != step.wantChanges {
 			t.Errorf("%s: affinity %s, %d changes, want %s and %d", step.what, last.Affinity, changes, step.wantAffinity, step.wantChanges)
 		}

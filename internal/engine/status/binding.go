@@ -91,9 +91,9 @@ func (b *Bindings) Reconcile(ctx context.Context, key cell.Key) error {
 	}
 
 	// 1. Collect what is known about the copies. If that will change in a moment, wait.
-	items, open, inProgress := b.aggregate(binding)
+	items, open, differing, inProgress := b.aggregate(binding)
 	problem := b.problem(key)
-	if inProgress && problem == "" && !open.news(binding.Status.Conditions, b.now()) {
+	if inProgress && problem == "" && !open.news(binding.Status.Conditions, b.now()) && !differing.news(binding.Status.Conditions) {
 		if wait := b.debounce.wait(key, b.now()); wait > 0 {
 			return queue.Later{After: wait}
 		}
@@ -105,6 +105,7 @@ func (b *Bindings) Reconcile(ctx context.Context, key cell.Key) error {
 	// 3. Write the binding, even if the template's status cannot be computed: the status of its copies is known.
 	status := b.statusOf(binding, items, problem)
 	open.set(&status.Conditions, b.now())
+	differing.set(&status.Conditions, b.now())
 	if !sameStatus(&binding.Status, status) {
 		if _, err := b.cell.UpdateBindingStatus(ctx, binding, status); err != nil {
 			return errors.Join(failure, ignoreNotFound(err))
@@ -114,32 +115,52 @@ func (b *Bindings) Reconcile(ctx context.Context, key cell.Key) error {
 	return failure
 }
 
-// aggregate returns the state of the copies, by cluster, which of them are open, and whether a rollout is in progress.
-func (b *Bindings) aggregate(binding *workv1alpha2.ResourceBinding) ([]workv1alpha2.AggregatedStatusItem, *open, bool) {
+// aggregate returns the state of the copies, by cluster, which of them are open or differ, and whether a rollout is in progress.
+func (b *Bindings) aggregate(binding *workv1alpha2.ResourceBinding) ([]workv1alpha2.AggregatedStatusItem, *open, *differing, bool) {
 	works := b.cell.WorksOf(cell.Key{Namespace: binding.Namespace, Name: binding.Name})
 	slices.SortFunc(works, func(x, y *cell.Work) int { return strings.Compare(x.Cluster, y.Cluster) })
 	items := make([]workv1alpha2.AggregatedStatusItem, 0, len(works))
-	settled, failed, open := true, false, &open{}
+	settled, failed, open, differing := true, false, &open{}, &differing{}
 	for _, work := range works {
 		report := b.report(work)
 		open.add(work.Cluster, report.Open, b.now())
+		open.addReported(work)
 		if work.Deleting {
 			continue
 		}
+		differing.add(work, &report)
 		settled, failed = settled && report.Settled, failed || report.Failed()
 		items = append(items, itemOf(binding, work, &report))
 	}
 	for i := range binding.Spec.Clusters {
-		settled = settled && hasItem(items, binding.Spec.Clusters[i].Name)
+		name := binding.Spec.Clusters[i].Name
+		if hasItem(items, name) {
+			continue
+		}
+		settled = false
+		if last := lastItem(binding, name); last != nil && !slices.ContainsFunc(works, func(w *cell.Work) bool { return w.Cluster == name }) {
+			items = append(items, *last)
+		}
 	}
-	return items, open, !settled && !failed
+	slices.SortFunc(items, func(x, y workv1alpha2.AggregatedStatusItem) int { return strings.Compare(x.ClusterName, y.ClusterName) })
+	return items, open, differing, !settled && !failed
+}
+
+// lastItem returns the last known state of a copy; nil if there is none. It stays until the Work is there, which is made again after a move to another cell: without
+// it, the other copies would pass for all.
+func lastItem(binding *workv1alpha2.ResourceBinding, cluster string) *workv1alpha2.AggregatedStatusItem {
+	i := slices.IndexFunc(binding.Status.AggregatedStatus, func(item workv1alpha2.AggregatedStatusItem) bool { return item.ClusterName == cluster })
+	if i < 0 {
+		return nil
+	}
+	return &binding.Status.AggregatedStatus[i]
 }
 
 // itemOf returns the state of the copy in one cluster. Fields that are not known now keep their last value.
 func itemOf(binding *workv1alpha2.ResourceBinding, work *cell.Work, report *execution.Report) workv1alpha2.AggregatedStatusItem {
 	item := workv1alpha2.AggregatedStatusItem{ClusterName: work.Cluster, Health: workv1alpha2.ResourceUnknown}
-	if i := slices.IndexFunc(binding.Status.AggregatedStatus, func(item workv1alpha2.AggregatedStatusItem) bool { return item.ClusterName == work.Cluster }); i >= 0 {
-		item = binding.Status.AggregatedStatus[i]
+	if last := lastItem(binding, work.Cluster); last != nil {
+		item = *last
 	}
 	if report.Attempted {
 		item.Applied, item.AppliedMessage = report.Outcome.Applied, report.Outcome.Message
@@ -147,7 +168,7 @@ func itemOf(binding *workv1alpha2.ResourceBinding, work *cell.Work, report *exec
 	if len(report.Objects) == 0 {
 		return item
 	}
-	switch observed := report.Objects[0]; {
+	switch observed := report.Shown(0); {
 	case observed != nil:
 		item.Health, item.Status = workv1alpha2.ResourceHealth(observed.Health), nil
 		if observed.Status != nil {
@@ -188,6 +209,9 @@ func (b *Bindings) updateTemplate(ctx context.Context, binding *workv1alpha2.Res
 			}
 		}
 		return ignoreNotFound(err)
+	}
+	if changed {
+		b.tellProgress(template, obj, aggregated)
 	}
 	for _, about := range subjects {
 		b.recorder.Also(about, "aggregate", names.EventAggregateStatusSucceed, "the status of the copies in the members was aggregated", changed)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/execution"
 )
 
@@ -28,6 +29,20 @@ func (o *open) add(cluster string, opened []execution.Opened, now time.Time) {
 	}
 }
 
+// addReported adds what the agent of a cluster in pull mode reports about a Work.
+func (o *open) addReported(work *cell.Work) {
+	if !work.Pulled {
+		return
+	}
+	if told := work.Conditions.Find(names.EntryOpen); told != nil && told.Status == metav1.ConditionTrue {
+		o.messages = append(o.messages, strings.TrimSuffix(told.Message, notWritten))
+		o.overdue = o.overdue || told.Reason == names.ReasonEntryOverdue
+	}
+}
+
+// notWritten ends the message of the condition.
+const notWritten = ". The federation does not write to it."
+
 // mostNamed is how many copies a message names.
 const mostNamed = 10
 
@@ -42,7 +57,7 @@ func (o *open) condition(now time.Time) *metav1.Condition {
 	}
 	condition := &metav1.Condition{
 		Type: names.EntryOpen, Status: metav1.ConditionTrue, Reason: names.ReasonEntryOpen, LastTransitionTime: metav1.NewTime(now),
-		Message: strings.Join(named, "; ") + ". The federation does not write to it.",
+		Message: strings.Join(named, "; ") + notWritten,
 	}
 	if o.overdue {
 		condition.Reason = names.ReasonEntryOverdue

@@ -72,7 +72,7 @@ func (w *Works) Reconcile(ctx context.Context, key cell.Key) error {
 	report := w.report(work)
 	var open open
 	open.add(work.Cluster, report.Open, w.now())
-	if !report.Settled && !report.Failed() && !suspensionChanged(work) && !open.news(work.Conditions.List(), w.now()) {
+	if !report.Settled && !report.Failed() && !suspensionChanged(work) && !open.news(work.Conditions.List(), w.now()) && !comparisonChanged(work, &report) {
 		if wait := w.debounce.wait(key, w.now()); wait > 0 {
 			return queue.Later{After: wait}
 		}
@@ -81,6 +81,7 @@ func (w *Works) Reconcile(ctx context.Context, key cell.Key) error {
 	// 2. Compute the status. What is not known about the objects stays as it was last written.
 	status := workv1alpha1.WorkStatus{Conditions: w.conditions(work, &report)}
 	open.set(&status.Conditions, w.now())
+	setComparison(&status.Conditions, work, &report, w.now())
 	manifests, known := manifestStatuses(work, &report)
 	status.ManifestStatuses = manifests
 	conditionsChanged := conditionsDiffer(work.Conditions.List(), status.Conditions)
@@ -180,7 +181,8 @@ func choose(first bool, a, b string) string {
 // manifestStatuses returns the observed status of the Work's objects, and whether it is complete.
 func manifestStatuses(work *cell.Work, report *execution.Report) ([]workv1alpha1.ManifestStatus, bool) {
 	var statuses []workv1alpha1.ManifestStatus
-	for i, observed := range report.Objects {
+	for i := range report.Objects {
+		observed := report.Shown(i)
 		if observed == nil {
 			if !report.Trusted {
 				return nil, false

@@ -5,23 +5,20 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 
+	metricsv1alpha1 "github.com/cellplane/cellplane/api/metrics/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/agent/identity"
+	"github.com/cellplane/cellplane/internal/placement"
 )
 
 // ClusterInfoPath is the path of the ConfigMap by which clusters that register recognize the gateway.
-const ClusterInfoPath = "/api/v1/namespaces/" + clusterInfoNamespace + "/configmaps/" + bootstrapapi.ConfigMapClusterInfo
-
-const clusterInfoNamespace = "kube-public"
-
-// IsClusterInfo reports whether a request is about that ConfigMap. It lives on the hub, where it is signed.
-func IsClusterInfo(group, resource, namespace, name string) bool {
-	return group == "" && resource == "configmaps" && namespace == clusterInfoNamespace && name == bootstrapapi.ConfigMapClusterInfo
-}
+const ClusterInfoPath = "/api/v1/namespaces/" + metav1.NamespacePublic + "/configmaps/" + bootstrapapi.ConfigMapClusterInfo
 
 // Guard refuses what bootstrap tokens of clusters, agents and anonymous users may not do, whatever RBAC grants to them. It allows nothing.
 type Guard struct{}
@@ -48,9 +45,12 @@ func refuse(a authorizer.Attributes) string {
 		if isRequests(a) && a.GetName() == "" && a.IsReadOnly() {
 			return "an agent may read CertificateSigningRequests only by their names"
 		}
+		if cluster, _ := identity.Cluster(u.GetName(), u.GetGroups()); isReport(a) && a.GetName() != cluster {
+			return "an agent may report metrics of its own cluster only"
+		}
 	case u.GetName() == user.Anonymous && a.IsResourceRequest():
 		if !readsClusterInfo(a) {
-			return "anonymous users may only read " + clusterInfoNamespace + "/" + bootstrapapi.ConfigMapClusterInfo
+			return "anonymous users may only read " + metav1.NamespacePublic + "/" + bootstrapapi.ConfigMapClusterInfo
 		}
 	}
 	return ""
@@ -84,6 +84,11 @@ func isRequests(a authorizer.Attributes) bool {
 	return a.GetAPIGroup() == "certificates.k8s.io" && a.GetResource() == "certificatesigningrequests" && a.GetSubresource() == ""
 }
 
+func isReport(a authorizer.Attributes) bool {
+	return a.GetAPIGroup() == metricsv1alpha1.GroupName && a.GetResource() == "metricsreports"
+}
+
 func readsClusterInfo(a authorizer.Attributes) bool {
-	return a.GetVerb() == "get" && a.GetSubresource() == "" && IsClusterInfo(a.GetAPIGroup(), a.GetResource(), a.GetNamespace(), a.GetName())
+	resource := schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}
+	return a.GetVerb() == "get" && a.GetSubresource() == "" && placement.IsClusterInfo(resource, a.GetNamespace(), a.GetName())
 }

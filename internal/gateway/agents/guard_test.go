@@ -12,7 +12,7 @@ import (
 func TestGuard(t *testing.T) {
 	token := &user.DefaultInfo{Name: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers", names.AgentBootstrapGroup, user.AllAuthenticated}}
 	otherToken := &user.DefaultInfo{Name: "system:bootstrap:fedcba", Groups: []string{"system:bootstrappers:nodes"}}
-	agent := &user.DefaultInfo{Name: "system:agent:m1", Groups: []string{names.AgentsGroup}}
+	agent := &user.DefaultInfo{Name: "system:karmada:agent:m1", Groups: []string{names.AgentsGroup}}
 	anonymous := &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
 	forged := &user.DefaultInfo{Name: "alice", Groups: []string{names.AgentBootstrapGroup}}
 
@@ -21,6 +21,9 @@ func TestGuard(t *testing.T) {
 	}
 	maps := func(verb, namespace, name string) authorizer.AttributesRecord {
 		return authorizer.AttributesRecord{Verb: verb, Resource: "configmaps", Namespace: namespace, Name: name, ResourceRequest: true}
+	}
+	reports := func(cluster string) authorizer.AttributesRecord {
+		return authorizer.AttributesRecord{Verb: "create", APIGroup: "metrics.cellplane.io", Resource: "metricsreports", Name: cluster, ResourceRequest: true}
 	}
 	for _, test := range []struct {
 		what    string
@@ -50,6 +53,9 @@ func TestGuard(t *testing.T) {
 		{"an agent lists requests", agent, requests("list", "", ""), true},
 		{"an agent requests a certificate", agent, requests("create", "", ""), false},
 		{"an agent does other things", agent, maps("list", "karmada-es-m1", ""), false},
+		{"an agent reports metrics of its cluster", agent, reports("m1"), false},
+		{"an agent reports metrics of another cluster", agent, reports("m2"), true},
+		{"an agent reports metrics of no cluster", agent, reports(""), true},
 		{"anybody reads cluster-info", anonymous, maps("get", "kube-public", "cluster-info"), false},
 		{"anybody deletes cluster-info", anonymous, maps("delete", "kube-public", "cluster-info"), true},
 		{"anybody lists ConfigMaps", anonymous, maps("list", "kube-public", "cluster-info"), true},

@@ -67,7 +67,7 @@ func SetIdentity(header http.Header, u user.Info, scope Scope) {
 	if extra := u.GetExtra(); len(extra) > 0 {
 		setExtra(header, extra)
 	}
-	if !strings.HasPrefix(u.GetName(), names.ComponentPrefix) {
+	if !names.IsComponent(u.GetName()) {
 		header[userHeader] = isUser
 	}
 	if scope.Cell {

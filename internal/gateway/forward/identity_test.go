@@ -39,6 +39,7 @@ func TestIdentity(t *testing.T) {
 		"X-Remote-User", "x-remote-user", "X-Remote-Group", "X-Remote-Uid", "X-Remote-Extra-Scopes", "X-Remote-Extra-Cellplane.io%2fepoch",
 		"X_Remote_Group", "Impersonate-User", "Impersonate-Group", "Authorization", "X-Remote-Extra-cellplane.io%2Fepoch", "X-Remote-Extra-Cellplane.io%2fuser",
 	})
+	components := []string{names.EngineUser("cell-a"), names.AgentUser("member-a")}
 	rapid.Check(t, func(t *rapid.T) {
 		header := http.Header{"Accept": {"application/json"}}
 		for _, key := range rapid.SliceOf(hostile).Draw(t, "sent") {
@@ -48,7 +49,7 @@ func TestIdentity(t *testing.T) {
 			header[key] = append(header[key], word.Draw(t, "value"))
 		}
 		u := &user.DefaultInfo{
-			Name:   rapid.OneOf(word, rapid.Just(names.EngineUser("cell-a"))).Draw(t, "name"),
+			Name:   rapid.OneOf(word, rapid.SampledFrom(components)).Draw(t, "name"),
 			UID:    rapid.SampledFrom([]string{"", "some-uid"}).Draw(t, "uid"),
 			Groups: rapid.SliceOfDistinct(rapid.OneOf(word, rapid.Just(fleet.AuthorizedGroup)), rapid.ID).Draw(t, "groups"),
 			Extra:  rapid.MapOf(rapid.SampledFrom([]string{"scopes", "example.io/key", user.CredentialIDKey, serviceaccount.PodNameKey, names.EpochExtra, names.UserExtra, "cellplane.io/other"}), rapid.SliceOfN(word, 1, 2)).Draw(t, "extra"),
@@ -65,7 +66,7 @@ func TestIdentity(t *testing.T) {
 					wantExtra[key] = values
 				}
 			}
-			if u.Name != names.EngineUser("cell-a") {
+			if !slices.Contains(components, u.Name) {
 				wantExtra[names.UserExtra] = []string{"true"}
 			}
 			if scope.Cell {

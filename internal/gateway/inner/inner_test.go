@@ -7,11 +7,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/gateway/inner"
+	"github.com/cellplane/cellplane/internal/limits"
 )
 
 func TestAnswer(t *testing.T) {
@@ -68,5 +70,53 @@ func TestWarnings(t *testing.T) {
 	inner.Do(handler, httptest.NewRequest(http.MethodGet, "/", http.NoBody)).CopyTo(passed)
 	if got := passed.Header().Values("Warning"); !slices.Equal(got, []string{"before", "of the handler"}) {
 		t.Errorf("got the warnings %q", got)
+	}
+}
+
+// TestAnswersAreBounded checks that an answer counts in the budget of its request, and that too large a one is an error for the client.
+func TestAnswersAreBounded(t *testing.T) {
+	budget := limits.NewBudget(8<<20, time.Millisecond)
+	owner := limits.Owner{Name: "someone"}
+	first := budget.Open(owner)
+	defer first.Close()
+	if err := first.Grow(t.Context(), 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	part := make([]byte, 1<<20)
+	for _, test := range []struct {
+		what    string
+		request string
+		grant   *limits.Grant
+		parts   int
+		want    int
+	}{
+		{"little", "GET /", budget.Open(owner), 0, http.StatusOK},
+		{"more than the user may hold", "GET /", budget.Open(owner), 1, http.StatusTooManyRequests},
+		{"more in a dry run", "PATCH /?dryRun=All", budget.Open(owner), 1, http.StatusTooManyRequests},
+		{"more in the answer to a write", "PATCH /", budget.Open(owner), 1, http.StatusOK},
+		{"what another user may hold", "GET /", budget.Open(limits.Owner{Name: "another"}), 2, http.StatusOK},
+		{"more than any answer may have, without a budget", "GET /", nil, 65, http.StatusRequestEntityTooLarge},
+	} {
+		method, path, _ := strings.Cut(test.request, " ")
+		r := httptest.NewRequestWithContext(limits.WithGrant(t.Context(), test.grant), method, path, http.NoBody)
+		answer := inner.Do(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			for range test.parts {
+				if _, err := w.Write(part); err != nil {
+					panic(http.ErrAbortHandler) // as handlers do whose client is gone
+				}
+			}
+		}), r)
+		passed := httptest.NewRecorder()
+		answer.CopyTo(passed)
+		if answer.Code() != test.want || passed.Code != test.want || (answer.Err() == nil) != (test.want == http.StatusOK) || answer.TooLarge() != (test.want == http.StatusRequestEntityTooLarge) {
+			t.Errorf("%s: got %d and %v, passed on %d", test.what, answer.Code(), answer.Err(), passed.Code)
+		}
+		if held := test.grant.Held(); test.want == http.StatusOK && test.request == "GET /" && held < int64(test.parts*len(part)) {
+			t.Errorf("%s: %d bytes are counted", test.what, held)
+		}
+		if answer.Release(); test.grant.Held() != 0 {
+			t.Errorf("%s: %d bytes are counted after the answer was released", test.what, test.grant.Held())
+		}
+		test.grant.Close()
 	}
 }

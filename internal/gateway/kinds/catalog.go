@@ -70,8 +70,8 @@ type documents struct {
 	Groups apidiscoveryv2.APIGroupDiscoveryList `json:"groups"`
 }
 
-// newCatalog returns a catalog of what the hub serves. Resources that live in cells are announced if all cells serve them.
-func newCatalog(hub documents, cells []documents, expose func(schema.GroupResource) bool, withMetrics bool) *Catalog {
+// newCatalog returns a catalog of what the hub serves, and of other groups. Resources that live in cells are announced if all cells serve them.
+func newCatalog(hub documents, cells []documents, expose func(schema.GroupResource) bool, others ...apidiscoveryv2.APIGroupDiscovery) *Catalog {
 	c := &Catalog{resources: map[schema.GroupVersionResource]Resource{}}
 	served := make([]map[schema.GroupVersionResource]bool, len(cells))
 	for i, cell := range cells {
@@ -99,11 +99,21 @@ func newCatalog(hub documents, cells []documents, expose func(schema.GroupResour
 		}
 		return !slices.ContainsFunc(served, func(cell map[schema.GroupVersionResource]bool) bool { return !cell[r.GroupVersionResource] })
 	})
-	if withMetrics {
-		announced = announced.withMetrics()
+	for _, group := range others {
+		announced = announced.with(group)
+		c.add(group)
 	}
 	c.announced, c.all, c.limited = announced, newShown(announced, announced.resources()), lru.New(limitsCached)
 	return c
+}
+
+// add adds the resources of a group that the hub does not serve.
+func (c *Catalog) add(group apidiscoveryv2.APIGroupDiscovery) {
+	documents{Groups: apidiscoveryv2.APIGroupDiscoveryList{Items: []apidiscoveryv2.APIGroupDiscovery{group}}}.each(func(r Resource) {
+		if _, found := c.resources[r.GroupVersionResource]; !found {
+			c.resources[r.GroupVersionResource] = r
+		}
+	})
 }
 
 // resources returns all resources, with all that is beneath them.

@@ -27,11 +27,11 @@ func metricsResource(resource, kind string, scope apidiscoveryv2.ResourceScope) 
 	}
 }
 
-// withMetrics announces metrics, unless the hub does so itself.
-func (d documents) withMetrics() documents {
-	if slices.ContainsFunc(d.Groups.Items, func(group apidiscoveryv2.APIGroupDiscovery) bool { return group.Name == metricsGroup.Name }) {
+// with announces a group, unless the hub does so itself.
+func (d documents) with(group apidiscoveryv2.APIGroupDiscovery) documents {
+	if slices.ContainsFunc(d.Groups.Items, func(other apidiscoveryv2.APIGroupDiscovery) bool { return other.Name == group.Name }) {
 		return d
 	}
-	d.Groups.Items = append(slices.Clip(d.Groups.Items), metricsGroup)
+	d.Groups.Items = append(slices.Clip(d.Groups.Items), group)
 	return d
 }

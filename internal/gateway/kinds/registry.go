@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
@@ -33,6 +34,7 @@ type Registry struct {
 	// definition returns a CustomResourceDefinition of the hub, nil if there is none.
 	definition func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
 	metrics    func() bool
+	pushed     bool
 	file       string // "" stores nothing
 
 	hashes storageHashes
@@ -59,6 +61,8 @@ type Options struct {
 	Definition func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
 	// Metrics reports whether to announce metrics of members; nil means never.
 	Metrics func() bool
+	// Pushed announces what agents push.
+	Pushed bool
 	// Dir is the directory in which the hub's documents are stored for a restart; empty means none.
 	Dir string
 }
@@ -68,7 +72,7 @@ func NewRegistry(o Options) *Registry {
 	if o.Expose == nil {
 		o.Expose = func(schema.GroupResource) bool { return true }
 	}
-	r := &Registry{hub: o.Hub, cells: o.Cells, expose: o.Expose, definition: o.Definition, metrics: o.Metrics, known: make(chan struct{}), sources: map[*fleet.Upstream]*source{}, hashes: storageHashes{hub: o.Hub}}
+	r := &Registry{hub: o.Hub, cells: o.Cells, expose: o.Expose, definition: o.Definition, metrics: o.Metrics, pushed: o.Pushed, known: make(chan struct{}), sources: map[*fleet.Upstream]*source{}, hashes: storageHashes{hub: o.Hub}}
 	if o.Dir != "" {
 		r.file = filepath.Join(o.Dir, "discovery.json")
 	}
@@ -190,7 +194,14 @@ func (r *Registry) publish(cells []*fleet.Upstream) {
 		}
 	}
 	first := r.current.Load() == nil
-	catalog := newCatalog(*r.hubDocs, served, r.expose, r.withMetrics)
+	var others []apidiscoveryv2.APIGroupDiscovery
+	if r.withMetrics {
+		others = append(others, metricsGroup)
+	}
+	if r.pushed {
+		others = append(others, workloadMetrics)
+	}
+	catalog := newCatalog(*r.hubDocs, served, r.expose, others...)
 	catalog.all.hashes = &r.hashes
 	r.current.Store(catalog)
 	if first {

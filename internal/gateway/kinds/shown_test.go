@@ -202,7 +202,7 @@ func TestTemplateOnHub(t *testing.T) {
 			group("example.io", version("v1", described("rolebindings", "RoleBinding"))),
 		}},
 	}
-	catalog := newCatalog(hub, nil, func(schema.GroupResource) bool { return true }, false)
+	catalog := newCatalog(hub, nil, func(schema.GroupResource) bool { return true })
 	for name, want := range map[string]bool{
 		"reader-role": true, "a-b-serviceaccount": true, "role-secret": false, "reader-rolebinding": false, "reader-unknown": false, "role": false, "": false,
 	} {

@@ -2,6 +2,7 @@ package protection
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -21,14 +22,18 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/gateway/inner"
 	"github.com/cellplane/cellplane/internal/gateway/kinds"
+	"github.com/cellplane/cellplane/internal/limits"
 )
 
 const (
-	// collectionPage is the number of objects per page.
+	// collectionPage is the number of objects per page, and the most of which a client gets a page.
 	collectionPage = 500
 	// deleteAtOnce is the number of concurrent deletions.
 	deleteAtOnce = 16
 )
+
+// metadataOnly is the form of a list without the contents of its objects.
+const metadataOnly = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 // Query parameters of deletecollection: those that select the objects, and those that apply to each deletion.
 var (
@@ -52,8 +57,12 @@ func (g *Guard) deleteCollection(w http.ResponseWriter, r *http.Request, info *r
 		return err
 	}
 	c := newCollection(r.URL.Query())
-	for checked := false; ; checked = true {
-		page := g.listPage(r, info, c.query)
+	for checked := false; ; {
+		page := g.listPage(r, info, c)
+		if page.TooLarge() && c.halve() {
+			page.Release()
+			continue
+		}
 		if page.Code() != http.StatusOK {
 			page.CopyTo(w)
 			return nil
@@ -62,12 +71,16 @@ func (g *Guard) deleteCollection(w http.ResponseWriter, r *http.Request, info *r
 		if err := utiljson.Unmarshal(page.Body(), &list); err != nil {
 			return apierrors.NewInternalError(fmt.Errorf("reading the objects to delete: %w", err))
 		}
+		if !c.paged {
+			page.Release()
+		}
 		// Most collections of a namespace that is deleted are empty, and need no search.
 		if !checked && (len(list.Items) > 0 || list.Continue != "") {
 			if err := g.checkCollection(r, info, resource); err != nil {
 				return err
 			}
 		}
+		checked = true
 		if err := g.deletePage(r, info, &list, body); err != nil {
 			return err
 		}
@@ -87,17 +100,31 @@ func (g *Guard) deleteCollection(w http.ResponseWriter, r *http.Request, info *r
 // collection selects the objects to delete, page by page.
 type collection struct {
 	query url.Values
-	// paged is set if the client asked for a page. It gets that page with its continue token; any other gets a success.
+	// paged is set if the client asked for pages. It gets one with its continue token; any other gets a success.
 	paged bool
 }
 
 func newCollection(query url.Values) collection {
 	c := collection{query: without(query, aboutDeleting)}
-	c.paged = query.Get("limit") != "" || query.Get("continue") != ""
-	if !c.paged {
-		c.query.Set("limit", strconv.Itoa(collectionPage))
+	limit, err := strconv.ParseInt(cmp.Or(query.Get("limit"), "0"), 10, 64)
+	c.paged = err != nil || limit > 0 // the API server refuses what is no number
+	if limit <= 0 || limit > collectionPage {
+		limit = collectionPage
+	}
+	if err == nil {
+		c.query.Set("limit", strconv.FormatInt(limit, 10))
 	}
 	return c
+}
+
+// halve makes pages half as large, unless they have one object.
+func (c *collection) halve() bool {
+	limit, err := strconv.Atoi(c.query.Get("limit"))
+	if err != nil || limit < 2 {
+		return false
+	}
+	c.query.Set("limit", strconv.Itoa(limit/2))
+	return true
 }
 
 // next selects the page after a token.
@@ -128,15 +155,18 @@ func (g *Guard) deletePage(r *http.Request, info *request.RequestInfo, list *met
 }
 
 // listPage lists the objects to delete.
-func (g *Guard) listPage(r *http.Request, info *request.RequestInfo, query url.Values) *inner.Answer {
+func (g *Guard) listPage(r *http.Request, info *request.RequestInfo, c collection) *inner.Answer {
 	asked := *info
 	asked.Verb = "list"
 	list := r.Clone(request.WithRequestInfo(r.Context(), &asked))
-	list.Method, list.Body, list.ContentLength, list.URL.RawQuery = http.MethodGet, http.NoBody, 0, query.Encode()
+	list.Method, list.Body, list.ContentLength, list.URL.RawQuery = http.MethodGet, http.NoBody, 0, c.query.Encode()
 	for _, key := range []string{"Accept-Encoding", "Content-Type", "Content-Length"} {
 		list.Header.Del(key)
 	}
 	list.Header.Set("Accept", runtime.ContentTypeJSON)
+	if !c.paged { // the client does not see the page
+		list.Header.Set("Accept", metadataOnly)
+	}
 	return inner.Do(g.Next, list)
 }
 
@@ -146,7 +176,9 @@ func (g *Guard) deleteOne(r *http.Request, info *request.RequestInfo, name strin
 	asked.Verb, asked.Name = "delete", name
 	asked.Path = info.Path + "/" + name
 	asked.Parts = []string{info.Resource, name}
-	one := r.Clone(request.WithRequestInfo(r.Context(), &asked))
+	grant := limits.GrantFrom(r.Context()).Another()
+	defer grant.Close()
+	one := r.Clone(limits.WithGrant(request.WithRequestInfo(r.Context(), &asked), grant))
 	one.URL.Path, one.URL.RawQuery = r.URL.Path+"/"+name, without(r.URL.Query(), aboutListing).Encode()
 	one.Body, one.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	one.Header.Set("Accept", runtime.ContentTypeJSON)

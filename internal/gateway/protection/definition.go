@@ -60,6 +60,11 @@ func (d *definition) serves() bool {
 	return false
 }
 
+// ofPolicies reports whether it defines ProtectionPolicies.
+func (d *definition) ofPolicies() bool {
+	return d.Spec.Group == cellplanev1alpha1.GroupName && d.Spec.Names.Plural == "protectionpolicies"
+}
+
 // resources returns the resource in each of its versions. One that the hub does not serve any more may still be served by a cell.
 func (d *definition) resources() []kinds.Resource {
 	var resources []kinds.Resource
@@ -82,7 +87,7 @@ func (g *Guard) insideDefinition(ctx context.Context, info *request.RequestInfo,
 	if !d.serves() {
 		return nil, apierrors.NewForbidden(groupResource(info), info.Name, fmt.Errorf("no version of it is served, so its objects cannot be checked for protection; serve a version first"))
 	}
-	if d.Spec.Group == cellplanev1alpha1.GroupName && d.Spec.Names.Plural == "protectionpolicies" && len(g.Policies.all()) > 0 {
+	if d.ofPolicies() && len(g.Policies.all()) > 0 {
 		return nil, apierrors.NewForbidden(groupResource(info), info.Name, errors.New("it defines what protects objects; delete the ProtectionPolicies first"))
 	}
 	var mu sync.Mutex

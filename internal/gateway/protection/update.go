@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/cellplane/cellplane/internal/gateway/inner"
@@ -138,11 +140,20 @@ func (g *Guard) guardSelection(c *change, before, after *object, policies []*pol
 	return g.decide(c.Request, c.info, "changing its labels", before.glass(), objections)
 }
 
-// guardServed checks that a change of a definition does not hide protected objects.
+// guardServed checks that a change of a definition does not hide protected objects, and does not change what policies say: API servers leave out
+// the fields that a schema does not have, and add its defaults.
 func (g *Guard) guardServed(c *change, before, after *object) error {
 	was, err := decodeDefinition(before)
 	if err != nil {
 		return err
+	}
+	if was.ofPolicies() && len(g.Policies.all()) > 0 {
+		switch same, err := sameSpec(before, after); {
+		case err != nil:
+			return err
+		case !same:
+			return apierrors.NewForbidden(groupResource(c.info), c.info.Name, errors.New("it defines what protects objects; delete the ProtectionPolicies first"))
+		}
 	}
 	is, err := decodeDefinition(after)
 	if err != nil {
@@ -156,6 +167,19 @@ func (g *Guard) guardServed(c *change, before, after *object) error {
 		return err
 	}
 	return g.decide(c.Request, c.info, "serving no version of it", before.glass(), objections)
+}
+
+// sameSpec reports whether two objects have the same spec.
+func sameSpec(a, b *object) (bool, error) {
+	var specs [2]struct {
+		Spec map[string]any `json:"spec"`
+	}
+	for i, o := range []*object{a, b} {
+		if err := utiljson.Unmarshal(o.data, &specs[i]); err != nil {
+			return false, apierrors.NewInternalError(fmt.Errorf("reading a definition to protect: %w", err))
+		}
+	}
+	return reflect.DeepEqual(specs[0], specs[1]), nil
 }
 
 // dryRun returns the object as the request would change it. It returns nil if the request is pinned to a version that the object no

@@ -135,7 +135,7 @@ func mayCreate(r *http.Request, info *request.RequestInfo) bool {
 
 func isComponent(ctx context.Context) bool {
 	u, ok := request.UserFrom(ctx)
-	return ok && strings.HasPrefix(u.GetName(), names.ComponentPrefix)
+	return ok && names.IsComponent(u.GetName())
 }
 
 // exists reports whether the object of a request exists.

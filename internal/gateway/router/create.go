@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/names"
 
 	"github.com/cellplane/cellplane/internal/gateway/forward"
+	"github.com/cellplane/cellplane/internal/placement"
 )
 
 // nameAttempts is how many names are generated for an object with generateName, as in API servers.
@@ -26,6 +27,10 @@ func (rt *Router) create(w http.ResponseWriter, r *http.Request, c *call) {
 	identity, err := readIdentity(mediaType, body)
 	if err != nil {
 		forward.WriteError(w, r, err)
+		return
+	}
+	if placement.IsBootstrapToken(c.groupResource(), c.Namespace, identity.name) {
+		rt.toHub(w, r)
 		return
 	}
 	if c.APIGroup == "" && c.Resource == "bindings" && identity.name != "" && len(content.IsPathSegmentName(identity.name)) == 0 {

@@ -1,15 +1,19 @@
 package router
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 )
 
@@ -45,5 +49,50 @@ func TestHubAsGateway(t *testing.T) {
 	if !forward.IsGateway(forward.WithGateway(t.Context())) || forward.IsGateway(t.Context()) ||
 		forward.IsGateway(request.WithUser(t.Context(), &user.DefaultInfo{Name: names.GatewayUser})) {
 		t.Error("requests of users with the gateway's name count as its own, or its own do not")
+	}
+}
+
+// TestBootstrapTokens checks that the Secrets of bootstrap tokens are on the hub however they are named, and that other Secrets are in cells.
+func TestBootstrapTokens(t *testing.T) {
+	at := func(place string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Place", place+" "+string(body))
+			_, _ = io.WriteString(w, `{"kind":"SecretList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`)
+		}
+	}
+	rt := routerWithCell(t, at("cell"))
+	hub, err := fleet.NewUpstream("hub", served(t, at("hub")), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rt.Hub = hub
+	resolver := &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+	const secrets = "/api/v1/namespaces/kube-system/secrets"
+	const token, other = `{"metadata":{"name":"bootstrap-token-abcdef"}}`, `{"metadata":{"name":"other"}}`
+	for _, test := range []struct {
+		method, path, body string
+		onHub              bool
+	}{
+		{http.MethodPost, secrets, token, true},
+		{http.MethodPost, secrets, other, false},
+		{http.MethodPost, "/api/v1/namespaces/default/secrets", token, false},
+		{http.MethodGet, secrets + "/bootstrap-token-abcdef", "", true},
+		{http.MethodDelete, secrets + "/bootstrap-token-abcdef", "", true},
+		{http.MethodGet, secrets + "?fieldSelector=type%3Dbootstrap.kubernetes.io%2Ftoken", "", true},
+		{http.MethodGet, secrets, "", false},
+	} {
+		r := httptest.NewRequest(test.method, test.path, strings.NewReader(test.body))
+		r.Header.Set("Content-Type", "application/json")
+		info, err := resolver.NewRequestInfo(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		rt.ServeHTTP(w, r.WithContext(request.WithUser(request.WithRequestInfo(t.Context(), info), &user.DefaultInfo{Name: "someone"})))
+		if onHub := w.Header().Get("Place") == "hub "+test.body; onHub != test.onHub {
+			t.Errorf("%s %s %s: answered by the hub: %t (%d, %q)", test.method, test.path, test.body, onHub, w.Code, w.Header().Get("Place"))
+		}
 	}
 }

@@ -46,8 +46,8 @@ type query struct {
 // readQuery reads the options of a list or watch. The error can be written as it is.
 func (rt *Router) readQuery(r *http.Request, c *call) (*query, error) {
 	q := &query{values: r.URL.Query()}
-	if len(q.values["shardSelector"]) > 0 {
-		return nil, apierrors.NewBadRequest("shardSelector is not supported: the gateway distributes objects over cells itself")
+	if err := refuseShards(q.values); err != nil {
+		return nil, err
 	}
 	if err := scheme.ParameterCodec.DecodeParameters(q.values, metav1.SchemeGroupVersion, &q.ListOptions); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
@@ -63,6 +63,15 @@ func (rt *Router) readQuery(r *http.Request, c *call) (*query, error) {
 	}
 	q.cells = rt.asked(c)
 	return q, nil
+}
+
+// refuseShards refuses a list or watch of a part of the objects. A control plane that ignored the option would show all of them to everybody who
+// asks for a part.
+func refuseShards(query url.Values) error {
+	if len(query["shardSelector"]) > 0 {
+		return apierrors.NewBadRequest("shardSelector is not supported: the gateway distributes objects over cells itself")
+	}
+	return nil
 }
 
 // readToken reads where a paged list continues. All pages show one state of the cells, which is read by the topology of the first page.

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/cellplane/cellplane/internal/fleet"
-	"github.com/cellplane/cellplane/internal/gateway/agents"
 	"github.com/cellplane/cellplane/internal/gateway/documents"
 	"github.com/cellplane/cellplane/internal/gateway/durability"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
@@ -144,7 +143,7 @@ func (rt *Router) serveResource(w http.ResponseWriter, r *http.Request, info *re
 	c := &call{RequestInfo: info, view: rt.Topology.View(), placement: rt.place(r.Context(), info), arrived: time.Now()}
 	defer func() { c.written.End() }()
 	if c.placement == placement.OnHub {
-		rt.toHub(w, r)
+		rt.serveOnHub(w, r, info)
 		return
 	}
 	if c.view == nil {
@@ -165,15 +164,26 @@ func (rt *Router) serveResource(w http.ResponseWriter, r *http.Request, info *re
 	}
 }
 
+// serveOnHub serves a request for objects that live on the hub.
+func (rt *Router) serveOnHub(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
+	if info.Verb == "list" || info.Verb == "watch" {
+		if err := refuseShards(r.URL.Query()); err != nil {
+			forward.WriteError(w, r, err)
+			return
+		}
+	}
+	rt.toHub(w, r)
+}
+
 // place returns where the objects of a request live. A path without a namespace may mean a cluster-scoped resource or all namespaces; the
 // catalog decides. The hub refuses resources that are not in it.
 func (rt *Router) place(ctx context.Context, info *request.RequestInfo) placement.Place {
 	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
-	if agents.IsClusterInfo(info.APIGroup, info.Resource, info.Namespace, info.Name) {
+	if placement.AreBootstrapTokens(resource, info.Namespace, info.FieldSelector) {
 		return placement.OnHub
 	}
 	if info.Namespace != "" {
-		return placement.InNamespace(resource, info.Namespace)
+		return placement.OfObject(resource, info.Namespace, info.Name)
 	}
 	known, found := rt.Kinds.Lookup(ctx, resource.WithVersion(info.APIVersion))
 	if !found || !known.Namespaced {

@@ -9,8 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/limits"
 )
@@ -33,7 +35,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
 	info, foundInfo := request.RequestInfoFrom(ctx)
 	u, foundUser := request.UserFrom(ctx)
-	if !foundInfo || !foundUser || limits.OwnerOf(u).Exempt || !isAPI(info) {
+	if !foundInfo || !foundUser || unlimited(u) || !isAPI(info) {
 		h.Next.ServeHTTP(w, r)
 		return
 	}
@@ -60,6 +62,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(ctx)
 	}
 	h.Next.ServeHTTP(w, r)
+}
+
+// unlimited reports whether the API of a user is never limited: administrators, components and the stock controllers.
+func unlimited(u user.Info) bool {
+	return limits.OwnerOf(u).Exempt || names.IsComponent(u.GetName())
 }
 
 // isAPI reports whether a request is about resources: for one, or for discovery or OpenAPI.

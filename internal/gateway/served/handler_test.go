@@ -120,6 +120,7 @@ func TestUsers(t *testing.T) {
 		{"anna", []string{"system:authenticated"}, 404, 503},
 		{"system:anonymous", []string{"system:unauthenticated"}, 200, 503},
 		{"system:cellplane:engine:cell-a", []string{"system:authenticated"}, 200, 200},
+		{"system:karmada:agent:member1", []string{"system:karmada:agents", "system:authenticated"}, 200, 200},
 		{"system:kube-controller-manager", []string{"system:authenticated"}, 200, 200},
 		{"system:serviceaccount:kube-system:namespace-controller", []string{"system:serviceaccounts", "system:authenticated"}, 200, 200},
 		{"system:serviceaccount:shop:robot", []string{"system:serviceaccounts", "system:authenticated"}, 404, 503},

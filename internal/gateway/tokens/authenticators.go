@@ -3,7 +3,8 @@ package tokens
 import (
 	"context"
 	"fmt"
-	"os"
+	"net/http"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -14,10 +15,11 @@ import (
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
-	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 	"k8s.io/utils/ptr"
+
+	"github.com/cellplane/cellplane/internal/fleet"
 )
 
 // signingAlgs are accepted with an AuthenticationConfiguration, which cannot name any: all asymmetric ones.
@@ -41,13 +43,14 @@ func New(ctx context.Context, o Options) ([]authenticator.Token, error) {
 		}
 		all = append(all, one)
 	case o.OIDC.IssuerURL != "":
-		issuer, err := o.OIDC.issuer()
-		if err != nil {
+		options := oidc.Options{JWTAuthenticator: o.OIDC.issuer(), SupportedSigningAlgs: o.OIDC.SigningAlgs, APIServerID: serverID}
+		var err error
+		if options.Client, err = o.OIDC.client(); err != nil {
 			return nil, fmt.Errorf("reading --oidc-ca-file: %w", err)
 		}
-		one, err := newOIDC(ctx, issuer, o.OIDC.SigningAlgs)
+		one, err := oidc.New(ctx, options)
 		if err != nil {
-			return nil, fmt.Errorf("configuring the issuer %s: %w", issuer.Issuer.URL, err)
+			return nil, fmt.Errorf("configuring the issuer %s: %w", o.OIDC.IssuerURL, err)
 		}
 		all = append(all, one)
 	}
@@ -81,7 +84,7 @@ func parse(path string, data []byte) (*apiserver.AuthenticationConfiguration, er
 }
 
 // issuer returns the flags as an entry of an AuthenticationConfiguration.
-func (o *OIDC) issuer() (apiserver.JWTAuthenticator, error) {
+func (o *OIDC) issuer() apiserver.JWTAuthenticator {
 	prefix := o.UsernamePrefix
 	switch {
 	case prefix == "-":
@@ -99,16 +102,27 @@ func (o *OIDC) issuer() (apiserver.JWTAuthenticator, error) {
 	for claim, value := range o.RequiredClaims {
 		issuer.ClaimValidationRules = append(issuer.ClaimValidationRules, apiserver.ClaimValidationRule{Claim: claim, RequiredValue: value})
 	}
-	if o.CAFile == "" {
-		return issuer, nil
-	}
-	ca, err := os.ReadFile(o.CAFile)
-	issuer.Issuer.CertificateAuthority = string(ca)
-	return issuer, err
+	return issuer
 }
 
-func newOIDC(ctx context.Context, issuer apiserver.JWTAuthenticator, algs []string) (oidc.AuthenticatorTokenWithHealthCheck, error) {
-	options := oidc.Options{JWTAuthenticator: issuer, SupportedSigningAlgs: algs, APIServerID: "cellplane-gateway"}
+// issuerTimeout bounds requests to an issuer, as kube-apiserver does.
+const issuerTimeout = 30 * time.Second
+
+// client returns a client for the issuer that follows the file of its CA, nil without one.
+func (o *OIDC) client() (*http.Client, error) {
+	if o.CAFile == "" {
+		return nil, nil
+	}
+	transport, err := fleet.VerifiedBy(o.CAFile)
+	return &http.Client{Transport: transport, Timeout: issuerTimeout}, err
+}
+
+// serverID names gateways in the metrics of issuers.
+const serverID = "cellplane-gateway"
+
+// newOIDC returns the authenticator of an issuer in an AuthenticationConfiguration.
+func newOIDC(ctx context.Context, issuer apiserver.JWTAuthenticator) (oidc.AuthenticatorTokenWithHealthCheck, error) {
+	options := oidc.Options{JWTAuthenticator: issuer, SupportedSigningAlgs: signingAlgs, APIServerID: serverID}
 	if issuer.Issuer.CertificateAuthority != "" {
 		ca, err := dynamiccertificates.NewStaticCAContent("issuer", []byte(issuer.Issuer.CertificateAuthority))
 		if err != nil {
@@ -119,10 +133,15 @@ func newOIDC(ctx context.Context, issuer apiserver.JWTAuthenticator, algs []stri
 	return oidc.New(ctx, options)
 }
 
+// webhookTimeout bounds requests to the webhook, as kube-apiserver does.
+const webhookTimeout = 30 * time.Second
+
 func newWebhook(o Options) (authenticator.Token, error) {
-	config, err := webhookutil.LoadKubeconfig(o.WebhookConfigFile, nil)
+	kubeconfig, err := fleet.ReadKubeconfig(o.WebhookConfigFile, "")
 	if err != nil {
 		return nil, err
 	}
+	config := kubeconfig.Config()
+	config.QPS, config.Timeout = -1, webhookTimeout
 	return webhook.New(config, o.WebhookVersion, nil, *genericoptions.DefaultAuthWebhookRetryBackoff())
 }

@@ -105,7 +105,7 @@ func (r *reloaded) read(ctx context.Context) (*issuers, error) {
 	made := &issuers{data: data, cancel: cancel}
 	var all []authenticator.Token
 	for _, issuer := range config.JWT {
-		one, err := newOIDC(ctx, issuer, signingAlgs)
+		one, err := newOIDC(ctx, issuer)
 		if err != nil {
 			cancel()
 			return nil, fmt.Errorf("preparing the issuer %s: %w", issuer.Issuer.URL, err)

@@ -110,7 +110,7 @@ func (h *Handler) prepare(r *http.Request, info *request.RequestInfo, kind userp
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
-	if err := refuse(info, kind.Check(nameOf(info, object), object)); err != nil {
+	if err := refuse(info, check(kind, nameOf(info, object), object)); err != nil {
 		return err
 	}
 	if !kind.Limit(object) {
@@ -125,6 +125,14 @@ func (h *Handler) prepare(r *http.Request, info *request.RequestInfo, kind userp
 	r.Header.Del("Content-Length")
 	forward.SetBody(r, content)
 	return nil
+}
+
+// check returns why an object cannot be enforced, or would have another effect than in one cluster.
+func check(kind userpolicy.Kind, name string, object map[string]any) error {
+	if err := kind.Check(name, object); err != nil {
+		return err
+	}
+	return kind.CheckRights(object)
 }
 
 // nameOf returns the name of an object, or the beginning of a name that is generated.
@@ -165,7 +173,7 @@ func (h *Handler) rehearse(r *http.Request, info *request.RequestInfo, kind user
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	if err := refuse(info, kind.Check(info.Name, object)); err != nil {
+	if err := refuse(info, check(kind, info.Name, object)); err != nil {
 		return err
 	}
 	if !kind.Limited(object) {

@@ -43,6 +43,13 @@ func newSharedStore(t *testing.T, cluster string) *sharedStore {
 	handler.Shown = func() ([]string, bool, <-chan struct{}) { return []string{cluster}, false, changed }
 	all := memberviews.Default()
 	handler.Add(all[slices.IndexFunc(all, func(v memberviews.View) bool { return v.Resource.Resource == "pods" })], clustercache.Pods(), store)
+	upstream := newUpstream(t, cluster, handler)
+	return &sharedStore{store, &replica{upstream: upstream}, handler}
+}
+
+// newUpstream returns a connection to a server with a handler.
+func newUpstream(t *testing.T, name string, handler http.Handler) *fleet.Upstream {
+	t.Helper()
 	server := httptest.NewTLSServer(handler)
 	t.Cleanup(server.Close)
 	// Any certificate will do, such as the server's.
@@ -51,13 +58,13 @@ func newSharedStore(t *testing.T, cluster string) *sharedStore {
 	if err != nil {
 		t.Fatal(err)
 	}
-	upstream, err := fleet.NewUpstream(cluster, fleet.Endpoint{
+	upstream, err := fleet.NewUpstream(name, fleet.Endpoint{
 		Server: server.URL, CA: certificate, Cert: certificate, Key: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
 	}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &sharedStore{store, &replica{upstream: upstream}, handler}
+	return upstream
 }
 
 func (s *sharedStore) apply(t *testing.T, cluster string, pod *corev1.Pod) {

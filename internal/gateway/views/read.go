@@ -46,7 +46,7 @@ func (v *Views) readFirst(w http.ResponseWriter, r *http.Request, info *request.
 		switch {
 		case response.StatusCode == http.StatusNotFound && i < len(v.shares)-1:
 			continue
-		case response.StatusCode == http.StatusNotFound && info.Verb == "get" && info.APIGroup != metricsGroup:
+		case response.StatusCode == http.StatusNotFound && info.Verb == "get" && info.APIGroup != metricsGroup && info.APIGroup != views.Metrics.Group:
 			if len(v.shares) > 1 && v.readContested(w, r) {
 				return
 			}

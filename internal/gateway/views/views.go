@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/cellplane/cellplane/internal/clustergateway/views"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 	"github.com/cellplane/cellplane/internal/gateway/router"
@@ -86,13 +87,19 @@ const metricsGroup = "metrics.k8s.io"
 
 // shows reports whether a request is for a member view.
 func (v *Views) shows(r *http.Request, info *request.RequestInfo) bool {
-	if !info.IsResourceRequest || len(v.shares) == 0 || router.OnFederationSurface(r.Context()) {
+	resource := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
+	switch {
+	case !info.IsResourceRequest || len(v.shares) == 0:
+		return false
+	case resource == views.Metrics:
+		return info.Subresource == "" && (info.Verb == "get" || info.Verb == "list" || info.Verb == "watch")
+	case router.OnFederationSurface(r.Context()):
 		return false
 	}
 	if info.APIGroup == metricsGroup {
 		return info.Subresource == "" && (info.Verb == "get" || info.Verb == "list")
 	}
-	return v.Resources[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
+	return v.Resources[resource]
 }
 
 // Ready returns for each share the index of its first replica that is ready, or 0.

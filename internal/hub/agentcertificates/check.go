@@ -68,6 +68,9 @@ func check(spec *certificatesv1.CertificateSigningRequestSpec, annotations map[s
 	if err := membership.ValidateName(w.cluster); err != nil {
 		return nil, err
 	}
+	if w.cluster == names.AgentRBACGenerator {
+		return nil, fmt.Errorf("a cluster cannot register as %s: Karmada gives rights to a user of that name", w.cluster)
+	}
 	if len(request.Extensions) > 0 {
 		return nil, fmt.Errorf("the certificate of an agent has no alternative names and no other extensions")
 	}

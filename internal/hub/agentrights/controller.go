@@ -50,7 +50,7 @@ func clusterOf(_ context.Context, namespace client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: cluster}}}
 }
 
-// Reconcile gives the agent of a Cluster in pull mode its rights, and takes them from that of any other. An agent keeps its rights while its Cluster
+// Reconcile gives the agent of a Cluster the rights of its mode, and takes them from agents without a Cluster. An agent keeps its rights while its Cluster
 // is being deleted: it removes what the Works there have created. The execution space takes them at the end.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	cluster := &clusterv1alpha1.Cluster{}
@@ -58,10 +58,12 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	switch {
 	case err != nil && !apierrors.IsNotFound(err):
 		return reconcile.Result{}, err
-	case err != nil || cluster.Spec.SyncMode != clusterv1alpha1.Pull:
+	case err != nil:
 		return reconcile.Result{}, Remove(ctx, c.direct, request.Name)
 	case cluster.DeletionTimestamp != nil:
 		return reconcile.Result{}, nil
+	case cluster.Spec.SyncMode != clusterv1alpha1.Pull:
+		return reconcile.Result{RequeueAfter: interval}, EnsureReporter(ctx, c.direct, request.Name)
 	}
 	err = Ensure(ctx, c.direct, cluster.Name)
 	if apierrors.IsNotFound(err) {

@@ -7,6 +7,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -25,6 +26,25 @@ func Ensure(ctx context.Context, hub client.Client, cluster string) error {
 	}
 	if err := hub.Create(ctx, leaseOf(cluster)); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating the Lease of cluster %s: %w", cluster, err)
+	}
+	return nil
+}
+
+// EnsureReporter gives the agent of a cluster in push mode the right to report metrics, and takes all others.
+func EnsureReporter(ctx context.Context, hub client.Client, cluster string) error {
+	wanted := reporter(cluster)
+	role := &rbacv1.ClusterRole{}
+	err := hub.Get(ctx, client.ObjectKeyFromObject(wanted[0]), role)
+	if err == nil && !equality.Semantic.DeepEqual(role.Rules, wanted[0].(*rbacv1.ClusterRole).Rules) {
+		err = remove(ctx, hub, cluster, len(wanted)) // it was in pull mode: the role is reduced last
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("taking rights from the agent of cluster %s: %w", cluster, err)
+	}
+	for _, object := range wanted {
+		if err := ensure(ctx, hub, object); err != nil {
+			return fmt.Errorf("giving the agent of cluster %s its rights: %w", cluster, err)
+		}
 	}
 	return nil
 }
@@ -61,15 +81,13 @@ func leaseOf(cluster string) *coordinationv1.Lease {
 
 // Remove takes the rights from the agent of a cluster, and removes its Lease.
 func Remove(ctx context.Context, hub client.Client, cluster string) error {
-	objects := append(Agent(cluster), leaseOf(cluster))
-	err := hub.Get(ctx, client.ObjectKeyFromObject(objects[0]), objects[0])
+	first := Agent(cluster)[0]
+	err := hub.Get(ctx, client.ObjectKeyFromObject(first), first)
 	if apierrors.IsNotFound(err) {
 		return nil // it comes first and goes last, so there is nothing else
 	}
-	for _, object := range slices.Backward(objects) {
-		if err == nil {
-			err = remove(ctx, hub, object)
-		}
+	if err == nil {
+		err = remove(ctx, hub, cluster, 0)
 	}
 	if err != nil {
 		return fmt.Errorf("taking its rights from the agent of cluster %s: %w", cluster, err)
@@ -77,7 +95,18 @@ func Remove(ctx context.Context, hub client.Client, cluster string) error {
 	return nil
 }
 
-func remove(ctx context.Context, hub client.Client, object client.Object) error {
+// remove removes the Lease and the rights of an agent, the last ones first. The first ones are kept.
+func remove(ctx context.Context, hub client.Client, cluster string, kept int) error {
+	objects := append(Agent(cluster), leaseOf(cluster))
+	for _, object := range slices.Backward(objects[kept:]) {
+		if err := removeOne(ctx, hub, object); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func removeOne(ctx context.Context, hub client.Client, object client.Object) error {
 	err := hub.Get(ctx, client.ObjectKeyFromObject(object), object)
 	if err != nil {
 		return client.IgnoreNotFound(err)

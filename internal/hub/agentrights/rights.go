@@ -1,5 +1,5 @@
-// Package agentrights gives the agents of clusters in pull mode their rights on the hub, by which gateways authorize them: each may read and report
-// about the Works and the Cluster of its own cluster, renew its Lease, and read what interprets objects.
+// Package agentrights gives the agents of clusters their rights on the hub, by which gateways authorize them. In pull mode each may read and report
+// about the Works, the metrics and the Cluster of its own cluster, renew its Lease, and read what interprets objects. In push mode it may report metrics.
 package agentrights
 
 import (
@@ -20,7 +20,7 @@ type scope struct {
 	rules     []rbacv1.PolicyRule
 }
 
-// Agent returns the rights of the agent of a cluster, as Roles and their bindings.
+// Agent returns the rights of the agent of a cluster in pull mode, as Roles and their bindings.
 func Agent(cluster string) []client.Object {
 	var objects []client.Object
 	for _, s := range scopes(cluster) {
@@ -37,6 +37,7 @@ func scopes(cluster string) []scope {
 		{"", []rbacv1.PolicyRule{
 			{APIGroups: []string{"cluster.karmada.io"}, Resources: []string{"clusters"}, ResourceNames: only, Verbs: read},
 			{APIGroups: []string{"cluster.karmada.io"}, Resources: []string{"clusters/status"}, ResourceNames: only, Verbs: []string{"patch"}},
+			reports(cluster),
 			{APIGroups: []string{"config.karmada.io"}, Resources: []string{"resourceinterpretercustomizations", "resourceinterpreterwebhookconfigurations"}, Verbs: read},
 		}},
 		{names.ExecutionNamespace(cluster), []rbacv1.PolicyRule{
@@ -49,6 +50,17 @@ func scopes(cluster string) []scope {
 			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: only, Verbs: []string{"get", "update"}},
 		}},
 	}
+}
+
+// reports is the right to report metrics.
+func reports(cluster string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{"metrics.cellplane.io"}, Resources: []string{"metricsreports"}, ResourceNames: []string{cluster}, Verbs: []string{"create"}}
+}
+
+// reporter returns the rights of the agent of a cluster in push mode. They have the names of the first ones of Agent.
+func reporter(cluster string) []client.Object {
+	s := scope{"", []rbacv1.PolicyRule{reports(cluster)}}
+	return s.objects(cluster)
 }
 
 // objects returns a role with the rules, and its binding to the agent.

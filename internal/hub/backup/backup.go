@@ -284,6 +284,8 @@ type State struct {
 	// Complete means that every backup cell has everything that was stored when the watch began. Before that only
 	// Pending is known.
 	Complete bool
+	// Alone means that there is no other cell that could keep a backup.
+	Alone bool
 	// Revision of the cell's store up to which every write is copied.
 	Revision int64
 	// Proven is the last moment for which every backup cell has proved that it had everything that the cell had;
@@ -313,7 +315,7 @@ func (c *Controller) States() map[string]State {
 	now := time.Now()
 	for name, s := range c.sources {
 		targets, begun, unread := s.states()
-		state := State{Complete: begun, Unread: unread}
+		state := State{Complete: begun, Alone: begun && len(targets) == 0, Unread: unread}
 		if failure, failing := c.failing[name]; failing && !begun {
 			state.addFailure(failure)
 		}

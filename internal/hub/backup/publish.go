@@ -118,6 +118,9 @@ func conditionOf(state State, now time.Time) metav1.Condition {
 	case len(state.Silent) > 0:
 		condition.Status, condition.Reason = metav1.ConditionUnknown, reasonBackupUnreadable
 		condition.Message = fmt.Sprintf("The store of the backup cell %s does not answer since %s; nothing is copied there.", strings.Join(state.Silent, ", "), sinceText(state.SilentSince))
+	case state.Alone:
+		condition.Reason = names.ReasonNoBackupCell
+		condition.Message = "There is no other cell that could keep a backup; the loss of this one loses everything."
 	case !state.Complete && len(state.Waiting) == 0:
 		condition.Reason = reasonComparing
 		condition.Message = "The cell has not been compared with its backup yet."

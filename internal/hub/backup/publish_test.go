@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
 )
 
 func TestCondition(t *testing.T) {
@@ -29,6 +30,7 @@ func TestCondition(t *testing.T) {
 		{"a change waits for long", with(func(s *State) { s.Pending, s.Oldest = 3, now.Add(-time.Minute) }), metav1.ConditionFalse, reasonBehind},
 		{"nothing has been proved for long", with(func(s *State) { s.Proven = now.Add(-time.Minute) }), metav1.ConditionFalse, reasonBehind},
 		{"nothing has been proved", State{Complete: true}, metav1.ConditionFalse, reasonComparing},
+		{"there is no backup cell", State{Complete: true, Alone: true}, metav1.ConditionFalse, names.ReasonNoBackupCell},
 		{"the cell cannot be read", with(func(s *State) { s.Unread = now.Add(-time.Second) }), metav1.ConditionUnknown, reasonSourceUnreadable},
 		{"a backup cell does not answer", with(func(s *State) { s.Silent, s.SilentSince = []string{"cell-b"}, now }), metav1.ConditionUnknown, reasonBackupUnreadable},
 		{"the store has been replaced", State{Replaced: true}, metav1.ConditionFalse, reasonReplaced},

@@ -2,10 +2,8 @@ package manager
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -14,13 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/admission"
+	"github.com/cellplane/cellplane/internal/election"
 	"github.com/cellplane/cellplane/internal/hub/clusters"
 	"github.com/cellplane/cellplane/internal/hub/policylimit"
 )
@@ -34,18 +31,17 @@ type Config struct {
 	// Identity is unique among the replicas.
 	Identity    string
 	BindAddress string
-	CopyWorkers int
+	// HealthAddress is where only /healthz and /readyz are served; empty means nowhere.
+	HealthAddress string
+	CopyWorkers   int
 	// StateDir is where snapshots of returning cells are kept.
 	StateDir string
 	// AutoFailoverAfter is how long a cell must be unreachable to be failed over; 0 means never.
 	AutoFailoverAfter time.Duration
-	Election          Election
+	Election          election.Timing
 	Admission         admission.Options
 	Clusters          clusters.Options
 }
-
-// ErrLeaseLost means that another replica may lead. The process should exit and be restarted.
-var ErrLeaseLost = errors.New("the hub manager has lost its Lease; another replica takes over")
 
 // Run waits until this replica becomes the leader, and leads until ctx ends. Everything has stopped when it returns.
 func (c *Config) Run(ctx context.Context) error {
@@ -53,21 +49,21 @@ func (c *Config) Run(ctx context.Context) error {
 	c.Hub = rest.CopyConfig(c.Hub)
 	c.Hub.QPS = -1 // the hub's own flow control limits requests
 	status := &status{identity: c.Identity}
-	server, err := serve(ctx, c.BindAddress, status)
+	stop, err := status.part().Serve(ctx, c.BindAddress, c.HealthAddress)
 	if err != nil {
 		return err
 	}
-	defer server.stop()
+	defer stop()
 	limiter, err := policylimit.New(c.Hub)
 	if err != nil {
 		return err
 	}
 	// It comes before everything that a policy of a user could block.
-	limiting, stop := context.WithCancel(ctx)
+	limiting, stopLimiting := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { limiter.Run(limiting) })
 	defer running.Wait()
-	defer stop()
+	defer stopLimiting()
 	if err := c.ensureNamespaces(ctx); err != nil {
 		return err
 	}
@@ -128,70 +124,19 @@ func (c *Config) ensureNamespaces(ctx context.Context) error {
 	return nil
 }
 
-// elect calls lead once this replica holds the Lease. The Lease is released only after lead has returned, so that no two replicas lead
-// at a time.
+// elect calls lead once this replica holds the Lease.
 func (c *Config) elect(ctx context.Context, lead func(context.Context) error) error {
 	config := rest.CopyConfig(c.Hub)
-	config.Timeout = c.Election.RenewDeadline // a request that hangs must not outlive the Lease
+	config.Timeout = c.Election.RenewDeadline
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("preparing to reach the hub: %w", err)
 	}
-	electing, release := context.WithCancel(context.WithoutCancel(ctx))
-	defer release()
-	var begun atomic.Bool
-	ended := make(chan error, 1)
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Name: LeaseName,
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: LeaseName},
-			Client:     client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: c.Identity},
-		},
-		LeaseDuration:   c.Election.LeaseDuration,
-		RenewDeadline:   c.Election.RenewDeadline,
-		RetryPeriod:     c.Election.RetryPeriod,
-		ReleaseOnCancel: true,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(leading context.Context) {
-				begun.Store(true)
-				leading, stop := context.WithCancel(leading)
-				defer stop()
-				defer context.AfterFunc(ctx, stop)()
-				klog.FromContext(ctx).Info("became leader", "identity", c.Identity)
-				ended <- leadUntil(leading, lead)
-				release()
-			},
-			OnStoppedLeading: func() {},
-		},
-	})
+	candidate, err := election.New(election.Lease{Client: client.CoordinationV1(), Namespace: names.SystemNamespace, Name: LeaseName, Identity: c.Identity, Timing: c.Election})
 	if err != nil {
-		return fmt.Errorf("preparing the leader election: %w", err)
-	}
-	defer context.AfterFunc(ctx, func() {
-		if !begun.Load() {
-			release()
-		}
-	})()
-	elector.Run(electing)
-	if !begun.Load() {
-		return nil // ctx ended while waiting
-	}
-	if err := <-ended; err != nil || ctx.Err() != nil {
 		return err
 	}
-	return ErrLeaseLost
-}
-
-// leadUntil calls lead unless ctx has ended. An error after the end of ctx is none.
-func leadUntil(ctx context.Context, lead func(context.Context) error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	if err := lead(ctx); err != nil && ctx.Err() == nil {
-		return err
-	}
-	return nil
+	return candidate.Run(ctx, lead)
 }
 
 // quiet returns a logger for libraries that log every step.

@@ -28,6 +28,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	"github.com/cellplane/cellplane/internal/controlplane"
+	"github.com/cellplane/cellplane/internal/election"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/hub/replicate"
 	"github.com/cellplane/cellplane/internal/kubebin"
@@ -248,7 +249,7 @@ func (f *fixture) testLostLease(t *testing.T) {
 	if err := server.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	if ended == nil || !strings.Contains(ended.Error(), ErrLeaseLost.Error()) {
+	if ended == nil || !strings.Contains(ended.Error(), election.ErrLost.Error()) {
 		t.Errorf("the replica ended with %v", ended)
 	}
 	delete(f.replicas, "second")

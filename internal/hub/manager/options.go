@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/cellplane/cellplane/internal/admission"
+	"github.com/cellplane/cellplane/internal/election"
+	"github.com/cellplane/cellplane/internal/expiry"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/hub/clusters"
 )
@@ -27,6 +29,8 @@ type Options struct {
 	ClusterAPIKubeconfig, ClusterAPIContext string
 	// BindAddress is where health, metrics and the replication status are served; empty means nowhere.
 	BindAddress string
+	// HealthAddress is where only /healthz and /readyz are served; empty means nowhere.
+	HealthAddress string
 	// CopyWorkers is how many objects are written to one cell concurrently.
 	CopyWorkers int
 	// StateDir is where snapshots of returning cells are kept.
@@ -34,16 +38,9 @@ type Options struct {
 	// AutoFailoverAfter is how long a cell must be unreachable to be failed over; 0 means never.
 	AutoFailoverAfter time.Duration
 
-	Election  Election
+	Election  election.Timing
 	Admission admission.Options
 	Clusters  clusters.Options
-}
-
-// Election are the durations of the leader election.
-type Election struct {
-	// LeaseDuration is how long standby replicas wait after the last renewal, RenewDeadline is how long the leader tries to
-	// renew before it stops, and RetryPeriod is the time between attempts.
-	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 }
 
 // NewOptions returns the defaults.
@@ -52,7 +49,7 @@ func NewOptions() *Options {
 		BindAddress: "127.0.0.1:10361",
 		CopyWorkers: 16,
 		StateDir:    "/var/lib/cellplane/hub-manager",
-		Election:    Election{LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second},
+		Election:    election.Timing{LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second},
 	}
 }
 
@@ -63,6 +60,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.ClusterAPIKubeconfig, "cluster-api-kubeconfig", o.ClusterAPIKubeconfig, "kubeconfig file of a Cluster API management cluster; its clusters join and leave the federation automatically")
 	flags.StringVar(&o.ClusterAPIContext, "cluster-api-context", o.ClusterAPIContext, "context of that kubeconfig (default: its current one)")
 	flags.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "address to serve /healthz, /readyz, /metrics and /replication on, without authentication; empty for none")
+	flags.StringVar(&o.HealthAddress, "health-address", o.HealthAddress, "address for /healthz and /readyz alone, for probes of a kubelet, like :8081 (default: none)")
 	flags.IntVar(&o.CopyWorkers, "copy-workers", o.CopyWorkers, "how many objects are written to one cell concurrently")
 	flags.StringVar(&o.StateDir, "state-dir", o.StateDir, "directory for snapshots of failed cells that return, and for objects that had not reached their backup")
 	flags.DurationVar(&o.AutoFailoverAfter, "auto-failover-after", o.AutoFailoverAfter, "fail over a cell that has not answered for this long while all others do; 0 leaves that to the operator")
@@ -113,10 +111,14 @@ func (o *Options) Complete() (Completed, error) {
 		}
 		c.Clusters.ClusterAPI = kubeconfig.Config()
 	}
+	expiry.Track(
+		expiry.Kubeconfig("hub-client", o.Kubeconfig, o.Context),
+		expiry.Kubeconfig("cluster-api-client", o.ClusterAPIKubeconfig, o.ClusterAPIContext),
+	)
 	defaults := NewOptions()
 	c.CopyWorkers = cmp.Or(c.CopyWorkers, defaults.CopyWorkers)
 	c.StateDir = cmp.Or(c.StateDir, defaults.StateDir)
-	if c.Election == (Election{}) {
+	if c.Election == (election.Timing{}) {
 		c.Election = defaults.Election
 	}
 	return Completed{c}, nil
@@ -162,7 +164,7 @@ func (c Completed) Validate() error {
 // Config returns the configuration to run. The options must be valid.
 func (c Completed) Config() *Config {
 	return &Config{
-		Hub: c.hub, Identity: c.identity, BindAddress: c.BindAddress, CopyWorkers: c.CopyWorkers, StateDir: c.StateDir, AutoFailoverAfter: c.AutoFailoverAfter,
+		Hub: c.hub, Identity: c.identity, BindAddress: c.BindAddress, HealthAddress: c.HealthAddress, CopyWorkers: c.CopyWorkers, StateDir: c.StateDir, AutoFailoverAfter: c.AutoFailoverAfter,
 		Election: c.Election, Admission: c.Admission, Clusters: c.Clusters,
 	}
 }

@@ -1,19 +1,14 @@
 package manager
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"sync"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/cellplane/cellplane/internal/health"
 	"github.com/cellplane/cellplane/internal/hub/replicate"
 )
 
@@ -62,39 +57,14 @@ func (s *status) report() Report {
 	return report
 }
 
-// server serves health, metrics and the status.
-type server struct{ http *http.Server }
-
-// serve listens at an address, unless that is empty.
-func serve(ctx context.Context, address string, status *status) (*server, error) {
-	if address == "" {
-		return &server{}, nil
-	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("listening on %s: %w; choose another address with --bind-address", address, err)
-	}
-	mux := http.NewServeMux()
-	// A standby replica is as healthy and ready as the leader.
-	for _, path := range []string{"GET /healthz", "GET /readyz"} {
-		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
-	}
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /replication", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(status.report())
-	})
-	s := &server{http: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}}
-	go func() {
-		if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			klog.FromContext(ctx).Error(err, "serving health and metrics failed")
-		}
-	}()
-	return s, nil
-}
-
-func (s *server) stop() {
-	if s.http != nil {
-		_ = s.http.Close()
+// part returns what a replica serves. A standby replica is as ready as the leader.
+func (s *status) part() health.Part {
+	return health.Part{
+		Ready:   func() error { return nil },
+		Metrics: metrics.Registry,
+		Handlers: map[string]http.HandlerFunc{"GET /replication": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(s.report())
+		}},
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/election"
 	"github.com/cellplane/cellplane/internal/fence"
 	"github.com/cellplane/cellplane/internal/hub/eventnote"
 	"github.com/cellplane/cellplane/internal/hub/rebalance"
@@ -53,7 +54,7 @@ func (c *Config) term(ctx context.Context) (cellstore.Term, error) {
 		return 0, fmt.Errorf("reading the Lease of the hub manager: %w", err)
 	}
 	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity != c.Identity {
-		return 0, ErrLeaseLost
+		return 0, election.ErrLost
 	}
 	term, err := strconv.ParseInt(lease.ResourceVersion, 10, 64)
 	if err != nil {

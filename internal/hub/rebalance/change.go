@@ -25,6 +25,8 @@ type change struct {
 	cells map[string]*connection
 	// sent is the status that was last sent to the hub. It may be stored even if the answer was lost.
 	sent json.RawMessage
+	// strays are in the cells that get slots, until the epoch is in force. They are nil if they cannot be told from other objects.
+	strays *strays
 }
 
 // running reports whether a change is under way.

@@ -37,6 +37,7 @@ import (
 	"github.com/cellplane/cellplane/internal/cells"
 	"github.com/cellplane/cellplane/internal/cellstore/storetest"
 	"github.com/cellplane/cellplane/internal/controlplane"
+	"github.com/cellplane/cellplane/internal/election"
 	"github.com/cellplane/cellplane/internal/engine"
 	"github.com/cellplane/cellplane/internal/hub/manager"
 	"github.com/cellplane/cellplane/internal/local"
@@ -101,7 +102,7 @@ func newHubEnv(t *testing.T) *hubEnv {
 	s.run(t, func(ctx context.Context) error {
 		for {
 			config := &manager.Config{Hub: configFor(t, s.federation.Hub), Identity: "test", CopyWorkers: 8, Election: manager.NewOptions().Election}
-			if err := config.Run(ctx); !errors.Is(err, manager.ErrLeaseLost) {
+			if err := config.Run(ctx); !errors.Is(err, election.ErrLost) {
 				return err // a replica that lost its lease is restarted
 			}
 		}
@@ -329,6 +330,7 @@ func TestChange(t *testing.T) {
 		ResourceSelectors: []policyv1alpha1.ResourceSelector{{APIVersion: "apps/v1", Kind: "Deployment"}},
 		Placement:         policyv1alpha1.Placement{ClusterAffinity: &policyv1alpha1.ClusterAffinity{ClusterNames: []string{"member1"}}},
 	}})
+	t.Run("a cell that has not joined keeps its objects", func(t *testing.T) { s.testNotJoined(t) })
 	owners := s.owners(t)
 	home := map[string]string{}
 	for i := range 10 {
@@ -344,7 +346,9 @@ func TestChange(t *testing.T) {
 	gone := s.deletions(t)
 	t.Run("a cell joins", func(t *testing.T) { s.testJoin(t, home) })
 	t.Run("the new engine takes over", func(t *testing.T) { s.testTakeOver(t, home) })
+	t.Run("a change is reversed", func(t *testing.T) { s.testReversed(t) })
 	t.Run("a cell is drained", func(t *testing.T) { s.testDrain(t, home) })
+	t.Run("a drained cell returns", func(t *testing.T) { s.testReturn(t, home) })
 	t.Run("stale copies are removed", func(t *testing.T) { s.testCleanUp(t, home) })
 	t.Run("a kind is not served", func(t *testing.T) { s.testUnestablished(t) })
 	t.Run("encryption is refused", func(t *testing.T) { s.testEncrypted(t) })
@@ -437,7 +441,12 @@ func (s *hubEnv) snapshots(t *testing.T, home map[string]string) map[string]snap
 
 func (s *hubEnv) testJoin(t *testing.T, home map[string]string) {
 	member, before := s.inMember(t.Context(), t), s.snapshots(t, home)
-	topology := s.edit(t, cells.Add("cell-c", 1))
+	s.change(t, cells.Add("cell-c", 1))
+	s.awaitBlocked(t, "cell cell-c cannot join because it has objects of its own, for example ConfigMap shop/own")
+	if err := s.cells["cell-c"].Delete(t.Context(), own()); err != nil {
+		t.Fatal(err)
+	}
+	topology := s.awaitStable(t)
 	if moved := s.checkOwners(t, home, before); moved == 0 || moved == len(home) {
 		t.Errorf("%d of %d workloads have moved", moved, len(home))
 	}
@@ -498,15 +507,7 @@ func (s *hubEnv) testDrain(t *testing.T, home map[string]string) {
 	if moved := s.checkOwners(t, home, before); moved == 0 {
 		t.Error("nothing has moved")
 	}
-	// Of objects that were created twice, those stay whose creation was acknowledged: by their former owners.
-	owners := s.owners(t)
-	for name, former := range late {
-		cell := owners.Name(owners.Route(slots.Of(shop, name)).New)
-		var got corev1.ConfigMap
-		if err := s.cells[cell].Get(t.Context(), types.NamespacedName{Namespace: shop, Name: name}, &got); err != nil || got.Data["cell"] != former {
-			t.Errorf("%s in %s is of %q, want %q: %v", name, cell, got.Data["cell"], former, err)
-		}
-	}
+	s.checkLate(t, late)
 	s.awaitLabels(t, home)
 	s.checkMember(t, member)
 }

@@ -31,6 +31,9 @@ func (c *change) fence(ctx context.Context) error {
 	}
 	// 3. Make sure that the targets can take what they get, and can be watched.
 	if c.running() {
+		if err := c.refuseOwnObjects(ctx); err != nil {
+			return err
+		}
 		if err := c.prepareTargets(ctx); err != nil {
 			return err
 		}

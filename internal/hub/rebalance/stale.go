@@ -8,8 +8,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
@@ -18,40 +16,17 @@ import (
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
-// clearTargets removes stale copies of earlier moves from the cells that get their slots now.
-func (c *change) clearTargets(ctx context.Context) error { return c.clear(ctx, c.gains, isStale) }
-
-// clearStrays removes what was stored in these cells after the slots had left them. The mover would take it for a newer object than the one that
-// returns. It is certain that nobody was told of it as long as the last change is over and this one is not in force. What a cell has when it
-// joins stays.
-func (c *change) clearStrays(ctx context.Context) error {
-	status := &c.topology.Status
-	if !c.running() || status.Phase != cellplanev1alpha1.TopologyStable || status.LeftoversSince == nil {
-		return nil
-	}
-	return c.clear(ctx, func(cell slots.Index) bool { return c.gains(cell) && c.compiled.Cell(cell).State != slots.In }, isStray)
+// held is a federated object in the store of a cell.
+type held struct {
+	*cellstore.Object
+	class cellstore.Class
+	slot  slots.Slot
+	// key in the store, without its prefix.
+	key string
 }
 
-// clear removes some objects from the targets that get their slots.
-func (c *change) clear(ctx context.Context, targets func(slots.Index) bool, goes func(cellstore.Class, *cellstore.Object) bool) error {
-	group, ctx := errgroup.WithContext(ctx)
-	for name, connection := range c.cells {
-		index, _ := c.compiled.Index(name)
-		if !targets(index) {
-			continue
-		}
-		group.Go(func() error {
-			return c.sweep(ctx, connection.store, func(slot slots.Slot) bool {
-				route := c.compiled.Route(slot)
-				return route.Moving() && route.New == index
-			}, goes)
-		})
-	}
-	return group.Wait()
-}
-
-// sweep removes some objects from a cell, in some slots.
-func (c *change) sweep(ctx context.Context, store *cellstore.Store, in func(slots.Slot) bool, goes func(cellstore.Class, *cellstore.Object) bool) error {
+// heldIn visits the federated objects and Works in a store.
+func heldIn(ctx context.Context, store *cellstore.Store, visit func(cellstore.KV, held) error) error {
 	for kv, err := range store.Range(ctx, store.Prefix(), 0) {
 		if err != nil {
 			return err
@@ -61,41 +36,62 @@ func (c *change) sweep(ctx context.Context, store *cellstore.Store, in func(slot
 			return fmt.Errorf("parsing %s in cell %s: %w", kv.Key, store.Cell, err)
 		}
 		class, slot := cellstore.Classify(object)
-		if class == cellstore.Local || !in(slot) || !goes(class, object) {
+		if class == cellstore.Local {
 			continue
 		}
-		if class == cellstore.Template && isStray(class, object) {
-			klog.FromContext(ctx).Info("removing an object that was created in a cell after its slot had left; its creation was not acknowledged", "cell", store.Cell, "object", object.String())
+		key, _ := store.Relative(kv.Key)
+		if err := visit(kv, held{object, class, slot, key}); err != nil {
+			return err
 		}
-		_, err = store.Txn(ctx, c.Term, []clientv3.Cmp{cellstore.Unchanged(kv.Key, kv.ModRevision)}, cellstore.Delete(kv.Key))
-		if err != nil && !errors.Is(err, cellstore.ErrConflict) {
-			return fmt.Errorf("removing %s from cell %s: %w", object, store.Cell, err)
-		}
-		removedStale.Inc()
 	}
 	return nil
 }
 
-// isStale reports whether an object is what a move has left behind.
-func isStale(_ cellstore.Class, object *cellstore.Object) bool {
-	return object.Labels[names.RebalanceStatusLabel] == names.RebalanceMigrated
+// clearTargets removes stale copies of earlier moves from the cells that get their slots now, and strays that came since clearStrays.
+func (c *change) clearTargets(ctx context.Context) error {
+	return c.clear(ctx, func(target slots.Index, o held) bool {
+		return o.isStale() || c.strays != nil && c.strays.has(target, o)
+	})
 }
 
-// isStray reports whether an object was stored after its slot had left the cell: bindings and Works of an engine that was behind, and creations
-// that no client was told of.
-func isStray(class cellstore.Class, object *cellstore.Object) bool {
-	return !isStale(class, object) && (class != cellstore.Template || isLateCreation(object))
-}
-
-// isLateCreation reports whether a template in a cell that does not own its slot was stored there by a creation that was
-// admitted before the slot left. Its client was told that the outcome is unknown, and reads do not show it.
-func isLateCreation(object *cellstore.Object) bool {
-	switch object.Namespace {
-	case metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease:
-		return false // control planes store objects of their own there
+// clear removes some objects from the cells that get their slots.
+func (c *change) clear(ctx context.Context, goes func(slots.Index, held) bool) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for name, connection := range c.cells {
+		index, _ := c.compiled.Index(name)
+		if !c.gains(index) {
+			continue
+		}
+		group.Go(func() error {
+			return c.sweep(ctx, connection.store, func(o held) bool {
+				route := c.compiled.Route(o.slot)
+				return route.Moving() && route.New == index && goes(index, o)
+			})
+		})
 	}
-	return object.Labels[names.RebalanceStatusLabel] == "" && object.Annotations[names.CopiedFromHubAnnotation] == ""
+	return group.Wait()
 }
+
+// sweep removes some objects from a cell.
+func (c *change) sweep(ctx context.Context, store *cellstore.Store, goes func(held) bool) error {
+	return heldIn(ctx, store, func(kv cellstore.KV, o held) error {
+		if !goes(o) {
+			return nil
+		}
+		if o.class == cellstore.Template && !o.isStale() {
+			klog.FromContext(ctx).Info("removing an object that was created in a cell after its slot had left; its creation was not acknowledged", "cell", store.Cell, "object", o.String())
+		}
+		_, err := store.Txn(ctx, c.Term, []clientv3.Cmp{cellstore.Unchanged(kv.Key, kv.ModRevision)}, cellstore.Delete(kv.Key))
+		if err != nil && !errors.Is(err, cellstore.ErrConflict) {
+			return fmt.Errorf("removing %s from cell %s: %w", o, store.Cell, err)
+		}
+		removedStale.Inc()
+		return nil
+	})
+}
+
+// isStale reports whether an object is what a move has left behind.
+func (o held) isStale() bool { return o.Labels[names.RebalanceStatusLabel] == names.RebalanceMigrated }
 
 // cleanUp removes stale copies after the grace period. Members are not affected: the engine of the cell ignores these
 // objects and their removal.
@@ -147,7 +143,13 @@ func (c *change) cleanCell(ctx context.Context, name string, index slots.Index, 
 	if err := connection.store.RaiseTerm(limited, c.Term); err != nil {
 		return err
 	}
-	return c.sweep(ctx, connection.store, func(slot slots.Slot) bool { return !member || c.compiled.Route(slot).New != index }, func(class cellstore.Class, object *cellstore.Object) bool {
-		return isStale(class, object) || isStray(class, object)
+	former := member
+	if !member {
+		if former, err = connection.wasMember(limited); err != nil {
+			return err
+		}
+	}
+	return c.sweep(ctx, connection.store, func(o held) bool {
+		return (!member || c.compiled.Route(o.slot).New != index) && (o.isStale() || former && o.mayBeStray())
 	})
 }

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
+
+	"github.com/cellplane/cellplane/api/names"
 )
 
 const (
@@ -33,7 +35,8 @@ var errNotEmpty = errors.New("the namespace is not empty")
 
 // inspect lists the content of a namespace of the cell. It returns the copies if there is nothing else, and errNotEmpty
 // otherwise. Events do not count: they expire. Nor does the CA of the gateway, which every namespace has: it is deleted with
-// the namespace. A kind that cannot be listed is an error.
+// the namespace. Nor does what has moved to another cell: nobody may delete it here before it is swept, which needs no namespace. A kind
+// that cannot be listed is an error.
 func (s *session) inspect(ctx context.Context, namespace *Copy) ([]content, error) {
 	resources, err := s.contentKinds(namespace)
 	if err != nil {
@@ -113,7 +116,7 @@ func (c *cell) inspectKind(ctx context.Context, resource schema.GroupVersionReso
 		}
 		for i := range list.Items {
 			object := &list.Items[i]
-			if resource.Group == "" && resource.Resource == "configmaps" && object.Name == rootCA {
+			if resource.Group == "" && resource.Resource == "configmaps" && object.Name == rootCA || object.Labels[names.RebalanceStatusLabel] == names.RebalanceMigrated {
 				continue
 			}
 			if SourceUID(object) == "" {

@@ -309,6 +309,8 @@ func (f *fixture) testNamespaceEnds(t *testing.T) {
 	for _, cell := range f.cells { // in every namespace, and nobody removes it
 		cell.create(t, "configmaps", strings.ReplaceAll(template, "template", "kube-root-ca.crt"))
 	}
+	// What has moved to the first cell is still here.
+	f.cells[1].create(t, "configmaps", strings.ReplaceAll(template, "name: template", "name: template, labels: {cellplane.io/rebalance-status: migrated}"))
 	f.hub.delete(t, "namespaces", "", "ending")
 	for _, cell := range f.cells {
 		testenv.Eventually(t, "the cell refuses new content", func(ctx context.Context) (bool, error) {

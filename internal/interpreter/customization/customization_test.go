@@ -37,6 +37,10 @@ func named(t *testing.T, name string, scripts map[string]string) *configv1alpha1
 			r.HealthInterpretation = &configv1alpha1.HealthInterpretation{LuaScript: script}
 		case "dependencyInterpretation":
 			r.DependencyInterpretation = &configv1alpha1.DependencyInterpretation{LuaScript: script}
+		case "rolloutInterpretation":
+			r.RolloutInterpretation = &configv1alpha1.RolloutInterpretation{LuaScript: script}
+		case "rolloutRevision":
+			r.RolloutRevision = &configv1alpha1.RolloutRevision{LuaScript: script}
 		default:
 			t.Fatalf("no field %s", field)
 		}
@@ -164,6 +168,38 @@ end`,
 		t.Errorf("dependencies: %+v, %v", refs, err)
 	}
 	unchanged()
+}
+
+func TestRollout(t *testing.T) {
+	set := compile(t, named(t, "c", map[string]string{
+		"rolloutInterpretation": `
+function InterpretRollout(obj)
+  if obj.spec.size == nil then return nil end
+  return {replicas = obj.spec.size, maxSurge = "25%", maxUnavailable = 1, paused = false, observedGeneration = obj.metadata.generation, pods = 4, updated = 1, available = obj.status.ready}
+end`,
+		"rolloutRevision": `
+function ReviseRollout(desiredObj, grant)
+  desiredObj.spec.size, desiredObj.spec.budget = grant.replicas, {extra = grant.maxSurge, missing = grant.maxUnavailable, hold = grant.paused}
+  return desiredObj
+end`,
+	}))
+	obj := fixture.Object(t, foo)
+	unchanged := fixture.Frozen(t, obj)
+	rollout, err := set.Rollout(t.Context(), obj)
+	if err != nil || rollout.Replicas != 3 || rollout.MaxSurge.String() != "25%" || rollout.MaxUnavailable.IntValue() != 1 || rollout.ObservedGeneration != 2 || rollout.Pods != 4 || rollout.Updated != 1 || rollout.Available != 2 {
+		t.Errorf("rollout: %+v, %v", rollout, err)
+	}
+	revised, err := set.ReviseRollout(t.Context(), obj, configv1alpha1.RolloutGrant{Replicas: 2, MaxSurge: 1, Paused: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := revised.Object["spec"].(map[string]any)
+	fixture.Equal(t, spec["size"], any(int64(2)))
+	fixture.Equal(t, spec["budget"], fixture.Value(t, `{extra: 1, missing: 0, hold: true}`))
+	unchanged()
+	if rollout, err := set.Rollout(t.Context(), fixture.Object(t, `{apiVersion: example.com/v1, kind: Foo, metadata: {name: x}, spec: {}}`)); rollout != nil || err != nil {
+		t.Errorf("an object that is not updated step by step: %+v, %v", rollout, err)
+	}
 }
 
 func TestSeveralCustomizationsOfOneKind(t *testing.T) {

@@ -151,6 +151,33 @@ func (s *Set) Dependencies(ctx context.Context, obj *unstructured.Unstructured) 
 	return all, nil
 }
 
+// Rollout returns what an object says about its rolling update, nil if it is not updated step by step.
+func (s *Set) Rollout(ctx context.Context, obj *unstructured.Unstructured) (*configv1alpha1.WorkloadRollout, error) {
+	name, results, err := s.call(ctx, obj, configv1alpha1.InterpreterOperationInterpretRollout, 1, obj.Object)
+	if err != nil || results[0] == nil {
+		return nil, err
+	}
+	read, _, err := fields.Map(map[string]any{"rollout": results[0]}, "rollout")
+	if err != nil {
+		return nil, unusable(name, err)
+	}
+	if _, found, err := fields.Count(read, "replicas"); err != nil || !found {
+		return nil, unusable(name, errors.Join(err, missing(found, "replicas")))
+	}
+	rollout := &configv1alpha1.WorkloadRollout{}
+	if err := decode(read, rollout); err != nil {
+		return nil, unusable(name, err)
+	}
+	return rollout, nil
+}
+
+// ReviseRollout returns the object with what a cluster may do during its rolling update.
+func (s *Set) ReviseRollout(ctx context.Context, obj *unstructured.Unstructured, grant configv1alpha1.RolloutGrant) (*unstructured.Unstructured, error) {
+	return s.change(ctx, obj, configv1alpha1.InterpreterOperationReviseRollout, obj.Object, map[string]any{
+		"replicas": int64(grant.Replicas), "maxSurge": int64(grant.MaxSurge), "maxUnavailable": int64(grant.MaxUnavailable), "paused": grant.Paused,
+	})
+}
+
 func containsRef(refs []configv1alpha1.DependentObjectReference, ref configv1alpha1.DependentObjectReference) bool {
 	for i := range refs {
 		if reflect.DeepEqual(refs[i], ref) {

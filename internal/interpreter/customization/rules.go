@@ -61,6 +61,12 @@ var rules = []Rule{
 		func(r *configv1alpha1.CustomizationRules) **configv1alpha1.DependencyInterpretation {
 			return &r.DependencyInterpretation
 		}),
+	newRule(configv1alpha1.InterpreterOperationInterpretRollout, "rolloutInterpretation", "InterpretRollout",
+		func(r *configv1alpha1.CustomizationRules) **configv1alpha1.RolloutInterpretation {
+			return &r.RolloutInterpretation
+		}),
+	newRule(configv1alpha1.InterpreterOperationReviseRollout, "rolloutRevision", "ReviseRollout",
+		func(r *configv1alpha1.CustomizationRules) **configv1alpha1.RolloutRevision { return &r.RolloutRevision }),
 }
 
 // luaRule is the common form of the rules in the API.

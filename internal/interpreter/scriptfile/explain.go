@@ -62,6 +62,21 @@ function GetDependencies(desiredObj)
   returns   a list of tables with apiVersion, kind, namespace, and a name or a labelSelector
   example   local kube = require("kube")
             return kube.getPodDependencies(desiredObj.spec.template, desiredObj.metadata.namespace)`,
+	configv1alpha1.InterpreterOperationInterpretRollout: `The bounds of a rolling update, and how far it is. With ReviseRollout it makes the bounds hold for all clusters together.
+function InterpretRollout(obj)
+  gets      the template, or the object as it is in a member
+  returns   a table with replicas, maxSurge, maxUnavailable and paused, and of an object in a member also observedGeneration, pods, updated,
+            available, terminating and failed; nothing if the object is not updated step by step
+  example   local status = obj.status or {}
+            return {replicas = obj.spec.replicas, maxUnavailable = obj.spec.maxUnavailable, observedGeneration = status.observedGeneration,
+              pods = status.replicas, updated = status.updatedReplicas, available = status.availableReplicas}`,
+	configv1alpha1.InterpreterOperationReviseRollout: `How a cluster is told what it may do during a rolling update.
+function ReviseRollout(desiredObj, grant)
+  gets      the object for one cluster, and a table with replicas, maxSurge, maxUnavailable (whole numbers) and paused
+  returns   the object with them
+  example   desiredObj.spec.replicas = grant.replicas
+            desiredObj.spec.maxUnavailable = grant.maxUnavailable
+            return desiredObj`,
 }
 
 // Explain returns a file with explanations: how to edit it, its errors, and optionally the functions. It replaces

@@ -86,6 +86,20 @@ func (s *Set) Dependencies(ctx context.Context, obj *unstructured.Unstructured) 
 	return response.Dependencies, nil
 }
 
+// Rollout returns what an object says about its rolling update, nil if it is not updated step by step.
+func (s *Set) Rollout(ctx context.Context, obj *unstructured.Unstructured) (*configv1alpha1.WorkloadRollout, error) {
+	_, response, err := s.ask(ctx, obj, configv1alpha1.InterpreterOperationInterpretRollout, configv1alpha1.ResourceInterpreterRequest{})
+	if err != nil {
+		return nil, err
+	}
+	return response.Rollout, nil
+}
+
+// ReviseRollout returns the object with what a cluster may do during its rolling update.
+func (s *Set) ReviseRollout(ctx context.Context, obj *unstructured.Unstructured, grant configv1alpha1.RolloutGrant) (*unstructured.Unstructured, error) {
+	return s.change(ctx, obj, configv1alpha1.InterpreterOperationReviseRollout, configv1alpha1.ResourceInterpreterRequest{RolloutGrant: &grant})
+}
+
 func (h *hook) incomplete(field string) error {
 	return fmt.Errorf("%s: the response lacks a usable %s", h.name, field)
 }

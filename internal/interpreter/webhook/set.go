@@ -173,13 +173,18 @@ func (s *Set) find(gvk schema.GroupVersionKind, op configv1alpha1.InterpreterOpe
 	for _, h := range s.hooks {
 		for i := range h.rules {
 			r := &h.rules[i]
-			if (slices.Contains(r.Operations, op) || slices.Contains(r.Operations, configv1alpha1.InterpreterOperationAll)) &&
+			if (slices.Contains(r.Operations, op) || slices.Contains(r.Operations, configv1alpha1.InterpreterOperationAll) && !isRollout(op)) &&
 				covers(r.APIGroups, gvk.Group) && covers(r.APIVersions, gvk.Version) && covers(r.Kinds, gvk.Kind) {
 				return h
 			}
 		}
 	}
 	return nil
+}
+
+// isRollout reports whether an operation is about rolling updates. Those have to be named: webhooks made for Karmada handle all operations and do not know them.
+func isRollout(op configv1alpha1.InterpreterOperation) bool {
+	return op == configv1alpha1.InterpreterOperationInterpretRollout || op == configv1alpha1.InterpreterOperationReviseRollout
 }
 
 func covers(list []string, name string) bool {

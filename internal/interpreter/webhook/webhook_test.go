@@ -104,6 +104,13 @@ func TestOperations(t *testing.T) {
 		}
 		answer := &response{Successful: true}
 		switch r.Operation {
+		case configv1alpha1.InterpreterOperationInterpretRollout:
+			answer.Rollout = &configv1alpha1.WorkloadRollout{Replicas: 3, Pods: 2}
+		case configv1alpha1.InterpreterOperationReviseRollout:
+			if r.RolloutGrant == nil || *r.RolloutGrant != (configv1alpha1.RolloutGrant{Replicas: 7, MaxUnavailable: 1}) {
+				t.Errorf("the grant is %v", r.RolloutGrant)
+			}
+			answer.Patch, answer.PatchType = []byte(`[{"op":"replace","path":"/spec/replicas","value":7}]`), &patchType
 		case configv1alpha1.InterpreterOperationInterpretReplica:
 			answer.Replicas = &three
 			answer.ReplicaRequirements = &workv1alpha2.ReplicaRequirements{ResourceRequest: corev1.ResourceList{"cpu": resource.MustParse("2")}}
@@ -132,7 +139,11 @@ func TestOperations(t *testing.T) {
 			answer.Dependencies = []configv1alpha1.DependentObjectReference{{APIVersion: "v1", Kind: "Secret", Name: "s"}}
 		}
 		return answer
-	}))
+	}), func(h *configv1alpha1.ResourceInterpreterWebhook) {
+		rollouts := h.Rules[0]
+		rollouts.Operations = []configv1alpha1.InterpreterOperation{"InterpretRollout", "ReviseRollout"}
+		h.Rules = append(h.Rules, rollouts)
+	})
 	ctx, obj := context.Background(), fixture.Object(t, foo)
 	unchanged := fixture.Frozen(t, obj)
 	if n, r, err := set.Replicas(ctx, obj); n != 3 || err != nil || r.ResourceRequest.Cpu().String() != "2" || r.Namespace != "ns" {
@@ -164,6 +175,14 @@ func TestOperations(t *testing.T) {
 	if h, err := set.Health(ctx, obj); h != workv1alpha2.ResourceHealthy || err != nil {
 		t.Errorf("health: %v, %v", h, err)
 	}
+	if r, err := set.Rollout(ctx, obj); err != nil || r.Replicas != 3 || r.Pods != 2 {
+		t.Errorf("rollout: %v, %v", r, err)
+	}
+	granted, err := set.ReviseRollout(ctx, obj, configv1alpha1.RolloutGrant{Replicas: 7, MaxUnavailable: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fixture.Equal(t, granted.Object["spec"], fixture.Value(t, `{replicas: 7}`))
 	if d, err := set.Dependencies(ctx, obj); err != nil || len(d) != 1 || d[0].Name != "s" {
 		t.Errorf("dependencies: %v, %v", d, err)
 	}
@@ -374,6 +393,8 @@ func TestRules(t *testing.T) {
 		{rule("*", "apps", "v1beta1", "*"), deployment, "Retain", false},
 		{rule("*", "batch,apps", "*", "Deployment,Job"), deployment, "Retain", true},
 		{rule("*", "apps", "v1", "StatefulSet"), deployment, "Retain", false},
+		{rule("*", "*", "*", "*"), pod, "InterpretRollout", false},
+		{rule("InterpretRollout,ReviseRollout", "*", "*", "*"), pod, "ReviseRollout", true},
 		{nil, deployment, "Retain", false},
 	} {
 		if got := tc.set.Supports(tc.gvk, tc.op); got != tc.want {

@@ -1,9 +1,6 @@
 package controllermodel
 
-import (
-	"math/rand/v2"
-	"slices"
-)
+import "math/rand/v2"
 
 // CloneSet is a CloneSet, updated in place or by recreating pods.
 type CloneSet struct {
@@ -153,12 +150,12 @@ func (c *CloneSet) scale() bool {
 				revision = c.current
 			}
 			c.created++
-			c.existing = append(c.existing, &pod{id: c.created, revision: revision})
+			c.existing = append(c.existing, &pod{id: c.created, revision: revision, restored: i < asBefore && c.current == c.spec.Revision})
 		}
 		return true
 	}
 	limit := max(0, c.spec.Unavailable+len(c.existing)-c.spec.Replicas-d.unavailable)
-	if c.remove(slices.DeleteFunc(slices.Clone(c.existing), func(p *pod) bool { return !p.terminating }), limit) {
+	if c.removeMarked(limit) {
 		return true
 	}
 	surplus := len(c.existing) - d.doomed - wanted
@@ -166,6 +163,26 @@ func (c *CloneSet) scale() bool {
 		return false
 	}
 	return c.remove(c.surplus(surplus, min(surplus, max(0, d.old-min(c.spec.Partition, c.spec.Replicas)))), limit)
+}
+
+// removeMarked removes pods that are marked for deletion, and reports whether it did. The limit does not consider marked pods that are unavailable, although they are
+// removed as well: then more available pods go than maxUnavailable allows.
+func (c *CloneSet) removeMarked(limit int) bool {
+	var marked []*pod
+	down, up := 0, 0
+	for _, p := range c.existing {
+		switch {
+		case !p.terminating:
+			continue
+		case p.available:
+			up++
+		default:
+			down++
+		}
+		marked = append(marked, p)
+	}
+	c.failed += max(0, min(up, limit)-max(0, limit-down))
+	return c.remove(marked, limit)
 }
 
 // surplus chooses pods to remove: so many, of them so many old ones.
@@ -222,7 +239,7 @@ func (c *CloneSet) update() {
 			down++
 		}
 		if c.inPlace {
-			p.revision, p.available = c.spec.Revision, false
+			p.revision, p.available, p.restored = c.spec.Revision, false, false
 		} else {
 			p.terminating = true
 		}

@@ -11,6 +11,8 @@ type Deployment struct {
 	workload
 	sets []*replicaSet // the newest last
 	seen Spec          // of the last pass
+	// resized is called whenever a set is created or gets another size; nil means not.
+	resized func(*replicaSet)
 }
 
 type replicaSet struct {
@@ -186,6 +188,9 @@ func (d *Deployment) active() []*replicaSet {
 func (d *Deployment) resize(set *replicaSet, size int) bool {
 	changed := set.size != size
 	set.size, set.desired, set.largest = size, d.spec.Replicas, d.spec.Replicas+d.spec.Surge
+	if d.resized != nil && (changed || size == 0) {
+		d.resized(set)
+	}
 	return changed
 }
 

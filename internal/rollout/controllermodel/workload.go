@@ -44,10 +44,12 @@ type Workload interface {
 // Count counts the pods that exist, apart from terminating ones.
 type Count struct {
 	Pods, Available int
-	// Failed is how many pods may be unavailable because they failed by themselves, or were removed instead of pods that had only just become ready.
+	// Failed is how many pods may be unavailable because they failed by themselves, or were removed although the bounds do not allow it: instead of pods
+	// that had only just become ready, or together with unavailable ones that were marked for deletion.
 	Failed int
-	// Revisions is the number of pods of each revision.
-	Revisions map[string]int
+	// Revisions is the number of pods of each revision, and Restored how many of them were to keep the revision of before, and have it, but are updated: the
+	// revision of a CloneSet that was taken back is both.
+	Revisions, Restored map[string]int
 }
 
 // Bad begins the names of revisions whose pods never become available.
@@ -59,6 +61,8 @@ type pod struct {
 	// ready pods of a Deployment have not been ready for minReadySeconds yet, unless they are available.
 	ready, available bool
 	ordinal          int
+	// restored pods of a CloneSet were created to keep the revision of before, which is the newest one.
+	restored bool
 	// terminating pods of a StatefulSet block their ordinal, and those of a CloneSet are marked for deletion.
 	terminating bool
 }
@@ -81,10 +85,13 @@ func (w *workload) apply(spec Spec) {
 
 // count counts pods. Failures have been made up for when all pods are there and available; whole is whether they are the right ones.
 func (w *workload) count(pods []*pod, whole bool) Count {
-	c := Count{Revisions: map[string]int{}}
+	c := Count{Revisions: map[string]int{}, Restored: map[string]int{}}
 	for _, p := range pods {
 		c.Pods++
 		c.Revisions[p.revision]++
+		if p.restored {
+			c.Restored[p.revision]++
+		}
 		if p.available {
 			c.Available++
 		}

@@ -227,10 +227,11 @@ func identifyTexts(texts map[string]string) string {
 }
 
 // follows reports whether a revision has an annotation of its workload. To undo an update replaces all annotations of the workload by those of the revision, except
-// some that belong to the deployment controller and to kubectl apply. So it must not bring back what was meant for one moment: a way past protection, or a release.
+// some that belong to the deployment controller and to kubectl apply. So it must not bring back what was meant for one moment: a way past protection, or a release. The engine keeps the name of an autoscaler up to date.
 func follows(annotation string) bool {
 	switch annotation {
-	case corev1.LastAppliedConfigAnnotation, appsv1.DeprecatedRollbackTo, names.MovedFromAnnotation, names.CopiedAtAnnotation, names.BreakGlassAnnotation, names.ReleaseAnnotation, names.RolledBackToAnnotation:
+	case corev1.LastAppliedConfigAnnotation, appsv1.DeprecatedRollbackTo, names.MovedFromAnnotation, names.CopiedAtAnnotation, names.BreakGlassAnnotation, names.ReleaseAnnotation, names.RolledBackToAnnotation,
+		names.AutoscaledByAnnotation:
 		return false
 	default:
 		return !strings.HasPrefix(annotation, "deployment.kubernetes.io/")

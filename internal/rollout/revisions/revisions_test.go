@@ -43,7 +43,7 @@ func TestRoundTrip(t *testing.T) {
 		for _, name := range []string{"web", strings.Repeat("long", 60)} {
 			of := workload(kind, name, "web:1", map[string]string{
 				"kubernetes.io/change-cause": "first", "kubectl.kubernetes.io/last-applied-configuration": "{}", names.MovedFromAnnotation: "cell-a/7", NumberAnnotation: "9",
-				names.BreakGlassAnnotation: "a reason of that time", names.ReleaseAnnotation: "*",
+				names.BreakGlassAnnotation: "a reason of that time", names.ReleaseAnnotation: "*", names.AutoscaledByAnnotation: "web",
 			})
 			revision, err := New(of, first(of), 4)
 			if err != nil {

@@ -22,7 +22,7 @@ func New(t testing.TB, kubeconfig string) *Helm {
 	}
 	home := t.TempDir()
 	h := &Helm{program: filepath.Join(home, "helm"), home: home, kubeconfig: kubeconfig}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", h.program, "helm.sh/helm/v3/cmd/helm")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", h.program, "helm.sh/helm/v4/cmd/helm")
 	build.Dir = filepath.Join(strings.TrimSpace(string(root)), "internal", "testenv", "helmtest", "program")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building Helm: %v: %s", err, out)
