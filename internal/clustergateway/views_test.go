@@ -31,6 +31,7 @@ func TestMemberViews(t *testing.T) {
 		{"Forms", testForms},
 		{"Pages", testPages},
 		{"Versions", testVersions},
+		{"VersionsOfReplicas", testVersionsOfReplicas},
 		{"Events", testEvents},
 		{"Informers", testInformers},
 		{"InformersOfOld", testInformersOfOld},
@@ -215,6 +216,49 @@ func testPages(t *testing.T, w *world) {
 	}
 	if _, err := pods.List(t.Context(), metav1.ListOptions{Continue: "nonsense"}); !apierrors.IsBadRequest(err) {
 		t.Errorf("an invalid token: %v", err)
+	}
+}
+
+// testVersionsOfReplicas continues at the gateway from versions of each replica, as clients do when a replica that they prefer becomes ready.
+func testVersionsOfReplicas(t *testing.T, w *world) {
+	namespace := w.namespace(t, "versions-of-replicas")
+	for i := range 3 {
+		w.run(t, 0, namespace, fmt.Sprintf("pod-%d", i), nil)
+	}
+	pods := w.client.CoreV1().Pods(namespace)
+	for _, r := range w.replicas {
+		direct := w.direct(t, r).CoreV1().Pods(namespace)
+		testenv.Eventually(t, "replica "+r.name+" and the gateway show the pods", func(ctx context.Context) (bool, error) {
+			list, err := direct.List(ctx, metav1.ListOptions{})
+			if err != nil || len(list.Items) != 3 {
+				return false, err
+			}
+			// The gateway asks this replica only once it has found it ready.
+			list, err = pods.List(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+			return err == nil && len(list.Items) == 3, err
+		})
+	}
+	for _, r := range w.replicas {
+		first, err := w.direct(t, r).CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{Limit: 2})
+		check(t, err)
+		second, err := pods.List(t.Context(), metav1.ListOptions{Limit: 2, Continue: first.Continue})
+		if err != nil || len(second.Items) == 0 || second.ResourceVersion != first.ResourceVersion {
+			t.Errorf("the second page of replica %s is %v, %v", r.name, second, err)
+		}
+		watcher, err := pods.Watch(t.Context(), metav1.ListOptions{ResourceVersion: first.ResourceVersion})
+		check(t, err)
+		later := w.run(t, 0, namespace, "later-"+r.name, nil)
+		for event := range watcher.ResultChan() {
+			pod, ok := event.Object.(*corev1.Pod)
+			if !ok {
+				t.Errorf("a watch from a version of replica %s sends %v", r.name, event)
+				break
+			}
+			if pod.UID == later.UID {
+				break
+			}
+		}
+		watcher.Stop()
 	}
 }
 

@@ -35,7 +35,7 @@ const (
 	stuck = 30 * time.Second
 )
 
-// watch serves a stream of events. An expired version is reported as an event, too.
+// watch serves a stream of events. An expired version is reported as an event, too, unless the gateway can ask another replica.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, q *question, e *encoder, problem error) {
 	if e.mediaType == runtime.ContentTypeYAML {
 		e.mediaType = runtime.ContentTypeJSON
@@ -82,7 +82,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q *question, e *e
 	}
 	out := newEventWriter(w, e)
 	if problem != nil {
-		if !isExpired(problem) {
+		if !isExpired(problem) || r.Header.Get(views.OthersHeader) != "" {
 			WriteError(w, r, problem)
 			return
 		}

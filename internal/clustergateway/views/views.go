@@ -14,6 +14,10 @@ import (
 // name, such a watch gets DELETED events with the annotation names.ContestedAnnotation, and the gateway looks up which one is shown.
 const ContestedHeader = "Cellplane-Contested"
 
+// OthersHeader is set in requests of gateways that can ask another replica. A watch from a version that this one cannot continue from is
+// then answered with the status 410 instead of an event.
+const OthersHeader = "Cellplane-Others"
+
 // TemplateHeader is set in the answer to a get of a template. The cache may be behind its cell, so the gateway reads it from there.
 const TemplateHeader = "Cellplane-Template"
 

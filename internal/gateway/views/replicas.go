@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/cellplane/cellplane/internal/clustergateway/views"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
 )
@@ -101,10 +102,22 @@ func get(ctx context.Context, path string, query url.Values) *http.Request {
 	return r.WithContext(ctx)
 }
 
-// ask sends a request to the first replica that answers. make creates the request for each attempt.
+// ask sends a request to the first replica that answers. make creates the request for each attempt. A version that this replica does not
+// know may be of the next one: the order changes when a replica becomes ready.
 func (s *share) ask(ctx context.Context, caller string, make func() *http.Request) (*http.Response, error) {
-	for _, r := range s.choose(caller) {
-		response, err := r.upstream.RoundTrip(make())
+	chosen := s.choose(caller)
+	for i, r := range chosen {
+		request, others := make(), i+1 < len(chosen) && chosen[i+1].ready.Load()
+		request.Header.Del(views.OthersHeader)
+		if others {
+			request.Header.Set(views.OthersHeader, "true")
+		}
+		response, err := r.upstream.RoundTrip(request)
+		if err == nil && others && response.StatusCode == http.StatusGone {
+			_, _ = io.Copy(io.Discard, response.Body)
+			response.Body.Close()
+			continue
+		}
 		if err == nil {
 			return response, nil
 		}
