@@ -74,8 +74,14 @@ func (h *Handler) admit(r *http.Request, info *request.RequestInfo) error {
 		return nil
 	}
 	requested := usage{}
-	if counted && (info.Verb == "create" || !h.exists(r)) {
-		requested = one(of)
+	if counted {
+		creates, err := h.creates(r, info)
+		if err != nil {
+			return err
+		}
+		if creates {
+			requested = one(of)
+		}
 	}
 	if measured {
 		if err := h.measure(r, info, by, requested); err != nil {
@@ -138,9 +144,18 @@ func isComponent(ctx context.Context) bool {
 	return ok && names.IsComponent(u.GetName())
 }
 
-// exists reports whether the object of a request exists.
-func (h *Handler) exists(r *http.Request) bool {
-	return !apierrors.IsNotFound(h.read(r, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").Err())
+// creates reports whether a request that may create its object does so. If that cannot be known, the request must not pass uncharged.
+func (h *Handler) creates(r *http.Request, info *request.RequestInfo) (bool, error) {
+	if info.Verb == "create" {
+		return true, nil
+	}
+	answer := h.read(r, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+	defer answer.Release()
+	err := answer.Err()
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return false, err
 }
 
 // read reads the object of a request.
