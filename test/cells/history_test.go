@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +25,12 @@ func (w *world) waitHistory(images ...string) {
 	if err != nil {
 		w.Fatal(err)
 	}
+	shown := false
+	defer func() {
+		if !shown {
+			w.logRevisions()
+		}
+	}()
 	for i := range workloads {
 		testenv.Eventually(w, fmt.Sprintf("%s has the revisions %v", workload(i), images), func(context.Context) (bool, error) {
 			history, err := viewer.GetHistory(namespace, workload(i))
@@ -40,6 +47,25 @@ func (w *world) waitHistory(images ...string) {
 			}
 			return slices.Equal(got, images), fmt.Errorf("it has %v", got)
 		})
+	}
+	shown = true
+}
+
+// logRevisions logs what the cells store, to tell a revision that is lost from one that is not shown.
+func (w *world) logRevisions() {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, cell := range w.topology(ctx).Spec.Cells {
+		stored, err := w.cellClient(cell.Name).AppsV1().ReplicaSets(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			w.Logf("cell %s: %v", cell.Name, err)
+			continue
+		}
+		for i := range stored.Items {
+			revision := &stored.Items[i]
+			w.Logf("cell %s has %s with labels %v and owners %v", cell.Name, revision.Name, revision.Labels, revision.OwnerReferences)
+		}
 	}
 }
 
