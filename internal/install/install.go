@@ -180,8 +180,11 @@ func (c *Cluster) notReady(ctx context.Context, want *unstructured.Unstructured)
 		return "", err
 	}
 	object, err := resource.Get(ctx, want.GetName(), metav1.GetOptions{})
-	if err != nil {
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		return "", fmt.Errorf("reading %s %s: %w", want.GetKind(), want.GetName(), err)
+	}
+	if err != nil { // the API server may restart meanwhile
+		return fmt.Sprintf("%s %s cannot be read: %v", want.GetKind(), want.GetName(), err), nil
 	}
 	number := func(fields ...string) int64 {
 		value, _, _ := unstructured.NestedInt64(object.Object, fields...)
