@@ -33,6 +33,7 @@ func (b *Controller) subscribe() {
 		if work.Binding.Name == "" || (old != nil && now != nil && old.Digest == now.Digest && old.Deleting == now.Deleting) {
 			return
 		}
+		b.workChanged(old, now)
 		b.queue.Add(work.Binding)
 	})
 	b.cell.Clusters.Subscribe(func(key cell.Key, old, now *clusterv1alpha1.Cluster) {
