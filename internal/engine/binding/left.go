@@ -88,6 +88,24 @@ func (l *left) returned(binding cell.Key, cluster string) {
 	}
 }
 
+// trim forgets clusters that the binding does not name any more: nobody asks for them.
+func (l *left) trim(binding *workv1alpha2.ResourceBinding) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := cell.Key{Namespace: binding.Namespace, Name: binding.Name}
+	known := l.of[key]
+	if known == nil {
+		return
+	}
+	named := namedBy(binding)
+	for _, clusters := range []map[string]bool{known.gone, known.silent} {
+		maps.DeleteFunc(clusters, func(name string, _ bool) bool { return !named[name] })
+	}
+	if len(known.gone)+len(known.silent) == 0 {
+		delete(l.of, key)
+	}
+}
+
 // forget forgets a binding.
 func (l *left) forget(binding cell.Key) {
 	l.mu.Lock()
@@ -147,6 +165,15 @@ func (b *Controller) leaves(name string) bool {
 
 // leftAt returns the clusters without a Work that may still have the copy of a binding, by its status and its eviction tasks.
 func (b *Controller) leftAt(binding *workv1alpha2.ResourceBinding, works []*cell.Work, leaves func(cluster string) bool) []string {
+	named := namedBy(binding)
+	maps.DeleteFunc(named, func(name string, _ bool) bool {
+		return !leaves(name) || workIn(works, name) != nil || !b.MayHaveCopy(binding, name)
+	})
+	return slices.Sorted(maps.Keys(named))
+}
+
+// namedBy returns the clusters that the status and the eviction tasks of a binding name.
+func namedBy(binding *workv1alpha2.ResourceBinding) map[string]bool {
 	named := map[string]bool{}
 	for i := range binding.Status.AggregatedStatus {
 		named[binding.Status.AggregatedStatus[i].ClusterName] = true
@@ -154,10 +181,7 @@ func (b *Controller) leftAt(binding *workv1alpha2.ResourceBinding, works []*cell
 	for i := range binding.Spec.GracefulEvictionTasks {
 		named[binding.Spec.GracefulEvictionTasks[i].FromCluster] = true
 	}
-	maps.DeleteFunc(named, func(name string, _ bool) bool {
-		return !leaves(name) || workIn(works, name) != nil || !b.MayHaveCopy(binding, name)
-	})
-	return slices.Sorted(maps.Keys(named))
+	return named
 }
 
 // reclaim makes Works again for copies in some clusters. It reports whether there are any, and which clusters did not answer. The creation of a Work enqueues the binding.

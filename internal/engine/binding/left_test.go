@@ -45,6 +45,12 @@ func TestLeft(t *testing.T) {
 	check("the binding has moved, and come back", at("cell-b/7"), "a", false)
 	l.note(at("cell-b/7"), "c", true)
 	check("what was known before counts no more", binding, "a", false)
+	binding = at("cell-b/7")
+	binding.Status.AggregatedStatus = []workv1alpha2.AggregatedStatusItem{{ClusterName: "c"}}
+	l.note(binding, "d", true)
+	l.trim(binding)
+	check("the status names it", binding, "c", true)
+	check("nothing names it", binding, "d", false)
 	l.forget(key)
 	check("the binding is gone", at("cell-b/7"), "c", false)
 }
