@@ -96,7 +96,9 @@ func TestLeftInAnotherCell(t *testing.T) {
 	untilGone(t, "it is removed from member1", members["member1"], configMapRef(ns, "deleted"))
 	barrier(t, ns)
 	until(t, "the status still names the member that was left", cell, bindingRef(ns, "unchosen-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
-		return b.Status.SchedulerObservedGeneration == b.Generation && slices.ContainsFunc(b.Status.AggregatedStatus, func(item workv1alpha2.AggregatedStatusItem) bool { return item.ClusterName == "member2" })
+		return b.Status.SchedulerObservedGeneration == b.Generation && slices.ContainsFunc(b.Status.AggregatedStatus, func(item workv1alpha2.AggregatedStatusItem) bool {
+			return item.ClusterName == "member2" && !item.Applied
+		})
 	})
 	if err := cell.Get(t.Context(), ctrlclient.ObjectKeyFromObject(bindingRef(ns, "deleted-configmap")), bindingRef(ns, "deleted-configmap")); err != nil {
 		t.Errorf("the binding does not wait until its copies are gone: %v", err)

@@ -251,16 +251,20 @@ func (b *Bindings) statusOf(binding *workv1alpha2.ResourceBinding, items []workv
 	return status
 }
 
-// withLeft adds clusters that the binding has left and that may still have their copies, as they were last known. Should the binding move to another cell, nothing else
-// there tells that there is a copy to remove.
+// leftMessage is for clusters that a binding has left.
+const leftMessage = "the cluster is no longer chosen, and its copy is being removed"
+
+// withLeft adds clusters that the binding has left and that may still have their copies. Should the binding move to another cell, nothing else there tells that there is a
+// copy to remove. What the copy was like is not told: it does not count any more, also if the cluster is chosen again.
 func (b *Bindings) withLeft(binding *workv1alpha2.ResourceBinding, items []workv1alpha2.AggregatedStatusItem) []workv1alpha2.AggregatedStatusItem {
 	all := slices.Clone(items)
 	works := b.cell.WorksOf(cell.Key{Namespace: binding.Namespace, Name: binding.Name})
 	for i := range binding.Status.AggregatedStatus {
-		last := &binding.Status.AggregatedStatus[i]
-		there := slices.ContainsFunc(works, func(w *cell.Work) bool { return w.Cluster == last.ClusterName })
-		if !hasItem(items, last.ClusterName) && (there || b.binder.MayHaveCopy(binding, last.ClusterName)) {
-			all = append(all, *last)
+		name := binding.Status.AggregatedStatus[i].ClusterName
+		chosen := slices.ContainsFunc(binding.Spec.Clusters, func(t workv1alpha2.TargetCluster) bool { return t.Name == name })
+		there := slices.ContainsFunc(works, func(w *cell.Work) bool { return w.Cluster == name })
+		if !chosen && !hasItem(items, name) && (there || b.binder.MayHaveCopy(binding, name)) {
+			all = append(all, workv1alpha2.AggregatedStatusItem{ClusterName: name, AppliedMessage: leftMessage, Health: workv1alpha2.ResourceUnknown})
 		}
 	}
 	sortItems(all)
