@@ -115,13 +115,14 @@ func (e *engine) buildStages() error {
 	})
 	execution := execution.New(state, interpreter, recorder, c.memberWorkers(), notify.WorkChanged)
 	binding := binding.New(state, interpreter, recorder, binding.Options{FederatedRollouts: c.FederatedRollouts, Report: execution.Report, Look: execution.Look, Read: execution.Read, Changed: notify.BindingChanged})
+	execution.OnAnswer(binding.Answers)
 	detector := detector.New(state, interpreter, scheduler, recorder, detector.Options{Preemption: c.Preemption, PermanentIDs: c.Hub}, binding.Enqueue)
 	dependencies := dependencies.New(state, remotes, interpreter, recorder)
 
 	// Status flows up.
 	notify.binding = binding
 	notify.workStatus = status.NewWorks(state, execution.Report, recorder)
-	notify.bindingStatus = status.NewBindings(state, interpreter, scheduler, execution.Report, binding.Problem, recorder)
+	notify.bindingStatus = status.NewBindings(state, interpreter, scheduler, execution.Report, binding, recorder)
 	notify.quota = quota.New(state, quotas, scheduler, execution.Report, recorder, c.Hub)
 
 	groups := groups.New(grouped, c.Hub, scheduler.RetryGroup)

@@ -57,6 +57,7 @@ type Controller struct {
 	look      func(context.Context, *cell.Work) (*rollout.Live, error)
 	read      func(ctx context.Context, cluster string, gvk schema.GroupVersionKind, key cell.Key) (*unstructured.Unstructured, error)
 	awaiting  keySet
+	left      left
 }
 
 // Options are what a controller needs besides the cell.
@@ -102,8 +103,10 @@ func (b *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	case binding == nil:
 		b.problems.set(key, "")
 		b.awaiting.remove(key)
+		b.left.forget(key)
 		return b.deleteWorks(ctx, b.cell.WorksOf(key))
 	case binding.Labels[names.RebalanceStatusLabel] != "":
+		b.left.forget(key)
 		return nil
 	case binding.DeletionTimestamp != nil:
 		return b.remove(ctx, binding)
@@ -143,7 +146,7 @@ func (b *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	}
 
 	// 4. Create or update the others.
-	waits := purging(&binding.Spec, works)
+	waits := plan.blocked || purging(&binding.Spec, works)
 	written, err := b.write(ctx, template, works, plan.wanted, waits)
 	syncDuration.WithLabelValues(result(err)).Observe(time.Since(start).Seconds())
 	if err = errors.Join(append(failures, err)...); err != nil {
@@ -318,6 +321,12 @@ func (b *Controller) remove(ctx context.Context, binding *workv1alpha2.ResourceB
 			return b.failed(binding, names.EventCleanupWorkFailed, err)
 		}
 		return nil // the deletion of the last one enqueues the binding
+	}
+	if some, err := b.reclaimAll(ctx, binding); some || err != nil {
+		if err != nil {
+			return b.failed(binding, names.EventCleanupWorkFailed, err)
+		}
+		return queue.Later{After: leftPoll} // a Work that was created, or a cluster that answers, enqueues the binding earlier
 	}
 	binding = binding.DeepCopy()
 	binding.Finalizers = slices.DeleteFunc(binding.Finalizers, func(f string) bool { return f == finalizer })

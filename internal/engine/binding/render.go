@@ -104,14 +104,19 @@ func (b *Controller) workOf(binding *workv1alpha2.ResourceBinding, t *cell.Templ
 	maps.Copy(work.Annotations, r.trace)
 	b.setEntryRules(work, binding)
 	b.checkDispatching(binding, t)
-	stamped := merge.Stamp(r.manifest, merge.Marks{
+	return work, setManifest(work, binding, t, r.cluster, b.stamp(work, binding, t, r.manifest))
+}
+
+// stamp returns the manifest of a Work with our labels and annotations.
+func (b *Controller) stamp(work *workv1alpha1.Work, binding *workv1alpha2.ResourceBinding, t *cell.Template, manifest *unstructured.Unstructured) *unstructured.Unstructured {
+	stamped := merge.Stamp(manifest, merge.Marks{
 		WorkNamespace: work.Namespace, WorkName: work.Name, WorkID: work.Labels[names.WorkPermanentIDLabel],
 		BindingNamespace: binding.Namespace, BindingName: binding.Name, BindingID: bindingID(binding),
 		TemplateUID: t.UID, TemplateGeneration: t.Generation,
 		ConflictResolution: binding.Spec.ConflictResolution, Cell: b.cell.Name,
 	})
 	work.Annotations[names.ConflictResolutionAnnotation] = stamped.GetAnnotations()[names.ConflictResolutionAnnotation]
-	return work, setManifest(work, binding, t, r.cluster, stamped)
+	return stamped
 }
 
 // setEntryRules tells the cluster what the policy says about open entries.

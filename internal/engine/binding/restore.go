@@ -3,7 +3,6 @@ package binding
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -27,6 +26,7 @@ import (
 type missing struct {
 	// wanted is what the cluster should get in the end; for one that is being left, what the others should get.
 	wanted rendered
+	left   bool
 	// work is made from the object in the member; nil if there is none. Differs is whether the cluster has something else than it should get, and unread whether it
 	// did not answer.
 	work            *workv1alpha1.Work
@@ -34,8 +34,8 @@ type missing struct {
 }
 
 // restore returns the Works that are to be written before anything else. Clusters that do not answer are marked as unread.
-func (r *rolling) restore(ctx context.Context, works []*cell.Work, copies []rendered, plans bool) ([]*workv1alpha1.Work, error) {
-	all := r.missing(works, copies)
+func (r *rolling) restore(ctx context.Context, targets []workv1alpha2.TargetCluster, works []*cell.Work, copies []rendered, plans bool) ([]*workv1alpha1.Work, error) {
+	all := r.missing(targets, works, copies, plans)
 	errs := make([]error, len(all))
 	var group sync.WaitGroup
 	for i := range all {
@@ -49,8 +49,13 @@ func (r *rolling) restore(ctx context.Context, works []*cell.Work, copies []rend
 	differs := r.stored
 	for i := range all {
 		differs = differs || all[i].differs || all[i].unread
-		if all[i].unread {
+		switch {
+		case all[i].unread && all[i].left && plans:
+			r.held = true // until it answers, or is found not to be ready and given up: nobody knows how many pods it has
+		case all[i].unread:
 			r.unread = append(r.unread, all[i].wanted.cluster)
+		case all[i].left && all[i].work == nil:
+			r.b.left.note(r.binding, all[i].wanted.cluster, true)
 		}
 		if all[i].work != nil {
 			restored = append(restored, all[i].work)
@@ -62,29 +67,41 @@ func (r *rolling) restore(ctx context.Context, works []*cell.Work, copies []rend
 	return restored, nil
 }
 
-// missing returns the clusters that may have the workload, and have no Work. Those in pull mode cannot be asked.
-func (r *rolling) missing(works []*cell.Work, copies []rendered) []missing {
+// missing returns the clusters that may have the workload, and have no Work. Those in pull mode cannot be asked. One that is left is among them if it is left step by step.
+func (r *rolling) missing(targets []workv1alpha2.TargetCluster, works []*cell.Work, copies []rendered, plans bool) []missing {
 	if len(copies) == 0 {
 		return nil
 	}
 	var all []missing
-	add := func(wanted rendered) {
+	add := func(wanted rendered, left bool) {
 		cluster := r.b.cell.Clusters.Get(cell.Key{Name: wanted.cluster})
 		if cluster != nil && cluster.Spec.SyncMode != clusterv1alpha1.Pull && !slices.ContainsFunc(works, func(w *cell.Work) bool { return w.Cluster == wanted.cluster }) {
-			all = append(all, missing{wanted: wanted})
+			all = append(all, missing{wanted: wanted, left: left})
 		}
 	}
 	for i := range copies {
 		if r.had(copies[i].cluster) {
-			add(copies[i])
+			add(copies[i], false)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(r.ledger)) {
-		chosen := slices.ContainsFunc(copies, func(c rendered) bool { return c.cluster == name })
-		if !chosen && r.ledger[name].Command.Replicas > 0 && !r.givenUp(name) {
+	chosen := func(name string) bool {
+		return slices.ContainsFunc(copies, func(c rendered) bool { return c.cluster == name })
+	}
+	var leaves []string
+	if plans {
+		leaves = r.b.leftAt(r.binding, works, func(name string) bool { return !isTarget(targets, name) })
+	}
+	for name := range r.ledger {
+		if !chosen(name) && r.ledger[name].Command.Replicas > 0 && !slices.Contains(leaves, name) {
+			leaves = append(leaves, name)
+		}
+	}
+	slices.Sort(leaves)
+	for _, name := range leaves {
+		if !r.givenUp(name) {
 			left := copies[0]
 			left.cluster, left.trace = name, nil
-			add(left)
+			add(left, !isTarget(targets, name))
 		}
 	}
 	return all
@@ -109,6 +126,7 @@ func (r *rolling) restoreOne(ctx context.Context, m *missing, plans bool) error 
 	if live == nil || live.GetDeletionTimestamp() != nil || !r.owns(live) {
 		return nil
 	}
+	m.differs = m.left
 	told, err := r.toldBy(ctx, live)
 	if err != nil {
 		return err

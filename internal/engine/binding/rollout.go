@@ -35,6 +35,8 @@ type planned struct {
 	stays map[string]bool
 	// after is when to look again; zero means when something changes.
 	after time.Duration
+	// blocked is set if no new cluster may get a Work yet.
+	blocked bool
 }
 
 // memberPoll is how often a rollout checks whether a member that did not answer is back.
@@ -55,19 +57,31 @@ func (b *Controller) plan(ctx context.Context, binding *workv1alpha2.ResourceBin
 		return nil, err
 	}
 	plans := b.federated && known && r.applies(targets, works, copies)
+	if p, err := r.reclaimLeft(ctx, targets, works, plans); p != nil || err != nil {
+		return p, err
+	}
 	if known || b.rollouts.Choose(policies.SubjectOf(t)) != nil {
-		restored, err := r.restore(ctx, works, copies, plans)
-		if len(restored) > 0 || err != nil {
+		restored, err := r.restore(ctx, targets, works, copies, plans)
+		if len(restored) > 0 || r.held || err != nil {
 			return r.first(restored, works), err
 		}
 	}
+	p, err := r.choose(ctx, targets, works, copies, plans)
+	if err == nil && len(r.silent) > 0 {
+		p.blocked, p.after = r.blocks(), sooner(p.after, leftPoll)
+	}
+	return p, err
+}
+
+// choose decides between a plan and writing all Works at once.
+func (r *rolling) choose(ctx context.Context, targets []workv1alpha2.TargetCluster, works []*cell.Work, copies []rendered, plans bool) (*planned, error) {
 	if !plans || r.untouched(works) || r.unmarked(works) {
-		return b.atOnce(ctx, binding, t, works, copies, r.unread)
+		return r.b.atOnce(ctx, r.binding, r.t, works, copies, r.unread)
 	}
 	r.giveUp(targets)
 	r.addMembers(targets, works, copies)
 	if !r.stored && !r.changes() {
-		return b.atOnce(ctx, binding, t, works, copies, r.unread)
+		return r.b.atOnce(ctx, r.binding, r.t, works, copies, r.unread)
 	}
 	r.complete(ctx)
 	return r.plan(ctx)
@@ -76,6 +90,9 @@ func (b *Controller) plan(ctx context.Context, binding *workv1alpha2.ResourceBin
 // first returns a plan that writes Works before anything else happens. Their creation enqueues the binding.
 func (r *rolling) first(restored []*workv1alpha1.Work, works []*cell.Work) *planned {
 	p := &planned{wanted: restored, stays: map[string]bool{}}
+	if r.held || len(r.silent) > 0 {
+		p.after, p.blocked = memberPoll, r.blocks()
+	}
 	for _, work := range works {
 		p.stays[work.Cluster] = true
 	}
@@ -172,6 +189,8 @@ type rolling struct {
 	dropped bool // an entry was removed from it
 	members []*member
 	unread  []string // clusters that have the workload, but no Work, and do not answer
+	held    bool     // a cluster that is left step by step does not answer, and has no Work
+	silent  []string // clusters that were given up in another cell, may still have the workload, and do not answer
 }
 
 // applies reports whether the workload is planned for, if its kind is. It is not if all pods are to go: nothing has to stay available then.

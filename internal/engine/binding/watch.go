@@ -18,6 +18,9 @@ import (
 // subscribe watches bindings, their Works, and clusters. The detector enqueues the bindings of changed templates.
 func (b *Controller) subscribe() {
 	b.cell.SubscribeBindings(func(key cell.Key, old, now *workv1alpha2.ResourceBinding) {
+		if now != nil {
+			b.left.trim(now)
+		}
 		if old != nil && now != nil && old.Generation == now.Generation && maps.Equal(old.Labels, now.Labels) &&
 			maps.Equal(old.Annotations, now.Annotations) && slices.Equal(old.Finalizers, now.Finalizers) &&
 			(old.DeletionTimestamp == nil) == (now.DeletionTimestamp == nil) {
@@ -33,6 +36,7 @@ func (b *Controller) subscribe() {
 		if work.Binding.Name == "" || (old != nil && now != nil && old.Digest == now.Digest && old.Deleting == now.Deleting) {
 			return
 		}
+		b.workChanged(old, now)
 		b.queue.Add(work.Binding)
 	})
 	b.cell.Clusters.Subscribe(func(key cell.Key, old, now *clusterv1alpha1.Cluster) {

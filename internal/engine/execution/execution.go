@@ -42,6 +42,8 @@ type Controller struct {
 	workers     int
 	// changed is called with a Work when its [Report] has changed.
 	changed func(work cell.Key)
+	// answers is called with a cluster when it may answer although it did not before.
+	answers func(cluster string)
 
 	mu      sync.Mutex
 	queues  map[string]*memberQueue // by cluster
@@ -73,10 +75,13 @@ func NewInMember(c *cell.Cell, own Own, interpreter Interpreter, recorder *event
 }
 
 func (e *Controller) prepare() *Controller {
-	e.queues, e.outcomes.of = map[string]*memberQueue{}, map[cell.Key]Outcome{}
+	e.queues, e.outcomes.of, e.answers = map[string]*memberQueue{}, map[cell.Key]Outcome{}, func(string) {}
 	e.subscribe()
 	return e
 }
+
+// OnAnswer has a function called with a cluster when it may answer although it did not before. It is called before Start.
+func (e *Controller) OnAnswer(f func(cluster string)) { e.answers = f }
 
 // Start connects to members and watches our objects there until the context ends. It writes nothing.
 func (e *Controller) Start(ctx context.Context) {

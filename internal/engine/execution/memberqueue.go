@@ -104,7 +104,7 @@ func (q *memberQueue) connect() {
 	}
 	leaving := cluster == nil || cluster.DeletionTimestamp != nil
 	if q.reconnect(cluster, secret, problem, leaving) {
-		q.enqueueAll()
+		q.mayAnswer()
 	}
 }
 
@@ -127,7 +127,7 @@ func (q *memberQueue) reconnect(cluster *clusterv1alpha1.Cluster, secret *corev1
 		q.problem = err
 		return true
 	}
-	member.OnRecovery(q.enqueueAll)
+	member.OnRecovery(q.mayAnswer)
 	q.member, q.problem = member, nil
 	for _, collection := range q.collections {
 		collection.start(member)
@@ -177,6 +177,12 @@ func (q *memberQueue) secretOf(cluster *clusterv1alpha1.Cluster) (*corev1.Secret
 		}
 	}
 	return nil, fmt.Errorf("the Secret %s/%s with the credentials of cluster %s does not exist; join it again", ref.Namespace, ref.Name, q.cluster)
+}
+
+// mayAnswer is called when the member is back, or its connection has changed.
+func (q *memberQueue) mayAnswer() {
+	q.enqueueAll()
+	q.e.answers(q.cluster)
 }
 
 func (q *memberQueue) enqueueAll() {

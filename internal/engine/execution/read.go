@@ -4,6 +4,7 @@ import (
 	"context"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,7 +24,11 @@ func (e *Controller) Read(ctx context.Context, cluster string, gvk schema.GroupV
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	client, _, err := member.Resource(ctx, gvk, key.Namespace)
+	if meta.IsNoMatchError(err) {
+		return nil, nil // a kind that is not served has no objects
+	}
 	if err != nil {
+		member.Report(err)
 		return nil, err
 	}
 	obj, err := client.Get(ctx, key.Name, metav1.GetOptions{})

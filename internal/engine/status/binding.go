@@ -40,24 +40,31 @@ type Interpreter interface {
 	Conditions(before, aggregated *unstructured.Unstructured, placed kinds.Placed, now time.Time) (*unstructured.Unstructured, error)
 }
 
+// Binder tells what the status of a binding says besides the reports about its Works.
+type Binder interface {
+	// Problem returns why the Works of a binding could not be written, "" if they could.
+	Problem(binding cell.Key) string
+	// MayHaveCopy reports whether a cluster without a Work may still have the copy of a binding that has left it.
+	MayHaveCopy(binding *workv1alpha2.ResourceBinding, cluster string) bool
+}
+
 // Bindings reconciles the status of bindings and of their templates.
 type Bindings struct {
 	cell        *cell.Cell
 	interpreter Interpreter
 	scheduler   *scheduler.Scheduler
 	report      func(*cell.Work) execution.Report
-	problem     func(binding cell.Key) string
+	binder      Binder
 	recorder    *events.Recorder
 	queue       *queue.Queue[cell.Key]
 	debounce    *debounce[cell.Key]
 	now         func() time.Time
 }
 
-// NewBindings returns a controller for the status of bindings and templates. Report returns what is known about a Work,
-// and problem why the Works of a binding could not be written, if so.
-func NewBindings(c *cell.Cell, interpreter Interpreter, s *scheduler.Scheduler, report func(*cell.Work) execution.Report, problem func(binding cell.Key) string, recorder *events.Recorder) *Bindings {
+// NewBindings returns a controller for the status of bindings and templates. Report returns what is known about a Work.
+func NewBindings(c *cell.Cell, interpreter Interpreter, s *scheduler.Scheduler, report func(*cell.Work) execution.Report, binder Binder, recorder *events.Recorder) *Bindings {
 	b := &Bindings{
-		cell: c, interpreter: interpreter, scheduler: s, report: report, problem: problem, recorder: recorder,
+		cell: c, interpreter: interpreter, scheduler: s, report: report, binder: binder, recorder: recorder,
 		queue: queue.New[cell.Key]("binding-status"), debounce: newDebounce[cell.Key](bindingTiming), now: time.Now,
 	}
 	c.SubscribeBindings(func(key cell.Key, old, now *workv1alpha2.ResourceBinding) {
@@ -92,7 +99,7 @@ func (b *Bindings) Reconcile(ctx context.Context, key cell.Key) error {
 
 	// 1. Collect what is known about the copies. If that will change in a moment, wait.
 	items, open, differing, inProgress := b.aggregate(binding)
-	problem := b.problem(key)
+	problem := b.binder.Problem(key)
 	if inProgress && problem == "" && !open.news(binding.Status.Conditions, b.now()) && !differing.news(binding.Status.Conditions) {
 		if wait := b.debounce.wait(key, b.now()); wait > 0 {
 			return queue.Later{After: wait}
@@ -142,7 +149,7 @@ func (b *Bindings) aggregate(binding *workv1alpha2.ResourceBinding) ([]workv1alp
 			items = append(items, *last)
 		}
 	}
-	slices.SortFunc(items, func(x, y workv1alpha2.AggregatedStatusItem) int { return strings.Compare(x.ClusterName, y.ClusterName) })
+	sortItems(items)
 	return items, open, differing, !settled && !failed
 }
 
@@ -240,7 +247,32 @@ func (b *Bindings) statusOf(binding *workv1alpha2.ResourceBinding, items []workv
 	status.AggregatedStatus = items
 	b.setScheduled(binding, status)
 	b.setFullyApplied(binding, status, problem)
+	status.AggregatedStatus = b.withLeft(binding, items)
 	return status
+}
+
+// leftMessage is for clusters that a binding has left.
+const leftMessage = "the cluster is no longer chosen, and its copy is being removed"
+
+// withLeft adds clusters that the binding has left and that may still have their copies. Should the binding move to another cell, nothing else there tells that there is a
+// copy to remove. What the copy was like is not told: it does not count any more, also if the cluster is chosen again.
+func (b *Bindings) withLeft(binding *workv1alpha2.ResourceBinding, items []workv1alpha2.AggregatedStatusItem) []workv1alpha2.AggregatedStatusItem {
+	all := slices.Clone(items)
+	works := b.cell.WorksOf(cell.Key{Namespace: binding.Namespace, Name: binding.Name})
+	for i := range binding.Status.AggregatedStatus {
+		name := binding.Status.AggregatedStatus[i].ClusterName
+		chosen := slices.ContainsFunc(binding.Spec.Clusters, func(t workv1alpha2.TargetCluster) bool { return t.Name == name })
+		there := slices.ContainsFunc(works, func(w *cell.Work) bool { return w.Cluster == name })
+		if !chosen && !hasItem(items, name) && (there || b.binder.MayHaveCopy(binding, name)) {
+			all = append(all, workv1alpha2.AggregatedStatusItem{ClusterName: name, AppliedMessage: leftMessage, Health: workv1alpha2.ResourceUnknown})
+		}
+	}
+	sortItems(all)
+	return all
+}
+
+func sortItems(items []workv1alpha2.AggregatedStatusItem) {
+	slices.SortFunc(items, func(x, y workv1alpha2.AggregatedStatusItem) int { return strings.Compare(x.ClusterName, y.ClusterName) })
 }
 
 func (b *Bindings) setScheduled(binding *workv1alpha2.ResourceBinding, status *workv1alpha2.ResourceBindingStatus) {
