@@ -108,17 +108,20 @@ func TestKarmada(t *testing.T) {
 	}
 }
 
-// karmadaMetrics are the metrics of Karmada's components, by which dashboards and alerts know them.
-var karmadaMetrics = []string{
-	"binding_sync_work_duration_seconds", "cluster_cpu_allocatable_number", "cluster_cpu_allocated_number", "cluster_memory_allocatable_bytes",
-	"cluster_memory_allocated_bytes", "cluster_node_number", "cluster_pod_allocatable_number", "cluster_pod_allocated_number", "cluster_ready_node_number",
-	"cluster_ready_state", "cluster_sync_status_duration_seconds", "create_resource_to_cluster", "cronfederatedhpa_process_duration_seconds",
-	"cronfederatedhpa_rule_process_duration_seconds", "delete_resource_from_cluster", "eviction_kind_total", "eviction_processing_latency_seconds",
-	"eviction_processing_total", "eviction_queue_depth", "federatedhpa_process_duration_seconds", "federatedhpa_pull_metrics_duration_seconds",
-	"karmada_build_info", "karmada_scheduler_e2e_scheduling_duration_seconds", "karmada_scheduler_framework_extension_point_duration_seconds",
-	"karmada_scheduler_plugin_execution_duration_seconds", "karmada_scheduler_queue_incoming_bindings_total", "karmada_scheduler_schedule_attempts_total",
-	"karmada_scheduler_scheduling_algorithm_duration_seconds", "policy_apply_attempts_total", "policy_preemption_total",
-	"resource_apply_policy_duration_seconds", "resource_match_policy_duration_seconds", "update_resource_to_cluster", "work_sync_workload_duration_seconds",
+// karmadaMetrics returns the names of the metrics of Karmada's components, by which dashboards and alerts know them.
+func karmadaMetrics(t *testing.T) []string {
+	t.Helper()
+	content, err := os.ReadFile("../internal/engine/behaviour/testdata/karmada-metrics.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for line := range strings.Lines(string(content)) {
+		if name, _, _ := strings.Cut(line, " "); name != "#" {
+			all = append(all, name)
+		}
+	}
+	return all
 }
 
 // TestMetricsOfKarmada checks that exactly those of Karmada's metrics are missing that karmada.md says are.
@@ -128,13 +131,95 @@ func TestMetricsOfKarmada(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, missing, _ := strings.Cut(string(page), "of the metrics of Karmada's own components:")
-	missing, _, found := strings.Cut(missing, "Others have Karmada's names.")
+	missing, _, found := strings.Cut(missing, "Others have Karmada's names")
 	if !found {
 		t.Fatal("karmada.md does not say which metrics are missing")
 	}
 	named := regexp.MustCompile("`([a-z_]+)(…?)`").FindAllStringSubmatch(missing, -1)
+	code := source(t, "../internal")
+	for _, metric := range karmadaMetrics(t) {
+		saidMissing := slices.ContainsFunc(named, func(n []string) bool { return n[1] == metric || n[2] != "" && strings.HasPrefix(metric, n[1]) })
+		if exists := strings.Contains(code, `"`+metric+`"`); exists == saidMissing {
+			t.Errorf("%s exists: %t; karmada.md says something else", metric, exists)
+		}
+	}
+}
+
+// karmadactl are the subcommands of karmadactl.
+var karmadactl = []string{
+	"addons", "annotate", "api-resources", "api-versions", "apply", "attach", "completion", "cordon", "create", "deinit", "delete", "describe", "edit", "exec", "explain",
+	"get", "init", "interpret", "join", "label", "logs", "options", "patch", "promote", "register", "taint", "token", "top", "uncordon", "unjoin", "unregister", "version",
+}
+
+// TestKarmadactl checks that karmada.md says something about each subcommand of karmadactl, and that the script tries it or says why not.
+func TestKarmadactl(t *testing.T) {
+	page, err := os.ReadFile("karmada.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, err := os.ReadFile("../test/karmadactl/try")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "\n## karmadactl\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	for _, subcommand := range karmadactl {
+		if !strings.Contains(table, "`"+subcommand+"`") {
+			t.Errorf("karmada.md does not mention karmadactl %s", subcommand)
+		}
+		tried := regexp.MustCompile(`(?m)^(KUBE_EDITOR=true )?try \S+ ` + subcommand + `\b`).Match(script)
+		excused := regexp.MustCompile(`(?m)^echo "not tried: .*\b` + subcommand + `\b`).Match(script)
+		if tried == excused {
+			t.Errorf("the script tries karmadactl %s: %t; it says that it does not: %t", subcommand, tried, excused)
+		}
+	}
+}
+
+// karmadaReasons returns the reasons of Karmada's events, by which users' alerts know them.
+func karmadaReasons(t *testing.T) []string {
+	t.Helper()
+	content, err := os.ReadFile("../internal/engine/behaviour/testdata/karmada-events.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for line := range strings.Lines(string(content)) {
+		if !strings.HasPrefix(line, "#") {
+			all = append(all, strings.Fields(line)...)
+		}
+	}
+	return all
+}
+
+// TestReasonsOfKarmada checks that exactly those reasons of Karmada's events are missing that karmada.md says are.
+func TestReasonsOfKarmada(t *testing.T) {
+	page, err := os.ReadFile("karmada.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, missing, _ := strings.Cut(string(page), "of the reasons of Karmada's events:")
+	missing, _, found := strings.Cut(missing, "\n*")
+	if !found {
+		t.Fatal("karmada.md does not say which reasons are missing")
+	}
+	code := source(t, "../internal")
+	for _, constant := range regexp.MustCompile(`(Event\w+)\s+= ("\w+")`).FindAllStringSubmatch(source(t, "../api/names"), -1) {
+		if regexp.MustCompile(`names\.` + constant[1] + `\b`).MatchString(code) {
+			code += constant[2]
+		}
+	}
+	for _, reason := range karmadaReasons(t) {
+		if exists, said := strings.Contains(code, `"`+reason+`"`), strings.Contains(missing, "`"+reason+"`"); exists == said {
+			t.Errorf("%s is written: %t; karmada.md says that it is not: %t", reason, exists, said)
+		}
+	}
+}
+
+// source returns all Go code below a folder but its tests.
+func source(t *testing.T, folder string) string {
+	t.Helper()
 	var code strings.Builder
-	if err := filepath.WalkDir("../internal", func(name string, _ fs.DirEntry, err error) error {
+	if err := filepath.WalkDir(folder, func(name string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
 			return err
 		}
@@ -144,12 +229,7 @@ func TestMetricsOfKarmada(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for _, metric := range karmadaMetrics {
-		saidMissing := slices.ContainsFunc(named, func(n []string) bool { return n[1] == metric || n[2] != "" && strings.HasPrefix(metric, n[1]) })
-		if exists := strings.Contains(code.String(), `"`+metric+`"`); exists == saidMissing {
-			t.Errorf("%s exists: %t; karmada.md says something else", metric, exists)
-		}
-	}
+	return code.String()
 }
 
 // kindName matches the name of a kind.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
@@ -61,6 +62,7 @@ type engine struct {
 	ledgers  *ledger.Store // nil without a connection to the hub
 	prepare  func(context.Context)
 	stages   []func(context.Context)
+	metrics  []prometheus.Collector // shown while the engine leads
 	recorder *events.Recorder
 	logger   klog.Logger
 	ready    atomic.Bool
@@ -133,10 +135,12 @@ func (e *engine) buildStages() error {
 		dependencies.Reinterpret(affected)
 	})
 	e.prepare = execution.Start
+	failover, waiting := c.Failover.controllers(state, scheduler, recorder)
+	e.metrics = append([]prometheus.Collector{scheduler}, waiting...)
 	e.stages = []func(context.Context){
 		func(ctx context.Context) { detector.Run(ctx, detectorWorkers) },
 		func(ctx context.Context) { scheduler.Run(ctx, schedulerWorkers) },
-		c.Failover.controllers(state, scheduler, recorder),
+		failover,
 		func(ctx context.Context) { notify.quota.Run(ctx, quotaWorkers) },
 		func(ctx context.Context) { groups.Run(ctx, groupWorkers) },
 		func(ctx context.Context) { binding.Run(ctx, bindingWorkers) },

@@ -68,12 +68,16 @@ func TestScriptsThatFail(t *testing.T) {
 	})
 
 	rules(configv1alpha1.CustomizationRules{
+		StatusReflection:         &configv1alpha1.StatusReflection{LuaScript: "function ReflectStatus(obj) return {seen = true} end"},
 		HealthInterpretation:     &configv1alpha1.HealthInterpretation{LuaScript: "function InterpretHealth(obj) return true end"},
 		StatusAggregation:        &configv1alpha1.StatusAggregation{LuaScript: "function AggregateStatus(obj, items) return obj end"},
 		DependencyInterpretation: &configv1alpha1.DependencyInterpretation{LuaScript: "function GetDependencies(obj) return {} end"},
 	})
 	event(t, cell, ns, "np", names.EventAggregateStatusSucceed)
-	event(t, cell, ns, "np-networkpolicy", names.EventSyncScheduleResultToDependenciesSucceed)
+	event(t, cell, names.ExecutionNamespace("member1"), work, names.EventReflectStatusSucceed)
+	event(t, cell, names.ExecutionNamespace("member1"), work, names.EventInterpretHealthSucceed)
+	event(t, cell, ns, "np", names.EventGetDependenciesSucceed)
+	event(t, cell, ns, "np-networkpolicy", names.EventGetDependenciesSucceed)
 	until(t, "it is healthy", cell, bindingRef(ns, "np-networkpolicy"), func(b *workv1alpha2.ResourceBinding) bool {
 		return len(b.Status.AggregatedStatus) == 1 && b.Status.AggregatedStatus[0].Health == workv1alpha2.ResourceHealthy
 	})

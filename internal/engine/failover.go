@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/cellplane/cellplane/internal/engine/appfailover"
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/events"
@@ -27,15 +29,16 @@ type Failover struct {
 // evictionWorkers are as many as the scheduler has: a lost cluster means many evictions, and each schedules a binding.
 const evictionWorkers = schedulerWorkers
 
-// controllers returns a function that runs all controllers that move workloads out of clusters, and back.
-func (f *Failover) controllers(state *cell.Cell, s *scheduler.Scheduler, recorder *events.Recorder) func(context.Context) {
+// controllers returns a function that runs all controllers that move workloads out of clusters, and back, and their metrics.
+func (f *Failover) controllers(state *cell.Cell, s *scheduler.Scheduler, recorder *events.Recorder) (run func(context.Context), metrics []prometheus.Collector) {
 	runs := []func(context.Context, int){
 		eviction.New(state, recorder, f.GracePeriod).Run,
 		appfailover.New(state, s, recorder).Run,
 		failback.New(state, s, recorder).Run,
 	}
 	if !f.WithoutTaints {
-		runs = append(runs, tainteviction.New(state, s, recorder, f.Taints).Run)
+		taints := tainteviction.New(state, s, recorder, f.Taints)
+		runs, metrics = append(runs, taints.Run), append(metrics, taints)
 	}
 	return func(ctx context.Context) {
 		var wait sync.WaitGroup
@@ -43,5 +46,5 @@ func (f *Failover) controllers(state *cell.Cell, s *scheduler.Scheduler, recorde
 			wait.Go(func() { run(ctx, evictionWorkers) })
 		}
 		wait.Wait()
-	}
+	}, metrics
 }

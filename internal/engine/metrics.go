@@ -7,7 +7,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/cellplane/cellplane/internal/engine/appfailover"
+	"github.com/cellplane/cellplane/internal/engine/autoscaler"
 	"github.com/cellplane/cellplane/internal/engine/binding"
+	"github.com/cellplane/cellplane/internal/engine/cronscaler"
 	"github.com/cellplane/cellplane/internal/engine/descheduler"
 	"github.com/cellplane/cellplane/internal/engine/detector"
 	"github.com/cellplane/cellplane/internal/engine/eviction"
@@ -24,8 +26,11 @@ import (
 func (e *engine) registry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), expiry.Collector())
-	for _, group := range [][]prometheus.Collector{queue.Collectors(), detector.Collectors(), scheduler.Collectors(), tainteviction.Collectors(), eviction.Collectors(), appfailover.Collectors(), descheduler.Collectors(), binding.Collectors(), execution.Collectors(), interpreter.Collectors(), ledger.Collectors()} {
+	for _, group := range [][]prometheus.Collector{queue.Collectors(), detector.Collectors(), scheduler.Collectors(), autoscaler.Collectors(), cronscaler.Collectors(), tainteviction.Collectors(), eviction.Collectors(), appfailover.Collectors(), descheduler.Collectors(), binding.Collectors(), execution.Collectors(), interpreter.Collectors(), ledger.Collectors()} {
 		registry.MustRegister(group...)
+	}
+	for _, waiting := range e.metrics {
+		registry.MustRegister(whileLeading{waiting, e})
 	}
 	gauge := func(name, help string, value func() float64) {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{"cell": e.config.Cell}}, value))
@@ -39,6 +44,19 @@ func (e *engine) registry() *prometheus.Registry {
 		return 0
 	})
 	return registry
+}
+
+// whileLeading are metrics about what an engine has to do. The queues of one that stands by fill, too.
+type whileLeading struct {
+	prometheus.Collector
+	engine *engine
+}
+
+// Collect collects the metrics of an engine that leads.
+func (w whileLeading) Collect(samples chan<- prometheus.Metric) {
+	if w.engine.leading.Load() {
+		w.Collector.Collect(samples)
+	}
 }
 
 // notReady returns why the engine is not ready.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/crds"
 	multiclusterv1alpha1 "github.com/cellplane/cellplane/api/multicluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
@@ -107,6 +108,10 @@ func TestMultiClusterService(t *testing.T) {
 		t.Errorf("without a Service: %s", e.Message)
 	}
 	event(t, cell, ns, "web", names.EventClusterNotFound)
+	old, without := clusterOf(t, ns, "apps/v1"), mcs.DeepCopy()
+	without.ObjectMeta, without.Spec.ConsumerClusters = metav1.ObjectMeta{Namespace: ns, Name: "old"}, []networkingv1alpha1.ClusterSelector{{Name: old}}
+	create(t, without)
+	event(t, cell, ns, "old", names.EventAPIIncompatible)
 	create(t, service(ns, "web"))
 
 	// 1. The Service is in both, and its endpoints are where they are used.
@@ -119,6 +124,7 @@ func TestMultiClusterService(t *testing.T) {
 	if endpoint := slice.Endpoints[0]; endpoint.NodeName != nil || endpoint.TargetRef != nil {
 		t.Errorf("the endpoint names what another cluster does not have: %+v", endpoint)
 	}
+	event(t, cell, ns, "web", names.EventSyncServiceSucceed)
 	claimed := until(t, "the Service is claimed", cell, serviceRef(ns, "web"), func(s *corev1.Service) bool { return s.Labels[names.ClaimedByLabel] == "MultiClusterService" })
 	until(t, "the conditions say so", cell, mcs, func(m *networkingv1alpha1.MultiClusterService) bool {
 		return meta.IsStatusConditionTrue(m.Status.Conditions, names.MultiClusterServiceApplied) && meta.IsStatusConditionTrue(m.Status.Conditions, names.MultiClusterServiceDispatched)
@@ -180,6 +186,23 @@ func TestMultiClusterService(t *testing.T) {
 		return b.Labels[names.BindingManagedByLabel] == "" && b.Labels[names.MultiClusterServicePermanentIDLabel] == ""
 	})
 	until(t, "the Service stays where it was", members["member2"], serviceRef(ns, "web"), anything[*corev1.Service])
+}
+
+// clusterOf creates a cluster without an agent that serves some versions only, and returns its name. A taint keeps workloads away.
+func clusterOf(t *testing.T, name string, versions ...string) string {
+	t.Helper()
+	cluster := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: clusterv1alpha1.ClusterSpec{
+		SyncMode: clusterv1alpha1.Pull, Taints: []corev1.Taint{{Key: "reserved", Effect: corev1.TaintEffectNoSchedule}},
+	}}
+	create(t, cluster)
+	t.Cleanup(func() { _ = cell.Delete(context.Background(), cluster) })
+	for _, version := range versions {
+		cluster.Status.APIEnablements = append(cluster.Status.APIEnablements, clusterv1alpha1.APIEnablement{GroupVersion: version})
+	}
+	if err := cell.Status().Update(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+	return name
 }
 
 // N1: an exported Service is reachable where it is imported, also in a cluster that exports it.

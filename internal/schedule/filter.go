@@ -1,9 +1,7 @@
 package schedule
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -62,12 +60,12 @@ func inTier(c *cycle, at *candidate) string {
 			return ""
 		}
 	}
-	return "cluster(s) did not match the placement cluster affinity"
+	return "cluster(s) did not match the placement cluster affinity constraint"
 }
 
 func notEvicting(_ *cycle, at *candidate) string {
 	if at.evicting {
-		return "cluster(s) had the workload evicted"
+		return "cluster(s) is in the process of eviction"
 	}
 	return ""
 }
@@ -145,18 +143,17 @@ func tolerates(toleration *corev1.Toleration, taint *corev1.Taint) bool {
 	}
 }
 
-// noClusterFit returns a failure with the number of excluded clusters by reason.
+// noClusterFit returns a failure with the number of excluded clusters by reason. Its wording and order are Karmada's.
 func (c *cycle) noClusterFit() *Failure {
 	why := map[string]int{}
 	for i := range c.candidates {
 		why[c.candidates[i].reason]++
 	}
 	var parts []string
-	for _, reason := range slices.SortedFunc(maps.Keys(why), func(a, b string) int {
-		return cmp.Or(-cmp.Compare(why[a], why[b]), strings.Compare(a, b))
-	}) {
-		parts = append(parts, fmt.Sprintf("%d %s", why[reason], reason))
+	for reason, n := range why {
+		parts = append(parts, fmt.Sprintf("%d %s", n, reason))
 	}
+	slices.Sort(parts)
 	message := fmt.Sprintf("0/%d clusters are available", len(c.candidates))
 	if len(parts) > 0 {
 		message += ": " + strings.Join(parts, ", ")

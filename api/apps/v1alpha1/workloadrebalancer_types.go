@@ -42,7 +42,6 @@ type WorkloadRebalancerSpec struct {
 
 	// TTLSecondsAfterFinished is how long the object is kept after all workloads are handled; unset means forever.
 	// +optional
-	// +kubebuilder:validation:Minimum=0
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
 }
 

@@ -69,7 +69,6 @@ const (
 type MatchCondition struct {
 	// ConditionType names the condition.
 	// +required
-	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=316
 	ConditionType string `json:"conditionType"`
 
@@ -80,7 +79,6 @@ type MatchCondition struct {
 
 	// StatusValues are statuses: True, False or Unknown.
 	// +required
-	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=3
 	// +kubebuilder:validation:items:Enum=True;False;Unknown
 	StatusValues []metav1.ConditionStatus `json:"statusValues"`
@@ -96,7 +94,7 @@ type Taint struct {
 
 	// Effect on workloads that do not tolerate the taint.
 	// +required
-	// +kubebuilder:validation:Enum=NoSchedule;NoExecute
+	// +kubebuilder:validation:Enum=NoSchedule;PreferNoSchedule;NoExecute
 	Effect corev1.TaintEffect `json:"effect"`
 
 	// Value of the taint.

@@ -55,7 +55,7 @@ type ClusterOverridePolicyList struct {
 
 // OverrideSpec says which copies are changed, and how.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.overrideRules) || size(self.overrideRules) == 0 || (!has(self.targetCluster) && (!has(self.overriders) || !(has(self.overriders.plaintext) || has(self.overriders.imageOverrider) || has(self.overriders.commandOverrider) || has(self.overriders.argsOverrider) || has(self.overriders.labelsOverrider) || has(self.overriders.annotationsOverrider) || has(self.overriders.fieldOverrider))))",fieldPath=".overrideRules",message="overrideRules exclude targetCluster and overriders"
+// +kubebuilder:validation:XValidation:rule="!has(self.overrideRules) || size(self.overrideRules) == 0 || (!has(self.targetCluster) && (!has(self.overriders) || ((!has(self.overriders.plaintext) || size(self.overriders.plaintext) == 0) && (!has(self.overriders.imageOverrider) || size(self.overriders.imageOverrider) == 0) && (!has(self.overriders.commandOverrider) || size(self.overriders.commandOverrider) == 0) && (!has(self.overriders.argsOverrider) || size(self.overriders.argsOverrider) == 0) && (!has(self.overriders.labelsOverrider) || size(self.overriders.labelsOverrider) == 0) && (!has(self.overriders.annotationsOverrider) || size(self.overriders.annotationsOverrider) == 0) && (!has(self.overriders.fieldOverrider) || size(self.overriders.fieldOverrider) == 0))))",fieldPath=".overrideRules",message="overrideRules exclude targetCluster and overriders"
 type OverrideSpec struct {
 	// ResourceSelectors select the templates; none selects all.
 	// +optional
@@ -222,7 +222,7 @@ type PlaintextOverrider struct {
 
 // FieldOverrider changes a document held in a string field. Exactly one of json and yaml is given.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.json) && size(self.json) > 0) != (has(self.yaml) && size(self.yaml) > 0)",fieldPath=".fieldPath",message="exactly one of json and yaml must be given"
+// +kubebuilder:validation:XValidation:rule="!has(self.json) || size(self.json) == 0 || !has(self.yaml) || size(self.yaml) == 0",fieldPath=".fieldPath",message="json and yaml exclude each other"
 type FieldOverrider struct {
 	// FieldPath is a JSON pointer to the string field.
 	// +required

@@ -161,7 +161,7 @@ const LazyActivation ActivationPreference = "Lazy"
 
 // Suspension pauses parts of propagation. Deletions still go through.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.dispatching) || !self.dispatching || !has(self.dispatchingOnClusters)",fieldPath=".dispatchingOnClusters",message="dispatching and dispatchingOnClusters exclude each other"
+// +kubebuilder:validation:XValidation:rule="!has(self.dispatching) || !self.dispatching || !has(self.dispatchingOnClusters) || !has(self.dispatchingOnClusters.clusterNames) || size(self.dispatchingOnClusters.clusterNames) == 0",fieldPath=".dispatchingOnClusters",message="dispatching and dispatchingOnClusters exclude each other"
 type Suspension struct {
 	// Dispatching pauses propagation to all clusters. It excludes dispatchingOnClusters.
 	// +optional

@@ -42,7 +42,6 @@ type RemedySpec struct {
 	// Actions are what is asked for.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
-	// +kubebuilder:validation:items:Enum=TrafficControl
 	Actions []RemedyAction `json:"actions,omitempty"`
 }
 
@@ -79,7 +78,6 @@ const (
 type ClusterConditionRequirement struct {
 	// ConditionType names the condition.
 	// +required
-	// +kubebuilder:validation:MinLength=1
 	ConditionType ConditionType `json:"conditionType"`
 
 	// Operator compares the condition's status with conditionStatus.

@@ -44,7 +44,6 @@ type ResourceRegistrySpec struct {
 
 	// ResourceSelectors select the resources.
 	// +required
-	// +kubebuilder:validation:MinItems=1
 	ResourceSelectors []ResourceSelector `json:"resourceSelectors"`
 
 	// BackendStore keeps the objects; without it they are kept in memory.

@@ -196,7 +196,6 @@ type ReplicaRequirements struct {
 type Component struct {
 	// Name of the component, unique within the workload.
 	// +required
-	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 
 	// Replicas the component asks for.

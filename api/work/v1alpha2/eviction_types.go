@@ -40,7 +40,6 @@ type GracefulEvictionTask struct {
 	// GracePeriodSeconds is how long the old copy is kept while the new one is unhealthy. It excludes
 	// suppressDeletion.
 	// +optional
-	// +kubebuilder:validation:Minimum=1
 	GracePeriodSeconds *int32 `json:"gracePeriodSeconds,omitempty"`
 
 	// SuppressDeletion keeps the old copy until somebody sets it to false.

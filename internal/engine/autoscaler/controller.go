@@ -172,7 +172,7 @@ func (a *Controller) Reconcile(ctx context.Context, t target) error {
 }
 
 // decide decides and scales. It returns when to come back.
-func (a *Controller) decide(ctx context.Context, s *scaler, kind *cell.Kind, template *cell.Template) (time.Duration, error) {
+func (a *Controller) decide(ctx context.Context, s *scaler, kind *cell.Kind, template *cell.Template) (_ time.Duration, err error) {
 	state, now := a.stateOf(s), a.now()
 	// Without a behavior replicas are at most doubled in a decision, so decisions must not follow each other sooner than in Kubernetes.
 	if wait := lastTried(s, state, now).Add(a.options.Period).Sub(now); wait > 0 {
@@ -182,6 +182,8 @@ func (a *Controller) decide(ctx context.Context, s *scaler, kind *cell.Kind, tem
 	if binding == nil || a.cell.TemplateOf(binding) != template {
 		return 0, a.refuse(ctx, []*scaler{s}, "FailedGetResourceMetric", "no policy propagates the target")
 	}
+	var refusal error
+	defer func() { observeProcess(now, a.now(), errors.Join(err, refusal)) }()
 	o := observe(binding, s.spec.Metrics, a.reports.about(s.target))
 	d := autoscale.Decide(s.spec, o.workload, o.readings, &state.history, a.options.Settings, now)
 	status := s.next()
@@ -198,7 +200,7 @@ func (a *Controller) decide(ctx context.Context, s *scaler, kind *cell.Kind, tem
 			return wait, nil // the cache is behind
 		}
 		state.tried, wait = now, a.options.Period
-		if err != nil {
+		if refusal = err; err != nil {
 			status.DesiredReplicas = s.status.DesiredReplicas
 			set(status, condition(autoscalingv2.AbleToScale, corev1.ConditionFalse, failedUpdateScale, "the HPA controller was unable to update the target scale: "+err.Error()), now)
 		} else {

@@ -103,12 +103,19 @@ func (r *Controller) Run(ctx context.Context, workers int) {
 }
 
 // Reconcile runs the rules that are due, and returns when the next one is.
-func (r *Controller) Reconcile(ctx context.Context, key cell.Key) error {
+func (r *Controller) Reconcile(ctx context.Context, key cell.Key) (err error) {
 	found := r.get(key)
 	if found == nil || found.DeletionTimestamp != nil || found.Labels[names.RebalanceStatusLabel] != "" {
 		return nil // an object that moves is run by the engine of its new cell
 	}
 	now, after := r.now(), longestWait
+	defer func() {
+		failure := err
+		if errors.As(err, &queue.Later{}) {
+			failure = nil
+		}
+		observe(processDuration, r.now().Sub(now), failure)
+	}()
 	of := found.DeepCopy()
 	of.Status.ExecutionHistories = nil
 	var retry error
@@ -153,7 +160,9 @@ func (r *Controller) run(ctx context.Context, of *autoscalingv1alpha1.CronFedera
 	}
 	due, next := plan(schedule, ptr.Deref(history.NextExecutionTime, metav1.Time{}).Time, now)
 	if !due.IsZero() {
+		start := r.now()
 		err := r.apply(ctx, of, rule)
+		observe(ruleDuration, r.now().Sub(start), err)
 		if passing(err) && now.Sub(due) < lateness {
 			return time.Time{}, fmt.Errorf("running rule %s of CronFederatedHPA %s/%s: %w", rule.Name, of.Namespace, of.Name, err)
 		}

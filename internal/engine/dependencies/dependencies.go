@@ -169,7 +169,7 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	references, list, err := d.references(ctx, template)
 	if err != nil {
 		for _, about := range events.Both(d.cell, binding) {
-			d.recorder.Failed(about, "dependencies", names.EventGetDependenciesFailed, err.Error())
+			d.recorder.Failed(about, "references", names.EventGetDependenciesFailed, err.Error())
 		}
 		return err
 	}

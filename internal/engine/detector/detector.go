@@ -93,12 +93,13 @@ func (d *Controller) Reconcile(ctx context.Context, key cell.TemplateKey) error 
 	claimed, err := d.claim(ctx, template, policy)
 	if err != nil {
 		if preempted != nil && !queue.Transient(err) {
+			preemptions.WithLabelValues(result(err)).Inc()
 			d.recorder.Failed(events.OfTemplate(template), "preemption", names.EventPreemptPolicyFailed, fmt.Sprintf("%s cannot take over from %s: %v", policy, preempted, err))
 		}
 		return d.failed(template, err)
 	}
 	if preempted != nil {
-		preemptions.Inc()
+		preemptions.WithLabelValues(result(nil)).Inc()
 		d.recorder.Succeeded(events.OfTemplate(template), "preemption", names.EventPreemptPolicySucceed,
 			fmt.Sprintf("%s took over from %s", policy, preempted), claimed)
 	}

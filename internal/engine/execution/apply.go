@@ -199,10 +199,10 @@ func (q *memberQueue) create(ctx context.Context, member *fleet.Member, client d
 		created, err = client.Create(ctx, desired, metav1.CreateOptions{FieldManager: merge.FieldManager})
 	}
 	if err != nil {
-		countRequest(createRequests, q.cluster, err)
+		countCreate(object, q.cluster, err)
 		return false, describe("creating", object, err)
 	}
-	countRequest(createRequests, q.cluster, nil)
+	countCreate(object, q.cluster, nil)
 	c.wrote(created, object.Fingerprint)
 	return true, nil
 }
@@ -271,10 +271,10 @@ func (q *memberQueue) update(ctx context.Context, client dynamic.ResourceInterfa
 	// The version that was read guards the write: an entry opened in between is seen.
 	updated, err := client.Update(ctx, merged, metav1.UpdateOptions{FieldManager: merge.FieldManager})
 	if err != nil {
-		countRequest(updateRequests, q.cluster, err)
+		countUpdate(object, q.cluster, err)
 		return false, describe("updating", object, err)
 	}
-	countRequest(updateRequests, q.cluster, nil)
+	countUpdate(object, q.cluster, nil)
 	c.wrote(updated, object.Fingerprint)
 	return true, nil
 }

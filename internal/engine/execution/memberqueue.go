@@ -296,7 +296,7 @@ func (q *memberQueue) reconcile(ctx context.Context, key cell.Key) error {
 	// 4. Create or update the objects that differ from their manifests.
 	written, err := q.apply(ctx, member, work)
 	if written || err != nil {
-		syncDuration.WithLabelValues(q.cluster, result(err)).Observe(time.Since(start).Seconds())
+		syncDuration.WithLabelValues(result(err)).Observe(time.Since(start).Seconds())
 	}
 
 	// 5. Record the outcome, for status and events.

@@ -109,7 +109,7 @@ func (q *memberQueue) removeLive(ctx context.Context, client dynamic.ResourceInt
 	if apierrors.IsConflict(err) {
 		return err
 	}
-	countRequest(deleteRequests, q.cluster, err)
+	countDelete(object, q.cluster, err)
 	if err != nil {
 		return describe("deleting", object, err)
 	}

@@ -76,7 +76,7 @@ func (m *Controller) subscribe() {
 		}
 	})
 	m.cell.Clusters.Subscribe(func(_ cell.Key, old, now *clusterv1alpha1.Cluster) {
-		if old == nil || now == nil || (old.DeletionTimestamp == nil) != (now.DeletionTimestamp == nil) {
+		if old == nil || now == nil || (old.DeletionTimestamp == nil) != (now.DeletionTimestamp == nil) || servesSlices(old) != servesSlices(now) {
 			m.enqueueAll()
 		}
 	})

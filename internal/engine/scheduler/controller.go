@@ -52,12 +52,14 @@ func (s *Scheduler) Reconcile(ctx context.Context, key cell.Key) error {
 		return nil
 	}
 	if err != nil {
+		incoming.WithLabelValues(scheduleAttemptFailure).Inc()
 		return err
 	}
 	switch outcome, _ := s.Last(key); {
 	case outcome.retryAfter > 0:
 		return queue.Later{After: outcome.retryAfter}
 	case outcome.Failure != nil:
+		incoming.WithLabelValues(scheduleAttemptFailure).Inc()
 		return queue.Later{After: retryPeriod}
 	default:
 		return nil

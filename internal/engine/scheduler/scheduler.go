@@ -150,7 +150,7 @@ func (s *Scheduler) Place(ctx context.Context, change Change) (*workv1alpha2.Res
 	start := time.Now()
 	d, holds, err := s.decideAdmitted(ctx, &change)
 	if err != nil {
-		attempts.WithLabelValues(resultError).Inc()
+		observeAttempt(resultError, reconcileSchedule, start)
 		return nil, err
 	}
 	if d.Failure != nil && len(change.Full) > 0 {
@@ -171,8 +171,7 @@ func (s *Scheduler) Place(ctx context.Context, change Change) (*workv1alpha2.Res
 	holds.commit(written)
 	s.record(written, d)
 	s.recordEvent(written, d, change.Before)
-	attempts.WithLabelValues(resultOf(&d.Outcome)).Inc()
-	endToEndDuration.Observe(time.Since(start).Seconds())
+	d.observe(start)
 	return written, nil
 }
 
@@ -221,7 +220,7 @@ func (s *Scheduler) decideAdmitted(ctx context.Context, change *Change) (*decisi
 			return nil, nil, err
 		}
 		d := s.decide(after, change.Full, elsewhere)
-		algorithmDuration.Observe(time.Since(start).Seconds())
+		algorithmDuration.WithLabelValues(planStep).Observe(time.Since(start).Seconds())
 		held, err := s.admit(ctx, before, after, &d)
 		outdated := &outdatedError{}
 		switch {
@@ -264,6 +263,8 @@ type decision struct {
 	made      bool   // clusters were chosen, possibly the same as before
 	refused   bool   // a guard refused what the binding asks for
 	clears    bool   // the existing clusters are removed
+	scaled    bool   // it was due because the number of replicas has changed
+	repeated  bool   // the failure is that of the last decision
 	targets   []workv1alpha2.TargetCluster
 }
 
@@ -320,6 +321,7 @@ func (s *Scheduler) decide(binding *workv1alpha2.ResourceBinding, full []string,
 	if !fresh && !paced(profile) && !s.due(binding) {
 		return d
 	}
+	d.scaled = !fresh && len(binding.Spec.Clusters) > 0 && schedule.Divided(binding.Spec.Placement) && placed(binding.Spec.Clusters) != binding.Spec.Replicas
 	request := schedule.Request{
 		Spec: &binding.Spec, UID: binding.Spec.Resource.UID, Fresh: triggered, Snapshot: s.clusters(), Profile: profile, Plugins: s.plugins, EmptyWorkloads: s.emptyWorkloads,
 		Progress: schedule.Progress{Now: s.now(), MovedAt: last.movedAt, Ready: readyReplicas(binding)},
@@ -342,7 +344,7 @@ func (s *Scheduler) decide(binding *workv1alpha2.ResourceBinding, full []string,
 	}
 	d.input, d.freed = inputOf(&request, d.placement), s.capacityEpoch()
 	if !fresh && !paced(profile) && d.input == last.input && d.freed == last.freed && request.Snapshot == last.snapshot && sameTargets(last.targets, binding.Spec.Clusters) {
-		d.Failure = last.Failure
+		d.Failure, d.repeated = last.Failure, true
 		return d // no input changed since the last decision
 	}
 	d.snapshot = request.Snapshot
@@ -399,14 +401,21 @@ func (s *Scheduler) due(binding *workv1alpha2.ResourceBinding) bool {
 	if len(spec.Clusters) == 0 || spec.Replicas <= 0 || len(spec.Components) > 0 || !schedule.Divided(spec.Placement) {
 		return true
 	}
-	total := int32(0)
 	for i := range spec.Clusters {
-		total += spec.Clusters[i].Replicas
 		if cluster := s.cell.Clusters.Get(cell.Key{Name: spec.Clusters[i].Name}); cluster == nil || cluster.DeletionTimestamp != nil {
 			return true
 		}
 	}
-	return total != spec.Replicas
+	return placed(spec.Clusters) != spec.Replicas
+}
+
+// placed returns the sum of the replicas in clusters.
+func placed(targets []workv1alpha2.TargetCluster) int32 {
+	total := int32(0)
+	for i := range targets {
+		total += targets[i].Replicas
+	}
+	return total
 }
 
 // clusters returns a snapshot of the current clusters.

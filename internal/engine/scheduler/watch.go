@@ -33,7 +33,11 @@ func (s *Scheduler) subscribe() {
 		if old == nil || !sameTargets(old.Spec.Clusters, now.Spec.Clusters) {
 			s.groupChanged(key, now)
 		}
-		incoming.WithLabelValues("BindingChanged").Inc()
+		event := bindingUpdated
+		if old == nil {
+			event = bindingAdded
+		}
+		incoming.WithLabelValues(event).Inc()
 		s.queue.AddNow(key)
 	})
 	s.cell.Profiles.Subscribe(func(key cell.Key, _, _ *cellplanev1alpha1.SchedulingProfile) { s.profileChanged(key.Name) })

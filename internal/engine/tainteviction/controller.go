@@ -45,13 +45,14 @@ type Controller struct {
 	mu       sync.Mutex
 	seen     map[string]time.Time // when each taint was first seen
 	reserved map[cell.Key]slot
+	waiting  map[cell.Key]struct{} // workloads to be evicted now, or when their turn comes
 }
 
 // New returns a controller that watches a cell.
 func New(c *cell.Cell, s *scheduler.Scheduler, recorder *events.Recorder, options Options) *Controller {
 	t := &Controller{
 		cell: c, scheduler: s, recorder: recorder, options: options, pace: newPace(options.Rates),
-		queue: queue.New[cell.Key]("taint-eviction"), now: time.Now, seen: map[string]time.Time{}, reserved: map[cell.Key]slot{},
+		queue: queue.New[cell.Key]("taint-eviction"), now: time.Now, seen: map[string]time.Time{}, reserved: map[cell.Key]slot{}, waiting: map[cell.Key]struct{}{},
 	}
 	c.Clusters.Subscribe(t.clusterChanged)
 	c.SubscribeBindings(func(key cell.Key, old, now *workv1alpha2.ResourceBinding) {
@@ -119,8 +120,9 @@ func (t *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	}
 
 	// 2. Wait for the rate limit.
+	t.awaited(key)
 	if wait := t.turn(key, leaving); wait > 0 {
-		waiting.Inc()
+		heldBack.Inc()
 		return queue.Later{After: wait}
 	}
 
@@ -130,23 +132,32 @@ func (t *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 		eviction.Evict(after, t.evictionOf(binding, e), t.now())
 	}
 	written, err := t.scheduler.Place(ctx, scheduler.Change{Before: binding, After: after})
-	evictions.WithLabelValues(kindOf(binding)).Inc()
-	duration.Observe(time.Since(start).Seconds())
 	if apierrors.IsNotFound(err) {
+		t.forget(key)
 		return nil
+	}
+	if !apierrors.IsConflict(err) {
+		record(key, err, t.now().Sub(start))
 	}
 	if err != nil {
 		if !apierrors.IsConflict(err) {
-			failures.WithLabelValues(kindOf(binding)).Inc()
 			t.recorder.Failed(events.OfBinding(binding), "eviction", names.EventEvictWorkloadFromClusterFailed, err.Error())
 		}
 		return err
 	}
+	t.forget(key)
 	for _, e := range leaving {
 		t.recorder.Succeeded(events.OfBinding(written), "eviction", names.EventEvictWorkloadFromClusterSucceed,
 			fmt.Sprintf("evicted from %s, which has the taint %s; now in %s", e.cluster.Name, e.taint.ToString(), scheduler.Describe(written.Spec.Clusters)), true)
 	}
 	return later(next)
+}
+
+// awaited notes that the eviction of a workload is due.
+func (t *Controller) awaited(key cell.Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waiting[key] = struct{}{}
 }
 
 // turn returns how long the rate limit delays the eviction of a workload.
@@ -183,11 +194,12 @@ func later(after time.Duration) error {
 	return queue.Later{After: max(after, time.Millisecond)}
 }
 
-// forget drops the reserved eviction time of a workload.
+// forget drops the reserved eviction time of a workload that need not be evicted, or has been.
 func (t *Controller) forget(key cell.Key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.reserved, key)
+	delete(t.waiting, key)
 }
 
 // departure is a cluster to leave and the taint that causes it.
@@ -266,5 +278,3 @@ func taintID(cluster string, taint *corev1.Taint) string {
 func belongs(id, cluster string) bool {
 	return len(id) > len(cluster) && id[:len(cluster)] == cluster && id[len(cluster)] == '/'
 }
-
-func kindOf(binding *workv1alpha2.ResourceBinding) string { return binding.Spec.Resource.Kind }

@@ -49,12 +49,16 @@ func allGauges() []*prometheus.GaugeVec {
 	return all
 }
 
-func init() {
-	metrics.Registry.MustRegister(syncDuration)
+// Collectors returns the metrics of members.
+func Collectors() []prometheus.Collector {
+	all := []prometheus.Collector{syncDuration}
 	for _, g := range allGauges() {
-		metrics.Registry.MustRegister(g)
+		all = append(all, g)
 	}
+	return all
 }
+
+func init() { metrics.Registry.MustRegister(Collectors()...) }
 
 func observeDuration(cluster string, took time.Duration) {
 	syncDuration.WithLabelValues(cluster).Observe(took.Seconds())

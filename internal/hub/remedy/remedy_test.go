@@ -54,25 +54,25 @@ func TestRemedyActions(t *testing.T) {
 	remedy := &remedyv1alpha1.Remedy{ObjectMeta: metav1.ObjectMeta{Name: hub.Name}, Spec: remedyv1alpha1.RemedySpec{
 		ClusterAffinity: &remedyv1alpha1.ClusterAffinity{ClusterNames: []string{cluster.Name}},
 		DecisionMatches: []remedyv1alpha1.DecisionMatch{decision(remedyv1alpha1.ClusterConditionEqual, "False")},
-		Actions:         []remedyv1alpha1.RemedyAction{remedyv1alpha1.TrafficControl},
+		Actions:         []remedyv1alpha1.RemedyAction{remedyv1alpha1.TrafficControl, "Drain"}, // the latter is for the user's own controllers
 	}}
 	if err := hub.Client.Create(t.Context(), remedy); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = hub.Client.Delete(context.Background(), remedy) })
 	asked := func(c *clusterv1alpha1.Cluster) bool {
-		return slices.Equal(c.Status.RemedyActions, []string{string(remedyv1alpha1.TrafficControl)})
+		return slices.Equal(c.Status.RemedyActions, []string{"Drain", string(remedyv1alpha1.TrafficControl)})
 	}
 	none := func(c *clusterv1alpha1.Cluster) bool { return len(c.Status.RemedyActions) == 0 }
 	kind := string(remedyv1alpha1.ServiceDomainNameResolutionReady)
 	hub.SetCondition(t, cluster, kind, metav1.ConditionFalse)
-	hub.Eventually(t, "traffic control is asked for", cluster, asked)
+	hub.Eventually(t, "the actions are asked for", cluster, asked)
 	hub.SetCondition(t, cluster, kind, metav1.ConditionTrue)
-	hub.Eventually(t, "it is no longer asked for", cluster, none)
+	hub.Eventually(t, "they are no longer asked for", cluster, none)
 	hub.SetCondition(t, cluster, kind, metav1.ConditionFalse)
-	hub.Eventually(t, "it is asked for again", cluster, asked)
+	hub.Eventually(t, "they are asked for again", cluster, asked)
 	if err := hub.Client.Delete(t.Context(), remedy); err != nil {
 		t.Fatal(err)
 	}
-	hub.Eventually(t, "it goes with the remedy", cluster, none)
+	hub.Eventually(t, "they go with the remedy", cluster, none)
 }
