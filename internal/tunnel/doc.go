@@ -16,19 +16,22 @@ import (
 )
 
 const (
-	// Protocol is the protocol to which a request for a tunnel is upgraded, and ConnectionProtocol that of a request for a connection in it.
-	Protocol           = "cellplane-tunnel"
+	// Protocol is the protocol to which a request for a tunnel is upgraded.
+	Protocol = "cellplane-tunnel"
+	// ConnectionProtocol is that of a request for a connection in a tunnel.
 	ConnectionProtocol = "cellplane-connection"
 
 	// Subresource of a Cluster is where its agent opens tunnels, at a gateway.
 	Subresource = "tunnel"
-	// Path of a cluster-gateway takes the tunnels of a cluster, and ConnectionsPath opens connections in them. The name of the cluster follows.
-	Path            = "/tunnels/"
+	// Path of a cluster-gateway takes the tunnels of the cluster whose name follows.
+	Path = "/tunnels/"
+	// ConnectionsPath of a cluster-gateway opens connections to the cluster whose name follows.
 	ConnectionsPath = "/tunnelled/"
 
-	// HeldHeader lists the ends of the tunnels that an agent has already, separated by commas. EndHeader in the answer names that of the new one.
+	// HeldHeader lists the ends of the tunnels that an agent has already, separated by commas.
 	HeldHeader = "Cellplane-Tunnels"
-	EndHeader  = "Cellplane-Tunnel"
+	// EndHeader in the answer names the end of the new tunnel.
+	EndHeader = "Cellplane-Tunnel"
 )
 
 const (
