@@ -20,6 +20,7 @@ import (
 	"github.com/cellplane/cellplane/api"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/agent/credentials"
+	"github.com/cellplane/cellplane/internal/agent/tunnels"
 	"github.com/cellplane/cellplane/internal/agent/usage"
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/engine/events"
@@ -51,6 +52,8 @@ type Config struct {
 	ReportInterval time.Duration
 	// MetricsOnly is for a cluster in push mode: the agent reports metrics of workloads, and leaves everything else to the federation.
 	MetricsOnly bool
+	// Tunnel opens tunnels, through which the federation reaches the API server of the cluster in the name of its users.
+	Tunnel bool
 	// MetricsAddress is where /metrics, /healthz and /readyz are served, without TLS or authentication. Empty means nowhere.
 	MetricsAddress string
 	// HealthAddress is where only /healthz and /readyz are served, for probes from outside of the host. Empty means nowhere.
@@ -91,7 +94,8 @@ type agent struct {
 	works       *status.Works
 	reporter    *clusterstatus.Reporter
 	lease       lease.Controller
-	reporting   *reporting // nil without reports
+	reporting   *reporting      // nil without reports
+	tunnels     *tunnels.Opener // nil without tunnels
 	ready       atomic.Bool
 	leading     atomic.Bool
 }
@@ -114,6 +118,14 @@ func (c *Config) Run(ctx context.Context) error {
 		return err
 	}
 	defer stop()
+	if a.tunnels != nil {
+		var wait sync.WaitGroup
+		defer wait.Wait()
+		var end context.CancelFunc
+		ctx, end = context.WithCancel(ctx)
+		defer end()
+		wait.Go(func() { a.tunnels.Run(ctx) })
+	}
 	if err := a.start(ctx); err != nil {
 		return err
 	}
@@ -140,6 +152,11 @@ func (c *Config) build(ctx context.Context) (*agent, error) {
 			return nil, err
 		}
 		a.reporting = &reporting{cluster: c.Cluster, gateway: kube.Discovery().RESTClient(), collector: collector, interval: c.ReportInterval}
+	}
+	if c.Tunnel {
+		if a.tunnels, err = tunnels.New(c.Cluster, federation, rest.AddUserAgent(rest.CopyConfig(c.Member), program)); err != nil {
+			return nil, err
+		}
 	}
 	if c.MetricsOnly {
 		return a, nil

@@ -32,6 +32,12 @@ func (a *agent) gatherers() prometheus.Gatherers {
 		}
 		return 0
 	})
+	gauge("cellplane_agent_tunnels", "Number of open tunnels to the federation.", func() float64 {
+		if a.tunnels == nil {
+			return 0
+		}
+		return float64(a.tunnels.Count())
+	})
 	return prometheus.Gatherers{registry, metrics.Registry}
 }
 

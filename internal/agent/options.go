@@ -32,10 +32,13 @@ type Options struct {
 	LeaseDuration  time.Duration
 	ReportInterval time.Duration
 	MetricsOnly    bool
+	Tunnel         bool
 }
 
 // NewOptions returns the defaults.
-func NewOptions() *Options { return &Options{Workers: defaultWorkers, ReportInterval: defaultReports} }
+func NewOptions() *Options {
+	return &Options{Workers: defaultWorkers, ReportInterval: defaultReports, Tunnel: true}
+}
 
 // AddFlags adds the flags.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
@@ -52,6 +55,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.LeaseDuration, "cluster-lease-duration", defaultLeaseDuration, "how long the Lease of the cluster is valid; it is renewed four times as often")
 	flags.DurationVar(&o.ReportInterval, "workload-metrics-interval", o.ReportInterval, "how often metrics of workloads are reported; 0 for never")
 	flags.BoolVar(&o.MetricsOnly, "metrics-only", o.MetricsOnly, "only report metrics of workloads, for a cluster in push mode")
+	flags.BoolVar(&o.Tunnel, "tunnel", o.Tunnel, "open tunnels to the federation, through which it reaches the API server of the cluster in the name of its users; not with --metrics-only")
 	flags.DurationVar(&o.Status.SuccessThreshold, "cluster-success-threshold", 30*time.Second, "how long the cluster must be healthy before it is ready again")
 	flags.DurationVar(&o.Status.FailureThreshold, "cluster-failure-threshold", 30*time.Second, "how long the cluster must be unhealthy before it is no longer ready")
 }
@@ -64,7 +68,7 @@ func (o *Options) Complete(ctx context.Context) (*Config, error) {
 	}
 	config := &Config{
 		Cluster: o.Cluster, Member: member, LeaderElect: o.LeaderElect, Workers: o.Workers,
-		Status: o.Status, LeaseDuration: o.LeaseDuration, ReportInterval: o.ReportInterval, MetricsOnly: o.MetricsOnly, MetricsAddress: o.MetricsAddress, HealthAddress: o.HealthAddress,
+		Status: o.Status, LeaseDuration: o.LeaseDuration, ReportInterval: o.ReportInterval, MetricsOnly: o.MetricsOnly, Tunnel: o.Tunnel && !o.MetricsOnly, MetricsAddress: o.MetricsAddress, HealthAddress: o.HealthAddress,
 	}
 	expiry.Track(expiry.Kubeconfig("member-client", o.MemberKubeconfig, o.MemberContext))
 	if o.Kubeconfig == "" {

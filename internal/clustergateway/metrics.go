@@ -29,6 +29,12 @@ var (
 	cutMetric          = describe("cut_watchers_total", "Watches closed for being too slow.")
 )
 
+// tunnelsMetric is the number of open tunnels.
+func (s *Server) tunnelsMetric() prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "cellplane_cluster_gateway_tunnels", Help: "Open tunnels of agents."},
+		func() float64 { return float64(s.tunnels.Count()) })
+}
+
 // Describe implements prometheus.Collector.
 func (c storeCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, metric := range []*prometheus.Desc{objectsMetric, shadowedMetric, staleMetric, historyMetric, encodedMetric, compressedMetric, reservedMetric, dictionariesMetric, watchersMetric, cutMetric} {

@@ -33,6 +33,7 @@ import (
 	"github.com/cellplane/cellplane/internal/clustergateway/wanted"
 	"github.com/cellplane/cellplane/internal/expiry"
 	"github.com/cellplane/cellplane/internal/limits"
+	"github.com/cellplane/cellplane/internal/tunnel"
 )
 
 // shutdownTime is how long a shutdown waits for requests.
@@ -51,6 +52,7 @@ type Server struct {
 	wanted   *wanted.Autoscalers // nil without templates
 	api      *serve.Server
 	trust    *trust
+	tunnels  tunnel.Tunnels
 	stopping chan struct{}
 }
 
@@ -81,7 +83,7 @@ func New(o CompletedOptions) (*Server, error) {
 	s.searched = &searchStores{options: o, api: s.api, open: map[schema.GroupVersionKind]*searchStore{}}
 	s.members, err = ingest.New(ingest.Options{
 		Hub: o.hub, Templates: o.templates, Clusters: o.clusters, Kinds: s.followed(), Times: o.times(),
-		Choices: s.registry.Choices, Open: s.searched.feed, Release: s.searched.release, Progressed: s.registry.Progressed,
+		Choices: s.registry.Choices, Dial: s.tunnels.Dial, Open: s.searched.feed, Release: s.searched.release, Progressed: s.registry.Progressed,
 	})
 	if err != nil {
 		return nil, err
@@ -201,6 +203,7 @@ func (s *Server) Run(ctx context.Context) error {
 	group.Go(func() error {
 		<-groupCtx.Done()
 		close(s.stopping)
+		s.tunnels.Close() // agents open new ones when this replica is back
 		return nil
 	})
 	err = group.Wait()
@@ -236,6 +239,8 @@ func (s *Server) handler() http.Handler {
 		alive(w, r)
 	})
 	mux.Handle("POST "+views.ReportsPath+"{cluster}", s.trust.only(s.pushed))
+	mux.Handle("POST "+tunnel.Path+"{cluster}", s.trust.only(http.HandlerFunc(s.takeTunnel)))
+	mux.Handle("POST "+tunnel.ConnectionsPath+"{cluster}", s.trust.only(http.HandlerFunc(s.connectThrough)))
 	mux.Handle("/", s.trust.only(s.api))
 	return mux
 }
@@ -247,7 +252,7 @@ func (s *Server) serveMetrics(ctx context.Context) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), storeCollector{s.stores, s.searched}, s.indexes.Metrics,
-		limits.NewCollector("cellplane_cluster_gateway", s.api.Budget), expiry.Collector())
+		limits.NewCollector("cellplane_cluster_gateway", s.api.Budget), expiry.Collector(), s.tunnelsMetric())
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.options.MetricsAddress)
 	if err != nil {
 		return fmt.Errorf("listening at %s: %w; choose another address with --metrics-address", s.options.MetricsAddress, err)

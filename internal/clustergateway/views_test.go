@@ -57,6 +57,7 @@ func TestMemberViews(t *testing.T) {
 		{"MemberRestart", testMemberRestart},
 		{"Partition", testPartition},
 		{"Reregistration", testReregistration},
+		{"Tunnels", testTunnels},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, w) })
 	}

@@ -118,7 +118,15 @@ type follower struct {
 // followed is a transport and what it was made from.
 type followed struct {
 	*http.Transport
-	tls *connection
+	// upgrades speaks HTTP/1.1, the only version in which a connection can be taken over.
+	upgrades *http.Transport
+	tls      *connection
+}
+
+// CloseIdleConnections closes the connections that no request uses.
+func (f *followed) CloseIdleConnections() {
+	f.Transport.CloseIdleConnections()
+	f.upgrades.CloseIdleConnections()
 }
 
 func newFollower(endpoint Endpoint, config *rest.Config, token func() string) (*follower, error) {
@@ -148,11 +156,11 @@ func VerifiedBy(caFile string) (http.RoundTripper, error) {
 
 func (f *follower) transport() *followed {
 	c := &connection{config: f.tls.Config(), http2: true}
-	t := c.transport()
-	t.Proxy = f.proxy
+	t, upgrades := c.transport(), (&connection{config: c.config}).transport()
+	t.Proxy, upgrades.Proxy = f.proxy, f.proxy
 	t.DisableCompression = !f.compress
 	t.HTTP2.MaxReceiveBufferPerStream = 0 // a client reads what it asks for
-	return &followed{t, c}
+	return &followed{t, upgrades, c}
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -162,13 +170,16 @@ func (f *follower) RoundTrip(r *http.Request) (*http.Response, error) {
 		r = r.Clone(r.Context())
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
+	if r.Header.Get("Upgrade") != "" {
+		return transport.upgrades.RoundTrip(r)
+	}
 	return transport.RoundTrip(r)
 }
 
-// latest returns the transport for the present certificates. Streams on a former one continue.
-func (f *follower) latest() *http.Transport {
+// latest returns the transports for the present certificates. Streams on a former one continue.
+func (f *follower) latest() *followed {
 	if now := f.current.Load(); now.tls.config == f.tls.Config() {
-		return now.Transport
+		return now
 	}
 	f.renew.Lock()
 	defer f.renew.Unlock()
@@ -179,7 +190,7 @@ func (f *follower) latest() *http.Transport {
 		f.current.Store(now)
 		former.CloseIdleConnections()
 	}
-	return now.Transport
+	return now
 }
 
 // CloseIdleConnections serves http.Client.

@@ -168,3 +168,46 @@ func TestVerifiedBy(t *testing.T) {
 		t.Error("a file without certificates was accepted")
 	}
 }
+
+// TestUpgradesOfKubeconfig checks that requests which take over their connection have one of HTTP/1.1, and others one of HTTP/2.
+func TestUpgradesOfKubeconfig(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"hub": {Server: server.URL, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}},
+		Contexts:       map[string]*clientcmdapi.Context{"hub": {Cluster: "hub"}},
+		CurrentContext: "hub",
+	}, file); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := ReadKubeconfig(file, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := rest.HTTPClientFor(kubeconfig.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for upgrade, want := range map[string]string{"": "HTTP/2.0", "tunnel": "HTTP/1.1"} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if upgrade != "" {
+			request.Header.Set("Connection", "Upgrade")
+			request.Header.Set("Upgrade", upgrade)
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || string(body) != want {
+			t.Errorf("upgrade to %q: %s, %v, want %s", upgrade, body, err, want)
+		}
+	}
+}

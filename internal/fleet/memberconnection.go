@@ -2,8 +2,10 @@ package fleet
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"maps"
+	"net"
 	"net/http"
 	"sync/atomic"
 
@@ -20,7 +22,8 @@ type MemberConnection struct {
 	cluster clusterv1alpha1.ClusterSpec // what config was made from
 	ca      []byte
 	token   atomic.Pointer[string]
-	own     bool // made by ConnectOwn
+	own     bool            // made by ConnectOwn
+	tunnel  *http.Transport // of ConnectThrough; nil otherwise
 }
 
 // Connect returns a connection to a member. It sends nothing yet.
@@ -47,11 +50,30 @@ func ConnectOwn(config *rest.Config) *MemberConnection {
 	return &MemberConnection{config: config, own: true}
 }
 
+// Tunnelled reports whether the federation has no credentials for a member, and so reaches it only through a tunnel of its agent.
+func Tunnelled(cluster *clusterv1alpha1.Cluster, credentials *clusterv1alpha1.LocalSecretReference) bool {
+	return cluster.Spec.SyncMode == clusterv1alpha1.Pull && credentials == nil
+}
+
+// ConnectThrough returns a connection to a member through the tunnels of its agent, which dial connects to. The agent has the credentials: requests have
+// to impersonate a user.
+func ConnectThrough(cluster string, dial func(ctx context.Context, cluster string) (net.Conn, error)) *MemberConnection {
+	c := &MemberConnection{tunnel: (&connection{}).transport()}
+	c.tunnel.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, cluster) }
+	// The tunnel is encrypted. A proxy of the environment does not know the name.
+	c.config = &rest.Config{Host: "http://" + cluster, UserAgent: rest.DefaultKubernetesUserAgent(), QPS: -1, Transport: c.tunnel}
+	c.config.Wrap(limitInTime)
+	return c
+}
+
 // Config returns a client configuration that the caller may change.
 func (c *MemberConnection) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
 // Transport returns a transport for the requests of many users. Unlike that of a client it holds little of an answer that is not read.
 func (c *MemberConnection) Transport(http2 bool) (http.RoundTripper, error) {
+	if c.tunnel != nil {
+		return rest.HTTPWrappersForConfig(c.config, c.tunnel)
+	}
 	config, err := rest.TLSConfigFor(c.config)
 	if err != nil {
 		return nil, err
@@ -67,10 +89,14 @@ func (c *MemberConnection) Transport(http2 bool) (http.RoundTripper, error) {
 }
 
 // Apply applies a change of the Cluster or its Secret and reports whether it could. A new token is used from the next request
-// on. Anything else, like another endpoint or authority, needs a new connection and new clients.
+// on. Anything else, like another endpoint or authority, needs a new connection and new clients. The Secret of a member that is reached through a
+// tunnel is nil.
 func (c *MemberConnection) Apply(cluster *clusterv1alpha1.Cluster, secret *corev1.Secret) bool {
 	if c.own {
 		return true
+	}
+	if c.tunnel != nil || secret == nil {
+		return c.tunnel != nil && secret == nil
 	}
 	if !c.leadsTo(&cluster.Spec, secret) {
 		return false

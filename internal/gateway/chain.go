@@ -78,6 +78,7 @@ func (c *Config) routing(own http.Handler, g *genericserver.Config) http.Handler
 	counted := &quotas.Handler{Next: policies, Quotas: c.informers.Core().V1().ResourceQuotas().Lister(), Hub: c.hubClient.CoreV1()}
 	guard.Next = c.memberViews(guard.Templates(counted), objects)
 	ordinary := withReadableContentType(&agents.Works{Next: &views.Reports{Views: c.views, Next: &creation.Handler{Next: guard, Authorizer: g.Authorization.Authorizer}}})
+	ordinary = &views.Tunnels{Views: c.views, Next: ordinary, Authenticator: g.Authentication.Authenticator, Authorizer: g.Authorization.Authorizer, Stopping: c.stopping}
 	return &views.Search{Views: c.views, Next: ordinary, Authorizer: g.Authorization.Authorizer, Resolver: g.RequestInfoResolver}
 }
 

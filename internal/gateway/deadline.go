@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/cellplane/cellplane/internal/tunnel"
 )
 
 // answerTimeout is how long a client may take to read an answer that was written at the deadline.
@@ -51,7 +53,7 @@ func isLongRunning(r *http.Request, info *request.RequestInfo) bool {
 		return true
 	}
 	switch info.Subresource {
-	case "attach", "exec", "proxy", "log", "portforward":
+	case "attach", "exec", "proxy", "log", "portforward", tunnel.Subresource:
 		return info.IsResourceRequest
 	}
 	return !info.IsResourceRequest && strings.HasPrefix(r.URL.Path, "/debug/pprof/")

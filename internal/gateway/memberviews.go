@@ -115,6 +115,7 @@ func (c *Config) memberViews(next http.Handler, objects router.Objects) http.Han
 		Template: objects.Get,
 	})
 	source.ready = c.views.Ready
+	c.members.Dial = c.views.Dial
 	return c.views
 }
 

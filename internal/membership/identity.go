@@ -82,6 +82,9 @@ func withHub(cells []string) []string {
 	return slices.Compact(all)
 }
 
+// StatusUser is the name of the status identity in a member.
+func StatusUser(cluster string) string { return identity{cluster: cluster, role: statusRole}.user() }
+
 // SecretName returns the name of the Secret with a cell's credentials for a cluster, on the hub and in that cell.
 func SecretName(cluster, cell string) string { return engine(cluster, cell).secret() }
 

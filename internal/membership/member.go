@@ -64,7 +64,11 @@ func uid(ctx context.Context, client kubernetes.Interface) (string, error) {
 var force = metav1.ApplyOptions{FieldManager: fieldManager, Force: true}
 
 func (m *member) labels() map[string]string {
-	return map[string]string{names.SystemLabel: "true", names.ClusterLabel: m.cluster, federationLabel: m.federation}
+	all := map[string]string{names.SystemLabel: "true", names.ClusterLabel: m.cluster}
+	if m.federation != "" {
+		all[federationLabel] = m.federation
+	}
+	return all
 }
 
 func (m *member) labelsOf(i identity) map[string]string {
@@ -126,6 +130,33 @@ func (m *member) prepareRegistrar(ctx context.Context) error {
 		WithRoleRef(roleRef("Role", name)).WithSubjects(m.subject(registrarRole))
 	_, err := rbac.RoleBindings(names.ClusterNamespace).Apply(ctx, namespacedBinding, force)
 	return err
+}
+
+// GrantStatus gives the status identity its rights in a member that its agent connects with the federation. It needs an administrator of the member.
+func GrantStatus(ctx context.Context, config *rest.Config, cluster string) error {
+	m, err := newMember(config, cluster, "")
+	if err != nil {
+		return err
+	}
+	if err := m.prepareRole(ctx, statusRole); err != nil {
+		return fmt.Errorf("creating role %s in cluster %s: %w", roleName(cluster, statusRole), cluster, err)
+	}
+	return nil
+}
+
+// RevokeStatus removes what GrantStatus has given.
+func RevokeStatus(ctx context.Context, config *rest.Config, cluster string) error {
+	m, err := newMember(config, cluster, "")
+	if err != nil {
+		return err
+	}
+	name := roleName(cluster, statusRole)
+	for _, remove := range []func(context.Context, string, metav1.DeleteOptions) error{m.client.RbacV1().ClusterRoleBindings().Delete, m.client.RbacV1().ClusterRoles().Delete} {
+		if err := remove(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("deleting role %s in cluster %s: %w", name, cluster, err)
+		}
+	}
+	return nil
 }
 
 func (m *member) subject(r role) *rbacapply.SubjectApplyConfiguration {

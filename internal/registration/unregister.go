@@ -33,7 +33,7 @@ type UnregisterOptions struct {
 }
 
 // Unregister removes a cluster in pull mode: its agent removes what was propagated, gateways no longer accept the agent, and the Secret of the
-// agent is deleted. It can be repeated after a failure.
+// agent and the rights that it has given are deleted. It can be repeated after a failure.
 func Unregister(ctx context.Context, o UnregisterOptions) error {
 	if err := membership.ValidateName(o.Name); err != nil {
 		return err
@@ -56,6 +56,9 @@ func Unregister(ctx context.Context, o UnregisterOptions) error {
 	}
 	if secret == nil {
 		return nil
+	}
+	if err := membership.RevokeStatus(ctx, o.Member, o.Name); err != nil {
+		return err
 	}
 	return secret.Delete(ctx)
 }

@@ -54,6 +54,7 @@ func TestAgent(t *testing.T) {
 	w.policyRefusesAgents()
 	w.clusterIsReported()
 	w.workloadsArrive()
+	w.memberIsReached(workloads[0])
 	w.metricsAreReported()
 	w.workloadsAreScaled()
 	w.rightsAreNarrow()
@@ -164,6 +165,7 @@ func (w *world) agentStops() {
 	for _, name := range workloads {
 		until(w, "the change of "+name+" arrives late", w.member, deployment(name), has("3"))
 	}
+	w.memberIsReached(workloads[1])
 	w.clusterIsReported()
 }
 
@@ -213,6 +215,7 @@ func (w *world) clusterRegisters() {
 	kill[0]()
 	change(w, deployment(workloads[0]), image("4"))
 	until(w, "the change arrives though an agent was killed", w.member, deployment(workloads[0]), has("4"))
+	w.memberIsReached(workloads[0])
 }
 
 // startAgent runs an agent until it is killed.

@@ -98,6 +98,7 @@ var (
 		{"PATCH", clusters + "/" + pushed},
 		{"PATCH", clusters + "/" + pushed + "/status"},
 		{"GET", clusters + "/" + pushed + "/proxy/api/v1/nodes"},
+		{"POST", clusters + "/" + pushed + "/tunnel"},
 		{"GET", leases},
 		{"GET", leases + "/" + pushed},
 		{"PUT", leases + "/" + pushed},

@@ -27,7 +27,9 @@ type transport struct {
 // verifying is a transport and the CA that it verifies with.
 type verifying struct {
 	*http.Transport
-	ca []byte
+	// upgrades speaks HTTP/1.1, the only version in which a connection can be taken over.
+	upgrades *http.Transport
+	ca       []byte
 }
 
 func newTransport(gateway *clientcmdapi.Cluster, certificate func() *tls.Certificate) (*transport, error) {
@@ -60,12 +62,16 @@ func (t *transport) trust(gateway *clientcmdapi.Cluster) error {
 		settings = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	settings.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return t.certificate(), nil }
-	t.current.Store(&verifying{ca: ca, Transport: utilnet.SetTransportDefaults(&http.Transport{
-		TLSHandshakeTimeout: 10 * time.Second,
-		TLSClientConfig:     settings,
-		MaxIdleConnsPerHost: 25,
-		DialContext:         t.dialer.DialContext,
-	})})
+	transport := func() *http.Transport {
+		return &http.Transport{
+			Proxy:               utilnet.NewProxierWithNoProxyCIDR(http.ProxyFromEnvironment),
+			TLSHandshakeTimeout: 10 * time.Second,
+			TLSClientConfig:     settings.Clone(),
+			MaxIdleConnsPerHost: 25,
+			DialContext:         t.dialer.DialContext,
+		}
+	}
+	t.current.Store(&verifying{ca: ca, Transport: utilnet.SetTransportDefaults(transport()), upgrades: transport()})
 	if former != nil {
 		t.dialer.CloseAll()
 	}
@@ -74,6 +80,9 @@ func (t *transport) trust(gateway *clientcmdapi.Cluster) error {
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Header.Get("Upgrade") != "" {
+		return t.current.Load().upgrades.RoundTrip(r)
+	}
 	return t.current.Load().RoundTrip(r)
 }
 

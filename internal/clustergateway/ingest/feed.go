@@ -123,6 +123,12 @@ func (f *feed) drop() {
 	f.dropped, f.marking = true, false
 }
 
+func (f *feed) isFollowed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.listed && f.stale.IsZero()
+}
+
 func (f *feed) isListed() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -199,6 +199,11 @@ func (s *source) all() []*feed {
 	return all
 }
 
+// followed reports whether all objects are known, and none are stale.
+func (s *source) followed() bool {
+	return !slices.ContainsFunc(s.feeds, func(f *feed) bool { return !f.isFollowed() })
+}
+
 func (s *source) listed() bool {
 	for _, f := range s.feeds {
 		if !f.isListed() {

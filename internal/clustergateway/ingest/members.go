@@ -3,10 +3,12 @@ package ingest
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -21,6 +23,7 @@ import (
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/membership"
 )
 
 // Times are intervals and timeouts.
@@ -51,6 +54,8 @@ type Options struct {
 	Release func(kind schema.GroupVersionKind)
 	// Progressed is called when the Progress of a choice has changed. It must not block.
 	Progressed func()
+	// Dial connects to a member through a tunnel of its agent. If it is nil, members without credentials are not shown.
+	Dial func(ctx context.Context, cluster string) (net.Conn, error)
 	// Times are intervals and timeouts.
 	Times Times
 }
@@ -72,6 +77,7 @@ type Members struct {
 
 	mu        sync.Mutex
 	ctx       context.Context // of Run
+	began     time.Time       // of Run
 	sources   map[string]*source
 	templates *source
 	ready     bool
@@ -118,7 +124,7 @@ func handler(changed func(name string)) cache.ResourceEventHandler {
 // Run watches the members until the context ends.
 func (m *Members) Run(ctx context.Context) error {
 	m.mu.Lock()
-	m.ctx = ctx
+	m.ctx, m.began = ctx, time.Now()
 	m.mu.Unlock()
 	if m.options.Templates != nil {
 		if err := m.watchTemplates(ctx); err != nil {
@@ -210,7 +216,7 @@ func (m *Members) Ready() bool {
 		if !ok {
 			continue
 		}
-		if s := m.sources[cluster.Name]; s == nil || (s.current != nil && !s.listed()) {
+		if s := m.sources[cluster.Name]; s == nil || (s.current != nil && !s.listed()) || m.awaits(s, cluster) {
 			return false
 		}
 	}
@@ -219,6 +225,16 @@ func (m *Members) Ready() bool {
 	}
 	m.ready = true
 	return true
+}
+
+// tunnelsWithin is how long after a start the agents of members are waited for, which open their tunnels again.
+const tunnelsWithin = 20 * time.Second
+
+// awaits reports whether the agent of a member, which is said to be healthy, may still open a tunnel: without it the objects of the member would look
+// deleted to clients that come from another replica.
+func (m *Members) awaits(s *source, cluster *clusterv1alpha1.Cluster) bool {
+	return fleet.Tunnelled(cluster, cluster.Spec.SecretRef) && s.current != nil && meta.IsStatusConditionTrue(cluster.Status.Conditions, names.ClusterReady) &&
+		time.Since(m.began) < tunnelsWithin && !s.followed()
 }
 
 // Client returns the connection to a member; ok is false for a member that is not watched.
@@ -330,19 +346,38 @@ func (m *Members) follow(s *source, cluster *clusterv1alpha1.Cluster) error {
 	if s.current != nil && s.uid == cluster.UID && s.connection.Apply(cluster, secret) {
 		return nil
 	}
-	connection, err := fleet.Connect(cluster, secret)
+	connection, config, err := m.connect(cluster, secret)
 	if err != nil {
 		return err
 	}
-	if err := s.start(m.ctx, rest.AddUserAgent(connection.Config(), "cluster-gateway")); err != nil {
+	if err := s.start(m.ctx, rest.AddUserAgent(config, "cluster-gateway")); err != nil {
 		return err
 	}
 	s.connection, s.uid = connection, cluster.UID
 	return nil
 }
 
+// connect returns a connection to a member and its configuration. In a member without credentials the identity is the same, but its agent grants it.
+func (m *Members) connect(cluster *clusterv1alpha1.Cluster, secret *corev1.Secret) (*fleet.MemberConnection, *rest.Config, error) {
+	if secret == nil {
+		connection := fleet.ConnectThrough(cluster.Name, m.options.Dial)
+		config := connection.Config()
+		config.Impersonate.UserName = membership.StatusUser(cluster.Name)
+		return connection, config, nil
+	}
+	connection, err := fleet.Connect(cluster, secret)
+	if err != nil {
+		return nil, nil, err
+	}
+	return connection, connection.Config(), nil
+}
+
+// secret returns the credentials for a member; nil if it is reached through a tunnel.
 func (m *Members) secret(cluster *clusterv1alpha1.Cluster) (*corev1.Secret, error) {
 	ref := cluster.Spec.SecretRef
+	if fleet.Tunnelled(cluster, ref) && m.options.Dial != nil {
+		return nil, nil
+	}
 	if ref == nil {
 		return nil, fmt.Errorf("cluster %s has no spec.secretRef", cluster.Name)
 	}

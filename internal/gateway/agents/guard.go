@@ -11,10 +11,12 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	metricsv1alpha1 "github.com/cellplane/cellplane/api/metrics/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/agent/identity"
 	"github.com/cellplane/cellplane/internal/placement"
+	"github.com/cellplane/cellplane/internal/tunnel"
 )
 
 // ClusterInfoPath is the path of the ConfigMap by which clusters that register recognize the gateway.
@@ -36,7 +38,10 @@ func refuse(a authorizer.Attributes) string {
 	if u == nil {
 		return ""
 	}
+	cluster, _ := identity.Cluster(u.GetName(), u.GetGroups())
 	switch {
+	case isTunnel(a) && (cluster == "" || a.GetName() != cluster):
+		return "only the agent of a cluster may open its tunnels"
 	case slices.Contains(u.GetGroups(), names.AgentBootstrapGroup):
 		if !registers(u, a) {
 			return "a bootstrap token of clusters can only be used to register a cluster"
@@ -45,7 +50,7 @@ func refuse(a authorizer.Attributes) string {
 		if isRequests(a) && a.GetName() == "" && a.IsReadOnly() {
 			return "an agent may read CertificateSigningRequests only by their names"
 		}
-		if cluster, _ := identity.Cluster(u.GetName(), u.GetGroups()); isReport(a) && a.GetName() != cluster {
+		if isReport(a) && a.GetName() != cluster {
 			return "an agent may report metrics of its own cluster only"
 		}
 	case u.GetName() == user.Anonymous && a.IsResourceRequest():
@@ -86,6 +91,10 @@ func isRequests(a authorizer.Attributes) bool {
 
 func isReport(a authorizer.Attributes) bool {
 	return a.GetAPIGroup() == metricsv1alpha1.GroupName && a.GetResource() == "metricsreports"
+}
+
+func isTunnel(a authorizer.Attributes) bool {
+	return a.GetAPIGroup() == clusterv1alpha1.GroupVersion.Group && a.GetResource() == "clusters" && a.GetSubresource() == tunnel.Subresource
 }
 
 func readsClusterInfo(a authorizer.Attributes) bool {

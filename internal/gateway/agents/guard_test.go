@@ -25,6 +25,9 @@ func TestGuard(t *testing.T) {
 	reports := func(cluster string) authorizer.AttributesRecord {
 		return authorizer.AttributesRecord{Verb: "create", APIGroup: "metrics.cellplane.io", Resource: "metricsreports", Name: cluster, ResourceRequest: true}
 	}
+	tunnels := func(verb, cluster string) authorizer.AttributesRecord {
+		return authorizer.AttributesRecord{Verb: verb, APIGroup: "cluster.karmada.io", Resource: "clusters", Subresource: "tunnel", Name: cluster, ResourceRequest: true}
+	}
 	for _, test := range []struct {
 		what    string
 		user    user.Info
@@ -56,6 +59,12 @@ func TestGuard(t *testing.T) {
 		{"an agent reports metrics of its cluster", agent, reports("m1"), false},
 		{"an agent reports metrics of another cluster", agent, reports("m2"), true},
 		{"an agent reports metrics of no cluster", agent, reports(""), true},
+		{"an agent opens a tunnel of its cluster", agent, tunnels("create", "m1"), false},
+		{"an agent opens a tunnel of another cluster", agent, tunnels("create", "m2"), true},
+		{"an agent opens a tunnel of no cluster", agent, tunnels("create", ""), true},
+		{"an administrator opens a tunnel", &user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup}}, tunnels("create", "m1"), true},
+		{"a user opens a tunnel by a GET", &user.DefaultInfo{Name: "alice"}, tunnels("get", "m1"), true},
+		{"a token opens a tunnel", token, tunnels("create", "abcdef"), true},
 		{"anybody reads cluster-info", anonymous, maps("get", "kube-public", "cluster-info"), false},
 		{"anybody deletes cluster-info", anonymous, maps("delete", "kube-public", "cluster-info"), true},
 		{"anybody lists ConfigMaps", anonymous, maps("list", "kube-public", "cluster-info"), true},

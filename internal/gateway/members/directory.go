@@ -3,6 +3,7 @@ package members
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"sync"
@@ -24,13 +25,16 @@ import (
 
 // Directory watches the members and holds the connections to them.
 type Directory struct {
+	// Dial connects to a member through a tunnel of its agent. It may be set before Run; without it such members cannot be reached.
+	Dial func(ctx context.Context, cluster string) (net.Conn, error)
+
 	clusters, secrets cache.SharedIndexInformer
 	kept              *keep.Value[known]
 
 	changed chan struct{}
 
-	mu   sync.Mutex
-	open map[string]*connection
+	mu     sync.Mutex
+	opened map[string]*connection
 }
 
 // NewDirectory returns a Directory that watches the Clusters of the hub and their Secrets. If dir is not empty, it keeps them there for a
@@ -52,7 +56,7 @@ func NewDirectory(hub *rest.Config, dir string) (*Directory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for Clusters: %w", err)
 	}
-	d := &Directory{open: map[string]*connection{}, kept: keep.NewValue[known](dir, "members.json"), changed: make(chan struct{}, 1)}
+	d := &Directory{opened: map[string]*connection{}, kept: keep.NewValue[known](dir, "members.json"), changed: make(chan struct{}, 1)}
 	d.clusters = cache.NewSharedIndexInformer(cache.NewListWatchFromClient(objects, "clusters", "", fields.Everything()), &clusterv1alpha1.Cluster{}, 0, nil)
 	d.secrets = cache.NewSharedIndexInformer(cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "secrets", names.ClusterNamespace, fields.Everything()), &corev1.Secret{}, 0, nil)
 	if _, err = d.clusters.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: d.forget}); err != nil {
@@ -75,9 +79,9 @@ func (d *Directory) forget(object any) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if c := d.open[key]; c != nil {
+	if c := d.opened[key]; c != nil {
 		c.close()
-		delete(d.open, key)
+		delete(d.opened, key)
 	}
 }
 
@@ -114,9 +118,15 @@ func (d *Directory) member(name string) (*member, error) {
 	return &member{connection: c}, nil
 }
 
-// impersonator returns the Secret with the token that may impersonate callers.
+// impersonator returns the Secret with the token that may impersonate callers; nil for a member that is reached through a tunnel, whose agent has it.
 func (d *Directory) impersonator(cluster *clusterv1alpha1.Cluster) (*corev1.Secret, error) {
 	ref := cluster.Spec.ImpersonatorSecretRef
+	if fleet.Tunnelled(cluster, ref) {
+		if d.Dial == nil {
+			return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("cluster %s cannot be reached: this gateway has no cluster-gateway, which keeps the tunnels of agents", cluster.Name))
+		}
+		return nil, nil
+	}
 	if ref == nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("cluster %s cannot be reached in your name: its spec.impersonatorSecretRef is not set", cluster.Name))
 	}
@@ -136,18 +146,18 @@ func (d *Directory) impersonator(cluster *clusterv1alpha1.Cluster) (*corev1.Secr
 func (d *Directory) connect(cluster *clusterv1alpha1.Cluster, secret *corev1.Secret) (*connection, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if c := d.open[cluster.Name]; c != nil {
+	if c := d.opened[cluster.Name]; c != nil {
 		if c.Apply(cluster, secret) {
 			return c, nil
 		}
 		c.close()
 	}
-	connected, err := fleet.Connect(cluster, secret)
+	connected, err := d.open(cluster, secret)
 	if err != nil {
 		return nil, err
 	}
 	c := &connection{MemberConnection: connected}
-	if c.base, err = url.Parse(cluster.Spec.APIEndpoint); err != nil {
+	if c.base, err = url.Parse(connected.Config().Host); err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", cluster.Name, err)
 	}
 	if c.requests, err = connected.Transport(true); err != nil {
@@ -156,6 +166,13 @@ func (d *Directory) connect(cluster *clusterv1alpha1.Cluster, secret *corev1.Sec
 	if c.upgrades, err = connected.Transport(false); err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", cluster.Name, err)
 	}
-	d.open[cluster.Name] = c
+	d.opened[cluster.Name] = c
 	return c, nil
+}
+
+func (d *Directory) open(cluster *clusterv1alpha1.Cluster, secret *corev1.Secret) (*fleet.MemberConnection, error) {
+	if secret == nil {
+		return fleet.ConnectThrough(cluster.Name, d.Dial), nil
+	}
+	return fleet.Connect(cluster, secret)
 }

@@ -19,6 +19,7 @@ import (
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/gateway/forward"
+	"github.com/cellplane/cellplane/internal/tunnel"
 )
 
 // Proxy serves clusters/{name}/proxy.
@@ -119,7 +120,11 @@ func failed(w http.ResponseWriter, r *http.Request, err error) {
 		forward.WriteError(w, r, apierrors.NewTimeoutError("cluster "+m.name+" did not answer in time", 1))
 		return
 	}
-	forward.WriteError(w, r, apierrors.NewServiceUnavailable("cluster "+m.name+" cannot be reached"))
+	why := ""
+	if errors.Is(err, tunnel.ErrNone) {
+		why = ": " + tunnel.ErrNone.Error()
+	}
+	forward.WriteError(w, r, apierrors.NewServiceUnavailable("cluster "+m.name+" cannot be reached"+why))
 }
 
 // quiet logs the proxy's messages about disconnected clients at a high level only.

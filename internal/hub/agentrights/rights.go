@@ -1,5 +1,5 @@
 // Package agentrights gives the agents of clusters their rights on the hub, by which gateways authorize them. In pull mode each may read and report
-// about the Works, the metrics and the Cluster of its own cluster, renew its Lease, and read what interprets objects. In push mode it may report metrics.
+// about the Works, the metrics and the Cluster of its own cluster, open tunnels to it, renew its Lease, and read what interprets objects. In push mode it may report metrics.
 package agentrights
 
 import (
@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/tunnel"
 )
 
 // Finalizer keeps the rights in the namespace of a cluster's Works while the namespace is being deleted: the agent needs them to remove what the
@@ -37,6 +38,7 @@ func scopes(cluster string) []scope {
 		{"", []rbacv1.PolicyRule{
 			{APIGroups: []string{"cluster.karmada.io"}, Resources: []string{"clusters"}, ResourceNames: only, Verbs: read},
 			{APIGroups: []string{"cluster.karmada.io"}, Resources: []string{"clusters/status"}, ResourceNames: only, Verbs: []string{"patch"}},
+			{APIGroups: []string{"cluster.karmada.io"}, Resources: []string{"clusters/" + tunnel.Subresource}, ResourceNames: only, Verbs: []string{"create"}},
 			reports(cluster),
 			{APIGroups: []string{"config.karmada.io"}, Resources: []string{"resourceinterpretercustomizations", "resourceinterpreterwebhookconfigurations"}, Verbs: read},
 		}},
