@@ -32,7 +32,7 @@ func Stamp(mediaType string, body []byte, version func(revision string) string) 
 	}
 }
 
-// ReadMetadata reads the metadata of an answer with one object. What has none, such as a Table, is an error.
+// ReadMetadata reads the metadata of an answer with one object. That of a Table has no name.
 func ReadMetadata(mediaType string, body []byte) (m objbytes.Metadata, err error) {
 	switch mediaType {
 	case "application/yaml":

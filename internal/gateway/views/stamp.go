@@ -58,7 +58,8 @@ func streams(r *http.Request, to destination) bool {
 func (v *Views) stamp(r *http.Request, to destination, answer *inner.Answer) error {
 	mediaType := mediaTypeOf(answer.Header().Get("Content-Type"))
 	revision := revision{destination: to, name: to.info.Name, deleted: to.info.Verb == "delete"}
-	if described, err := splice.ReadMetadata(mediaType, answer.Body()); err == nil { // a Table is of the object that the request names
+	// A Table has no name, and is of the object that the request names.
+	if described, err := splice.ReadMetadata(mediaType, answer.Body()); err == nil && len(described.Name) > 0 {
 		revision.name, revision.deleted = string(described.Name), revision.deleted || described.Deleting
 	}
 	shown := map[string]string{}
@@ -112,19 +113,16 @@ func (v *Views) shownVersion(ctx context.Context, o revision) string {
 	}
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	err := errNoReplica
+	expected := false
 	for _, s := range v.shares {
-		var version string
-		if version, err = s.versionOf(waiting, callerOf(ctx), o); err == nil {
+		version, err := s.versionOf(waiting, callerOf(ctx), o)
+		if err == nil {
 			return version
 		}
-		if errors.Is(err, errUnshown) {
-			continue // it is of another share
-		}
-		break
+		expected = expected || !errors.Is(err, errUnshown) // others do not show the objects of a share
 	}
 	// Of the federation's own objects many are not shown, because members have such objects or the kind has none in views.
-	if !reads && (o.cluster != "" || !errors.Is(err, errUnshown)) {
+	if !reads && (o.cluster != "" || expected) {
 		warning.AddWarning(ctx, "", "the change is made and not shown yet: its resourceVersion is that of "+o.where()+", with which the object can be changed and not watched")
 	}
 	return o.version
@@ -150,24 +148,29 @@ func (s *share) versionOf(ctx context.Context, caller string, o revision) (strin
 		if !r.ready.Load() {
 			continue
 		}
-		var response *http.Response
-		if response, err = r.upstream.RoundTrip(get(ctx, o.path(), o.query())); err != nil {
-			if ctx.Err() != nil {
-				return "", err
-			}
-			continue
+		var version string
+		if version, err = r.versionOf(ctx, o); err == nil || errors.Is(err, errUnshown) || ctx.Err() != nil {
+			return version, err
 		}
-		if response.StatusCode == http.StatusNotFound {
-			response.Body.Close()
-			return "", errUnshown
-		}
-		var found struct {
-			ResourceVersion string `json:"resourceVersion"`
-		}
-		err = readJSON(ctx, response, &found)
-		return found.ResourceVersion, err
+		// It is about to stop, and reads will go to the next one.
 	}
 	return "", err
+}
+
+func (r *replica) versionOf(ctx context.Context, o revision) (string, error) {
+	response, err := r.upstream.RoundTrip(get(ctx, o.path(), o.query()))
+	if err != nil {
+		return "", err
+	}
+	if response.StatusCode == http.StatusNotFound {
+		response.Body.Close()
+		return "", errUnshown
+	}
+	var found struct {
+		ResourceVersion string `json:"resourceVersion"`
+	}
+	err = readJSON(ctx, response, &found)
+	return found.ResourceVersion, err
 }
 
 // withoutVersion returns a read without a version of the cache in its query. The destination does not know it, and shows its latest state.
