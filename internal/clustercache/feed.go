@@ -3,7 +3,6 @@ package clustercache
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -282,13 +281,8 @@ func (p *prepared) parse(raw []byte) error {
 	if err := p.object.Parse(raw); err != nil {
 		return err
 	}
-	version := string(p.object.Version)
 	p.uid = xxhash.Sum64(p.object.UID)
-	number, err := strconv.ParseUint(version, 10, 64)
-	p.version, p.hashed = number, err != nil || strconv.FormatUint(number, 10) != version
-	if p.hashed {
-		p.version = xxhash.Sum64(p.object.Version)
-	}
+	p.version, p.hashed = numberOf(p.object.Version)
 	return nil
 }
 

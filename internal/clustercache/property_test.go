@@ -2,6 +2,8 @@ package clustercache_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -348,6 +350,12 @@ func (w *world) get(t *rapid.T) {
 	in, memberVersion, ok := w.store.MemberVersion(namespace, name, object.Version)
 	if !ok || in != want.cluster || memberVersion != want.ResourceVersion {
 		t.Fatalf("the member's version is %q of %q", memberVersion, in)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // what is shown needs no wait
+	version, err := w.store.VersionOf(ctx, clustercache.Revision{Cluster: in, Namespace: namespace, Name: name, Version: memberVersion})
+	if stale := !w.stale[in].IsZero(); stale != errors.Is(err, clustercache.ErrNotShown) || !stale && version != object.Version {
+		t.Fatalf("the version of %s is %d, %v, want %d; stale: %t", memberVersion, version, err, object.Version, stale)
 	}
 }
 

@@ -333,7 +333,11 @@ func (s *searching) testWrites(t *testing.T) {
 	if err := second(client.Patch(t.Context(), "web", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "ambiguous") {
 		t.Errorf("a patch of an object of two clusters: %v", err)
 	}
-	check(t, second(client.Patch(t.Context(), "only", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})))
+	patched, err := client.Patch(t.Context(), "only", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
+	check(t, err)
+	if shown, err := client.Get(t.Context(), "only", metav1.GetOptions{}); err != nil || shown.GetResourceVersion() != patched.GetResourceVersion() {
+		t.Errorf("after a patch that was answered with the version %s a get shows %v, %v", patched.GetResourceVersion(), shown, err)
+	}
 	live, err := s.members[1].CoreV1().Services(s.namespace).Get(t.Context(), "only", metav1.GetOptions{})
 	if err != nil || live.Labels["a"] != "b" {
 		t.Errorf("the patched object is %v, %v", live, err)

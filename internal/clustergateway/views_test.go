@@ -39,6 +39,7 @@ func TestMemberViews(t *testing.T) {
 		{"Trust", testTrust},
 		{"RBAC", testRBAC},
 		{"Concurrency", testConcurrency},
+		{"OneVersion", testOneVersion},
 		{"LastApplied", testLastApplied},
 		{"Templates", testTemplates},
 		{"EventsOnHub", testEventsOnHub},

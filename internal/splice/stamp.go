@@ -32,6 +32,35 @@ func Stamp(mediaType string, body []byte, version func(revision string) string) 
 	}
 }
 
+// ReadMetadata reads the metadata of an answer with one object. That of a Table has no name.
+func ReadMetadata(mediaType string, body []byte) (m objbytes.Metadata, err error) {
+	switch mediaType {
+	case "application/yaml":
+		if body, err = yaml.YAMLToJSON(body); err != nil {
+			return m, err
+		}
+		fallthrough
+	case "application/json":
+		at, err := objbytes.JSONMetadata(body)
+		if err != nil {
+			return m, err
+		}
+		return m, m.ReadJSON(body, at)
+	case ProtobufContentType:
+		envelope, err := objbytes.OpenEnvelope(body)
+		if err != nil {
+			return m, err
+		}
+		metadata, err := objbytes.ProtobufMetadata(envelope.Raw.Of(body))
+		if err != nil {
+			return m, err
+		}
+		return m, m.ReadProtobuf(metadata.Value)
+	default:
+		return m, objbytes.ErrNoMetadata
+	}
+}
+
 func stampJSON(body []byte, version func(string) string) ([]byte, error) {
 	places, err := jsonVersions(body)
 	if err != nil || len(places) == 0 {

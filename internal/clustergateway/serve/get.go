@@ -2,15 +2,19 @@ package serve
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"sigs.k8s.io/yaml"
 
+	"github.com/cellplane/cellplane/internal/clustercache"
 	"github.com/cellplane/cellplane/internal/clustergateway/views"
 )
 
@@ -103,4 +107,56 @@ func (s *Server) memberVersion(w http.ResponseWriter, r *http.Request, info *req
 	}
 	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
 	_ = json.NewEncoder(w).Encode(MemberVersion{Cluster: cluster, ResourceVersion: memberVersion}) // the client may have gone
+}
+
+// revisionSubresource maps a revision of the member to the version under which it is shown here.
+const revisionSubresource = "memberrevision"
+
+// Query parameters of that subresource.
+const (
+	clusterParameter = "cluster"
+	versionParameter = "version"
+	deletedParameter = "deleted"
+)
+
+// longestWait bounds how long that subresource waits for a revision. Gateways wait less.
+const longestWait = 30 * time.Second
+
+// ShownVersion is the response of that subresource.
+type ShownVersion struct {
+	// ResourceVersion is ours.
+	ResourceVersion string `json:"resourceVersion"`
+}
+
+// shownVersion waits until a revision of an object is shown, and serves its version. 404 means that this is not expected.
+func (s *Server) shownVersion(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, res *resource) {
+	ctx, cancel := context.WithTimeout(r.Context(), longestWait)
+	defer cancel()
+	go func() {
+		select {
+		case <-s.Stopping:
+		case <-res.removed:
+		case <-ctx.Done():
+		}
+		cancel()
+	}()
+	query := r.URL.Query()
+	revision := clustercache.Revision{
+		Cluster: query.Get(clusterParameter), Namespace: info.Namespace, Name: info.Name,
+		Version: query.Get(versionParameter), Deleted: query.Get(deletedParameter) != "",
+	}
+	if !s.Shows(revision.Cluster) {
+		WriteError(w, r, apierrors.NewNotFound(res.GroupResource(), info.Name))
+		return
+	}
+	version, err := res.store.VersionOf(ctx, revision)
+	switch {
+	case errors.Is(err, clustercache.ErrNotShown):
+		WriteError(w, r, apierrors.NewNotFound(res.GroupResource(), info.Name))
+	case err != nil:
+		WriteError(w, r, apierrors.NewTimeoutError("the revision is not shown yet", 1))
+	default:
+		w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+		_ = json.NewEncoder(w).Encode(ShownVersion{strconv.FormatUint(version, 10)}) // the client may have gone
+	}
 }

@@ -115,6 +115,8 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request, path string, at 
 		WriteError(w, r, apierrors.NewMethodNotSupported(gvr.GroupResource(), info.Verb))
 	case info.Subresource == versionsSubresource:
 		s.memberVersion(w, inner, info, &res.resource)
+	case info.Subresource == revisionSubresource:
+		s.shownVersion(w, inner, info, &res.resource)
 	case info.Subresource != "":
 		http.NotFound(w, r)
 	case at.listsOnly:

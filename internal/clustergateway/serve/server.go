@@ -102,6 +102,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		WriteError(w, r, apierrors.NewMethodNotSupported(gvr.GroupResource(), info.Verb))
 	case info.Subresource == versionsSubresource:
 		s.memberVersion(w, r, info, res)
+	case info.Subresource == revisionSubresource:
+		s.shownVersion(w, r, info, res)
 	case info.Subresource != "":
 		http.NotFound(w, r)
 	default:

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,8 +37,18 @@ type Answer struct {
 	failed *apierrors.StatusError
 }
 
-// Do lets a handler answer a request.
-func Do(handler http.Handler, r *http.Request) (a *Answer) {
+type asked struct{}
+
+// Asks reports whether the gateway itself reads the answer to a request, which Do has made.
+func Asks(ctx context.Context) bool { return ctx.Value(asked{}) != nil }
+
+// Do lets a handler answer a request of the gateway.
+func Do(handler http.Handler, r *http.Request) *Answer {
+	return Hold(handler, r.WithContext(context.WithValue(r.Context(), asked{}, true)))
+}
+
+// Hold lets a handler answer a request of a client, who gets the answer later.
+func Hold(handler http.Handler, r *http.Request) (a *Answer) {
 	a = &Answer{ctx: r.Context(), counts: r.Method == http.MethodGet || r.URL.Query().Get("dryRun") == metav1.DryRunAll, header: http.Header{}}
 	defer func() {
 		// A handler that cannot write the rest of its answer aborts.
@@ -119,6 +130,12 @@ func (a *Answer) Code() int {
 
 // Body returns the body.
 func (a *Answer) Body() []byte { return a.body.Bytes() }
+
+// Replace replaces the body.
+func (a *Answer) Replace(body []byte) {
+	a.body = *bytes.NewBuffer(body)
+	a.header.Set("Content-Length", strconv.Itoa(len(body)))
+}
 
 // CopyTo copies the answer to a client.
 func (a *Answer) CopyTo(w http.ResponseWriter) {

@@ -21,7 +21,7 @@ import (
 func (v *Views) act(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
 	shown, err := v.metadata(r.Context(), info)
 	if apierrors.IsNotFound(err) {
-		v.Next.ServeHTTP(w, r) // it does not exist, or is a template that is not in the cache yet
+		v.answered(w, r, destination{info: info}, v.Next) // it does not exist, or is a template that is not in the cache yet
 		return
 	}
 	if err != nil {
@@ -39,11 +39,14 @@ func (v *Views) act(w http.ResponseWriter, r *http.Request, info *request.Reques
 		forward.WriteError(w, r, err)
 		return
 	}
-	if target.cluster == "" || target.template != nil {
-		v.Next.ServeHTTP(w, r)
-		return
+	switch {
+	case target.template != nil:
+		v.Next.ServeHTTP(w, r) // what is shown is another object
+	case target.cluster == "":
+		v.answered(w, r, target, v.Next)
+	default:
+		v.answered(w, v.withoutVersion(r), target, v.member(target.cluster))
 	}
-	v.toMember(w, r, target.cluster)
 }
 
 // destination is the place that a request goes to.
@@ -57,6 +60,11 @@ type destination struct {
 	template *metav1.PartialObjectMetadata
 	// under is what precedes the path of the object at cluster-gateways.
 	under string
+}
+
+// member returns a handler that forwards requests to a member.
+func (v *Views) member(cluster string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.toMember(w, r, cluster) })
 }
 
 // toMember forwards a request to a member with the identity of the caller.
@@ -158,4 +166,8 @@ func collectionPath(info *request.RequestInfo) string {
 	return strings.Join(append(parts, info.Resource), "/")
 }
 
-var errStale = errors.New("the object has been modified; please apply your changes to the latest version and try again")
+var (
+	errStale = errors.New("the object has been modified; please apply your changes to the latest version and try again")
+	// errForgotten is returned for a version that no cluster-gateway knows.
+	errForgotten = errors.New("no cluster-gateway knows the version any more; please apply your changes to the latest version and try again")
+)

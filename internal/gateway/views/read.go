@@ -51,9 +51,9 @@ func (v *Views) readFirst(w http.ResponseWriter, r *http.Request, info *request.
 				return
 			}
 			// A template that has just been created may not have reached the cache yet.
-			v.Next.ServeHTTP(w, r)
+			v.answered(w, r, destination{info: info}, v.Next)
 		case response.Header.Get(views.TemplateHeader) != "" && r.URL.Query().Get("resourceVersion") == "":
-			v.Next.ServeHTTP(w, r) // the most recent state is in its cell
+			v.answered(w, r, destination{info: info}, v.Next) // the most recent state is in its cell
 		case info.Verb == "watch":
 			forward.AnswerHeader(w, response)
 			stream(w, response.Body)

@@ -324,7 +324,7 @@ func (q *searchRequest) act() {
 		q.fail(err)
 		return
 	}
-	q.Views.toMember(q.w, r, to.cluster)
+	q.Views.answered(q.w, q.Views.withoutVersion(r), to, q.Views.member(to.cluster))
 }
 
 // named returns the cluster that an update names in the annotation of the object, "" if it names none. If several clusters have the

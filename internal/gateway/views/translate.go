@@ -2,6 +2,7 @@ package views
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,7 +46,13 @@ func (v *Views) translated(r *http.Request, to destination) (*http.Request, erro
 	}
 	kind := bodyKind(to)
 	contentType := r.Header.Get("Content-Type")
-	translate := func(version string) (string, error) { return v.versionAt(r.Context(), to, version) }
+	translate := func(version string) (string, error) {
+		at, err := v.versionAt(r.Context(), to, version)
+		if errors.Is(err, errForgotten) {
+			return forgotten(version, contentType, body, to)
+		}
+		return at, err
+	}
 	if body, err = kind.Rewrite(contentType, body, translate); err == nil && to.info.Verb == "update" {
 		body, err = restored(contentType, body, v.hidden(r, to))
 	}
@@ -61,6 +68,30 @@ func (v *Views) translated(r *http.Request, to destination) (*http.Request, erro
 		clone.Header.Set("Content-Type", contentType)
 	}
 	return clone, nil
+}
+
+// forgotten translates a version that no cluster-gateway knows. A whole object names that of its destination in an annotation, and so it does not matter
+// that the replica has been restarted that has shown the object.
+func forgotten(version, contentType string, body []byte, to destination) (string, error) {
+	if to.info.Verb == "update" {
+		object, err := splice.ReadMetadata(mediaTypeOf(contentType), body)
+		cluster := cmp.Or(object.Annotations.Get(names.ClusterAnnotation), object.Annotations.Get(names.CachedFromClusterAnnotation))
+		if read := object.Annotations.Get(names.MemberVersionAnnotation); err == nil && read != "" && cluster == to.cluster {
+			return read, nil
+		}
+	}
+	if _, err := position.ParseVersion(version); err == nil && (to.cluster == "" || to.template != nil) {
+		return version, nil // one of a template may be as long, after a thousand changes of the cells
+	}
+	return "", errForgotten
+}
+
+// mediaTypeOf returns the media type of a body; its default is that of API servers.
+func mediaTypeOf(contentType string) string {
+	if mediaType, _, err := mime.ParseMediaType(contentType); err == nil {
+		return mediaType
+	}
+	return runtime.ContentTypeJSON
 }
 
 func hasBody(r *http.Request, to destination) bool {
@@ -91,7 +122,7 @@ func asStatus(err error, to destination) error {
 	switch {
 	case errors.As(err, &status):
 		return err
-	case errors.Is(err, errStale):
+	case errors.Is(err, errStale), errors.Is(err, errForgotten):
 		return apierrors.NewConflict(schema.GroupResource{Group: to.info.APIGroup, Resource: to.info.Resource}, to.info.Name, errStale)
 	default:
 		return apierrors.NewBadRequest(err.Error())
@@ -105,9 +136,6 @@ func (v *Views) versionAt(ctx context.Context, to destination, version string) (
 		return version, nil
 	}
 	cluster, memberVersion, err := v.memberVersion(ctx, to, versions)
-	if _, other := position.ParseVersion(version); errors.Is(err, errStale) && other == nil {
-		return version, nil // one of a template may be as long, after a thousand changes of the cells
-	}
 	if err != nil {
 		return "", err
 	}
@@ -160,7 +188,7 @@ func (v *Views) memberVersion(ctx context.Context, to destination, versions []st
 			}
 		}
 	}
-	return "", "", errStale
+	return "", "", errForgotten
 }
 
 var codecs = serializer.NewCodecFactory(clientscheme.Scheme)
@@ -176,7 +204,7 @@ func (v *Views) hidden(r *http.Request, to destination) func() string {
 			Method: http.MethodGet, URL: &url.URL{Path: objectPath(to.info)}, Header: http.Header{"Accept": {"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}},
 			Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody, RemoteAddr: r.RemoteAddr, Host: r.Host,
 		}).WithContext(request.WithRequestInfo(r.Context(), to.info))
-		answer := inner.Do(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.toMember(w, r, to.cluster) }), look)
+		answer := inner.Do(v.member(to.cluster), look)
 		var live metav1.PartialObjectMetadata
 		if answer.Code() != http.StatusOK || utiljson.Unmarshal(answer.Body(), &live) != nil {
 			return "" // the update itself will fail

@@ -75,8 +75,10 @@ func (v *Views) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		v.read(w, r, info)
 	case info.Subresource == "" && (info.Verb == "get" || info.Verb == "list" || info.Verb == "watch"):
 		v.read(w, r, info)
+	case info.Verb == "create" && info.Name == "":
+		v.answered(w, r, destination{info: info}, v.Next) // creates make templates
 	case info.Name == "":
-		v.Next.ServeHTTP(w, r) // creates make templates
+		v.Next.ServeHTTP(w, r)
 	default:
 		v.act(w, r, info)
 	}
