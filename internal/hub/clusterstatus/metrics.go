@@ -6,7 +6,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
@@ -49,11 +48,13 @@ func allGauges() []*prometheus.GaugeVec {
 	return all
 }
 
-func init() {
-	metrics.Registry.MustRegister(syncDuration)
+// Collectors returns the metrics of this package.
+func Collectors() []prometheus.Collector {
+	all := []prometheus.Collector{syncDuration}
 	for _, g := range allGauges() {
-		metrics.Registry.MustRegister(g)
+		all = append(all, g)
 	}
+	return all
 }
 
 func observeDuration(cluster string, took time.Duration) {
