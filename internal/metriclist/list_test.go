@@ -52,7 +52,8 @@ func TestGatewayRegisters(t *testing.T) {
 	}
 	for _, metric := range list(t) {
 		listed := slices.Contains(metric.Parts, "gateway")
-		if later := strings.HasPrefix(metric.Name, "cellplane_gateway_memory_"); listed != registered[metric.Name] && !later {
+		// Those of client-go have the names of the engine's queues, and those of the memory budget are registered later.
+		if other := !strings.HasPrefix(metric.Name, prefix) || strings.HasPrefix(metric.Name, "cellplane_gateway_memory_"); listed != registered[metric.Name] && !other {
 			t.Errorf("%s is listed: %t, registered: %t", metric.Name, listed, registered[metric.Name])
 		}
 		delete(registered, metric.Name)
