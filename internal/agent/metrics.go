@@ -8,17 +8,26 @@ import (
 
 	"github.com/cellplane/cellplane/internal/engine/execution"
 	"github.com/cellplane/cellplane/internal/engine/queue"
+	"github.com/cellplane/cellplane/internal/hub/clusterstatus"
 	"github.com/cellplane/cellplane/internal/interpreter"
 )
 
-// gatherers returns all metrics of an agent. Those of the cluster's status are in the registry of controller-runtime, with those of the process.
+// Collectors returns the metrics of an agent, for their documentation.
+func Collectors() []prometheus.Collector { return (&agent{}).collectors() }
+
+// gatherers returns all metrics of an agent. Those of the process are in the registry of controller-runtime.
 func (a *agent) gatherers() prometheus.Gatherers {
 	registry := prometheus.NewRegistry()
-	for _, group := range [][]prometheus.Collector{queue.Collectors(), execution.Collectors(), interpreter.Collectors()} {
-		registry.MustRegister(group...)
+	registry.MustRegister(a.collectors()...)
+	return prometheus.Gatherers{registry, metrics.Registry}
+}
+
+func (a *agent) collectors() (all []prometheus.Collector) {
+	for _, group := range [][]prometheus.Collector{queue.Collectors(), execution.Collectors(), clusterstatus.Collectors(), interpreter.Collectors()} {
+		all = append(all, group...)
 	}
 	gauge := func(name, help string, value func() float64) {
-		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
+		all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 	}
 	gauge("cellplane_agent_works", "Number of Works of the cluster.", func() float64 {
 		if a.cell == nil {
@@ -38,7 +47,7 @@ func (a *agent) gatherers() prometheus.Gatherers {
 		}
 		return float64(a.tunnels.Count())
 	})
-	return prometheus.Gatherers{registry, metrics.Registry}
+	return all
 }
 
 // notReady returns why the agent is not ready.

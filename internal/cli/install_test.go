@@ -14,7 +14,10 @@ import (
 
 // TestChartFlags parses the commands of all pods of the chart, so that a flag cannot be renamed there or here alone.
 func TestChartFlags(t *testing.T) {
-	manifests, err := install.Render(install.Release{Name: "cp", Namespace: "fed"})
+	manifests, err := install.Render(install.Release{Name: "cp", Namespace: "fed", Values: map[string]any{ // those with flags of their own
+		"networkPolicies": map[string]any{"metricsFrom": []any{map[string]any{"podSelector": map[string]any{}}}},
+		"monitoring":      map[string]any{"serviceMonitors": map[string]any{"enabled": true}},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

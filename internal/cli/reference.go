@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-//go:generate go run ./docgen ../../docs/cli
+//go:generate go run ./docgen ../../docs/cli ../../docs/metrics.md
 
 // WriteReference writes a Markdown page for each command, and an index, into a directory. Pages of commands that no
 // longer exist are deleted.

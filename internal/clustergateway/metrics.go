@@ -4,6 +4,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/cellplane/cellplane/internal/clustercache"
+	"github.com/cellplane/cellplane/internal/clustergateway/index"
+	"github.com/cellplane/cellplane/internal/clustergateway/serve"
+	"github.com/cellplane/cellplane/internal/expiry"
+	"github.com/cellplane/cellplane/internal/limits"
 )
 
 // storeCollector collects metrics of the stores, by resource. Those of ResourceRegistries are named search/resource/version.
@@ -12,8 +16,21 @@ type storeCollector struct {
 	searched *searchStores
 }
 
+// metricsPrefix begins the names of all metrics of this part.
+const metricsPrefix = "cellplane_cluster_gateway"
+
+// Collectors returns the metrics of a cluster-gateway, for their documentation.
+func Collectors() []prometheus.Collector {
+	return (&Server{api: &serve.Server{}, indexes: &index.Indexers{Metrics: index.NewMetrics()}}).collectors()
+}
+
+func (s *Server) collectors() []prometheus.Collector {
+	own := []prometheus.Collector{storeCollector{s.stores, s.searched}, limits.NewCollector(metricsPrefix, s.api.Budget), expiry.Collector(), s.tunnelsMetric()}
+	return append(own, s.indexes.Metrics.Collectors()...)
+}
+
 func describe(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("cellplane_cluster_gateway_"+name, help, append([]string{"resource"}, labels...), nil)
+	return prometheus.NewDesc(metricsPrefix+"_"+name, help, append([]string{"resource"}, labels...), nil)
 }
 
 var (

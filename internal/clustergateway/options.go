@@ -19,6 +19,7 @@ import (
 	"github.com/cellplane/cellplane/internal/clustergateway/views"
 	"github.com/cellplane/cellplane/internal/expiry"
 	"github.com/cellplane/cellplane/internal/fleet"
+	"github.com/cellplane/cellplane/internal/scrape"
 )
 
 // Options are the flags of a cluster-gateway.
@@ -53,6 +54,8 @@ type Options struct {
 	ClientNames []string
 	// MetricsAddress is the address of metrics, served without authentication; empty means none.
 	MetricsAddress string
+	// Scrape is where metrics are served with TLS and authentication.
+	Scrape scrape.Options
 
 	ClientCA      genericoptions.ClientCertAuthenticationOptions
 	SecureServing *genericoptions.SecureServingOptions
@@ -97,6 +100,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Var(&o.MemoryBudget, "memory-budget", "memory for answers that have to be held; a user gets a quarter, and what exceeds it waits; 0 for no limit")
 	flags.StringSliceVar(&o.ClientNames, "client-names", o.ClientNames, "common names of client certificates of gateways, which may read everything")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", o.MetricsAddress, "loopback address to serve /metrics at, without authentication; empty for none")
+	o.Scrape.AddFlags(flags)
 	o.ClientCA.AddFlags(flags)
 	o.SecureServing.AddFlags(flags)
 }
@@ -158,6 +162,9 @@ func (o *Options) Complete() (CompletedOptions, error) {
 // Validate returns all that is invalid.
 func (o CompletedOptions) Validate() error {
 	errs := o.SecureServing.Validate()
+	if err := o.Scrape.Validate(); err != nil {
+		errs = append(errs, err)
+	}
 	if o.ClientCA.ClientCA == "" && o.ClientCA.CAContentProvider == nil {
 		errs = append(errs, errors.New("--client-ca-file must be given: it authenticates gateways"))
 	}

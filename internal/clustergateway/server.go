@@ -31,7 +31,6 @@ import (
 	"github.com/cellplane/cellplane/internal/clustergateway/serve"
 	"github.com/cellplane/cellplane/internal/clustergateway/views"
 	"github.com/cellplane/cellplane/internal/clustergateway/wanted"
-	"github.com/cellplane/cellplane/internal/expiry"
 	"github.com/cellplane/cellplane/internal/limits"
 	"github.com/cellplane/cellplane/internal/tunnel"
 )
@@ -245,14 +244,25 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// serveMetrics serves metrics until the context ends, if there is an address for them.
+// metrics returns all metrics of this part and its process.
+func (s *Server) metrics() *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(s.collectors()...)
+	return registry
+}
+
+// serveMetrics serves metrics until the context ends, at the addresses that there are for them.
 func (s *Server) serveMetrics(ctx context.Context) error {
+	registry := s.metrics()
+	stop, err := s.options.Scrape.Serve(ctx, registry)
+	if err != nil {
+		return err
+	}
+	context.AfterFunc(ctx, stop)
 	if s.options.MetricsAddress == "" {
 		return nil
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), storeCollector{s.stores, s.searched}, s.indexes.Metrics,
-		limits.NewCollector("cellplane_cluster_gateway", s.api.Budget), expiry.Collector(), s.tunnelsMetric())
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.options.MetricsAddress)
 	if err != nil {
 		return fmt.Errorf("listening at %s: %w; choose another address with --metrics-address", s.options.MetricsAddress, err)

@@ -67,7 +67,8 @@ func TestMember(t *testing.T) {
 
 func TestCollectorOfCells(t *testing.T) {
 	t.Setenv("GOGC", "")
-	_, client := start(t, Config{Name: "cell-a", Role: Cell})
+	c, client := start(t, Config{Name: "cell-a", Role: Cell})
+	t.Run("metrics", func(t *testing.T) { testMonitoring(t, c) })
 	metrics, err := client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 	if err != nil {
 		t.Fatal(err)

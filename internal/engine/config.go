@@ -13,6 +13,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/events"
 	"github.com/cellplane/cellplane/internal/health"
 	"github.com/cellplane/cellplane/internal/schedule"
+	"github.com/cellplane/cellplane/internal/scrape"
 )
 
 // Config is the configuration of an engine that can be run.
@@ -63,6 +64,8 @@ type Config struct {
 	MetricsAddress string
 	// HealthAddress is where only /healthz and /readyz are served, for probes from outside of the host. Empty means nowhere.
 	HealthAddress string
+	// Scrape is where /metrics is served with TLS and authentication.
+	Scrape scrape.Options
 	// LimitMemory limits the memory of the process in proportion to the number of templates. Set it only if the engine
 	// is all that the process runs.
 	LimitMemory bool
@@ -90,11 +93,17 @@ func (c *Config) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stop, err := health.Part{Ready: e.notReady, Metrics: e.registry()}.Serve(ctx, c.MetricsAddress, c.HealthAddress)
+	metrics := e.registry()
+	stop, err := health.Part{Ready: e.notReady, Metrics: metrics}.Serve(ctx, c.MetricsAddress, c.HealthAddress)
 	if err != nil {
 		return err
 	}
 	defer stop()
+	stopScrapes, err := c.Scrape.Serve(ctx, metrics)
+	if err != nil {
+		return err
+	}
+	defer stopScrapes()
 	if c.LimitMemory {
 		go governMemory(ctx, e.cell.Templates.Len, e.ready.Load)
 	}

@@ -145,11 +145,11 @@ func TestOpenEntry(t *testing.T) {
 // openMetric returns the value of the metric about an open Deployment, nil if there is none.
 func openMetric(t *testing.T, cluster, ns, name string) *float64 {
 	t.Helper()
-	return metric(t, "cellplane_open_entry_until_timestamp_seconds", cluster, "Deployment", ns, name)
+	return metric(t, "cellplane_open_entry_until_timestamp_seconds", cluster, "Deployment", ns)
 }
 
-// metric returns the value of a metric about an object, nil if there is none.
-func metric(t *testing.T, metric, cluster, kind, ns, name string) *float64 {
+// metric returns the value of a metric about the objects of a kind in a namespace, nil if there is none.
+func metric(t *testing.T, metric, cluster, kind, ns string) *float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(execution.Collectors()...)
@@ -157,7 +157,7 @@ func metric(t *testing.T, metric, cluster, kind, ns, name string) *float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"member_cluster": cluster, "kind": kind, "namespace": ns, "name": name}
+	want := map[string]string{"member_cluster": cluster, "kind": kind, "namespace": ns}
 	for _, family := range families {
 		for _, series := range family.GetMetric() {
 			labels := map[string]string{}

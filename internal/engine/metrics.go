@@ -18,22 +18,37 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/scheduler"
 	"github.com/cellplane/cellplane/internal/engine/tainteviction"
 	"github.com/cellplane/cellplane/internal/expiry"
+	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/interpreter"
 	"github.com/cellplane/cellplane/internal/ledger"
 )
 
-// registry returns all metrics of an engine.
+// Collectors returns the metrics of an engine, for their documentation.
+func Collectors() []prometheus.Collector {
+	return (&engine{config: &Config{}, metrics: []prometheus.Collector{&scheduler.Scheduler{}, &tainteviction.Controller{}}}).collectors()
+}
+
+// registry returns all metrics of an engine and its process.
 func (e *engine) registry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), expiry.Collector())
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(e.collectors()...)
+	return registry
+}
+
+func (e *engine) collectors() []prometheus.Collector {
+	all := []prometheus.Collector{expiry.Collector()}
 	for _, group := range [][]prometheus.Collector{queue.Collectors(), detector.Collectors(), scheduler.Collectors(), autoscaler.Collectors(), cronscaler.Collectors(), tainteviction.Collectors(), eviction.Collectors(), appfailover.Collectors(), descheduler.Collectors(), binding.Collectors(), execution.Collectors(), interpreter.Collectors(), ledger.Collectors()} {
-		registry.MustRegister(group...)
+		all = append(all, group...)
+	}
+	for _, collector := range fleet.Collectors() {
+		all = append(all, collector)
 	}
 	for _, waiting := range e.metrics {
-		registry.MustRegister(whileLeading{waiting, e})
+		all = append(all, whileLeading{waiting, e})
 	}
 	gauge := func(name, help string, value func() float64) {
-		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{"cell": e.config.Cell}}, value))
+		all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{"cell": e.config.Cell}}, value))
 	}
 	gauge("cellplane_engine_templates", "Number of objects that may be templates.", func() float64 { return float64(e.cell.Templates.Len()) })
 	gauge("cellplane_engine_works", "Number of Works.", func() float64 { return float64(e.cell.Works.Len()) })
@@ -43,7 +58,7 @@ func (e *engine) registry() *prometheus.Registry {
 		}
 		return 0
 	})
-	return registry
+	return all
 }
 
 // whileLeading are metrics about what an engine has to do. The queues of one that stands by fill, too.

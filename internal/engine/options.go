@@ -20,6 +20,7 @@ import (
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/schedule"
 	"github.com/cellplane/cellplane/internal/schedule/profilefile"
+	"github.com/cellplane/cellplane/internal/scrape"
 )
 
 // Options are the flags of an engine.
@@ -38,6 +39,7 @@ type Options struct {
 	SkippedNamespaces []string // regular expressions
 	MetricsAddress    string
 	HealthAddress     string
+	Scrape            scrape.Options
 	PeerAddress       string
 	WorkersPerMember  int
 
@@ -93,6 +95,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.SkippedNamespaces, "skipped-propagating-namespaces", o.SkippedNamespaces, "regular expressions of namespaces that are not created in members")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", o.MetricsAddress, "loopback address for /metrics, /healthz and /readyz, like 127.0.0.1:8080 (default: none)")
 	flags.StringVar(&o.HealthAddress, "health-address", o.HealthAddress, "address for /healthz and /readyz alone, for probes of a kubelet, like :8081 (default: none)")
+	o.Scrape.AddFlags(flags)
 	flags.StringVar(&o.PeerAddress, "peer-address", o.PeerAddress, "address, as IP and port, at which the other engines of this cell notice if this one dies; nothing is sent there (default: a loopback address, for engines on one host)")
 	flags.IntVar(&o.WorkersPerMember, "workers-per-member", o.WorkersPerMember, "most concurrent requests to each member (default: 8)")
 	flags.StringVar(&o.Profiles, "scheduling-profiles", o.Profiles, "YAML file with SchedulingProfiles that policies may name; profiles in the cell come first")
@@ -190,6 +193,9 @@ func (o CompletedOptions) Validate() error {
 	if o.HubKubeconfig != "" && o.FederationKubeconfig == "" {
 		errs = append(errs, errors.New("--hub-kubeconfig needs --federation-kubeconfig"))
 	}
+	if err := o.Scrape.Validate(); err != nil {
+		errs = append(errs, err)
+	}
 	if mode := policyv1alpha1.PurgeMode(o.PurgeMode); mode != policyv1alpha1.PurgeModeGracefully && mode != policyv1alpha1.PurgeModeDirectly {
 		errs = append(errs, fmt.Errorf("--no-execute-taint-eviction-purge-mode must be %s or %s, not %q", policyv1alpha1.PurgeModeGracefully, policyv1alpha1.PurgeModeDirectly, o.PurgeMode))
 	}
@@ -206,7 +212,7 @@ func (o CompletedOptions) Validate() error {
 func NewConfig(o CompletedOptions) *Config {
 	c := &Config{
 		Cell: o.Cell, Config: o.cell, Federation: o.federation, HubAPI: o.hub, Hub: o.Hub,
-		LeaderElect: o.LeaderElect, PeerAddress: o.PeerAddress, MetricsAddress: o.MetricsAddress, HealthAddress: o.HealthAddress, LimitMemory: true,
+		LeaderElect: o.LeaderElect, PeerAddress: o.PeerAddress, MetricsAddress: o.MetricsAddress, HealthAddress: o.HealthAddress, Scrape: o.Scrape, LimitMemory: true,
 		Preemption: o.Preemption, SuccessEvents: o.successes, SkippedAPIs: o.SkippedAPIs, SkippedNamespaces: o.skippedNamespaces, WorkersPerMember: o.WorkersPerMember,
 		Profiles: o.profiles, Plugins: o.plugins, EmptyWorkloads: o.EmptyWorkloads, Failover: o.Failover,
 		MarkTargets: o.MarkTargets, SyncReplicas: o.SyncReplicas, Autoscaler: o.Autoscaler, FederatedRollouts: o.FederatedRollouts,

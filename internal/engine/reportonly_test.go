@@ -164,12 +164,12 @@ func TestReportedDrift(t *testing.T) {
 		metav1.SetMetaDataAnnotation(&cm.ObjectMeta, names.DispatchingAnnotation, names.DispatchingReportOnly)
 	})
 	differs(t, "ConfigMap", ns, "cm", metav1.ConditionFalse)
-	if got := metric(t, "cellplane_reported_differences", "member1", "ConfigMap", ns, "cm"); got != nil {
+	if got := metric(t, "cellplane_reported_differences", "member1", "ConfigMap", ns); got != nil {
 		t.Errorf("the metric is %v without a difference", *got)
 	}
 	edit(t, members["member1"], configMapRef(ns, "cm"), func(cm *corev1.ConfigMap) { cm.Data["k"] = "by hand" })
 	differs(t, "ConfigMap", ns, "cm", metav1.ConditionTrue, `data.k: "by hand" -> "1"`)
-	if got := metric(t, "cellplane_reported_differences", "member1", "ConfigMap", ns, "cm"); got == nil || *got != 1 {
+	if got := metric(t, "cellplane_reported_differences", "member1", "ConfigMap", ns); got == nil || *got != 1 {
 		t.Errorf("the metric is %v with a difference", got)
 	}
 	edit(t, members["member1"], configMapRef(ns, "cm"), func(cm *corev1.ConfigMap) { cm.Data["k"] = "1" })

@@ -11,6 +11,9 @@ var connectionResets = metrics.NewCounterVec(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 }, []string{"control_plane"})
 
-func init() {
-	legacyregistry.MustRegister(connectionResets)
+func init() { legacyregistry.MustRegister(Collectors()...) }
+
+// Collectors returns the metrics of this package.
+func Collectors() []metrics.Registerable {
+	return []metrics.Registerable{connectionResets}
 }

@@ -46,6 +46,7 @@ func (c *Config) chain(own http.Handler, g *genericserver.Config) http.Handler {
 	}
 	handler = genericfilters.WithCacheControl(handler)
 	handler = filters.WithHTTPLogging(handler)
+	handler = withMetrics(handler, g.LongRunningFunc)
 	handler = genericfilters.WithRequestInfo(handler, g.RequestInfoResolver)
 	handler = genericfilters.WithRequestReceivedTimestamp(handler)
 	handler = filters.WithPanicRecovery(handler, g.RequestInfoResolver)

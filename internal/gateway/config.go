@@ -80,7 +80,7 @@ type Config struct {
 func NewConfig(o CompletedOptions) (*Config, error) {
 	c := &Config{options: o, generic: genericserver.NewConfig(forward.Codecs), stopping: make(stopSignal)}
 	c.streams, c.budget = limits.NewStreams(o.MaxStreamsPerUser), limits.NewBudget(o.MemoryBudget.Value(), limits.DefaultWait)
-	limits.Expose("cellplane_gateway", c.budget)
+	limits.Expose(metricsPrefix, c.budget)
 	var err error
 	if c.hubClient, err = kubernetes.NewForConfig(o.hub); err != nil {
 		return nil, fmt.Errorf("creating a client of the hub: %w", err)

@@ -40,6 +40,7 @@ podAnnotations: {example.com/team: platform}
 nodeSelector: {example.com/pool: control}
 tolerations: [{key: dedicated, operator: Exists}]
 `,
+	"monitored": monitored,
 	"without network policies and priority classes": `
 networkPolicies: {enabled: false}
 priorityClasses: {create: false, storeName: system-cluster-critical}
@@ -88,6 +89,9 @@ func TestObjectsAreValid(t *testing.T) {
 	for name, text := range samples {
 		pods := 0
 		for _, object := range rendered(t, Release{Name: namespace, Namespace: namespace, Values: values(t, text)}) {
+			if ofOperator(object) {
+				continue
+			}
 			template := podOf(t, object)
 			if template != nil && object.GetKind() != "Pod" {
 				pods++

@@ -59,6 +59,8 @@ func (c *Cluster) ensureNamespace(ctx context.Context, name string) error {
 
 // kinds are those of all objects of the chart, in the order in which they are deleted.
 var kinds = []schema.GroupVersionKind{
+	{Group: "monitoring.coreos.com", Version: "v1", Kind: "PrometheusRule"},
+	{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"},
 	{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
 	{Group: "batch", Version: "v1", Kind: "CronJob"},
 	{Group: "batch", Version: "v1", Kind: "Job"},

@@ -56,7 +56,7 @@ type runner struct {
 
 // New returns Indexers, which do nothing before Run.
 func New(options Options) *Indexers {
-	return &Indexers{Metrics: newMetrics(), options: options, turn: make(chan struct{}, maxComparisons), running: map[key]*runner{}, connections: map[Target]*connection{}}
+	return &Indexers{Metrics: NewMetrics(), options: options, turn: make(chan struct{}, maxComparisons), running: map[key]*runner{}, connections: map[Target]*connection{}}
 }
 
 // Run keeps the indexes until the context ends.

@@ -11,7 +11,8 @@ type Metrics struct {
 	lag                         *prometheus.GaugeVec
 }
 
-func newMetrics() *Metrics {
+// NewMetrics returns the metrics of indexers that have done nothing.
+func NewMetrics() *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "cellplane_cluster_gateway_index_" + name, Help: help}, append([]string{"kind", "backend"}, labels...))
 	}
@@ -25,21 +26,8 @@ func newMetrics() *Metrics {
 	}
 }
 
-// Describe implements prometheus.Collector.
-func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
-	for _, c := range m.all() {
-		c.Describe(out)
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (m *Metrics) Collect(out chan<- prometheus.Metric) {
-	for _, c := range m.all() {
-		c.Collect(out)
-	}
-}
-
-func (m *Metrics) all() []prometheus.Collector {
+// Collectors returns all of them.
+func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.operations, m.bytes, m.failures, m.lag}
 }
 

@@ -83,6 +83,7 @@ func New(c *cell.Cell, interpreter Interpreter, recorder *events.Recorder, optio
 	b.overrides.init(b)
 	b.watchRolloutPolicies()
 	b.subscribe()
+	rolloutWaits.follow(c)
 	return b
 }
 

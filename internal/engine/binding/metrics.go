@@ -12,7 +12,9 @@ var commands = prometheus.NewCounter(prometheus.CounterOpts{
 })
 
 // Collectors returns the metrics of the controller.
-func Collectors() []prometheus.Collector { return []prometheus.Collector{syncDuration, commands} }
+func Collectors() []prometheus.Collector {
+	return []prometheus.Collector{syncDuration, commands, rolloutWaits}
+}
 
 func result(err error) string {
 	if err != nil {

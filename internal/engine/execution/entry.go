@@ -144,18 +144,16 @@ func openErrorOf(err error, object *cell.Object) *openError {
 
 // countEntries updates the metric.
 func (q *memberQueue) countEntries(before, open []Opened) {
-	labels := func(o *Opened) []string {
-		return []string{q.cluster, o.Object.Kind, o.Object.Namespace, o.Object.Name}
-	}
+	in := func(o *Opened) group { return group{q.cluster, o.Object.Kind, o.Object.Namespace} }
 	for i := range before {
-		openEntries.DeleteLabelValues(labels(&before[i])...)
+		openEntries.remove(in(&before[i]), before[i].Object.Name)
 	}
 	for i := range open {
 		until := 0.0
 		if !open[i].Until.IsZero() {
 			until = float64(open[i].Until.Unix())
 		}
-		openEntries.WithLabelValues(labels(&open[i])...).Set(until)
+		openEntries.set(in(&open[i]), open[i].Object.Name, until)
 	}
 }
 

@@ -13,16 +13,17 @@ var (
 		Name: "work_sync_workload_duration_seconds", Help: "Time it takes to apply a Work in its member.",
 		Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),
 	}, []string{"result"})
-	openEntries = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "cellplane_open_entry_until_timestamp_seconds",
-		Help: "Objects in members that are out of the federation's hands, with the time at which that should end; 0 if there is none.",
-	}, []string{"member_cluster", "kind", "namespace", "name"})
-	reportedDifferences = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "cellplane_reported_differences",
-		Help: "Fields in which objects in members differ from what the federation wants, for those that it only reports about.",
-	}, []string{"member_cluster", "kind", "namespace", "name"})
-	createRequests = requestCounter("create_resource_to_cluster", "Number of attempts to create an object in a member. The label recreate is always false, as in Karmada.", "recreate")
-	updateRequests = requestCounter("update_resource_to_cluster", "Number of attempts to update an object in a member. The label operationResult is updated, or none after an error.", "operationResult")
+	// Values are when entries should be closed, 0 if that is not known.
+	openEntries = newTally(
+		tallied{prometheus.NewDesc("cellplane_open_entries", "Objects in members that are out of the federation's hands.", groupLabels, nil), count},
+		tallied{prometheus.NewDesc("cellplane_open_entry_until_timestamp_seconds",
+			"When the first of the objects that are out of the federation's hands should be given back, in seconds since 1970; 0 if no time is set.", groupLabels, nil), earliest},
+	)
+	// Values are numbers of fields.
+	reportedDifferences = newTally(tallied{prometheus.NewDesc("cellplane_reported_differences",
+		"Fields in which objects in members differ from what the federation wants, for those that it only reports about.", groupLabels, nil), sum})
+	createRequests = requestCounter("create_resource_to_cluster", "Number of attempts to create an object in a member; the label recreate is always false, as in Karmada.", "recreate")
+	updateRequests = requestCounter("update_resource_to_cluster", "Number of attempts to update an object in a member; the label operationResult is updated, or none after an error.", "operationResult")
 	deleteRequests = requestCounter("delete_resource_from_cluster", "Number of attempts to delete an object in a member.")
 )
 

@@ -336,15 +336,13 @@ func (q *memberQueue) stopComparing(work cell.Key) {
 
 // countDifferences updates the metric.
 func (q *memberQueue) countDifferences(before, now []finding) {
-	labels := func(f *finding) []string {
-		return []string{q.cluster, f.object.Kind, f.object.Namespace, f.object.Name}
-	}
+	in := func(f *finding) group { return group{q.cluster, f.object.Kind, f.object.Namespace} }
 	for i := range before {
-		reportedDifferences.DeleteLabelValues(labels(&before[i])...)
+		reportedDifferences.remove(in(&before[i]), before[i].object.Name)
 	}
 	for i := range now {
 		if count := now[i].count(); count > 0 {
-			reportedDifferences.WithLabelValues(labels(&now[i])...).Set(float64(count))
+			reportedDifferences.set(in(&now[i]), now[i].object.Name, float64(count))
 		}
 	}
 }

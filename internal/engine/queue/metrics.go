@@ -13,7 +13,7 @@ var (
 	// Keys that wait for a back-off or a debounce are not in the queue yet.
 	waiting    = histogram("queue_duration_seconds", "Time that a key waits in the queue before a worker takes it.")
 	working    = histogram("work_duration_seconds", "Time that a worker takes for a key.")
-	unfinished = gauge("unfinished_work_seconds", "Time that the keys in work have taken so far, added up. Large values indicate stuck workers.")
+	unfinished = gauge("unfinished_work_seconds", "Time that the keys in work have taken so far, added up.")
 	retries    = counter("retries_total", "Number of failed attempts that are retried.")
 )
 

@@ -19,7 +19,12 @@ var (
 	}, []string{"outcome"})
 )
 
-func init() { legacyregistry.MustRegister(waitSeconds, outcomes) }
+func init() { legacyregistry.MustRegister(Collectors()...) }
+
+// Collectors returns the metrics of this package.
+func Collectors() []metrics.Registerable {
+	return []metrics.Registerable{waitSeconds, outcomes}
+}
 
 // Outcome is how a write that asked for durability ended.
 type Outcome string

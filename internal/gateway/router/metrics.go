@@ -49,6 +49,9 @@ var (
 	}, []string{"stage"})
 )
 
-func init() {
-	legacyregistry.MustRegister(leaseRefusals, heldRequests, heldDuration, refusedRequests, earlyEvents, sharedStreams, sharedWatches, outrunWatches)
+func init() { legacyregistry.MustRegister(Collectors()...) }
+
+// Collectors returns the metrics of this package.
+func Collectors() []metrics.Registerable {
+	return []metrics.Registerable{leaseRefusals, heldRequests, heldDuration, refusedRequests, earlyEvents, sharedStreams, sharedWatches, outrunWatches}
 }

@@ -11,4 +11,9 @@ var refused = metrics.NewCounter(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 })
 
-func init() { legacyregistry.MustRegister(refused) }
+func init() { legacyregistry.MustRegister(Collectors()...) }
+
+// Collectors returns the metrics of this package.
+func Collectors() []metrics.Registerable {
+	return []metrics.Registerable{refused}
+}

@@ -11,6 +11,9 @@ var reloads = metrics.NewCounterVec(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 }, []string{"status"})
 
-func init() {
-	legacyregistry.MustRegister(reloads)
+func init() { legacyregistry.MustRegister(Collectors()...) }
+
+// Collectors returns the metrics of this package.
+func Collectors() []metrics.Registerable {
+	return []metrics.Registerable{reloads}
 }

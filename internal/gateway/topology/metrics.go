@@ -11,6 +11,9 @@ var topologyEpoch = metrics.NewGauge(&metrics.GaugeOpts{
 	StabilityLevel: metrics.ALPHA,
 })
 
-func init() {
-	legacyregistry.MustRegister(topologyEpoch)
+func init() { legacyregistry.MustRegister(Collectors()...) }
+
+// Collectors returns the metrics of this package.
+func Collectors() []metrics.Registerable {
+	return []metrics.Registerable{topologyEpoch}
 }

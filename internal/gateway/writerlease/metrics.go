@@ -18,6 +18,9 @@ var (
 	})
 )
 
-func init() {
-	legacyregistry.MustRegister(leaseHeld, leaseAge)
+func init() { legacyregistry.MustRegister(Collectors()...) }
+
+// Collectors returns the metrics of this package.
+func Collectors() []metrics.Registerable {
+	return []metrics.Registerable{leaseHeld, leaseAge}
 }

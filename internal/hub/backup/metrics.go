@@ -2,7 +2,6 @@ package backup
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
 var (
@@ -25,4 +24,7 @@ var (
 	}, []string{"cell", "keeper"})
 )
 
-func init() { metrics.Registry.MustRegister(lagSeconds, copySeconds, copiedKeys, pendingKeys) }
+// Collectors returns the metrics of this package.
+func Collectors() []prometheus.Collector {
+	return []prometheus.Collector{lagSeconds, copySeconds, copiedKeys, pendingKeys}
+}

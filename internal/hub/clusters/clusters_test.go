@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -26,7 +27,6 @@ import (
 	aggregator "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/cellplane/cellplane/api"
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
@@ -337,7 +337,9 @@ func (w *world) testQuotas(t *testing.T) {
 // collected returns how often the status of a cluster has been collected.
 func collected(t *testing.T, cluster string) uint64 {
 	t.Helper()
-	families, err := metrics.Registry.Gather()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(clusterstatus.Collectors()...)
+	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

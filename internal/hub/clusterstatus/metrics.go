@@ -6,7 +6,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
@@ -49,7 +48,7 @@ func allGauges() []*prometheus.GaugeVec {
 	return all
 }
 
-// Collectors returns the metrics of members.
+// Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector {
 	all := []prometheus.Collector{syncDuration}
 	for _, g := range allGauges() {
@@ -57,8 +56,6 @@ func Collectors() []prometheus.Collector {
 	}
 	return all
 }
-
-func init() { metrics.Registry.MustRegister(Collectors()...) }
 
 func observeDuration(cluster string, took time.Duration) {
 	syncDuration.WithLabelValues(cluster).Observe(took.Seconds())

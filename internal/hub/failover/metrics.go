@@ -2,7 +2,6 @@ package failover
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
 var (
@@ -21,4 +20,7 @@ var (
 	})
 )
 
-func init() { metrics.Registry.MustRegister(promotedObjects, phases, promotionSeconds) }
+// Collectors returns the metrics of this package.
+func Collectors() []prometheus.Collector {
+	return []prometheus.Collector{promotedObjects, phases, promotionSeconds}
+}

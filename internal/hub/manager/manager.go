@@ -20,6 +20,7 @@ import (
 	"github.com/cellplane/cellplane/internal/election"
 	"github.com/cellplane/cellplane/internal/hub/clusters"
 	"github.com/cellplane/cellplane/internal/hub/policylimit"
+	"github.com/cellplane/cellplane/internal/scrape"
 )
 
 // LeaseName is the name of the Lease that the leader holds, in the namespace names.SystemNamespace.
@@ -33,7 +34,9 @@ type Config struct {
 	BindAddress string
 	// HealthAddress is where only /healthz and /readyz are served; empty means nowhere.
 	HealthAddress string
-	CopyWorkers   int
+	// Scrape is where metrics are served with TLS and authentication.
+	Scrape      scrape.Options
+	CopyWorkers int
 	// StateDir is where snapshots of returning cells are kept.
 	StateDir string
 	// AutoFailoverAfter is how long a cell must be unreachable to be failed over; 0 means never.
@@ -48,12 +51,18 @@ func (c *Config) Run(ctx context.Context) error {
 	ctrllog.SetLogger(quiet(ctx))
 	c.Hub = rest.CopyConfig(c.Hub)
 	c.Hub.QPS = -1 // the hub's own flow control limits requests
-	status := &status{identity: c.Identity}
-	stop, err := status.part().Serve(ctx, c.BindAddress, c.HealthAddress)
+	status := newStatus(c.Identity)
+	part := status.part()
+	stop, err := part.Serve(ctx, c.BindAddress, c.HealthAddress)
 	if err != nil {
 		return err
 	}
 	defer stop()
+	stopScrapes, err := c.Scrape.Serve(ctx, part.Metrics)
+	if err != nil {
+		return err
+	}
+	defer stopScrapes()
 	limiter, err := policylimit.New(c.Hub)
 	if err != nil {
 		return err
@@ -91,7 +100,7 @@ func (c *Config) lead(ctx context.Context, status *status) error {
 		return err
 	}
 	failover := newFailover(c, replication, topology)
-	withdraw, err := status.publish(replication.replicator)
+	withdraw, err := status.publish(replication.replicator, replication.manager.GetClient())
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/cellplane/cellplane/internal/expiry"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/hub/clusters"
+	"github.com/cellplane/cellplane/internal/scrape"
 )
 
 // Options are the command-line options of a hub manager.
@@ -31,6 +32,8 @@ type Options struct {
 	BindAddress string
 	// HealthAddress is where only /healthz and /readyz are served; empty means nowhere.
 	HealthAddress string
+	// Scrape is where metrics are served with TLS and authentication.
+	Scrape scrape.Options
 	// CopyWorkers is how many objects are written to one cell concurrently.
 	CopyWorkers int
 	// StateDir is where snapshots of returning cells are kept.
@@ -61,6 +64,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.ClusterAPIContext, "cluster-api-context", o.ClusterAPIContext, "context of that kubeconfig (default: its current one)")
 	flags.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "address to serve /healthz, /readyz, /metrics and /replication on, without authentication; empty for none")
 	flags.StringVar(&o.HealthAddress, "health-address", o.HealthAddress, "address for /healthz and /readyz alone, for probes of a kubelet, like :8081 (default: none)")
+	o.Scrape.AddFlags(flags)
 	flags.IntVar(&o.CopyWorkers, "copy-workers", o.CopyWorkers, "how many objects are written to one cell concurrently")
 	flags.StringVar(&o.StateDir, "state-dir", o.StateDir, "directory for snapshots of failed cells that return, and for objects that had not reached their backup")
 	flags.DurationVar(&o.AutoFailoverAfter, "auto-failover-after", o.AutoFailoverAfter, "fail over a cell that has not answered for this long while all others do; 0 leaves that to the operator")
@@ -155,6 +159,9 @@ func (c Completed) Validate() error {
 			errs = append(errs, fmt.Errorf("--bind-address must be host:port: %w", err))
 		}
 	}
+	if err := c.Scrape.Validate(); err != nil {
+		errs = append(errs, err)
+	}
 	if e := c.Election; e.RetryPeriod <= 0 || e.RenewDeadline <= e.RetryPeriod+e.RetryPeriod/5 || e.LeaseDuration <= e.RenewDeadline {
 		errs = append(errs, errors.New("the leader election needs --leader-elect-lease-duration > --leader-elect-renew-deadline > 1.2 × --leader-elect-retry-period > 0"))
 	}
@@ -164,7 +171,7 @@ func (c Completed) Validate() error {
 // Config returns the configuration to run. The options must be valid.
 func (c Completed) Config() *Config {
 	return &Config{
-		Hub: c.hub, Identity: c.identity, BindAddress: c.BindAddress, HealthAddress: c.HealthAddress, CopyWorkers: c.CopyWorkers, StateDir: c.StateDir, AutoFailoverAfter: c.AutoFailoverAfter,
+		Hub: c.hub, Identity: c.identity, BindAddress: c.BindAddress, HealthAddress: c.HealthAddress, Scrape: c.Scrape, CopyWorkers: c.CopyWorkers, StateDir: c.StateDir, AutoFailoverAfter: c.AutoFailoverAfter,
 		Election: c.Election, Admission: c.Admission, Clusters: c.Clusters,
 	}
 }

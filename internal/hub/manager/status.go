@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/cellplane/cellplane/internal/health"
@@ -15,6 +17,7 @@ import (
 // status is what a replica reports over HTTP.
 type status struct {
 	identity string
+	registry *prometheus.Registry
 
 	mu         sync.Mutex
 	replicator *replicate.Replicator // nil unless this replica leads
@@ -28,15 +31,29 @@ type Report struct {
 	Cells   map[string]replicate.Status `json:"cells,omitempty"`
 }
 
-// publish reports the state and the metrics of a Replicator until withdraw is called.
-func (s *status) publish(replicator *replicate.Replicator) (withdraw func(), err error) {
-	if err := metrics.Registry.Register(replicator); err != nil {
-		return nil, fmt.Errorf("registering the replication metrics: %w", err)
+func newStatus(identity string) *status {
+	s := &status{identity: identity, registry: prometheus.NewRegistry()}
+	s.registry.MustRegister(s.collectors()...)
+	return s
+}
+
+// publish reports the state of a Replicator and the metrics of the leader until withdraw is called.
+func (s *status) publish(replicator *replicate.Replicator, cells client.Reader) (withdraw func(), err error) {
+	leaders := []prometheus.Collector{replicator, cellConditions{cells}}
+	for i, collector := range leaders {
+		if err := s.registry.Register(collector); err != nil {
+			for _, registered := range leaders[:i] {
+				s.registry.Unregister(registered)
+			}
+			return nil, fmt.Errorf("registering the metrics of the leader: %w", err)
+		}
 	}
 	s.set(replicator)
 	return func() {
 		s.set(nil)
-		metrics.Registry.Unregister(replicator)
+		for _, collector := range leaders {
+			s.registry.Unregister(collector)
+		}
 	}, nil
 }
 
@@ -61,7 +78,7 @@ func (s *status) report() Report {
 func (s *status) part() health.Part {
 	return health.Part{
 		Ready:   func() error { return nil },
-		Metrics: metrics.Registry,
+		Metrics: prometheus.Gatherers{s.registry, metrics.Registry}, // the second has those of the libraries
 		Handlers: map[string]http.HandlerFunc{"GET /replication": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(s.report())

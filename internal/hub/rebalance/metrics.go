@@ -2,7 +2,6 @@ package rebalance
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 )
@@ -10,15 +9,15 @@ import (
 var (
 	steps = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "cellplane", Subsystem: "rebalance", Name: "steps_total",
-		Help: "Steps taken with objects that move between cells, by step. An object has moved when it is activated. Steps whose answer was lost are not counted.",
+		Help: "Steps taken with objects that move between cells, by step; an object has moved when it is activated, and steps whose answer was lost are not counted.",
 	}, []string{"step"})
 	failures = prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: "cellplane", Subsystem: "rebalance", Name: "slot_failures_total",
-		Help: "Failed attempts to move the objects of a slot. They are retried.",
+		Help: "Failed attempts to move the objects of a slot, which are retried.",
 	})
 	attempts = prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: "cellplane", Subsystem: "topology", Name: "failures_total",
-		Help: "Failed attempts to reconcile the topology. They are retried.",
+		Help: "Failed attempts to reconcile the topology, which are retried.",
 	})
 	objects = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "cellplane", Subsystem: "rebalance", Name: "objects",
@@ -47,6 +46,7 @@ func observeMove(change *cellplanev1alpha1.TopologyChange, moving int64) {
 	objects.WithLabelValues("waiting").Set(float64(change.TotalObjects - change.MovedObjects - moving))
 }
 
-func init() {
-	metrics.Registry.MustRegister(steps, failures, attempts, objects, phases, epochs, removedStale)
+// Collectors returns the metrics of this package.
+func Collectors() []prometheus.Collector {
+	return []prometheus.Collector{steps, failures, attempts, objects, phases, epochs, removedStale}
 }

@@ -51,6 +51,20 @@ The certificates. Each gets a Secret with ca.crt, tls.crt and tls.key. With host
   authority: hub-ca
   commonName: system:cellplane:engine:{{ .name }}
 {{- end }}
+{{- if .Values.monitoring.serviceMonitors.enabled }}
+{{- /* API servers let this group read metrics and health, and nothing else. */}}
+{{- range $plane := include "cellplane.planes" . | fromYamlArray }}
+- name: {{ .name }}-metrics-client
+  authority: {{ .name }}-ca
+  commonName: system:cellplane:metrics
+  organizations: ["system:monitoring"]
+{{- end }}
+- name: metrics
+  authority: hub-ca
+  commonName: cellplane-metrics
+  hosts:
+  - {{ include "cellplane.fullname" $root }}-metrics.{{ $root.Release.Namespace }}.svc
+{{- end }}
 - name: controllers
   authority: hub-ca
   commonName: system:kube-controller-manager
