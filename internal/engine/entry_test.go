@@ -73,7 +73,7 @@ func TestOpenEntry(t *testing.T) {
 	until(t, "it is applied", cell, workRef("member1", "Deployment", ns, "web"), func(w *workv1alpha1.Work) bool {
 		return meta.IsStatusConditionTrue(w.Status.Conditions, names.WorkApplied)
 	})
-	if got := openMetric(t, "member1", ns, "web"); got != nil {
+	if got := openMetric(t, "member1", ns); got != nil {
 		t.Errorf("the metric is %v before", *got)
 	}
 
@@ -98,7 +98,7 @@ func TestOpenEntry(t *testing.T) {
 	for _, name := range []string{"web", "web-deployment"} {
 		event(t, cell, ns, name, names.EventEntryOpen)
 	}
-	if got := openMetric(t, "member1", ns, "web"); got == nil || *got <= float64(time.Now().Unix()) {
+	if got := openMetric(t, "member1", ns); got == nil || *got <= float64(time.Now().Unix()) {
 		t.Errorf("the metric is %v", got)
 	}
 
@@ -137,13 +137,13 @@ func TestOpenEntry(t *testing.T) {
 		return !slices.ContainsFunc(d.Status.Conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == names.EntryOpen })
 	})
 	event(t, cell, ns, "web", names.EventEntryClosed)
-	if got := openMetric(t, "member1", ns, "web"); got != nil {
+	if got := openMetric(t, "member1", ns); got != nil {
 		t.Errorf("the metric is %v after", *got)
 	}
 }
 
-// openMetric returns the value of the metric about an open Deployment, nil if there is none.
-func openMetric(t *testing.T, cluster, ns, name string) *float64 {
+// openMetric returns the value of the metric about open Deployments of a namespace, nil if there is none.
+func openMetric(t *testing.T, cluster, ns string) *float64 {
 	t.Helper()
 	return metric(t, "cellplane_open_entry_until_timestamp_seconds", cluster, "Deployment", ns)
 }
