@@ -53,6 +53,7 @@ func TestLeftInAnotherCell(t *testing.T) {
 	edit(t, cell, workloads, func(p *policyv1alpha1.PropagationPolicy) { inMembers("member1")(&p.Spec) })
 	for _, name := range bindings {
 		edit(t, cell, bindingRef(ns, name), func(b *workv1alpha2.ResourceBinding) {
+			b.Spec.Placement.ClusterAffinity = &policyv1alpha1.ClusterAffinity{ClusterNames: []string{"member1"}} // else member2 would be chosen again for a moment
 			b.Spec.Clusters = slices.DeleteFunc(b.Spec.Clusters, func(c workv1alpha2.TargetCluster) bool { return c.Name == "member2" })
 			if b.Spec.Clusters[0].Replicas > 0 {
 				b.Spec.Clusters[0].Replicas = 4
