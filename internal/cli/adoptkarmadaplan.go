@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cellplane/cellplane/api/names"
@@ -264,10 +266,18 @@ func (t *takeover) comparePolicies(ctx context.Context, m *move) error {
 
 // sameInFederation reports whether the federation has a policy as it would store that of Karmada: both have defaults of their own.
 func (t *takeover) sameInFederation(ctx context.Context, policy, existing client.Object) (bool, error) {
-	stored := copyOf(policy)
-	stored.SetUID(existing.GetUID())
-	stored.SetResourceVersion(existing.GetResourceVersion())
-	if err := t.client.Update(ctx, stored, client.DryRunAll); err != nil {
+	var stored client.Object
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		stored = copyOf(policy)
+		stored.SetUID(existing.GetUID())
+		stored.SetResourceVersion(existing.GetResourceVersion())
+		err := t.client.Update(ctx, stored, client.DryRunAll)
+		if apierrors.IsConflict(err) { // the federation labels a policy that it has just got
+			return errors.Join(err, t.client.Get(ctx, client.ObjectKeyFromObject(existing), existing))
+		}
+		return err
+	})
+	if err != nil {
 		return false, fmt.Errorf("comparing %s %s with that of the federation: %w", policyKind(policy), policy.GetName(), err)
 	}
 	return apiequality.Semantic.DeepEqual(specOf(stored), specOf(existing)), nil
