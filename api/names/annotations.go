@@ -94,6 +94,9 @@ const (
 	// RolloutCommandAnnotation on an object in a member is the number of the command that it was written by, and the name of its pod template, as
 	// "number/name".
 	RolloutCommandAnnotation = "cellplane.io/rollout-command"
+	// RolloutReplacedAnnotation on an object in a member has the fields of its spec that its command has replaced, such as its own bounds. An object
+	// that is released gets them back.
+	RolloutReplacedAnnotation = "cellplane.io/rollout-replaced"
 	// SchedulingProfileAnnotation on a policy or a binding names its SchedulingProfile.
 	SchedulingProfileAnnotation = "cellplane.io/scheduling-profile"
 	// UnfencedCellsAnnotation on a Cluster lists failed cells, separated by commas, that may still have an identity

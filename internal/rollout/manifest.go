@@ -118,7 +118,7 @@ func (e *Entry) Apply(manifest *unstructured.Unstructured) *unstructured.Unstruc
 	spec["replicas"] = int64(e.Command.Replicas)
 	kind.setStrategy(spec, &e.Command)
 	root["spec"] = spec
-	return Number(&unstructured.Unstructured{Object: root}, e.Seq, e.Command.Revision)
+	return kind.withReplaced(Number(&unstructured.Unstructured{Object: root}, e.Seq, e.Command.Revision), manifest)
 }
 
 // Number returns a manifest with the number of its command. The first command has none, unless its pod template is known by another name.
@@ -131,16 +131,21 @@ func Number(manifest *unstructured.Unstructured, seq int64, revision string) *un
 
 // withMark returns a manifest with a mark of its command, or without one if it is empty.
 func withMark(manifest *unstructured.Unstructured, mark string) *unstructured.Unstructured {
+	return withAnnotation(manifest, names.RolloutCommandAnnotation, mark)
+}
+
+// withAnnotation returns a manifest with an annotation, or without it if it is empty.
+func withAnnotation(manifest *unstructured.Unstructured, key, value string) *unstructured.Unstructured {
 	annotations, _, _ := unstructured.NestedMap(manifest.Object, "metadata", "annotations")
-	_, had := annotations[names.RolloutCommandAnnotation]
-	if mark == "" && !had {
+	_, had := annotations[key]
+	if value == "" && !had {
 		return manifest
 	}
 	if annotations == nil {
 		annotations = map[string]any{}
 	}
-	if delete(annotations, names.RolloutCommandAnnotation); mark != "" {
-		annotations[names.RolloutCommandAnnotation] = mark
+	if delete(annotations, key); value != "" {
+		annotations[key] = value
 	}
 	root := maps.Clone(manifest.Object)
 	metadata, _ := root["metadata"].(map[string]any)

@@ -192,7 +192,8 @@ func (m *many) generate(random *rand.Rand) {
 			clusters = slices.Delete(clusters, 0, 1)
 		}
 		injected := gvk.Kind == "Deployment" && i%4 == 0
-		for _, cluster := range clusters {
+		divided := i%(2*12) == 0 // different numbers of replicas, so that the update is planned for all clusters together
+		for position, cluster := range clusters {
 			meta := metav1.ObjectMeta{Namespace: manyNamespace, Name: l.name, Labels: map[string]string{"app": l.name}}
 			if injected {
 				meta.Labels["inject"] = "yes"
@@ -200,7 +201,11 @@ func (m *many) generate(random *rand.Rand) {
 			if random.IntN(3) == 0 {
 				meta.Annotations = map[string]string{"example.com/by-hand": cluster}
 			}
-			l.clusters[cluster] = newWorkload(m.T, gvk, meta, podTemplate(l.name, random.IntN(2), random), int32(1+random.IntN(2)))
+			replicas := 1 + random.IntN(2)
+			if divided {
+				replicas = 1 + position
+			}
+			l.clusters[cluster] = newWorkload(m.T, gvk, meta, podTemplate(l.name, random.IntN(2), random), int32(replicas)) //nolint:gosec // it is small
 		}
 		m.workloads = append(m.workloads, l)
 	}

@@ -241,10 +241,12 @@ func (r *rolling) workOfLeft(cluster string, live *unstructured.Unstructured) (*
 	return work, nil
 }
 
-// withoutMarks returns a manifest without what the federation has added, except the command that it carries.
+// withoutMarks returns a manifest without what the federation has added, except the command that it carries and what that has replaced.
 func withoutMarks(manifest *unstructured.Unstructured) *unstructured.Unstructured {
 	manifest = manifest.DeepCopy()
-	mark := func(key, _ string) bool { return names.IsMark(key) && key != names.RolloutCommandAnnotation }
+	mark := func(key, _ string) bool {
+		return names.IsMark(key) && key != names.RolloutCommandAnnotation && key != names.RolloutReplacedAnnotation
+	}
 	labels, annotations := manifest.GetLabels(), manifest.GetAnnotations()
 	maps.DeleteFunc(labels, mark)
 	maps.DeleteFunc(annotations, mark)

@@ -72,6 +72,8 @@ type Object struct {
 	Copy *rollout.Copy
 	// PodTemplate names the pod template of the manifest; empty if it has none.
 	PodTemplate string
+	// Replaced are the fields of its spec that the command in the manifest has replaced.
+	Replaced map[string]any
 }
 
 // Indexes of works.
@@ -203,6 +205,7 @@ func DescribeManifest(obj *unstructured.Unstructured) Object {
 		Fingerprint: merge.Fingerprint(obj),
 		Copy:        rollout.Told(obj),
 		PodTemplate: rollout.PodTemplateOf(obj),
+		Replaced:    rollout.Replaced(obj),
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/cellplane/cellplane/internal/entry"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/merge"
+	"github.com/cellplane/cellplane/internal/rollout"
 )
 
 // remove deletes the objects of a Work from the member, then removes the Work's finalizer.
@@ -118,20 +119,39 @@ func (q *memberQueue) removeLive(ctx context.Context, client dynamic.ResourceInt
 
 // release removes our labels, annotations and managed fields from an object that stays.
 func (q *memberQueue) release(ctx context.Context, client dynamic.ResourceInterface, live *unstructured.Unstructured, object *cell.Object) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"resourceVersion": live.GetResourceVersion(),
-		"labels":          withoutMarks(live.GetLabels()),
-		"annotations":     withoutMarks(live.GetAnnotations()),
-		"managedFields":   withoutOurs(live.GetManagedFields()),
-	}})
-	if err != nil {
-		return fmt.Errorf("releasing %s %s: %w", object.Kind, object.Key, err)
+	live, err := restore(ctx, client, live, object)
+	if err == nil {
+		_, err = patchLive(ctx, client, live, map[string]any{"metadata": map[string]any{
+			"resourceVersion": live.GetResourceVersion(),
+			"labels":          withoutMarks(live.GetLabels()),
+			"annotations":     withoutMarks(live.GetAnnotations()),
+			"managedFields":   withoutOurs(live.GetManagedFields()),
+		}})
 	}
-	_, err = client.Patch(ctx, object.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: merge.FieldManager})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return describe("releasing", object, err)
 	}
 	return nil
+}
+
+// restore gives a workload its own bounds back, if it had its part of them until now. That is a write of its own: it makes us a manager of these fields.
+func restore(ctx context.Context, client dynamic.ResourceInterface, live *unstructured.Unstructured, object *cell.Object) (*unstructured.Unstructured, error) {
+	if live.GetAnnotations()[names.RolloutReplacedAnnotation] == "" {
+		return live, nil
+	}
+	own, err := rollout.Restoring(live, object.Replaced)
+	if err != nil || len(own) == 0 {
+		return live, err
+	}
+	return patchLive(ctx, client, live, map[string]any{"metadata": map[string]any{"resourceVersion": live.GetResourceVersion()}, "spec": own})
+}
+
+func patchLive(ctx context.Context, client dynamic.ResourceInterface, live *unstructured.Unstructured, change map[string]any) (*unstructured.Unstructured, error) {
+	patch, err := json.Marshal(change)
+	if err != nil {
+		return nil, err
+	}
+	return client.Patch(ctx, live.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: merge.FieldManager})
 }
 
 // withoutMarks returns a patch that removes the keys that belong to the federation.
