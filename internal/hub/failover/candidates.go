@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/klog/v2"
 
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/hub/backup"
 	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
@@ -23,7 +24,7 @@ type candidate struct {
 	relative string
 	slot     slots.Slot
 	frozen   bool   // it was made of a frozen object
-	waits    bool   // it is stored frozen, and activated later
+	waits    bool   // it is stored frozen, and activated when everything is stored
 	value    []byte // the promoted value
 }
 
@@ -89,7 +90,7 @@ func (p *Promotion) candidates(ctx context.Context, backupCell *cellstore.Store,
 	return nil
 }
 
-// candidate reads a copy. Templates whose slot has bindings wait for these.
+// candidate reads a copy. Templates whose slot has bindings wait for these. Revisions wait for their workloads: an engine that saw one without the other would remove it.
 func (p *Promotion) candidate(kv cellstore.KV, relative string, bound *slotSet) (candidate, error) {
 	object, err := cellstore.Parse(kv.Value)
 	if err != nil {
@@ -100,7 +101,7 @@ func (p *Promotion) candidate(kv cellstore.KV, relative string, bound *slotSet) 
 	if isBinding(relative) {
 		bound.add(slot)
 	}
-	if c.waits = bound.has(slot) || p.Topology.Route(slot).Moving(); c.waits {
+	if c.waits = bound.has(slot) || object.Labels[names.RevisionOfLabel] != "" || p.Topology.Route(slot).Moving(); c.waits {
 		c.value, err = frozen(kv.Value)
 	} else {
 		c.value, err = unmarked(kv.Value)
