@@ -15,6 +15,7 @@ import (
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/hub/backup"
 	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
+	"github.com/cellplane/cellplane/internal/lockedset"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -29,7 +30,7 @@ type candidate struct {
 }
 
 // promoteAt promotes a part of the copies in one backup cell. Stale objects may be replaced.
-func (p *Promotion) promoteAt(ctx context.Context, backupCell *cellstore.Store, stale map[string]int64, received backup.Received, part func(string) bool, bound *slotSet) (Promoted, error) {
+func (p *Promotion) promoteAt(ctx context.Context, backupCell *cellstore.Store, stale map[string]int64, received backup.Received, part func(string) bool, bound *lockedset.Set[slots.Slot]) (Promoted, error) {
 	var mu sync.Mutex
 	var done Promoted
 	transactions, ctx := newTransactions(ctx)
@@ -71,7 +72,7 @@ func (p *Promotion) promoteAt(ctx context.Context, backupCell *cellstore.Store, 
 }
 
 // candidates reads a part of the copies in a backup cell.
-func (p *Promotion) candidates(ctx context.Context, backupCell *cellstore.Store, part func(string) bool, bound *slotSet, visit func(candidate)) error {
+func (p *Promotion) candidates(ctx context.Context, backupCell *cellstore.Store, part func(string) bool, bound *lockedset.Set[slots.Slot], visit func(candidate)) error {
 	prefix := backup.Prefix(p.Failed)
 	for kv, err := range backupCell.Range(ctx, prefix, 0) {
 		if err != nil {
@@ -91,7 +92,7 @@ func (p *Promotion) candidates(ctx context.Context, backupCell *cellstore.Store,
 }
 
 // candidate reads a copy. Templates whose slot has bindings wait for these. Revisions wait for their workloads: an engine that saw one without the other would remove it.
-func (p *Promotion) candidate(kv cellstore.KV, relative string, bound *slotSet) (candidate, error) {
+func (p *Promotion) candidate(kv cellstore.KV, relative string, bound *lockedset.Set[slots.Slot]) (candidate, error) {
 	object, err := cellstore.Parse(kv.Value)
 	if err != nil {
 		return candidate{}, err
@@ -99,9 +100,9 @@ func (p *Promotion) candidate(kv cellstore.KV, relative string, bound *slotSet) 
 	_, slot := cellstore.Classify(object)
 	c := candidate{copy: kv, relative: relative, slot: slot, frozen: statusOfObject(object) == handover.Frozen}
 	if isBinding(relative) {
-		bound.add(slot)
+		bound.Add(slot)
 	}
-	if c.waits = bound.has(slot) || object.Labels[names.RevisionOfLabel] != "" || p.Topology.Route(slot).Moving(); c.waits {
+	if c.waits = bound.Has(slot) || object.Labels[names.RevisionOfLabel] != "" || p.Topology.Route(slot).Moving(); c.waits {
 		c.value, err = frozen(kv.Value)
 	} else {
 		c.value, err = unmarked(kv.Value)
