@@ -11,6 +11,7 @@ import (
 	metricsv1alpha1 "github.com/cellplane/cellplane/api/metrics/v1alpha1"
 	"github.com/cellplane/cellplane/internal/autoscale"
 	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/fleet"
 )
 
 // outage is how long reports count while they cannot be watched. Then all clusters count as silent.
@@ -30,7 +31,7 @@ type reports struct {
 	mu      sync.Mutex
 	of      map[target]map[string]*report
 	sources map[cell.Key]source // by name
-	listed  map[cell.Key]bool   // during a list
+	listed  fleet.Listing[cell.Key]
 	// lost is since when they cannot be watched, zero while they can.
 	lost time.Time
 }
@@ -90,9 +91,7 @@ func (r *reports) Set(obj runtime.Object) {
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.listed != nil {
-		r.listed[name] = true
-	}
+	r.listed.Saw(name)
 	if r.of[from.target] == nil {
 		r.of[from.target] = map[string]*report{}
 	}
@@ -113,16 +112,13 @@ func (r *reports) Unset(obj runtime.Object) {
 func (r *reports) Relist() func(string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.listed = map[cell.Key]bool{}
+	r.listed.Begin()
 	return func(string) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		for name := range r.sources {
-			if !r.listed[name] {
-				r.remove(name)
-			}
+		for _, name := range r.listed.End(maps.Keys(r.sources)) {
+			r.remove(name)
 		}
-		r.listed = nil
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/cellplane/cellplane/internal/fleet"
 )
 
 // scalers are the autoscalers of the federation, by target.
@@ -70,7 +72,7 @@ func (s *scalers) sink(kind schema.GroupVersionKind) *scalerSink {
 type scalerSink struct {
 	of     *scalers
 	kind   schema.GroupVersionKind
-	listed map[id]bool // during a list
+	listed fleet.Listing[id]
 	once   sync.Once
 	synced chan struct{}
 }
@@ -82,9 +84,7 @@ func (k *scalerSink) Set(obj runtime.Object) {
 		return
 	}
 	key := id{k.kind, keyOf(object)}
-	if k.listed != nil {
-		k.listed[key] = true
-	}
+	k.listed.Saw(key)
 	now, ok := scalerOf(obj)
 	if !ok {
 		now = nil
@@ -101,14 +101,11 @@ func (k *scalerSink) Unset(obj runtime.Object) {
 
 // Relist implements fleet.Sink.
 func (k *scalerSink) Relist() func(string) {
-	k.listed = map[id]bool{}
+	k.listed.Begin()
 	return func(string) {
-		for _, key := range k.of.ids(k.kind) {
-			if !k.listed[key] {
-				k.of.put(key, nil)
-			}
+		for _, key := range k.listed.End(slices.Values(k.of.ids(k.kind))) {
+			k.of.put(key, nil)
 		}
-		k.listed = nil
 		k.once.Do(func() { close(k.synced) })
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/execution"
 	"github.com/cellplane/cellplane/internal/engine/policies"
 	"github.com/cellplane/cellplane/internal/engine/queue"
+	"github.com/cellplane/cellplane/internal/lockedset"
 	"github.com/cellplane/cellplane/internal/override"
 	"github.com/cellplane/cellplane/internal/rollout"
 )
@@ -56,7 +57,7 @@ type Controller struct {
 	report    func(*cell.Work) execution.Report
 	look      func(context.Context, *cell.Work) (*rollout.Live, error)
 	read      func(ctx context.Context, cluster string, gvk schema.GroupVersionKind, key cell.Key) (*unstructured.Unstructured, error)
-	awaiting  keySet
+	awaiting  lockedset.Set[cell.Key]
 	left      left
 }
 
@@ -103,7 +104,7 @@ func (b *Controller) Reconcile(ctx context.Context, key cell.Key) error {
 	switch {
 	case binding == nil:
 		b.problems.set(key, "")
-		b.awaiting.remove(key)
+		b.awaiting.Remove(key)
 		b.left.forget(key)
 		return b.deleteWorks(ctx, b.cell.WorksOf(key))
 	case binding.Labels[names.RebalanceStatusLabel] != "":

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -50,7 +49,7 @@ func (b *Controller) plan(ctx context.Context, binding *workv1alpha2.ResourceBin
 	if err != nil {
 		return nil, err
 	}
-	b.awaiting.add(cell.Key{Namespace: binding.Namespace, Name: binding.Name}) // before anything is observed: what changes from now on counts
+	b.awaiting.Add(cell.Key{Namespace: binding.Namespace, Name: binding.Name}) // before anything is observed: what changes from now on counts
 	r := &rolling{b: b, binding: binding, t: t, ledger: ledger, stored: text != ""}
 	known, err := r.describe(ctx)
 	if err != nil {
@@ -361,7 +360,7 @@ func (r *rolling) plan(ctx context.Context) (*planned, error) {
 			return nil, err
 		}
 	}
-	r.b.awaiting.remove(key)
+	r.b.awaiting.Remove(key)
 	if err := staged.afterFailure(ctx, r.b, r.t); err != nil {
 		return nil, err
 	}
@@ -456,35 +455,7 @@ func (r *rolling) keep(ctx context.Context, m *member) (*workv1alpha1.Work, erro
 // Progressed is called when something has changed in a member that a rollout may wait for.
 func (b *Controller) Progressed(key cell.Key) {
 	binding := b.cell.Binding(key)
-	if binding != nil && (binding.Annotations[names.RolloutAnnotation] != "" || b.awaiting.has(key)) {
+	if binding != nil && (binding.Annotations[names.RolloutAnnotation] != "" || b.awaiting.Has(key)) {
 		b.queue.Add(key)
 	}
-}
-
-// keySet is a set of bindings.
-type keySet struct {
-	mu   sync.Mutex
-	keys map[cell.Key]struct{}
-}
-
-func (s *keySet) add(key cell.Key) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.keys == nil {
-		s.keys = map[cell.Key]struct{}{}
-	}
-	s.keys[key] = struct{}{}
-}
-
-func (s *keySet) remove(key cell.Key) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.keys, key)
-}
-
-func (s *keySet) has(key cell.Key) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, has := s.keys[key]
-	return has
 }

@@ -196,7 +196,7 @@ func (b *Controller) stage(ctx context.Context, binding *workv1alpha2.ResourceBi
 		}
 	}
 	if n.waits == "" && n.stages == "" {
-		b.awaiting.remove(cell.Key{Namespace: binding.Namespace, Name: binding.Name})
+		b.awaiting.Remove(cell.Key{Namespace: binding.Namespace, Name: binding.Name})
 	}
 	if binding.Annotations[names.RolloutAnnotation] != "" || binding.Annotations[names.RolloutWaitsAnnotation] != n.waits || binding.Annotations[names.RolloutStagesAnnotation] != n.stages {
 		if err := n.write(ctx, b, binding); err != nil {

@@ -50,7 +50,7 @@ type Controller struct {
 
 	mu     sync.Mutex
 	known  map[cell.Key]*autoscalingv1alpha1.CronFederatedHPA
-	listed map[cell.Key]bool // during a list
+	listed fleet.Listing[cell.Key]
 }
 
 // New returns the controller of a cell. Own is for the API server of the cell, config for the gateway's view of all templates.

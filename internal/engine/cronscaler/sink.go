@@ -1,6 +1,8 @@
 package cronscaler
 
 import (
+	"maps"
+
 	"k8s.io/apimachinery/pkg/runtime"
 
 	autoscalingv1alpha1 "github.com/cellplane/cellplane/api/autoscaling/v1alpha1"
@@ -35,9 +37,7 @@ func (r *Controller) Set(obj runtime.Object) {
 	key := keyOf(of)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.listed != nil {
-		r.listed[key] = true
-	}
+	r.listed.Saw(key)
 	if known := r.known[key]; known != nil && known.UID == of.UID && cell.Version(known.ResourceVersion) >= cell.Version(of.ResourceVersion) {
 		return // the answer to a write came before
 	}
@@ -58,15 +58,12 @@ func (r *Controller) Unset(obj runtime.Object) {
 func (r *Controller) Relist() func(string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.listed = map[cell.Key]bool{}
+	r.listed.Begin()
 	return func(string) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		for key := range r.known {
-			if !r.listed[key] {
-				delete(r.known, key)
-			}
+		for _, key := range r.listed.End(maps.Keys(r.known)) {
+			delete(r.known, key)
 		}
-		r.listed = nil
 	}
 }

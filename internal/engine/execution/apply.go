@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -306,17 +307,20 @@ func ours(live, desired map[string]string) bool {
 	if live[names.ManagedLabel] != names.ManagedValue {
 		return false
 	}
-	named := false
-	for _, label := range []string{names.WorkPermanentIDLabel, names.ResourceBindingPermanentIDLabel, names.ClusterResourceBindingPermanentIDLabel} {
-		if live[label] == "" {
-			continue
-		}
-		if live[label] == desired[label] {
-			return true
-		}
-		named = true
-	}
-	return !named
+	id := live[names.WorkPermanentIDLabel]
+	return id != "" && id == desired[names.WorkPermanentIDLabel] || sameBinding(live, desired) || id == "" && !namesBinding(live)
+}
+
+// bindingLabels are the labels that name a binding.
+var bindingLabels = []string{names.ResourceBindingPermanentIDLabel, names.ClusterResourceBindingPermanentIDLabel}
+
+func namesBinding(labels map[string]string) bool {
+	return slices.ContainsFunc(bindingLabels, func(label string) bool { return labels[label] != "" })
+}
+
+// sameBinding reports whether the labels of two objects name the same binding.
+func sameBinding(a, b map[string]string) bool {
+	return slices.ContainsFunc(bindingLabels, func(label string) bool { return a[label] != "" && a[label] == b[label] })
 }
 
 func describe(doing string, object *cell.Object, err error) error {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/cellplane/cellplane/api/names"
+	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	"github.com/cellplane/cellplane/internal/engine/cell"
 	"github.com/cellplane/cellplane/internal/entry"
 	"github.com/cellplane/cellplane/internal/fleet"
@@ -92,9 +93,8 @@ func (q *memberQueue) removeOne(ctx context.Context, member *fleet.Member, work 
 
 // removeLive deletes or releases an object as it was read. The version that was read guards it: an entry opened in between is seen.
 func (q *memberQueue) removeLive(ctx context.Context, client dynamic.ResourceInterface, work *cell.Work, object *cell.Object, live *unstructured.Unstructured) error {
-	labels := live.GetLabels()
-	if labels[names.ManagedLabel] != names.ManagedValue || labels[names.WorkPermanentIDLabel] != work.ID {
-		return nil // not ours
+	if is, err := q.isCopy(ctx, work, live.GetLabels()); !is || err != nil {
+		return err
 	}
 	if open, is := entry.Of(live.GetAnnotations()); is && !work.Entries.Ends(&open, time.Now()) {
 		return &openError{Opened{Object: *object, Entry: open}}
@@ -115,6 +115,39 @@ func (q *memberQueue) removeLive(ctx context.Context, client dynamic.ResourceInt
 		return describe("deleting", object, err)
 	}
 	return nil
+}
+
+// isCopy reports whether an object in the member, as it was read, is the copy of a Work that is being removed. It has the ID of the Work, unless the cluster never got that: the
+// Works of a binding that comes to this cell are made again, with other IDs. Then the copy has the ID of a former Work, and that of the binding.
+func (q *memberQueue) isCopy(ctx context.Context, work *cell.Work, labels map[string]string) (bool, error) {
+	if labels[names.ManagedLabel] != names.ManagedValue {
+		return false, nil
+	}
+	if labels[names.WorkPermanentIDLabel] == work.ID {
+		return true, nil
+	}
+	if !namesBinding(labels) {
+		return false, nil
+	}
+	// The binding may have left this cell meanwhile. Then the copy is that of the next cell, which marks it by an ID of its own. It does so only after the Work here was marked
+	// as moved. So the Work is read after the object, whose version guards the removal.
+	stored, err := q.e.cell.GetWork(ctx, work.Key)
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, cellError{err}
+	default:
+		return isFormerCopy(work, stored, labels)
+	}
+}
+
+// isFormerCopy reports whether labels in the member are those of a former Work of the same binding. Stored is the Work as it was read after them.
+func isFormerCopy(work *cell.Work, stored *workv1alpha1.Work, labels map[string]string) (bool, error) {
+	if stored.UID != work.UID || stored.Labels[names.RebalanceStatusLabel] != "" {
+		return false, fmt.Errorf("removing the objects of Work %s: it moves to another cell", work.Key)
+	}
+	return sameBinding(labels, stored.Labels), nil
 }
 
 // release removes our labels, annotations and managed fields from an object that stays.

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
@@ -32,6 +34,7 @@ type Controller struct {
 	member   func(cluster string) (*fleet.Member, error)
 	recorder *events.Recorder
 	queue    *queue.Queue[cell.Key]
+	left     left
 }
 
 // New returns a controller that watches a cell, and members through the connections of execution.
@@ -47,7 +50,11 @@ func (m *Controller) Run(ctx context.Context, workers int) { m.queue.Run(ctx, wo
 
 // subscribe watches what exposes Services, where it is placed, clusters, and Works that somebody deletes.
 func (m *Controller) subscribe() {
-	m.cell.Templates.Subscribe(func(key cell.TemplateKey, _, _ *cell.Template) {
+	m.cell.Templates.Subscribe(func(key cell.TemplateKey, old, now *cell.Template) {
+		switch key.GroupVersionKind {
+		case exposure.MultiClusterServiceKind, exposure.ServiceImportKind:
+			m.left.ownerChanged(key, old, now)
+		}
 		switch key.GroupVersionKind {
 		case exposure.MultiClusterServiceKind, exposure.ServiceExportKind, exposure.ServiceImportKind:
 			m.queue.AddNow(key.Key)
@@ -130,18 +137,22 @@ func (m *Controller) Reconcile(ctx context.Context, service cell.Key) error {
 	// 2. Write the Works of both, then delete those that neither needs.
 	needed := map[cell.Key]bool{}
 	unknown := map[string]bool{}
+	shares := map[types.UID]*share{}
 	var dispatched, derived outcome
 	if cross != nil {
-		dispatched = m.apply(ctx, crossCluster(cross, service, m.placedService(service)), needed, unknown)
+		of := crossCluster(cross, service, m.placedService(service))
+		shares[of.owner], dispatched = of, m.apply(ctx, of, needed, unknown)
 	}
 	if importing != nil {
 		of, err := imported(importing, service)
 		if err != nil {
 			return err
 		}
-		derived = m.apply(ctx, of, needed, unknown)
+		shares[of.owner], derived = of, m.apply(ctx, of, needed, unknown)
 	}
+	reclaimErr := m.reclaim(ctx, service, shares)
 	removed, err := m.remove(ctx, service, needed, unknown)
+	err = errors.Join(reclaimErr, err)
 	dispatched.written, derived.written = dispatched.written+removed, derived.written+removed
 
 	// 3. Report.

@@ -27,9 +27,19 @@ func crossCluster(m *exposure.CrossCluster, service cell.Key, placed []string) *
 	}
 	return &share{
 		owner: m.Template.UID, managedBy: names.ClaimedByMultiClusterService, service: service, as: service.Name, sliceName: names.DispatchedEndpointSliceName,
-		labels:    map[string]string{names.MultiClusterServiceNamespaceLabel: service.Namespace, names.MultiClusterServiceNameLabel: service.Name},
+		labels:    crossClusterLabels(service),
 		providers: among(m.Providers), consumers: among(m.Consumers), ports: m.Ports,
 	}
+}
+
+// crossClusterLabels are those of the Works of a MultiClusterService.
+func crossClusterLabels(service cell.Key) map[string]string {
+	return map[string]string{names.MultiClusterServiceNamespaceLabel: service.Namespace, names.MultiClusterServiceNameLabel: service.Name}
+}
+
+// importLabels are those of the Works of a ServiceImport.
+func importLabels(service cell.Key) map[string]string {
+	return map[string]string{names.EndpointSliceNamespaceLabel: service.Namespace, names.EndpointSliceNameLabel: service.Name}
 }
 
 // imported returns the share of a ServiceImport.
@@ -40,7 +50,7 @@ func imported(i *exposure.Imported, service cell.Key) (*share, error) {
 	}
 	return &share{
 		owner: i.Template.UID, managedBy: names.ManagedByServiceExport, service: service, as: derived.GetName(), sliceName: names.ImportedEndpointSliceName,
-		labels:    map[string]string{names.EndpointSliceNamespaceLabel: service.Namespace, names.EndpointSliceNameLabel: service.Name},
+		labels:    importLabels(service),
 		providers: i.Providers, consumers: i.Consumers, toItself: true, derived: derived,
 	}, nil
 }

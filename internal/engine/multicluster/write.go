@@ -9,7 +9,9 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 
 	"github.com/cellplane/cellplane/api/names"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
@@ -64,11 +66,43 @@ func (m *Controller) write(ctx context.Context, s *share, key cell.Key, wanted *
 			return false, nil // its deletion enqueues the Service
 		}
 	}
+	if now == nil {
+		return true, m.create(ctx, s, key, wanted, false)
+	}
+	work, stamped, err := m.workOf(s, key, wanted)
+	if err != nil {
+		return false, err
+	}
+	if now.Digest == cell.WorkDigest(work.Labels, nil, false, nil, []cell.Object{cell.DescribeManifest(stamped)}) {
+		return false, nil
+	}
+	_, err = m.cell.UpdateWork(ctx, now, work)
+	return true, err
+}
+
+// create creates the Work of a manifest.
+func (m *Controller) create(ctx context.Context, s *share, key cell.Key, wanted *manifest, suspended bool) error {
+	work, _, err := m.workOf(s, key, wanted)
+	if err != nil {
+		return err
+	}
+	if suspended {
+		work.Spec.SuspendDispatching = ptr.To(true)
+	}
+	if err := m.cell.EnsureNamespace(ctx, key.Namespace); err != nil {
+		return err
+	}
+	_, err = m.cell.CreateWork(ctx, work)
+	return err
+}
+
+// workOf returns the Work of a manifest, and the manifest with our labels and annotations.
+func (m *Controller) workOf(s *share, key cell.Key, wanted *manifest) (*workv1alpha1.Work, *unstructured.Unstructured, error) {
 	id := workID(s, key)
 	stamped := merge.Stamp(wanted.object, merge.Marks{WorkNamespace: key.Namespace, WorkName: key.Name, WorkID: id, TemplateUID: s.owner, Cell: m.cell.Name})
 	raw, err := stamped.MarshalJSON()
 	if err != nil {
-		return false, fmt.Errorf("encoding %s %s: %w", wanted.object.GetKind(), wanted.object.GetName(), err)
+		return nil, nil, fmt.Errorf("encoding %s %s: %w", wanted.object.GetKind(), wanted.object.GetName(), err)
 	}
 	work := &workv1alpha1.Work{
 		ObjectMeta: metav1.ObjectMeta{
@@ -80,16 +114,5 @@ func (m *Controller) write(ctx context.Context, s *share, key cell.Key, wanted *
 	if wanted.provider != "" {
 		work.Annotations = map[string]string{names.ProvisionClusterAnnotation: wanted.provider}
 	}
-	if now == nil {
-		if err := m.cell.EnsureNamespace(ctx, key.Namespace); err != nil {
-			return false, err
-		}
-		_, err = m.cell.CreateWork(ctx, work)
-		return true, err
-	}
-	if now.Digest == cell.WorkDigest(work.Labels, nil, false, nil, []cell.Object{cell.DescribeManifest(stamped)}) {
-		return false, nil
-	}
-	_, err = m.cell.UpdateWork(ctx, now, work)
-	return true, err
+	return work, stamped, nil
 }

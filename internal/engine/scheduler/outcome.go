@@ -96,7 +96,10 @@ func (s *Scheduler) record(binding *workv1alpha2.ResourceBinding, d *decision) {
 		s.wakeMissed(d.freed)
 	}
 	s.mu.Unlock()
-	if s.changed != nil && known && (message(last.Failure) != message(outcome.Failure) || last.Affinity != outcome.Affinity || !last.At.Equal(outcome.At)) {
+	// Others see the binding before its generation is recorded here, and may have reported the one before.
+	behind := outcome.Generation != last.Generation && outcome.Generation != binding.Status.SchedulerObservedGeneration
+	news := known && (message(last.Failure) != message(outcome.Failure) || last.Affinity != outcome.Affinity || !last.At.Equal(outcome.At))
+	if s.changed != nil && (behind || news) {
 		s.changed(key)
 	}
 }

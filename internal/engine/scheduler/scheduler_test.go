@@ -288,6 +288,31 @@ func TestConfirmedDecision(t *testing.T) {
 	}
 }
 
+// TestGenerationIsReported tells those who report the generation when it is recorded, for they may have looked at the binding before. It does not do so for what the status says
+// already: at the start of an engine, that is every binding.
+func TestGenerationIsReported(t *testing.T) {
+	told := 0
+	s := New(newCell(t), nil, Options{Changed: func(cell.Key) { told++ }})
+	b := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"}}
+	record := func(what string, generation, observed int64, want int) {
+		t.Helper()
+		b.Generation, b.Status.SchedulerObservedGeneration = generation, observed
+		told = 0
+		s.record(b, &decision{})
+		if told != want {
+			t.Errorf("%s: told %d times, want %d", what, told, want)
+		}
+	}
+	record("the first decision of a new engine", 3, 3, 0)
+	record("a change without a new decision", 4, 3, 1)
+	record("the same again", 4, 3, 0)
+	record("the status says so", 4, 4, 0)
+	record("it was reported before it was recorded", 5, 5, 0)
+	s.forget(cell.Key{Namespace: "ns", Name: "b"})
+	record("a new binding", 1, 0, 1)
+	record("an earlier generation", 0, 0, 0)
+}
+
 // TestPriorityOrder schedules bindings in the order of their priority: those queued before the workers start and
 // those woken together.
 func TestPriorityOrder(t *testing.T) {

@@ -6,17 +6,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
-	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/hub/wake"
 )
 
 // interval is how often rights are corrected: they are not watched.
@@ -37,17 +35,9 @@ func Add(mgr manager.Manager) error {
 	return builder.ControllerManagedBy(mgr).
 		Named("agent-rights").
 		For(&clusterv1alpha1.Cluster{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(clusterOf)).
+		WatchesMetadata(&corev1.Namespace{}, wake.ClusterOfSpace()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
 		Complete(&Controller{client: mgr.GetClient(), direct: direct})
-}
-
-func clusterOf(_ context.Context, namespace client.Object) []reconcile.Request {
-	cluster, ok := names.ClusterFromExecutionNamespace(namespace.GetName())
-	if !ok {
-		return nil
-	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: cluster}}}
 }
 
 // Reconcile gives the agent of a Cluster the rights of its mode, and takes them from agents without a Cluster. An agent keeps its rights while its Cluster

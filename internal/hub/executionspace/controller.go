@@ -11,13 +11,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -26,6 +24,7 @@ import (
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	"github.com/cellplane/cellplane/internal/hub/agentrights"
 	"github.com/cellplane/cellplane/internal/hub/eventnote"
+	"github.com/cellplane/cellplane/internal/hub/wake"
 )
 
 // Options configure the controller.
@@ -65,17 +64,9 @@ func Add(mgr manager.Manager, options Options) error {
 	return builder.ControllerManagedBy(mgr).
 		Named("execution-space").
 		For(&clusterv1alpha1.Cluster{}).
-		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(clusterOf)).
+		WatchesMetadata(&corev1.Namespace{}, wake.ClusterOfSpace()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
 		Complete(c)
-}
-
-func clusterOf(_ context.Context, namespace client.Object) []reconcile.Request {
-	cluster, ok := names.ClusterFromExecutionNamespace(namespace.GetName())
-	if !ok {
-		return nil
-	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: cluster}}}
 }
 
 // Reconcile creates the space of a Cluster, or removes it with the Cluster. It also finishes the deletion of a space whose

@@ -11,9 +11,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/klog/v2"
 
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/hub/backup"
 	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
+	"github.com/cellplane/cellplane/internal/lockedset"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -23,12 +25,12 @@ type candidate struct {
 	relative string
 	slot     slots.Slot
 	frozen   bool   // it was made of a frozen object
-	waits    bool   // it is stored frozen, and activated later
+	waits    bool   // it is stored frozen, and activated when everything is stored
 	value    []byte // the promoted value
 }
 
 // promoteAt promotes a part of the copies in one backup cell. Stale objects may be replaced.
-func (p *Promotion) promoteAt(ctx context.Context, backupCell *cellstore.Store, stale map[string]int64, received backup.Received, part func(string) bool, bound *slotSet) (Promoted, error) {
+func (p *Promotion) promoteAt(ctx context.Context, backupCell *cellstore.Store, stale map[string]int64, received backup.Received, part func(string) bool, bound *lockedset.Set[slots.Slot]) (Promoted, error) {
 	var mu sync.Mutex
 	var done Promoted
 	transactions, ctx := newTransactions(ctx)
@@ -70,7 +72,7 @@ func (p *Promotion) promoteAt(ctx context.Context, backupCell *cellstore.Store, 
 }
 
 // candidates reads a part of the copies in a backup cell.
-func (p *Promotion) candidates(ctx context.Context, backupCell *cellstore.Store, part func(string) bool, bound *slotSet, visit func(candidate)) error {
+func (p *Promotion) candidates(ctx context.Context, backupCell *cellstore.Store, part func(string) bool, bound *lockedset.Set[slots.Slot], visit func(candidate)) error {
 	prefix := backup.Prefix(p.Failed)
 	for kv, err := range backupCell.Range(ctx, prefix, 0) {
 		if err != nil {
@@ -89,8 +91,8 @@ func (p *Promotion) candidates(ctx context.Context, backupCell *cellstore.Store,
 	return nil
 }
 
-// candidate reads a copy. Templates whose slot has bindings wait for these.
-func (p *Promotion) candidate(kv cellstore.KV, relative string, bound *slotSet) (candidate, error) {
+// candidate reads a copy. Templates whose slot has bindings wait for these. Revisions wait for their workloads: an engine that saw one without the other would remove it.
+func (p *Promotion) candidate(kv cellstore.KV, relative string, bound *lockedset.Set[slots.Slot]) (candidate, error) {
 	object, err := cellstore.Parse(kv.Value)
 	if err != nil {
 		return candidate{}, err
@@ -98,9 +100,9 @@ func (p *Promotion) candidate(kv cellstore.KV, relative string, bound *slotSet) 
 	_, slot := cellstore.Classify(object)
 	c := candidate{copy: kv, relative: relative, slot: slot, frozen: statusOfObject(object) == handover.Frozen}
 	if isBinding(relative) {
-		bound.add(slot)
+		bound.Add(slot)
 	}
-	if c.waits = bound.has(slot) || p.Topology.Route(slot).Moving(); c.waits {
+	if c.waits = bound.Has(slot) || object.Labels[names.RevisionOfLabel] != "" || p.Topology.Route(slot).Moving(); c.waits {
 		c.value, err = frozen(kv.Value)
 	} else {
 		c.value, err = unmarked(kv.Value)

@@ -129,6 +129,7 @@ func TestLoss(t *testing.T) {
 	t.Run("of a backup cell for a while", w.testUnreachable)
 	t.Run("during a change", w.testDuringAChange)
 	t.Run("own revisions", w.testOwnRevisions)
+	t.Run("revisions of workloads", w.testRevisionsOfWorkloads)
 	t.Run("a copy that changes", w.testChangingCopy)
 	t.Run("returning", w.testReturnAtOnce)
 }

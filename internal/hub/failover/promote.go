@@ -13,6 +13,7 @@ import (
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/hub/backup"
 	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
+	"github.com/cellplane/cellplane/internal/lockedset"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -63,13 +64,13 @@ func (p *Promotion) run(ctx context.Context) (Promoted, error) {
 	}
 	// 1. Find stale copies of earlier moves, and remove Works that engines would ignore.
 	all := make([]*staleObjects, len(cells))
-	var bound slotSet
+	var bound lockedset.Set[slots.Slot]
 	if err := everywhere(ctx, cells, func(ctx context.Context, i int, cell *cellstore.Store) (err error) {
 		if all[i], err = p.findStale(ctx, cell); err != nil {
 			return err
 		}
 		for slot := range all[i].bound {
-			bound.add(slot)
+			bound.Add(slot)
 		}
 		return removeKeys(ctx, cell, p.Term, all[i].works)
 	}); err != nil {
@@ -165,28 +166,6 @@ func everywhere(ctx context.Context, cells []*cellstore.Store, do func(ctx conte
 		group.Go(func() error { return do(ctx, i, cell) })
 	}
 	return group.Wait()
-}
-
-// slotSet is a set of slots for concurrent use.
-type slotSet struct {
-	mu  sync.Mutex
-	set map[slots.Slot]struct{}
-}
-
-func (s *slotSet) add(slot slots.Slot) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.set == nil {
-		s.set = map[slots.Slot]struct{}{}
-	}
-	s.set[slot] = struct{}{}
-}
-
-func (s *slotSet) has(slot slots.Slot) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, found := s.set[slot]
-	return found
 }
 
 // activate activates frozen objects of a cell, in slots that do not move.

@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/cellstore/storetest"
 	"github.com/cellplane/cellplane/internal/hub/backup"
@@ -57,6 +58,56 @@ func (w *world) testOwnRevisions(t *testing.T) {
 	}
 	if lastBinding == 0 || firstTemplate < lastBinding {
 		t.Errorf("the first template is activated at %d, and the last binding at %d", firstTemplate, lastBinding)
+	}
+}
+
+// testRevisionsOfWorkloads loses a cell with workloads that no policy selects any more. They have no bindings, but still their revisions. An engine removes a revision without a
+// workload, so it must not see one before its workload is there.
+func (w *world) testRevisionsOfWorkloads(t *testing.T) {
+	w.wipe(t)
+	defer w.wipe(t)
+	const lost, backupCell, workloads = gone, "cell-a", 100
+	const stateful, revisions = "statefulsets/" + metav1.NamespaceDefault + "/", "controllerrevisions/" + metav1.NamespaceDefault + "/"
+	failed := w.compile(t, 45, lost)
+	store := w.stores[backupCell]
+	var operations []clientv3.Op
+	taken := map[string]bool{}
+	for range workloads {
+		name := nameFor(failed, backupCell, backupCell, taken)
+		workload := fmt.Sprintf(`{"kind":"StatefulSet","apiVersion":"apps/v1","metadata":{"name":%[1]q,"namespace":%[2]q,"uid":"%[1]s-w"},"spec":{}}`, name, metav1.NamespaceDefault)
+		revision := fmt.Sprintf(`{"kind":"ControllerRevision","apiVersion":"apps/v1","metadata":{"name":%[1]q,"namespace":%[2]q,"uid":"%[1]s-r","labels":{%[3]q:"%[1]s-w"}},"revision":1}`,
+			name, metav1.NamespaceDefault, names.RevisionOfLabel)
+		operations = append(operations, cellstore.Put(backup.Prefix(lost)+stateful+name, []byte(workload)), cellstore.Put(backup.Prefix(lost)+revisions+name, []byte(revision)))
+	}
+	w.putAll(t, backupCell, operations)
+	defer func() {
+		var keys []string
+		for name := range taken {
+			keys = append(keys, store.Key(stateful+name), store.Key(revisions+name))
+		}
+		if err := removeKeys(t.Context(), store, term, keys); err != nil {
+			t.Error(err)
+		}
+	}()
+	before := w.revisions(t)
+	promotion := Promotion{Topology: failed, Failed: lost, Stores: w.without(lost), Term: term}
+	if promoted, err := promotion.Run(t.Context()); err != nil || promoted.Objects != 2*workloads {
+		t.Fatalf("%d objects were promoted: %v", promoted.Objects, err)
+	}
+	there, seen := map[string]bool{}, 0
+	for _, change := range storetest.Since(t, store, before[backupCell]) {
+		switch name := change.Key[strings.LastIndexByte(change.Key, '/')+1:]; {
+		case strings.HasPrefix(change.Key, stateful):
+			there[name] = true
+		case !strings.HasPrefix(change.Key, revisions) || statusOf(cellstore.KV{Value: change.Value, ModRevision: change.Revision}) == handover.Frozen:
+		case !there[name]:
+			t.Fatalf("the revision of %s is there before its workload", name)
+		default:
+			seen++
+		}
+	}
+	if seen != workloads {
+		t.Errorf("%d revisions were activated, want %d", seen, workloads)
 	}
 }
 

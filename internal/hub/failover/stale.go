@@ -15,6 +15,7 @@ import (
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/hub/backup"
 	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
+	"github.com/cellplane/cellplane/internal/lockedset"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -91,7 +92,7 @@ func (p *Promotion) sweep(ctx context.Context, cell *cellstore.Store) error {
 
 // restore restores objects that had moved to the failed cell so recently that no backup exists. The stale copy of the
 // move is the same object. It stays frozen until everything is stored.
-func (p *Promotion) restore(ctx context.Context, all []*staleObjects, received backup.Received, bound *slotSet) (int, error) {
+func (p *Promotion) restore(ctx context.Context, all []*staleObjects, received backup.Received, bound *lockedset.Set[slots.Slot]) (int, error) {
 	latest := map[string]staleCopy{} // an object may have moved more than once
 	for _, found := range all {
 		for relative, d := range found.lost {
@@ -111,7 +112,7 @@ func (p *Promotion) restore(ctx context.Context, all []*staleObjects, received b
 		}
 		if done {
 			restored++
-			bound.add(d.slot)
+			bound.Add(d.slot)
 		}
 	}
 	return restored, nil

@@ -11,7 +11,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
 )
+
+// ClusterOfSpace requeues the Cluster of an execution space, which is a namespace.
+func ClusterOfSpace() handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(_ context.Context, namespace client.Object) []reconcile.Request {
+		cluster, ok := names.ClusterFromExecutionNamespace(namespace.GetName())
+		if !ok {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: cluster}}}
+	})
+}
 
 // AllClusters requeues all Clusters, for objects that may affect any of them.
 func AllClusters(reader client.Reader) handler.EventHandler {
