@@ -182,9 +182,10 @@ func (c *ControlPlane) ClientConfig(file string, leaf pki.Leaf) (*rest.Config, e
 	}, nil
 }
 
-// FrontProxy returns the files of the front-proxy client certificate, which the API server trusts to forward users' requests.
+// FrontProxy returns the files of the front-proxy client certificate, which is trusted to forward users' requests: by the API server, and in a member by
+// aggregated API servers.
 func (c *ControlPlane) FrontProxy() (pki.Pair, error) {
-	return c.pki.frontProxy.Ensure(c.path("pki"), "front-proxy-client", pki.Leaf{CommonName: frontProxyName})
+	return c.pki.frontProxy.Ensure(c.path("pki"), "front-proxy-client", pki.Leaf{CommonName: c.frontProxyName()})
 }
 
 // URL returns the address of the API server.
