@@ -128,11 +128,15 @@ func (v *values) served(ctx context.Context) map[string]func() (string, error) {
 
 // get reads a response as JSON.
 func get(ctx context.Context, request *rest.Request, into any) error {
-	data, err := request.SetHeader("Accept", "application/json").DoRaw(ctx)
-	switch {
+	result := request.SetHeader("Accept", "application/json").Do(ctx)
+	switch err := result.Error(); { // with what the adapter says
 	case ctx.Err() != nil:
 		return fmt.Errorf("there was no answer within %s", answerTime)
 	case err != nil:
+		return err
+	}
+	data, err := result.Raw()
+	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(data, into); err != nil {
