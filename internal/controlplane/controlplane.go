@@ -47,6 +47,8 @@ type Config struct {
 	// Streams lets the simulated pods of a member answer logs, exec, attach and port-forward. Commands run on this machine,
 	// as its user.
 	Streams bool
+	// Usage lets the simulated nodes of a member report what pods use, as metrics-server reads it. It costs kwok a cache of all pods.
+	Usage bool
 	// Customize changes the processes before they are started; nil changes nothing.
 	Customize func(process.Spec) process.Spec
 }
