@@ -131,6 +131,10 @@ bench-durability: build ## Compare writes that wait for the backup cell with oth
 bench-cluster-gateway: ## Measure the cache of member objects, up to ten million pods (flags in ARGS)
 	$(GO) run ./test/benchclustergateway $(ARGS)
 
+.PHONY: bench-elasticity
+bench-elasticity: build ## Measure reports of metrics, decisions of autoscalers, and the time from load to new pods (flags in ARGS)
+	$(GO) run ./test/benchelasticity $(ARGS)
+
 .PHONY: bench-scheduler
 bench-scheduler: ## Measure scheduling, simulation, placement in a real cell and cluster failover (flags in ARGS)
 	$(GO) run ./test/benchscheduler $(ARGS)

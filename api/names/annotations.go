@@ -72,6 +72,9 @@ const (
 	FailBackAnnotation = "cellplane.io/fail-back"
 	// AutoscaledByAnnotation on a template names the HorizontalPodAutoscaler for which the engine has set RetainReplicasLabel.
 	AutoscaledByAnnotation = "cellplane.io/autoscaled-by"
+	// MetricValuesAnnotation on an autoscaler says what counts of the values that clusters have of a metric of an object, or of an external metric. Its
+	// values are MetricValuesSum, which is the default, and MetricValuesMax.
+	MetricValuesAnnotation = "cellplane.io/metric-values"
 	// TemplateDigestAnnotation on a binding with a lazy policy is a digest of what the user controls in the template. It tells
 	// a change by the user from the engine's own changes, also if no engine ran at the time.
 	TemplateDigestAnnotation = "cellplane.io/template-digest"
@@ -178,6 +181,14 @@ const (
 	DurabilityExtra = "cellplane.io/durability"
 	// UserExtra marks the requests that a gateway forwards for a user, and not for a component. Policies of users apply to them only.
 	UserExtra = "cellplane.io/user"
+)
+
+// The values of MetricValuesAnnotation.
+const (
+	// MetricValuesSum adds the values of clusters: each has a part.
+	MetricValuesSum = "Sum"
+	// MetricValuesMax takes the largest: each cluster sees the whole.
+	MetricValuesMax = "Max"
 )
 
 // The values of DurabilityAnnotation.

@@ -54,10 +54,14 @@ func (a *agent) elect(ctx context.Context) error {
 	return nil
 }
 
-// ensureNamespace creates the namespace of the federation in the member, as a join does.
+// ensureNamespace creates the namespace of the federation in the member, as a join does. Where it exists, an agent does not need the right to create namespaces.
 func ensureNamespace(ctx context.Context, member kubernetes.Interface) error {
+	_, err := member.CoreV1().Namespaces().Get(ctx, names.ClusterNamespace, metav1.GetOptions{})
+	if err == nil {
+		return nil
+	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.ClusterNamespace, Labels: map[string]string{names.SystemLabel: "true"}}}
-	_, err := member.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
+	_, err = member.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating namespace %s in the cluster: %w", namespace.Name, err)
 	}

@@ -46,11 +46,13 @@ type Reading struct {
 	Sums Sums
 	// Value is in thousandths, for a metric of an object, or an external one: the sum of all its series.
 	Value int64
+	// Incomplete is set if clusters that should be part of it are not. Then the metric does not lower the replicas.
+	Incomplete bool
 	// Err says why there is no state.
 	Err error
 }
 
-// Total returns the sum of the series of an external metric.
+// Total returns the sum of the series of an external metric, or of the values of several clusters.
 func Total(values []int64) int64 {
 	var sum int64
 	for _, value := range values {
@@ -223,6 +225,9 @@ func propose(spec autoscalingv2.MetricSpec, w Workload, r Reading, t tolerance) 
 		return nil, fmt.Errorf("%s: %w", p.metric, err)
 	}
 	p.replicas = int32Of(roundUp(int64(p.replicas), int64(w.copies())))
+	if r.Incomplete {
+		p.replicas = max(p.replicas, w.Replicas)
+	}
 	return p, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
@@ -30,13 +31,47 @@ func TestWire(t *testing.T) {
 		if err := json.Unmarshal(data, &sums); err != nil {
 			t.Fatal(err)
 		}
-		gotMetric, got := Decode(sums)
+		gotMetric, part := Decode(sums)
+		got := part.Sums
 		if !got.Time.Equal(want.Time) {
 			t.Errorf("got the time %s, want %s", got.Time, want.Time)
 		}
 		got.Time, want.Time = time.Time{}, time.Time{} // they differ in the location
-		if gotMetric != metric || !reflect.DeepEqual(got, want) {
+		if gotMetric != metric || part.Value != 0 || part.Failure != "" || !reflect.DeepEqual(got, want) {
 			t.Errorf("sent %+v %+v\n%s\ngot %+v %+v", metric, want, data, gotMetric, got)
 		}
 	})
+}
+
+// TestWireOfValues checks that values of objects and external metrics, and the wishes for them, arrive as they were sent.
+func TestWireOfValues(t *testing.T) {
+	for _, metric := range []Metric{
+		{Name: "queue", External: true}, {Name: "queue", Selector: "a=b,c in (d,e)", External: true},
+		{Name: "hits", Object: autoscalingv2.CrossVersionObjectReference{APIVersion: "networking.k8s.io/v1", Kind: "Ingress", Name: "web"}},
+		{Name: "queue"}, {Resource: corev1.ResourceCPU, Container: "main"},
+	} {
+		if got := DecodeWanted(sent(t, EncodeWanted(metric))); got != metric {
+			t.Errorf("the wish for %+v arrives as %+v", metric, got)
+		}
+		for _, value := range []int64{0, 1, -5, 1500, 1 << 62} {
+			if got, part := Decode(sent(t, EncodeValue(metric, value))); got != metric || part.Value != value || part.Failure != "" {
+				t.Errorf("%d of %+v arrives as %+v of %+v", value, metric, part, got)
+			}
+		}
+		if got, part := Decode(sent(t, EncodeFailure(metric, "no"))); got != metric || part.Failure != "no" {
+			t.Errorf("the failure of %+v arrives as %+v of %+v", metric, part, got)
+		}
+	}
+}
+
+func sent[T any](t *testing.T, value T) (received T) {
+	t.Helper()
+	data, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &received); err != nil {
+		t.Fatal(err)
+	}
+	return received
 }

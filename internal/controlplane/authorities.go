@@ -14,8 +14,13 @@ import (
 	"github.com/cellplane/cellplane/internal/pki"
 )
 
-// frontProxyName is the only common name that API servers accept as front proxy.
-const frontProxyName = "cellplane-gateway"
+// frontProxyName returns the only common name that the API server accepts as front proxy. In members it is the API server itself, in front of aggregated ones.
+func (c *ControlPlane) frontProxyName() string {
+	if c.config.Role == Member {
+		return "kube-apiserver"
+	}
+	return "cellplane-gateway"
+}
 
 // authorities are the certificate authorities of a control plane. They are separate, so that clients of one kind cannot pose
 // as another.

@@ -47,6 +47,8 @@ type Config struct {
 	// Streams lets the simulated pods of a member answer logs, exec, attach and port-forward. Commands run on this machine,
 	// as its user.
 	Streams bool
+	// Usage lets the simulated nodes of a member report what pods use, as metrics-server reads it. It costs kwok a cache of all pods.
+	Usage bool
 	// Customize changes the processes before they are started; nil changes nothing.
 	Customize func(process.Spec) process.Spec
 }
@@ -182,9 +184,10 @@ func (c *ControlPlane) ClientConfig(file string, leaf pki.Leaf) (*rest.Config, e
 	}, nil
 }
 
-// FrontProxy returns the files of the front-proxy client certificate, which the API server trusts to forward users' requests.
+// FrontProxy returns the files of the front-proxy client certificate, which is trusted to forward users' requests: by the API server, and in a member by
+// aggregated API servers.
 func (c *ControlPlane) FrontProxy() (pki.Pair, error) {
-	return c.pki.frontProxy.Ensure(c.path("pki"), "front-proxy-client", pki.Leaf{CommonName: frontProxyName})
+	return c.pki.frontProxy.Ensure(c.path("pki"), "front-proxy-client", pki.Leaf{CommonName: c.frontProxyName()})
 }
 
 // URL returns the address of the API server.

@@ -42,6 +42,9 @@ func (c *ControlPlane) newMemberControllers() ([]*process.Process, error) {
 //go:embed stages.yaml
 var stages []byte
 
+//go:embed usage.yaml
+var usage []byte
+
 //go:embed streams.yaml
 var streams string
 
@@ -88,6 +91,9 @@ func (c *ControlPlane) restartKwok() error {
 
 func (c *ControlPlane) writeKwokConfig(path string) error {
 	content := stages
+	if c.config.Usage {
+		content = slices.Concat(content, []byte("---\n"), usage)
+	}
 	if c.config.Streams {
 		log, err := os.OpenFile(c.PodLog(), os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
@@ -167,9 +173,12 @@ func (c *ControlPlane) simulatedNode(i int) *corev1.Node {
 	}
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:        name,
-			Labels:      labels,
-			Annotations: map[string]string{"kwok.x-k8s.io/node": "fake", "cellplane.io/kubelet-version": kubebin.Version()},
+			Name:   name,
+			Labels: labels,
+			Annotations: map[string]string{
+				"kwok.x-k8s.io/node": "fake", "cellplane.io/kubelet-version": kubebin.Version(),
+				"metrics.k8s.io/resource-metrics-path": "/metrics/nodes/" + name + "/metrics/resource", // where metrics-server reads
+			},
 		},
 		Status: corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
 	}

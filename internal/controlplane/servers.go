@@ -112,16 +112,23 @@ func (c *ControlPlane) newAPIServer() (*process.Process, error) {
 		"--profiling=false",
 		"--v=1",
 	}
-	if c.config.Role != Member {
-		args = append(args,
-			"--disable-admission-plugins="+templatesAreData,
-			"--requestheader-client-ca-file="+c.pki.frontProxy.CertFile,
-			"--requestheader-allowed-names="+frontProxyName,
-			"--requestheader-username-headers=X-Remote-User",
-			"--requestheader-uid-headers=X-Remote-Uid",
-			"--requestheader-group-headers=X-Remote-Group",
-			"--requestheader-extra-headers-prefix=X-Remote-Extra-",
-		)
+	proxy, err := c.FrontProxy()
+	if err != nil {
+		return nil, err
+	}
+	args = append(args,
+		"--requestheader-client-ca-file="+c.pki.frontProxy.CertFile,
+		"--requestheader-allowed-names="+c.frontProxyName(),
+		"--requestheader-username-headers=X-Remote-User",
+		"--requestheader-uid-headers=X-Remote-Uid",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+	)
+	if c.config.Role == Member {
+		// Aggregated API servers, such as metrics-server, know the users of forwarded requests by this certificate.
+		args = append(args, "--proxy-client-cert-file="+proxy.CertFile, "--proxy-client-key-file="+proxy.KeyFile)
+	} else {
+		args = append(args, "--disable-admission-plugins="+templatesAreData)
 	}
 	return c.newProcess(kubebin.KubeAPIServer, args, process.HTTPCheck(c.URL()+"/readyz", c.pki.cluster.CertFile, "", ""), c.collector()...), nil
 }

@@ -187,6 +187,7 @@ func (f *Federation) newControlPlane(role controlplane.Role, name string) (*cont
 		CertificateValidity: f.options.CertificateValidity,
 		NoFsync:             f.options.NoFsync || isFalse(f.state.Settings.Fsync),
 		Streams:             f.options.Streams && !isFalse(f.state.Settings.PodStreams),
+		Usage:               f.state.Settings.MetricsAgents,
 		Customize:           f.Customize,
 	})
 }

@@ -90,13 +90,13 @@ type WantedMetrics struct {
 type WantedWorkload struct {
 	NamespacedWorkload `json:",inline"`
 
-	// Metrics are those of pods that its autoscalers need.
+	// Metrics are those that its autoscalers need.
 	// +optional
 	// +listType=atomic
 	Metrics []WantedMetric `json:"metrics,omitempty"`
 }
 
-// WantedMetric names a metric of pods.
+// WantedMetric names a metric: of pods, of an object, or an external one.
 type WantedMetric struct {
 	// Resource is what is used, for a resource metric.
 	// +optional
@@ -106,11 +106,20 @@ type WantedMetric struct {
 	// +optional
 	Container string `json:"container,omitempty"`
 
-	// Name is that of a custom metric.
+	// Name is that of a custom or external metric.
 	// +optional
 	Name string `json:"name,omitempty"`
 
-	// Selector selects among the series of a custom metric.
+	// Selector selects among the series of a custom or external metric.
 	// +optional
 	Selector string `json:"selector,omitempty"`
+
+	// Object is what a custom metric describes, in the namespace of the workload. Without it, a custom metric describes the
+	// pods.
+	// +optional
+	Object DescribedObject `json:"object,omitzero"`
+
+	// External is set for an external metric.
+	// +optional
+	External bool `json:"external,omitempty"`
 }

@@ -73,13 +73,29 @@ type MetricSums struct {
 	// +optional
 	Container string `json:"container,omitempty"`
 
-	// Name is that of a custom metric.
+	// Name is that of a custom or external metric.
 	// +optional
 	Name string `json:"name,omitempty"`
 
-	// Selector selects among the series of a custom metric.
+	// Selector selects among the series of a custom or external metric.
 	// +optional
 	Selector string `json:"selector,omitempty"`
+
+	// Object is what a custom metric describes. Without it, a custom metric describes the pods.
+	// +optional
+	Object DescribedObject `json:"object,omitzero"`
+
+	// External is set for an external metric.
+	// +optional
+	External bool `json:"external,omitempty"`
+
+	// Value is that of a metric of an object, or the sum of the series of an external metric.
+	// +optional
+	Value *resource.Quantity `json:"value,omitempty"`
+
+	// Failure says why the cluster has no values of the metric. Then nothing else is known of it.
+	// +optional
+	Failure string `json:"failure,omitempty"`
 
 	// Timestamp is that of the oldest sample. It is missing if there is no sample.
 	// +optional
@@ -106,6 +122,18 @@ type MetricSums struct {
 	// no utilization.
 	// +optional
 	PodsWithoutRequest int32 `json:"podsWithoutRequest,omitempty"`
+}
+
+// DescribedObject names an object that a metric describes.
+type DescribedObject struct {
+	// APIVersion of the object.
+	APIVersion string `json:"apiVersion,omitempty"`
+
+	// Kind of the object.
+	Kind string `json:"kind"`
+
+	// Name of the object.
+	Name string `json:"name"`
 }
 
 // MeasuredPods are pods that count with their sample.

@@ -4,14 +4,11 @@ package usage
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -21,7 +18,6 @@ import (
 
 	metricsv1alpha1 "github.com/cellplane/cellplane/api/metrics/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
-	"github.com/cellplane/cellplane/internal/autoscale"
 )
 
 // Collector follows the workloads and pods of a cluster, and asks it for their metrics.
@@ -29,6 +25,7 @@ type Collector struct {
 	workloads []followed
 	pods      cache.SharedIndexInformer
 	metrics   metricsclient.PodMetricsesGetter
+	values    *values
 }
 
 // New returns a Collector. It knows nothing before Run.
@@ -42,6 +39,9 @@ func New(member *rest.Config) (*Collector, error) {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
 	c := &Collector{metrics: metrics, workloads: followWorkloads(client)}
+	if c.values, err = newValues(member); err != nil {
+		return nil, err
+	}
 	c.pods, err = followPods(client)
 	return c, err
 }
@@ -53,6 +53,7 @@ func Rules() []rbacv1.PolicyRule {
 		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: read},
 		{APIGroups: []string{"apps"}, Resources: []string{"deployments", "statefulsets"}, Verbs: read},
 		{APIGroups: []string{"metrics.k8s.io"}, Resources: []string{"pods"}, Verbs: []string{"list"}},
+		{APIGroups: []string{customGroup, externalGroup}, Resources: []string{"*"}, Verbs: []string{"get", "list"}},
 	}
 }
 
@@ -74,28 +75,39 @@ func (c *Collector) Run(ctx context.Context, known func(context.Context)) {
 
 // Collect returns the metrics of all workloads: of CPU and memory, and those that autoscalers want. If the cluster has no metrics, pods have no samples.
 func (c *Collector) Collect(ctx context.Context, wanted *metricsv1alpha1.WantedMetrics, now time.Time) ([]metricsv1alpha1.WorkloadMetrics, error) {
+	wishes := wishesOf(wanted)
+	workloads := c.managed()
+	answers := make(chan map[question]answer, 1)
+	go func() { answers <- c.values.ask(ctx, questionsOf(workloads, wishes)) }()
 	used, err := c.used(ctx)
+	answered := <-answers
 	if err != nil {
 		return nil, err
 	}
 	pods := newPodIndex(c.pods.GetStore().List())
-	wishes := wishesOf(wanted)
-	var all []metricsv1alpha1.WorkloadMetrics
-	for _, followed := range c.workloads {
-		for _, object := range followed.informer.GetStore().List() {
-			w, ok := followed.workload(object)
-			if !ok {
-				continue
-			}
-			metrics, scaled := wishes[w.key]
-			item := sum(w, pods.selected(w.key.namespace, w.selector), used, metrics, now)
-			if scaled {
-				item.Labels = map[string]string{names.AutoscalerLabel: "true"}
-			}
-			all = append(all, item)
+	all := make([]metricsv1alpha1.WorkloadMetrics, 0, len(workloads))
+	for _, w := range workloads {
+		metrics, scaled := wishes[w.key]
+		item := sum(summing{w, pods.selected(w.key.namespace, w.selector), used, answered, now}, metrics)
+		if scaled {
+			item.Labels = map[string]string{names.AutoscalerLabel: "true"}
 		}
+		all = append(all, item)
 	}
 	return all, nil
+}
+
+// managed returns the workloads of the federation in the cluster.
+func (c *Collector) managed() []workload {
+	var all []workload
+	for _, followed := range c.workloads {
+		for _, object := range followed.informer.GetStore().List() {
+			if w, ok := followed.workload(object); ok {
+				all = append(all, w)
+			}
+		}
+	}
+	return all
 }
 
 // used returns the metrics of all pods.
@@ -111,54 +123,4 @@ func (c *Collector) used(ctx context.Context) (map[types.NamespacedName]v1beta1.
 		}
 	}
 	return used, nil
-}
-
-// usual are the metrics of every workload.
-var usual = []autoscale.Metric{{Resource: corev1.ResourceCPU}, {Resource: corev1.ResourceMemory}}
-
-// sum returns the metrics of a workload.
-func sum(w workload, pods []*corev1.Pod, used map[types.NamespacedName]v1beta1.PodMetrics, more []autoscale.Metric, now time.Time) metricsv1alpha1.WorkloadMetrics {
-	counts := autoscale.Count(pods)
-	item := metricsv1alpha1.WorkloadMetrics{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.key.namespace, UID: w.uid, CreationTimestamp: w.created},
-		Workload:   metricsv1alpha1.WorkloadReference{APIVersion: w.apiVersion, Kind: w.key.kind.Kind, Name: w.key.name},
-		Timestamp:  metav1.NewTime(now), Pods: metricsv1alpha1.PodCounts{Total: counts.Total, Ready: counts.Ready},
-	}
-	var samples []v1beta1.PodMetrics
-	for _, pod := range pods {
-		if sample, found := used[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}]; found {
-			samples = append(samples, sample)
-		}
-	}
-	for _, metric := range slices.Concat(usual, more) {
-		item.Metrics = append(item.Metrics, autoscale.Encode(metric, autoscale.Sum(pods, metric, autoscale.ResourceSamples(samples, metric), autoscale.DefaultStartup, now)))
-	}
-	return item
-}
-
-// workloadKey names a workload. Its version does not matter.
-type workloadKey struct {
-	kind            schema.GroupKind
-	namespace, name string
-}
-
-// wishesOf returns the metrics that are wanted besides the usual ones. Only resource metrics are collected.
-func wishesOf(wanted *metricsv1alpha1.WantedMetrics) map[workloadKey][]autoscale.Metric {
-	wishes := map[workloadKey][]autoscale.Metric{}
-	for _, w := range wanted.Workloads {
-		gv, err := schema.ParseGroupVersion(w.APIVersion)
-		if err != nil {
-			continue // nothing has such a version
-		}
-		key := workloadKey{gv.WithKind(w.Kind).GroupKind(), w.Namespace, w.Name}
-		metrics := wishes[key]
-		for _, m := range w.Metrics {
-			metric := autoscale.Metric{Resource: m.Resource, Container: m.Container}
-			if metric.Resource != "" && !slices.Contains(usual, metric) && !slices.Contains(metrics, metric) {
-				metrics = append(metrics, metric)
-			}
-		}
-		wishes[key] = metrics
-	}
-	return wishes
 }

@@ -1,11 +1,15 @@
 package usage
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,7 +75,7 @@ func TestSlim(t *testing.T) {
 	samples := used("a", "deleted", "pending", "unready", "level")
 	w := workload{key: workloadKey{namespace: "demo", name: "web"}}
 	more := []autoscale.Metric{{Resource: corev1.ResourceCPU, Container: "main"}, {Resource: corev1.ResourceMemory, Container: "other"}}
-	want, got := sum(w, whole, samples, more, now), sum(w, kept, samples, more, now)
+	want, got := sum(summing{w, whole, samples, nil, now}, more), sum(summing{w, kept, samples, nil, now}, more)
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -111,9 +115,52 @@ func TestWishes(t *testing.T) {
 	web := metricsv1alpha1.NamespacedWorkload{Namespace: "demo", WorkloadReference: metricsv1alpha1.WorkloadReference{APIVersion: "apps/v1beta1", Kind: "Deployment", Name: "web"}}
 	wishes := wishesOf(&metricsv1alpha1.WantedMetrics{Workloads: []metricsv1alpha1.WantedWorkload{{NamespacedWorkload: web, Metrics: []metricsv1alpha1.WantedMetric{
 		{Resource: corev1.ResourceCPU}, {Resource: corev1.ResourceCPU, Container: "main"}, {Resource: corev1.ResourceCPU, Container: "main"}, {Name: "requests"},
+		{Name: "queue", External: true}, {Name: "hits", Selector: strings.Repeat("a,", mostIdentity/2)},
 	}}}})
 	key := workloadKey{schema.GroupKind{Group: "apps", Kind: "Deployment"}, "demo", "web"}
-	if got := fmt.Sprint(wishes); got != fmt.Sprint(map[workloadKey][]autoscale.Metric{key: {{Resource: corev1.ResourceCPU, Container: "main"}}}) {
+	if got := fmt.Sprint(wishes); got != fmt.Sprint(map[workloadKey][]autoscale.Metric{key: {{Resource: corev1.ResourceCPU, Container: "main"}, {Name: "requests"}, {Name: "queue", External: true}}}) {
 		t.Errorf("got %s", got)
+	}
+}
+
+// TestSizeIsBounded checks that the metrics that autoscalers want of a workload cannot make its item larger than cluster-gateways take, and that failures are
+// short. The usual metrics are always there.
+func TestSizeIsBounded(t *testing.T) {
+	w := workload{key: workloadKey{namespace: "demo", name: "web"}}
+	var more []autoscale.Metric
+	answers := map[question]answer{}
+	for i := range 100 {
+		metric := autoscale.Metric{Name: fmt.Sprintf("metric-%d", i), External: true}
+		more = append(more, metric)
+		q, _ := questionOf(w, metric)
+		answers[q] = answer{err: errors.New(strings.Repeat("ä", 2*mostText))}
+	}
+	got := sum(summing{w, nil, nil, answers, now}, more)
+	if len(got.Metrics) < 12 || len(got.Metrics) > 40 || size(got) > mostBytes+1<<10 || got.Metrics[0].Resource != corev1.ResourceCPU || got.Metrics[1].Resource != corev1.ResourceMemory {
+		t.Errorf("%d metrics of %d bytes", len(got.Metrics), size(got))
+	}
+	if text := got.Metrics[2].Failure; len(text) > mostText+len("…") || !utf8.ValidString(text) {
+		t.Errorf("the failure has %d bytes", len(text))
+	}
+}
+
+// TestNamesArePartsOfPaths checks that a name cannot lead the agent to another path of the API server, where it may have all rights.
+func TestNamesArePartsOfPaths(t *testing.T) {
+	for _, c := range []struct {
+		metric autoscale.Metric
+		bad    bool
+	}{
+		{autoscale.Metric{Name: "requests"}, false},
+		{autoscale.Metric{Name: "requests", Object: autoscalingv2.CrossVersionObjectReference{Kind: "Service", Name: "web"}}, false},
+		{autoscale.Metric{Name: "..", External: true}, true},
+		{autoscale.Metric{Name: "../../../../api/v1/secrets"}, true},
+		{autoscale.Metric{Name: "", External: true}, true},
+		{autoscale.Metric{Name: "requests", Object: autoscalingv2.CrossVersionObjectReference{Kind: "Service", Name: "../x"}}, true},
+		{autoscale.Metric{Name: "requests", Object: autoscalingv2.CrossVersionObjectReference{Kind: "Service"}}, true},
+		{autoscale.Metric{Name: "a%2fb"}, true},
+	} {
+		if err := (question{Metric: c.metric}).check(); (err != nil) != c.bad {
+			t.Errorf("%+v: %v", c.metric, err)
+		}
 	}
 }

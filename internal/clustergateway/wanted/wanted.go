@@ -1,4 +1,4 @@
-// Package wanted knows which metrics of pods the autoscalers of the federation need.
+// Package wanted knows which metrics the autoscalers of the federation need.
 package wanted
 
 import (
@@ -97,7 +97,7 @@ func combine(byWorkload map[metricsv1alpha1.NamespacedWorkload][]metricsv1alpha1
 	all := &metricsv1alpha1.WantedMetrics{}
 	for workload, metrics := range byWorkload {
 		slices.SortFunc(metrics, func(a, b metricsv1alpha1.WantedMetric) int {
-			return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Container, b.Container), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Selector, b.Selector))
+			return slices.Compare(fields(a), fields(b))
 		})
 		all.Workloads = append(all.Workloads, metricsv1alpha1.WantedWorkload{NamespacedWorkload: workload, Metrics: slices.Compact(metrics)})
 	}
@@ -107,6 +107,10 @@ func combine(byWorkload map[metricsv1alpha1.NamespacedWorkload][]metricsv1alpha1
 	data, _ := json.Marshal(all.Workloads) // strings can always be encoded
 	all.Version = strconv.FormatUint(xxhash.Sum64(data), 16)
 	return all
+}
+
+func fields(m metricsv1alpha1.WantedMetric) []string {
+	return []string{string(m.Resource), m.Container, m.Name, m.Selector, m.Object.APIVersion, m.Object.Kind, m.Object.Name, strconv.FormatBool(m.External)}
 }
 
 // kind is a kind of autoscaler. It implements fleet.Sink.
@@ -194,8 +198,8 @@ func workloadOf(namespace string, target autoscalingv2.CrossVersionObjectReferen
 	}}
 	for _, spec := range metrics {
 		// What cannot be read is reported by the autoscaler itself.
-		if metric, ofPods, err := autoscale.MetricOf(spec); ofPods && err == nil {
-			w.Metrics = append(w.Metrics, metricsv1alpha1.WantedMetric{Resource: metric.Resource, Container: metric.Container, Name: metric.Name, Selector: metric.Selector})
+		if metric, _, err := autoscale.MetricOf(spec); err == nil {
+			w.Metrics = append(w.Metrics, autoscale.EncodeWanted(metric))
 		}
 	}
 	return w

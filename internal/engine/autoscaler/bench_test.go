@@ -19,7 +19,7 @@ func BenchmarkDecision(b *testing.B) {
 	reports, history, now := map[string]*report{"m1": using(4, 50), "m2": using(4, 45)}, &autoscale.History{}, start
 	for b.Loop() {
 		now = now.Add(4 * time.Second)
-		o := observe(binding, spec.Metrics, reports)
+		o := observe(evidence{binding: binding, reports: reports}, spec.Metrics)
 		d := autoscale.Decide(spec, o.workload, o.readings, history, autoscale.DefaultSettings, now)
 		status := s.next()
 		decided(status, o, d, now)

@@ -182,9 +182,13 @@ func (a *Controller) decide(ctx context.Context, s *scaler, kind *cell.Kind, tem
 	if binding == nil || a.cell.TemplateOf(binding) != template {
 		return 0, a.refuse(ctx, []*scaler{s}, "FailedGetResourceMetric", "no policy propagates the target")
 	}
+	if s.values != "" && s.values != names.MetricValuesSum && s.values != names.MetricValuesMax {
+		message := fmt.Sprintf("the annotation %s is %q, but must be %s or %s", names.MetricValuesAnnotation, s.values, names.MetricValuesSum, names.MetricValuesMax)
+		return 0, a.refuse(ctx, []*scaler{s}, invalidMetricValues, message)
+	}
 	var refusal error
 	defer func() { observeProcess(now, a.now(), errors.Join(err, refusal)) }()
-	o := observe(binding, s.spec.Metrics, a.reports.about(s.target))
+	o := observe(evidence{binding: binding, reports: a.reports.about(s.target), largest: s.values == names.MetricValuesMax}, s.spec.Metrics)
 	d := autoscale.Decide(s.spec, o.workload, o.readings, &state.history, a.options.Settings, now)
 	status := s.next()
 	decided(status, o, d, now)

@@ -1,9 +1,12 @@
 package autoscaler
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 
@@ -18,63 +21,107 @@ type observation struct {
 	readings []autoscale.Reading
 	// silent are the clusters that do not report about it.
 	silent []string
+	// lacking says which clusters report, but lack a metric.
+	lacking []string
 }
 
-var (
-	errNoCluster = errors.New("the workload is not placed in any cluster")
-	errElsewhere = errors.New("metrics of objects and external metrics are not collected")
-)
+var errNoCluster = errors.New("the workload is not placed in any cluster")
+
+// evidence is a workload with what its clusters report.
+type evidence struct {
+	binding *workv1alpha2.ResourceBinding
+	reports map[string]*report
+	// clusters are those in which it runs.
+	clusters []string
+	// largest is set if the largest of the values that clusters have of an object counts, and not their sum.
+	largest bool
+}
 
 // observe adds up the reports of the clusters of a binding. Those of other clusters do not count. A cluster that does not report counts with its last
 // replicas, as pods without a sample.
-func observe(binding *workv1alpha2.ResourceBinding, metrics []autoscalingv2.MetricSpec, reports map[string]*report) observation {
-	o := observation{workload: autoscale.Workload{Replicas: binding.Spec.Replicas}, readings: make([]autoscale.Reading, len(metrics))}
-	if binding.Spec.Placement == nil || !schedule.Divided(binding.Spec.Placement) {
-		o.workload.Copies = int32(len(binding.Spec.Clusters))
+func observe(e evidence, metrics []autoscalingv2.MetricSpec) observation {
+	o := observation{workload: autoscale.Workload{Replicas: e.binding.Spec.Replicas}, readings: make([]autoscale.Reading, len(metrics))}
+	if e.binding.Spec.Placement == nil || !schedule.Divided(e.binding.Spec.Placement) {
+		o.workload.Copies = int32(len(e.binding.Spec.Clusters))
 	}
-	clusters := clustersOf(binding)
-	for _, cluster := range clusters {
-		if reported := reports[cluster]; reported != nil {
+	e.clusters = clustersOf(e.binding)
+	for _, cluster := range e.clusters {
+		if reported := e.reports[cluster]; reported != nil {
 			o.workload.Pods = o.workload.Pods.Add(reported.pods)
 			continue
 		}
-		if pods := lastReplicas(binding, cluster); pods > 0 {
+		if pods := lastReplicas(e.binding, cluster); pods > 0 {
 			o.workload.Pods.Unknown += pods
 			o.silent = append(o.silent, cluster)
 		}
 	}
 	o.workload.Running = o.workload.Pods.Total + o.workload.Pods.Unknown
 	for i := range metrics {
-		o.readings[i] = read(binding, clusters, metrics[i], reports)
+		reading, lacking := e.read(metrics[i])
+		o.readings[i], o.lacking = reading, append(o.lacking, lacking...)
 	}
 	return o
 }
 
-// read returns the reading of one metric.
-func read(binding *workv1alpha2.ResourceBinding, clusters []string, spec autoscalingv2.MetricSpec, reports map[string]*report) autoscale.Reading {
+// read returns the reading of one metric, and which clusters lack it.
+func (e evidence) read(spec autoscalingv2.MetricSpec) (autoscale.Reading, []string) {
 	metric, ofPods, err := autoscale.MetricOf(spec)
 	switch {
 	case err != nil:
-		return autoscale.Reading{Err: err}
-	case !ofPods:
-		return autoscale.Reading{Err: errElsewhere}
-	case len(clusters) == 0:
-		return autoscale.Reading{Err: errNoCluster}
+		return autoscale.Reading{Err: err}, nil
+	case len(e.clusters) == 0:
+		return autoscale.Reading{Err: errNoCluster}, nil
 	}
-	var sum autoscale.Sums
-	for _, cluster := range clusters {
-		reported := reports[cluster]
+	var r autoscale.Reading
+	var lacking []string
+	known := 0
+	for _, cluster := range e.clusters {
+		reported := e.reports[cluster]
 		if reported == nil {
-			sum = sum.Add(autoscale.Unknown(lastReplicas(binding, cluster), request(binding, metric)))
+			if pods := lastReplicas(e.binding, cluster); pods > 0 {
+				r.Incomplete = true
+				r.Sums = r.Sums.Add(autoscale.Unknown(pods, request(e.binding, metric)))
+			}
 			continue
 		}
-		sums, known := reported.sums[metric]
-		if !known { // the agent has not heard yet that it is wanted
-			sums = autoscale.Unknown(reported.pods.Total, request(binding, metric))
+		part, has := reported.parts[metric]
+		switch {
+		case has && part.Failure == "":
+			r.Sums = r.Sums.Add(part.Sums)
+			if known++; known == 1 {
+				r.Value = part.Value
+			} else {
+				r.Value = e.combine(r.Value, part.Value)
+			}
+		case reported.pods.Total > 0:
+			r.Incomplete = true
+			r.Sums = r.Sums.Add(autoscale.Unknown(reported.pods.Total, request(e.binding, metric)))
+			lacking = append(lacking, fmt.Sprintf("%s lacks the %s: %s", cluster, metric, cmp.Or(part.Failure, "its agent has not asked for it yet")))
 		}
-		sum = sum.Add(sums)
 	}
-	return autoscale.Reading{Sums: sum}
+	if known == 0 && (!ofPods || len(lacking) > 0) {
+		return autoscale.Reading{Err: errors.New(cmp.Or(some(lacking), "no cluster reports"))}, nil
+	}
+	return r, lacking
+}
+
+// combine returns what counts of the values that clusters have of an object.
+func (e evidence) combine(a, b int64) int64 {
+	if e.largest {
+		return max(a, b)
+	}
+	return autoscale.Total([]int64{a, b})
+}
+
+// mostNamed is how many clusters that lack a metric are named.
+const mostNamed = 3
+
+// some joins texts, of which there may be many.
+func some(all []string) string {
+	if more := len(all) - mostNamed; more > 0 {
+		return strings.Join(all[:mostNamed], ", ") + fmt.Sprintf(", and %d more", more)
+	}
+	return strings.Join(all, ", ")
 }
 
 // clustersOf returns the clusters in which a workload runs: those that it is placed in, and those that it is leaving.

@@ -38,8 +38,8 @@ func placed(strategy policyv1alpha1.ReplicaSchedulingType, replicas int32, clust
 
 // using is a report of ready pods that use a percentage of one CPU each.
 func using(pods int32, percent int64) *report {
-	return &report{pods: autoscale.Pods{Total: pods, Ready: pods}, sums: map[autoscale.Metric]autoscale.Sums{
-		{Resource: corev1.ResourceCPU}: {Measured: pods, Usage: percent * 10 * int64(pods), Requests: 1000 * int64(pods)},
+	return &report{pods: autoscale.Pods{Total: pods, Ready: pods}, parts: map[autoscale.Metric]autoscale.Part{
+		{Resource: corev1.ResourceCPU}: {Sums: autoscale.Sums{Measured: pods, Usage: percent * 10 * int64(pods), Requests: 1000 * int64(pods)}},
 	}}
 }
 
@@ -69,17 +69,15 @@ func TestDecisions(t *testing.T) {
 		{name: "a cluster that it is not placed in has no say", binding: placed(divided, 4, 4), metric: cpu, reports: map[string]*report{"m1": using(4, 50), "m7": using(9, 100)}, want: 4},
 		{name: "a cluster that it leaves has", binding: leaving, metric: cpu, reports: map[string]*report{"m1": using(4, 50), "m9": using(4, 100)}, want: 12},
 		{name: "a cluster without replicas is not missed", binding: placed(divided, 4, 4, 0), metric: cpu, reports: map[string]*report{"m1": using(4, 50)}, want: 4},
-		{name: "a metric that the agent does not know yet", binding: placed(divided, 4, 4), metric: cpu, reports: map[string]*report{"m1": {pods: autoscale.Pods{Total: 4, Ready: 4}}}, want: 4, err: "no metrics of ready pods"},
+		{name: "a metric that the agent does not know yet", binding: placed(divided, 4, 4), metric: cpu, reports: map[string]*report{"m1": {pods: autoscale.Pods{Total: 4, Ready: 4}}}, want: 4, err: "m1 lacks the cpu resource"},
 		{name: "copies, up", binding: placed(duplicated, 2, 2, 2), metric: cpu, reports: map[string]*report{"m1": using(2, 100), "m2": using(2, 75)}, want: 4},
 		{name: "copies, down", binding: placed(duplicated, 4, 4, 4), metric: cpu, reports: map[string]*report{"m1": using(4, 25), "m2": using(4, 25)}, want: 2},
 		{name: "copies, as they should be", binding: placed(duplicated, 2, 2, 2), metric: cpu, reports: map[string]*report{"m1": using(2, 55), "m2": using(2, 45)}, want: 2},
 		{name: "nowhere", binding: placed(divided, 4), metric: cpu, want: 4, err: "not placed in any cluster"},
-		{name: "external", binding: placed(divided, 4, 4), metric: autoscalingv2.MetricSpec{Type: autoscalingv2.ExternalMetricSourceType, External: &autoscalingv2.ExternalMetricSource{}},
-			reports: map[string]*report{"m1": using(4, 50)}, want: 4, err: "not collected"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			metrics := []autoscalingv2.MetricSpec{c.metric}
-			o := observe(c.binding, metrics, c.reports)
+			o := observe(evidence{binding: c.binding, reports: c.reports}, metrics)
 			spec := &autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: 100, Metrics: metrics, Behavior: &autoscalingv2.HorizontalPodAutoscalerBehavior{
 				ScaleDown: &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: ptr.To[int32](0)},
 				ScaleUp:   &autoscalingv2.HPAScalingRules{Policies: []autoscalingv2.HPAScalingPolicy{{Type: autoscalingv2.PodsScalingPolicy, Value: 100, PeriodSeconds: 15}}},
@@ -162,5 +160,83 @@ func TestConditionTimes(t *testing.T) {
 		if want := metav1.NewTime(start.Add(time.Duration(c.want) * time.Minute)); len(status.Conditions) != 1 || !status.Conditions[0].LastTransitionTime.Equal(&want) {
 			t.Errorf("%d: the conditions are %v", i, status.Conditions)
 		}
+	}
+}
+
+// valued adds what a cluster knows of a metric to a report.
+func (r *report) valued(metric autoscale.Metric, value int64) *report {
+	r.parts[metric] = autoscale.Part{Value: value * 1000}
+	return r
+}
+
+func (r *report) failing(metric autoscale.Metric, why string) *report {
+	r.parts[metric] = autoscale.Part{Failure: why}
+	return r
+}
+
+// perPod adds a value of a metric to each pod.
+func (r *report) perPod(metric autoscale.Metric, value int64) *report {
+	r.parts[metric] = autoscale.Part{Sums: autoscale.Sums{Measured: r.pods.Ready, Usage: value * 1000 * int64(r.pods.Ready)}}
+	return r
+}
+
+// TestValuesOfClusters checks decisions by custom and external metrics, of which clusters may know a part, the whole, or nothing.
+func TestValuesOfClusters(t *testing.T) {
+	ten := resource.MustParse("10")
+	average := autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: &ten}
+	queue, hits, requests := autoscale.Metric{Name: "queue", Selector: "name=jobs", External: true},
+		autoscale.Metric{Name: "hits", Object: autoscalingv2.CrossVersionObjectReference{APIVersion: "v1", Kind: "Service", Name: "web"}}, autoscale.Metric{Name: "requests"}
+	external := autoscalingv2.MetricSpec{Type: autoscalingv2.ExternalMetricSourceType, External: &autoscalingv2.ExternalMetricSource{
+		Metric: autoscalingv2.MetricIdentifier{Name: "queue", Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"name": "jobs"}}}, Target: average}}
+	object := autoscalingv2.MetricSpec{Type: autoscalingv2.ObjectMetricSourceType, Object: &autoscalingv2.ObjectMetricSource{
+		Metric: autoscalingv2.MetricIdentifier{Name: "hits"}, DescribedObject: hits.Object, Target: average}}
+	pods := autoscalingv2.MetricSpec{Type: autoscalingv2.PodsMetricSourceType, Pods: &autoscalingv2.PodsMetricSource{Metric: autoscalingv2.MetricIdentifier{Name: "requests"}, Target: average}}
+	both := func(m1, m2 *report) map[string]*report { return map[string]*report{"m1": m1, "m2": m2} }
+	here := func() *report { return using(3, 50) }
+	for _, c := range []struct {
+		name    string
+		metric  autoscalingv2.MetricSpec
+		largest bool
+		reports map[string]*report
+		want    int32
+		says    string
+		err     string
+	}{
+		{name: "the sum", metric: external, reports: both(here().valued(queue, 60), here().valued(queue, 30)), want: 9},
+		{name: "the sum, down", metric: external, reports: both(here().valued(queue, 10), here().valued(queue, 10)), want: 2},
+		{name: "the largest", metric: external, largest: true, reports: both(here().valued(queue, 40), here().valued(queue, 90)), want: 9},
+		{name: "the largest is below zero", metric: external, largest: true, reports: both(here().valued(queue, -90), here().valued(queue, -40)), want: 1},
+		{name: "with another selector", metric: external, reports: both(here().valued(autoscale.Metric{Name: "queue", External: true}, 90), here().valued(queue, 10)), want: 6, says: "m1 lacks the external metric queue: its agent has not asked"},
+		{name: "one cluster fails, up", metric: external, reports: both(here().valued(queue, 90), here().failing(queue, "no answer")), want: 9, says: "m2 lacks the external metric queue: no answer, so the replicas are not lowered"},
+		{name: "one cluster fails, not down", metric: external, reports: both(here().valued(queue, 10), here().failing(queue, "no answer")), want: 6, says: "m2 lacks"},
+		{name: "all fail", metric: external, reports: both(here().failing(queue, "no answer"), here().failing(queue, "no metric")), want: 6, err: "m1 lacks the external metric queue: no answer, m2 lacks the external metric queue: no metric"},
+		{name: "one is silent", metric: external, reports: map[string]*report{"m1": here().valued(queue, 10)}, want: 6, says: "no metrics from m2"},
+		{name: "all are silent", metric: external, want: 6, err: "no cluster reports"},
+		{name: "a cluster without pods is not missed", metric: external, reports: both(here().valued(queue, 20), using(0, 0)), want: 2},
+		{name: "an object, the sum", metric: object, reports: both(here().valued(hits, 60), here().valued(hits, 30)), want: 9},
+		{name: "an object that one cluster lacks", metric: object, reports: both(here().valued(hits, 10), here().failing(hits, "not found")), want: 6, says: "m2 lacks the Service metric hits: not found"},
+		{name: "pods", metric: pods, reports: both(here().perPod(requests, 20), here().perPod(requests, 10)), want: 9},
+		{name: "pods, down", metric: pods, reports: both(here().perPod(requests, 5), here().perPod(requests, 1)), want: 2},
+		{name: "pods that one cluster does not know, not down", metric: pods, reports: both(here().perPod(requests, 1), here().failing(requests, "no pod has a value")), want: 6, says: "m2 lacks the pods metric requests"},
+		{name: "pods that one cluster does not know, up", metric: pods, reports: both(here().perPod(requests, 40), here().failing(requests, "no pod has a value")), want: 12, says: "m2 lacks"},
+		{name: "pods that no cluster knows", metric: pods, reports: both(here().failing(requests, "a"), here().failing(requests, "b")), want: 6, err: "m2 lacks the pods metric requests: b"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			metrics := []autoscalingv2.MetricSpec{c.metric}
+			o := observe(evidence{binding: placed(policyv1alpha1.ReplicaSchedulingTypeDivided, 6, 3, 3), reports: c.reports, largest: c.largest}, metrics)
+			spec := &autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: 100, Metrics: metrics, Behavior: &autoscalingv2.HorizontalPodAutoscalerBehavior{
+				ScaleDown: &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: ptr.To[int32](0)},
+			}}
+			d := autoscale.Decide(spec, o.workload, o.readings, &autoscale.History{}, autoscale.DefaultSettings, start)
+			status := &autoscalingv2.HorizontalPodAutoscalerStatus{}
+			decided(status, o, d, start)
+			active := find(status, autoscalingv2.ScalingActive)
+			if d.Replicas != c.want || active == nil || !strings.Contains(active.Message, c.says) || (c.says == "" && c.err == "") && strings.Contains(active.Message, ";") {
+				t.Errorf("%d replicas, want %d; the condition is %v", d.Replicas, c.want, active)
+			}
+			if (d.Err == nil) != (c.err == "") || d.Err != nil && (!strings.Contains(d.Err.Error(), c.err) || active.Status != corev1.ConditionFalse) {
+				t.Errorf("the error is %v, want %q; the condition is %v", d.Err, c.err, active)
+			}
+		})
 	}
 }

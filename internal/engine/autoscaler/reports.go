@@ -20,7 +20,8 @@ const outage = 30 * time.Second
 // report is what a cluster reports about a workload.
 type report struct {
 	pods autoscale.Pods
-	sums map[autoscale.Metric]autoscale.Sums
+	// parts are what it knows of each metric.
+	parts map[autoscale.Metric]autoscale.Part
 }
 
 // reports are the WorkloadMetrics of workloads with autoscalers, by workload and cluster. It implements fleet.Sink.
@@ -81,10 +82,10 @@ func (r *reports) Set(obj runtime.Object) {
 	if err != nil {
 		return
 	}
-	now := &report{pods: autoscale.Pods{Total: metrics.Pods.Total, Ready: metrics.Pods.Ready}, sums: make(map[autoscale.Metric]autoscale.Sums, len(metrics.Metrics))}
+	now := &report{pods: autoscale.Pods{Total: metrics.Pods.Total, Ready: metrics.Pods.Ready}, parts: make(map[autoscale.Metric]autoscale.Part, len(metrics.Metrics))}
 	for _, part := range metrics.Metrics {
-		metric, sums := autoscale.Decode(part)
-		now.sums[metric] = sums
+		metric, known := autoscale.Decode(part)
+		now.parts[metric] = known
 	}
 	name := keyOf(metrics)
 	from := source{target{gv.WithKind(metrics.Workload.Kind).GroupKind(), cell.Key{Namespace: metrics.Namespace, Name: metrics.Workload.Name}}, metrics.Cluster}

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	autoscalingv1alpha1 "github.com/cellplane/cellplane/api/autoscaling/v1alpha1"
+	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/engine/cell"
 )
 
@@ -40,8 +41,10 @@ type scaler struct {
 	target     target
 	// apiVersion is that of the target, as the autoscaler says.
 	apiVersion string
-	spec       *autoscalingv2.HorizontalPodAutoscalerSpec
-	status     *autoscalingv2.HorizontalPodAutoscalerStatus
+	// values is how the values that clusters have of an object become one.
+	values string
+	spec   *autoscalingv2.HorizontalPodAutoscalerSpec
+	status *autoscalingv2.HorizontalPodAutoscalerStatus
 }
 
 // id identifies an autoscaler.
@@ -78,7 +81,7 @@ func newScaler(kind schema.GroupVersionKind, obj client.Object, spec *autoscalin
 	}
 	return &scaler{
 		id:  id{kind, cell.Key{Namespace: obj.GetNamespace(), Name: obj.GetName()}},
-		uid: obj.GetUID(), created: obj.GetCreationTimestamp().Time, version: obj.GetResourceVersion(), generation: obj.GetGeneration(), apiVersion: ref.APIVersion, spec: spec, status: status,
+		uid: obj.GetUID(), created: obj.GetCreationTimestamp().Time, version: obj.GetResourceVersion(), generation: obj.GetGeneration(), apiVersion: ref.APIVersion, values: obj.GetAnnotations()[names.MetricValuesAnnotation], spec: spec, status: status,
 		target: target{gv.WithKind(ref.Kind).GroupKind(), cell.Key{Namespace: obj.GetNamespace(), Name: ref.Name}},
 	}, true
 }

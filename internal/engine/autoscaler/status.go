@@ -12,17 +12,19 @@ import (
 	"github.com/cellplane/cellplane/internal/autoscale"
 )
 
-// Reasons of conditions and events that the decision does not give. They are those of Kubernetes, except for replicasRetained.
+// Reasons of conditions and events that the decision does not give. They are those of Kubernetes, except for replicasRetained and
+// invalidMetricValues.
 const (
-	succeededGetScale = "SucceededGetScale"
-	failedGetScale    = "FailedGetScale"
-	succeededRescale  = "SucceededRescale"
-	failedUpdateScale = "FailedUpdateScale"
-	ambiguousSelector = "AmbiguousSelector"
-	replicasRetained  = "ReplicasRetained"
-	successfulRescale = "SuccessfulRescale"
-	failedRescale     = "FailedRescale"
-	failedReplicas    = "FailedComputeMetricsReplicas"
+	succeededGetScale   = "SucceededGetScale"
+	failedGetScale      = "FailedGetScale"
+	succeededRescale    = "SucceededRescale"
+	failedUpdateScale   = "FailedUpdateScale"
+	ambiguousSelector   = "AmbiguousSelector"
+	replicasRetained    = "ReplicasRetained"
+	invalidMetricValues = "InvalidMetricValues"
+	successfulRescale   = "SuccessfulRescale"
+	failedRescale       = "FailedRescale"
+	failedReplicas      = "FailedComputeMetricsReplicas"
 )
 
 // metricsPeriod is how often a status is written only because the usage of pods has changed. It does so all the time.
@@ -64,6 +66,9 @@ func decided(status *autoscalingv2.HorizontalPodAutoscalerStatus, o observation,
 	for _, c := range d.Conditions {
 		if c.Type == autoscalingv2.ScalingActive && len(o.silent) > 0 {
 			c.Message += "; there are no metrics from " + strings.Join(o.silent, ", ") + ", so the replicas are not lowered"
+		}
+		if c.Type == autoscalingv2.ScalingActive && len(o.lacking) > 0 {
+			c.Message += "; " + some(o.lacking) + ", so the replicas are not lowered"
 		}
 		set(status, c, now)
 	}
