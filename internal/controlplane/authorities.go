@@ -71,6 +71,11 @@ func (c *ControlPlane) Serving(name string) (pki.Pair, error) {
 	return c.pki.cluster.Ensure(c.path("pki"), name+servingSuffix, pki.Leaf{CommonName: name, Hosts: loopback})
 }
 
+// CertificateFor returns a certificate of the cluster's authority, in files of the given name.
+func (c *ControlPlane) CertificateFor(name string, leaf pki.Leaf) (pki.Pair, error) {
+	return c.pki.cluster.Ensure(c.path("pki"), name, leaf)
+}
+
 // KubeconfigFor writes the kubeconfig of a component for a user without groups, and returns its path.
 func (c *ControlPlane) KubeconfigFor(component, user string) (string, error) {
 	config, err := c.ClientConfig(component, pki.Leaf{CommonName: user})

@@ -67,10 +67,13 @@ anonymous:
 `
 
 func (c *ControlPlane) newAPIServer() (*process.Process, error) {
-	serving, err := c.pki.cluster.Ensure(c.path("pki"), "apiserver", pki.Leaf{
-		CommonName: "kube-apiserver",
-		Hosts:      append([]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1"}, loopback...),
-	})
+	hosts := append([]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1"}, loopback...)
+	reconciler := "none"
+	if c.config.Address != "" {
+		hosts = append(hosts, c.config.Address)
+		reconciler = "lease"
+	}
+	serving, err := c.pki.cluster.Ensure(c.path("pki"), "apiserver", pki.Leaf{CommonName: "kube-apiserver", Hosts: hosts})
 	if err != nil {
 		return nil, err
 	}
@@ -87,10 +90,10 @@ func (c *ControlPlane) newAPIServer() (*process.Process, error) {
 		return nil, err
 	}
 	args := []string{
-		"--bind-address=127.0.0.1",
+		"--bind-address=" + c.address(),
 		"--secure-port=" + strconv.Itoa(c.config.Ports.APIServer),
-		"--advertise-address=127.0.0.1",
-		"--endpoint-reconciler-type=none",
+		"--advertise-address=" + c.address(),
+		"--endpoint-reconciler-type=" + reconciler,
 		"--etcd-servers=" + c.EtcdURL(),
 		"--etcd-cafile=" + etcdCA,
 		"--etcd-certfile=" + etcdClient.CertFile,
@@ -112,7 +115,7 @@ func (c *ControlPlane) newAPIServer() (*process.Process, error) {
 		"--profiling=false",
 		"--v=1",
 	}
-	if c.config.Role != Member {
+	if !c.config.Role.runsWorkloads() {
 		args = append(args,
 			"--disable-admission-plugins="+templatesAreData,
 			"--requestheader-client-ca-file="+c.pki.frontProxy.CertFile,
@@ -150,7 +153,7 @@ func (c *ControlPlane) collector() []string {
 
 func (c *ControlPlane) authorizationModes() string {
 	modes := []string{"RBAC"}
-	if c.config.Role == Member {
+	if c.config.Role.runsWorkloads() {
 		modes = append([]string{"Node"}, modes...)
 	}
 	return strings.Join(modes, ",")
