@@ -25,8 +25,8 @@ type Options struct {
 	Kept []string
 	// Hostname is the name of the machine in the enclosure.
 	Hostname string
-	// Data is for the tests.
-	Data map[string]string
+	// Prepare makes something outside, before the tests begin, and returns data for them. The directory is that of the enclosure. It may be nil.
+	Prepare func(dir string) (map[string]string, error) `json:"-"`
 }
 
 // Enclosure is what the processes know of an enclosure.
@@ -34,7 +34,9 @@ type Enclosure struct {
 	Options
 
 	// Dir is for files. It is removed in the end.
-	Dir     string
+	Dir string
+	// Data is what Prepare has returned.
+	Data    map[string]string
 	Cgroups []cgroup
 }
 
@@ -101,6 +103,11 @@ func Run(options Options) (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, release()) }()
+	if e.Prepare != nil {
+		if e.Data, err = e.Prepare(e.Dir); err != nil {
+			return 1, err
+		}
+	}
 	command, err := e.command(joiner)
 	if err != nil {
 		return 1, err

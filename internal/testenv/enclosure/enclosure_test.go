@@ -24,7 +24,10 @@ const scenarioEnv = "CELLPLANE_ENCLOSURE_SCENARIO"
 
 var options = Options{
 	Private: []string{"/var/lib/kubelet"}, Kept: []string{"/proc/sys/vm/overcommit_memory", "/proc/sys/kernel/panic"},
-	Hostname: "enclosed", Data: map[string]string{"answer": "42"},
+	Hostname: "enclosed",
+	Prepare: func(dir string) (map[string]string, error) {
+		return map[string]string{"answer": "42"}, os.WriteFile(filepath.Join(dir, "prepared"), []byte("yes"), 0o600)
+	},
 }
 
 func TestMain(m *testing.M) {
@@ -113,6 +116,8 @@ func look() error {
 	name, _ := os.Hostname()
 	check(name == "enclosed", "the machine is called %s", name)
 	check(Inside().Data["answer"] == "42", "the data is %v", Inside().Data)
+	prepared, _ := os.ReadFile(filepath.Join(Inside().Dir, "prepared"))
+	check(string(prepared) == "yes", "what was prepared is %q", prepared)
 	first, _ := os.ReadFile("/proc/1/cmdline")
 	self, _ := os.ReadFile("/proc/self/cmdline")
 	check(bytes.Equal(first, self), "the first process is %q", first)

@@ -30,4 +30,3 @@ func Missing() []string {
 	}
 	return missing
 }
-
