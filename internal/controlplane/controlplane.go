@@ -32,6 +32,9 @@ const (
 	Nodeless Role = "nodeless"
 )
 
+// patience lets kubelets report late: they share their machine with tests.
+const patience = "--node-monitor-grace-period=10m"
+
 // runsWorkloads reports whether workloads run in a cluster. Elsewhere they are only data.
 func (r Role) runsWorkloads() bool { return r == Member || r == Nodeless }
 
@@ -103,7 +106,7 @@ func (c *ControlPlane) prepare() error {
 	case Member:
 		c.controllers, err = c.newMemberControllers()
 	case Nodeless:
-		c.controllers, err = c.newClusterControllers("--enable-hostpath-provisioner=true")
+		c.controllers, err = c.newClusterControllers(patience)
 	case Cell: // only its engine runs against it
 	}
 	return err

@@ -4,8 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
-	"io/fs"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,116 +25,143 @@ const (
 	imageTag = "under-test"
 	// imagePrefix begins the names of all images.
 	imagePrefix = "localhost/cellplane"
-	pinned      = "etcd,kube-apiserver,kube-controller-manager"
 )
 
-// The keys of data from outside.
-const (
-	ownImageData     = "ownImage"
-	pinnedImagesData = "pinnedImages"
-)
+// imagesData is the key of the directory with the archives in the data of the enclosure.
+const imagesData = "images"
 
-// buildImages builds archives of all images, as `make images` does. Those of the pinned programs are cached.
+// buildImages builds archives of all images, as `make images` does.
 func buildImages(ctx context.Context, dir string) (map[string]string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
 		return nil, fmt.Errorf("looking for the module: %w", err)
 	}
-	root := strings.TrimSpace(string(out))
-	b := imageBuilder{root: root, program: filepath.Join(dir, "cellplane-images")}
-	if err := run(exec.CommandContext(ctx, "go", "build", "-C", filepath.Join(root, "images"), "-o", b.program, ".")); err != nil {
+	b := imageBuilder{root: strings.TrimSpace(string(out)), program: filepath.Join(dir, "cellplane-images"), to: filepath.Join(dir, "images")}
+	if err := os.Mkdir(b.to, 0o755); err != nil {
 		return nil, err
 	}
-	own := filepath.Join(dir, "images")
-	if err := b.build(ctx, own, "cellplane"); err != nil {
+	if _, err := run(exec.CommandContext(ctx, "go", "build", "-C", filepath.Join(b.root, "images"), "-o", b.program, ".")); err != nil {
 		return nil, err
 	}
-	cached, err := b.cached(ctx)
-	return map[string]string{ownImageData: own, pinnedImagesData: cached}, err
+	// What the linker gets, so that the image is made again if the program has changed.
+	list := exec.CommandContext(ctx, "go", "list", "-export", "-deps", "-f", "{{.BuildID}}", "./cmd/cellplane")
+	list.Dir = b.root
+	sources, err := run(list)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.ensure(ctx, "own", sources, own); err != nil {
+		return nil, err
+	}
+	pins, err := os.ReadFile(filepath.Join(b.root, "kube", "go.sum"))
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{imagesData: b.to}, b.ensure(ctx, "pinned", pins, pinned...)
 }
 
-type imageBuilder struct{ root, program string }
+// own is the program of the image of Cellplane, and pinned are those of the others.
+const own = "cellplane"
 
-func (b *imageBuilder) build(ctx context.Context, dir, programs string) error {
-	command := exec.CommandContext(ctx, b.program, "-only", programs, "-output", dir, "-platform", "linux/"+runtime.GOARCH, "-version", imageTag, "-prefix", imagePrefix, "-tar")
-	command.Dir = b.root
-	return run(command)
+var pinned = []string{"etcd", "kube-apiserver", "kube-controller-manager"}
+
+func run(command *exec.Cmd) ([]byte, error) {
+	out, err := command.CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %s", command, err, out)
+	}
+	return out, nil
 }
 
-func run(command *exec.Cmd) error {
-	if out, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %s", filepath.Base(command.Path), err, out)
+// imageBuilder builds images with a program, in a repository, and puts their archives into a directory.
+type imageBuilder struct{ root, program, to string }
+
+// ensure puts the images of programs into the directory. They come from the user's cache if nothing has changed. Concurrent builds wait for each other.
+func (b *imageBuilder) ensure(ctx context.Context, name string, sources []byte, programs ...string) error {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(cache, "cellplane", "node", "images", name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return err
+	}
+	key, err := b.key(sources)
+	if err != nil {
+		return err
+	}
+	// The key is written last: without it, nothing counts.
+	keyFile := filepath.Join(dir, "key")
+	if present, err := os.ReadFile(keyFile); err != nil || string(present) != key {
+		if err := os.RemoveAll(keyFile); err != nil {
+			return err
+		}
+		build := exec.CommandContext(ctx, b.program, "-only", strings.Join(programs, ","), "-output", dir, "-platform", "linux/"+runtime.GOARCH, "-version", imageTag, "-prefix", imagePrefix, "-tar")
+		build.Dir = b.root
+		if _, err := run(build); err != nil {
+			return err
+		}
+		if err := os.WriteFile(keyFile, []byte(key), 0o600); err != nil {
+			return err
+		}
+	}
+	for _, program := range programs {
+		if err := copyFile(filepath.Join(dir, program+".tar"), filepath.Join(b.to, program+".tar")); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// cached returns a directory with the images of the pinned programs, and builds them if they have changed. Concurrent builds wait for each other.
-func (b *imageBuilder) cached(ctx context.Context) (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	key, err := b.key()
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(cache, "cellplane", "node", "images-"+key)
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return "", err
-	}
-	lock, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return "", err
-	}
-	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return "", err
-	}
-	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
-	}
-	scratch, err := os.MkdirTemp(filepath.Dir(dir), "build-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(scratch)
-	if err := b.build(ctx, scratch, pinned); err != nil {
-		return "", err
-	}
-	return dir, os.Rename(scratch, dir)
-}
-
-// key depends on the pins and on the sources of the program that builds images.
-func (b *imageBuilder) key() (string, error) {
+// key depends on the sources of images and on those of the program that makes them.
+func (b *imageBuilder) key(sources []byte) (string, error) {
 	h := sha256.New()
-	fmt.Fprintln(h, runtime.Version(), runtime.GOARCH)
-	for _, module := range []string{"kube", "images"} {
-		err := fs.WalkDir(os.DirFS(filepath.Join(b.root, module)), ".", func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") {
-				return err
-			}
-			content, err := os.ReadFile(filepath.Join(b.root, module, path))
-			fmt.Fprintln(h, module, path, len(content))
-			h.Write(content)
-			return err
-		})
+	fmt.Fprintln(h, runtime.Version(), runtime.GOARCH, len(sources))
+	h.Write(sources)
+	for _, pattern := range []string{"*.go", "go.mod"} {
+		files, err := filepath.Glob(filepath.Join(b.root, "images", pattern))
 		if err != nil {
 			return "", err
 		}
+		for _, file := range files {
+			content, err := os.ReadFile(file)
+			if err != nil {
+				return "", err
+			}
+			fmt.Fprintln(h, filepath.Base(file), len(content))
+			h.Write(content)
+		}
 	}
-	return hex.EncodeToString(h.Sum(nil))[:12], nil
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
 }
 
 // importImages adds the images of the chart to the node.
 func importImages(t *testing.T, node *realnode.Node) {
 	t.Helper()
-	data := enclosure.Inside().Data
-	archives := []string{filepath.Join(data[ownImageData], "cellplane.tar")}
-	for name := range strings.SplitSeq(pinned, ",") {
-		archives = append(archives, filepath.Join(data[pinnedImagesData], name+".tar"))
-	}
-	for _, archive := range archives {
-		if err := node.Import(t.Context(), archive); err != nil {
+	for _, program := range append([]string{own}, pinned...) {
+		if err := node.Import(t.Context(), filepath.Join(enclosure.Inside().Data[imagesData], program+".tar")); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -62,7 +62,7 @@ func TestNode(t *testing.T) {
 			}
 			testenv.Eventually(t, "an answer", func(ctx context.Context) (bool, error) {
 				out, err := k.Try(ctx, t, "", "exec", "-n", ns, "web-0", "--", "toolbox", "get", "http://"+name+port+"/from-a-pod")
-				return err == nil && strings.HasPrefix(out, want), fmt.Errorf("%w: %s", err, out)
+				return err == nil && strings.HasPrefix(out, want), fmt.Errorf("%v: %s", err, out)
 			})
 		})
 	}

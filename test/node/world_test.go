@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -17,15 +18,21 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/cellplane/cellplane/internal/cli"
 	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/testenv"
-	"github.com/cellplane/cellplane/internal/testenv/enclosure"
 	"github.com/cellplane/cellplane/internal/testenv/kubectltest"
 	"github.com/cellplane/cellplane/internal/testenv/realnode"
 )
 
+// programEnv makes the test binary run cellplane instead of its tests.
+const programEnv = "CELLPLANE_TEST_PROGRAM"
+
 func TestMain(m *testing.M) {
 	kubectltest.Run()
+	if os.Getenv(programEnv) != "" {
+		os.Exit(cli.Main(os.Args[1:]))
+	}
 	realnode.Main(m, buildImages)
 }
 
@@ -155,6 +162,3 @@ func describe(client kubernetes.Interface, namespace string) string {
 	}
 	return text.String()
 }
-
-// address is where programs of the test can listen such that pods reach them.
-const address = enclosure.Address

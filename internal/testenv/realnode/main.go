@@ -42,17 +42,19 @@ func Main(m *testing.M, prepare ...Prepare) {
 // Missing returns what this machine lacks for a real node, in words, or nothing.
 func Missing() []string {
 	missing := enclosure.Missing()
-	for program, name := range map[string]string{"gcc": "a C compiler (package gcc)", "iptables": "the program iptables"} {
+	for _, program := range []string{"gcc", "iptables"} {
 		if _, err := exec.LookPath(program); err != nil {
-			missing = append(missing, name)
+			missing = append(missing, "the program "+program)
 		}
 	}
 	return missing
 }
 
-// The keys of data for the tests.
+// KubeData is the key of the directory with the programs of control planes in the data of the enclosure.
+const KubeData = "kube"
+
+// The keys of directories with other programs.
 const (
-	kubeData    = "kube"
 	nodeData    = "node"
 	runtimeData = "runtime"
 )
@@ -107,5 +109,5 @@ func build(ctx context.Context) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string]string{kubeData: kube.Dir, nodeData: node.Dir, runtimeData: runtime.Dir}, nil
+	return map[string]string{KubeData: kube.Dir, nodeData: node.Dir, runtimeData: runtime.Dir}, nil
 }

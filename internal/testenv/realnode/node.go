@@ -44,7 +44,7 @@ func Start(ctx context.Context) (*Node, error) {
 	}
 	n := &Node{
 		Address: enclosure.Address, dir: filepath.Join(e.Dir, "node"),
-		kube: gobin.Binaries{Dir: e.Data[kubeData]}, node: gobin.Binaries{Dir: e.Data[nodeData]}, runtime: gobin.Binaries{Dir: e.Data[runtimeData]},
+		kube: gobin.Binaries{Dir: e.Data[KubeData]}, node: gobin.Binaries{Dir: e.Data[nodeData]}, runtime: gobin.Binaries{Dir: e.Data[runtimeData]},
 	}
 	if err := os.Mkdir(n.dir, 0o755); err != nil {
 		return nil, err
