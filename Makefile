@@ -54,7 +54,7 @@ lint: ## Check style, formatting, go.mod files and generated files
 
 .PHONY: verify-modules
 verify-modules:
-	@for module in . tools kube images test/conformance/suite internal/testenv/helmtest/program internal/testenv/metricsserver/program; do \
+	@for module in . tools kube images test/conformance/suite internal/testenv/helmtest/program internal/testenv/metricsserver/program internal/testenv/realnode/programs; do \
 		(cd $$module && $(GO) mod tidy -diff) || { echo "go.mod of $$module is not tidy: run \`go mod tidy\` there" >&2; exit 1; }; \
 	done
 
@@ -78,6 +78,10 @@ bench-engine: ## Measure the engine: latency, cost, failover, restart (flags in 
 bench-rollout: ## Compare rolling updates over all members with those of one member, and measure planning (flags in ARGS)
 	$(GO) run ./test/benchengine -rollouts 10 $(ARGS)
 	$(GO) test ./internal/rollout -run '^$$' -bench Plan
+
+.PHONY: test-node
+test-node: ## Install the chart with its images on a real node, break it and remove it (needs root; flags in ARGS)
+	CELLPLANE_TEST_NODE=required $(GO) test ./test/node -count=1 -timeout=20m -v -args -node.full $(ARGS)
 
 .PHONY: test-adopt
 test-adopt: ## Adopt, update and release 200 workloads of many kinds under faults (flags in ARGS, such as -adopt.seed)

@@ -16,7 +16,7 @@ import (
 
 // frontProxyName returns the only common name that the API server accepts as front proxy. In members it is the API server itself, in front of aggregated ones.
 func (c *ControlPlane) frontProxyName() string {
-	if c.config.Role == Member {
+	if c.config.Role.runsWorkloads() {
 		return "kube-apiserver"
 	}
 	return "cellplane-gateway"
@@ -74,6 +74,11 @@ var loopback = []string{"127.0.0.1", "localhost"}
 // Serving returns a server certificate for loopback.
 func (c *ControlPlane) Serving(name string) (pki.Pair, error) {
 	return c.pki.cluster.Ensure(c.path("pki"), name+servingSuffix, pki.Leaf{CommonName: name, Hosts: loopback})
+}
+
+// CertificateFor returns a certificate of the cluster's authority, in files of the given name.
+func (c *ControlPlane) CertificateFor(name string, leaf pki.Leaf) (pki.Pair, error) {
+	return c.pki.cluster.Ensure(c.path("pki"), name, leaf)
 }
 
 // KubeconfigFor writes the kubeconfig of a component for a user without groups, and returns its path.

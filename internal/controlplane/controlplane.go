@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,15 @@ const (
 	Cell Role = "cell"
 	// Member is a complete cluster with simulated nodes.
 	Member Role = "member"
+	// Nodeless is a complete cluster without nodes. Kubelets bring them.
+	Nodeless Role = "nodeless"
 )
+
+// patience lets kubelets report late: they share their machine with tests.
+const patience = "--node-monitor-grace-period=10m"
+
+// runsWorkloads reports whether workloads run in a cluster. Elsewhere they are only data.
+func (r Role) runsWorkloads() bool { return r == Member || r == Nodeless }
 
 // Config describes a control plane.
 type Config struct {
@@ -36,6 +45,8 @@ type Config struct {
 	Dir      string // for data, certificates and logs
 	Binaries kubebin.Binaries
 	Ports    Ports
+	// Address is where the API server listens; loopback if empty. With an address, pods reach it as the Service kubernetes.
+	Address string
 	// Nodes is the number of simulated nodes of a member.
 	Nodes int
 	// Site is the location of a member, in the labels of its nodes.
@@ -96,6 +107,8 @@ func (c *ControlPlane) prepare() error {
 		c.controllers, err = c.newHubControllers()
 	case Member:
 		c.controllers, err = c.newMemberControllers()
+	case Nodeless:
+		c.controllers, err = c.newClusterControllers(patience)
 	case Cell: // only its engine runs against it
 	}
 	return err
@@ -190,9 +203,11 @@ func (c *ControlPlane) FrontProxy() (pki.Pair, error) {
 	return c.pki.frontProxy.Ensure(c.path("pki"), "front-proxy-client", pki.Leaf{CommonName: c.frontProxyName()})
 }
 
+func (c *ControlPlane) address() string { return cmp.Or(c.config.Address, "127.0.0.1") }
+
 // URL returns the address of the API server.
 func (c *ControlPlane) URL() string {
-	return fmt.Sprintf("https://127.0.0.1:%d", c.config.Ports.APIServer)
+	return fmt.Sprintf("https://%s:%d", c.address(), c.config.Ports.APIServer)
 }
 
 // CAFile returns the CA of the API server.

@@ -24,11 +24,7 @@ import (
 
 // newMemberControllers returns the controllers, the scheduler and the simulated kubelet of a member.
 func (c *ControlPlane) newMemberControllers() ([]*process.Process, error) {
-	manager, err := c.newControllerManager("*")
-	if err != nil {
-		return nil, err
-	}
-	scheduler, err := c.newScheduler()
+	all, err := c.newClusterControllers()
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +32,20 @@ func (c *ControlPlane) newMemberControllers() ([]*process.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []*process.Process{manager, scheduler, kwok}, nil
+	return append(all, kwok), nil
+}
+
+// newClusterControllers returns the controllers and the scheduler of a complete cluster.
+func (c *ControlPlane) newClusterControllers(more ...string) ([]*process.Process, error) {
+	manager, err := c.newControllerManager("*", more...)
+	if err != nil {
+		return nil, err
+	}
+	scheduler, err := c.newScheduler()
+	if err != nil {
+		return nil, err
+	}
+	return []*process.Process{manager, scheduler}, nil
 }
 
 //go:embed stages.yaml

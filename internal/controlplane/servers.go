@@ -67,10 +67,13 @@ anonymous:
 `
 
 func (c *ControlPlane) newAPIServer() (*process.Process, error) {
-	serving, err := c.pki.cluster.Ensure(c.path("pki"), "apiserver", pki.Leaf{
-		CommonName: "kube-apiserver",
-		Hosts:      append([]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1"}, loopback...),
-	})
+	hosts := append([]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1"}, loopback...)
+	reconciler := "none"
+	if c.config.Address != "" {
+		hosts = append(hosts, c.config.Address)
+		reconciler = "lease"
+	}
+	serving, err := c.pki.cluster.Ensure(c.path("pki"), "apiserver", pki.Leaf{CommonName: "kube-apiserver", Hosts: hosts})
 	if err != nil {
 		return nil, err
 	}
@@ -87,10 +90,10 @@ func (c *ControlPlane) newAPIServer() (*process.Process, error) {
 		return nil, err
 	}
 	args := []string{
-		"--bind-address=127.0.0.1",
+		"--bind-address=" + c.address(),
 		"--secure-port=" + strconv.Itoa(c.config.Ports.APIServer),
-		"--advertise-address=127.0.0.1",
-		"--endpoint-reconciler-type=none",
+		"--advertise-address=" + c.address(),
+		"--endpoint-reconciler-type=" + reconciler,
 		"--etcd-servers=" + c.EtcdURL(),
 		"--etcd-cafile=" + etcdCA,
 		"--etcd-certfile=" + etcdClient.CertFile,
@@ -124,7 +127,7 @@ func (c *ControlPlane) newAPIServer() (*process.Process, error) {
 		"--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 	)
-	if c.config.Role == Member {
+	if c.config.Role.runsWorkloads() {
 		// Aggregated API servers, such as metrics-server, know the users of forwarded requests by this certificate.
 		args = append(args, "--proxy-client-cert-file="+proxy.CertFile, "--proxy-client-key-file="+proxy.KeyFile)
 	} else {
@@ -157,7 +160,7 @@ func (c *ControlPlane) collector() []string {
 
 func (c *ControlPlane) authorizationModes() string {
 	modes := []string{"RBAC"}
-	if c.config.Role == Member {
+	if c.config.Role.runsWorkloads() {
 		modes = append([]string{"Node"}, modes...)
 	}
 	return strings.Join(modes, ",")

@@ -331,3 +331,34 @@ func TestDocumentedSize(t *testing.T) {
 		t.Errorf("these have no size: %v", got)
 	}
 }
+
+// TestNewCellRestartsNothing expects that a cell that is added or removed changes the pods of no other part.
+func TestNewCellRestartsNothing(t *testing.T) {
+	pods := func(text string) map[string]string {
+		found := map[string]string{}
+		for _, object := range rendered(t, Release{Name: "cp", Namespace: "fed", Values: values(t, text)}) {
+			if kind := object.GetKind(); kind != "Deployment" && kind != "StatefulSet" {
+				continue
+			}
+			template, err := yaml.Marshal(podOf(t, object))
+			if err != nil {
+				t.Fatal(err)
+			}
+			found[object.GetName()] = string(template)
+		}
+		return found
+	}
+	after := pods(`cells: [{name: cell-a}, {name: cell-b}, {name: cell-c}]`)
+	for name, before := range pods(`cells: [{name: cell-a}, {name: cell-b}]`) {
+		if after[name] != before {
+			t.Errorf("a new cell restarts %s", name)
+		}
+	}
+	// A new address of the gateways is one for those that use it.
+	for name, moved := range pods(`gateway: {service: {port: 8443}}`) {
+		uses := strings.HasSuffix(name, "-engine") || name == "cp-cluster-gateway" || name == "cp-federation-controllers"
+		if changed := moved != pods(``)[name]; changed != uses {
+			t.Errorf("a new port of the gateways restarts %s: %v, want %v", name, changed, uses)
+		}
+	}
+}

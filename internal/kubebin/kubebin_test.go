@@ -2,7 +2,6 @@ package kubebin
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,58 +39,6 @@ func TestEnsure(t *testing.T) {
 		if want := strings.TrimPrefix(version(p.module), "v"); !strings.Contains(string(out), want) {
 			t.Errorf("%s reports %q, want %s", p.name, out, want)
 		}
-	}
-}
-
-func TestLockWaits(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "x.lock")
-	unlock, err := lock(t.Context(), path, func(string, int) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	waiting, acquired := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(acquired)
-		unlock2, err := lock(t.Context(), path, func(string, int) { close(waiting) })
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		unlock2()
-	}()
-	<-waiting
-	select {
-	case <-acquired:
-		t.Fatal("the second build did not wait for the first")
-	default:
-	}
-	unlock()
-	<-acquired
-}
-
-func TestLockCanBeInterrupted(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "x.lock")
-	unlock, err := lock(t.Context(), path, func(string, int) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unlock()
-	ctx, cancel := context.WithCancel(t.Context())
-	if _, err := lock(ctx, path, func(string, int) { cancel() }); err == nil {
-		t.Fatal("lock was taken twice")
-	}
-}
-
-func TestCacheDirDependsOnPins(t *testing.T) {
-	before, err := cacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	saved := pinnedSum
-	defer func() { pinnedSum = saved }()
-	pinnedSum = append(bytes.Clone(saved), "example.com/x v1.0.0 h1:x=\n"...)
-	if after, err := cacheDir(); err != nil || after == before {
-		t.Fatalf("the cache directory stays %s although a pin changed (%v)", after, err)
 	}
 }
 

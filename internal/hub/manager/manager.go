@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -18,6 +19,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/admission"
 	"github.com/cellplane/cellplane/internal/election"
+	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/hub/clusters"
 	"github.com/cellplane/cellplane/internal/hub/policylimit"
 	"github.com/cellplane/cellplane/internal/scrape"
@@ -115,22 +117,50 @@ func (c *Config) lead(ctx context.Context, status *status) error {
 	return group.Wait()
 }
 
-// ensureNamespaces creates the namespaces of the control plane.
+// retryAfter is the time between attempts to prepare the hub.
+const retryAfter = time.Second
+
+// ensureNamespaces creates the namespaces of the control plane. When a federation is installed, the hub does not answer yet, and then refuses this part until
+// somebody grants it its rights: it waits for both.
 func (c *Config) ensureNamespaces(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(c.Hub)
 	if err != nil {
 		return fmt.Errorf("preparing to reach the hub: %w", err)
 	}
 	for _, name := range []string{names.SystemNamespace, names.ClusterNamespace} {
-		_, err := client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			_, err = client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-		}
-		if err != nil && !apierrors.IsAlreadyExists(err) {
+		told := ""
+		err := wait.PollUntilContextCancel(ctx, retryAfter, true, func(ctx context.Context) (bool, error) {
+			err := ensureNamespace(ctx, client, name)
+			if err == nil || !passing(err) {
+				return err == nil, err
+			}
+			if text := err.Error(); text != told {
+				klog.FromContext(ctx).Info("waiting for the hub", "reason", text)
+				told = text
+			}
+			return false, nil
+		})
+		if err != nil {
 			return fmt.Errorf("creating namespace %s on the hub: %w", name, err)
 		}
 	}
 	return nil
+}
+
+// passing reports whether an error is one of a hub that is being installed, or cannot be reached.
+func passing(err error) bool {
+	return apierrors.IsForbidden(err) || fleet.Unreachable(err) || apierrors.IsInternalError(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
+}
+
+func ensureNamespace(ctx context.Context, client kubernetes.Interface, name string) error {
+	_, err := client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	}
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
 }
 
 // elect calls lead once this replica holds the Lease.
