@@ -55,6 +55,8 @@ func (f Finding) String() string {
 type Report struct {
 	// Objects, Copies and StaleCopies count federated objects, their copies in backup cells, and stale copies of moves.
 	Objects, Copies, StaleCopies int
+	// Outdated counts everything that is stored under another key for encryption at rest than the first, or not encrypted although it should be.
+	Outdated int
 	// Findings are in the order of their keys.
 	Findings []Finding
 }
@@ -167,6 +169,9 @@ func (c *check) objects(ctx context.Context, cell slots.Index) error {
 		if err != nil {
 			return err
 		}
+		if kv.Outdated {
+			c.report.Outdated++
+		}
 		object, err := cellstore.Parse(kv.Value)
 		if err != nil {
 			continue // no API object
@@ -219,6 +224,9 @@ func (c *check) copies(ctx context.Context, backupCell slots.Index) error {
 	for kv, err := range store.Range(ctx, backup.Root, 0) {
 		if err != nil {
 			return err
+		}
+		if kv.Outdated {
+			c.report.Outdated++
 		}
 		full := strings.TrimPrefix(kv.Key, backup.Root)
 		cell, key, _ := strings.Cut(full, "/")

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/internal/atrest"
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/fence"
 	"github.com/cellplane/cellplane/internal/fleet"
@@ -90,9 +91,17 @@ func (c *Cell) Store() (*cellstore.Store, error) {
 	case s.secret.UID == "":
 		return nil, fmt.Errorf("there is no Secret %s/%s with the credentials for the store of cell %s", s.secret.Namespace, s.secret.Name, c.name)
 	case s.open == nil:
+		keys, err := keysOf(s.cell, s.encryption)
+		if err != nil {
+			return nil, err
+		}
 		opened, err := cellstore.Open(s.cell, s.secret)
 		if err != nil {
 			return nil, err
+		}
+		if keys != nil {
+			keys.SetProbe(s.probe(opened))
+			opened.Encrypt(keys, s.cell.Spec.Etcd.Encryption.AllowUnencryptedCopies)
 		}
 		s.open = opened
 	}
@@ -174,6 +183,10 @@ func (a *apiServer) close() {
 type store struct {
 	cell   *cellplanev1alpha1.Cell
 	secret *corev1.Secret // without a UID if there is none
+	// encryption is the Secret with the keys; nil if the Cell names none.
+	encryption *corev1.Secret
+	// probe returns how API servers are asked for what they encrypt with.
+	probe func(*cellstore.Store) atrest.Probe
 
 	mu     sync.Mutex
 	closed bool

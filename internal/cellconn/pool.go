@@ -10,10 +10,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/internal/atrest"
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/fence"
 )
@@ -41,9 +43,9 @@ func (p *Pool) Get(ctx context.Context, name string) (*Cell, error) {
 		}
 		return nil, fmt.Errorf("reading Cell %s: %w", name, err)
 	}
-	var apiSecret, storeSecret *corev1.Secret
+	var apiSecret, storeSecret, encryption *corev1.Secret
 	if known := p.known(name); known != nil {
-		apiSecret, storeSecret = known.api.secret, known.store.secret
+		apiSecret, storeSecret, encryption = known.api.secret, known.store.secret, known.store.encryption
 	}
 	apiSecret, err := p.secret(ctx, cell.Spec.Credentials.SecretRef, apiSecret)
 	if err != nil {
@@ -53,7 +55,12 @@ func (p *Pool) Get(ctx context.Context, name string) (*Cell, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the credentials for the store of cell %s: %w", name, err)
 	}
-	return p.put(&cell, apiSecret, storeSecret), nil
+	if given := cell.Spec.Etcd.Encryption; given == nil {
+		encryption = nil
+	} else if encryption, err = p.secret(ctx, given.SecretRef, encryption); err != nil {
+		return nil, fmt.Errorf("reading the EncryptionConfiguration of cell %s: %w", name, err)
+	}
+	return p.put(&cell, apiSecret, storeSecret, encryption), nil
 }
 
 func (p *Pool) known(name string) *Cell {
@@ -82,7 +89,7 @@ func (p *Pool) secret(ctx context.Context, ref cellplanev1alpha1.SecretReference
 }
 
 // put returns the connections made from a Cell and its Secrets. It keeps those to which nothing has changed, and closes the others.
-func (p *Pool) put(cell *cellplanev1alpha1.Cell, apiSecret, storeSecret *corev1.Secret) *Cell {
+func (p *Pool) put(cell *cellplanev1alpha1.Cell, apiSecret, storeSecret, encryption *corev1.Secret) *Cell {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := p.open[cell.Name]
@@ -92,10 +99,10 @@ func (p *Pool) put(cell *cellplanev1alpha1.Cell, apiSecret, storeSecret *corev1.
 	} else {
 		next.api = &apiServer{cell: cell, secret: apiSecret, scheme: p.Scheme}
 	}
-	if known != nil && reflect.DeepEqual(known.store.cell.Spec.Etcd, cell.Spec.Etcd) && sameSecret(known.store.secret, storeSecret) {
+	if known != nil && reflect.DeepEqual(known.store.cell.Spec.Etcd, cell.Spec.Etcd) && sameSecret(known.store.secret, storeSecret) && sameSecret(known.store.encryption, encryption) {
 		next.store = known.store
 	} else {
-		next.store = &store{cell: cell, secret: storeSecret}
+		next.store = &store{cell: cell, secret: storeSecret, encryption: encryption, probe: p.probeOf(cell.Name)}
 	}
 	if known != nil {
 		if next.api == known.api && next.store == known.store {
@@ -112,7 +119,23 @@ func (p *Pool) put(cell *cellplanev1alpha1.Cell, apiSecret, storeSecret *corev1.
 
 // sameSecret reports whether two Secrets hold the same credentials.
 func sameSecret(a, b *corev1.Secret) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
 	return a.Namespace == b.Namespace && a.Name == b.Name && (a.UID == "") == (b.UID == "") && reflect.DeepEqual(a.Data, b.Data)
+}
+
+// probeOf asks the API servers that the cell has when it is asked: their credentials may be renewed while the store stays open.
+func (p *Pool) probeOf(name string) func(*cellstore.Store) atrest.Probe {
+	return func(store *cellstore.Store) atrest.Probe {
+		return func(ctx context.Context, resource schema.GroupResource) (string, []byte, error) {
+			cell := p.known(name)
+			if cell == nil {
+				return "", nil, fmt.Errorf("cell %s: %w", name, errClosed)
+			}
+			return cell.Probe(store)(ctx, resource)
+		}
+	}
 }
 
 // Remove closes the connections to a cell that is gone.

@@ -38,21 +38,14 @@ func (o *Object) String() string {
 	return fmt.Sprintf("%s %s/%s", o.Kind, o.Namespace, o.Name)
 }
 
-// ErrEncrypted means that the API server encrypts what it stores, so that it cannot be read without the API server's keys.
-var ErrEncrypted = errors.New("the API server encrypts its stored objects, so that they cannot be moved or backed up; turn encryption at rest off for the cells' API servers and rewrite the stored objects")
-
 // ErrUnknownEncoding means that a value is neither JSON nor protobuf as API servers store them.
 var ErrUnknownEncoding = errors.New("the value is neither JSON nor Kubernetes protobuf")
-
-const encryptedPrefix = "k8s:enc:"
 
 // isProtobuf returns the encoding of a value.
 func isProtobuf(value []byte) (bool, error) {
 	switch {
 	case bytes.HasPrefix(value, []byte(objbytes.ProtobufPrefix)):
 		return true, nil
-	case bytes.HasPrefix(value, []byte(encryptedPrefix)):
-		return false, ErrEncrypted
 	case objbytes.IsObject(value):
 		return false, nil
 	default:

@@ -9,11 +9,13 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
+	"github.com/cellplane/cellplane/internal/atrest"
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
@@ -36,6 +38,9 @@ type Store struct {
 	Cell   string
 	client *clientv3.Client
 	prefix string
+	keys   *atrest.Keys // nil if nothing is encrypted
+	// unprotected lets encrypted objects be copied to stores that do not encrypt them.
+	unprotected bool
 }
 
 // Open connects to the store of a cell with the credentials in a Secret of the hub. It does not wait for an answer.
@@ -64,7 +69,10 @@ func Open(cell *cellplanev1alpha1.Cell, credentials *corev1.Secret) (*Store, err
 }
 
 // Close ends the connection.
-func (s *Store) Close() error { return s.client.Close() }
+func (s *Store) Close() error {
+	s.keys.Close()
+	return s.client.Close()
+}
 
 // Client returns the etcd client, for watches and snapshots. Requests go through the Store, which sets timeouts.
 func (s *Store) Client() *clientv3.Client { return s.client }
@@ -93,8 +101,10 @@ func (s *Store) Revision(ctx context.Context) (int64, error) {
 type KV struct {
 	// Key is the etcd key.
 	Key string
-	// Value is the object as the API server encoded it.
+	// Value is the object as the API server encoded it, decrypted.
 	Value []byte
+	// Outdated means that it is stored without encryption or under another key than is in use now.
+	Outdated bool
 	// ModRevision is the revision of its last change, which is the object's resourceVersion; 0 means that the key does not exist.
 	ModRevision int64
 	// Lease is the etcd lease of the key; 0 means none.
@@ -111,7 +121,9 @@ func (s *Store) Get(ctx context.Context, key string) (kv KV, revision int64, err
 	}
 	kv.Key = key
 	for _, found := range response.Kvs {
-		kv = KV{Key: key, Value: found.Value, ModRevision: found.ModRevision, Lease: found.Lease}
+		if kv, err = s.open(ctx, found); err != nil {
+			return KV{}, 0, err
+		}
 	}
 	return kv, response.Header.Revision, nil
 }
@@ -132,7 +144,9 @@ func (s *Store) GetAll(ctx context.Context, keys []string) ([]KV, error) {
 	for i, key := range keys {
 		all[i].Key = key
 		for _, found := range response.Responses[i].GetResponseRange().Kvs {
-			all[i] = KV{Key: key, Value: found.Value, ModRevision: found.ModRevision, Lease: found.Lease}
+			if all[i], err = s.open(ctx, found); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return all, nil
@@ -144,8 +158,28 @@ var errStop = errors.New("stop")
 // Range yields all keys under a prefix at a revision, in key order, page by page. Revision 0 means that of the first page. An error is
 // yielded last.
 func (s *Store) Range(ctx context.Context, prefix string, revision int64) iter.Seq2[KV, error] {
+	return s.each(ctx, prefix, revision, s.open)
+}
+
+// RangeReadable is Range at the current revision, without an error for values that cannot be decrypted. They have no Value, and are Outdated.
+func (s *Store) RangeReadable(ctx context.Context, prefix string) iter.Seq2[KV, error] {
+	return s.each(ctx, prefix, 0, func(ctx context.Context, found *mvccpb.KeyValue) (KV, error) {
+		kv, err := s.open(ctx, found)
+		var unreadable *UnreadableError
+		if errors.As(err, &unreadable) {
+			kv, err = unreadable.KV, nil
+			kv.Value, kv.Outdated = nil, true
+		}
+		return kv, err
+	})
+}
+
+// opening makes a KV of what was read.
+type opening func(context.Context, *mvccpb.KeyValue) (KV, error)
+
+func (s *Store) each(ctx context.Context, prefix string, revision int64, open opening) iter.Seq2[KV, error] {
 	return func(yield func(KV, error) bool) {
-		err := s.pages(ctx, prefix, revision, func(page []KV) error {
+		err := s.pages(ctx, prefix, revision, open, func(page []KV) error {
 			for _, kv := range page {
 				if !yield(kv, nil) {
 					return errStop
@@ -159,7 +193,7 @@ func (s *Store) Range(ctx context.Context, prefix string, revision int64) iter.S
 	}
 }
 
-func (s *Store) pages(ctx context.Context, prefix string, revision int64, visit func([]KV) error) error {
+func (s *Store) pages(ctx context.Context, prefix string, revision int64, open opening, visit func([]KV) error) error {
 	key, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
 	for {
 		response, err := s.page(ctx, key, end, revision)
@@ -171,7 +205,9 @@ func (s *Store) pages(ctx context.Context, prefix string, revision int64, visit 
 		}
 		page := make([]KV, len(response.Kvs))
 		for i, found := range response.Kvs {
-			page[i] = KV{Key: string(found.Key), Value: found.Value, ModRevision: found.ModRevision, Lease: found.Lease}
+			if page[i], err = open(ctx, found); err != nil {
+				return err
+			}
 		}
 		if err := visit(page); err != nil {
 			return err

@@ -80,6 +80,10 @@ func Delete(key string) clientv3.Op { return clientv3.OpDelete(key) }
 // applied. With ErrFenced or ErrConflict they were not; after any other error they may have been. If the store has not seen the term
 // yet, because its cell has just joined or the leader is new, Txn raises it first.
 func (s *Store) Txn(ctx context.Context, term Term, conditions []clientv3.Cmp, operations ...clientv3.Op) (int64, error) {
+	operations, err := s.sealed(ctx, operations)
+	if err != nil {
+		return 0, err
+	}
 	guarded := append([]clientv3.Cmp{clientv3.Compare(clientv3.Value(termKey), "=", term.String())}, conditions...)
 	for {
 		response, err := s.commit(ctx, guarded, operations, clientv3.OpGet(termKey))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -18,6 +19,7 @@ import (
 
 	"github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/atrest"
 )
 
 // cellManifest are the flags with the addresses and credentials of a cell.
@@ -29,6 +31,7 @@ type cellManifest struct {
 	etcd                      []string
 	etcdCA, etcdCert, etcdKey string
 	etcdPrefix                string
+	encryption                string
 }
 
 func (m *cellManifest) add(cmd *cobra.Command) {
@@ -45,6 +48,7 @@ func (m *cellManifest) add(cmd *cobra.Command) {
 	flags.StringVar(&m.etcdCert, "etcd-cert-file", "", "client certificate for the etcd")
 	flags.StringVar(&m.etcdKey, "etcd-key-file", "", "key of the client certificate for the etcd")
 	flags.StringVar(&m.etcdPrefix, "etcd-prefix", "/registry", "prefix of the objects in the etcd")
+	flags.StringVar(&m.encryption, "encryption-config-file", "", "EncryptionConfiguration of the API servers of the cell, if they encrypt what they store")
 }
 
 func (m *cellManifest) given() bool { return m.kubeconfig != "" || m.server != "" || len(m.etcd) > 0 }
@@ -107,6 +111,10 @@ func (m *cellManifest) apply(ctx context.Context, hub hubFlags, name string, wei
 	if err := rest.LoadTLSFiles(store); err != nil {
 		return err
 	}
+	encryption, err := m.readEncryption()
+	if err != nil {
+		return err
+	}
 	credentials, err := writeTLS(ctx, writer, name+"-credentials", server.TLSClientConfig)
 	if err != nil {
 		return err
@@ -115,11 +123,21 @@ func (m *cellManifest) apply(ctx context.Context, hub hubFlags, name string, wei
 	if err != nil {
 		return err
 	}
+	var keys v1alpha1.SecretReference
+	if encryption != nil {
+		if keys, err = writeEncryption(ctx, writer, name+"-encryption", encryption); err != nil {
+			return err
+		}
+	}
 	cell := &v1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	_, err = controllerutil.CreateOrUpdate(ctx, writer, cell, func() error {
 		cell.Spec.Endpoint = v1alpha1.CellEndpoint{Server: server.Host, ServerName: server.ServerName, CABundle: server.CAData, APIServers: m.apiServers}
 		cell.Spec.Credentials.SecretRef = credentials
 		cell.Spec.Etcd.Endpoints, cell.Spec.Etcd.SecretRef, cell.Spec.Etcd.Prefix = m.etcd, etcd, m.etcdPrefix
+		if encryption != nil {
+			allowed := cell.Spec.Etcd.Encryption != nil && cell.Spec.Etcd.Encryption.AllowUnencryptedCopies
+			cell.Spec.Etcd.Encryption = &v1alpha1.CellEncryption{SecretRef: keys, AllowUnencryptedCopies: allowed}
+		}
 		cell.Spec.Weight = weight
 		return nil
 	})
@@ -127,6 +145,35 @@ func (m *cellManifest) apply(ctx context.Context, hub hubFlags, name string, wei
 		return fmt.Errorf("writing the Cell %s: %w", name, err)
 	}
 	return nil
+}
+
+// readEncryption returns the EncryptionConfiguration; nil if none is given.
+func (m *cellManifest) readEncryption() ([]byte, error) {
+	if m.encryption == "" {
+		return nil, nil
+	}
+	content, err := os.ReadFile(m.encryption)
+	if err != nil {
+		return nil, fmt.Errorf("reading --encryption-config-file: %w", err)
+	}
+	keys, err := atrest.New(m.encryption, content)
+	if err != nil {
+		return nil, err
+	}
+	keys.Close()
+	return content, nil
+}
+
+func writeEncryption(ctx context.Context, writer client.Client, name string, content []byte) (v1alpha1.SecretReference, error) {
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: name}}
+	_, err := controllerutil.CreateOrUpdate(ctx, writer, secret, func() error {
+		secret.Data = map[string][]byte{atrest.ConfigKey: content}
+		return nil
+	})
+	if err != nil {
+		return v1alpha1.SecretReference{}, fmt.Errorf("writing the Secret %s/%s: %w", secret.Namespace, secret.Name, err)
+	}
+	return v1alpha1.SecretReference{Namespace: secret.Namespace, Name: secret.Name}, nil
 }
 
 func writeTLS(ctx context.Context, writer client.Client, name string, of rest.TLSClientConfig) (v1alpha1.SecretReference, error) {

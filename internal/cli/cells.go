@@ -40,7 +40,7 @@ change; "cellplane cells watch" shows it again.`,
   cellplane cells drain cell-c`,
 	}
 	cmd.AddCommand(newCellsList(), newCellsAdd(), newCellsDrain(), newCellsWeight(), newCellsFailover(), newCellsRejoin(),
-		newCellsAbort(), newCellsWatch(), newCellsPlan(), newCellsVerify())
+		newCellsAbort(), newCellsWatch(), newCellsPlan(), newCellsVerify(), newCellsUnseal())
 	return cmd
 }
 

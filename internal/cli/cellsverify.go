@@ -26,7 +26,8 @@ func newCellsVerify() *cobra.Command {
 		Long: `Read the stores of all cells and report each federated object that is in a
 wrong cell, in two cells, or whose backup is missing or differs. It can run at
 any time: objects that are moving are checked again. The exit code is 0 only if
-there are no problems.`,
+there are no problems. Of cells that encrypt what they store it also counts what
+is under another key than the first: do not remove a key before that is nothing.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			report, err := verifyCells(cmd.Context(), hub, settle)
@@ -38,6 +39,9 @@ there are no problems.`,
 				fmt.Fprintln(out, finding)
 			}
 			fmt.Fprintf(out, "%d objects, %d backups, %d left behind by moves, %d problems\n", report.Objects, report.Copies, report.StaleCopies, len(report.Findings))
+			if report.Outdated > 0 {
+				fmt.Fprintf(out, "%d values are not encrypted with the first key of their Secret\n", report.Outdated)
+			}
 			if len(report.Findings) > 0 {
 				return exitError{code: 1}
 			}

@@ -121,6 +121,25 @@ type CellEtcd struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="prefix cannot be changed: the objects would be lost from view"
 	// +kubebuilder:default="/registry"
 	Prefix string `json:"prefix,omitempty"`
+
+	// Encryption is how the API servers of the cell encrypt what they store. Without it they store everything as it is.
+	// +optional
+	Encryption *CellEncryption `json:"encryption,omitempty"`
+}
+
+// CellEncryption is the encryption at rest of a cell.
+type CellEncryption struct {
+	// SecretRef points at a Secret with the EncryptionConfiguration of the cell's API servers in its key
+	// encryption.yaml. It must have all keys with which anything in the store is encrypted. Their order does not
+	// matter: what is written gets the key that the API servers use. The endpoint of a KMS plug-in is the one that the
+	// hub manager reaches.
+	// +required
+	SecretRef SecretReference `json:"secretRef"`
+
+	// AllowUnencryptedCopies lets objects that this cell encrypts move to, and be backed up in, cells that store them
+	// unencrypted. Otherwise that is refused.
+	// +optional
+	AllowUnencryptedCopies bool `json:"allowUnencryptedCopies,omitempty"`
 }
 
 // SecretReference points at a Secret on the hub.

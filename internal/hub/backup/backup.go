@@ -111,6 +111,7 @@ func (c *Controller) runUnder(ctx context.Context) error {
 		})
 	}
 	sources.Go(func() { c.purge(ctx, topology) })
+	sources.Go(func() { c.renewKeys(ctx, topology) })
 	select {
 	case <-ctx.Done():
 		return nil
@@ -168,8 +169,8 @@ func (c *Controller) failed(name string, err error) {
 	if c.failing == nil {
 		c.failing = map[string]failure{}
 	}
-	now := failure{since: time.Now(), cell: target.cell, replaced: errors.Is(err, ErrReplaced)}
-	if before, failing := c.failing[name]; !failing || before.cell != now.cell || before.replaced != now.replaced {
+	now := failure{since: time.Now(), cell: target.cell, replaced: errors.Is(err, ErrReplaced), problem: problemOf(err)}
+	if before, failing := c.failing[name]; !failing || before.cell != now.cell || before.replaced != now.replaced || before.problem != now.problem {
 		c.failing[name] = now
 	}
 }
@@ -293,6 +294,8 @@ type State struct {
 	Proven time.Time
 	// Replaced means that the store of the cell does not have what its backup has, which is kept.
 	Replaced bool
+	// Problem says why keys for encryption at rest prevent a backup; empty if they do not.
+	Problem string
 	// Unread is since when the cell cannot be read; zero if it can.
 	Unread time.Time
 	// Silent are the backup cells that do not answer, and SilentSince is since when the first of them does not.
@@ -321,6 +324,9 @@ func (c *Controller) States() map[string]State {
 		}
 		proven := begun
 		for target, pair := range targets {
+			if pair.problem != "" {
+				state.Problem = pair.problem
+			}
 			if !pair.silent.IsZero() {
 				state.Silent = append(state.Silent, target)
 				state.SilentSince = earlier(state.SilentSince, pair.silent)
@@ -366,12 +372,14 @@ type failure struct {
 	cell  string // the one that could not be reached
 	// replaced is set if the store of the cell is not the one that was backed up.
 	replaced bool
+	// problem is that of keys.
+	problem string
 }
 
 // addFailure adds why the source has not begun.
 func (s *State) addFailure(f failure) {
-	s.Replaced = f.replaced
-	if f.replaced {
+	s.Replaced, s.Problem = f.replaced, f.problem
+	if f.replaced || f.problem != "" {
 		return
 	}
 	if f.cell == "" {

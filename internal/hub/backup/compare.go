@@ -30,7 +30,10 @@ func (s *source) compare(ctx context.Context, pairs map[slots.Index]*pair, revis
 		c := &comparison{pair: p, w: writer{pair: p}}
 		all[i] = c
 		loading.Go(func() {
-			if c.err = c.load(ctx); c.err == nil {
+			if c.err = s.checkKeys(ctx, p.target); c.err == nil {
+				c.err = c.load(ctx)
+			}
+			if c.err == nil {
 				c.err = s.check(ctx, p.target)
 			}
 		})
@@ -84,7 +87,7 @@ func (c *comparison) load(ctx context.Context) error {
 	}
 	c.kept = map[string]uint64{}
 	prefix := Prefix(c.pair.source)
-	for kv, err := range c.pair.target.Range(ctx, prefix, 0) {
+	for kv, err := range c.pair.target.RangeReadable(ctx, prefix) { // what cannot be decrypted is replaced
 		if err != nil {
 			return err
 		}

@@ -47,6 +47,8 @@ type pair struct {
 	epoch      int64       // of the topology by which the copies are placed
 	identity   string      // of the source's store
 	inUse      func() bool // whether an object may ask for durability; nil means that it may
+	// admits, if not nil, returns an error if the backup cell would not encrypt what the source encrypts.
+	admits func() error
 
 	mu      sync.Mutex
 	pending map[string]change // by key without prefix
@@ -64,6 +66,7 @@ type pair struct {
 	proven     time.Time // the time of the last proof
 	attempted  time.Time // when the write under way began
 	unanswered time.Time // since when writes have failed
+	problem    string    // of the keys of the backup cell, if that is why
 
 	// Only the goroutine that writes uses this.
 	guard int64 // the revision of the guard that writes compare; 0 if it has to be claimed first
@@ -261,9 +264,12 @@ func (p *pair) write(ctx context.Context) (carried bool, err error) {
 	}
 	ended := p.attempt()
 	w := writer{pair: p}
+	if p.admits != nil {
+		err = p.admits()
+	}
 	for key, c := range changes {
-		if err = w.put(ctx, key, c.value); err != nil {
-			break
+		if err == nil {
+			err = w.put(ctx, key, c.value)
 		}
 	}
 	if err == nil {
@@ -306,12 +312,13 @@ type pairState struct {
 	oldest  time.Time // of what is pending
 	proven  time.Time // of the last proof
 	silent  time.Time // since when the backup cell does not answer
+	problem string    // why it is not written to, if that is due to its keys
 }
 
 func (p *pair) state() pairState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := pairState{synced: p.synced, written: p.written, pending: len(p.pending), proven: p.proven, silent: p.silence()}
+	s := pairState{synced: p.synced, written: p.written, pending: len(p.pending), proven: p.proven, silent: p.silence(), problem: p.problem}
 	for key := range p.writing {
 		if _, again := p.pending[key]; !again {
 			s.pending++

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"bytes"
 	"strings"
 
 	"github.com/cellplane/cellplane/api/names"
@@ -10,7 +11,7 @@ import (
 
 // Root is the prefix of copies in the store of a backup cell: Root + cell + "/" + the key in the cell, without its
 // prefix.
-const Root = "/cellplane/backup/"
+const Root = cellstore.BackupRoot
 
 // Prefix of the copies of a cell.
 func Prefix(cell string) string { return Root + cell + "/" }
@@ -46,6 +47,11 @@ func placementsOf(topology *slots.Map, cell slots.Index) *placements {
 func isStale(object *cellstore.Object) bool {
 	return object.Labels[names.RebalanceStatusLabel] == names.RebalanceMigrated
 }
+
+// mayBeStale reports whether a value may be a stale copy. It need not be exact.
+func mayBeStale(value []byte) bool { return bytes.Contains(value, statusLabel) }
+
+var statusLabel = []byte(names.RebalanceStatusLabel)
 
 // ignored reports whether a key is never federated, by its first segments, so that its value need not be parsed.
 // Works are the most frequent writes of a cell.

@@ -103,7 +103,7 @@ func (p *pair) attempt() func(err error) {
 	return func(err error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.attempted = time.Time{}
+		p.attempted, p.problem = time.Time{}, problemOf(err)
 		switch {
 		case err == nil:
 			p.unanswered = time.Time{}

@@ -33,6 +33,7 @@ const (
 	reasonComparing = "Comparing"
 	reasonBehind    = "Behind"
 	reasonReplaced  = "StoreReplaced"
+	reasonKeys      = "EncryptionKeys"
 	// reasonSourceUnreadable and reasonBackupUnreadable are those of the status Unknown.
 	reasonSourceUnreadable = "CellUnreadable"
 	reasonBackupUnreadable = "BackupCellUnreadable"
@@ -112,6 +113,8 @@ func conditionOf(state State, now time.Time) metav1.Condition {
 	case state.Replaced:
 		condition.Reason = reasonReplaced
 		condition.Message = "The store of the cell is empty, or older than its backup, which is kept as it is; fail the cell over to restore what it had."
+	case state.Problem != "":
+		condition.Reason, condition.Message = reasonKeys, "Nothing is copied: "+state.Problem+"."
 	case !state.Unread.IsZero():
 		condition.Status, condition.Reason = metav1.ConditionUnknown, reasonSourceUnreadable
 		condition.Message = fmt.Sprintf("The store of the cell cannot be read since %s; what is written to it is not copied.", sinceText(state.Unread))

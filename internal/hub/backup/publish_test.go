@@ -33,6 +33,7 @@ func TestCondition(t *testing.T) {
 		{"there is no backup cell", State{Complete: true, Alone: true}, metav1.ConditionFalse, names.ReasonNoBackupCell},
 		{"the cell cannot be read", with(func(s *State) { s.Unread = now.Add(-time.Second) }), metav1.ConditionUnknown, reasonSourceUnreadable},
 		{"a backup cell does not answer", with(func(s *State) { s.Silent, s.SilentSince = []string{"cell-b"}, now }), metav1.ConditionUnknown, reasonBackupUnreadable},
+		{"a key is missing", State{Problem: "a key is missing", Unread: now}, metav1.ConditionFalse, reasonKeys},
 		{"the store has been replaced", State{Replaced: true}, metav1.ConditionFalse, reasonReplaced},
 		{"not watched yet", State{}, metav1.ConditionFalse, reasonComparing},
 		{"never read", State{Unread: now}, metav1.ConditionUnknown, reasonSourceUnreadable},

@@ -119,6 +119,7 @@ func (s *source) newPairs(from func(slots.Index) int64) map[slots.Index]*pair {
 	for i, target := range s.targets {
 		pairs[i] = newPair(s.store.Cell, target, s.term, from(i))
 		pairs[i].progressed, pairs[i].epoch, pairs[i].identity, pairs[i].inUse = s.progressed, s.epoch, s.identity, s.inUse.Load
+		pairs[i].admits = func() error { return target.Admits(s.store) }
 	}
 	s.mu.Lock()
 	s.pairs = pairs
@@ -228,7 +229,9 @@ func (s *source) watch(ctx context.Context, pairs map[slots.Index]*pair, revisio
 				return fmt.Errorf("watching cell %s: %w", s.store.Cell, err)
 			}
 			for _, event := range response.Events {
-				s.pass(ctx, pairs, event)
+				if err := s.pass(ctx, pairs, event); err != nil {
+					return err
+				}
 			}
 			through := cellstore.Through(response)
 			for _, p := range pairs {
@@ -240,35 +243,40 @@ func (s *source) watch(ctx context.Context, pairs map[slots.Index]*pair, revisio
 
 // pass adds a change to the pair of the object's backup cell. Deletions go to all pairs: the deleted value is not
 // known.
-func (s *source) pass(ctx context.Context, pairs map[slots.Index]*pair, event *clientv3.Event) {
+func (s *source) pass(ctx context.Context, pairs map[slots.Index]*pair, event *clientv3.Event) error {
 	relative, _ := s.store.Relative(string(event.Kv.Key))
 	if relative == markKey {
 		for _, p := range pairs {
 			p.setDue()
 		}
-		return
+		return nil
 	}
 	if ignored(relative) {
-		return
+		return nil
 	}
 	if event.Type == clientv3.EventTypeDelete {
 		for _, p := range pairs {
 			p.addAt(relative, nil, event.Kv.ModRevision)
 		}
-		return
+		return nil
 	}
-	target, kept := s.backupCell(ctx, relative, event.Kv.Value)
+	kv, err := s.store.Opened(ctx, event)
+	if err != nil {
+		return err
+	}
+	target, kept := s.backupCell(ctx, relative, kv.Value)
 	p := pairs[target]
-	if p != nil && mayBeReplicated(event.Kv.Value) {
+	if p != nil && mayBeReplicated(kv.Value) {
 		p.setDue()
 	}
 	switch {
 	case p == nil: // it has no backup cell
 	case kept:
-		p.addAt(relative, event.Kv.Value, event.Kv.ModRevision)
+		p.addAt(relative, kv.Value, kv.ModRevision)
 	default:
 		p.addAt(relative, nil, event.Kv.ModRevision)
 	}
+	return nil
 }
 
 // states returns the states of the pairs by backup cell, whether the watch has begun, and since when the cell cannot be

@@ -3,7 +3,6 @@ package failover
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,11 +13,8 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"sigs.k8s.io/yaml"
 
+	"github.com/cellplane/cellplane/internal/atrest"
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/hub/backup"
 	"github.com/cellplane/cellplane/internal/hub/rebalance/handover"
@@ -95,7 +91,7 @@ func (e *Emptying) saveAll(ctx context.Context, objects []cellstore.KV, result *
 	}
 	var salvaged []string
 	for _, kv := range objects {
-		file, err := e.save(partial, kv)
+		file, err := e.save(ctx, partial, kv)
 		if err != nil {
 			return fmt.Errorf("saving %s of cell %s: %w", kv.Key, e.Returning.Cell, err)
 		}
@@ -176,7 +172,7 @@ func (e *Emptying) findUndeleted(ctx context.Context, keys []string, result *Emp
 	}
 	for _, revision := range received.Revisions() {
 		for kv, err := range e.Returning.Range(ctx, e.Returning.Prefix(), revision) {
-			if errors.Is(err, rpctypes.ErrCompacted) || errors.Is(err, rpctypes.ErrFutureRev) {
+			if errors.Is(err, rpctypes.ErrCompacted) || errors.Is(err, rpctypes.ErrFutureRev) || errors.Is(err, atrest.ErrKeys) {
 				result.Unsure = true
 				break
 			}
@@ -236,32 +232,25 @@ func (e *Emptying) snapshot(ctx context.Context, file string) (err error) {
 	return out.Sync()
 }
 
-// save writes an object as YAML, or as it is stored if it cannot be decoded.
-func (e *Emptying) save(dir string, kv cellstore.KV) (string, error) {
+// save writes an object as YAML, or as it is stored if it cannot be decoded. One that the cell encrypts is encrypted in the file, too.
+func (e *Emptying) save(ctx context.Context, dir string, kv cellstore.KV) (string, error) {
 	relative, _ := e.Returning.Relative(kv.Key)
 	file := filepath.Join(dir, strings.ReplaceAll(relative, "/", "_"))
-	content, err := asYAML(kv.Value)
+	if e.Returning.Encrypts(kv.Key) {
+		stored, err := e.Returning.Stored(ctx, kv.Key)
+		if err != nil {
+			return "", err
+		}
+		sealed := cellstore.Sealed{Cell: e.Returning.Cell, Key: relative, Stored: stored}
+		return file + cellstore.SealedSuffix, sealed.WriteFile(file + cellstore.SealedSuffix)
+	}
+	content, err := cellstore.AsYAML(kv.Value)
 	if err != nil {
 		content, file = kv.Value, file+".stored"
 	} else {
 		file += ".yaml"
 	}
 	return file, os.WriteFile(file, content, 0o600)
-}
-
-func asYAML(value []byte) ([]byte, error) {
-	if len(value) > 0 && value[0] == '{' {
-		return yaml.JSONToYAML(value)
-	}
-	object, err := runtime.Decode(protobuf.NewSerializer(clientgoscheme.Scheme, clientgoscheme.Scheme), value)
-	if err != nil {
-		return nil, err
-	}
-	text, err := json.Marshal(object)
-	if err != nil {
-		return nil, err
-	}
-	return yaml.JSONToYAML(text)
 }
 
 // reset removes the cell's outdated copies of others, and in all other cells the record of what was received from it:

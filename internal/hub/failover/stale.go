@@ -134,6 +134,9 @@ func (p *Promotion) restoreOne(ctx context.Context, relative string, d staleCopy
 		if here := statusOf(stored); here == handover.Active || here == handover.Frozen || there == handover.Active || there == handover.Frozen {
 			return false, nil
 		}
+		if err := owner.Admits(d.cell); err != nil {
+			return false, err
+		}
 		value, err := frozen(copied.Value)
 		if err != nil {
 			return false, err

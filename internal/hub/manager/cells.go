@@ -69,7 +69,8 @@ func (c *cellController) usersOf(ctx context.Context, secret client.Object) []re
 	ref := cellplanev1alpha1.SecretReference{Namespace: secret.GetNamespace(), Name: secret.GetName()}
 	var users []reconcile.Request
 	for i := range all.Items {
-		if spec := &all.Items[i].Spec; spec.Credentials.SecretRef == ref || spec.Etcd.SecretRef == ref {
+		spec := &all.Items[i].Spec
+		if spec.Credentials.SecretRef == ref || spec.Etcd.SecretRef == ref || spec.Etcd.Encryption != nil && spec.Etcd.Encryption.SecretRef == ref {
 			users = append(users, reconcile.Request{NamespacedName: types.NamespacedName{Name: all.Items[i].Name}})
 		}
 	}

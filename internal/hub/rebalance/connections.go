@@ -22,10 +22,10 @@ type Connections struct {
 type connection struct {
 	cell *cellconn.Cell
 
-	store       *cellstore.Store
-	fence       *fence.Cell
-	reader      *reader
-	unencrypted unencrypted // for checkEncryption
+	store    *cellstore.Store
+	fence    *fence.Cell
+	reader   *reader
+	readable readable // for checkKeys
 }
 
 // Store returns the connection to the store of a cell. The caller must not close it.

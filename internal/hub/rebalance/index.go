@@ -84,13 +84,13 @@ func (x *index) watch(ctx context.Context) error {
 			return fmt.Errorf("watching the store of cell %s: %w", x.store.Cell, err)
 		}
 		for _, event := range response.Events {
-			var err error
-			if event.Type == clientv3.EventTypeDelete {
-				x.forget(string(event.Kv.Key))
-			} else {
-				err = x.add(cellstore.KV{Key: string(event.Kv.Key), Value: event.Kv.Value, ModRevision: event.Kv.ModRevision}, false)
-			}
+			kv, err := x.store.Opened(ctx, event)
 			if err != nil {
+				return err
+			}
+			if event.Type == clientv3.EventTypeDelete {
+				x.forget(kv.Key)
+			} else if err := x.add(kv, false); err != nil {
 				return err
 			}
 		}

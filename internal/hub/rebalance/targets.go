@@ -1,9 +1,9 @@
 package rebalance
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -42,9 +42,12 @@ func (c *change) prepareTargets(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(cellstore.Passes())
 	for _, connection := range c.cells {
-		group.Go(func() error { return connection.checkEncryption(ctx, c.topology.Generation) })
+		group.Go(func() error { return connection.checkKeys(ctx, c.topology.Generation) })
 	}
-	return group.Wait()
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return c.checkProtection()
 }
 
 // gains reports whether a cell gains slots.
@@ -109,46 +112,57 @@ func (r *reader) definitions(ctx context.Context) (*apiextensionsv1.CustomResour
 	return &definitions, nil
 }
 
-// unencrypted caches whether the values of a store are unencrypted. To find out means to read the whole store, and a
-// blocked change is retried often.
-type unencrypted struct {
-	// epoch is the last one in which nothing was encrypted. The mover notices if that changes while it runs.
+// readable caches whether all values of a store can be read. To find out means to read the whole store, and a blocked change is retried
+// often.
+type readable struct {
+	// epoch is the last one in which everything could be read. The mover notices if that changes while it runs.
 	epoch int64
-	// sealed is the key of an encrypted value.
-	sealed string
+	// key is that of a value that could not be read.
+	key string
 }
 
-// checkEncryption returns an error if a store holds values that are encrypted at rest.
-func (c *connection) checkEncryption(ctx context.Context, epoch int64) error {
-	if c.unencrypted.epoch == epoch {
+// checkKeys returns an error if a store holds values that cannot be decrypted, or if its API servers encrypt with keys that are not known.
+func (c *connection) checkKeys(ctx context.Context, epoch int64) error {
+	if c.readable.epoch == epoch {
 		return nil
 	}
-	if c.unencrypted.sealed != "" {
-		kv, _, err := c.store.Get(ctx, c.unencrypted.sealed)
-		if err != nil {
-			return err
-		}
-		if isEncrypted(kv.Value) {
-			return c.encrypted()
+	if c.readable.key != "" {
+		if _, _, err := c.store.Get(ctx, c.readable.key); err != nil {
+			return c.unreadable(err)
 		}
 	}
-	for kv, err := range c.store.Range(ctx, c.store.Prefix(), 0) {
-		if err != nil {
-			return err
+	if err := c.store.CheckKeys(ctx, c.cell.Probe(c.store)); err != nil {
+		return c.unreadable(err)
+	}
+	for _, err := range c.store.Range(ctx, c.store.Prefix(), 0) {
+		var unreadable *cellstore.UnreadableError
+		if errors.As(err, &unreadable) {
+			c.readable.key = unreadable.KV.Key
 		}
-		if isEncrypted(kv.Value) {
-			c.unencrypted = unencrypted{sealed: kv.Key}
-			return c.encrypted()
+		if err != nil {
+			return c.unreadable(err)
 		}
 	}
-	c.unencrypted = unencrypted{epoch: epoch}
+	c.readable = readable{epoch: epoch}
 	return nil
 }
 
-func isEncrypted(value []byte) bool { return bytes.HasPrefix(value, []byte("k8s:enc:")) }
+func (c *connection) unreadable(err error) error {
+	return fmt.Errorf("objects cannot move from or to cell %s: %w", c.store.Cell, err)
+}
 
-func (c *connection) encrypted() error {
-	return fmt.Errorf("objects cannot move from or to cell %s: %w", c.store.Cell, cellstore.ErrEncrypted)
+// checkProtection returns an error if an object that its cell encrypts would move to one that does not.
+func (c *change) checkProtection() error {
+	for _, flow := range c.compiled.Flows() {
+		from, to := c.cells[flow.From], c.cells[flow.To]
+		if from == nil || to == nil {
+			continue // it has failed
+		}
+		if err := to.store.Admits(from.store); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // grantTimeout is how long a member may take to give a cell an identity.
