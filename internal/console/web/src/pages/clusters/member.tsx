@@ -50,7 +50,7 @@ function Facts({ cluster }: { cluster: Cluster }) {
       <div><dt>Kubernetes</dt><dd>{cluster.status?.kubernetesVersion ?? "unknown"}</dd></div>
       <div><dt>Nodes</dt><dd>{nodes ? `${nodes.readyNum ?? 0} of ${nodes.totalNum ?? 0} ready` : "unknown"}</dd></div>
       <div><dt>Kinds</dt><dd>{kinds || "unknown"}</dd></div>
-      <div><dt>Profile</dt><dd>{profile ? <a href="#" onClick={(event) => event.preventDefault()}>{profile.metadata.name}</a> : "none"}</dd></div>
+      <div><dt>Profile</dt><dd>{profile ? profile.metadata.name : "none"}</dd></div>
       <div><dt>In the federation</dt><dd><Age time={cluster.metadata.creationTimestamp} /></dd></div>
       <div><dt>Address</dt><dd class="mono">{cluster.spec?.apiEndpoint || "–"}</dd></div>
     </dl>
