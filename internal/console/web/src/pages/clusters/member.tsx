@@ -1,6 +1,6 @@
 // One member: its room, what is promised there, its taints and its conditions.
 
-import { useCollection, useObject } from "../../lib/collection";
+import { escaped, useCollection, useObject } from "../../lib/collection";
 import { paths, type Cluster, type ClusterLedger, type KubeEvent, type KubeObject } from "../../lib/kube";
 import { digits, quantity, show, total } from "../../lib/quantity";
 import { href } from "../../lib/route";
@@ -140,7 +140,7 @@ function Taints({ cluster }: { cluster: Cluster }) {
 }
 
 function Events({ name }: { name: string }) {
-  const snapshot = useCollection<KubeEvent>("/federation/api/v1/events", { fieldSelector: `involvedObject.kind=Cluster,involvedObject.name=${name}` });
+  const snapshot = useCollection<KubeEvent>("/federation/api/v1/events", { fieldSelector: `involvedObject.kind=Cluster,involvedObject.name=${escaped(name)}` });
   return (
     <Panel title="Events" actions={<Stale of={[snapshot]} />}>
       <Shown of={snapshot} what="events">{(events) => events.length === 0 ? <Empty title="No events">Nothing has happened to it in the last hour.</Empty> : <EventList events={[...events].sort((a, b) => timeOf(b) - timeOf(a)).slice(0, 12)} />}</Shown>
