@@ -76,7 +76,7 @@ Start a federation on this machine with "cellplane up", inspect it with
 	)
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	root.AddCommand(
-		newUp(), newDown(), newStatus(), newSupervise(), newKubectl(),
+		newUp(), newDown(), newStatus(), newConsole(), newSupervise(), newKubectl(),
 		newJoin(), newUnjoin(), newToken(), newRegister(), newUnregister(), newRotate(), newCordon(), newUncordon(), newTaint(), newSchedule(), newInterpret(), newAdopt(), newRollout(), newEntry(),
 		newGet(streams), newDescribe(streams), newLogs(streams), newExec(streams), newAttach(streams), newTop(streams), newPromote(),
 		newCells(), newDoctor(),

@@ -52,7 +52,7 @@ func (c *Config) chain(own http.Handler, g *genericserver.Config) http.Handler {
 	handler = filters.WithPanicRecovery(handler, g.RequestInfoResolver)
 	handler = withAuditedSurface(handler)
 	handler = genericfilters.WithAuditInit(handler)
-	return withStack(withSurface(handler))
+	return withStack(c.withConsole(withSurface(handler)))
 }
 
 // withFairness limits the concurrent requests, by the hub's FlowSchemas if they are known.

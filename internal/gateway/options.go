@@ -55,6 +55,9 @@ type Options struct {
 	Audit         *genericoptions.AuditOptions
 	Features      *genericoptions.FeatureOptions
 
+	// Console serves the web console.
+	Console bool
+
 	// Views are the cluster-gateways, which serve the objects of members.
 	Views ViewOptions
 
@@ -81,6 +84,7 @@ func NewOptions() *Options {
 		MemoryBudget:                resource.QuantityValue{Quantity: resource.MustParse("512Mi")},
 		RequestTimeout:              time.Minute,
 		TokenCacheTTL:               10 * time.Second,
+		Console:                     true,
 		Tokens:                      tokens.NewOptions(),
 		SecureServing:               serving.WithLoopback(),
 		Audit:                       audit,
@@ -106,6 +110,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "how long to serve after SIGTERM while reporting not ready")
 	flags.Float64Var(&o.GoawayChance, "goaway-chance", o.GoawayChance, "probability that a request makes its client reconnect, up to 0.02")
 	flags.DurationVar(&o.TokenCacheTTL, "authentication-token-webhook-cache-ttl", o.TokenCacheTTL, "how long the result for a token is cached")
+	flags.BoolVar(&o.Console, "console", o.Console, "serve the web console at /console; whoever reaches the gateway may load its files, and needs an identity for all else")
 	o.Tokens.AddFlags(flags)
 	o.Views.addFlags(flags)
 	o.ClientCA.AddFlags(flags)

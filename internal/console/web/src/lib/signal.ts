@@ -1,0 +1,48 @@
+// A value that pages can follow.
+
+import { useEffect, useReducer } from "preact/hooks";
+
+export class Value<T> {
+  private listeners = new Set<() => void>();
+
+  constructor(private current: T) {}
+
+  get(): T {
+    return this.current;
+  }
+
+  set(next: T): void {
+    if (Object.is(next, this.current)) return;
+    this.current = next;
+    for (const listener of [...this.listeners]) listener();
+  }
+
+  subscribe(listener: () => void): () => void {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+}
+
+export interface Followed<T> {
+  get(): T;
+  subscribe(listener: () => void): () => void;
+}
+
+/** useValue returns a value and renders again when it changes. */
+export function useValue<T>(value: Followed<T>): T {
+  const [, render] = useReducer<number, void>((n) => n + 1, 0);
+  useEffect(() => value.subscribe(() => render()), [value]);
+  return value.get();
+}
+
+/** useNow renders again in an interval, for ages. */
+export function useNow(interval = 1000): number {
+  const [, render] = useReducer<number, void>((n) => n + 1, 0);
+  useEffect(() => {
+    const timer = setInterval(() => {
+      if (!document.hidden) render();
+    }, interval);
+    return () => clearInterval(timer);
+  }, [interval]);
+  return Date.now();
+}
