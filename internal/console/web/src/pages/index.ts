@@ -5,6 +5,7 @@ import type { VNode } from "preact";
 import type { Route } from "../lib/route";
 import { clusters } from "./clusters";
 import { overview } from "./overview";
+import { pods } from "./pods";
 
 export interface Page {
   /** The first part of its address, #/id; empty for the overview. */
@@ -18,7 +19,7 @@ export interface Page {
   render: (route: Route) => VNode;
 }
 
-export const pages: Page[] = [overview, clusters];
+export const pages: Page[] = [overview, clusters, pods];
 
 export function pageOf(route: Route): Page | undefined {
   return pages.find((page) => page.id === (route.parts[0] ?? ""));
