@@ -10,7 +10,7 @@ export const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io,application
 interface Answer {
   kind?: string;
   metadata?: { resourceVersion?: string; continue?: string; remainingItemCount?: number };
-  columnDefinitions?: { name: string }[];
+  columnDefinitions?: { name: string; priority?: number }[];
   rows?: { cells?: unknown[]; object?: KubeObject }[];
 }
 
@@ -48,6 +48,8 @@ const mostFollowed = 1_500;
 
 export class Pages {
   columns: string[] = [];
+  /** The columns that the server finds most important. */
+  primary: string[] = [];
   /** Rows before the next page. */
   length = 0;
   /** How many rows were looked at. */
@@ -154,6 +156,7 @@ export class Pages {
           this.at = Date.now();
           this.version = answer.metadata?.resourceVersion ?? "";
           this.columns = (answer.columnDefinitions ?? []).map((c) => c.name);
+          this.primary = (answer.columnDefinitions ?? []).filter((c) => !c.priority).map((c) => c.name);
         }
         const all = rowsOf(answer);
         const rows = this.options.match ? all.filter(this.options.match) : all;
