@@ -2,6 +2,7 @@
 
 import { ApiError, sentence } from "./errors";
 import { base } from "./http";
+import { rewrite } from "./route";
 import { withToken } from "./signin";
 
 export interface Issuer {
@@ -75,7 +76,7 @@ export async function fromIssuer(): Promise<boolean> {
   const pending = JSON.parse(sessionStorage.getItem(pendingKey) ?? "null") as Pending | null;
   sessionStorage.removeItem(pendingKey);
   // The code leaves the address, and the history.
-  history.replaceState(null, "", location.pathname + (pending?.hash || "#/"));
+  rewrite(location.pathname + (pending?.hash || "#/"));
   if (!pending || answer.get("state") !== pending.state) {
     throw new ApiError(0, "State", "This sign-in was not begun in this tab, or was used already: begin again.");
   }

@@ -24,6 +24,12 @@ function decode(text: string): string {
 export const route = new Value<Route>(read());
 addEventListener("hashchange", () => route.set(read()));
 
+/** rewrite replaces the address, without an entry in the history. */
+export function rewrite(address: string): void {
+  history.replaceState(null, "", address);
+  route.set(read());
+}
+
 /** href returns the address of a page. */
 export function href(parts: string[], query: Record<string, string | undefined> = {}): string {
   const parameters = new URLSearchParams();
@@ -40,6 +46,5 @@ export function go(parts: string[], query: Record<string, string | undefined> = 
 export function replaceQuery(changes: Record<string, string | undefined>): void {
   const { parts, query } = route.get();
   const all: Record<string, string | undefined> = Object.fromEntries(query);
-  history.replaceState(null, "", href(parts, { ...all, ...changes }));
-  route.set(read());
+  rewrite(href(parts, { ...all, ...changes }));
 }

@@ -2,6 +2,7 @@
 
 import { ApiError, fromFailure } from "./errors";
 import { request } from "./http";
+import { rewrite } from "./route";
 import { session, setToken, type User } from "./session";
 
 interface Review {
@@ -58,6 +59,6 @@ function refusal(cause: unknown): ApiError {
 export function fromFragment(): string | null {
   const match = /^#token=([^&]+)$/.exec(location.hash);
   if (!match) return null;
-  history.replaceState(null, "", location.pathname + "#/");
+  rewrite(location.pathname + "#/");
   return decodeURIComponent(match[1]!);
 }

@@ -3,6 +3,7 @@
 import type { VNode } from "preact";
 
 import type { Route } from "../lib/route";
+import { cells } from "./cells";
 import { clusters } from "./clusters";
 import { overview } from "./overview";
 import { pods } from "./pods";
@@ -21,7 +22,7 @@ export interface Page {
   render: (route: Route) => VNode;
 }
 
-export const pages: Page[] = [overview, clusters, workloads, pods, simulate];
+export const pages: Page[] = [overview, cells, clusters, workloads, pods, simulate];
 
 export function pageOf(route: Route): Page | undefined {
   return pages.find((page) => page.id === (route.parts[0] ?? ""));

@@ -1,0 +1,81 @@
+package console
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+func TestConsole(t *testing.T) {
+	browser := launch(t) // before the federation: without a browser, this is said at once
+	f := start(t)
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, context.Context)
+	}{
+		{"SignInByLink", f.testLink},
+		{"SignInByToken", f.testToken},
+		{"Pages", f.testPages},
+		{"Keys", f.testKeys},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, browser) })
+	}
+}
+
+// The link of `cellplane console` signs in, and its token leaves the address and the history at once.
+func (f *federation) testLink(t *testing.T, browser context.Context) {
+	p := open(t, browser, f.link(t))
+	p.shows("The federation", "cell-a", "cell-b", "member1", "member2")
+	if address := evaluate[string](p, "location.href"); strings.Contains(address, "token") {
+		t.Errorf("the address still has the token: %s", address)
+	}
+	if entries := evaluate[int](p, "history.length"); entries > 2 { // the empty page, and this one
+		t.Errorf("the history has %d entries", entries)
+	}
+	if kept := evaluate[string](p, "JSON.stringify({...localStorage, ...sessionStorage}) + document.cookie"); strings.Contains(kept, "eyJ") {
+		t.Error("the token is stored")
+	}
+}
+
+// A token that is pasted signs in; one that the gateway does not know is refused in one sentence.
+func (f *federation) testToken(t *testing.T, browser context.Context) {
+	p := open(t, browser, f.address())
+	p.shows("Sign in to Cellplane")
+	p.pictures("signin")
+	p.do(chromedp.SendKeys("#token", "nonsense"))
+	p.click("button", "Sign in")
+	p.shows("The gateway does not accept this token.")
+	_, token, _ := strings.Cut(f.link(t), "#token=")
+	p.do(chromedp.Clear("#token"), chromedp.SendKeys("#token", token))
+	p.click("button", "Sign in")
+	p.shows("The federation", "system:serviceaccount:cellplane-system:cellplane-console")
+	// A reload forgets it.
+	p.do(chromedp.Reload())
+	p.shows("Sign in to Cellplane")
+}
+
+// Every page shows what it promises.
+func (f *federation) testPages(t *testing.T, browser context.Context) {
+	p := open(t, browser, f.link(t))
+	p.shows("Serving", "what is not cut", "free of", "Live")
+	p.pictures("overview")
+	p.click(".nav a", "Clusters")
+	p.shows("Processors", "member1")
+	p.pictures("clusters")
+	p.click("a.name", "member1")
+	p.shows("The largest pod that fits", "Ready", "push: the federation writes", "cellplane cordon member1")
+	p.pictures("cluster")
+}
+
+// The keyboard reaches every page.
+func (f *federation) testKeys(t *testing.T, browser context.Context) {
+	p := open(t, browser, f.link(t))
+	p.shows("The federation")
+	p.do(chromedp.KeyEvent("gc"))
+	p.shows("Processors")
+	p.do(chromedp.KeyEvent("/"), chromedp.KeyEvent("member2"))
+	p.until("only member2 is listed", "document.querySelectorAll('tbody tr').length === 1")
+	p.do(chromedp.KeyEvent("\r"))
+}
