@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import { duration } from "../../lib/time";
+import { clock, duration } from "../../lib/time";
 import { rolloutOf, stagesOf, type Rollout } from "../../model/rollout";
 import type { Binding, Template } from "../../model/binding";
 import { object } from "../../model/json";
@@ -103,7 +103,7 @@ function Chart({ samples, rollout }: { samples: Sample[]; rollout: Rollout }) {
     <figure class="chart">
       <svg viewBox={`0 0 ${width} ${height}`} role="img" aria-label={now ? `Since ${duration(now.at - first)}: now ${now.pods} pods, ${now.available} available, ${now.updated} updated${now.most !== undefined ? `; at most ${now.most} pods and at least ${now.least} available are allowed` : ""}` : "Nothing yet"}>
         {steps.map((n) => <g key={n}><line x1={left} x2={width} y1={y(n)} y2={y(n)} class="grid" /><text x={left - 6} y={y(n) + 4} text-anchor="end">{n}</text></g>)}
-        <text x={left} y={height - 3}>{duration(last - first)} ago</text><text x={width - 4} y={height - 3} text-anchor="end">now</text>
+        <text x={left} y={height - 3}>{clock(first)}</text><text x={width - 4} y={height - 3} text-anchor="end">{clock(last)}</text>
         <path d={line((s) => s.most)} class="bound" /><path d={line((s) => s.least)} class="bound least" />
         <path d={line((s) => s.updated)} class="updated" /><path d={line((s) => s.available)} class="available" /><path d={line((s) => s.pods)} class="pods" />
       </svg>
