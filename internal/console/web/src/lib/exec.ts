@@ -1,6 +1,7 @@
 // A command in a container, over a WebSocket.
 
-import { base } from "./http";
+import { fromFailure } from "./errors";
+import { base, send } from "./http";
 import { token } from "./session";
 
 export interface Ended {
@@ -47,14 +48,18 @@ export class Exec {
     const protocols = ["v5.channel.k8s.io"];
     const secret = token();
     if (secret) protocols.push("base64url.bearer.authorization.k8s.io." + btoa(secret).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, ""));
-    this.socket = new WebSocket(`wss://${location.host}${base}/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}/exec?${query.toString()}`, protocols);
+    const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}/exec`;
+    this.socket = new WebSocket(`wss://${location.host}${base}${path}?${query.toString()}`, protocols);
     this.socket.binaryType = "arraybuffer";
     this.socket.onopen = () => {
       this.wasOpen = true;
       options.opened();
     };
     this.socket.onmessage = (event) => this.receive(new Uint8Array(event.data as ArrayBuffer));
-    this.socket.onclose = () => this.end(this.wasOpen ? { ran: false, message: "The connection was closed." } : { ran: false, message: "The connection was refused. A browser does not say why; the command below does." });
+    this.socket.onclose = () => {
+      if (this.wasOpen) this.end({ ran: false, message: "The connection was closed." });
+      else if (!this.over) void this.why(path, container);
+    };
   }
 
   private receive(frame: Uint8Array): void {
@@ -68,6 +73,18 @@ export class Exec {
         this.end(resultOf(new TextDecoder().decode(data)));
         break;
     }
+  }
+
+  /** why finds out the reason of a refusal, which browsers do not tell: a request without an upgrade is refused for the same one. It runs nothing. */
+  private async why(path: string, container: string): Promise<void> {
+    let message = "";
+    try {
+      await send(path, { query: { container, stdout: true, command: "true" } });
+    } catch (cause) {
+      const error = fromFailure(cause);
+      if (error.status === 401 || error.status === 403 || error.status === 404) message = error.message;
+    }
+    this.end({ ran: false, message: message || "The connection was refused. A browser does not say why; the command below does." });
   }
 
   private end(how: Ended): void {

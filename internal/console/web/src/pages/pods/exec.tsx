@@ -90,6 +90,7 @@ function Terminal({ pod, container, words }: { pod: Pod; container: string; word
     live.current = { session, screen };
     keys.current?.focus({ preventScroll: true });
     const observer = new ResizeObserver(() => {
+      if (!box.current) return; // it is being left
       const next = size();
       if (next.rows === screen.rows && next.columns === screen.columns) return;
       screen.resize(next.rows, next.columns);

@@ -91,7 +91,7 @@ export function Logs({ pod }: { pod: Pod }) {
           </span>
         </div>
         {may === false && total === 0 ? <Empty title="You may not read logs here">Ask an administrator for a role in {namespace} that allows to get <code>pods/log</code>.</Empty>
-          : reading.error && total === 0 ? (reading.error.status === 400 ? <Empty title="There are no logs">{reading.error.message}</Empty> : <Failure error={reading.error} what="logs" />)
+          : reading.error && total === 0 ? (reading.error.status === 400 ? <Empty title="There are no logs">{reading.error.message}</Empty> : reading.error.status === 403 ? <Empty title="You may not read logs here"><p>{reading.error.message}</p><p>The federation asks the member, too: you need the right there as well.</p></Empty> : <Failure error={reading.error} what="logs" />)
           : total === 0 ? (reading.state === "reading" ? <><Waiting /><p class="hidden">Nothing has been written yet</p></> : <Empty title="It has written nothing" />)
           : shown.length === 0 ? <Empty title="No line has this text" />
           : <Window class="log" role="log" label={`Log of ${container}`} length={shown.length} height={[20, 20]} stick={sticks} onStick={setSticks}

@@ -29,7 +29,7 @@ export function useSamples(template: Template | undefined, binding: Binding | un
   const samples = useRef<Sample[]>([]);
   const latest = useRef<Rollout | undefined>(undefined);
   const [, render] = useState(0);
-  latest.current = template && binding ? rolloutOf(template, binding) : undefined;
+  const current = (latest.current = template && binding ? rolloutOf(template, binding) : undefined);
   useEffect(() => {
     const take = () => {
       const now = latest.current;
@@ -38,10 +38,11 @@ export function useSamples(template: Template | undefined, binding: Binding | un
       if (samples.current.length > kept) samples.current.splice(0, samples.current.length - kept);
       render((n) => n + 1);
     };
+    // What changes within the interval is not missed.
     take();
     const timer = setInterval(take, interval);
     return () => clearInterval(timer);
-  }, []);
+  }, [current?.pods, current?.updated, current?.available, current?.most, current?.least]);
   return samples.current;
 }
 
