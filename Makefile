@@ -111,6 +111,11 @@ chaos-rollout: ## Roll out over three members by 60 seeds while engines are kill
 rollout-picture: ## Draw docs/rollout.svg from a rolling update over three members
 	$(GO) test ./test/rollout -count=1 -timeout=0 -v -run='TestFederatedRollout$$' -args -rollout.picture=$(CURDIR)/docs/rollout.svg $(ARGS)
 
+.PHONY: screenshots
+screenshots: ## Make the pictures of the web console in the README, from a real local federation
+	mkdir -p docs/images
+	$(GO) test ./test/console -count=1 -timeout=0 -v -run='TestConsole/Screenshots' -args -console.screenshots=$(CURDIR)/docs/images $(ARGS)
+
 .PHONY: autoscaler
 autoscaler: ## Compare the federated autoscaler with Kubernetes' own in random scenarios (flags in ARGS, such as -first, -count, -write)
 	$(GO) run ./test/autoscaler $(ARGS)

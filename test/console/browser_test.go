@@ -177,7 +177,35 @@ func (p *tab) click(selector, words string) {
 	p.t.Helper()
 	find := fmt.Sprintf(`[...document.querySelectorAll(%s)].find((e) => ((e.getAttribute("aria-label") ?? "") + e.innerText).includes(%s) && !e.disabled)`, quote(selector), quote(words))
 	p.until(fmt.Sprintf("there is %s with %q", selector, words), "!!"+find)
-	evaluate[any](p, find+".click()")
+	evaluate[bool](p, "("+find+".click(), true)")
+}
+
+// fill puts a text into a field at once, as pasting it does.
+func (p *tab) fill(selector, text string) {
+	p.t.Helper()
+	p.until("there is "+selector, fmt.Sprintf("!!document.querySelector(%s)", quote(selector)))
+	p.set(selector, text, "input")
+}
+
+// set sets the value of a field, and says so by an event.
+func (p *tab) set(selector, value, event string) {
+	p.t.Helper()
+	evaluate[bool](p, fmt.Sprintf(`(() => { const e = document.querySelector(%s); e.value = %s; return e.dispatchEvent(new Event(%s, {bubbles: true})); })()`, quote(selector), quote(value), quote(event)))
+}
+
+// choose chooses a value of a list.
+func (p *tab) choose(selector, value string) {
+	p.t.Helper()
+	p.until("there is "+selector, fmt.Sprintf("!!document.querySelector(%s)", quote(selector)))
+	p.set(selector, value, "change")
+}
+
+// never fails the test if the page shows a text.
+func (p *tab) never(text string) {
+	p.t.Helper()
+	if strings.Contains(p.text(), text) {
+		p.t.Errorf("the page shows %q", text)
+	}
 }
 
 func quote(text string) string {

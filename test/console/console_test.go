@@ -11,6 +11,9 @@ import (
 func TestConsole(t *testing.T) {
 	browser := launch(t) // before the federation: without a browser, this is said at once
 	f := start(t)
+	if f.issuer != nil {
+		t.Run("SignInByIssuer", func(t *testing.T) { f.testIssuer(t, browser) })
+	}
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, context.Context)
@@ -19,6 +22,13 @@ func TestConsole(t *testing.T) {
 		{"SignInByToken", f.testToken},
 		{"Pages", f.testPages},
 		{"Keys", f.testKeys},
+		{"FewRights", f.testFewRights},
+		{"Expiry", f.testExpiry},
+		{"HostileTexts", f.testHostileTexts},
+		{"GatewayAway", f.testGatewayAway},
+		{"Accessible", f.testAccessible},
+		{"Screenshots", f.testScreenshots},
+		{"CellJoins", f.testCellJoins}, // last: the federation has another cell afterwards
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, browser) })
 	}
@@ -44,11 +54,11 @@ func (f *federation) testToken(t *testing.T, browser context.Context) {
 	p := open(t, browser, f.address())
 	p.shows("Sign in to Cellplane")
 	p.pictures("signin")
-	p.do(chromedp.SendKeys("#token", "nonsense"))
+	p.fill("#token", "nonsense")
 	p.click("button", "Sign in")
 	p.shows("The gateway does not accept this token.")
 	_, token, _ := strings.Cut(f.link(t), "#token=")
-	p.do(chromedp.Clear("#token"), chromedp.SendKeys("#token", token))
+	p.fill("#token", token)
 	p.click("button", "Sign in")
 	p.shows("The federation", "system:serviceaccount:cellplane-system:cellplane-console")
 	// A reload forgets it.

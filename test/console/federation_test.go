@@ -33,6 +33,7 @@ type federation struct {
 	config *rest.Config // of its administrator, at the gateway
 	client client.Client
 	kube   kubernetes.Interface
+	issuer *issuer // that its gateway trusts; nil for a federation that was there already
 }
 
 // start starts a federation until the test ends, or takes the one of $CELLPLANE_CONSOLE_DIR, which is quicker while a page is written.
@@ -43,7 +44,8 @@ func start(t *testing.T) *federation {
 		testenv.Binaries(t)
 		f.dir = filepath.Join(t.TempDir(), "federation")
 		t.Cleanup(func() { _ = f.command(context.Background(), "down", "--purge").Run() })
-		f.run(t, "up", "--cells", "2", "--members", "2", "--nodes", "3")
+		f.issuer = newIssuer(t)
+		f.run(t, "up", "--config", f.issuer.config(t), "--cells", "2", "--members", "2", "--nodes", "3")
 	}
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: local.KubeconfigFile(f.dir)}, &clientcmd.ConfigOverrides{CurrentContext: "cellplane"})

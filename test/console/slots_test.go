@@ -32,7 +32,7 @@ func TestSlots(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := open(t, browser, "about:blank")
-	evaluate[any](p, string(source)+"; null")
+	evaluate[bool](p, string(source)+"; true")
 	for i, cells := range [][]slots.Cell{
 		{{Name: "cell-a", Weight: 1}},
 		{{Name: "cell-a", Weight: 1}, {Name: "cell-b", Weight: 1, Seed: 3}},

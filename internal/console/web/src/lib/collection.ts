@@ -265,9 +265,14 @@ export function useCollection<T extends KubeObject>(path: string, query: Record<
   return useValue(useMemo(() => collection<T>(path, query), [path, text]));
 }
 
+/** escaped returns a value for a field selector. */
+export function escaped(value: string): string {
+  return value.replace(/[\\,=]/g, "\\$&");
+}
+
 /** useObject follows one object; undefined until it is known, null if there is none. */
 export function useObject<T extends KubeObject>(path: string, name: string): { object: T | undefined | null; snapshot: Snapshot<T> } {
-  const snapshot = useCollection<T>(path, { fieldSelector: "metadata.name=" + name });
+  const snapshot = useCollection<T>(path, { fieldSelector: "metadata.name=" + escaped(name) });
   const object = snapshot.items[0];
   return { object: object ?? (snapshot.loaded ? null : undefined), snapshot };
 }

@@ -59,10 +59,10 @@ function plain(status: number): string {
   }
 }
 
-/** sentence begins with a capital letter, has no line breaks, and ends with a full stop. */
+/** sentence begins with a capital letter unless it begins with a name, has no line breaks, and ends with a full stop. */
 export function sentence(text: string): string {
   const line = text.replace(/\s+/g, " ").trim();
   if (line === "") return "";
-  const first = line.charAt(0).toUpperCase() + line.slice(1);
+  const first = /^[a-z]+ /.test(line) ? line.charAt(0).toUpperCase() + line.slice(1) : line;
   return /[.!?…]$/.test(first) ? first : first + ".";
 }

@@ -134,10 +134,6 @@ export interface KubeEvent extends KubeObject {
   reportingComponent?: string;
 }
 
-export interface Lease extends KubeObject {
-  spec?: { holderIdentity?: string; renewTime?: string; leaseDurationSeconds?: number };
-}
-
 export const paths = {
   cells: "/apis/cellplane.io/v1alpha1/cells",
   topologies: "/apis/cellplane.io/v1alpha1/celltopologies",
@@ -145,7 +141,6 @@ export const paths = {
   profiles: "/apis/cellplane.io/v1alpha1/clusterprofiles",
   clusters: "/apis/cluster.karmada.io/v1alpha1/clusters",
   bindings: "/apis/work.karmada.io/v1alpha2/resourcebindings",
-  leases: "/apis/coordination.k8s.io/v1/leases",
 };
 
 export function condition(object: { status?: { conditions?: Condition[] } } | undefined | null, type: string): Condition | undefined {

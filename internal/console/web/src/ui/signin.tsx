@@ -21,8 +21,9 @@ export function SignIn({ why, again }: { why?: string; again?: string }) {
   const certificate = async () => {
     if (!(await withCertificate())) throw new Error("none");
   };
+  const Root = again ? "div" : "main"; // in a dialog, the page has its main part already
   return (
-    <main class="signin">
+    <Root class="signin">
       <section class="panel" aria-labelledby="signin-title">
         <div>
           <h1 id="signin-title">{again ? "Sign in again" : "Sign in to Cellplane"}</h1>
@@ -64,7 +65,7 @@ export function SignIn({ why, again }: { why?: string; again?: string }) {
         </div>
         <div class="small soft">On the machine of a local federation, this signs you in:<Command>cellplane console</Command></div>
       </section>
-    </main>
+    </Root>
   );
 }
 

@@ -1,6 +1,6 @@
 // One member: its room, what is promised there, its taints and its conditions.
 
-import { useCollection, useObject } from "../../lib/collection";
+import { escaped, useCollection, useObject } from "../../lib/collection";
 import { paths, type Cluster, type ClusterLedger, type KubeEvent, type KubeObject } from "../../lib/kube";
 import { digits, quantity, show, total } from "../../lib/quantity";
 import { href } from "../../lib/route";
@@ -50,7 +50,7 @@ function Facts({ cluster }: { cluster: Cluster }) {
       <div><dt>Kubernetes</dt><dd>{cluster.status?.kubernetesVersion ?? "unknown"}</dd></div>
       <div><dt>Nodes</dt><dd>{nodes ? `${nodes.readyNum ?? 0} of ${nodes.totalNum ?? 0} ready` : "unknown"}</dd></div>
       <div><dt>Kinds</dt><dd>{kinds || "unknown"}</dd></div>
-      <div><dt>Profile</dt><dd>{profile ? <a href="#" onClick={(event) => event.preventDefault()}>{profile.metadata.name}</a> : "none"}</dd></div>
+      <div><dt>Profile</dt><dd>{profile ? profile.metadata.name : "none"}</dd></div>
       <div><dt>In the federation</dt><dd><Age time={cluster.metadata.creationTimestamp} /></dd></div>
       <div><dt>Address</dt><dd class="mono">{cluster.spec?.apiEndpoint || "–"}</dd></div>
     </dl>
@@ -140,7 +140,7 @@ function Taints({ cluster }: { cluster: Cluster }) {
 }
 
 function Events({ name }: { name: string }) {
-  const snapshot = useCollection<KubeEvent>("/federation/api/v1/events", { fieldSelector: `involvedObject.kind=Cluster,involvedObject.name=${name}` });
+  const snapshot = useCollection<KubeEvent>("/federation/api/v1/events", { fieldSelector: `involvedObject.kind=Cluster,involvedObject.name=${escaped(name)}` });
   return (
     <Panel title="Events" actions={<Stale of={[snapshot]} />}>
       <Shown of={snapshot} what="events">{(events) => events.length === 0 ? <Empty title="No events">Nothing has happened to it in the last hour.</Empty> : <EventList events={[...events].sort((a, b) => timeOf(b) - timeOf(a)).slice(0, 12)} />}</Shown>

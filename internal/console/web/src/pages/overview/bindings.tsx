@@ -37,7 +37,7 @@ export function useBindingNeeds(): Found {
           setFound(await read(control.signal));
         } catch {
           if (control.signal.aborted) return;
-          setFound((before) => ({ ...before, known: true })); // without the right to see them, nothing is said about them
+          setFound({ needs: [], known: false }); // it is not known whether something waits
         }
       }
       if (!control.signal.aborted) timer = setTimeout(() => void look(), every);

@@ -26,8 +26,8 @@ export function NeedsPerson({ cells, topologies, clusters }: Read) {
   const now = useNow(5000);
   const bindings = useBindingNeeds();
   const needs = [...ofCells(cells.items, topologies.items[0], now), ...ofClusters(clusters.items), ...bindings.needs];
-  const known = (cells.loaded || cells.error) && (clusters.loaded || clusters.error) && bindings.known;
-  if (!known && needs.length === 0) return null;
+  // Who may not see something is not told that all is well.
+  if (needs.length === 0 && !(cells.loaded && topologies.loaded && clusters.loaded && bindings.known)) return null;
   if (needs.length === 0) {
     return <div class="calm"><Status level="ok">Nothing needs a person</Status>{bindings.partial ? <span class="faint small">{bindings.partial}</span> : null}</div>;
   }

@@ -1,10 +1,12 @@
 // The federation in one picture, from the gateway down to the members.
 
+import { useEffect, useState } from "preact/hooks";
+
+import { request } from "../../lib/http";
 import { useNow, useValue } from "../../lib/signal";
 import type { Snapshot } from "../../lib/collection";
-import { useCollection } from "../../lib/collection";
 import { connection } from "../../lib/connection";
-import type { Cell, CellTopology, Cluster, ClusterLedger, Lease } from "../../lib/kube";
+import type { Cell, CellTopology, Cluster, ClusterLedger } from "../../lib/kube";
 import { digits, show, total } from "../../lib/quantity";
 import { href } from "../../lib/route";
 import { backupLag, cellHealth, cellRows, keepers, slotCount, type CellRow } from "../../model/cells";
@@ -46,9 +48,10 @@ export function Picture({ cells, topologies, clusters, ledgers }: Read) {
 
 function GatewayLayer() {
   const { latencies, state } = useValue(connection);
-  const leases = useCollection<Lease>("/apis/coordination.k8s.io/v1/namespaces/cellplane-system/leases", { labelSelector: "cellplane.io/gateway" });
-  const now = useNow(5000);
-  const alive = leases.items.filter((lease) => now - Date.parse(lease.spec?.renewTime ?? "") < 60_000);
+  const [version, setVersion] = useState("");
+  useEffect(() => {
+    if (state === "up") request<{ gitVersion?: string }>("/version").then((v) => setVersion(v.gitVersion ?? ""), () => setVersion(""));
+  }, [state]);
   const sorted = [...latencies].sort((a, b) => a - b);
   const median = sorted[Math.floor(sorted.length / 2)];
   return (
@@ -56,7 +59,7 @@ function GatewayLayer() {
       <div class="card">
         <div class="top"><strong>Gateway</strong><span class="end"><Status level={state === "up" ? "ok" : state === "down" ? "bad" : "unknown"}>{state === "up" ? "Serving" : state === "down" ? "No answer" : "Connecting"}</Status></span></div>
         <dl class="pairs">
-          <dt>Replicas</dt><dd>{leases.loaded ? alive.length : "–"}</dd>
+          <dt>Kubernetes</dt><dd>{version || "–"}</dd>
           <dt title="From this browser">Round trip</dt><dd>{median === undefined ? "–" : `${median < 10 ? median.toFixed(1) : Math.round(median)} ms`}</dd>
         </dl>
         <Spark values={latencies} />
