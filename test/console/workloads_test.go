@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -45,7 +46,7 @@ func (f *federation) testPods(t *testing.T, browser context.Context) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	if _, err := log.WriteString("written \x1b[31mwhile the page is open\x1b[0m <b>&amp;\n"); err != nil {
+	if _, err := log.WriteString(time.Now().UTC().Format(time.RFC3339Nano) + " stdout F written \x1b[31mwhile the page is open\x1b[0m <b>&amp;\n"); err != nil {
 		t.Fatal(err)
 	}
 	p.shows("written while the page is open <b>&amp;")
@@ -57,8 +58,8 @@ func (f *federation) testPods(t *testing.T, browser context.Context) {
 	p.do(chromedp.KeyEvent("echo con$((40+2))sole\r"))
 	p.shows("con42sole")
 	p.pictures("shell")
-	p.do(chromedp.KeyEvent("exit 3\r"))
-	p.shows("The command has ended with code 3.")
+	p.do(chromedp.KeyEvent("exit\r"))
+	p.shows("The command has ended.")
 }
 
 // A rollout is watched to its end on the page of its workload, with an approval that it waits for.
