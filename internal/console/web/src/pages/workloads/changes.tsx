@@ -6,13 +6,14 @@ import { list, object, text } from "../../model/json";
 import { Badge, Command, Empty, Panel, Shown } from "../../ui/parts";
 import type { About } from "./workload";
 
-export function Changes({ about: { works, template, namespace, name } }: { about: About }) {
+export function Changes({ about: { works, template, binding } }: { about: About }) {
+  const identity = Object.entries(binding?.metadata.labels ?? {}).find(([key]) => key.endsWith("resourcebinding.karmada.io/permanent-id"));
   return (
     <>
       <Shown of={works} what="works">{(items) => items.length === 0 ? <Panel><Empty title="No cluster has been told anything yet" /></Panel> : <>
         {[...items].sort((a, b) => (clusterOfWork(a) < clusterOfWork(b) ? -1 : 1)).map((work) => <OfCluster key={work.metadata.uid} work={work} template={template} />)}
       </>}</Shown>
-      <Command>{`kubectl get works -A -o yaml # ${namespace}/${name}`}</Command>
+      {identity ? <Command>{`kubectl get works -A -l ${identity[0]}=${identity[1]} -o yaml`}</Command> : null}
     </>
   );
 }
