@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/console"
 	"github.com/cellplane/cellplane/internal/local"
@@ -115,6 +116,9 @@ func consoleToken(ctx context.Context, config *rest.Config, lifetime time.Durati
 	if _, err := client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return "", fmt.Errorf("giving the console the rights of an administrator: %w", err)
 	}
+	if err := bindInMembers(ctx, config, binding); err != nil {
+		return "", err
+	}
 	seconds := int64(lifetime.Seconds())
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
 	answer, err := accounts.CreateToken(ctx, consoleAccount, request, metav1.CreateOptions{})
@@ -123,6 +127,36 @@ func consoleToken(ctx context.Context, config *rest.Config, lifetime time.Durati
 	}
 	return answer.Status.Token, nil
 }
+
+// bindInMembers gives the account of the console the rights of an administrator in members, too: they decide about logs and commands in
+// containers. A member that does not answer is left out, so that the console opens; it gets the binding with the next token.
+func bindInMembers(ctx context.Context, config *rest.Config, binding *rbacv1.ClusterRoleBinding) error {
+	reader, err := newClient(config)
+	if err != nil {
+		return err
+	}
+	var clusters clusterv1alpha1.ClusterList
+	if err := reader.List(ctx, &clusters); err != nil {
+		return fmt.Errorf("reading the clusters of the federation: %w", err)
+	}
+	for i := range clusters.Items {
+		member := rest.CopyConfig(config)
+		member.Host = strings.TrimSuffix(config.Host, "/") + "/apis/cluster.karmada.io/v1alpha1/clusters/" + clusters.Items[i].Name + "/proxy"
+		member.Timeout = memberPatience
+		client, err := kubernetes.NewForConfig(member)
+		if err != nil {
+			return err
+		}
+		_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, binding.DeepCopy(), metav1.CreateOptions{})
+		if apierrors.IsForbidden(err) {
+			return fmt.Errorf("giving the console the rights of an administrator in %s: %w", clusters.Items[i].Name, err)
+		}
+	}
+	return nil
+}
+
+// memberPatience bounds how long a member may delay the console.
+const memberPatience = 5 * time.Second
 
 // openBrowser shows an address in the user's browser.
 func openBrowser(ctx context.Context, address string) error {

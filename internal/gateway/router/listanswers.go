@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -37,8 +38,8 @@ func (a *answers) form() (form, error) {
 		f, ok := formOf(response.Header.Get("Content-Type"))
 		if ok && f.encoding == splice.JSON {
 			peeked := bufio.NewReaderSize(response.Body, 4<<10)
-			head, _ := peeked.Peek(len(tableHead)) // an error will come up again in the merge
-			f.table = string(head) == tableHead
+			head, _ := peeked.Peek(longestTableHead) // an error will come up again in the merge
+			f.table = tableHead.Match(head)
 			response.Body = peekedBody{peeked, response.Body}
 		}
 		if !ok || (i > 0 && f != common) {
@@ -49,8 +50,11 @@ func (a *answers) form() (form, error) {
 	return common, nil
 }
 
-// tableHead begins every Table in JSON.
-const tableHead = `{"kind":"Table",`
+// tableHead begins every Table in JSON. API servers indent what they send to browsers and curl.
+var tableHead = regexp.MustCompile(`^\{\s*"kind":\s*"Table",`)
+
+// longestTableHead is more than a Table begins with, and less than any list has.
+const longestTableHead = 32
 
 // peekedBody is a body that was partly read ahead.
 type peekedBody struct {

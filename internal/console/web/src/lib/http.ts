@@ -19,7 +19,8 @@ export interface RequestOptions {
 export const base = location.pathname.replace(/\/console\/.*$/, "");
 
 export function url(path: string, query?: RequestOptions["query"]): string {
-  const parameters = new URLSearchParams();
+  // API servers indent what they send to browsers, which doubles it.
+  const parameters = new URLSearchParams(/\/apis?\//.test(path) ? { pretty: "false" } : {});
   for (const [key, value] of Object.entries(query ?? {})) {
     if (value !== undefined && value !== "" && value !== false) parameters.set(key, String(value));
   }

@@ -31,8 +31,14 @@ export interface Followed<T> {
 /** useValue returns a value and renders again when it changes. */
 export function useValue<T>(value: Followed<T>): T {
   const [, render] = useReducer<number, void>((n) => n + 1, 0);
-  useEffect(() => value.subscribe(() => render()), [value]);
-  return value.get();
+  const shown = value.get();
+  useEffect(() => {
+    const unsubscribe = value.subscribe(() => render());
+    // It may have changed before the effect ran.
+    if (!Object.is(value.get(), shown)) render();
+    return unsubscribe;
+  }, [value]);
+  return shown;
 }
 
 /** useNow renders again in an interval, for ages. */

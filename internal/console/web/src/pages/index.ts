@@ -6,6 +6,9 @@ import type { Route } from "../lib/route";
 import { cells } from "./cells";
 import { clusters } from "./clusters";
 import { overview } from "./overview";
+import { pods } from "./pods";
+import { simulate } from "./simulate";
+import { workloads } from "./workloads";
 
 export interface Page {
   /** The first part of its address, #/id; empty for the overview. */
@@ -19,7 +22,7 @@ export interface Page {
   render: (route: Route) => VNode;
 }
 
-export const pages: Page[] = [overview, cells, clusters];
+export const pages: Page[] = [overview, cells, clusters, workloads, pods, simulate];
 
 export function pageOf(route: Route): Page | undefined {
   return pages.find((page) => page.id === (route.parts[0] ?? ""));
