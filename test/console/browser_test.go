@@ -98,6 +98,10 @@ func open(t *testing.T, browser context.Context, address string) *tab {
 		cancel()
 		<-read
 	})
+	// Keys reach a page that has the focus only.
+	if _, err := chromedp.Call(p.ctx, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}); err != nil {
+		t.Fatal(err)
+	}
 	p.resize(desktop, "light")
 	p.do(chromedp.Navigate(address))
 	return p
@@ -148,7 +152,7 @@ func (p *tab) resize(v viewport, theme string) {
 // until waits until an expression is true.
 func (p *tab) until(what, expression string) {
 	p.t.Helper()
-	if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(patience))); err != nil {
+	if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](expression, chromedp.WithPollingInterval(100*time.Millisecond), chromedp.WithPollingTimeout(patience))); err != nil {
 		p.t.Fatalf("%s: %v; the page shows:\n%s", what, err, p.text())
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/cellplane/cellplane/api/names"
 )
 
 func TestConsole(t *testing.T) {
@@ -63,7 +65,7 @@ func (f *federation) testToken(t *testing.T, browser context.Context) {
 	_, token, _ := strings.Cut(f.link(t), "#token=")
 	p.fill("#token", token)
 	p.click("button", "Sign in")
-	p.shows("The federation", "system:serviceaccount:cellplane-system:cellplane-console")
+	p.shows("The federation", "system:serviceaccount:"+names.SystemNamespace+":cellplane-console")
 	// A reload forgets it.
 	p.do(chromedp.Reload())
 	p.shows("Sign in to Cellplane")

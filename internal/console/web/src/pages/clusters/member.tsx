@@ -65,7 +65,7 @@ function Room({ cluster, ledger }: { cluster: Cluster; ledger?: ClusterLedger })
   const all = { ...known?.allocatable, ...summary };
   const names = Object.keys(all).filter((name) => (all[name] ?? 0) > 0).sort((a, b) => place(a) - place(b) || (a < b ? -1 : 1));
   return (
-    <Panel title="Room" note={ledger?.observedAt ? <>as of <Age time={ledger.observedAt} /> ago</> : undefined} actions={<span class="legend"><span><i class="swatch used" />used</span><span><i class="swatch promised" />promised</span><span><i class="swatch free" />free</span></span>}>
+    <Panel title="Room" note={ledger?.observedAt ? <>last change <Age time={ledger.observedAt} /> ago</> : undefined} actions={<span class="legend"><span><i class="swatch used" />used</span><span><i class="swatch promised" />promised</span><span><i class="swatch free" />free</span></span>}>
       {names.length === 0 ? <Empty title="The capacity is not known yet">It is, once the member has reported its nodes.</Empty> : (
         <>
           <div class="body rooms">

@@ -10,7 +10,7 @@ import type { Cell, CellTopology, Cluster, ClusterLedger } from "../../lib/kube"
 import { digits, show, total } from "../../lib/quantity";
 import { href } from "../../lib/route";
 import { backupLag, cellHealth, cellRows, keepers, slotCount, type CellRow } from "../../model/cells";
-import { cordoned, health, site } from "../../model/cluster";
+import { cordoned, health } from "../../model/cluster";
 import { room } from "../../model/ledger";
 import { Badge, Empty, Meter, Shown, Status } from "../../ui/parts";
 
@@ -122,7 +122,7 @@ function MemberLayer({ clusters, ledgers }: { clusters: Cluster[]; ledgers: Clus
   if (clusters.length === 0) return <Empty title="No clusters yet"><p>Add one with <code>cellplane join</code>, or <code>cellplane register</code> if the federation cannot reach it.</p></Empty>;
   const sites = new Map<string, Cluster[]>();
   for (const cluster of clusters) {
-    const where = site(cluster);
+    const where = [cluster.spec?.provider, cluster.spec?.region].filter(Boolean).join(" / ");
     sites.set(where, [...(sites.get(where) ?? []), cluster]);
   }
   return (
@@ -141,10 +141,11 @@ function MemberLayer({ clusters, ledgers }: { clusters: Cluster[]; ledgers: Clus
 function MemberCard({ cluster, ledger }: { cluster: Cluster; ledger?: ClusterLedger }) {
   const state = health(cluster);
   const nodes = cluster.status?.nodeSummary;
+  const zone = cluster.spec?.zones?.length ? cluster.spec.zones.join(", ") : cluster.spec?.zone;
   return (
     <a class={"card " + (state.level === "bad" || state.level === "warn" ? state.level : "")} href={href(["clusters", cluster.metadata.name ?? ""])}>
       <div class="top"><strong class="clip">{cluster.metadata.name}</strong><span class="end"><Status level={state.level} title={state.why}>{state.text}</Status></span></div>
-      <div class="small soft">{nodes ? `${nodes.readyNum ?? 0} of ${nodes.totalNum ?? 0} nodes` : "nodes unknown"} · {cluster.spec?.syncMode === "Pull" ? "agent" : "push"}{cordoned(cluster) && state.text !== "Cordoned" ? " · cordoned" : ""}</div>
+      <div class="small soft">{nodes ? `${nodes.readyNum ?? 0} of ${nodes.totalNum ?? 0} nodes` : "nodes unknown"}{zone ? ` · ${zone}` : ""} · {cluster.spec?.syncMode === "Pull" ? "agent" : "push"}{cordoned(cluster) && state.text !== "Cordoned" ? " · cordoned" : ""}</div>
       <RoomMeter cluster={cluster} ledger={ledger} resource="cpu" />
       <RoomMeter cluster={cluster} ledger={ledger} resource="memory" />
     </a>
