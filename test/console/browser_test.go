@@ -149,13 +149,24 @@ func (p *tab) resize(v viewport, theme string) {
 	}
 }
 
-// until waits until an expression is true.
+// until waits until an expression is true, also in a page to which this one leads meanwhile.
 func (p *tab) until(what, expression string) {
 	p.t.Helper()
-	if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](expression, chromedp.WithPollingInterval(100*time.Millisecond), chromedp.WithPollingTimeout(patience))); err != nil {
-		p.t.Fatalf("%s: %v; the page shows:\n%s", what, err, p.text())
+	deadline := time.Now().Add(patience)
+	for {
+		poll := chromedp.Poll[bool](expression, chromedp.WithPollingInterval(100*time.Millisecond), chromedp.WithPollingTimeout(time.Until(deadline)))
+		_, err := chromedp.Run(p.ctx, poll)
+		if err == nil {
+			return
+		}
+		if !strings.Contains(err.Error(), navigated) || time.Now().After(deadline) {
+			p.t.Fatalf("%s: %v; the page shows:\n%s", what, err, p.text())
+		}
 	}
 }
+
+// navigated is what the browser says when the page that it was asked about has been replaced by another.
+const navigated = "Inspected target navigated or closed"
 
 // shows waits until the page shows a text.
 func (p *tab) shows(texts ...string) {

@@ -90,7 +90,9 @@ func (f *federation) testKeys(t *testing.T, browser context.Context) {
 	p.shows("The federation")
 	p.do(chromedp.KeyEvent("gc"))
 	p.shows("Processors")
-	p.do(chromedp.KeyEvent("/"), chromedp.KeyEvent("member2"))
+	// The browser's protocol would also send the character, which a keyboard does not once the page has taken the key.
+	evaluate[bool](p, `document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "/", bubbles: true, cancelable: true}))`)
+	p.do(chromedp.KeyEvent("member2"))
 	p.until("only member2 is listed", "document.querySelectorAll('tbody tr').length === 1")
 	p.do(chromedp.KeyEvent("\r"))
 }
