@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -159,14 +160,18 @@ func (p *tab) until(what, expression string) {
 		if err == nil {
 			return
 		}
-		if !strings.Contains(err.Error(), navigated) || time.Now().After(deadline) {
+		if !navigated(err) || time.Now().After(deadline) {
 			p.t.Fatalf("%s: %v; the page shows:\n%s", what, err, p.text())
 		}
 	}
 }
 
-// navigated is what the browser says when the page that it was asked about has been replaced by another.
-const navigated = "Inspected target navigated or closed"
+// navigated reports whether the page that was asked has been replaced by another.
+func navigated(err error) bool {
+	return slices.ContainsFunc([]string{"Inspected target navigated or closed", "Cannot find context with specified id", "Execution context was destroyed"}, func(words string) bool {
+		return strings.Contains(err.Error(), words)
+	})
+}
 
 // shows waits until the page shows a text.
 func (p *tab) shows(texts ...string) {
