@@ -1,6 +1,7 @@
 package console
 
 import (
+	"errors"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,11 +25,4 @@ func RefuseOtherSites(next http.Handler, refuse func(http.ResponseWriter, *http.
 }
 
 // errOtherSite is the reason of a refusal.
-var errOtherSite = otherSite{}
-
-type otherSite struct{}
-
-// Error implements error.
-func (otherSite) Error() string {
-	return "the page of another site has asked for this; only the gateway's own console may use it from a browser"
-}
+var errOtherSite = errors.New("the page of another site has asked for this; only the gateway's own console may use it from a browser")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -149,7 +150,7 @@ func until(ctx context.Context, what string, done func() (bool, error)) error {
 			return nil
 		}
 		if pause(ctx, time.Second) != nil {
-			return fmt.Errorf("waiting until %s: %w, %v", what, ctx.Err(), err)
+			return fmt.Errorf("waiting until %s: %w", what, errors.Join(ctx.Err(), err))
 		}
 	}
 }

@@ -84,7 +84,10 @@ func (f *federation) testUninstall(t *testing.T, members []*member) {
 	uninstall()
 	testenv.Eventually(t, "all pods are gone", func(ctx context.Context) (bool, error) {
 		pods, err := f.node.Client.CoreV1().Pods(federationNamespace).List(ctx, metav1.ListOptions{})
-		return err == nil && len(pods.Items) == 0, fmt.Errorf("%d pods are left: %v", len(pods.Items), err)
+		if err != nil {
+			return false, err
+		}
+		return len(pods.Items) == 0, fmt.Errorf("%d pods are left", len(pods.Items))
 	})
 	claims, err := f.node.Client.CoreV1().PersistentVolumeClaims(federationNamespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(claims.Items) == 0 {
@@ -93,7 +96,10 @@ func (f *federation) testUninstall(t *testing.T, members []*member) {
 	uninstall("--purge")
 	testenv.Eventually(t, "nothing is left", func(ctx context.Context) (bool, error) {
 		left, err := f.leftovers(ctx)
-		return err == nil && len(left) == 0, fmt.Errorf("left: %v: %v", left, err)
+		if err != nil {
+			return false, err
+		}
+		return len(left) == 0, fmt.Errorf("left: %v", left)
 	})
 	for _, m := range members {
 		web, err := m.client.AppsV1().Deployments("shop").Get(t.Context(), "web", metav1.GetOptions{})

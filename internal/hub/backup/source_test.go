@@ -41,7 +41,9 @@ func TestPass(t *testing.T) {
 			labels = fmt.Sprintf(`,"labels":{"%s":"%s"}`, names.RebalanceStatusLabel, status)
 		}
 		event.Kv.Value = fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"shop","name":"%s"%s}}`, name, labels)
-		s.pass(t.Context(), pairs, event)
+		if err := s.pass(t.Context(), pairs, event); err != nil {
+			t.Fatal(err)
+		}
 
 		target := CellFor(topology, cell, template(nil, name))
 		for i, p := range pairs {
