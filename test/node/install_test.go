@@ -215,7 +215,10 @@ func (f *federation) testKubectl(t *testing.T) {
 		names = append(names, "configmap/"+name)
 		testenv.Eventually(t, "it is created", func(ctx context.Context) (bool, error) { // the namespace needs a moment to reach all cells
 			out, err := k.Try(ctx, t, "", "create", "configmap", name, "-n", "shop", "--from-literal=key=value")
-			return err == nil, fmt.Errorf("%v: %s", err, out)
+			if err != nil {
+				return false, fmt.Errorf("%w: %s", err, out)
+			}
+			return true, nil
 		})
 	}
 	listed := k.Must(t, "get", "configmaps", "-n", "shop", "-o", "name")

@@ -182,8 +182,11 @@ func (f *federation) replacePod(t *testing.T, selector, name string) {
 	}
 	testenv.Eventually(t, "there is another pod for "+name, func(ctx context.Context) (bool, error) {
 		after, err := pods.List(ctx, metav1.ListOptions{LabelSelector: selector})
-		if err != nil || len(after.Items) != len(before.Items) {
-			return false, fmt.Errorf("%d pods: %v", len(after.Items), err)
+		if err != nil {
+			return false, err
+		}
+		if len(after.Items) != len(before.Items) {
+			return false, fmt.Errorf("there are %d pods", len(after.Items))
 		}
 		for i := range after.Items {
 			if pod := &after.Items[i]; pod.UID == uid || !isReady(pod) {

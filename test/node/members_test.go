@@ -69,7 +69,10 @@ func (f *federation) join(t *testing.T, name, kubeconfig string) {
 	}
 	testenv.Eventually(t, name+" is ready", func(ctx context.Context) (bool, error) {
 		out, err := f.kubeconfig.Try(ctx, t, "", "get", "cluster", name, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")]}`)
-		return err == nil && strings.Contains(out, `"status":"True"`), fmt.Errorf("%v: %s", err, out)
+		if err != nil {
+			return false, fmt.Errorf("%w: %s", err, out)
+		}
+		return strings.Contains(out, `"status":"True"`), errors.New(out)
 	})
 }
 
