@@ -62,7 +62,10 @@ func TestNode(t *testing.T) {
 			}
 			testenv.Eventually(t, "an answer", func(ctx context.Context) (bool, error) {
 				out, err := k.Try(ctx, t, "", "exec", "-n", ns, "web-0", "--", "toolbox", "get", "http://"+name+port+"/from-a-pod")
-				return err == nil && strings.HasPrefix(out, want), fmt.Errorf("%v: %s", err, out)
+				if err != nil {
+					return false, fmt.Errorf("%w: %s", err, out)
+				}
+				return strings.HasPrefix(out, want), fmt.Errorf("got %s", out)
 			})
 		})
 	}

@@ -55,8 +55,11 @@ func (f *federation) testStreams(t *testing.T) {
 	pod := ""
 	testenv.Eventually(t, "the pod is ready", func(ctx context.Context) (bool, error) {
 		pods, err := f.client.CoreV1().Pods("shop").List(ctx, metav1.ListOptions{LabelSelector: "app=real"})
-		if err != nil || len(pods.Items) != 1 {
-			return false, fmt.Errorf("%d pods: %v", len(pods.Items), err)
+		if err != nil {
+			return false, err
+		}
+		if len(pods.Items) != 1 {
+			return false, fmt.Errorf("there are %d pods", len(pods.Items))
 		}
 		pod = pods.Items[0].Name
 		return isReady(&pods.Items[0]), fmt.Errorf("%s", state(&pods.Items[0]))
