@@ -57,10 +57,9 @@ func start(t *testing.T, config Config) (*ControlPlane, kubernetes.Interface) {
 }
 
 func TestMember(t *testing.T) {
-	c, client := start(t, Config{Name: "member1", Role: Member, Nodes: 2, Usage: true})
+	c, client := start(t, Config{Name: "member1", Role: Member, Nodes: 2})
 	t.Run("reports its version", func(t *testing.T) { testVersion(t, client) })
 	t.Run("runs pods", func(t *testing.T) { testRunsPods(t, client) })
-	t.Run("reports what pods use", func(t *testing.T) { testUsage(t, client) })
 	t.Run("refuses clients without a certificate", func(t *testing.T) { testNoAnonymousAccess(t, c) })
 	t.Run("trusts only its own CA", func(t *testing.T) { testForeignCertificate(t, c) })
 	t.Run("restarts killed processes", func(t *testing.T) { testHealing(t, c) })
