@@ -156,18 +156,6 @@ func TestConfigHasNothingButIssuers(t *testing.T) {
 	}
 }
 
-func TestOtherSitesAreRefused(t *testing.T) {
-	handler := RefuseOtherSites(next, func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusForbidden) })
-	for site, status := range map[string]int{"cross-site": http.StatusForbidden, "same-site": http.StatusForbidden, "same-origin": http.StatusTeapot, "none": http.StatusTeapot} {
-		if got := get(t, handler, http.MethodPost, "/api/v1/namespaces", "Sec-Fetch-Site", site).StatusCode; got != status {
-			t.Errorf("%s: status %d, want %d", site, got, status)
-		}
-	}
-	if got := get(t, handler, http.MethodPost, "/api/v1/namespaces").StatusCode; got != http.StatusTeapot {
-		t.Errorf("a client that is no browser gets status %d", got)
-	}
-}
-
 // The sources render everything as text. What would not is refused here, before a browser refuses it by the policy.
 func TestSourcesHaveNoMarkupSinks(t *testing.T) {
 	sinks := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc|dangerously|javascript:|https?://[a-z]`)

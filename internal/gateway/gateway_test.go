@@ -87,6 +87,7 @@ func TestGateway(t *testing.T) {
 		{"Kubectl", testKubectl},
 		{"KubectlWatch", testKubectlWatch},
 		{"WebSocketWatch", testWebSocketWatch},
+		{"OtherSites", testOtherSites},
 		{"StreamHeaders", testStreamHeaders},
 		{"WatchSeats", testWatchSeats},
 		{"StreamLimit", testStreamLimit},

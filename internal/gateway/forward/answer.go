@@ -74,7 +74,8 @@ func AnswerHeader(w http.ResponseWriter, response *http.Response) {
 	w.WriteHeader(response.StatusCode)
 }
 
-// CopyHeader copies the headers of a response that are for the client. Warnings of the gateway stay beside those of the response.
+// CopyHeader copies the headers of a response that are for the client. Warnings of the gateway stay beside those of the response. What the
+// response says about the page that a browser makes of it is replaced: see Sandbox.
 func CopyHeader(header, response http.Header) {
 	for key, values := range response {
 		switch {
@@ -84,6 +85,23 @@ func CopyHeader(header, response http.Header) {
 			header[key] = values
 		}
 	}
+	Sandbox(header)
+}
+
+// Sandbox has browsers show an answer as a page of no origin, without scripts, whatever its header said before. The answer may come from a
+// pod, through a subresource proxy. As a page of the gateway's origin it would act with the client certificate of the user, and could
+// install a service worker for other paths. Other clients do not look at this.
+func Sandbox(header http.Header) {
+	header["Content-Security-Policy"] = sandbox
+	delete(header, "Service-Worker-Allowed")
+}
+
+var sandbox = []string{"sandbox"}
+
+// SandboxResponse is Sandbox for httputil.ReverseProxy.
+func SandboxResponse(response *http.Response) error {
+	Sandbox(response.Header)
+	return nil
 }
 
 // onlyWriter hides ReadFrom, which would not use the pooled buffer.

@@ -33,7 +33,7 @@ func TestWarningsAreKept(t *testing.T) {
 	forward.Answer(w, &http.Response{
 		StatusCode: http.StatusOK, Body: http.NoBody, Header: http.Header{"Warning": {"of the cell", "another"}, "Date": {"of the cell"}, "Connection": {"close"}},
 	})
-	want := http.Header{"Warning": {"of the gateway", "of the cell", "another"}, "Date": {"of the cell"}}
+	want := http.Header{"Warning": {"of the gateway", "of the cell", "another"}, "Date": {"of the cell"}, "Content-Security-Policy": {"sandbox"}}
 	if got := w.Result().Header; !reflect.DeepEqual(got, want) {
 		t.Errorf("got headers %q, want %q", got, want)
 	}

@@ -26,11 +26,12 @@ type Forwarder struct {
 func New() *Forwarder {
 	f := &Forwarder{}
 	f.proxy = httputil.ReverseProxy{
-		Rewrite:      rewrite,
-		Transport:    sender{},
-		BufferPool:   buffers{},
-		ErrorHandler: failed,
-		ErrorLog:     log.New(quiet{}, "", 0),
+		Rewrite:        rewrite,
+		Transport:      sender{},
+		ModifyResponse: SandboxResponse,
+		BufferPool:     buffers{},
+		ErrorHandler:   failed,
+		ErrorLog:       log.New(quiet{}, "", 0),
 	}
 	return f
 }

@@ -129,16 +129,50 @@ func ExtraHeaders(extra map[string][]string, prefix string) http.Header {
 	return headers
 }
 
-// StripIdentity removes all identity headers. Underscores count as dashes, because some proxies treat them so.
+// StripIdentity removes all identity headers, and tokens among the subprotocols of a WebSocket. Underscores count as dashes, because some
+// proxies treat them so.
 func StripIdentity(header http.Header) {
-	for key := range header {
-		if begins(key, "x-remote-") || begins(key, "impersonate-") || len(key) == len(authorization) && begins(key, authorization) {
+	for key, values := range header {
+		switch {
+		case begins(key, "x-remote-") || begins(key, "impersonate-") || is(key, authorization):
 			delete(header, key)
+		case is(key, subprotocols):
+			if values = withoutTokens(values); len(values) > 0 {
+				header[key] = values
+			} else {
+				delete(header, key)
+			}
 		}
 	}
 }
 
-const authorization = "authorization"
+const (
+	authorization = "authorization"
+	subprotocols  = "sec-websocket-protocol"
+	// tokenSubprotocol begins the subprotocol with which a browser sends a token. Authentication removes it if it reads it, which it
+	// does not if the client has a certificate.
+	tokenSubprotocol = "base64url.bearer.authorization.k8s.io."
+)
+
+// withoutTokens returns the subprotocols in the values of a header, without tokens.
+func withoutTokens(values []string) []string {
+	var kept []string
+	for _, list := range values {
+		var others []string
+		for protocol := range strings.SplitSeq(list, ",") {
+			if protocol = strings.TrimSpace(protocol); protocol != "" && !begins(protocol, tokenSubprotocol) {
+				others = append(others, protocol)
+			}
+		}
+		if len(others) > 0 {
+			kept = append(kept, strings.Join(others, ", "))
+		}
+	}
+	return kept
+}
+
+// is reports whether a header has a name, which is given in lower case.
+func is(name, want string) bool { return len(name) == len(want) && begins(name, want) }
 
 // begins reports whether the name of a header has a prefix, which is given in lower case.
 func begins(name, with string) bool {

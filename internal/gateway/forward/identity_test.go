@@ -91,6 +91,41 @@ func TestIdentity(t *testing.T) {
 	})
 }
 
+// TestTokensAmongSubprotocols checks that a token in the handshake of a WebSocket reaches nobody, whoever the identity is for: who has a
+// certificate is authenticated by that, and the token is left in the header.
+func TestTokensAmongSubprotocols(t *testing.T) {
+	const token, channel = "base64url.bearer.authorization.k8s.io.dG9rZW4", "v5.channel.k8s.io"
+	for _, test := range []struct {
+		name       string
+		sent, want []string
+	}{
+		{"Sec-Websocket-Protocol", []string{channel}, []string{channel}},
+		{"Sec-Websocket-Protocol", []string{channel + ", " + token}, []string{channel}},
+		{"Sec-Websocket-Protocol", []string{token + "," + channel + ",v4.channel.k8s.io"}, []string{channel + ", v4.channel.k8s.io"}},
+		{"Sec-Websocket-Protocol", []string{channel, "\t" + token + " ", "v4.channel.k8s.io"}, []string{channel, "v4.channel.k8s.io"}},
+		{"Sec-Websocket-Protocol", []string{token + "," + token}, nil},
+		{"Sec-Websocket-Protocol", []string{strings.ToUpper(token)}, nil},
+		{"sec_websocket_protocol", []string{channel + "," + token}, []string{channel}},
+		{"Sec-Websocket-Protocols", []string{token}, []string{token}}, // another header
+	} {
+		someone := &user.DefaultInfo{Name: "someone"}
+		for place, strip := range map[string]func(http.Header){
+			"a cell":  func(h http.Header) { forward.SetIdentity(h, someone, forward.ToCell(42)) },
+			"the hub": func(h http.Header) { forward.SetIdentity(h, someone, forward.Hub) },
+			"nobody":  forward.StripIdentity,
+		} {
+			sent := slices.Clone(test.sent)
+			header := http.Header{test.name: sent}
+			if strip(header); !slices.Equal(header[test.name], test.want) || len(test.want) == 0 && header[test.name] != nil {
+				t.Errorf("%s gets %s %q of %q, want %q", place, test.name, header[test.name], test.sent, test.want)
+			}
+			if !slices.Equal(sent, test.sent) {
+				t.Errorf("the header of the client was changed to %q", sent)
+			}
+		}
+	}
+}
+
 // BenchmarkSetIdentity measures common and uncommon extras, because every request pays for it.
 func BenchmarkSetIdentity(b *testing.B) {
 	for name, extra := range map[string]map[string][]string{

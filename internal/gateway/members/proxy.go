@@ -32,11 +32,12 @@ type Proxy struct {
 func NewProxy(directory *Directory) *Proxy {
 	p := &Proxy{directory: directory}
 	p.proxy = httputil.ReverseProxy{
-		Rewrite:       rewrite,
-		Transport:     sender{},
-		FlushInterval: -1, // logs and watches
-		ErrorHandler:  failed,
-		ErrorLog:      log.New(quiet{}, "", 0),
+		Rewrite:        rewrite,
+		Transport:      sender{},
+		ModifyResponse: forward.SandboxResponse,
+		FlushInterval:  -1, // logs and watches
+		ErrorHandler:   failed,
+		ErrorLog:       log.New(quiet{}, "", 0),
 	}
 	return p
 }

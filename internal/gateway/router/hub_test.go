@@ -29,6 +29,7 @@ func TestHubAsGateway(t *testing.T) {
 	hub := &HubAsGateway{Base: base, RoundTripper: http.DefaultTransport}
 	sent := &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/api/v1/events", RawQuery: "limit=1"}, Header: http.Header{
 		"X-Remote-User": {"admin"}, "X-Remote-Group": {"system:masters"}, "Authorization": {"Bearer x"}, "Accept": {"application/json"},
+		"Sec-Websocket-Protocol": {"base64url.bearer.authorization.k8s.io.eA"},
 	}}
 	response, err := hub.RoundTrip(sent.WithContext(t.Context()))
 	if err != nil {
@@ -38,7 +39,7 @@ func TestHubAsGateway(t *testing.T) {
 	if got.URL.String() != "/clusters/hub/api/v1/events?limit=1" || got.Header.Get("Accept") != "application/json" {
 		t.Errorf("the hub got %s with %v", got.URL, got.Header)
 	}
-	for _, name := range []string{"X-Remote-User", "X-Remote-Group", "Authorization"} {
+	for _, name := range []string{"X-Remote-User", "X-Remote-Group", "Authorization", "Sec-Websocket-Protocol"} {
 		if got.Header.Get(name) != "" {
 			t.Errorf("the hub got the header %s", name)
 		}
