@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"maps"
 	"os"
 	"os/exec"
@@ -70,7 +71,7 @@ func (s *Set) Ensure(ctx context.Context, progress Progress) (Binaries, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return Binaries{}, fmt.Errorf("creating the cache for programs of %s: %w", s.Title, err)
 	}
-	unlock, err := s.lock(ctx, dir+".lock", progress)
+	unlock, err := Lock(ctx, dir+".lock", s.Title, progress)
 	if err != nil {
 		return Binaries{}, err
 	}
@@ -103,22 +104,41 @@ func (s *Set) cacheDir() (string, error) {
 		}
 		return "", err
 	}
-	h := sha256.New()
-	add := func(part []byte) {
-		fmt.Fprintf(h, "%d\n", len(part))
-		h.Write(part)
-	}
+	k := key{sha256.New()}
 	for _, name := range slices.Sorted(maps.Keys(s.Files)) {
-		add([]byte(name))
-		add(s.Files[name])
+		k.add([]byte(name))
+		k.add(s.Files[name])
 	}
-	add([]byte(runtime.Version()))
-	add([]byte(runtime.GOOS + "/" + runtime.GOARCH))
+	k.addPlatform()
 	for _, p := range s.Programs {
-		fmt.Fprintln(h, p.Name, p.Package, p.LDFlags, p.Tags, p.CGo)
+		fmt.Fprintln(k, p.Name, p.Package, p.LDFlags, p.Tags, p.CGo)
 	}
-	return filepath.Join(cache, "cellplane", s.Cache+"-"+hex.EncodeToString(h.Sum(nil))[:12]), nil
+	return filepath.Join(cache, "cellplane", s.Cache+"-"+k.String()[:12]), nil
 }
+
+// Key returns a text that depends on the parts, on the Go version and on the platform, to find what was made from them.
+func Key(parts ...[]byte) string {
+	k := key{sha256.New()}
+	for _, part := range parts {
+		k.add(part)
+	}
+	k.addPlatform()
+	return k.String()
+}
+
+type key struct{ hash.Hash }
+
+func (k key) add(part []byte) {
+	fmt.Fprintf(k, "%d\n", len(part))
+	k.Write(part)
+}
+
+func (k key) addPlatform() {
+	k.add([]byte(runtime.Version()))
+	k.add([]byte(runtime.GOOS + "/" + runtime.GOARCH))
+}
+
+func (k key) String() string { return hex.EncodeToString(k.Sum(nil)) }
 
 // complete reports whether the directory exists. It is created by a rename after all programs are built.
 func complete(dir string) bool {
@@ -126,23 +146,23 @@ func complete(dir string) bool {
 	return err == nil && info.IsDir()
 }
 
-// lock acquires the build lock.
-func (s *Set) lock(ctx context.Context, path string, progress Progress) (unlock func(), err error) {
+// Lock acquires the lock of a build, whose title is for messages. The function unlocks it.
+func Lock(ctx context.Context, path, title string, progress Progress) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("locking the build of %s: %w", s.Title, err)
+		return nil, fmt.Errorf("locking the build of %s: %w", title, err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
 		return func() { f.Close() }, nil
 	}
-	progress("another build of "+s.Title+" to finish", 0)
+	progress("another build of "+title+" to finish", 0)
 	locked := make(chan error, 1)
 	go func() { locked <- unix.Flock(int(f.Fd()), unix.LOCK_EX) }()
 	select {
 	case err := <-locked:
 		if err != nil {
 			f.Close()
-			return nil, fmt.Errorf("locking the build of %s: %w", s.Title, err)
+			return nil, fmt.Errorf("locking the build of %s: %w", title, err)
 		}
 		return func() { f.Close() }, nil
 	case <-ctx.Done():

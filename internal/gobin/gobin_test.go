@@ -58,14 +58,14 @@ func goCache(t *testing.T) string {
 
 func TestLockWaits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.lock")
-	unlock, err := hello().lock(t.Context(), path, func(string, int) {})
+	unlock, err := Lock(t.Context(), path, "Hello", func(string, int) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	waiting, acquired := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(acquired)
-		unlock2, err := hello().lock(t.Context(), path, func(string, int) { close(waiting) })
+		unlock2, err := Lock(t.Context(), path, "Hello", func(string, int) { close(waiting) })
 		if err != nil {
 			t.Error(err)
 			return
@@ -84,13 +84,13 @@ func TestLockWaits(t *testing.T) {
 
 func TestLockCanBeInterrupted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.lock")
-	unlock, err := hello().lock(t.Context(), path, func(string, int) {})
+	unlock, err := Lock(t.Context(), path, "Hello", func(string, int) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unlock()
 	ctx, cancel := context.WithCancel(t.Context())
-	if _, err := hello().lock(ctx, path, func(string, int) { cancel() }); err == nil {
+	if _, err := Lock(ctx, path, "Hello", func(string, int) { cancel() }); err == nil {
 		t.Fatal("lock was taken twice")
 	}
 }

@@ -17,6 +17,10 @@ import (
 func (f *federation) testCells(t *testing.T) {
 	l := startLoad(t, f, "cells")
 	l.proceeds(t)
+	manifest, names := spreadObjects(t, "cells")
+	if out, err := f.kubeconfig.Try(t.Context(), t, manifest, "apply", "-f", "-"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	before := f.podUIDs(t)
 	f.install(t, "cells[2].name=cell-c")
 	change := func(args ...string) {
@@ -31,8 +35,19 @@ func (f *federation) testCells(t *testing.T) {
 	if list := f.kubeconfig.Must(t, "get", "celltopologies", "-o", "jsonpath={.items[*].spec.cells[*].name}"); !strings.Contains(list, "cell-c") {
 		t.Errorf("the topology has the cells %s", list)
 	}
+	if owned := f.slotsOf(t, "cell-c"); owned == "" || owned == "0" {
+		t.Errorf("cell-c owns %q slots", owned)
+	}
+	f.cells["cell-c"] = f.connectCell(t, "cell-c")
+	if counts := f.counts(t, "spread=cells"); counts["cell-c"] == 0 {
+		t.Errorf("of %d objects, the cells have %v", len(names), counts)
+	}
 	change("drain", "cell-c")
 	l.proceeds(t)
+	if owned := f.slotsOf(t, "cell-c"); owned != "" && owned != "0" {
+		t.Errorf("after it was drained, cell-c owns %s slots", owned)
+	}
+	delete(f.cells, "cell-c")
 	f.install(t)
 	l.proceeds(t)
 	l.end(t)
@@ -46,6 +61,12 @@ func (f *federation) testCells(t *testing.T) {
 			t.Errorf("pod %s is left", pods.Items[i].Name)
 		}
 	}
+}
+
+// slotsOf returns how many slots a cell owns, or nothing.
+func (f *federation) slotsOf(t *testing.T, cell string) string {
+	t.Helper()
+	return f.kubeconfig.Must(t, "get", "celltopologies", "-o", `jsonpath={.items[*].status.cells[?(@.name=="`+cell+`")].slots}`)
 }
 
 // podUIDs returns the pods of all parts.

@@ -1,9 +1,8 @@
 package node
 
 import (
+	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -14,8 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/cellplane/cellplane/internal/gobin"
 	"github.com/cellplane/cellplane/internal/testenv/enclosure"
 	"github.com/cellplane/cellplane/internal/testenv/realnode"
 )
@@ -30,32 +28,36 @@ const (
 // imagesData is the key of the directory with the archives in the data of the enclosure.
 const imagesData = "images"
 
+// imageSources are the directories from which the images are made. What they import of this repository is in the test program too.
+var imageSources = []string{"images", "cmd/cellplane", "kube"}
+
 // buildImages builds archives of all images, as `make images` does.
-func buildImages(ctx context.Context, dir string) (map[string]string, error) {
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
-	if err != nil {
-		return nil, fmt.Errorf("looking for the module: %w", err)
-	}
-	b := imageBuilder{root: strings.TrimSpace(string(out)), program: filepath.Join(dir, "cellplane-images"), to: filepath.Join(dir, "images")}
+func buildImages(ctx context.Context, o realnode.Outside) (map[string]string, error) {
+	b := imageBuilder{Outside: o, program: filepath.Join(o.Dir, "cellplane-images"), to: filepath.Join(o.Dir, "images")}
 	if err := os.Mkdir(b.to, 0o755); err != nil {
 		return nil, err
 	}
-	if _, err := run(exec.CommandContext(ctx, "go", "build", "-C", filepath.Join(b.root, "images"), "-o", b.program, ".")); err != nil {
+	o.Progress("the program that makes images", 0)
+	if _, err := run(exec.CommandContext(ctx, "go", "build", "-C", filepath.Join(o.Root, "images"), "-trimpath", "-buildvcs=false", "-o", b.program, ".")); err != nil {
 		return nil, err
 	}
 	// What the linker gets, so that the image is made again if the program has changed.
 	list := exec.CommandContext(ctx, "go", "list", "-export", "-deps", "-f", "{{.BuildID}}", "./cmd/cellplane")
-	list.Dir = b.root
-	sources, err := run(list)
+	list.Dir = o.Root
+	packages, err := run(list)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.ensure(ctx, "own", sources, own); err != nil {
+	if err := b.ensure(ctx, "own", packages, own); err != nil {
 		return nil, err
 	}
-	pins, err := os.ReadFile(filepath.Join(b.root, "kube", "go.sum"))
-	if err != nil {
-		return nil, err
+	var pins []byte
+	for _, file := range []string{"go.mod", "go.sum"} {
+		content, err := os.ReadFile(filepath.Join(o.Root, "kube", file))
+		if err != nil {
+			return nil, err
+		}
+		pins = append(pins, content...)
 	}
 	return map[string]string{imagesData: b.to}, b.ensure(ctx, "pinned", pins, pinned...)
 }
@@ -65,16 +67,21 @@ const own = "cellplane"
 
 var pinned = []string{"etcd", "kube-apiserver", "kube-controller-manager"}
 
+// run runs a command and returns its standard output.
 func run(command *exec.Cmd) ([]byte, error) {
-	out, err := command.CombinedOutput()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %s", command, err, out)
+	var out, messages bytes.Buffer
+	command.Stdout, command.Stderr = &out, &messages
+	if err := command.Run(); err != nil {
+		return nil, fmt.Errorf("%s: %w: %s%s", command, err, &out, &messages)
 	}
-	return out, nil
+	return out.Bytes(), nil
 }
 
-// imageBuilder builds images with a program, in a repository, and puts their archives into a directory.
-type imageBuilder struct{ root, program, to string }
+// imageBuilder builds images with a program, and puts their archives into a directory.
+type imageBuilder struct {
+	realnode.Outside
+	program, to string
+}
 
 // ensure puts the images of programs into the directory. They come from the user's cache if nothing has changed. Concurrent builds wait for each other.
 func (b *imageBuilder) ensure(ctx context.Context, name string, sources []byte, programs ...string) error {
@@ -86,26 +93,28 @@ func (b *imageBuilder) ensure(ctx context.Context, name string, sources []byte, 
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	lock, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	what := "the images of " + strings.Join(programs, ", ")
+	unlock, err := gobin.Lock(ctx, dir+".lock", what, b.Progress)
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return err
-	}
-	key, err := b.key(sources)
+	defer unlock()
+	args := []string{"-only", strings.Join(programs, ","), "-output", dir, "-platform", "linux/" + runtime.GOARCH, "-version", imageTag, "-prefix", imagePrefix, "-tar"}
+	// The program contains how all others are built.
+	program, err := os.ReadFile(b.program)
 	if err != nil {
 		return err
 	}
+	key := gobin.Key(program, []byte(strings.Join(args, " ")), sources)
 	// The key is written last: without it, nothing counts.
 	keyFile := filepath.Join(dir, "key")
 	if present, err := os.ReadFile(keyFile); err != nil || string(present) != key {
 		if err := os.RemoveAll(keyFile); err != nil {
 			return err
 		}
-		build := exec.CommandContext(ctx, b.program, "-only", strings.Join(programs, ","), "-output", dir, "-platform", "linux/"+runtime.GOARCH, "-version", imageTag, "-prefix", imagePrefix, "-tar")
-		build.Dir = b.root
+		b.Progress(what, 0)
+		build := exec.CommandContext(ctx, b.program, args...)
+		build.Dir = b.Root
 		if _, err := run(build); err != nil {
 			return err
 		}
@@ -119,28 +128,6 @@ func (b *imageBuilder) ensure(ctx context.Context, name string, sources []byte, 
 		}
 	}
 	return nil
-}
-
-// key depends on the sources of images and on those of the program that makes them.
-func (b *imageBuilder) key(sources []byte) (string, error) {
-	h := sha256.New()
-	fmt.Fprintln(h, runtime.Version(), runtime.GOARCH, len(sources))
-	h.Write(sources)
-	for _, pattern := range []string{"*.go", "go.mod"} {
-		files, err := filepath.Glob(filepath.Join(b.root, "images", pattern))
-		if err != nil {
-			return "", err
-		}
-		for _, file := range files {
-			content, err := os.ReadFile(file)
-			if err != nil {
-				return "", err
-			}
-			fmt.Fprintln(h, filepath.Base(file), len(content))
-			h.Write(content)
-		}
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 func copyFile(from, to string) error {
@@ -160,6 +147,9 @@ func copyFile(from, to string) error {
 // importImages adds the images of the chart to the node.
 func importImages(t *testing.T, node *realnode.Node) {
 	t.Helper()
+	if err := realnode.DependOn(imageSources...); err != nil {
+		t.Fatal(err)
+	}
 	for _, program := range append([]string{own}, pinned...) {
 		if err := node.Import(t.Context(), filepath.Join(enclosure.Inside().Data[imagesData], program+".tar")); err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,11 +44,17 @@ spec:
 
 // testStreams joins the cluster of the node to its own federation, and uses a real pod through the gateways.
 func (f *federation) testStreams(t *testing.T) {
+	before := f.federationObjects(t)
 	f.join(t, "real", string(f.meta))
 	defer func() {
 		if out, err := cellplane(t, "unjoin", "real", "--kubeconfig="+string(f.kubeconfig), "--member-kubeconfig="+string(f.meta)); err != nil {
 			t.Errorf("unjoining: %v: %s", err, out)
+			return
 		}
+		testenv.Eventually(t, "nothing is left of the membership", func(context.Context) (bool, error) {
+			after := f.federationObjects(t)
+			return slices.Equal(after, before), fmt.Errorf("before: %v, after: %v", before, after)
+		})
 	}()
 	if out, err := f.kubeconfig.Try(t.Context(), t, realWorkload, "apply", "-f", "-"); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -97,6 +104,18 @@ func (f *federation) testStreams(t *testing.T) {
 	})
 }
 
+// federationObjects returns the objects of the node's cluster that joining it changes. The namespace of the workload is none of them.
+func (f *federation) federationObjects(t *testing.T) []string {
+	t.Helper()
+	lists := strings.Fields(f.meta.Must(t, "get", "namespaces,clusterroles,clusterrolebindings", "-o", "name"))
+	accounts := f.meta.Must(t, "get", "serviceaccounts,roles,rolebindings", "--all-namespaces", "-o", `jsonpath={range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{"\n"}{end}`)
+	all := slices.DeleteFunc(append(lists, strings.Fields(accounts)...), func(name string) bool {
+		return name == "namespace/shop" || strings.Contains(name, "/shop/")
+	})
+	slices.Sort(all)
+	return all
+}
+
 var forwarding = regexp.MustCompile(`Forwarding from (127\.0\.0\.1:\d+) -> 8080`)
 
 // testForward sends requests through a forwarded port, and sees them in the log that it follows.
@@ -125,15 +144,22 @@ func (f *federation) testForward(t *testing.T, pod string) {
 	})
 	client := &http.Client{Timeout: 10 * time.Second}
 	for i := range 20 {
-		response, err := client.Get(fmt.Sprintf("http://%s/forwarded-%d", address, i))
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(response.Body)
-		response.Body.Close()
-		if err != nil || string(body) != "hello from "+pod+"\n" {
-			t.Errorf("the answer is %q: %v", body, err)
-		}
+		testenv.Eventually(t, "a request is answered", func(ctx context.Context) (bool, error) {
+			request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/forwarded-%d", address, i), nil)
+			if err != nil {
+				return false, err
+			}
+			response, err := client.Do(request)
+			if err != nil {
+				return false, err
+			}
+			defer response.Body.Close()
+			body, err := io.ReadAll(response.Body)
+			if err != nil {
+				return false, err
+			}
+			return string(body) == "hello from "+pod+"\n", fmt.Errorf("the answer is %q", body)
+		})
 	}
 	testenv.Eventually(t, "the requests are in the log", func(context.Context) (bool, error) {
 		return strings.Contains(log.String(), "request /forwarded-19\n"), fmt.Errorf("the log is %s", log)

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 // startsWithin bounds the start of the node.
-const startsWithin = 3 * time.Minute
+const startsWithin = 10 * time.Minute
 
 var started = sync.OnceValues(func() (*realnode.Node, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startsWithin)

@@ -91,32 +91,35 @@ func parseHierarchies(mounts, own string) ([]cgroup, error) {
 	return all, scanner.Err()
 }
 
-// newCgroups creates a cgroup of the given name below those of this process, in each hierarchy.
+// newCgroups returns cgroups of the given name below those of this process, in each hierarchy, for create.
 func newCgroups(name string) ([]cgroup, error) {
 	all, err := hierarchies()
 	if err != nil {
 		return nil, err
 	}
 	for i := range all {
-		c := &all[i]
-		c.Path = filepath.Join(c.Parent, name)
-		if err := os.Mkdir(c.dir(), 0o755); err != nil {
-			return nil, fmt.Errorf("creating a cgroup: %w", err)
-		}
-		if !slices.Contains(strings.Split(c.Options, ","), "cpuset") {
-			continue
-		}
-		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // without them, no process can enter
-			content, err := os.ReadFile(filepath.Join(c.Mount, c.Parent, file))
-			if err == nil {
-				err = os.WriteFile(filepath.Join(c.dir(), file), content, 0o644)
-			}
-			if err != nil {
-				return nil, fmt.Errorf("creating a cgroup: %w", err)
-			}
-		}
+		all[i].Path = filepath.Join(all[i].Parent, name)
 	}
 	return all, nil
+}
+
+func (c *cgroup) create() error {
+	if err := os.Mkdir(c.dir(), 0o755); err != nil {
+		return fmt.Errorf("creating a cgroup: %w", err)
+	}
+	if !slices.Contains(strings.Split(c.Options, ","), "cpuset") {
+		return nil
+	}
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // without them, no process can enter
+		content, err := os.ReadFile(filepath.Join(c.Mount, c.Parent, file))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(c.dir(), file), content, 0o644)
+		}
+		if err != nil {
+			return fmt.Errorf("creating a cgroup: %w", err)
+		}
+	}
+	return nil
 }
 
 func (c *cgroup) dir() string { return filepath.Join(c.Mount, c.Path) }

@@ -1,13 +1,17 @@
 package enclosure
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +30,7 @@ type Options struct {
 	// Hostname is the name of the machine in the enclosure.
 	Hostname string
 	// Prepare makes something outside, before the tests begin, and returns data for them. The directory is that of the enclosure. It may be nil.
-	Prepare func(dir string) (map[string]string, error) `json:"-"`
+	Prepare func(ctx context.Context, dir string) (map[string]string, error) `json:"-"`
 }
 
 // Enclosure is what the processes know of an enclosure.
@@ -38,6 +42,8 @@ type Enclosure struct {
 	// Data is what Prepare has returned.
 	Data    map[string]string
 	Cgroups []cgroup
+	// Trial says that there are no tests: the first process ends when all is mounted and connected.
+	Trial bool
 }
 
 // stage is one of the processes.
@@ -93,56 +99,84 @@ func fail(err error) {
 func Inside() *Enclosure { return inside }
 
 // Run runs this program again with the same arguments, in a new enclosure, and returns its exit code. It fails if something is left afterwards. It also
-// removes what is left of enclosures whose programs were killed.
+// removes what is left of enclosures whose programs were killed. A signal ends the tests.
 func Run(options Options) (code int, err error) {
 	if err := Sweep(); err != nil {
 		return 1, err
 	}
-	e, release, err := create(options)
+	e := &Enclosure{Options: options}
+	return e.run(os.Stderr)
+}
+
+// run creates the enclosure, runs this program in it, and removes it.
+func (e *Enclosure) run(stderr io.Writer) (code int, err error) {
+	// As long as this program ends by no signal, it can remove what it has made.
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM)
+	defer stop()
+	release, err := e.create()
 	if err != nil {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, release()) }()
 	if e.Prepare != nil {
-		if e.Data, err = e.Prepare(e.Dir); err != nil {
+		if e.Data, err = e.Prepare(ctx, e.Dir); err != nil {
 			return 1, err
 		}
 	}
-	command, err := e.command(joiner)
+	command, err := e.command(ctx, joiner)
 	if err != nil {
 		return 1, err
 	}
-	return run(command)
+	command.Stderr = stderr
+	code, err = run(command)
+	if ctx.Err() != nil {
+		return 1, fmt.Errorf("the tests were ended: %w", context.Cause(ctx))
+	}
+	return code, err
 }
 
 // create makes the directory and the cgroups.
-func create(options Options) (e *Enclosure, release func() error, err error) {
-	dir, err := os.MkdirTemp("", prefix)
+func (e *Enclosure) create() (release func() error, err error) {
+	lock, err := newLock()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	lock, err := lockDir(dir)
-	if err != nil {
-		return nil, nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	e = &Enclosure{Options: options, Dir: dir}
 	release = func() error {
 		defer lock.Close()
-		return remove(dir)
+		return remove(lock)
 	}
-	if e.Cgroups, err = newCgroups(filepath.Base(dir)); err != nil {
-		return nil, nil, errors.Join(err, release())
+	e.Dir = strings.TrimSuffix(lock.Name(), lockSuffix)
+	if err := e.fill(lock); err != nil {
+		return nil, errors.Join(err, release())
 	}
-	for _, name := range []string{"tmp", "private"} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
-			return nil, nil, errors.Join(err, release())
-		}
-	}
-	return e, release, nil
+	return release, nil
 }
 
-// command returns this program as another stage.
-func (e *Enclosure) command(s stage) (*exec.Cmd, error) {
+func (e *Enclosure) fill(lock *os.File) (err error) {
+	if e.Cgroups, err = newCgroups(filepath.Base(e.Dir)); err != nil {
+		return err
+	}
+	if err := record(lock, e.Cgroups); err != nil {
+		return err
+	}
+	for i := range e.Cgroups {
+		if err := e.Cgroups[i].create(); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(e.Dir, 0o700); err != nil {
+		return err
+	}
+	for _, name := range []string{"tmp", "private"} {
+		if err := os.Mkdir(filepath.Join(e.Dir, name), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// command returns this program as another stage. It is killed when the context ends.
+func (e *Enclosure) command(ctx context.Context, s stage) (*exec.Cmd, error) {
 	text, err := json.Marshal(e)
 	if err != nil {
 		return nil, err
@@ -151,7 +185,7 @@ func (e *Enclosure) command(s stage) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	command := exec.Command(self, os.Args[1:]...)
+	command := exec.CommandContext(ctx, self, os.Args[1:]...)
 	command.Args[0] = os.Args[0]
 	command.Env = append(os.Environ(), stageEnv+"="+string(s), enclosureEnv+"="+string(text))
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -181,7 +215,7 @@ func (e *Enclosure) join() (code int, err error) {
 			return 1, err
 		}
 	}
-	command, err := e.command(first)
+	command, err := e.command(context.Background(), first)
 	if err != nil {
 		return 1, err
 	}
@@ -200,7 +234,10 @@ func (e *Enclosure) enter() (code int, err error) {
 	if err := connect(); err != nil {
 		return 1, err
 	}
-	command, err := e.command(tests)
+	if e.Trial {
+		return 0, nil
+	}
+	command, err := e.command(context.Background(), tests)
 	if err != nil {
 		return 1, err
 	}

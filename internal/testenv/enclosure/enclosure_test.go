@@ -3,7 +3,10 @@ package enclosure
 import (
 	"bufio"
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -25,7 +28,7 @@ const scenarioEnv = "CELLPLANE_ENCLOSURE_SCENARIO"
 var options = Options{
 	Private: []string{"/var/lib/kubelet"}, Kept: []string{"/proc/sys/vm/overcommit_memory", "/proc/sys/kernel/panic"},
 	Hostname: "enclosed",
-	Prepare: func(dir string) (map[string]string, error) {
+	Prepare: func(_ context.Context, dir string) (map[string]string, error) {
 		return map[string]string{"answer": "42"}, os.WriteFile(filepath.Join(dir, "prepared"), []byte("yes"), 0o600)
 	},
 }
@@ -34,12 +37,20 @@ func TestMain(m *testing.M) {
 	scenario := os.Getenv(scenarioEnv)
 	switch {
 	case scenario == "":
-		if missing := Missing(); len(missing) > 0 && os.Getenv(RequiredEnv) == "" {
+		flag.Parse()
+		if missing := Missing(options); len(missing) > 0 && flag.Lookup("test.list").Value.String() == "" {
 			fmt.Println("Enclosures are not tested: this machine lacks", strings.Join(missing, ", "))
+			if os.Getenv(RequiredEnv) != "" {
+				os.Exit(1)
+			}
 			os.Exit(0)
 		}
 		os.Exit(m.Run())
 	case Inside() == nil:
+		if err := enterParent(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(98)
+		}
 		code, err := Run(options)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -49,6 +60,26 @@ func TestMain(m *testing.M) {
 	default:
 		os.Exit(enclosed(scenario))
 	}
+}
+
+// parentEnv has cgroups into which this program moves before it runs a scenario.
+const parentEnv = "CELLPLANE_ENCLOSURE_PARENT"
+
+func enterParent() error {
+	text := os.Getenv(parentEnv)
+	if text == "" {
+		return nil
+	}
+	var parents []cgroup
+	if err := json.Unmarshal([]byte(text), &parents); err != nil {
+		return err
+	}
+	for i := range parents {
+		if err := parents[i].join(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // enclosed is what runs in an enclosure.
@@ -203,31 +234,33 @@ func TestKilled(t *testing.T) {
 		"the tests":           func(pid int) int { return childOf(t, childOf(t, childOf(t, pid))) },
 	} {
 		t.Run(who, func(t *testing.T) {
-			command, stderr := command(t, "wait")
-			out, err := command.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := command.Start(); err != nil {
-				t.Fatal(err)
-			}
-			line, err := bufio.NewReader(out).ReadString('\n')
-			if err != nil {
-				t.Fatalf("it does not start: %v: %s", err, stderr)
-			}
-			dir := strings.TrimSpace(strings.TrimPrefix(line, "started "))
-			if len(daemons(t, dir)) == 0 {
-				t.Fatal("there is no daemon")
-			}
+			command, dir := waiting(t)
 			if err := syscall.Kill(victim(command.Process.Pid), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 			if err := command.Wait(); err == nil {
 				t.Error("it succeeds")
 			}
-			next, stderr := command2(t, command)
-			if err := next.Run(); err != nil {
-				t.Fatalf("the next one: %v: %s", err, stderr)
+			runNext(t, command)
+			if left := daemons(t, dir); len(left) > 0 {
+				t.Errorf("these processes are left: %v", left)
+			}
+			checkNothingLeft(t, command)
+		})
+	}
+}
+
+// TestSignalled expects that the program outside cleans up before it ends.
+func TestSignalled(t *testing.T) {
+	for _, signal := range []os.Signal{unix.SIGINT, unix.SIGTERM} {
+		t.Run(fmt.Sprint(signal), func(t *testing.T) {
+			command, dir := waiting(t)
+			if err := command.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			var exit *exec.ExitError
+			if err := command.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 99 {
+				t.Errorf("it ends with %v: %s", err, command.Stderr)
 			}
 			if left := daemons(t, dir); len(left) > 0 {
 				t.Errorf("these processes are left: %v", left)
@@ -237,12 +270,68 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// command2 returns a command that shares its directory for temporary files with another.
-func command2(t *testing.T, other *exec.Cmd) (*exec.Cmd, *bytes.Buffer) {
+// TestKilledInOtherCgroups expects that cgroups are removed from where they were made.
+func TestKilledInOtherCgroups(t *testing.T) {
+	parents, err := newCgroups(fmt.Sprintf("cellplane-test-%d", os.Getpid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range parents {
+		if err := parents[i].create(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := unix.Rmdir(parents[i].dir()); err != nil { // as long as there are others in it, this fails
+				t.Errorf("removing %s: %v", parents[i].dir(), err)
+			}
+		})
+	}
+	text, err := json.Marshal(parents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	command, _ := waiting(t, parentEnv+"="+string(text))
+	if err := command.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Wait(); err == nil {
+		t.Error("it succeeds")
+	}
+	runNext(t, command, parentEnv+"=")
+	checkNothingLeft(t, command)
+}
+
+// waiting starts a program with a daemon in an enclosure that waits to be killed, and returns the directory of the enclosure.
+func waiting(t *testing.T, env ...string) (started *exec.Cmd, dir string) {
+	t.Helper()
+	started, stderr := command(t, "wait")
+	started.Env = append(started.Env, env...)
+	out, err := started.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := started.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("it does not start: %v: %s", err, stderr)
+	}
+	dir = strings.TrimSpace(strings.TrimPrefix(line, "started "))
+	if len(daemons(t, dir)) == 0 {
+		t.Fatal("there is no daemon")
+	}
+	return started, dir
+}
+
+// runNext runs a program that shares its directory for temporary files with another.
+func runNext(t *testing.T, other *exec.Cmd, env ...string) {
 	t.Helper()
 	next, stderr := command(t, "leave")
-	next.Env = append(slices.Clone(other.Env), scenarioEnv+"=leave")
-	return next, stderr
+	next.Env = append(append(slices.Clone(other.Env), scenarioEnv+"=leave"), env...)
+	if err := next.Run(); err != nil {
+		t.Fatalf("the next one: %v: %s", err, stderr)
+	}
 }
 
 // childOf returns the only child of a process.
@@ -325,7 +414,8 @@ func usedElsewhere(group string) bool {
 
 func TestSweepLeavesOthersAlone(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	_, release, err := create(options)
+	e := &Enclosure{Options: options}
+	release, err := e.create()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,11 +423,49 @@ func TestSweepLeavesOthersAlone(t *testing.T) {
 	if err := Sweep(); err != nil {
 		t.Fatal(err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*")); len(left) != 1 {
+	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*")); len(left) != 2 {
 		t.Errorf("an enclosure in use is swept: %v", left)
 	}
 	if err := release(); err != nil {
 		t.Errorf("after %v: %v", time.Since(began), err)
+	}
+}
+
+// TestSweep expects that what a program was about to make, or has made in part, is removed, and its lock at last.
+func TestSweep(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	dir := filepath.Join(os.TempDir(), prefix+"1")
+	if err := os.WriteFile(dir+lockSuffix, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Sweep(); err != nil {
+		t.Errorf("an enclosure without a directory: %v", err)
+	}
+	if err := errors.Join(os.WriteFile(dir+lockSuffix, []byte("/nowhere/"+prefix+"1\n"), 0o600), os.MkdirAll(filepath.Join(dir, "tmp"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Sweep(); err != nil {
+		t.Errorf("an enclosure with a directory: %v", err)
+	}
+	if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) > 0 {
+		t.Errorf("these files are left: %v (%v)", left, err)
+	}
+	if err := os.WriteFile(dir+lockSuffix, []byte("/nowhere/else\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Sweep(); err == nil || !strings.Contains(err.Error(), `lists "/nowhere/else", which is no cgroup of it`) {
+		t.Errorf("the cgroup of somebody else: %v", err)
+	}
+}
+
+func TestMissing(t *testing.T) {
+	if missing := Missing(options); len(missing) > 0 {
+		t.Errorf("it lacks %v", missing)
+	}
+	noDirectory := options
+	noDirectory.Private = []string{"/proc/cellplane-enclosure"}
+	if missing := Missing(noDirectory); len(missing) != 1 || !strings.HasPrefix(missing[0], "the means for cgroups and namespaces (enclosing the tests: ") {
+		t.Errorf("without a directory that can be covered, it lacks %v", missing)
 	}
 }
 

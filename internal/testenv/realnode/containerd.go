@@ -17,6 +17,10 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
 [grpc]
   address = "` + containerdSocket + `"
 
+# By default in /opt.
+[plugins.'io.containerd.internal.v1.opt']
+  path = "/var/lib/containerd/opt"
+
 [plugins.'io.containerd.cri.v1.images']
   snapshotter = "overlayfs"
   [plugins.'io.containerd.cri.v1.images'.pinned_images]

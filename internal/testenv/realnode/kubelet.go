@@ -29,6 +29,10 @@ failSwapOn: false
 resolvConf: ""
 clusterDNS: [%[4]s]
 clusterDomain: cluster.local
+# By default in /usr/libexec.
+volumePluginDir: /var/lib/kubelet/volume-plugins
+# Children of this test cannot be protected better than the test.
+oomScoreAdj: 0
 # The disk is shared with others.
 evictionHard: {memory.available: 10Mi, nodefs.available: 1%%, nodefs.inodesFree: 1%%, imagefs.available: 1%%}
 imageGCHighThresholdPercent: 100
@@ -40,6 +44,7 @@ clientConnection: {kubeconfig: %[1]q}
 hostnameOverride: ` + name + `
 mode: iptables
 clusterCIDR: ` + podNetwork + `
+oomScoreAdj: 0
 # They are settings of the whole machine.
 conntrack: {maxPerCore: 0, min: 0}
 `

@@ -46,6 +46,9 @@ func Start(ctx context.Context) (*Node, error) {
 		Address: enclosure.Address, dir: filepath.Join(e.Dir, "node"),
 		kube: gobin.Binaries{Dir: e.Data[KubeData]}, node: gobin.Binaries{Dir: e.Data[nodeData]}, runtime: gobin.Binaries{Dir: e.Data[runtimeData]},
 	}
+	if err := DependOn(programsDir); err != nil {
+		return nil, err
+	}
 	if err := os.Mkdir(n.dir, 0o755); err != nil {
 		return nil, err
 	}

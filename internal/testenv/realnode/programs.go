@@ -12,6 +12,7 @@ import (
 	"golang.org/x/mod/modfile"
 
 	"github.com/cellplane/cellplane/internal/gobin"
+	"github.com/cellplane/cellplane/internal/testenv/enclosure"
 )
 
 // The file names of programs.
@@ -28,13 +29,12 @@ const (
 // networkPlugins are those of CNI.
 var networkPlugins = map[string]string{"ptp": "main", "loopback": "main", "host-local": "ipam"}
 
+// programsDir is the directory of their module.
+const programsDir = "internal/testenv/realnode/programs"
+
 // programs returns what runs containers, from the module in the folder programs.
-func programs(ctx context.Context) (*gobin.Set, error) {
-	root, err := moduleDir(ctx)
-	if err != nil {
-		return nil, err
-	}
-	files, err := sources(filepath.Join(root, "internal", "testenv", "realnode", "programs"))
+func programs(root string) (*gobin.Set, error) {
+	files, err := sources(filepath.Join(root, programsDir))
 	if err != nil {
 		return nil, err
 	}
@@ -77,6 +77,24 @@ func moduleDir(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("looking for the module: %w", err)
 	}
 	return strings.TrimSpace(string(out)), nil
+}
+
+// DependOn lets the test run again, and not show a cached result, after a file in a directory of this repository has changed from which something was made
+// outside: the go command remembers which files a test has looked at.
+func DependOn(dirs ...string) error {
+	root := os.DirFS(enclosure.Inside().Data[rootData])
+	for _, dir := range dirs {
+		err := fs.WalkDir(root, dir, func(path string, _ fs.DirEntry, err error) error {
+			if err == nil {
+				_, err = fs.Stat(root, path)
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("looking at the files in %s: %w", dir, err)
+		}
+	}
+	return nil
 }
 
 // sources returns all files of a directory.
