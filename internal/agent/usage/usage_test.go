@@ -115,11 +115,18 @@ func TestWishes(t *testing.T) {
 	web := metricsv1alpha1.NamespacedWorkload{Namespace: "demo", WorkloadReference: metricsv1alpha1.WorkloadReference{APIVersion: "apps/v1beta1", Kind: "Deployment", Name: "web"}}
 	wishes := wishesOf(&metricsv1alpha1.WantedMetrics{Workloads: []metricsv1alpha1.WantedWorkload{{NamespacedWorkload: web, Metrics: []metricsv1alpha1.WantedMetric{
 		{Resource: corev1.ResourceCPU}, {Resource: corev1.ResourceCPU, Container: "main"}, {Resource: corev1.ResourceCPU, Container: "main"}, {Name: "requests"},
-		{Name: "queue", External: true}, {Name: "hits", Selector: strings.Repeat("a,", mostIdentity/2)},
+		{Name: "queue", External: true}, {Name: "hits", Selector: strings.Repeat("a,", autoscale.MostIdentity/2)},
 	}}}})
 	key := workloadKey{schema.GroupKind{Group: "apps", Kind: "Deployment"}, "demo", "web"}
 	if got := fmt.Sprint(wishes); got != fmt.Sprint(map[workloadKey][]autoscale.Metric{key: {{Resource: corev1.ResourceCPU, Container: "main"}, {Name: "requests"}, {Name: "queue", External: true}}}) {
 		t.Errorf("got %s", got)
+	}
+	many := metricsv1alpha1.WantedWorkload{NamespacedWorkload: web}
+	for i := range 2 * autoscale.MostMetrics {
+		many.Metrics = append(many.Metrics, metricsv1alpha1.WantedMetric{Name: fmt.Sprintf("metric-%d", i)})
+	}
+	if got := wishesOf(&metricsv1alpha1.WantedMetrics{Workloads: []metricsv1alpha1.WantedWorkload{many, many}})[key]; len(got) != autoscale.MostMetrics {
+		t.Errorf("%d metrics of a workload are asked for", len(got))
 	}
 }
 
