@@ -85,6 +85,31 @@ func TestSlim(t *testing.T) {
 	}
 }
 
+// TestNoSamples checks that a cluster that measures nothing of a workload says so, if there are pods that should be measured.
+func TestNoSamples(t *testing.T) {
+	w := workload{key: workloadKey{namespace: "demo", name: "web"}}
+	pending := pod("pending", nil)
+	pending.Status.Phase = corev1.PodPending
+	for _, c := range []struct {
+		name  string
+		pods  []*corev1.Pod
+		used  map[types.NamespacedName]v1beta1.PodMetrics
+		fails bool
+	}{
+		{"no metrics", []*corev1.Pod{pod("a", nil), pod("b", nil)}, nil, true},
+		{"those of other pods", []*corev1.Pod{pod("a", nil), pending}, used("gone"), true},
+		{"those of one pod", []*corev1.Pod{pod("a", nil), pod("b", nil)}, used("a"), false},
+		{"no pod that runs", []*corev1.Pod{pending}, nil, false},
+		{"no pod", nil, nil, false},
+	} {
+		for _, part := range sum(summing{w, c.pods, c.used, nil, now}, nil).Metrics {
+			if (part.Failure != "") != c.fails {
+				t.Errorf("%s: %+v", c.name, part)
+			}
+		}
+	}
+}
+
 func TestSelected(t *testing.T) {
 	index := newPodIndex([]any{
 		pod("a", map[string]string{"app": "web", "tier": "front"}), pod("b", map[string]string{"app": "web"}), pod("c", map[string]string{"app": "db"}), pod("d", nil),
