@@ -54,10 +54,10 @@ func (a *agent) elect(ctx context.Context) error {
 	return nil
 }
 
-// ensureNamespace creates the namespace of the federation in the member, as a join does. Where it exists, an agent does not need the right to create namespaces.
+// ensureNamespace creates the namespace of the federation in the member, as a join does. Where it exists, an agent does not need the right to read or create namespaces.
 func ensureNamespace(ctx context.Context, member kubernetes.Interface) error {
 	_, err := member.CoreV1().Namespaces().Get(ctx, names.ClusterNamespace, metav1.GetOptions{})
-	if err == nil {
+	if err == nil || apierrors.IsForbidden(err) {
 		return nil
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.ClusterNamespace, Labels: map[string]string{names.SystemLabel: "true"}}}

@@ -18,6 +18,9 @@ func add(a, b int64) int64 {
 	return sum
 }
 
+// addPods adds numbers of pods.
+func addPods(a, b int32) int32 { return int32Of(int64(a) + int64(b)) }
+
 // share returns a*b/c, rounded towards zero. b must not be negative, and c must be positive. The product may exceed 64
 // bits: in thousandths of bytes, the memory of some thousand pods does.
 func share(a, b, c int64) int64 {

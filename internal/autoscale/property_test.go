@@ -103,6 +103,20 @@ func TestAdd(t *testing.T) {
 	})
 }
 
+// TestSumsAreBounded checks that numbers of pods that do not fit do not wrap around.
+func TestSumsAreBounded(t *testing.T) {
+	many := Sums{Measured: math.MaxInt32, Unready: math.MaxInt32, WithoutRequest: math.MaxInt32, Missing: []Missing{{1, math.MaxInt32}, {2, math.MaxInt32}}}
+	sum := many.Add(many)
+	missing, _ := sum.missing()
+	if sum.Measured != math.MaxInt32 || sum.Unready != math.MaxInt32 || sum.WithoutRequest != math.MaxInt32 || sum.Missing[0].Pods != math.MaxInt32 || missing != math.MaxInt32 {
+		t.Errorf("the sum is %+v", sum)
+	}
+	pods := Pods{Total: math.MaxInt32, Ready: math.MaxInt32, Unknown: math.MaxInt32}
+	if got := pods.Add(pods); got != pods || got.Running() != math.MaxInt32 {
+		t.Errorf("there are %+v", got)
+	}
+}
+
 // TestMonotony checks that more usage never asks for fewer replicas.
 func TestMonotony(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

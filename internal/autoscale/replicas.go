@@ -39,7 +39,7 @@ type counted struct {
 }
 
 func (c counted) with(pods int32, usage, requests int64) counted {
-	return counted{c.pods + pods, add(c.usage, usage), add(c.requests, requests)}
+	return counted{addPods(c.pods, pods), add(c.usage, usage), add(c.requests, requests)}
 }
 
 // target is what pods should use on average.
@@ -156,10 +156,10 @@ func valueReplicas(value, target int64, pods Pods, current int32, t tolerance) (
 	if t.includes(ratio) {
 		return current, nil
 	}
-	if pods.Total+pods.Unknown == 0 {
+	if pods.Running() == 0 {
 		return 0, errNoPods
 	}
-	known, all := count(ratio*float64(pods.Ready)), count(ratio*float64(pods.Ready+pods.Unknown))
+	known, all := count(ratio*float64(pods.Ready)), count(ratio*float64(addPods(pods.Ready, pods.Unknown)))
 	return min(max(current, min(known, all)), max(known, all)), nil
 }
 

@@ -52,22 +52,25 @@ func Unknown(pods int32, request int64) Sums {
 // Add returns the sums over the pods of both.
 func (s Sums) Add(other Sums) Sums {
 	return Sums{
-		Measured:        s.Measured + other.Measured,
+		Measured:        addPods(s.Measured, other.Measured),
 		Usage:           add(s.Usage, other.Usage),
 		Requests:        add(s.Requests, other.Requests),
-		Unready:         s.Unready + other.Unready,
+		Unready:         addPods(s.Unready, other.Unready),
 		UnreadyRequests: add(s.UnreadyRequests, other.UnreadyRequests),
 		Missing:         addMissing(s.Missing, other.Missing),
-		WithoutRequest:  s.WithoutRequest + other.WithoutRequest,
+		WithoutRequest:  addPods(s.WithoutRequest, other.WithoutRequest),
 		Time:            oldest(s.Time, other.Time),
 		Window:          max(s.Window, other.Window),
 	}
 }
 
+// Empty reports whether no pod is in any of the groups.
+func (s Sums) Empty() bool { return s.Measured == 0 && s.Unready == 0 && len(s.Missing) == 0 }
+
 // missing returns the number of pods without a sample, and their requests.
 func (s Sums) missing() (pods int32, requests int64) {
 	for _, group := range s.Missing {
-		pods += group.Pods
+		pods = addPods(pods, group.Pods)
 		requests = add(requests, share(group.Request, int64(group.Pods), 1))
 	}
 	return pods, requests
@@ -79,7 +82,7 @@ func addMissing(a, b []Missing) []Missing {
 	var merged []Missing
 	for _, group := range all {
 		if last := len(merged) - 1; last >= 0 && merged[last].Request == group.Request {
-			merged[last].Pods += group.Pods
+			merged[last].Pods = addPods(merged[last].Pods, group.Pods)
 		} else {
 			merged = append(merged, group)
 		}
@@ -106,5 +109,8 @@ type Pods struct {
 
 // Add returns the counts over both.
 func (p Pods) Add(other Pods) Pods {
-	return Pods{p.Total + other.Total, p.Ready + other.Ready, p.Unknown + other.Unknown}
+	return Pods{addPods(p.Total, other.Total), addPods(p.Ready, other.Ready), addPods(p.Unknown, other.Unknown)}
 }
+
+// Running is the number of all pods, with those in clusters that do not report.
+func (p Pods) Running() int32 { return addPods(p.Total, p.Unknown) }

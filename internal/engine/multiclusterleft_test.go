@@ -3,14 +3,17 @@ package engine_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
+	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	networkingv1alpha1 "github.com/cellplane/cellplane/api/networking/v1alpha1"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
@@ -19,7 +22,7 @@ import (
 )
 
 // A MultiClusterService comes to a cell without its Works. Endpoints that have gone meanwhile, and those in a cluster that does not use the Service any more, are removed. Those
-// that the new cell does not see yet stay as they are, and so does what is not ours.
+// that the new cell does not see yet stay as they are, and so does what is not ours. A cluster that does not answer changes nothing of that: what is removed gets a Work once.
 func TestMultiClusterServiceLeftInAnotherCell(t *testing.T) {
 	ns := namespace(t)
 	create(t, policy(ns, "p", []string{"Deployment"}, inMembers("member1")))
@@ -100,10 +103,21 @@ func TestMultiClusterServiceLeftInAnotherCell(t *testing.T) {
 		}
 	}
 	t.Cleanup(resurrect)
+	unrelated := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "down-" + ns}, Spec: clusterv1alpha1.ClusterSpec{
+		SyncMode: clusterv1alpha1.Push, Taints: []corev1.Taint{{Key: "reserved", Effect: corev1.TaintEffectNoSchedule}},
+	}}
+	create(t, unrelated)
+	t.Cleanup(func() {
+		if err := cell.Delete(context.Background(), unrelated); err != nil {
+			t.Error(err)
+		}
+	})
+	times := createdTimes(t, workRef("member2", "EndpointSlice", ns, "member1-web-extra"))
 	restarted, stopEngine = true, startEngine(context.Background())
 
 	untilGone(t, "endpoints that have gone are removed", members["member2"], ref("member1-web-extra"))
 	noSlices(t, "member2", ns, "turned")
+	untilGone(t, "their Work is removed", cell, workRef("member2", "EndpointSlice", ns, "member1-web-extra"))
 	missing(t, "endpoints that this cell does not see have a Work", cell, workRef("member2", "EndpointSlice", ns, there[0].Name))
 	resurrect()
 	until(t, "the other endpoints have a Work again", cell, workRef("member2", "EndpointSlice", ns, there[0].Name), anything[*workv1alpha1.Work])
@@ -112,4 +126,26 @@ func TestMultiClusterServiceLeftInAnotherCell(t *testing.T) {
 		t.Error("endpoints that are needed were removed meanwhile")
 	}
 	until(t, "what is not ours stays", members["member2"], ref("member1-web-theirs"), func(s *discoveryv1.EndpointSlice) bool { return s.DeletionTimestamp == nil })
+	if n := times.Load(); n != 1 {
+		t.Errorf("the Work of endpoints that have gone was created %d times", n)
+	}
+}
+
+// createdTimes counts how often a Work is created until the test ends.
+func createdTimes(t *testing.T, work *workv1alpha1.Work) *atomic.Int32 {
+	t.Helper()
+	events, err := cell.Watch(t.Context(), &workv1alpha1.WorkList{}, ctrlclient.InNamespace(work.Namespace))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(events.Stop)
+	count := &atomic.Int32{}
+	go func() {
+		for event := range events.ResultChan() {
+			if of, is := event.Object.(*workv1alpha1.Work); is && event.Type == watch.Added && of.Name == work.Name {
+				count.Add(1)
+			}
+		}
+	}()
+	return count
 }

@@ -81,14 +81,22 @@ func (m *member) labelsOf(i identity) map[string]string {
 
 // prepare creates the namespace, the roles and their bindings. It needs an administrator of the member.
 func (m *member) prepare(ctx context.Context) error {
-	namespace := coreapply.Namespace(names.ClusterNamespace).WithLabels(map[string]string{names.SystemLabel: "true"})
-	if _, err := m.client.CoreV1().Namespaces().Apply(ctx, namespace, force); err != nil {
-		return fmt.Errorf("creating namespace %s in cluster %s: %w", names.ClusterNamespace, m.cluster, err)
+	if err := EnsureNamespace(ctx, m.client, m.cluster); err != nil {
+		return err
 	}
 	for _, r := range allRoles {
 		if err := m.prepareRole(ctx, r); err != nil {
 			return fmt.Errorf("creating role %s in cluster %s: %w", roleName(m.cluster, r), m.cluster, err)
 		}
+	}
+	return nil
+}
+
+// EnsureNamespace creates the namespace of the federation in a member.
+func EnsureNamespace(ctx context.Context, member kubernetes.Interface, cluster string) error {
+	namespace := coreapply.Namespace(names.ClusterNamespace).WithLabels(map[string]string{names.SystemLabel: "true"})
+	if _, err := member.CoreV1().Namespaces().Apply(ctx, namespace, force); err != nil {
+		return fmt.Errorf("creating namespace %s in cluster %s: %w", names.ClusterNamespace, cluster, err)
 	}
 	return nil
 }

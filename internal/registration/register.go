@@ -78,6 +78,10 @@ func Register(ctx context.Context, o Options) error {
 		return fmt.Errorf("reading the ID of the cluster: %w", err)
 	}
 	o.About.ID = string(system.UID)
+	// The chart of the agent has rights there, for its Lease.
+	if err := membership.EnsureNamespace(ctx, member, o.Name); err != nil {
+		return err
+	}
 	return o.obtain(ctx, member, o.Discover, o.request)
 }
 

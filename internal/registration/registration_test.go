@@ -137,6 +137,10 @@ func (f *fixture) testInterrupted(t *testing.T) {
 func (f *fixture) testRegister(t *testing.T) {
 	token := f.token(t)
 	check(t, registration.Register(t.Context(), f.options("m1", token)))
+	namespace, err := f.member.CoreV1().Namespaces().Get(t.Context(), names.ClusterNamespace, metav1.GetOptions{})
+	if err != nil || namespace.Labels[names.SystemLabel] != "true" {
+		t.Errorf("the namespace of the federation is %v: %v", namespace, err)
+	}
 	who, err := whoIs(t.Context(), f.agent(t))
 	check(t, err)
 	if who.Username != names.AgentUser("m1") || !slices.Contains(who.Groups, names.AgentsGroup) {

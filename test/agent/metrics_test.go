@@ -26,8 +26,8 @@ func (w *world) metricsAreReported() {
 		return &metricsv1alpha1.WorkloadMetrics{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: names.WorkloadMetricsName("Deployment", name, cluster)}}
 	}
 	for _, cluster := range []string{pulled, pushed} {
-		until(w, "the agent of "+cluster+" reports pods without metrics", w.gateway, metrics(cluster), func(m *metricsv1alpha1.WorkloadMetrics) bool {
-			return m.Cluster == cluster && m.Pods == (metricsv1alpha1.PodCounts{Total: 2, Ready: 2}) && len(m.Metrics) == 2 && len(m.Metrics[0].Missing) == 1
+		until(w, "the agent of "+cluster+" reports that pods have no metrics", w.gateway, metrics(cluster), func(m *metricsv1alpha1.WorkloadMetrics) bool {
+			return m.Cluster == cluster && m.Pods == (metricsv1alpha1.PodCounts{Total: 2, Ready: 2}) && len(m.Metrics) == 2 && m.Metrics[0].Failure == "no pod has a sample"
 		})
 	}
 	w.measure(w.member)

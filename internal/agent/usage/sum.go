@@ -57,7 +57,12 @@ func sum(s summing, more []autoscale.Metric) metricsv1alpha1.WorkloadMetrics {
 func (s summing) part(metric autoscale.Metric, used []v1beta1.PodMetrics) metricsv1alpha1.MetricSums {
 	q, asked := questionOf(s.workload, metric)
 	if !asked {
-		return s.ofPods(metric, autoscale.ResourceSamples(used, metric))
+		samples := autoscale.ResourceSamples(used, metric)
+		sums := autoscale.Sum(s.pods, metric, samples, autoscale.DefaultStartup, s.now)
+		if len(samples) == 0 && len(sums.Missing) > 0 {
+			return autoscale.EncodeFailure(metric, noSample) // as in Kubernetes, where there are metrics of no pod
+		}
+		return autoscale.Encode(metric, sums)
 	}
 	switch known := s.answers[q]; {
 	case known.err != nil:
@@ -67,13 +72,12 @@ func (s summing) part(metric autoscale.Metric, used []v1beta1.PodMetrics) metric
 	case len(known.samples) == 0 && len(s.pods) > 0:
 		return autoscale.EncodeFailure(metric, "no pod has a value")
 	default:
-		return s.ofPods(metric, known.samples)
+		return autoscale.Encode(metric, autoscale.Sum(s.pods, metric, known.samples, autoscale.DefaultStartup, s.now))
 	}
 }
 
-func (s summing) ofPods(metric autoscale.Metric, samples map[string]autoscale.Sample) metricsv1alpha1.MetricSums {
-	return autoscale.Encode(metric, autoscale.Sum(s.pods, metric, samples, autoscale.DefaultStartup, s.now))
-}
+// noSample is the failure of a metric of a resource that the cluster does not measure.
+const noSample = "no pod has a sample"
 
 // mostText is how long the description of a failure may be.
 const mostText = 200

@@ -85,6 +85,31 @@ func TestSlim(t *testing.T) {
 	}
 }
 
+// TestNoSamples checks that a cluster that measures nothing of a workload says so, if there are pods that should be measured.
+func TestNoSamples(t *testing.T) {
+	w := workload{key: workloadKey{namespace: "demo", name: "web"}}
+	pending := pod("pending", nil)
+	pending.Status.Phase = corev1.PodPending
+	for _, c := range []struct {
+		name  string
+		pods  []*corev1.Pod
+		used  map[types.NamespacedName]v1beta1.PodMetrics
+		fails bool
+	}{
+		{"no metrics", []*corev1.Pod{pod("a", nil), pod("b", nil)}, nil, true},
+		{"those of other pods", []*corev1.Pod{pod("a", nil), pending}, used("gone"), true},
+		{"those of one pod", []*corev1.Pod{pod("a", nil), pod("b", nil)}, used("a"), false},
+		{"no pod that runs", []*corev1.Pod{pending}, nil, false},
+		{"no pod", nil, nil, false},
+	} {
+		for _, part := range sum(summing{w, c.pods, c.used, nil, now}, nil).Metrics {
+			if (part.Failure != "") != c.fails {
+				t.Errorf("%s: %+v", c.name, part)
+			}
+		}
+	}
+}
+
 func TestSelected(t *testing.T) {
 	index := newPodIndex([]any{
 		pod("a", map[string]string{"app": "web", "tier": "front"}), pod("b", map[string]string{"app": "web"}), pod("c", map[string]string{"app": "db"}), pod("d", nil),
@@ -115,11 +140,18 @@ func TestWishes(t *testing.T) {
 	web := metricsv1alpha1.NamespacedWorkload{Namespace: "demo", WorkloadReference: metricsv1alpha1.WorkloadReference{APIVersion: "apps/v1beta1", Kind: "Deployment", Name: "web"}}
 	wishes := wishesOf(&metricsv1alpha1.WantedMetrics{Workloads: []metricsv1alpha1.WantedWorkload{{NamespacedWorkload: web, Metrics: []metricsv1alpha1.WantedMetric{
 		{Resource: corev1.ResourceCPU}, {Resource: corev1.ResourceCPU, Container: "main"}, {Resource: corev1.ResourceCPU, Container: "main"}, {Name: "requests"},
-		{Name: "queue", External: true}, {Name: "hits", Selector: strings.Repeat("a,", mostIdentity/2)},
+		{Name: "queue", External: true}, {Name: "hits", Selector: strings.Repeat("a,", autoscale.MostIdentity/2)},
 	}}}})
 	key := workloadKey{schema.GroupKind{Group: "apps", Kind: "Deployment"}, "demo", "web"}
 	if got := fmt.Sprint(wishes); got != fmt.Sprint(map[workloadKey][]autoscale.Metric{key: {{Resource: corev1.ResourceCPU, Container: "main"}, {Name: "requests"}, {Name: "queue", External: true}}}) {
 		t.Errorf("got %s", got)
+	}
+	many := metricsv1alpha1.WantedWorkload{NamespacedWorkload: web}
+	for i := range 2 * autoscale.MostMetrics {
+		many.Metrics = append(many.Metrics, metricsv1alpha1.WantedMetric{Name: fmt.Sprintf("metric-%d", i)})
+	}
+	if got := wishesOf(&metricsv1alpha1.WantedMetrics{Workloads: []metricsv1alpha1.WantedWorkload{many, many}})[key]; len(got) != autoscale.MostMetrics {
+		t.Errorf("%d metrics of a workload are asked for", len(got))
 	}
 }
 

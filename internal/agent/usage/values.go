@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -28,11 +27,13 @@ import (
 const (
 	customGroup   = "custom.metrics.k8s.io"
 	externalGroup = "external.metrics.k8s.io"
-	// answerTime is how long the cluster may take to answer. What it has not answered by then is reported as a failure, and does not delay the rest.
+	// answerTime is how long an API of the cluster may take to answer. What it has not answered by then is reported as a failure, and does not delay the rest.
 	answerTime = 5 * time.Second
-	// askedAtOnce is how many metrics are asked for at the same time.
+	// askedAtOnce is how many metrics an API is asked for at the same time.
 	askedAtOnce = 8
 )
+
+var errNoAnswer = fmt.Errorf("there was no answer within %s", answerTime)
 
 // versions are those that can be read, the best one first.
 var versions = map[string][]string{customGroup: {"v1beta2", "v1beta1"}, externalGroup: {"v1beta1"}}
@@ -40,7 +41,7 @@ var versions = map[string][]string{customGroup: {"v1beta2", "v1beta1"}, external
 // values reads metrics of the custom and the external metrics API of the cluster.
 type values struct {
 	client rest.Interface
-	mapper meta.RESTMapper
+	kinds  *kinds
 }
 
 func newValues(member *rest.Config) (*values, error) {
@@ -58,7 +59,7 @@ func newValues(member *rest.Config) (*values, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
-	return &values{client: client.RESTClient(), mapper: mapper}, nil
+	return &values{client: client.RESTClient(), kinds: &kinds{mapper: mapper}}, nil
 }
 
 // question is a metric of a namespace. It can be compared: workloads may ask the same.
@@ -78,60 +79,105 @@ type answer struct {
 	err   error
 }
 
-// ask returns an answer to each question. It asks for nothing if there are none.
+// ask returns an answer to each question. It asks for nothing if there are none. The APIs are served by different adapters: one that does not answer takes nothing from the other.
 func (v *values) ask(ctx context.Context, questions map[question]bool) map[question]answer {
 	if len(questions) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	served := v.served(ctx)
 	answers := make(map[question]answer, len(questions))
 	var mu sync.Mutex
+	var wait sync.WaitGroup
+	for group, asked := range byGroup(questions) {
+		wait.Go(func() {
+			v.askGroup(ctx, group, inTurn(asked), func(q question, a answer) {
+				mu.Lock()
+				defer mu.Unlock()
+				answers[q] = a
+			})
+		})
+	}
+	wait.Wait()
+	return answers
+}
+
+// askGroup asks questions of one API, in their order.
+func (v *values) askGroup(ctx context.Context, name string, questions []question, answered func(question, answer)) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	version, err := v.served(ctx, name)
 	var group errgroup.Group
 	group.SetLimit(askedAtOnce)
-	for q := range questions {
+	for _, q := range questions {
+		if err != nil {
+			answered(q, answer{err: err})
+			continue
+		}
 		group.Go(func() error {
-			a := v.answer(ctx, served, q)
-			mu.Lock()
-			defer mu.Unlock()
-			answers[q] = a
+			answered(q, v.answer(ctx, version, q))
 			return nil
 		})
 	}
 	_ = group.Wait() // each answer has its error
-	return answers
 }
 
-// served returns how to find out the version of a group that the cluster serves. It asks once.
-func (v *values) served(ctx context.Context) map[string]func() (string, error) {
-	all := map[string]func() (string, error){}
-	for group, known := range versions {
-		all[group] = sync.OnceValues(func() (string, error) {
-			found := &metav1.APIGroup{}
-			switch err := get(ctx, v.client.Get().AbsPath("/apis", group), found); {
-			case apierrors.IsNotFound(err):
-				return "", fmt.Errorf("the cluster does not serve %s", group)
-			case err != nil:
-				return "", err
-			}
-			for _, version := range known {
-				if slices.ContainsFunc(found.Versions, func(served metav1.GroupVersionForDiscovery) bool { return served.Version == version }) {
-					return version, nil
-				}
-			}
-			return "", fmt.Errorf("the cluster serves no known version of %s", group)
-		})
+// byGroup returns questions by the API that they are about.
+func byGroup(questions map[question]bool) map[string][]question {
+	groups := map[string][]question{}
+	for q := range questions {
+		groups[q.group()] = append(groups[q.group()], q)
 	}
-	return all
+	return groups
+}
+
+// inTurn returns questions with one of each namespace, then the next one of each, and so on: if there are too many for the time, no namespace takes all of it.
+func inTurn(questions []question) []question {
+	namespaces := map[string][]question{}
+	for _, q := range questions {
+		namespaces[q.namespace] = append(namespaces[q.namespace], q)
+	}
+	turns := make([]question, 0, len(questions))
+	for len(namespaces) > 0 {
+		for namespace, left := range namespaces {
+			turns = append(turns, left[0])
+			if namespaces[namespace] = left[1:]; len(left) == 1 {
+				delete(namespaces, namespace)
+			}
+		}
+	}
+	return turns
+}
+
+// group returns the API that has the metric.
+func (q question) group() string {
+	if q.External {
+		return externalGroup
+	}
+	return customGroup
+}
+
+// served returns the version of a group that the cluster serves.
+func (v *values) served(ctx context.Context, group string) (string, error) {
+	found := &metav1.APIGroup{}
+	switch err := get(ctx, v.client.Get().AbsPath("/apis", group), found); {
+	case apierrors.IsNotFound(err):
+		return "", fmt.Errorf("the cluster does not serve %s", group)
+	case err != nil:
+		return "", err
+	}
+	for _, version := range versions[group] {
+		if slices.ContainsFunc(found.Versions, func(served metav1.GroupVersionForDiscovery) bool { return served.Version == version }) {
+			return version, nil
+		}
+	}
+	return "", fmt.Errorf("the cluster serves no known version of %s", group)
 }
 
 // get reads a response as JSON.
 func get(ctx context.Context, request *rest.Request, into any) error {
 	result := request.SetHeader("Accept", "application/json").Do(ctx)
 	switch err := result.Error(); { // with what the adapter says
-	case ctx.Err() != nil:
-		return fmt.Errorf("there was no answer within %s", answerTime)
+	case ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded):
+		return errNoAnswer
 	case err != nil:
 		return err
 	}
@@ -145,20 +191,15 @@ func get(ctx context.Context, request *rest.Request, into any) error {
 	return nil
 }
 
-func (v *values) answer(ctx context.Context, served map[string]func() (string, error), q question) answer {
+func (v *values) answer(ctx context.Context, version string, q question) answer {
 	if err := q.check(); err != nil {
 		return answer{err: err}
 	}
-	group := customGroup
-	if q.External {
-		group = externalGroup
-	}
-	version, err := served[group]()
-	if err != nil {
-		return answer{err: err}
+	if ctx.Err() != nil {
+		return answer{err: errNoAnswer}
 	}
 	request := v.client.Get()
-	prefix := []string{"/apis", group, version, "namespaces", q.namespace}
+	prefix := []string{"/apis", q.group(), version, "namespaces", q.namespace}
 	switch {
 	case q.External:
 		return external(ctx, request.AbsPath(append(prefix, q.Name)...), q)
@@ -169,11 +210,14 @@ func (v *values) answer(ctx context.Context, served map[string]func() (string, e
 	if q.Object.Kind == "Namespace" && schema.FromAPIVersionAndKind(q.Object.APIVersion, "").Group == "" {
 		return ofObject(ctx, request.AbsPath(append(prefix, "metrics", q.Name)...), q)
 	}
-	mapping, err := v.mapper.RESTMapping(schema.FromAPIVersionAndKind(q.Object.APIVersion, q.Object.Kind).GroupKind())
-	if err != nil {
+	resource, err := v.kinds.resource(ctx, schema.FromAPIVersionAndKind(q.Object.APIVersion, q.Object.Kind).GroupKind())
+	switch {
+	case errors.Is(err, errNoAnswer):
+		return answer{err: err}
+	case err != nil:
 		return answer{err: fmt.Errorf("the cluster does not know the kind %s of %s: %w", q.Object.Kind, q.Object.APIVersion, err)}
 	}
-	return ofObject(ctx, request.AbsPath(append(prefix, mapping.Resource.GroupResource().String(), q.Object.Name, q.Name)...), q)
+	return ofObject(ctx, request.AbsPath(append(prefix, resource.String(), q.Object.Name, q.Name)...), q)
 }
 
 // check refuses names that would lead to another path. API servers do not check those of all autoscalers.

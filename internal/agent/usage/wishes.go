@@ -29,7 +29,7 @@ func wishesOf(wanted *metricsv1alpha1.WantedMetrics) map[workloadKey][]autoscale
 		metrics := wishes[key]
 		for _, m := range w.Metrics {
 			metric := autoscale.DecodeWanted(m)
-			if !slices.Contains(usual, metric) && !slices.Contains(metrics, metric) && size(m) <= mostIdentity {
+			if !slices.Contains(usual, metric) && !slices.Contains(metrics, metric) && autoscale.Acceptable(m) && len(metrics) < autoscale.MostMetrics {
 				metrics = append(metrics, metric)
 			}
 		}
@@ -38,12 +38,8 @@ func wishesOf(wanted *metricsv1alpha1.WantedMetrics) map[workloadKey][]autoscale
 	return wishes
 }
 
-const (
-	// mostBytes is how large all metrics of a workload together may be that autoscalers want besides the usual ones, and mostIdentity how large what names
-	// one of them. Cluster-gateways refuse larger reports: one autoscaler must not silence the agent.
-	mostBytes    = 6 << 10
-	mostIdentity = 512
-)
+// mostBytes is how large all metrics of a workload together may be that autoscalers want besides the usual ones. Cluster-gateways refuse larger reports: one autoscaler must not silence the agent.
+const mostBytes = 6 << 10
 
 // size returns the size of what is sent in a report.
 func size(part any) int {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -39,8 +40,7 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		serve.WriteError(w, r, apierrors.NewInternalError(err))
 		return
-	}
-	if wanted := m.Wanted(); wanted != nil && wanted.Version != report.Spec.Wanted {
+	} else if wanted := m.wantedIn(cluster); wanted != nil && wanted.Version != report.Spec.Wanted {
 		answer.Status.Wanted = wanted
 	}
 	answer.Spec.Session, answer.Spec.Sequence = report.Spec.Session, report.Spec.Sequence
@@ -91,17 +91,36 @@ func check(item *metricsv1alpha1.WorkloadMetrics, cluster string) error {
 	case item.Pods.Ready < 0 || item.Pods.Total < item.Pods.Ready:
 		return errors.New("its numbers of pods are impossible")
 	}
-	for _, sums := range item.Metrics {
-		negative := sums.Measured.Pods < 0 || sums.Unready.Pods < 0 || sums.PodsWithoutRequest < 0
-		for _, group := range sums.Missing {
-			negative = negative || group.Pods < 0
-		}
-		if negative {
-			return errors.New("a number of pods is negative")
+	for i := range item.Metrics {
+		if err := checkSums(&item.Metrics[i], item.Pods.Total); err != nil {
+			return err
 		}
 	}
 	return nil
 }
+
+// checkSums returns what is wrong with the sums of a metric.
+func checkSums(sums *metricsv1alpha1.MetricSums, total int32) error {
+	pods := int64(sums.Measured.Pods) + int64(sums.Unready.Pods)
+	negative := sums.Measured.Pods < 0 || sums.Unready.Pods < 0 || sums.PodsWithoutRequest < 0
+	below := isNegative(sums.Measured.Requests) || isNegative(sums.Unready.Requests)
+	for _, group := range sums.Missing {
+		pods += int64(group.Pods)
+		negative = negative || group.Pods < 0
+		below = below || isNegative(group.Request)
+	}
+	switch {
+	case negative:
+		return errors.New("a number of pods is negative")
+	case pods > int64(total) || sums.PodsWithoutRequest > total:
+		return errors.New("a metric is of more pods than there are")
+	case below || sums.Resource != "" && isNegative(&sums.Measured.Usage): // a custom metric may be below zero
+		return errors.New("a request or a usage is negative")
+	}
+	return nil
+}
+
+func isNegative(quantity *resource.Quantity) bool { return quantity != nil && quantity.Sign() < 0 }
 
 // badSegment reports whether a text cannot be part of a path, or is too long for a name.
 func badSegment(text string) bool {

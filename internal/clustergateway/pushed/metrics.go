@@ -36,7 +36,7 @@ type Metrics struct {
 	Keep time.Duration
 	// Shows reports whether a cluster is shown by this share.
 	Shows func(cluster string) bool
-	// Wanted returns the metrics that autoscalers need; nil if that is not known yet.
+	// Wanted returns the metrics that autoscalers need; nil if that is not known yet. What it returns has another address when it has changed.
 	Wanted func() *metricsv1alpha1.WantedMetrics
 	// Most is how many workloads a cluster may report about; 0 means the default.
 	Most int
@@ -114,6 +114,7 @@ type reporter struct {
 	// renewed is when all that is held was last known to be current.
 	renewed time.Time
 	gone    bool
+	chosen  chosen
 }
 
 // take applies a report. It returns true if the report continues what is not known.
@@ -132,6 +133,12 @@ func (r *reporter) take(cluster string, spec *metricsv1alpha1.MetricsReportSpec,
 		return true, nil
 	}
 	r.session, r.sequence = spec.Session, spec.Sequence
+	before := r.feed.Len()
+	defer func() {
+		if r.feed.Len() != before || len(spec.Removed) > 0 || spec.End {
+			r.chosen = chosen{} // it may run other workloads
+		}
+	}()
 	for i := range spec.Items {
 		err := fmt.Errorf("%w: it has %d workloads", errTooMuch, r.most)
 		if r.feed.Len() < r.most {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	metricsv1alpha1 "github.com/cellplane/cellplane/api/metrics/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
@@ -24,6 +26,15 @@ import (
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// wanted are metrics of two workloads.
+var wanted = &metricsv1alpha1.WantedMetrics{Workloads: []metricsv1alpha1.WantedWorkload{wish("a", "requests"), wish("z", "secret")}}
+
+func wish(workload, metric string) metricsv1alpha1.WantedWorkload {
+	return metricsv1alpha1.WantedWorkload{
+		NamespacedWorkload: metricsv1alpha1.NamespacedWorkload{Namespace: "demo", WorkloadReference: item(workload, "1").Workload}, Metrics: []metricsv1alpha1.WantedMetric{{Name: metric}},
+	}
+}
 
 func newMetrics(t *testing.T) *Metrics {
 	t.Helper()
@@ -35,7 +46,7 @@ func newMetrics(t *testing.T) *Metrics {
 	return &Metrics{
 		Store: store, Keep: time.Minute,
 		Shows:  func(cluster string) bool { return cluster != "elsewhere" },
-		Wanted: func() *metricsv1alpha1.WantedMetrics { return &metricsv1alpha1.WantedMetrics{Version: "w1"} },
+		Wanted: func() *metricsv1alpha1.WantedMetrics { return wanted },
 	}
 }
 
@@ -196,6 +207,19 @@ func TestWrongReports(t *testing.T) {
 		{"a path as a name", "cannot be part of a name", "m1", second(func(i *metricsv1alpha1.WorkloadMetrics) { i.Workload.Name = "../b" })},
 		{"no UID", "needs the UID", "m1", second(func(i *metricsv1alpha1.WorkloadMetrics) { i.UID = "" })},
 		{"more pods ready than there are", "impossible", "m1", second(func(i *metricsv1alpha1.WorkloadMetrics) { i.Pods.Ready = 9 })},
+		{"a negative usage", "negative", "m1", second(func(i *metricsv1alpha1.WorkloadMetrics) { i.Metrics[0].Measured.Usage = resource.MustParse("-1") })},
+		{"a negative request", "negative", "m1", second(func(i *metricsv1alpha1.WorkloadMetrics) {
+			i.Metrics[0].Measured.Requests = ptr.To(resource.MustParse("-1m"))
+		})},
+		{"a negative request of missing pods", "negative", "m1", second(func(i *metricsv1alpha1.WorkloadMetrics) {
+			i.Metrics[0].Missing = []metricsv1alpha1.MissingPods{{Pods: 1, Request: ptr.To(resource.MustParse("-1m"))}}
+		})},
+		{"a metric of more pods than there are", "more pods", "m1", second(func(i *metricsv1alpha1.WorkloadMetrics) {
+			i.Metrics[0].Unready.Pods, i.Metrics[0].Missing = 1, []metricsv1alpha1.MissingPods{{Pods: 1}}
+		})},
+		{"more pods than a number has", "more pods", "m1", second(func(i *metricsv1alpha1.WorkloadMetrics) {
+			i.Metrics[0].Missing = []metricsv1alpha1.MissingPods{{Pods: math.MaxInt32}, {Pods: math.MaxInt32}}
+		})},
 		{"a negative number", "negative", "m1", second(func(i *metricsv1alpha1.WorkloadMetrics) { i.Metrics[0].Measured.Pods = -1 })},
 		{"too much", "too large", "m1", bytes.Repeat([]byte(" "), maxReport+1)},
 	} {
@@ -207,18 +231,72 @@ func TestWrongReports(t *testing.T) {
 		}
 	}
 	elsewhere := answer("elsewhere", report(func(*metricsv1alpha1.MetricsReport) {}))
-	if elsewhere.Header().Get(views.ElsewhereHeader) == "" || !strings.Contains(elsewhere.Body.String(), `"w1"`) || held(t, m) != "" {
+	if elsewhere.Header().Get(views.ElsewhereHeader) == "" || strings.Contains(elsewhere.Body.String(), `"wanted"`) || held(t, m) != "" {
 		t.Errorf("a cluster of another share: answered %d %s, held are %q", elsewhere.Code, elsewhere.Body, held(t, m))
 	}
-	code, said := send("m1", report(func(*metricsv1alpha1.MetricsReport) {}))
+	code, said := send("m1", report(func(r *metricsv1alpha1.MetricsReport) {
+		sums := &r.Spec.Items[0].Metrics[0]
+		sums.Resource, sums.Name, sums.Measured.Usage = "", "temperature", resource.MustParse("-5")
+	}))
 	var taken metricsv1alpha1.MetricsReport
-	if err := json.Unmarshal([]byte(said), &taken); err != nil || code != http.StatusCreated || taken.Status.Wanted == nil || taken.Status.Wanted.Version != "w1" || taken.Name != "m1" {
-		t.Errorf("a good report: answered %d %s", code, said)
+	if err := json.Unmarshal([]byte(said), &taken); err != nil || code != http.StatusCreated || taken.Status.Wanted == nil || taken.Name != "m1" {
+		t.Fatalf("a good report: answered %d %s", code, said)
 	}
-	known := report(func(r *metricsv1alpha1.MetricsReport) { r.Spec.Sequence, r.Spec.Wanted = 2, "w1" })
+	version := taken.Status.Wanted.Version
+	known := report(func(r *metricsv1alpha1.MetricsReport) { r.Spec.Sequence, r.Spec.Wanted = 2, version })
 	if code, said := send("m1", known); code != http.StatusCreated || strings.Contains(said, "wanted") {
 		t.Errorf("an agent that knows what is wanted: answered %d %s", code, said)
 	}
+}
+
+// TestWantedOfACluster checks that an agent learns what is wanted of the workloads that it reports about, and nothing of others.
+func TestWantedOfACluster(t *testing.T) {
+	m := newMetrics(t)
+	all := wanted
+	m.Wanted = func() *metricsv1alpha1.WantedMetrics { return all }
+	sequence := int64(0)
+	wants := func(what string, spec metricsv1alpha1.MetricsReportSpec) (names []string, version string) {
+		t.Helper()
+		sequence++
+		spec.Session, spec.Sequence = "s", sequence
+		if _, err := m.take("m1", &spec, start); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		got := m.wantedIn("m1")
+		if got == nil {
+			return []string{"unknown"}, ""
+		}
+		for _, w := range got.Workloads {
+			names = append(names, w.Name)
+		}
+		return names, got.Version
+	}
+	reports := func(what, want string, spec metricsv1alpha1.MetricsReportSpec) string {
+		t.Helper()
+		got, version := wants(what, spec)
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: wanted are %v, not %s", what, got, want)
+		}
+		return version
+	}
+	items := func(names ...string) (all []metricsv1alpha1.WorkloadMetrics) {
+		for _, name := range names {
+			all = append(all, item(name, "1"))
+		}
+		return all
+	}
+	removed := []metricsv1alpha1.NamespacedWorkload{wish("z", "").NamespacedWorkload}
+	reports("a part of everything", "unknown", metricsv1alpha1.MetricsReportSpec{Begin: true, Items: items("a")})
+	first := reports("everything", "a", metricsv1alpha1.MetricsReportSpec{End: true, Items: items("b")})
+	all = &metricsv1alpha1.WantedMetrics{Workloads: append(slices.Clone(all.Workloads), wish("y", "more"))}
+	if version := reports("more is wanted of others", "a", metricsv1alpha1.MetricsReportSpec{}); version != first {
+		t.Error("that is news")
+	}
+	if version := reports("a new workload", "a z", metricsv1alpha1.MetricsReportSpec{Items: items("z")}); version == first {
+		t.Error("what is wanted of a new workload is no news")
+	}
+	reports("another new one instead", "a y", metricsv1alpha1.MetricsReportSpec{Items: items("y"), Removed: removed})
+	reports("everything is something else", "z", metricsv1alpha1.MetricsReportSpec{Begin: true, End: true, Items: items("z")})
 }
 
 // TestReportsAreBounded checks that an agent cannot make the process hold more than a cluster may have.

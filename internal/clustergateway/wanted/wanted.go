@@ -4,13 +4,11 @@ package wanted
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
 	"sync"
 
-	"github.com/cespare/xxhash/v2"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -92,20 +90,19 @@ func (a *Autoscalers) Metrics() *metricsv1alpha1.WantedMetrics {
 	return a.current
 }
 
-// combine sorts what is wanted, so that equal wishes have equal versions.
+// combine sorts what is wanted, so that equal wishes are equal. Versions are those of what each cluster gets of it.
 func combine(byWorkload map[metricsv1alpha1.NamespacedWorkload][]metricsv1alpha1.WantedMetric) *metricsv1alpha1.WantedMetrics {
 	all := &metricsv1alpha1.WantedMetrics{}
 	for workload, metrics := range byWorkload {
 		slices.SortFunc(metrics, func(a, b metricsv1alpha1.WantedMetric) int {
 			return slices.Compare(fields(a), fields(b))
 		})
-		all.Workloads = append(all.Workloads, metricsv1alpha1.WantedWorkload{NamespacedWorkload: workload, Metrics: slices.Compact(metrics)})
+		metrics = slices.Compact(metrics)
+		all.Workloads = append(all.Workloads, metricsv1alpha1.WantedWorkload{NamespacedWorkload: workload, Metrics: metrics[:min(len(metrics), autoscale.MostMetrics)]})
 	}
 	slices.SortFunc(all.Workloads, func(a, b metricsv1alpha1.WantedWorkload) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.APIVersion, b.APIVersion))
 	})
-	data, _ := json.Marshal(all.Workloads) // strings can always be encoded
-	all.Version = strconv.FormatUint(xxhash.Sum64(data), 16)
 	return all
 }
 
@@ -197,9 +194,12 @@ func workloadOf(namespace string, target autoscalingv2.CrossVersionObjectReferen
 		WorkloadReference: metricsv1alpha1.WorkloadReference{APIVersion: target.APIVersion, Kind: target.Kind, Name: target.Name},
 	}}
 	for _, spec := range metrics {
-		// What cannot be read is reported by the autoscaler itself.
-		if metric, _, err := autoscale.MetricOf(spec); err == nil {
-			w.Metrics = append(w.Metrics, autoscale.EncodeWanted(metric))
+		metric, _, err := autoscale.MetricOf(spec)
+		if err != nil {
+			continue // the autoscaler itself reports it
+		}
+		if m := autoscale.EncodeWanted(metric); autoscale.Acceptable(m) && len(w.Metrics) < autoscale.MostMetrics {
+			w.Metrics = append(w.Metrics, m)
 		}
 	}
 	return w

@@ -51,11 +51,11 @@ func observe(e evidence, metrics []autoscalingv2.MetricSpec) observation {
 			continue
 		}
 		if pods := lastReplicas(e.binding, cluster); pods > 0 {
-			o.workload.Pods.Unknown += pods
+			o.workload.Pods = o.workload.Pods.Add(autoscale.Pods{Unknown: pods})
 			o.silent = append(o.silent, cluster)
 		}
 	}
-	o.workload.Running = o.workload.Pods.Total + o.workload.Pods.Unknown
+	o.workload.Running = o.workload.Pods.Running()
 	for i := range metrics {
 		reading, lacking := e.read(metrics[i])
 		o.readings[i], o.lacking = reading, append(o.lacking, lacking...)
@@ -86,23 +86,46 @@ func (e evidence) read(spec autoscalingv2.MetricSpec) (autoscale.Reading, []stri
 		}
 		part, has := reported.parts[metric]
 		switch {
-		case has && part.Failure == "":
-			r.Sums = r.Sums.Add(part.Sums)
+		case has && part.Failure == "" && !(ofPods && e.unseen(cluster, part)):
+			r.Sums = r.Sums.Add(notNegative(part.Sums))
 			if known++; known == 1 {
-				r.Value = part.Value
+				r.Value = e.counted(part.Value)
 			} else {
-				r.Value = e.combine(r.Value, part.Value)
+				r.Value = e.combine(r.Value, e.counted(part.Value))
 			}
-		case reported.pods.Total > 0:
+		case reported.pods.Total > 0 || lastReplicas(e.binding, cluster) > 0:
 			r.Incomplete = true
 			r.Sums = r.Sums.Add(autoscale.Unknown(reported.pods.Total, request(e.binding, metric)))
-			lacking = append(lacking, fmt.Sprintf("%s lacks the %s: %s", cluster, metric, cmp.Or(part.Failure, "its agent has not asked for it yet")))
+			why := "its agent has not asked for it yet"
+			if has {
+				why = cmp.Or(part.Failure, "it says nothing of its pods")
+			}
+			lacking = append(lacking, fmt.Sprintf("%s lacks the %s: %s", cluster, metric, why))
 		}
 	}
 	if known == 0 && (!ofPods || len(lacking) > 0) {
 		return autoscale.Reading{Err: errors.New(cmp.Or(some(lacking), "no cluster reports"))}, nil
 	}
 	return r, lacking
+}
+
+// unseen reports whether a cluster says nothing of any pod, though it has pods, and should have. A cluster-gateway of an older version leaves out why a cluster knows nothing.
+func (e evidence) unseen(cluster string, part autoscale.Part) bool {
+	return part.Empty() && e.reports[cluster].pods.Total > 0 && lastReplicas(e.binding, cluster) > 0
+}
+
+// notNegative returns sums of which nothing lowers those of other clusters.
+func notNegative(s autoscale.Sums) autoscale.Sums {
+	s.Usage, s.Requests, s.UnreadyRequests = max(s.Usage, 0), max(s.Requests, 0), max(s.UnreadyRequests, 0)
+	return s
+}
+
+// counted returns what counts of the value of one cluster. In a sum, it does not lower those of others.
+func (e evidence) counted(value int64) int64 {
+	if e.largest {
+		return value
+	}
+	return max(value, 0)
 }
 
 // combine returns what counts of the values that clusters have of an object.

@@ -197,6 +197,8 @@ func TestValuesOfClusters(t *testing.T) {
 		name    string
 		metric  autoscalingv2.MetricSpec
 		largest bool
+		// binding has three replicas in each of two clusters if it is nil.
+		binding *workv1alpha2.ResourceBinding
 		reports map[string]*report
 		want    int32
 		says    string
@@ -212,7 +214,15 @@ func TestValuesOfClusters(t *testing.T) {
 		{name: "all fail", metric: external, reports: both(here().failing(queue, "no answer"), here().failing(queue, "no metric")), want: 6, err: "m1 lacks the external metric queue: no answer, m2 lacks the external metric queue: no metric"},
 		{name: "one is silent", metric: external, reports: map[string]*report{"m1": here().valued(queue, 10)}, want: 6, says: "no metrics from m2"},
 		{name: "all are silent", metric: external, want: 6, err: "no cluster reports"},
-		{name: "a cluster without pods is not missed", metric: external, reports: both(here().valued(queue, 20), using(0, 0)), want: 2},
+		{name: "a cluster without pods and replicas is not missed", metric: external, binding: placed(policyv1alpha1.ReplicaSchedulingTypeDivided, 6, 6, 0), reports: both(here().valued(queue, 20), using(0, 0)), want: 2},
+		{name: "a cluster whose pods have not come yet is missed", metric: external, reports: both(here().valued(queue, 20), using(0, 0)), want: 6, says: "m2 lacks"},
+		{name: "a cluster that fails while it has no pods does not lower the sum", metric: external, reports: both(here().valued(queue, 20), using(0, 0).failing(queue, "no answer")), want: 6, says: "m2 lacks the external metric queue: no answer"},
+		{name: "a value below zero lowers no sum", metric: external, reports: both(here().valued(queue, 60), here().valued(queue, -1000)), want: 6},
+		{name: "usage below zero lowers no sum", metric: pods, reports: both(here().perPod(requests, 20), here().perPod(requests, -1000)), want: 6},
+		{name: "no resource is measured in a cluster, not down", metric: cpu, reports: both(using(3, 5), here().failing(autoscale.Metric{Resource: corev1.ResourceCPU}, "no pod has a sample")), want: 6, says: "m2 lacks the cpu resource: no pod has a sample, so the replicas are not lowered"},
+		{name: "a cluster says nothing of its pods", metric: cpu, reports: both(using(3, 5), &report{pods: autoscale.Pods{Total: 3, Ready: 3}, parts: map[autoscale.Metric]autoscale.Part{{Resource: corev1.ResourceCPU}: {}}}), want: 6, says: "m2 lacks the cpu resource: it says nothing of its pods"},
+		{name: "pods that have failed in a cluster without replicas are not missed", metric: cpu, binding: placed(policyv1alpha1.ReplicaSchedulingTypeDivided, 6, 6, 0),
+			reports: both(using(6, 25), &report{pods: autoscale.Pods{Total: 2}, parts: map[autoscale.Metric]autoscale.Part{{Resource: corev1.ResourceCPU}: {}}}), want: 3},
 		{name: "an object, the sum", metric: object, reports: both(here().valued(hits, 60), here().valued(hits, 30)), want: 9},
 		{name: "an object that one cluster lacks", metric: object, reports: both(here().valued(hits, 10), here().failing(hits, "not found")), want: 6, says: "m2 lacks the Service metric hits: not found"},
 		{name: "pods", metric: pods, reports: both(here().perPod(requests, 20), here().perPod(requests, 10)), want: 9},
@@ -223,7 +233,11 @@ func TestValuesOfClusters(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			metrics := []autoscalingv2.MetricSpec{c.metric}
-			o := observe(evidence{binding: placed(policyv1alpha1.ReplicaSchedulingTypeDivided, 6, 3, 3), reports: c.reports, largest: c.largest}, metrics)
+			binding := c.binding
+			if binding == nil {
+				binding = placed(policyv1alpha1.ReplicaSchedulingTypeDivided, 6, 3, 3)
+			}
+			o := observe(evidence{binding: binding, reports: c.reports, largest: c.largest}, metrics)
 			spec := &autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: 100, Metrics: metrics, Behavior: &autoscalingv2.HorizontalPodAutoscalerBehavior{
 				ScaleDown: &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: ptr.To[int32](0)},
 			}}

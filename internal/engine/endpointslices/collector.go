@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/cellplane/cellplane/api/names"
@@ -151,7 +152,7 @@ func (w *watch) Set(from runtime.Object) {
 		return
 	}
 	key := cell.Key{Namespace: obj.GetNamespace(), Name: obj.GetName()}
-	w.change(key, condense(obj))
+	w.change(key, Condense(obj.Unstructured))
 }
 
 // Unset removes an EndpointSlice.
@@ -205,8 +206,8 @@ func (w *watch) Relist() (done func(resourceVersion string)) {
 	}
 }
 
-// condense returns an EndpointSlice as other clusters may use it, nil if it cannot be read.
-func condense(obj *fleet.Bare) *Slice {
+// Condense returns an EndpointSlice as other clusters may use it, nil if it cannot be read.
+func Condense(obj *unstructured.Unstructured) *Slice {
 	labels := obj.GetLabels()
 	_, headless := labels["service.kubernetes.io/headless"]
 	slice := &Slice{

@@ -65,7 +65,7 @@ func TestCollector(t *testing.T) {
 	done("2")
 	check("all are gone", true, "[]", "other", "other", "web")
 
-	content := condense(slice("web-1", "web", "10.0.0.1")).Content
+	content := Condense(slice("web-1", "web", "10.0.0.1").Unstructured).Content
 	if strings.Contains(content, "nodeName") || strings.Contains(content, "targetRef") || !strings.Contains(content, "hostname") || !strings.Contains(content, `"port":80`) {
 		t.Errorf("content is %s", content)
 	}

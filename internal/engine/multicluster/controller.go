@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
@@ -35,11 +37,13 @@ type Controller struct {
 	recorder *events.Recorder
 	queue    *queue.Queue[cell.Key]
 	left     left
+	// asks limits how many clusters are asked at once for what they have left.
+	asks *semaphore.Weighted
 }
 
 // New returns a controller that watches a cell, and members through the connections of execution.
 func New(c *cell.Cell, members *execution.Controller, recorder *events.Recorder) *Controller {
-	m := &Controller{cell: c, member: members.Member, recorder: recorder, queue: queue.New[cell.Key]("multicluster")}
+	m := &Controller{cell: c, member: members.Member, recorder: recorder, queue: queue.New[cell.Key]("multicluster"), asks: semaphore.NewWeighted(askedAtOnce)}
 	m.slices = endpointslices.New(c.Name, members.Follow, m.slicesChanged)
 	m.subscribe()
 	return m
@@ -82,7 +86,10 @@ func (m *Controller) subscribe() {
 			m.queue.Add(service)
 		}
 	})
-	m.cell.Clusters.Subscribe(func(_ cell.Key, old, now *clusterv1alpha1.Cluster) {
+	m.cell.Clusters.Subscribe(func(key cell.Key, old, now *clusterv1alpha1.Cluster) {
+		if now == nil {
+			m.left.clusterGone(key.Name)
+		}
 		if old == nil || now == nil || (old.DeletionTimestamp == nil) != (now.DeletionTimestamp == nil) || servesSlices(old) != servesSlices(now) {
 			m.enqueueAll()
 		}
@@ -115,10 +122,8 @@ func (m *Controller) Reconcile(ctx context.Context, service cell.Key) error {
 	if !exposure.Known(m.cell) {
 		return queue.Later{After: unlistedPoll} // a kind that is not listed may still have it
 	}
-	for _, kind := range kinds {
-		if t := m.cell.Templates.Get(cell.TemplateKey{GroupVersionKind: kind, Key: service}); t != nil && t.Frozen {
-			return nil
-		}
+	if m.frozen(service) {
+		return nil
 	}
 	cross, err := exposure.CrossClusterOf(m.cell, service)
 	if err != nil {
@@ -173,6 +178,14 @@ func (m *Controller) Reconcile(ctx context.Context, service cell.Key) error {
 
 // kinds are those that expose a Service, and it itself.
 var kinds = append(exposure.Kinds(), cell.ServiceKind)
+
+// frozen reports whether a Service, or what exposes it, moves to another cell.
+func (m *Controller) frozen(service cell.Key) bool {
+	return slices.ContainsFunc(kinds, func(kind schema.GroupVersionKind) bool {
+		t := m.cell.Templates.Get(cell.TemplateKey{GroupVersionKind: kind, Key: service})
+		return t != nil && t.Frozen
+	})
+}
 
 // placedService returns the clusters that a Service is placed in.
 func (m *Controller) placedService(service cell.Key) []string {

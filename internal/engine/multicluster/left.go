@@ -35,6 +35,12 @@ const leftPoll = time.Minute
 // leftPage is how many objects are read at once.
 const leftPage = 500
 
+// askedAtOnce is how many clusters are asked at the same time, and askTime how long one may take.
+const (
+	askedAtOnce = 8
+	askTime     = time.Minute
+)
+
 // left is what clusters have of Services without a Work. It is kept in memory: an engine that starts asks each cluster once.
 type left struct {
 	mu sync.Mutex
@@ -49,12 +55,15 @@ type stay struct {
 	since time.Time
 }
 
-// inventory is what a cluster had when it was last asked.
+// inventory is what a cluster had when it was last asked, without what has been settled since.
 type inventory struct {
 	taken  time.Time // when that list began; zero before the first
 	asking bool
 	found  map[types.UID][]remnant
 }
+
+// covers reports whether the list is that of an owner who came at a time.
+func (i *inventory) covers(since time.Time) bool { return i.taken.After(since) }
 
 // remnant is an object in a cluster that was made for an owner.
 type remnant struct {
@@ -73,6 +82,7 @@ func (l *left) ownerChanged(key cell.TemplateKey, old, now *cell.Template) {
 		delete(l.stays[key.Key], old.UID)
 	case now.Frozen:
 		delete(l.stays[key.Key], now.UID)
+	case isNew(now):
 	case old == nil || old.Frozen || old.UID != now.UID:
 		if l.stays[key.Key] == nil {
 			if l.stays == nil {
@@ -85,6 +95,27 @@ func (l *left) ownerChanged(key cell.TemplateKey, old, now *cell.Template) {
 	if len(l.stays[key.Key]) == 0 {
 		delete(l.stays, key.Key)
 	}
+}
+
+// isNew reports whether an owner has never had Works in any cell. A MultiClusterService gets its permanent ID before the first one. Nothing tells that of a ServiceImport: what comes from a
+// backup has no mark of it, and its creation time.
+func isNew(owner *cell.Template) bool {
+	return owner.Kind.GroupVersionKind == exposure.MultiClusterServiceKind && owner.Labels[names.MultiClusterServicePermanentIDLabel] == ""
+}
+
+// clusterGone forgets what a cluster had.
+func (l *left) clusterGone(cluster string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.clusters, cluster)
+}
+
+// has reports whether an owner is still here since a time.
+func (l *left) has(service cell.Key, owner types.UID, since time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := l.stays[service][owner]
+	return known != nil && known.since.Equal(since)
 }
 
 // of returns the owners of a Service that not all clusters were asked about.
@@ -123,32 +154,59 @@ func (l *left) in(cluster string, owner types.UID, since time.Time) (found []rem
 		of = &inventory{}
 		l.clusters[cluster] = of
 	}
-	if of.taken.After(since) {
-		return of.found[owner], true, false
+	if of.covers(since) {
+		return slices.Clone(of.found[owner]), true, false
 	}
 	ask, of.asking = !of.asking, true
 	return nil, false, ask
 }
 
-// answered stores what a cluster has, and returns the Services that may have waited for it.
+// settled forgets what nothing remains to be done about. Otherwise it would get a Work again when that is removed, as long as another cluster does not answer.
+func (l *left) settled(cluster string, owner types.UID, r remnant) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of := l.clusters[cluster]
+	if of == nil {
+		return
+	}
+	of.found[owner] = slices.DeleteFunc(of.found[owner], func(other remnant) bool { return other == r })
+	if len(of.found[owner]) == 0 {
+		delete(of.found, owner)
+	}
+}
+
+// answered stores what a cluster has, and returns the Services that have waited for it. What is known of other owners stays: a part of it may be settled.
 func (l *left) answered(cluster string, taken time.Time, found map[types.UID][]remnant, err error) []cell.Key {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	of := l.clusters[cluster]
-	of.asking = false
-	if err == nil {
-		of.taken, of.found = taken, map[types.UID][]remnant{}
+	if of == nil {
+		return nil // the cluster has gone
 	}
-	services := make([]cell.Key, 0, len(l.stays))
+	of.asking = false
+	now := map[types.UID][]remnant{}
+	var waiting []cell.Key
 	for service, owners := range l.stays {
-		services = append(services, service)
-		for owner := range owners {
-			if len(found[owner]) > 0 && err == nil {
-				of.found[owner] = found[owner]
+		waits := false
+		for owner, stay := range owners {
+			has := found[owner]
+			if of.covers(stay.since) {
+				has = of.found[owner]
+			} else {
+				waits = true
+			}
+			if len(has) > 0 {
+				now[owner] = has
 			}
 		}
+		if waits {
+			waiting = append(waiting, service)
+		}
 	}
-	return services
+	if err == nil {
+		of.taken, of.found = taken, now
+	}
+	return waiting
 }
 
 // settle is how long it may take until everything that a Service consists of has come to this cell from a backup.
@@ -162,7 +220,7 @@ func (m *Controller) reclaim(ctx context.Context, service cell.Key, shares map[t
 		if s == nil {
 			s = shareOf(stay.kind, owner, service)
 		}
-		if !m.offers(stay.kind, service) && time.Since(stay.since) < settle {
+		if !m.placed(stay.kind, service) && time.Since(stay.since) < settle {
 			m.queue.AddAfter(service, leftPoll)
 			continue
 		}
@@ -178,7 +236,10 @@ func (m *Controller) reclaim(ctx context.Context, service cell.Key, shares map[t
 			}
 			complete = complete && known
 			for i := range found {
-				done, err := m.reclaimOne(ctx, s, cluster.Name, &found[i], offered)
+				done, err := m.reclaimOne(ctx, s, cluster.Name, &found[i], stay.since, offered)
+				if done {
+					m.left.settled(cluster.Name, owner, found[i])
+				}
 				complete, errs = complete && done, append(errs, err)
 			}
 		}
@@ -189,14 +250,20 @@ func (m *Controller) reclaim(ctx context.Context, service cell.Key, shares map[t
 	return errors.Join(errs...)
 }
 
-// offers reports whether what is to be shared has come to this cell: the Service, or its ServiceExport.
-func (m *Controller) offers(kind schema.GroupVersionKind, service cell.Key) bool {
-	of := cell.ServiceKind
+// placed reports whether it is known which clusters offer and use a Service: all that says so has come to this cell, and is scheduled.
+func (m *Controller) placed(kind schema.GroupVersionKind, service cell.Key) bool {
+	needed := []schema.GroupVersionKind{cell.ServiceKind}
 	if kind == exposure.ServiceImportKind {
-		of = exposure.ServiceExportKind
+		needed = []schema.GroupVersionKind{exposure.ServiceExportKind, exposure.ServiceImportKind}
 	}
-	key := cell.TemplateKey{GroupVersionKind: of, Key: service}
-	return m.cell.Templates.Get(key) != nil && m.cell.Binding(key.Binding()) != nil
+	for _, of := range needed {
+		key := cell.TemplateKey{GroupVersionKind: of, Key: service}
+		template, binding := m.cell.Templates.Get(key), m.cell.Binding(key.Binding())
+		if template == nil || binding == nil || m.cell.TemplateOf(binding) != template || len(exposure.ClustersOf(binding)) == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // shareOf returns what is known of the share of an owner that does not share its Service any more.
@@ -207,9 +274,9 @@ func shareOf(kind schema.GroupVersionKind, owner types.UID, service cell.Key) *s
 	return &share{owner: owner, service: service, managedBy: names.ClaimedByMultiClusterService, labels: crossClusterLabels(service)}
 }
 
-// reclaimOne makes the Work of an object in a cluster. It is not dispatched, and says only what the object is. It reports whether nothing remains to be done. Offered
-// are the names of the EndpointSlices that clusters have.
-func (m *Controller) reclaimOne(ctx context.Context, s *share, cluster string, r *remnant, offered map[string]map[string]bool) (done bool, err error) {
+// reclaimOne makes the Work of an object in a cluster. It is not dispatched, and says only what the object is. It reports whether nothing remains to be done. Since
+// is when its owner came, and offered are the names of the EndpointSlices that clusters have.
+func (m *Controller) reclaimOne(ctx context.Context, s *share, cluster string, r *remnant, since time.Time, offered map[string]map[string]bool) (done bool, err error) {
 	object := &unstructured.Unstructured{}
 	object.SetGroupVersionKind(r.kind)
 	object.SetNamespace(r.key.Namespace)
@@ -232,6 +299,9 @@ func (m *Controller) reclaimOne(ctx context.Context, s *share, cluster string, r
 			return false, nil
 		}
 	}
+	if !m.left.has(s.service, s.owner, since) || m.frozen(s.service) {
+		return false, nil // it went on to another cell while a cluster was asked
+	}
 	klog.FromContext(ctx).Info("a cluster has what was sent for a Service in another cell", "service", s.service, "cluster", cluster, "object", r.key)
 	err = m.create(ctx, s, key, wanted, true)
 	return err == nil, err
@@ -240,7 +310,7 @@ func (m *Controller) reclaimOne(ctx context.Context, s *share, cluster string, r
 // offerPoll is how often endpoints are looked at that this cell does not see yet.
 const offerPoll = 10 * time.Second
 
-// offeredBy reads the EndpointSlices of a Service in a cluster, and returns the names that they have elsewhere.
+// offeredBy reads the EndpointSlices of a Service in a cluster, and returns the names that those have elsewhere that are sent.
 func (m *Controller) offeredBy(ctx context.Context, s *share, cluster string) (map[string]bool, error) {
 	member, err := m.member(cluster)
 	if err != nil {
@@ -258,17 +328,34 @@ func (m *Controller) offeredBy(ctx context.Context, s *share, cluster string) (m
 		member.Report(err)
 		return nil, err
 	}
+	return s.offered(cluster, list.Items)
+}
+
+// offered returns the names that EndpointSlices of a cluster have elsewhere. Those that are not sent, because they have no endpoints, do not count.
+func (s *share) offered(provider string, live []unstructured.Unstructured) (map[string]bool, error) {
 	offered := map[string]bool{}
-	for i := range list.Items {
-		offered[s.sliceName(cluster, list.Items[i].GetName())] = true
+	for i := range live {
+		from := endpointslices.Condense(&live[i])
+		if from == nil {
+			continue
+		}
+		object, err := s.slice(provider, from)
+		if err != nil {
+			return nil, err
+		}
+		if object != nil {
+			offered[object.GetName()] = true
+		}
 	}
 	return offered, nil
 }
 
 // ask lists what a cluster has of all Services.
 func (m *Controller) ask(cluster string) {
+	_ = m.asks.Acquire(context.Background(), 1) // it fails only when the context ends
 	taken := time.Now()
 	found, err := m.remnants(cluster)
+	m.asks.Release(1)
 	for _, service := range m.left.answered(cluster, taken, found, err) {
 		if err == nil {
 			m.queue.Add(service)
@@ -290,7 +377,8 @@ func (m *Controller) remnants(cluster string) (map[types.UID][]remnant, error) {
 	if err := member.Broken(); err != nil {
 		return nil, err
 	}
-	ctx := member.Context()
+	ctx, cancel := context.WithTimeout(member.Context(), askTime)
+	defer cancel()
 	found := map[types.UID][]remnant{}
 	for kind, selector := range remnantSelectors {
 		client, _, err := member.Resource(ctx, kind, "")
