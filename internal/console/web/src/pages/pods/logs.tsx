@@ -8,6 +8,7 @@ import { send } from "../../lib/http";
 import { digits } from "../../lib/quantity";
 import { replaceQuery, route } from "../../lib/route";
 import { useValue } from "../../lib/signal";
+import { inNamespace } from "../../model/command";
 import { LogBuffer, mostLines } from "../../model/logbuffer";
 import type { Pod } from "../../model/pod";
 import { Command, Empty, Failure, Panel, Waiting } from "../../ui/parts";
@@ -74,7 +75,7 @@ export function Logs({ pod }: { pod: Pod }) {
   const { lines, total } = buffer.current;
   const words = find.toLowerCase();
   const shown = useMemo(() => (words ? lines.filter((line) => line.toLowerCase().includes(words)) : lines), [words, lines, total]);
-  const command = ["kubectl logs", name, `-n ${namespace}`, containers.length > 1 ? `-c ${container}` : "", previous ? "--previous" : "-f", times ? "--timestamps" : "", `--tail ${tail}`].filter(Boolean).join(" ");
+  const command = [`kubectl logs ${name}${inNamespace(namespace)}`, containers.length > 1 ? `-c ${container}` : "", previous ? "--previous" : "-f", times ? "--timestamps" : "", `--tail ${tail}`].filter(Boolean).join(" ");
   return (
     <>
       <Panel>
