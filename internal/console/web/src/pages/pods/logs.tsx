@@ -7,6 +7,7 @@ import { fromFailure, type ApiError } from "../../lib/errors";
 import { send } from "../../lib/http";
 import { digits } from "../../lib/quantity";
 import { replaceQuery, route } from "../../lib/route";
+import { session } from "../../lib/session";
 import { useValue } from "../../lib/signal";
 import { inNamespace } from "../../model/command";
 import { LogBuffer, mostLines } from "../../model/logbuffer";
@@ -67,7 +68,10 @@ export function Logs({ pod }: { pod: Pod }) {
       }
     };
     void read();
+    // A stream that is open has the rights of the token before.
+    const unsubscribe = session.subscribe(() => session.get().state === "in" && setAgain((n) => n + 1));
     return () => {
+      unsubscribe();
       control.abort();
       if (drawing !== undefined) cancelAnimationFrame(drawing);
     };
