@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"net/url"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -86,9 +89,10 @@ func (o *consoleOptions) run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	address := strings.TrimSuffix(config.Host, "/") + console.Prefix + "/#token=" + url.QueryEscape(token)
-	if !o.printOnly && openBrowser(ctx, address) == nil {
-		fmt.Fprintf(out, "The console is open in your browser. Its token is valid for %s.\n", o.lifetime)
-	} else {
+	opened := func() {
+		fmt.Fprintf(out, "The console opens in your browser. Its token is valid for %s.\n", o.lifetime)
+	}
+	if o.printOnly || openPrivately(ctx, dir, address, showFile, opened, browserPatience) != nil {
 		fmt.Fprintf(out, "%s\n\nOpen this address in a browser. Whoever has it is an administrator of the federation for %s.\n", address, o.lifetime)
 	}
 	if config.CAFile != "" {
@@ -158,11 +162,50 @@ func bindInMembers(ctx context.Context, config *rest.Config, binding *rbacv1.Clu
 // memberPatience bounds how long a member may delay the console.
 const memberPatience = 5 * time.Second
 
-// openBrowser shows an address in the user's browser.
-func openBrowser(ctx context.Context, address string) error {
+// browserPatience is how long a browser has to read the file that it was told to show.
+const browserPatience = 10 * time.Second
+
+// openPrivately shows an address with a secret in the user's browser. All users of a machine can read the arguments of its processes, so the
+// browser gets a file that only this user can read, which leads to the address. The file is removed once the browser had time to read it.
+// opened is called when the browser was told.
+func openPrivately(ctx context.Context, dir, address string, show func(ctx context.Context, path string) error, opened func(), patience time.Duration) error {
+	path := filepath.Join(dir, "console.html")
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // of a command that was killed
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(path) }()
+	_, err = fmt.Fprintf(file, redirection, html.EscapeString(address))
+	if err := errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	if err := show(ctx, path); err != nil {
+		return err
+	}
+	opened()
+	select {
+	case <-ctx.Done():
+	case <-time.After(patience):
+	}
+	return nil
+}
+
+// redirection is a page that leads to another.
+const redirection = `<!doctype html>
+<meta charset="utf-8">
+<meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url=%s">
+<title>Cellplane</title>
+`
+
+// showFile shows a file in the user's browser.
+func showFile(ctx context.Context, path string) error {
 	program := "xdg-open"
 	if runtime.GOOS == "darwin" {
 		program = "open"
 	}
-	return exec.CommandContext(ctx, program, address).Run()
+	return exec.CommandContext(ctx, program, path).Run()
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/rollout"
@@ -73,11 +74,13 @@ func (r *rolloutReader) approve(ctx context.Context, stage string, despiteFailur
 		if err != nil {
 			return err
 		}
+		before := binding.DeepCopy()
 		metav1.SetMetaDataAnnotation(&binding.ObjectMeta, names.RolloutApprovalAnnotation, text)
 		if done = fmt.Sprintf("%s: stage %s is approved", workload, approves); approves == "" {
 			done = fmt.Sprintf("%s: goes on although it has failed in %s", workload, strings.Join(record.Failed, ", "))
 		}
-		return r.client.Update(ctx, binding)
+		// Who may patch may approve; the version makes sure that no approval of somebody else is lost.
+		return r.client.Patch(ctx, binding, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	})
 	return done, err
 }

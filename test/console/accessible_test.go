@@ -16,6 +16,7 @@ func (f *federation) testAccessible(t *testing.T, browser context.Context) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	f.run(t, "kubectl", "apply", "-f", "testdata/shop.yaml")
 	p := open(t, browser, "about:blank")
 	// axe makes elements from strings to measure contrast, which the policy of the page forbids.
 	if _, err := chromedp.Call(p.ctx, page.SetBypassCSP, page.SetBypassCSPParams{Enabled: true}); err != nil {
@@ -47,9 +48,19 @@ func (f *federation) testAccessible(t *testing.T, browser context.Context) {
 		{"#/clusters", "Processors"},
 		{"#/clusters/member1", "The largest pod that fits"},
 		{"#/clusters/nobody", "There is no cluster nobody"},
+		{"#/workloads?namespace=shop", "web"},
+		{"#/workloads/deployments.v1.apps/shop/web", "Where it runs, and why"},
+		{"#/workloads/deployments.v1.apps/shop/web?tab=overrides", "OverridePolicy north"},
+		{"#/workloads/deployments.v1.apps/shop/web?tab=limits", "Quota"},
+		{"#/workloads/deployments.v1.apps/shop/web?tab=yaml", "apiVersion: apps/v1"},
+		{"#/pods?namespace=shop", "web-"},
+		{"#/simulate", "Manifest"},
 	} {
 		evaluate[string](p, fmt.Sprintf("location.hash = %q", visit.hash))
 		p.shows(visit.shows)
 		check(visit.hash)
 	}
+	p.click("button", "Keys")
+	p.shows("as the machine prefers")
+	check("the list of keys")
 }

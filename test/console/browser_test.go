@@ -34,6 +34,9 @@ func program(t *testing.T) string {
 	return ""
 }
 
+// elsewhere is a name under which the browser reaches this machine that does not look like it.
+const elsewhere = "gateway.example.com"
+
 // launch starts a browser until the test ends.
 func launch(t *testing.T) context.Context {
 	t.Helper()
@@ -44,6 +47,7 @@ func launch(t *testing.T) context.Context {
 		chromedp.Flag("disable-quic", true),
 		chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("ignore-certificate-errors", true), // of the local federation's own authority
+		chromedp.Flag("host-resolver-rules", "MAP "+elsewhere+" 127.0.0.1"),
 		chromedp.Flag("no-sandbox", os.Geteuid() == 0),
 		chromedp.WSURLReadTimeout(patience),
 	)

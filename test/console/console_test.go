@@ -2,6 +2,8 @@ package console
 
 import (
 	"context"
+	"net"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -21,6 +23,7 @@ func TestConsole(t *testing.T) {
 		run  func(*testing.T, context.Context)
 	}{
 		{"SignInByLink", f.testLink},
+		{"SignInByLinkOfOthers", f.testLinkOfOthers},
 		{"SignInByToken", f.testToken},
 		{"Pages", f.testPages},
 		{"Keys", f.testKeys},
@@ -52,6 +55,32 @@ func (f *federation) testLink(t *testing.T, browser context.Context) {
 	if kept := evaluate[string](p, "JSON.stringify({...localStorage, ...sessionStorage}) + document.cookie"); strings.Contains(kept, "eyJ") {
 		t.Error("the token is stored")
 	}
+}
+
+// A link to a gateway on another machine signs nobody in who does not agree: the token may be of whoever made the link.
+func (f *federation) testLinkOfOthers(t *testing.T, browser context.Context) {
+	gateway, err := url.Parse(f.address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	gateway.Host = net.JoinHostPort(elsewhere, gateway.Port())
+	link := gateway.String() + "#token=" + f.account(t, "stranger")
+	p := open(t, browser, link)
+	p.shows("Sign in as system:serviceaccount:default:stranger?")
+	if address := evaluate[string](p, "location.href"); strings.Contains(address, "token") {
+		t.Errorf("the address still has the token: %s", address)
+	}
+	p.pictures("link")
+	p.click("button", "Do not use it")
+	p.shows("Sign in to Cellplane")
+	p.never("stranger")
+	p.do(chromedp.Navigate("about:blank"), chromedp.Navigate(link))
+	p.shows("Sign in as system:serviceaccount:default:stranger?")
+	p.click("button", "Sign in")
+	p.shows("The federation", "system:serviceaccount:default:stranger")
+	// What is no token is refused as one.
+	p.do(chromedp.Navigate("about:blank"), chromedp.Navigate(f.address()+"#token=%"))
+	p.shows("The gateway does not accept this token.")
 }
 
 // A token that is pasted signs in; one that the gateway does not know is refused in one sentence.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -21,18 +22,8 @@ type slotTable struct {
 // TestSlots compares the console's table of slots with that of the gateways, slot by slot.
 func TestSlots(t *testing.T) {
 	browser := launch(t)
-	script := filepath.Join(t.TempDir(), "slots.js")
-	bundle := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../../tools/go.mod", "esbuild", "../../internal/console/web/src/model/slots.ts",
-		"--bundle", "--format=iife", "--global-name=slots", "--outfile="+script, "--log-level=warning")
-	if output, err := bundle.CombinedOutput(); err != nil {
-		t.Fatalf("bundling: %v\n%s", err, output)
-	}
-	source, err := os.ReadFile(script)
-	if err != nil {
-		t.Fatal(err)
-	}
 	p := open(t, browser, "about:blank")
-	evaluate[bool](p, string(source)+"; true")
+	p.load("model/slots")
 	for i, cells := range [][]slots.Cell{
 		{{Name: "cell-a", Weight: 1}},
 		{{Name: "cell-a", Weight: 1}, {Name: "cell-b", Weight: 1, Seed: 3}},
@@ -65,6 +56,22 @@ func TestSlots(t *testing.T) {
 			t.Errorf("shop/%s has slot %d, want %d", name, got, want)
 		}
 	}
+}
+
+// load makes the exports of a module of the console a global variable, by the last part of its name.
+func (p *tab) load(module string) {
+	p.t.Helper()
+	script := filepath.Join(p.t.TempDir(), "module.js")
+	bundle := exec.CommandContext(p.ctx, "go", "tool", "-modfile=../../tools/go.mod", "esbuild", "../../internal/console/web/src/"+module+".ts",
+		"--bundle", "--format=iife", "--global-name="+path.Base(module), "--outfile="+script, "--log-level=warning")
+	if output, err := bundle.CombinedOutput(); err != nil {
+		p.t.Fatalf("bundling %s: %v\n%s", module, err, output)
+	}
+	source, err := os.ReadFile(script)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	evaluate[bool](p, string(source)+"; true")
 }
 
 // encode returns cells as the topology spells them.

@@ -6,12 +6,12 @@ import { keepConnected } from "./lib/connection";
 import { fromFailure } from "./lib/errors";
 import { fromIssuer } from "./lib/oidc";
 import { session } from "./lib/session";
-import { fromFragment, withCertificate, withToken } from "./lib/signin";
+import { fromFragment, withCertificate, withLink } from "./lib/signin";
 import { App } from "./ui/shell";
 
 async function start(given: string | null): Promise<void> {
   try {
-    if (given) return await withToken(given);
+    if (given !== null) return await withLink(given);
     if (await fromIssuer()) return;
     if (await withCertificate()) return;
     session.set({ state: "out" });

@@ -3,7 +3,7 @@
 import { useEffect, useMemo } from "preact/hooks";
 
 import { request } from "./http";
-import { session } from "./session";
+import { onOtherUser, session } from "./session";
 import { useValue, Value } from "./signal";
 
 export interface Access {
@@ -25,7 +25,8 @@ interface Answer {
 
 const answers = new Map<string, Answer>();
 
-// Another user has other rights.
+// Another user has other rights, and so may the same user with another token.
+onOtherUser(() => answers.clear());
 session.subscribe(() => {
   if (session.get().state === "in") for (const answer of answers.values()) answer.at = 0;
 });

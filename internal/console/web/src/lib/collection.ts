@@ -2,11 +2,12 @@
 
 import { useMemo } from "preact/hooks";
 
+import { Backoff, rest, signedIn } from "./backoff";
 import { failed, onWake } from "./connection";
 import { ApiError, fromAnswer, fromFailure } from "./errors";
 import { request, send, type RequestOptions } from "./http";
 import type { KubeList, KubeObject } from "./kube";
-import { session } from "./session";
+import { onOtherUser, session } from "./session";
 import { useValue } from "./signal";
 
 export interface Snapshot<T> {
@@ -26,8 +27,10 @@ interface WatchEvent {
 
 /** A watch that the gateway ends after this many seconds goes on with a new one. */
 const watchSeconds = 270;
-const firstPause = 500;
-const longestPause = 30_000;
+/** A watch that has not ended so long after its time is dead. */
+const overdue = 30_000;
+/** A watch that ends so soon without an event has not worked. */
+const tooShort = 1_000;
 /** Changes that come together are shown together. */
 const settle = 60;
 /** A collection that nobody shows any more is kept so long, so that going back is instant. */
@@ -39,7 +42,7 @@ export class Collection<T extends KubeObject> {
   private snapshot: Snapshot<T> = { items: [], loaded: false };
   private listeners = new Set<() => void>();
   private version = "";
-  private pause = firstPause;
+  private backoff = new Backoff();
   private users = 0;
   private running?: AbortController;
   private stream?: AbortController;
@@ -88,14 +91,25 @@ export class Collection<T extends KubeObject> {
     }, linger);
   }
 
+  /** end forgets everything, for good. */
+  end(): void {
+    this.running ??= new AbortController(); // it does not begin again
+    this.running.abort();
+    clearTimeout(this.publishing);
+    this.objects.clear();
+    this.set({ items: [], loaded: false });
+  }
+
   /** run lists and watches until nobody needs the collection any more. */
   private async run(signal: AbortSignal): Promise<void> {
-    const forgetWakes = onWake((reconnect) => {
-      this.pause = firstPause;
+    const wake = (reconnect: boolean) => {
+      this.backoff.reset();
       this.wakeUp?.();
       if (reconnect) this.stream?.abort();
-    });
-    const forgetSession = session.subscribe(() => this.wakeUp?.());
+    };
+    const forgetWakes = onWake(wake);
+    // Streams that are open have the rights of the token before.
+    const forgetSession = session.subscribe(() => session.get().state === "in" && wake(true));
     try {
       while (!signal.aborted) {
         try {
@@ -122,6 +136,7 @@ export class Collection<T extends KubeObject> {
       version = page.metadata.resourceVersion ?? "";
       next = page.metadata.continue || undefined;
     }
+    if (signal.aborted) return;
     this.objects = read;
     this.version = version;
     this.publish();
@@ -130,24 +145,39 @@ export class Collection<T extends KubeObject> {
   private async watch(signal: AbortSignal): Promise<void> {
     const stream = (this.stream = new AbortController());
     const both = AbortSignal.any([signal, stream.signal]);
+    const seconds = watchSeconds + Math.floor(Math.random() * 30);
     const query: RequestOptions["query"] = {
       ...this.query,
       watch: true,
       allowWatchBookmarks: true,
       resourceVersion: this.version,
-      timeoutSeconds: watchSeconds + Math.floor(Math.random() * 30),
+      timeoutSeconds: seconds,
     };
+    const began = Date.now();
+    let events = 0;
+    const late = setTimeout(() => stream.abort(), seconds * 1000 + overdue);
     try {
       const answer = await send(this.path, { query, signal: both, timeout: 0 });
       this.fresh();
       for await (const line of lines(answer, both)) {
+        if (both.aborted) return;
         this.apply(JSON.parse(line) as WatchEvent);
-        this.pause = firstPause;
+        events++;
+        this.backoff.reset();
       }
     } catch (cause) {
       if (signal.aborted || !stream.signal.aborted) throw cause;
-      // Somebody has asked for a new stream.
+      return; // somebody has asked for a new stream, or this one was dead
+    } finally {
+      clearTimeout(late);
     }
+    if (events === 0 && Date.now() - began < tooShort) await this.rest(this.backoff.after(), signal);
+  }
+
+  /** rest waits, unless something happens that makes it worth trying again at once. */
+  private async rest(pause: number, signal: AbortSignal): Promise<void> {
+    await rest(pause, signal, (wake) => (this.wakeUp = wake));
+    this.wakeUp = undefined;
   }
 
   private apply(event: WatchEvent): void {
@@ -185,20 +215,12 @@ export class Collection<T extends KubeObject> {
     const error = fromFailure(cause);
     if (error.status === 410) {
       this.version = ""; // what is shown stays until it has been read again
-      return;
+      return this.rest(this.backoff.after(), signal);
     }
     if (error.unreachable) failed();
-    const refused = error.status === 401 || error.status === 403 || error.status === 404;
     this.set({ ...this.snapshot, error, staleSince: this.snapshot.staleSince ?? (this.snapshot.loaded ? Date.now() : undefined) });
-    const pause = Math.max(refused ? longestPause : this.pause * (0.8 + 0.4 * Math.random()), error.retryAfter * 1000);
-    this.pause = Math.min(this.pause * 2, longestPause);
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, pause);
-      this.wakeUp = resolve;
-      signal.addEventListener("abort", () => resolve(), { once: true });
-      void timer;
-    });
-    this.wakeUp = undefined;
+    await this.rest(this.backoff.after(error), signal);
+    await signedIn(signal);
   }
 }
 
@@ -238,6 +260,13 @@ function compare(a: string, b: string): number {
 }
 
 const collections = new Map<string, Collection<KubeObject>>();
+
+// What one user has read is not for another.
+onOtherUser(() => {
+  const all = [...collections.values()];
+  collections.clear();
+  for (const one of all) one.end();
+});
 
 function forget(collection: Collection<KubeObject>): void {
   for (const [key, value] of collections) if (value === collection) collections.delete(key);

@@ -49,11 +49,13 @@ export async function ping(): Promise<void> {
   } catch (cause) {
     if (control.signal.aborted) return;
     const error = fromFailure(cause);
-    if (!error.unreachable) {
-      connection.set({ state: "up", latencies: before.latencies }); // it answers, though not well
+    // A load balancer answers for a gateway that is away, and a gateway that is not well says so.
+    if (error.unreachable || error.status >= 500) {
+      connection.set({ state: "down", since: before.since ?? Date.now(), latencies: before.latencies });
       return;
     }
-    connection.set({ state: "down", since: before.since ?? Date.now(), latencies: before.latencies });
+    connection.set({ state: "up", latencies: before.latencies });
+    if (before.state === "down") wake(true);
   }
 }
 

@@ -1,7 +1,9 @@
 // The kinds that the federation serves.
 
+import { Backoff } from "./backoff";
 import { ApiError, fromFailure } from "./errors";
 import { request } from "./http";
+import { onOtherUser, session } from "./session";
 import { Value } from "./signal";
 
 export interface Kind {
@@ -32,18 +34,34 @@ export interface Kinds {
 
 const kinds = new Value<Kinds>({ all: [], loaded: false });
 const keep = 5 * 60_000;
-let at = 0;
+const backoff = new Backoff();
+/** When they are read again. */
+let due = 0;
+/** It counts the users. */
+let asker = 0;
 
 /** discover returns the kinds, each in its preferred version. */
 export function discover(): Value<Kinds> {
-  if (Date.now() - at > keep) {
-    at = Date.now();
-    void read();
+  if (Date.now() >= due && session.get().state === "in") {
+    due = Infinity; // until there is an answer
+    void read(asker);
   }
   return kinds;
 }
 
-async function read(): Promise<void> {
+onOtherUser(() => {
+  asker++;
+  due = 0;
+  kinds.set({ all: [], loaded: false });
+});
+// With a new token it is worth trying again at once.
+session.subscribe(() => {
+  if (session.get().state !== "in" || !kinds.get().error) return;
+  due = 0;
+  if (kinds.followed) discover();
+});
+
+async function read(by: number): Promise<void> {
   try {
     const answers = await Promise.all(["/federation/api", "/federation/apis"].map((path) => request<Discovery>(path, { accept })));
     const all: Kind[] = [];
@@ -59,10 +77,19 @@ async function read(): Promise<void> {
         }
       }
     }
+    if (by !== asker) return;
+    due = Date.now() + keep;
+    backoff.reset();
     kinds.set({ all, loaded: true });
   } catch (cause) {
-    at = 0;
-    kinds.set({ ...kinds.get(), error: fromFailure(cause) });
+    if (by !== asker) return;
+    const error = fromFailure(cause);
+    const pause = backoff.after(error);
+    due = Date.now() + pause;
+    setTimeout(() => {
+      if (kinds.followed) discover();
+    }, pause + 1);
+    kinds.set({ ...kinds.get(), error });
   }
 }
 

@@ -57,7 +57,7 @@ export async function send(path: string, options: RequestOptions = {}): Promise<
   }
   if (answer.ok) return answer;
   const error = fromAnswer(answer.status, await answer.text().catch(() => ""), answer.headers.get("Retry-After"));
-  if (error.status === 401) expired();
+  if (error.status === 401) expired(secret);
   throw error;
 }
 

@@ -48,5 +48,6 @@ export function digits(value: number): string {
   if (size >= 1000) return Math.round(value).toLocaleString("en-US").replaceAll(",", "\u202f");
   if (size >= 100 || Number.isInteger(value)) return String(Math.round(value));
   if (size >= 10) return value.toFixed(1).replace(/\.0$/, "");
+  if (size < 1) return String(Number(value.toPrecision(3)));
   return value.toFixed(2).replace(/\.?0+$/, "");
 }

@@ -13,7 +13,8 @@ function read(): Route {
   return { parts: path.split("/").filter((part) => part !== "").map(decode), query: new URLSearchParams(query) };
 }
 
-function decode(text: string): string {
+/** decode returns what is not encoded as it is. */
+export function decode(text: string): string {
   try {
     return decodeURIComponent(text);
   } catch {

@@ -17,6 +17,11 @@ export class Value<T> {
     for (const listener of [...this.listeners]) listener();
   }
 
+  /** followed tells whether anybody looks at it. */
+  get followed(): boolean {
+    return this.listeners.size > 0;
+  }
+
   subscribe(listener: () => void): () => void {
     this.listeners.add(listener);
     return () => this.listeners.delete(listener);

@@ -2,8 +2,8 @@
 
 import { ApiError, fromFailure } from "./errors";
 import { request } from "./http";
-import { rewrite } from "./route";
-import { session, setToken, type User } from "./session";
+import { decode, rewrite } from "./route";
+import { enter, session, setToken, type User } from "./session";
 
 interface Review {
   status?: { userInfo?: { username?: string; groups?: string[] } };
@@ -19,29 +19,66 @@ async function whoAmI(): Promise<User> {
   return { name: user.username, groups: user.groups ?? [] };
 }
 
-/** withToken signs in with a token. */
-export async function withToken(text: string, by: "token" | "issuer" = "token"): Promise<void> {
+/** begin begins a session. What is on the screen may have been read with the rights of somebody else. */
+function begin(user: User, by: "token" | "certificate" | "issuer"): void {
+  if (enter(user, by)) rewrite(location.pathname + "#/");
+}
+
+/** userOf uses a token from now on, and returns whose it is. */
+async function userOf(text: string): Promise<User> {
   const token = text.trim();
   if (!/^[\x21-\x7e]+$/.test(token)) throw new ApiError(0, "Invalid", "This is not a token: a token is one word of plain letters.");
-  const before = session.get();
   setToken(token);
   try {
-    const user = await whoAmI();
-    if (before.state === "expired" && before.user.name !== user.name) {
-      // What is on the screen was read with the rights of somebody else.
-      location.hash = "#/";
-    }
-    session.set({ state: "in", user, by });
+    return await whoAmI();
   } catch (cause) {
     setToken(null);
     throw refusal(cause);
   }
 }
 
+/** withToken signs in with a token. */
+export async function withToken(text: string, by: "token" | "issuer" = "token"): Promise<void> {
+  begin(await userOf(text), by);
+}
+
+let offered: { user: User; token: string } | undefined;
+
+/**
+ * withLink signs in with the token of a link. Anybody can make a link with a token of their own, and would see what is done with it: the
+ * user is asked first. On this machine, `cellplane console` has made it.
+ */
+export async function withLink(token: string): Promise<void> {
+  if (loopback(location.hostname)) return withToken(token);
+  const user = await userOf(token);
+  setToken(null);
+  offered = { user, token: token.trim() };
+  session.set({ state: "offered", user });
+}
+
+/** accept signs in with the token of the link. */
+export function accept(): void {
+  if (!offered) return;
+  setToken(offered.token);
+  begin(offered.user, "token");
+  offered = undefined;
+}
+
+/** decline forgets the token of the link. */
+export function decline(): void {
+  offered = undefined;
+  session.set({ state: "out" });
+}
+
+function loopback(host: string): boolean {
+  return host === "[::1]" || /^127\.\d+\.\d+\.\d+$/.test(host) || /(^|\.)localhost$/.test(host);
+}
+
 /** withCertificate signs in if the browser has shown a client certificate that the gateway accepts. */
 export async function withCertificate(): Promise<boolean> {
+  setToken(null); // one that has expired would be refused
   try {
-    session.set({ state: "in", user: await whoAmI(), by: "certificate" });
+    begin(await whoAmI(), "certificate");
     return true;
   } catch (cause) {
     const error = fromFailure(cause);
@@ -60,5 +97,5 @@ export function fromFragment(): string | null {
   const match = /^#token=([^&]+)$/.exec(location.hash);
   if (!match) return null;
   rewrite(location.pathname + "#/");
-  return decodeURIComponent(match[1]!);
+  return decode(match[1]!);
 }

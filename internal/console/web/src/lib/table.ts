@@ -1,9 +1,11 @@
 // Long lists as the tables that the API makes of them, page by page. What is far from the screen is forgotten and read again when it is needed.
 
+import { Backoff, rest, signedIn } from "./backoff";
 import { lines } from "./collection";
 import { ApiError, fromFailure } from "./errors";
 import { request, send } from "./http";
 import type { KubeObject, Metadata } from "./kube";
+import { session } from "./session";
 
 export const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
@@ -45,6 +47,11 @@ const mostRows = 400_000;
 const searchAtOnce = 5_000;
 /** A complete list of at most so many rows is followed. */
 const mostFollowed = 1_500;
+const watchSeconds = 270;
+/** A watch that has not ended so long after its time is dead. */
+const overdue = 30_000;
+/** A watch that ends so soon without an event has not worked. */
+const tooShort = 1_000;
 
 export class Pages {
   columns: string[] = [];
@@ -75,6 +82,9 @@ export class Pages {
   private listeners = new Set<() => void>();
   private busy = false;
   private generation = 0;
+  private backoff = new Backoff();
+  /** Before this time nothing is asked for, by whoever wants it. */
+  private notBefore = 0;
 
   constructor(private readonly options: PagesOptions) {}
 
@@ -98,6 +108,18 @@ export class Pages {
 
   /** restart reads everything again. What is shown stays until the first page has come. */
   restart(): void {
+    this.backoff.reset();
+    this.notBefore = 0;
+    this.begin();
+  }
+
+  /** renew restarts after a pause: the server has forgotten the state that was read. */
+  private renew(): void {
+    this.notBefore = Date.now() + this.backoff.after();
+    this.begin();
+  }
+
+  private begin(): void {
     this.control.abort();
     this.control = new AbortController();
     this.next = "";
@@ -106,7 +128,25 @@ export class Pages {
     this.complete = false;
     this.halted = false;
     this.limit = searchAtOnce;
-    void this.more();
+    this.later(() => void this.more());
+  }
+
+  /** later does something as soon as anything may be asked for. */
+  private later(what: () => void): void {
+    const signal = this.control.signal;
+    void (async () => {
+      while (!signal.aborted && Date.now() < this.notBefore) {
+        if (this.notBefore === Infinity) return;
+        await rest(this.notBefore - Date.now(), signal);
+      }
+      await signedIn(signal);
+      if (!signal.aborted) what();
+    })();
+  }
+
+  /** waiting tells whether nothing may be asked for yet. */
+  private get waiting(): boolean {
+    return Date.now() < this.notBefore || session.get().state !== "in";
   }
 
   /** goOn looks through further rows. */
@@ -141,7 +181,7 @@ export class Pages {
 
   /** more reads the next page. */
   async more(): Promise<void> {
-    if (this.busy || this.next === undefined || this.halted || this.length >= mostRows) return;
+    if (this.waiting || this.busy || this.next === undefined || this.halted || this.length >= mostRows) return;
     this.busy = true;
     const signal = this.control.signal;
     try {
@@ -168,6 +208,8 @@ export class Pages {
         this.complete = this.next === undefined;
         this.loaded = true;
         this.error = undefined;
+        // A list that was begun anew is no success yet: that of its watch is.
+        if (token !== "") this.backoff.reset();
         this.forget();
         if (this.options.match && !this.complete && this.seen >= this.limit) this.halted = true;
         this.changed();
@@ -175,26 +217,28 @@ export class Pages {
       } while (this.options.match && this.next !== undefined && !this.halted && this.length < mostRows);
       if (this.complete && this.seen <= mostFollowed) void this.follow(signal);
     } catch (cause) {
-      this.failed(cause, signal);
+      this.failed(cause, signal, () => void this.more());
     } finally {
       if (!signal.aborted) this.busy = false;
     }
   }
 
-  private failed(cause: unknown, signal: AbortSignal): void {
+  private failed(cause: unknown, signal: AbortSignal, again: () => void): void {
     if (signal.aborted) return;
     const error = fromFailure(cause);
     if (error.status === 410) {
       // The pages are of a state that the server has forgotten.
-      this.restart();
+      this.renew();
       return;
     }
     this.error = error;
+    if (error.status === 400) {
+      this.notBefore = Infinity; // until another list is wanted
+    } else {
+      this.notBefore = Date.now() + this.backoff.after(error);
+      this.later(again);
+    }
     this.changed();
-    if (error.status === 403 || error.status === 404 || error.status === 400) return;
-    setTimeout(() => {
-      if (!signal.aborted) void this.more();
-    }, 3000);
   }
 
   private read(token: string, limit: number, signal: AbortSignal): Promise<Answer> {
@@ -202,7 +246,7 @@ export class Pages {
   }
 
   private async again(page: Page): Promise<void> {
-    if (page.reading) return;
+    if (this.waiting || page.reading) return;
     page.reading = true;
     const signal = this.control.signal;
     try {
@@ -212,10 +256,12 @@ export class Pages {
       this.length += rows.length - page.count;
       page.count = rows.length;
       page.rows = rows;
+      this.error = undefined;
+      this.backoff.reset();
       this.forget();
       this.changed();
     } catch (cause) {
-      this.failed(cause, signal);
+      this.failed(cause, signal, () => void this.again(page));
     } finally {
       page.reading = false;
     }
@@ -231,29 +277,42 @@ export class Pages {
 
   /** follow applies changes to a list that is complete. */
   private async follow(signal: AbortSignal): Promise<void> {
-    let pause = 500;
     while (!signal.aborted) {
+      const stream = new AbortController();
+      const both = AbortSignal.any([signal, stream.signal]);
+      const late = setTimeout(() => stream.abort(), watchSeconds * 1000 + overdue);
+      // A stream that is open has the rights of the token before.
+      const unsubscribe = session.subscribe(() => session.get().state === "in" && stream.abort());
+      const began = Date.now();
+      let events = 0;
+      let pause = 0;
       try {
-        const answer = await send(this.options.path, { accept: asTable, timeout: 0, signal, query: { ...this.options.query, watch: true, resourceVersion: this.version, allowWatchBookmarks: true, timeoutSeconds: 270 } });
+        const answer = await send(this.options.path, { accept: asTable, timeout: 0, signal: both, query: { ...this.options.query, watch: true, resourceVersion: this.version, allowWatchBookmarks: true, timeoutSeconds: watchSeconds } });
         this.following = true;
         this.changed();
-        for await (const line of lines(answer, signal)) {
-          pause = 500;
-          if (!this.apply(JSON.parse(line) as { type: string; object: Answer & Partial<KubeObject> & { code?: number } })) {
-            this.restart();
-            return;
-          }
+        for await (const line of lines(answer, both)) {
+          if (both.aborted) break;
+          if (!this.apply(JSON.parse(line) as { type: string; object: Answer & Partial<KubeObject> & { code?: number } })) return this.renew();
+          events++;
+          this.backoff.reset();
         }
+        if (!both.aborted && events === 0 && Date.now() - began < tooShort) pause = this.backoff.after();
       } catch (cause) {
         if (signal.aborted) return;
-        this.following = false;
-        this.changed();
-        const error = fromFailure(cause);
-        if (error.status === 410) return this.restart();
-        if (error.status >= 400 && error.status < 500) return;
-        await new Promise((resolve) => setTimeout(resolve, pause));
-        pause = Math.min(pause * 2, 30_000);
+        if (!stream.signal.aborted) {
+          this.following = false;
+          this.changed();
+          const error = fromFailure(cause);
+          if (error.status === 410) return this.renew();
+          if (error.status === 403 || error.status === 404 || error.status === 400) return;
+          pause = this.backoff.after(error);
+        }
+      } finally {
+        clearTimeout(late);
+        unsubscribe();
       }
+      await rest(pause, signal);
+      await signedIn(signal);
     }
   }
 

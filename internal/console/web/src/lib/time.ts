@@ -20,5 +20,5 @@ export function age(time: string | number | undefined | null, now: number): stri
 
 /** clock shows the time of the day. */
 export function clock(time: string | number): string {
-  return new Date(time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+  return new Date(time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 }

@@ -93,6 +93,8 @@ export interface Plan {
   moved: number;
   /** The slots that would get another owner. */
   moves: Uint8Array;
+  /** The cells that it is made for. */
+  of: TopologyCell[];
   cells: TopologyCell[];
 }
 
@@ -131,6 +133,7 @@ export async function preview(cells: TopologyCell[], edit: Edit): Promise<Plan> 
     flows: [...flows.values()].sort((a, b) => by(a.from, b.from) || by(a.to, b.to)),
     moved,
     moves,
+    of: cells,
     cells: edited,
   };
 }

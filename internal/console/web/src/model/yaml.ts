@@ -35,7 +35,7 @@ function nested(value: unknown): boolean {
 }
 
 function scalarKey(name: string): string {
-  return plainText.test(name) && !special.test(name) && !name.endsWith(" ") ? name : JSON.stringify(name);
+  return plainText.test(name) && !special.test(name) && !name.endsWith(" ") ? name : quoted(name);
 }
 
 function scalar(value: unknown, depth: number): string {
@@ -44,11 +44,27 @@ function scalar(value: unknown, depth: number): string {
   if (typeof value !== "string") return value === undefined ? "null" : String(value);
   if (plainText.test(value) && !special.test(value) && !value.endsWith(" ")) return value;
   // Readable only if every character is one that a block keeps as it is, and the first line is not indented.
-  if (value.includes("\n") && /^[\t\n\x20-\x7e\u00a0-\ud7ff\ue000-\ufefe]*$/.test(value) && !/^[ \n]/.test(value) && !/[ \t]\n|[ \t]$/.test(value)) {
+  if (value.includes("\n") && /^[\t\n\x20-\x7e\u00a0-\u2027\u202a-\ud7ff\ue000-\ufefe]*$/.test(value) && !/^[ \n]/.test(value) && !/[ \t]\n|[ \t]$/.test(value)) {
     const ends = value.endsWith("\n") ? (value.endsWith("\n\n") ? "+" : "") : "-";
     const body = ends === "-" ? value : value.slice(0, -1);
     const pad = "  ".repeat(depth + 1);
     return "|" + ends + "\n" + body.split("\n").map((line) => (line === "" ? "" : pad + line)).join("\n");
   }
-  return JSON.stringify(value);
+  return quoted(value);
+}
+
+/** quoted writes a text in quotes. What YAML takes for a line break or does not allow is written as a number, which JSON does not ask for. */
+function quoted(text: string): string {
+  return JSON.stringify(text).replace(/[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]/g, (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
+}
+
+/** inexact returns where a value has a number that is too large for JavaScript, which has rounded it; undefined if it has none. */
+export function inexact(value: unknown, path = ""): string | undefined {
+  if (typeof value === "number") return Number.isInteger(value) && !Number.isSafeInteger(value) ? path : undefined;
+  if (typeof value !== "object" || value === null) return undefined;
+  for (const [key, item] of Object.entries(value)) {
+    const found = inexact(item, path === "" ? key : `${path}.${key}`);
+    if (found !== undefined) return found;
+  }
+  return undefined;
 }

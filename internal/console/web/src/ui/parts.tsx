@@ -7,7 +7,7 @@ import type { ApiError } from "../lib/errors";
 import type { Condition, KubeObject } from "../lib/kube";
 import type { Snapshot } from "../lib/collection";
 import { useNow } from "../lib/signal";
-import { age, duration } from "../lib/time";
+import { age, clock } from "../lib/time";
 import { icons, Mark, type Level } from "./icons";
 
 export function Status({ level, children, title }: { level: Level; children: ComponentChildren; title?: string }) {
@@ -75,11 +75,10 @@ export function Shown<T extends KubeObject>({ of: snapshot, what, children }: { 
 
 /** Stale says since when what is shown may be out of date. */
 export function Stale({ of: snapshots }: { of: Snapshot<never>[] | Snapshot<any>[] }) {
-  const now = useNow();
   const since = Math.min(...snapshots.map((s) => s.staleSince ?? Infinity));
   if (since === Infinity) return null;
   const cause = snapshots.find((s) => s.error)?.error;
-  return <span class="stale" role="status" title={cause?.message}>{icons.clock()} stale since {duration(now - since)}</span>;
+  return <span class="stale" role="status" title={cause?.message}>{icons.clock()} stale since {clock(since)}</span>;
 }
 
 /** levelOf judges a condition that should be True. */

@@ -10,7 +10,7 @@ import { useNow, useValue } from "../lib/signal";
 import { duration } from "../lib/time";
 import { pages, pageOf } from "../pages";
 import { icons, Mark } from "./icons";
-import { SignIn } from "./signin";
+import { Offer, SignIn } from "./signin";
 import { switchTheme, theme } from "./theme";
 
 export function App(): VNode {
@@ -20,8 +20,10 @@ export function App(): VNode {
       return <div class="boot" />;
     case "out":
       return <SignIn why={now.why} />;
+    case "offered":
+      return <Offer name={now.user.name} />;
     default:
-      return <Frame />;
+      return <Frame key={now.user.name} />; // nothing on the screen is for another user
   }
 }
 
@@ -116,7 +118,8 @@ function Down() {
 function ExpiredDialog({ name }: { name: string }) {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => dialog.current?.showModal(), []);
-  return <dialog ref={dialog} class="expired" onCancel={(event) => event.preventDefault()} aria-label="Sign in again"><SignIn again={name} /></dialog>;
+  // Browsers close a dialog at the second Escape, whatever the page says to it.
+  return <dialog ref={dialog} class="expired" onCancel={(event) => event.preventDefault()} onClose={() => dialog.current?.showModal()} aria-label="Sign in again"><SignIn again={name} /></dialog>;
 }
 
 function Help({ dialog }: { dialog: { current: HTMLDialogElement | null } }) {

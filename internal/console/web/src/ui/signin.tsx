@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 
 import { fromFailure } from "../lib/errors";
 import { issuers, toIssuer, type Issuer } from "../lib/oidc";
-import { withCertificate, withToken } from "../lib/signin";
+import { accept, decline, withCertificate, withToken } from "../lib/signin";
 import { Command } from "./parts";
 
 export function SignIn({ why, again }: { why?: string; again?: string }) {
@@ -66,6 +66,24 @@ export function SignIn({ why, again }: { why?: string; again?: string }) {
         <div class="small soft">On the machine of a local federation, this signs you in:<Command>cellplane console</Command></div>
       </section>
     </Root>
+  );
+}
+
+/** Offer asks whether to use the token of a link. */
+export function Offer({ name }: { name: string }) {
+  return (
+    <main class="signin">
+      <section class="panel" aria-labelledby="signin-title">
+        <div>
+          <h1 id="signin-title">Sign in as {name}?</h1>
+          <p class="soft">The link that you have opened has a token of this user. Go on only if you know where the link is from: who made it has the token, too, and may see what you do with it.</p>
+        </div>
+        <div class="ways">
+          <button type="button" class="primary" onClick={accept}>Sign in</button>
+          <button type="button" onClick={decline}>Do not use it</button>
+        </div>
+      </section>
+    </main>
   );
 }
 

@@ -56,6 +56,8 @@ export function Planner({ topology, spares, plan, onPlan, may, colors }: Props) 
   };
   const change = async () => {
     if (!plan || !edit) return;
+    // The version that is sent is that of these cells, so no change of others is lost.
+    if (JSON.stringify(plan.of) !== spec) return setProblem("The cells have changed meanwhile. Look at the plan again.");
     setBusy(true);
     setProblem("");
     try {

@@ -29,7 +29,7 @@ export function Members() {
 }
 
 function MemberTable({ rows, filter }: { rows: Row[]; filter: string }) {
-  if (rows.length === 0) return <Empty title="No clusters yet"><p>Add one with</p><Command>cellplane join NAME --cluster-kubeconfig FILE</Command></Empty>;
+  if (rows.length === 0) return <Empty title="No clusters yet"><p>Add one with</p><Command>cellplane join NAME --member-kubeconfig FILE</Command></Empty>;
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
   const shown = rows.filter(({ cluster }) => {
     const text = [cluster.metadata.name, site(cluster), cluster.spec?.syncMode, health(cluster).text, ...(cluster.spec?.taints ?? []).map((t) => t.key)].join(" ").toLowerCase();

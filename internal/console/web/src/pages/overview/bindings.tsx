@@ -6,6 +6,7 @@ import { request } from "../../lib/http";
 import type { Condition, KubeList, KubeObject } from "../../lib/kube";
 import { paths } from "../../lib/kube";
 import { session } from "../../lib/session";
+import { inNamespace } from "../../model/command";
 import { Command } from "../../ui/parts";
 import type { Need } from "./needs";
 
@@ -73,14 +74,14 @@ function of(binding: Binding): Need[] {
   const waits = Object.entries(parse(binding.metadata.annotations?.["cellplane.io/rollout-waits"])).filter(([, text]) => /approv/i.test(text));
   if (waits.length > 0) {
     needs.push({ key: "approve/" + key, level: "warn", what: <>The rollout of {what} waits for an approval</>, why: waits.map(([cluster, text]) => `${cluster}: ${text}`).join("; "),
-      todo: <Command>{`cellplane rollout approve ${reference} -n ${namespace}`}</Command> });
+      todo: <Command>{`cellplane rollout approve ${reference}${inNamespace(namespace)}`}</Command> });
   }
   const entry = binding.status?.conditions?.find((c) => c.type === "EntryOpen" && c.status === "True");
   if (entry) needs.push({ key: "entry/" + key, level: "warn", what: <>{what} is in the hands of a member</>, why: entry.message, since: entry.lastTransitionTime });
   const scheduled = binding.status?.conditions?.find((c) => c.type === "Scheduled");
   if (scheduled?.status === "False") {
     needs.push({ key: "placed/" + key, level: "bad", what: <>{what} cannot be placed</>, why: scheduled.message, since: scheduled.lastTransitionTime,
-      todo: <Command>{`cellplane schedule explain ${reference} -n ${namespace}`}</Command> });
+      todo: <Command>{`cellplane schedule explain ${reference}${inNamespace(namespace)}`}</Command> });
   }
   const applied = binding.status?.conditions?.find((c) => c.type === "FullyApplied");
   if (applied?.status === "False" && applied.reason === "FullyAppliedFailed" && Date.now() - Date.parse(applied.lastTransitionTime ?? "") > 60_000 && !entry) {

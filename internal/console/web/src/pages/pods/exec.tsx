@@ -7,10 +7,10 @@ import { Exec as Session, type Ended } from "../../lib/exec";
 import { replaceQuery, route } from "../../lib/route";
 import { useValue } from "../../lib/signal";
 import { Screen, sequenceOf } from "../../lib/terminal";
+import { inNamespace, quoted } from "../../model/command";
 import type { Pod } from "../../model/pod";
 import { Command, Empty, Panel, Waiting } from "../../ui/parts";
 import { containersOf } from "./logs";
-import { quoted } from "./list";
 
 export function Exec({ pod }: { pod: Pod }) {
   const { namespace = "", name = "" } = pod.metadata;
@@ -38,7 +38,7 @@ export function Exec({ pod }: { pod: Pod }) {
         </form>
         {run ? <Terminal key={run.id} pod={pod} container={run.container} words={wordsOf(run.command)} /> : <Empty title="A command in the container">It runs with the rights of the container, and the gateway's audit log records who has run it.</Empty>}
       </Panel>
-      <Command>{`kubectl exec -it ${name} -n ${namespace}${containers.length > 1 ? ` -c ${container}` : ""} -- ${command || "sh"}`}</Command>
+      <Command>{`kubectl exec -it ${name}${inNamespace(namespace)}${containers.length > 1 ? ` -c ${container}` : ""} -- ${command || "sh"}`}</Command>
     </>
   );
 }

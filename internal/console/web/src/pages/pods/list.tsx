@@ -6,6 +6,7 @@ import { useCollection } from "../../lib/collection";
 import { paths, type Cluster } from "../../lib/kube";
 import { replaceQuery, route } from "../../lib/route";
 import { useValue } from "../../lib/signal";
+import { inNamespace, quoted } from "../../model/command";
 import { clusterKey } from "../../model/pod";
 import { Browse, Counted, NothingFound, usePages } from "../../ui/browse";
 import { Command, Head, Panel } from "../../ui/parts";
@@ -37,13 +38,8 @@ function ask(filter: Filter): { path: string; asked: Record<string, string>; com
   const labels = [filter.labels.trim(), filter.cluster ? `${clusterKey}=${filter.cluster}` : ""].filter(Boolean).join(",");
   const fields = [filter.phase ? `status.phase=${filter.phase}` : "", filter.node ? `spec.nodeName=${filter.node}` : "", filter.name ? `metadata.name=${filter.name}` : ""].filter(Boolean).join(",");
   const path = filter.namespace ? `/api/v1/namespaces/${encodeURIComponent(filter.namespace)}/pods` : "/api/v1/pods";
-  const command = ["kubectl get pods", filter.namespace ? `-n ${quoted(filter.namespace)}` : "-A", labels ? `-l ${quoted(labels)}` : "", fields ? `--field-selector ${quoted(fields)}` : ""].filter(Boolean).join(" ");
+  const command = ["kubectl get pods" + (inNamespace(filter.namespace) || " -A"), labels ? `-l ${quoted(labels)}` : "", fields ? `--field-selector ${quoted(fields)}` : ""].filter(Boolean).join(" ");
   return { path, asked: { labelSelector: labels, fieldSelector: fields }, command };
-}
-
-/** quoted makes text one word of a shell. */
-export function quoted(text: string): string {
-  return /^[\w./=,:@-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
 const phases = ["Pending", "Running", "Succeeded", "Failed", "Unknown"];

@@ -7,7 +7,9 @@ import { fromFailure, type ApiError } from "../../lib/errors";
 import { send } from "../../lib/http";
 import { digits } from "../../lib/quantity";
 import { replaceQuery, route } from "../../lib/route";
+import { session } from "../../lib/session";
 import { useValue } from "../../lib/signal";
+import { inNamespace } from "../../model/command";
 import { LogBuffer, mostLines } from "../../model/logbuffer";
 import type { Pod } from "../../model/pod";
 import { Command, Empty, Failure, Panel, Waiting } from "../../ui/parts";
@@ -66,7 +68,10 @@ export function Logs({ pod }: { pod: Pod }) {
       }
     };
     void read();
+    // A stream that is open has the rights of the token before.
+    const unsubscribe = session.subscribe(() => session.get().state === "in" && setAgain((n) => n + 1));
     return () => {
+      unsubscribe();
       control.abort();
       if (drawing !== undefined) cancelAnimationFrame(drawing);
     };
@@ -74,7 +79,7 @@ export function Logs({ pod }: { pod: Pod }) {
   const { lines, total } = buffer.current;
   const words = find.toLowerCase();
   const shown = useMemo(() => (words ? lines.filter((line) => line.toLowerCase().includes(words)) : lines), [words, lines, total]);
-  const command = ["kubectl logs", name, `-n ${namespace}`, containers.length > 1 ? `-c ${container}` : "", previous ? "--previous" : "-f", times ? "--timestamps" : "", `--tail ${tail}`].filter(Boolean).join(" ");
+  const command = [`kubectl logs ${name}${inNamespace(namespace)}`, containers.length > 1 ? `-c ${container}` : "", previous ? "--previous" : "-f", times ? "--timestamps" : "", `--tail ${tail}`].filter(Boolean).join(" ");
   return (
     <>
       <Panel>

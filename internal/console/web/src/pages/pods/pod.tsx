@@ -6,6 +6,7 @@ import { digits } from "../../lib/quantity";
 import { href, route } from "../../lib/route";
 import { useValue } from "../../lib/signal";
 import { useMay } from "../../lib/access";
+import { inNamespace } from "../../model/command";
 import { clusterOf, levelOfStatus, staleKey, stateOf, statusOf, type Pod } from "../../model/pod";
 import { Age, Badge, Command, Conditions, Empty, Head, Panel, Shown, Stale, Status, Table } from "../../ui/parts";
 import { EventList } from "../overview/events";
@@ -58,7 +59,7 @@ function About({ pod }: { pod: Pod }) {
         <Panel title="Conditions"><Conditions of={pod.status?.conditions} /></Panel>
         <Events pod={pod} />
       </div>
-      <div class="commands"><Command>{`kubectl describe pod ${name} -n ${namespace}`}</Command><Deletion pod={pod} /></div>
+      <div class="commands"><Command>{`kubectl describe pod ${name}${inNamespace(namespace)}`}</Command><Deletion pod={pod} /></div>
     </>
   );
 }
@@ -66,7 +67,7 @@ function About({ pod }: { pod: Pod }) {
 function Deletion({ pod }: { pod: Pod }) {
   const { namespace = "", name = "" } = pod.metadata;
   const may = useMay({ verb: "delete", resource: "pods", namespace, name });
-  return may ? <Command>{`kubectl delete pod ${name} -n ${namespace}`}</Command> : null;
+  return may ? <Command>{`kubectl delete pod ${name}${inNamespace(namespace)}`}</Command> : null;
 }
 
 function Containers({ pod }: { pod: Pod }) {

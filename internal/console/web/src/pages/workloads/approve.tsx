@@ -7,6 +7,7 @@ import { fromFailure } from "../../lib/errors";
 import { request } from "../../lib/http";
 import { pathOf } from "../../lib/discovery";
 import { paths } from "../../lib/kube";
+import { inNamespace } from "../../model/command";
 import { approvalKey, approvalWith, paused, type Stages } from "../../model/rollout";
 import { Command, Status } from "../../ui/parts";
 import type { About } from "./workload";
@@ -35,7 +36,7 @@ export function Approval({ about: { namespace, reference, binding }, stages }: {
   const dialog = useRef<HTMLDialogElement>(null);
   const failed = stages.failed.length > 0;
   const stage = failed ? "" : stages.waiting;
-  const command = `cellplane rollout approve ${reference} -n ${namespace}${failed ? " --despite-failure" : ""}`;
+  const command = `cellplane rollout approve ${reference}${inNamespace(namespace)}${failed ? " --despite-failure" : ""}`;
   const approve = useAction(async () => {
     // The version makes sure that what is approved is what was on the screen.
     await request(`/federation${paths.bindings.replace("resourcebindings", `namespaces/${encodeURIComponent(namespace)}/resourcebindings`)}/${encodeURIComponent(name)}`, {
@@ -74,7 +75,7 @@ export function Pausing({ about: { kind, namespace, name, reference, template } 
   return (
     <>
       <button type="button" disabled={change.busy} onClick={change.run}>{stopped ? "Resume" : "Pause"}</button>
-      <Command>{`cellplane rollout ${stopped ? "resume" : "pause"} ${reference} -n ${namespace}`}</Command>
+      <Command>{`cellplane rollout ${stopped ? "resume" : "pause"} ${reference}${inNamespace(namespace)}`}</Command>
       {change.problem ? <span class="problem small" role="alert">{change.problem}</span> : null}
     </>
   );

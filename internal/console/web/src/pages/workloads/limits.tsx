@@ -3,6 +3,7 @@
 import { useCollection } from "../../lib/collection";
 import type { Condition, KubeObject, Resources } from "../../lib/kube";
 import { quantity, show } from "../../lib/quantity";
+import { inNamespace } from "../../model/command";
 import { list, object, text, type Fields } from "../../model/json";
 import { Badge, Command, Empty, Meter, Panel, Shown, Stale, Status } from "../../ui/parts";
 import type { About } from "./workload";
@@ -36,7 +37,7 @@ function Scaling({ about: { namespace, name, kind, reference } }: { about: About
   const found = [...federated.items.filter(about).map((a) => ({ kind: "FederatedHPA", autoscaler: a })), ...plain.items.filter(about).map((a) => ({ kind: "HorizontalPodAutoscaler", autoscaler: a }))];
   return (
     <Panel title="Autoscaling" actions={<Stale of={[plain, federated]} />}>
-      <Shown of={plain} what="autoscalers">{() => found.length === 0 ? <Empty title="Nothing scales it by itself"><Command>{`kubectl autoscale ${reference} -n ${namespace} --min 2 --max 10 --cpu 70%`}</Command></Empty> : <>{found.map((f) => <Scaler key={f.kind + f.autoscaler.metadata.name} {...f} />)}</>}</Shown>
+      <Shown of={plain} what="autoscalers">{() => found.length === 0 ? <Empty title="Nothing scales it by itself"><Command>{`kubectl autoscale ${reference}${inNamespace(namespace)} --min 2 --max 10 --cpu 70%`}</Command></Empty> : <>{found.map((f) => <Scaler key={f.kind + f.autoscaler.metadata.name} {...f} />)}</>}</Shown>
     </Panel>
   );
 }
@@ -85,7 +86,7 @@ function Protected({ about: { kind, namespace, template } }: { about: About }) {
         {matching.map((p) => <li key={p.metadata.name}><div class="grow">{p.metadata.name}{(p.spec?.resourceSelectors ?? []).some((s) => s.labelSelector?.matchExpressions?.length) ? <span class="faint small"> if its expressions match</span> : null}<p class="soft small">{[p.spec?.deletion?.enabled ? "against deletion" : "", p.spec?.scaleDown ? `against losing more than ${String(p.spec.scaleDown.maxDecrease ?? "a part")} of its replicas` : ""].filter(Boolean).join(", ")}</p></div><Badge>{p.spec?.action ?? "Deny"}</Badge></li>)}
       </ul>
       {policies.error && !policies.loaded ? <div class="body line-top small soft">Protection policies are not shown: {policies.error.message}</div> : null}
-      <div class="body line-top"><Command>{`kubectl label ${kind.resource} ${template.metadata.name} -n ${namespace} resourcetemplate.karmada.io/deletion-protected${label ? "-" : "=Always"}`}</Command></div>
+      <div class="body line-top"><Command>{`kubectl label ${kind.resource} ${template.metadata.name}${inNamespace(namespace)} resourcetemplate.karmada.io/deletion-protected${label ? "-" : "=Always --overwrite"}`}</Command></div>
     </Panel>
   );
 }

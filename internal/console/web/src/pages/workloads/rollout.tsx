@@ -3,6 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 
 import { clock, duration } from "../../lib/time";
+import { inNamespace } from "../../model/command";
 import { rolloutOf, stagesOf, type Rollout } from "../../model/rollout";
 import type { Binding, Template } from "../../model/binding";
 import { object } from "../../model/json";
@@ -67,7 +68,7 @@ export function RolloutPanel({ about, samples }: { about: About; samples: Sample
         { title: "May", number: true, show: (c) => <span class="mono" title="Its part of maxSurge and maxUnavailable">{c.may || "–"}</span> },
         { title: "State", show: (c) => <span class={"wrap " + (c.done ? "" : "soft")}>{c.state}</span> },
       ]} />
-      <div class="body line-top commands"><Command>{`cellplane rollout ${rollout.done ? "status" : "explain"} ${reference} -n ${namespace}`}</Command></div>
+      <div class="body line-top commands"><Command>{`cellplane rollout ${rollout.done ? "status" : "explain"} ${reference}${inNamespace(namespace)}`}</Command></div>
     </Panel>
   );
 }

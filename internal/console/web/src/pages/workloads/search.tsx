@@ -7,9 +7,10 @@ import { paths } from "../../lib/kube";
 import { href, replaceQuery, route } from "../../lib/route";
 import { useValue } from "../../lib/signal";
 import type { Row } from "../../lib/table";
+import { inNamespace, quoted } from "../../model/command";
 import { Browse, Counted, NothingFound, usePages, type BrowseColumn } from "../../ui/browse";
 import { Age, Command, Failure, Head, Panel, Status } from "../../ui/parts";
-import { Field, quoted } from "../pods/list";
+import { Field } from "../pods/list";
 
 export function SearchPage() {
   const query = useValue(route).query;
@@ -37,7 +38,7 @@ export function SearchPage() {
           ? <Objects key={chosen} kind={kind} namespace={namespace} name={name} labels={labels} />
           : <Placed namespace={namespace} name={name} kinds={all} />}
       </Panel>
-      <Command>{kind ? ["kubectl get", kind.resource, namespace ? `-n ${quoted(namespace)}` : kind.namespaced ? "-A" : "", labels ? `-l ${quoted(labels)}` : ""].filter(Boolean).join(" ") : `kubectl get resourcebindings ${namespace ? "-n " + quoted(namespace) : "-A"}`}</Command>
+      <Command>{kind ? [`kubectl get ${kind.resource}${kind.namespaced ? inNamespace(namespace) || " -A" : ""}`, labels ? `-l ${quoted(labels)}` : ""].filter(Boolean).join(" ") : `kubectl get resourcebindings${inNamespace(namespace) || " -A"}`}</Command>
     </>
   );
 }

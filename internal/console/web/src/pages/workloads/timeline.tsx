@@ -3,6 +3,7 @@
 import { useCollection } from "../../lib/collection";
 import { timeOf, type KubeEvent } from "../../lib/kube";
 import { href } from "../../lib/route";
+import { inNamespace } from "../../model/command";
 import { clusterKey } from "../../model/pod";
 import { Age, Badge, Command, Empty, Failure, Panel, Stale, Status, Waiting } from "../../ui/parts";
 import type { About } from "./workload";
@@ -33,7 +34,7 @@ export function Timeline({ about: { namespace, name, template, binding, works } 
         )}
         {failed && events.length > 0 ? <div class="body line-top small soft">Some events are left out: {failed.message}</div> : null}
       </Panel>
-      <Command>{`kubectl events -n ${namespace} --for ${template.kind?.toLowerCase()}/${name}`}</Command>
+      <Command>{`kubectl events${inNamespace(namespace)} --for ${template.kind?.toLowerCase()}/${name}`}</Command>
     </>
   );
 }

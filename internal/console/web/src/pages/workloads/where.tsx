@@ -6,6 +6,7 @@ import { condition, paths, type Cluster, type ClusterLedger } from "../../lib/ku
 import { quantity, show } from "../../lib/quantity";
 import { href } from "../../lib/route";
 import { describeAffinity, divided, division, untolerated, type Binding } from "../../model/binding";
+import { inNamespace } from "../../model/command";
 import { health } from "../../model/cluster";
 import { fits, promisedTo } from "../../model/fits";
 import { Age, Badge, Command, Empty, Panel, Shown, Status, Table } from "../../ui/parts";
@@ -72,7 +73,7 @@ function Placed({ about: { namespace, reference }, binding }: { about: About; bi
           { title: "Why", show: (r) => <Why row={r} requests={requests} /> },
         ]} />
       )}</Shown>
-      <div class="body line-top commands"><p class="small soft">This is what the binding and the ledgers say. The scheduler's scores, tier by tier, are computed by the command:</p><Command>{`cellplane schedule explain ${reference} -n ${namespace || "default"}`}</Command></div>
+      <div class="body line-top commands"><p class="small soft">This is what the binding and the ledgers say. The scheduler's scores, tier by tier, are computed by the command:</p><Command>{`cellplane schedule explain ${reference}${inNamespace(namespace)}`}</Command></div>
     </Panel>
   );
 }

@@ -9,6 +9,7 @@ import { condition, paths } from "../../lib/kube";
 import { href, route } from "../../lib/route";
 import { useValue } from "../../lib/signal";
 import { bindingName, permanentID, type Binding, type Template, type Work } from "../../model/binding";
+import { inNamespace, quoted } from "../../model/command";
 import { object } from "../../model/json";
 import { Browse, Counted, NothingFound, usePages } from "../../ui/browse";
 import { Age, Command, Empty, Head, Panel, Shown, Stale, Status } from "../../ui/parts";
@@ -91,7 +92,7 @@ function Pods({ about: { namespace, template } }: { about: About }) {
       <Panel title="Pods" note={selector} actions={<Counted of={pages} />}>
         <Browse of={pages} columns={columnsOf({ namespace: false })} what="pods" label="Pods of this workload" empty={<NothingFound what="pods" />} />
       </Panel>
-      <Command>{`kubectl get pods -n ${namespace} -l ${selector}`}</Command>
+      <Command>{`kubectl get pods${inNamespace(namespace)} -l ${quoted(selector)}`}</Command>
     </>
   );
 }

@@ -6,7 +6,8 @@ import { useMay } from "../../lib/access";
 import { pathOf } from "../../lib/discovery";
 import { fromFailure } from "../../lib/errors";
 import { request } from "../../lib/http";
-import { yaml } from "../../model/yaml";
+import { inNamespace } from "../../model/command";
+import { inexact, yaml } from "../../model/yaml";
 import { Command, Panel, Status } from "../../ui/parts";
 import type { About } from "./workload";
 
@@ -27,6 +28,11 @@ export function YamlPanel({ about: { kind, namespace, name, reference, template 
   const [draft, setDraft] = useState<string | null>(null);
   const [said, setSaid] = useState<Said | null>(null);
   const [busy, setBusy] = useState(false);
+  const rounded = inexact({ ...template, status: undefined });
+  const edit = () => {
+    setSaid(rounded === undefined ? null : { level: "bad", text: `This page cannot edit it: a browser rounds the large number in ${rounded}. The command below does not.` });
+    if (rounded === undefined) setDraft(shownOf(template, false));
+  };
   const put = async (dry: boolean) => {
     setBusy(true);
     setSaid(null);
@@ -46,13 +52,13 @@ export function YamlPanel({ about: { kind, namespace, name, reference, template 
   return (
     <>
       <Panel title="YAML" actions={draft === null
-        ? may ? <button type="button" onClick={() => { setDraft(shownOf(template, false)); setSaid(null); }}>Edit</button> : null
+        ? may ? <button type="button" onClick={edit}>Edit</button> : null
         : <><button type="button" disabled={busy} onClick={() => void put(true)}>Check</button><button type="button" class="primary" disabled={busy} onClick={() => void put(false)}>Save</button><button type="button" onClick={() => { setDraft(null); setSaid(null); }}>Discard</button></>}>
         {said ? <div class="body" role={said.level === "bad" ? "alert" : "status"}>{said.level === "bad" ? <p class="problem">{said.text}</p> : <Status level="ok">{said.text}</Status>}</div> : null}
         {draft === null ? <pre class="yaml" tabIndex={0}>{shownOf(template, true)}</pre>
           : <textarea class="yaml" aria-label="YAML" spellcheck={false} autocomplete="off" value={draft} onInput={(event) => setDraft(event.currentTarget.value)} />}
       </Panel>
-      <div class="commands"><Command>{`kubectl get ${reference} -n ${namespace} -o yaml`}</Command>{may ? <Command>{`kubectl edit ${reference} -n ${namespace}`}</Command> : null}</div>
+      <div class="commands"><Command>{`kubectl get ${reference}${inNamespace(namespace)} -o yaml`}</Command>{may ? <Command>{`kubectl edit ${reference}${inNamespace(namespace)}`}</Command> : null}</div>
     </>
   );
 }
