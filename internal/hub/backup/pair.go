@@ -230,6 +230,8 @@ func (p *pair) follow(ctx context.Context) error {
 			continue
 		case errors.Is(err, cellstore.ErrFenced) || errors.Is(err, errCompareAgain):
 			return err
+		case p.target.Closed():
+			return closedError(p.target, err)
 		}
 		klog.FromContext(ctx).V(1).Info("backup cell does not answer, retrying", "cell", p.source, "backupCell", p.target.Cell, "err", err)
 		if !sleep(ctx, delay.Step()) {
@@ -250,6 +252,11 @@ func sleep(ctx context.Context, duration time.Duration) bool {
 }
 
 var errCompareAgain = errors.New("the backup cell has to be compared again")
+
+// closedError is the error of a backup cell whose connection was closed. It has to be opened again.
+func closedError(target *cellstore.Store, err error) error {
+	return fmt.Errorf("%w: the connection to cell %s was closed: %w", errCompareAgain, target.Cell, err)
+}
 
 // write writes everything that is pending, and reports whether there was anything.
 func (p *pair) write(ctx context.Context) (carried bool, err error) {

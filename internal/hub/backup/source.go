@@ -138,6 +138,9 @@ func (s *source) serve(ctx context.Context, i slots.Index, c *comparison, revisi
 		if ctx.Err() != nil {
 			return nil
 		}
+		if p.target.Closed() {
+			return closedError(p.target, c.err)
+		}
 		// After a compaction the backup cell has to be compared with the current state of the source.
 		if errors.Is(c.err, cellstore.ErrFenced) || errors.Is(c.err, ErrReplaced) || errors.Is(c.err, rpctypes.ErrCompacted) || !s.answers(ctx) {
 			return c.err
