@@ -2,6 +2,7 @@ package cellstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -137,7 +138,10 @@ func (s *Store) FollowKeys(ctx context.Context) (changes int, err error) {
 // HasKeys reports whether the Cell names keys.
 func (s *Store) HasKeys() bool { return s.keys != nil }
 
-// Stored returns what is stored under a key as it is.
+// ErrAbsent means that there is no such key.
+var ErrAbsent = errors.New("the key does not exist")
+
+// Stored returns what is stored under a key as it is. It fails with ErrAbsent if the key does not exist.
 func (s *Store) Stored(ctx context.Context, key string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
@@ -148,5 +152,5 @@ func (s *Store) Stored(ctx context.Context, key string) ([]byte, error) {
 	for _, found := range response.Kvs {
 		return found.Value, nil
 	}
-	return nil, fmt.Errorf("there is no %s in cell %s", key, s.Cell)
+	return nil, fmt.Errorf("reading %s in cell %s: %w", key, s.Cell, ErrAbsent)
 }
