@@ -107,10 +107,15 @@ func (s *Store) Encrypts(key string) bool {
 }
 
 // Admits returns an error if copies of a store's objects in this one would be protected less: an object that is encrypted there would not be
-// encrypted here.
-func (s *Store) Admits(from *Store) error {
-	if from.unprotected {
+// encrypted here. API servers decide that, so they are asked first. What those of the other store may encrypt counts if none of them answers.
+func (s *Store) Admits(ctx context.Context, from *Store) error {
+	if from.unprotected || from.keys == nil {
 		return nil
+	}
+	for _, store := range []*Store{from, s} {
+		if _, err := store.FollowKeys(ctx); err != nil && !errors.Is(err, atrest.ErrNoAnswer) {
+			return err
+		}
 	}
 	if resource, weaker := atrest.Weaker(from.keys, s.keys); weaker {
 		return fmt.Errorf("%w: cell %s encrypts %s at rest and cell %s does not; encrypt them there too, or set spec.etcd.encryption.allowUnencryptedCopies of the Cell %s",

@@ -48,7 +48,7 @@ type pair struct {
 	identity   string      // of the source's store
 	inUse      func() bool // whether an object may ask for durability; nil means that it may
 	// admits, if not nil, returns an error if the backup cell would not encrypt what the source encrypts.
-	admits func() error
+	admits func(ctx context.Context) error
 
 	mu      sync.Mutex
 	pending map[string]change // by key without prefix
@@ -272,7 +272,7 @@ func (p *pair) write(ctx context.Context) (carried bool, err error) {
 	ended := p.attempt()
 	w := writer{pair: p}
 	if p.admits != nil {
-		err = p.admits()
+		err = p.admits(ctx)
 	}
 	for key, c := range changes {
 		if err == nil {
@@ -280,7 +280,7 @@ func (p *pair) write(ctx context.Context) (carried bool, err error) {
 		}
 	}
 	if err == nil {
-		err = w.report(through)
+		err = w.report(ctx, through)
 	}
 	if err == nil {
 		err = w.flushAt(ctx, through)
