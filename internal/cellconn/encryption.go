@@ -23,10 +23,18 @@ import (
 )
 
 // keysOf returns the keys in the Secret that a Cell names, nil if it names none.
-func keysOf(cell *cellplanev1alpha1.Cell, secret *corev1.Secret) (*atrest.Keys, error) {
+func keysOf(cell *cellplanev1alpha1.Cell, secret *corev1.Secret) *atrest.Keys {
 	if cell.Spec.Etcd.Encryption == nil {
-		return nil, nil
+		return nil
 	}
+	keys, err := read(cell, secret)
+	if err != nil {
+		return atrest.Missing(err)
+	}
+	return keys
+}
+
+func read(cell *cellplanev1alpha1.Cell, secret *corev1.Secret) (*atrest.Keys, error) {
 	from := fmt.Sprintf("Secret %s/%s", secret.Namespace, secret.Name)
 	if secret.UID == "" {
 		return nil, fmt.Errorf("%w: there is no %s with the EncryptionConfiguration of cell %s", atrest.ErrKeys, from, cell.Name)

@@ -108,6 +108,13 @@ func TestEncryption(t *testing.T) {
 			w.awaitCondition(cell, names.CellBackedUp, "True", "")
 		}
 	})
+	t.Run("a Secret that is gone stops nothing but what needs it", func(t *testing.T) {
+		w := w.in(t)
+		w.give("cell-b", []byte("kind: nothing"))
+		w.awaitCondition("cell-a", names.CellBackedUp, "False", "cell-b")
+		w.give("cell-b", all(cbc, atresttest.Identity))
+		w.awaitCondition("cell-a", names.CellBackedUp, "True", "")
+	})
 	t.Run("a cell that is lost is taken over", func(t *testing.T) {
 		w := w.in(t)
 		w.awaitCopies(map[string]string{"cell-a": renewed, "cell-b": chained, "cell-c": managed}, len(uids))
