@@ -94,6 +94,11 @@ func writers(list *apiserverv1.ResourceConfiguration) []writer {
 	return all
 }
 
+// canEncrypt reports whether a list has a provider that encrypts.
+func canEncrypt(list *apiserverv1.ResourceConfiguration) bool {
+	return slices.ContainsFunc(writers(list), func(w writer) bool { return w.prefix != "" })
+}
+
 // prefixOf returns the prefix of the values that a list writes; empty if it does not encrypt.
 func prefixOf(list *apiserverv1.ResourceConfiguration) string {
 	if all := writers(list); len(all) > 0 {

@@ -20,9 +20,13 @@ type Keys struct {
 	// name says whose keys they are and where they are from, for messages.
 	name  string
 	given *apiserverv1.EncryptionConfiguration
-	probe Probe
-	// asking is held while an API server is asked, so that concurrent writes ask once.
-	asking sync.Mutex
+	// missing is why there are no keys, although the cell has some.
+	missing error
+	probe   Probe
+	now     func() time.Time
+	// asking is held while an API server is asked, so that concurrent writes ask once, and loading while transformers are made. Both may
+	// take long, so mu is not held meanwhile.
+	asking, loading sync.Mutex
 
 	mu     sync.Mutex
 	closed bool
@@ -31,8 +35,8 @@ type Keys struct {
 	loaded *transformers // nil until the first use
 	// changes counts changes of the config.
 	changes int
-	// proven is when an API server has last been seen to use the writer of a list.
-	proven map[int]time.Time
+	// answers of the API servers, by list.
+	answers map[int]answer
 }
 
 // New returns the keys in an EncryptionConfiguration. The name says where it is from.
@@ -41,7 +45,24 @@ func New(name string, text []byte) (*Keys, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: the EncryptionConfiguration in %s cannot be read: %w", ErrKeys, name, err)
 	}
-	return &Keys{name: name, given: config, config: config, proven: map[int]time.Time{}}, nil
+	return &Keys{name: name, given: config, config: config, now: time.Now, answers: map[int]answer{}}, nil
+}
+
+// Validate returns an error if an EncryptionConfiguration cannot be used. It needs no KMS plug-in. The name says where it is from.
+func Validate(name string, text []byte) error {
+	keys, err := New(name, text)
+	if err != nil {
+		return err
+	}
+	defer keys.Close()
+	_, _, err = keys.current()
+	return err
+}
+
+// Missing returns the keys of a cell whose keys are not known: everything that needs them fails with this error.
+func Missing(err error) *Keys {
+	none := &apiserverv1.EncryptionConfiguration{}
+	return &Keys{missing: err, given: none, config: none, now: time.Now}
 }
 
 // Close ends connections to KMS plug-ins.
@@ -60,27 +81,60 @@ func (k *Keys) Close() {
 
 var errClosed = errors.New("the keys are no longer in use, because the Cell or its Secret has changed")
 
-// use returns the configuration and its transformers. The caller holds the lock.
-func (k *Keys) use() (*transformers, error) {
-	switch {
-	case k.closed:
-		return nil, errClosed
-	case k.loaded != nil:
-		return k.loaded, nil
+// current returns the configuration and its transformers.
+func (k *Keys) current() (*apiserverv1.EncryptionConfiguration, *transformers, error) {
+	config, loaded, err := k.inUse()
+	if err != nil || loaded != nil {
+		return config, loaded, err
 	}
-	loaded, err := load(k.config)
+	k.loading.Lock()
+	defer k.loading.Unlock()
+	if config, loaded, err = k.inUse(); err != nil || loaded != nil {
+		return config, loaded, err
+	}
+	if loaded, err = k.load(config); err != nil {
+		return nil, nil, err
+	}
+	return config, loaded, k.use(config, loaded)
+}
+
+// inUse returns the configuration and its transformers, which are nil if they have not been made yet.
+func (k *Keys) inUse() (*apiserverv1.EncryptionConfiguration, *transformers, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.missing != nil:
+		return nil, nil, k.missing
+	case k.closed:
+		return nil, nil, errClosed
+	}
+	return k.config, k.loaded, nil
+}
+
+func (k *Keys) load(config *apiserverv1.EncryptionConfiguration) (*transformers, error) {
+	loaded, err := load(config)
 	if err != nil {
 		return nil, fmt.Errorf("%w: the EncryptionConfiguration in %s is not valid: %w", ErrKeys, k.name, err)
 	}
-	k.loaded = loaded
 	return loaded, nil
 }
 
-func (k *Keys) current() (*apiserverv1.EncryptionConfiguration, *transformers, error) {
+// use replaces the configuration and its transformers.
+func (k *Keys) use(config *apiserverv1.EncryptionConfiguration, loaded *transformers) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	loaded, err := k.use()
-	return k.config, loaded, err
+	if k.closed {
+		loaded.close()
+		return errClosed
+	}
+	if k.loaded != nil {
+		k.loaded.close()
+	}
+	if k.config != config {
+		k.changes++
+	}
+	k.config, k.loaded = config, loaded
+	return nil
 }
 
 // IsEncrypted reports whether a value is encrypted.
@@ -144,12 +198,15 @@ func (k *Keys) Seal(ctx context.Context, key, relative string, plain []byte, ser
 	if k == nil {
 		return plain, nil
 	}
+	if k.missing != nil {
+		return nil, k.missing
+	}
 	resource, known := ResourceOf(relative)
 	if !known {
 		return nil, fmt.Errorf("%w: the resource of %s is not known, so that it cannot be told how to encrypt it", ErrKeys, relative)
 	}
 	if served {
-		if err := k.prove(ctx, resource); err != nil {
+		if err := k.prove(ctx, listOf(k.given, resource)); err != nil {
 			return nil, err
 		}
 	}
@@ -173,6 +230,24 @@ func (k *Keys) encrypts(resource schema.GroupResource) bool {
 	defer k.mu.Unlock()
 	list := listOf(k.config, resource)
 	return list != none && prefixOf(&k.config.Resources[list]) != ""
+}
+
+// mayEncrypt reports whether API servers may write objects of a resource encrypted. Before one of them has been asked, the order of the
+// providers says nothing.
+func (k *Keys) mayEncrypt(resource schema.GroupResource) bool {
+	if k == nil {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch list := listOf(k.config, resource); {
+	case list == none:
+		return false
+	case k.answers[list].proven:
+		return prefixOf(&k.config.Resources[list]) != ""
+	default:
+		return canEncrypt(&k.config.Resources[list])
+	}
 }
 
 // Encrypts reports whether what is stored under a relative key is written encrypted.

@@ -3,10 +3,12 @@ package atrest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/server/options/encryptionconfig"
@@ -180,6 +182,8 @@ func TestRefused(t *testing.T) {
 		{"another secretbox key has its name", atresttest.List("secrets", atresttest.Provider("secretbox", "key1")), atresttest.List("secrets", boxed), "another key has that name"},
 		{"the resource is missing", atresttest.List("'*.*'", atresttest.Provider("secretbox", "key1")), atresttest.List("secrets", atresttest.Provider("secretbox", "key1")), "configmaps that an API server stores are encrypted"},
 		{"the API server does not encrypt", atresttest.List("secrets", atresttest.Identity), atresttest.List("secrets", atresttest.Provider("secretbox", "key1")), "secrets that an API server stores are not encrypted, which the list for secrets"},
+		{"two lists are one", atresttest.List("configmaps", atresttest.Identity) + atresttest.List("secrets", atresttest.Provider("secretbox", "key1")), atresttest.List("configmaps, secrets", atresttest.Provider("secretbox", "key1"), atresttest.Identity), `configmaps that an API server stores are not encrypted, and secrets are encrypted by "secretbox" with the key "key1", but one list in Secret system/cell-a has both`},
+		{"a list does not encrypt", atresttest.List("configmaps", atresttest.Provider("secretbox", "key1")), atresttest.List("configmaps", atresttest.Identity), "configmaps that an API server stores are encrypted"},
 		{"nothing can be probed", atresttest.List("deployments.apps", atresttest.Provider("secretbox", "key1")), atresttest.List("deployments.apps", atresttest.Provider("secretbox", "key1")), "has neither configmaps nor secrets nor leases.coordination.k8s.io"},
 		{"the key has another length", atresttest.List("secrets", atresttest.Provider("secretbox", "key1")), strings.ReplaceAll(atresttest.List("secrets", atresttest.Provider("secretbox", "key1")), atresttest.Secret("key1"), atresttest.Secret("key1")[:20]+"===="), "is not valid"},
 		{"the plug-in does not run", atresttest.List("secrets", atresttest.KMS("vault", atresttest.StartPlugin(t))), atresttest.List("secrets", atresttest.KMS("vault", &atresttest.Plugin{Endpoint: "unix:///nowhere/s"})), "cannot be decrypted with the keys in Secret system/cell-a"},
@@ -286,21 +290,88 @@ func TestHostileValues(t *testing.T) {
 	}
 }
 
-// TestNoAnswer writes as before while no API server answers, and not at all if none ever has.
+// TestNoAnswer writes as before while no API server answers, and not at all if none ever has. Either way it does not ask again for each write:
+// an API server that hangs takes long to fail.
 func TestNoAnswer(t *testing.T) {
 	config := atresttest.Config(atresttest.List("secrets", atresttest.Provider("aescbc", "key1")))
+	asked := 0
 	silent := func(context.Context, schema.GroupResource) (string, []byte, error) {
-		return "", nil, errors.New("connection refused")
+		asked++
+		return "", nil, fmt.Errorf("%w: connection refused", atrest.ErrNoAnswer)
 	}
+	now := time.Unix(1000, 0)
 	keys := keysFrom(t, config)
+	keys.SetNow(func() time.Time { return now })
 	keys.SetProbe(silent)
-	_, err := keys.Seal(t.Context(), key, relative, []byte(object), true)
-	isRefused(t, err, "connection refused")
+	for range 3 {
+		_, err := keys.Seal(t.Context(), key, relative, []byte(object), true)
+		isRefused(t, err, "connection refused")
+	}
+	if asked != 1 {
+		t.Errorf("the API servers were asked %d times at once", asked)
+	}
 	if _, err := keys.Seal(t.Context(), "/cellplane/backup/cell-a/"+relative, relative, []byte(object), false); err != nil {
 		t.Errorf("a copy, which no API server reads: %v", err)
 	}
+	now = now.Add(6 * time.Second)
 	keys.SetProbe(probeOf(apiServer(t, config)))
 	seal(t, keys, key)
 	keys.SetProbe(silent)
-	seal(t, keys, key)
+	for attempt := range 3 {
+		now, asked = now.Add(21*time.Second), 0
+		for range 3 {
+			seal(t, keys, key)
+		}
+		if asked != 1 {
+			t.Errorf("attempt %d: the API servers were asked %d times", attempt, asked)
+		}
+	}
+	if err := atrest.Check(t.Context(), keys, silent); !errors.Is(err, atrest.ErrNoAnswer) {
+		t.Errorf("without an answer, the keys are right: %v", err)
+	}
+	keys.SetProbe(func(context.Context, schema.GroupResource) (string, []byte, error) {
+		return "", nil, errors.New("forbidden")
+	})
+	now = now.Add(21 * time.Second)
+	_, err := keys.Seal(t.Context(), key, relative, []byte(object), true)
+	isRefused(t, err, "forbidden") // an answer
+}
+
+// TestMissing has keys that are not known. Everything says why.
+func TestMissing(t *testing.T) {
+	why := fmt.Errorf("%w: there is no Secret", atrest.ErrKeys)
+	keys := atrest.Missing(why)
+	defer keys.Close()
+	_, _, errOpen := keys.Open(t.Context(), key, relative, []byte(object))
+	_, errSeal := keys.Seal(t.Context(), key, relative, []byte(object), false)
+	_, errFollow := keys.Follow(t.Context())
+	for i, err := range []error{errOpen, errSeal, errFollow, atrest.Check(t.Context(), keys, nil)} {
+		if !errors.Is(err, why) {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	if keys.Encrypts(relative) {
+		t.Error("unknown keys encrypt")
+	}
+}
+
+func TestValidate(t *testing.T) {
+	good := atresttest.List("secrets", atresttest.Provider("aescbc", "key1"))
+	for name, test := range map[string]struct{ list, want string }{
+		"a good one":                {good, ""},
+		"a plug-in is not there":    {atresttest.List("secrets", atresttest.KMS("vault", &atresttest.Plugin{Endpoint: "unix:///nowhere/s"})), ""},
+		"a key of another length":   {strings.ReplaceAll(good, atresttest.Secret("key1"), atresttest.Secret("key1")[:20]+"===="), "is not valid"},
+		"a plug-in of v1":           {"- resources: [secrets]\n  providers:\n  - kms: {name: old, endpoint: 'unix:///s'}\n", "is not valid"},
+		"a list that is overridden": {atresttest.List("'*.*'", atresttest.Identity) + good, "is not valid"},
+		"an unknown field":          {"- resource: [secrets]\n", "cannot be read"},
+	} {
+		err := atrest.Validate("encryption.yaml", atresttest.Config(test.list))
+		if test.want == "" {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		isRefused(t, err, test.want)
+	}
 }

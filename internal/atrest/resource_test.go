@@ -55,6 +55,9 @@ func TestWeaker(t *testing.T) {
 		{"an exception that cells do not share", atresttest.List("'*.*'", aes), atresttest.List("events, serviceaccounts", none) + atresttest.List("'*.*'", aes), ""},
 		{"another resource", atresttest.List("secrets", aes), atresttest.List("configmaps", aes), "secrets"},
 		{"only readable", atresttest.List("secrets", aes), atresttest.List("secrets", none, aes), "secrets"},
+		{"no API server was asked", atresttest.List("secrets", none, aes), "", "secrets"},
+		{"kinds that cells do not share", atresttest.List("nodes, clusterroles.rbac.authorization.k8s.io, events, events.events.k8s.io", aes), "", ""},
+		{"events of another kind", atresttest.List("events.example.io", aes), "", "events.example.io"},
 	} {
 		var keys [2]*atrest.Keys
 		for i, lists := range []string{test.from, test.to} {
@@ -65,6 +68,27 @@ func TestWeaker(t *testing.T) {
 		resource, weaker := atrest.Weaker(keys[0], keys[1])
 		if weaker != (test.want != "") || resource != test.want {
 			t.Errorf("%s: got %s, %v; want %s", test.name, resource, weaker, test.want)
+		}
+	}
+}
+
+// TestWeakerAsProven has an API server write with another provider than the first one in the Secret. That counts.
+func TestWeakerAsProven(t *testing.T) {
+	aes := atresttest.Provider("aescbc", "key1")
+	for _, test := range []struct {
+		server, given []string
+		weaker        bool
+	}{
+		{[]string{aes}, []string{atresttest.Identity, aes}, true},
+		{[]string{atresttest.Identity}, []string{aes, atresttest.Identity}, false},
+	} {
+		keys := keysFrom(t, atresttest.Config(atresttest.List("secrets", test.given...)))
+		keys.SetProbe(probeOf(apiServer(t, atresttest.Config(atresttest.List("secrets", test.server...)))))
+		if _, err := keys.Follow(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, weaker := atrest.Weaker(keys, nil); weaker != test.weaker {
+			t.Errorf("with %s: %v", test.server, weaker)
 		}
 	}
 }

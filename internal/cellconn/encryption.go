@@ -3,6 +3,7 @@ package cellconn
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,13 +19,22 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/atrest"
 	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/fleet"
 )
 
 // keysOf returns the keys in the Secret that a Cell names, nil if it names none.
-func keysOf(cell *cellplanev1alpha1.Cell, secret *corev1.Secret) (*atrest.Keys, error) {
+func keysOf(cell *cellplanev1alpha1.Cell, secret *corev1.Secret) *atrest.Keys {
 	if cell.Spec.Etcd.Encryption == nil {
-		return nil, nil
+		return nil
 	}
+	keys, err := read(cell, secret)
+	if err != nil {
+		return atrest.Missing(err)
+	}
+	return keys
+}
+
+func read(cell *cellplanev1alpha1.Cell, secret *corev1.Secret) (*atrest.Keys, error) {
 	from := fmt.Sprintf("Secret %s/%s", secret.Namespace, secret.Name)
 	if secret.UID == "" {
 		return nil, fmt.Errorf("%w: there is no %s with the EncryptionConfiguration of cell %s", atrest.ErrKeys, from, cell.Name)
@@ -58,7 +68,7 @@ func (c *Cell) Probe(store *cellstore.Store) atrest.Probe {
 		defer cancel()
 		writer, err := c.Client()
 		if err != nil {
-			return "", nil, err
+			return "", nil, fmt.Errorf("%w: %w", atrest.ErrNoAnswer, err)
 		}
 		object := &unstructured.Unstructured{}
 		object.SetGroupVersionKind(probeKinds[resource])
@@ -71,11 +81,17 @@ func (c *Cell) Probe(store *cellstore.Store) atrest.Probe {
 		}
 		applied := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: probeName}}
 		applied.SetGroupVersionKind(probeKinds[resource])
-		if err := writer.Patch(ctx, applied, client.RawPatch(types.ApplyPatchType, patch), &client.PatchOptions{FieldManager: "cellplane", Force: ptr.To(true)}); err != nil {
+		err = writer.Patch(ctx, applied, client.RawPatch(types.ApplyPatchType, patch), &client.PatchOptions{FieldManager: "cellplane", Force: ptr.To(true)})
+		switch {
+		case fleet.Unreachable(err):
+			return "", nil, fmt.Errorf("%w: the API server of cell %s: %w", atrest.ErrNoAnswer, c.name, err)
+		case err != nil:
 			return "", nil, fmt.Errorf("storing a probe through the API server of cell %s: %w", c.name, err)
 		}
 		key = store.Key(resource.Resource + "/" + names.SystemNamespace + "/" + probeName)
-		stored, err = store.Stored(ctx, key)
+		if stored, err = store.Stored(ctx, key); err != nil && !errors.Is(err, cellstore.ErrAbsent) {
+			err = fmt.Errorf("%w: %w", atrest.ErrNoAnswer, err) // nor does the store answer to a write
+		}
 		return key, stored, err
 	}
 }

@@ -1,18 +1,21 @@
 package cellconn
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/internal/atrest"
 	"github.com/cellplane/cellplane/internal/atrest/atresttest"
 )
 
-// TestEncryption replaces the store, and nothing else, when the Cell names keys, when they change, and when it names none any more.
+// TestEncryption replaces the store, and nothing else, when the Cell names keys, when they change, and when it names none any more. Keys that
+// cannot be read do not close the store to what needs none.
 func TestEncryption(t *testing.T) {
 	f := newFixture(t)
 	plain := must(t, f.get(t).Store)
@@ -23,8 +26,8 @@ func TestEncryption(t *testing.T) {
 	f.hub.cell.Spec.Etcd.Encryption = &cellplanev1alpha1.CellEncryption{SecretRef: cellplanev1alpha1.SecretReference{Namespace: "system", Name: "keys"}}
 	refused := func(words string) {
 		t.Helper()
-		_, err := f.get(t).Store()
-		if err == nil || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), atresttest.Secret("key1")[:20]) {
+		_, err := must(t, f.get(t).Store).FollowKeys(t.Context())
+		if !errors.Is(err, atrest.ErrKeys) || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), atresttest.Secret("key1")[:20]) {
 			t.Errorf("the error is %v, not %q", err, words)
 		}
 		if _, err := f.get(t).Config(); err != nil {
@@ -46,8 +49,8 @@ func TestEncryption(t *testing.T) {
 	if !store.Encrypts(key) || store.Encrypts("/registry/configmaps/shop/a") || !store.Encrypts("/cellplane/backup/cell-b/secrets/shop/db") || store.Encrypts("/cellplane/mover") {
 		t.Error("the store does not encrypt what the configuration says")
 	}
-	if plain.Client().Ctx().Err() == nil {
-		t.Error("the former store is open")
+	if !plain.Closed() || store.Closed() {
+		t.Error("the former store is open, or the new one is not")
 	}
 	if must(t, f.get(t).Store) != store {
 		t.Error("the store was replaced without a change")
@@ -60,5 +63,19 @@ func TestEncryption(t *testing.T) {
 	f.hub.cell.Spec.Etcd.Encryption = nil
 	if must(t, f.get(t).Store).Encrypts(key) {
 		t.Error("the store still encrypts")
+	}
+}
+
+// TestProbeAnswers tells an API server that does not answer from one that refuses a probe.
+func TestProbeAnswers(t *testing.T) {
+	f := newFixture(t)
+	probe := f.get(t).Probe(must(t, f.get(t).Store))
+	secrets := schema.GroupResource{Resource: "secrets"}
+	if _, _, err := probe(t.Context(), secrets); err == nil || errors.Is(err, atrest.ErrNoAnswer) {
+		t.Errorf("an answer that is no object: %v", err)
+	}
+	f.hub.cell.Spec.Endpoint.Server = "https://127.0.0.1:1"
+	if _, _, err := f.get(t).Probe(must(t, f.get(t).Store))(t.Context(), secrets); !errors.Is(err, atrest.ErrNoAnswer) {
+		t.Errorf("no answer: %v", err)
 	}
 }

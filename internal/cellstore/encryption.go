@@ -2,6 +2,7 @@ package cellstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -106,10 +107,15 @@ func (s *Store) Encrypts(key string) bool {
 }
 
 // Admits returns an error if copies of a store's objects in this one would be protected less: an object that is encrypted there would not be
-// encrypted here.
-func (s *Store) Admits(from *Store) error {
-	if from.unprotected {
+// encrypted here. API servers decide that, so they are asked first. What those of the other store may encrypt counts if none of them answers.
+func (s *Store) Admits(ctx context.Context, from *Store) error {
+	if from.unprotected || from.keys == nil {
 		return nil
+	}
+	for _, store := range []*Store{from, s} {
+		if _, err := store.FollowKeys(ctx); err != nil && !errors.Is(err, atrest.ErrNoAnswer) {
+			return err
+		}
 	}
 	if resource, weaker := atrest.Weaker(from.keys, s.keys); weaker {
 		return fmt.Errorf("%w: cell %s encrypts %s at rest and cell %s does not; encrypt them there too, or set spec.etcd.encryption.allowUnencryptedCopies of the Cell %s",
@@ -137,7 +143,10 @@ func (s *Store) FollowKeys(ctx context.Context) (changes int, err error) {
 // HasKeys reports whether the Cell names keys.
 func (s *Store) HasKeys() bool { return s.keys != nil }
 
-// Stored returns what is stored under a key as it is.
+// ErrAbsent means that there is no such key.
+var ErrAbsent = errors.New("the key does not exist")
+
+// Stored returns what is stored under a key as it is. It fails with ErrAbsent if the key does not exist.
 func (s *Store) Stored(ctx context.Context, key string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
@@ -148,5 +157,5 @@ func (s *Store) Stored(ctx context.Context, key string) ([]byte, error) {
 	for _, found := range response.Kvs {
 		return found.Value, nil
 	}
-	return nil, fmt.Errorf("there is no %s in cell %s", key, s.Cell)
+	return nil, fmt.Errorf("reading %s in cell %s: %w", key, s.Cell, ErrAbsent)
 }

@@ -74,6 +74,9 @@ func (s *Store) Close() error {
 	return s.client.Close()
 }
 
+// Closed reports whether the connection was closed, for example because the Cell or a Secret of it has changed. Nothing opens it again.
+func (s *Store) Closed() bool { return s.client.Ctx().Err() != nil }
+
 // Client returns the etcd client, for watches and snapshots. Requests go through the Store, which sets timeouts.
 func (s *Store) Client() *clientv3.Client { return s.client }
 

@@ -156,12 +156,7 @@ func (m *cellManifest) readEncryption() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading --encryption-config-file: %w", err)
 	}
-	keys, err := atrest.New(m.encryption, content)
-	if err != nil {
-		return nil, err
-	}
-	keys.Close()
-	return content, nil
+	return content, atrest.Validate(m.encryption, content)
 }
 
 func writeEncryption(ctx context.Context, writer client.Client, name string, content []byte) (v1alpha1.SecretReference, error) {

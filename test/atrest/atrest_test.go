@@ -68,6 +68,7 @@ func TestEncryption(t *testing.T) {
 		w := w.in(t)
 		w.give("cell-c", all(kms))
 		w.awaitMoved(1)
+		w.give("cell-c", all(kms, atresttest.Identity)) // it only gains objects, so nothing watches its store
 		w.restart("cell-a", all(atresttest.Provider("secretbox", "key2", "key1")))
 		plugin.Rotate(t)
 		maps.Copy(uids, w.put("late", 20))
@@ -97,6 +98,22 @@ func TestEncryption(t *testing.T) {
 		w.awaitCondition("cell-b", names.CellBackedUp, "False", `encrypted by "aescbc" with the key "key1"`)
 		w.give("cell-b", all(cbc))
 		w.awaitCondition("cell-b", names.CellBackedUp, "True", "")
+	})
+	t.Run("backups go on after a Secret has changed", func(t *testing.T) {
+		w := w.in(t)
+		w.give("cell-b", all(cbc, atresttest.Identity))
+		maps.Copy(uids, w.put("replaced", 20))
+		w.awaitCopies(map[string]string{"cell-a": renewed, "cell-b": chained, "cell-c": managed}, len(uids))
+		for _, cell := range []string{"cell-a", "cell-b", "cell-c"} {
+			w.awaitCondition(cell, names.CellBackedUp, "True", "")
+		}
+	})
+	t.Run("a Secret that is gone stops nothing but what needs it", func(t *testing.T) {
+		w := w.in(t)
+		w.give("cell-b", []byte("kind: nothing"))
+		w.awaitCondition("cell-a", names.CellBackedUp, "False", "cell-b")
+		w.give("cell-b", all(cbc, atresttest.Identity))
+		w.awaitCondition("cell-a", names.CellBackedUp, "True", "")
 	})
 	t.Run("a cell that is lost is taken over", func(t *testing.T) {
 		w := w.in(t)

@@ -296,6 +296,8 @@ type State struct {
 	Replaced bool
 	// Problem says why keys for encryption at rest prevent a backup; empty if they do not.
 	Problem string
+	// ProblemIn is the backup cell that nothing is copied to for that reason, the first if there are several; empty if it is all of them.
+	ProblemIn string
 	// Unread is since when the cell cannot be read; zero if it can.
 	Unread time.Time
 	// Silent are the backup cells that do not answer, and SilentSince is since when the first of them does not.
@@ -324,8 +326,8 @@ func (c *Controller) States() map[string]State {
 		}
 		proven := begun
 		for target, pair := range targets {
-			if pair.problem != "" {
-				state.Problem = pair.problem
+			if pair.problem != "" && (state.ProblemIn == "" || target < state.ProblemIn) {
+				state.Problem, state.ProblemIn = pair.problem, target
 			}
 			if !pair.silent.IsZero() {
 				state.Silent = append(state.Silent, target)
@@ -378,7 +380,7 @@ type failure struct {
 
 // addFailure adds why the source has not begun.
 func (s *State) addFailure(f failure) {
-	s.Replaced, s.Problem = f.replaced, f.problem
+	s.Replaced, s.Problem, s.ProblemIn = f.replaced, f.problem, ""
 	if f.replaced || f.problem != "" {
 		return
 	}

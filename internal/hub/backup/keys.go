@@ -34,7 +34,7 @@ func problemOf(err error) string {
 // checkKeys returns an error if a backup cell would not encrypt copies, or if its keys are not those of its API servers: what is written with
 // others could be read by nobody who has the right ones.
 func (s *source) checkKeys(ctx context.Context, target *cellstore.Store) error {
-	if err := target.Admits(s.store); err != nil {
+	if err := target.Admits(ctx, s.store); err != nil {
 		return err
 	}
 	if _, err := target.FollowKeys(ctx); err != nil && !errors.Is(err, atrest.ErrNoAnswer) {

@@ -48,7 +48,7 @@ type pair struct {
 	identity   string      // of the source's store
 	inUse      func() bool // whether an object may ask for durability; nil means that it may
 	// admits, if not nil, returns an error if the backup cell would not encrypt what the source encrypts.
-	admits func() error
+	admits func(ctx context.Context) error
 
 	mu      sync.Mutex
 	pending map[string]change // by key without prefix
@@ -230,6 +230,8 @@ func (p *pair) follow(ctx context.Context) error {
 			continue
 		case errors.Is(err, cellstore.ErrFenced) || errors.Is(err, errCompareAgain):
 			return err
+		case p.target.Closed():
+			return closedError(p.target, err)
 		}
 		klog.FromContext(ctx).V(1).Info("backup cell does not answer, retrying", "cell", p.source, "backupCell", p.target.Cell, "err", err)
 		if !sleep(ctx, delay.Step()) {
@@ -251,6 +253,11 @@ func sleep(ctx context.Context, duration time.Duration) bool {
 
 var errCompareAgain = errors.New("the backup cell has to be compared again")
 
+// closedError is the error of a backup cell whose connection was closed. It has to be opened again.
+func closedError(target *cellstore.Store, err error) error {
+	return fmt.Errorf("%w: the connection to cell %s was closed: %w", errCompareAgain, target.Cell, err)
+}
+
 // write writes everything that is pending, and reports whether there was anything.
 func (p *pair) write(ctx context.Context) (carried bool, err error) {
 	taken, err := p.take()
@@ -265,7 +272,7 @@ func (p *pair) write(ctx context.Context) (carried bool, err error) {
 	ended := p.attempt()
 	w := writer{pair: p}
 	if p.admits != nil {
-		err = p.admits()
+		err = p.admits(ctx)
 	}
 	for key, c := range changes {
 		if err == nil {
@@ -273,7 +280,7 @@ func (p *pair) write(ctx context.Context) (carried bool, err error) {
 		}
 	}
 	if err == nil {
-		err = w.report(through)
+		err = w.report(ctx, through)
 	}
 	if err == nil {
 		err = w.flushAt(ctx, through)

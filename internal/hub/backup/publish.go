@@ -113,6 +113,8 @@ func conditionOf(state State, now time.Time) metav1.Condition {
 	case state.Replaced:
 		condition.Reason = reasonReplaced
 		condition.Message = "The store of the cell is empty, or older than its backup, which is kept as it is; fail the cell over to restore what it had."
+	case state.Problem != "" && state.ProblemIn != "":
+		condition.Reason, condition.Message = reasonKeys, fmt.Sprintf("Nothing is copied to the backup cell %s: %s.", state.ProblemIn, state.Problem)
 	case state.Problem != "":
 		condition.Reason, condition.Message = reasonKeys, "Nothing is copied: "+state.Problem+"."
 	case !state.Unread.IsZero():

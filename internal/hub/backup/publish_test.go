@@ -9,6 +9,8 @@ import (
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/slots"
 )
 
 func TestCondition(t *testing.T) {
@@ -60,5 +62,24 @@ func TestCondition(t *testing.T) {
 	}
 	if status := statusOf(State{}, nil); status.UpToDateAt != nil {
 		t.Errorf("before it was ever compared it claims to be up to date at %v", status.UpToDateAt)
+	}
+}
+
+// TestProblemIn has several backup cells with problems. The same is always reported, or the condition would change every time.
+func TestProblemIn(t *testing.T) {
+	s := &source{pairs: map[slots.Index]*pair{}}
+	for i, name := range []string{"cell-d", "cell-b", "cell-c", "cell-e"} {
+		p := newPair("cell-a", &cellstore.Store{Cell: name}, 1, 1)
+		if p.problem = "no key of " + name; name == "cell-b" {
+			p.problem = ""
+		}
+		s.pairs[slots.Index(i)] = p
+	}
+	c := &Controller{sources: map[string]*source{"cell-a": s}}
+	for range 50 {
+		state := c.States()["cell-a"]
+		if text := conditionOf(state, time.Now()).Message; !strings.Contains(text, "to the backup cell cell-c: no key of cell-c") {
+			t.Fatal(text)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/atrest"
 	"github.com/cellplane/cellplane/internal/cellstore"
 	"github.com/cellplane/cellplane/internal/durability"
 	"github.com/cellplane/cellplane/internal/slots"
@@ -137,8 +139,14 @@ func (r Received) Revisions() []int64 {
 	return slices.Compact(all)
 }
 
-// report adds to the transaction the record by which gateways know what the backup cell has received.
-func (w *writer) report(revision int64) error {
+// report adds to the transaction the record by which gateways know what the backup cell has received. API servers read the record. It is left
+// out as long as they have not shown how they encrypt: copies do not depend on them.
+func (w *writer) report(ctx context.Context, revision int64) error {
+	if _, err := w.target.FollowKeys(ctx); errors.Is(err, atrest.ErrNoAnswer) {
+		return nil
+	} else if err != nil {
+		return err
+	}
 	record, err := durability.Received{Source: w.source, Revision: revision, Epoch: w.epoch, InUse: w.inUse == nil || w.inUse(), Time: w.now()}.Encode()
 	if err == nil {
 		w.operations = append(w.operations, cellstore.Put(w.target.Key(recordKey(w.source)), record))

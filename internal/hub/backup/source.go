@@ -119,7 +119,7 @@ func (s *source) newPairs(from func(slots.Index) int64) map[slots.Index]*pair {
 	for i, target := range s.targets {
 		pairs[i] = newPair(s.store.Cell, target, s.term, from(i))
 		pairs[i].progressed, pairs[i].epoch, pairs[i].identity, pairs[i].inUse = s.progressed, s.epoch, s.identity, s.inUse.Load
-		pairs[i].admits = func() error { return target.Admits(s.store) }
+		pairs[i].admits = func(ctx context.Context) error { return target.Admits(ctx, s.store) }
 	}
 	s.mu.Lock()
 	s.pairs = pairs
@@ -137,6 +137,9 @@ func (s *source) serve(ctx context.Context, i slots.Index, c *comparison, revisi
 	for c.err != nil {
 		if ctx.Err() != nil {
 			return nil
+		}
+		if p.target.Closed() {
+			return closedError(p.target, c.err)
 		}
 		// After a compaction the backup cell has to be compared with the current state of the source.
 		if errors.Is(c.err, cellstore.ErrFenced) || errors.Is(c.err, ErrReplaced) || errors.Is(c.err, rpctypes.ErrCompacted) || !s.answers(ctx) {

@@ -232,17 +232,19 @@ func (e *Emptying) snapshot(ctx context.Context, file string) (err error) {
 	return out.Sync()
 }
 
-// save writes an object as YAML, or as it is stored if it cannot be decoded. One that the cell encrypts is encrypted in the file, too.
+// save writes an object as YAML, or as it is stored if it cannot be decoded. One that is stored encrypted is encrypted in the file, too.
 func (e *Emptying) save(ctx context.Context, dir string, kv cellstore.KV) (string, error) {
 	relative, _ := e.Returning.Relative(kv.Key)
 	file := filepath.Join(dir, strings.ReplaceAll(relative, "/", "_"))
-	if e.Returning.Encrypts(kv.Key) {
+	if e.Returning.HasKeys() {
 		stored, err := e.Returning.Stored(ctx, kv.Key)
 		if err != nil {
 			return "", err
 		}
-		sealed := cellstore.Sealed{Cell: e.Returning.Cell, Key: relative, Stored: stored}
-		return file + cellstore.SealedSuffix, sealed.WriteFile(file + cellstore.SealedSuffix)
+		if atrest.IsEncrypted(stored) {
+			sealed := cellstore.Sealed{Cell: e.Returning.Cell, Key: relative, Stored: stored}
+			return file + cellstore.SealedSuffix, sealed.WriteFile(file + cellstore.SealedSuffix)
+		}
 	}
 	content, err := cellstore.AsYAML(kv.Value)
 	if err != nil {

@@ -134,7 +134,7 @@ func (p *Promotion) restoreOne(ctx context.Context, relative string, d staleCopy
 		if here := statusOf(stored); here == handover.Active || here == handover.Frozen || there == handover.Active || there == handover.Frozen {
 			return false, nil
 		}
-		if err := owner.Admits(d.cell); err != nil {
+		if err := owner.Admits(ctx, d.cell); err != nil {
 			return false, err
 		}
 		value, err := frozen(copied.Value)

@@ -32,7 +32,7 @@ type slotMove struct {
 	copiesListed bool
 }
 
-// moveSlot moves a slot and retries what fails, unless another mover has taken over.
+// moveSlot moves a slot and retries what fails, unless another mover has taken over, or a connection was closed: the change opens it again.
 func (m *Mover) moveSlot(ctx context.Context, slot slots.Slot) error {
 	route := m.Topology.Route(slot)
 	from, to := m.Topology.Name(route.Old), m.Topology.Name(route.New)
@@ -42,7 +42,7 @@ func (m *Mover) moveSlot(ctx context.Context, slot slots.Slot) error {
 		switch {
 		case err == nil:
 			return s.finish(ctx)
-		case errors.Is(err, cellstore.ErrFenced), errors.Is(err, errStopped), ctx.Err() != nil:
+		case errors.Is(err, cellstore.ErrFenced), errors.Is(err, errStopped), ctx.Err() != nil, m.disconnected():
 			return err
 		}
 		failures.Inc()
@@ -54,6 +54,16 @@ func (m *Mover) moveSlot(ctx context.Context, slot slots.Slot) error {
 		}
 		s.order.Restart()
 	}
+}
+
+// disconnected reports whether the connection to one of the cells was closed.
+func (m *Mover) disconnected() bool {
+	for _, store := range m.Stores {
+		if store.Closed() {
+			return true
+		}
+	}
+	return false
 }
 
 // outcome is the result of an action, and the revision of the object in its old cell.

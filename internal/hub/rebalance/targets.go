@@ -39,15 +39,15 @@ func (c *change) prepareTargets(ctx context.Context) error {
 			}
 		}
 	}
-	group, ctx := errgroup.WithContext(ctx)
+	group, checking := errgroup.WithContext(ctx)
 	group.SetLimit(cellstore.Passes())
 	for _, connection := range c.cells {
-		group.Go(func() error { return connection.checkKeys(ctx, c.topology.Generation) })
+		group.Go(func() error { return connection.checkKeys(checking, c.topology.Generation) })
 	}
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return c.checkProtection()
+	return c.checkProtection(ctx)
 }
 
 // gains reports whether a cell gains slots.
@@ -152,13 +152,13 @@ func (c *connection) unreadable(err error) error {
 }
 
 // checkProtection returns an error if an object that its cell encrypts would move to one that does not.
-func (c *change) checkProtection() error {
+func (c *change) checkProtection(ctx context.Context) error {
 	for _, flow := range c.compiled.Flows() {
 		from, to := c.cells[flow.From], c.cells[flow.To]
 		if from == nil || to == nil {
 			continue // it has failed
 		}
-		if err := to.store.Admits(from.store); err != nil {
+		if err := to.store.Admits(ctx, from.store); err != nil {
 			return err
 		}
 	}

@@ -84,7 +84,7 @@ func (t *transfer) do(ctx context.Context, step handover.Step) error {
 		return t.m.write(ctx, step, &t.old, t.relative, marked(cellstore.Mark{Labels: status(names.RebalanceMigrating)}))
 	case handover.Copy:
 		t.verified = false
-		if err := t.new.store.Admits(t.old.store); err != nil {
+		if err := t.new.store.Admits(ctx, t.old.store); err != nil {
 			return err
 		}
 		return t.m.write(ctx, step, &t.new, t.relative, func([]byte) ([]byte, error) { return t.old.kv.Value, nil })
