@@ -128,6 +128,7 @@ func (w *world) createCounters() {
 func (w *world) keepCounting(ctx context.Context) {
 	for n := 1; ctx.Err() == nil; n++ {
 		for i := range counterObjects {
+			w.counted[i].Store(int64(n))
 			if _, err := w.set(ctx, counter(i), n); err != nil && ctx.Err() == nil {
 				w.Errorf("counting: %v", err)
 				return
@@ -189,30 +190,37 @@ type listing struct{ *cache.ListWatch }
 // IsWatchListSemanticsUnSupported is asked by informers.
 func (listing) IsWatchListSemanticsUnSupported() bool { return true }
 
-// useRetryWatcher watches from the version of a new object, over several watches, and misses no change of any counter.
+// useRetryWatcher watches from the version of a new object, over several watches, and misses no change of any counter after that. Earlier
+// changes may be repeated, and if a counter has moved between cells meanwhile, perhaps only some of them.
 func (w *world) useRetryWatcher(ctx context.Context, name string) error {
 	created, err := w.create(ctx, name)
 	if err != nil {
 		return err
+	}
+	last := map[string]int{} // what came before it need not be seen
+	for i := range counterObjects {
+		last[counter(i)] = int(w.counted[i].Load())
 	}
 	watcher, err := watchtools.NewRetryWatcherWithContext(ctx, created.ResourceVersion, w.countersSource(nil))
 	if err != nil {
 		return err
 	}
 	defer watcher.Stop()
-	last, complete := map[string]int{}, 0
+	complete := 0
 	for event := range watcher.ResultChan() {
 		object, ok := event.Object.(*corev1.ConfigMap)
 		if !ok {
 			return fmt.Errorf("got %s: %v", event.Type, event.Object)
 		}
-		before, known := last[object.Name]
+		before, counts := last[object.Name]
 		n := numberOf(object)
 		switch {
 		case event.Type == watch.Deleted:
 			return fmt.Errorf("saw the deletion of %s", object.Name)
-		case known && n > before+1 && object.Name != name:
-			return fmt.Errorf("saw %s at %d after %d", object.Name, n, before)
+		case !counts:
+			continue // of another client
+		case n > before+1:
+			return fmt.Errorf("from version %s: saw %s at %d (%s) after %d", created.ResourceVersion, object.Name, n, object.ResourceVersion, before)
 		}
 		last[object.Name] = max(n, before)
 		if object.Name == counter(counterObjects-1) && n > before {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,6 +44,7 @@ type world struct {
 	config     *rest.Config // of the gateway
 	helm       *helmtest.Helm
 	members    []kubernetes.Interface
+	counted    [counterObjects]atomic.Int64 // what was last written, or is being written, into each counter
 
 	before map[string]string // UIDs of the objects in members, by name
 	users
