@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
@@ -349,6 +350,38 @@ func TestMemberIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.finished(3, 9)
+	w.pods.held("an update while a member is away")
+}
+
+// By LastObserved, the others are updated while a member is away: its pods count as available. By default they would wait, because maxUnavailable is 1.
+func TestUnreachableCountsAsObserved(t *testing.T) {
+	startEngine(t)
+	w := newWorkload(t, 9, intstr.FromInt32(0), intstr.FromInt32(1))
+	w.create(&cellplanev1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "observed"}, Spec: cellplanev1alpha1.RolloutPolicySpec{
+		ResourceSelectors:   []policyv1alpha1.ResourceSelector{{APIVersion: "apps/v1", Kind: "Deployment"}},
+		UnreachableClusters: cellplanev1alpha1.UnreachableLastObserved,
+	}})
+	w.pods = watchPods(t, w.ns, minReadySeconds*time.Second, 8, 9)
+	server, err := federation.Process("member3/" + kubebin.KubeAPIServer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Halt(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Resurrect() })
+	w.setImage(2)
+	w.annotated("what member3 waits for", names.RolloutWaitsAnnotation, func(waits string) bool {
+		return strings.Contains(waits, `"member3":"waits until the cluster answers"`)
+	})
+	testenv.Eventually(t, "the others are updated", func(context.Context) (bool, error) {
+		return w.inMember("member1")[image(2)] == 3 && w.inMember("member2")[image(2)] == 3, errors.New(w.describe())
+	})
+	w.annotated("that member3 waits still", names.RolloutWaitsAnnotation, func(waits string) bool { return strings.Contains(waits, "member3") })
+	if err := server.Resurrect(); err != nil {
+		t.Fatal(err)
+	}
+	w.finished(2, 9)
 	w.pods.held("an update while a member is away")
 }
 

@@ -10,7 +10,9 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -19,6 +21,7 @@ import (
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
+	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/rollout/stages"
 	"github.com/cellplane/cellplane/internal/testenv"
@@ -106,15 +109,7 @@ func TestStages(t *testing.T) {
 			w.writeApproval("others") // not what anybody reads: it approves nothing, and stops nothing
 			w.edit(func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To(int32(9)) })
 			startEngine(t)
-			testenv.Eventually(t, "it is scaled, also where it is not updated", func(ctx context.Context) (bool, error) {
-				d := w.ref()
-				err := members["member3"].Get(ctx, ctrlclient.ObjectKeyFromObject(d), d)
-				want := int32(3)
-				if duplicated {
-					want = 9
-				}
-				return err == nil && d.Status.AvailableReplicas == want, fmt.Errorf("%+v: %w", d.Status, err)
-			})
+			w.isScaled("member3", duplicated)
 			w.has(map[string]int{"member1": 2, "member2": 2, "member3": 1})
 
 			w.approve(record.Update, "others")
@@ -122,6 +117,20 @@ func TestStages(t *testing.T) {
 			w.remembers("nothing waits", func(r stages.Record) bool { return r.Waiting == "" })
 		})
 	}
+}
+
+// isScaled waits until a cluster that is not updated has its part of nine replicas.
+func (w *workload) isScaled(name string, duplicated bool) {
+	w.t.Helper()
+	want := int32(3)
+	if duplicated {
+		want = 9
+	}
+	testenv.Eventually(w.t, "it is scaled, also where it is not updated", func(ctx context.Context) (bool, error) {
+		d := w.ref()
+		err := members[name].Get(ctx, ctrlclient.ObjectKeyFromObject(d), d)
+		return err == nil && d.Status.AvailableReplicas == want, fmt.Errorf("%+v: %w", d.Status, err)
+	})
 }
 
 // TestStagesOfDaemonSets updates a DaemonSet stage by stage: the planner does not know the kind.
@@ -199,21 +208,89 @@ func (w *workload) duplicate() {
 	})
 }
 
-// TestStageFails has the cluster of the first stage refuse an update: nothing goes on until the update is replaced.
+// TestStageFails has an update fail in the cluster of the first stage, in each way: nothing goes on until the update is replaced.
 func TestStageFails(t *testing.T) {
 	startEngine(t)
-	w := newWorkload(t, 6, intstr.FromInt32(1), intstr.FromInt32(1))
-	w.create(w.staged())
-	w.refuseVersion2()
-	w.setImage(2)
-	w.remembers("the update has failed", func(r stages.Record) bool { return slices.Equal(r.Failed, []string{"member2"}) })
-	w.has(map[string]int{"member1": 1, "member2": 1, "member3": 1})
+	for name, test := range map[string]struct {
+		failure *cellplanev1alpha1.RolloutFailure
+		begin   func(*workload)
+		version int // of the cluster, when the update has failed
+	}{
+		"the cluster refuses it": {nil, func(w *workload) {
+			w.refuseVersion2()
+			w.setImage(2)
+		}, 1},
+		"pods are unavailable for too long": {&cellplanev1alpha1.RolloutFailure{UnavailableFor: &metav1.Duration{Duration: 3 * time.Second}}, func(w *workload) {
+			w.edit(neverRuns)
+		}, 2},
+		"the progress deadline passes": {nil, func(w *workload) {
+			w.edit(func(d *appsv1.Deployment) {
+				neverRuns(d)
+				d.Spec.ProgressDeadlineSeconds = ptr.To[int32](minReadySeconds + 2)
+			})
+		}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorkload(t, 6, intstr.FromInt32(1), intstr.FromInt32(1))
+			policy := w.staged()
+			policy.Spec.Failure = test.failure
+			w.create(policy)
+			test.begin(w)
+			w.remembers("the update has failed", func(r stages.Record) bool { return slices.Equal(r.Failed, []string{"member2"}) })
+			w.has(map[string]int{"member1": 1, "member2": test.version, "member3": 1})
 
-	w.setImage(3)
-	record := w.remembers("the last stage waits", func(r stages.Record) bool { return r.Waiting == "others" && len(r.Failed) == 0 })
-	w.has(map[string]int{"member1": 3, "member2": 3, "member3": 1})
-	w.approve(record.Update, "others")
-	w.finished(3, 6)
+			w.edit(func(d *appsv1.Deployment) {
+				d.Spec.Template.Spec.Containers[0].Image, d.Spec.Template.Spec.NodeSelector, d.Spec.ProgressDeadlineSeconds = image(3), nil, nil
+			})
+			record := w.remembers("the last stage waits", func(r stages.Record) bool { return r.Waiting == "others" && len(r.Failed) == 0 })
+			w.has(map[string]int{"member1": 3, "member2": 3, "member3": 1})
+			w.approve(record.Update, "others")
+			w.finished(3, 6)
+		})
+	}
+}
+
+// neverRuns makes version 2 one whose pods find no node.
+func neverRuns(d *appsv1.Deployment) {
+	d.Spec.Template.Spec.Containers[0].Image, d.Spec.Template.Spec.NodeSelector = image(2), map[string]string{"example.com/nowhere": "true"}
+}
+
+// TestEntryInStage has an entry open in the cluster of the first stage: the update has not failed there, and goes on when the entry is closed.
+func TestEntryInStage(t *testing.T) {
+	for name, duplicated := range map[string]bool{"divided": false, "duplicated": true} {
+		t.Run(name, func(t *testing.T) {
+			startEngine(t)
+			w := newWorkload(t, 6, intstr.FromInt32(1), intstr.FromInt32(1))
+			if duplicated {
+				w.duplicate()
+				w.finished(1, 18)
+			}
+			policy := w.staged()
+			policy.Spec.Failure = &cellplanev1alpha1.RolloutFailure{Action: cellplanev1alpha1.RolloutRollBack}
+			w.create(policy)
+			entry := func(patch string) {
+				t.Helper()
+				if err := members["member2"].Patch(t.Context(), w.ref(), ctrlclient.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			entry(`{"metadata":{"annotations":{"` + names.EntryAnnotation + `":"open"}}}`)
+			w.setImage(2)
+			work := &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: names.ExecutionNamespace("member2"), Name: names.WorkName("Deployment", w.ns, "web")}}
+			testenv.Eventually(t, "the engine holds back", func(ctx context.Context) (bool, error) {
+				err := cell.Get(ctx, ctrlclient.ObjectKeyFromObject(work), work)
+				applied := meta.FindStatusCondition(work.Status.Conditions, names.WorkApplied)
+				return err == nil && applied != nil && applied.Reason == names.ReasonEntryOpen, fmt.Errorf("%+v: %w", work.Status.Conditions, err)
+			})
+			w.edit(func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To(int32(9)) })
+			w.isScaled("member3", duplicated)
+			w.has(map[string]int{"member1": 1, "member2": 1, "member3": 1})
+
+			entry(`{"metadata":{"annotations":{"` + names.EntryAnnotation + `":null}}}`)
+			w.remembers("the last stage waits", func(r stages.Record) bool { return r.Waiting == "others" && len(r.Failed) == 0 })
+			w.has(map[string]int{"member1": 2, "member2": 2, "member3": 1})
+		})
+	}
 }
 
 // TestRollBack has a failed update rolled back, with divided and with duplicated replicas.

@@ -41,6 +41,7 @@ type member struct {
 	unreachable bool
 	unread      bool // it may have the workload, has no Work, and does not answer
 	failed      bool // the member has refused the Work
+	open        bool // or rather the engine has not written it, because an entry is open
 	failing     bool
 	shortSince  time.Time
 }
@@ -81,7 +82,7 @@ func (m *member) observe(b *Controller) {
 		return
 	}
 	report := b.report(m.work)
-	m.unreachable, m.failed = !report.Trusted, report.Failed()
+	m.unreachable, m.failed, m.open = !report.Trusted, report.Failed(), report.HeldBack()
 	if len(report.Objects) != 1 || report.Objects[0] == nil {
 		return
 	}

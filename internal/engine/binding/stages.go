@@ -138,7 +138,7 @@ func (r *rolling) hold(in *rollout.Input) (*staged, error) {
 		begun := c.Entry.Seq == 0 || c.Entry.Command.Revision == in.Revision
 		failed, wait := m.tooLong(policy.Spec.Failure)
 		after = sooner(after, wait)
-		clusters = append(clusters, stages.Cluster{Name: m.name, Begun: begun, Done: updated[i], Failed: begun && (failed || m.failing || c.Refused)})
+		clusters = append(clusters, stages.Cluster{Name: m.name, Begun: begun, Done: updated[i], Failed: begun && (failed || m.failing || c.Refused && !m.open)})
 		of = append(of, i)
 	}
 	s, err := r.b.decide(policy, r.binding, r.t, clusters)
@@ -237,7 +237,7 @@ func (b *Controller) stageCopies(policy *policies.Rollout, binding *workv1alpha2
 		after = sooner(after, wait)
 		c.Begun = work.Objects[0].PodTemplate == rollout.PodTemplateOf(copies[i].manifest)
 		c.Done = c.Begun && report.Settled
-		c.Failed = c.Begun && (failed || m.failing || m.failed && !m.unreachable)
+		c.Failed = c.Begun && (failed || m.failing || m.failed && !m.open && !m.unreachable)
 	}
 	s, err := b.decide(policy, binding, t, clusters)
 	if err != nil {

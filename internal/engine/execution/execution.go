@@ -212,6 +212,9 @@ func (r *Report) Shown(i int) *Observed {
 // Failed reports whether the last attempt to apply the Work as it is now failed.
 func (r *Report) Failed() bool { return r.Attempted && !r.Outcome.Applied }
 
+// HeldBack reports whether nothing but open entries kept the Work from being applied.
+func (r *Report) HeldBack() bool { return r.Failed() && r.Outcome.Reason == names.ReasonEntryOpen }
+
 // Report returns what is known about a Work.
 func (e *Controller) Report(work *cell.Work) Report {
 	if work.Pulled {
